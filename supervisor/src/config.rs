@@ -185,7 +185,7 @@ impl Config {
         let facts = file.metadata().map_err(read_error)?;
         // Modes of pipes mean nothing; a shell makes them for `--config <(...)`.
         let mode = facts.is_file().then(|| facts.permissions().mode());
-        let text = bounded(file, MAX_FILE).map_err(read_error)?;
+        let text = read_within(file, MAX_FILE).map_err(read_error)?;
         Self::parse(&text, path, mode)
     }
 
@@ -248,10 +248,10 @@ impl Config {
 
 /// Text of a file of at most `most` bytes.
 fn read_bounded(path: &Path, most: u64) -> io::Result<String> {
-    bounded(File::open(path)?, most)
+    read_within(File::open(path)?, most)
 }
 
-fn bounded(file: File, most: u64) -> io::Result<String> {
+fn read_within(file: File, most: u64) -> io::Result<String> {
     let mut text = String::new();
     file.take(most + 1).read_to_string(&mut text)?;
     if text.len() as u64 > most {

@@ -96,7 +96,7 @@ pub fn pages(settings: HttpSettings, view: &InstanceView, api: Option<Router>) -
 
 /// A child that serves until its instance stops.
 #[must_use]
-pub fn child(instance: &str, id: &'static str, served: Served, view: &InstanceView) -> ChildSpec {
+pub fn http_child(instance: &str, id: &'static str, served: Served, view: &InstanceView) -> ChildSpec {
     let closing = view.closing.clone();
     ChildSpec::actor(instance, id, move || (Http, (served.clone(), closing.clone())))
 }
@@ -216,7 +216,7 @@ impl madako_http::Service for Pages {
         let text = (self.settings.metrics)();
         let leads = self.view.reign.borrow().is_some();
         let disabled = self.view.state.newest().is_some_and(|state| state.disabled);
-        current(&text, leads, disabled)
+        current_metrics(&text, leads, disabled)
     }
 
     fn operations(&self) -> Option<String> {
@@ -249,7 +249,7 @@ fn render(name: &str, page: &impl serde::Serialize) -> Option<String> {
 
 /// Removes outdated metrics: after the loss of leadership, the last values of a leader must not appear as current. CKE shows all its metrics except `leader` only while it leads, and those of the sabakan
 /// integration only while that is enabled.
-fn current(text: &str, leads: bool, disabled: bool) -> String {
+fn current_metrics(text: &str, leads: bool, disabled: bool) -> String {
     let kept = |line: &&str| {
         let name = line.strip_prefix("# HELP ").or_else(|| line.strip_prefix("# TYPE ")).unwrap_or(line);
         let name = name.split([' ', '{']).next().unwrap_or(name);
@@ -276,8 +276,8 @@ mod tests {
         let observed = "# TYPE madako_observation_machines gauge\nmadako_observation_machines 3\n";
         let ours = "madako_leader 0\nmadako_plans_total{action=\"none\"} 7\n";
         let text = format!("{leader}{phase}{workers}{observed}{ours}");
-        assert_eq!(current(&text, true, false), text);
-        assert_eq!(current(&text, true, true), format!("{leader}{phase}{observed}{ours}"));
-        assert_eq!(current(&text, false, false), format!("{leader}{ours}"));
+        assert_eq!(current_metrics(&text, true, false), text);
+        assert_eq!(current_metrics(&text, true, true), format!("{leader}{phase}{observed}{ours}"));
+        assert_eq!(current_metrics(&text, false, false), format!("{leader}{ours}"));
     }
 }

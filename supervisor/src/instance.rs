@@ -32,7 +32,7 @@ use madako_domain::store::Epoch;
 use madako_etcd_backup::{Backups, BackupsArguments};
 use madako_leader::{Leader, LeaderArguments, PlacementGate, ReignControl};
 use madako_metrics_fetcher::{Fetcher, FetcherArguments};
-use madako_node::Gate;
+use madako_node::PinnedKeyWriter;
 use madako_operation_runner::page::{Mode as OperationsMode, OpsPage};
 use madako_protocol::actors::LeaderMessage;
 use madako_protocol::event::{Event, EventSink};
@@ -44,7 +44,7 @@ use madako_protocol::placement::objects::Objects;
 use madako_protocol::placement::providers::MetricsProviders;
 use madako_protocol::ports::{Clock, Registry};
 use madako_protocol::store::{CampaignOptions, Store};
-use madako_repair_queue::{Repair, RepairArguments};
+use madako_repair_queue::{RepairArguments, RepairQueueActor};
 use madako_sabakan_poller::{Poller, PollerArguments};
 use ractor::{Actor, ActorRef, registry};
 use tokio::sync::{mpsc, watch};
@@ -193,7 +193,7 @@ impl Instance {
                 ownership,
             }),
         };
-        let sink = sink(Arc::clone(&ports.events), Arc::clone(&ports.clock), Arc::clone(&wanted));
+        let sink = event_sink(Arc::clone(&ports.events), Arc::clone(&ports.clock), Arc::clone(&wanted));
         let clock = Arc::clone(&ports.clock);
         let mut root = SupervisorSpec::new(options.id.as_str(), "root", options.seed, Arc::clone(&sink));
         let view = InstanceView {
@@ -305,7 +305,7 @@ impl ReignControl for WantedReign {
 }
 
 /// Maps events of the tree to events of the instance, and ends the reign when the leader fails.
-fn sink(
+fn event_sink(
     events: Arc<dyn EventSink>,
     clock: Arc<dyn Clock>,
     wanted: Arc<WantedReign>,
@@ -492,7 +492,7 @@ impl Director {
         let operations = operations.map(|operations| {
             let around = Surroundings {
                 instance: self.options.id.clone(),
-                gate: Some(Gate { leader: leader.clone(), epoch: epoch.number }),
+                gate: Some(PinnedKeyWriter { leader: leader.clone(), epoch: epoch.number }),
                 interval: self.options.interval,
                 seed,
                 clock: Arc::clone(&self.ports.clock),
@@ -522,7 +522,7 @@ impl Director {
         let mut spec = SupervisorSpec::new(id.as_str(), REIGN, seed, Arc::clone(&self.sink))
             .child(self.child(POLLER, || Poller, poller))
             .child(self.child(PLANNER, || Planner, planner))
-            .child(self.child(REPAIR, || Repair, repair));
+            .child(self.child(REPAIR, || RepairQueueActor, repair));
         for child in operations.into_iter().flatten() {
             spec = spec.child(child);
         }

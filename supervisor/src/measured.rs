@@ -16,7 +16,7 @@ use crate::telemetry::{
 };
 
 /// Gauge of an actor's last failure; the first call registers it with 0.
-fn failure(actor: &str) -> Gauge {
+fn failure_gauge(actor: &str) -> Gauge {
     let gauge = madako_actor_failure_timestamp_seconds(actor.to_owned());
     gauge.increment(0.0);
     gauge
@@ -24,7 +24,7 @@ fn failure(actor: &str) -> Gauge {
 
 /// Records a failure at the present time.
 pub(crate) fn record_failure(actor: &str, clock: &dyn Clock) {
-    failure(actor).set(unix(clock));
+    failure_gauge(actor).set(unix(clock));
 }
 
 fn unix(clock: &dyn Clock) -> f64 {
@@ -42,7 +42,7 @@ pub struct Measured<A> {
 impl<A: Actor> Measured<A> {
     /// `name` is the actor's name in the tree.
     pub fn new(actor: A, name: &'static str, clock: &Arc<dyn Clock>) -> Self {
-        let _known = failure(name);
+        let _known = failure_gauge(name);
         let since = madako_actor_handling_since_timestamp_seconds(name);
         // A predecessor that was killed in mid-message no longer handles it.
         since.set(0.0);
@@ -55,21 +55,21 @@ impl<A: Actor> Measured<A> {
         }
     }
 
-    fn begin(&self) -> Handling<'_> {
+    fn begin(&self) -> MessageInHandling<'_> {
         self.messages.increment(1);
         self.since.set(unix(&*self.clock));
-        Handling { seconds: &self.seconds, since: &self.since, began: Instant::now() }
+        MessageInHandling { seconds: &self.seconds, since: &self.since, began: Instant::now() }
     }
 }
 
 /// A message in handling, until this guard is dropped.
-struct Handling<'a> {
+struct MessageInHandling<'a> {
     seconds: &'a Histogram,
     since: &'a Gauge,
     began: Instant,
 }
 
-impl Drop for Handling<'_> {
+impl Drop for MessageInHandling<'_> {
     fn drop(&mut self) {
         self.seconds.record(self.began.elapsed());
         self.since.set(0.0);

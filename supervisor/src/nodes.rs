@@ -13,7 +13,7 @@ use madako_domain::cluster::Node as ClusterNode;
 use madako_domain::host_key::{PinnedKeys, pinned_for};
 use madako_domain::state::ClusterState;
 pub use madako_node::HostKeyPolicy;
-use madako_node::{Gate, Node, NodeArguments};
+use madako_node::{Node, NodeArguments, PinnedKeyWriter};
 pub use madako_operation_runner::page::Mode as OperationsMode;
 use madako_operation_runner::page::OpsPage;
 use madako_operation_runner::{Runner, RunnerArguments};
@@ -67,7 +67,7 @@ pub struct BackupPorts {
 pub(crate) struct Surroundings {
     pub(crate) instance: String,
     /// `None`: no epoch; the actors only observe.
-    pub(crate) gate: Option<Gate>,
+    pub(crate) gate: Option<PinnedKeyWriter>,
     pub(crate) interval: std::time::Duration,
     pub(crate) seed: u64,
     pub(crate) clock: Arc<dyn Clock>,

@@ -103,7 +103,7 @@ pub(crate) fn log_denied_read(objects: Arc<dyn Objects>) -> Task {
 }
 
 /// Builds the API; `service` is the service's listen address.
-pub(crate) async fn api(
+pub(crate) async fn build_api(
     placement: &Placement,
     ports: ApiPorts,
     version: &str,
@@ -158,7 +158,7 @@ impl AskScheduler {
     }
 
     /// The deciding instance, and its kept last decision.
-    async fn elsewhere(&self, application: &ObjectKey) -> Result<NoExplanation, StoreError> {
+    async fn explanation_elsewhere(&self, application: &ObjectKey) -> Result<NoExplanation, StoreError> {
         let owner = self.root.list(ownership::KEY).await?;
         let owner = owner.entries.get(ownership::KEY).map(|entry| String::from_utf8_lossy(&entry.value));
         let prefix = owner.as_deref().unwrap_or(&self.prefix);
@@ -174,14 +174,19 @@ impl AskScheduler {
             None => None,
             Some(namespace) => {
                 let key = format!("{prefix}{}{namespace}/{}", keys::PLACEMENT_DECISIONS, application.name);
-                self.root.list(&key).await?.entries.remove(&key).and_then(|entry| last(&key, &entry.value))
+                self.root
+                    .list(&key)
+                    .await?
+                    .entries
+                    .remove(&key)
+                    .and_then(|entry| last_decision(&key, &entry.value))
             }
         };
         Ok(NoExplanation::Elsewhere { leader, last })
     }
 }
 
-fn last(key: &str, value: &[u8]) -> Option<Box<Decision>> {
+fn last_decision(key: &str, value: &[u8]) -> Option<Box<Decision>> {
     let read = serde_json::from_slice(value);
     read.map_err(|error| tracing::warn!(key, %error, "the stored placement decision cannot be read")).ok()
 }
@@ -194,7 +199,7 @@ impl Explainer for AskScheduler {
         what_if: WhatIf,
     ) -> Result<Box<Explanation>, NoExplanation> {
         let Some(scheduler) = registry::where_is(&self.name) else {
-            return Err(self.elsewhere(&application).await?);
+            return Err(self.explanation_elsewhere(&application).await?);
         };
         let scheduler = ActorRef::<Envelope<SchedulerMessage>>::from(scheduler);
         let asked = application.clone();
@@ -202,7 +207,7 @@ impl Explainer for AskScheduler {
         match scheduler.call(envelope, Some(EXPLAIN_DEADLINE)).await {
             Ok(CallResult::Success(answer)) => Ok(answer?),
             Ok(CallResult::Timeout) => Err(NoExplanation::Unanswered),
-            Ok(CallResult::SenderError) | Err(_) => Err(self.elsewhere(&application).await?),
+            Ok(CallResult::SenderError) | Err(_) => Err(self.explanation_elsewhere(&application).await?),
         }
     }
 }
@@ -259,7 +264,7 @@ pub(crate) fn placement_settings(metrics: &Metrics, scheduler: &SchedulerConfig)
 
 /// Settings that a leader kept in the store, with those of a configuration file for the rest.
 #[must_use]
-pub fn as_kept(kept: &PlacementSettings, file: SchedulerConfig) -> (Metrics, SchedulerConfig) {
+pub fn from_stored_settings(kept: &PlacementSettings, file: SchedulerConfig) -> (Metrics, SchedulerConfig) {
     let metrics = Metrics { interval: kept.metrics_interval, max_age: kept.metric_max_age };
     let scheduler = SchedulerConfig {
         reschedule_after: kept.reschedule_after,

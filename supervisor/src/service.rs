@@ -269,7 +269,7 @@ impl Service {
                     explainer: Some(explainer),
                 };
                 let seed = options.instance.seed;
-                let ready = placement::api(placement, given, options.version, http, seed).await;
+                let ready = placement::build_api(placement, given, options.version, http, seed).await;
                 Some(ready.map_err(ServiceError::Placement)?)
             }
         };
@@ -280,8 +280,8 @@ impl Service {
                 api.map_or((None, None, None), |api| (api.shared, api.shared_tls, api.own));
             let limits = if shared.is_some() { Limits::PLACEMENT } else { Limits::DEFAULT };
             let pages = Served { bound, router: http::pages(settings, view, shared), limits, tls };
-            let mut children = vec![http::child(&id, http::HTTP, pages, view)];
-            children.extend(own.map(|own| http::child(&id, http::PLACEMENT_API, own, view)));
+            let mut children = vec![http::http_child(&id, http::HTTP, pages, view)];
+            children.extend(own.map(|own| http::http_child(&id, http::PLACEMENT_API, own, view)));
             children
         };
         let instance =

@@ -47,7 +47,7 @@ impl StoreFailures {
                 "the embedded store failed for good in an earlier process on this data directory"
             );
         }
-        show(seconds);
+        show_failure_time(seconds);
     }
 
     /// Writes a note.
@@ -61,9 +61,9 @@ impl StoreFailures {
 
 /// Exports a failure of this process, while the process can still be scraped.
 pub(crate) fn show_now(at: OffsetDateTime) {
-    show(at.unix_timestamp());
+    show_failure_time(at.unix_timestamp());
 }
 
-fn show(seconds: i64) {
+fn show_failure_time(seconds: i64) {
     madako_store_failure_timestamp_seconds().set(seconds as f64);
 }

@@ -69,11 +69,11 @@ fn metadata(name: &str, namespace: Option<&str>, labels: &Json) -> Json {
         "created": "2026-01-01T00:00:00Z", "modified": "2026-01-01T00:00:00Z"})
 }
 
-fn scrambled(number: usize) -> usize {
+fn scramble_number(number: usize) -> usize {
     number.wrapping_mul(2_654_435_761) >> 7
 }
 
-fn stored(revision: i64, kind: Kind, value: &Json) -> Arc<Stored> {
+fn stored_resource(revision: i64, kind: Kind, value: &Json) -> Arc<Stored> {
     let text = value.to_string();
     let object = Object::from_stored(kind, &text).expect("a resource");
     let key = object.key();
@@ -90,7 +90,7 @@ fn objects(case: &Case) -> Vec<Arc<Stored>> {
     let mut all = Vec::new();
     let mut add = |kind, value: &Json| {
         let revision = i64::try_from(all.len()).expect("few") + 1;
-        all.push(stored(revision, kind, value));
+        all.push(stored_resource(revision, kind, value));
     };
     for number in 0..case.metrics {
         let name = format!("metric-{number}");
@@ -105,8 +105,11 @@ fn objects(case: &Case) -> Vec<Arc<Stored>> {
         let own = if case.what == What::AllMetrics { case.metrics } else { 5.min(case.metrics) };
         let metrics: Vec<_> = (0..own)
             .map(|step| {
-                let metric =
-                    if own == case.metrics { step } else { scrambled(number * 7 + step) % case.metrics };
+                let metric = if own == case.metrics {
+                    step
+                } else {
+                    scramble_number(number * 7 + step) % case.metrics
+                };
                 json!({"name": format!("metric-{metric}"), "weight": 1.0 + (number % 5) as f64})
             })
             .collect();
@@ -125,7 +128,7 @@ fn objects(case: &Case) -> Vec<Arc<Stored>> {
             labels.push(format!("name is not cluster-{number}"));
             metrics.push(format!("metric-{} > 0.{number:05}", number % case.metrics));
         } else {
-            let set = scrambled(number) % 60;
+            let set = scramble_number(number) % 60;
             labels.push(format!("location in (l{}, l{})", set % 10, (set + 3) % 10));
             labels.extend(set.is_multiple_of(3).then(|| format!("tier is not t{}", set % 2)));
             metrics.extend(set.is_multiple_of(4).then(|| format!("metric-{} >= 0.1", set % case.metrics)));
@@ -140,10 +143,10 @@ fn objects(case: &Case) -> Vec<Arc<Stored>> {
     all
 }
 
-fn observed(case: &Case, round: usize) -> MetricsObserved {
+fn observed_metrics(case: &Case, round: usize) -> MetricsObserved {
     let metrics: BTreeMap<_, _> = (0..case.metrics)
         .map(|number| {
-            let value = (scrambled(number + 1_000 * round) % 1_000) as f64 / 1_000.0;
+            let value = (scramble_number(number + 1_000 * round) % 1_000) as f64 / 1_000.0;
             let value = Value { raw: value, normalized: value, at: now() };
             let trust = Trust { since: now(), range: None, turns: 0 };
             let key = MetricKey { namespace: None, name: format!("metric-{number}") };
@@ -163,7 +166,7 @@ fn observed(case: &Case, round: usize) -> MetricsObserved {
 }
 
 /// Applies the writes of a pass to the snapshot.
-fn committed(snapshot: &mut Snapshot, pass: &Pass) {
+fn apply_writes(snapshot: &mut Snapshot, pass: &Pass) {
     let revision = snapshot.revision() + 1;
     let writes = pass.units.iter().flat_map(|unit| &unit.writes);
     let changes: Vec<_> = writes
@@ -189,7 +192,7 @@ fn measure(case: &Case) -> [Duration; 3] {
     let config = SchedulerConfig::default();
     let memory = Memory::default();
     let mut snapshot = Snapshot::new(1, objects(case));
-    let first = observed(case, 0);
+    let first = observed_metrics(case, 0);
     let key =
         |number: usize| ObjectKey::new(Kind::Application, Some(NAMESPACE), format!("application-{number}"));
     let mut metrics = first;
@@ -205,8 +208,8 @@ fn measure(case: &Case) -> [Duration; 3] {
         };
         let bound = pass(&input);
         assert!(bound.decisions.contains_key(&key(0)), "the first application is decided");
-        committed(&mut snapshot, &bound);
-        metrics = observed(case, 1);
+        apply_writes(&mut snapshot, &bound);
+        metrics = observed_metrics(case, 1);
         time += Duration::from_secs(3_600);
     }
     let input = PassInput {
@@ -232,7 +235,7 @@ fn measure(case: &Case) -> [Duration; 3] {
     [wall[RUNS / 2], core[RUNS / 2], core[0]]
 }
 
-fn shown(time: Duration) -> String {
+fn format_time(time: Duration) -> String {
     let milliseconds = time.as_secs_f64() * 1e3;
     if milliseconds < 9.95 { format!("{milliseconds:.2} ms") } else { format!("{milliseconds:.0} ms") }
 }
@@ -268,10 +271,10 @@ fn main() {
             case.applications,
             case.clusters,
             case.metrics,
-            shown(wall),
-            shown(median),
-            shown(least),
-            case.limit.map(shown).unwrap_or_default()
+            format_time(wall),
+            format_time(median),
+            format_time(least),
+            case.limit.map(format_time).unwrap_or_default()
         );
     }
 }

@@ -28,7 +28,7 @@ use madako_protocol::feed::{Task, forward, send_later};
 use madako_protocol::gate::commit;
 use madako_protocol::latest::Subscriber;
 use madako_protocol::mailbox::Envelope;
-use madako_protocol::placement::follow::{FollowEvent, follow};
+use madako_protocol::placement::follow::{FollowEvent, start_following};
 use madako_protocol::placement::objects::{Gap, Objects};
 use madako_protocol::ports::Clock;
 use madako_protocol::store::Store;
@@ -134,7 +134,7 @@ impl Actor for Scheduler {
         given: SchedulerArguments,
     ) -> Result<SchedulerState, ActorProcessingErr> {
         let feeds = [
-            follow(Arc::clone(&given.objects), myself.clone(), SchedulerMessage::Followed),
+            start_following(Arc::clone(&given.objects), myself.clone(), SchedulerMessage::Followed),
             forward(given.metrics.clone(), myself.clone(), SchedulerMessage::Metrics),
             Task::start(wake_when_owned(given.ownership.clone(), myself.clone())),
         ];
@@ -296,7 +296,7 @@ impl SchedulerState {
         self.decided = began;
         let decided = pass(&self.input(snapshot, memory, now));
         let took = began.elapsed();
-        telemetry::pass(&decided, took);
+        telemetry::record_pass(&decided, took);
         let gone: Vec<ObjectKey> =
             self.last.keys().filter(|key| snapshot.get(key).is_none()).cloned().collect();
         self.rests = (took > QUICK).then(|| (Instant::now() + took, None));

@@ -26,12 +26,12 @@ use crate::target::Target;
 
 pub(crate) struct Verdict<'a> {
     pub(crate) decision: Decision,
-    pub(crate) act: Act<'a>,
+    pub(crate) act: ApplicationAct<'a>,
     /// Time at which the verdict may change without other changes.
     pub(crate) again: Option<OffsetDateTime>,
 }
 
-pub(crate) enum Act<'a> {
+pub(crate) enum ApplicationAct<'a> {
     Nothing,
     /// The application stays: this version may be deployed.
     Keep {
@@ -86,7 +86,7 @@ impl PassContext<'_> {
         let class = clusters.class(&wants);
         let evaluation = Evaluation { context: *self, application: resource, wants, class, clusters };
         match alone {
-            Some(why) => evaluation.verdict(Outcome::LeftAlone { why }, Act::Nothing),
+            Some(why) => evaluation.verdict(Outcome::LeftAlone { why }, ApplicationAct::Nothing),
             None => evaluation.decide(clouds),
         }
     }

@@ -41,7 +41,7 @@ enum Choice<'a> {
     Nowhere,
 }
 
-fn choose<'a>(scope: &mut Scope<'a>, wants: &Requirements<'a>, seed: u64, uid: &str) -> Choice<'a> {
+fn choose_backend<'a>(scope: &mut Scope<'a>, wants: &Requirements<'a>, seed: u64, uid: &str) -> Choice<'a> {
     let class = scope.class(wants);
     let until = class.waits.iter().flat_map(|at| scope.target(at).awaited_metrics().collect::<Vec<_>>());
     if let Some(until) = until.map(|(_, until)| until).max() {
@@ -80,7 +80,7 @@ pub(crate) fn place_cluster<'a>(
     let wants = Requirements::from(cluster);
     let mut failing = false;
     for scope in scopes {
-        match choose(scope, &wants, seed, &cluster.metadata.uid) {
+        match choose_backend(scope, &wants, seed, &cluster.metadata.uid) {
             Choice::Waits(until) => return Some(BackendOutcome::WaitsForMetric { until }),
             Choice::Failing => failing = true,
             Choice::Nowhere => {}
@@ -89,7 +89,7 @@ pub(crate) fn place_cluster<'a>(
                 if let Some(cluster) = draft.edit(resource, WriteKind::Cluster) {
                     bind_cluster(cluster, ResourceRef::to(&to), now);
                 }
-                draft.stand_on(&resource.stored.key, cloud.revisions_used());
+                draft.add_basis(&resource.stored.key, cloud.revisions_used());
                 return Some(BackendOutcome::Bound { to });
             }
         }
@@ -116,7 +116,7 @@ pub(crate) fn place_magnum_cluster<'a>(
     if cluster.metadata.deleted.is_some() || cluster.status.project.is_some() {
         return None;
     }
-    match choose(scope, &Requirements::from(cluster), seed, &cluster.metadata.uid) {
+    match choose_backend(scope, &Requirements::from(cluster), seed, &cluster.metadata.uid) {
         Choice::Waits(until) => Some(BackendOutcome::WaitsForMetric { until }),
         Choice::Failing => Some(BackendOutcome::WaitsForMetrics),
         Choice::Nowhere => {
@@ -139,7 +139,7 @@ pub(crate) fn place_magnum_cluster<'a>(
                     cluster.status.reason = None;
                 }
             }
-            draft.stand_on(&resource.stored.key, target.revisions_used());
+            draft.add_basis(&resource.stored.key, target.revisions_used());
             Some(BackendOutcome::Bound { to })
         }
     }

@@ -19,7 +19,7 @@ use madako_protocol::actors::Mutation;
 use time::OffsetDateTime;
 
 use crate::config::SchedulerConfig;
-use crate::draft::{Deletion, Unit, WriteKind};
+use crate::draft::{Deletion, WriteKind, WriteUnit};
 use crate::limits::PREFERRED_BYTES;
 use crate::memory::{self, Memory};
 
@@ -46,7 +46,7 @@ pub(crate) struct Batch {
 
 impl Batch {
     /// Whether these additions fit. Leaves room for the count of moves.
-    fn takes(&self, conditions: usize, writes: usize, bytes: usize) -> bool {
+    fn has_room_for(&self, conditions: usize, writes: usize, bytes: usize) -> bool {
         self.is_empty()
             || (self.change.applications.is_none()
                 && self.change.unchanged.len() + conditions < MOST_CONDITIONS
@@ -67,12 +67,12 @@ impl Batch {
     }
 
     fn keep(&mut self, kept: KeptState, value: Option<Bytes>) {
-        self.bytes += size(&kept, value.as_ref());
+        self.bytes += size_of_state(&kept, value.as_ref());
         self.change.kept.insert(kept, value);
     }
 }
 
-fn size(kept: &KeptState, value: Option<&Bytes>) -> usize {
+fn size_of_state(kept: &KeptState, value: Option<&Bytes>) -> usize {
     kept.key().len() + value.map_or(0, Bytes::len)
 }
 
@@ -82,37 +82,37 @@ fn size(kept: &KeptState, value: Option<&Bytes>) -> usize {
 /// # Errors
 /// Data to keep cannot be written as JSON.
 pub(crate) fn batches(
-    units: &[Unit],
+    units: &[WriteUnit],
     kept: &[memory::MemoryChange],
     gone: &[ObjectKey],
 ) -> Result<Vec<Batch>, serde_json::Error> {
     let mut all: Vec<Batch> = Vec::new();
-    let (on_all, others): (Vec<&Unit>, Vec<&Unit>) =
+    let (on_all, others): (Vec<&WriteUnit>, Vec<&WriteUnit>) =
         units.iter().partition(|unit| unit.applications.is_some());
     for unit in on_all {
         // One cluster each: a rejection delays no other.
         all.push(Batch::default());
-        add(&mut all, unit)?;
+        add_unit(&mut all, unit)?;
     }
     for unit in others {
-        add(&mut all, unit)?;
+        add_unit(&mut all, unit)?;
     }
     for kept in kept {
         let cluster = KeptState::Cluster(kept.cluster.clone());
         let value = kept.memory.as_ref().map(serde_json::to_vec).transpose()?.map(Bytes::from);
-        let batch = room(&mut all, 0, 1, size(&cluster, value.as_ref()));
+        let batch = batch_with_room(&mut all, 0, 1, size_of_state(&cluster, value.as_ref()));
         batch.keep(cluster, value);
         batch.clusters.push(kept.clone());
     }
     for application in gone {
         let decision = KeptState::Decision(application.clone());
-        room(&mut all, 0, 1, size(&decision, None)).keep(decision, None);
+        batch_with_room(&mut all, 0, 1, size_of_state(&decision, None)).keep(decision, None);
     }
     Ok(all)
 }
 
-fn room(all: &mut Vec<Batch>, conditions: usize, writes: usize, bytes: usize) -> &mut Batch {
-    let full = all.last().is_none_or(|last| !last.takes(conditions, writes, bytes));
+fn batch_with_room(all: &mut Vec<Batch>, conditions: usize, writes: usize, bytes: usize) -> &mut Batch {
+    let full = all.last().is_none_or(|last| !last.has_room_for(conditions, writes, bytes));
     if full {
         all.push(Batch::default());
     }
@@ -120,7 +120,7 @@ fn room(all: &mut Vec<Batch>, conditions: usize, writes: usize, bytes: usize) ->
     &mut all[last]
 }
 
-fn add(all: &mut Vec<Batch>, unit: &Unit) -> Result<(), serde_json::Error> {
+fn add_unit(all: &mut Vec<Batch>, unit: &WriteUnit) -> Result<(), serde_json::Error> {
     let objects: Vec<(&ObjectKey, Option<StoredObject>)> =
         unit.writes.iter().map(|write| (&write.key, write.object.as_ref().map(StoredObject::of))).collect();
     let decision = match &unit.decision {
@@ -133,9 +133,9 @@ fn add(all: &mut Vec<Batch>, unit: &Unit) -> Result<(), serde_json::Error> {
         key.etcd_key().len() + object.as_ref().map_or(0, StoredObject::size)
     };
     let bytes = objects.iter().map(object_size).sum::<usize>()
-        + decision.as_ref().map_or(0, |(kept, value)| size(kept, Some(value)));
+        + decision.as_ref().map_or(0, |(kept, value)| size_of_state(kept, Some(value)));
     let conditions = unit.writes.len() + unit.basis.len();
-    let batch = room(all, conditions, objects.len() + usize::from(decision.is_some()), bytes);
+    let batch = batch_with_room(all, conditions, objects.len() + usize::from(decision.is_some()), bytes);
     batch.bytes += bytes;
     let change = &mut batch.change;
     change.unchanged.extend(unit.writes.iter().map(|write| (write.key.clone(), write.revision)));

@@ -20,7 +20,7 @@ impl Bits {
         }
     }
 
-    pub(crate) fn unite(&mut self, other: &Self) {
+    pub(crate) fn add_all(&mut self, other: &Self) {
         for (own, other) in self.0.iter_mut().zip(&other.0) {
             *own |= other;
         }
@@ -62,7 +62,7 @@ mod tests {
         assert!(even.has(128) && !even.has(129) && !even.has(1_000));
         thirds.intersect(&even);
         assert_eq!(thirds.iter().collect::<Vec<_>>(), (0..130).step_by(6).collect::<Vec<_>>());
-        thirds.unite(&even);
+        thirds.add_all(&even);
         assert_eq!(thirds, even);
         assert_eq!(Bits::of(0, |_| true).iter().count(), 0);
     }

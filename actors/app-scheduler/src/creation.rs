@@ -23,7 +23,7 @@ use crate::snapshot::Snapshot;
 const NAMES: std::ops::RangeInclusive<usize> = 1_000..=9_999;
 
 /// An unused name; `None`: all are taken.
-pub(crate) fn name(
+pub(crate) fn draw_free_name(
     taken: impl Fn(&ObjectKey) -> bool,
     namespace: Option<&str>,
     draw: &mut Draw,

@@ -24,7 +24,7 @@ pub struct ObjectWrite {
 
 /// Writes of one transaction: all or none.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Unit {
+pub struct WriteUnit {
     pub kind: WriteKind,
     pub writes: Vec<ObjectWrite>,
     /// Revisions of other resources that the decision depends on.
@@ -131,14 +131,14 @@ impl Draft {
     }
 
     /// Adds revisions that the change of a resource depends on.
-    pub(crate) fn stand_on(&mut self, key: &ObjectKey, basis: impl Iterator<Item = (ObjectKey, i64)>) {
+    pub(crate) fn add_basis(&mut self, key: &ObjectKey, basis: impl Iterator<Item = (ObjectKey, i64)>) {
         if let Some(entry) = self.0.get_mut(key) {
             entry.basis.extend(basis);
         }
     }
 
     /// Makes a change depend on all applications.
-    pub(crate) fn stand_on_all(&mut self, key: &ObjectKey) {
+    pub(crate) fn depend_on_all_applications(&mut self, key: &ObjectKey) {
         if let Some(entry) = self.0.get_mut(key) {
             entry.stands_on_all = true;
         }
@@ -170,7 +170,7 @@ impl Draft {
     }
 
     /// Units to write. Applications come first, as they depend on revisions of clusters.
-    pub(crate) fn into_units(self, snapshot: &Snapshot) -> Vec<Unit> {
+    pub(crate) fn into_units(self, snapshot: &Snapshot) -> Vec<WriteUnit> {
         let applications = snapshot.of::<Application>();
         let newest = applications.map(|resource| resource.stored.mod_revision).max().unwrap_or_default();
         let units = self.0.into_iter().filter_map(|(key, entry)| {
@@ -184,7 +184,7 @@ impl Draft {
             let write = ObjectWrite { key: key.clone(), revision: entry.revision, object: entry.object };
             let mut writes = vec![write];
             writes.extend(entry.extra);
-            Some(Unit {
+            Some(WriteUnit {
                 kind: entry.kind,
                 writes,
                 basis: entry.basis.into_iter().collect(),
@@ -195,7 +195,7 @@ impl Draft {
                 moves: entry.moves,
             })
         });
-        let (mut first, rest): (Vec<Unit>, Vec<Unit>) = units
+        let (mut first, rest): (Vec<WriteUnit>, Vec<WriteUnit>) = units
             .partition(|unit| unit.writes.first().is_some_and(|write| write.key.kind == Kind::Application));
         first.extend(rest);
         first

@@ -23,9 +23,9 @@ use time::OffsetDateTime;
 
 use crate::config::Candidates;
 use crate::gc;
-use crate::metric_values::{Definition, MetricValue, MetricValues};
+use crate::metric_values::{DefinitionRevisions, MetricValue, MetricValues};
 use crate::pass::{PassInput, Scopes, pass};
-use crate::scope::{Class, Scope};
+use crate::scope::{ConstraintResult, Scope};
 use crate::snapshot::TypedResource;
 use crate::target::{Availability, Target};
 
@@ -53,13 +53,18 @@ pub fn explain(
 
     // Candidates include the clusters that the question leaves out.
     let shown = PassInput { snapshot: whole, ..asked };
-    let going = gc::collect(shown.snapshot).mark;
+    let going = gc::collect_garbage(shown.snapshot).mark;
     let mut values = MetricValues::new(shown.snapshot, shown.metrics, shown.config, shown.memory, shown.now);
     let mut scopes = Scopes::new(&shown, &going, &mut values);
     let (clusters, clouds) = scopes.of(key.namespace.as_deref());
     let application = resource.value;
     let current = application.status.scheduled_to.as_ref().and_then(|to| to.key());
-    let show = Show { input: &shown, wants: Requirements::from(application), current, left_out: &left_out };
+    let show = ExplanationBuilder {
+        input: &shown,
+        wants: Requirements::from(application),
+        current,
+        left_out: &left_out,
+    };
     let creates = application.spec.auto_cluster_create && input.config.cluster_creation.tosca.is_some();
     let clusters = show.all(clusters);
     let clouds = clouds.into_iter().filter(|_| creates).flat_map(|scope| show.all(scope)).collect();
@@ -74,14 +79,14 @@ pub fn explain(
     })
 }
 
-struct Show<'p, 'a> {
+struct ExplanationBuilder<'p, 'a> {
     input: &'p PassInput<'a>,
     wants: Requirements<'a>,
     current: Option<ObjectKey>,
     left_out: &'p [ObjectKey],
 }
 
-impl<'a> Show<'_, 'a> {
+impl<'a> ExplanationBuilder<'_, 'a> {
     fn all(&self, scope: &mut Scope<'a>) -> Vec<Candidate> {
         let class = scope.class(&self.wants);
         scope
@@ -92,7 +97,7 @@ impl<'a> Show<'_, 'a> {
             .collect()
     }
 
-    fn describe_candidate(&self, target: &Target<'a>, at: usize, class: &Class) -> Candidate {
+    fn describe_candidate(&self, target: &Target<'a>, at: usize, class: &ConstraintResult) -> Candidate {
         let current = self.current.as_ref() == Some(target.key());
         let known = target.metric_values.iter().all(|known| matches!(known, MetricValue::Value(_)));
         let stickiness = if current { self.input.config.stickiness } else { 0.0 };
@@ -106,7 +111,7 @@ impl<'a> Show<'_, 'a> {
         }
     }
 
-    fn describe_dropped(&self, target: &Target<'a>, at: usize, class: &Class) -> Option<Dropped> {
+    fn describe_dropped(&self, target: &Target<'a>, at: usize, class: &ConstraintResult) -> Option<Dropped> {
         if self.left_out.contains(target.key()) {
             return Some(Dropped::LeftOut);
         }
@@ -190,7 +195,7 @@ fn metrics_state(object: &Object) -> Option<(bool, &Entries<Reason>)> {
 /// Clusters and clouds that are stored as failing and would recover with these values, in recovered form.
 fn list_recovered(input: &PassInput<'_>, metrics: &MetricsObserved) -> Vec<Arc<Stored>> {
     let input = PassInput { metrics: Some(metrics), ..*input };
-    let going = gc::collect(input.snapshot).mark;
+    let going = gc::collect_garbage(input.snapshot).mark;
     let mut values = MetricValues::new(input.snapshot, input.metrics, input.config, input.memory, input.now);
     let scopes = Scopes::new(&input, &going, &mut values);
     let fails = |object: &Object| metrics_state(object).is_some_and(|(fails, _)| fails);
@@ -231,7 +236,7 @@ fn replace_metrics(
             return Err(ExplainError::UnknownMetric { metric, application });
         }
         for (key, defined, spec) in meant {
-            let value = value(name, spec, *raw, input.now)?;
+            let value = assumed_value(name, spec, *raw, input.now)?;
             let known = observed.metrics.remove(&key);
             let trust = known.map_or(Trust { since: input.now, range: None, turns: 0 }, |state| state.trust);
             let state = MetricState {
@@ -256,20 +261,20 @@ fn metrics_named<'a>(
     application: &ObjectKey,
     what_if: &WhatIf,
     name: &str,
-) -> Vec<(MetricKey, Definition, &'a MetricSpec)> {
+) -> Vec<(MetricKey, DefinitionRevisions, &'a MetricSpec)> {
     let all = input.config.candidates == Candidates::All;
     let snapshot = input.snapshot;
     let global = snapshot.of::<GlobalMetric>().map(|TypedResource { stored, value }| (stored, &value.spec));
     let namespaced = snapshot.of::<Metric>().map(|TypedResource { stored, value }| (stored, &value.spec));
     let namespaced = namespaced.filter(|(stored, _)| {
         (all || stored.key.namespace == application.namespace)
-            && what_if.reaches(stored.key.namespace.as_deref())
+            && what_if.includes_namespace(stored.key.namespace.as_deref())
     });
     global
         .chain(namespaced)
         .map(|(stored, spec)| {
             let key = MetricKey { namespace: stored.key.namespace.clone(), name: stored.key.name.clone() };
-            (key, Definition::of(snapshot, stored, spec), spec)
+            (key, DefinitionRevisions::of(snapshot, stored, spec), spec)
         })
         .filter(|(key, _, _)| key.name == name || key.to_string() == name)
         .collect()
@@ -279,7 +284,12 @@ fn metrics_named<'a>(
     clippy::cast_precision_loss,
     reason = "allowed values are small; Krake compares them as floats, too"
 )]
-fn value(metric: &str, spec: &MetricSpec, raw: f64, now: OffsetDateTime) -> Result<Value, ExplainError> {
+fn assumed_value(
+    metric: &str,
+    spec: &MetricSpec,
+    raw: f64,
+    now: OffsetDateTime,
+) -> Result<Value, ExplainError> {
     let bad =
         |why: String| Err(ExplainError::BadValue { metric: metric.to_owned(), value: raw.to_string(), why });
     if !(spec.min..=spec.max).contains(&raw) {
@@ -304,7 +314,7 @@ fn left_out(
         .without
         .iter()
         .map(|name| {
-            find(input, application, what_if, name).ok_or_else(|| ExplainError::UnknownCluster {
+            find_cluster(input, application, what_if, name).ok_or_else(|| ExplainError::UnknownCluster {
                 cluster: name.clone(),
                 application: application.clone(),
             })
@@ -314,12 +324,17 @@ fn left_out(
 
 /// Finds a cluster by name or `<namespace>/<name>`. A cluster of the application's namespace precedes others; others
 /// count only if they are candidates.
-fn find(input: &PassInput<'_>, application: &ObjectKey, what_if: &WhatIf, name: &str) -> Option<ObjectKey> {
+fn find_cluster(
+    input: &PassInput<'_>,
+    application: &ObjectKey,
+    what_if: &WhatIf,
+    name: &str,
+) -> Option<ObjectKey> {
     let all = input.config.candidates == Candidates::All;
     let own = ObjectKey::new(Kind::Cluster, application.namespace.as_deref(), name);
     let clusters = input.snapshot.of::<Cluster>().map(|resource| &resource.stored.key);
-    let mut clusters = clusters.filter(|key| what_if.reaches(key.namespace.as_deref()));
-    if input.snapshot.get(&own).is_some() && what_if.reaches(own.namespace.as_deref()) {
+    let mut clusters = clusters.filter(|key| what_if.includes_namespace(key.namespace.as_deref()));
+    if input.snapshot.get(&own).is_some() && what_if.includes_namespace(own.namespace.as_deref()) {
         return Some(own);
     }
     let named = |key: &&ObjectKey| match name.split_once('/') {

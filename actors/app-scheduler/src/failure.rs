@@ -29,7 +29,7 @@ pub(crate) fn is_ours(application: &Application) -> bool {
         && status.reason.as_ref().is_none_or(|reason| reason.code == ReasonCode::NoSuitableResource)
 }
 
-pub(crate) fn attempt(application: &Application, now: OffsetDateTime) -> Attempt {
+pub(crate) fn next_attempt(application: &Application, now: OffsetDateTime) -> Attempt {
     let (spec, status) = (&application.spec, &application.status);
     let for_ever = spec.backoff_limit < 0;
     let left = match status.retries {
@@ -58,7 +58,7 @@ pub(crate) fn attempt(application: &Application, now: OffsetDateTime) -> Attempt
     Attempt { outcome, counts: true, again: Some(retry) }
 }
 
-pub(crate) fn note(application: &mut Application, attempt: &Attempt) {
+pub(crate) fn note_failure(application: &mut Application, attempt: &Attempt) {
     let status = &mut application.status;
     let code = ReasonCode::NoSuitableResource;
     status.reason = Some(Reason::new(code, "No matching Kubernetes cluster found"));
@@ -77,7 +77,7 @@ pub(crate) fn note(application: &mut Application, attempt: &Attempt) {
 }
 
 /// Clears a placement failure. The state of a running application does not belong to the scheduler and stays.
-pub(crate) fn settle(application: &mut Application) {
+pub(crate) fn clear_failure(application: &mut Application) {
     let status = &mut application.status;
     let waited = [ApplicationState::Degraded, ApplicationState::WaitingForClusterCreation];
     if waited.contains(&status.state) && status.running_on.is_none() {

@@ -34,7 +34,7 @@ pub struct Garbage<'a> {
 }
 
 #[must_use]
-pub fn collect(snapshot: &Snapshot) -> Garbage<'_> {
+pub fn collect_garbage(snapshot: &Snapshot) -> Garbage<'_> {
     let deleted: Vec<&Stored> =
         snapshot.all().filter(|stored| stored.object.metadata().deleted.is_some()).collect();
     let mut garbage = Garbage::default();
@@ -86,7 +86,7 @@ pub fn finish_deletion(object: &mut Object) -> bool {
 }
 
 /// Removes a cluster from the owners of an application that is bound elsewhere.
-pub fn release(object: &mut Object, from: &ObjectKey) {
+pub fn remove_owner(object: &mut Object, from: &ObjectKey) {
     if Application::of(object).is_some() {
         object.metadata_mut().owners.retain(|owner| !owner.is(from));
     }

@@ -1,9 +1,8 @@
 //! AppScheduler: decides which cluster runs an application, which cloud hosts a cluster, and which project a Magnum
 //! cluster (Krake's "Scheduling").
 //!
-//! The brain is [`pass`]: it maps placement's resources, metrics, settings, memory, time and a seed to writes, with a
-//! decision for each application. [`explain`] shows one decision with every candidate, or the effect of another
-//! value.
+//! The pure function [`pass`] maps placement's resources, metrics, settings, memory, time and a seed to writes, with a
+//! decision for each application. [`explain`] shows one decision with every candidate, or the effect of another value.
 //!
 //! # Guarantees
 //! - An application is bound only to an online cluster that meets all its constraints (invariant I11).
@@ -17,7 +16,7 @@
 //! The snapshot shows one revision of the store. Resources that other clients stored may have any readable value.
 //!
 //! # Does not
-//! The brain uses no clock, no randomness and no I/O. This crate neither deploys nor probes clusters.
+//! The pure part uses no clock, no randomness and no I/O. This crate neither deploys nor probes clusters.
 
 mod actor;
 mod application;
@@ -45,7 +44,7 @@ pub use crate::actor::telemetry::METRICS;
 pub use crate::actor::{Scheduler, SchedulerArguments, SchedulerState};
 pub use crate::backends::BackendOutcome;
 pub use crate::config::{Candidates, ClusterCreation, MaxMoves, SchedulerConfig};
-pub use crate::draft::{Deletion, ObjectWrite, Unit, WriteKind};
+pub use crate::draft::{Deletion, ObjectWrite, WriteKind, WriteUnit};
 pub use crate::explain::explain;
 pub use crate::memory::{ClusterMemory, Memory, MemoryChange, Moves};
 pub use crate::pass::{Pass, PassInput, pass};

@@ -27,12 +27,12 @@ pub(crate) enum MetricValue {
 
 /// Revisions of a metric's definitions; 0: there is none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Definition {
+pub(crate) struct DefinitionRevisions {
     pub(crate) metric: i64,
     pub(crate) provider: i64,
 }
 
-impl Definition {
+impl DefinitionRevisions {
     pub(crate) fn of(snapshot: &Snapshot, metric: &Stored, spec: &MetricSpec) -> Self {
         let namespace = metric.key.namespace.as_deref();
         let kind = if namespace.is_some() { Kind::MetricsProvider } else { Kind::GlobalMetricsProvider };
@@ -50,7 +50,7 @@ impl Definition {
 
 pub(crate) struct MetricValues<'a> {
     states: &'a BTreeMap<MetricKey, MetricState>,
-    definitions: BTreeMap<MetricKey, Definition>,
+    definitions: BTreeMap<MetricKey, DefinitionRevisions>,
     revision: i64,
     config: &'a SchedulerConfig,
     now: OffsetDateTime,
@@ -74,7 +74,7 @@ impl<'a> MetricValues<'a> {
         let namespaced = snapshot.of::<Metric>().map(|TypedResource { stored, value }| (stored, &value.spec));
         let definitions = global.chain(namespaced).map(|(stored, spec)| {
             let key = MetricKey { namespace: stored.key.namespace.clone(), name: stored.key.name.clone() };
-            (key, Definition::of(snapshot, stored, spec))
+            (key, DefinitionRevisions::of(snapshot, stored, spec))
         });
         Self {
             states: observed.map_or(&NOTHING, |observed| &observed.metrics),

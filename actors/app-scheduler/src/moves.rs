@@ -11,7 +11,7 @@ use madako_domain::placement::decision::{Gain, Hold, Move, Outcome};
 use madako_domain::placement::kind::ObjectKey;
 use time::OffsetDateTime;
 
-use crate::application::{Act, Verdict};
+use crate::application::{ApplicationAct, Verdict};
 use crate::config::MaxMoves;
 
 impl MaxMoves {
@@ -25,10 +25,12 @@ impl MaxMoves {
 
 impl<'a> Verdict<'a> {
     /// For a move, or the creation of a cluster for one: source, destination, reason.
-    fn as_move(&self) -> Option<(&ObjectKey, &'a ObjectKey, &Move)> {
+    fn move_details(&self) -> Option<(&ObjectKey, &'a ObjectKey, &Move)> {
         match (&self.act, &self.decision.outcome) {
-            (Act::Bind { to, moves: Some(why) }, Outcome::Moved { from, .. }) => Some((from, to.key(), why)),
-            (Act::Create { cloud, moves: Some((from, why)) }, _) => Some((from, cloud.key(), why)),
+            (ApplicationAct::Bind { to, moves: Some(why) }, Outcome::Moved { from, .. }) => {
+                Some((from, to.key(), why))
+            }
+            (ApplicationAct::Create { cloud, moves: Some((from, why)) }, _) => Some((from, cloud.key(), why)),
             _ => None,
         }
     }
@@ -41,27 +43,27 @@ pub(crate) fn hold_moves<'a>(
     left: u64,
     until: Option<OffsetDateTime>,
 ) {
-    let mut moves: Vec<(Reverse<bool>, Reverse<Order>, usize)> = verdicts
+    let mut moves: Vec<(Reverse<bool>, Reverse<OrderedFloat>, usize)> = verdicts
         .iter()
         .enumerate()
         .filter_map(|(at, verdict)| {
-            let (_, _, why) = verdict.as_move()?;
+            let (_, _, why) = verdict.move_details()?;
             let gain = verdict.decision.gain.map_or(0.0, |gain: Gain| gain.gain);
-            Some((Reverse(why.forced()), Reverse(Order(gain)), at))
+            Some((Reverse(why.forced()), Reverse(OrderedFloat(gain)), at))
         })
         .collect();
     moves.sort_unstable();
     let left = usize::try_from(left).unwrap_or(usize::MAX);
     for (_, _, at) in moves.into_iter().skip(left) {
         let Some(verdict) = verdicts.get_mut(at) else { continue };
-        let Some((on, to, why)) = verdict.as_move() else { continue };
+        let Some((on, to, why)) = verdict.move_details() else { continue };
         let (on, to, why) = (on.clone(), to.clone(), why.clone());
         verdict.act = if why.forced() {
             // No deployment where the application has to leave, such as a version that its cluster does not take.
-            Act::Nothing
+            ApplicationAct::Nothing
         } else {
             // It keeps waiting for the cluster that was created for it.
-            Act::Keep { well: why == Move::Better, forget: false }
+            ApplicationAct::Keep { well: why == Move::Better, forget: false }
         };
         verdict.decision.outcome = Outcome::Held { on, to, why, rule: Hold::MaxMoves { limit, until } };
         verdict.again = until;
@@ -70,23 +72,23 @@ pub(crate) fn hold_moves<'a>(
 
 /// Floats in total order.
 #[derive(Debug, Clone, Copy)]
-struct Order(f64);
+struct OrderedFloat(f64);
 
-impl PartialEq for Order {
+impl PartialEq for OrderedFloat {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Order {}
+impl Eq for OrderedFloat {}
 
-impl PartialOrd for Order {
+impl PartialOrd for OrderedFloat {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Order {
+impl Ord for OrderedFloat {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.0.total_cmp(&other.0)
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use madako_domain::canary::{Canary, is_planted};
-use madako_domain::placement::binding::{bind, trigger};
+use madako_domain::placement::binding::{bind_application, trigger};
 use madako_domain::placement::decision::{Decision, Outcome};
 use madako_domain::placement::infrastructure::{Cloud, GlobalCloud};
 use madako_domain::placement::kind::ObjectKey;
@@ -17,12 +17,12 @@ use madako_domain::placement::objects::Stored;
 use madako_domain::placement::openstack::{MagnumCluster, Project};
 use time::OffsetDateTime;
 
-use crate::application::{Act, PassContext, Verdict};
+use crate::application::{ApplicationAct, PassContext, Verdict};
 use crate::backends::{BackendOutcome, place_cluster, place_magnum_cluster};
 use crate::config::{Candidates, SchedulerConfig, later};
-use crate::draft::{Deletion, Draft, ObjectWrite, Unit, WriteKind};
+use crate::draft::{Deletion, Draft, ObjectWrite, WriteKind, WriteUnit};
 use crate::draw::Draw;
-use crate::failure::{is_ours, note, settle};
+use crate::failure::{clear_failure, is_ours, note_failure};
 use crate::limits::LEAST_PAUSE;
 use crate::memory::{ClusterMemory, Memory, MemoryChange};
 use crate::metric_values::MetricValues;
@@ -49,7 +49,7 @@ pub struct Pass {
     /// Results for unbound clusters and Magnum clusters.
     pub placed: BTreeMap<ObjectKey, BackendOutcome>,
     /// In the order of writing.
-    pub units: Vec<Unit>,
+    pub units: Vec<WriteUnit>,
     /// Memory for the next pass, without moves: they count when they are committed.
     pub memory: Memory,
     /// Changes of the memory that the store keeps.
@@ -139,7 +139,7 @@ impl Candidates {
 #[must_use]
 pub fn pass(input: &PassInput<'_>) -> Pass {
     let PassInput { snapshot, config, memory, now, seed, .. } = *input;
-    let garbage = gc::collect(snapshot);
+    let garbage = gc::collect_garbage(snapshot);
     let mut values = MetricValues::new(snapshot, input.metrics, config, memory, now);
     let mut scopes = Scopes::new(input, &garbage.mark, &mut values);
     let mut draft = Draft::default();
@@ -203,7 +203,7 @@ pub fn pass(input: &PassInput<'_>) -> Pass {
     }
     let mut draft = writer.draft;
     delete_unused_clusters(input, &used, &mut memory, &mut draft, &mut again);
-    collect(&garbage, snapshot, now, &mut draft);
+    delete_garbage(&garbage, snapshot, now, &mut draft);
     for outcome in placed.values() {
         if let BackendOutcome::WaitsForMetric { until } = outcome {
             again.at(Some(*until));
@@ -285,7 +285,7 @@ fn delete_unused_clusters(
                 && object.metadata().deleted.is_none()
             {
                 gc::mark_deleted(object, input.now);
-                draft.stand_on_all(key);
+                draft.depend_on_all_applications(key);
                 draft.deletes(key, Deletion::Unused { since });
             }
         }
@@ -302,7 +302,7 @@ fn memory_changes(
     changed.chain(gone.map(|key| MemoryChange { cluster: key.clone(), memory: None })).collect()
 }
 
-fn collect(garbage: &gc::Garbage<'_>, snapshot: &Snapshot, now: OffsetDateTime, draft: &mut Draft) {
+fn delete_garbage(garbage: &gc::Garbage<'_>, snapshot: &Snapshot, now: OffsetDateTime, draft: &mut Draft) {
     for (key, owner) in &garbage.mark {
         let Some(stored) = snapshot.get(key) else { continue };
         if let Some(object) = draft.object(stored, WriteKind::Garbage)
@@ -314,7 +314,7 @@ fn collect(garbage: &gc::Garbage<'_>, snapshot: &Snapshot, now: OffsetDateTime, 
     }
     for (application, cluster) in &garbage.release {
         if let Some(object) = draft.object(application, WriteKind::Garbage) {
-            gc::release(object, cluster);
+            gc::remove_owner(object, cluster);
         }
     }
     for stored in &garbage.finish {
@@ -336,32 +336,32 @@ impl Writer<'_, '_> {
         let now = self.input.now;
         let key = &resource.stored.key;
         match &verdict.act {
-            Act::Nothing => return,
-            Act::Keep { well, forget } => {
+            ApplicationAct::Nothing => return,
+            ApplicationAct::Keep { well, forget } => {
                 if !needs_keeping(resource.value, *well, *forget) {
                     return;
                 }
                 if let Some(application) = self.draft.edit(resource, WriteKind::Application) {
-                    keep(application, *well, *forget, now);
+                    keep_application(application, *well, *forget, now);
                 }
             }
-            Act::Bind { to, moves } => {
+            ApplicationAct::Bind { to, moves } => {
                 if let Some(application) = self.draft.edit(resource, WriteKind::Application) {
-                    bind(application, ResourceRef::to(to.key()), now);
+                    bind_application(application, ResourceRef::to(to.key()), now);
                     application.status.auto_cluster_create_started = None;
-                    settle(application);
+                    clear_failure(application);
                 }
-                self.draft.stand_on(key, to.revisions_used());
+                self.draft.add_basis(key, to.revisions_used());
                 self.draft.binds(key, to.key().clone(), moves.is_some());
                 self.used.insert(to.key().clone());
             }
-            Act::Fail(attempt) if attempt.counts => {
+            ApplicationAct::Fail(attempt) if attempt.counts => {
                 if let Some(application) = self.draft.edit(resource, WriteKind::Application) {
-                    note(application, attempt);
+                    note_failure(application, attempt);
                 }
             }
-            Act::Fail(_) => return,
-            Act::Create { cloud, moves } => {
+            ApplicationAct::Fail(_) => return,
+            ApplicationAct::Create { cloud, moves } => {
                 let (cloud, moves) = (Rc::clone(cloud), moves.is_some());
                 self.create(resource, &cloud, verdict);
                 if moves {
@@ -382,7 +382,7 @@ impl Writer<'_, '_> {
         let (key, application) = (&resource.stored.key, resource.value);
         let mut draw = Draw::new(seed, &format!("cluster for {} at {now}", application.metadata.uid));
         let taken = |key: &ObjectKey| snapshot.get(key).is_some() || self.used.contains(key);
-        let name = creation::name(taken, key.namespace.as_deref(), &mut draw);
+        let name = creation::draw_free_name(taken, key.namespace.as_deref(), &mut draw);
         let (Some(tosca), Some(name)) = (&config.cluster_creation.tosca, name) else { return };
         let cluster = creation::cluster(&name, application, cloud.key(), tosca, now, &mut draw);
         if let Some(application) = self.draft.edit(resource, WriteKind::Application) {
@@ -393,7 +393,7 @@ impl Writer<'_, '_> {
         }
         let write = ObjectWrite { key: name.clone(), revision: 0, object: Some(cluster.into_object()) };
         self.draft.write_along(key, write);
-        self.draft.stand_on(key, cloud.revisions_used());
+        self.draft.add_basis(key, cloud.revisions_used());
         self.used.insert(name.clone());
         verdict.decision.outcome = Outcome::Creates { cluster: name, cloud: cloud.key().clone() };
     }
@@ -409,7 +409,7 @@ fn needs_keeping(application: &Application, well: bool, forget: bool) -> bool {
     is_untriggered(application) || forget || (well && is_ours(application))
 }
 
-fn keep(application: &mut Application, well: bool, forget: bool, now: OffsetDateTime) {
+fn keep_application(application: &mut Application, well: bool, forget: bool, now: OffsetDateTime) {
     if is_untriggered(application) {
         trigger(application, now);
     }
@@ -421,6 +421,6 @@ fn keep(application: &mut Application, well: bool, forget: bool, now: OffsetDate
         }
     }
     if well && is_ours(application) {
-        settle(application);
+        clear_failure(application);
     }
 }

@@ -28,24 +28,24 @@ pub(crate) struct Scope<'a> {
     labels: BTreeMap<&'a str, Rc<Bits>>,
     custom_resources: BTreeMap<&'a str, Rc<Bits>>,
     metrics: BTreeMap<&'a str, Rc<Bits>>,
-    classes: BTreeMap<Signature<'a>, Rc<Class>>,
+    classes: BTreeMap<Signature<'a>, Rc<ConstraintResult>>,
 }
 
 /// Canonical constraints on labels, custom resources and metrics: each list sorted and without duplicates.
 type Signature<'a> = (Vec<&'a str>, Vec<&'a str>, Vec<&'a str>);
 
 /// Result of a set of constraints.
-pub(crate) struct Class {
+pub(crate) struct ConstraintResult {
     pub(crate) fit: Bits,
     /// Places that meet the known part of the constraints and whose metrics were never fetched.
     pub(crate) waits: Bits,
     /// The best places, and the second best.
-    groups: Vec<Group>,
+    groups: Vec<RankGroup>,
     pub(crate) counts: Counts,
 }
 
 /// Places of equal rank.
-struct Group {
+struct RankGroup {
     rank: Rank,
     members: Vec<usize>,
 }
@@ -106,7 +106,7 @@ impl<'a> Scope<'a> {
         self.places.get(key).copied()
     }
 
-    pub(crate) fn class(&mut self, wants: &Requirements<'a>) -> Rc<Class> {
+    pub(crate) fn class(&mut self, wants: &Requirements<'a>) -> Rc<ConstraintResult> {
         let signature = (
             sort_texts(wants.labels.iter().map(LabelConstraint::canonical)),
             sort_texts(wants.custom_resources.iter().map(String::as_str)),
@@ -120,10 +120,10 @@ impl<'a> Scope<'a> {
         class
     }
 
-    fn evaluate(&mut self, wants: &Requirements<'a>) -> Class {
+    fn evaluate(&mut self, wants: &Requirements<'a>) -> ConstraintResult {
         let mut counts = self.counts;
         let mut all = self.ready.clone();
-        all.unite(&self.waits);
+        all.add_all(&self.waits);
         let mut left = all.count();
         let drop = |all: &Bits, left: &mut usize| {
             let now = all.count();
@@ -150,12 +150,12 @@ impl<'a> Scope<'a> {
         counts.metrics = drop(&fit, &mut left);
         counts.fit = left;
         let groups = self.rank(&fit);
-        Class { fit, waits, groups, counts }
+        ConstraintResult { fit, waits, groups, counts }
     }
 
     /// The best and second-best groups: an application on a best place needs another one to compare with.
-    fn rank(&self, fit: &Bits) -> Vec<Group> {
-        let mut groups: [Option<Group>; 2] = [None, None];
+    fn rank(&self, fit: &Bits) -> Vec<RankGroup> {
+        let mut groups: [Option<RankGroup>; 2] = [None, None];
         for at in fit.iter() {
             let base = &self.targets[at].base;
             let rank = Rank { has_metrics: base.has_metrics, score: base.score() };
@@ -170,7 +170,7 @@ impl<'a> Scope<'a> {
                     }
                     (std::cmp::Ordering::Greater, _) => {
                         groups[level..].rotate_right(1);
-                        groups[level] = Some(Group { rank, members: vec![at] });
+                        groups[level] = Some(RankGroup { rank, members: vec![at] });
                         break;
                     }
                     _ => {}
@@ -229,7 +229,7 @@ impl<'a> Scope<'a> {
     }
 }
 
-impl Class {
+impl ConstraintResult {
     /// The best rank outside `without`, and all places of that rank.
     pub(crate) fn best(&self, without: &[usize]) -> Option<(Rank, Vec<usize>)> {
         self.groups.iter().find_map(|group| {

@@ -25,7 +25,7 @@ pub(crate) struct Target<'a> {
     /// Whether it accepts new bindings.
     pub(crate) availability: Availability,
     /// Its own score; meaningful if all values are known.
-    pub(crate) base: Base,
+    pub(crate) base: BaseScore,
     /// The cloud that it inherits from; decisions depend on its revision as well.
     pub(crate) cloud: Option<&'a Stored>,
 }
@@ -43,14 +43,14 @@ pub(crate) enum Availability {
 
 /// Score without stickiness.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(crate) struct Base {
+pub(crate) struct BaseScore {
     pub(crate) has_metrics: bool,
     /// Sum of values times weights.
     weighted: f64,
     weights: f64,
 }
 
-impl Base {
+impl BaseScore {
     /// Score for an unbound application: the weighted mean, 0 without weights.
     pub(crate) fn score(&self) -> f64 {
         self.with(0.0)
@@ -140,7 +140,7 @@ impl<'a> Target<'a> {
     fn new(stored: &'a Stored, offer: Offer<'a>, state: State, values: &mut MetricValues<'a>) -> Self {
         let metric_values: Vec<MetricValue> =
             offer.metrics().iter().map(|metric| values.value_of(metric)).collect();
-        let mut base = Base { has_metrics: !metric_values.is_empty(), ..Base::default() };
+        let mut base = BaseScore { has_metrics: !metric_values.is_empty(), ..BaseScore::default() };
         for (metric, known) in offer.metrics().iter().zip(&metric_values) {
             if let MetricValue::Value(value) = known {
                 base.weighted += value.normalized * metric.reference.weight;

@@ -20,7 +20,7 @@ use madako_json::krake::document::from_stored;
 use serde_json::json;
 use time::OffsetDateTime;
 
-use crate::metric_values::Definition;
+use crate::metric_values::DefinitionRevisions;
 use crate::{Candidates, Memory, Pass, PassInput, SchedulerConfig, Snapshot, pass};
 
 /// Namespace of all namespaced resources.
@@ -149,9 +149,9 @@ impl World {
         let trust = Trust { since: self.now, range: None, turns: 0 };
         let metric = ObjectKey::new(Kind::GlobalMetric, None, name);
         let resource = self.snapshot.typed::<GlobalMetric>(&metric);
-        let defined =
-            resource.map(|resource| Definition::of(&self.snapshot, resource.stored, &resource.value.spec));
-        let Definition { metric, provider } = defined.unwrap_or_default();
+        let defined = resource
+            .map(|resource| DefinitionRevisions::of(&self.snapshot, resource.stored, &resource.value.spec));
+        let DefinitionRevisions { metric, provider } = defined.unwrap_or_default();
         let state = MetricState {
             metric_revision: metric,
             provider_revision: provider,

@@ -187,10 +187,10 @@ fn main() {
         let Case { what, machines, workers, limit } = &measured.case;
         println!(
             "| {what:<16} | {machines:>8} | {workers:>7} | {:>12} | {:>12} | {:>11} | {:>7} |",
-            shown(measured.wall),
-            shown(measured.median),
-            shown(measured.least),
-            limit.map(shown).unwrap_or_default()
+            format_time(measured.wall),
+            format_time(measured.median),
+            format_time(measured.least),
+            limit.map(format_time).unwrap_or_default()
         );
         all.push(measured);
     }
@@ -209,7 +209,7 @@ fn main() {
     }
 }
 
-fn shown(time: Duration) -> String {
+fn format_time(time: Duration) -> String {
     let milliseconds = time.as_secs_f64() * 1e3;
     if milliseconds < 9.95 { format!("{milliseconds:.2} ms") } else { format!("{milliseconds:.0} ms") }
 }
@@ -221,11 +221,11 @@ const MARGIN: f64 = 60.0;
 const X: (f64, f64) = (3.0, 5.0);
 const Y: (f64, f64) = (-5.0, 0.0);
 
-fn x(machines: f64) -> f64 {
+fn x_of_machines(machines: f64) -> f64 {
     MARGIN + (machines.log10() - X.0) / (X.1 - X.0) * (WIDTH - MARGIN - 170.0)
 }
 
-fn y(seconds: f64) -> f64 {
+fn y_of_seconds(seconds: f64) -> f64 {
     HEIGHT - MARGIN - (seconds.log10() - Y.0) / (Y.1 - Y.0) * (HEIGHT - MARGIN - 40.0)
 }
 
@@ -239,12 +239,12 @@ fn plot(all: &[Measured]) -> String {
          <text x=\"{MARGIN}\" y=\"22\" font-size=\"15\">Time of a plan by the number of machines \
          (30 % of them workers), one core</text>\n"
     );
-    let left = x(1e3);
-    let right = x(1e5);
+    let left = x_of_machines(1e3);
+    let right = x_of_machines(1e5);
     for (seconds, name) in
         [(1e-5, "10 µs"), (1e-4, "100 µs"), (1e-3, "1 ms"), (1e-2, "10 ms"), (1e-1, "100 ms"), (1.0, "1 s")]
     {
-        let at = y(seconds);
+        let at = y_of_seconds(seconds);
         let _ = writeln!(
             svg,
             "<path d=\"M{left:.1} {at:.1}H{right:.1}\" stroke=\"#ddd\"/>\
@@ -254,14 +254,14 @@ fn plot(all: &[Measured]) -> String {
         );
     }
     for (machines, name) in [(1e3, "1,000"), (1e4, "10,000"), (1e5, "100,000")] {
-        let at = x(machines);
+        let at = x_of_machines(machines);
         let _ = writeln!(
             svg,
             "<path d=\"M{at:.1} {:.1}V{:.1}\" stroke=\"#ddd\"/>\
              <text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{name}</text>",
-            y(1.0),
-            y(1e-5),
-            y(1e-5) + 18.0
+            y_of_seconds(1.0),
+            y_of_seconds(1e-5),
+            y_of_seconds(1e-5) + 18.0
         );
     }
     for (what, colour) in [(INITIAL, "#1f77b4"), (TEMPLATE, "#d62728"), (NOTHING, "#2ca02c")] {
@@ -275,7 +275,9 @@ fn plot(all: &[Measured]) -> String {
             .collect();
         let (first, last) = (points[0], points[points.len() - 1]);
         let line = |points: &[(f64, f64)]| {
-            let points = points.iter().map(|(n, seconds)| format!("{:.1},{:.1}", x(*n), y(*seconds)));
+            let points = points
+                .iter()
+                .map(|(n, seconds)| format!("{:.1},{:.1}", x_of_machines(*n), y_of_seconds(*seconds)));
             points.collect::<Vec<_>>().join(" ")
         };
         let reference: Vec<(f64, f64)> =
@@ -291,16 +293,16 @@ fn plot(all: &[Measured]) -> String {
             let _ = writeln!(
                 svg,
                 "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\" fill=\"{colour}\"/>",
-                x(*n),
-                y(*seconds)
+                x_of_machines(*n),
+                y_of_seconds(*seconds)
             );
         }
         let _ = writeln!(
             svg,
             "<text x=\"{:.1}\" y=\"{:.1}\" fill=\"{colour}\">{what}: {}</text>",
             right + 8.0,
-            y(last.1) + 4.0,
-            shown(Duration::from_secs_f64(last.1))
+            y_of_seconds(last.1) + 4.0,
+            format_time(Duration::from_secs_f64(last.1))
         );
     }
     let _ = writeln!(

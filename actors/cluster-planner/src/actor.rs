@@ -195,7 +195,7 @@ impl Actor for Planner {
 
 impl PlannerState {
     async fn plan(&mut self, myself: &ActorRef<Envelope<PlannerMessage>>) {
-        let considered = self.consider();
+        let considered = self.evaluate_inputs();
         let obstacles = self.new_obstacles(&considered);
         self.act(myself, considered).await;
         if let Some(mutation) = obstacles {
@@ -245,7 +245,7 @@ impl PlannerState {
     }
 
     /// Evaluates the inputs, and plans if they allow it.
-    fn consider(&self) -> InputEvaluation {
+    fn evaluate_inputs(&self) -> InputEvaluation {
         let Some(state) = &self.state else { return InputEvaluation::Blocked(PlanBlockedBy::NoState) };
         if state.revision < self.committed || self.taints.awaited() {
             return InputEvaluation::Behind;

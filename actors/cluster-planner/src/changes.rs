@@ -15,7 +15,7 @@ pub(crate) fn changes(
     nodes: &[Node],
 ) -> Vec<Change> {
     let leaving =
-        draft.all_before().iter().filter(|(_, id)| id.is_none_or(|id: Id| part_after[id].is_none()));
+        draft.nodes_before().iter().filter(|(_, id)| id.is_none_or(|id: Id| part_after[id].is_none()));
     let mut changes: Vec<Change> =
         leaving.map(|(node, _)| change_of(ChangeKind::Remove, &node.address, part_of(node))).collect();
     let ids = draft.control_plane().iter().chain(draft.workers());

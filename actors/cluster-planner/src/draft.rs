@@ -86,7 +86,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Every address of the current configuration once, control plane first; without an id if its machine is missing.
-    pub(crate) fn all_before(&self) -> &[(&'a Node, Option<Id>)] {
+    pub(crate) fn nodes_before(&self) -> &[(&'a Node, Option<Id>)] {
         &self.all_before
     }
 

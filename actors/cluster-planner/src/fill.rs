@@ -119,7 +119,7 @@ impl Planner<'_> {
             weight: self.templates.weight(template),
             considered: u32::try_from(pick.considered).unwrap_or(u32::MAX),
             score: self.parts_of_score(&pick),
-            runner_up: rival(self.inventory, &pick),
+            runner_up: best_runner_up(self.inventory, &pick),
         };
         self.scored(rule, PlanReason::Chosen(choice), pick.id, pick.score);
         self.draft.add_worker(pick.id, &self.templates);
@@ -136,14 +136,14 @@ impl Planner<'_> {
             weight: 0.0,
             considered: u32::try_from(pick.considered).unwrap_or(u32::MAX),
             score: self.parts_of_score(&pick),
-            runner_up: rival(self.inventory, &pick),
+            runner_up: best_runner_up(self.inventory, &pick),
         };
         self.scored(rule, PlanReason::Chosen(choice), pick.id, pick.score);
         self.draft.add_control_plane(pick.id);
     }
 
     pub(crate) fn parts_of_score(&self, pick: &Pick) -> madako_domain::plan::Score {
-        score::parts(self.inventory.entry(pick.id), self.input.now, pick.score, pick.points)
+        score::score_parts(self.inventory.entry(pick.id), self.input.now, pick.score, pick.points)
     }
 
     /// Removes workers and invalidates the prepared candidates.
@@ -308,7 +308,7 @@ impl Planner<'_> {
     }
 }
 
-fn rival(inventory: &Inventory<'_>, pick: &Pick) -> Option<RunnerUp> {
+fn best_runner_up(inventory: &Inventory<'_>, pick: &Pick) -> Option<RunnerUp> {
     let (id, score) = pick.runner_up?;
     Some(RunnerUp { address: inventory.entry(id).ipv4?, score })
 }

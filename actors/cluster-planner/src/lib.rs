@@ -1,8 +1,8 @@
 //! ClusterPlanner: decides which part each machine has in the Kubernetes cluster.
 //!
-//! The brain is [`plan`]: it maps a template, constraints, machines and the current cluster to the next configuration
-//! with its reasons (CKE's `sabakan-integration.md`). [`WhatIf`] runs it repeatedly for machines that are lost or removed, and [`render`]
-//! formats plans.
+//! The pure function [`plan`] maps a template, constraints, machines and the current cluster to the next configuration
+//! with its reasons (CKE's `sabakan-integration.md`). [`WhatIf`] runs it repeatedly for machines that are lost or
+//! removed, and [`render`] formats plans.
 //!
 //! # Guarantees
 //! - Equal inputs give equal plans, whatever the order of the machines.
@@ -48,7 +48,7 @@ use madako_domain::plan::{Plan, PlanError};
 pub use crate::actor::{METRICS, Planner, PlannerArguments};
 pub use crate::eligibility::{Eligibility, judge_eligibility};
 pub use crate::input::{DEFAULT_RETIRE_WAIT, Moment, PlanInput};
-pub use crate::what_if::{End, Selector, SelectorError, UnmatchedSelectors, WhatIf, most_plans};
+pub use crate::what_if::{Selector, SelectorError, UnmatchedSelectors, WhatIf, WhatIfEnd, most_plans};
 
 /// Plans the next configuration of the cluster.
 ///

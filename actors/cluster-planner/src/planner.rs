@@ -63,7 +63,7 @@ impl<'a> Planner<'a> {
             let later = &Action::ALL[index + 1..];
             let carried_through = match self.try_rule(rule) {
                 Ok(RuleAttempt::StepsAside) => continue,
-                Ok(RuleAttempt::Fired) => self.carry_through(rule),
+                Ok(RuleAttempt::Fired) => self.complete_rule(rule),
                 Err(error) => Err(error),
             };
             return match carried_through {
@@ -78,7 +78,7 @@ impl<'a> Planner<'a> {
     }
 
     fn try_rule(&mut self, rule: Action) -> Result<RuleAttempt, RuleError> {
-        if let Some(why) = self.out_of_place(rule) {
+        if let Some(why) = self.reason_not_applicable(rule) {
             self.not_fired(rule, why);
             return Ok(RuleAttempt::StepsAside);
         }
@@ -96,7 +96,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Reason that a rule does not apply at this stage.
-    fn out_of_place(&self, rule: Action) -> Option<PlanReason> {
+    fn reason_not_applicable(&self, rule: Action) -> Option<PlanReason> {
         let starting = self.input.moment == Moment::LeaderStart;
         match (rule, self.input.current) {
             (Action::Initialize, Some(_)) => Some(PlanReason::ClusterExists),
@@ -108,7 +108,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Fills up to the constraints after a rule fired, and builds the nodes.
-    fn carry_through(&mut self, rule: Action) -> Result<Vec<Node>, RuleError> {
+    fn complete_rule(&mut self, rule: Action) -> Result<Vec<Node>, RuleError> {
         let filled = self.fill(rule);
         // A role without a template always needs an operator: report it first.
         self.check_roles(rule)?;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use madako_domain::plan::{Outcome, Part, Plan, PlanError, Reason};
 
-use crate::what_if::{End, never_at_rest};
+use crate::what_if::{WhatIfEnd, never_at_rest};
 
 /// Action, changes and reasons of a plan.
 #[must_use]
@@ -36,15 +36,15 @@ pub fn step_table(number: usize, plan: &Plan) -> String {
 }
 
 #[must_use]
-pub fn end_table(made: usize, end: &End) -> String {
+pub fn end_table(made: usize, end: &WhatIfEnd) -> String {
     let made = match made {
         0 => "At once: ".to_owned(),
         1 => "After 1 plan: ".to_owned(),
         plans => format!("After {plans} plans: "),
     };
     match end {
-        End::AtRest => format!("{made}nothing is left to do.\n"),
-        End::NoPlan(error) => {
+        WhatIfEnd::AtRest => format!("{made}nothing is left to do.\n"),
+        WhatIfEnd::NoPlan(error) => {
             let mut text = format!(
                 "{made}no plan can be made ({}): {}.\n",
                 error.kind.name(),
@@ -54,7 +54,7 @@ pub fn end_table(made: usize, end: &End) -> String {
             push_block(&mut text, &reason_rows(failed));
             text
         }
-        End::NeverAtRest { plans } => format!("{made}{}.\n", never_at_rest(*plans)),
+        WhatIfEnd::NeverAtRest { plans } => format!("{made}{}.\n", never_at_rest(*plans)),
     }
 }
 

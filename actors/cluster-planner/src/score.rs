@@ -53,7 +53,7 @@ pub(crate) fn rack_points(nodes: u64) -> i64 {
 }
 
 /// Components of a score; `points` is the machine's part.
-pub(crate) fn parts(entry: &Entry<'_>, now: OffsetDateTime, score: i64, points: i64) -> Score {
+pub(crate) fn score_parts(entry: &Entry<'_>, now: OffsetDateTime, score: i64, points: i64) -> Score {
     let small = |number: i64| i32::try_from(number).unwrap_or(if number < 0 { i32::MIN } else { i32::MAX });
     let days = lifetime_days(entry, now);
     let lifetime_points = points_for(days);

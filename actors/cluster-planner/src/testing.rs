@@ -9,7 +9,7 @@ use madako_domain::template::Template;
 use time::OffsetDateTime;
 
 use crate::node::NodeMaker;
-use crate::{DEFAULT_RETIRE_WAIT, End, Moment, PlanInput, WhatIf, plan};
+use crate::{DEFAULT_RETIRE_WAIT, Moment, PlanInput, WhatIf, WhatIfEnd, plan};
 
 /// The time of plans in tests: 2023-11-14T22:13:20Z.
 pub(crate) fn now() -> OffsetDateTime {
@@ -201,7 +201,7 @@ impl Site {
         }
     }
 
-    pub(crate) fn what_if(&self, lose: &[&str], remove: &[&str]) -> (Vec<Plan>, End) {
+    pub(crate) fn what_if(&self, lose: &[&str], remove: &[&str]) -> (Vec<Plan>, WhatIfEnd) {
         let selectors = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<_>>();
         let mut answer = WhatIf::new(&self.input(), &selectors(lose), &selectors(remove)).unwrap();
         let mut plans = Vec::new();

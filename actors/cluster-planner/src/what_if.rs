@@ -98,7 +98,7 @@ fn join_selectors(selectors: &[Selector]) -> String {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum End {
+pub enum WhatIfEnd {
     /// No action is left.
     AtRest,
     NoPlan(PlanError),
@@ -108,7 +108,7 @@ pub enum End {
     },
 }
 
-impl Serialize for End {
+impl Serialize for WhatIfEnd {
     /// `null`, or `{"kind", "message"}`.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
@@ -174,7 +174,7 @@ impl<'a> WhatIf<'a> {
     ///
     /// # Errors
     /// The end of the series; further calls return the same.
-    pub fn next_plan(&mut self) -> Result<&Plan, End> {
+    pub fn next_plan(&mut self) -> Result<&Plan, WhatIfEnd> {
         let current = self.last.as_ref().map_or(self.input.current, |plan| plan.cluster.as_ref());
         let plan = plan(&PlanInput {
             machines: &self.machines,
@@ -183,12 +183,12 @@ impl<'a> WhatIf<'a> {
             moment: Moment::Running,
             ..self.input
         })
-        .map_err(End::NoPlan)?;
+        .map_err(WhatIfEnd::NoPlan)?;
         if plan.cluster.is_none() {
-            return Err(End::AtRest);
+            return Err(WhatIfEnd::AtRest);
         }
         if self.made == self.most {
-            return Err(End::NeverAtRest { plans: self.made });
+            return Err(WhatIfEnd::NeverAtRest { plans: self.made });
         }
         self.made += 1;
         self.template_changed = false;

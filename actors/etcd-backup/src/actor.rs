@@ -20,9 +20,9 @@ use madako_protocol::permit::Moment;
 use madako_protocol::ports::Clock;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
-use self::attempt::{Attempt, attempt};
+use self::attempt::{Attempt, make_backup};
 use crate::limits::TICK;
-use crate::schedule::{Failures, age, next};
+use crate::schedule::{Failures, age_of_last, time_until_next};
 
 #[derive(Clone)]
 pub struct BackupsArguments {
@@ -107,7 +107,7 @@ impl BackupsState {
             return;
         }
         let now = self.given.clock.now();
-        let age = age(&self.given.schedule, self.last(), now);
+        let age = age_of_last(&self.given.schedule, self.last(), now);
         let shown = age.map_or(now.unix_timestamp() as f64, |age| age.as_secs_f64());
         madako_etcd_backup_age_seconds().set(shown);
         let size = self.last().filter(|_| age.is_some()).map_or(0, |last| last.size);
@@ -119,7 +119,7 @@ impl BackupsState {
         let Some(cluster) = &state.cluster else { return };
         let now = self.given.clock.now();
         let moment = Moment::now();
-        if !next(&self.given.schedule, self.last(), self.failures, (now, moment)).is_zero() {
+        if !time_until_next(&self.given.schedule, self.last(), self.failures, (now, moment)).is_zero() {
             return;
         }
         let attempted = Attempt {
@@ -132,7 +132,7 @@ impl BackupsState {
         };
         let reply = myself.clone();
         let task = Task::start_anew(async move {
-            let end = attempt(&attempted).await;
+            let end = make_backup(&attempted).await;
             // The actor is gone: a new one reads the record.
             let _ = reply.cast(BackupMessage::Ended(Box::new(end)).into());
         });

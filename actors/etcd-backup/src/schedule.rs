@@ -28,7 +28,7 @@ impl Failures {
 }
 
 /// The age of the last backup that counts; `None` without one.
-pub(crate) fn age(
+pub(crate) fn age_of_last(
     schedule: &BackupSchedule,
     last: Option<&BackupRecord>,
     now: OffsetDateTime,
@@ -41,13 +41,14 @@ pub(crate) fn age(
 }
 
 /// Time until the next backup begins; zero if it begins now.
-pub(crate) fn next(
+pub(crate) fn time_until_next(
     schedule: &BackupSchedule,
     last: Option<&BackupRecord>,
     failures: Option<Failures>,
     (now, moment): (OffsetDateTime, Moment),
 ) -> Duration {
-    let due = age(schedule, last, now).map_or(Duration::ZERO, |age| schedule.every.saturating_sub(age));
+    let due =
+        age_of_last(schedule, last, now).map_or(Duration::ZERO, |age| schedule.every.saturating_sub(age));
     let paused = failures.map_or(Duration::ZERO, |failures| {
         (failures.last + failures.pause(schedule.every)).saturating_duration_since(moment)
     });
@@ -97,7 +98,11 @@ mod tests {
             (true, Some(record(60, true)), HOUR * 6),
             (true, Some(record(3600, true)), Duration::ZERO),
         ] {
-            assert_eq!(next(&schedule(prove), last.as_ref(), None, now), expected, "{prove} {last:?}");
+            assert_eq!(
+                time_until_next(&schedule(prove), last.as_ref(), None, now),
+                expected,
+                "{prove} {last:?}"
+            );
         }
     }
 
@@ -108,26 +113,32 @@ mod tests {
         let mut pauses = Vec::new();
         for _ in 0..8 {
             failures = Some(Failures::add_failure(failures, moment));
-            pauses.push(next(&schedule(true), None, failures, (at(0), moment)).as_secs() / 60);
+            pauses.push(time_until_next(&schedule(true), None, failures, (at(0), moment)).as_secs() / 60);
         }
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
         let many = Some(Failures { count: u32::MAX, last: moment });
-        assert_eq!(next(&schedule(true), None, many, (at(0), moment)), LONGEST_PAUSE);
+        assert_eq!(time_until_next(&schedule(true), None, many, (at(0), moment)), LONGEST_PAUSE);
         let often = BackupSchedule { every: Duration::from_secs(600), ..schedule(true) };
-        assert_eq!(next(&often, None, many, (at(0), moment)), often.every);
-        assert_eq!(next(&often, None, many, (at(0), moment + often.every)), Duration::ZERO);
+        assert_eq!(time_until_next(&often, None, many, (at(0), moment)), often.every);
+        assert_eq!(time_until_next(&often, None, many, (at(0), moment + often.every)), Duration::ZERO);
         // A pause does not bring a backup forward.
         let one = Some(Failures { count: 1, last: moment });
-        assert_eq!(next(&schedule(true), Some(&record(0, true)), one, (at(0), moment)), HOUR * 6);
+        assert_eq!(time_until_next(&schedule(true), Some(&record(0, true)), one, (at(0), moment)), HOUR * 6);
     }
 
     #[test]
     fn the_age_is_that_of_the_last_backup_that_counts() {
-        assert_eq!(age(&schedule(true), None, at(0)), None);
-        assert_eq!(age(&schedule(true), Some(&record(-5, true)), at(0)), Some(Duration::from_secs(5)));
-        assert_eq!(age(&schedule(true), Some(&record(-5, false)), at(0)), None);
-        assert_eq!(age(&schedule(false), Some(&record(-5, false)), at(0)), Some(Duration::from_secs(5)));
-        assert_eq!(age(&schedule(true), Some(&record(60, true)), at(0)), Some(Duration::ZERO));
-        assert_eq!(age(&schedule(true), Some(&record(301, true)), at(0)), None);
+        assert_eq!(age_of_last(&schedule(true), None, at(0)), None);
+        assert_eq!(
+            age_of_last(&schedule(true), Some(&record(-5, true)), at(0)),
+            Some(Duration::from_secs(5))
+        );
+        assert_eq!(age_of_last(&schedule(true), Some(&record(-5, false)), at(0)), None);
+        assert_eq!(
+            age_of_last(&schedule(false), Some(&record(-5, false)), at(0)),
+            Some(Duration::from_secs(5))
+        );
+        assert_eq!(age_of_last(&schedule(true), Some(&record(60, true)), at(0)), Some(Duration::ZERO));
+        assert_eq!(age_of_last(&schedule(true), Some(&record(301, true)), at(0)), None);
     }
 }

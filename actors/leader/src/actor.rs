@@ -17,7 +17,7 @@ use madako_domain::status::OperationPhase;
 use madako_domain::store::{Condition, Entry, Epoch, Outcome, StoreError, Transaction, Write};
 use madako_protocol::actors::{CommitError, Committed, Failure, LeaderMessage, Mutation};
 use madako_protocol::event::{Event, EventSink};
-use madako_protocol::feed::{Task, handled};
+use madako_protocol::feed::{Task, handled_signal};
 use madako_protocol::latest::Publisher;
 use madako_protocol::mailbox::Envelope;
 use madako_protocol::permit::{PERMIT_MARGIN, Permit};
@@ -134,12 +134,12 @@ impl Actor for Leader {
         };
         let watch = given.store.watch("");
         let mut pumps = vec![
-            pump(events, myself.clone(), LeaderMessage::Campaign),
-            pump(watch, myself.clone(), LeaderMessage::Watch),
+            forward_events(events, myself.clone(), LeaderMessage::Campaign),
+            forward_events(watch, myself.clone(), LeaderMessage::Watch),
         ];
         if let Some(gate) = &given.placement {
             show_ownership(gate, &Ownership::Unknown);
-            pumps.push(pump(gate.root.watch(ownership::KEY), myself, LeaderMessage::Owner));
+            pumps.push(forward_events(gate.root.watch(ownership::KEY), myself, LeaderMessage::Owner));
         }
         Ok(LeaderState {
             given,
@@ -352,7 +352,7 @@ impl LeaderState {
             .filter(|own| own.number == epoch && self.reigning)
             .filter(|own| self.given.store.holds_until(own).is_some());
         let Some(own) = own else {
-            return answer(reply, what, Err(CommitError::NotLeader { epoch }));
+            return answer_commit(reply, what, Err(CommitError::NotLeader { epoch }));
         };
         let SentTransaction { store, fence, transaction } = match self.send_transaction(&own, mutation) {
             Ok(sent) => sent,
@@ -363,7 +363,7 @@ impl LeaderState {
                     }
                     self.given.events.emit(Event::Violated(violations.clone()));
                 }
-                return answer(reply, what, Err(error));
+                return answer_commit(reply, what, Err(error));
             }
         };
         let action = match mutation {
@@ -473,7 +473,7 @@ impl LeaderState {
             Err(error) => Err(CommitError::Store(error)),
         };
         if let Some(reply) = ended.reply.take() {
-            answer(reply, ended.what, result);
+            answer_commit(reply, ended.what, result);
         }
     }
 }
@@ -493,7 +493,7 @@ fn refusal(epoch: &Epoch, fence: &Condition, failed: &[Condition]) -> CommitErro
     CommitError::Conflict { keys }
 }
 
-fn answer(
+fn answer_commit(
     reply: RpcReplyPort<Result<Committed, CommitError>>,
     what: &'static str,
     result: Result<Committed, CommitError>,
@@ -530,14 +530,14 @@ fn show_phase(current: &OperationPhase, now: i64) {
 }
 
 /// Sends events to the leader one at a time, each after the previous one was handled.
-fn pump<E: Send + 'static>(
+fn forward_events<E: Send + 'static>(
     mut events: mpsc::Receiver<E>,
     leader: ActorRef<Envelope<LeaderMessage>>,
     wrap: impl Fn(E, madako_protocol::feed::HandledSignal) -> LeaderMessage + Send + 'static,
 ) -> Task {
     Task::start(async move {
         while let Some(event) = events.recv().await {
-            let (mark, done) = handled();
+            let (mark, done) = handled_signal();
             if leader.cast(wrap(event, mark).into()).is_err() {
                 return;
             }

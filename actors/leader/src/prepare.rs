@@ -10,7 +10,9 @@ use madako_protocol::actors::CommitError;
 use madako_protocol::event::Event;
 
 use crate::actor::LeaderArguments;
-use crate::transaction::{Orphan, orphan, settings_transaction, status_transaction, url_transaction};
+use crate::transaction::{
+    UnfinishedRecord, orphan, settings_transaction, status_transaction, url_transaction,
+};
 
 pub(crate) enum Prepared {
     Ready {
@@ -26,12 +28,12 @@ pub(crate) async fn prepare(given: &LeaderArguments, epoch: &Epoch) -> Result<Pr
     loop {
         let records = given.store.list(keys::RECORDS).await.map_err(CommitError::Store)?;
         let (id, transaction) = match orphan(&records, epoch, given.clock.now())? {
-            Orphan::None => break,
-            Orphan::Unreadable { key, why } => {
+            UnfinishedRecord::None => break,
+            UnfinishedRecord::Unreadable { key, why } => {
                 given.events.emit(Event::StateFaults { faults: vec![Fault { key, why }] });
                 break;
             }
-            Orphan::Cancel { id, transaction } => (id, transaction),
+            UnfinishedRecord::Cancel { id, transaction } => (id, transaction),
         };
         match commit_fenced(given, epoch, transaction).await? {
             FencedOutcome::Committed => {

@@ -18,14 +18,14 @@ pub(crate) fn transaction(
     state: &ClusterState,
 ) -> Result<Transaction, CommitError> {
     let registers = change.writes.iter().any(|write| match write {
-        RepairWrite::Record(record) => !compares(change, &keys::record(record.id)),
+        RepairWrite::Record(record) => !compares_key(change, &keys::record(record.id)),
         _ => false,
     });
-    if registers && !compares(change, keys::RECORD_ID) {
+    if registers && !compares_key(change, keys::RECORD_ID) {
         return Err(CommitError::CounterNotCompared { what: change.what, counter: keys::RECORD_ID });
     }
     let adds = change.writes.iter().any(|write| matches!(write, RepairWrite::Added(_)));
-    if adds && !compares(change, keys::REPAIRS_WRITE_INDEX) {
+    if adds && !compares_key(change, keys::REPAIRS_WRITE_INDEX) {
         return Err(CommitError::CounterNotCompared {
             what: change.what,
             counter: keys::REPAIRS_WRITE_INDEX,
@@ -64,7 +64,7 @@ fn changed_since(change: &RepairChange, state: &ClusterState) -> Vec<String> {
     change.conditions.iter().filter(is_another).map(|condition| condition.compared().to_owned()).collect()
 }
 
-fn compares(change: &RepairChange, wanted: &str) -> bool {
+fn compares_key(change: &RepairChange, wanted: &str) -> bool {
     change
         .conditions
         .iter()

@@ -48,7 +48,7 @@ pub(crate) fn cluster_transaction(
 ) -> Result<Transaction, CommitError> {
     let ClusterMutation { plan, template_revision, basis, evidence } = mutation;
     let cluster = plan.cluster.as_ref().ok_or(CommitError::NoCluster)?;
-    let violations = check(cluster, evidence, repairs);
+    let violations = check_cluster(cluster, evidence, repairs);
     if !violations.is_empty() {
         return Err(CommitError::Invariant { violations });
     }
@@ -62,13 +62,13 @@ pub(crate) fn cluster_transaction(
     // was read.
     let stored = match stored_json(cluster) {
         Ok(json) => Write::Put { key: keys::CLUSTER.to_owned(), value: json.into(), lease: 0 },
-        Err(_) => put(keys::CLUSTER, cluster, 0)?,
+        Err(_) => put_json(keys::CLUSTER, cluster, 0)?,
     };
     let revision = template_revision.to_string().into();
     let mut writes = vec![
         stored,
         Write::Put { key: keys::CLUSTER_REVISION.to_owned(), value: revision, lease: 0 },
-        put(keys::LAST_PLAN, &last_plan(plan, epoch, now)?, 0)?,
+        put_json(keys::LAST_PLAN, &last_plan(plan, epoch, now)?, 0)?,
     ];
     if status_lease != Some(epoch.lease) {
         // The operation runner, if there is one, replaces the phase after its next round.
@@ -86,14 +86,14 @@ pub(crate) fn kept_transaction<T: Serialize>(
 ) -> Result<Transaction, CommitError> {
     let unchanged = Condition::Unchanged { key: key.to_owned(), revision };
     let write = match value {
-        Some(value) => put(key, value, 0)?,
+        Some(value) => put_json(key, value, 0)?,
         None => Write::Delete { key: key.to_owned() },
     };
     Ok(Transaction { conditions: vec![epoch.fence(), unchanged], writes: vec![write] })
 }
 
 pub(crate) fn settings_transaction(epoch: &Epoch, settings: &Settings) -> Result<Transaction, CommitError> {
-    Ok(Transaction { conditions: vec![epoch.fence()], writes: vec![put(keys::SETTINGS, settings, 0)?] })
+    Ok(Transaction { conditions: vec![epoch.fence()], writes: vec![put_json(keys::SETTINGS, settings, 0)?] })
 }
 
 /// Writes the phase of an epoch.
@@ -117,7 +117,7 @@ const OUTCOME_UNKNOWN: &str = "outcome unknown: the leader that ran it is gone";
 
 /// Action of a new leader on an unfinished record.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Orphan {
+pub(crate) enum UnfinishedRecord {
     /// No record is unfinished.
     None,
     /// The record cannot be read and is left alone.
@@ -133,18 +133,22 @@ pub(crate) enum Orphan {
 
 /// Finds an unfinished record (the design: a new leader first marks it `cancelled`). It need not be the newest: short
 /// actions are recorded while a command runs.
-pub(crate) fn orphan(records: &Snapshot, epoch: &Epoch, now: OffsetDateTime) -> Result<Orphan, CommitError> {
+pub(crate) fn orphan(
+    records: &Snapshot,
+    epoch: &Epoch,
+    now: OffsetDateTime,
+) -> Result<UnfinishedRecord, CommitError> {
     let mut newest_first =
         records.entries.iter().rev().filter(|(key, _)| key.starts_with(keys::RECORDS)).peekable();
     let newest = newest_first.peek().map(|(key, _)| key.as_str());
-    let mut unreadable = Orphan::None;
+    let mut unreadable = UnfinishedRecord::None;
     let unfinished = newest_first.find_map(|(key, Entry { value, mod_revision, .. })| {
         match serde_json::from_slice::<Record>(value) {
             Ok(record) => record.is_unfinished().then_some((key, record, mod_revision)),
             Err(error) => {
                 // An unreadable older record is history and does no harm.
                 if newest == Some(key) {
-                    unreadable = Orphan::Unreadable { key: key.clone(), why: error.to_string() };
+                    unreadable = UnfinishedRecord::Unreadable { key: key.clone(), why: error.to_string() };
                 }
                 None
             }
@@ -156,9 +160,9 @@ pub(crate) fn orphan(records: &Snapshot, epoch: &Epoch, now: OffsetDateTime) -> 
     record.cancel(now, OUTCOME_UNKNOWN);
     let transaction = Transaction {
         conditions: vec![epoch.fence(), Condition::Unchanged { key: key.clone(), revision: *mod_revision }],
-        writes: vec![put(key, &record, 0)?],
+        writes: vec![put_json(key, &record, 0)?],
     };
-    Ok(Orphan::Cancel { id, transaction })
+    Ok(UnfinishedRecord::Cancel { id, transaction })
 }
 
 fn grows_control_plane(before: Option<&Cluster>, after: &Cluster) -> bool {
@@ -168,7 +172,7 @@ fn grows_control_plane(before: Option<&Cluster>, after: &Cluster) -> bool {
     !control_plane(Some(after)).is_subset(&control_plane(before))
 }
 
-fn check(cluster: &Cluster, evidence: &Evidence, repairs: &RepairQueue) -> Vec<Violation> {
+fn check_cluster(cluster: &Cluster, evidence: &Evidence, repairs: &RepairQueue) -> Vec<Violation> {
     check_cluster_change(&ClusterChange {
         before: evidence.before.as_deref(),
         after: cluster,
@@ -195,10 +199,10 @@ fn last_plan<'a>(plan: &'a Plan, epoch: &Epoch, now: OffsetDateTime) -> Result<L
 }
 
 fn status(epoch: &Epoch, phase: &OperationPhase, now: OffsetDateTime) -> Result<Write, CommitError> {
-    put(keys::STATUS, &ServerStatus::new(phase.clone(), now), epoch.lease)
+    put_json(keys::STATUS, &ServerStatus::new(phase.clone(), now), epoch.lease)
 }
 
-fn put<T: Serialize>(key: &str, value: &T, lease: i64) -> Result<Write, CommitError> {
+fn put_json<T: Serialize>(key: &str, value: &T, lease: i64) -> Result<Write, CommitError> {
     let key = key.to_owned();
     match serde_json::to_vec(value) {
         Ok(value) => Ok(Write::Put { key, value: value.into(), lease }),
@@ -402,11 +406,11 @@ mod tests {
         let done = r#"{"id":"1","status":"completed","operation":"x","targets":null}"#;
         let running = r#"{"id":"2","status":"running","operation":"x","targets":null,"later":1}"#;
         let look = |values: &[(i64, &str)]| orphan(&records(values), &epoch(), NOW).unwrap();
-        assert_eq!(look(&[]), Orphan::None);
-        assert_eq!(look(&[(1, done)]), Orphan::None);
-        let Orphan::Cancel { id, .. } = look(&[(2, running), (3, done)]) else { panic!() };
+        assert_eq!(look(&[]), UnfinishedRecord::None);
+        assert_eq!(look(&[(1, done)]), UnfinishedRecord::None);
+        let UnfinishedRecord::Cancel { id, .. } = look(&[(2, running), (3, done)]) else { panic!() };
         assert_eq!(id, 2, "an instant operation was recorded after it");
-        let Orphan::Cancel { id, transaction } = look(&[(1, done), (2, running)]) else { panic!() };
+        let UnfinishedRecord::Cancel { id, transaction } = look(&[(1, done), (2, running)]) else { panic!() };
         assert_eq!(id, 2);
         assert_eq!(
             transaction.conditions,
@@ -417,6 +421,6 @@ mod tests {
         assert_eq!(value["status"], "cancelled");
         assert_eq!(value["error"], "outcome unknown: the leader that ran it is gone");
         assert_eq!(value["later"], 1, "what is not known is kept");
-        assert!(matches!(look(&[(1, done), (2, "{")]), Orphan::Unreadable { .. }));
+        assert!(matches!(look(&[(1, done), (2, "{")]), UnfinishedRecord::Unreadable { .. }));
     }
 }

@@ -12,7 +12,7 @@ use madako_protocol::actors::FetcherMessage;
 use madako_protocol::feed::{Task, send_later};
 use madako_protocol::latest::Publisher;
 use madako_protocol::mailbox::Envelope;
-use madako_protocol::placement::follow::{FollowEvent, follow};
+use madako_protocol::placement::follow::{FollowEvent, start_following};
 use madako_protocol::placement::objects::Objects;
 use madako_protocol::placement::providers::{MetricsProviders, PROVIDER_DEADLINE, Samples};
 use madako_protocol::ports::Clock;
@@ -86,7 +86,7 @@ impl Actor for Fetcher {
             at_once: ROUNDS_AT_ONCE,
         };
         let owned = Task::start(wake_when_owned(given.ownership.clone(), myself.clone()));
-        let follower = follow(Arc::clone(&given.objects), myself.clone(), FetcherMessage::Followed);
+        let follower = start_following(Arc::clone(&given.objects), myself.clone(), FetcherMessage::Followed);
         let mut state = FetcherState {
             given,
             began: Instant::now(),
@@ -132,7 +132,7 @@ impl Actor for Fetcher {
             }
             FetcherMessage::Reconcile => {}
         }
-        state.go_on(&myself, round, now);
+        state.start_due_fetches(&myself, round, now);
         Ok(())
     }
 }
@@ -147,7 +147,12 @@ impl FetcherState {
     }
 
     /// Starts due fetches, in `round` or a new one, ends unneeded ones, and publishes values.
-    fn go_on(&mut self, myself: &ActorRef<Envelope<FetcherMessage>>, round: Option<Span>, now: Moment) {
+    fn start_due_fetches(
+        &mut self,
+        myself: &ActorRef<Envelope<FetcherMessage>>,
+        round: Option<Span>,
+        now: Moment,
+    ) {
         let ours = matches!(*self.given.ownership.borrow(), Ownership::Ours { .. });
         // Due fetches stay due until this instance owns placement.
         let due = if ours { self.schedule.start(now) } else { Vec::new() };

@@ -106,7 +106,7 @@ impl Catalog {
             Object::GlobalMetricsProvider(provider) => self.put_provider(stored, &provider.spec.value),
             _ => {
                 let references = references(key, &stored.object);
-                return self.refer(key, references);
+                return self.set_references(key, references);
             }
         }
         true
@@ -119,7 +119,7 @@ impl Catalog {
             Kind::MetricsProvider | Kind::GlobalMetricsProvider => {
                 self.providers.remove(&provider_key(key)).is_some()
             }
-            _ => self.refer(key, References::default()),
+            _ => self.set_references(key, References::default()),
         }
     }
 
@@ -182,7 +182,7 @@ impl Catalog {
     }
 
     /// Sets the references of a resource. Returns whether a metric gained its first or lost its last reference.
-    fn refer(&mut self, key: &ObjectKey, new: References) -> bool {
+    fn set_references(&mut self, key: &ObjectKey, new: References) -> bool {
         let nothing = References::default();
         let old = if new == nothing {
             self.references.remove(key).unwrap_or_default()
@@ -193,14 +193,14 @@ impl Catalog {
             let counted = References { referred: new.referred.clone(), mentioned: new.mentioned.clone() };
             self.references.insert(key.clone(), counted).unwrap_or_default()
         };
-        let referred = recount(&mut self.referred, &old.referred, &new.referred);
-        let mentioned = recount(&mut self.mentioned, &old.mentioned, &new.mentioned);
+        let referred = count_references(&mut self.referred, &old.referred, &new.referred);
+        let mentioned = count_references(&mut self.mentioned, &old.mentioned, &new.mentioned);
         referred || mentioned
     }
 }
 
 /// Replaces old references by new ones in the counts. Returns whether a metric gained its first or lost its last.
-fn recount(
+fn count_references(
     counts: &mut BTreeMap<MetricKey, usize>,
     old: &BTreeSet<MetricKey>,
     new: &BTreeSet<MetricKey>,

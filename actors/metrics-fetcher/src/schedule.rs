@@ -66,7 +66,7 @@ pub enum Notice {
 
 /// State of the metrics of one kind of provider.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Summary {
+pub struct FetchSummary {
     /// Metrics in each [`Condition`], in its order.
     pub conditions: [usize; Condition::VARIANTS.len()],
     /// Age of the oldest current value.
@@ -199,9 +199,10 @@ impl FetchSchedule {
 
     /// State by kind of provider; `none` for metrics without one.
     #[must_use]
-    pub fn summary(&self, now: Moment) -> BTreeMap<&'static str, Summary> {
+    pub fn summary(&self, now: Moment) -> BTreeMap<&'static str, FetchSummary> {
         let kinds = MetricsProviderKind::VARIANTS.iter().map(|(kind, _)| *kind).chain(["none"]);
-        let mut all: BTreeMap<&'static str, Summary> = kinds.map(|kind| (kind, Summary::default())).collect();
+        let mut all: BTreeMap<&'static str, FetchSummary> =
+            kinds.map(|kind| (kind, FetchSummary::default())).collect();
         for track in self.tracks.values() {
             let summary = all.entry(track.source().map_or("none", |source| source.kind.tag())).or_default();
             summary.conditions[track.condition() as usize] += 1;
@@ -227,7 +228,7 @@ impl FetchSchedule {
         self.providers.keep(&sources);
         for track in self.tracks.values().filter(|track| track.is_pending()) {
             if let Some(source) = track.source() {
-                self.providers.want(source);
+                self.providers.schedule_at_once(source);
             }
         }
         self.forget_unused();

@@ -39,7 +39,7 @@ pub enum HostKeyPolicy {
 
 /// The writer of pinned keys.
 #[derive(Debug, Clone)]
-pub struct Gate {
+pub struct PinnedKeyWriter {
     /// Registered name of the leader actor.
     pub leader: String,
     pub epoch: i64,
@@ -53,7 +53,7 @@ pub struct NodeArguments {
     pub serial: String,
     pub host_keys: HostKeyPolicy,
     /// `None`: this instance only observes and pins no key.
-    pub gate: Option<Gate>,
+    pub gate: Option<PinnedKeyWriter>,
     pub driver: Arc<dyn NodeDriver>,
     /// The pinned keys.
     pub state: Subscriber<Arc<ClusterState>>,
@@ -67,7 +67,7 @@ pub struct Node;
 pub struct NodeState {
     given: NodeArguments,
     myself: ActorRef<Envelope<NodeMessage>>,
-    link: Link,
+    link: LinkState,
     /// Number of the newest attempt to connect.
     attempt: u64,
     backoff: Backoff,
@@ -80,7 +80,7 @@ pub struct NodeState {
     observing: Option<Task>,
 }
 
-enum Link {
+enum LinkState {
     /// An attempt runs. The task ends with this state.
     Connecting { _attempt: Task },
     /// The host key is on its way to the store.
@@ -105,7 +105,7 @@ impl Actor for Node {
         myself: ActorRef<Envelope<NodeMessage>>,
         given: NodeArguments,
     ) -> Result<NodeState, ActorProcessingErr> {
-        let idle = Link::Connecting { _attempt: Task::start_anew(async {}) };
+        let idle = LinkState::Connecting { _attempt: Task::start_anew(async {}) };
         let chance = ChaCha8Rng::seed_from_u64(given.seed);
         let mut state = NodeState {
             given,
@@ -160,7 +160,7 @@ impl NodeState {
             user: self.given.user.clone(),
             pinned: self.pinned_key().map(|(key, _)| key.host_key),
         };
-        self.link = Link::Connecting {
+        self.link = LinkState::Connecting {
             _attempt: Task::start_anew(async move {
                 let result = driver.connect(&target).await.map(Connection);
                 // The actor is gone: the connection closes.
@@ -213,7 +213,7 @@ impl NodeState {
         self.down(error);
     }
 
-    fn pin(&mut self, gate: Gate, host_key: HostKey, connection: Arc<dyn NodeConnection>) {
+    fn pin(&mut self, gate: PinnedKeyWriter, host_key: HostKey, connection: Arc<dyn NodeConnection>) {
         let (number, myself) = (self.attempt, self.myself.clone());
         let (address, serial) = (self.given.address.clone(), self.given.serial.clone());
         let newest = self.given.state.newest();
@@ -226,7 +226,7 @@ impl NodeState {
             pinned: PinnedKey { serial, host_key, pinned_at: None },
             revision: stored,
         };
-        self.link = Link::Pinning {
+        self.link = LinkState::Pinning {
             connection,
             _commit: Task::start_anew(async move {
                 let failed = commit(&gate.leader, gate.epoch, mutation).await.err();
@@ -238,7 +238,7 @@ impl NodeState {
     }
 
     fn pinned(&mut self, failed: Option<String>) {
-        let Link::Pinning { connection, .. } = &self.link else { return };
+        let LinkState::Pinning { connection, .. } = &self.link else { return };
         let connection = Arc::clone(connection);
         match failed {
             None => self.up(connection),
@@ -258,7 +258,7 @@ impl NodeState {
             // The actor is gone.
             let _ = myself.cast(NodeMessage::Closed { number }.into());
         });
-        self.link = Link::Up { connection, has_answered: Arc::default(), _watch: watch };
+        self.link = LinkState::Up { connection, has_answered: Arc::default(), _watch: watch };
         for request in std::mem::take(&mut self.early) {
             self.take(request);
         }
@@ -270,26 +270,26 @@ impl NodeState {
         for request in self.early.drain(..).chain(self.queue.drain(..)) {
             request.refuse(error.clone());
         }
-        if let Link::Up { has_answered, .. } = &self.link
+        if let LinkState::Up { has_answered, .. } = &self.link
             && has_answered.load(Ordering::Relaxed)
         {
             self.backoff.reset();
         }
         let pause = self.backoff.next_pause(self.chance.random_range(0.0..1.0));
         let timer = send_later(self.myself.clone(), pause, NodeMessage::Connect);
-        self.link = Link::Down { error, _timer: timer };
+        self.link = LinkState::Down { error, _timer: timer };
     }
 
     fn take(&mut self, request: Request) {
         let is_full = self.early.len() + self.queue.len() >= MAX_WAITING;
         match (&self.link, request) {
-            (Link::Down { error, .. }, request) => request.refuse(error.clone()),
+            (LinkState::Down { error, .. }, request) => request.refuse(error.clone()),
             (_, request) if is_full => {
                 let why = format!("{MAX_WAITING} requests wait already");
                 request.refuse(NodeError::Unreachable { address: self.given.address.clone(), why });
             }
-            (Link::Connecting { .. } | Link::Pinning { .. }, request) => self.early.push(request),
-            (Link::Up { connection, has_answered, .. }, request @ Request::Observe { .. }) => {
+            (LinkState::Connecting { .. } | LinkState::Pinning { .. }, request) => self.early.push(request),
+            (LinkState::Up { connection, has_answered, .. }, request @ Request::Observe { .. }) => {
                 let (connection, has_answered) = (Arc::clone(connection), Arc::clone(has_answered));
                 // A newer read replaces an older one, whose caller has given up.
                 self.observing = Some(Task::start(async move {
@@ -297,7 +297,7 @@ impl NodeState {
                     has_answered.fetch_or(is_answered, Ordering::Relaxed);
                 }));
             }
-            (Link::Up { .. }, request @ Request::Act { .. }) => {
+            (LinkState::Up { .. }, request @ Request::Act { .. }) => {
                 self.queue.push_back(request);
                 self.act();
             }
@@ -306,7 +306,7 @@ impl NodeState {
 
     /// Begins the next action, unless one runs.
     fn act(&mut self) {
-        let Link::Up { connection, has_answered, .. } = &self.link else { return };
+        let LinkState::Up { connection, has_answered, .. } = &self.link else { return };
         if self.acting.as_ref().is_some_and(|acting| !acting.has_ended()) {
             return;
         }

@@ -17,4 +17,4 @@ mod actor;
 mod backoff;
 mod limits;
 
-pub use crate::actor::{Gate, HostKeyPolicy, METRICS, Node, NodeArguments};
+pub use crate::actor::{HostKeyPolicy, METRICS, Node, NodeArguments, PinnedKeyWriter};

@@ -517,7 +517,7 @@ impl RunnerState {
 
     /// Takes the evidence of a newer state about an announcement whose commit was not answered.
     fn resolve(&mut self, state: &ClusterState) {
-        let Some(Announced { step, .. }) = self.effects.unsure() else { return };
+        let Some(Announced { step, .. }) = self.effects.unconfirmed_announcement() else { return };
         let records = &state.repair.records;
         let evidence = match records.unfinished.get(&step.record) {
             Some(item) if step.is_announced_by(&item.value) => Evidence::Announced,

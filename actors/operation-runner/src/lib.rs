@@ -1,14 +1,15 @@
 //! OperationRunner: closes the difference between the cluster configuration and the nodes, one operation at a time.
 //!
-//! The brain is [`decide`]: it maps the configuration, the state of the nodes and of etcd to the phase, the operations
+//! The pure function [`decide`] maps the configuration, the state of the nodes and of etcd to the phase, the operations
 //! of this reconcile pass, and the operations that wait, with their reasons. The phases and operations are those of CKE
 //! (`docs/decisions/operations-beside-cke.md` lists the differences).
 //!
-//! The shell is the actor [`Runner`]. A pass is: collect the states, decide, record the first operation with its first
-//! command, run its commands one after another, each announced by the record before it begins, and collect anew.
+//! The actor [`Runner`] acts on the decisions. A pass is: collect the states, decide, record the first operation with
+//! its first command, run its commands one after another, each announced by the record before it begins, and collect
+//! anew.
 //!
 //! # Guarantees
-//! - Equal inputs give equal decisions. The brain uses no clock, no randomness and no I/O.
+//! - Equal inputs give equal decisions. The pure part uses no clock, no randomness and no I/O.
 //! - A decision uses states that are newer than the last effect and not older than one interval.
 //! - At most one operation runs at a time, and its record says which command.
 //! - A command that may stop or remove a member runs only if etcd answers, and if I2 holds on the present members.

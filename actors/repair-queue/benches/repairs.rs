@@ -28,9 +28,9 @@ use madako_domain::store::Entry;
 use madako_json::go::RawJson;
 use madako_repair_queue::hold::holds_after;
 use madako_repair_queue::hold::times::Times;
-use madako_repair_queue::limiter::Removed;
+use madako_repair_queue::limiter::RemovedEntries;
 use madako_repair_queue::news::ReportedState;
-use madako_repair_queue::pass::{Health, Live, View, config, next_actions, nodes_of_queue};
+use madako_repair_queue::pass::{Health, LeaderState, View, config, next_actions, nodes_of_queue};
 use madako_repair_queue::racks::{Answers, HeldBack, Racks, held_back};
 use madako_repair_queue::requests::{asked_about, change, decide, kept_racks, nodes};
 use time::OffsetDateTime;
@@ -70,7 +70,7 @@ fn machine(number: usize, seconds: f64) -> Machine {
 
 /// Reports of every `every`th machine; where that is not all, none of them has an entry. In every other rack the
 /// machines failed together, in the others hours apart.
-fn reported(machines: usize, every: usize) -> Vec<Machine> {
+fn reported_machines(machines: usize, every: usize) -> Vec<Machine> {
     #[allow(clippy::cast_precision_loss, reason = "a count far below 2^52")]
     let ago = |number: usize| {
         if (number / 40).is_multiple_of(2) { 9_000.0 } else { 9_000.0 * (number % 40 + 1) as f64 }
@@ -93,7 +93,7 @@ fn reports(store: &mut BTreeMap<String, Entry>, machines: usize, every: usize) -
     put(keys::CONSTRAINTS, br#"{"maximum-repair-queue-entries": 100000}"#.to_vec());
     let seen = Monotonic::now();
     let query = Query { url: 1, variables: 0 };
-    let machines = Arc::new(reported(machines, every));
+    let machines = Arc::new(reported_machines(machines, every));
     let reports = Reports { machines: Arc::clone(&machines), at: now(), seen, query, revision: 1 };
     let came = (now(), Some(seen));
     let times = Times::of(&machines, came, hold, &Holds::new(), &none);
@@ -101,16 +101,16 @@ fn reports(store: &mut BTreeMap<String, Entry>, machines: usize, every: usize) -
         put(&keys::repair_hold(&rack), serde_json::to_vec(&*held).expect("it is JSON"));
     }
     let state = ClusterState::decode(1, store, None);
-    let answer = timed(|| {
+    let answer = measure_time(|| {
         black_box(Times::of(&machines, came, hold, &state.holds, &times));
         black_box(Racks::of(&machines, &settings.label));
         black_box(Racks::of(&observed, &settings.label));
     });
     let racks = [Racks::of(&machines, &settings.label), Racks::of(&observed, &settings.label)];
     let answers = Answers { reported: Some(&racks[0]), observed: Some(&racks[1]) };
-    let removed = Removed::default();
+    let removed = RemovedEntries::default();
     let mut told = ReportedState::default();
-    let judging = timed(|| {
+    let judging = measure_time(|| {
         let held = held_back(asked_about(&state), &kept_racks(&state), answers, nodes(&state), hold);
         assert!(black_box(held).racks.len() >= state.repair.entries.len() / 3);
         let decision = decide(&state, &reports, (&times, &removed), hold, (Duration::from_secs(60), seen))
@@ -156,7 +156,7 @@ fn store(machines: usize, entries: usize) -> BTreeMap<String, Entry> {
     store
 }
 
-fn timed(mut run: impl FnMut()) -> Duration {
+fn measure_time(mut run: impl FnMut()) -> Duration {
     run();
     let mut times: Vec<Duration> = (0..RUNS)
         .map(|_| {
@@ -179,9 +179,9 @@ fn main() {
         let mut store = store(machines, entries);
         let state = ClusterState::decode(1, &store, None);
         let health = state.repair.entries.keys().map(|index| (*index, Health::Unhealthy)).collect();
-        let live = Live { health, host: true, kubernetes: true, ..Live::default() };
+        let live = LeaderState { health, host: true, kubernetes: true, ..LeaderState::default() };
         let held = HeldBack::default();
-        let looking = timed(|| {
+        let looking = measure_time(|| {
             let nodes = nodes_of_queue(state.cluster.as_ref().map(|cluster| &*cluster.value), &state.repair);
             let config = config(&state);
             let actions = next_actions(&View {
@@ -197,7 +197,7 @@ fn main() {
         if let Some(entry) = store.get_mut(&keys::repair(3)) {
             entry.mod_revision = 2;
         }
-        let decoding = timed(|| {
+        let decoding = measure_time(|| {
             black_box(ClusterState::decode(2, &store, Some(&state)));
         });
         let millis = |time: Duration| time.as_secs_f64() * 1e3;

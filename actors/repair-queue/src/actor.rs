@@ -45,7 +45,7 @@ use tokio::time::Instant;
 use tracing::Span;
 
 use self::checks::Checks;
-use self::command::Announced;
+use self::command::AnnouncedCommand;
 use self::effects::{AfterCommit, ChangeInFlight, DecidedChange, Subject};
 use self::nodes::Cordons;
 use self::quorum::EtcdAnswers;
@@ -57,7 +57,7 @@ use self::work::Draining;
 use crate::future_transitions::FutureTransitions;
 use crate::limits::{FIRST_DRAIN_CHECK, FIRST_REPORTS_POLLS, JUST_AFTER};
 use crate::next_action::{Action, BlockedBy, NextAction};
-use crate::pass::{Live, View, config, next_actions, nodes_of_queue};
+use crate::pass::{LeaderState, View, config, next_actions, nodes_of_queue};
 use crate::racks::HeldBack;
 use crate::transition::{self, Transition};
 
@@ -86,7 +86,7 @@ pub struct RepairArguments {
     pub kubernetes: Option<Arc<dyn Kubernetes>>,
 }
 
-pub struct Repair;
+pub struct RepairQueueActor;
 
 /// A cache: a new actor rebuilds all of it.
 pub struct RepairState {
@@ -97,7 +97,7 @@ pub struct RepairState {
     state: Option<Arc<ClusterState>>,
     requests: Requests,
     held: HeldBack,
-    effects: Workflow<RepairChange, Announced>,
+    effects: Workflow<RepairChange, AnnouncedCommand>,
     runner: EffectRunner<RepairMessage, CommandEnd>,
     /// Details of the change in flight.
     writing: Option<ChangeInFlight>,
@@ -121,7 +121,7 @@ pub struct RepairState {
     _feeds: [Task; 2],
 }
 
-impl Actor for Repair {
+impl Actor for RepairQueueActor {
     type Msg = Envelope<RepairMessage>;
     type State = RepairState;
     type Arguments = RepairArguments;
@@ -269,7 +269,7 @@ impl RepairState {
         if !next_actions.iter().any(|next| self.act(&state, next))
             && let Some(change) = transition::forget_kept_state(&state.repair)
         {
-            self.write(&state, DecidedChange::upkeep(change));
+            self.write(&state, DecidedChange::change_without_event(change));
         }
         self.start_checks(&state, &next_actions);
         self.start_drains(&state);
@@ -286,9 +286,9 @@ impl RepairState {
         let nodes = nodes_of_queue(state.cluster.as_ref().map(|cluster| &*cluster.value), &state.repair);
         let config = config(state);
         let operations = self.given.operations.as_ref().map(|operations| operations.newest());
-        let live = Live {
+        let live = LeaderState {
             health: self.checks.believed_health(),
-            drains: self.drains_seen(state),
+            drains: self.progress_of_drains(state),
             reports_awaited: self.reports_awaited(state),
             host: self.given.host.is_some(),
             kubernetes: self.given.kubernetes.is_some(),
@@ -312,8 +312,8 @@ impl RepairState {
     fn settle(&mut self, state: &Arc<ClusterState>) -> bool {
         self.resolve(state);
         let now = self.given.clock.now();
-        if let Some((Announced { command, .. }, conclusion)) = self.effects.conclusion() {
-            let (index, end) = (command.index, command::end(conclusion));
+        if let Some((AnnouncedCommand { command, .. }, conclusion)) = self.effects.conclusion() {
+            let (index, end) = (command.index, command::end_of_command(conclusion));
             match transition::end_command(state, index, command.record, &end, now) {
                 Some(change) => {
                     let subject = Subject::Entry(index);
@@ -328,7 +328,7 @@ impl RepairState {
         }
         let runs = self.effects.under_way().map(|announced| announced.command.record);
         if let Some(change) = transition::cancel_unfinished(&state.repair, runs, now) {
-            self.write(state, DecidedChange::upkeep(change));
+            self.write(state, DecidedChange::change_without_event(change));
             return true;
         }
         false
@@ -395,7 +395,7 @@ impl RepairState {
         for next in next_actions {
             let (index, address) = (next.index, next.address.clone());
             let before = self.reported.get(&index);
-            match next.blocked_by.as_ref().filter(|blocked_by| !blocked_by.is_ordinary()) {
+            match next.blocked_by.as_ref().filter(|blocked_by| !blocked_by.is_part_of_every_repair()) {
                 Some(blocked_by) => {
                     if before != Some(blocked_by) {
                         let why = format!("next, {}; but {blocked_by}", next.action);

@@ -7,7 +7,7 @@ use madako_domain::state::ClusterState;
 use time::OffsetDateTime;
 
 use crate::next_action::{Action, Explained, UNKNOWN_HEALTH};
-use crate::pass::{Live, View, config, next_actions, nodes_of_queue};
+use crate::pass::{LeaderState, View, config, next_actions, nodes_of_queue};
 use crate::racks::HeldBack;
 
 /// Knowledge from outside the queue.
@@ -31,7 +31,7 @@ pub fn explain(
 ) -> Vec<Explained> {
     let nodes = nodes_of_queue(state.cluster.as_ref().map(|cluster| &*cluster.value), &state.repair);
     let config = config(state);
-    let live = Live { host: true, kubernetes: beside.kubernetes, ..Live::default() };
+    let live = LeaderState { host: true, kubernetes: beside.kubernetes, ..LeaderState::default() };
     let view = View {
         queue: &state.repair,
         nodes: &nodes,

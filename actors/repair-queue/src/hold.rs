@@ -32,7 +32,7 @@ use madako_domain::state::RevisedValue;
 use time::OffsetDateTime;
 
 use self::times::{Times, is_same};
-use crate::indexed::{IndexedReports, MachineIdentity, Stamp, identity};
+use crate::indexed::{IndexedReports, MachineIdentity, ReportStamp, identity};
 pub use crate::limits::MAX_ABSENCE;
 use crate::limits::{MAX_ABSENT, MAX_EVENTS, MAX_MACHINES};
 
@@ -134,7 +134,7 @@ struct Report<'a> {
 }
 
 impl<'a> Report<'a> {
-    fn of(reports: &'a [Machine], stamp: &Stamp) -> Self {
+    fn of(reports: &'a [Machine], stamp: &ReportStamp) -> Self {
         let (serial, address) = identity(&reports[stamp.place]);
         Self { changed: stamp.changed, serial, address }
     }
@@ -171,7 +171,7 @@ fn is_unchanged(kept: &Hold, reported: &[Report<'_>], settings: &HoldSettings) -
     if !kept.released.is_empty() || kept.events.is_empty() {
         return false;
     }
-    let windows = windows(reported, settings);
+    let windows = event_windows(reported, settings);
     let is = |event: &HeldEvent, window: &RangeInclusive<usize>| {
         let window = &reported[window.clone()];
         event.machines.len() == window.len()
@@ -214,8 +214,8 @@ fn rack_after(
     let of_release: BTreeSet<MachineIdentity<'_>> = released.iter().map(HeldReport::identity).collect();
     let mut fresh = by_time;
     fresh.retain(|report| !of_release.contains(&report.identity()));
-    for window in windows(&fresh, settings) {
-        join(&mut events, Event { since: at, machines: fresh[window].to_vec() });
+    for window in event_windows(&fresh, settings) {
+        join_event(&mut events, Event { since: at, machines: fresh[window].to_vec() });
     }
     if events.is_empty() && released.is_empty() {
         return None;
@@ -226,13 +226,13 @@ fn rack_after(
     });
     let rest = kept.map(|kept| kept.rest.clone()).unwrap_or_default();
     let mut hold = Hold { label: settings.label.clone(), events: events.collect(), released, rest };
-    bound(&mut hold);
+    limit_events(&mut hold);
     Some(hold)
 }
 
 /// The maximal runs of reports, sorted by time, that each form an event. If there are more than are kept, overlapping
 /// runs are merged, and then all.
-fn windows(fresh: &[Report<'_>], settings: &HoldSettings) -> Vec<RangeInclusive<usize>> {
+fn event_windows(fresh: &[Report<'_>], settings: &HoldSettings) -> Vec<RangeInclusive<usize>> {
     let mut found: Vec<RangeInclusive<usize>> = Vec::new();
     let mut end = 0;
     for start in 0..fresh.len() {
@@ -269,7 +269,7 @@ fn merge_overlapping(windows: Vec<RangeInclusive<usize>>) -> Vec<RangeInclusive<
 }
 
 /// Adds an event, unless an existing event contains it; events that it contains merge into it.
-fn join<'a>(events: &mut Vec<Event<'a>>, mut new: Event<'a>) {
+fn join_event<'a>(events: &mut Vec<Event<'a>>, mut new: Event<'a>) {
     fn machines<'a>(event: &Event<'a>) -> BTreeSet<MachineIdentity<'a>> {
         event.machines.iter().map(Report::identity).collect()
     }
@@ -293,7 +293,7 @@ fn join<'a>(events: &mut Vec<Event<'a>>, mut new: Event<'a>) {
 }
 
 /// Enforces the limits of a rack's data: too many events become one.
-fn bound(hold: &mut Hold) {
+fn limit_events(hold: &mut Hold) {
     let mut absent: Vec<OffsetDateTime> = hold.released.iter().filter_map(|report| report.absent).collect();
     if absent.len() > MAX_ABSENT {
         absent.sort_unstable();

@@ -40,12 +40,12 @@ pub(crate) struct IndexedReports {
 pub(crate) struct Rack {
     pub(crate) name: Arc<str>,
     /// Each machine once, by change time.
-    pub(crate) reports: Vec<Stamp>,
+    pub(crate) reports: Vec<ReportStamp>,
 }
 
 /// Change time of a machine, and position of its report.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Stamp {
+pub(crate) struct ReportStamp {
     pub(crate) changed: OffsetDateTime,
     pub(crate) place: usize,
 }
@@ -63,8 +63,8 @@ impl IndexedReports {
             // A stable sort keeps the order of two reports of one machine.
             places.sort_by_key(|place| identity(&reports[*place]));
             places.dedup_by_key(|place| identity(&reports[*place]));
-            let stamp = |place| Stamp { changed: changed(place), place };
-            let mut stamps: Vec<Stamp> = places.into_iter().map(stamp).collect();
+            let stamp = |place| ReportStamp { changed: changed(place), place };
+            let mut stamps: Vec<ReportStamp> = places.into_iter().map(stamp).collect();
             // They are already sorted by machine.
             stamps.sort_by_key(|stamp| stamp.changed);
             Rack { name: name.into(), reports: stamps }

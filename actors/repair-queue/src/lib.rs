@@ -45,4 +45,4 @@ pub mod requests;
 mod testing;
 pub mod transition;
 
-pub use crate::actor::{METRICS, Repair, RepairArguments};
+pub use crate::actor::{METRICS, RepairArguments, RepairQueueActor};

@@ -33,7 +33,7 @@ use crate::indexed::IndexedReports;
 use crate::racks::ipv4;
 
 #[derive(Debug, Clone, Copy)]
-pub struct Input<'a> {
+pub struct LimiterInput<'a> {
     /// Machines of one answer of the registry, including those without an address: each is a report, whatever its
     /// state.
     pub reports: &'a [Machine],
@@ -45,7 +45,7 @@ pub struct Input<'a> {
     pub entries: &'a [&'a RepairQueueEntry],
     pub reboots: &'a [&'a RebootQueueEntry],
     /// Machines whose entries were removed after the registry was asked.
-    pub removed: &'a Removed,
+    pub removed: &'a RemovedEntries,
     /// Addresses of the cluster's nodes.
     pub nodes: &'a [&'a str],
     pub constraints: &'a Constraints,
@@ -57,19 +57,19 @@ pub struct Input<'a> {
 
 /// Machines whose entries were removed after the registry was asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Removed {
+pub enum RemovedEntries {
     Of(BTreeSet<String>),
     /// Any machine: removals were not observed.
     All,
 }
 
-impl Default for Removed {
+impl Default for RemovedEntries {
     fn default() -> Self {
         Self::Of(BTreeSet::new())
     }
 }
 
-impl Removed {
+impl RemovedEntries {
     fn has(&self, address: &str) -> bool {
         match self {
             // Usually there are none.
@@ -160,7 +160,7 @@ impl ReasonList {
 
 /// Applies every limiter to every report.
 #[must_use]
-pub fn limit(input: &Input<'_>) -> Decision {
+pub fn limit(input: &LimiterInput<'_>) -> Decision {
     let reports = input.reports;
     let indexed = input.times.indexed(reports, input.hold.map(|settings| &settings.label), input.at);
     let holds = input
@@ -217,7 +217,7 @@ type HeldRack = (usize, OffsetDateTime);
 
 /// Lookup tables by the numeric address of a report.
 struct LookupTables<'a> {
-    input: &'a Input<'a>,
+    input: &'a LimiterInput<'a>,
     entries: Vec<(u32, &'a RepairQueueEntry)>,
     rebooting: BTreeMap<u32, i64>,
     /// Built on demand: machines that failed long ago need no lookup.
@@ -227,7 +227,7 @@ struct LookupTables<'a> {
 }
 
 impl<'a> LookupTables<'a> {
-    fn new(input: &'a Input<'a>, indexed: &'a IndexedReports, holds: &Holds) -> Self {
+    fn new(input: &'a LimiterInput<'a>, indexed: &'a IndexedReports, holds: &Holds) -> Self {
         let entries = input.entries.iter().filter_map(|entry| Some((ipv4(&entry.address)?, *entry)));
         let mut entries: Vec<(u32, &RepairQueueEntry)> = entries.collect();
         // The first entry is the active one; a stable sort keeps the order.

@@ -36,7 +36,7 @@ pub(crate) fn machine(id: u8, rack: i64, duration: f64) -> Machine {
     }
 }
 
-pub(crate) fn aged(machines: &[Machine], seconds: f64) -> Vec<Machine> {
+pub(crate) fn machines_aged_by(machines: &[Machine], seconds: f64) -> Vec<Machine> {
     let mut machines = machines.to_vec();
     for machine in &mut machines {
         machine.status.duration += seconds;

@@ -68,7 +68,7 @@ impl ReportedState {
 
 /// Number of refused reports for each limiter, for a metric; `None`: auto-repair is off.
 #[must_use]
-pub fn counts(decision: Option<&Decision>) -> BTreeMap<&'static str, usize> {
+pub fn refusals_by_reason(decision: Option<&Decision>) -> BTreeMap<&'static str, usize> {
     let mut counts: BTreeMap<_, _> = Reason::NAMES.iter().map(|name| (*name, 0)).collect();
     for refused in decision.iter().flat_map(|decision| &decision.refused) {
         *counts.entry(refused.reason.name()).or_default() += 1;
@@ -108,7 +108,10 @@ mod tests {
         decision.refused[0].reason = Reason::JustRemoved;
         assert_eq!(reported.news(&decision, &reports).refused, [decision.refused[0].refusal(&reports)]);
         assert_eq!(
-            counts(Some(&decision)).into_iter().filter(|(_, count)| *count > 0).collect::<Vec<_>>(),
+            refusals_by_reason(Some(&decision))
+                .into_iter()
+                .filter(|(_, count)| *count > 0)
+                .collect::<Vec<_>>(),
             [("just-removed", 1), ("too-many", 1)]
         );
         // The same reports in another order.

@@ -173,7 +173,7 @@ impl BlockedBy {
 
     /// Whether the obstacle is part of every repair, and needs no event.
     #[must_use]
-    pub fn is_ordinary(&self) -> bool {
+    pub fn is_part_of_every_repair(&self) -> bool {
         matches!(
             self,
             Self::HealthUnknown
@@ -278,7 +278,7 @@ impl fmt::Display for BlockedBy {
                 if let Some(why) = why {
                     write!(f, ", last because {why}")?;
                 }
-                write!(f, "; the next attempt is at {}", moment(*until))
+                write!(f, "; the next attempt is at {}", format_time(*until))
             }
             Self::SameMachine { index } => write!(f, "entry {index} repairs the same machine"),
             Self::Slots { maximum } => {
@@ -306,15 +306,17 @@ impl fmt::Display for BlockedBy {
                 if let Some(waits) = waits {
                     write!(f, ": {waits}")?;
                 }
-                write!(f, "; the drain ends at {} at the latest", moment(*until))
+                write!(f, "; the drain ends at {} at the latest", format_time(*until))
             }
-            Self::Watching { until } => write!(f, "the machine's health is watched until {}", moment(*until)),
+            Self::Watching { until } => {
+                write!(f, "the machine's health is watched until {}", format_time(*until))
+            }
             Self::ReportsAwaited { until } => {
                 write!(
                     f,
                     "the registry must first report the failed racks; the entry waits for the report until \
                      {}",
-                    moment(*until)
+                    format_time(*until)
                 )
             }
             Self::KeptUnreadable { key } => write!(
@@ -327,7 +329,7 @@ impl fmt::Display for BlockedBy {
     }
 }
 
-fn moment(time: OffsetDateTime) -> String {
+fn format_time(time: OffsetDateTime) -> String {
     let time = time.to_offset(time::UtcOffset::UTC);
     time.replace_nanosecond(0).unwrap_or(time).format(&Rfc3339).unwrap_or_else(|_| time.to_string())
 }
@@ -363,7 +365,7 @@ impl From<&NextAction> for Explained {
             health: None,
             next: next.action.name(),
             what: next.action.to_string(),
-            at: next.blocked_by.as_ref().and_then(BlockedBy::until).map(moment),
+            at: next.blocked_by.as_ref().and_then(BlockedBy::until).map(format_time),
             obstacle: next.blocked_by.as_ref().map(BlockedBy::name),
             why: next.blocked_by.as_ref().map(ToString::to_string),
         }

@@ -66,7 +66,7 @@ pub enum Drain {
 
 /// State that only the leader has.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Live {
+pub struct LeaderState {
     /// Valid health of the machines of unfinished entries, by index.
     pub health: BTreeMap<i64, Health>,
     pub drains: BTreeMap<i64, Drain>,
@@ -91,7 +91,7 @@ pub struct View<'a> {
     /// The repair configuration, or the obstacle in its place.
     pub config: Result<&'a RepairConfig, &'a BlockedBy>,
     pub held: &'a HeldBack,
-    pub live: &'a Live,
+    pub live: &'a LeaderState,
     pub now: OffsetDateTime,
 }
 

@@ -15,7 +15,7 @@ use proptest::{prop_assert, prop_assert_eq, proptest};
 use time::{Duration, OffsetDateTime};
 
 use crate::next_action::{Action, BlockedBy, Failure, NextAction};
-use crate::pass::{Drain, Health, Live, View, config, next_actions, nodes_of_queue};
+use crate::pass::{Drain, Health, LeaderState, View, config, next_actions, nodes_of_queue};
 use crate::racks::HeldBack;
 use crate::testing::{NOW, REPAIR, Store, queued};
 use crate::transition::{self, Transition};
@@ -82,7 +82,7 @@ fn happening() -> impl Strategy<Value = Happening> {
 struct World {
     store: Store,
     now: OffsetDateTime,
-    live: Live,
+    live: LeaderState,
     health: BTreeMap<&'static str, bool>,
     held: HeldBack,
     /// The running command: entry and record.
@@ -102,7 +102,7 @@ impl World {
         Self {
             store: Store::new(&CONTROL_PLANE, &WORKERS),
             now: NOW,
-            live: Live { host: true, kubernetes: true, ..Live::default() },
+            live: LeaderState { host: true, kubernetes: true, ..LeaderState::default() },
             health: BTreeMap::new(),
             held: HeldBack::default(),
             running: None,
@@ -239,7 +239,8 @@ impl World {
             // The machine recovered during a drain or watch: the next write frees the slot.
             let ends = matches!(action.action, Action::Succeed { .. })
                 && self.is_under_way(&state, &state.repair.entries[&action.index].value);
-            (does || celebrates || ends) && action.blocked_by.as_ref().is_none_or(BlockedBy::is_ordinary)
+            (does || celebrates || ends)
+                && action.blocked_by.as_ref().is_none_or(BlockedBy::is_part_of_every_repair)
         };
         let working = actions.iter().filter(works).count();
         (working < maximum).then(|| format!("{working} of {maximum} slots are used: {actions:?}"))

@@ -27,7 +27,7 @@ use time::OffsetDateTime;
 
 use crate::hold::holds_followed;
 use crate::hold::times::Times;
-use crate::limiter::{Decision, Input, Removed, limit};
+use crate::limiter::{Decision, LimiterInput, RemovedEntries, limit};
 use crate::limits::MOST_REQUESTS;
 use crate::racks::KeptRacks;
 
@@ -39,7 +39,7 @@ pub struct RegistryAnswer<'a> {
     /// Change times of its machines.
     pub times: &'a Times,
     /// Machines whose entries were removed after the registry was asked.
-    pub removed: &'a Removed,
+    pub removed: &'a RemovedEntries,
 }
 
 /// Evaluates the newest reports. `None`: they are too old or answer another query.
@@ -49,7 +49,7 @@ pub struct RegistryAnswer<'a> {
 pub fn decide(
     state: &ClusterState,
     reports: &Reports,
-    (times, removed): (&Times, &Removed),
+    (times, removed): (&Times, &RemovedEntries),
     hold: Option<&HoldSettings>,
     (interval, now): (Duration, Monotonic),
 ) -> Option<Decision> {
@@ -78,7 +78,7 @@ pub fn evaluate(state: &ClusterState, asked: &RegistryAnswer<'_>, hold: Option<&
     let reboots: Vec<_> = state.repair.reboots.values().map(|item| &item.value).collect();
     let addresses: Vec<&str> = nodes(state).map(|node| node.address.as_str()).collect();
     let none = Constraints::default();
-    let mut decision = limit(&Input {
+    let mut decision = limit(&LimiterInput {
         reports: asked.machines,
         at: asked.at,
         times: asked.times,

@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 
 use crate::config::{MAX_MACHINES, is_role};
 use crate::datacenter::Datacenter;
-use crate::transitions::{SetStateError, check};
+use crate::transitions::{SetStateError, check_transition};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ControlError {
@@ -36,7 +36,7 @@ impl Datacenter {
         let place = self.find(serial).ok_or(SetStateError::NotFound)?;
         let occupant = self.place(place).occupant.as_ref().ok_or(SetStateError::NotFound)?;
         let from = occupant.state;
-        check(from, state)?;
+        check_transition(from, state)?;
         if state == MachineState::Retired && occupant.has_encryption_key {
             return Err(SetStateError::EncryptionKeyExists);
         }
@@ -103,7 +103,7 @@ impl Datacenter {
     /// [`ControlError::NoRack`].
     pub fn power_on(&mut self, rack: u32) -> Result<(), ControlError> {
         self.known_rack(rack)?;
-        self.light(rack);
+        self.restore_power(rack);
         self.plan_power(rack);
         Ok(())
     }

@@ -83,7 +83,7 @@ pub(crate) struct Rack {
 
 /// Subject of a queue entry. Entries of the same instant run in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Line {
+pub(crate) enum Timeline {
     Power(u32),
     /// States of the machine at a place.
     Life(u32),
@@ -107,7 +107,7 @@ pub(crate) enum Step {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Entry {
     pub(crate) at: OffsetDateTime,
-    pub(crate) line: Line,
+    pub(crate) line: Timeline,
     pub(crate) generation: u32,
     pub(crate) step: Step,
 }
@@ -242,7 +242,7 @@ impl Datacenter {
         &mut self.places[place as usize]
     }
 
-    pub(crate) fn push(&mut self, at: OffsetDateTime, line: Line, generation: u32, step: Step) {
+    pub(crate) fn push(&mut self, at: OffsetDateTime, line: Timeline, generation: u32, step: Step) {
         self.queue.push(Reverse(Entry { at, line, generation, step }));
     }
 

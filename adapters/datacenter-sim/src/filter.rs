@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 
 /// True if a search at time `now` returns the machine.
 #[must_use]
-pub fn chooses(
+pub fn matches_search(
     machine: &Machine,
     having: Option<&MachineParams>,
     not_having: Option<&MachineParams>,
@@ -126,16 +126,16 @@ mod tests {
             ),
         ];
         for (name, params, having, not_having) in rows {
-            assert_eq!(chooses(&machine(), Some(&params), None, NOW), having, "having {name}");
-            assert_eq!(chooses(&machine(), None, Some(&params), NOW), not_having, "notHaving {name}");
+            assert_eq!(matches_search(&machine(), Some(&params), None, NOW), having, "having {name}");
+            assert_eq!(matches_search(&machine(), None, Some(&params), NOW), not_having, "notHaving {name}");
         }
-        assert!(chooses(&machine(), None, None, NOW));
+        assert!(matches_search(&machine(), None, None, NOW));
     }
 
     #[test]
     fn days_before_retirement_are_whole_and_cut_towards_zero() {
         let at_least = |days| params(|p| p.min_days_before_retire = Some(days));
-        let chosen = |days, now| chooses(&machine(), Some(&at_least(days)), None, now);
+        let chosen = |days, now| matches_search(&machine(), Some(&at_least(days)), None, now);
         let almost = NOW + time::Duration::seconds(1);
         assert!(!chosen(60, almost) && chosen(59, almost), "59 days and some hours are 59");
         let after = NOW + time::Duration::days(60) + time::Duration::hours(23);
@@ -148,7 +148,7 @@ mod tests {
     fn a_machine_must_meet_having_and_must_not_meet_not_having() {
         let having = params(|p| p.roles = Some(vec!["worker".into()]));
         let not_having = params(|p| p.states = Some(vec![MachineState::Healthy]));
-        assert!(chooses(&machine(), Some(&having), None, NOW));
-        assert!(!chooses(&machine(), Some(&having), Some(&not_having), NOW));
+        assert!(matches_search(&machine(), Some(&having), None, NOW));
+        assert!(!matches_search(&machine(), Some(&having), Some(&not_having), NOW));
     }
 }

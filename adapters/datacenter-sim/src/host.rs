@@ -68,7 +68,7 @@ impl CommandBehaviour {
 
 /// A run of a command with an effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Run {
+pub struct CommandRun {
     /// Name of the host that ran it.
     pub host: String,
     pub epoch: i64,
@@ -81,7 +81,7 @@ pub struct Run {
 
 #[derive(Default)]
 struct Log {
-    runs: BTreeMap<u64, Run>,
+    runs: BTreeMap<u64, CommandRun>,
     begun: u64,
     /// Number of commands by machine.
     on: BTreeMap<String, u32>,
@@ -116,7 +116,7 @@ impl SimulatedHost {
 
     /// All recorded runs, in start order.
     #[must_use]
-    pub fn runs(&self) -> Vec<Run> {
+    pub fn runs(&self) -> Vec<CommandRun> {
         self.lock().runs.values().cloned().collect()
     }
 
@@ -133,7 +133,7 @@ impl SimulatedHost {
         log.begun += 1;
         log.runs.insert(
             number,
-            Run {
+            CommandRun {
                 host: self.name.clone(),
                 epoch,
                 program: program.to_owned(),

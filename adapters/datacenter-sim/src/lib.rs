@@ -42,7 +42,7 @@ pub use controls::ControlError;
 pub use copied::{CopyError, MAX_RACK};
 pub use datacenter::{BOOT_ROLE, Datacenter, DatacenterEvent, DatacenterEventKind, MAX_JOURNAL};
 pub use faults::{Fault, FaultSwitch};
-pub use filter::chooses;
+pub use filter::matches_search;
 pub use memory::InMemoryHttp;
 pub use prometheus::{RandomWalkMetric, SimulatedPrometheus};
 pub use server::GRAPHQL_PATH;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use madako_domain::machine::MachineState;
 
 use crate::chance::Kind;
-use crate::datacenter::{Datacenter, DatacenterEventKind, Entry, Line, Step, later};
+use crate::datacenter::{Datacenter, DatacenterEventKind, Entry, Step, Timeline, later};
 
 /// Mean start time of a machine after a power outage if the rates disable initialization: a server's self-test and a
 /// network boot.
@@ -16,22 +16,22 @@ impl Datacenter {
     /// Runs a queue entry, unless it is void.
     pub(crate) fn happen(&mut self, entry: Entry) {
         match entry.line {
-            Line::Power(rack) => {
+            Timeline::Power(rack) => {
                 if self.racks[rack as usize].switches == entry.generation {
                     self.switch_power(rack, entry.step == Step::PowerOff);
                 }
             }
-            Line::Life(place) => {
+            Timeline::Life(place) => {
                 if self.place(place).stays == entry.generation {
                     self.live(place, entry.step);
                 }
             }
-            Line::Age(place) => {
+            Timeline::Age(place) => {
                 if self.place(place).ages == entry.generation {
                     self.age(place);
                 }
             }
-            Line::Retirement(place) => {
+            Timeline::Retirement(place) => {
                 if self.place(place).retirements == entry.generation {
                     self.retire(place);
                 }
@@ -92,7 +92,7 @@ impl Datacenter {
             }),
         };
         if let Some((after, step)) = next {
-            self.push(later(self.now, after), Line::Life(place), generation, step);
+            self.push(later(self.now, after), Timeline::Life(place), generation, step);
         }
     }
 
@@ -154,7 +154,7 @@ impl Datacenter {
         let Some(mean) = self.config.rates.replaced_after else { return };
         let generation = self.place(place).stays;
         let after = self.chance.taking(Kind::ReplacedAfter, place, generation, mean);
-        self.push(later(self.now, after), Line::Life(place), generation, Step::Arrive);
+        self.push(later(self.now, after), Timeline::Life(place), generation, Step::Arrive);
     }
 
     /// Adds a new machine at an empty place. If its index has been taken, no machine arrives.
@@ -176,7 +176,7 @@ impl Datacenter {
         here.ages += 1;
         let generation = here.ages;
         let after = self.chance.until(Kind::AgeEvery, place, generation, mean);
-        self.push(later(self.now, after), Line::Age(place), generation, Step::Age);
+        self.push(later(self.now, after), Timeline::Age(place), generation, Step::Age);
     }
 
     fn age(&mut self, place: u32) {
@@ -212,7 +212,7 @@ impl Datacenter {
         here.retirements += 1;
         let generation = here.retirements;
         let after = self.chance.until(Kind::RetireAfter, place, generation, mean);
-        self.push(later(due, after), Line::Retirement(place), generation, Step::Retire);
+        self.push(later(due, after), Timeline::Retirement(place), generation, Step::Retire);
     }
 
     fn retire(&mut self, place: u32) {
@@ -241,14 +241,14 @@ impl Datacenter {
         } else {
             (self.chance.until(Kind::OutageAfter, rack, generation, outage_after), Step::PowerOff)
         };
-        self.push(later(self.now, after), Line::Power(rack), generation, step);
+        self.push(later(self.now, after), Timeline::Power(rack), generation, step);
     }
 
     fn switch_power(&mut self, rack: u32, off: bool) {
         if off {
             self.cut_power(rack)
         } else {
-            self.light(rack)
+            self.restore_power(rack)
         }
         self.plan_power(rack);
     }
@@ -275,7 +275,7 @@ impl Datacenter {
     }
 
     /// Restores the rack's power: parked steps run after the start time of a machine.
-    pub(crate) fn light(&mut self, rack: u32) {
+    pub(crate) fn restore_power(&mut self, rack: u32) {
         let here = &mut self.racks[rack as usize];
         if !here.dark {
             return;
@@ -289,7 +289,7 @@ impl Datacenter {
             if let Some(step) = here.parked.take() {
                 let mean = self.config.rates.initialize_takes.unwrap_or(START_TAKES);
                 let after = self.chance.taking(Kind::PowerOnTakes, place, generation, mean);
-                self.push(later(self.now, after), Line::Life(place), generation, step);
+                self.push(later(self.now, after), Timeline::Life(place), generation, step);
             }
         }
     }

@@ -74,7 +74,7 @@ impl InMemoryHttp {
                 () = self.registry.until_refusing(true) => return Err(cut_answer(shown, "connection reset")),
                 () = self.link.until_refusing(true) => return Err(cut_answer(shown, "connection reset")),
                 // Dropping the server drops its half of the pipe, so the client sees the end.
-                () = finish(&mut server), if server.is_some() => server = None,
+                () = finish_server(&mut server), if server.is_some() => server = None,
             }
         }
     }
@@ -94,7 +94,7 @@ impl HttpTransport for InMemoryHttp {
 }
 
 /// Runs the server's side to its end. The client notices its errors.
-async fn finish<E>(server: &mut Option<impl Future<Output = Result<(), E>> + Unpin>) {
+async fn finish_server<E>(server: &mut Option<impl Future<Output = Result<(), E>> + Unpin>) {
     if let Some(server) = server {
         let _ = server.await;
     }

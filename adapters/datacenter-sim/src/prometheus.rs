@@ -43,9 +43,9 @@ pub struct RandomWalkMetric {
 
 /// A simulated Prometheus. Clones share the same state.
 #[derive(Clone)]
-pub struct SimulatedPrometheus(Arc<Inner>);
+pub struct SimulatedPrometheus(Arc<PrometheusState>);
 
-struct Inner {
+struct PrometheusState {
     chance: Chance,
     clock: Arc<dyn Clock>,
     began: OffsetDateTime,
@@ -62,7 +62,7 @@ impl SimulatedPrometheus {
         metrics: impl IntoIterator<Item = RandomWalkMetric>,
     ) -> Self {
         let metrics = (0..).zip(metrics).map(|(place, metric)| (metric.name.clone(), (place, metric)));
-        Self(Arc::new(Inner {
+        Self(Arc::new(PrometheusState {
             chance: Chance::new(seed),
             began: clock.now(),
             clock,
@@ -92,7 +92,7 @@ impl SimulatedPrometheus {
     }
 }
 
-impl Inner {
+impl PrometheusState {
     // No code panics while it holds the lock.
     fn answered(&self) -> MutexGuard<'_, BTreeMap<String, f64>> {
         self.answered.lock().unwrap_or_else(PoisonError::into_inner)
@@ -133,7 +133,7 @@ async fn query(
         let error =
             "only metrics chosen by their names are here: name, {__name__=\"name\"} or {__name__=~\"a|b\"}";
         let body = json!({"status": "error", "errorType": "bad_data", "error": error});
-        return answer(StatusCode::BAD_REQUEST, &body);
+        return json_answer(StatusCode::BAD_REQUEST, &body);
     };
     let now = inner.clock.now();
     let after = Duration::try_from(now - inner.began).unwrap_or_default();
@@ -148,10 +148,13 @@ async fn query(
         }
     }
     drop(answered);
-    answer(StatusCode::OK, &json!({"status": "success", "data": {"resultType": "vector", "result": result}}))
+    json_answer(
+        StatusCode::OK,
+        &json!({"status": "success", "data": {"resultType": "vector", "result": result}}),
+    )
 }
 
-fn answer(status: StatusCode, body: &Value) -> Response {
+fn json_answer(status: StatusCode, body: &Value) -> Response {
     (status, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
 }
 
@@ -174,7 +177,7 @@ fn names_in_query(query: &str) -> Option<Vec<String>> {
         return Some(vec![text]);
     }
     // A literal regex character is preceded by a backslash; an unescaped one makes the text a pattern, not a name.
-    text.split('|').map(|name| unescape(name).filter(|_| plain(name))).collect()
+    text.split('|').map(|name| unescape(name).filter(|_| is_plain_text(name))).collect()
 }
 
 /// The text without the backslashes of its escapes.
@@ -188,7 +191,7 @@ fn unescape(text: &str) -> Option<String> {
 }
 
 /// True if a pattern contains no regex metacharacter.
-fn plain(pattern: &str) -> bool {
+fn is_plain_text(pattern: &str) -> bool {
     let mut escaped = false;
     pattern.chars().all(|character| {
         let meant = escaped || !r".+*?()[]{}^$".contains(character);

@@ -15,7 +15,7 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::addressing::Nic;
 use crate::datacenter::Record;
-use crate::filter::chooses;
+use crate::filter::matches_search;
 use crate::service::SimulatedRegistry;
 use crate::variables::{VariableError, coerce_value};
 
@@ -115,7 +115,7 @@ pub(crate) fn execute(
     operation: &OperationDefinition,
     variables: &Map<String, Value>,
 ) -> Result<ConstValue, Failure> {
-    let run = Run { registry, document, operation, variables };
+    let run = QueryRun { registry, document, operation, variables };
     let (root, entries) = match operation.ty {
         OperationType::Mutation => ("Mutation", &MUTATION[..]),
         _ => ("Query", &QUERY[..]),
@@ -165,14 +165,14 @@ impl CallSource {
     }
 }
 
-struct Run<'a> {
+struct QueryRun<'a> {
     registry: &'a SimulatedRegistry,
     document: &'a ExecutableDocument,
     operation: &'a OperationDefinition,
     variables: &'a Map<String, Value>,
 }
 
-impl<'a> Run<'a> {
+impl<'a> QueryRun<'a> {
     /// Calls `each` for every field of a selection on type `name`, fragments included, in document order.
     fn fields(
         &self,
@@ -322,9 +322,9 @@ impl<'a> Run<'a> {
             self.registry.note_search(&variables);
             let (records, now) = self.registry.records();
             let chosen = records.into_iter().filter(|record| {
-                chooses(&record.machine, variables.having.as_ref(), variables.not_having.as_ref(), now)
+                matches_search(&record.machine, variables.having.as_ref(), variables.not_having.as_ref(), now)
             });
-            return Ok(CallSource::Many(chosen.map(machine).collect()));
+            return Ok(CallSource::Many(chosen.map(machine_value).collect()));
         }
         let serial = text(&arguments, "serial");
         if entry.name == "setMachineState" {
@@ -338,7 +338,10 @@ impl<'a> Run<'a> {
             let record = self.registry.record(&serial).ok_or_else(not_found)?;
             return Ok(CallSource::One(status(&record)));
         }
-        self.registry.record(&serial).map(|record| CallSource::One(machine(record))).ok_or_else(not_found)
+        self.registry
+            .record(&serial)
+            .map(|record| CallSource::One(machine_value(record)))
+            .ok_or_else(not_found)
     }
 
     /// Selected fields of a value. [`Self::check`] has validated the selection.
@@ -409,11 +412,11 @@ fn text(value: impl Into<String>) -> ConstValue {
 
 /// RFC 3339 with the fractional digits of the date. sabakan formats dates outside the range of RFC 3339 differently;
 /// simulated dates stay within it.
-fn date(date: OffsetDateTime) -> ConstValue {
+fn date_value(date: OffsetDateTime) -> ConstValue {
     date.format(&Rfc3339).map_or(ConstValue::Null, ConstValue::String)
 }
 
-fn machine(record: Record) -> ConstValue {
+fn machine_value(record: Record) -> ConstValue {
     let status = status(&record);
     let spec = record.machine.spec;
     let labels: Vec<_> = spec
@@ -433,8 +436,8 @@ fn machine(record: Record) -> ConstValue {
                 ("indexInRack", ConstValue::Number(spec.index_in_rack.into())),
                 ("role", text(spec.role)),
                 ("ipv4", ConstValue::List(spec.ipv4.into_iter().map(text).collect())),
-                ("registerDate", date(spec.register_date)),
-                ("retireDate", date(spec.retire_date)),
+                ("registerDate", date_value(spec.register_date)),
+                ("retireDate", date_value(spec.retire_date)),
                 ("bmc", bmc),
             ]),
         ),
@@ -457,7 +460,7 @@ fn status(record: &Record) -> ConstValue {
     let duration = serde_json::Number::from_f64(status.duration).map_or(ConstValue::Null, ConstValue::Number);
     object_value([
         ("state", text(status.state.name())),
-        ("timestamp", date(record.since)),
+        ("timestamp", date_value(record.since)),
         ("duration", duration),
     ])
 }

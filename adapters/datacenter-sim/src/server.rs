@@ -73,12 +73,12 @@ async fn graphql(
     let faults = registry.faults();
     faults.delay().await;
     let present = faults.present();
-    if let Some(response) = spoiled::instead(&present) {
+    if let Some(response) = spoiled::replacement_answer(&present) {
         return response;
     }
     let (status, answer) = match method {
         Method::POST if is_json(&headers) => answer_post(&registry, &body),
-        Method::GET => get(&registry, url),
+        Method::GET => answer_get(&registry, url),
         Method::HEAD => return StatusCode::METHOD_NOT_ALLOWED.into_response(),
         Method::OPTIONS => return ([(header::ALLOW, "OPTIONS, GET, POST")], ()).into_response(),
         _ => {
@@ -87,7 +87,7 @@ async fn graphql(
         }
     };
     let text = serde_json::to_string(&answer).expect("an answer is made of JSON values");
-    let text = spoiled::text(&present, text);
+    let text = spoiled::spoil_text(&present, text);
     let response =
         (status, [(header::CONTENT_TYPE, answer_type(&headers))], Body::from(text)).into_response();
     spoiled::response(&present, response)
@@ -117,23 +117,23 @@ fn answer_post(registry: &SimulatedRegistry, body: &[u8]) -> (StatusCode, Answer
         .and_then(|members| serde_json::from_value::<Call>(Value::Object(members)));
     match call {
         Ok(call) => execute(registry, call, true),
-        Err(error) => refuse(format!("json request body could not be decoded: {error}")),
+        Err(error) => refuse_request(format!("json request body could not be decoded: {error}")),
     }
 }
 
-fn get(
+fn answer_get(
     registry: &SimulatedRegistry,
     url: Result<Query<UrlCall>, axum::extract::rejection::QueryRejection>,
 ) -> (StatusCode, Answer) {
     let Query(url) = match url {
         Ok(url) => url,
-        Err(error) => return refuse(error.to_string()),
+        Err(error) => return refuse_request(error.to_string()),
     };
     let variables =
         match url.variables.filter(|text| !text.is_empty()).map(|text| serde_json::from_str(&text)) {
             None => None,
             Some(Ok(variables)) => Some(variables),
-            Some(Err(_)) => return refuse("variables could not be decoded".to_owned()),
+            Some(Err(_)) => return refuse_request("variables could not be decoded".to_owned()),
         };
     let call = Call { query: url.query, operation_name: url.operation_name, variables };
     execute(registry, call, false)
@@ -142,11 +142,11 @@ fn get(
 /// Runs an operation. A validation failure has status 422, a failure of execution 200.
 fn execute(registry: &SimulatedRegistry, call: Call, may_mutate: bool) -> (StatusCode, Answer) {
     if call.query.trim().is_empty() {
-        return unprocessable("no operation provided".to_owned(), INVALID);
+        return refuse_as_unprocessable("no operation provided".to_owned(), INVALID);
     }
     let document = match parse_query(&call.query) {
         Ok(document) => document,
-        Err(error) => return unprocessable(error.to_string(), "GRAPHQL_PARSE_FAILED"),
+        Err(error) => return refuse_as_unprocessable(error.to_string(), "GRAPHQL_PARSE_FAILED"),
     };
     let chosen = call.operation_name.filter(|name| !name.is_empty());
     let operation = document.operations.iter().find(|(name, _)| match &chosen {
@@ -155,11 +155,11 @@ fn execute(registry: &SimulatedRegistry, call: Call, may_mutate: bool) -> (Statu
     });
     let Some((_, operation)) = operation else {
         let message = format!("operation {} not found", chosen.unwrap_or_default());
-        return unprocessable(message, INVALID);
+        return refuse_as_unprocessable(message, INVALID);
     };
     match operation.node.ty {
         OperationType::Subscription => {
-            return unprocessable(
+            return refuse_as_unprocessable(
                 "Schema does not support operation type \"subscription\"".to_owned(),
                 INVALID,
             );
@@ -187,11 +187,11 @@ fn execute(registry: &SimulatedRegistry, call: Call, may_mutate: bool) -> (Statu
     }
 }
 
-fn refuse(message: String) -> (StatusCode, Answer) {
+fn refuse_request(message: String) -> (StatusCode, Answer) {
     (StatusCode::BAD_REQUEST, Answer::error(message, None))
 }
 
-fn unprocessable(message: String, code: &str) -> (StatusCode, Answer) {
+fn refuse_as_unprocessable(message: String, code: &str) -> (StatusCode, Answer) {
     (StatusCode::UNPROCESSABLE_ENTITY, Answer::error(message, Some(json!({ "code": code }))))
 }
 

@@ -122,7 +122,7 @@ impl SimulatedRegistry {
     pub(crate) fn records(&self) -> (Vec<Record>, OffsetDateTime) {
         let (mut records, now) = self.with(|datacenter| (datacenter.records(), datacenter.now()));
         for fault in self.faults.present() {
-            spoil(&mut records, &fault);
+            spoil_records(&mut records, &fault);
         }
         (records, now)
     }
@@ -137,7 +137,7 @@ impl SimulatedRegistry {
     }
 }
 
-fn spoil(records: &mut Vec<Record>, fault: &Fault) {
+fn spoil_records(records: &mut Vec<Record>, fault: &Fault) {
     match fault {
         Fault::EmptyList => records.clear(),
         Fault::ShrinkList(percent) => {

@@ -13,7 +13,7 @@ use crate::faults::Fault;
 const PIECE: usize = 16 * 1024;
 
 /// Answer that a fault gives instead of the registry's.
-pub(crate) fn instead(present: &[Fault]) -> Option<Response> {
+pub(crate) fn replacement_answer(present: &[Fault]) -> Option<Response> {
     present.iter().find_map(|fault| match fault {
         Fault::Status(status) => {
             let status = StatusCode::from_u16(*status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -32,16 +32,16 @@ pub(crate) fn instead(present: &[Fault]) -> Option<Response> {
 }
 
 /// The text of an answer after the faults have changed it.
-pub(crate) fn text(present: &[Fault], text: String) -> String {
+pub(crate) fn spoil_text(present: &[Fault], text: String) -> String {
     present.iter().fold(text, |text, fault| match fault {
         Fault::GraphQlError => json!({"errors": [error()], "data": null}).to_string(),
-        Fault::PartialData => edit(&text, |answer| {
+        Fault::PartialData => edit_json(&text, |answer| {
             let errors = Value::Array(vec![error()]);
             answer.as_object_mut().map(|answer| answer.insert("errors".to_owned(), errors));
         }),
         Fault::MalformedJson => text[..text.floor_char_boundary(text.len() / 2)].to_owned(),
-        Fault::WrongTypes => edit(&text, turn_types),
-        Fault::NullList => edit(&text, |answer| {
+        Fault::WrongTypes => edit_json(&text, turn_types),
+        Fault::NullList => edit_json(&text, |answer| {
             if let Some(list) = answer.pointer_mut("/data/searchMachines") {
                 *list = Value::Null;
             }
@@ -70,7 +70,7 @@ fn error() -> Value {
     json!({"message": "internal system error", "path": ["searchMachines"]})
 }
 
-fn edit(text: &str, change: impl FnOnce(&mut Value)) -> String {
+fn edit_json(text: &str, change: impl FnOnce(&mut Value)) -> String {
     let mut answer: Value = serde_json::from_str(text).unwrap_or(Value::Null);
     change(&mut answer);
     answer.to_string()

@@ -23,7 +23,7 @@ pub enum SetStateError {
     #[error("not found")]
     NotFound,
     /// sabakan has no transition between these states.
-    #[error("transition from [ {} ] to [ {} ] is forbidden", lower(*from), lower(*to))]
+    #[error("transition from [ {} ] to [ {} ] is forbidden", lowercase_name(*from), lowercase_name(*to))]
     Forbidden { from: MachineState, to: MachineState },
     /// A machine with disk encryption keys cannot be retired.
     #[error("encryption key exists")]
@@ -42,7 +42,7 @@ impl SetStateError {
 }
 
 /// Checks a transition by sabakan's rules.
-pub(crate) fn check(from: MachineState, to: MachineState) -> Result<(), SetStateError> {
+pub(crate) fn check_transition(from: MachineState, to: MachineState) -> Result<(), SetStateError> {
     if from == to || permitted_states(from).contains(&to) {
         Ok(())
     } else {
@@ -50,7 +50,7 @@ pub(crate) fn check(from: MachineState, to: MachineState) -> Result<(), SetState
     }
 }
 
-fn lower(state: MachineState) -> String {
+fn lowercase_name(state: MachineState) -> String {
     state.name().to_ascii_lowercase()
 }
 
@@ -76,7 +76,7 @@ mod tests {
         for (from, (name, row)) in MachineState::ALL.iter().copied().zip(table) {
             assert_eq!(from.name(), name, "the table has sabakan's order");
             for (to, cell) in MachineState::ALL.iter().copied().zip(row.split(' ')) {
-                assert_eq!(check(from, to).is_ok(), cell != "-", "{from:?} to {to:?}");
+                assert_eq!(check_transition(from, to).is_ok(), cell != "-", "{from:?} to {to:?}");
                 assert_eq!(permitted_states(from).contains(&to), cell == "+", "{from:?} to {to:?}");
                 pairs += 1;
             }
@@ -86,7 +86,8 @@ mod tests {
 
     #[test]
     fn forbidden_transition_has_the_error_text_of_sabakan() {
-        let error = check(MachineState::Healthy, MachineState::Uninitialized).expect_err("forbidden");
+        let error =
+            check_transition(MachineState::Healthy, MachineState::Uninitialized).expect_err("forbidden");
         assert_eq!(error.to_string(), "transition from [ healthy ] to [ uninitialized ] is forbidden");
         assert_eq!(error.code(), "INVALID_STATE_TRANSITION");
     }

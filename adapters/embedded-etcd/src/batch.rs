@@ -22,11 +22,11 @@ use crate::record::{REVISION_BYTES, Record, Revision};
 use crate::request_error::RequestError;
 use crate::span::Span;
 use crate::store::{Answer, Store};
-use crate::txn::{Path, branch, check_ranges, only_revision};
+use crate::txn::{Path, check_ranges, chosen_branch, only_revision};
 
 /// State of the writer, ahead of the file.
 #[derive(Debug)]
-pub(crate) struct Head {
+pub(crate) struct WriterHead {
     pub(crate) view: View,
     pub(crate) leases: LeaseTable,
     pub(crate) alarms: u64,
@@ -48,7 +48,7 @@ pub(crate) struct Changes {
 
 pub(crate) struct Batch<'a> {
     store: &'a Store,
-    head: &'a mut Head,
+    head: &'a mut WriterHead,
     transaction: &'a WriteTransaction,
     table: Table<'a, &'static [u8; REVISION_BYTES], &'static [u8]>,
     changes: Changes,
@@ -62,7 +62,7 @@ pub(crate) struct Batch<'a> {
 impl<'a> Batch<'a> {
     pub(crate) fn new(
         store: &'a Store,
-        head: &'a mut Head,
+        head: &'a mut WriterHead,
         transaction: &'a WriteTransaction,
         table: Table<'a, &'static [u8; REVISION_BYTES], &'static [u8]>,
         full: bool,
@@ -233,17 +233,17 @@ impl<'a> Batch<'a> {
     }
 
     /// The revision of the current write if it changes something.
-    fn next_main(&self) -> i64 {
+    fn write_revision(&self) -> i64 {
         self.head.view.current + 1
     }
 
     /// The revision at which the current write reads the store.
-    fn seen_main(&self) -> i64 {
-        if self.events.is_empty() { self.head.view.current } else { self.next_main() }
+    fn read_revision(&self) -> i64 {
+        if self.events.is_empty() { self.head.view.current } else { self.write_revision() }
     }
 
     fn apply_put(&mut self, request: PbPutRequest) -> Result<PbPutResponse, RequestError> {
-        let main = self.next_main();
+        let main = self.write_revision();
         let previous = self.store.state().index.at(&request.key, main).copied();
         let mut previous_pair = None;
         if request.ignore_value || request.prev_kv {
@@ -277,7 +277,7 @@ impl<'a> Batch<'a> {
     }
 
     fn apply_delete(&mut self, request: &PbDeleteRequest) -> Result<PbDeleteResponse, RequestError> {
-        let main = self.next_main();
+        let main = self.write_revision();
         let found: Vec<(Vec<u8>, Change)> = self
             .store
             .state()
@@ -300,16 +300,16 @@ impl<'a> Batch<'a> {
             let kv = PbKeyValue { key, mod_revision: main, ..PbKeyValue::default() };
             self.events.push(PbEvent { r#type: DELETE, kv: Some(kv), prev_kv: None });
         }
-        Ok(PbDeleteResponse { header: Some(only_revision(self.seen_main())), deleted, prev_kvs })
+        Ok(PbDeleteResponse { header: Some(only_revision(self.read_revision())), deleted, prev_kvs })
     }
 
     fn apply_txn(&mut self, request: &PbTxnRequest, path: &Path) -> Result<PbTxnResponse, RequestError> {
         let mut nested = path.nested.iter();
         let mut responses = Vec::new();
-        for operation in branch(request, path.succeeded) {
+        for operation in chosen_branch(request, path.succeeded) {
             let response = match &operation.request {
                 Some(PbTxnOpRequest::RequestRange(range)) => {
-                    let view = View { current: self.seen_main(), ..self.head.view };
+                    let view = View { current: self.read_revision(), ..self.head.view };
                     let plan = RangePlan::new(&self.store.state().index, view, range)?;
                     PbTxnOpResponse::ResponseRange(
                         plan.finish(&StoredValues(&self.table), only_revision(view.current))?,
@@ -345,7 +345,7 @@ impl<'a> Batch<'a> {
         path: &Path,
     ) -> Result<(), RequestError> {
         let mut nested = path.nested.iter();
-        for operation in branch(request, path.succeeded) {
+        for operation in chosen_branch(request, path.succeeded) {
             match &operation.request {
                 Some(PbTxnOpRequest::RequestPut(put)) => {
                     let keeps = put.ignore_value || put.ignore_lease;
@@ -370,7 +370,7 @@ impl<'a> Batch<'a> {
     /// Writes the next change of the current write to the table and the index.
     fn write(&mut self, record: &Record<'_>) -> Result<(), RequestError> {
         let sub = u32::try_from(self.events.len()).map_err(|_| RequestError::TooManyOperations)?;
-        let revision = Revision { main: self.next_main(), sub };
+        let revision = Revision { main: self.write_revision(), sub };
         record.encode_into(revision, &mut self.buffer);
         self.table
             .insert(&revision.to_bytes(), self.buffer.as_slice())

@@ -7,9 +7,9 @@
 const POLYNOMIAL: u32 = 0x82F6_3B78;
 
 /// Eight tables process eight bytes per step, so the checksum costs far less than the write that it protects.
-const TABLES: [[u32; 256]; 8] = tables();
+const TABLES: [[u32; 256]; 8] = lookup_tables();
 
-const fn tables() -> [[u32; 256]; 8] {
+const fn lookup_tables() -> [[u32; 256]; 8] {
     let mut tables = [[0u32; 256]; 8];
     let mut byte = 0;
     while byte < 256 {

@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::auto_compaction::AutoCompactor;
-use crate::batch::Head;
+use crate::batch::WriterHead;
 use crate::failure::Failure;
 use crate::file::{OpenedFile, open};
 use crate::leases::TimedLeases;
@@ -20,7 +20,7 @@ use crate::limits::{DUPLEX_BYTES, LEASE_RETRY};
 use crate::net::{ServerHandle, ServerTls, TlsError, direct_client, serve_connection, serve_listener};
 use crate::options::{Commit, OpenError, Options};
 use crate::random::SplitMix64;
-use crate::recent::Recent;
+use crate::recent::RecentRevisions;
 use crate::request_error::RequestError;
 use crate::services::Api;
 use crate::store::{MAX_WAITING_WRITES, Operation, State, Store};
@@ -68,7 +68,12 @@ impl EmbeddedEtcd {
             auto_compactor.wrote(main, bytes);
         }
         let setup = WriterSetup {
-            head: Head { view: loaded.view, leases: loaded.leases.clone(), alarms: loaded.alarms, lease_ids },
+            head: WriterHead {
+                view: loaded.view,
+                leases: loaded.leases.clone(),
+                alarms: loaded.alarms,
+                lease_ids,
+            },
             auto_compactor,
             superseded: loaded.superseded,
             quota_bytes: options.quota_bytes,
@@ -78,7 +83,7 @@ impl EmbeddedEtcd {
             index: loaded.index,
             view: loaded.view,
             leases: TimedLeases::with_full_ttls(loaded.leases, Instant::now()),
-            recent: Recent::default(),
+            recent: RecentRevisions::default(),
             alarms: loaded.alarms,
         };
         let store = Arc::new(Store::new(

@@ -32,7 +32,7 @@ pub(crate) fn hash_kv(store: &Store, asked: i64) -> Result<HashOfStore, RequestE
         return Err(RequestError::FutureRevision);
     }
     let revision = if asked == 0 { view.current } else { asked };
-    let mut kept: Vec<_> = state.index.kept_at(revision, view.compacted).collect();
+    let mut kept: Vec<_> = state.index.hashed_revisions_at(revision, view.compacted).collect();
     let snapshot = store.snapshot()?;
     drop(state);
     kept.sort_unstable();

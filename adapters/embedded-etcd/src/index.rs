@@ -109,7 +109,11 @@ impl Index {
     }
 
     /// The revisions that `HashKV` covers at `main` after a compaction at `compacted`.
-    pub(crate) fn kept_at(&self, main: i64, compacted: i64) -> impl Iterator<Item = Revision> + '_ {
+    pub(crate) fn hashed_revisions_at(
+        &self,
+        main: i64,
+        compacted: i64,
+    ) -> impl Iterator<Item = Revision> + '_ {
         // As in etcd: of the compacted revisions only the changes in effect at `main` count, if any key exists there.
         let something_lives = self.keys.values().any(|changes| live_at(changes, main).is_some());
         self.keys

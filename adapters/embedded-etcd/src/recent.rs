@@ -25,12 +25,12 @@ impl RevisionEvents {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Recent {
+pub(crate) struct RecentRevisions {
     revisions: VecDeque<Arc<RevisionEvents>>,
     bytes: usize,
 }
 
-impl Recent {
+impl RecentRevisions {
     pub(crate) fn push(&mut self, events: Arc<RevisionEvents>) {
         self.bytes += events.bytes();
         self.revisions.push_back(events);

@@ -24,7 +24,7 @@ use crate::leases::{Renewal, TimedLeases};
 pub(crate) use crate::limits::MAX_WAITING_WRITES;
 use crate::limits::{MAX_EVENT_BYTES, MAX_EVENT_REVISIONS, MESSAGE_OVERHEAD_BYTES, WRITE_TIMEOUT};
 use crate::range::{RangePlan, Values, View};
-use crate::recent::{DELETE, Recent, RevisionEvents};
+use crate::recent::{DELETE, RecentRevisions, RevisionEvents};
 use crate::record::{Record, Revision};
 use crate::request_error::RequestError;
 use crate::txn;
@@ -34,7 +34,7 @@ pub(crate) struct State {
     pub(crate) index: Index,
     pub(crate) view: View,
     pub(crate) leases: TimedLeases,
-    pub(crate) recent: Recent,
+    pub(crate) recent: RecentRevisions,
     pub(crate) alarms: u64,
 }
 
@@ -226,7 +226,7 @@ impl Store {
         let state = self.state();
         let snapshot = self.snapshot()?;
         let table = open_revisions(&snapshot)?;
-        let mut response = txn::read(&state.index, state.view, &StoredValues(&table), request)?;
+        let mut response = txn::run_read_only(&state.index, state.view, &StoredValues(&table), request)?;
         response.header = Some(self.header(state.view.current));
         Ok(response)
     }

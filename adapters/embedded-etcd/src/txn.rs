@@ -45,13 +45,13 @@ impl Path {
         let mut succeeded = true;
         let compared = if is_planted(Canary::FirstComparisonOnly) { 1 } else { usize::MAX };
         for compare in request.compare.iter().take(compared) {
-            if !holds(index, current, values, compare)? {
+            if !comparison_holds(index, current, values, compare)? {
                 succeeded = false;
                 break;
             }
         }
         let mut nested = Vec::new();
-        for operation in branch(request, succeeded) {
+        for operation in chosen_branch(request, succeeded) {
             if let Some(PbTxnOpRequest::RequestTxn(inner)) = &operation.request {
                 nested.push(Self::decide(index, current, values, inner)?);
             }
@@ -60,14 +60,14 @@ impl Path {
     }
 }
 
-pub(crate) fn branch(request: &PbTxnRequest, succeeded: bool) -> &[PbTxnRequestOp] {
+pub(crate) fn chosen_branch(request: &PbTxnRequest, succeeded: bool) -> &[PbTxnRequestOp] {
     if succeeded { &request.success } else { &request.failure }
 }
 
 /// Checks the revisions of the ranges in a branch before any change.
 pub(crate) fn check_ranges(request: &PbTxnRequest, path: &Path, view: View) -> Result<(), RequestError> {
     let mut nested = path.nested.iter();
-    for operation in branch(request, path.succeeded) {
+    for operation in chosen_branch(request, path.succeeded) {
         match &operation.request {
             Some(PbTxnOpRequest::RequestRange(range)) if range.revision > view.current => {
                 return Err(RequestError::FutureRevision);
@@ -89,7 +89,7 @@ pub(crate) fn check_ranges(request: &PbTxnRequest, path: &Path, view: View) -> R
 }
 
 /// Runs a read-only transaction. The caller adds the header.
-pub(crate) fn read(
+pub(crate) fn run_read_only(
     index: &Index,
     view: View,
     values: &impl Values,
@@ -98,7 +98,7 @@ pub(crate) fn read(
     let path = Path::decide(index, view.current, values, request)?;
     check_ranges(request, &path, view)?;
     let mut responses = Vec::new();
-    for operation in branch(request, path.succeeded) {
+    for operation in chosen_branch(request, path.succeeded) {
         if let Some(PbTxnOpRequest::RequestRange(range)) = &operation.request {
             let response = RangePlan::new(index, view, range)?.finish(values, only_revision(view.current))?;
             responses.push(PbResponseOp { response: Some(PbTxnOpResponse::ResponseRange(response)) });
@@ -112,7 +112,7 @@ pub(crate) fn only_revision(revision: i64) -> PbResponseHeader {
     PbResponseHeader { revision, ..PbResponseHeader::default() }
 }
 
-fn holds(
+fn comparison_holds(
     index: &Index,
     current: i64,
     values: &impl Values,

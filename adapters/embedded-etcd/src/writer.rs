@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::auto_compaction::AutoCompactor;
-use crate::batch::{Batch, Changes, Head};
+use crate::batch::{Batch, Changes, WriterHead};
 use crate::failure::FailsOnPanic;
 use crate::file::{LoadedFile, REVISIONS, reopen, reopen_aside};
 use crate::index::SupersededChange;
@@ -33,7 +33,7 @@ pub(crate) struct Writer {
     store: Arc<Store>,
     _fails: FailsOnPanic,
     jobs: mpsc::Receiver<Job>,
-    head: Head,
+    head: WriterHead,
     auto_compactor: AutoCompactor,
     /// Compacted changes that are still in the file.
     removals: VecDeque<SupersededChange>,
@@ -50,7 +50,7 @@ pub(crate) struct Writer {
 }
 
 pub(crate) struct WriterSetup {
-    pub(crate) head: Head,
+    pub(crate) head: WriterHead,
     pub(crate) auto_compactor: AutoCompactor,
     pub(crate) superseded: Vec<SupersededChange>,
     pub(crate) quota_bytes: u64,

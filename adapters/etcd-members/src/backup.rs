@@ -40,7 +40,7 @@ use madako_protocol::permit::Permit;
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
-use self::contents::{ReadFailure, contents, present_revision};
+use self::contents::{ReadFailure, present_revision, read_contents};
 use self::directory::Directory;
 use self::scratch::Scratch;
 use crate::failure::Failure;
@@ -116,8 +116,8 @@ impl BackupsOnHost {
         let reads = async {
             let shown = |keys| (self.progress)(Step::Compared(keys));
             tokio::try_join!(
-                async { contents(&cluster, revision, shown).await.map_err(|failure| (true, failure)) },
-                async { contents(restored, revision, |_| ()).await.map_err(|failure| (false, failure)) },
+                async { read_contents(&cluster, revision, shown).await.map_err(|failure| (true, failure)) },
+                async { read_contents(restored, revision, |_| ()).await.map_err(|failure| (false, failure)) },
             )
         };
         let (running, restored) =
@@ -153,13 +153,13 @@ impl EtcdBackups for BackupsOnHost {
         permit.check(Instant::now())?;
         let directory = Directory::open(directory).await?;
         let name = backup_name(at);
-        directory.must_lack(&name)?;
+        directory.check_name_is_free(&name)?;
         let (member, before) = self.member(TAKE, addresses).await?;
         let part = directory.part(&name);
-        snapshot::write(&member, part.path(), &*self.progress).await?;
+        snapshot::write_snapshot(&member, part.path(), &*self.progress).await?;
         let after = present_revision(&member).await.map_err(|failure| failure.error(TAKE))?;
         (self.progress)(Step::Verifying);
-        let size = directory::verified(part.path().to_owned()).await?;
+        let size = directory::verify_snapshot(part.path().to_owned()).await?;
         directory.rename(part.path(), &name).await?;
         Ok(Backup { name, at, size, revisions: (before, after) })
     }
@@ -173,7 +173,7 @@ impl EtcdBackups for BackupsOnHost {
     ) -> Result<EtcdContents, BackupError> {
         let directory = Directory::open(directory).await?;
         let file = directory.path(&backup.name);
-        programs::check(&*self.host, permits, self.etcd.version(addresses).await).await?;
+        programs::check_programs(&*self.host, permits, self.etcd.version(addresses).await).await?;
         let place = directory.scratch().await?;
         (self.progress)(Step::Restoring);
         let proof = async {
@@ -181,7 +181,7 @@ impl EtcdBackups for BackupsOnHost {
             (self.progress)(Step::Starting);
             let mut running =
                 scratch::start(&*self.host, permits, &backup.name, revision, place.path()).await?;
-            running.during(|scratch| self.compared(addresses, backup, scratch)).await
+            running.run_with_restored(|scratch| self.compared(addresses, backup, scratch)).await
         };
         let compared = proof.await;
         place.remove()?;

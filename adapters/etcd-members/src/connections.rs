@@ -75,10 +75,10 @@ impl Connections {
 pub(crate) struct Pool {
     authorities: Arc<dyn Authorities>,
     port: u16,
-    present: tokio::sync::Mutex<Option<Present>>,
+    present: tokio::sync::Mutex<Option<PresentConnections>>,
 }
 
-struct Present {
+struct PresentConnections {
     connections: Arc<Connections>,
     /// The time of the next certificate.
     renew_at: Instant,
@@ -102,7 +102,7 @@ impl Pool {
                 let connections =
                     Arc::new(Connections { tls, port: self.port, made, clients: Mutex::default() });
                 let renew_at = made + CERTIFICATE_AGE;
-                *present = Some(Present { connections: Arc::clone(&connections), renew_at });
+                *present = Some(PresentConnections { connections: Arc::clone(&connections), renew_at });
                 Ok(connections)
             }
             Err(error) => {

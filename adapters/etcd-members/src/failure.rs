@@ -52,7 +52,7 @@ impl Failure {
             let (Self::Unavailable(why) | Self::Refused(why)) = failure;
             all.push(format!("{address}: {why}"));
         }
-        Self::Unavailable(if all.is_empty() { "no address".to_owned() } else { cut(all.join("; ")) })
+        Self::Unavailable(if all.is_empty() { "no address".to_owned() } else { cut_to_limit(all.join("; ")) })
     }
 }
 
@@ -60,10 +60,10 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error {
             Error::GRpcStatus(status) if is_refusal(&status) => {
-                Self::Refused(cut(status.message().to_owned()))
+                Self::Refused(cut_to_limit(status.message().to_owned()))
             }
-            Error::GRpcStatus(status) => Self::Unavailable(cut(chain(&status))),
-            other => Self::Unavailable(cut(other.to_string())),
+            Error::GRpcStatus(status) => Self::Unavailable(cut_to_limit(message_with_causes(&status))),
+            other => Self::Unavailable(cut_to_limit(other.to_string())),
         }
     }
 }
@@ -75,8 +75,7 @@ fn is_refusal(status: &Status) -> bool {
     answered && (!temporary || status.message() == UNHEALTHY)
 }
 
-/// The message with its causes.
-fn chain(status: &Status) -> String {
+fn message_with_causes(status: &Status) -> String {
     let mut text = status.message().to_owned();
     let mut source = status.source();
     while let Some(cause) = source {
@@ -90,7 +89,7 @@ fn chain(status: &Status) -> String {
     text
 }
 
-fn cut(mut text: String) -> String {
+fn cut_to_limit(mut text: String) -> String {
     text.truncate(text.floor_char_boundary(LONGEST_ERROR));
     text
 }

@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::connections::{Connections, Pool};
 use crate::failure::{Failure, done};
 use crate::limits::{MOST_ASKED_AT_ONCE, REQUEST};
-use crate::session::{Answer, Session, ask, members, request};
+use crate::session::{Answer, Session, find_member, listed_members, request};
 use crate::users;
 
 /// The port of etcd for clients.
@@ -100,7 +100,7 @@ impl EtcdMembers {
         addresses: &[String],
     ) -> Result<(Arc<Connections>, Answer), EtcdError> {
         let connections = self.pool.connections(what).await?;
-        match ask(&connections, addresses).await {
+        match find_member(&connections, addresses).await {
             Ok(answer) => Ok((connections, answer)),
             Err(failure) => {
                 self.pool.discard(&connections).await;
@@ -121,7 +121,7 @@ impl EtcdMembers {
         prefix: &str,
     ) -> Result<(), EtcdError> {
         let Session { client, .. } = self.session(USER, permit, addresses).await?;
-        users::add(&Change { what: USER, permit }, client.auth_client(), name, prefix).await
+        users::add_user(&Change { what: USER, permit }, client.auth_client(), name, prefix).await
     }
 
     /// A member that has applied all writes of the cluster so far, and its revision.
@@ -251,11 +251,11 @@ impl EtcdCluster for EtcdMembers {
         let learner = MemberAddOptions::new().with_is_learner();
         let sent = async { client.cluster_client().member_add([peer_url.to_owned()], Some(learner)).await };
         match change.send(sent).await? {
-            Ok(added) => Ok(members(added.member_list())),
+            Ok(added) => Ok(listed_members(added.member_list())),
             Err(failure) if failure.is(done::PEER_URL_EXISTS) => {
                 let list = async { client.cluster_client().member_list().await };
                 let list = change.send(list).await?.map_err(|failure| failure.error(ADD))?;
-                Ok(members(list.members()))
+                Ok(listed_members(list.members()))
             }
             Err(failure) => Err(failure.error(ADD)),
         }

@@ -29,7 +29,7 @@ pub(crate) enum Answer {
     Listed(Vec<EtcdMember>, Failure),
 }
 
-enum Attempt {
+enum AskedAddress {
     Granted(Box<Session>),
     Listed(u64, Vec<EtcdMember>, Failure),
     Failed(Failure),
@@ -52,63 +52,66 @@ pub(crate) async fn request<T>(
 }
 
 /// Asks all addresses, each a moment after the one before, until one grants a lease.
-pub(crate) async fn ask(connections: &Arc<Connections>, addresses: &[String]) -> Result<Answer, Failure> {
+pub(crate) async fn find_member(
+    connections: &Arc<Connections>,
+    addresses: &[String],
+) -> Result<Answer, Failure> {
     let mut attempts: FuturesUnordered<_> = (0_u32..)
         .zip(addresses)
         .map(|(index, address)| async move {
             sleep(NEXT_ADDRESS * index).await;
-            (address.clone(), attempt(connections, address).await)
+            (address.clone(), ask_address(connections, address).await)
         })
         .collect();
     let (mut best, mut failures) = (None::<(u64, Vec<EtcdMember>)>, Vec::new());
     while let Some((address, attempt)) = attempts.next().await {
         match attempt {
-            Attempt::Granted(session) => return Ok(Answer::Granted(session)),
-            Attempt::Listed(term, members, why) => {
+            AskedAddress::Granted(session) => return Ok(Answer::Granted(session)),
+            AskedAddress::Listed(term, members, why) => {
                 if best.as_ref().is_none_or(|(earlier, _)| term > *earlier) {
                     best = Some((term, members));
                 }
                 failures.push((address, why));
             }
-            Attempt::Failed(why) => failures.push((address, why)),
+            AskedAddress::Failed(why) => failures.push((address, why)),
         }
     }
     let why = Failure::joined(failures);
     best.map(|(_, members)| Answer::Listed(members, why.clone())).ok_or(why)
 }
 
-async fn attempt(connections: &Connections, address: &str) -> Attempt {
+async fn ask_address(connections: &Connections, address: &str) -> AskedAddress {
     let by = Instant::now() + REQUEST;
     let client = match connections.client(address) {
         Ok(client) => client,
-        Err(failure) => return Attempt::Failed(failure),
+        Err(failure) => return AskedAddress::Failed(failure),
     };
     let list = || async { client.cluster_client().member_list().await };
     let (term, listed) = match request(connections, address, by, list()).await {
         Ok(list) => {
-            (list.header().map_or(0, etcd_client::ResponseHeader::raft_term), members(list.members()))
+            (list.header().map_or(0, etcd_client::ResponseHeader::raft_term), listed_members(list.members()))
         }
-        Err(failure) => return Attempt::Failed(failure),
+        Err(failure) => return AskedAddress::Failed(failure),
     };
     let grant = async { client.lease_client().grant(LEASE_TTL, None).await };
     let granted = match request(connections, address, by, grant).await {
         Ok(granted) => granted,
-        Err(failure) => return Attempt::Listed(term, listed, failure),
+        Err(failure) => return AskedAddress::Listed(term, listed, failure),
     };
     // A list after the grant has all members that were added before.
     match request(connections, address, by, list()).await {
-        Ok(list) => Attempt::Granted(Box::new(Session {
+        Ok(list) => AskedAddress::Granted(Box::new(Session {
             lease: granted.id(),
             revision: granted.header().map_or(0, etcd_client::ResponseHeader::revision),
-            members: members(list.members()),
+            members: listed_members(list.members()),
             client: client.clone(),
         })),
-        Err(failure) => Attempt::Listed(term, listed, failure),
+        Err(failure) => AskedAddress::Listed(term, listed, failure),
     }
 }
 
 /// Members as etcd lists them. Whether they are in sync is not known yet.
-pub(crate) fn members(listed: &[Member]) -> Vec<EtcdMember> {
+pub(crate) fn listed_members(listed: &[Member]) -> Vec<EtcdMember> {
     let member = |member: &Member| EtcdMember {
         id: member.id(),
         name: member.name().to_owned(),

@@ -36,7 +36,7 @@ pub(crate) async fn set_up(change: &Change<'_>, mut auth: AuthClient) -> Result<
 /// with the same arguments was interrupted.
 ///
 /// An existing user with a role, and a role with other permissions, are refused and stay as they are.
-pub(crate) async fn add(
+pub(crate) async fn add_user(
     change: &Change<'_>,
     mut auth: AuthClient,
     name: &str,

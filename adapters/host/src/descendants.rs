@@ -18,14 +18,14 @@ pub(crate) struct Process {
 }
 
 /// Kills descendants repeatedly until none is left.
-pub(crate) struct Hunt {
+pub(crate) struct DescendantHunt {
     since: Instant,
     /// Descendants of the latest scan: name, and the error if the kill failed.
     seen: BTreeMap<i32, (String, Option<rustix::io::Errno>)>,
     pause: Duration,
 }
 
-impl Hunt {
+impl DescendantHunt {
     pub(crate) fn begin() -> Self {
         Self { since: Instant::now(), seen: BTreeMap::new(), pause: EAGER_PAUSE }
     }
@@ -70,7 +70,7 @@ impl Hunt {
     }
 }
 
-pub(crate) fn check() -> io::Result<()> {
+pub(crate) fn check_proc() -> io::Result<()> {
     match process(own_id()) {
         Some(_) => Ok(()),
         None => Err(io::Error::other("/proc does not show this process")),
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn this_process_is_there() {
-        check().unwrap();
+        check_proc().unwrap();
         assert!(processes().contains_key(&own_id()));
     }
 }

@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time;
 
-use crate::descendants::{Hunt, own_id, process};
+use crate::descendants::{DescendantHunt, own_id, process};
 use crate::notes::Note;
 use crate::protocol::KILL_PATIENCE;
 
@@ -62,17 +62,17 @@ impl Guard {
     pub(crate) async fn kill(self) -> Result<(), String> {
         // If the guard no longer listens, the watcher has ended.
         let _ = self.kill.send(());
-        finished(self.swept).await
+        sweep_result(self.swept).await
     }
 
     /// Waits until the watcher has ended and, if necessary, its descendants are killed. The error names processes that
     /// cannot be killed.
     pub(crate) async fn wait(self) -> Result<(), String> {
-        finished(self.swept).await
+        sweep_result(self.swept).await
     }
 }
 
-async fn finished(swept: JoinHandle<Result<(), String>>) -> Result<(), String> {
+async fn sweep_result(swept: JoinHandle<Result<(), String>>) -> Result<(), String> {
     match swept.await {
         Ok(swept) => swept,
         Err(error) => Err(format!("the search for its remaining processes failed: {error}")),
@@ -106,7 +106,7 @@ async fn guard(mut watched: WatchedCommand, kill: oneshot::Receiver<()>) -> Resu
     if ended_by_itself {
         return Ok(());
     }
-    sweep().await?;
+    kill_orphans().await?;
     // The killed watcher could not remove its note.
     if let Some(note) = watched.note {
         note.remove();
@@ -115,8 +115,8 @@ async fn guard(mut watched: WatchedCommand, kill: oneshot::Receiver<()>) -> Resu
 }
 
 /// Kills the orphans of this process until none is left.
-async fn sweep() -> Result<(), String> {
-    let mut hunt = Hunt::begin();
+async fn kill_orphans() -> Result<(), String> {
+    let mut hunt = DescendantHunt::begin();
     loop {
         if !kill_present(&mut hunt) {
             return Ok(());
@@ -131,7 +131,7 @@ async fn sweep() -> Result<(), String> {
 }
 
 /// Kills the present orphans and reaps ended ones. Returns whether any was left.
-fn kill_present(hunt: &mut Hunt) -> bool {
+fn kill_present(hunt: &mut DescendantHunt) -> bool {
     let session = process(own_id()).map(|own| own.session);
     // Held to the end, so that no new watcher starts with the id of an ended process.
     let watchers = WATCHERS.lock().unwrap_or_else(PoisonError::into_inner);

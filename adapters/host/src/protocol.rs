@@ -47,7 +47,7 @@ pub(crate) enum Report {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Ended {
-    pub(crate) end: End,
+    pub(crate) end: ProcessEnd,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
     pub(crate) cut: bool,
@@ -59,7 +59,7 @@ pub(crate) struct Ended {
 /// End of a command's first process.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum End {
+pub(crate) enum ProcessEnd {
     Exited(i32),
     Signalled(i32),
     Deadline,

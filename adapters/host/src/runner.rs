@@ -18,9 +18,9 @@ use crate::limits::{COMPLAINT_PATIENCE, MAX_COMPLAINT, REPORT_PATIENCE, SIGNS_IN
 use crate::notes::Note;
 use crate::orphans;
 use crate::protocol::{
-    End, Ended, KILL_PATIENCE, MAX_ORDER, MAX_REPORTS, Order, Report, THIS_PROGRAM, WATCH, monotonic,
+    Ended, KILL_PATIENCE, MAX_ORDER, MAX_REPORTS, Order, ProcessEnd, Report, THIS_PROGRAM, WATCH, monotonic,
 };
-use crate::telemetry::Running;
+use crate::telemetry::RunningCommand;
 
 #[derive(Debug, Clone)]
 pub struct CommandsOnHost {
@@ -96,7 +96,7 @@ impl CommandsOnHost {
             tokio::select! {
                 biased;
                 heard = read_reports(reports) => heard,
-                never = speak(orders, order, self.silence / SIGNS_IN_SILENCE) => match never {},
+                never = send_heartbeats(orders, order, self.silence / SIGNS_IN_SILENCE) => match never {},
             }
         };
         let Ok(heard) = time::timeout(patience, talk).await else {
@@ -135,7 +135,7 @@ impl CommandsOnHost {
 impl Host for CommandsOnHost {
     async fn run(&self, permit: &Permit, command: HostCommand) -> Result<HostOutcome, HostError> {
         let now = Instant::now();
-        let running = Running::begin(now);
+        let running = RunningCommand::begin(now);
         let result = match permit.check(now) {
             Ok(()) => self.watch(permit, &command).await,
             Err(ended) => Err(ended.into()),
@@ -146,7 +146,7 @@ impl Host for CommandsOnHost {
 }
 
 /// Sends the order and then heartbeats. A watcher that no longer reads has reported or ended; [`hear`] finds out which.
-async fn speak(mut orders: ChildStdin, order: Vec<u8>, pause: Duration) -> Infallible {
+async fn send_heartbeats(mut orders: ChildStdin, order: Vec<u8>, pause: Duration) -> Infallible {
     let mut told = orders.write_all(&order).await;
     while told.is_ok() {
         time::sleep(pause).await;
@@ -207,9 +207,9 @@ async fn last_words(fault: Option<String>, complaints: ChildStderr) -> String {
 fn outcome(ended: Ended) -> HostOutcome {
     HostOutcome {
         end: match ended.end {
-            End::Exited(code) => HostEnd::Exited { code },
-            End::Signalled(signal) => HostEnd::Signalled { signal },
-            End::Deadline => HostEnd::Deadline,
+            ProcessEnd::Exited(code) => HostEnd::Exited { code },
+            ProcessEnd::Signalled(signal) => HostEnd::Signalled { signal },
+            ProcessEnd::Deadline => HostEnd::Deadline,
         },
         stdout: ended.stdout,
         stderr: ended.stderr,

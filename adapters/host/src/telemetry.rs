@@ -11,12 +11,12 @@ madako_protocol::declare_metrics! {
 }
 
 /// A running command. If it is dropped before its end, leadership was lost or its actor failed.
-pub(crate) struct Running {
+pub(crate) struct RunningCommand {
     since: Instant,
     outcome: &'static str,
 }
 
-impl Running {
+impl RunningCommand {
     pub(crate) fn begin(since: Instant) -> Self {
         madako_host_commands_running().increment(1.0);
         Self { since, outcome: "dropped" }
@@ -27,7 +27,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningCommand {
     fn drop(&mut self) {
         madako_host_commands_running().decrement(1.0);
         madako_host_commands_total(self.outcome).increment(1);

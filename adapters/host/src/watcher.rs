@@ -18,11 +18,11 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{self, Instant};
 
 use self::streams::Streams;
-use crate::descendants::{self, Hunt};
+use crate::descendants::{self, DescendantHunt};
 use crate::limits::{LAST_PATIENCE, OUTPUT_PATIENCE};
 use crate::notes::HeldNote;
 use crate::protocol::{
-    End, Ended, KILL_PATIENCE, MAX_ORDER, Order, Report, START, StartFailure, THIS_PROGRAM, WATCH,
+    Ended, KILL_PATIENCE, MAX_ORDER, Order, ProcessEnd, Report, START, StartFailure, THIS_PROGRAM, WATCH,
 };
 
 /// Signals that a watcher ignores although they would end a process: a command may send them to all processes, and a
@@ -109,7 +109,7 @@ struct StartedCommand {
     streams: Streams,
     began: Instant,
     /// The kill in progress: its start and cause, and whether the command itself had ended before.
-    hunt: Option<(Hunt, KillCause, bool)>,
+    hunt: Option<(DescendantHunt, KillCause, bool)>,
 }
 
 impl Watch {
@@ -120,8 +120,8 @@ impl Watch {
         // Signals to the service's process group or terminal must not reach the watcher.
         setsid()?;
         set_child_subreaper(Some(getpid()))?;
-        descendants::check()?;
-        let mut service = streams::receiver(fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?)?;
+        descendants::check_proc()?;
+        let mut service = streams::pipe_receiver(fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?)?;
         let mut said = Vec::new();
         let end = loop {
             if let Some(end) = said.iter().position(|byte| *byte == b'\n') {
@@ -138,13 +138,13 @@ impl Watch {
 
     async fn run_order(mut self) -> ExitCode {
         if send_report(&Report::Begins) != ExitCode::SUCCESS {
-            self.nothing_runs();
+            self.remove_note();
             return ExitCode::FAILURE;
         }
         let mut started = match StartedCommand::start(&self.order) {
             Ok(started) => started,
             Err(error) => {
-                self.nothing_runs();
+                self.remove_note();
                 return send_report(&Report::NotStarted { why: error.to_string() });
             }
         };
@@ -152,14 +152,14 @@ impl Watch {
             return ExitCode::FAILURE;
         }
         let took = started.began.elapsed();
-        self.nothing_runs();
+        self.remove_note();
         // A process that is no descendant may hold the output open; the output read so far is kept.
         let _ = time::timeout(OUTPUT_PATIENCE, started.streams.read_to_end()).await;
         send_report(&started.report(took))
     }
 
     /// Removes the note, which tells later processes that no process of the command runs.
-    fn nothing_runs(&mut self) {
+    fn remove_note(&mut self) {
         if let Some(note) = self.note.take() {
             note.remove();
         }
@@ -173,7 +173,7 @@ impl Watch {
         let mut quiet = pin!(time::sleep(silence));
         let mut heard = [0; 64];
         let mut lost = false;
-        while started.reap() {
+        while started.reap_children() {
             if let Some((hunt, _, _)) = &mut started.hunt {
                 hunt.kill(|_, _| true);
                 if !lost && hunt.began().elapsed() > KILL_PATIENCE {
@@ -202,7 +202,7 @@ impl Watch {
                 WakeReason::Kill(cause) => {
                     self.service_is_there &= cause != KillCause::Service;
                     if started.hunt.is_none() {
-                        started.hunt = Some((Hunt::begin(), cause, started.status.is_some()));
+                        started.hunt = Some((DescendantHunt::begin(), cause, started.status.is_some()));
                     }
                 }
                 WakeReason::Scan => {}
@@ -234,7 +234,7 @@ impl StartedCommand {
 
     /// Reaps all ended children. `false` if no child is left: then no process of the command runs, because orphans
     /// become children of this process.
-    fn reap(&mut self) -> bool {
+    fn reap_children(&mut self) -> bool {
         loop {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some((child, status))) if child == self.command => self.status = Some(status),
@@ -262,7 +262,7 @@ impl StartedCommand {
         };
         let end = match self.status {
             Some(status) if self.hunt.is_none() || left_running => end_of(status),
-            _ => End::Deadline,
+            _ => ProcessEnd::Deadline,
         };
         let [(stdout, stdout_cut), (stderr, stderr_cut)] = self.streams.texts();
         let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
@@ -270,11 +270,11 @@ impl StartedCommand {
     }
 }
 
-fn end_of(status: WaitStatus) -> End {
+fn end_of(status: WaitStatus) -> ProcessEnd {
     match (status.exit_status(), status.terminating_signal()) {
-        (Some(code), _) => End::Exited(code),
-        (None, Some(signal)) => End::Signalled(signal),
+        (Some(code), _) => ProcessEnd::Exited(code),
+        (None, Some(signal)) => ProcessEnd::Signalled(signal),
         // `waitpid` was called only for these two states.
-        (None, None) => End::Deadline,
+        (None, None) => ProcessEnd::Deadline,
     }
 }

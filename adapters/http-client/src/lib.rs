@@ -94,7 +94,7 @@ impl ReqwestTransport {
         let headers = header_map(&request.headers).map_err(invalid)?;
         let limit = request.max_response_bytes;
         let sent = self.client.request(method, url).headers(headers).body(request.body).send().await;
-        let mut response = sent.map_err(|error| classify(error, shown, request.deadline))?;
+        let mut response = sent.map_err(|error| classify_error(error, shown, request.deadline))?;
         let status = response.status().as_u16();
         let headers = answer_headers(&response);
         let too_large = || HttpError::TooLarge { url: shown.to_owned(), limit };
@@ -158,7 +158,7 @@ fn answer_headers(response: &Response) -> Vec<(String, String)> {
 }
 
 /// Maps an error that occurred before the answer's head arrived.
-fn classify(error: reqwest::Error, shown: &str, deadline: Duration) -> HttpError {
+fn classify_error(error: reqwest::Error, shown: &str, deadline: Duration) -> HttpError {
     let url = shown.to_owned();
     if error.is_connect() {
         return HttpError::Connect { url, why: root_cause(&error) };

@@ -36,7 +36,7 @@ pub(crate) struct Client {
 }
 
 /// Answers the requests of a connection until it ends, or until `closing` is set and the current request is answered.
-pub(crate) async fn answer<Io>(
+pub(crate) async fn answer_connection<Io>(
     io: Io,
     Client { peer, certificate }: Client,
     router: Router,

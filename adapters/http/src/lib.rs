@@ -31,5 +31,5 @@ pub use axum::Router;
 pub use process::{PROCESS_METRICS, metrics_text};
 pub use recorder::recorder;
 pub use routes::{Service, router, router_before};
-pub use server::{BindError, Identify, Limits, Served, bind, no_client_certificate, serve};
+pub use server::{BindError, Identify, Limits, ServeOutcome, bind, no_client_certificate, serve};
 pub use telemetry::METRICS;

@@ -47,7 +47,8 @@ struct Units {
 }
 
 fn write_process(text: &mut String, proc: &Path, units: Units) {
-    for (Metric { kind, name, text: help, .. }, value) in PROCESS_METRICS.iter().zip(values(proc, units)) {
+    for (Metric { kind, name, text: help, .. }, value) in PROCESS_METRICS.iter().zip(read_values(proc, units))
+    {
         if let Some(value) = value {
             // Writing to a `String` cannot fail.
             let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n\n");
@@ -56,7 +57,7 @@ fn write_process(text: &mut String, proc: &Path, units: Units) {
 }
 
 /// In the order of the table.
-fn values(proc: &Path, units: Units) -> [Option<String>; PROCESS_METRICS.len()] {
+fn read_values(proc: &Path, units: Units) -> [Option<String>; PROCESS_METRICS.len()] {
     let own = proc.join("self");
     let stat = fs::read_to_string(own.join("stat")).ok().and_then(|text| Stat::parse(&text));
     let stat = stat.as_ref();

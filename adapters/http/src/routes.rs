@@ -117,17 +117,17 @@ async fn health(State(pages): State<Pages>) -> Response {
     match tokio::time::timeout(pages.health_deadline, pages.service.healthy()).await {
         Ok(true) => {
             let waits_for = pages.service.waits_for();
-            json(StatusCode::OK, &Health { health: "healthy", waits_for })
+            json_response(StatusCode::OK, &Health { health: "healthy", waits_for })
         }
         Ok(false) | Err(_) => {
             let health = Health { health: "unhealthy", waits_for: None };
-            json(StatusCode::INTERNAL_SERVER_ERROR, &health)
+            json_response(StatusCode::INTERNAL_SERVER_ERROR, &health)
         }
     }
 }
 
 async fn version(State(pages): State<Pages>) -> Response {
-    json(StatusCode::OK, &Version { version: pages.service.version() })
+    json_response(StatusCode::OK, &Version { version: pages.service.version() })
 }
 
 async fn metrics(State(pages): State<Pages>) -> Response {
@@ -165,11 +165,11 @@ async fn not_allowed(request: Request) -> Response {
 /// An error in CKE's format.
 pub(crate) fn problem(status: StatusCode, error: &str, request_id: Option<&HeaderValue>) -> Response {
     let request_id = request_id.and_then(|id| id.to_str().ok()).filter(|id| id.len() <= REQUEST_ID_MAX_BYTES);
-    json(status, &Problem { error, request_id, status: status.as_u16() })
+    json_response(status, &Problem { error, request_id, status: status.as_u16() })
 }
 
 /// JSON with a trailing newline, as Go's encoder writes it.
-fn json<T: Serialize>(status: StatusCode, body: &T) -> Response {
+fn json_response<T: Serialize>(status: StatusCode, body: &T) -> Response {
     let text = serde_json::to_string(body).expect("structures of texts and numbers are JSON");
     (status, [(header::CONTENT_TYPE, "application/json")], text + "\n").into_response()
 }

@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
-use crate::connection::{Client, answer};
+use crate::connection::{Client, answer_connection};
 use crate::placement::ClientCertificate;
 use crate::telemetry::madako_http_connections;
 
@@ -75,7 +75,7 @@ pub async fn bind(address: &str) -> Result<TcpListener, BindError> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Served {
+pub struct ServeOutcome {
     /// Connections that were cut off because they did not end within the drain time.
     pub cut_off: usize,
 }
@@ -97,7 +97,7 @@ pub async fn serve<L>(
     limits: Limits,
     identify: Identify<L::Addr>,
     shutdown: impl Future<Output = ()>,
-) -> Served
+) -> ServeOutcome
 where
     L: Listener,
     L::Addr: Display,
@@ -116,10 +116,10 @@ where
         tokio::select! {
             biased;
             () = &mut shutdown => break,
-            Some(ended) = connections.join_next() => report(ended),
+            Some(ended) = connections.join_next() => report_panic(ended),
             Some((place, (io, peer))) = accepted => {
                 let client = Client { peer: peer.to_string(), certificate: identify(&peer) };
-                let serving = answer(io, client, router.clone(), limits, closing.subscribe());
+                let serving = answer_connection(io, client, router.clone(), limits, closing.subscribe());
                 connections.spawn(async move {
                     let _place = place;
                     let _open = Counted::new(madako_http_connections());
@@ -133,17 +133,17 @@ where
     closing.send_replace(true);
     let drained = async {
         while let Some(ended) = connections.join_next().await {
-            report(ended);
+            report_panic(ended);
         }
     };
     // The remaining ones are counted and cut off below.
     let _ = tokio::time::timeout(limits.drain, drained).await;
     let cut_off = connections.len();
     connections.shutdown().await;
-    Served { cut_off }
+    ServeOutcome { cut_off }
 }
 
-fn report(ended: Result<(), tokio::task::JoinError>) {
+fn report_panic(ended: Result<(), tokio::task::JoinError>) {
     if let Err(error) = ended
         && error.is_panic()
     {

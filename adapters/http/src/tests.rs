@@ -60,7 +60,7 @@ impl Service for Fake {
 struct World {
     dialer: Dialer,
     stop: Option<oneshot::Sender<()>>,
-    serving: JoinHandle<Served>,
+    serving: JoinHandle<ServeOutcome>,
 }
 
 fn world_with(router: Router, limits: Limits) -> World {
@@ -107,7 +107,7 @@ impl World {
         to_end(&mut io).await
     }
 
-    async fn stop(mut self) -> Served {
+    async fn stop(mut self) -> ServeOutcome {
         self.stop.take();
         tokio::time::timeout(PATIENCE, self.serving).await.expect("it ends").unwrap()
     }
@@ -165,7 +165,7 @@ async fn the_pages_answer_as_ckes_do() {
     assert_eq!(world.ask("GET /health").await, waits);
     fake.ill.store(true, Ordering::SeqCst);
     assert_eq!(world.ask("GET /health").await, json(500, r#"{"health":"unhealthy"}"#));
-    assert_eq!(world.stop().await, Served { cut_off: 0 });
+    assert_eq!(world.stop().await, ServeOutcome { cut_off: 0 });
 }
 
 #[tokio::test(start_paused = true)]
@@ -317,7 +317,7 @@ async fn a_page_that_panics_ends_its_connection_only() {
     let world = world_with(odd_pages(), Limits::DEFAULT);
     assert_eq!(world.raw("GET /panics HTTP/1.1\r\nhost: x\r\n\r\n").await, "");
     assert_eq!(world.ask("GET /quick").await.2, "quick");
-    assert_eq!(world.stop().await, Served { cut_off: 0 });
+    assert_eq!(world.stop().await, ServeOutcome { cut_off: 0 });
 }
 
 #[tokio::test(start_paused = true)]
@@ -375,7 +375,7 @@ async fn after_the_signal_answers_are_finished_idle_connections_closed_and_new_o
     assert_eq!(stopped.elapsed(), Duration::ZERO);
     assert!(to_end(&mut busy).await.starts_with("HTTP/1.1 200 "));
     assert!(world.dialer.connect().await.is_err());
-    assert_eq!(world.stop().await, Served { cut_off: 0 });
+    assert_eq!(world.stop().await, ServeOutcome { cut_off: 0 });
     assert_eq!(stopped.elapsed().as_millis(), 300);
 }
 
@@ -386,7 +386,7 @@ async fn request_is_cut_off_at_the_end_of_the_drain() {
     io.write_all(b"GET /hangs HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
     let stopped = Instant::now();
-    assert_eq!(world.stop().await, Served { cut_off: 1 });
+    assert_eq!(world.stop().await, ServeOutcome { cut_off: 1 });
     assert_eq!(stopped.elapsed(), Limits::DEFAULT.drain);
     assert_eq!(to_end(&mut io).await, "");
 }
@@ -445,7 +445,7 @@ async fn it_serves_over_tcp_and_names_an_address_that_is_taken() {
     io.write_all(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
     answer_with(&mut io, "{\"health\":\"healthy\"}\n").await;
     drop(stop);
-    assert_eq!(serving.await.unwrap(), Served { cut_off: 0 });
+    assert_eq!(serving.await.unwrap(), ServeOutcome { cut_off: 0 });
     bind(&address.to_string()).await.expect("the address is free again");
 }
 

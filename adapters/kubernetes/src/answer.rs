@@ -4,7 +4,7 @@ use std::error::Error;
 
 use http_body_util::LengthLimitError;
 use kube::core::Status;
-use madako_domain::kubernetes::Eviction;
+use madako_domain::kubernetes::EvictionOutcome;
 use madako_protocol::kubernetes::KubernetesError;
 
 use crate::limits::MAX_SAID;
@@ -49,12 +49,12 @@ fn refusal(what: &str, status: &Status) -> KubernetesError {
 }
 
 /// The refusal if an answer says, in the API server's own format, that a disruption budget forbids an eviction.
-pub(crate) fn forbidden_by_budget(error: &kube::Error) -> Option<Eviction> {
+pub(crate) fn forbidden_by_budget(error: &kube::Error) -> Option<EvictionOutcome> {
     let kube::Error::Api(status) = error else { return None };
     let causes = status.details.iter().flat_map(|details| &details.causes);
     let mut budgets = causes.filter(|cause| cause.reason == DISRUPTION_BUDGET);
     let budget = budgets.next().filter(|_| status.code == 429)?;
-    Some(Eviction::Refused { why: shorten(&format!("{} {}", status.message, budget.message)) })
+    Some(EvictionOutcome::Refused { why: shorten(&format!("{} {}", status.message, budget.message)) })
 }
 
 /// An answer in an unexpected form.

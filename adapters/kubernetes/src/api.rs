@@ -13,7 +13,7 @@ use kube::Client;
 use kube::api::{
     DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams, Preconditions, Request, Resource,
 };
-use madako_domain::kubernetes::{ANNOTATION_REBOOT, Eviction, KubeNode, Pod, PodId};
+use madako_domain::kubernetes::{ANNOTATION_REBOOT, EvictionOutcome, KubeNode, Pod, PodId};
 use madako_protocol::kubernetes::{Kubernetes, KubernetesError};
 use madako_protocol::permit::Permit;
 use serde::de::DeserializeOwned;
@@ -251,7 +251,12 @@ impl Kubernetes for ApiServer {
         self.patch_node(permit, "uncordon", node, patch).await
     }
 
-    async fn evict(&self, permit: &Permit, pod: &PodId, dry_run: bool) -> Result<Eviction, KubernetesError> {
+    async fn evict(
+        &self,
+        permit: &Permit,
+        pod: &PodId,
+        dry_run: bool,
+    ) -> Result<EvictionOutcome, KubernetesError> {
         let name = if dry_run { "dry-run" } else { "evict" };
         let what = format!("eviction of pod {}/{}", pod.namespace, pod.name);
         let call = Call { name, what: &what };
@@ -274,10 +279,10 @@ impl Kubernetes for ApiServer {
         let request = Request::new(KubePod::url_path(&(), Some(&pod.namespace)));
         let request = request.create_subresource("eviction", &pod.name, &PostParams::default(), body);
         match exchange::ask(&self.client, call, request, until).await {
-            Ok(_) => Ok(Eviction::Accepted),
+            Ok(_) => Ok(EvictionOutcome::Accepted),
             Err(exchange::FailedExchange { budget: Some(refused), .. }) => Ok(refused),
             Err(exchange::FailedExchange { error, .. }) => {
-                self.gone_or(error, pod, until).await.map(|()| Eviction::Gone)
+                self.gone_or(error, pod, until).await.map(|()| EvictionOutcome::Gone)
             }
         }
     }

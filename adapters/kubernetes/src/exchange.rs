@@ -9,7 +9,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::Client;
 use kube::client::{Body, ConfigExt};
-use madako_domain::kubernetes::Eviction;
+use madako_domain::kubernetes::EvictionOutcome;
 use madako_protocol::kubernetes::KubernetesError;
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout_at};
@@ -68,7 +68,7 @@ pub(crate) fn client(access: &Access, max_answer_bytes: usize) -> Result<Client,
 pub(crate) struct FailedExchange {
     pub(crate) error: KubernetesError,
     /// Set if the API server says that a disruption budget forbids the request.
-    pub(crate) budget: Option<Eviction>,
+    pub(crate) budget: Option<EvictionOutcome>,
 }
 
 /// Sends a request and reads the whole answer.

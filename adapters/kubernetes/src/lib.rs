@@ -9,9 +9,9 @@
 //! - A list is returned complete or not at all.
 //! - A write starts only with a valid permit and is abandoned when the permit ends.
 //! - A pod is evicted or deleted by its uid, so that another pod of the same name is not affected.
-//! - Only the API server's own statement that a disruption budget forbids an eviction is [`Eviction::Refused`]. Any
-//!   other 429 is an error: a busy API server must not look like a budget, because pods that a budget protects may be
-//!   deleted next.
+//! - Only the API server's own statement that a disruption budget forbids an eviction is [`EvictionOutcome::Refused`].
+//!   Any other 429 is an error: a busy API server must not look like a budget, because pods that a budget protects may
+//!   be deleted next.
 //! - No token, key, certificate or password is in an error, a log or `Debug`.
 //!
 //! Assumes: a tokio runtime; RBAC that allows `list` of nodes, namespaces and pods, `get` and `delete` of pods,
@@ -19,7 +19,7 @@
 //!
 //! Does not: retry (the caller decides), watch, follow redirects, use proxies, or run programs that a kubeconfig names.
 //!
-//! [`Eviction::Refused`]: madako_domain::kubernetes::Eviction::Refused
+//! [`EvictionOutcome::Refused`]: madako_domain::kubernetes::EvictionOutcome::Refused
 
 mod access;
 mod answer;

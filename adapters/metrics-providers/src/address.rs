@@ -43,6 +43,6 @@ impl Address {
     }
 }
 
-pub(crate) fn form(parameters: &[(&str, &str)]) -> String {
+pub(crate) fn encode_query(parameters: &[(&str, &str)]) -> String {
     url::form_urlencoded::Serializer::new(String::new()).extend_pairs(parameters).finish()
 }

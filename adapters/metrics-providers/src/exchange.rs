@@ -36,7 +36,7 @@ impl<T: HttpTransport + ?Sized> Exchange<'_, T> {
     pub(crate) async fn send(&self, request: Request<'_>) -> Result<Bytes, FetchError> {
         let begun = Instant::now();
         let result = self.send_unobserved(request).await;
-        telemetry::record(self.kind, result.as_ref().err(), begun.elapsed());
+        telemetry::record_fetch(self.kind, result.as_ref().err(), begun.elapsed());
         result
     }
 
@@ -55,7 +55,7 @@ impl<T: HttpTransport + ?Sized> Exchange<'_, T> {
             max_response_bytes: self.max_response_bytes,
             deadline: left,
         });
-        let response = sent.await.map_err(|error| failure(error, address, self.deadline))?;
+        let response = sent.await.map_err(|error| fetch_error(error, address, self.deadline))?;
         if response.status == 200 {
             return Ok(response.body);
         }
@@ -67,7 +67,7 @@ impl<T: HttpTransport + ?Sized> Exchange<'_, T> {
 }
 
 /// The transport's error without its URL, whose query is long and may be secret.
-fn failure(error: HttpError, address: &Address, deadline: Duration) -> FetchError {
+fn fetch_error(error: HttpError, address: &Address, deadline: Duration) -> FetchError {
     let address = address.shown.clone();
     match error {
         HttpError::Invalid { why, .. } => FetchError::Definition { why },
@@ -84,11 +84,11 @@ pub(crate) fn server_text(address: &Address, secret: &str, text: &str) -> String
         // The server may repeat them in any encoding.
         "the answer is not shown, because the address has credentials".to_owned()
     } else {
-        shorten(&hide(text, secret))
+        shorten(&hide_secret(text, secret))
     }
 }
 
-pub(crate) fn hide(text: &str, secret: &str) -> String {
+pub(crate) fn hide_secret(text: &str, secret: &str) -> String {
     if secret.is_empty() { text.to_owned() } else { text.replace(secret, "[secret]") }
 }
 

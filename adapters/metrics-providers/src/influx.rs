@@ -9,9 +9,9 @@ use serde_json::json;
 
 use crate::address::Address;
 use crate::annotated_csv::{self, CsvError, Row};
-use crate::exchange::{Exchange, Request, hide, server_text as said_by};
+use crate::exchange::{Exchange, Request, hide_secret, server_text as said_by};
 pub use crate::limits::INFLUX_NAMES;
-use crate::prometheus::note;
+use crate::prometheus::note_of_choice;
 use crate::{AnswersMany, number};
 
 /// Columns that are no labels of a series.
@@ -51,7 +51,7 @@ impl AnswersMany for InfluxSpec {
         };
         let body = exchange.send(request).await?;
         let mut found: BTreeMap<&str, FirstSeries> = BTreeMap::new();
-        let read = annotated_csv::read(&body, |row| take(&row, names, token, &mut found));
+        let read = annotated_csv::read(&body, |row| take_row(&row, names, token, &mut found));
         match read {
             Ok(()) => {}
             Err(CsvError::Malformed { line, why }) => {
@@ -81,7 +81,7 @@ struct FirstSeries {
 }
 
 /// Records a row if its measurement was requested. Removes the token from labels and values, because they are shown.
-fn take<'n>(
+fn take_row<'n>(
     row: &Row<'_>,
     names: &[&'n str],
     token: &str,
@@ -94,9 +94,10 @@ fn take<'n>(
     let labels: BTreeMap<String, String> = row
         .columns()
         .filter(|(name, _)| !NO_LABELS.contains(name))
-        .map(|(name, value)| (hide(name, token), hide(value, token)))
+        .map(|(name, value)| (hide_secret(name, token), hide_secret(value, token)))
         .collect();
-    let new = FirstSeries { labels, value: hide(value, token), datatype: known_type(datatype), series: 1 };
+    let new =
+        FirstSeries { labels, value: hide_secret(value, token), datatype: known_type(datatype), series: 1 };
     match found.get_mut(names[at]) {
         None => {
             found.insert(names[at], new);
@@ -130,7 +131,7 @@ impl FirstSeries {
             "number" => number::from_text(&self.value),
             other => Err(FetchError::NotANumber { got: other.to_owned() }),
         }?;
-        Ok(Sample { value, note: note(self.series, &self.labels) })
+        Ok(Sample { value, note: note_of_choice(self.series, &self.labels) })
     }
 }
 

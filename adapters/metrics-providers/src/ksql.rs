@@ -21,7 +21,7 @@ pub(crate) async fn fetch<T: HttpTransport + ?Sized>(
 ) -> Samples {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let Some((first, others)) = names.split_first() else { return Samples::new() };
-    let answer = ask(spec, first, exchange).await;
+    let answer = fetch_value(spec, first, exchange).await;
     if let Err(error) = &answer
         && is_servers(error)
     {
@@ -31,7 +31,7 @@ pub(crate) async fn fetch<T: HttpTransport + ?Sized>(
     let others: Vec<String> = others.iter().map(|name| (*name).to_owned()).collect();
     let asked = stream::iter(others)
         .map(|name| async move {
-            let answer = ask(spec, &name, exchange).await;
+            let answer = fetch_value(spec, &name, exchange).await;
             (name, answer)
         })
         .buffer_unordered(KSQL_AT_ONCE);
@@ -50,7 +50,7 @@ fn is_servers(error: &FetchError) -> bool {
     }
 }
 
-async fn ask<T: HttpTransport + ?Sized>(
+async fn fetch_value<T: HttpTransport + ?Sized>(
     spec: &KafkaSpec,
     name: &str,
     exchange: &Exchange<'_, T>,

@@ -74,16 +74,16 @@ impl<T: HttpTransport + ?Sized> Providers<T> {
             MetricsProviderKind::Influx(spec) => in_turn(spec, names, &exchange).await,
             MetricsProviderKind::Kafka(spec) => ksql::fetch(spec, names, &exchange).await,
             MetricsProviderKind::Static(spec) => {
-                names.iter().map(|name| (name.clone(), listed(spec, name))).collect()
+                names.iter().map(|name| (name.clone(), static_sample(spec, name))).collect()
             }
         }
     }
 }
 
 /// The value in a static table. Its size was bounded when it was stored.
-fn listed(spec: &StaticSpec, name: &str) -> Result<Sample, FetchError> {
+fn static_sample(spec: &StaticSpec, name: &str) -> Result<Sample, FetchError> {
     let value = *spec.metrics.get(name).ok_or(FetchError::Unlisted)?;
-    Ok(Sample { value: number::finite(value)?, note: None })
+    Ok(Sample { value: number::check_finite(value)?, note: None })
 }
 
 /// Refuses empty names and names that are too long.

@@ -7,7 +7,7 @@ use crate::exchange::shorten;
 use crate::limits::MAX_NUMBER;
 
 /// The value, or an error if it is infinite or NaN.
-pub(crate) fn finite(value: f64) -> Result<f64, FetchError> {
+pub(crate) fn check_finite(value: f64) -> Result<f64, FetchError> {
     if value.is_finite() { Ok(value) } else { Err(FetchError::NotFinite { got: value.to_string() }) }
 }
 
@@ -16,7 +16,7 @@ pub(crate) fn finite(value: f64) -> Result<f64, FetchError> {
 pub(crate) fn from_text(text: &str) -> Result<f64, FetchError> {
     let number = Some(text).filter(|text| text.len() <= MAX_NUMBER).and_then(|text| text.trim().parse().ok());
     match number {
-        Some(number) => finite(number),
+        Some(number) => check_finite(number),
         None => Err(FetchError::NotANumber { got: format!("{:?}", shorten(text)) }),
     }
 }
@@ -25,7 +25,7 @@ pub(crate) fn from_text(text: &str) -> Result<f64, FetchError> {
 pub(crate) fn from_json(value: &Value) -> Result<f64, FetchError> {
     let got = |got: &str| Err(FetchError::NotANumber { got: got.to_owned() });
     match value {
-        Value::Number(number) => finite(number.as_f64().unwrap_or(f64::NAN)),
+        Value::Number(number) => check_finite(number.as_f64().unwrap_or(f64::NAN)),
         Value::String(text) => from_text(text),
         Value::Null => got("null"),
         Value::Bool(_) => got("a boolean"),

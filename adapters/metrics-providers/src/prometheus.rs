@@ -10,7 +10,7 @@ use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use crate::address::{Address, form};
+use crate::address::{Address, encode_query};
 use crate::exchange::{Exchange, Request, server_text as said_by, shorten};
 use crate::limits::MAX_IN_URL;
 pub use crate::limits::PROMETHEUS_NAMES;
@@ -27,7 +27,7 @@ impl AnswersMany for PrometheusSpec {
         let address = Address::read(&self.url)?;
         let query = query(names);
         let parameters = [("query", query.as_str())];
-        let encoded = form(&parameters);
+        let encoded = encode_query(&parameters);
         let path = "api/v1/query";
         let mut headers = vec![("accept".to_owned(), "application/json".to_owned())];
         let (method, url, body) = if encoded.len() <= MAX_IN_URL {
@@ -58,12 +58,12 @@ const MISSING: Result<Sample, FetchError> =
 
 /// A query for all series of some metrics.
 pub(crate) fn query(names: &[&str]) -> String {
-    let alternatives: Vec<String> = names.iter().map(|name| literally(name)).collect();
+    let alternatives: Vec<String> = names.iter().map(|name| escape_regex(name)).collect();
     format!("{{__name__=~{}}}", quote(&alternatives.join("|")))
 }
 
 /// A regular expression (RE2) that matches only this text. Prometheus anchors it at both ends.
-pub(crate) fn literally(text: &str) -> String {
+pub(crate) fn escape_regex(text: &str) -> String {
     let mut expression = String::with_capacity(text.len());
     for character in text.chars() {
         if r"\.+*?()|[]{}^$".contains(character) {
@@ -158,12 +158,12 @@ impl FirstSeries {
             Some(Value::Array(pair)) if pair.len() == 2 => number::from_json(&pair[1])?,
             Some(_) => return Err(FetchError::NotANumber { got: "no pair of time and value".to_owned() }),
         };
-        Ok(Sample { value, note: note(self.series, &self.labels) })
+        Ok(Sample { value, note: note_of_choice(self.series, &self.labels) })
     }
 }
 
 /// A note that names the chosen series if there were several.
-pub(crate) fn note(series: usize, labels: &BTreeMap<String, String>) -> Option<String> {
+pub(crate) fn note_of_choice(series: usize, labels: &BTreeMap<String, String>) -> Option<String> {
     if series < 2 {
         return None;
     }

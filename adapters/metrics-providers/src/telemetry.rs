@@ -18,7 +18,7 @@ pub(crate) fn kind(provider: &MetricsProviderKind) -> &'static str {
     provider.tag()
 }
 
-pub(crate) fn record(kind: &'static str, error: Option<&FetchError>, took: Duration) {
+pub(crate) fn record_fetch(kind: &'static str, error: Option<&FetchError>, took: Duration) {
     let outcome = error.map_or("ok", FetchError::name);
     madako_metrics_provider_requests_total(kind, outcome).increment(1);
     madako_metrics_provider_request_seconds(kind).record(took);

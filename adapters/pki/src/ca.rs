@@ -19,12 +19,11 @@ use crate::renewal::validity;
 
 /// Label of a private key that this crate reads and writes.
 const KEY_LABEL: &str = "PRIVATE KEY";
-/// Label of a certificate.
 const CERTIFICATE_LABEL: &str = "CERTIFICATE";
 
 /// A certificate and key that make no authority. Nothing is quoted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum AuthorityFault {
     /// The certificate is not one PEM block of a certificate.
     #[error("expected one certificate in PEM")]
     Certificate,
@@ -65,7 +64,7 @@ pub enum Fault {
 pub(crate) enum Refusal {
     /// The authority cannot sign.
     #[error(transparent)]
-    Authority(#[from] Fault),
+    Authority(#[from] AuthorityFault),
     /// A name that a certificate cannot contain.
     #[error("a certificate cannot contain the name {0:?}: expected an IP address or a DNS name")]
     Name(String),
@@ -82,18 +81,18 @@ pub(crate) struct Ca {
 }
 
 /// The bytes of the only certificate in a PEM text.
-pub(crate) fn certificate(pem: &str) -> Result<Vec<u8>, Fault> {
-    match blocks(pem).ok_or(Fault::Certificate)?.as_mut_slice() {
+pub(crate) fn certificate(pem: &str) -> Result<Vec<u8>, AuthorityFault> {
+    match parse_pem_blocks(pem).ok_or(AuthorityFault::Certificate)?.as_mut_slice() {
         [one] if one.label == CERTIFICATE_LABEL => Ok(std::mem::take(&mut one.contents)),
-        _ => Err(Fault::Certificate),
+        _ => Err(AuthorityFault::Certificate),
     }
 }
 
 /// A certificate with nothing after it.
-pub(crate) fn parsed(der: &[u8]) -> Result<X509Certificate<'_>, Fault> {
+pub(crate) fn parse_certificate(der: &[u8]) -> Result<X509Certificate<'_>, AuthorityFault> {
     match x509_parser::parse_x509_certificate(der) {
         Ok(([], certificate)) => Ok(certificate),
-        _ => Err(Fault::Certificate),
+        _ => Err(AuthorityFault::Certificate),
     }
 }
 
@@ -101,13 +100,14 @@ pub(crate) fn parsed(der: &[u8]) -> Result<X509Certificate<'_>, Fault> {
 ///
 /// # Errors
 /// The text does not begin with a certificate.
-pub fn read_validity(pem: &str) -> Result<Validity, Fault> {
-    let blocks = blocks(pem).ok_or(Fault::Certificate)?;
-    let first = blocks.first().filter(|block| block.label == CERTIFICATE_LABEL).ok_or(Fault::Certificate)?;
-    Ok(validity(&parsed(&first.contents)?))
+pub fn read_validity(pem: &str) -> Result<Validity, AuthorityFault> {
+    let blocks = parse_pem_blocks(pem).ok_or(AuthorityFault::Certificate)?;
+    let first =
+        blocks.first().filter(|block| block.label == CERTIFICATE_LABEL).ok_or(AuthorityFault::Certificate)?;
+    Ok(validity(&parse_certificate(&first.contents)?))
 }
 
-fn blocks(pem: &str) -> Option<Vec<Pem>> {
+fn parse_pem_blocks(pem: &str) -> Option<Vec<Pem>> {
     if pem.len() > MAX_PEM {
         return None;
     }
@@ -115,16 +115,16 @@ fn blocks(pem: &str) -> Option<Vec<Pem>> {
 }
 
 /// The only private key in a PEM text.
-fn private_key(pem: &str) -> Result<KeyPair, Fault> {
-    let blocks = blocks(pem).ok_or(Fault::Key)?;
+fn private_key(pem: &str) -> Result<KeyPair, AuthorityFault> {
+    let blocks = parse_pem_blocks(pem).ok_or(AuthorityFault::Key)?;
     if blocks.iter().any(|block| block.label.ends_with(KEY_LABEL) && block.label != KEY_LABEL) {
-        return Err(Fault::KeyForm);
+        return Err(AuthorityFault::KeyForm);
     }
     match blocks.as_slice() {
         [one] if one.label == KEY_LABEL => {
-            KeyPair::try_from(one.contents.as_slice()).map_err(|_| Fault::KeyKind)
+            KeyPair::try_from(one.contents.as_slice()).map_err(|_| AuthorityFault::KeyKind)
         }
-        _ => Err(Fault::Key),
+        _ => Err(AuthorityFault::Key),
     }
 }
 
@@ -135,11 +135,11 @@ pub(crate) fn is_signed_by(certificate: &X509Certificate<'_>, signer: &X509Certi
 }
 
 impl Ca {
-    pub(crate) fn read(certificate_pem: &str, key_pem: &str) -> Result<Self, Fault> {
+    pub(crate) fn read(certificate_pem: &str, key_pem: &str) -> Result<Self, AuthorityFault> {
         let certificate = certificate(certificate_pem)?;
         let key = private_key(key_pem)?;
-        if parsed(&certificate)?.public_key().raw != key.subject_public_key_info() {
-            return Err(Fault::OtherKey);
+        if parse_certificate(&certificate)?.public_key().raw != key.subject_public_key_info() {
+            return Err(AuthorityFault::OtherKey);
         }
         Ok(Self { certificate, key })
     }
@@ -160,19 +160,19 @@ impl Ca {
 
     /// Checks that the certificate is that of an authority, is valid now, and signs certificates that name it.
     pub(crate) fn check(&self, now: OffsetDateTime) -> Result<(), Refusal> {
-        let own = parsed(&self.certificate)?;
+        let own = parse_certificate(&self.certificate)?;
         let may_sign = match own.key_usage() {
             Ok(None) => true,
             Ok(Some(usage)) => usage.value.key_cert_sign(),
             Err(_) => false,
         };
         if !own.is_ca() || !may_sign {
-            return Err(Fault::NoAuthority.into());
+            return Err(AuthorityFault::NoAuthority.into());
         }
         let trial = self.signed(leaf("trial", Usage::Client), now)?;
-        match certificate(&trial.certificate).as_deref().map(parsed) {
+        match certificate(&trial.certificate).as_deref().map(parse_certificate) {
             Ok(Ok(trial)) if is_signed_by(&trial, &own) => Ok(()),
-            _ => Err(Fault::Name.into()),
+            _ => Err(AuthorityFault::Name.into()),
         }
     }
 
@@ -201,15 +201,15 @@ impl Ca {
 
     /// Signs a certificate for a new key. It begins a little before `now`, and ends with the authority at the latest.
     fn signed(&self, mut params: CertificateParams, now: OffsetDateTime) -> Result<Issued, Refusal> {
-        let validity = parsed(&self.certificate)?.validity().clone();
+        let validity = parse_certificate(&self.certificate)?.validity().clone();
         let (from, to) = (validity.not_before.to_datetime(), validity.not_after.to_datetime());
         if now < from || to <= now {
-            return Err(Fault::Time { from, to }.into());
+            return Err(AuthorityFault::Time { from, to }.into());
         }
         params.not_before = from.max(now - SKEW);
         params.not_after = to.min(params.not_after);
         let issuer = Issuer::from_ca_cert_der(&self.certificate.as_slice().into(), &self.key);
-        let issuer = issuer.map_err(|_| Fault::Name)?;
+        let issuer = issuer.map_err(|_| AuthorityFault::Name)?;
         let key = KeyPair::generate().map_err(|_| Refusal::Signature)?;
         let certificate = params.signed_by(&key, &issuer).map_err(|_| Refusal::Signature)?;
         Ok(Issued { certificate: certificate.pem(), private_key: Secret::new(key.serialize_pem()) })

@@ -30,7 +30,7 @@ mod renewal;
 mod stored;
 pub mod vault;
 
-pub use ca::{Fault, read_validity};
+pub use ca::{AuthorityFault, read_validity};
 pub use chosen::ChosenAuthorities;
 pub use login_keys::{LoginKeySources, PutLoginKeyError};
 pub use madako_encryption::{ENCRYPTION_KEYS_FORM, Keys, KeysError};

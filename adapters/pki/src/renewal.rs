@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 
-use crate::ca::{certificate, is_signed_by, parsed};
+use crate::ca::{certificate, is_signed_by, parse_certificate};
 
 pub(crate) fn validity(leaf: &X509Certificate<'_>) -> Validity {
     let validity = leaf.validity();
@@ -18,16 +18,16 @@ pub(crate) fn validity(leaf: &X509Certificate<'_>) -> Validity {
 
 /// The first reason to issue a certificate anew; `None` if it can stay. `authority` is the certificate of the wanted
 /// issuer.
-pub(crate) fn due(
+pub(crate) fn reason_to_renew(
     leaf: Option<&str>,
     authority: &str,
     wanted: &CertificateRequest,
     now: OffsetDateTime,
 ) -> Option<Due> {
     let Some(leaf) = leaf.and_then(|pem| certificate(pem).ok()) else { return Some(Due::Missing) };
-    let Ok(leaf) = parsed(&leaf) else { return Some(Due::Missing) };
+    let Ok(leaf) = parse_certificate(&leaf) else { return Some(Due::Missing) };
     let signer = certificate(authority).ok();
-    let signer = signer.as_deref().and_then(|der| parsed(der).ok());
+    let signer = signer.as_deref().and_then(|der| parse_certificate(der).ok());
     let is_own = signer.is_some_and(|signer| is_signed_by(&leaf, &signer));
     if !is_own || !has_names(&leaf, wanted) || !has_usage(&leaf, wanted.usage) {
         return Some(Due::Foreign);

@@ -15,7 +15,7 @@ use madako_protocol::ports::Clock;
 use madako_protocol::secret::Secret;
 use madako_protocol::store::Store;
 
-use crate::ca::{self, Ca, Fault, Refusal};
+use crate::ca::{self, AuthorityFault, Ca, Refusal};
 use crate::renewal;
 
 /// The error of a creation or an import.
@@ -173,7 +173,9 @@ impl Authorities for BuiltInAuthorities {
             key.ok_or_else(|| key_error(authority, format!("{} is missing", keys::ca_key(authority))))?;
         let ca = self.opened(authority, &certificate, &key)?;
         ca.issue(request, self.clock.now()).map_err(|refusal| match refusal {
-            Refusal::Authority(fault @ Fault::Time { .. }) => key_error(authority, fault.to_string()),
+            Refusal::Authority(fault @ AuthorityFault::Time { .. }) => {
+                key_error(authority, fault.to_string())
+            }
             other => {
                 AuthorityError::Request { common_name: request.common_name.clone(), why: other.to_string() }
             }
@@ -181,10 +183,10 @@ impl Authorities for BuiltInAuthorities {
     }
     fn validity(&self, certificate: &str) -> Option<Validity> {
         let certificate = ca::certificate(certificate).ok()?;
-        ca::parsed(&certificate).ok().map(|certificate| renewal::validity(&certificate))
+        ca::parse_certificate(&certificate).ok().map(|certificate| renewal::validity(&certificate))
     }
 
     fn due(&self, certificate: Option<&str>, issuer: &str, wanted: &CertificateRequest) -> Option<Due> {
-        renewal::due(certificate, issuer, wanted, self.clock.now())
+        renewal::reason_to_renew(certificate, issuer, wanted, self.clock.now())
     }
 }

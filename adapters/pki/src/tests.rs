@@ -22,8 +22,8 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use time::OffsetDateTime;
 
-use crate::ca::{Ca, certificate, parsed, read_validity};
-use crate::renewal::due;
+use crate::ca::{Ca, certificate, parse_certificate, read_validity};
+use crate::renewal::reason_to_renew;
 use crate::{BuiltInAuthorities, CaError, Keys};
 
 /// The begin of 2027.
@@ -175,7 +175,7 @@ async fn a_certificate_has_the_requested_subject_and_time_and_a_key_of_its_own()
     };
     let issued = authorities.issue(&asked).await.unwrap();
     let der = certificate(&issued.certificate).unwrap();
-    let read = parsed(&der).unwrap();
+    let read = parse_certificate(&der).unwrap();
     assert_eq!(read.issuer().to_string(), "CN=kubernetes CA");
     let mut names: Vec<String> = read.subject().to_string().split(", ").map(str::to_owned).collect();
     names.sort();
@@ -185,7 +185,7 @@ async fn a_certificate_has_the_requested_subject_and_time_and_a_key_of_its_own()
     assert!(!read.is_ca());
     let again = authorities.issue(&asked).await.unwrap();
     let other = certificate(&again.certificate).unwrap();
-    assert_ne!(parsed(&other).unwrap().raw_serial(), read.raw_serial());
+    assert_ne!(parse_certificate(&other).unwrap().raw_serial(), read.raw_serial());
     assert_ne!(again.private_key, issued.private_key);
     rcgen::KeyPair::from_pem(issued.private_key.reveal()).unwrap();
 }
@@ -195,7 +195,7 @@ fn an_authority_has_the_name_and_the_life_of_ckes() {
     for authority in Authority::ALL {
         let (pem, key) = new_ca(authority);
         let der = certificate(&pem).unwrap();
-        let own = parsed(&der).unwrap();
+        let own = parse_certificate(&der).unwrap();
         assert_eq!(own.subject().to_string(), format!("CN={}", authority.common_name()));
         assert_eq!(own.validity().not_after.to_datetime(), NOW + time::Duration::hours(876_000));
         assert_eq!(read_validity(&pem).unwrap().to, NOW + time::Duration::hours(876_000));
@@ -214,7 +214,10 @@ fn a_certificate_ends_with_its_authority() {
         let issued =
             leaf(&ca, &CertificateRequest { validity, ..request(Authority::Server, Usage::Server) }, late);
         let der = certificate(&issued.certificate).unwrap();
-        assert_eq!(parsed(&der).unwrap().validity().not_after.to_datetime(), late + time::Duration::days(1));
+        assert_eq!(
+            parse_certificate(&der).unwrap().validity().not_after.to_datetime(),
+            late + time::Duration::days(1)
+        );
     }
     let ca = Ca::read(&ca.0, ca.1.reveal()).unwrap();
     for never in [late + time::Duration::days(1), NOW - time::Duration::days(1)] {
@@ -392,12 +395,15 @@ fn a_certificate_is_renewed_for_a_reason() {
         ("29 days are left", issued.clone(), &wanted, NOW + day * 336, Some(Due::Old)),
         ("it ended", issued.clone(), &wanted, NOW + day * 400, Some(Due::Old)),
     ] {
-        assert_eq!(due(Some(&leaf), &ca.0, wanted, now), expected, "{case}");
+        assert_eq!(reason_to_renew(Some(&leaf), &ca.0, wanted, now), expected, "{case}");
     }
-    assert_eq!(due(None, &ca.0, &wanted, NOW), Some(Due::Missing));
+    assert_eq!(reason_to_renew(None, &ca.0, &wanted, NOW), Some(Due::Missing));
     // Another authority of the same name.
-    assert_eq!(due(Some(&issued), &new_ca(Authority::Server).0, &wanted, NOW), Some(Due::Foreign));
-    assert_eq!(due(Some(&issued), "hunter2", &wanted, NOW), Some(Due::Foreign));
+    assert_eq!(
+        reason_to_renew(Some(&issued), &new_ca(Authority::Server).0, &wanted, NOW),
+        Some(Due::Foreign)
+    );
+    assert_eq!(reason_to_renew(Some(&issued), "hunter2", &wanted, NOW), Some(Due::Foreign));
 }
 
 #[test]
@@ -408,6 +414,6 @@ fn a_short_life_is_renewed_in_its_last_third() {
     let issued = leaf(&ca, &wanted, NOW).certificate;
     let end = NOW + validity;
     let minute = time::Duration::minutes(1);
-    assert_eq!(due(Some(&issued), &ca.0, &wanted, end - minute * 61), None);
-    assert_eq!(due(Some(&issued), &ca.0, &wanted, end - minute * 59), Some(Due::Old));
+    assert_eq!(reason_to_renew(Some(&issued), &ca.0, &wanted, end - minute * 61), None);
+    assert_eq!(reason_to_renew(Some(&issued), &ca.0, &wanted, end - minute * 59), Some(Due::Old));
 }

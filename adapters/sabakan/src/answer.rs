@@ -29,8 +29,8 @@ struct Data {
 pub(crate) fn read_answer(body: &[u8]) -> Result<Vec<Machine>, RegistryError> {
     let mut deserializer = serde_json::Deserializer::from_slice(body);
     let response: graphql_client::Response<Data> = serde_path_to_error::deserialize(&mut deserializer)
-        .map_err(|error| malformed(describe_place(&error)))?;
-    deserializer.end().map_err(|error| malformed(error.to_string()))?;
+        .map_err(|error| malformed_answer(describe_place(&error)))?;
+    deserializer.end().map_err(|error| malformed_answer(error.to_string()))?;
     if let Some(errors) = response.errors.filter(|errors| !errors.is_empty()) {
         let mut messages: Vec<String> =
             errors.iter().take(MAX_MESSAGES).map(|error| shorten(&error.message)).collect();
@@ -40,19 +40,19 @@ pub(crate) fn read_answer(body: &[u8]) -> Result<Vec<Machine>, RegistryError> {
         return Err(RegistryError::GraphQl { messages });
     }
     let Some(data) = response.data else {
-        return Err(malformed("neither data nor errors; expected data.searchMachines".to_owned()));
+        return Err(malformed_answer("neither data nor errors; expected data.searchMachines".to_owned()));
     };
     // Go writes a nil slice as `null`.
-    data.machines.unwrap_or_default().into_iter().map(machine).collect()
+    data.machines.unwrap_or_default().into_iter().map(read_machine).collect()
 }
 
-fn machine(wire: wire::CkeSearchSearchMachines) -> Result<Machine, RegistryError> {
+fn read_machine(wire: wire::CkeSearchSearchMachines) -> Result<Machine, RegistryError> {
     let wire::CkeSearchSearchMachines { spec, status } = wire;
     let serial = spec.serial;
     let date = |field: &str, text: Option<String>| match text {
         None => Ok(ZERO_DATE),
         Some(text) => parse_date(&text).ok_or_else(|| {
-            malformed(format!(
+            malformed_answer(format!(
                 "{field} of machine {} is {:?}; expected an RFC 3339 date",
                 shorten(&serial),
                 shorten(&text)
@@ -61,8 +61,8 @@ fn machine(wire: wire::CkeSearchSearchMachines) -> Result<Machine, RegistryError
     };
     let register_date = date("registerDate", spec.register_date)?;
     let retire_date = date("retireDate", spec.retire_date)?;
-    let state = state(status.state).map_err(|other| {
-        malformed(format!(
+    let state = read_state(status.state).map_err(|other| {
+        malformed_answer(format!(
             "state of machine {} is {:?}; expected one of {}",
             shorten(&serial),
             shorten(&other),
@@ -90,7 +90,7 @@ fn machine(wire: wire::CkeSearchSearchMachines) -> Result<Machine, RegistryError
     })
 }
 
-fn state(wire: wire::MachineState) -> Result<MachineState, String> {
+fn read_state(wire: wire::MachineState) -> Result<MachineState, String> {
     Ok(match wire {
         wire::MachineState::UNINITIALIZED => MachineState::Uninitialized,
         wire::MachineState::HEALTHY => MachineState::Healthy,
@@ -122,7 +122,7 @@ fn describe_place(error: &serde_path_to_error::Error<serde_json::Error>) -> Stri
     }
 }
 
-fn malformed(why: String) -> RegistryError {
+fn malformed_answer(why: String) -> RegistryError {
     RegistryError::Malformed { why }
 }
 

@@ -74,7 +74,7 @@ impl<T: HttpTransport + ?Sized> Registry for SabakanRegistry<T> {
     ) -> Result<RegistryMachines, RegistryError> {
         let begun = Instant::now();
         let result = self.ask(url, variables).await;
-        telemetry::record(&result, begun.elapsed());
+        telemetry::record_request(&result, begun.elapsed());
         result
     }
 }

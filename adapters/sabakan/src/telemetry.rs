@@ -11,7 +11,7 @@ madako_protocol::declare_metrics! {
     histogram madako_registry_request_seconds() "Duration of requests to the machine registry.";
 }
 
-pub(crate) fn record(result: &Result<RegistryMachines, RegistryError>, took: Duration) {
+pub(crate) fn record_request(result: &Result<RegistryMachines, RegistryError>, took: Duration) {
     madako_registry_requests_total(outcome(result)).increment(1);
     madako_registry_request_seconds().record(took);
 }

@@ -96,7 +96,7 @@ impl From<CampaignCommand> for SessionEnd {
 type PendingRequest<T> = Option<Pin<Box<dyn Future<Output = T> + Send>>>;
 
 /// Awaits the pending request; never returns if there is none.
-async fn answer<T>(asking: &mut PendingRequest<T>) -> T {
+async fn await_answer<T>(asking: &mut PendingRequest<T>) -> T {
     let answer = match asking {
         Some(asked) => asked.await,
         None => pending().await,
@@ -168,7 +168,7 @@ impl Candidate {
     /// Campaigns with a session, and leads if elected, until the session ends. Revokes the lease.
     async fn stand(&mut self, session: Session) -> SessionEnd {
         let lease = session.lease;
-        let (next, gone) = self.stand_and_lead(session).await;
+        let (next, gone) = self.campaign_and_lead(session).await;
         self.ballot.withdraw();
         // Revoke also without a receiver: after a failed actor, its successor must not wait for the lease to expire.
         if !gone {
@@ -178,7 +178,7 @@ impl Candidate {
     }
 
     /// Returns the next step, and whether the store is known to have ended the lease.
-    async fn stand_and_lead(&mut self, mut session: Session) -> (SessionEnd, bool) {
+    async fn campaign_and_lead(&mut self, mut session: Session) -> (SessionEnd, bool) {
         let connections = &Arc::clone(&self.parts.connections);
         let mut held = HeldEpoch { epochs: self.parts.epochs.clone(), epoch: None };
         let mut own: Option<OwnKey> = None;
@@ -233,7 +233,7 @@ impl Candidate {
                         self.ballot.take(event);
                     }
                 },
-                renewed = answer(&mut renewing) => match renewed {
+                renewed = await_answer(&mut renewing) => match renewed {
                     Ok(sent) => {
                         let late = is_planted(Canary::LeaseFromAnswer);
                         session.note_renewal(if late { Instant::now() } else { sent });
@@ -254,7 +254,7 @@ impl Candidate {
                         }
                     }
                 },
-                enrolled = answer(&mut enrolling) => match enrolled {
+                enrolled = await_answer(&mut enrolling) => match enrolled {
                     Ok(enrolled) => {
                         self.parts.backoff.reset();
                         self.ballot.enrol(enrolled.clone());

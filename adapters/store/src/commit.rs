@@ -92,7 +92,7 @@ fn outcome(
     }
     let found = compared_revisions(namespace, answer);
     let failed: Vec<_> =
-        transaction.conditions.into_iter().filter(|condition| !holds(condition, &found)).collect();
+        transaction.conditions.into_iter().filter(|condition| !condition_holds(condition, &found)).collect();
     (!failed.is_empty()).then_some(Outcome::Refused { failed })
 }
 
@@ -178,7 +178,7 @@ fn compared_revisions(namespace: &Namespace, answer: TxnResponse) -> BTreeMap<St
     found
 }
 
-fn holds(condition: &Condition, found: &BTreeMap<String, (i64, i64)>) -> bool {
+fn condition_holds(condition: &Condition, found: &BTreeMap<String, (i64, i64)>) -> bool {
     let at = found.get(condition.compared());
     match condition {
         Condition::Created { revision, .. } => at.is_some_and(|(created, _)| created == revision),

@@ -128,14 +128,14 @@ impl StoreConfig {
             }
             (None, None) if self.tls_ca.is_none() => return Ok(None),
             (None, None) => {}
-            (Some(_), None) => return Err(half("tls-key", "tls-cert")),
-            (None, Some(_)) => return Err(half("tls-cert", "tls-key")),
+            (Some(_), None) => return Err(missing_half("tls-key", "tls-cert")),
+            (None, Some(_)) => return Err(missing_half("tls-cert", "tls-key")),
         }
         Ok(Some(tls))
     }
 }
 
-fn half(missing: &'static str, given: &str) -> ConfigError {
+fn missing_half(missing: &'static str, given: &str) -> ConfigError {
     ConfigError::Tls { field: missing, why: format!("needed beside {given}") }
 }
 

@@ -117,7 +117,7 @@ impl Connection {
     }
 
     /// Returns when a request timeout makes the connection suspect.
-    pub(crate) async fn suspect_connection(&self) {
+    pub(crate) async fn wait_until_suspect(&self) {
         // `self` holds the sender, so the channel stays open.
         let _ = self.suspect.subscribe().wait_for(|suspect| *suspect).await;
     }

@@ -17,7 +17,7 @@ use crate::connections::{Connections, Failed, Target};
 use crate::encryption::Encryption;
 use crate::error::revision_is_gone;
 use crate::limits::COPY_TRIES;
-use crate::list::{ReadExtent, list};
+use crate::list::{ReadExtent, list_keys};
 use crate::namespace::Namespace;
 use crate::objects::decode_entry;
 
@@ -94,14 +94,14 @@ impl CopyReader {
         let mut copy = Keyspace::default();
         for prefix in own {
             let snapshot =
-                list(&self.connections, &self.prefix, prefix, ReadExtent::All, copy.revision).await?;
+                list_keys(&self.connections, &self.prefix, prefix, ReadExtent::All, copy.revision).await?;
             copy.revision = snapshot.revision;
             copy.own.extend(snapshot.entries);
         }
         let namespace = Namespace::new("");
         for prefix in root {
             let snapshot =
-                list(&self.connections, &namespace, prefix, ReadExtent::All, copy.revision).await?;
+                list_keys(&self.connections, &namespace, prefix, ReadExtent::All, copy.revision).await?;
             copy.revision = snapshot.revision;
             copy.root.extend(snapshot.entries);
         }

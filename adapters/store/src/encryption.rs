@@ -22,7 +22,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use madako_domain::placement::kind::ObjectKey;
-use madako_domain::placement::secrets::{SecretLocation, replaced, secret_locations};
+use madako_domain::placement::secrets::{SecretLocation, replace_ranges, secret_locations};
 use madako_domain::store::{Transaction, Write};
 use madako_encryption::{Keys, KeysError, MARK, ValueError, is_encrypted};
 use madako_json::krake::json;
@@ -88,7 +88,7 @@ impl Encryption {
             Some((range, self.0.encrypt(&path, &field, value)?))
         };
         let values: Vec<(Range<usize>, String)> = found.into_iter().filter_map(encrypted).collect();
-        Ok(replaced(text, &values))
+        Ok(replace_ranges(text, &values))
     }
 
     /// A stored value in clear text.
@@ -100,7 +100,7 @@ impl Encryption {
             return Ok(Cow::Borrowed(text));
         }
         // The reader of the resource reports a value that is not JSON.
-        let Some(text) = json::readable(text) else { return Ok(Cow::Borrowed(text)) };
+        let Some(text) = json::make_readable(text) else { return Ok(Cow::Borrowed(text)) };
         let Ok(found) = secret_locations(key.kind, &text) else { return Ok(text) };
         let path = key.etcd_key();
         let mut values = Vec::new();
@@ -110,7 +110,7 @@ impl Encryption {
                 values.push((range, self.decrypt_value(&path, field, value)?));
             }
         }
-        Ok(Cow::Owned(replaced(&text, &values)))
+        Ok(Cow::Owned(replace_ranges(&text, &values)))
     }
 
     fn decrypt_value(&self, path: &str, field: String, value: &str) -> Result<String, DecryptError> {

@@ -17,7 +17,7 @@ pub(crate) enum ReadExtent {
 }
 
 /// Every key below the prefix, at the given revision or (0) at the present one. Each page has the store's deadline.
-pub(crate) async fn list(
+pub(crate) async fn list_keys(
     connections: &Connections,
     namespace: &Namespace,
     prefix: &str,
@@ -104,14 +104,14 @@ fn list_failure(prefix: &str, why: String) -> Failed {
 
 /// A relative key with its entry. `None` for a key that is not UTF-8, which this service never writes.
 pub(crate) fn entry(namespace: &Namespace, kv: KeyValue) -> Option<(String, Entry)> {
-    let key = relative(namespace, &kv)?;
+    let key = relative_key(namespace, &kv)?;
     let (create_revision, mod_revision, lease) = (kv.create_revision(), kv.mod_revision(), kv.lease());
     let entry = Entry { value: Bytes::from(kv.0.value), create_revision, mod_revision, lease };
     Some((key, entry))
 }
 
 /// The relative key; a key that is not UTF-8 is counted and logged.
-pub(crate) fn relative(namespace: &Namespace, kv: &KeyValue) -> Option<String> {
+pub(crate) fn relative_key(namespace: &Namespace, kv: &KeyValue) -> Option<String> {
     let key = namespace.relative(kv.key());
     if key.is_none() {
         telemetry::madako_store_keys_skipped_total().increment(1);

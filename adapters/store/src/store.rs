@@ -20,7 +20,7 @@ use crate::commit::{commit, commit_together};
 use crate::config::{ConfigError, StoreConfig};
 use crate::connections::{BoxedStream, Connection, Connections, Target};
 use crate::encryption::Encryption;
-use crate::list::{ReadExtent, list, revision};
+use crate::list::{ReadExtent, list_keys, revision};
 use crate::namespace::Namespace;
 use crate::telemetry::Operation;
 use crate::watch::{FeedEvent, Interest, watch, watch_every_revision};
@@ -178,7 +178,7 @@ impl EtcdStore {
 #[async_trait]
 impl Store for EtcdStore {
     async fn list(&self, prefix: &str) -> Result<Snapshot, StoreError> {
-        Ok(list(&self.connections, &self.namespace, prefix, ReadExtent::All, 0).await?)
+        Ok(list_keys(&self.connections, &self.namespace, prefix, ReadExtent::All, 0).await?)
     }
 
     async fn commit(&self, transaction: Transaction) -> Result<Outcome, StoreError> {

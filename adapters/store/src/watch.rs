@@ -23,12 +23,12 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 pub(crate) use self::assembly::DatedChange;
 use self::assembly::{Assembly, DeliveredState, ReceivedChange, WholeRevisions};
 pub(crate) use self::interest::Interest;
-use self::interest::Read;
+use self::interest::StoreReader;
 use crate::backoff::Backoff;
 use crate::connections::{Connection, Connections, Failed};
 use crate::error::{kind, revision_is_gone, store_error};
 use crate::limits::{WATCH_BUFFER, WATCH_LIVED, WATCH_SILENCE};
-use crate::list::{entry, relative};
+use crate::list::{entry, relative_key};
 use crate::namespace::{Namespace, Range};
 use crate::telemetry::{self, Operation};
 
@@ -202,7 +202,8 @@ impl<E: Send + 'static> Watcher<E> {
         // that revision without notice (its issue 18089).
         let resume = self.delivered.as_ref().map_or(0, |delivered| delivered.revision);
         let open = self.open(resume).await?;
-        let from = Read { connections: &self.connections, namespace: &self.namespace, prefix: &self.prefix };
+        let from =
+            StoreReader { connections: &self.connections, namespace: &self.namespace, prefix: &self.prefix };
         match &self.delivered {
             Some(delivered) => match self.interest.at(from, delivered.revision).await {
                 Ok(then) if then == *delivered => {
@@ -291,7 +292,7 @@ impl<E: Send + 'static> Watcher<E> {
                     continue;
                 }
                 // A request on the same connection timed out, so do not wait for silence.
-                () = connection.suspect_connection(), if !suspected => {
+                () = connection.wait_until_suspect(), if !suspected => {
                     suspected = true;
                     silent_at = Instant::now();
                     continue;
@@ -379,7 +380,7 @@ fn changes_of_answer(
             let revision = kv.mod_revision;
             let kv = etcd_client::KeyValue(kv);
             let change = if deleted {
-                relative(namespace, &kv).map(|key| KeyChange { key, entry: None })
+                relative_key(namespace, &kv).map(|key| KeyChange { key, entry: None })
             } else {
                 entry(namespace, kv).map(|(key, mut entry)| {
                     if !interest.includes(&key) {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, anyhow};
 use madako_chaos_harness::report::{Outcome, Report};
-use madako_chaos_harness::{Choice, Options, Programs, RunError, WorldError, on_path};
+use madako_chaos_harness::{NetworkChoice, Options, Programs, RunError, WorldError, on_path};
 use madako_console::{Format, note, show};
 use madako_faults::{Scenario, Span, WRITTEN};
 
@@ -89,18 +89,18 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
     }
     let programs = programs(args.madako, &scenario).map_err(Failure::NotInjected)?;
     let network = match args.network {
-        Network::Auto => Choice::Auto,
-        Network::Namespaces => Choice::Namespaces,
-        Network::Proxies => Choice::Proxies,
+        Network::Auto => NetworkChoice::Auto,
+        Network::Namespaces => NetworkChoice::Namespaces,
+        Network::Proxies => NetworkChoice::Proxies,
     };
     let RunArgs { seed, length, report, trace, .. } = args;
     let options = Options { scenario, seed, length, network, programs, report, trace };
     let report = run_to_report(&options)?;
     show(args.output, &report, |report: &Report| report.to_string())?;
-    verdict(report.outcome, &report.why_not())
+    fail_unless_passed(report.outcome, &report.why_not())
 }
 
-fn verdict(outcome: Outcome, why: &[String]) -> Result<(), Failure> {
+fn fail_unless_passed(outcome: Outcome, why: &[String]) -> Result<(), Failure> {
     let no_pass = || anyhow!("the run did not pass: {}", why.join("; "));
     match outcome {
         Outcome::Passed => Ok(()),
@@ -118,7 +118,7 @@ fn run_to_report(options: &Options) -> Result<Report, Failure> {
         let tell = |line: &str| note(PROGRAM, line);
         tokio::select! {
             report = madako_chaos_harness::run(options, &SystemClock, &tell) => report.map_err(not_run),
-            () = wait_for_signal() => Err(Failure::NoPass(anyhow!("ended by a signal"))),
+            () = wait_for_signal() => Err(Failure::NoPass(anyhow!("a signal ended the run before its verdict"))),
         }
     })
 }
@@ -170,9 +170,9 @@ mod tests {
     #[test]
     fn only_a_pass_ends_with_0() {
         let why = ["I9 was broken 1 times".to_owned(), "faults: 0".to_owned()];
-        assert!(verdict(Outcome::Passed, &[]).is_ok());
+        assert!(fail_unless_passed(Outcome::Passed, &[]).is_ok());
         for (outcome, code) in [(Outcome::Failed, 1), (Outcome::Skipped, 3)] {
-            let (is, error) = verdict(outcome, &why).unwrap_err().into_parts();
+            let (is, error) = fail_unless_passed(outcome, &why).unwrap_err().into_parts();
             assert_eq!((is, error.to_string()), (code, format!("the run did not pass: {}", why.join("; "))));
         }
     }

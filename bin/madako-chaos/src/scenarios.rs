@@ -35,7 +35,7 @@ struct ScenariosAction {
 pub(crate) fn run(args: &ScenariosArgs) -> Result<(), Failure> {
     match &args.what.check {
         Some(file) => Ok(show(args.output, &check_file(file)?, overview)?),
-        None => Ok(show(args.output, &list_shipped()?, list)?),
+        None => Ok(show(args.output, &list_shipped()?, list_as_text)?),
     }
 }
 
@@ -73,7 +73,7 @@ fn list_shipped() -> Result<Vec<ListedScenario>, Failure> {
     SHIPPED.iter().map(listed).collect()
 }
 
-fn list(scenarios: &Vec<ListedScenario>) -> String {
+fn list_as_text(scenarios: &Vec<ListedScenario>) -> String {
     let mut table = Table::new(["NAME", "FAULTS", "SHOWS"]);
     for ListedScenario { name, shows, scenario } in scenarios {
         table.row([(*name).to_owned(), scenario.faults.len().to_string(), shows.clone()]);

@@ -54,7 +54,7 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Runs a range of seeds, such as 1-100, with a line for each; to shrink a failed seed, run it alone
-    #[arg(long, value_name = "FIRST-LAST", value_parser = seeds,
+    #[arg(long, value_name = "FIRST-LAST", value_parser = parse_seeds,
           conflicts_with_all = ["seed", "trace", "report", "shrink_for"])]
     seeds: Option<(u64, u64)>,
     /// Simulated time in which faults happen
@@ -64,7 +64,7 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "FAULT")]
     fault: Vec<String>,
     /// Injects only the faults with these numbers in the schedule; none injects no fault
-    #[arg(long, value_name = "N,N,...", conflicts_with = "seeds")]
+    #[arg(long, value_name = "N,N,...", conflicts_with = "parse_seeds")]
     only: Option<SelectedFaults>,
     /// Time limit, by the real clock, of the search for a smaller failing run; 0s skips the search
     #[arg(long, value_name = "TIME", default_value = "2m", value_parser = Span::typed)]
@@ -98,7 +98,7 @@ fn canary(text: &str) -> Result<Canary, String> {
     found.ok_or_else(|| format!("expected one of {}", names.join(", ")))
 }
 
-fn seeds(text: &str) -> Result<(u64, u64), String> {
+fn parse_seeds(text: &str) -> Result<(u64, u64), String> {
     let parsed =
         text.split_once('-').and_then(|(first, last)| Some((first.parse().ok()?, last.parse().ok()?)));
     parsed
@@ -109,14 +109,14 @@ fn seeds(text: &str) -> Result<(u64, u64), String> {
 pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
     #[cfg(debug_assertions)]
     if args.canaries {
-        return planting::list(args.output);
+        return planting::list_bugs(args.output);
     }
     let scenario = with_faults(&args.scenario, &args.fault)?;
     keep_quiet();
     #[cfg(debug_assertions)]
     plant(args.canary);
     match args.seeds {
-        Some((first, last)) => many(args, &scenario, first..=last),
+        Some((first, last)) => simulate_seeds(args, &scenario, first..=last),
         None => simulate_once(args, &scenario),
     }
 }
@@ -134,7 +134,7 @@ fn simulate_once(args: &SimulateArgs, scenario: &Scenario) -> Result<(), Failure
     let report = simulate(scenario, args.seed, args.length, options)
         .map_err(|error| Failure::BadInput(error.into()))?;
     let took = began.elapsed();
-    let smaller = smaller(args, scenario, &report)?;
+    let smaller = shrink_failed_run(args, scenario, &report)?;
     let seen = RunResult { report: &report, args, took, smaller: smaller.as_ref() };
     if let Some(directory) = &args.report {
         seen.write(directory).map_err(Failure::NoPass)?;
@@ -144,7 +144,7 @@ fn simulate_once(args: &SimulateArgs, scenario: &Scenario) -> Result<(), Failure
 }
 
 /// The smallest run that fails in the same way; `None`: this run did not fail, or the user does not want one.
-fn smaller(
+fn shrink_failed_run(
     args: &SimulateArgs,
     scenario: &Scenario,
     report: &Report,
@@ -159,7 +159,7 @@ fn smaller(
     shrunk.map(Some).map_err(|error| Failure::BadInput(error.into()))
 }
 
-fn many(
+fn simulate_seeds(
     args: &SimulateArgs,
     scenario: &Scenario,
     seeds: std::ops::RangeInclusive<u64>,
@@ -185,7 +185,7 @@ fn many(
         format!("{} of {count} seeds passed\n", count - failed.len() - skipped.len())
     })?;
     if !failed.is_empty() {
-        return Err(Failure::NoPass(anyhow::anyhow!("failed seeds: {failed:?}")));
+        return Err(Failure::NoPass(anyhow::anyhow!("the simulation failed with the seeds {failed:?}")));
     }
     if !skipped.is_empty() {
         return Err(Failure::NotInjected(anyhow::anyhow!(

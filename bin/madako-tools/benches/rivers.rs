@@ -49,19 +49,19 @@ impl Drop for Proxy {
 }
 
 /// A free address. The port is free again when the proxy binds it.
-fn free() -> io::Result<SocketAddr> {
+fn free_address() -> io::Result<SocketAddr> {
     Reserved::bind("127.0.0.1:0")?.local_addr()
 }
 
 fn rivers(upstream: SocketAddr) -> io::Result<Proxy> {
-    let address = free()?;
+    let address = free_address()?;
     let mut command = Command::new(env!("CARGO_BIN_EXE_madako-tools"));
     command.args(["rivers", &format!("--listen={address}"), &format!("--upstreams={upstream}")]);
     Ok(Proxy { name: "rivers", process: command.stderr(Stdio::null()).spawn()?, address })
 }
 
 fn haproxy(upstream: SocketAddr, directory: &std::path::Path) -> io::Result<Proxy> {
-    let address = free()?;
+    let address = free_address()?;
     let file = directory.join("haproxy.cfg");
     let settings = format!(
         "global\n  maxconn 4096\ndefaults\n  mode tcp\n  timeout connect 10s\n  timeout client 1m\n  \
@@ -102,7 +102,7 @@ async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
 }
 
 /// Sends one request after the other until the deadline. Returns the time of each.
-async fn ask(address: SocketAddr, deadline: Instant) -> io::Result<Vec<Duration>> {
+async fn send_requests(address: SocketAddr, deadline: Instant) -> io::Result<Vec<Duration>> {
     let mut stream = connect(address).await?;
     let mut answer = vec![0; format!("HTTP/1.1 200 OK\r\nContent-Length: {BODY}\r\n\r\n").len() + BODY];
     let mut times = Vec::new();
@@ -134,7 +134,7 @@ async fn requests(address: SocketAddr) -> io::Result<(f64, f64)> {
     let start = Instant::now();
     let mut clients = JoinSet::new();
     for _ in 0..CONNECTIONS {
-        clients.spawn(ask(address, start + ROUND));
+        clients.spawn(send_requests(address, start + ROUND));
     }
     let mut times = Vec::new();
     for answered in clients.join_all().await {
@@ -147,7 +147,7 @@ async fn requests(address: SocketAddr) -> io::Result<(f64, f64)> {
 }
 
 /// MB a second.
-async fn bulk(address: SocketAddr) -> io::Result<f64> {
+async fn measure_throughput(address: SocketAddr) -> io::Result<f64> {
     let start = Instant::now();
     let mut clients = JoinSet::new();
     for _ in 0..BULK_CONNECTIONS {
@@ -165,7 +165,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-async fn ready(address: SocketAddr) -> io::Result<()> {
+async fn wait_until_ready(address: SocketAddr) -> io::Result<()> {
     let connected = async {
         while TcpStream::connect(address).await.is_err() {
             sleep(Duration::from_millis(10)).await;
@@ -185,7 +185,7 @@ async fn measure(proxies: &[Proxy; 2]) -> io::Result<[[f64; 3]; 2]> {
             measured[at][1].push(p99);
         }
         for at in [round % 2, 1 - round % 2] {
-            measured[at][2].push(bulk(proxies[at].address).await?);
+            measured[at][2].push(measure_throughput(proxies[at].address).await?);
         }
     }
     Ok(measured.map(|values| values.map(median)))
@@ -207,7 +207,9 @@ async fn run() -> io::Result<()> {
     };
     let proxies = [rivers(upstream)?, beside];
     for proxy in &proxies {
-        ready(proxy.address).await.map_err(|error| io::Error::other(format!("{}: {error}", proxy.name)))?;
+        wait_until_ready(proxy.address)
+            .await
+            .map_err(|error| io::Error::other(format!("{}: {error}", proxy.name)))?;
     }
     let [own, beside] = measure(&proxies).await?;
     println!("| Measure | Aim | rivers | haproxy in the same run | ratio |\n|---|---|---|---|---|");

@@ -72,7 +72,7 @@ fn main() -> ExitCode {
         Err(Failure::Help) => print_help(tool.help),
         Err(Failure::Usage(why)) => usage(tool.name, &why, tool.help),
         Err(Failure::Failed(error)) => {
-            complain(&format!("{}: {error:#}\n", tool.name));
+            print_error(&format!("{}: {error:#}\n", tool.name));
             ExitCode::FAILURE
         }
     }
@@ -93,7 +93,7 @@ fn choose_tool(words: &[String]) -> Option<(&'static Tool, &[String])> {
 }
 
 fn usage(name: &str, why: &str, help: &str) -> ExitCode {
-    complain(&format!("{name}: {why}\n\n{help}"));
+    print_error(&format!("{name}: {why}\n\n{help}"));
     ExitCode::from(2)
 }
 
@@ -104,7 +104,7 @@ fn print_help(help: &str) -> ExitCode {
     }
 }
 
-fn complain(text: &str) {
+fn print_error(text: &str) {
     // A failure cannot be reported anywhere.
     let _ = std::io::stderr().write_all(text.as_bytes());
 }

@@ -26,7 +26,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let flags = Flags::read(arguments, &["mode"])?;
     let mode = flags.mode(MODE)?;
     if flags.words.is_empty() {
-        return Err(Failure::Usage("no directory is named".to_owned()));
+        return Err(Failure::Usage("no directory is named: give at least one absolute path".to_owned()));
     }
     if let Some(relative) = flags.words.iter().find(|directory| !directory.starts_with('/')) {
         return Err(Failure::Usage(format!("{relative:?} is not an absolute path")));

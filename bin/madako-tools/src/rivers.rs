@@ -59,7 +59,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
 }
 
 async fn forward(settings: Settings, log: Log) -> Result<()> {
-    let mut stop = Stop::new().context("cannot listen for signals")?;
+    let mut stop = StopSignals::new().context("cannot listen for signals")?;
     let listener = TcpListener::bind(settings.listen)
         .await
         .with_context(|| format!("cannot listen on {}", settings.listen))?;
@@ -73,9 +73,9 @@ async fn forward(settings: Settings, log: Log) -> Result<()> {
     Ok(())
 }
 
-struct Stop(Signal, Signal);
+struct StopSignals(Signal, Signal);
 
-impl Stop {
+impl StopSignals {
     fn new() -> std::io::Result<Self> {
         Ok(Self(signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?))
     }

@@ -93,18 +93,18 @@ fn entry<'a>(header: &'a [u8; BLOCK], content: &'a [u8]) -> Result<Option<Entry<
 }
 
 /// The bytes of a field up to its first NUL.
-fn bytes(header: &[u8; BLOCK], start: usize, length: usize) -> &[u8] {
+fn field_bytes(header: &[u8; BLOCK], start: usize, length: usize) -> &[u8] {
     let field = &header[start..start + length];
     field.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
 fn text_field(header: &[u8; BLOCK], start: usize, length: usize) -> Result<&str> {
-    std::str::from_utf8(bytes(header, start, length)).context("the path is not UTF-8")
+    std::str::from_utf8(field_bytes(header, start, length)).context("the path is not UTF-8")
 }
 
 /// A field for messages.
 fn shown_field(header: &[u8; BLOCK], start: usize, length: usize) -> String {
-    String::from_utf8_lossy(bytes(header, start, length)).into_owned()
+    String::from_utf8_lossy(field_bytes(header, start, length)).into_owned()
 }
 
 /// A number in octal digits, with spaces around it; an empty field is 0.

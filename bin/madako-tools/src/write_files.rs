@@ -43,22 +43,22 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let flags = Flags::read(arguments, &["mode"])?;
     let mode = flags.mode(MODE)?;
     let [directory] = flags.words[..] else {
-        return Err(Failure::Usage(format!("one directory is needed, not {}", flags.words.len())));
+        return Err(Failure::Usage(format!("expected one directory, got {}", flags.words.len())));
     };
-    let archive = read(io::stdin().lock()).context("cannot read the archive from standard input")?;
-    let files = entries(&archive).context("nothing is written")?;
-    Ok(write(directory, &files, mode)?)
+    let archive = read_input(io::stdin().lock()).context("cannot read the archive from standard input")?;
+    let files = entries(&archive).context("the archive is invalid, so no file was written")?;
+    Ok(write_all_files(directory, &files, mode)?)
 }
 
 /// The whole input, within its limit.
-fn read(input: impl Read) -> Result<Vec<u8>> {
+fn read_input(input: impl Read) -> Result<Vec<u8>> {
     let mut archive = Vec::new();
     let length = input.take(MAX_ARCHIVE + 1).read_to_end(&mut archive)?;
     ensure!(length as u64 <= MAX_ARCHIVE, "it has more than {MAX_ARCHIVE} bytes");
     Ok(archive)
 }
 
-fn write(directory: &str, files: &[Entry<'_>], mode: u32) -> Result<()> {
+fn write_all_files(directory: &str, files: &[Entry<'_>], mode: u32) -> Result<()> {
     std::fs::create_dir_all(directory).with_context(|| format!("cannot create the directory {directory}"))?;
     // The directory itself may be a symbolic link.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -93,19 +93,19 @@ fn parent(root: &OwnedFd, names: &[&str]) -> Result<OwnedFd> {
 /// Replaces a file atomically.
 fn replace(directory: &OwnedFd, file: &Entry<'_>, mode: u32) -> Result<()> {
     let temporary = format!("{}{TEMPORARY}", file.name);
-    remove(directory, &temporary).context("an earlier temporary file")?;
-    let written = fill(directory, &temporary, file, mode)
+    remove_file(directory, &temporary).context("cannot remove an earlier temporary file")?;
+    let written = write_new_file(directory, &temporary, file, mode)
         .and_then(|()| Ok(rustix::fs::renameat(directory, &temporary, directory, file.name)?));
     if let Err(error) = written {
         // The first error counts. The next run removes the file, too.
-        let _ = remove(directory, &temporary);
+        let _ = remove_file(directory, &temporary);
         return Err(error);
     }
     Ok(rustix::fs::fsync(directory)?)
 }
 
 /// Writes a new file and makes it durable.
-fn fill(directory: &OwnedFd, name: &str, file: &Entry<'_>, mode: u32) -> Result<()> {
+fn write_new_file(directory: &OwnedFd, name: &str, file: &Entry<'_>, mode: u32) -> Result<()> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = rustix::fs::openat(directory, name, flags, Mode::from_raw_mode(PRIVATE))?;
     let mut opened = File::from(opened);
@@ -119,7 +119,7 @@ fn fill(directory: &OwnedFd, name: &str, file: &Entry<'_>, mode: u32) -> Result<
     Ok(opened.sync_all()?)
 }
 
-fn remove(directory: &OwnedFd, name: &str) -> Result<()> {
+fn remove_file(directory: &OwnedFd, name: &str) -> Result<()> {
     match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         Err(error) => Err(error.into()),

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use madako_cluster_planner::render::{error_table, plan_table};
-use madako_cluster_planner::{DEFAULT_RETIRE_WAIT, End, Moment, PlanInput, Selector, WhatIf, plan};
+use madako_cluster_planner::{DEFAULT_RETIRE_WAIT, Moment, PlanInput, Selector, WhatIf, WhatIfEnd, plan};
 use madako_domain::cluster::{Cluster, Taint};
 use madako_domain::constraints::Constraints;
 use madako_domain::machine::{Machine, parse_date};
@@ -163,9 +163,9 @@ pub(crate) async fn run_what_if(args: WhatIfArgs, global: &Global, clock: &dyn C
     let input = args.inputs.planned_from(&inputs, clock);
     let mut answer = WhatIf::new(&input, &args.lose, &args.remove).map_err(Failure::bad_input)?;
     match steps::print(args.inputs.output, &mut answer)? {
-        End::AtRest => Ok(()),
-        End::NoPlan(_) => Err(Failure::NoPlan),
-        End::NeverAtRest { plans } => Err(Failure::failed(format_args!(
+        WhatIfEnd::AtRest => Ok(()),
+        WhatIfEnd::NoPlan(_) => Err(Failure::NoPlan),
+        WhatIfEnd::NeverAtRest { plans } => Err(Failure::failed(format_args!(
             "the planner still changes the cluster after {plans} plans; this is a bug: report it"
         ))),
     }

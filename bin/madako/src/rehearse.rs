@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use madako_console::{Stopwatch, read_text, shown};
-use madako_faults::{Expect, Fault, MAX_BYTES, SHIPPED, Scenario, Span, World, shipped};
+use madako_faults::{Expectations, Fault, MAX_BYTES, SHIPPED, Scenario, Span, World, shipped};
 use madako_json::input::InputError;
 use madako_protocol::ports::Clock;
 use madako_simulation::history::Trace;
 use madako_simulation::planted::keep_quiet;
-use madako_simulation::run::rehearsal::{Assumed, check, rehearse, world};
+use madako_simulation::run::rehearsal::{Assumptions, check_targets, rehearse, world_of_copy};
 use madako_simulation::run::{Options, Outcome, Progress, SimulateError};
 use madako_supervisor::config::Config;
 use tokio::runtime::Runtime;
@@ -98,13 +98,13 @@ pub(crate) fn run(
     let config = Config::load(global.config.as_deref())?;
     let inputs = runtime.block_on(inputs::gather(args, &config, clock))?;
     let copied = &inputs.copied;
-    let scenario = args.play_rehearsal(faults, text, &world(copied, &inputs.service))?;
+    let scenario = args.play_rehearsal(faults, text, &world_of_copy(copied, &inputs.service))?;
     begin_in_time(&scenario.faults, args.length)?;
-    check(copied, &scenario)?;
+    check_targets(copied, &scenario)?;
     // As late as this: the trace of an earlier rehearsal stays until a new one begins.
     let trace = args.trace.as_deref().map(create_trace).transpose()?;
 
-    let assumed = Assumed {
+    let assumed = Assumptions {
         command_takes: args.command_takes,
         heals_percent: args.heals,
         walk_percent: f64::from(args.walk),
@@ -205,7 +205,7 @@ impl RehearseArgs {
                 world: *world,
                 clients: Vec::new(),
                 faults: Vec::new(),
-                expect: Expect::default(),
+                expect: Expectations::default(),
             },
         };
         for fault in faults {

@@ -116,7 +116,7 @@ impl Cluster {
     /// The error names each wrong field and the expected value.
     pub fn check(&self) -> Result<(), InputError> {
         let mut problems = Problems::default();
-        rules::check(self, ClusterForm::Cluster, &mut problems);
+        rules::check_configuration(self, ClusterForm::Cluster, &mut problems);
         problems.finish("cluster")
     }
 
@@ -153,7 +153,7 @@ impl Cluster {
         };
         let mut broken = Problems::default();
         more(&cluster, &problems, &mut broken);
-        rules::check(&cluster, form, &mut broken);
+        rules::check_configuration(&cluster, form, &mut broken);
         problems.add_unrelated(broken);
         problems.finish(subject)?;
         cluster.fill_defaults();

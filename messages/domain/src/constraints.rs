@@ -10,7 +10,7 @@ use madako_json::go::{UnknownFields, go_object};
 use madako_json::input::{InputError, Problems, Warning};
 use madako_json::strict::tree::{Number, Tree, shown_text};
 use madako_json::strict::walk::{HasSchema as _, Kind, Path, strict};
-use madako_json::strict::{nearest, yaml};
+use madako_json::strict::{nearest_name, yaml};
 
 const SUBJECT: &str = "set of constraints";
 
@@ -99,7 +99,7 @@ impl Constraints {
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), InputError> {
         let mut problems = Problems::default();
         let Some(field) = FIELDS.iter().find(|field| field.name == name) else {
-            let expected = match nearest(name, Self::names()) {
+            let expected = match nearest_name(name, Self::names()) {
                 Some(near) => format!("a known constraint such as {near:?}"),
                 None => format!("one of {}", Self::names().collect::<Vec<_>>().join(", ")),
             };

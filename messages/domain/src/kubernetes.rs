@@ -81,7 +81,7 @@ pub struct Pod {
 
 /// The result of an eviction request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Eviction {
+pub enum EvictionOutcome {
     /// The API server accepted it: the pod ends within its grace period.
     Accepted,
     /// The pod does not exist any more.

@@ -98,14 +98,14 @@ pub struct MachineSpec {
     #[serde(
         rename = "registerDate",
         serialize_with = "time::serde::rfc3339::serialize",
-        deserialize_with = "date"
+        deserialize_with = "deserialize_date"
     )]
     pub register_date: OffsetDateTime,
     /// Planned retirement with its original offset.
     #[serde(
         rename = "retireDate",
         serialize_with = "time::serde::rfc3339::serialize",
-        deserialize_with = "date"
+        deserialize_with = "deserialize_date"
     )]
     pub retire_date: OffsetDateTime,
     /// Baseboard management controller.
@@ -204,7 +204,7 @@ pub fn parse_date(text: &str) -> Option<OffsetDateTime> {
 }
 
 /// Reads a date. Go ignores `null`, so `null` is Go's zero time.
-fn date<'de, D: Deserializer<'de>>(deserializer: D) -> Result<OffsetDateTime, D::Error> {
+fn deserialize_date<'de, D: Deserializer<'de>>(deserializer: D) -> Result<OffsetDateTime, D::Error> {
     const EXPECTED: &str = "an RFC 3339 time such as 2026-01-31T12:00:00Z";
     let Some(text) = Option::<String>::deserialize(deserializer)? else { return Ok(ZERO_TIME) };
     parse_date(&text).ok_or_else(|| D::Error::invalid_value(Unexpected::Str(&text), &EXPECTED))

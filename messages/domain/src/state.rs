@@ -137,7 +137,7 @@ impl ClusterState {
         let mut state = Self { revision, ..Self::default() };
         state.cluster = match kept(keys::CLUSTER) {
             Some(last) => last.cluster.clone(),
-            None => json::<Cluster>(entries, keys::CLUSTER, &mut faults)
+            None => read_json::<Cluster>(entries, keys::CLUSTER, &mut faults)
                 .map(|(value, revision)| RevisedValue { value: Arc::new(value), revision }),
         };
         (state.repair_config, state.repair_fault) = match kept(keys::CLUSTER) {
@@ -175,56 +175,55 @@ impl ClusterState {
             })
             .unwrap_or(0);
         state.constraints = if entries.contains_key(keys::CONSTRAINTS) {
-            json::<Constraints>(entries, keys::CONSTRAINTS, &mut faults)
+            read_json::<Constraints>(entries, keys::CONSTRAINTS, &mut faults)
                 .map(|(value, revision)| RevisedValue { value: Arc::new(value), revision })
         } else {
             Some(RevisedValue { value: Arc::new(Constraints::default()), revision: 0 })
         };
-        state.template =
-            json::<Cluster>(entries, keys::SABAKAN_TEMPLATE, &mut faults).and_then(|(value, revision)| {
-                match Template::new(value) {
-                    Ok(template) => Some(RevisedValue { value: Arc::new(template), revision }),
-                    Err(error) => {
-                        faults.push(Fault { key: keys::SABAKAN_TEMPLATE.to_owned(), why: error.to_string() });
-                        None
-                    }
+        state.template = read_json::<Cluster>(entries, keys::SABAKAN_TEMPLATE, &mut faults).and_then(
+            |(value, revision)| match Template::new(value) {
+                Ok(template) => Some(RevisedValue { value: Arc::new(template), revision }),
+                Err(error) => {
+                    faults.push(Fault { key: keys::SABAKAN_TEMPLATE.to_owned(), why: error.to_string() });
+                    None
                 }
-            });
+            },
+        );
         state.url = read_text(entries, keys::SABAKAN_URL, &mut faults)
             .map(|(value, revision)| RevisedValue { value, revision });
-        state.variables = json::<QueryVariables>(entries, keys::SABAKAN_VARIABLES, &mut faults)
+        state.variables = read_json::<QueryVariables>(entries, keys::SABAKAN_VARIABLES, &mut faults)
             .map(|(value, revision)| RevisedValue { value: Arc::new(value), revision });
         // CKE compares the bytes: every value except `true` means enabled.
         state.disabled = entries.get(keys::SABAKAN_DISABLED).is_some_and(|entry| &entry.value[..] == b"true");
         state.auto_repair_disabled =
             entries.get(keys::AUTO_REPAIR_DISABLED).is_some_and(|entry| &entry.value[..] == b"true");
         state.auto_repair_variables =
-            json::<QueryVariables>(entries, keys::AUTO_REPAIR_VARIABLES, &mut faults)
+            read_json::<QueryVariables>(entries, keys::AUTO_REPAIR_VARIABLES, &mut faults)
                 .map(|(value, revision)| RevisedValue { value: Arc::new(value), revision });
         for key in names_below(entries, keys::REPAIR_HOLDS) {
-            if let Some((value, revision)) = json::<Hold>(entries, key, &mut faults) {
+            if let Some((value, revision)) = read_json::<Hold>(entries, key, &mut faults) {
                 let rack = key[keys::REPAIR_HOLDS.len()..].to_owned();
                 state.holds.insert(rack, RevisedValue { value: Arc::new(value), revision });
             }
         }
         for key in names_below(entries, keys::ETCD_RESTARTS) {
-            if let Some((request, _)) = json::<RestartRequest>(entries, key, &mut faults) {
+            if let Some((request, _)) = read_json::<RestartRequest>(entries, key, &mut faults) {
                 state.restarts.insert(key[keys::ETCD_RESTARTS.len()..].to_owned(), request);
             }
         }
         state.restore =
-            json::<RestoreRequest>(entries, keys::ETCD_RESTORE, &mut faults).map(|(value, _)| value);
-        state.restored =
-            json::<Restored>(entries, keys::ETCD_RESTORED, &mut faults).map(|(value, _)| Arc::new(value));
-        state.guard = json::<GuardState>(entries, keys::REMOVAL_GUARD, &mut faults)
+            read_json::<RestoreRequest>(entries, keys::ETCD_RESTORE, &mut faults).map(|(value, _)| value);
+        state.restored = read_json::<Restored>(entries, keys::ETCD_RESTORED, &mut faults)
+            .map(|(value, _)| Arc::new(value));
+        state.guard = read_json::<GuardState>(entries, keys::REMOVAL_GUARD, &mut faults)
             .map(|(value, revision)| RevisedValue { value, revision });
-        state.obstacles = json::<Obstacles>(entries, keys::OBSTACLES, &mut faults)
+        state.obstacles = read_json::<Obstacles>(entries, keys::OBSTACLES, &mut faults)
             .map(|(value, revision)| RevisedValue { value, revision });
-        state.settings = json::<Settings>(entries, keys::SETTINGS, &mut faults)
+        state.settings = read_json::<Settings>(entries, keys::SETTINGS, &mut faults)
             .map(|(value, revision)| RevisedValue { value, revision });
-        state.etcd_backup = json::<BackupRecord>(entries, keys::ETCD_BACKUP, &mut faults)
+        state.etcd_backup = read_json::<BackupRecord>(entries, keys::ETCD_BACKUP, &mut faults)
             .map(|(value, revision)| RevisedValue { value, revision });
-        state.images = json::<GivenImages>(entries, keys::IMAGES, &mut faults)
+        state.images = read_json::<GivenImages>(entries, keys::IMAGES, &mut faults)
             .map(|(value, _)| Arc::new(value))
             .unwrap_or_default();
         state.status_lease = entries.get(keys::STATUS).map(|entry| entry.lease);
@@ -345,7 +344,7 @@ fn pinned_keys(
         let address = &key[keys::HOST_KEYS.len()..];
         let revision = entries.get(key).map_or(0, |entry| entry.mod_revision);
         let known = last.and_then(|last| last.host_keys.get(address)).filter(|known| known.1 == revision);
-        let read = known.cloned().or_else(|| json::<PinnedKey>(entries, key, faults));
+        let read = known.cloned().or_else(|| read_json::<PinnedKey>(entries, key, faults));
         if let Some(read) = read {
             pinned.insert(address.to_owned(), read);
         }
@@ -364,7 +363,7 @@ fn read_repair_config(
     }
 }
 
-fn json<T: DeserializeOwned>(
+fn read_json<T: DeserializeOwned>(
     entries: &BTreeMap<String, Entry>,
     key: &str,
     faults: &mut Vec<Fault>,

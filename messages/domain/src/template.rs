@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use crate::cluster::{Cluster, LABEL_ROLE, LABEL_WEIGHT, Node};
 use crate::rules::{self, ClusterForm};
 use madako_json::input::{InputError, Problems, Warning};
-use madako_json::strict::nearest;
+use madako_json::strict::nearest_name;
 use madako_json::strict::tree::shown_text;
 use madako_json::strict::walk::Path;
 
@@ -46,7 +46,7 @@ impl Template {
         let mut problems = Problems::default();
         let parts = Parts::read(&cluster, &mut problems);
         parts.check(&mut problems);
-        rules::check(&cluster, ClusterForm::Template, &mut problems);
+        rules::check_configuration(&cluster, ClusterForm::Template, &mut problems);
         problems.finish(SUBJECT)?;
         cluster.fill_defaults();
         Ok(Self::with(cluster, parts))
@@ -60,7 +60,7 @@ impl Template {
         let mut parts = Parts::default();
         let cluster = Cluster::typed(SUBJECT, text, ClusterForm::Template, |cluster, shape, problems| {
             // Skip the check of the parts if the wrong shape of a field leaves a node's part unclear.
-            let is_control_plane = |name: &str| nearest(name, [CONTROL_PLANE].into_iter()).is_some();
+            let is_control_plane = |name: &str| nearest_name(name, [CONTROL_PLANE].into_iter()).is_some();
             let unclear = |field: &str| {
                 let node = field.strip_prefix("nodes[");
                 node.is_some_and(|node| node.split_once("].").is_none_or(|(_, name)| is_control_plane(name)))

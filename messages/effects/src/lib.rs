@@ -1,6 +1,6 @@
 //! One way to have an effect outside etcd: announce it durably, get a permit, begin it, record its result.
 //!
-//! [`Workflow`] is the brain, a state machine. Its inputs are the events of an actor ([`EffectEvent`]: a commit was
+//! [`Workflow`] is a pure state machine. Its inputs are the events of an actor ([`EffectEvent`]: a commit was
 //! answered, a permit was given or refused, an attempt ended, time passed, the epoch is over) and the actor's
 //! decisions on a state of the store ([`Workflow::change`], [`Workflow::announce`], [`Workflow::record`]). Its
 //! outputs are [`Action`]s. [`EffectRunner`] executes actions for an actor; [`Permits`] is for tasks with many small effects
@@ -25,8 +25,8 @@
 //!   durable at any later time, and the workflow has forgotten it.
 //!
 //! # Does not
-//! The brain has no clock, no task and no store. It does not make changes: its user makes one from the newest state,
-//! and evaluates the reasons against an effect.
+//! The state machine has no clock, no task and no store. It does not make changes: its user makes one from the newest
+//! state, and evaluates the reasons against an effect.
 
 #![warn(missing_docs)]
 

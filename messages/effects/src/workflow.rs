@@ -93,7 +93,7 @@ impl<A, E: Effect> Workflow<A, E> {
 
     /// The effect whose announcement may be durable: report with [`Self::observe`] what a newer state shows of it.
     #[must_use]
-    pub fn unsure(&self) -> Option<&E> {
+    pub fn unconfirmed_announcement(&self) -> Option<&E> {
         self.unsure.as_ref()
     }
 
@@ -174,7 +174,7 @@ impl<A, E: Effect> Workflow<A, E> {
         self.changes.allow_refused_states(now);
     }
 
-    /// Takes the evidence of a newer state about the [`Self::unsure`] announcement.
+    /// Takes the evidence of a newer state about the [`Self::unconfirmed_announcement`] announcement.
     #[must_use]
     pub fn observe(&mut self, seen: Evidence, now: Moment) -> Actions<A, E> {
         if seen == Evidence::NotYet {
@@ -183,7 +183,7 @@ impl<A, E: Effect> Workflow<A, E> {
         let Some(effect) = self.unsure.take() else { return Vec::new() };
         match seen {
             Evidence::NotYet | Evidence::Never => Vec::new(),
-            Evidence::Announced => self.durable(effect, now),
+            Evidence::Announced => self.begin_announced_effect(effect, now),
             Evidence::AnnouncedInVain { why } => {
                 self.ended = Some((effect, Conclusion::Withdrawn { why, last: None }));
                 Vec::new()
@@ -233,14 +233,16 @@ impl<A, E: Effect> Workflow<A, E> {
         let failure = result.as_ref().err().map(CommitError::failure);
         let mut actions = vec![Action::Answered { result }];
         match (failure, purpose) {
-            (None, Some(Purpose::Announces(effect))) => actions.extend(self.durable(effect, now)),
+            (None, Some(Purpose::Announces(effect))) => {
+                actions.extend(self.begin_announced_effect(effect, now))
+            }
             (None, Some(Purpose::Records(next))) => {
                 self.ended = None;
-                actions.extend(next.into_iter().flat_map(|effect| self.durable(effect, now)));
+                actions.extend(next.into_iter().flat_map(|effect| self.begin_announced_effect(effect, now)));
             }
             (Some(Failure::Unknown), Some(Purpose::Announces(effect) | Purpose::Records(Some(effect)))) => {
                 if is_planted(Canary::UnannouncedCommand) {
-                    actions.extend(self.durable(effect, now));
+                    actions.extend(self.begin_announced_effect(effect, now));
                 } else {
                     self.unsure = Some(effect);
                 }
@@ -252,7 +254,7 @@ impl<A, E: Effect> Workflow<A, E> {
     }
 
     /// Begins an effect whose announcement is durable. The same change recorded the previous effect.
-    fn durable(&mut self, effect: E, now: Moment) -> Actions<A, E> {
+    fn begin_announced_effect(&mut self, effect: E, now: Moment) -> Actions<A, E> {
         (self.unsure, self.ended) = (None, None);
         let stage = Phase::Refused { again_at: now };
         self.job = Some(Job { effect, attempt: 1, last: None, withdrawn: None, since: now, phase: stage });

@@ -113,7 +113,7 @@ impl Problems {
     pub fn add_unrelated(&mut self, others: Problems) {
         let own = self.0.len();
         for problem in others.0 {
-            if !self.0[..own].iter().any(|known| related(&known.field, &problem.field)) {
+            if !self.0[..own].iter().any(|known| are_related_paths(&known.field, &problem.field)) {
                 self.0.push(problem);
             }
         }
@@ -135,7 +135,7 @@ impl Problems {
 }
 
 /// True if the two paths are equal or one lies below the other. The empty path contains every path.
-pub fn related(one: &str, other: &str) -> bool {
+pub fn are_related_paths(one: &str, other: &str) -> bool {
     let (short, long) = if one.len() < other.len() { (one, other) } else { (other, one) };
     short.is_empty()
         || long.strip_prefix(short).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))

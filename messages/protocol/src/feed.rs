@@ -22,7 +22,7 @@ pub struct HandledSignal {
 
 /// A [`HandledSignal`] and the receiver that waits for its drop.
 #[must_use]
-pub fn handled() -> (HandledSignal, oneshot::Receiver<()>) {
+pub fn handled_signal() -> (HandledSignal, oneshot::Receiver<()>) {
     let (sender, receiver) = oneshot::channel();
     (HandledSignal { _open: sender }, receiver)
 }
@@ -98,7 +98,7 @@ pub(crate) fn deliver<M: Addressed + Send + 'static>(
     actor: &ActorRef<Envelope<M>>,
     message: impl FnOnce(HandledSignal) -> M,
 ) -> Option<oneshot::Receiver<()>> {
-    let (mark, done) = handled();
+    let (mark, done) = handled_signal();
     actor.cast(message(mark).into()).ok()?;
     Some(done)
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use async_trait::async_trait;
-use madako_domain::kubernetes::{Eviction, KubeNode, Pod, PodId};
+use madako_domain::kubernetes::{EvictionOutcome, KubeNode, Pod, PodId};
 
 use crate::permit::{Permit, PermitEnded};
 
@@ -86,7 +86,12 @@ pub trait Kubernetes: Send + Sync + 'static {
     ///
     /// # Errors
     /// See [`KubernetesError`]. A refusal because of a disruption budget is not an error.
-    async fn evict(&self, permit: &Permit, pod: &PodId, dry_run: bool) -> Result<Eviction, KubernetesError>;
+    async fn evict(
+        &self,
+        permit: &Permit,
+        pod: &PodId,
+        dry_run: bool,
+    ) -> Result<EvictionOutcome, KubernetesError>;
 
     /// Deletes a pod within its grace period, whatever disruption budgets say. A missing pod is not an error.
     ///

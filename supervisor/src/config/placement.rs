@@ -89,7 +89,7 @@ impl Authentication {
     }
 
     /// Names enabled strategies without effect, for a warning.
-    fn without_effect(&self) -> Option<String> {
+    fn strategies_without_effect(&self) -> Option<String> {
         let counts = self.strategy()?;
         let off: Vec<_> = self.on().skip(1).map(|strategy| format!("`{strategy}`")).collect();
         (!off.is_empty()).then(|| {
@@ -305,7 +305,7 @@ pub(super) fn read(given: Given, findings: &mut Findings) -> Placement {
         }),
         fixed: fixed.is_enabled.then(|| fixed.value.unwrap_or_else(|| "system".to_owned())),
     };
-    findings.warnings.extend(api.authentication.without_effect());
+    findings.warnings.extend(api.authentication.strategies_without_effect());
     if let Some(path) = given.tosca_file {
         placement.scheduler.cluster_creation.tosca = read_tosca(&path, findings);
     }

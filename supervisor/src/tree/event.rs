@@ -106,7 +106,7 @@ pub struct Meltdown {
 }
 
 /// An error and its sources in one line of bounded length.
-pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
+pub(super) fn error_with_sources(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

@@ -212,7 +212,7 @@ impl Tree {
 
     /// Stops the tree in reverse order; kills the rest after `deadline`.
     pub async fn stop(&self, deadline: Duration) -> StopOutcome {
-        let mut hurry = self.control.watch_hurry();
+        let mut hurry = self.control.watch_end_request();
         self.live.stop(deadline, &mut hurry, self.kill_grace).await
     }
 

@@ -103,12 +103,12 @@ impl Control {
         entries
     }
 
-    pub(super) fn watch_hurry(&self) -> watch::Receiver<bool> {
+    pub(super) fn watch_end_request(&self) -> watch::Receiver<bool> {
         self.hurry.subscribe()
     }
 
     /// Ends everything below at once; the caller stops the supervisor first.
-    fn hurry(&self) {
+    fn end_everything_below(&self) {
         self.hurry.send_replace(true);
         for entry in self.roster() {
             entry.live.halt();
@@ -147,7 +147,7 @@ impl LiveChild {
             Some(control) => {
                 // Stop first: the supervisor must already be stopping when its children end.
                 self.cell.stop(None);
-                control.hurry();
+                control.end_everything_below();
             }
         }
     }

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until};
 use self::slot::{ChildEnd, Phase, Slot, Task};
 use self::start::start_child;
 use super::actor::{ChildReport, ChildReportKind, Children, Message};
-use super::event::{BudgetExceeded, ChildExit, Meltdown, StopOutcome, TreeEvent, chain};
+use super::event::{BudgetExceeded, ChildExit, Meltdown, StopOutcome, TreeEvent, error_with_sources};
 use super::handle::{AddError, FirstStart, Reply};
 use super::policy::Account;
 use super::roster::{Control, LiveChild};
@@ -151,7 +151,8 @@ impl State {
         let cancelled = slot.cancel.subscribe();
         let in_flight = control.begin_start();
         slot.task = Some(Task(tokio::spawn(async move {
-            let result = start_child(&spec, supervisor.get_cell(), cancelled, control.watch_hurry()).await;
+            let result =
+                start_child(&spec, supervisor.get_cell(), cancelled, control.watch_end_request()).await;
             if let Ok(live) = &result {
                 control.insert(order, live.clone());
                 if live.cell.get_status() >= ActorStatus::Stopping {
@@ -178,7 +179,7 @@ impl State {
                     }
                     (Err(_), true) => self.remove(order, StopOutcome::Stopped),
                     (Err(error), false) => {
-                        let exit = ChildExit::StartFailed(chain(&error));
+                        let exit = ChildExit::StartFailed(error_with_sources(&error));
                         if let Some(reply) = slot.added.take() {
                             let _ = reply.send(Ok(FirstStart::Failed(exit.to_string())));
                         }

@@ -119,7 +119,7 @@ impl Client {
         let output = ended.map_err(late)?.map_err(|source| LabError::Start { what: what(), source })?;
         serde_json::from_slice(&output.stdout).map_err(|error| {
             let said = std::fs::read(log(lab, &name)).unwrap_or_default();
-            let said = format!("{}: {error}: {}", output.status, crate::tool::told(&said));
+            let said = format!("{}: {error}: {}", output.status, crate::tool::shorten_output(&said));
             LabError::Failed { what: what(), said: said.chars().take(MAX_TOLD).collect() }
         })
     }

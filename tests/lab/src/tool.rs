@@ -43,11 +43,11 @@ pub(crate) async fn run(what: &str, command: &mut Command, within: Duration) -> 
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let said = [output.stdout, output.stderr].concat();
-    Err(LabError::Failed { what: what(), said: format!("{}: {}", output.status, told(&said)) })
+    Err(LabError::Failed { what: what(), said: format!("{}: {}", output.status, shorten_output(&said)) })
 }
 
 /// The end of a text, at most [`MAX_TOLD`] bytes.
-pub(crate) fn told(text: &[u8]) -> String {
+pub(crate) fn shorten_output(text: &[u8]) -> String {
     let from = text.len().saturating_sub(MAX_TOLD);
     String::from_utf8_lossy(text.get(from..).unwrap_or_default()).trim().to_owned()
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use madako_faults::{
     ACTORS, Act, CLOCK_JUMP, ClientKind, Count, DELAY, FaultLength, LOSS_PERCENT, SHIPPED, Scenario,
-    TargetKind, World, lasts, suitable_targets,
+    TargetKind, World, fault_length, suitable_targets,
 };
 use madako_supervisor::http::{HTTP, PLACEMENT_API};
 use madako_supervisor::instance::{BACKUP, FETCHER, LEADER, PLANNER, POLLER, REIGN, REPAIR, SCHEDULER};
@@ -34,7 +34,7 @@ fn told(act: Act) -> [String; 3] {
     let kinds = suitable_targets(act);
     let names = |kinds: &[TargetKind]| kinds.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let (once, held): (Vec<TargetKind>, Vec<TargetKind>) =
-        kinds.iter().partition(|kind| lasts(act, **kind) == FaultLength::Once);
+        kinds.iter().partition(|kind| fault_length(act, **kind) == FaultLength::Once);
     let takes = match (once.is_empty(), held.is_empty()) {
         (true, _) => "yes".to_owned(),
         (false, true) => "no".to_owned(),

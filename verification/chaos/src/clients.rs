@@ -15,7 +15,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::check::linear::{CallResult, Op};
+use crate::check::linear::{CallResult, ObjectOperation};
 use crate::history::{Call, End, Event, History};
 use crate::pace::Pace;
 use crate::web::{self, Answer, Unanswered, WebRequest};
@@ -32,15 +32,15 @@ pub(crate) const CLIENTS: u32 = 6;
 
 /// An object in current use.
 #[derive(Debug, Clone, Default)]
-struct Slot {
+struct ObjectSlot {
     generation: u32,
     calls: u32,
     unknown: u32,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    slots: BTreeMap<u32, Slot>,
+struct SharedClients {
+    slots: BTreeMap<u32, ObjectSlot>,
     value: u64,
 }
 
@@ -52,11 +52,11 @@ pub(crate) type Doors = BTreeMap<u32, SocketAddr>;
 pub(crate) struct Clients {
     history: History,
     doors: Arc<Doors>,
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Mutex<SharedClients>>,
 }
 
 #[derive(Debug, Clone)]
-struct Read {
+struct ReadObject {
     body: Value,
     revision: Option<i64>,
     value: u64,
@@ -64,8 +64,8 @@ struct Read {
 
 impl Clients {
     pub(crate) fn new(history: History, doors: Doors, objects: u32) -> Self {
-        let slots = (1..=objects.max(1)).map(|slot| (slot, Slot::default())).collect();
-        let shared = Shared { slots, value: 0 };
+        let slots = (1..=objects.max(1)).map(|slot| (slot, ObjectSlot::default())).collect();
+        let shared = SharedClients { slots, value: 0 };
         Self { history, doors: Arc::new(doors), shared: Arc::new(Mutex::new(shared)) }
     }
 
@@ -85,7 +85,7 @@ impl Clients {
         stop: watch::Receiver<bool>,
     ) {
         let mut pace = Pace::new(rate, chance.random_range(0.0..1.0), stop);
-        while pace.goes_on(&mut chance).await {
+        while pace.wait_for_next_call(&mut chance).await {
             self.act(client, &mut chance).await;
         }
     }
@@ -113,9 +113,10 @@ impl Clients {
         let mut unanswered = Vec::new();
         for slot in slots {
             let name = self.name(slot);
-            let path = format!("{}/{name}", all());
+            let path = format!("{}/{name}", list_path());
             for door in &*self.doors {
-                let (end, _) = self.ask(door, 0, &name, Op::Read, WebRequest::get(&path, WITHIN)).await;
+                let (end, _) =
+                    self.ask(door, 0, &name, ObjectOperation::Read, WebRequest::get(&path, WITHIN)).await;
                 if let End::Unknown { .. } | End::NotSent = end {
                     unanswered
                         .push(format!("instance={} did not answer a read of {name} in the end", door.0));
@@ -125,42 +126,43 @@ impl Clients {
         unanswered
     }
 
-    async fn read(&self, client: u32, slot: u32, chance: &mut ChaCha8Rng) -> Option<Read> {
+    async fn read(&self, client: u32, slot: u32, chance: &mut ChaCha8Rng) -> Option<ReadObject> {
         let name = self.name(slot);
-        let path = format!("{}/{name}", all());
-        let answer = self.call(client, &name, Op::Read, &Method::GET, &path, None, None, chance).await?;
+        let path = format!("{}/{name}", list_path());
+        let answer =
+            self.call(client, &name, ObjectOperation::Read, &Method::GET, &path, None, None, chance).await?;
         let body = answer.json();
-        let value = value(&body)?;
-        Some(Read { body, revision: answer.revision, value })
+        let value = value_of_label(&body)?;
+        Some(ReadObject { body, revision: answer.revision, value })
     }
 
     async fn create(&self, client: u32, slot: u32, chance: &mut ChaCha8Rng) {
         let (name, value) = (self.name(slot), self.next_value());
         let zone = chance.random_range(0..=ZONES.len());
         let body = application(&name, ZONES.get(zone).copied(), value);
-        let op = Op::Create { value };
-        self.call(client, &name, op, &Method::POST, &all(), None, Some(&body), chance).await;
+        let op = ObjectOperation::Create { value };
+        self.call(client, &name, op, &Method::POST, &list_path(), None, Some(&body), chance).await;
         self.retire_name(slot);
     }
 
     async fn update(&self, client: u32, slot: u32, over: bool, chance: &mut ChaCha8Rng) {
         let name = self.name(slot);
-        let Some(Read { mut body, revision, value: is }) = self.read(client, slot, chance).await else {
+        let Some(ReadObject { mut body, revision, value: is }) = self.read(client, slot, chance).await else {
             return;
         };
         let value = self.next_value();
         body["metadata"]["labels"][VALUE] = value.to_string().into();
         let expected = revision.filter(|_| over);
-        let op = Op::Write { value, over: expected.map(|_| is) };
-        let path = format!("{}/{name}", all());
+        let op = ObjectOperation::Write { value, over: expected.map(|_| is) };
+        let path = format!("{}/{name}", list_path());
         self.call(client, &name, op, &Method::PUT, &path, expected, Some(&body), chance).await;
         self.retire_name(slot);
     }
 
     async fn delete(&self, client: u32, slot: u32, chance: &mut ChaCha8Rng) {
         let name = self.name(slot);
-        let path = format!("{}/{name}", all());
-        self.call(client, &name, Op::Delete, &Method::DELETE, &path, None, None, chance).await;
+        let path = format!("{}/{name}", list_path());
+        self.call(client, &name, ObjectOperation::Delete, &Method::DELETE, &path, None, None, chance).await;
         self.retire_name(slot);
     }
 
@@ -173,7 +175,7 @@ impl Clients {
         &self,
         client: u32,
         name: &str,
-        op: Op,
+        op: ObjectOperation,
         method: &Method,
         path: &str,
         expected: Option<i64>,
@@ -191,11 +193,11 @@ impl Clients {
         (instance, door): (&u32, &SocketAddr),
         client: u32,
         name: &str,
-        op: Op,
+        op: ObjectOperation,
         ask: WebRequest<'_>,
     ) -> (End, Option<Answer>) {
         let (instance, expected, called) = (*instance, ask.expected, self.history.now());
-        let answer = web::ask(*door, ask).await;
+        let answer = web::send_request(*door, ask).await;
         let returned = self.history.now();
         let (end, answer) = outcome_of(op, answer);
         self.note(name, &end);
@@ -221,7 +223,7 @@ impl Clients {
         if let Some(slot) = shared.slots.get_mut(&slot)
             && (slot.calls >= CALLS_A_NAME || slot.unknown >= UNKNOWN_A_NAME)
         {
-            *slot = Slot { generation: slot.generation + 1, ..Slot::default() };
+            *slot = ObjectSlot { generation: slot.generation + 1, ..ObjectSlot::default() };
         }
     }
 
@@ -237,13 +239,13 @@ impl Clients {
     }
 
     // No panic happens under the lock.
-    fn lock_shared(&self) -> MutexGuard<'_, Shared> {
+    fn lock_shared(&self) -> MutexGuard<'_, SharedClients> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The generator of one client of a run.
-pub(crate) fn chance(seed: u64, client: u32) -> ChaCha8Rng {
+pub(crate) fn client_generator(seed: u64, client: u32) -> ChaCha8Rng {
     let mut chance = ChaCha8Rng::seed_from_u64(seed);
     chance.set_stream(CLIENT_STREAMS + u64::from(client));
     chance
@@ -256,16 +258,16 @@ fn object_name(slot: u32, generation: u32) -> String {
     format!("app-{slot}-{generation}")
 }
 
-pub(crate) fn all() -> String {
+pub(crate) fn list_path() -> String {
     format!("/kubernetes/namespaces/{NAMESPACE}/applications")
 }
 
-fn value(body: &Value) -> Option<u64> {
+fn value_of_label(body: &Value) -> Option<u64> {
     body["metadata"]["labels"][VALUE].as_str()?.parse().ok()
 }
 
 /// The meaning of an answer for the object, and the answer on success.
-fn outcome_of(op: Op, answer: Result<Answer, Unanswered>) -> (End, Option<Answer>) {
+fn outcome_of(op: ObjectOperation, answer: Result<Answer, Unanswered>) -> (End, Option<Answer>) {
     let answer = match answer {
         Ok(answer) => answer,
         Err(Unanswered::NotSent(..)) => return (End::NotSent, None),
@@ -276,10 +278,12 @@ fn outcome_of(op: Op, answer: Result<Answer, Unanswered>) -> (End, Option<Answer
     let deleting = !body["metadata"]["deleted"].is_null() && body["metadata"].is_object();
     let said = match (status, op) {
         // A value that cannot be read is an answer that no state allows.
-        (status, Op::Read) if status.is_success() => CallResult::Done { value: value(&body), deleting },
+        (status, ObjectOperation::Read) if status.is_success() => {
+            CallResult::Done { value: value_of_label(&body), deleting }
+        }
         (status, _) if status.is_success() => CallResult::Done { value: None, deleting },
         (StatusCode::NOT_FOUND, _) => CallResult::Absent,
-        (StatusCode::CONFLICT, Op::Create { .. }) => CallResult::Exists,
+        (StatusCode::CONFLICT, ObjectOperation::Create { .. }) => CallResult::Exists,
         (StatusCode::CONFLICT | StatusCode::PRECONDITION_FAILED, _) => CallResult::Changed,
         // It is unknown whether the call took effect before the error.
         (status, _) if status.is_server_error() => {
@@ -312,23 +316,23 @@ mod tests {
         let there = json!({"metadata": {"labels": {VALUE: "5"}, "deleted": null}});
         let leaving = json!({"metadata": {"labels": {VALUE: "5"}, "deleted": "2026-01-01T00:00:00Z"}});
         let done = |value, deleting| Some(CallResult::Done { value, deleting });
-        let write = Op::Write { value: 6, over: Some(5) };
+        let write = ObjectOperation::Write { value: 6, over: Some(5) };
         for (op, status, body, said) in [
-            (Op::Read, 200, &there, done(Some(5), false)),
-            (Op::Read, 200, &leaving, done(Some(5), true)),
-            (Op::Read, 404, &Value::Null, Some(CallResult::Absent)),
-            (Op::Create { value: 5 }, 200, &there, done(None, false)),
-            (Op::Create { value: 5 }, 409, &Value::Null, Some(CallResult::Exists)),
+            (ObjectOperation::Read, 200, &there, done(Some(5), false)),
+            (ObjectOperation::Read, 200, &leaving, done(Some(5), true)),
+            (ObjectOperation::Read, 404, &Value::Null, Some(CallResult::Absent)),
+            (ObjectOperation::Create { value: 5 }, 200, &there, done(None, false)),
+            (ObjectOperation::Create { value: 5 }, 409, &Value::Null, Some(CallResult::Exists)),
             (write, 412, &Value::Null, Some(CallResult::Changed)),
             (write, 409, &Value::Null, Some(CallResult::Changed)),
             (write, 400, &Value::Null, Some(CallResult::Refused)),
-            (Op::Delete, 200, &leaving, done(None, true)),
+            (ObjectOperation::Delete, 200, &leaving, done(None, true)),
             (write, 503, &Value::Null, None),
-            (Op::Read, 503, &there, None),
-            (Op::Read, 200, &Value::Null, done(None, false)),
-            (Op::Read, 400, &there, Some(CallResult::Refused)),
-            (Op::Read, 403, &Value::Null, Some(CallResult::Refused)),
-            (Op::Read, 302, &Value::Null, Some(CallResult::Refused)),
+            (ObjectOperation::Read, 503, &there, None),
+            (ObjectOperation::Read, 200, &Value::Null, done(None, false)),
+            (ObjectOperation::Read, 400, &there, Some(CallResult::Refused)),
+            (ObjectOperation::Read, 403, &Value::Null, Some(CallResult::Refused)),
+            (ObjectOperation::Read, 302, &Value::Null, Some(CallResult::Refused)),
         ] {
             let (end, answer) = outcome_of(op, answer(status, body));
             assert_eq!(answer.is_some(), matches!(said, Some(CallResult::Done { .. })), "{op:?} {status}");

@@ -30,8 +30,10 @@ use time::OffsetDateTime;
 use tokio::net::TcpListener;
 
 pub(crate) use self::caller::monotonic;
-pub use self::control::{ClockChange, Corrupted, Listed, PowerState, Repaired, StateRequest};
-pub use self::journal::{Journal, JournalError, Line, LineContent, read};
+pub use self::control::{
+    ClockChange, CorruptionSwitch, ListedMachine, PowerState, RepairRequest, StateRequest,
+};
+pub use self::journal::{Journal, JournalError, Line, LineContent, read_journal};
 pub(crate) use self::kubernetes::{PROTECTED, path_of};
 pub use self::tap::CorruptAnswer;
 use self::tap::Tap;
@@ -47,7 +49,7 @@ const BOUNDS: (f64, f64) = (5.0, 95.0);
 pub struct Settings {
     pub registry: Option<SocketAddr>,
     pub prometheus: Option<SocketAddr>,
-    /// Address of the control door: on loopback, or reachable only from a run's namespaces.
+    /// Address of the control API: on loopback, or reachable only from a run's namespaces.
     pub control: SocketAddr,
     pub machines: u32,
     pub racks: u32,
@@ -58,7 +60,7 @@ pub struct Settings {
 
 #[derive(Debug, thiserror::Error)]
 pub enum DatacenterError {
-    /// The control door must be on loopback or in a run's namespaces.
+    /// The control API must be on loopback or in a run's namespaces.
     #[error("the control API cannot listen on {0}: expected an address of loopback or of {RANGE_SHOWN}")]
     Open(SocketAddr),
     #[error("cannot listen on {0}")]
@@ -84,7 +86,7 @@ pub async fn serve(settings: Settings, clock: Arc<dyn Clock>) -> Result<(), Data
     if !door.is_loopback() && !is_apart(door) {
         return Err(DatacenterError::Open(settings.control));
     }
-    let before = read(&settings.journal)?;
+    let before = read_journal(&settings.journal)?;
     let journal = Journal::open(&settings.journal, Arc::clone(&clock))?;
     let start = match before.first() {
         Some(line) => line.time(),

@@ -16,7 +16,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use crate::clients::{Doors, all};
+use crate::clients::{Doors, list_path};
 use crate::history::{Event, History};
 use crate::web::{self, LineStream, Unanswered, WebRequest};
 
@@ -35,7 +35,12 @@ const SIGNS: u32 = 2;
 /// Time limit of the last watch at the end of a run, without faults.
 const LAST_WITHIN: Duration = Duration::from_secs(30);
 
-pub(crate) async fn follow(number: u32, doors: Doors, history: History, stop: watch::Receiver<bool>) {
+pub(crate) async fn follow_applications(
+    number: u32,
+    doors: Doors,
+    history: History,
+    stop: watch::Receiver<bool>,
+) {
     let mut follower = Follower { number, history, stop };
     let mut ends: Option<Instant> = None;
     for (instance, door) in doors.iter().cycle().skip(number as usize) {
@@ -66,8 +71,8 @@ impl Follower {
     async fn listen(&mut self, instance: u32, door: SocketAddr) -> Result<(), Unanswered> {
         let follower = self.number;
         let asked = self.history.now();
-        let path = format!("{}?watch&heartbeat={}", all(), HEARTBEAT.as_secs());
-        let mut lines = web::follow(door, &path, WITHIN).await?;
+        let path = format!("{}?watch&heartbeat={}", list_path(), HEARTBEAT.as_secs());
+        let mut lines = web::open_stream(door, &path, WITHIN).await?;
         self.history.note(Event::Opened { follower, instance, asked });
         self.list(door).await?;
         loop {
@@ -80,10 +85,10 @@ impl Follower {
             self.record_line(&line);
         }
         self.list(door).await?;
-        self.signs(&mut lines).await
+        self.read_until_heartbeats(&mut lines).await
     }
 
-    async fn signs(&self, lines: &mut LineStream) -> Result<(), Unanswered> {
+    async fn read_until_heartbeats(&self, lines: &mut LineStream) -> Result<(), Unanswered> {
         let mut signs = 0;
         while signs < SIGNS {
             signs += u32::from(!self.record_line(&lines.next(SILENCE).await?));
@@ -93,7 +98,7 @@ impl Follower {
 
     async fn list(&self, door: SocketAddr) -> Result<(), Unanswered> {
         let (follower, asked) = (self.number, self.history.now());
-        let answer = web::ask(door, WebRequest::get(&all(), WITHIN)).await?;
+        let answer = web::send_request(door, WebRequest::get(&list_path(), WITHIN)).await?;
         if answer.status != StatusCode::OK {
             return Err(Unanswered::Unknown(door, format!("status {}", answer.status)));
         }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use http::Method;
 use serde_json::json;
 
-use crate::datacenter::{Repaired, monotonic};
+use crate::datacenter::{RepairRequest, monotonic};
 use crate::web::{self, WebRequest};
 
 /// The hidden word, followed by the action, the door and the address.
@@ -36,8 +36,8 @@ pub(crate) fn run(mut words: impl Iterator<Item = OsString>) -> ExitCode {
         return ExitCode::FAILURE;
     };
     let instance = std::env::var(INSTANCE).ok().and_then(|number| number.parse().ok()).unwrap_or(0);
-    let body = json!(Repaired { address, instance, began });
-    match runtime.block_on(web::ask(door, WebRequest::send(&Method::POST, &path, &body, WITHIN))) {
+    let body = json!(RepairRequest { address, instance, began });
+    match runtime.block_on(web::send_request(door, WebRequest::send(&Method::POST, &path, &body, WITHIN))) {
         Ok(answer) if answer.status.is_success() => {
             // Prints the result of a health check; a reset prints nothing.
             let told = std::io::Write::write_all(&mut std::io::stdout(), &answer.body);

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::check::linear::{CallResult, Op};
+use crate::check::linear::{CallResult, ObjectOperation};
 
 /// Microseconds since the beginning of the run.
 pub type Micros = u64;
@@ -41,7 +41,7 @@ pub struct Call {
     pub instance: u32,
     pub object: String,
     #[serde(flatten)]
-    pub op: Op,
+    pub op: ObjectOperation,
     /// Revision of the precondition.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub expected: Option<i64>,
@@ -62,7 +62,11 @@ impl Call {
     #[must_use]
     pub fn wrote(&self) -> Option<i64> {
         match &self.end {
-            End::Answered { said: CallResult::Done { .. }, revision, .. } if self.op != Op::Read => *revision,
+            End::Answered { said: CallResult::Done { .. }, revision, .. }
+                if self.op != ObjectOperation::Read =>
+            {
+                *revision
+            }
             _ => None,
         }
     }
@@ -181,7 +185,7 @@ struct Line {
 }
 
 #[derive(Debug)]
-struct Inner {
+struct HistoryState {
     began: Instant,
     events: Mutex<RecordedEvents>,
 }
@@ -196,7 +200,7 @@ struct RecordedEvents {
 
 /// The history of a run. A clone is the same history.
 #[derive(Debug, Clone)]
-pub struct History(Arc<Inner>);
+pub struct History(Arc<HistoryState>);
 
 impl History {
     /// Begins a history in a new file.
@@ -205,7 +209,7 @@ impl History {
     /// The file cannot be created.
     pub fn begin(path: &Path) -> io::Result<Self> {
         let kept = RecordedEvents { events: Vec::new(), file: File::create(path)?, failed: None };
-        Ok(Self(Arc::new(Inner { began: Instant::now(), events: Mutex::new(kept) })))
+        Ok(Self(Arc::new(HistoryState { began: Instant::now(), events: Mutex::new(kept) })))
     }
 
     #[must_use]

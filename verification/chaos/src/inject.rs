@@ -1,5 +1,5 @@
 //! Injects the faults of a chaos run: signals to processes, rules of the network, and requests to the data center's
-//! control door.
+//! control API.
 //!
 //! Guarantees: a fault that would have no effect does not begin, such as corrupt answers of a registry that is down.
 //! Before a fault hides that a process ended by itself, that end is recorded.
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use madako_faults::{Act, CLOCK_JUMP, Injection, InstanceTarget, Target};
-use madako_judges::player::{Done, FaultRefusal, Impossible};
+use madako_judges::player::{FaultRefusal, Impossible, InjectedFault};
 
 use crate::network::{Node, with_causes};
 use crate::observer::Observer;
@@ -19,7 +19,7 @@ use crate::process::Process;
 use crate::watcher::Leaders;
 use crate::world::World;
 
-fn impossible(why: impl std::fmt::Display) -> Impossible {
+fn impossible_fault(why: impl std::fmt::Display) -> Impossible {
     Impossible(why.to_string())
 }
 
@@ -104,7 +104,7 @@ impl Injector {
         world: &mut World,
         (number, injection): (usize, &Injection),
         begins: bool,
-    ) -> Result<Done, FaultRefusal> {
+    ) -> Result<InjectedFault, FaultRefusal> {
         let machines = matches!(injection.target, Target::Rack(_) | Target::Address(_));
         // A fault of machines is a change of the registry.
         let node = if machines { Node::Registry } else { self.node(number, injection)? };
@@ -117,7 +117,7 @@ impl Injector {
             return Err(FaultRefusal::NotYet);
         }
         if machines {
-            return Ok(Done { on: self.machines(world, injection, begins).await?, dropped: None });
+            return Ok(InjectedFault { on: self.machines(world, injection, begins).await?, dropped: None });
         }
         if begins && let Some(lost) = count_lost(world, &node, injection.act).await? {
             self.lost_before.insert(number, lost);
@@ -131,7 +131,7 @@ impl Injector {
         if !begins && let Some(before) = self.lost_before.remove(&number) {
             dropped = count_lost(world, &node, injection.act).await?.map(|lost| lost.saturating_sub(before));
         }
-        Ok(Done { on: node.to_string(), dropped })
+        Ok(InjectedFault { on: node.to_string(), dropped })
     }
 
     fn node(&mut self, number: usize, injection: &Injection) -> Result<Node, FaultRefusal> {
@@ -151,10 +151,10 @@ impl Injector {
             Target::Provider(name) => Node::Provider(name.clone()),
             Target::Actor(name) => {
                 let why = format_args!("the actor {name} is inside a process: only a simulation reaches it");
-                return Err(impossible(why).into());
+                return Err(impossible_fault(why).into());
             }
             Target::Rack(_) | Target::Address(_) => {
-                return Err(impossible("machines are no processes").into());
+                return Err(impossible_fault("machines are no processes").into());
             }
         })
     }
@@ -174,28 +174,32 @@ impl Injector {
                 .await
                 .map_err(|error| impossible_because(&error)),
             Act::Corrupt => {
-                count(&mut self.spoiled.entry(node.clone()).or_default().corrupt, begins);
+                count_cause(&mut self.spoiled.entry(node.clone()).or_default().corrupt, begins);
                 self.spoil(world, node).await
             }
             Act::ClockJump if *node == Node::Registry => {
-                count(&mut self.spoiled.entry(node.clone()).or_default().clock, begins);
+                count_cause(&mut self.spoiled.entry(node.clone()).or_default().clock, begins);
                 self.spoil(world, node).await
             }
             Act::ClockJump => self.jump(world, node, begins),
             Act::DiskFull => self.fill(world, node, begins).await,
-            Act::Panic | Act::Compact => Err(impossible(format_args!("{} is none of {node}", injection.act))),
+            Act::Panic | Act::Compact => {
+                Err(impossible_fault(format_args!("{} is none of {node}", injection.act)))
+            }
         }
     }
 
     /// Sets an instance's clock ahead, or back.
     fn jump(&mut self, world: &World, node: &Node, begins: bool) -> Result<(), Impossible> {
         let spoiled = self.spoiled.entry(node.clone()).or_default();
-        count(&mut spoiled.clock, begins);
+        count_cause(&mut spoiled.clock, begins);
         let by = if spoiled.clock > 0 { CLOCK_JUMP } else { Duration::ZERO };
-        let Node::Instance(number) = node else { return Err(impossible("only instances have a clock")) };
+        let Node::Instance(number) = node else {
+            return Err(impossible_fault("only instances have a clock"));
+        };
         let clock = world.instances.get(number).and_then(|instance| instance.clock.as_ref());
-        let clock = clock.ok_or_else(|| impossible(format_args!("{node} has no clock of its own")))?;
-        let clock = clock.as_ref().map_err(impossible)?;
+        let clock = clock.ok_or_else(|| impossible_fault(format_args!("{node} has no clock of its own")))?;
+        let clock = clock.as_ref().map_err(impossible_fault)?;
         clock.set_ahead(by).map_err(|error| impossible_because(&error))
     }
 
@@ -208,9 +212,10 @@ impl Injector {
         begins: bool,
     ) -> Result<(), Impossible> {
         let held = self.held.entry(node.clone()).or_default();
-        count(if act == Act::Kill { &mut held.killed } else { &mut held.paused }, begins);
+        count_cause(if act == Act::Kill { &mut held.killed } else { &mut held.paused }, begins);
         let (killed, paused) = (held.killed > 0, held.paused > 0);
-        let process = world.process(node).ok_or_else(|| impossible(format_args!("there is no {node}")))?;
+        let process =
+            world.process(node).ok_or_else(|| impossible_fault(format_args!("there is no {node}")))?;
         let mut restarted = None;
         if killed {
             process.kill().await.map_err(|error| impossible_because(&error))?;
@@ -245,11 +250,11 @@ fn would_strike(world: &mut World, node: &Node, act: Option<Act>) -> bool {
     let is = |process: &mut Process| (process.is_down() || process.check().is_err(), process.is_stopped());
     // A missing process is reported later, with the reason.
     let (down, stopped) = world.process(node).map_or((false, false), is);
-    strikes(act, down, stopped, connected)
+    would_strike_process(act, down, stopped, connected)
 }
 
 /// [`would_strike`] by the state of the process.
-fn strikes(act: Option<Act>, down: bool, stopped: bool, connected: bool) -> bool {
+fn would_strike_process(act: Option<Act>, down: bool, stopped: bool, connected: bool) -> bool {
     match act {
         // A process that is killed twice is down until both faults are over.
         Some(Act::Kill) => true,
@@ -260,7 +265,7 @@ fn strikes(act: Option<Act>, down: bool, stopped: bool, connected: bool) -> bool
     }
 }
 
-fn count(holds: &mut u32, begins: bool) {
+fn count_cause(holds: &mut u32, begins: bool) {
     *holds = if begins { *holds + 1 } else { holds.saturating_sub(1) };
 }
 
@@ -296,7 +301,7 @@ mod tests {
             for state in [RUNS, DOWN, STOPPED, ALONE] {
                 let [down, stopped, connected] = state;
                 assert_eq!(
-                    strikes(act, down, stopped, connected),
+                    would_strike_process(act, down, stopped, connected),
                     states.contains(&state),
                     "{act:?} {state:?}"
                 );

@@ -44,7 +44,7 @@ fn become_command(mut words: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 /// The arguments after `own` that start a command under the keeper.
-pub(crate) fn words(program: &Path) -> [OsString; 3] {
+pub(crate) fn keeper_arguments(program: &Path) -> [OsString; 3] {
     let parent = rustix::process::getpid().as_raw_nonzero().to_string();
     [WORD.into(), parent.into(), program.into()]
 }

@@ -46,8 +46,8 @@ use tokio::sync::watch;
 pub(crate) use self::addresses::{RANGE_SHOWN, is_apart};
 pub use self::link::Link;
 use self::namespaces::Namespaces;
-pub use self::namespaces::{Unavailable, Unlost};
-use self::open::Open;
+pub use self::namespaces::{PacketDropError, Unavailable};
+use self::open::OpenConnections;
 pub use self::tool::{ToolError, on_path};
 
 /// Additional delay of a piece in each direction, from the fault language.
@@ -91,7 +91,7 @@ impl fmt::Display for Node {
 
 /// Active faults around a node, counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Trouble {
+pub struct NetworkFaults {
     pub cut: u32,
     pub delay: u32,
     pub loss: u32,
@@ -99,7 +99,7 @@ pub struct Trouble {
     pub resets: u32,
 }
 
-impl Trouble {
+impl NetworkFaults {
     fn combine(self, other: Self) -> Self {
         Self {
             cut: self.cut + other.cut,
@@ -132,7 +132,7 @@ impl DroppedShare {
 
 /// The requested kind of network.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Choice {
+pub enum NetworkChoice {
     /// Namespaces where possible, proxies elsewhere.
     #[default]
     Auto,
@@ -165,7 +165,7 @@ impl fmt::Display for Carrier {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct NetworkState {
-    nodes: BTreeMap<Node, Trouble>,
+    nodes: BTreeMap<Node, NetworkFaults>,
     processes: BTreeMap<u32, Node>,
 }
 
@@ -182,14 +182,14 @@ enum NodeLocation {
 pub struct Network {
     board: Arc<watch::Sender<NetworkState>>,
     ground: NodeLocation,
-    open: Open,
+    open: OpenConnections,
 }
 
 impl Default for Network {
     /// A network on loopback.
     fn default() -> Self {
         let ground = NodeLocation::Loopback("as asked for".to_owned());
-        Self { board: Arc::default(), ground, open: Open::default() }
+        Self { board: Arc::default(), ground, open: OpenConnections::default() }
     }
 }
 
@@ -198,13 +198,13 @@ impl Network {
     ///
     /// # Errors
     /// Namespaces were requested and are not available.
-    pub async fn open(choice: Choice, nodes: &[Node]) -> Result<Self, Unavailable> {
-        if choice == Choice::Proxies {
+    pub async fn open(choice: NetworkChoice, nodes: &[Node]) -> Result<Self, Unavailable> {
+        if choice == NetworkChoice::Proxies {
             return Ok(Self::default());
         }
         let ground = match Namespaces::make(nodes).await {
             Ok(namespaces) => NodeLocation::Namespaces(Arc::new(namespaces)),
-            Err(error) if choice == Choice::Namespaces => return Err(error),
+            Err(error) if choice == NetworkChoice::Namespaces => return Err(error),
             Err(error) => NodeLocation::Loopback(with_causes(&error)),
         };
         Ok(Self { ground, ..Self::default() })
@@ -267,7 +267,7 @@ impl Network {
     ///
     /// # Errors
     /// The packet filter failed; the network is unchanged.
-    pub async fn fail(&self, node: &Node, act: Act, begins: bool) -> Result<(), Unlost> {
+    pub async fn fail(&self, node: &Node, act: Act, begins: bool) -> Result<(), PacketDropError> {
         if let Some((namespaces, loses)) = self.namespaces().zip(DroppedShare::share_of(act)) {
             return namespaces.lose(node, loses, begins).await;
         }
@@ -286,7 +286,7 @@ impl Network {
     ///
     /// # Errors
     /// The counters cannot be read.
-    pub async fn dropped(&self, node: &Node, act: Act) -> Result<Option<u64>, Unlost> {
+    pub async fn dropped(&self, node: &Node, act: Act) -> Result<Option<u64>, PacketDropError> {
         match self.namespaces().zip(DroppedShare::share_of(act)) {
             Some((namespaces, loses)) => namespaces.dropped(node, loses).await.map(Some),
             None => Ok(None),
@@ -300,7 +300,7 @@ impl Network {
     }
 
     /// Changes the faults of links around a node.
-    fn change(&self, node: &Node, change: impl FnOnce(&mut Trouble)) {
+    fn change(&self, node: &Node, change: impl FnOnce(&mut NetworkFaults)) {
         self.board.send_modify(|board| change(board.nodes.entry(node.clone()).or_default()));
     }
 
@@ -311,36 +311,36 @@ impl Network {
         });
     }
 
-    fn view(&self, from: Node, to: Node) -> View {
-        View { board: self.board.subscribe(), from, to }
+    fn view(&self, from: Node, to: Node) -> LinkView {
+        LinkView { board: self.board.subscribe(), from, to }
     }
 }
 
 #[derive(Debug, Clone)]
-struct View {
+struct LinkView {
     board: watch::Receiver<NetworkState>,
     from: Node,
     to: Node,
 }
 
-impl View {
-    fn of(&self, board: &NetworkState) -> Trouble {
+impl LinkView {
+    fn of(&self, board: &NetworkState) -> NetworkFaults {
         let around = |node: &Node| board.nodes.get(node).copied().unwrap_or_default();
         around(&self.to).combine(around(&self.from))
     }
 
-    fn now(&self) -> Trouble {
+    fn now(&self) -> NetworkFaults {
         self.of(&self.board.borrow())
     }
 
     /// Returns when `is_so` holds for the faults of the connection.
-    async fn wait_until(&self, mut is_so: impl FnMut(Trouble) -> bool) {
+    async fn wait_until(&self, mut is_so: impl FnMut(NetworkFaults) -> bool) {
         let mut board = self.board.clone();
         // The sender lives as long as the network that the link holds; a dropped link does not wait.
         let _ = board.wait_for(|board| is_so(self.of(board))).await;
     }
 
-    async fn until_whole(&self) {
+    async fn wait_until_restored(&self) {
         self.wait_until(|trouble| trouble.cut == 0).await;
     }
 }

@@ -62,7 +62,7 @@ pub struct Revision {
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct ObserverState {
     revisions: BTreeMap<i64, Revision>,
     /// Last revision delivered by each member.
     heard: BTreeMap<u32, i64>,
@@ -76,7 +76,7 @@ struct Inner {
 #[derive(Debug, Clone)]
 pub struct Observer {
     history: History,
-    inside: Arc<Mutex<Inner>>,
+    inside: Arc<Mutex<ObserverState>>,
 }
 
 impl Observer {
@@ -240,12 +240,12 @@ impl Observer {
     }
 
     // No panic happens under the lock.
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, ObserverState> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inner {
+impl ObserverState {
     fn lead(&mut self, at: Micros, changes: &[Change]) {
         for change in changes {
             let Some(key) = change.key.strip_prefix(PREFIX).filter(|key| key.starts_with(keys::LEADER))

@@ -49,7 +49,7 @@ pub(crate) async fn watches(
     let (mut last, mut told) = (0, until.clone());
     let watching = async {
         loop {
-            match follow(member, at, &history, &mut last, until.clone()).await {
+            match follow_store(member, at, &history, &mut last, until.clone()).await {
                 Ok(RequestState::Whole) => return,
                 Ok(RequestState::Broken) => {}
                 Err(error) => tracing::debug!(member, %error, "a watch broke"),
@@ -82,7 +82,7 @@ enum RequestState {
 }
 
 /// Follows the store from the revision after `last` on until an error or the last revision.
-async fn follow(
+async fn follow_store(
     member: u32,
     at: SocketAddr,
     history: &History,
@@ -136,8 +136,8 @@ async fn connect(at: SocketAddr) -> Result<Client, etcd_client::Error> {
     timeout(WITHIN, Client::connect([format!("http://{at}")], Some(options))).await.map_err(deadline_error)?
 }
 
-/// Writes about `rate` times a second until `stop`. `registry` is the control door that shows broken machines.
-pub(crate) async fn writes(
+/// Writes about `rate` times a second until `stop`. `registry` is the control API that shows broken machines.
+pub(crate) async fn write_until_stopped(
     members: Vec<SocketAddr>,
     registry: SocketAddr,
     rate: f64,
@@ -146,7 +146,7 @@ pub(crate) async fn writes(
     stop: watch::Receiver<bool>,
 ) {
     let mut pace = Pace::new(rate, 1.0, stop);
-    while pace.goes_on(&mut chance).await {
+    while pace.wait_for_next_call(&mut chance).await {
         let at = members[chance.random_range(0..members.len())];
         let what = chance.random_range(0..6_u32);
         let drawn = chance.random_range(0..u32::MAX);
@@ -229,7 +229,8 @@ async fn add_entry(
     let (_, _, cluster) = read_stored(client, keys::CLUSTER).await?;
     let Ok(cluster) = serde_json::from_slice::<Cluster>(&cluster) else { return Ok(None) };
     let unasked = |address: &String| entries.iter().all(|(_, _, entry)| entry.address != *address);
-    let broken: Vec<String> = registrar::broken(registry).await.into_iter().filter(unasked).collect();
+    let broken: Vec<String> =
+        registrar::broken_machines(registry).await.into_iter().filter(unasked).collect();
     // Mostly a broken machine, if there is one.
     let addresses = match broken.is_empty() || drawn.is_multiple_of(4) {
         true => cluster.nodes.into_iter().map(|node| node.address).collect(),

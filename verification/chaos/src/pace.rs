@@ -26,7 +26,7 @@ impl Pace {
     }
 
     /// Waits until the next call is due; returns `false` when the client must stop.
-    pub(crate) async fn goes_on(&mut self, chance: &mut ChaCha8Rng) -> bool {
+    pub(crate) async fn wait_for_next_call(&mut self, chance: &mut ChaCha8Rng) -> bool {
         tokio::select! {
             biased;
             _ = self.stop.wait_for(|stop| *stop) => return false,

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use crate::keeper;
 
 #[derive(Debug, Clone)]
-pub(crate) struct Spec {
+pub(crate) struct ProcessSpec {
     /// For messages and the name of the log.
     pub(crate) name: String,
     pub(crate) program: PathBuf,
@@ -47,7 +47,7 @@ pub enum ProcessError {
 /// A process; killed when dropped.
 #[derive(Debug)]
 pub(crate) struct Process {
-    spec: Spec,
+    spec: ProcessSpec,
     /// The program with [`keeper::entry`], which ties the process to this one.
     own: PathBuf,
     child: Option<Child>,
@@ -65,7 +65,7 @@ impl Drop for Process {
 
 impl Process {
     /// `own` is the program that calls [`keeper::entry`].
-    pub(crate) fn start(own: &Path, spec: Spec) -> Result<Self, ProcessError> {
+    pub(crate) fn start(own: &Path, spec: ProcessSpec) -> Result<Self, ProcessError> {
         let mut process = Self { spec, own: own.to_owned(), child: None, stopped: false };
         process.start_again()?;
         Ok(process)
@@ -75,7 +75,7 @@ impl Process {
         let start = || -> io::Result<Child> {
             let log = OpenOptions::new().create(true).append(true).open(&self.spec.log)?;
             Command::new(&self.own)
-                .args(keeper::words(&self.spec.program))
+                .args(keeper::keeper_arguments(&self.spec.program))
                 .args(&self.spec.args)
                 .envs(self.spec.environment.iter().map(|(name, value)| (name, value)))
                 .stdin(Stdio::null())

@@ -11,7 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::json;
 use tokio::sync::watch;
 
-use crate::datacenter::{Listed, StateRequest};
+use crate::datacenter::{ListedMachine, StateRequest};
 use crate::history::{Event, History};
 use crate::pace::Pace;
 use crate::web::{self, WebRequest};
@@ -32,7 +32,7 @@ pub(crate) struct RegistryAddresses {
 }
 
 /// Works about `rate` times a second until `stop`; then heals all machines that it broke.
-pub(crate) async fn work(
+pub(crate) async fn run_client(
     ways: RegistryAddresses,
     rate: f64,
     history: History,
@@ -41,19 +41,19 @@ pub(crate) async fn work(
 ) {
     let mut pace = Pace::new(rate, 1.0, stop);
     let mut ours = BTreeSet::new();
-    while pace.goes_on(&mut chance).await {
+    while pace.wait_for_next_call(&mut chance).await {
         if chance.random_range(0..2_u32) == 0 {
-            change(ways.control, &mut ours, &mut chance).await;
+            change_machine(ways.control, &mut ours, &mut chance).await;
         } else {
-            search(ways.registry, &history).await;
+            search_machines(ways.registry, &history).await;
         }
     }
     heal(ways.control).await;
 }
 
-async fn search(at: SocketAddr, history: &History) {
+async fn search_machines(at: SocketAddr, history: &History) {
     let body = json!({"query": SEARCH});
-    let why = match web::ask(at, WebRequest::send(&Method::POST, "/graphql", &body, WITHIN)).await {
+    let why = match web::send_request(at, WebRequest::send(&Method::POST, "/graphql", &body, WITHIN)).await {
         Ok(answer) if answer.status.is_success() && answer.json()["data"]["searchMachines"].is_array() => {
             None
         }
@@ -65,11 +65,11 @@ async fn search(at: SocketAddr, history: &History) {
 
 /// Breaks one machine, or heals a broken one; does nothing while the registry does not answer. `ours` has the serials
 /// of the machines broken by these clients.
-async fn change(at: SocketAddr, ours: &mut BTreeSet<String>, chance: &mut ChaCha8Rng) {
+async fn change_machine(at: SocketAddr, ours: &mut BTreeSet<String>, chance: &mut ChaCha8Rng) {
     let Some(machines) = machines(at).await else { return };
-    let is_ours = |machine: &&Listed| is_broken(machine) && ours.contains(&machine.serial);
-    let broken: Vec<&Listed> = machines.iter().filter(is_ours).collect();
-    let well: Vec<&Listed> =
+    let is_ours = |machine: &&ListedMachine| is_broken(machine) && ours.contains(&machine.serial);
+    let broken: Vec<&ListedMachine> = machines.iter().filter(is_ours).collect();
+    let well: Vec<&ListedMachine> =
         machines.iter().filter(|machine| machine.state == MachineState::Healthy).collect();
     let heals = chance.random_range(0..HEALS_ONE_OF) == 0;
     let full = broken.len() * BROKEN_OF >= machines.len();
@@ -84,15 +84,15 @@ async fn change(at: SocketAddr, ours: &mut BTreeSet<String>, chance: &mut ChaCha
     }
     let machine = all[chance.random_range(0..all.len())];
     ours.insert(machine.serial.clone());
-    set(at, machine, state).await;
+    set_machine_state(at, machine, state).await;
 }
 
-fn is_broken(machine: &Listed) -> bool {
+fn is_broken(machine: &ListedMachine) -> bool {
     matches!(machine.state, MachineState::Unhealthy | MachineState::Unreachable)
 }
 
 /// Addresses of the broken machines; empty while the registry does not answer.
-pub(crate) async fn broken(at: SocketAddr) -> BTreeSet<String> {
+pub(crate) async fn broken_machines(at: SocketAddr) -> BTreeSet<String> {
     let machines = machines(at).await.unwrap_or_default();
     machines.into_iter().filter(is_broken).filter_map(|machine| machine.address).collect()
 }
@@ -100,17 +100,17 @@ pub(crate) async fn broken(at: SocketAddr) -> BTreeSet<String> {
 async fn heal(at: SocketAddr) {
     let Some(machines) = machines(at).await else { return };
     for machine in machines.iter().filter(|machine| is_broken(machine)) {
-        set(at, machine, MachineState::Healthy).await;
+        set_machine_state(at, machine, MachineState::Healthy).await;
     }
 }
 
-async fn machines(at: SocketAddr) -> Option<Vec<Listed>> {
-    let answer = web::ask(at, WebRequest::get("/machines", WITHIN)).await.ok()?;
+async fn machines(at: SocketAddr) -> Option<Vec<ListedMachine>> {
+    let answer = web::send_request(at, WebRequest::get("/machines", WITHIN)).await.ok()?;
     serde_json::from_slice(&answer.body).ok()
 }
 
 /// Has no effect if the registry's rules refuse it or the registry does not answer.
-async fn set(at: SocketAddr, machine: &Listed, state: MachineState) {
+async fn set_machine_state(at: SocketAddr, machine: &ListedMachine, state: MachineState) {
     let body = json!(StateRequest { machine: machine.serial.clone(), state, held: false });
-    let _ = web::ask(at, WebRequest::send(&Method::POST, "/state", &body, WITHIN)).await;
+    let _ = web::send_request(at, WebRequest::send(&Method::POST, "/state", &body, WITHIN)).await;
 }

@@ -13,21 +13,21 @@ use std::time::Duration;
 
 use madako_domain::invariants::Id;
 use madako_domain::keys;
-use madako_faults::{Counts, Draw, Observed, Scenario, Schedule, Shortfall, Span, shortfalls};
-use madako_judges::{Fact, Use};
+use madako_faults::{Counts, Draw, Observed, Scenario, Schedule, Shortfall, Span, find_shortfalls};
+use madako_judges::{ExemptionUse, Fact};
 use serde::Serialize;
 
-use crate::check::drains::{self, Counted, Effect};
-use crate::check::effects::{self, Act};
-use crate::check::linear::{self, Judged};
+use crate::check::drains::{self, Effect, EffectCounts};
+use crate::check::effects::{self, CommandRun};
+use crate::check::linear::{self, LinearizabilityResult};
 use crate::check::registry::{self, RegistryRequests};
-use crate::check::store::Answered;
+use crate::check::store::RegistryAnswers;
 use crate::check::{Verdict, Verdicts, acknowledged, api, placement, promises, store, watches};
 use crate::history::{Call, Event, Micros};
 use crate::inject::ProcessChecks;
 use crate::network::Carrier;
 use crate::observer::{PREFIX, Revision};
-use crate::world::terms;
+use crate::world::promised_terms;
 
 pub use self::recovery::FaultEffect;
 
@@ -55,10 +55,10 @@ pub(crate) struct Observations {
     pub(crate) epochs: BTreeMap<i64, u32>,
     pub(crate) refused: u64,
     pub(crate) gate: BTreeMap<String, u64>,
-    pub(crate) answered: Answered,
+    pub(crate) answered: RegistryAnswers,
     pub(crate) asked: RegistryRequests,
     pub(crate) looked: ProcessChecks,
-    pub(crate) acts: Vec<Act>,
+    pub(crate) acts: Vec<CommandRun>,
     pub(crate) kubernetes: Vec<Effect>,
     pub(crate) began: Micros,
     pub(crate) ended: Micros,
@@ -88,10 +88,10 @@ pub struct Report {
     pub network: Carrier,
     pub outcome: Outcome,
     pub verdicts: Verdicts,
-    pub exemptions: BTreeMap<&'static str, Use>,
-    pub linearizability: Judged,
+    pub exemptions: BTreeMap<&'static str, ExemptionUse>,
+    pub linearizability: LinearizabilityResult,
     pub counts: Counts,
-    pub kubernetes: Counted,
+    pub kubernetes: EffectCounts,
     /// Time from the last fault until the run was calm.
     pub calm_after: Option<Span>,
     /// Reasons why the run fails without a violation.
@@ -119,18 +119,18 @@ pub(crate) fn make_report(seen: Observations) -> Report {
         verdicts.judged(id, 0);
     }
     let calm = seen.calm_after.is_some();
-    store::judge(&seen.revisions, &seen.answered, calm, &mut verdicts);
-    placement::judge(&seen.revisions, calm, &mut verdicts);
+    store::judge_store(&seen.revisions, &seen.answered, calm, &mut verdicts);
+    placement::judge_placement(&seen.revisions, calm, &mut verdicts);
     let written = seen.events.iter().filter_map(|(_, event)| match event {
         Event::AcknowledgedWrite(wrote) => wrote.written.as_ref(),
         _ => None,
     });
-    acknowledged::judge(calls.iter().copied(), written, &seen.revisions, &mut verdicts);
-    watches::judge(&seen.events, &seen.revisions, &mut verdicts);
-    api::judge(&seen.events, &seen.revisions, calm, &mut verdicts);
-    effects::judge(&seen.acts, &seen.leading, &seen.epochs, &mut verdicts);
-    let held = drains::held(&seen.events, &seen.schedule);
-    let excused = drains::judge(&seen.kubernetes, &seen.leading, &seen.epochs, &held, &mut verdicts);
+    acknowledged::judge_acknowledged_writes(calls.iter().copied(), written, &seen.revisions, &mut verdicts);
+    watches::judge_watches(&seen.events, &seen.revisions, &mut verdicts);
+    api::judge_api_answers(&seen.events, &seen.revisions, calm, &mut verdicts);
+    effects::judge_effects(&seen.acts, &seen.leading, &seen.epochs, &mut verdicts);
+    let held = drains::held_requests(&seen.events, &seen.schedule);
+    let excused = drains::judge_drains(&seen.kubernetes, &seen.leading, &seen.epochs, &held, &mut verdicts);
     if calm {
         drains::judge_calm(&seen.kubernetes, &seen.revisions, &mut verdicts);
     }
@@ -142,14 +142,15 @@ pub(crate) fn make_report(seen: Observations) -> Report {
     for ended in &seen.looked.ended {
         verdicts.broken(PROCESSES, ended.clone());
     }
-    registry::judge(&seen.asked, &mut verdicts);
+    registry::judge_registry_requests(&seen.asked, &mut verdicts);
     let lasted = Duration::from_micros(seen.ended - seen.began);
-    let exemptions = promises::judge(&seen.facts, (terms(), lasted), excused, &mut verdicts);
+    let exemptions =
+        promises::judge_promises(&seen.facts, (promised_terms(), lasted), excused, &mut verdicts);
     verdicts.of(GATE).judged = seen.epochs.len() as u64;
     for (invariant, times) in seen.gate.iter().filter(|(_, times)| **times > 0) {
         verdicts.broken(GATE, format!("an instance kept itself from breaking {invariant}, {times} times"));
     }
-    let linearizability = linear::judge(calls.iter().copied());
+    let linearizability = linear::judge_linearizability(calls.iter().copied());
     verdicts.of(LINEARIZABLE).judged = linearizability.calls;
     for object in &linearizability.broken {
         verdicts.broken(LINEARIZABLE, format!("the calls of {object} fit into no order"));
@@ -157,18 +158,18 @@ pub(crate) fn make_report(seen: Observations) -> Report {
     for object in &linearizability.undecided {
         verdicts.broken(LINEARIZABLE, format!("the calls of {object} were too many to be judged"));
     }
-    let counts = counts(&seen);
+    let counts = count_observations(&seen);
     let observed = Observed {
         counts,
         skipped: seen.skipped.len() as u64,
         calm_after: seen.calm_after,
         settings_allow: seen.settings_allow,
     };
-    let shortfalls = shortfalls(&seen.scenario.expect, &observed);
+    let shortfalls = find_shortfalls(&seen.scenario.expect, &observed);
     let not_exercised = exercised::missing_checks(&seen.scenario, seen.length, &verdicts);
     let outcome = outcome(&verdicts, &shortfalls, &not_exercised);
-    let faults = recovery::faults(&seen, &calls);
-    let picture = timeline::draw(&seen, &calls);
+    let faults = recovery::effects_of_faults(&seen, &calls);
+    let picture = timeline::draw_timeline(&seen, &calls);
     Report {
         scenario: seen.scenario.name,
         seed: seen.seed,
@@ -198,7 +199,7 @@ fn outcome(verdicts: &Verdicts, shortfalls: &[Shortfall], not_exercised: &[Strin
     }
 }
 
-fn counts(seen: &Observations) -> Counts {
+fn count_observations(seen: &Observations) -> Counts {
     // A cut or a loss that dropped no packet had no effect.
     let idle: BTreeSet<usize> = seen
         .events
@@ -239,7 +240,7 @@ fn is_commit(revision: &Revision) -> bool {
     })
 }
 
-pub fn write(report: &Report, directory: &Path) -> io::Result<()> {
+pub fn write_report(report: &Report, directory: &Path) -> io::Result<()> {
     fs::write(directory.join("report.md"), report.to_string())?;
     fs::write(directory.join("report.json"), serde_json::to_vec_pretty(report)?)?;
     fs::write(directory.join("timeline.svg"), &report.picture)

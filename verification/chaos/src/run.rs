@@ -21,16 +21,16 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::check::drains::effects;
-use crate::check::effects::acts;
+use crate::check::effects::commands_of;
 use crate::check::promises::RunObservations;
 use crate::check::registry::registry_requests;
-use crate::check::store::Answered;
-use crate::clients::{CLIENTS, Clients, Doors, chance};
-use crate::datacenter::{JournalError, Line, read};
-use crate::followers::{FOLLOWERS, follow};
+use crate::check::store::RegistryAnswers;
+use crate::clients::{CLIENTS, Clients, Doors, client_generator};
+use crate::datacenter::{JournalError, Line, read_journal};
+use crate::followers::{FOLLOWERS, follow_applications};
 use crate::history::{History, Micros, micros};
 use crate::inject::{Injector, ProcessChecks};
-use crate::network::Choice;
+use crate::network::NetworkChoice;
 use crate::observer::{Observer, PREFIX};
 use crate::operators;
 use crate::registrar::{self, RegistryAddresses};
@@ -57,7 +57,7 @@ pub struct Options {
     pub seed: u64,
     /// Time in which faults begin.
     pub length: Span,
-    pub network: Choice,
+    pub network: NetworkChoice,
     pub programs: Programs,
     /// Directory for report, history and logs; without it they are deleted after the run.
     pub report: Option<PathBuf>,
@@ -104,7 +104,7 @@ pub async fn run(
     };
     let logs = directory.join("logs");
     fs::create_dir_all(&logs).map_err(io_error("cannot prepare the directory of the report"))?;
-    empty(&logs).map_err(io_error("cannot prepare the directory of the report"))?;
+    remove_old_logs(&logs).map_err(io_error("cannot prepare the directory of the report"))?;
     let trace = options.trace.clone().unwrap_or_else(|| directory.join("history.jsonl"));
     let history = History::begin(&trace).map_err(io_error("cannot create the file of the history"))?;
     let plan = Plan {
@@ -119,13 +119,13 @@ pub async fn run(
     let course = RunCourse { options, plan, schedule, history, unix, directory: &directory, tell };
     let report = course.run().await?;
     if options.report.is_some() {
-        report::write(&report, &directory).map_err(io_error("cannot write the report"))?;
+        report::write_report(&report, &directory).map_err(io_error("cannot write the report"))?;
     }
     Ok(report)
 }
 
 /// Removes logs and journals of an earlier run, which this run would append to.
-fn empty(logs: &Path) -> io::Result<()> {
+fn remove_old_logs(logs: &Path) -> io::Result<()> {
     for file in fs::read_dir(logs)? {
         let path = file?.path();
         if path.is_file() {
@@ -167,7 +167,7 @@ impl RunCourse<'_> {
         let doors: Doors = world.instances.iter().map(|(number, it)| (*number, it.door.address())).collect();
         let clients = Clients::new(history.clone(), doors.clone(), options.scenario.world.applications);
         if options.scenario.world.places() {
-            clients.fill(chance(options.seed, 0)).await;
+            clients.fill(client_generator(options.seed, 0)).await;
         }
 
         let began = history.now();
@@ -219,7 +219,7 @@ impl RunCourse<'_> {
     async fn begin(&self, observer: &Observer, leaders: &Leaders) -> Result<(), RunError> {
         let all = self.options.scenario.world.instances as usize;
         let begun = async {
-            while observer.value(madako_domain::keys::CLUSTER).is_none() || !leaders.all_well(all) {
+            while observer.value(madako_domain::keys::CLUSTER).is_none() || !leaders.are_all_healthy(all) {
                 sleep(GLANCE).await;
             }
         };
@@ -238,14 +238,14 @@ impl RunCourse<'_> {
                 ClientKind::Placement => {
                     let rate = client.rate.per_second() / f64::from(CLIENTS);
                     for number in 1..=CLIENTS {
-                        let chance = chance(seed, number);
+                        let chance = client_generator(seed, number);
                         working.spawn(clients.clone().work(number, rate, chance, stopped.clone()));
                     }
                 }
                 ClientKind::EtcdWatch => {
-                    let (rate, chance) = (client.rate.per_second(), chance(seed, OPERATORS));
+                    let (rate, chance) = (client.rate.per_second(), client_generator(seed, OPERATORS));
                     let members = world.ways.clone();
-                    working.spawn(operators::writes(
+                    working.spawn(operators::write_until_stopped(
                         members,
                         world.registry.control,
                         rate,
@@ -257,8 +257,14 @@ impl RunCourse<'_> {
                 ClientKind::Registry => {
                     let ways =
                         RegistryAddresses { registry: world.registry_way, control: world.registry.control };
-                    let (rate, chance) = (client.rate.per_second(), chance(seed, REGISTRARS));
-                    working.spawn(registrar::work(ways, rate, self.history.clone(), chance, stopped.clone()));
+                    let (rate, chance) = (client.rate.per_second(), client_generator(seed, REGISTRARS));
+                    working.spawn(registrar::run_client(
+                        ways,
+                        rate,
+                        self.history.clone(),
+                        chance,
+                        stopped.clone(),
+                    ));
                 }
                 // The command refuses these kinds.
                 ClientKind::Rivals | ClientKind::Reboots | ClientKind::Saboteurs => {}
@@ -285,7 +291,12 @@ impl RunCourse<'_> {
         let placement = clients.iter().any(|client| client.kind == ClientKind::Placement);
         if placement && self.options.scenario.world.places() {
             for number in 0..FOLLOWERS {
-                following.spawn(follow(number, doors.clone(), self.history.clone(), stopped.clone()));
+                following.spawn(follow_applications(
+                    number,
+                    doors.clone(),
+                    self.history.clone(),
+                    stopped.clone(),
+                ));
             }
         }
         following
@@ -309,10 +320,10 @@ impl RunCourse<'_> {
         (skipped, looked): (BTreeMap<usize, String>, ProcessChecks),
         calm_after: Option<Span>,
     ) -> Result<Observations, RunError> {
-        let lines = read(&world.registry.journal)?;
+        let lines = read_journal(&world.registry.journal)?;
         let asked = registry_requests(&lines);
-        let (acts, kubernetes) = (acts(&lines, self.unix), effects(&lines, self.unix));
-        let values = world.provider.as_ref().map(|provider| read(&provider.journal)).transpose()?;
+        let (acts, kubernetes) = (commands_of(&lines, self.unix), effects(&lines, self.unix));
+        let values = world.provider.as_ref().map(|provider| read_journal(&provider.journal)).transpose()?;
         let lines: Vec<Line> = lines.into_iter().chain(values.unwrap_or_default()).collect();
         let (events, revisions) = (self.history.events(), observer.revisions());
         let (leading, epochs) = (observer.leader_times(), leaders.epochs());
@@ -333,7 +344,7 @@ impl RunCourse<'_> {
             }
             _ => None,
         });
-        let answered = Answered { lists: answered.collect(), oldest: self.oldest_answer() };
+        let answered = RegistryAnswers { lists: answered.collect(), oldest: self.oldest_answer() };
         Ok(Observations {
             scenario: self.options.scenario.clone(),
             seed: self.options.seed,

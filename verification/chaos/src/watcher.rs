@@ -25,7 +25,7 @@ struct KnownLeaders {
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct WatcherState {
     epochs: BTreeMap<i64, u32>,
     known: BTreeMap<u32, KnownLeaders>,
     /// Sum over all instances and restarts.
@@ -36,7 +36,7 @@ struct Inner {
 
 /// See the module. A clone shares the state.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Leaders(Arc<Mutex<Inner>>);
+pub(crate) struct Leaders(Arc<Mutex<WatcherState>>);
 
 /// Metrics that are read, with the labels of the relevant series.
 const REFUSED: &str = "madako_commits_total";
@@ -56,8 +56,8 @@ impl Leaders {
     }
 
     async fn poll_instance(&self, instance: u32, at: SocketAddr, history: &History) {
-        let health = web::ask(at, WebRequest::get("/health", ANSWERS_WITHIN)).await;
-        let metrics = web::ask(at, WebRequest::get("/metrics", ANSWERS_WITHIN)).await;
+        let health = web::send_request(at, WebRequest::get("/health", ANSWERS_WITHIN)).await;
+        let metrics = web::send_request(at, WebRequest::get("/metrics", ANSWERS_WITHIN)).await;
         let healthy = health.is_ok_and(|answer| answer.status.is_success());
         let text = metrics.map(|answer| String::from_utf8_lossy(&answer.body).into_owned());
         let (led, refused) = self.inner().take(instance, healthy, text.ok().as_deref());
@@ -81,7 +81,7 @@ impl Leaders {
 
     /// Whether this many instances are healthy, and one leads.
     #[must_use]
-    pub(crate) fn all_well(&self, instances: usize) -> bool {
+    pub(crate) fn are_all_healthy(&self, instances: usize) -> bool {
         let inner = self.inner();
         inner.known.len() == instances
             && inner.known.values().all(|known| known.healthy)
@@ -101,7 +101,7 @@ impl Leaders {
     }
 
     // No panic happens under the lock.
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, WatcherState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -111,7 +111,7 @@ fn to_count(count: f64) -> u64 {
     count.max(0.0) as u64
 }
 
-impl Inner {
+impl WatcherState {
     /// Takes in a page of metrics. Returns the epoch if it is new, and the sum of refused writes if it has grown.
     fn take(&mut self, instance: u32, healthy: bool, text: Option<&str>) -> (Option<i64>, Option<u64>) {
         let known = self.known.entry(instance).or_default();
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn counters_continue_across_restarts() {
-        let mut inner = Inner::default();
+        let mut inner = WatcherState::default();
         let text = |refused: u32, epoch: u32| {
             format!(
                 "madako_commits_total{{subject=\"cluster\",outcome=\"conflict\"}} {refused}\n\

@@ -73,7 +73,7 @@ impl<'a> WebRequest<'a> {
 ///
 /// # Errors
 /// See [`Unanswered`]; an answer of any status is no error.
-pub(crate) async fn ask(address: SocketAddr, ask: WebRequest<'_>) -> Result<Answer, Unanswered> {
+pub(crate) async fn send_request(address: SocketAddr, ask: WebRequest<'_>) -> Result<Answer, Unanswered> {
     let late = || Unanswered::Late(address, ask.within);
     let exchanged = async {
         let stream =
@@ -133,7 +133,7 @@ pub(crate) struct LineStream {
 ///
 /// # Errors
 /// See [`Unanswered`]; an answer without success is an error, too.
-pub(crate) async fn follow(
+pub(crate) async fn open_stream(
     address: SocketAddr,
     path: &str,
     within: Duration,
@@ -180,7 +180,7 @@ impl LineStream {
                     let why = format!("a line has more than {MAX_ANSWER} bytes");
                     return Err(Unanswered::Unknown(address, why));
                 }
-                let piece = piece(&mut self.body, &mut self.connection).await;
+                let piece = next_piece(&mut self.body, &mut self.connection).await;
                 match piece {
                     Some(Ok(piece)) => self.begun.extend_from_slice(&piece),
                     Some(Err(error)) => {
@@ -195,7 +195,7 @@ impl LineStream {
 }
 
 /// The next piece of a body; `None`: the end.
-async fn piece(
+async fn next_piece(
     body: &mut Incoming,
     connection: &mut Option<Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>>,
 ) -> Option<hyper::Result<Bytes>> {

@@ -21,13 +21,13 @@ use tokio::time::{Instant, sleep};
 
 use crate::datacenter::{self, metric_of};
 use crate::helper;
-use crate::network::{Choice, Link, Network, Node, Unavailable};
-use crate::process::{Ports, Process, ProcessError, Spec};
+use crate::network::{Link, Network, NetworkChoice, Node, Unavailable};
+use crate::process::{Ports, Process, ProcessError, ProcessSpec};
 use crate::web::{self, Unanswered, WebRequest};
 
 pub(crate) use self::clock::OwnClock;
 pub(crate) use self::config::{
-    COMMAND_TIMEOUT, NAMESPACE, POLL, VALUE, ZONES, application, settings_allow, terms,
+    COMMAND_TIMEOUT, NAMESPACE, POLL, VALUE, ZONES, application, promised_terms, settings_allow,
 };
 pub(crate) use self::disk::Disk;
 
@@ -121,7 +121,7 @@ pub(crate) struct Plan<'a> {
     pub(crate) programs: &'a Programs,
     pub(crate) scenario: &'a Scenario,
     pub(crate) seed: u64,
-    pub(crate) network: Choice,
+    pub(crate) network: NetworkChoice,
     pub(crate) data: &'a Path,
     /// Directory of logs and journals.
     pub(crate) logs: &'a Path,
@@ -167,7 +167,8 @@ impl Plan<'_> {
         let name = name_of(node);
         let (program, args) = network.enter(node, program, args);
         let log = self.logs.join(format!("{name}.log"));
-        let process = Process::start(&self.programs.own, Spec { name, program, args, environment, log })?;
+        let process =
+            Process::start(&self.programs.own, ProcessSpec { name, program, args, environment, log })?;
         network.runs(node, process.id());
         Ok(process)
     }
@@ -191,11 +192,11 @@ fn served_address(network: &Network, ports: &mut Ports, node: &Node) -> Result<S
     ports.next(network.home(node)).map_err(io_error(format!("cannot find a free port for {node}")))
 }
 
-async fn answers(process: &mut Process, at: SocketAddr, path: &str) -> Result<(), WorldError> {
+async fn wait_for_answer(process: &mut Process, at: SocketAddr, path: &str) -> Result<(), WorldError> {
     let began = Instant::now();
     loop {
         process.check()?;
-        let answer = web::ask(at, WebRequest::get(path, ANSWERS_WITHIN)).await;
+        let answer = web::send_request(at, WebRequest::get(path, ANSWERS_WITHIN)).await;
         if answer.is_ok_and(|answer| answer.status.is_success()) {
             return Ok(());
         }
@@ -250,7 +251,7 @@ async fn server(
         format!("--journal={}", journal.display()),
     ];
     let mut process = plan.start(network, &node, (&plan.programs.own, args.to_vec()), Vec::new())?;
-    answers(&mut process, control, "/health").await?;
+    wait_for_answer(&mut process, control, "/health").await?;
     Ok(Server { process, address, control, journal })
 }
 
@@ -308,7 +309,7 @@ impl World {
             world.instances.insert(number, Instance { process, http, door, clock });
         }
         for instance in world.instances.values_mut() {
-            answers(&mut instance.process, instance.http, "/version").await?;
+            wait_for_answer(&mut instance.process, instance.http, "/version").await?;
         }
         Ok(world)
     }
@@ -321,7 +322,7 @@ impl World {
         fs::write(&kubeconfig, config::kubeconfig("chaos", &server).to_string())
             .map_err(io_error("cannot write the kubeconfig"))?;
         let config = plan.data.join(format!("madako-{number}.yml"));
-        fs::write(&config, config::file(endpoints, plan.wanted().places(), Some(&kubeconfig)))
+        fs::write(&config, config::configuration_file(endpoints, plan.wanted().places(), Some(&kubeconfig)))
             .map_err(io_error("cannot write the configuration file"))?;
         Ok(config)
     }

@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::fault::{Act, Fault, FaultTimes, Target};
 use crate::span::Span;
-use crate::suits::{FaultLength, lasts};
+use crate::suits::{FaultLength, fault_length};
 
 /// Limit on the beginnings of all faults of a run: one every 26 seconds for thirty days. A longer list is a state, not
 /// a series of events, and no reader surveys its report.
@@ -34,7 +34,7 @@ pub struct Injection {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Change {
+pub enum InjectionChange {
     Ends,
     /// Start an act that holds until its end.
     Begins,
@@ -46,7 +46,7 @@ pub enum Change {
 pub struct Event {
     /// Since the beginning of the run.
     pub at: Span,
-    pub change: Change,
+    pub change: InjectionChange,
     /// Index in [`Schedule::injections`].
     pub injection: usize,
 }
@@ -101,7 +101,7 @@ pub fn schedule(faults: &[Fault], length: Span, chance: &mut ChaCha8Rng) -> Resu
             if count > MAX_STRIKES {
                 return Err(TooMany { length, fault: fault.to_string() });
             }
-            let injection = injection(number, fault, begins, length);
+            let injection = draw_injection(number, fault, begins, length);
             strikes.entry((fault.act, fault.target.clone())).or_default().push(injection);
         }
     }
@@ -113,8 +113,8 @@ pub fn schedule(faults: &[Fault], length: Span, chance: &mut ChaCha8Rng) -> Resu
     Ok(Schedule { injections, events, draws })
 }
 
-fn injection(number: usize, fault: &Fault, begins: Span, length: Span) -> Injection {
-    let ends = match lasts(fault.act, fault.target.kind()) {
+fn draw_injection(number: usize, fault: &Fault, begins: Span, length: Span) -> Injection {
+    let ends = match fault_length(fault.act, fault.target.kind()) {
         FaultLength::Once => None,
         FaultLength::While => Some(fault.lasts.map_or(length, |lasts| (begins + lasts).min(length))),
     };
@@ -195,9 +195,9 @@ fn merge_injections(mut same: Vec<Injection>) -> Vec<Injection> {
 fn events(injections: &[Injection]) -> Vec<Event> {
     let mut events = Vec::with_capacity(2 * injections.len());
     for (injection, one) in injections.iter().enumerate() {
-        let change = if one.ends.is_some() { Change::Begins } else { Change::Strikes };
+        let change = if one.ends.is_some() { InjectionChange::Begins } else { InjectionChange::Strikes };
         events.push(Event { at: one.begins, change, injection });
-        events.extend(one.ends.map(|at| Event { at, change: Change::Ends, injection }));
+        events.extend(one.ends.map(|at| Event { at, change: InjectionChange::Ends, injection }));
     }
     events.sort();
     events
@@ -217,9 +217,9 @@ impl fmt::Display for Schedule {
         for Event { at, change, injection } in &self.events {
             let Injection { fault, act, target, .. } = &self.injections[*injection];
             let change = match change {
-                Change::Begins => "begins",
-                Change::Ends => "ends",
-                Change::Strikes => "strikes",
+                InjectionChange::Begins => "begins",
+                InjectionChange::Ends => "ends",
+                InjectionChange::Strikes => "strikes",
             };
             writeln!(f, "{at}: faults[{fault}], {act} {target}, {change}")?;
         }

@@ -184,7 +184,7 @@ impl fmt::Display for FaultTimes {
     }
 }
 
-/// A parsed fault is possible: see [`crate::suitable_targets`] and [`crate::lasts`].
+/// A parsed fault is possible: see [`crate::suitable_targets`] and [`crate::fault_length`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     pub when: FaultTimes,

@@ -6,7 +6,7 @@ use madako_json::input::{InputError, Problems};
 use madako_json::strict::{Path, shown_text};
 
 use crate::fault::Fault;
-use crate::words::{Words, fault};
+use crate::words::{Words, build_fault};
 
 /// The longest valid line has about 150 bytes.
 const MAX_BYTES: usize = 500;
@@ -22,8 +22,8 @@ impl Fault {
     pub fn parse(text: &str) -> Result<Self, InputError> {
         let subject = format!("fault {}", shown_text(text));
         let mut problems = Problems::default();
-        let found = match words(text) {
-            Some(words) => fault(&words, Path::Root, &mut problems),
+        let found = match split_words(text) {
+            Some(words) => build_fault(&words, Path::Root, &mut problems),
             None => {
                 problems.add("", "", FORM);
                 None
@@ -43,7 +43,7 @@ impl FromStr for Fault {
 }
 
 /// Splits a line into the words of a fault; `None` if it has another form.
-fn words(text: &str) -> Option<Words<'_>> {
+fn split_words(text: &str) -> Option<Words<'_>> {
     if text.len() > MAX_BYTES {
         return None;
     }

@@ -2,14 +2,14 @@
 
 use std::str::FromStr;
 
-use madako_json::strict::{nearest, shown_text};
+use madako_json::strict::{nearest_name, shown_text};
 use strum::VariantNames;
 
 /// Finds the member with this name. The error lists the expected names, the nearest one apart.
 pub(crate) fn parse_name<T: FromStr + VariantNames>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| {
         let all = T::VARIANTS.join(", ");
-        match nearest(text, T::VARIANTS.iter().copied()) {
+        match nearest_name(text, T::VARIANTS.iter().copied()) {
             Some(near) => format!("one of {all}; {near:?}, perhaps"),
             None => format!("one of {all}"),
         }
@@ -30,6 +30,6 @@ pub(crate) fn is_own_name(text: &str) -> bool {
         && text.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-')
 }
 
-pub(crate) fn shown(text: &str) -> String {
+pub(crate) fn quote_shortened(text: &str) -> String {
     if text.is_empty() { "an empty text".to_owned() } else { shown_text(text) }
 }

@@ -7,11 +7,11 @@ use madako_json::strict::{Document, Kind, Number, Path, Schema, Tree};
 use strum::VariantNames;
 
 use crate::fault::Fault;
-use crate::name::{self, OWN_NAME, is_own_name, shown};
-use crate::scenario::{Client, ClientKind, Expect, Rate, Scenario, World};
+use crate::name::{self, OWN_NAME, is_own_name, quote_shortened};
+use crate::scenario::{Client, ClientKind, Expectations, Rate, Scenario, World};
 use crate::span::{Span, WRITTEN};
 use crate::verdict::{Count, Counts};
-use crate::words::{Words, fault, in_world, span};
+use crate::words::{Words, build_fault, in_world, parse_span};
 
 /// A file with some hundred commented faults has a tenth of it.
 pub const MAX_BYTES: usize = 1 << 18;
@@ -96,8 +96,8 @@ pub(crate) fn scenario(text: &str, instead: Option<&World>) -> Result<Scenario, 
     let document = Document::read("scenario", text, MAX_BYTES, &SCENARIO)?;
     let root = document.root();
     let mut problems = Problems::default();
-    let name = name(root, &mut problems);
-    let own = world(root, &mut problems);
+    let name = read_scenario_name(root, &mut problems);
+    let own = read_world(root, &mut problems);
     let world = match instead {
         None => own,
         Some(other) => {
@@ -108,8 +108,8 @@ pub(crate) fn scenario(text: &str, instead: Option<&World>) -> Result<Scenario, 
     let clients = clients(root, &mut problems);
     // A target is compared with a world only if the world is valid.
     let known = document.is_sound("world") && problems.is_empty();
-    let faults = faults(root, known.then_some(&world), &mut problems);
-    let expect = expect(root, &mut problems);
+    let faults = read_faults(root, known.then_some(&world), &mut problems);
+    let expect = read_expectations(root, &mut problems);
     if document.is_sound("faults") && faults.is_empty() && expect.at_least.faults > 0 {
         problems.add("expect.at_least.faults", expect.at_least.faults.to_string(), "faults in the scenario");
     }
@@ -125,7 +125,7 @@ pub(crate) fn scenario(text: &str, instead: Option<&World>) -> Result<Scenario, 
     Ok(Scenario { name, world, clients, faults, expect })
 }
 
-fn text<'t>(tree: &'t Tree, field: &str) -> Option<&'t str> {
+fn text_field<'t>(tree: &'t Tree, field: &str) -> Option<&'t str> {
     tree.get(field).and_then(Tree::text)
 }
 
@@ -136,21 +136,21 @@ fn read_integer<N: TryFrom<i64>>(tree: &Tree, field: &str) -> Option<N> {
     }
 }
 
-fn name(root: &Tree, problems: &mut Problems) -> String {
-    let name = text(root, "name").unwrap_or_default();
+fn read_scenario_name(root: &Tree, problems: &mut Problems) -> String {
+    let name = text_field(root, "name").unwrap_or_default();
     if !is_own_name(name) {
-        let got = if root.get("name").is_some() { shown(name) } else { String::new() };
+        let got = if root.get("name").is_some() { quote_shortened(name) } else { String::new() };
         problems.add("name", got, OWN_NAME);
     }
     name.to_owned()
 }
 
-fn world(root: &Tree, problems: &mut Problems) -> World {
+fn read_world(root: &Tree, problems: &mut Problems) -> World {
     let usual = World::default();
     let Some(given) = root.get("world") else { return usual };
     let number = |field: &str, usual: u32| read_integer(given, field).unwrap_or(usual);
-    let store = word(given, "store", problems).unwrap_or(usual.store);
-    let operations = word(given, "operations", problems).unwrap_or(usual.operations);
+    let store = word_field(given, "store", problems).unwrap_or(usual.store);
+    let operations = word_field(given, "operations", problems).unwrap_or(usual.operations);
     let machines = number("machines", usual.machines);
     let racks = match (given.get("racks"), given.get("machines")) {
         // A world with few machines and no number of racks gets at most one rack for each machine.
@@ -176,12 +176,12 @@ fn world(root: &Tree, problems: &mut Problems) -> World {
 }
 
 /// A field of the world that is one of a few words.
-fn word<T: FromStr + VariantNames>(world: &Tree, field: &str, problems: &mut Problems) -> Option<T> {
-    let given = text(world, field)?;
+fn word_field<T: FromStr + VariantNames>(world: &Tree, field: &str, problems: &mut Problems) -> Option<T> {
+    let given = text_field(world, field)?;
     match name::parse_name(given) {
         Ok(word) => Some(word),
         Err(expected) => {
-            problems.add(format!("world.{field}"), shown(given), expected);
+            problems.add(format!("world.{field}"), quote_shortened(given), expected);
             None
         }
     }
@@ -210,12 +210,12 @@ fn read_name<T: FromStr + VariantNames>(
     path: &Path<'_>,
     problems: &mut Problems,
 ) -> Option<T> {
-    let word = text(entry, field);
+    let word = text_field(entry, field);
     let expected = match name::parse_name(word.unwrap_or_default()) {
         Ok(one) => return Some(one),
         Err(expected) => expected,
     };
-    problems.add(path.field(field), word.map(shown).unwrap_or_default(), expected);
+    problems.add(path.field(field), word.map(quote_shortened).unwrap_or_default(), expected);
     None
 }
 
@@ -234,7 +234,7 @@ fn rate(entry: &Tree, path: &Path<'_>, problems: &mut Problems) -> Option<Rate> 
     rate
 }
 
-fn faults(root: &Tree, world: Option<&World>, problems: &mut Problems) -> Vec<Fault> {
+fn read_faults(root: &Tree, world: Option<&World>, problems: &mut Problems) -> Vec<Fault> {
     let entries = root.get("faults").map(Tree::items).unwrap_or_default();
     if entries.len() > MAX_FAULTS {
         problems.add("faults", format!("{} of them", entries.len()), format!("at most {MAX_FAULTS}"));
@@ -245,14 +245,14 @@ fn faults(root: &Tree, world: Option<&World>, problems: &mut Problems) -> Vec<Fa
         let path = list.item(index);
         let random = entry.get("random");
         let words = Words {
-            act: text(entry, "do"),
-            target: text(entry, "target"),
-            at: text(entry, "at"),
-            every: text(entry, "every"),
-            random: random.map(|random| text(random, "mean")),
-            lasts: text(entry, "for"),
+            act: text_field(entry, "do"),
+            target: text_field(entry, "target"),
+            at: text_field(entry, "at"),
+            every: text_field(entry, "every"),
+            random: random.map(|random| text_field(random, "mean")),
+            lasts: text_field(entry, "for"),
         };
-        let Some(fault) = fault(&words, path, problems) else { continue };
+        let Some(fault) = build_fault(&words, path, problems) else { continue };
         if let Some(Err(expected)) = world.map(|world| in_world(&fault, world)) {
             problems.add(path.field("target"), fault.target.to_string(), expected);
         }
@@ -261,16 +261,16 @@ fn faults(root: &Tree, world: Option<&World>, problems: &mut Problems) -> Vec<Fa
     faults
 }
 
-fn expect(root: &Tree, problems: &mut Problems) -> Expect {
-    let Some(given) = root.get("expect") else { return Expect::default() };
+fn read_expectations(root: &Tree, problems: &mut Problems) -> Expectations {
+    let Some(given) = root.get("expect") else { return Expectations::default() };
     let path = Path::Root.field("expect");
-    let calm_within = text(given, "calm_within")
-        .and_then(|text| span(text, LEAST_CALM, &path.field("calm_within"), problems));
+    let calm_within = text_field(given, "calm_within")
+        .and_then(|text| parse_span(text, LEAST_CALM, &path.field("calm_within"), problems));
     let mut at_least = Counts::default();
     if let Some(counts) = given.get("at_least") {
         for count in Count::ALL {
             *at_least.of_mut(*count) = read_integer(counts, count.name()).unwrap_or(0);
         }
     }
-    Expect { calm_within, at_least }
+    Expectations { calm_within, at_least }
 }

@@ -20,7 +20,7 @@ pub struct Scenario {
     /// At most one of each kind.
     pub clients: Vec<Client>,
     pub faults: Vec<Fault>,
-    pub expect: Expect,
+    pub expect: Expectations,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -179,7 +179,7 @@ impl Serialize for Rate {
 
 /// Conditions that a run must meet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Expect {
+pub struct Expectations {
     /// Time from the last fault until the world is calm; `None`: the time that the settings of the run allow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calm_within: Option<Span>,

@@ -56,7 +56,7 @@ pub fn needs_nodes(act: Act, target: TargetKind) -> bool {
 
 /// A killed actor is restarted by its supervisor, so that nothing lasts.
 #[must_use]
-pub fn lasts(act: Act, target: TargetKind) -> FaultLength {
+pub fn fault_length(act: Act, target: TargetKind) -> FaultLength {
     match (act, target) {
         (Act::Panic | Act::Reset | Act::Compact, _) | (Act::Kill, TargetKind::Actor) => FaultLength::Once,
         _ => FaultLength::While,

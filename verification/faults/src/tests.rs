@@ -71,14 +71,17 @@ fn a_whole_scenario_is_read() {
     ];
     assert_eq!(scenario.clients, clients);
     let at_least = Counts { leader_changes: 3, commits: 10, ..Counts::default() };
-    assert_eq!(scenario.expect, Expect { calm_within: Some(Span::seconds(1200)), at_least });
+    assert_eq!(scenario.expect, Expectations { calm_within: Some(Span::seconds(1200)), at_least });
 }
 
 #[test]
 fn a_name_is_enough() {
     let scenario = Scenario::parse("name: nothing").unwrap();
     assert_eq!(scenario.world, World::default());
-    assert_eq!((scenario.clients, scenario.faults, scenario.expect), (vec![], vec![], Expect::default()));
+    assert_eq!(
+        (scenario.clients, scenario.faults, scenario.expect),
+        (vec![], vec![], Expectations::default())
+    );
     let few = Scenario::parse("name: few\nworld: {machines: 4}").unwrap();
     assert_eq!(few.world.racks, 4, "no more racks than machines where nothing is said of racks");
 }

@@ -6,7 +6,7 @@ use madako_json::named;
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use strum::{Display, IntoStaticStr, VariantArray};
 
-use crate::scenario::Expect;
+use crate::scenario::Expectations;
 use crate::span::Span;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
@@ -79,8 +79,8 @@ pub struct Observed {
     pub skipped: u64,
     /// Time from the last fault until the world was calm; `None`: not calm within the observed time.
     pub calm_after: Option<Span>,
-    /// Default for [`Expect::calm_within`]: the lease's time to live, three polls, the wait before applications leave,
-    /// and the longest back-off.
+    /// Default for [`Expectations::calm_within`]: the lease's time to live, three polls, the wait before applications
+    /// leave, and the longest back-off.
     pub settings_allow: Span,
 }
 
@@ -123,7 +123,7 @@ impl fmt::Display for Shortfall {
 
 /// All reasons why the run fails; empty if it passes.
 #[must_use]
-pub fn shortfalls(expect: &Expect, observed: &Observed) -> Vec<Shortfall> {
+pub fn find_shortfalls(expect: &Expectations, observed: &Observed) -> Vec<Shortfall> {
     let within = expect.calm_within.unwrap_or(observed.settings_allow);
     let calm = match observed.calm_after {
         None => Some(Shortfall::NeverCalm { within }),
@@ -144,10 +144,10 @@ mod tests {
 
     const WITHIN: Span = Span::seconds(60);
 
-    fn expect() -> Expect {
+    fn expect() -> Expectations {
         let at_least =
             Counts { leader_changes: 1, commits: 2, refused_writes: 3, failed_client_calls: 4, faults: 5 };
-        Expect { calm_within: Some(WITHIN), at_least }
+        Expectations { calm_within: Some(WITHIN), at_least }
     }
 
     /// Observations that just meet all expectations.
@@ -158,10 +158,10 @@ mod tests {
 
     #[test]
     fn a_run_that_meets_each_expectation_lacks_nothing() {
-        assert_eq!(shortfalls(&expect(), &observed()), []);
+        assert_eq!(find_shortfalls(&expect(), &observed()), []);
         let nothing =
             Observed { counts: Counts::default(), calm_after: Some(Span::seconds(30)), ..observed() };
-        assert_eq!(shortfalls(&Expect::default(), &nothing), []);
+        assert_eq!(find_shortfalls(&Expectations::default(), &nothing), []);
     }
 
     #[test]
@@ -171,25 +171,25 @@ mod tests {
             *one_less.counts.of_mut(*count) -= 1;
             let (at_least, got) = (expect().at_least.of(*count), one_less.counts.of(*count));
             assert_eq!(
-                shortfalls(&expect(), &one_less),
+                find_shortfalls(&expect(), &one_less),
                 [Shortfall::TooFew { count: *count, at_least, got }]
             );
         }
         let skipped = Observed { skipped: 2, ..observed() };
-        assert_eq!(shortfalls(&expect(), &skipped), [Shortfall::Skipped { faults: 2 }]);
+        assert_eq!(find_shortfalls(&expect(), &skipped), [Shortfall::Skipped { faults: 2 }]);
         let never = Observed { calm_after: None, ..observed() };
-        assert_eq!(shortfalls(&expect(), &never), [Shortfall::NeverCalm { within: WITHIN }]);
+        assert_eq!(find_shortfalls(&expect(), &never), [Shortfall::NeverCalm { within: WITHIN }]);
         let after = Span::millis(60_001);
         let late = Observed { calm_after: Some(after), ..observed() };
-        assert_eq!(shortfalls(&expect(), &late), [Shortfall::CalmTooLate { within: WITHIN, after }]);
+        assert_eq!(find_shortfalls(&expect(), &late), [Shortfall::CalmTooLate { within: WITHIN, after }]);
     }
 
     #[test]
     fn the_settings_say_how_long_calm_may_take_where_the_scenario_does_not() {
-        let silent = Expect { calm_within: None, ..expect() };
+        let silent = Expectations { calm_within: None, ..expect() };
         let within = Span::seconds(30);
         let late = Shortfall::CalmTooLate { within, after: WITHIN };
-        assert_eq!(shortfalls(&silent, &observed()), [late]);
+        assert_eq!(find_shortfalls(&silent, &observed()), [late]);
         assert_eq!(late.to_string(), "it became calm 1m after the last fault, later than 30s");
         let few = Shortfall::TooFew { count: Count::Commits, at_least: 2, got: 1 };
         assert_eq!(few.to_string(), "commits: 1, where at least 2 were expected");

@@ -3,16 +3,16 @@
 use std::net::IpAddr;
 
 use madako_json::input::Problems;
-use madako_json::strict::{Path, nearest};
+use madako_json::strict::{Path, nearest_name};
 use strum::VariantNames as _;
 
 use crate::fault::{
     ACTORS, ACTORS_OF_OPERATIONS, ACTORS_OF_PLACEMENT, Fault, FaultTimes, InstanceTarget, Target, TargetKind,
 };
-use crate::name::{OWN_NAME, is_own_name, parse_name, shown};
+use crate::name::{OWN_NAME, is_own_name, parse_name, quote_shortened};
 use crate::scenario::World;
 use crate::span::{Span, WRITTEN};
-use crate::suits::{FaultLength, acts_on, lasts, needs_nodes, suitable_targets, suiting_words};
+use crate::suits::{FaultLength, acts_on, fault_length, needs_nodes, suitable_targets, suiting_words};
 
 /// No run is longer.
 const LONGEST: Span = Span::days(365);
@@ -33,24 +33,28 @@ pub(crate) struct Words<'a> {
 }
 
 /// The fault that the words describe. Problems are noted below `path`.
-pub(crate) fn fault(words: &Words<'_>, path: Path<'_>, problems: &mut Problems) -> Option<Fault> {
+pub(crate) fn build_fault(words: &Words<'_>, path: Path<'_>, problems: &mut Problems) -> Option<Fault> {
     let act = match parse_name(words.act.unwrap_or_default()) {
         Ok(act) => Some(act),
         Err(expected) => {
-            problems.add(path.field("do"), words.act.map(shown).unwrap_or_default(), expected);
+            problems.add(path.field("do"), words.act.map(quote_shortened).unwrap_or_default(), expected);
             None
         }
     };
-    let target = match target(words.target.unwrap_or_default()) {
+    let target = match parse_target(words.target.unwrap_or_default()) {
         Ok(target) => Some(target),
         Err(expected) => {
-            problems.add(path.field("target"), words.target.map(shown).unwrap_or_default(), expected);
+            problems.add(
+                path.field("target"),
+                words.target.map(quote_shortened).unwrap_or_default(),
+                expected,
+            );
             None
         }
     };
     let when = read_times(words, &path, problems);
     let lasts = match words.lasts {
-        Some(text) => span(text, LEAST_LASTS, &path.field("for"), problems).map(Some),
+        Some(text) => parse_span(text, LEAST_LASTS, &path.field("for"), problems).map(Some),
         None => Some(None),
     };
     let (act, target) = (act?, target?);
@@ -70,7 +74,7 @@ pub(crate) fn fault(words: &Words<'_>, path: Path<'_>, problems: &mut Problems) 
 
 /// Whether the duration suits the act and the interval of the beginnings.
 fn check_for(fault: &Fault, path: &Path<'_>, problems: &mut Problems) -> bool {
-    let (got, expected) = match (lasts(fault.act, fault.target.kind()), fault.when, fault.lasts) {
+    let (got, expected) = match (fault_length(fault.act, fault.target.kind()), fault.when, fault.lasts) {
         (FaultLength::Once, _, Some(span)) => {
             let expected =
                 format!("no such field: {} of {} strikes once and is over", fault.act, fault.target);
@@ -90,9 +94,11 @@ fn check_for(fault: &Fault, path: &Path<'_>, problems: &mut Problems) -> bool {
 
 fn read_times(words: &Words<'_>, path: &Path<'_>, problems: &mut Problems) -> Option<FaultTimes> {
     match (words.at, words.every, words.random) {
-        (Some(at), None, None) => span(at, Span::millis(0), &path.field("at"), problems).map(FaultTimes::At),
+        (Some(at), None, None) => {
+            parse_span(at, Span::millis(0), &path.field("at"), problems).map(FaultTimes::At)
+        }
         (None, Some(every), None) => {
-            span(every, LEAST_PAUSE, &path.field("every"), problems).map(FaultTimes::Every)
+            parse_span(every, LEAST_PAUSE, &path.field("every"), problems).map(FaultTimes::Every)
         }
         (None, None, Some(mean)) => {
             let random = path.field("random");
@@ -101,7 +107,7 @@ fn read_times(words: &Words<'_>, path: &Path<'_>, problems: &mut Problems) -> Op
                 problems.add(path, "", WRITTEN);
                 return None;
             };
-            span(mean, LEAST_PAUSE, &path, problems).map(|mean| FaultTimes::Random { mean })
+            parse_span(mean, LEAST_PAUSE, &path, problems).map(|mean| FaultTimes::Random { mean })
         }
         (at, every, random) => {
             let given = [(at.is_some(), "at"), (every.is_some(), "every"), (random.is_some(), "random")];
@@ -113,18 +119,18 @@ fn read_times(words: &Words<'_>, path: &Path<'_>, problems: &mut Problems) -> Op
 }
 
 /// A span from `least` to [`LONGEST`].
-pub(crate) fn span(text: &str, least: Span, path: &Path<'_>, problems: &mut Problems) -> Option<Span> {
+pub(crate) fn parse_span(text: &str, least: Span, path: &Path<'_>, problems: &mut Problems) -> Option<Span> {
     let expected = match Span::parse(text) {
         Some(span) if (least..=LONGEST).contains(&span) => return Some(span),
         Some(_) => format!("from {least} to {LONGEST}"),
         None => WRITTEN.to_owned(),
     };
-    problems.add(*path, shown(text), expected);
+    problems.add(*path, quote_shortened(text), expected);
     None
 }
 
 /// Parses a target; the error describes the expected form.
-fn target(text: &str) -> Result<Target, String> {
+fn parse_target(text: &str) -> Result<Target, String> {
     /// The words before the sign; an address and the registry have none.
     const WORDS: [&str; 6] = ["rack", "instance", "store", "provider", "actor", "registry"];
     if text == "registry" {
@@ -146,11 +152,11 @@ fn target(text: &str) -> Result<Target, String> {
         "provider" if is_own_name(value) => Ok(Target::Provider(value.to_owned())),
         "provider" => Err(format!("provider=NAME with {OWN_NAME}")),
         "actor" => ACTORS.into_iter().find(|actor| *actor == value).map(Target::Actor).ok_or_else(|| {
-            let near = nearest(value, ACTORS.into_iter()).map(|near| format!("; {near:?}, perhaps"));
+            let near = nearest_name(value, ACTORS.into_iter()).map(|near| format!("; {near:?}, perhaps"));
             format!("actor=NAME with one of {}{}", ACTORS.join(", "), near.unwrap_or_default())
         }),
         _ => {
-            let near = nearest(word, WORDS.into_iter()).map(|near| format!("; {near:?}, perhaps"));
+            let near = nearest_name(word, WORDS.into_iter()).map(|near| format!("; {near:?}, perhaps"));
             Err(format!("one of {}{}", TargetKind::VARIANTS.join(", "), near.unwrap_or_default()))
         }
     }

@@ -26,7 +26,7 @@ pub type Values = BTreeMap<MetricKey, MetricState>;
 
 /// A resource from the value of its key; `None`: the value is none.
 #[must_use]
-pub fn read(key: &ObjectKey, value: &[u8], created: i64, revision: i64) -> Option<Arc<Stored>> {
+pub fn read_resource(key: &ObjectKey, value: &[u8], created: i64, revision: i64) -> Option<Arc<Stored>> {
     Some(Arc::new(Stored {
         key: key.clone(),
         create_revision: created,
@@ -41,7 +41,7 @@ pub fn scheduled_to(stored: &Stored) -> Option<ObjectKey> {
     Application::of(&stored.object)?.status.scheduled_to.as_ref().and_then(ResourceRef::key)
 }
 
-fn cloud(cluster: &Cluster, stored: &Resources) -> Option<Arc<Stored>> {
+fn cloud_of(cluster: &Cluster, stored: &Resources) -> Option<Arc<Stored>> {
     let key = cluster.status.scheduled_to.as_ref().and_then(ResourceRef::key)?;
     stored.get(&key).cloned()
 }
@@ -55,7 +55,7 @@ pub fn violations_against(
     stored: &Resources,
 ) -> Option<Vec<Unmet>> {
     let cluster = Cluster::of(&cluster.object)?;
-    let cloud = cloud(cluster, stored);
+    let cloud = cloud_of(cluster, stored);
     let cloud = cloud.as_ref().and_then(|cloud| AnyCloud::of(&cloud.object));
     Some(unmet_requirements(
         application,
@@ -69,7 +69,7 @@ pub fn violations_against(
 /// # Panics
 /// `stored` is not the state before the revision.
 #[must_use]
-pub fn misbound(
+pub fn find_misbound(
     (revision, after): (i64, &Arc<Stored>),
     target: Option<&Arc<Stored>>,
     values: Values,
@@ -79,7 +79,7 @@ pub fn misbound(
     let evidence = target.zip(before).map(|(target, before)| BindingEvidence {
         application: Arc::clone(before),
         cluster: Arc::clone(target),
-        cloud: Cluster::of(&target.object).and_then(|cluster| cloud(cluster, stored)),
+        cloud: Cluster::of(&target.object).and_then(|cluster| cloud_of(cluster, stored)),
         metrics: Some(Arc::new(MetricsObserved {
             revision,
             at: OffsetDateTime::UNIX_EPOCH,
@@ -104,14 +104,14 @@ pub fn misbound(
 /// Evaluates a calm state: applications that fit on a cluster are bound, and where they fit if they can move; deleted resources are gone
 /// unless a finalizer of a client holds them.
 #[must_use]
-pub fn unsettled(stored: &Resources, values: &Values) -> Vec<Violation> {
+pub fn find_unsettled(stored: &Resources, values: &Values) -> Vec<Violation> {
     let mut found = Vec::new();
-    let mut violate = |what: String| found.push(Violation { invariant: Id::I12, what });
+    let mut record_violation = |what: String| found.push(Violation { invariant: Id::I12, what });
     for resource in stored.values() {
         let metadata = resource.object.metadata();
         if metadata.deleted.is_some() {
             if metadata.finalizers.iter().all(|finalizer| finalizer == CASCADE_DELETION) {
-                violate(format!("{} was deleted, and is there at the end", resource.key));
+                record_violation(format!("{} was deleted, and is there at the end", resource.key));
             }
             continue;
         }
@@ -129,7 +129,10 @@ pub fn unsettled(stored: &Resources, values: &Values) -> Vec<Violation> {
         if !fitting.is_empty() && !stays && !to.as_ref().is_some_and(|to| fitting.contains(&to)) {
             let to = to.map_or_else(|| "nothing".to_owned(), |to| to.to_string());
             let fits = fitting.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-            violate(format!("{} is bound to {to} at the end, though it fits on {fits}", resource.key));
+            record_violation(format!(
+                "{} is bound to {to} at the end, though it fits on {fits}",
+                resource.key
+            ));
         }
     }
     found

@@ -8,26 +8,26 @@ use madako_domain::keys;
 use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 
 use crate::exemptions::Exemption;
-use crate::fact::{At, Fact, KubernetesRequest, PodFact};
+use crate::fact::{Fact, FactTime, KubernetesRequest, PodFact};
+use crate::observed_world::ObservedWorld;
 use crate::oracle::{Context, Predicate, Ruling};
-use crate::picture::Picture;
 
 /// Time for a new leader to end a drain that is over: leaders fail one after another for minutes.
 const NEW_LEADER: Duration = Duration::from_secs(20 * 60);
 /// Seconds of the shortest pause after a drain was given up, and of its longest growth each time (CKE).
 const BACK_OFF: i64 = 300;
 
-/// For each node, the spans in which it had a certain entry; [`At::MAX`]: it still has.
+/// For each node, the spans in which it had a certain entry; [`FactTime::MAX`]: it still has.
 #[derive(Default)]
-struct Spans(BTreeMap<String, Vec<(At, At)>>);
+struct NodeSpans(BTreeMap<String, Vec<(FactTime, FactTime)>>);
 
-impl Spans {
+impl NodeSpans {
     /// From `at` on, exactly the nodes of the chosen entries have one. Requests name a node by its name or its address.
-    fn set(&mut self, at: At, now: &Picture, chosen: impl Fn(&RepairQueueEntry) -> bool) {
+    fn set(&mut self, at: FactTime, now: &ObservedWorld, chosen: impl Fn(&RepairQueueEntry) -> bool) {
         let entries = now.entries.values().map(|item| &item.entry).filter(|entry| chosen(entry));
         let nodes: BTreeSet<&str> = entries.flat_map(|entry| [&*entry.address, &*entry.nodename]).collect();
         for (node, spans) in &mut self.0 {
-            if let Some((_, until)) = spans.last_mut().filter(|(_, until)| *until == At::MAX)
+            if let Some((_, until)) = spans.last_mut().filter(|(_, until)| *until == FactTime::MAX)
                 && !nodes.contains(&**node)
             {
                 *until = at;
@@ -35,38 +35,38 @@ impl Spans {
         }
         for node in nodes {
             let spans = self.0.entry(node.to_owned()).or_default();
-            if spans.last().is_none_or(|(_, until)| *until != At::MAX) {
-                spans.push((at, At::MAX));
+            if spans.last().is_none_or(|(_, until)| *until != FactTime::MAX) {
+                spans.push((at, FactTime::MAX));
             }
         }
     }
 
-    fn of(&self, node: &str) -> &[(At, At)] {
+    fn of(&self, node: &str) -> &[(FactTime, FactTime)] {
         self.0.get(node).map_or(&[], Vec::as_slice)
     }
 
-    fn ever(&self, node: &str, [first, last]: [At; 2]) -> bool {
+    fn had_entry_between(&self, node: &str, [first, last]: [FactTime; 2]) -> bool {
         self.of(node).iter().any(|(from, until)| first <= *until && last >= *from)
     }
 
-    fn is_always(&self, node: &str, [first, last]: [At; 2]) -> bool {
+    fn is_always(&self, node: &str, [first, last]: [FactTime; 2]) -> bool {
         self.of(node).iter().any(|(from, until)| *from <= first && last < *until)
     }
 }
 
 struct Request {
-    at: At,
+    at: FactTime,
     asked: KubernetesRequest,
     node: String,
     /// Earliest time at which it may have been sent.
-    sent: At,
+    sent: FactTime,
 }
 
 /// Assumes: a revision of the store may be observed later than a request that follows it.
 #[derive(Default)]
 pub(crate) struct DrainRequests {
-    draining: Spans,
-    active: Spans,
+    draining: NodeSpans,
+    active: NodeSpans,
     /// Requests that a revision may still explain.
     open: Vec<Request>,
 }
@@ -76,13 +76,13 @@ impl DrainRequests {
     fn is_explained(
         &self,
         Request { at: asked_at, asked, node, sent }: &Request,
-        at: At,
+        at: FactTime,
         slack: Duration,
     ) -> bool {
         let (first, last) = (sent.saturating_sub(slack), *asked_at + slack);
         match asked {
             KubernetesRequest::Uncordon => !self.active.is_always(node, [first, last.min(at)]),
-            _ => self.draining.ever(node, [first, last]),
+            _ => self.draining.had_entry_between(node, [first, last]),
         }
     }
 }
@@ -144,7 +144,7 @@ impl Predicate for EvictedFirst {
 #[derive(Default)]
 pub(crate) struct DrainEnds {
     /// For each entry, the time since which it has its status.
-    entered: BTreeMap<i64, At>,
+    entered: BTreeMap<i64, FactTime>,
 }
 
 impl Predicate for DrainEnds {

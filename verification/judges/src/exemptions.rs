@@ -61,7 +61,7 @@ madako_json::named!(Exemption all);
 impl Exemption {
     /// Texts of the longest use and of its bound, for a report.
     #[must_use]
-    pub fn durations(self, used: Use) -> [String; 2] {
+    pub fn durations(self, used: ExemptionUse) -> [String; 2] {
         match self.longest() {
             Some(longest) => {
                 [used.longest_seconds.unwrap_or(0), longest.as_secs()].map(|seconds| format!("{seconds} s"))
@@ -72,14 +72,14 @@ impl Exemption {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Use {
+pub struct ExemptionUse {
     pub uses: u64,
     /// Duration of the longest use, in seconds, rounded up; `None` for an exemption whose uses are moments.
     pub longest_seconds: Option<u64>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Exemptions(BTreeMap<Exemption, Use>);
+pub struct Exemptions(BTreeMap<Exemption, ExemptionUse>);
 
 impl Exemptions {
     /// Counts a use that covers the time `lasted`.
@@ -112,7 +112,7 @@ impl Exemptions {
     }
 
     #[must_use]
-    pub fn table(&self) -> Vec<(Exemption, Use)> {
+    pub fn table(&self) -> Vec<(Exemption, ExemptionUse)> {
         let used = |exemption: &Exemption| self.0.get(exemption).copied().unwrap_or_default();
         Exemption::ALL.iter().map(|exemption| (*exemption, used(exemption))).collect()
     }

@@ -7,11 +7,11 @@ use madako_domain::machine::MachineState;
 use serde::{Deserialize, Serialize};
 
 /// Time since the beginning of a run, by the judge's clock.
-pub type At = Duration;
+pub type FactTime = Duration;
 
 /// A part of the world that can have a fault.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum FaultPlace {
     /// Host name under which the instance is a candidate.
     Instance(String),
     Store,
@@ -43,7 +43,7 @@ pub struct MachineSeen {
     pub address: String,
     pub state: MachineState,
     /// Beginning of the state, by the registry.
-    pub since: At,
+    pub since: FactTime,
 }
 
 /// The purpose of a command on a host.
@@ -180,9 +180,9 @@ pub enum Fact {
     },
     Permitted {
         instance: String,
-        until: At,
+        until: FactTime,
         /// End of the epoch's lease in the store unless it is renewed.
-        lease_ends: At,
+        lease_ends: FactTime,
     },
     /// Kubernetes answered the dry run of an eviction.
     EvictionTried {
@@ -199,7 +199,7 @@ pub enum Fact {
         /// Whether a disruption budget forbade the eviction.
         refused: bool,
         /// Earliest time at which the instance may have sent the request.
-        sent: At,
+        sent: FactTime,
     },
     /// The placement API answered a request with `If-Match`.
     Conditional {
@@ -231,7 +231,7 @@ pub enum Fact {
     Etcd(EtcdFact),
     /// A fault begins or ends.
     Troubled {
-        place: Place,
+        place: FaultPlace,
         /// Whether only the clock of the place is wrong.
         clock: bool,
         begins: bool,

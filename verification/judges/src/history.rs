@@ -26,7 +26,7 @@ pub type ByObservation<'a> = &'a dyn Fn(&BTreeSet<String>) -> Vec<Violation>;
 
 /// JSON at a key, if it is readable.
 #[must_use]
-pub fn json<T: DeserializeOwned>(stored: &Stored, key: &str) -> Option<T> {
+pub fn read_json<T: DeserializeOwned>(stored: &Stored, key: &str) -> Option<T> {
     serde_json::from_slice(&stored.get(key)?.value).ok()
 }
 
@@ -41,7 +41,7 @@ pub fn with_prefix<'a>(stored: &'a Stored, prefix: &'a str) -> impl Iterator<Ite
 }
 
 #[must_use]
-pub fn violation(invariant: Id, revision: i64, what: &str) -> Violation {
+pub fn new_violation(invariant: Id, revision: i64, what: &str) -> Violation {
     Violation { invariant, what: format!("revision {revision}: {what}") }
 }
 
@@ -84,7 +84,7 @@ impl Clusters {
 
     #[must_use]
     pub fn cluster(&self) -> Option<Cluster> {
-        json(&self.stored, keys::CLUSTER)
+        read_json(&self.stored, keys::CLUSTER)
     }
 
     /// Whether the newest cluster was made from the stored template, by the order of their revisions.
@@ -116,7 +116,7 @@ impl Clusters {
                 ruled.judged.push(Id::I12);
                 if known.map(|known| known.value) == entry.as_ref().map(|entry| entry.value.clone()) {
                     let what = format!("writes {key} as it is there already");
-                    ruled.violations.push(violation(Id::I12, revision, &what));
+                    ruled.violations.push(new_violation(Id::I12, revision, &what));
                 }
             }
         }
@@ -156,11 +156,11 @@ impl Clusters {
         let template = template(before);
         let made_from = std::mem::replace(&mut self.made_from, template);
         let Some(after) = self.cluster() else {
-            ruled.violations.push(violation(Id::I6, revision, "the cluster is gone, or is none"));
+            ruled.violations.push(new_violation(Id::I6, revision, "the cluster is gone, or is none"));
             return;
         };
-        let old: Option<Cluster> = json(before, keys::CLUSTER);
-        let constraints: Constraints = json(before, keys::CONSTRAINTS).unwrap_or_default();
+        let old: Option<Cluster> = read_json(before, keys::CLUSTER);
+        let constraints: Constraints = read_json(before, keys::CONSTRAINTS).unwrap_or_default();
         // Records are of no account, and there may be a thousand.
         let counts = |key: &str| key.starts_with(keys::REPAIRS) || key.starts_with(keys::REBOOTS);
         let counted = before.iter().filter(|(key, _)| counts(key));
@@ -175,12 +175,12 @@ impl Clusters {
                 repairs: &repairs,
             };
             let found = check_cluster_change(&change).into_iter();
-            found.map(|found| violation(found.invariant, revision, &found.what)).collect()
+            found.map(|found| new_violation(found.invariant, revision, &found.what)).collect()
         };
         if old.is_some() {
             ruled.judged.push(Id::I5);
         }
-        let last: serde_json::Value = json(&self.stored, keys::LAST_PLAN).unwrap_or_default();
+        let last: serde_json::Value = read_json(&self.stored, keys::LAST_PLAN).unwrap_or_default();
         let epoch = last["epoch"].as_i64();
         let writer = epoch.and_then(|epoch| self.writers.get(&epoch)).map(String::as_str);
         let best = best(writer, &judged_by);
@@ -190,7 +190,7 @@ impl Clusters {
         ruled.violations.extend(best.unwrap_or_else(|| judged_by(&BTreeSet::new())));
         ruled.violations.extend(match epoch {
             Some(epoch) => one_writer(&[Written { revision, epoch }], &self.terms),
-            None => vec![violation(Id::I1, revision, "no plan names the epoch that wrote the cluster")],
+            None => vec![new_violation(Id::I1, revision, "no plan names the epoch that wrote the cluster")],
         });
     }
 }
@@ -211,7 +211,7 @@ pub fn candidates<'a>(stored: &'a Stored, base: &str) -> impl Iterator<Item = (i
 /// Evaluates the owner of placement before a revision decides about it: I1. The oldest candidate decides, and owns placement on the lease of
 /// its key. `owner` has the value and the lease of its key.
 #[must_use]
-pub fn decider(
+pub fn find_decider(
     revision: i64,
     prefix: &str,
     candidates: impl Iterator<Item = (i64, i64)>,
@@ -224,5 +224,5 @@ pub fn decider(
         let by = owner.map(|(by, lease)| (String::from_utf8_lossy(by), lease));
         format!("placement was decided while the leader's lease was {leader:?} and its owner {by:?}")
     };
-    (!right).then(|| violation(Id::I1, revision, &what()))
+    (!right).then(|| new_violation(Id::I1, revision, &what()))
 }

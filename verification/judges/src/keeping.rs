@@ -8,9 +8,9 @@ use madako_domain::keys;
 use madako_domain::machine::MachineState;
 
 use crate::exemptions::Exemption;
-use crate::fact::{At, Fact, Question};
+use crate::fact::{Fact, FactTime, Question};
+use crate::observed_world::{ObservedWorld, changes_inputs, is_plan};
 use crate::oracle::{Context, Predicate, Ruling};
-use crate::picture::{Picture, changes_inputs, is_plan};
 use crate::terms::{POLLS_TO_AGREE, SHARE};
 
 #[derive(Default)]
@@ -74,11 +74,11 @@ pub(crate) struct HeldRemoval {
     /// Nodes that the last answers lack, and the number of answers that agree.
     missing: BTreeSet<String>,
     agreed: usize,
-    held: Option<At>,
+    held: Option<FactTime>,
 }
 
 impl HeldRemoval {
-    fn handle_answer(&mut self, at: At, now: &Picture) {
+    fn handle_answer(&mut self, at: FactTime, now: &ObservedWorld) {
         let (Some(answer), Some(cluster)) = (now.observed(), &now.cluster) else { return };
         let seen: BTreeSet<&str> = answer.machines.iter().map(|machine| &*machine.address).collect();
         let nodes: BTreeSet<&str> = cluster.nodes.iter().map(|node| &*node.address).collect();
@@ -134,7 +134,7 @@ impl Predicate for HeldRemoval {
 #[derive(Default)]
 pub(crate) struct CurrentInputs {
     /// Times of the last change of the inputs and of the one before.
-    changed: Option<(At, Option<At>)>,
+    changed: Option<(FactTime, Option<FactTime>)>,
 }
 
 impl Predicate for CurrentInputs {

@@ -2,7 +2,7 @@
 //!
 //! The simulation uses it, and every other world in which the service runs and is watched. A world reports one stream
 //! of [`Fact`]s in the order of time; each [`Promise`] has a predicate that consumes the stream. Clock and tolerance
-//! are parameters ([`Terms`]), so that the same predicates judge real processes with a larger tolerance.
+//! are parameters ([`PromiseTerms`]), so that the same predicates judge real processes with a larger tolerance.
 //!
 //! Guarantees: an equal stream gives equal verdicts. A predicate counts how often it was put to the test; a promise
 //! with a count of 0 is reported as not exercised, not as kept.
@@ -21,10 +21,10 @@ pub mod history;
 mod keeping;
 mod leading;
 mod liveness;
+mod observed_world;
 mod operations;
 mod oracle;
 mod pace;
-mod picture;
 mod placement;
 pub mod player;
 mod promise;
@@ -36,11 +36,11 @@ mod terms;
 #[cfg(test)]
 mod tests;
 
-pub use crate::exemptions::{Exemption, Exemptions, Use};
+pub use crate::exemptions::{Exemption, ExemptionUse, Exemptions};
 pub use crate::fact::{
-    At, Change, Command, EffectStage, EtcdFact, Fact, KubernetesRequest, MachineSeen, NodeEffect, Place,
-    PodFact, Question, Voter,
+    Change, Command, EffectStage, EtcdFact, Fact, FactTime, FaultPlace, KubernetesRequest, MachineSeen,
+    NodeEffect, PodFact, Question, Voter,
 };
 pub use crate::oracle::Oracle;
 pub use crate::promise::{Promise, Verdict};
-pub use crate::terms::Terms;
+pub use crate::terms::PromiseTerms;

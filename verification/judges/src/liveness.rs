@@ -12,16 +12,16 @@ use madako_domain::machine::MachineState;
 use madako_domain::repair::RepairStatus;
 use serde_json::Value as Json;
 
-use crate::fact::{At, Fact, Place};
+use crate::fact::{Fact, FactTime, FaultPlace};
+use crate::observed_world::{Answer, ObservedWorld, StoredValue, changes_inputs};
 use crate::oracle::{Context, Predicate, Ruling};
-use crate::picture::{Answer, Picture, Value, changes_inputs};
 
 /// Healthy machines outside the cluster that suffice to replace any single node, whatever its role and rack.
 const SPARE: usize = 4;
 
 /// Objects that wait for an action, each with the time since which it waits.
 pub(crate) struct Waiting<K> {
-    since: BTreeMap<K, (At, bool)>,
+    since: BTreeMap<K, (FactTime, bool)>,
 }
 
 impl<K> Default for Waiting<K> {
@@ -37,12 +37,12 @@ impl<K: Ord + Clone> Waiting<K> {
     }
 
     /// Objects that waited and are not in `wrong`.
-    pub(crate) fn no_longer_waiting<'a>(&'a self, wrong: &BTreeSet<K>) -> Vec<&'a K> {
+    pub(crate) fn objects_done_waiting<'a>(&'a self, wrong: &BTreeSet<K>) -> Vec<&'a K> {
         self.since.keys().filter(|key| !wrong.contains(key)).collect()
     }
 
     /// Replaces the set of waiting objects; an object that waited already keeps its time.
-    pub(crate) fn update(&mut self, wrong: BTreeSet<K>, at: At) {
+    pub(crate) fn update(&mut self, wrong: BTreeSet<K>, at: FactTime) {
         self.since.retain(|key, _| wrong.contains(key));
         for key in wrong {
             self.since.entry(key).or_insert((at, false));
@@ -50,7 +50,7 @@ impl<K: Ord + Clone> Waiting<K> {
     }
 
     /// Objects that have waited longer than `limit`; reports each once.
-    pub(crate) fn overdue(&mut self, at: At, limit: Duration) -> Vec<K> {
+    pub(crate) fn overdue(&mut self, at: FactTime, limit: Duration) -> Vec<K> {
         let mut overdue = Vec::new();
         for (key, (since, told)) in &mut self.since {
             if at > *since + limit && !*told {
@@ -74,8 +74,8 @@ fn judge_waiting<K: Ord + Clone + std::fmt::Debug>(
     let counts = match fact {
         Fact::Troubled { place, .. } => {
             let leads = |name: &String| now.leader.as_ref().is_some_and(|leader| leader.instance == *name);
-            if matches!(place, Place::Store | Place::Registry)
-                || matches!(place, Place::Instance(name) if leads(name))
+            if matches!(place, FaultPlace::Store | FaultPlace::Registry)
+                || matches!(place, FaultPlace::Instance(name) if leads(name))
             {
                 waiting.clear();
             }
@@ -94,12 +94,12 @@ fn judge_waiting<K: Ord + Clone + std::fmt::Debug>(
     if !counts {
         return;
     }
-    let Some(cluster) = Cluster::that_can_be_planned(now) else {
+    let Some(cluster) = Cluster::plannable(now) else {
         waiting.clear();
         return;
     };
     let wrong = wrong(&cluster);
-    for _ in waiting.no_longer_waiting(&wrong) {
+    for _ in waiting.objects_done_waiting(&wrong) {
         ruling.judged();
     }
     waiting.update(wrong, *at);
@@ -115,13 +115,13 @@ struct Cluster<'a> {
 }
 
 impl<'a> Cluster<'a> {
-    fn that_can_be_planned(now: &'a Picture) -> Option<Self> {
+    fn plannable(now: &'a ObservedWorld) -> Option<Self> {
         let (Some(cluster), Some(answer)) = (&now.cluster, now.observed()) else { return None };
-        let template = now.values.get(keys::SABAKAN_TEMPLATE).and_then(Value::read::<Json>);
+        let template = now.values.get(keys::SABAKAN_TEMPLATE).and_then(StoredValue::read::<Json>);
         let switched = now.is_on(keys::SABAKAN_DISABLED).is_none()
             && template.is_some()
             && !now.values.contains_key(keys::REMOVAL_GUARD)
-            && now.is_quiet(&[Place::Registry])
+            && now.is_quiet(&[FaultPlace::Registry])
             && !now.is_operation_due();
         let constraints = now.constraints();
         let (control_plane, workers) = (cluster.control_plane().count(), cluster.workers().count());
@@ -156,7 +156,7 @@ pub(crate) struct TemplateApplied(Waiting<()>);
 impl Predicate for TemplateApplied {
     fn observe(&mut self, seen: &Context<'_>, ruling: &mut Ruling<'_>) {
         let now = seen.now;
-        let noted = now.values.get(keys::CLUSTER_REVISION).and_then(Value::read::<i64>);
+        let noted = now.values.get(keys::CLUSTER_REVISION).and_then(StoredValue::read::<i64>);
         let template = now.values.get(keys::SABAKAN_TEMPLATE).map(|value| value.modified);
         let limit = seen.terms.reaction();
         judge_waiting(&mut self.0, seen, ruling, (limit, "of the template is not applied"), |_| {

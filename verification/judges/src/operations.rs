@@ -10,9 +10,9 @@ use madako_domain::keys;
 use madako_domain::record::Record;
 
 use crate::exemptions::Exemption;
-use crate::fact::{At, EffectStage, EtcdFact, Fact, NodeEffect, Voter};
+use crate::fact::{EffectStage, EtcdFact, Fact, FactTime, NodeEffect, Voter};
+use crate::observed_world::{StoredValue, WrittenKey};
 use crate::oracle::{Context, Predicate, Ruling};
-use crate::picture::{Value, Written};
 use crate::restores::FormerClusters;
 
 /// Remembered announcements. The facts of nodes may be reported some commands later than the store's.
@@ -22,13 +22,13 @@ const ANNOUNCEMENTS: usize = 64;
 #[derive(Default)]
 pub(crate) struct QuorumKept {
     /// Times of the last announcements of commands, in order.
-    announced: VecDeque<At>,
+    announced: VecDeque<FactTime>,
     /// Node of the last restart that an operator asked for, and the beginning and end of its operation.
-    asked: Option<(String, At, Option<At>)>,
+    asked: Option<(String, FactTime, Option<FactTime>)>,
     /// Effects under way, with the times of their beginnings.
-    began: BTreeMap<u64, At>,
+    began: BTreeMap<u64, FactTime>,
     /// Last loss of a voting member by an effect, by cluster and member.
-    lost: BTreeMap<(u64, u64), At>,
+    lost: BTreeMap<(u64, u64), FactTime>,
     former: FormerClusters,
 }
 
@@ -66,14 +66,14 @@ impl Predicate for QuorumKept {
 
 impl QuorumKept {
     /// Maximum time since the check before an effect: it follows the announcement of its command.
-    fn check_effect(&self, effect: &NodeEffect, at: At) -> Duration {
+    fn check_effect(&self, effect: &NodeEffect, at: FactTime) -> Duration {
         let began = *self.began.get(&effect.number).unwrap_or(&at);
         let announced = self.announced.iter().rev().find(|announced| **announced <= began);
         at.saturating_sub(*announced.unwrap_or(&began))
     }
 
     /// Notes the begin of a restart, which takes the operator's request, and the end of its record.
-    fn note_request(&mut self, written: &[Written], at: At) {
+    fn note_request(&mut self, written: &[WrittenKey], at: FactTime) {
         let ends =
             written.iter().any(|write| write.key.starts_with(keys::RECORDS) && !is_announcement(write));
         if let Some((.., end @ None)) = self.asked.as_mut().filter(|_| ends) {
@@ -87,7 +87,7 @@ impl QuorumKept {
     }
 
     /// True if the effect belongs to a restart that an operator asked for.
-    fn is_asked(&self, effect: &NodeEffect, at: At) -> bool {
+    fn is_asked(&self, effect: &NodeEffect, at: FactTime) -> bool {
         let began = *self.began.get(&effect.number).unwrap_or(&at);
         self.asked.as_ref().is_some_and(|(address, from, until)| {
             *address == effect.address && *from <= began && until.is_none_or(|until| began <= until)
@@ -100,7 +100,7 @@ impl QuorumKept {
         (effect, cluster): (&NodeEffect, u64),
         (voting, others): (usize, &[Voter]),
         checked: Duration,
-        at: At,
+        at: FactTime,
         ruling: &mut Ruling<'_>,
     ) {
         let in_sync = others.iter().filter(|voter| voter.out_of_sync.is_none()).count();
@@ -124,8 +124,8 @@ impl QuorumKept {
     }
 }
 
-fn is_announcement(written: &Written) -> bool {
-    let record = || written.after.as_ref().and_then(Value::read::<Record>);
+fn is_announcement(written: &WrittenKey) -> bool {
+    let record = || written.after.as_ref().and_then(StoredValue::read::<Record>);
     written.key.starts_with(keys::RECORDS) && record().is_some_and(|record| record.is_unfinished())
 }
 

@@ -3,20 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::exemptions::{Exemption, Exemptions};
-use crate::fact::{At, Fact};
-use crate::picture::{Picture, Written};
+use crate::fact::{Fact, FactTime};
+use crate::observed_world::{ObservedWorld, WrittenKey};
 use crate::promise::{Promise, Verdict};
-use crate::terms::Terms;
+use crate::terms::PromiseTerms;
 use crate::{drains, keeping, leading, liveness, operations, pace, placement, repairs, requests, restores};
 
 pub(crate) struct Context<'a> {
-    pub(crate) at: At,
+    pub(crate) at: FactTime,
     pub(crate) fact: &'a Fact,
     /// Keys that the fact wrote, with their former values.
-    pub(crate) written: &'a [Written],
+    pub(crate) written: &'a [WrittenKey],
     /// State of the world including the fact.
-    pub(crate) now: &'a Picture,
-    pub(crate) terms: &'a Terms,
+    pub(crate) now: &'a ObservedWorld,
+    pub(crate) terms: &'a PromiseTerms,
 }
 
 /// Collects a predicate's judgement of a fact.
@@ -25,7 +25,7 @@ pub(crate) struct Ruling<'a> {
     pub(crate) exemptions: &'a mut Exemptions,
     /// The judged revision: a user's own revision is not counted as a violation.
     revision: Option<i64>,
-    at: At,
+    at: FactTime,
 }
 
 impl Ruling<'_> {
@@ -59,8 +59,8 @@ struct PredicateVerdict {
 }
 
 pub struct Oracle {
-    terms: Terms,
-    picture: Picture,
+    terms: PromiseTerms,
+    picture: ObservedWorld,
     predicates: Vec<(Promise, Box<dyn Predicate>, PredicateVerdict)>,
     exemptions: Exemptions,
     users: BTreeSet<i64>,
@@ -68,12 +68,12 @@ pub struct Oracle {
 
 impl Oracle {
     #[must_use]
-    pub fn new(terms: Terms) -> Self {
+    pub fn new(terms: PromiseTerms) -> Self {
         let predicates =
             Promise::ALL.iter().map(|promise| (*promise, predicate(*promise), PredicateVerdict::default()));
         Self {
             terms,
-            picture: Picture::default(),
+            picture: ObservedWorld::default(),
             predicates: predicates.collect(),
             exemptions: Exemptions::default(),
             users: BTreeSet::new(),
@@ -81,7 +81,7 @@ impl Oracle {
     }
 
     /// Takes in a fact. Returns the promises that it broke, by users' own revisions as well.
-    pub fn observe(&mut self, at: At, fact: &Fact) -> Vec<(Promise, String)> {
+    pub fn observe(&mut self, at: FactTime, fact: &Fact) -> Vec<(Promise, String)> {
         let written = self.picture.observe(at, fact);
         let revision = match fact {
             Fact::Stored { revision, .. } => Some(*revision),

@@ -6,10 +6,10 @@ use std::time::Duration;
 use madako_domain::keys;
 
 use crate::exemptions::Exemption;
-use crate::fact::{At, Command, Fact, Place, Question};
+use crate::fact::{Command, Fact, FactTime, FaultPlace, Question};
+use crate::observed_world::{ObservedWorld, WrittenKey};
 use crate::oracle::{Context, Predicate, Ruling};
-use crate::picture::{Picture, Written};
-use crate::terms::Terms;
+use crate::terms::PromiseTerms;
 
 /// Length of the window in intervals: an immediate extra request shifts the following ones, without raising their rate.
 const WINDOW: u32 = 5;
@@ -19,15 +19,15 @@ const BESIDE: usize = 2;
 
 /// Times of events within a window.
 #[derive(Default)]
-struct Window(VecDeque<At>);
+struct EventWindow(VecDeque<FactTime>);
 
-impl Window {
-    fn push(&mut self, at: At, window: Duration) -> usize {
+impl EventWindow {
+    fn push(&mut self, at: FactTime, window: Duration) -> usize {
         self.0.push_back(at);
         self.since(at.saturating_sub(window))
     }
 
-    fn since(&mut self, since: At) -> usize {
+    fn since(&mut self, since: FactTime) -> usize {
         while self.0.front().is_some_and(|first| *first < since) {
             self.0.pop_front();
         }
@@ -37,22 +37,22 @@ impl Window {
 
 /// Events at an interval, for each of several keys.
 struct Rhythm<K> {
-    came: BTreeMap<K, Window>,
+    came: BTreeMap<K, EventWindow>,
     /// Events that each allow one extra request at once.
-    causes: Window,
+    causes: EventWindow,
     /// For each expected key: the last event, or the beginning of the expectation.
-    due: BTreeMap<K, At>,
+    due: BTreeMap<K, FactTime>,
 }
 
 impl<K> Default for Rhythm<K> {
     fn default() -> Self {
-        Self { came: BTreeMap::new(), causes: Window::default(), due: BTreeMap::new() }
+        Self { came: BTreeMap::new(), causes: EventWindow::default(), due: BTreeMap::new() }
     }
 }
 
 impl<K: Ord + Clone> Rhythm<K> {
     /// Counts an event; returns a description if it came too often.
-    fn note_arrival(&mut self, key: &K, at: At, interval: Duration) -> Option<String> {
+    fn note_arrival(&mut self, key: &K, at: FactTime, interval: Duration) -> Option<String> {
         let window = interval * WINDOW;
         let count = self.came.entry(key.clone()).or_default().push(at, window);
         let causes = self.causes.since(at.saturating_sub(window));
@@ -63,12 +63,12 @@ impl<K: Ord + Clone> Rhythm<K> {
     }
 
     /// Allows one extra event.
-    fn note_cause(&mut self, at: At) {
+    fn note_cause(&mut self, at: FactTime) {
         self.causes.0.push_back(at);
     }
 
     /// Sets the expected keys. Returns those without an event for longer than `limit`, each once.
-    fn update_wanted(&mut self, wanted: BTreeSet<K>, at: At, limit: Duration) -> Vec<K> {
+    fn update_wanted(&mut self, wanted: BTreeSet<K>, at: FactTime, limit: Duration) -> Vec<K> {
         self.due.retain(|key, _| wanted.contains(key));
         let mut overdue = Vec::new();
         for key in wanted {
@@ -84,8 +84,8 @@ impl<K: Ord + Clone> Rhythm<K> {
 
 /// Judges an event that came too often: an exemption excuses it while requests that a fault held back may arrive.
 fn too_often(
-    (now, terms): (&Picture, &Terms),
-    (at, interval): (At, Duration),
+    (now, terms): (&ObservedWorld, &PromiseTerms),
+    (at, interval): (FactTime, Duration),
     ruling: &mut Ruling<'_>,
     what: impl FnOnce() -> String,
 ) {
@@ -98,13 +98,13 @@ fn too_often(
     }
 }
 
-fn writes(written: &[Written], keys: &[&str]) -> usize {
+fn count_writes(written: &[WrittenKey], keys: &[&str]) -> usize {
     written.iter().filter(|written| keys.iter().any(|key| written.key.starts_with(key))).count()
 }
 
 /// Whether an actor may have been restarted, or another instance may lead.
-fn begins_anew(fact: &Fact, written: &[Written]) -> bool {
-    matches!(fact, Fact::Troubled { .. }) || writes(written, &[keys::LEADER]) > 0
+fn begins_anew(fact: &Fact, written: &[WrittenKey]) -> bool {
+    matches!(fact, Fact::Troubled { .. }) || count_writes(written, &[keys::LEADER]) > 0
 }
 
 /// [`crate::Promise::MachinePolls`] and [`crate::Promise::ReportPolls`].
@@ -119,8 +119,8 @@ impl Polls {
     }
 
     /// The leader, while it is expected to poll and no fault prevents that.
-    fn polls(&self, now: &Picture) -> Option<String> {
-        let leader = now.leader.as_ref().filter(|_| now.is_quiet(&[Place::Registry]))?;
+    fn polls(&self, now: &ObservedWorld) -> Option<String> {
+        let leader = now.leader.as_ref().filter(|_| now.is_quiet(&[FaultPlace::Registry]))?;
         let asks = match self.question {
             Question::Machines => now.is_on(keys::SABAKAN_DISABLED).is_none(),
             Question::Reports => now.is_on(keys::AUTO_REPAIR_DISABLED).is_none(),
@@ -145,7 +145,7 @@ impl Predicate for Polls {
         if begins_anew(fact, written) {
             self.rhythm.note_cause(*at);
             self.rhythm.due.clear();
-        } else if writes(written, &causes) > 0 {
+        } else if count_writes(written, &causes) > 0 {
             self.rhythm.note_cause(*at);
         }
         let wanted = self.polls(now).into_iter().collect();
@@ -173,18 +173,18 @@ impl Predicate for Polls {
 pub(crate) struct MetricRounds {
     rhythm: Rhythm<(String, String)>,
     /// Last fetch of each metric by each instance, while no fault prevented fetching.
-    last: BTreeMap<(String, String), At>,
+    last: BTreeMap<(String, String), FactTime>,
     /// Beginning of the use of each metric.
-    used: BTreeMap<String, At>,
+    used: BTreeMap<String, FactTime>,
 }
 
 impl Predicate for MetricRounds {
     fn observe(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
-        if begins_anew(fact, written) || writes(written, &["/core/"]) > 0 {
+        if begins_anew(fact, written) || count_writes(written, &["/core/"]) > 0 {
             self.rhythm.note_cause(*at);
             self.last.clear();
         }
-        if writes(written, &["/kubernetes/clusters/"]) > 0 {
+        if count_writes(written, &["/kubernetes/clusters/"]) > 0 {
             let used: BTreeSet<&String> = now.placed.values().flat_map(|cluster| &cluster.metrics).collect();
             self.used.retain(|metric, _| used.contains(metric));
             let new: Vec<String> =
@@ -206,7 +206,7 @@ impl Predicate for MetricRounds {
             });
         }
         // The set of metrics in one request changes with the metrics in use, so each metric has its own rounds.
-        let quiet = now.is_quiet(&[Place::Providers]);
+        let quiet = now.is_quiet(&[FaultPlace::Providers]);
         for (metric, since) in self.used.iter().filter(|(metric, _)| what.contains(&***metric)) {
             let last = self.last.insert((instance.clone(), metric.clone()), *at).filter(|_| quiet);
             let Some(last) = last.filter(|last| since <= last) else { continue };
@@ -226,8 +226,8 @@ pub(crate) struct HealthChecks {
 
 impl HealthChecks {
     /// Machines whose health must be checked, unless a fault prevents it.
-    fn machines_to_check(now: &Picture) -> BTreeSet<String> {
-        if !now.is_quiet(&[Place::Hosts]) {
+    fn machines_to_check(now: &ObservedWorld) -> BTreeSet<String> {
+        if !now.is_quiet(&[FaultPlace::Hosts]) {
             return BTreeSet::new();
         }
         let runs = |address: &String| {
@@ -247,12 +247,12 @@ impl HealthChecks {
 impl Predicate for HealthChecks {
     fn observe(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
         // Each change of an entry causes a new check, and so does each failed attempt of a command.
-        let entries = writes(written, &[keys::REPAIRS]);
+        let entries = count_writes(written, &[keys::REPAIRS]);
         let attempt = matches!(fact, Fact::Ended { command: Command::Repair, .. });
         for _ in 0..entries + usize::from(attempt) {
             self.rhythm.note_cause(*at);
         }
-        if begins_anew(fact, written) || writes(written, &[keys::CLUSTER]) > 0 {
+        if begins_anew(fact, written) || count_writes(written, &[keys::CLUSTER]) > 0 {
             self.rhythm.note_cause(*at);
             self.rhythm.due.clear();
         }

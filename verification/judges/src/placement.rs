@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value as Json;
 
-use crate::fact::{At, Fact, Place};
+use crate::fact::{Fact, FactTime, FaultPlace};
 use crate::liveness::Waiting;
+use crate::observed_world::{ObservedWorld, StoredValue};
 use crate::oracle::{Context, Predicate, Ruling};
-use crate::picture::{Picture, Value};
 use crate::terms::MOST_SKIPPED;
 
 /// Prefix of placement's applications.
@@ -26,7 +26,7 @@ const ROUNDS: u32 = 2;
 pub(crate) struct FailingMetrics {
     /// For each metric: its last good value, whether its current series of values is good, and the beginning of the
     /// series.
-    good: BTreeMap<String, (Option<At>, bool, At)>,
+    good: BTreeMap<String, (Option<FactTime>, bool, FactTime)>,
     waiting: Waiting<(String, bool)>,
 }
 
@@ -34,8 +34,8 @@ impl FailingMetrics {
     /// Clusters whose state must change, with `true` for a change to FAILING_METRICS.
     fn clusters_to_change(
         &self,
-        at: At,
-        now: &Picture,
+        at: FactTime,
+        now: &ObservedWorld,
         Context { terms, .. }: &Context<'_>,
     ) -> BTreeSet<(String, bool)> {
         let known = |name: &String| self.good.get(name);
@@ -82,7 +82,7 @@ impl Predicate for FailingMetrics {
         }
         let limit = terms.metrics_interval * (MOST_SKIPPED + 3) + terms.tolerance;
         let wrong = self.clusters_to_change(*at, now, seen);
-        for (key, fails) in self.waiting.no_longer_waiting(&wrong) {
+        for (key, fails) in self.waiting.objects_done_waiting(&wrong) {
             let state = now.placed.get(key).map(|cluster| &*cluster.state);
             if state == Some(if *fails { FAILING } else { ONLINE }) {
                 ruling.judged();
@@ -105,7 +105,7 @@ pub(crate) struct BetterCluster {
 }
 
 /// Name of the cluster that the application is bound to.
-fn bound(value: Option<&Value>) -> Option<String> {
+fn bound_cluster(value: Option<&StoredValue>) -> Option<String> {
     let application = value?.read::<Json>()?;
     application["status"]["scheduled_to"]["name"].as_str().map(str::to_owned)
 }
@@ -121,13 +121,13 @@ impl Predicate for BetterCluster {
         }
         let applications = written.iter().filter(|written| written.key.starts_with(APPLICATIONS));
         let moves = applications.filter(|written| {
-            let before = bound(written.before.as_ref());
-            before.is_some() && before != bound(written.after.as_ref())
+            let before = bound_cluster(written.before.as_ref());
+            before.is_some() && before != bound_cluster(written.after.as_ref())
         });
         self.moved += u32::try_from(moves.count()).unwrap_or(u32::MAX);
         for written in *written {
             let Some(wanted) = self.wanted.get(&written.key) else { continue };
-            let to = written.after.as_ref().and_then(Value::read::<Json>);
+            let to = written.after.as_ref().and_then(StoredValue::read::<Json>);
             let to = to.map(|application| application["status"]["scheduled_to"]["name"].clone());
             let moved = to.as_ref().and_then(Json::as_str) == Some(wanted);
             if moved || to.is_none() {
@@ -137,7 +137,7 @@ impl Predicate for BetterCluster {
                 ruling.judged();
             }
         }
-        if !now.is_quiet(&[Place::Providers]) {
+        if !now.is_quiet(&[FaultPlace::Providers]) {
             self.waiting.clear();
             return;
         }

@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use madako_faults::{Change, Injection, Schedule, Span};
+use madako_faults::{Injection, InjectionChange, Schedule, Span};
 
 /// Reason for skipping a fault whose target never appeared.
 const NOT_THERE: &str = "its target was not there in time, or did not take it";
@@ -30,7 +30,7 @@ pub struct Attempt<'a> {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Done {
+pub struct InjectedFault {
     /// The target, which may have been resolved during the attempt (the leader).
     pub on: String,
     /// Packets that a fault of the network dropped until its end, where they are counted.
@@ -109,7 +109,7 @@ impl<'a> Player<'a> {
                 return None;
             }
             self.next += 1;
-            let begins = event.change != Change::Ends;
+            let begins = event.change != InjectionChange::Ends;
             if begins || !(self.skipped.contains_key(&number) || self.waiting.contains_key(&number)) {
                 return Some(self.attempt(number, begins, at));
             }
@@ -135,7 +135,7 @@ impl<'a> Player<'a> {
     pub fn take_outcome(
         &mut self,
         attempt: &Attempt<'_>,
-        outcome: Result<Done, FaultRefusal>,
+        outcome: Result<InjectedFault, FaultRefusal>,
     ) -> Option<FaultChange> {
         let Attempt { number, injection, begins, at } = *attempt;
         let waited = if begins { self.waiting.remove(&number) } else { None };
@@ -166,7 +166,7 @@ impl<'a> Player<'a> {
             (true, None) => "strikes",
             (false, _) => "ends",
         };
-        Some(FaultChange { at: span(at), change, on: Some(done.on), dropped: done.dropped, why: None })
+        Some(FaultChange { at: to_span(at), change, on: Some(done.on), dropped: done.dropped, why: None })
     }
 
     /// Skips each fault that still waits.
@@ -189,11 +189,11 @@ impl<'a> Player<'a> {
 
     fn skip(&mut self, number: usize, at: Duration, why: String) -> FaultChange {
         self.skipped.insert(number, why.clone());
-        FaultChange { at: span(at), change: "skipped", on: None, dropped: None, why: Some(why) }
+        FaultChange { at: to_span(at), change: "skipped", on: None, dropped: None, why: Some(why) }
     }
 }
 
-fn span(at: Duration) -> Span {
+fn to_span(at: Duration) -> Span {
     Span::millis(u64::try_from(at.as_millis()).unwrap_or(u64::MAX))
 }
 
@@ -214,9 +214,9 @@ mod tests {
 
     fn schedule(injections: Vec<Injection>) -> Schedule {
         let events = injections.iter().enumerate().flat_map(|(injection, one)| {
-            let change = if one.ends.is_some() { Change::Begins } else { Change::Strikes };
+            let change = if one.ends.is_some() { InjectionChange::Begins } else { InjectionChange::Strikes };
             let begins = Event { at: one.begins, change, injection };
-            let ends = one.ends.map(|at| Event { at, change: Change::Ends, injection });
+            let ends = one.ends.map(|at| Event { at, change: InjectionChange::Ends, injection });
             [begins].into_iter().chain(ends)
         });
         let mut events: Vec<Event> = events.collect();
@@ -235,7 +235,7 @@ mod tests {
             let outcome = if attempt.begins && absent {
                 Err(FaultRefusal::NotYet)
             } else {
-                Ok(Done { on: "instance=1".to_owned(), dropped: None })
+                Ok(InjectedFault { on: "instance=1".to_owned(), dropped: None })
             };
             if let Some(FaultChange { at, change, why, .. }) = player.take_outcome(&attempt, outcome) {
                 let why = why.map(|why| format!(": {why}")).unwrap_or_default();

@@ -3,17 +3,17 @@
 use madako_domain::machine::MachineState;
 use serde_json::Value;
 
-use crate::fact::{At, MachineSeen, Question};
+use crate::fact::{FactTime, MachineSeen, Question};
 
 /// A search that selects states asks for reports.
 #[must_use]
-pub fn question(request: &Value) -> Question {
+pub fn question_of(request: &Value) -> Question {
     if request["variables"]["having"]["states"].is_array() { Question::Reports } else { Question::Machines }
 }
 
 /// The machines with an address in an answer given at the time `now`; `None`: the answer has no list of machines.
 #[must_use]
-pub fn machines(answer: &Value, now: At) -> Option<Vec<MachineSeen>> {
+pub fn machines(answer: &Value, now: FactTime) -> Option<Vec<MachineSeen>> {
     let machines = answer["data"]["searchMachines"].as_array()?;
     let state = |name: &str| MachineState::ALL.iter().copied().find(|state| state.name() == name);
     let seen = |machine: &Value| {
@@ -22,7 +22,7 @@ pub fn machines(answer: &Value, now: At) -> Option<Vec<MachineSeen>> {
         Some(MachineSeen {
             address: machine["spec"]["ipv4"][0].as_str()?.to_owned(),
             state: state(status["state"].as_str()?)?,
-            since: At::try_from_secs_f64(since).unwrap_or_default(),
+            since: FactTime::try_from_secs_f64(since).unwrap_or_default(),
         })
     };
     Some(machines.iter().filter_map(seen).collect())

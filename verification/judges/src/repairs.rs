@@ -9,10 +9,10 @@ use madako_domain::repair::kept::KeptEntry;
 use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 
 use crate::exemptions::Exemption;
-use crate::fact::{At, Command, Fact, Place, Question};
+use crate::fact::{Command, Fact, FactTime, FaultPlace, Question};
 use crate::liveness::Waiting;
+use crate::observed_world::{BegunWork, ObservedWorld, QueueItem, WrittenKey};
 use crate::oracle::{Context, Predicate, Ruling};
-use crate::picture::{BegunWork, Item, Picture, Written};
 use crate::terms::FRESH_ROUNDS;
 
 /// Entries have times in whole seconds: rounding may hide this much, over both ends of a span.
@@ -42,7 +42,7 @@ impl Predicate for QueueDisabled {
             }
             // An entry that would be begun.
             Fact::Ended { command: Command::HealthCheck, address, good: false, .. } => {
-                let waits = |item: &Item| {
+                let waits = |item: &QueueItem| {
                     item.entry.address == *address && item.entry.step_status == RepairStepStatus::Waiting
                 };
                 if !now.holds_a_rack() && now.entries.values().any(waits) {
@@ -55,7 +55,7 @@ impl Predicate for QueueDisabled {
 }
 
 /// Entries that have not begun, and that only the leader keeps from beginning.
-fn could_begin(now: &Picture, at: At, slack: Duration) -> BTreeSet<i64> {
+fn could_begin(now: &ObservedWorld, at: FactTime, slack: Duration) -> BTreeSet<i64> {
     let nodes = |address: &str| {
         now.cluster
             .iter()
@@ -63,7 +63,7 @@ fn could_begin(now: &Picture, at: At, slack: Duration) -> BTreeSet<i64> {
             .any(|node| node.control_plane && node.address == address)
     };
     let under_way = now.entries.values().filter(|item| now.is_under_way(item, at, slack)).count() as u64;
-    let is_queued = |item: &Item| {
+    let is_queued = |item: &QueueItem| {
         let entry = &item.entry;
         let alone = now.entries.values().filter(|other| other.entry.address == entry.address).count() == 1;
         entry.status == RepairStatus::Queued
@@ -75,7 +75,7 @@ fn could_begin(now: &Picture, at: At, slack: Duration) -> BTreeSet<i64> {
     let hindered = now.is_on(keys::REPAIRS_DISABLED).is_some()
         || now.is_operation_due()
         || now.holds_a_rack()
-        || !now.is_quiet(&[Place::Hosts])
+        || !now.is_quiet(&[FaultPlace::Hosts])
         || under_way >= now.rules.max_concurrent
         // A running command delays the others.
         || now.running.keys().any(|(_, command)| *command != Command::HealthCheck);
@@ -134,7 +134,7 @@ impl Predicate for AutoRepairDisabled {
         let Some(since) = now.is_on(keys::AUTO_REPAIR_DISABLED) else { return };
         match fact {
             Fact::Stored { revision, .. } => {
-                let new = |written: &&Written| {
+                let new = |written: &&WrittenKey| {
                     written.key.starts_with(keys::REPAIRS)
                         && written.before.is_none()
                         && written.after.is_some()
@@ -167,7 +167,7 @@ pub(crate) struct ConcurrentRepairs;
 impl Predicate for ConcurrentRepairs {
     fn observe(&mut self, Context { at, now, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
         for BegunWork { entry, .. } in &now.begun {
-            let others: Vec<&Item> = now
+            let others: Vec<&QueueItem> = now
                 .entries
                 .iter()
                 .filter(|(index, item)| **index != entry.index && now.is_under_way(item, *at, SECONDS))
@@ -195,7 +195,7 @@ impl Predicate for ConcurrentRepairs {
 
 /// Of these entries under way, the number of those whose watch a clock that was wrong meanwhile may have ended, and
 /// the longest rest of these watches. `None`: there are none.
-fn hidden_by_clock(now: &Picture, others: &[&Item], at: At) -> Option<(u64, Duration)> {
+fn hidden_by_clock(now: &ObservedWorld, others: &[&QueueItem], at: FactTime) -> Option<(u64, Duration)> {
     let watches = others
         .iter()
         .filter(|item| !now.is_certainly_under_way(item))
@@ -208,14 +208,14 @@ fn hidden_by_clock(now: &Picture, others: &[&Item], at: At) -> Option<(u64, Dura
 #[derive(Default)]
 pub(crate) struct WatchLasts {
     /// Time of the last repair command's end for each machine, and whether it succeeded.
-    commands: BTreeMap<String, (At, bool)>,
+    commands: BTreeMap<String, (FactTime, bool)>,
 }
 
 /// Entries that a revision marks as failed after their last command succeeded, as they were before.
 fn fails_after_command<'a>(
-    written: &'a [Written],
-    commands: &'a BTreeMap<String, (At, bool)>,
-    now: &'a Picture,
+    written: &'a [WrittenKey],
+    commands: &'a BTreeMap<String, (FactTime, bool)>,
+    now: &'a ObservedWorld,
 ) -> impl Iterator<Item = RepairQueueEntry> + 'a {
     let entries = written.iter().filter(|written| written.key.starts_with(keys::REPAIRS));
     // An entry that had failed before and was overwritten fails once more; so may the entry of a success command.
@@ -230,13 +230,13 @@ fn fails_after_command<'a>(
             && after.status == RepairStatus::Failed;
         // A command that could not begin is not observable: then the observed end belongs to another entry.
         let announced = now.entries.get(&before.index).and_then(|item| item.commanded);
-        let of_this = |at: At| announced.is_some_and(|(_, since)| at >= since);
+        let of_this = |at: FactTime| announced.is_some_and(|(_, since)| at >= since);
         let ended_well = commands.get(&before.address).is_some_and(|(at, good)| *good && of_this(*at));
         (fails && ended_well && !again).then_some(before)
     })
 }
 
-fn record_command(commands: &mut BTreeMap<String, (At, bool)>, at: At, fact: &Fact) {
+fn record_command(commands: &mut BTreeMap<String, (FactTime, bool)>, at: FactTime, fact: &Fact) {
     match fact {
         // The outcome is unknown until the command ends.
         Fact::Began { command: Command::Repair, address, .. } => {
@@ -284,17 +284,17 @@ impl Predicate for WatchLasts {
 
 #[derive(Default)]
 pub(crate) struct NextStep {
-    commands: BTreeMap<String, (At, bool)>,
+    commands: BTreeMap<String, (FactTime, bool)>,
     waiting: Waiting<i64>,
 }
 
 impl NextStep {
     /// Entries whose watch is over, and that only the leader keeps from their next step.
-    fn wait(now: &Picture, at: At) -> BTreeSet<i64> {
+    fn wait(now: &ObservedWorld, at: FactTime) -> BTreeSet<i64> {
         let under_way =
             now.entries.values().filter(|item| now.is_under_way(item, at, SECONDS)).count() as u64;
         let runs = now.running.keys().any(|(_, command)| *command != Command::HealthCheck);
-        if !now.is_quiet(&[Place::Hosts])
+        if !now.is_quiet(&[FaultPlace::Hosts])
             || now.is_on(keys::REPAIRS_DISABLED).is_some()
             || now.is_operation_due()
             || now.holds_a_rack()
@@ -303,7 +303,7 @@ impl NextStep {
         {
             return BTreeSet::new();
         }
-        let is_over = |item: &Item| {
+        let is_over = |item: &QueueItem| {
             let entry = &item.entry;
             let Some((step, _)) = item.commanded else { return false };
             let last = now.rules.steps(entry).is_none_or(|steps| step as usize + 1 >= steps.len());
@@ -350,20 +350,20 @@ const CHECKS: usize = 16;
 /// Results of the last health checks of each machine. Several entries may concern one machine; each relies on its own
 /// checks.
 #[derive(Default)]
-struct Health(BTreeMap<String, VecDeque<(At, bool)>>);
+struct Health(BTreeMap<String, VecDeque<(FactTime, bool)>>);
 
 impl Health {
-    fn last(&self, address: &str) -> Option<(At, bool)> {
+    fn last(&self, address: &str) -> Option<(FactTime, bool)> {
         self.0.get(address).and_then(|checks| checks.back()).copied()
     }
 
     /// Whether some check since the given time had this result.
-    fn has_result(&self, address: &str, healthy: bool, since: At) -> bool {
+    fn has_result(&self, address: &str, healthy: bool, since: FactTime) -> bool {
         let checks = self.0.get(address).into_iter().flatten();
         checks.rev().any(|(at, said)| *said == healthy && *at >= since)
     }
 
-    fn observe(&mut self, at: At, fact: &Fact) {
+    fn observe(&mut self, at: FactTime, fact: &Fact) {
         if let Fact::Ended { command: Command::HealthCheck, address, good, .. } = fact {
             let checks = self.0.entry(address.clone()).or_default();
             checks.push_back((at, *good));
@@ -391,8 +391,8 @@ impl Predicate for FreshHealth {
                 Some((asked, _)) if now.is_leading_troubled(asked) => {
                     ruling.exemptions.record_use(Exemption::UnderWay, *at - asked);
                 }
-                _ if now.is_troubled(&Place::Hosts, at.saturating_sub(fresh)) => {
-                    let unseen = at.saturating_sub(now.trouble_changed(&Place::Hosts));
+                _ if now.is_troubled(&FaultPlace::Hosts, at.saturating_sub(fresh)) => {
+                    let unseen = at.saturating_sub(now.note_trouble_change(&FaultPlace::Hosts));
                     ruling.exemptions.record_use(Exemption::UnseenCheck, unseen);
                 }
                 _ => ruling.broken(format_args!(

@@ -1,8 +1,8 @@
 //! Promises about the service's requests to Kubernetes, and about the requests of API clients.
 
 use crate::fact::{Fact, KubernetesRequest, PodFact};
+use crate::observed_world::ObservedWorld;
 use crate::oracle::{Context, Predicate, Ruling};
-use crate::picture::Picture;
 
 pub(crate) struct ProtectedPods;
 
@@ -63,7 +63,7 @@ impl Predicate for IfMatch {
 }
 
 /// The version of a key before the version `after`; `None`: that is not known yet.
-fn version_before(now: &Picture, key: &str, after: i64) -> Option<i64> {
+fn version_before(now: &ObservedWorld, key: &str, after: i64) -> Option<i64> {
     let versions = now.versions.get(key)?;
     let at = versions.iter().rposition(|version| *version == after)?;
     Some(at.checked_sub(1).map_or(0, |before| versions[before]))

@@ -6,15 +6,15 @@ use madako_domain::keys;
 use madako_domain::restore::Restored;
 
 use crate::fact::{EtcdFact, Fact};
+use crate::observed_world::WrittenKey;
 use crate::oracle::{Context, Predicate, Ruling};
-use crate::picture::Written;
 
 /// Clusters of etcd that were formed, and whether a restore has begun since then: it replaces them.
 #[derive(Debug, Default)]
 pub(crate) struct FormerClusters(BTreeMap<u64, bool>);
 
 impl FormerClusters {
-    pub(crate) fn observe(&mut self, fact: &Fact, written: &[Written]) {
+    pub(crate) fn observe(&mut self, fact: &Fact, written: &[WrittenKey]) {
         match fact {
             Fact::Etcd(EtcdFact::Formed { cluster }) => {
                 self.0.entry(*cluster).or_insert(false);
@@ -32,7 +32,7 @@ impl FormerClusters {
     }
 }
 
-fn restore_begun(written: &[Written]) -> Option<Restored> {
+fn restore_begun(written: &[WrittenKey]) -> Option<Restored> {
     let (before, after) = written.iter().find(|write| write.key == keys::ETCD_RESTORED)?.read::<Restored>();
     let is_same = |before: Restored, after: &Restored| before.requested_at == after.requested_at;
     after.filter(|after| !before.is_some_and(|before| is_same(before, after)))

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Settings and tolerance of a world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Terms {
+pub struct PromiseTerms {
     /// Time between polls of the registry.
     pub interval: Duration,
     /// Time to live of a leader's lease.
@@ -40,7 +40,7 @@ pub(crate) const MOST_SKIPPED: u32 = 3;
 /// Divisor and maximum of the part of the lease's time in which its holder no longer acts.
 const LEASE_MARGIN: (u32, Duration) = (10, Duration::from_secs(5));
 
-impl Terms {
+impl PromiseTerms {
     /// Maximum age of an answer of the registry that is planned on.
     #[must_use]
     pub fn stale(&self) -> Duration {

@@ -17,11 +17,11 @@ use madako_domain::machine::MachineState;
 use serde_json::{Value, json};
 
 use crate::{
-    At, Change, Command, Exemption, Fact, KubernetesRequest, MachineSeen, Oracle, PodFact, Promise, Question,
-    Terms, Use,
+    Change, Command, Exemption, ExemptionUse, Fact, FactTime, KubernetesRequest, MachineSeen, Oracle,
+    PodFact, Promise, PromiseTerms, Question,
 };
 
-const TERMS: Terms = Terms {
+const TERMS: PromiseTerms = PromiseTerms {
     interval: Duration::from_secs(60),
     session_ttl: Duration::from_secs(60),
     retire_wait: Duration::from_secs(300),
@@ -40,9 +40,9 @@ const LEADER: &str = "alpha";
 /// A stream of facts. Three control plane nodes and twelve workers of twenty-four machines.
 struct Tape {
     oracle: Oracle,
-    at: At,
+    at: FactTime,
     revision: i64,
-    states: BTreeMap<u32, (MachineState, At)>,
+    states: BTreeMap<u32, (MachineState, FactTime)>,
     missing: Vec<u32>,
 }
 
@@ -58,7 +58,7 @@ impl Tape {
     fn new() -> Self {
         let mut tape = Self {
             oracle: Oracle::new(TERMS),
-            at: At::ZERO,
+            at: FactTime::ZERO,
             revision: 0,
             states: BTreeMap::new(),
             missing: Vec::new(),
@@ -143,7 +143,7 @@ impl Tape {
         let there = (1..=24).filter(|number| !self.missing.contains(number));
         let machines = there.map(|number| {
             let (state, since) =
-                self.states.get(&number).copied().unwrap_or((MachineState::Healthy, At::ZERO));
+                self.states.get(&number).copied().unwrap_or((MachineState::Healthy, FactTime::ZERO));
             MachineSeen { address: address(number), state, since }
         });
         let machines = Arc::new(machines.collect());
@@ -219,7 +219,7 @@ impl Tape {
         (verdict.judged, verdict.violations.len())
     }
 
-    fn used(&self, exemption: Exemption) -> Use {
+    fn used(&self, exemption: Exemption) -> ExemptionUse {
         let table = self.oracle.exemptions().table();
         table.into_iter().find(|(it, _)| *it == exemption).unwrap().1
     }

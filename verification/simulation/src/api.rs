@@ -32,7 +32,7 @@ pub struct Request<'a> {
 }
 
 /// Sends a request. After an error it is unknown whether the request took effect.
-pub async fn ask(door: &LinkedDialer, request: &Request<'_>) -> io::Result<Answer> {
+pub async fn send_request(door: &LinkedDialer, request: &Request<'_>) -> io::Result<Answer> {
     tokio::time::timeout(PATIENCE, exchange(door, request))
         .await
         .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
@@ -51,11 +51,11 @@ async fn exchange(door: &LinkedDialer, request: &Request<'_>) -> io::Result<Answ
     stream.write_all(text.as_bytes()).await?;
     let mut answer = Vec::new();
     stream.take(MOST_BYTES).read_to_end(&mut answer).await?;
-    read(&answer).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    parse_answer(&answer).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
 }
 
 /// Reads an answer; `None` if it is incomplete.
-fn read(answer: &[u8]) -> Option<Answer> {
+fn parse_answer(answer: &[u8]) -> Option<Answer> {
     let answer = std::str::from_utf8(answer).ok()?;
     let (head, body) = answer.split_once("\r\n\r\n")?;
     let mut lines = head.lines();

@@ -44,12 +44,12 @@ const ON_ITS_WAY: Duration = Duration::from_secs(5);
 const REMEMBERED: Duration = Exemption::LateCommit.longest().expect("a commit is late for a time");
 
 #[derive(Default)]
-struct Judged {
+struct CheckedRun {
     clusters: Clusters,
     history: BTreeMap<i64, BTreeSet<String>>,
     acknowledged: BTreeMap<i64, BTreeSet<String>>,
     acknowledged_writes: Vec<Written>,
-    observed: VecDeque<Observed>,
+    observed: VecDeque<RegistryObservation>,
     /// Acknowledged changes of the repair queue, by revision.
     acknowledged_repairs: BTreeMap<i64, String>,
     /// Operations of the records that each revision wrote.
@@ -61,7 +61,7 @@ struct Judged {
 /// Clones share their state.
 #[derive(Clone)]
 pub struct Checker {
-    judged: Arc<Mutex<Judged>>,
+    judged: Arc<Mutex<CheckedRun>>,
     history: History,
     /// Maximum age of an observation that a plan uses.
     planned_on: Duration,
@@ -95,7 +95,7 @@ impl Checker {
 
     fn judge_revision(&self, revision: i64, changes: Vec<Change>) {
         let mut judged = self.judged.lock().unwrap();
-        let Judged { clusters, history, observed, operations, violations, exemptions, .. } = &mut *judged;
+        let CheckedRun { clusters, history, observed, operations, violations, exemptions, .. } = &mut *judged;
         for (key, entry) in &changes {
             let what = if entry.is_some() { "put" } else { "delete" };
             self.history.note("store", format_args!("{revision} {what} {key}"));
@@ -107,7 +107,7 @@ impl Checker {
         }
         let now = self.history.now();
         let ruled = clusters.observe(revision, &changes, |writer, judged_by| {
-            best(observed, writer, judged_by, (now, self.planned_on), exemptions)
+            fewest_violations(observed, writer, judged_by, (now, self.planned_on), exemptions)
         });
         for violation in &ruled.violations {
             self.history.note("checker", violation);
@@ -157,7 +157,7 @@ impl Checker {
     }
 
     #[must_use]
-    pub fn found_something(&self) -> bool {
+    pub fn has_findings(&self) -> bool {
         let judged = self.judged.lock().unwrap();
         !judged.violations.is_empty()
             || !one_writer(&judged.acknowledged_writes, judged.clusters.terms()).is_empty()
@@ -190,7 +190,7 @@ impl Checker {
     }
 }
 
-impl Judged {
+impl CheckedRun {
     /// Violations for changes of the repair queue that were acknowledged at a revision which does not contain them.
     fn unshown_repairs(&self) -> impl Iterator<Item = Violation> {
         self.acknowledged_repairs.iter().filter_map(|(revision, what)| {
@@ -209,12 +209,12 @@ impl Judged {
 }
 
 /// Time of an observation, the observing instance, and the addresses.
-type Observed = (Duration, &'static str, BTreeSet<String>);
+type RegistryObservation = (Duration, &'static str, BTreeSet<String>);
 
 /// Evaluates a cluster by each recent observation of its writer, and returns the fewest violations; `None` without a
 /// recent observation.
-fn best(
-    observed: &VecDeque<Observed>,
+fn fewest_violations(
+    observed: &VecDeque<RegistryObservation>,
     writer: Option<&str>,
     judged_by: ByObservation<'_>,
     (now, planned_on): (Duration, Duration),
@@ -230,7 +230,7 @@ fn best(
     if best.as_ref().is_none_or(|wrong| !wrong.is_empty())
         && let Some(late) = best_since(planned_on + REMEMBERED).filter(Vec::is_empty)
     {
-        let age = |(at, _, observed): &Observed| {
+        let age = |(at, _, observed): &RegistryObservation| {
             judged_by(observed).is_empty().then(|| now.saturating_sub(*at + planned_on))
         };
         exemptions.record_use(Exemption::LateCommit, own().filter_map(age).min().unwrap_or_default());

@@ -36,7 +36,7 @@ impl Contents {
 
     /// The differences of a store from these contents, and the number of compared keys; `None` if the store does not
     /// answer.
-    pub async fn lost_in(&self, client: &mut Client) -> Option<(usize, Vec<String>)> {
+    pub async fn differences_from(&self, client: &mut Client) -> Option<(usize, Vec<String>)> {
         let answer = client.get("", Some(GetOptions::new().with_all_keys())).await.ok()?;
         let revision = answer.header()?.revision();
         let mut lost = Vec::new();
@@ -78,17 +78,17 @@ mod tests {
             let put = client.put(key, value, None).await.unwrap();
             contents.wrote(put.header().unwrap().revision(), key, Some(value.as_bytes()));
         }
-        assert_eq!(contents.lost_in(&mut client).await, Some((2, Vec::new())));
+        assert_eq!(contents.differences_from(&mut client).await, Some((2, Vec::new())));
         let mut spoilt = contents.clone();
         spoilt.wrote(4, "b", Some(b"other"));
-        assert_eq!(spoilt.lost_in(&mut client).await.unwrap().1.len(), 1, "another value");
+        assert_eq!(spoilt.differences_from(&mut client).await.unwrap().1.len(), 1, "another value");
         let mut spoilt = contents.clone();
         spoilt.wrote(2, "c", Some(b"gone"));
-        assert_eq!(spoilt.lost_in(&mut client).await.unwrap().1.len(), 1, "a key that is not there");
+        assert_eq!(spoilt.differences_from(&mut client).await.unwrap().1.len(), 1, "a key that is not there");
         let mut spoilt = contents.clone();
         spoilt.wrote(9, "a", Some(b"3"));
         assert_eq!(
-            spoilt.lost_in(&mut client).await.unwrap().1.len(),
+            spoilt.differences_from(&mut client).await.unwrap().1.len(),
             2,
             "a revision that is not there, and its key"
         );

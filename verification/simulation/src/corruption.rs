@@ -23,7 +23,7 @@ const WAYS: [Fault; 10] = [
     Fault::Status(500),
 ];
 
-struct Inner {
+struct CorruptionState {
     chance: ChaCha8Rng,
     on: bool,
     present: Option<Fault>,
@@ -32,7 +32,7 @@ struct Inner {
 /// Switch for wrong answers. Clones share their state.
 #[derive(Clone)]
 pub struct Corruption {
-    inner: Arc<Mutex<Inner>>,
+    inner: Arc<Mutex<CorruptionState>>,
     faults: FaultSwitch,
 }
 
@@ -41,7 +41,7 @@ impl Corruption {
     #[must_use]
     pub fn new(faults: FaultSwitch, seed: u64) -> Self {
         let chance = ChaCha8Rng::seed_from_u64(seed ^ 0x636f_7272_7570_7421);
-        Self { inner: Arc::new(Mutex::new(Inner { chance, on: false, present: None })), faults }
+        Self { inner: Arc::new(Mutex::new(CorruptionState { chance, on: false, present: None })), faults }
     }
 
     /// Makes each answer wrong in its own way, or correct again.

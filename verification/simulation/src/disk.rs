@@ -23,7 +23,7 @@ enum UnsyncedWrite {
 }
 
 #[derive(Debug)]
-struct Inner {
+struct DiskState {
     /// Data that a read returns.
     present: Vec<u8>,
     /// Data that every crash keeps.
@@ -38,7 +38,7 @@ struct Inner {
 
 /// The disk. Clones are the same one.
 #[derive(Debug, Clone)]
-pub struct ForgetfulDisk(Arc<Mutex<Inner>>);
+pub struct ForgetfulDisk(Arc<Mutex<DiskState>>);
 
 /// Result of a crash for unsynced writes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl ForgetfulDisk {
     /// An empty disk; `chance` decides which sectors a crash keeps.
     #[must_use]
     pub fn new(chance: ChaCha8Rng) -> Self {
-        Self(Arc::new(Mutex::new(Inner {
+        Self(Arc::new(Mutex::new(DiskState {
             present: Vec::new(),
             synced: Vec::new(),
             unsynced: Vec::new(),
@@ -100,7 +100,7 @@ impl ForgetfulDisk {
                     for (sector, part) in data.chunks(SECTOR).enumerate() {
                         forgotten.unsynced += 1;
                         if inner.chance.random_range(0..2_u32) == 0 {
-                            put(&mut left, at + sector * SECTOR, part);
+                            write_bytes(&mut left, at + sector * SECTOR, part);
                         } else {
                             forgotten.lost += 1;
                         }
@@ -114,7 +114,7 @@ impl ForgetfulDisk {
     }
 }
 
-fn put(bytes: &mut Vec<u8>, at: usize, data: &[u8]) {
+fn write_bytes(bytes: &mut Vec<u8>, at: usize, data: &[u8]) {
     if bytes.len() < at + data.len() {
         bytes.resize(at + data.len(), 0);
     }
@@ -129,7 +129,7 @@ struct OpenedDisk {
 }
 
 impl OpenedDisk {
-    fn with<T>(&self, act: impl FnOnce(&mut Inner) -> io::Result<T>) -> io::Result<T> {
+    fn with<T>(&self, act: impl FnOnce(&mut DiskState) -> io::Result<T>) -> io::Result<T> {
         let mut inner = self.disk.0.lock().unwrap();
         if inner.generation != self.generation {
             return Err(io::Error::other("the process that had this disk open is gone"));
@@ -138,7 +138,7 @@ impl OpenedDisk {
     }
 }
 
-fn place(offset: u64) -> usize {
+fn to_index(offset: u64) -> usize {
     usize::try_from(offset).expect("a simulated disk is far smaller than memory")
 }
 
@@ -148,7 +148,7 @@ impl StorageBackend for OpenedDisk {
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        let at = place(offset);
+        let at = to_index(offset);
         self.with(|inner| match inner.present.get(at..at + out.len()) {
             Some(there) => {
                 out.copy_from_slice(there);
@@ -159,7 +159,7 @@ impl StorageBackend for OpenedDisk {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        let length = place(len);
+        let length = to_index(len);
         self.with(|inner| {
             if inner.full && length > inner.present.len() {
                 return Err(io::ErrorKind::StorageFull.into());
@@ -176,7 +176,7 @@ impl StorageBackend for OpenedDisk {
             for write in std::mem::take(&mut inner.unsynced) {
                 match write {
                     UnsyncedWrite::Length(length) => inner.synced.resize(length, 0),
-                    UnsyncedWrite::Written { at, data } => put(&mut inner.synced, at, &data),
+                    UnsyncedWrite::Written { at, data } => write_bytes(&mut inner.synced, at, &data),
                 }
             }
             Ok(())
@@ -184,12 +184,12 @@ impl StorageBackend for OpenedDisk {
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        let at = place(offset);
+        let at = to_index(offset);
         self.with(|inner| {
             if inner.full {
                 return Err(io::ErrorKind::StorageFull.into());
             }
-            put(&mut inner.present, at, data);
+            write_bytes(&mut inner.present, at, data);
             inner.unsynced.push(UnsyncedWrite::Written { at, data: data.to_vec() });
             Ok(())
         })
@@ -208,7 +208,7 @@ mod tests {
 
     fn contents(disk: &ForgetfulDisk) -> Vec<u8> {
         let opened = disk.open();
-        let mut all = vec![0; place(opened.len().unwrap())];
+        let mut all = vec![0; to_index(opened.len().unwrap())];
         opened.read(0, &mut all).unwrap();
         all
     }

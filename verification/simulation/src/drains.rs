@@ -10,7 +10,7 @@ use std::time::Duration;
 use madako_datacenter_sim::kubernetes::{Budget, Owner, SimulatedKubernetes, Workload};
 use madako_domain::cluster::Cluster;
 use madako_domain::invariants::{Id, Violation};
-use madako_domain::kubernetes::drain::unfinished;
+use madako_domain::kubernetes::drain::unfinished_drain;
 use madako_domain::kubernetes::{KubeNode, Pod};
 use madako_domain::repair::RepairQueueEntry;
 use madako_domain::repair::config::RepairConfig;
@@ -105,7 +105,7 @@ impl Drains {
         let node = cluster.nodes.iter().find(|node| node.address == entry.address)?;
         let config = RepairConfig::read(&cluster.repair).unwrap();
         let drains = config.of(entry).ok()?.step(step)?.need_drain;
-        let left = unfinished(&self.pods_on(node.name())).filter(|_| drains)?;
+        let left = unfinished_drain(&self.pods_on(node.name())).filter(|_| drains)?;
         Some(format!("step {step} of entry {} drains, and {left}", entry.index))
     }
 

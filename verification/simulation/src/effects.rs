@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use async_trait::async_trait;
 use madako_datacenter_sim::kubernetes::SimulatedKubernetes;
-use madako_domain::kubernetes::{Eviction, KubeNode, Pod, PodId};
+use madako_domain::kubernetes::{EvictionOutcome, KubeNode, Pod, PodId};
 use madako_judges::{Fact, KubernetesRequest, PodFact};
 use madako_protocol::kubernetes::{Kubernetes, KubernetesError};
 use madako_protocol::permit::Permit;
@@ -78,11 +78,16 @@ impl Kubernetes for JudgedKubernetes {
         Kubernetes::uncordon(&self.kubernetes, permit, node).await
     }
 
-    async fn evict(&self, permit: &Permit, pod: &PodId, dry_run: bool) -> Result<Eviction, KubernetesError> {
+    async fn evict(
+        &self,
+        permit: &Permit,
+        pod: &PodId,
+        dry_run: bool,
+    ) -> Result<EvictionOutcome, KubernetesError> {
         let permitted = !dry_run && self.begins(permit, "evict", &pod.name).await;
         let node = self.node_of(pod);
         let evicted = Kubernetes::evict(&self.kubernetes, permit, pod, dry_run).await;
-        let refused = matches!(evicted, Ok(Eviction::Refused { .. }));
+        let refused = matches!(evicted, Ok(EvictionOutcome::Refused { .. }));
         if dry_run {
             let protected = pod.namespace == PROTECTED;
             self.told.1.report(&Fact::EvictionTried { protected, refused });

@@ -10,9 +10,10 @@ use async_trait::async_trait;
 use etcd_client::{Event, EventType};
 use madako_datacenter_sim::nodes::SimulatedNodes;
 use madako_domain::keys;
-use madako_judges::registry::{machines, question};
+use madako_judges::registry::{machines, question_of};
 use madako_judges::{
-    At, Change, Exemptions, Fact, MachineSeen, Oracle, Place, Promise, Question, Terms, Verdict,
+    Change, Exemptions, Fact, FactTime, FaultPlace, MachineSeen, Oracle, Promise, PromiseTerms, Question,
+    Verdict,
 };
 use madako_protocol::permit::Permit;
 use madako_protocol::ports::{HttpError, HttpRequest, HttpResponse, HttpTransport};
@@ -26,7 +27,7 @@ use crate::revisions::every_revision;
 use crate::store_process::StoreProcess;
 use crate::world::PREFIX;
 
-struct Inner {
+struct FactsState {
     oracle: Mutex<Oracle>,
     /// Leases of leaders, by epoch.
     leases: Mutex<BTreeMap<i64, i64>>,
@@ -38,14 +39,14 @@ struct Inner {
 
 /// Receiver of facts. Clones share their state. The default value ignores facts, for a world without an oracle.
 #[derive(Clone, Default)]
-pub struct Facts(Option<Arc<Inner>>);
+pub struct Facts(Option<Arc<FactsState>>);
 
 impl Facts {
     #[must_use]
-    pub fn of(terms: Terms, history: History) -> Self {
+    pub fn of(terms: PromiseTerms, history: History) -> Self {
         let (oracle, leases) = (Mutex::new(Oracle::new(terms)), Mutex::default());
         let next = Mutex::default();
-        Self(Some(Arc::new(Inner { oracle, leases, history, began: Instant::now(), next })))
+        Self(Some(Arc::new(FactsState { oracle, leases, history, began: Instant::now(), next })))
     }
 
     pub fn report(&self, fact: &Fact) {
@@ -53,7 +54,7 @@ impl Facts {
         self.report_at(inner.history.now(), fact);
     }
 
-    fn report_at(&self, at: At, fact: &Fact) {
+    fn report_at(&self, at: FactTime, fact: &Fact) {
         let Some(inner) = &self.0 else { return };
         let news = inner.oracle.lock().unwrap().observe(at, fact);
         for (promise, what) in news {
@@ -74,7 +75,7 @@ impl Facts {
     }
 
     /// Reports a fault of a place that ends at once.
-    pub fn struck(&self, place: &Place) {
+    pub fn report_strike(&self, place: &FaultPlace) {
         for begins in [true, false] {
             self.report(&Fact::Troubled { place: place.clone(), clock: false, begins });
         }
@@ -115,7 +116,7 @@ impl Facts {
 
     /// True after a broken promise.
     #[must_use]
-    pub fn found_something(&self) -> bool {
+    pub fn has_findings(&self) -> bool {
         self.verdicts().values().any(|verdict| !verdict.violations.is_empty())
     }
 
@@ -125,7 +126,7 @@ impl Facts {
     }
 
     #[must_use]
-    pub fn now(&self) -> At {
+    pub fn now(&self) -> FactTime {
         self.0.as_ref().map(|inner| inner.history.now()).unwrap_or_default()
     }
 }
@@ -158,7 +159,7 @@ fn read(body: &[u8]) -> Value {
 #[async_trait]
 impl<T: HttpTransport> HttpTransport for ToRegistry<T> {
     async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let question = question(&read(&request.body));
+        let question = question_of(&read(&request.body));
         self.facts.report(&Fact::Polled { instance: self.instance.to_owned(), question });
         let answer = self.inner.send(request).await;
         let machines =
@@ -222,7 +223,7 @@ struct ProviderRequest<'a> {
 
 impl Drop for ProviderRequest<'_> {
     fn drop(&mut self) {
-        for (metric, given) in self.providers.answers_to(&self.asked) {
+        for (metric, given) in self.providers.answers_at(&self.asked) {
             let good = given && self.answered;
             self.facts.report(&Fact::Provided { metric: metric.to_owned(), good });
         }

@@ -24,7 +24,7 @@ const FNV: (u64, u64) = (0xcbf2_9ce4_8422_2325, 0x0000_0100_0000_01b3);
 /// Receiver of every line of a run.
 pub type Trace = Box<dyn Write + Send>;
 
-struct Inner {
+struct HistoryState {
     newest: VecDeque<String>,
     line: String,
     count: usize,
@@ -41,7 +41,7 @@ struct Inner {
 pub struct History {
     since: Instant,
     pace: Option<Pace>,
-    inner: Arc<Mutex<Inner>>,
+    inner: Arc<Mutex<HistoryState>>,
 }
 
 impl Default for History {
@@ -59,7 +59,7 @@ impl History {
     /// Writes each line to the trace.
     #[must_use]
     pub fn traced(trace: Option<Trace>) -> Self {
-        let inner = Inner {
+        let inner = HistoryState {
             newest: VecDeque::new(),
             line: String::new(),
             count: 0,
@@ -153,7 +153,7 @@ impl History {
 
 /// Formats an event as one line.
 #[must_use]
-pub fn line(event: &Event) -> String {
+pub fn event_line(event: &Event) -> String {
     match event {
         Event::Planned { plan, .. } => {
             let mut text = format!("planned {}", plan.action.map_or("nothing", |action| action.name()));

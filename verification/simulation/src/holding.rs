@@ -23,7 +23,7 @@ use madako_domain::repair::hold::{Hold, HoldSettings};
 use madako_domain::repair::{RepairQueueEntry, RepairStatus};
 use madako_domain::store::Entry;
 
-use crate::requests::{Change, read};
+use crate::requests::{Change, read_json};
 use crate::world::SESSION_TTL;
 
 /// Maximum time from an answer to a write that was decided before it: the lease has ended by then.
@@ -157,12 +157,12 @@ impl Holding {
         let mut found = Vec::new();
         let entries = changes.iter().filter(|(key, _)| key.starts_with(keys::REPAIRS));
         for (key, after) in entries {
-            let entry = |entry: &Entry| read::<RepairQueueEntry>(entry);
+            let entry = |entry: &Entry| read_json::<RepairQueueEntry>(entry);
             let (was, is) = (before.get(key).and_then(entry), after.as_ref().and_then(entry));
             let began = |entry: &RepairQueueEntry| entry.status == RepairStatus::Processing;
             if let Some(entry) = is.filter(began)
                 && !was.is_some_and(|was| began(&was))
-                && let Some(unheld) = self.unheld(before, &entry.address, now)
+                && let Some(unheld) = self.find_unheld_entry(before, &entry.address, now)
             {
                 found.push(UnheldEntry {
                     what: format!("{key} begins for {}: {}", entry.address, unheld.what),
@@ -180,7 +180,12 @@ impl Holding {
         found
     }
 
-    fn unheld(&self, before: &BTreeMap<String, Entry>, address: &str, now: Duration) -> Option<UnheldEntry> {
+    fn find_unheld_entry(
+        &self,
+        before: &BTreeMap<String, Entry>,
+        address: &str,
+        now: Duration,
+    ) -> Option<UnheldEntry> {
         let disabled =
             before.get(keys::AUTO_REPAIR_DISABLED).is_some_and(|entry| &entry.value[..] == b"true");
         let leader = before
@@ -191,7 +196,7 @@ impl Holding {
         let ear = self.ears.values().find(|ear| ear.epoch == leader).filter(|_| !disabled)?;
         let rack = ear.told.iter().find(|told| told.address == address)?.rack;
         let hold =
-            before.get(&keys::repair_hold(&rack.to_string())).and_then(read::<Hold>).unwrap_or_default();
+            before.get(&keys::repair_hold(&rack.to_string())).and_then(read_json::<Hold>).unwrap_or_default();
         if hold.is_held() {
             return None;
         }

@@ -41,7 +41,7 @@ pub enum Mode {
     Cut,
 }
 
-struct Inner {
+struct LinkState {
     mode: Mode,
     /// Beginning of the present stall.
     stalled_since: Option<Instant>,
@@ -57,7 +57,6 @@ struct Inner {
     used: LinkTraffic,
 }
 
-/// Traffic of a link.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LinkTraffic {
     pub connections: u64,
@@ -69,7 +68,7 @@ pub struct LinkTraffic {
 
 /// A link. Clones are the same one.
 #[derive(Clone)]
-pub struct Link(Arc<Mutex<Inner>>);
+pub struct Link(Arc<Mutex<LinkState>>);
 
 impl Default for Link {
     fn default() -> Self {
@@ -86,7 +85,7 @@ impl Link {
     /// An open link; `seed` decides which segments get lost.
     #[must_use]
     pub fn seeded(seed: u64) -> Self {
-        Self(Arc::new(Mutex::new(Inner {
+        Self(Arc::new(Mutex::new(LinkState {
             mode: Mode::Open,
             stalled_since: None,
             delay: Duration::ZERO,
@@ -99,7 +98,7 @@ impl Link {
         })))
     }
 
-    fn change(&self, change: impl FnOnce(&mut Inner)) {
+    fn change(&self, change: impl FnOnce(&mut LinkState)) {
         let waiting = {
             let mut inner = self.0.lock().unwrap();
             change(&mut inner);

@@ -44,7 +44,7 @@ struct PlaceLink {
 }
 
 #[derive(Default)]
-struct Inner {
+struct NetworkState {
     seed: u64,
     made: u64,
     conditions: BTreeMap<Endpoint, Condition>,
@@ -55,13 +55,13 @@ struct Inner {
 
 /// All links. Clones are the same network.
 #[derive(Clone, Default)]
-pub struct Network(Arc<Mutex<Inner>>);
+pub struct Network(Arc<Mutex<NetworkState>>);
 
 impl Network {
     /// A network without links; `seed` decides which segments get lost.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self(Arc::new(Mutex::new(Inner { seed, ..Inner::default() })))
+        Self(Arc::new(Mutex::new(NetworkState { seed, ..NetworkState::default() })))
     }
 
     #[must_use]
@@ -85,7 +85,7 @@ impl Network {
         for way in gone {
             way.link.set(Mode::Cut);
             let used = way.link.traffic();
-            add(inner.gone.entry(way.ends).or_default(), used);
+            add_traffic(inner.gone.entry(way.ends).or_default(), used);
         }
     }
 
@@ -117,19 +117,19 @@ impl Network {
         let gone = inner.gone.iter().map(|(ends, used)| (*ends, *used));
         let there = inner.ways.iter().map(|way| (way.ends, way.link.traffic()));
         for (_, used) in gone.chain(there).filter(|((from, to), _)| is(*from, *to)) {
-            add(&mut sum, used);
+            add_traffic(&mut sum, used);
         }
         sum
     }
 }
 
-fn add(sum: &mut LinkTraffic, used: LinkTraffic) {
+fn add_traffic(sum: &mut LinkTraffic, used: LinkTraffic) {
     sum.connections += used.connections;
     sum.sent += used.sent;
     sum.received += used.received;
 }
 
-impl Inner {
+impl NetworkState {
     fn of(&self, place: Endpoint) -> impl Iterator<Item = &PlaceLink> {
         self.ways.iter().filter(move |way| way.ends.0 == place || way.ends.1 == place)
     }

@@ -129,7 +129,7 @@ pub struct NodeCounts {
     pub reinstalled: u64,
 }
 
-struct Inner {
+struct NodesState {
     registry: SimulatedRegistry,
     history: History,
     facts: Facts,
@@ -149,14 +149,14 @@ struct ObservedNodes {
 #[derive(Clone)]
 pub struct Nodes {
     pub nodes: SimulatedNodes,
-    inner: Arc<Inner>,
+    inner: Arc<NodesState>,
 }
 
 impl Nodes {
     /// A node for each machine of the registry.
     #[must_use]
     pub fn new(seed: u64, registry: SimulatedRegistry, history: History, facts: Facts) -> Self {
-        let inner = Inner { registry, history, facts, told: Mutex::default() };
+        let inner = NodesState { registry, history, facts, told: Mutex::default() };
         let nodes = Self { nodes: SimulatedNodes::new(seed), inner: Arc::new(inner) };
         nodes.follow();
         nodes
@@ -230,20 +230,20 @@ impl Nodes {
 
     /// Begins a fault of nodes. A reset strikes once.
     pub fn begin(&self, place: &NodePlace, act: Act) {
-        match fault(act) {
+        match node_fault(act) {
             Some(fault) => self.nodes.begin(place, fault),
             None => self.nodes.reset(place),
         }
     }
 
     pub fn end(&self, place: &NodePlace, act: Act) {
-        if let Some(fault) = fault(act) {
+        if let Some(fault) = node_fault(act) {
             self.nodes.end(place, fault);
         }
     }
 }
 
-fn fault(act: Act) -> Option<NodeFault> {
+fn node_fault(act: Act) -> Option<NodeFault> {
     match act {
         Act::Kill => Some(NodeFault::Kill),
         Act::Cut => Some(NodeFault::Cut),

@@ -102,7 +102,7 @@ impl Operator {
     }
 
     async fn put(&mut self, key: &str, value: String) -> Result<(), Error> {
-        self.store.people().await?.put(format!("{PREFIX}{key}"), value, None).await?;
+        self.store.operator_client().await?.put(format!("{PREFIX}{key}"), value, None).await?;
         Ok(())
     }
 
@@ -232,7 +232,7 @@ impl Operator {
                 "stores a broken template".to_owned()
             }
             5 => {
-                self.store.people().await?.delete(format!("{PREFIX}{}", keys::STATUS), None).await?;
+                self.store.operator_client().await?.delete(format!("{PREFIX}{}", keys::STATUS), None).await?;
                 "deletes the status".to_owned()
             }
             6 => {
@@ -250,9 +250,9 @@ impl Operator {
             }
             _ => {
                 let revision =
-                    self.store.people().await?.get("none", None).await?.header().unwrap().revision();
+                    self.store.operator_client().await?.get("none", None).await?.header().unwrap().revision();
                 // The store refuses a second compaction at the same revision.
-                let compacted = self.store.people().await?.compact(revision, None).await.is_ok();
+                let compacted = self.store.operator_client().await?.compact(revision, None).await.is_ok();
                 format!("compacts at {revision}: {compacted}")
             }
         })
@@ -262,7 +262,7 @@ impl Operator {
     async fn depose(&mut self) -> Result<(), Error> {
         let options = etcd_client::DeleteOptions::new().with_prefix().with_prev_key();
         let key = format!("{PREFIX}{}", keys::LEADER);
-        let deleted = self.store.people().await?.delete(key, Some(options)).await?;
+        let deleted = self.store.operator_client().await?.delete(key, Some(options)).await?;
         // The oldest key is the leader's; the others belong to candidates.
         let led = deleted.prev_kvs().iter().map(etcd_client::KeyValue::create_revision).min();
         if let (Some(judge), Some(epoch)) = (&self.repairs, led) {
@@ -274,7 +274,7 @@ impl Operator {
     /// Confirms the removals that the removal guard holds, as `madako sabakan confirm-removal` does.
     async fn confirm_removal(&mut self) -> Result<String, Error> {
         let key = format!("{PREFIX}{}", keys::REMOVAL_GUARD);
-        let answer = self.store.people().await?.get(key.clone(), None).await?;
+        let answer = self.store.operator_client().await?.get(key.clone(), None).await?;
         let Some(kv) = answer.kvs().first() else { return Ok("finds nothing to confirm".to_owned()) };
         let mut guard: GuardState = serde_json::from_slice(kv.value()).unwrap();
         if guard.confirmed {
@@ -283,7 +283,8 @@ impl Operator {
         guard.confirmed = true;
         let unchanged = Compare::mod_revision(key.clone(), CompareOp::Equal, kv.mod_revision());
         let put = TxnOp::put(key, serde_json::to_vec(&guard).unwrap(), None);
-        let done = self.store.people().await?.txn(Txn::new().when([unchanged]).and_then([put])).await?;
+        let done =
+            self.store.operator_client().await?.txn(Txn::new().when([unchanged]).and_then([put])).await?;
         Ok(format!("confirms a removal: {}", done.succeeded()))
     }
 

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 /// Length of the counting window.
 const MOMENT: Duration = Duration::from_secs(1);
 
-struct Inner {
+struct PaceState {
     since: Instant,
     count: u64,
     ran_away: bool,
@@ -25,14 +25,14 @@ struct Inner {
 pub struct Pace {
     /// Maximum count within [`MOMENT`].
     most: u64,
-    inner: Arc<Mutex<Inner>>,
+    inner: Arc<Mutex<PaceState>>,
     rings: Arc<Notify>,
 }
 
 impl Pace {
     #[must_use]
     pub fn new(most: u64) -> Self {
-        let inner = Inner { since: Instant::now(), count: 0, ran_away: false };
+        let inner = PaceState { since: Instant::now(), count: 0, ran_away: false };
         Self { most, inner: Arc::new(Mutex::new(inner)), rings: Arc::default() }
     }
 

@@ -31,8 +31,8 @@ use madako_domain::placement::objects::Stored;
 use madako_domain::placement::ownership;
 use madako_domain::store::Entry;
 use madako_judges::Exemptions;
-use madako_judges::bindings::{Resources, read, scheduled_to, unsettled, violations_against};
-use madako_judges::history::{Stored as Entries, candidates, decider};
+use madako_judges::bindings::{Resources, find_unsettled, read_resource, scheduled_to, violations_against};
+use madako_judges::history::{Stored as Entries, candidates, find_decider};
 use time::OffsetDateTime;
 
 use crate::contents::Contents;
@@ -50,7 +50,7 @@ pub const WIPED: &str = "/simulation/wiped";
 const VALUES_COUNT: Duration =
     Duration::from_secs(METRICS_INTERVAL.as_secs() * 3 + 10 + SESSION_TTL.as_secs());
 
-pub struct Event {
+pub struct KeyChange {
     /// The full key in etcd.
     pub key: String,
     /// `None` is a deletion.
@@ -77,7 +77,7 @@ pub struct PlacementCounts {
     pub owners: u64,
 }
 
-struct Written {
+struct PlacementWrite {
     at: Duration,
     key: String,
     /// True if only the attempts of an application that no cluster fits changed.
@@ -110,7 +110,7 @@ struct JudgedPlacement {
     seen: PlacementCounts,
     violations: Vec<Violation>,
     exemptions: Exemptions,
-    writes: Vec<Written>,
+    writes: Vec<PlacementWrite>,
     retries: Retries,
     contents: Contents,
 }
@@ -132,7 +132,7 @@ impl PlacementChecker {
     pub async fn watch(self, store: StoreProcess) {
         let read = |event: &etcd_client::Event| {
             let kv = event.kv().unwrap();
-            Event {
+            KeyChange {
                 key: kv.key_str().unwrap().to_owned(),
                 value: (event.event_type() == EventType::Put).then(|| kv.value().to_vec()),
                 created: kv.create_revision(),
@@ -142,7 +142,7 @@ impl PlacementChecker {
         every_revision(store, "", read, |revision, events| self.judge_revision(revision, &events)).await;
     }
 
-    pub fn judge_revision(&self, revision: i64, events: &[Event]) {
+    pub fn judge_revision(&self, revision: i64, events: &[KeyChange]) {
         let (bindings, violations) = {
             let mut judged = self.judged.lock().unwrap();
             let before = judged.seen.bindings;
@@ -189,7 +189,7 @@ impl PlacementChecker {
     }
 
     /// Records a violation that the user found.
-    pub fn violate(&self, invariant: Id, what: String) {
+    pub fn record_violation(&self, invariant: Id, what: String) {
         self.history.note("placement", &what);
         self.judged.lock().unwrap().violations.push(Violation { invariant, what });
     }
@@ -202,11 +202,11 @@ impl PlacementChecker {
     pub async fn started(&self, store: &StoreProcess) -> bool {
         let contents = self.judged.lock().unwrap().contents.clone();
         let Some(mut client) = store.client().await else { return true };
-        let Some((compared, lost)) = contents.lost_in(&mut client).await else { return true };
+        let Some((compared, lost)) = contents.differences_from(&mut client).await else { return true };
         (0..compared).for_each(|_| self.history.judged(Id::I9));
         let has_all = lost.is_empty();
         for what in lost {
-            self.violate(Id::I9, what);
+            self.record_violation(Id::I9, what);
         }
         has_all
     }
@@ -228,11 +228,11 @@ impl PlacementChecker {
     /// Violations of the state, if it no longer changes.
     pub fn unsettled(&self) -> Vec<Violation> {
         let judged = self.judged.lock().unwrap();
-        unsettled(&judged.objects, &judged.latest(self.history.now()))
+        find_unsettled(&judged.objects, &judged.latest(self.history.now()))
     }
 
     #[must_use]
-    pub fn found_something(&self) -> bool {
+    pub fn has_findings(&self) -> bool {
         !self.judged.lock().unwrap().violations.is_empty()
     }
 
@@ -272,9 +272,9 @@ impl JudgedPlacement {
     fn latest(&self, now: Duration) -> BTreeMap<MetricKey, MetricState> {
         let last = self.values.iter().filter_map(|(name, values)| {
             let (at, value) = values.back()?;
-            (*at + VALUES_COUNT >= now).then(|| (key_of(name), state(*value)))
+            (*at + VALUES_COUNT >= now).then(|| (key_of(name), metric_state(*value)))
         });
-        last.chain(self.table.iter().map(|(name, value)| (key_of(name), state(*value)))).collect()
+        last.chain(self.table.iter().map(|(name, value)| (key_of(name), metric_state(*value)))).collect()
     }
 
     fn stored(&self, key: &ObjectKey) -> Option<Arc<Stored>> {
@@ -292,7 +292,12 @@ impl JudgedPlacement {
     }
 
     /// Judges a revision by the state before it, and returns its violations.
-    fn judge_revision(&mut self, revision: i64, events: &[Event], checker: &PlacementChecker) -> Vec<String> {
+    fn judge_revision(
+        &mut self,
+        revision: i64,
+        events: &[KeyChange],
+        checker: &PlacementChecker,
+    ) -> Vec<String> {
         let now = checker.history.now();
         let found = self.violations.len();
         let wiped = events.iter().any(|event| event.key == WIPED);
@@ -309,8 +314,10 @@ impl JudgedPlacement {
             self.contents.wrote(revision, &event.key, event.value.as_deref());
             match ObjectKey::from_etcd_key(&event.key) {
                 Some(key) => {
-                    let stored =
-                        event.value.as_ref().map(|value| read(&key, value, event.created, revision).unwrap());
+                    let stored = event
+                        .value
+                        .as_ref()
+                        .map(|value| read_resource(&key, value, event.created, revision).unwrap());
                     let what = stored.as_ref().map_or("delete".to_owned(), |stored| describe_version(stored));
                     checker.history.note("root", format_args!("{revision} {key}: {what}"));
                     after.push((key, stored));
@@ -325,7 +332,7 @@ impl JudgedPlacement {
                 retried.extend(keys_of(key));
             }
         }
-        self.writes.extend(events.iter().map(|event| Written {
+        self.writes.extend(events.iter().map(|event| PlacementWrite {
             at: now,
             key: event.key.clone(),
             is_retry: retried.contains(&event.key),
@@ -349,23 +356,27 @@ impl JudgedPlacement {
         self.violations[found..].iter().map(ToString::to_string).collect()
     }
 
-    fn violate(&mut self, invariant: Id, revision: i64, what: impl std::fmt::Display) {
+    fn record_violation(&mut self, invariant: Id, revision: i64, what: impl std::fmt::Display) {
         self.violations.push(Violation { invariant, what: format!("revision {revision}: {what}") });
     }
 
     /// Checks that the deciding leader is the oldest candidate and owns placement.
     fn decider(&mut self, revision: i64) {
         let owner = self.others.get(ownership::KEY).map(|owner| (&*owner.value, owner.lease));
-        self.violations.extend(decider(revision, PREFIX, candidates(&self.others, PREFIX), owner));
+        self.violations.extend(find_decider(revision, PREFIX, candidates(&self.others, PREFIX), owner));
     }
 
-    fn apply_other(&mut self, revision: i64, event: &Event) {
+    fn apply_other(&mut self, revision: i64, event: &KeyChange) {
         let before = self.others.remove(&event.key);
         let Some(value) = event.value.clone() else { return };
         if event.key == ownership::KEY {
             self.seen.owners += 1;
             if before.as_ref().is_some_and(|before| before.value != value) {
-                self.violate(Id::I1, revision, "placement was taken from another prefix that owned it");
+                self.record_violation(
+                    Id::I1,
+                    revision,
+                    "placement was taken from another prefix that owned it",
+                );
             }
         }
         let (create_revision, lease) = (event.created, event.lease);
@@ -433,7 +444,7 @@ fn key_of(name: &str) -> MetricKey {
     MetricKey { namespace: None, name: name.to_owned() }
 }
 
-fn state(raw: f64) -> MetricState {
+fn metric_state(raw: f64) -> MetricState {
     let at = OffsetDateTime::UNIX_EPOCH;
     MetricState {
         metric_revision: 1,

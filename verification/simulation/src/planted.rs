@@ -45,7 +45,7 @@ const WRITES: &str = "madako_commits_total";
 const REFUSED: [&str; 2] = ["conflict", "not-leader"];
 
 #[derive(Default)]
-struct Inner {
+struct PlantedState {
     /// The actor that has counted a message and not yet asked a clock.
     began: Option<Arc<str>>,
     handled: BTreeMap<Arc<str>, u64>,
@@ -59,7 +59,7 @@ struct Inner {
 /// Counts messages and requests. Clones share their state.
 #[derive(Clone, Default)]
 pub struct Handling {
-    inner: Arc<Mutex<Inner>>,
+    inner: Arc<Mutex<PlantedState>>,
     pace: Option<Pace>,
 }
 

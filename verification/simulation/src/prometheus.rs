@@ -67,7 +67,7 @@ pub enum SeriesFault {
 }
 
 #[derive(Default)]
-struct Inner {
+struct PrometheusState {
     values: BTreeMap<&'static str, f64>,
     lies: BTreeMap<&'static str, SeriesFault>,
     troubles: BTreeMap<&'static str, Trouble>,
@@ -80,7 +80,7 @@ struct Inner {
 /// All servers. Clones share their state.
 #[derive(Clone)]
 pub struct Prometheus {
-    inside: Arc<Mutex<Inner>>,
+    inside: Arc<Mutex<PrometheusState>>,
     checker: PlacementChecker,
 }
 
@@ -88,7 +88,7 @@ impl Prometheus {
     /// Servers without faults.
     pub fn new(checker: PlacementChecker) -> Self {
         let values = SERIES.iter().zip(1_u8..).map(|((_, name), nth)| (*name, f64::from(nth) * 14.0));
-        let inside = Inner { values: values.collect(), ..Inner::default() };
+        let inside = PrometheusState { values: values.collect(), ..PrometheusState::default() };
         Self { inside: Arc::new(Mutex::new(inside)), checker }
     }
 
@@ -210,7 +210,7 @@ impl Prometheus {
 
     /// The series that a request names, each with true if the last answer had a usable value.
     #[must_use]
-    pub fn answers_to(&self, url: &str) -> Vec<(&'static str, bool)> {
+    pub fn answers_at(&self, url: &str) -> Vec<(&'static str, bool)> {
         let inside = self.inside.lock().unwrap();
         let about = SERIES.iter().filter(|(server, name)| url.contains(server) && url.contains(name));
         about.map(|(_, name)| (*name, inside.given.get(name).copied().unwrap_or(false))).collect()

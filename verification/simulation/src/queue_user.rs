@@ -72,7 +72,7 @@ impl QueueUser {
     /// Enables the queue, whichever client disabled it.
     pub async fn enable(&mut self) -> Result<(), Error> {
         let key = format!("{PREFIX}{}", keys::REPAIRS_DISABLED);
-        let answer = self.store.people().await?.get(key, None).await?;
+        let answer = self.store.operator_client().await?.get(key, None).await?;
         if answer.kvs().first().is_some_and(|kv| kv.value() == b"true") {
             self.put(keys::REPAIRS_DISABLED, b"false".to_vec()).await?;
         }
@@ -117,8 +117,12 @@ impl QueueUser {
 
     async fn entries(&mut self) -> Result<Vec<(String, Vec<u8>)>, Error> {
         let options = GetOptions::new().with_prefix();
-        let answer =
-            self.store.people().await?.get(format!("{PREFIX}{}", keys::REPAIRS), Some(options)).await?;
+        let answer = self
+            .store
+            .operator_client()
+            .await?
+            .get(format!("{PREFIX}{}", keys::REPAIRS), Some(options))
+            .await?;
         let entry = |kv: &etcd_client::KeyValue| {
             (kv.key_str().unwrap().strip_prefix(PREFIX).unwrap().to_owned(), kv.value().to_vec())
         };
@@ -132,8 +136,12 @@ impl QueueUser {
     /// Releases every rack; `madako repair-queue release` releases one.
     async fn release(&mut self) -> Result<String, Error> {
         let options = GetOptions::new().with_prefix();
-        let answer =
-            self.store.people().await?.get(format!("{PREFIX}{}", keys::REPAIR_HOLDS), Some(options)).await?;
+        let answer = self
+            .store
+            .operator_client()
+            .await?
+            .get(format!("{PREFIX}{}", keys::REPAIR_HOLDS), Some(options))
+            .await?;
         let mut released = 0;
         for kv in answer.kvs() {
             let mut hold: Hold = serde_json::from_slice(kv.value()).unwrap();
@@ -142,7 +150,8 @@ impl QueueUser {
             }
             let unchanged = Compare::mod_revision(kv.key().to_vec(), CompareOp::Equal, kv.mod_revision());
             let put = TxnOp::put(kv.key().to_vec(), serde_json::to_vec(&hold).unwrap(), None);
-            let done = self.store.people().await?.txn(Txn::new().when([unchanged]).and_then([put])).await?;
+            let done =
+                self.store.operator_client().await?.txn(Txn::new().when([unchanged]).and_then([put])).await?;
             if done.succeeded() {
                 self.judge.user_wrote(done.header().unwrap().revision(), None);
                 released += 1;
@@ -152,7 +161,7 @@ impl QueueUser {
     }
 
     async fn put(&mut self, key: &str, value: Vec<u8>) -> Result<(), Error> {
-        let put = self.store.people().await?.put(format!("{PREFIX}{key}"), value, None).await?;
+        let put = self.store.operator_client().await?.put(format!("{PREFIX}{key}"), value, None).await?;
         self.judge.user_wrote(put.header().unwrap().revision(), None);
         Ok(())
     }
@@ -190,7 +199,8 @@ impl QueueUser {
 
     /// Breaks two control plane nodes, and adds entries for both at once.
     pub async fn add_control_plane(&mut self) -> Result<String, Error> {
-        let answer = self.store.people().await?.get(format!("{PREFIX}{}", keys::CLUSTER), None).await?;
+        let answer =
+            self.store.operator_client().await?.get(format!("{PREFIX}{}", keys::CLUSTER), None).await?;
         let Some(kv) = answer.kvs().first() else { return Ok("finds no cluster".to_owned()) };
         let cluster: Cluster = serde_json::from_slice(kv.value()).unwrap();
         let nodes: Vec<String> = cluster.control_plane().map(|node| node.address.clone()).collect();
@@ -214,7 +224,7 @@ impl QueueUser {
     /// Writes the index and the entry in one transaction, as ckecli does.
     async fn add(&mut self, address: &str, machine_type: &str, operation: &str) -> Result<String, Error> {
         let counter = format!("{PREFIX}{}", keys::REPAIRS_WRITE_INDEX);
-        let answer = self.store.people().await?.get(counter.clone(), None).await?;
+        let answer = self.store.operator_client().await?.get(counter.clone(), None).await?;
         let (index, revision): (i64, i64) = answer
             .kvs()
             .first()
@@ -225,7 +235,8 @@ impl QueueUser {
             TxnOp::put(counter, (index + 1).to_string(), None),
             TxnOp::put(format!("{PREFIX}{}", keys::repair(index)), serde_json::to_vec(&entry).unwrap(), None),
         ];
-        let done = self.store.people().await?.txn(Txn::new().when([unchanged]).and_then(puts)).await?;
+        let done =
+            self.store.operator_client().await?.txn(Txn::new().when([unchanged]).and_then(puts)).await?;
         if done.succeeded() {
             self.judge.user_wrote(done.header().unwrap().revision(), Some(index));
         }
@@ -258,7 +269,8 @@ impl QueueUser {
         let key = format!("{PREFIX}{key}");
         let is_there = Compare::create_revision(key.clone(), CompareOp::Greater, 0);
         let put = TxnOp::put(key, value, None);
-        let done = self.store.people().await?.txn(Txn::new().when([is_there]).and_then([put])).await?;
+        let done =
+            self.store.operator_client().await?.txn(Txn::new().when([is_there]).and_then([put])).await?;
         if done.succeeded() {
             self.judge.user_wrote(done.header().unwrap().revision(), None);
         }

@@ -27,7 +27,7 @@ use madako_protocol::host::{Host, HostCommand, HostEnd, HostError, HostOutcome};
 use madako_protocol::permit::Permit;
 use madako_protocol::ports::RegistryMachines;
 
-use self::judged::{Judged, leader, violation};
+use self::judged::{Judged, leader, new_violation};
 use crate::drains::Drains;
 use crate::facts::Facts;
 use crate::history::History;
@@ -113,7 +113,7 @@ impl RepairJudge {
 
     /// Reports the revisions of users to `facts`.
     #[must_use]
-    pub fn reporting_to(self, facts: Facts) -> Self {
+    pub fn with_facts(self, facts: Facts) -> Self {
         Self { facts, ..self }
     }
 
@@ -186,18 +186,18 @@ impl RepairJudge {
 
     /// Judges the instances that report at one moment that they lead, with their epochs. A leader knows the end of its
     /// lease before another instance is elected.
-    pub fn say_that_they_lead(&self, leaders: &[(&str, i64)]) {
+    pub fn judge_reported_leaders(&self, leaders: &[(&str, i64)]) {
         if leaders.is_empty() {
             return;
         }
         self.history.judged(Id::I1);
         let (now, mut judged) = (self.history.now(), self.judged.lock().unwrap());
-        let knowing = leaders.iter().filter(|(_, epoch)| !judged.cannot_know(*epoch, now));
+        let knowing = leaders.iter().filter(|(_, epoch)| !judged.is_loss_unobservable(*epoch, now));
         let leaders: Vec<&(&str, i64)> = knowing.collect();
         let [first, second, ..] = leaders[..] else { return };
         let told: Vec<String> = leaders.iter().map(|(name, epoch)| format!("{name} in {epoch}")).collect();
         if judged.lead_together.insert((first.1, second.1)) {
-            let found = violation(Id::I1, format!("they lead at once: {}", told.join(", ")));
+            let found = new_violation(Id::I1, format!("they lead at once: {}", told.join(", ")));
             self.history.note("repairs", &found);
             let revision = judged.revision;
             judged.found.push((-revision, found));
@@ -252,7 +252,7 @@ impl RepairJudge {
 
     /// True if a violation is known. A revision counts as the service's until its user reports it.
     #[must_use]
-    pub fn found_something(&self) -> bool {
+    pub fn has_findings(&self) -> bool {
         !self.violations().is_empty()
     }
 
@@ -265,7 +265,7 @@ impl RepairJudge {
             judged.found.iter().filter(held).map(|(_, violation)| violation.clone()).collect();
         let unheld = judged.unheld.iter().filter(|(revision, began)| judged.counts(*revision, began));
         let known = unheld.filter(|(_, began)| began.forgotten_for.is_none());
-        found.extend(known.map(|(_, began)| violation(Id::I7, began.what.clone())));
+        found.extend(known.map(|(_, began)| new_violation(Id::I7, began.what.clone())));
         found
     }
 
@@ -290,13 +290,13 @@ impl RepairJudge {
         let mut found = self.violations();
         let judged = self.judged.lock().unwrap();
         for (revision, index) in &judged.acknowledged {
-            if !judged.steps_known(*index, *revision) {
-                found.push(violation(Id::I9, format!("entry {index} of revision {revision} was lost")));
+            if !judged.is_addition_observed(*index, *revision) {
+                found.push(new_violation(Id::I9, format!("entry {index} of revision {revision} was lost")));
             }
         }
         for item in judged.queue.entries.values().filter(|item| !item.value.is_finished()) {
             let entry = &item.value;
-            found.push(violation(
+            found.push(new_violation(
                 Id::I12,
                 format!(
                     "the quiet period ends with entry {} for {} in {:?} {:?}, step {}",
@@ -330,7 +330,7 @@ impl RepairJudge {
         {
             let what = format!("{what}: {why}");
             self.history.note("repairs", &what);
-            judged.found.push((-revision, violation(invariant, what)));
+            judged.found.push((-revision, new_violation(invariant, what)));
         }
     }
 
@@ -353,12 +353,12 @@ impl RepairJudge {
         let epoch = permit.epoch();
         found.extend(judged.leads(epoch, &entries, self.history.now()));
         if let Some(other) = judged.running.first() {
-            found.push(violation(Id::I10, format!("{program} {address} runs beside one for {other}")));
+            found.push(new_violation(Id::I10, format!("{program} {address} runs beside one for {other}")));
         }
         let cluster =
             entries.get(keys::CLUSTER).and_then(|entry| serde_json::from_slice::<Cluster>(&entry.value).ok());
         // After a user deleted this leader's key, a successor may have ended the record, which this leader cannot know.
-        if leader(&entries) == Some(epoch) || !judged.cannot_know(epoch, self.history.now()) {
+        if leader(&entries) == Some(epoch) || !judged.is_loss_unobservable(epoch, self.history.now()) {
             found.extend(judged.announced(&queue, epoch, program, address, |index, step| {
                 self.drains.check_drained(cluster.as_ref()?, &queue.entries.get(&index)?.value, step)
             }));

@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 
 pub use madako_judges::history::{Change, with_prefix};
 
-pub fn read<T: DeserializeOwned>(entry: &Entry) -> Option<T> {
+pub fn read_json<T: DeserializeOwned>(entry: &Entry) -> Option<T> {
     serde_json::from_slice(&entry.value).ok()
 }
 
@@ -29,7 +29,8 @@ pub fn count_added(before: &BTreeMap<String, Entry>, changes: &[Change]) -> u64 
 
 /// Number of racks whose hold begins with a revision.
 pub fn newly_held(before: &BTreeMap<String, Entry>, changes: &[Change]) -> u64 {
-    let is_held = |entry: Option<&Entry>| entry.and_then(read::<Hold>).is_some_and(|hold| hold.is_held());
+    let is_held =
+        |entry: Option<&Entry>| entry.and_then(read_json::<Hold>).is_some_and(|hold| hold.is_held());
     let begins = |(key, after): &&Change| {
         key.starts_with(keys::REPAIR_HOLDS) && is_held(after.as_ref()) && !is_held(before.get(key))
     };
@@ -41,7 +42,7 @@ pub fn violations(before: &BTreeMap<String, Entry>, changes: &[Change]) -> Vec<V
     let mut found = Vec::new();
     let mut wrong = |what: String| found.push(Violation { invariant: Id::I7, what });
     let held: BTreeMap<String, &str> = with_prefix(before, keys::REPAIR_HOLDS)
-        .filter_map(|(key, entry)| Some((key.strip_prefix(keys::REPAIR_HOLDS)?, read::<Hold>(entry)?)))
+        .filter_map(|(key, entry)| Some((key.strip_prefix(keys::REPAIR_HOLDS)?, read_json::<Hold>(entry)?)))
         .flat_map(|(rack, hold)| {
             let addresses: Vec<String> =
                 hold.machines().into_values().map(|machine| machine.address.clone()).collect();
@@ -49,13 +50,13 @@ pub fn violations(before: &BTreeMap<String, Entry>, changes: &[Change]) -> Vec<V
         })
         .collect();
     let mut taken: BTreeSet<String> = with_prefix(before, keys::REPAIRS)
-        .filter_map(|(_, entry)| read::<RepairQueueEntry>(entry))
+        .filter_map(|(_, entry)| read_json::<RepairQueueEntry>(entry))
         .map(|entry| entry.address)
         .collect();
     for (key, after) in changes.iter().filter(|(key, _)| key.starts_with(keys::REPAIRS)) {
-        let Some(entry) = after.as_ref().and_then(read::<RepairQueueEntry>) else { continue };
+        let Some(entry) = after.as_ref().and_then(read_json::<RepairQueueEntry>) else { continue };
         let rack = held.get(&entry.address);
-        let was = before.get(key).and_then(read::<RepairQueueEntry>);
+        let was = before.get(key).and_then(read_json::<RepairQueueEntry>);
         match was {
             None => {
                 if !taken.insert(entry.address.clone()) {
@@ -75,7 +76,7 @@ pub fn violations(before: &BTreeMap<String, Entry>, changes: &[Change]) -> Vec<V
     }
     let new = count_added(before, changes);
     if new > 0 {
-        let maximum = before.get(keys::CONSTRAINTS).and_then(read::<Constraints>);
+        let maximum = before.get(keys::CONSTRAINTS).and_then(read_json::<Constraints>);
         let maximum = maximum.map_or(0, |constraints| constraints.maximum_repair_queue_entries);
         let entries = with_prefix(before, keys::REPAIRS).count() as u64 + new;
         if i64::try_from(entries).is_ok_and(|entries| entries > maximum) {

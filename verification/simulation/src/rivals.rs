@@ -90,7 +90,7 @@ struct State {
     refused: BTreeMap<&'static str, u64>,
 }
 
-struct Inner {
+struct RivalsState {
     store: StoreProcess,
     judge: RepairJudge,
     history: History,
@@ -99,7 +99,7 @@ struct Inner {
 
 /// The rivals of all instances. Clones share their state.
 #[derive(Clone)]
-pub struct Rivals(Arc<Inner>);
+pub struct Rivals(Arc<RivalsState>);
 
 /// The family of a key that is relative to the service's prefix, or at the root.
 fn family(key: &str) -> Option<&'static str> {
@@ -111,7 +111,7 @@ fn family(key: &str) -> Option<&'static str> {
 }
 
 /// A key without the service's prefix, as in families.
-fn relative<'k>(base: &str, key: &'k str) -> &'k str {
+fn relative_key<'k>(base: &str, key: &'k str) -> &'k str {
     if base.is_empty() { key.strip_prefix(PREFIX).unwrap_or(key) } else { key }
 }
 
@@ -122,7 +122,7 @@ fn keys_and_values(transaction: &Transaction, base: &str) -> Vec<(&'static str, 
     let written = transaction.writes.iter().map(|write| match write {
         Write::Put { key, .. } | Write::Delete { key } => key.as_str(),
     });
-    let keys = compared.map(Condition::compared).chain(written).map(|key| relative(base, key));
+    let keys = compared.map(Condition::compared).chain(written).map(|key| relative_key(base, key));
     let mut about: BTreeSet<&str> = keys.collect();
     if about.contains(keys::CLUSTER) {
         about.extend([keys::SABAKAN_TEMPLATE, keys::CONSTRAINTS, keys::SABAKAN_DISABLED]);
@@ -141,7 +141,7 @@ impl Rivals {
             thrown: BTreeSet::new(),
             refused: BTreeMap::new(),
         };
-        Self(Arc::new(Inner { store, judge, history, state: Mutex::new(state) }))
+        Self(Arc::new(RivalsState { store, judge, history, state: Mutex::new(state) }))
     }
 
     /// Starts writes, at most `rate` per second to each family.
@@ -212,7 +212,7 @@ impl Rivals {
             keys::RECORD_ID => self.record(&mut client).await,
             _ => {
                 // A prefix stands for its first key.
-                let absolute = absolute(key);
+                let absolute = absolute_key(key);
                 let is_prefix = absolute.ends_with('/');
                 let options = is_prefix.then(|| GetOptions::new().with_prefix().with_limit(1));
                 let answer = client.get(absolute, options).await.ok()?;
@@ -245,13 +245,13 @@ impl Rivals {
 
     /// Sets a switch for [`BRIEFLY`].
     async fn set_switch(&self, client: &mut Client, key: &'static str) -> Option<String> {
-        let kv = client.get(absolute(key), None).await.ok()?.kvs().first().cloned();
+        let kv = client.get(absolute_key(key), None).await.ok()?.kvs().first().cloned();
         if kv.as_ref().is_some_and(|kv| kv.value() == b"true") {
             return None;
         }
         let revision = kv.map_or(0, |kv| kv.mod_revision());
-        let put = TxnOp::put(absolute(key), "true", None);
-        self.write_unchanged(client, (absolute(key).into_bytes(), revision), vec![put], None).await?;
+        let put = TxnOp::put(absolute_key(key), "true", None);
+        self.write_unchanged(client, (absolute_key(key).into_bytes(), revision), vec![put], None).await?;
         self.0.state.lock().unwrap().thrown.insert(key);
         let rivals = self.clone();
         tokio::spawn(async move {
@@ -267,7 +267,7 @@ impl Rivals {
     async fn put_back(&self, key: &'static str) {
         let mut client = self.0.store.next_client().await;
         // With a full disk, the write fails; the operator resets every switch later.
-        if let Ok(put) = client.put(absolute(key), "false", None).await {
+        if let Ok(put) = client.put(absolute_key(key), "false", None).await {
             self.0.judge.user_wrote(put.header().map_or(0, |header| header.revision()), None);
             self.0.history.note("rival", format_args!("{key}: false"));
         }
@@ -275,9 +275,9 @@ impl Rivals {
 
     /// Adds an entry as `ckecli repair-queue add` does.
     async fn add(&self, client: &mut Client, number: u64) -> Option<String> {
-        let counter = absolute(keys::REPAIRS_WRITE_INDEX);
+        let counter = absolute_key(keys::REPAIRS_WRITE_INDEX);
         let there = GetOptions::new().with_prefix().with_count_only();
-        if client.get(absolute(keys::REPAIRS), Some(there)).await.ok()?.count() >= FULL {
+        if client.get(absolute_key(keys::REPAIRS), Some(there)).await.ok()?.count() >= FULL {
             return None;
         }
         let (index, revision) = read_number(client, &counter, 0).await?;
@@ -285,7 +285,7 @@ impl Rivals {
         let entry = RepairQueueEntry { index, ..RepairQueueEntry::new("unreachable", "iDRAC-9", &*address) };
         let puts = vec![
             TxnOp::put(counter.clone(), (index + 1).to_string(), None),
-            TxnOp::put(absolute(&keys::repair(index)), serde_json::to_vec(&entry).ok()?, None),
+            TxnOp::put(absolute_key(&keys::repair(index)), serde_json::to_vec(&entry).ok()?, None),
         ];
         self.write_unchanged(client, (counter.into_bytes(), revision), puts, Some(index)).await?;
         Some(format!("adds entry {index} for {address}"))
@@ -293,14 +293,14 @@ impl Rivals {
 
     /// Adds a record of an operation that ends at once, as CKE does.
     async fn record(&self, client: &mut Client) -> Option<String> {
-        let counter = absolute(keys::RECORD_ID);
+        let counter = absolute_key(keys::RECORD_ID);
         let (id, revision) = read_number(client, &counter, 1).await?;
         let at = OffsetDateTime::UNIX_EPOCH;
         let mut record = Record::new(id, "update-resource", Vec::new(), at);
         record.complete(at);
         let puts = vec![
             TxnOp::put(counter.clone(), (id + 1).to_string(), None),
-            TxnOp::put(absolute(&keys::record(id)), serde_json::to_vec(&record).ok()?, None),
+            TxnOp::put(absolute_key(&keys::record(id)), serde_json::to_vec(&record).ok()?, None),
         ];
         self.write_unchanged(client, (counter.into_bytes(), revision), puts, None).await?;
         Some(format!("adds record {id}"))
@@ -309,7 +309,7 @@ impl Rivals {
     /// Counts a refused transaction.
     fn note_answer(&self, outcome: &Result<Outcome, StoreError>, base: &str) {
         let Ok(Outcome::Refused { failed }) = outcome else { return };
-        let compared = failed.iter().map(|condition| relative(base, condition.compared()));
+        let compared = failed.iter().map(|condition| relative_key(base, condition.compared()));
         let families = compared.map(|key| {
             if key.starts_with(keys::LEADER) { keys::LEADER } else { family(key).unwrap_or(OTHER) }
         });
@@ -318,7 +318,7 @@ impl Rivals {
     }
 }
 
-fn absolute(key: &str) -> String {
+fn absolute_key(key: &str) -> String {
     if key.starts_with('/') { key.to_owned() } else { format!("{PREFIX}{key}") }
 }
 
@@ -477,8 +477,8 @@ mod tests {
         ] {
             assert_eq!(family(key), wanted, "{key}");
         }
-        assert_eq!(relative("", "/cke/records"), "records");
-        assert_eq!(relative(PREFIX, "records"), "records");
+        assert_eq!(relative_key("", "/cke/records"), "records");
+        assert_eq!(relative_key(PREFIX, "records"), "records");
     }
 
     #[test]

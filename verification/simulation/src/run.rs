@@ -27,7 +27,7 @@ use std::time::Duration;
 use madako_datacenter_sim::host::{CommandBehaviour, SimulatedHost};
 use madako_datacenter_sim::{Datacenter, DatacenterConfig, Rates, SimulatedRegistry};
 use madako_faults::{ClientKind, Scenario, Schedule, Span, Store, TooMany, schedule};
-use madako_judges::Terms;
+use madako_judges::PromiseTerms;
 use madako_judges::player::Player;
 use madako_protocol::feed::Task;
 use madako_protocol::ports::Clock;
@@ -51,11 +51,11 @@ use crate::queue_user::QueueUser;
 use crate::repair::RepairJudge;
 use crate::rivals::Rivals;
 use crate::store_process::StoreProcess;
-use crate::world::{Hosts, METRICS_INTERVAL, NAMES, RESCHEDULE_AFTER, Working, World};
+use crate::world::{Hosts, METRICS_INTERVAL, NAMES, RESCHEDULE_AFTER, ServiceSettings, World};
 
 use self::inject::Injector;
 use self::operations::Rollout;
-use self::people::{Done, People};
+use self::people::{ClientResults, People};
 pub use madako_judges::Verdict;
 
 pub use self::report::{Calm, Outcome, Report, Skipped};
@@ -209,8 +209,8 @@ async fn run(
     let checker = Checker::new(history.clone());
     let placement = PlacementChecker::new(history.clone(), date);
     let drains = Drains::new(seed, Arc::clone(&clock));
-    let facts = Facts::of(terms(&Working::default()), history.clone());
-    let repairs = RepairJudge::new(history.clone(), drains.clone()).reporting_to(facts.clone());
+    let facts = Facts::of(promised_terms(&ServiceSettings::default()), history.clone());
+    let repairs = RepairJudge::new(history.clone(), drains.clone()).with_facts(facts.clone());
     let placement_judge = placement.clone();
     let mut judges = vec![
         Task::start(checker.clone().watch(store.clone())),
@@ -221,7 +221,7 @@ async fn run(
     let mut operator = Operator::new(store.clone(), generator(seed, 1));
     operator.repairs(repairs.clone());
     operator.install_for(scenario.world.machines).await.expect("a store that was just started takes writes");
-    if has(scenario, ClientKind::Reboots) {
+    if has_clients(scenario, ClientKind::Reboots) {
         reboots::leave_records(&store, &repairs).await.expect("a store that was just started takes writes");
     }
     let queue_user = QueueUser::new(store.clone(), registry.clone(), repairs.clone(), generator(seed, 4));
@@ -239,7 +239,7 @@ async fn run(
         Some(hosts),
     );
     (world.handling, world.facts) = (handling, facts.clone());
-    if has(scenario, ClientKind::Rivals) {
+    if has_clients(scenario, ClientKind::Rivals) {
         world.rivals =
             Some(Rivals::new(store.clone(), repairs.clone(), history.clone(), generator(seed, 11)));
     }
@@ -261,45 +261,45 @@ async fn run(
             .then(|| (injector.world.checker.clone(), placement_judge, repairs.clone(), facts.clone())),
         wrong_since: None,
     };
-    let to_the_end = play(&schedule, length, options.only.as_ref(), &mut idle, &mut injector).await;
+    let to_the_end = play_schedule(&schedule, length, options.only.as_ref(), &mut idle, &mut injector).await;
     injector.finish().await;
     history.note("driver", "the faults are over");
     let mut missed = Vec::new();
     let (done, rested) = if idle.is_hopeless(&injector) {
         injector.stop_all().await;
-        (Done::default(), true)
+        (ClientResults::default(), true)
     } else {
         let mut people = people.stop().await;
         if to_the_end && drill::is_held(scenario, length) {
-            drill::drill(&mut injector, &mut people, &drains).await;
+            drill::provoke_promises(&mut injector, &mut people, &drains).await;
         }
-        if to_the_end && has(scenario, ClientKind::Saboteurs) {
-            missed = ambush::ambush(&mut injector, &mut people, (&drains, &repairs)).await;
+        if to_the_end && has_clients(scenario, ClientKind::Saboteurs) {
+            missed = ambush::end_leaders(&mut injector, &mut people, (&drains, &repairs)).await;
         }
         // A cleanup that exceeds its time counts as failed.
         tokio::time::timeout(LONGEST_REST, people.rest()).await.unwrap_or_default()
     };
     let settling =
         Settling { facts: &facts, drains: &drains, repairs: &repairs, pace: &pace, to_the_end, rested };
-    let mut report = settle::settle(scenario, (seed, length), injector, done, settling).await;
-    report.calm.found.extend(blind(&judges).into_iter().chain(missed));
+    let mut report = settle::settle_run(scenario, (seed, length), injector, done, settling).await;
+    report.calm.found.extend(find_ended_judge(&judges).into_iter().chain(missed));
     drop(judges);
     history.finish().map_err(SimulateError::Trace)?;
     Ok(Report { schedule, simulated: began.elapsed(), ..report })
 }
 
-fn has(scenario: &Scenario, kind: ClientKind) -> bool {
+fn has_clients(scenario: &Scenario, kind: ClientKind) -> bool {
     scenario.clients.iter().any(|client| client.kind == kind)
 }
 
 /// A finding if a judge ended before the run did, because it missed the rest.
-fn blind(judges: &[Task]) -> Option<String> {
+fn find_ended_judge(judges: &[Task]) -> Option<String> {
     let gave_up = judges.iter().any(Task::has_ended);
     gave_up.then(|| "a judge gave up before the end, and saw nothing from then on".to_owned())
 }
 
 /// Plays the schedule. Returns false if the run ended before the schedule did.
-async fn play(
+async fn play_schedule(
     schedule: &Schedule,
     length: Span,
     only: Option<&BTreeSet<usize>>,
@@ -366,7 +366,7 @@ impl Idle {
                 return true;
             }
             self.ticks += 1;
-            injector.look_after(player, self.began.elapsed()).await;
+            injector.attempt_and_restart(player, self.began.elapsed()).await;
             if let Some(progress) = self.progress.as_mut().filter(|_| self.ticks.is_multiple_of(12)) {
                 progress(self.began.elapsed());
             }
@@ -381,10 +381,10 @@ impl Idle {
 
     fn is_wrong(&mut self) -> bool {
         let Some((checker, placement, repairs, facts)) = &self.judges else { return false };
-        let found = checker.found_something()
-            || placement.found_something()
-            || repairs.found_something()
-            || facts.found_something();
+        let found = checker.has_findings()
+            || placement.has_findings()
+            || repairs.has_findings()
+            || facts.has_findings();
         if !found {
             self.wrong_since = None;
             return false;
@@ -397,8 +397,8 @@ impl Idle {
 const TOLERANCE: Duration = Duration::from_secs(5);
 
 #[must_use]
-pub fn terms(working: &Working) -> Terms {
-    Terms {
+pub fn promised_terms(working: &ServiceSettings) -> PromiseTerms {
+    PromiseTerms {
         interval: working.interval,
         session_ttl: working.session_ttl,
         retire_wait: working.retire_wait,
@@ -450,10 +450,10 @@ mod tests {
     async fn a_run_whose_judge_gave_up_or_that_ended_early_for_nothing_is_no_pass() {
         let judges = [Task::start(std::future::pending()), Task::start(std::future::pending())];
         tokio::task::yield_now().await;
-        assert_eq!(blind(&judges), None);
+        assert_eq!(find_ended_judge(&judges), None);
         let judges = [Task::start(std::future::pending()), Task::start(std::future::ready(()))];
         tokio::task::yield_now().await;
-        assert!(blind(&judges).is_some());
+        assert!(find_ended_judge(&judges).is_some());
         assert!(settle::cut_short(false, true).is_some());
         // A finding that ended the run is reported by itself.
         assert_eq!((settle::cut_short(false, false), settle::cut_short(true, true)), (None, None));

@@ -47,7 +47,7 @@ pub struct Served {
 }
 
 #[must_use]
-pub fn child(instance: &str, id: &'static str, served: Served) -> ChildSpec {
+pub fn http_child(instance: &str, id: &'static str, served: Served) -> ChildSpec {
     ChildSpec::actor(instance, id, move || (RunningServer, served.clone()))
 }
 
@@ -55,14 +55,14 @@ struct RunningServer;
 
 /// A message whose handling panics.
 #[derive(Debug)]
-pub struct Fail;
+pub struct PanicMessage;
 
 impl Actor for RunningServer {
-    type Msg = Fail;
+    type Msg = PanicMessage;
     type State = Task;
     type Arguments = Served;
 
-    async fn pre_start(&self, _: ActorRef<Fail>, served: Served) -> Result<Task, ActorProcessingErr> {
+    async fn pre_start(&self, _: ActorRef<PanicMessage>, served: Served) -> Result<Task, ActorProcessingErr> {
         let (dialer, listener) = memory::listener();
         served.doors.lock().unwrap().insert(served.name, LinkedDialer { dialer, link: served.link });
         Ok(Task::start(async move {
@@ -71,7 +71,12 @@ impl Actor for RunningServer {
         }))
     }
 
-    async fn handle(&self, _: ActorRef<Fail>, Fail: Fail, _: &mut Task) -> Result<(), ActorProcessingErr> {
+    async fn handle(
+        &self,
+        _: ActorRef<PanicMessage>,
+        PanicMessage: PanicMessage,
+        _: &mut Task,
+    ) -> Result<(), ActorProcessingErr> {
         panic!("{}", crate::planted::PLANTED);
     }
 }

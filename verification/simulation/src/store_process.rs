@@ -18,7 +18,7 @@ use crate::disk::{ForgetfulDisk, ForgottenWrites};
 /// Maximum bytes of a write to a store with copied contents: the limit of the service's own store.
 const COPIED_REQUEST_BYTES: usize = 10 * 1024 * 1024;
 
-struct Inner {
+struct StoreProcessState {
     disk: Option<ForgetfulDisk>,
     contents: Option<InitialContents>,
     seed: u64,
@@ -30,7 +30,7 @@ struct Inner {
 
 /// The store. Clones are the same one.
 #[derive(Clone)]
-pub struct StoreProcess(Arc<Inner>);
+pub struct StoreProcess(Arc<StoreProcessState>);
 
 impl StoreProcess {
     /// A store in memory that always runs.
@@ -41,7 +41,7 @@ impl StoreProcess {
     pub fn in_memory(seed: u64) -> Self {
         let etcd = EmbeddedEtcd::open(Options::new(Backend::Memory, Commit::Inline, seed));
         let running = Mutex::new(Some(Arc::new(etcd.unwrap())));
-        Self(Arc::new(Inner { disk: None, contents: None, seed, running, starts: Notify::new() }))
+        Self(Arc::new(StoreProcessState { disk: None, contents: None, seed, running, starts: Notify::new() }))
     }
 
     #[must_use]
@@ -53,7 +53,13 @@ impl StoreProcess {
     #[must_use]
     pub fn beginning_with(contents: Option<InitialContents>, disk: ForgetfulDisk, seed: u64) -> Self {
         let starts = Notify::new();
-        Self(Arc::new(Inner { disk: Some(disk), contents, seed, running: Mutex::new(None), starts }))
+        Self(Arc::new(StoreProcessState {
+            disk: Some(disk),
+            contents,
+            seed,
+            running: Mutex::new(None),
+            starts,
+        }))
     }
 
     /// Starts the store if it does not run.
@@ -116,7 +122,7 @@ impl StoreProcess {
     ///
     /// # Errors
     /// The store does not run.
-    pub async fn people(&self) -> Result<Box<Client>, etcd_client::Error> {
+    pub async fn operator_client(&self) -> Result<Box<Client>, etcd_client::Error> {
         self.client()
             .await
             .map(Box::new)

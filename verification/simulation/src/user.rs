@@ -14,7 +14,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::api::{Answer, Request, ask};
+use crate::api::{Answer, Request, send_request};
 use crate::facts::Facts;
 use crate::history::History;
 use crate::placement::PlacementChecker;
@@ -40,17 +40,17 @@ const FAILS: &str = "heat_b";
 
 const NAMESPACE: &str = "testing";
 
-const SIZE: Size = Size { applications: (8, 26), clusters: (4, 7) };
+const SIZE: PlacementSize = PlacementSize { applications: (8, 26), clusters: (4, 7) };
 
 /// Numbers of applications and clusters, each at the start and at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Size {
+pub struct PlacementSize {
     pub applications: (usize, usize),
     pub clusters: (usize, usize),
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Done {
+pub struct UserResults {
     pub requests: u64,
     /// Writes with a 2xx answer.
     pub acknowledged: u64,
@@ -61,7 +61,7 @@ pub struct Done {
 }
 
 pub struct User {
-    pub done: Done,
+    pub done: UserResults,
     store: StoreProcess,
     doors: LinkedDialers,
     checker: PlacementChecker,
@@ -69,7 +69,7 @@ pub struct User {
     prometheus: Prometheus,
     chance: ChaCha8Rng,
     named: u64,
-    size: Size,
+    size: PlacementSize,
     /// Last acknowledged version of each path.
     told: BTreeMap<String, i64>,
     facts: Facts,
@@ -84,13 +84,13 @@ impl User {
         history: History,
         chance: ChaCha8Rng,
     ) -> Self {
-        let (done, named, told, size) = (Done::default(), 0, BTreeMap::new(), SIZE);
+        let (done, named, told, size) = (UserResults::default(), 0, BTreeMap::new(), SIZE);
         let facts = Facts::default();
         Self { done, store, doors, checker, history, prometheus, chance, named, size, told, facts }
     }
 
     #[must_use]
-    pub fn reporting_to(self, facts: Facts) -> Self {
+    pub fn with_facts(self, facts: Facts) -> Self {
         Self { facts, ..self }
     }
 
@@ -131,7 +131,7 @@ impl User {
             self.facts.report(&improved);
             for label in ["first", "second"] {
                 value["metadata"]["labels"]["drill"] = json!(label);
-                let path = of(&application);
+                let path = path_of(&application);
                 self.write("PUT", &application, &path, Some(version), Some(&value)).await;
             }
         }
@@ -141,12 +141,12 @@ impl User {
     }
 
     #[must_use]
-    pub fn with_size(self, size: Size) -> Self {
+    pub fn with_size(self, size: PlacementSize) -> Self {
         Self { size, ..self }
     }
 
     /// Makes resources until the initial number exists or `stop` is true.
-    pub async fn move_in(&mut self, stop: &watch::Receiver<bool>) {
+    pub async fn create_initial_resources(&mut self, stop: &watch::Receiver<bool>) {
         let wanted = [(Kind::Cluster, self.size.clusters.0), (Kind::Application, self.size.applications.0)];
         for (kind, count) in wanted {
             while !*stop.borrow() {
@@ -168,16 +168,16 @@ impl User {
 
     /// Fills the store, then sends `rate` requests a second on average through the API until `stop` is true.
     pub async fn work(mut self, rate: Option<f64>, mut stop: watch::Receiver<bool>) -> Self {
-        self.move_in(&stop).await;
+        self.create_initial_resources(&stop).await;
         let Some(rate) = rate else { return self };
         let mut wipes = 0;
         while !*stop.borrow() {
             let wiped = self.checker.counts().wipes;
             if std::mem::replace(&mut wipes, wiped) != wiped {
-                self.move_in(&stop).await;
+                self.create_initial_resources(&stop).await;
             }
             let before = self.done.requests;
-            let what = self.act_through_the_api().await;
+            let what = self.send_random_request().await;
             self.history.note("user", what);
             let requests = u32::try_from(self.done.requests - before).unwrap_or(u32::MAX).max(1);
             let pause = Duration::from_secs_f64(f64::from(requests) / rate)
@@ -188,7 +188,7 @@ impl User {
         self
     }
 
-    async fn act_through_the_api(&mut self) -> String {
+    async fn send_random_request(&mut self) -> String {
         match self.chance.random_range(0..60_u32) {
             0..10 => self.make_application().await,
             10..18 => self.change_application().await,
@@ -199,7 +199,7 @@ impl User {
             35 => self.delete(Kind::Cluster).await,
             36..38 => self.table().await,
             38..40 => self.define_anew().await,
-            40..42 => self.look_at(Kind::Application).await,
+            40..42 => self.read_list(Kind::Application).await,
             42..50 => format!("lists {} clusters", self.list(Kind::Cluster).await.len()),
             _ => format!("lists {} applications", self.list(Kind::Application).await.len()),
         }
@@ -236,7 +236,7 @@ impl User {
         };
         let (name, door) = door?;
         self.done.requests += 1;
-        let answer = ask(&door, &Request { method, path, version, body }).await;
+        let answer = send_request(&door, &Request { method, path, version, body }).await;
         let said = match &answer {
             Ok(answer) => format!("{} {:?}", answer.status, answer.tag),
             Err(error) => error.kind().to_string(),
@@ -254,7 +254,7 @@ impl User {
         }
         if answer.status == 500 || answer.status == 422 || answer.status == 415 {
             let what = format!("{method} {path} is answered by {}: {}", answer.status, answer.body);
-            self.checker.violate(Id::I9, what);
+            self.checker.record_violation(Id::I9, what);
         }
         Some(answer)
     }
@@ -277,7 +277,7 @@ impl User {
             && let Some(tag) = answer.tag
         {
             self.checker.note_acknowledged(key, tag);
-            self.told.insert(of(key), tag);
+            self.told.insert(path_of(key), tag);
         }
         Some(answer)
     }
@@ -314,15 +314,17 @@ impl User {
     /// Reads a resource. An older version than the acknowledged one is a violation.
     async fn read(&mut self, key: &ObjectKey) -> Option<(i64, Value)> {
         let before = self.checker.stored_revisions();
-        let told = self.told.get(&of(key)).copied();
-        let answer = self.ask("GET", &of(key), None, None).await?;
+        let told = self.told.get(&path_of(key)).copied();
+        let answer = self.ask("GET", &path_of(key), None, None).await?;
         let after = self.stored_revisions().await;
         if answer.status == 404 && before.contains_key(key) && before.get(key) == after.get(key) {
-            self.checker.violate(Id::I9, format!("{key} is not found, though it was there all the time"));
+            self.checker
+                .record_violation(Id::I9, format!("{key} is not found, though it was there all the time"));
         }
         let tag = answer.tag.filter(|_| answer.status == 200)?;
         if told.is_some_and(|told| told > tag) {
-            self.checker.violate(Id::I9, format!("{key} is read at {tag}, though it was told as {told:?}"));
+            self.checker
+                .record_violation(Id::I9, format!("{key} is read at {tag}, though it was told as {told:?}"));
         }
         Some((tag, answer.body))
     }
@@ -330,7 +332,9 @@ impl User {
     /// Lists the names of a kind. A missing resource that existed all the time is a violation.
     async fn list(&mut self, kind: Kind) -> Vec<ObjectKey> {
         let before = self.checker.stored_revisions();
-        let Some(answer) = self.ask("GET", &collection(kind), None, None).await else { return Vec::new() };
+        let Some(answer) = self.ask("GET", &collection_path(kind), None, None).await else {
+            return Vec::new();
+        };
         let after = self.stored_revisions().await;
         if answer.status != 200 {
             return Vec::new();
@@ -343,14 +347,16 @@ impl User {
             .collect();
         for (key, created) in before.iter().filter(|(key, _)| key.kind == kind) {
             if after.get(key) == Some(created) && !listed.contains(key) {
-                self.checker
-                    .violate(Id::I9, format!("{key} is not listed, though it was there all the time"));
+                self.checker.record_violation(
+                    Id::I9,
+                    format!("{key} is not listed, though it was there all the time"),
+                );
             }
         }
         listed
     }
 
-    async fn look_at(&mut self, kind: Kind) -> String {
+    async fn read_list(&mut self, kind: Kind) -> String {
         let all = self.list(kind).await;
         for key in &all {
             self.read(key).await;
@@ -367,7 +373,7 @@ impl User {
     }
 }
 
-fn collection(kind: Kind) -> String {
+fn collection_path(kind: Kind) -> String {
     let (api, plural) = (kind.api().name(), kind.plural());
     if kind.namespaced() {
         format!("/{api}/namespaces/{NAMESPACE}/{plural}")
@@ -376,6 +382,6 @@ fn collection(kind: Kind) -> String {
     }
 }
 
-pub(crate) fn of(key: &ObjectKey) -> String {
-    format!("{}/{}", collection(key.kind), key.name)
+pub(crate) fn path_of(key: &ObjectKey) -> String {
+    format!("{}/{}", collection_path(key.kind), key.name)
 }

@@ -92,7 +92,7 @@ impl WalkingMetric {
     }
 }
 
-struct Inner {
+struct WalkState {
     began: Instant,
     providers: Vec<CopiedProvider>,
     /// Sorted names of the providers that can fail; the index is the provider's number.
@@ -105,7 +105,7 @@ struct Inner {
 
 /// All providers of a copy. Clones share their state.
 #[derive(Clone)]
-pub struct Walk(Arc<Inner>);
+pub struct Walk(Arc<WalkState>);
 
 impl Walk {
     /// Starts now. A step is at most `percent` of a metric's range.
@@ -130,7 +130,7 @@ impl Walk {
         }
         let elsewhere = providers.iter().filter(|provider| provider.is_elsewhere());
         let names: BTreeSet<String> = elsewhere.map(|provider| provider.name.clone()).collect();
-        Self(Arc::new(Inner {
+        Self(Arc::new(WalkState {
             began: Instant::now(),
             names: names.into_iter().collect(),
             providers,
@@ -163,13 +163,18 @@ impl Walk {
 
     /// The providers behind the links of one instance.
     #[must_use]
-    pub fn providers_of(&self, network: &Network, from: Endpoint, requests: &Arc<AtomicU64>) -> Fetching {
+    pub fn providers_of(
+        &self,
+        network: &Network,
+        from: Endpoint,
+        requests: &Arc<AtomicU64>,
+    ) -> LinkedProviders {
         let numbers = 0..u32::try_from(self.0.names.len()).unwrap_or(u32::MAX);
         let ways = numbers.map(|number| {
             let link = network.link(from, Endpoint::ProviderOf(number));
             LinkedTransport::new(WalkServer, link, Arc::clone(requests))
         });
-        Fetching { walk: self.clone(), ways: ways.collect() }
+        LinkedProviders { walk: self.clone(), ways: ways.collect() }
     }
 
     fn value(&self, at: usize, name: &str) -> Option<f64> {
@@ -184,7 +189,7 @@ impl Walk {
     }
 }
 
-/// Answers every request after [`LATENCY`] with an empty body; [`Fetching`] supplies the values.
+/// Answers every request after [`LATENCY`] with an empty body; [`LinkedProviders`] supplies the values.
 struct WalkServer;
 
 #[async_trait]
@@ -196,12 +201,12 @@ impl HttpTransport for WalkServer {
 }
 
 /// The providers behind the links of one instance.
-pub struct Fetching {
+pub struct LinkedProviders {
     walk: Walk,
     ways: Vec<LinkedTransport<WalkServer>>,
 }
 
-impl Fetching {
+impl LinkedProviders {
     async fn reach(&self, name: &str, deadline: Duration) -> Result<(), FetchError> {
         let Some(Endpoint::ProviderOf(number)) = self.walk.place(name) else { return Ok(()) };
         let address = format!("provider {name}");
@@ -226,7 +231,7 @@ impl Fetching {
 }
 
 #[async_trait]
-impl MetricsProviders for Fetching {
+impl MetricsProviders for LinkedProviders {
     async fn fetch(
         &self,
         provider: &MetricsProviderKind,

@@ -11,7 +11,7 @@ use madako_datacenter_sim::kubernetes::SimulatedKubernetes;
 use madako_domain::repair::hold::HoldSettings;
 use madako_http::Limits;
 use madako_http::placement::{Authorization, PlacementApi, Settings, StaticUser, Uids, router};
-use madako_judges::Place as Part;
+use madako_judges::FaultPlace as Part;
 use madako_metrics_providers::Providers;
 use madako_protocol::event::{Event, EventSink};
 use madako_protocol::host::Host;
@@ -31,7 +31,7 @@ use crate::checker::{Checker, ReportingRegistry};
 use crate::corruption::Corruption;
 use crate::effects::JudgedKubernetes;
 use crate::facts::{AtProviders, Facts, LastAnswers, ToProviders, ToRegistry};
-use crate::history::{History, line};
+use crate::history::{History, event_line};
 use crate::link::Link;
 use crate::network::{Endpoint, Network};
 use crate::nodes::{Nodes, Witness, link_ports};
@@ -41,7 +41,7 @@ use crate::prometheus::Prometheus;
 use crate::repair::{JudgedHost, RepairJudge};
 use crate::rivals::Rivals;
 use crate::routed::LinkedTransport;
-use crate::serving::{LinkedDialers, Served, child};
+use crate::serving::{LinkedDialers, Served, http_child};
 use crate::store_process::StoreProcess;
 use crate::walk::Walk;
 
@@ -72,7 +72,7 @@ const KILLED: &str = "killed";
 static RUNS: AtomicU64 = AtomicU64::new(0);
 
 #[derive(Clone)]
-pub struct Working {
+pub struct ServiceSettings {
     /// Time between two polls of the registry.
     pub interval: Duration,
     /// Time to live of the leader's lease.
@@ -87,7 +87,7 @@ pub struct Working {
     pub encryption: Encryption,
 }
 
-impl Default for Working {
+impl Default for ServiceSettings {
     fn default() -> Self {
         Self {
             interval: INTERVAL,
@@ -139,7 +139,7 @@ pub struct World {
     pub rivals: Option<Rivals>,
     /// Instances and actors that failed without a planted fault.
     pub unplanted: Arc<Mutex<Vec<String>>>,
-    pub working: Working,
+    pub working: ServiceSettings,
     /// Metrics providers of a copied world, instead of `prometheus`.
     pub walk: Option<Walk>,
     pub prometheus: Prometheus,
@@ -209,12 +209,12 @@ struct Sink {
 
 impl EventSink for Sink {
     fn emit(&self, event: Event) {
-        self.history.note(&self.name, line(&event));
+        self.history.note(&self.name, event_line(&event));
         if let Some(judge) = &self.repairs {
             judge.take_event(&self.name, &event);
         }
         if matches!(event, Event::ActorFailed { .. } | Event::Meltdown { .. }) {
-            self.facts.struck(&Part::Instance(self.name.clone()));
+            self.facts.report_strike(&Part::Instance(self.name.clone()));
         }
         if let Event::ActorFailed { actor, why, .. } = &event
             && why != KILLED
@@ -281,7 +281,7 @@ impl World {
             facts: Facts::default(),
             rivals: None,
             unplanted: Arc::default(),
-            working: Working::default(),
+            working: ServiceSettings::default(),
             walk: None,
             doors: LinkedDialers::default(),
             pages: LinkedDialers::default(),
@@ -349,7 +349,7 @@ impl World {
             authenticators: vec![Arc::new(StaticUser("system".to_owned()))],
             settings: Settings { authorization: Authorization::AlwaysAllow, ..Settings::new("simulated") },
         });
-        let link = self.network.link(Endpoint::People, Endpoint::Instance(number(name)));
+        let link = self.network.link(Endpoint::People, Endpoint::Instance(instance_number(name)));
         Served { name, router, limits: Limits::PLACEMENT, doors: Arc::clone(&self.doors), link }
     }
 
@@ -392,8 +392,8 @@ impl World {
     pub async fn start(&mut self, name: &'static str) -> Running {
         self.started += 1;
         let seed = self.seed.wrapping_mul(1_000_003).wrapping_add(self.started);
-        let place = Endpoint::Instance(number(name));
-        let clock = InstanceClock::new(number(name), Arc::clone(&self.clock), self.handling.clone());
+        let place = Endpoint::Instance(instance_number(name));
+        let clock = InstanceClock::new(instance_number(name), Arc::clone(&self.clock), self.handling.clone());
         let link = self.network.link(place, Endpoint::Store);
         let encryption = self.working.encryption.clone();
         let config = StoreConfig { prefix: PREFIX.to_owned(), encryption, ..StoreConfig::default() };
@@ -464,8 +464,8 @@ impl World {
             let doors = Arc::clone(&self.pages);
             let pages = Served { name, router, limits: Limits::DEFAULT, doors, link };
             let api = objects.map(|objects| self.api(name, objects, &clock, seed));
-            let api = api.map(|api| child(&id, PLACEMENT_API, api));
-            std::iter::once(child(&id, HTTP, pages)).chain(api).collect()
+            let api = api.map(|api| http_child(&id, PLACEMENT_API, api));
+            std::iter::once(http_child(&id, HTTP, pages)).chain(api).collect()
         };
         let instance = Instance::start(options, ports, served).await.unwrap();
         Running { instance, link, clock }
@@ -477,6 +477,6 @@ impl World {
 /// # Panics
 /// The name is not in [`NAMES`].
 #[must_use]
-pub fn number(name: &str) -> u32 {
+pub fn instance_number(name: &str) -> u32 {
     (1..).zip(NAMES).find(|(_, other)| *other == name).expect("an instance has one of these names").0
 }

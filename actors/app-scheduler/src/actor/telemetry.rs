@@ -22,7 +22,7 @@ madako_protocol::declare_metrics! {
         "Writes of placement, by purpose and outcome; placement decides again after a conflict.";
 }
 
-pub(crate) fn pass(decided: &Pass, took: Duration) {
+pub(crate) fn record_pass(decided: &Pass, took: Duration) {
     madako_placement_pass_seconds().record(took);
     let mut counts: BTreeMap<&str, usize> = Outcome::NAMES.iter().map(|name| (*name, 0)).collect();
     for decision in decided.decisions.values() {

@@ -7,11 +7,11 @@ use madako_domain::placement::kind::{Kind, ObjectKey};
 use madako_domain::placement::kubernetes::{Application, Cluster, ClusterState};
 use time::OffsetDateTime;
 
-use super::{Act, Clouds, PassContext, Verdict};
+use super::{ApplicationAct, Clouds, PassContext, Verdict};
 use crate::config::later;
 use crate::draw::Draw;
-use crate::failure::attempt;
-use crate::scope::{Class, Rank, Scope};
+use crate::failure::next_attempt;
+use crate::scope::{ConstraintResult, Rank, Scope};
 use crate::snapshot::TypedResource;
 use crate::target::{Availability, Target};
 
@@ -20,7 +20,7 @@ pub(super) struct Evaluation<'p, 's, 'a> {
     pub(super) context: PassContext<'p>,
     pub(super) application: TypedResource<'a, Application>,
     pub(super) wants: Requirements<'a>,
-    pub(super) class: Rc<Class>,
+    pub(super) class: Rc<ConstraintResult>,
     pub(super) clusters: &'s Scope<'a>,
 }
 
@@ -29,7 +29,7 @@ impl<'a> Evaluation<'_, '_, 'a> {
         let current = self.current();
         let mut forget = false;
         if let Some(created) = self.created() {
-            match self.for_created(&created, current.as_ref()) {
+            match self.evaluate_created_cluster(&created, current.as_ref()) {
                 Some(verdict) => return verdict,
                 None => forget = true,
             }
@@ -37,16 +37,16 @@ impl<'a> Evaluation<'_, '_, 'a> {
         let Some(current) = current else { return self.first(clouds) };
         let well = current.fit == CurrentFit::Fits;
         let stay = |why: Stay| Outcome::Stays { on: current.key.clone(), why };
-        let keep = Act::Keep { well, forget };
+        let keep = ApplicationAct::Keep { well, forget };
         if let Some(pin) = self.pin() {
-            return self.verdict(stay(pin), keep).of_own(&self, &current);
+            return self.verdict(stay(pin), keep).with_own_cluster(&self, &current);
         }
         match current.fit {
             CurrentFit::Fits => self.find_better(&current, clouds, forget),
-            CurrentFit::Waits => self.stay_waiting(&current, current.at.into_iter().collect()),
+            CurrentFit::Waits => self.stay_while_waiting(&current, current.at.into_iter().collect()),
             CurrentFit::Failing => self.verdict(stay(Stay::FailingMetrics), keep),
             CurrentFit::Grace { until } => {
-                self.verdict(stay(Stay::NotOnline { until }), keep).again_at(until)
+                self.verdict(stay(Stay::NotOnline { until }), keep).retry_at(until)
             }
             CurrentFit::NotOnline => self.evaluate_leaving(&current, Move::NotOnline, clouds),
             CurrentFit::Misfit => self.evaluate_leaving(&current, Move::Misfit, clouds),
@@ -54,7 +54,7 @@ impl<'a> Evaluation<'_, '_, 'a> {
         }
     }
 
-    fn current(&self) -> Option<Current> {
+    fn current(&self) -> Option<CurrentCluster> {
         let reference = self.application.value.status.scheduled_to.as_ref()?;
         let key = reference.key().unwrap_or_else(|| {
             ObjectKey::new(Kind::Cluster, reference.namespace.as_deref(), &reference.name)
@@ -64,12 +64,12 @@ impl<'a> Evaluation<'_, '_, 'a> {
             None if self.context.snapshot.get(&key).is_some() => CurrentFit::Misfit,
             None => CurrentFit::Gone,
             Some((_, target)) if target.availability == Availability::Deleted => CurrentFit::Gone,
-            Some((at, target)) => self.fit_of(&key, at, target),
+            Some((at, target)) => self.fit_of_current(&key, at, target),
         };
-        Some(Current { key, at, fit: stand })
+        Some(CurrentCluster { key, at, fit: stand })
     }
 
-    fn fit_of(&self, key: &ObjectKey, at: usize, target: &Target<'_>) -> CurrentFit {
+    fn fit_of_current(&self, key: &ObjectKey, at: usize, target: &Target<'_>) -> CurrentFit {
         let lasting = Requirements { metrics: &[], ..self.wants };
         if !lasting.met_by(&target.offer) {
             return CurrentFit::Misfit;
@@ -95,7 +95,11 @@ impl<'a> Evaluation<'_, '_, 'a> {
     }
 
     /// `None`: that cluster no longer counts.
-    fn for_created(&self, created: &ObjectKey, current: Option<&Current>) -> Option<Verdict<'a>> {
+    fn evaluate_created_cluster(
+        &self,
+        created: &ObjectKey,
+        current: Option<&CurrentCluster>,
+    ) -> Option<Verdict<'a>> {
         let cluster = self.context.snapshot.typed::<Cluster>(created)?;
         if cluster.value.metadata.deleted.is_some() || current.is_some_and(|current| current.key == *created)
         {
@@ -104,8 +108,8 @@ impl<'a> Evaluation<'_, '_, 'a> {
         let at = self.clusters.place(created)?;
         let waiting = || {
             let outcome = Outcome::WaitsForCluster { cluster: created.clone() };
-            let keep = Act::Keep { well: false, forget: false };
-            self.verdict(outcome, if current.is_some() { keep } else { Act::Nothing })
+            let keep = ApplicationAct::Keep { well: false, forget: false };
+            self.verdict(outcome, if current.is_some() { keep } else { ApplicationAct::Nothing })
         };
         if current.is_some() && self.pin().is_some() {
             return Some(waiting());
@@ -119,20 +123,20 @@ impl<'a> Evaluation<'_, '_, 'a> {
         }
         let rank = self.rank(at);
         let Some(current) = current else {
-            let act = Act::Bind { to: Rc::clone(self.clusters.target(at)), moves: None };
+            let act = ApplicationAct::Bind { to: Rc::clone(self.clusters.target(at)), moves: None };
             let mut verdict = self.verdict(Outcome::Bound { to: created.clone() }, act);
             verdict.decision.best = Some(self.rank_target(at, rank));
             return Some(verdict);
         };
         // The wait covers its own cluster and every cluster that may be better.
         let waits: Vec<usize> = self.class.waits.iter().collect();
-        if let Some((_, until)) = self.waits_of(&waits) {
-            return Some(waiting().again_at(until));
+        if let Some((_, until)) = self.awaited_metrics_of(&waits) {
+            return Some(waiting().retry_at(until));
         }
         match current.fit {
-            CurrentFit::Grace { until } => Some(waiting().again_at(until)),
+            CurrentFit::Grace { until } => Some(waiting().retry_at(until)),
             CurrentFit::Failing => Some(waiting()),
-            _ if !self.wins_against(at, rank, current) => None,
+            _ if !self.is_created_still_best(at, rank, current) => None,
             CurrentFit::Fits | CurrentFit::Waits => Some(self.go(current, at, rank, Move::Created)),
             CurrentFit::NotOnline => Some(self.go(current, at, rank, Move::NotOnline)),
             CurrentFit::Misfit => Some(self.go(current, at, rank, Move::Misfit)),
@@ -141,7 +145,7 @@ impl<'a> Evaluation<'_, '_, 'a> {
     }
 
     /// Whether the created cluster is still the best: inputs may have changed since its creation.
-    fn wins_against(&self, at: usize, rank: Rank, current: &Current) -> bool {
+    fn is_created_still_best(&self, at: usize, rank: Rank, current: &CurrentCluster) -> bool {
         let own = current.at.filter(|_| current.fit == CurrentFit::Fits).map(|own| self.own_rank(own));
         own.is_none_or(|own| rank.beats(&own))
             && self.class.best(&[at]).is_none_or(|(other, _)| !other.beats(&rank))
@@ -166,18 +170,18 @@ impl<'a> Evaluation<'_, '_, 'a> {
     fn first(&self, clouds: Option<Clouds<'_, 'a>>) -> Verdict<'a> {
         let waits: Vec<usize> = self.class.waits.iter().collect();
         if !waits.is_empty() {
-            return self.wait(self.waits_of(&waits));
+            return self.wait(self.awaited_metrics_of(&waits));
         }
         let best = self.class.best(&[]).map(|(rank, members)| (rank, self.draw(&members)));
         match self.cloud(clouds, best.map(|(rank, _)| rank)) {
-            Cloud::Waits(metrics) => self.wait(Some(metrics)),
-            Cloud::Better(cloud, rank) => self.create(&cloud, rank, None),
-            Cloud::None => match best {
+            BestCloud::Waits(metrics) => self.wait(Some(metrics)),
+            BestCloud::Better(cloud, rank) => self.create(&cloud, rank, None),
+            BestCloud::None => match best {
                 None => self.fail(),
                 Some((rank, at)) => {
                     let to = self.clusters.target(at);
                     let outcome = Outcome::Bound { to: to.key().clone() };
-                    let act = Act::Bind { to: Rc::clone(to), moves: None };
+                    let act = ApplicationAct::Bind { to: Rc::clone(to), moves: None };
                     let mut verdict = self.verdict(outcome, act);
                     verdict.decision.best = Some(self.rank_target(at, rank));
                     verdict.decision.runner_up = self.runner_up(&[at]);
@@ -188,11 +192,16 @@ impl<'a> Evaluation<'_, '_, 'a> {
     }
 
     /// Looks for a better cluster while the own one fits.
-    fn find_better(&self, current: &Current, clouds: Option<Clouds<'_, 'a>>, forget: bool) -> Verdict<'a> {
+    fn find_better(
+        &self,
+        current: &CurrentCluster,
+        clouds: Option<Clouds<'_, 'a>>,
+        forget: bool,
+    ) -> Verdict<'a> {
         let Some(at) = current.at else { return self.evaluate_leaving(current, Move::Gone, clouds) };
         let stays = |why: Stay| {
             let outcome = Outcome::Stays { on: current.key.clone(), why };
-            self.verdict(outcome, Act::Keep { well: true, forget }).of_own(self, current)
+            self.verdict(outcome, ApplicationAct::Keep { well: true, forget }).with_own_cluster(self, current)
         };
         let scheduled = self.application.value.status.scheduled.as_ref();
         if let Some(scheduled) = scheduled {
@@ -201,26 +210,26 @@ impl<'a> Evaluation<'_, '_, 'a> {
             // A timestamp beyond the maximum clock skew came from a wrong clock; ignore it.
             let is_sane = until <= later(self.context.now, reschedule_after.saturating_mul(2));
             if until > self.context.now && is_sane {
-                return stays(Stay::Recent { until }).again_at(until);
+                return stays(Stay::Recent { until }).retry_at(until);
             }
         }
         let waits: Vec<usize> = self.class.waits.iter().collect();
         if !waits.is_empty() {
-            return self.stay_waiting(current, waits);
+            return self.stay_while_waiting(current, waits);
         }
         let own = self.own_rank(at);
         let other =
             self.class.best(&[at]).filter(|(rank, _)| rank.beats(&own) || is_planted(Canary::RestlessMoves));
         let best = other.as_ref().map_or(own, |(rank, _)| *rank);
         match (self.cloud(clouds, Some(best)), other) {
-            (Cloud::Waits(metrics), _) => self.waiting_stay(current, metrics),
-            (Cloud::Better(cloud, rank), _) => {
+            (BestCloud::Waits(metrics), _) => self.waiting_stay(current, metrics),
+            (BestCloud::Better(cloud, rank), _) => {
                 let mut verdict = self.create(&cloud, rank, Some((current.key.clone(), Move::Better)));
                 verdict.decision.gain = Some(self.gain(at, rank));
                 verdict
             }
-            (Cloud::None, None) => stays(Stay::Best),
-            (Cloud::None, Some((rank, members))) => {
+            (BestCloud::None, None) => stays(Stay::Best),
+            (BestCloud::None, Some((rank, members))) => {
                 let to = self.draw(&members);
                 self.go(current, to, rank, Move::Better)
             }
@@ -228,27 +237,34 @@ impl<'a> Evaluation<'_, '_, 'a> {
     }
 
     /// Verdict for an application that its cluster no longer takes.
-    fn evaluate_leaving(&self, current: &Current, why: Move, clouds: Option<Clouds<'_, 'a>>) -> Verdict<'a> {
+    fn evaluate_leaving(
+        &self,
+        current: &CurrentCluster,
+        why: Move,
+        clouds: Option<Clouds<'_, 'a>>,
+    ) -> Verdict<'a> {
         let waits: Vec<usize> = self.class.waits.iter().collect();
         if !waits.is_empty() {
-            return self.stay_waiting(current, waits);
+            return self.stay_while_waiting(current, waits);
         }
         let best = self.class.best(&[]);
         match (self.cloud(clouds, best.as_ref().map(|(rank, _)| *rank)), best) {
-            (Cloud::Waits(metrics), _) => self.waiting_stay(current, metrics),
-            (Cloud::Better(cloud, rank), _) => self.create(&cloud, rank, Some((current.key.clone(), why))),
-            (Cloud::None, None) => self.fail(),
-            (Cloud::None, Some((rank, members))) => {
+            (BestCloud::Waits(metrics), _) => self.waiting_stay(current, metrics),
+            (BestCloud::Better(cloud, rank), _) => {
+                self.create(&cloud, rank, Some((current.key.clone(), why)))
+            }
+            (BestCloud::None, None) => self.fail(),
+            (BestCloud::None, Some((rank, members))) => {
                 let to = self.draw(&members);
                 self.go(current, to, rank, why)
             }
         }
     }
 
-    fn go(&self, current: &Current, at: usize, rank: Rank, why: Move) -> Verdict<'a> {
+    fn go(&self, current: &CurrentCluster, at: usize, rank: Rank, why: Move) -> Verdict<'a> {
         let to = self.clusters.target(at);
         let outcome = Outcome::Moved { from: current.key.clone(), to: to.key().clone(), why: why.clone() };
-        let act = Act::Bind { to: Rc::clone(to), moves: Some(why.clone()) };
+        let act = ApplicationAct::Bind { to: Rc::clone(to), moves: Some(why.clone()) };
         let mut verdict = self.verdict(outcome, act);
         verdict.decision.best = Some(self.rank_target(at, rank));
         let own = current.at.filter(|own| !why.forced() && self.class.fit.has(*own));
@@ -257,7 +273,7 @@ impl<'a> Evaluation<'_, '_, 'a> {
         if let Some(own) = own {
             verdict.decision.gain = Some(self.gain(own, rank));
             let own = self.rank_target(own, self.own_rank(own));
-            if verdict.decision.runner_up.as_ref().is_none_or(|other| beats(&own, other)) {
+            if verdict.decision.runner_up.as_ref().is_none_or(|other| ranks_higher(&own, other)) {
                 verdict.decision.runner_up = Some(own);
             }
         }
@@ -265,15 +281,15 @@ impl<'a> Evaluation<'_, '_, 'a> {
     }
 
     /// The best cloud, if its score exceeds the best cluster's, or if there is no cluster.
-    fn cloud(&self, clouds: Option<Clouds<'_, 'a>>, best: Option<Rank>) -> Cloud<'a> {
-        let Some(clouds) = clouds else { return Cloud::None };
+    fn cloud(&self, clouds: Option<Clouds<'_, 'a>>, best: Option<Rank>) -> BestCloud<'a> {
+        let Some(clouds) = clouds else { return BestCloud::None };
         let mut found: Option<(Rank, Rc<Target<'a>>)> = None;
         for scope in clouds {
             let class = scope.class(&self.wants);
             let waits =
                 class.waits.iter().flat_map(|at| scope.target(at).awaited_metrics().collect::<Vec<_>>());
             if let Some(waits) = limit_metrics(waits) {
-                return Cloud::Waits(waits);
+                return BestCloud::Waits(waits);
             }
             if let Some((rank, members)) = class.best(&[])
                 && found.as_ref().is_none_or(|(known, _)| rank.beats(known))
@@ -283,16 +299,16 @@ impl<'a> Evaluation<'_, '_, 'a> {
         }
         match found {
             Some((rank, cloud)) if best.is_none_or(|best| rank.score > best.score) => {
-                Cloud::Better(cloud, rank)
+                BestCloud::Better(cloud, rank)
             }
-            _ => Cloud::None,
+            _ => BestCloud::None,
         }
     }
 
     fn create(&self, cloud: &Rc<Target<'a>>, rank: Rank, moves: Option<(ObjectKey, Move)>) -> Verdict<'a> {
         // The cluster gets its name at creation.
         let outcome = Outcome::Creates { cluster: cloud.key().clone(), cloud: cloud.key().clone() };
-        let mut verdict = self.verdict(outcome, Act::Create { cloud: Rc::clone(cloud), moves });
+        let mut verdict = self.verdict(outcome, ApplicationAct::Create { cloud: Rc::clone(cloud), moves });
         let Rank { has_metrics, score } = rank;
         verdict.decision.best = Some(Ranked { target: cloud.key().clone(), score, has_metrics });
         verdict.decision.runner_up = self.runner_up(&[]);
@@ -300,34 +316,34 @@ impl<'a> Evaluation<'_, '_, 'a> {
     }
 
     fn fail(&self) -> Verdict<'a> {
-        let attempt = attempt(self.application.value, self.context.now);
+        let attempt = next_attempt(self.application.value, self.context.now);
         let again = attempt.again;
-        let verdict = self.verdict(attempt.outcome.clone(), Act::Fail(attempt));
+        let verdict = self.verdict(attempt.outcome.clone(), ApplicationAct::Fail(attempt));
         Verdict { again, ..verdict }
     }
 
     fn wait(&self, waits: Option<(Vec<String>, OffsetDateTime)>) -> Verdict<'a> {
         let (metrics, until) = waits.unwrap_or((Vec::new(), self.context.now));
-        self.verdict(Outcome::WaitsForMetric { metrics, until }, Act::Nothing).again_at(until)
+        self.verdict(Outcome::WaitsForMetric { metrics, until }, ApplicationAct::Nothing).retry_at(until)
     }
 
-    fn stay_waiting(&self, current: &Current, waits: Vec<usize>) -> Verdict<'a> {
-        self.waiting_stay(current, self.waits_of(&waits).unwrap_or((Vec::new(), self.context.now)))
+    fn stay_while_waiting(&self, current: &CurrentCluster, waits: Vec<usize>) -> Verdict<'a> {
+        self.waiting_stay(current, self.awaited_metrics_of(&waits).unwrap_or((Vec::new(), self.context.now)))
     }
 
-    fn waiting_stay(&self, current: &Current, waits: (Vec<String>, OffsetDateTime)) -> Verdict<'a> {
+    fn waiting_stay(&self, current: &CurrentCluster, waits: (Vec<String>, OffsetDateTime)) -> Verdict<'a> {
         let (metrics, until) = waits;
         let why = Stay::WaitsForMetric { metrics, until };
-        self.verdict(Outcome::Stays { on: current.key.clone(), why }, Act::Nothing).again_at(until)
+        self.verdict(Outcome::Stays { on: current.key.clone(), why }, ApplicationAct::Nothing).retry_at(until)
     }
 
-    fn waits_of(&self, places: &[usize]) -> Option<(Vec<String>, OffsetDateTime)> {
+    fn awaited_metrics_of(&self, places: &[usize]) -> Option<(Vec<String>, OffsetDateTime)> {
         limit_metrics(
             places.iter().flat_map(|at| self.clusters.target(*at).awaited_metrics().collect::<Vec<_>>()),
         )
     }
 
-    pub(super) fn verdict(&self, outcome: Outcome, act: Act<'a>) -> Verdict<'a> {
+    pub(super) fn verdict(&self, outcome: Outcome, act: ApplicationAct<'a>) -> Verdict<'a> {
         let clusters = self.class.counts;
         let decision =
             Decision { at: self.context.now, outcome, best: None, runner_up: None, gain: None, clusters };
@@ -388,19 +404,19 @@ enum CurrentFit {
     Gone,
 }
 
-struct Current {
+struct CurrentCluster {
     key: ObjectKey,
     at: Option<usize>,
     fit: CurrentFit,
 }
 
 impl<'a> Verdict<'a> {
-    fn again_at(self, time: OffsetDateTime) -> Self {
+    fn retry_at(self, time: OffsetDateTime) -> Self {
         Self { again: Some(time), ..self }
     }
 
     /// Adds the own cluster and the best other one to the decision of a staying application.
-    fn of_own(mut self, evaluation: &Evaluation<'_, '_, 'a>, current: &Current) -> Self {
+    fn with_own_cluster(mut self, evaluation: &Evaluation<'_, '_, 'a>, current: &CurrentCluster) -> Self {
         if let Some(own) = current.at.filter(|own| evaluation.class.fit.has(*own)) {
             self.decision.best = Some(evaluation.rank_target(own, evaluation.own_rank(own)));
             let other = evaluation.class.best(&[own]);
@@ -413,7 +429,7 @@ impl<'a> Verdict<'a> {
 }
 
 /// The best cloud, compared with clusters.
-enum Cloud<'a> {
+enum BestCloud<'a> {
     /// A cluster is better, or there is no cloud.
     None,
     Better(Rc<Target<'a>>, Rank),
@@ -421,7 +437,7 @@ enum Cloud<'a> {
     Waits((Vec<String>, OffsetDateTime)),
 }
 
-fn beats(one: &Ranked, other: &Ranked) -> bool {
+fn ranks_higher(one: &Ranked, other: &Ranked) -> bool {
     let rank = |ranked: &Ranked| Rank { has_metrics: ranked.has_metrics, score: ranked.score };
     rank(one).beats(&rank(other))
 }

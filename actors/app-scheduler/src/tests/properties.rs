@@ -167,7 +167,7 @@ prop_compose! {
                     );
                     let cluster = ResourceRef::to(&key);
                     let since = now - std::time::Duration::from_secs(ago.into());
-                    madako_domain::placement::binding::bind(application, cluster, since);
+                    madako_domain::placement::binding::bind_application(application, cluster, since);
                 }
                 if some.update {
                     application.metadata.modified = Timestamp::new(now);

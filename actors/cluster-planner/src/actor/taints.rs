@@ -1,5 +1,5 @@
-//! Taints of Kubernetes nodes for the planner's shell. A separate task reads them once a poll interval, so that a
-//! slow API server delays nothing.
+//! Taints of Kubernetes nodes for the planner's actor. A separate task reads them once a poll interval, so that a slow
+//! API server delays nothing.
 //!
 //! Guarantees: the last good answer counts until it is older than three intervals. After that, and without a
 //! configured API server, taints are unknown: then they neither exclude nor replace a node (CKE's

@@ -65,7 +65,7 @@ fn control_characters_of_the_registry_do_not_reach_the_terminal() {
 
 #[test]
 fn endless_plans_are_reported_as_a_fault() {
-    let text = end_table(7, &End::NeverAtRest { plans: 7 });
+    let text = end_table(7, &WhatIfEnd::NeverAtRest { plans: 7 });
     assert!(text.starts_with("After 7 plans: the planner still changes the cluster after 7 plans"), "{text}");
     assert!(text.contains("defect of the planner"), "{text}");
 }

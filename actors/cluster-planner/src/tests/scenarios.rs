@@ -11,7 +11,7 @@ use madako_domain::template::Template;
 
 use crate::render::{end_table, error_table, plan_table, step_table};
 use crate::testing::{Site, machine, template};
-use crate::{End, Moment};
+use crate::{Moment, WhatIfEnd};
 
 /// Maximum plans of `settle`: a longer script is hard to read.
 const MOST_STEPS: usize = 12;
@@ -103,7 +103,7 @@ fn settle(site: &mut Site) -> String {
     table(&answer)
 }
 
-fn table((plans, end): &(Vec<Plan>, End)) -> String {
+fn table((plans, end): &(Vec<Plan>, WhatIfEnd)) -> String {
     let steps = plans.iter().zip(1..).map(|(plan, number)| step_table(number, plan));
     steps.chain(std::iter::once(end_table(plans.len(), end))).collect()
 }

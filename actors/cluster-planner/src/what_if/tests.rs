@@ -13,7 +13,7 @@ fn site() -> Site {
         .with_cluster(&["10.0.0.1", "10.0.1.1", "10.0.2.1"], &["10.0.0.2", "10.0.1.2", "10.0.2.2"])
 }
 
-fn actions(answer: &(Vec<Plan>, End)) -> Vec<Action> {
+fn actions(answer: &(Vec<Plan>, WhatIfEnd)) -> Vec<Action> {
     answer.0.iter().map(|plan| plan.action.unwrap()).collect()
 }
 
@@ -37,7 +37,7 @@ fn selectors_are_read_as_people_write_them() {
 #[test]
 fn with_nothing_lost_there_is_nothing_to_do() {
     let answer = site().what_if(&[], &[]);
-    assert_eq!(answer, (Vec::new(), End::AtRest));
+    assert_eq!(answer, (Vec::new(), WhatIfEnd::AtRest));
     assert_eq!(serde_json::to_value(&answer.1).unwrap(), json!(null));
 }
 
@@ -45,7 +45,7 @@ fn with_nothing_lost_there_is_nothing_to_do() {
 fn a_lost_rack_is_replaced_plan_by_plan_until_nothing_is_left_to_do() {
     let answer = site().what_if(&["rack=1"], &[]);
     assert_eq!(actions(&answer), [Action::ReplaceControlPlane, Action::IncreaseWorkers]);
-    assert_eq!(answer.1, End::AtRest);
+    assert_eq!(answer.1, WhatIfEnd::AtRest);
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn missing_machines_end_the_what_if_answer() {
     assert_eq!(end["kind"], "not-available");
     assert!(end["message"].as_str().unwrap().contains("9 machines"), "{end}");
     let answer = site().what_if(&[], &["rack=0", "rack=1"]);
-    assert!(matches!(answer.1, End::NoPlan(error) if error.kind == PlanErrorKind::TooManyNonExistent));
+    assert!(matches!(answer.1, WhatIfEnd::NoPlan(error) if error.kind == PlanErrorKind::TooManyNonExistent));
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn retired(workers: usize) -> Site {
 #[test]
 fn every_plan_is_shown_until_nothing_is_left_however_many_they_are() {
     let answer = retired(400).what_if(&[], &[]);
-    assert_eq!((answer.0.len(), answer.1), (400, End::AtRest));
+    assert_eq!((answer.0.len(), answer.1), (400, WhatIfEnd::AtRest));
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn endless_planner_is_reported_as_an_error() {
         answer.next_plan().unwrap();
     }
     let end = answer.next_plan().unwrap_err();
-    assert_eq!(end, End::NeverAtRest { plans: 3 });
+    assert_eq!(end, WhatIfEnd::NeverAtRest { plans: 3 });
     let end = serde_json::to_value(&end).unwrap();
     assert_eq!(end["kind"], "never-at-rest");
     assert!(end["message"].as_str().unwrap().contains("after 3 plans"), "{end}");

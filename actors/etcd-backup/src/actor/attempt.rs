@@ -25,7 +25,7 @@ pub(crate) struct Attempt {
 }
 
 /// Makes a backup that counts, and removes older ones.
-pub(crate) async fn attempt(attempt: &Attempt) -> BackupEnd {
+pub(crate) async fn make_backup(attempt: &Attempt) -> BackupEnd {
     let outcome = attempt.recorded().await;
     // The record that counts now names a file that must stay.
     let counted = match &outcome {

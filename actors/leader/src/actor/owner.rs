@@ -11,7 +11,7 @@ use madako_protocol::store::WatchEvent;
 use ractor::ActorRef;
 use tokio::time::sleep;
 
-use super::placement::{PlacementGate, claim};
+use super::placement::{PlacementGate, claim_ownership};
 use super::{LeaderArguments, LeaderState, START_RETRY, madako_placement_owner};
 use crate::limits::CLAIM_RETRY;
 
@@ -62,7 +62,7 @@ impl LeaderState {
         if self.is_ahead() {
             return;
         }
-        match ownership::step(owner.as_ref(), &gate.prefix, epoch) {
+        match ownership::next_step(owner.as_ref(), &gate.prefix, epoch) {
             Step::Settled(settled) => self.set_ownership(settled),
             Step::Claim(_) => self.claim(myself),
         }
@@ -120,7 +120,7 @@ impl LeaderState {
 
 /// Claims placement; emits an event on failure.
 pub(super) async fn claimed(gate: &PlacementGate, given: &LeaderArguments, epoch: &Epoch) -> Ownership {
-    claim(gate, epoch).await.unwrap_or_else(|error| {
+    claim_ownership(gate, epoch).await.unwrap_or_else(|error| {
         given.events.emit(Event::CommitFailed { what: "claim of placement", why: error.to_string() });
         Ownership::Unknown
     })

@@ -33,10 +33,10 @@ pub struct PlacementGate {
     pub ownership: watch::Sender<Ownership>,
 }
 
-pub(crate) async fn claim(gate: &PlacementGate, epoch: &Epoch) -> Result<Ownership, CommitError> {
+pub(crate) async fn claim_ownership(gate: &PlacementGate, epoch: &Epoch) -> Result<Ownership, CommitError> {
     for _ in 0..MOST_CLAIMS {
         let found = gate.root.list(ownership::KEY).await.map_err(CommitError::Store)?;
-        match ownership::step(found.entries.get(ownership::KEY), &gate.prefix, epoch) {
+        match ownership::next_step(found.entries.get(ownership::KEY), &gate.prefix, epoch) {
             Step::Settled(settled) => return Ok(settled),
             Step::Claim(transaction) => {
                 match gate.root.commit(transaction).await.map_err(CommitError::Store)? {

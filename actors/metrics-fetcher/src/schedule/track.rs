@@ -102,7 +102,7 @@ impl Track {
                 Ok(normalized) => Ok((sample, normalized)),
                 Err(why) => Err((value_reason(key, &why), is_static)),
             },
-            Err(error) => Err((reason(key, &source, error), is_static || error.is_definition())),
+            Err(error) => Err((failure_reason(key, &source, error), is_static || error.is_definition())),
         };
         let (value, reason, undefined) = match judged {
             Ok((sample, normalized)) => {
@@ -192,7 +192,7 @@ fn value_reason(key: &MetricKey, why: &str) -> Reason {
     Reason::new(ReasonCode::InvalidMetric, format!("metric {key}: {why}"))
 }
 
-fn reason(key: &MetricKey, source: &Source, error: &FetchError) -> Reason {
+fn failure_reason(key: &MetricKey, source: &Source, error: &FetchError) -> Reason {
     let message = if error.is_providers() {
         format!("metrics provider {}: {error}", source.provider)
     } else {

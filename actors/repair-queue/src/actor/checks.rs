@@ -185,7 +185,8 @@ impl RepairState {
             let address = address.to_owned();
             let number = self.take_number();
             let actor = self.myself.clone();
-            let check = command::check(Arc::clone(&host), self.runner.permits().clone(), words, deadline);
+            let check =
+                command::run_health_check(Arc::clone(&host), self.runner.permits().clone(), words, deadline);
             // A periodic check has no parent span.
             let task = Task::start_anew(async move {
                 let health = check.await;

@@ -19,19 +19,19 @@ pub(super) const HEALTHY: &str = "the machine is healthy";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
-pub(super) enum Kind {
+pub(super) enum CommandKind {
     Repair,
     Success,
 }
 
-madako_json::named!(Kind);
+madako_json::named!(CommandKind);
 
 /// A command of an entry, and the number of the record that announces it.
 #[derive(Debug, Clone)]
 pub(super) struct Command {
     pub(super) index: i64,
     pub(super) record: i64,
-    pub(super) kind: Kind,
+    pub(super) kind: CommandKind,
     pub(super) words: Vec<String>,
     pub(super) deadline: Duration,
     pub(super) attempts: u32,
@@ -42,12 +42,12 @@ pub(super) struct Command {
 
 /// A command with the span of its decision.
 #[derive(Debug, Clone)]
-pub(super) struct Announced {
+pub(super) struct AnnouncedCommand {
     pub(super) command: Command,
     pub(super) span: Span,
 }
 
-impl Effect for Announced {
+impl Effect for AnnouncedCommand {
     type Outcome = CommandEnd;
 
     fn attempts(&self) -> u32 {
@@ -68,8 +68,8 @@ impl Command {
     /// Whether the data kept for its entry names this record for a command of this kind.
     pub(super) fn is_kept_as(&self, kept: &KeptEntry) -> bool {
         let record = match self.kind {
-            Kind::Success => kept.finishing,
-            Kind::Repair => kept.started.as_ref().map(|started| started.record),
+            CommandKind::Success => kept.finishing,
+            CommandKind::Repair => kept.started.as_ref().map(|started| started.record),
         };
         record == Some(self.record)
     }
@@ -121,7 +121,7 @@ impl Command {
         };
         loop {
             let begun = Instant::now();
-            let answer = check(Arc::clone(&host), permits.clone(), words.clone(), *deadline).await;
+            let answer = run_health_check(Arc::clone(&host), permits.clone(), words.clone(), *deadline).await;
             telemetry::count_health_check(answer.as_ref());
             match answer {
                 // The check did not run.
@@ -138,7 +138,7 @@ impl Command {
 }
 
 /// Maps the workflow's conclusion to the end that is recorded.
-pub(super) fn end(conclusion: &Conclusion<CommandEnd>) -> CommandEnd {
+pub(super) fn end_of_command(conclusion: &Conclusion<CommandEnd>) -> CommandEnd {
     match conclusion {
         Conclusion::Ended(end) => end.clone(),
         Conclusion::Withdrawn { why, last } => {
@@ -167,7 +167,7 @@ fn outcome_name(ended: &Result<HostOutcome, HostError>) -> &'static str {
 }
 
 /// Runs a health check. `None`: the check did not run.
-pub(super) async fn check(
+pub(super) async fn run_health_check(
     host: Arc<dyn Host>,
     permits: Permits,
     words: Vec<String>,

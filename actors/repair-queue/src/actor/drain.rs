@@ -1,10 +1,10 @@
 //! Drains one node through the Kubernetes port, in CKE's steps: dry run, cordon, eviction, wait until the pods have
 //! ended.
 //!
-//! Guarantees: nothing changes before the cordon, and nothing at all if a job runs or a protected pod refuses
-//! eviction. A pod is identified by its uid: a pod that is recreated under the same name is another pod. A drain
-//! fails only on an error; its time-out is enforced by the brain. An expired permit does not fail a drain: the
-//! request is sent again with another permit of the same epoch, and is idempotent.
+//! Guarantees: nothing changes before the cordon, and nothing at all if a job runs or a protected pod refuses eviction.
+//! A pod is identified by its uid: a pod that is recreated under the same name is another pod. A drain fails only on an
+//! error; [`crate::pass`] enforces its time-out. An expired permit does not fail a drain: the request is sent again
+//! with another permit of the same epoch, and is idempotent.
 //!
 //! A drained node may wait a long time for its command. Meanwhile an operator may uncordon it, or pods that tolerate
 //! the cordon may arrive. The drain therefore checks the node every [`DRAIN_POLL`] while the entry is being drained.
@@ -18,9 +18,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use madako_domain::kubernetes::drain::{
-    DrainNews, Treatment, UnfinishedDrain, running_job, treatment, unfinished,
+    DrainNews, Treatment, UnfinishedDrain, running_job, treatment_of, unfinished_drain,
 };
-use madako_domain::kubernetes::{Eviction, KubeNode, Pod, PodId};
+use madako_domain::kubernetes::{EvictionOutcome, KubeNode, Pod, PodId};
 use madako_domain::repair::config::RepairConfig;
 use madako_effects::Permits;
 use madako_protocol::kubernetes::{Kubernetes, KubernetesError};
@@ -75,7 +75,7 @@ impl DrainOrder {
                 Err(stop) => return stop,
             };
             if self.late && !matches!(found, NodeDrainState::Done) {
-                // The brain knows what is left, and gives the drain up.
+                // The next reconcile pass knows which pods are left, and gives the drain up.
                 std::future::pending::<()>().await;
             }
         }
@@ -101,7 +101,7 @@ impl DrainOrder {
             self.dry_run(&protected, tell).await?;
         }
         let cordon = |permit| async move { self.kubernetes.cordon(&permit, &self.node).await };
-        self.permits.effect(cordon, interrupted(tell)).instrument(info_span!("cordon")).await?;
+        self.permits.effect(cordon, report_interruption(tell)).instrument(info_span!("cordon")).await?;
         let mut asked = BTreeSet::new();
         let pods = self.kubernetes.pods_on(&self.node).await?;
         // A job may have started between the dry run and the cordon.
@@ -113,7 +113,7 @@ impl DrainOrder {
             // An API that does not answer for a while does not fail the drain; only the time-out ends it.
             match self.kubernetes.pods_on(&self.node).await {
                 Ok(pods) => {
-                    let Some(left) = unfinished(&pods) else { return Ok(()) };
+                    let Some(left) = unfinished_drain(&pods) else { return Ok(()) };
                     tell(DrainNews::Waits(left.to_string()));
                     self.evict_all(&pods, &protected, &mut asked, tell).await?;
                 }
@@ -146,7 +146,8 @@ impl DrainOrder {
         }
     }
 
-    /// Reads the progress of the earlier leader. Retries while the API does not answer; the brain limits the time.
+    /// Reads the progress of the earlier leader. Retries while the API does not answer; the reconcile pass limits the
+    /// time.
     async fn first_check(&self, tell: &(impl Fn(DrainNews) + Send + Sync)) -> Result<NodeDrainState, Stop> {
         loop {
             match self.check().await {
@@ -168,7 +169,7 @@ impl DrainOrder {
         if !nodes.iter().any(ours) {
             return Ok((NodeDrainState::Uncordoned, Some("the node is not cordoned".to_owned())));
         }
-        let left = unfinished(&self.kubernetes.pods_on(&self.node).await?);
+        let left = unfinished_drain(&self.kubernetes.pods_on(&self.node).await?);
         let found = if left.is_some() { NodeDrainState::Begun } else { NodeDrainState::Done };
         Ok((found, left.map(|left| left.to_string())))
     }
@@ -185,11 +186,13 @@ impl DrainOrder {
             return Err(Stop::Failed(UnfinishedDrain::Job(job.clone()).to_string()));
         }
         for pod in &pods {
-            if treatment(pod, protected) != Treatment::Evict || pod.deleted_at.is_some() {
+            if treatment_of(pod, protected) != Treatment::Evict || pod.deleted_at.is_some() {
                 continue;
             }
             let ask = |permit| async move { self.kubernetes.evict(&permit, &pod.id, true).await };
-            if let Eviction::Refused { why } = self.permits.effect(ask, interrupted(tell)).await? {
+            if let EvictionOutcome::Refused { why } =
+                self.permits.effect(ask, report_interruption(tell)).await?
+            {
                 return Err(refuse_eviction(&pod.id, &why));
             }
         }
@@ -204,7 +207,7 @@ impl DrainOrder {
         tell: &(impl Fn(DrainNews) + Send + Sync),
     ) -> Result<(), Stop> {
         for pod in pods {
-            let treatment = treatment(pod, protected);
+            let treatment = treatment_of(pod, protected);
             let goes = matches!(treatment, Treatment::Evict | Treatment::EvictOrDelete);
             if !goes || pod.deleted_at.is_some() || asked.contains(&pod.id.uid) {
                 continue;
@@ -224,12 +227,12 @@ impl DrainOrder {
         let mut attempts = self.config.evict_attempts;
         loop {
             let evict = |permit| async move { self.kubernetes.evict(&permit, pod, false).await };
-            let evicted = self.permits.effect(evict, interrupted(tell));
+            let evicted = self.permits.effect(evict, report_interruption(tell));
             let evicted = evicted.instrument(info_span!("evict", %pod)).await?;
-            let Eviction::Refused { why } = evicted else { return Ok(()) };
+            let EvictionOutcome::Refused { why } = evicted else { return Ok(()) };
             if treatment == Treatment::EvictOrDelete {
                 let delete = |permit| async move { self.kubernetes.delete(&permit, pod).await };
-                let deleted = self.permits.effect(delete, interrupted(tell));
+                let deleted = self.permits.effect(delete, report_interruption(tell));
                 return Ok(deleted.instrument(info_span!("delete", %pod)).await?);
             }
             attempts = attempts.saturating_sub(1);
@@ -242,7 +245,7 @@ impl DrainOrder {
 }
 
 /// Reports a request that is sent again because its permit expired.
-fn interrupted(tell: &(impl Fn(DrainNews) + Send + Sync)) -> impl Fn(&KubernetesError) + Send + Sync {
+fn report_interruption(tell: &(impl Fn(DrainNews) + Send + Sync)) -> impl Fn(&KubernetesError) + Send + Sync {
     move |error| tell(DrainNews::Waits(error.to_string()))
 }
 

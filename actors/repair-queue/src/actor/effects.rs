@@ -10,7 +10,7 @@ use madako_protocol::permit::Permit;
 use tokio::time::Instant;
 use tracing::Span;
 
-use super::command::{self, Announced, Command};
+use super::command::{self, AnnouncedCommand, Command};
 use super::{RepairState, telemetry};
 use crate::transition::is_failure;
 
@@ -32,8 +32,7 @@ pub(super) struct DecidedChange {
 }
 
 impl DecidedChange {
-    /// A change without an event.
-    pub(super) fn upkeep(change: RepairChange) -> Self {
+    pub(super) fn change_without_event(change: RepairChange) -> Self {
         Self { change, subject: Subject::Upkeep, event_text: String::new(), then: AfterCommit::Nothing }
     }
 }
@@ -84,7 +83,7 @@ impl RepairState {
             AfterCommit::Nothing | AfterCommit::Drain => self.effects.send_change(change, on, now),
             AfterCommit::Record => self.effects.record(change, None, on, now),
             AfterCommit::Run(command) => {
-                self.effects.announce(change, Announced { command, span: span.clone() }, on, now)
+                self.effects.announce(change, AnnouncedCommand { command, span: span.clone() }, on, now)
             }
         };
         // `newest` returns only states that allow decisions, and only one command is announced at a time.
@@ -104,7 +103,7 @@ impl RepairState {
     }
 
     /// Performs actions of the workflow. Returns whether the newest state is to be evaluated.
-    pub(super) fn perform(&mut self, actions: Vec<Action<RepairChange, Announced>>) -> bool {
+    pub(super) fn perform(&mut self, actions: Vec<Action<RepairChange, AnnouncedCommand>>) -> bool {
         let mut decides = false;
         for action in actions {
             match action {
@@ -119,14 +118,15 @@ impl RepairState {
                 Action::Pause { number, effect } => self.pause(number, effect),
                 Action::Abort => self.runner.abort(),
                 Action::Record { effect, took } => {
-                    let end = self.effects.conclusion().map(|(_, conclusion)| command::end(conclusion));
+                    let end =
+                        self.effects.conclusion().map(|(_, conclusion)| command::end_of_command(conclusion));
                     if let Some(end) = end {
                         let kind = effect.command.kind.name();
                         telemetry::madako_repair_command_seconds(kind, end.how.name()).record(took);
                     }
                 }
                 Action::Decide => decides = true,
-                Action::Report { effect: Announced { command, .. }, left } => {
+                Action::Report { effect: AnnouncedCommand { command, .. }, left } => {
                     let (entry, record) = (command.index, command.record);
                     let left = match left {
                         Left::NotBegun => "the command did not begin",
@@ -170,19 +170,19 @@ impl RepairState {
         }
     }
 
-    fn start(&mut self, number: u64, attempt: u32, announced: Announced, permit: Permit) {
+    fn start(&mut self, number: u64, attempt: u32, announced: AnnouncedCommand, permit: Permit) {
         let Some(host) = self.given.host.clone() else { return };
-        let Announced { command, span } = announced;
+        let AnnouncedCommand { command, span } = announced;
         let _decision = span.entered();
         self.runner.carry_out(async move {
             EffectEvent::Ended { number, end: command.attempt(&*host, permit, attempt).await }
         });
     }
 
-    fn pause(&mut self, number: u64, announced: Announced) {
+    fn pause(&mut self, number: u64, announced: AnnouncedCommand) {
         let Some(host) = self.given.host.clone() else { return };
         let (permits, interval) = (self.runner.permits().clone(), self.given.interval);
-        let Announced { command, span } = announced;
+        let AnnouncedCommand { command, span } = announced;
         let _decision = span.entered();
         self.runner.carry_out(async move {
             EffectEvent::Paused { number, against: command.pause(host, permits, interval).await }

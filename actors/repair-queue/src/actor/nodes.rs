@@ -82,7 +82,7 @@ impl RepairState {
         if seen.is_empty() {
             return;
         }
-        let busy = busy(state);
+        let busy = busy_nodes(state);
         for node in seen {
             let drained = self.drains.values().any(|drain| drain.node == node);
             if !busy.contains(node.as_str()) && !drained && !self.cordons.is_uncordoned(&node) {
@@ -130,7 +130,7 @@ impl RepairState {
 }
 
 /// Names of nodes under repair or reboot.
-fn busy(state: &ClusterState) -> BTreeSet<&str> {
+fn busy_nodes(state: &ClusterState) -> BTreeSet<&str> {
     let nodes = nodes_by_address(state.cluster.as_ref().map(|cluster| &*cluster.value));
     let name = |address: &str| nodes.get(address).map(|node| node.name);
     let repaired = state.repair.entries.values().filter(|item| is_active(&item.value));

@@ -18,7 +18,7 @@ use crate::news::ReportedState;
 use crate::pass::later;
 use crate::racks::{Answers, Racks, held_back};
 use crate::requests;
-use crate::requests::removals::Removals;
+use crate::requests::removals::ObservedRemovals;
 
 #[derive(Default)]
 pub(super) struct Requests {
@@ -30,7 +30,7 @@ pub(super) struct Requests {
     /// The last evaluated answer, and the change times of its machines.
     evaluated: Option<Arc<Reports>>,
     times: Times,
-    removals: Removals,
+    removals: ObservedRemovals,
     /// Racks by the newest reports and by the newest observation; each input is scanned once.
     reported: Option<(Arc<Reports>, Racks)>,
     observed: Option<(Arc<Observation>, Racks)>,

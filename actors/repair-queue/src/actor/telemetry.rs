@@ -14,7 +14,7 @@ use time::OffsetDateTime;
 
 use self::reboots::Reboots;
 use crate::limiter::Decision;
-use crate::news::counts;
+use crate::news::refusals_by_reason;
 use crate::next_action::{BlockedBy, NextAction};
 
 madako_protocol::declare_metrics! {
@@ -40,7 +40,7 @@ madako_protocol::declare_metrics! {
 
 /// Counts refusals by reason; `None`: auto-repair is off.
 pub(super) fn count_refusals(decision: Option<&Decision>) {
-    for (reason, count) in counts(decision) {
+    for (reason, count) in refusals_by_reason(decision) {
         madako_reports_refused(reason).set(count as f64);
     }
 }

@@ -17,7 +17,7 @@ use time::OffsetDateTime;
 use tokio::time::Instant;
 use tracing::{Instrument as _, Span, info_span};
 
-use super::command::{self, Announced, Command, Kind};
+use super::command::{self, AnnouncedCommand, Command, CommandKind};
 use super::{FIRST_DRAIN_CHECK, RepairState, drain};
 use crate::pass::{Drain, Health, later, nodes_of_queue};
 
@@ -69,7 +69,7 @@ impl RepairState {
             unfinished || commanded == Some(index)
         });
         let runs = self.effects.under_way().map(|announced| &announced.command);
-        let repairs = runs.filter(|command| command.kind == Kind::Repair);
+        let repairs = runs.filter(|command| command.kind == CommandKind::Repair);
         if let Some(why) = repairs.and_then(|command| self.obstacle_to_effect(state, command.index)) {
             let actions = self.effects.withdraw(&why, Instant::now());
             self.perform(actions);
@@ -82,13 +82,13 @@ impl RepairState {
     /// the first may be the one that was written. The data kept for the entry names the owner of the record. A
     /// command that is not started here never starts: its record ends without one.
     pub(super) fn resolve(&mut self, state: &ClusterState) {
-        let Some(Announced { command, .. }) = self.effects.unsure() else { return };
+        let Some(AnnouncedCommand { command, .. }) = self.effects.unconfirmed_announcement() else { return };
         let queue = &state.repair;
         let kept = queue.kept_of(command.index);
         let is_kept = kept.is_some_and(|kept| command.is_kept_as(kept));
         let seen = if queue.records.unfinished.contains_key(&command.record) && is_kept {
             // A change in the meantime may forbid the start.
-            match self.against_start(state, command) {
+            match self.reason_against_start(state, command) {
                 None => Evidence::Announced,
                 Some(why) => Evidence::AnnouncedInVain { why },
             }
@@ -103,8 +103,8 @@ impl RepairState {
 
     /// Reason not to start a command that was announced some time ago. A success command follows from the machine's
     /// health alone, and always starts.
-    fn against_start(&self, state: &ClusterState, command: &Command) -> Option<String> {
-        if command.kind != Kind::Repair {
+    fn reason_against_start(&self, state: &ClusterState, command: &Command) -> Option<String> {
+        if command.kind != CommandKind::Repair {
             return None;
         }
         let healthy = self.checks.believed_health().get(&command.index) == Some(&Health::Healthy);
@@ -141,7 +141,7 @@ impl RepairState {
         Some(Command {
             index,
             record,
-            kind: Kind::Success,
+            kind: CommandKind::Success,
             words: command.for_machine(address),
             deadline: command.timeout,
             attempts: 1,
@@ -163,7 +163,7 @@ impl RepairState {
         Some(Command {
             index,
             record,
-            kind: Kind::Repair,
+            kind: CommandKind::Repair,
             words: command.for_machine(address),
             deadline: command.timeout,
             attempts: step.attempts,
@@ -173,9 +173,9 @@ impl RepairState {
     }
 
     /// Progress of all drains, including those not checked yet.
-    pub(super) fn drains_seen(&self, state: &ClusterState) -> BTreeMap<i64, Drain> {
+    pub(super) fn progress_of_drains(&self, state: &ClusterState) -> BTreeMap<i64, Drain> {
         let mut seen: BTreeMap<i64, Drain> =
-            self.drains.iter().map(|(index, drain)| (*index, self.drain_seen(drain))).collect();
+            self.drains.iter().map(|(index, drain)| (*index, self.progress_of_drain(drain))).collect();
         let entries = state.repair.entries.iter();
         let taken_over =
             entries.filter(|(index, item)| is_drained(&item.value) && !self.begun.contains_key(index));
@@ -185,7 +185,7 @@ impl RepairState {
         seen
     }
 
-    fn drain_seen(&self, drain: &Draining) -> Drain {
+    fn progress_of_drain(&self, drain: &Draining) -> Drain {
         match &drain.state {
             Progress::Unseen => self.unknown_drain(),
             Progress::Runs { waits } => Drain::Runs { waits: waits.clone() },

@@ -67,7 +67,7 @@ mod tests {
 
     use super::*;
     use crate::hold::times::Times;
-    use crate::limiter::Removed;
+    use crate::limiter::RemovedEntries;
     use crate::machines::{machine, now};
     use crate::requests::{RegistryAnswer, evaluate};
     use crate::testing::{Store, queued};
@@ -84,7 +84,7 @@ mod tests {
         };
         store.put(keys::CONSTRAINTS, &constraints);
         change(&mut store);
-        let (state, removed) = (store.state(), Removed::Of(BTreeSet::new()));
+        let (state, removed) = (store.state(), RemovedEntries::Of(BTreeSet::new()));
         let hold = HoldSettings::default();
         let times = Times::of(
             machines,

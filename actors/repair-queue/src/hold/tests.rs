@@ -6,7 +6,7 @@ use madako_domain::machine::MachineState;
 use madako_domain::repair::hold::Label;
 
 use super::*;
-use crate::machines::{aged, holds_at, later, machine, now};
+use crate::machines::{holds_at, later, machine, machines_aged_by, now};
 
 fn settings() -> HoldSettings {
     HoldSettings::default()
@@ -79,7 +79,7 @@ fn an_event_lasts_until_fewer_of_its_machines_than_count_are_reported() {
     let mut reports = rack(3, 1, &[0.0, 1.0, 2.0, 3.0]);
     let first = at_once(&reports);
     // A poll later the result is the same, and nothing is to be written.
-    reports = aged(&reports, 60.4);
+    reports = machines_aged_by(&reports, 60.4);
     let second = holds_at(&reports, Some(&settings()), &first, later(60.0));
     assert_eq!(second, first, "times that jitter change nothing");
     // The states of three machines change, each at another time: they did not recover.
@@ -116,7 +116,7 @@ fn two_events_of_a_rack_end_apart() {
 fn an_event_grows_and_keeps_its_beginning() {
     let mut reports = rack(3, 1, &[60.0, 61.0, 62.0]);
     let first = at_once(&reports);
-    reports = aged(&reports, 60.0);
+    reports = machines_aged_by(&reports, 60.0);
     reports.extend(rack(3, 9, &[0.0]));
     let second = holds_at(&reports, Some(&settings()), &first, later(60.0));
     assert_eq!(second["3"].events.len(), 1);
@@ -131,7 +131,7 @@ fn after_a_release_the_same_reports_do_not_hold_again_but_others_do() {
     assert!(!Arc::make_mut(holds.get_mut("3").unwrap()).release(), "nothing is left to be released");
     let go_on =
         |reports: &[Machine], holds: &Holds, at: f64| holds_at(reports, Some(&settings()), holds, later(at));
-    let after = go_on(&aged(&reports, 3600.0 + 29.0), &holds, 3600.0);
+    let after = go_on(&machines_aged_by(&reports, 3600.0 + 29.0), &holds, 3600.0);
     assert_eq!(after, holds, "the same reports, a registry that took its time");
 
     // Two new failures beside them are two; a third makes an event of these three alone.
@@ -142,7 +142,7 @@ fn after_a_release_the_same_reports_do_not_hold_again_but_others_do() {
     assert_eq!(again["3"].serials(), ["s11", "s12", "s21"]);
 
     // A machine whose state changed since is a new report; a missing one is remembered for a while.
-    let mut changed = aged(&reports, 3600.0);
+    let mut changed = machines_aged_by(&reports, 3600.0);
     changed.remove(3);
     for machine in &mut changed[..2] {
         machine.status.duration = 5.0;
@@ -166,7 +166,7 @@ fn released_reports_do_not_hold_the_rack_again_after_an_answer_without_them() {
     assert!(none["3"].released.iter().all(|report| report.absent == Some(later(60.0))));
     let others = go_on(&rack(5, 31, &[0.0]), &none, 120.0);
     assert_eq!(others, none, "nothing is written while they are absent");
-    assert_eq!(go_on(&aged(&reports, 3600.0), &others, 3600.0), holds, "they are as before");
+    assert_eq!(go_on(&machines_aged_by(&reports, 3600.0), &others, 3600.0), holds, "they are as before");
 
     // A later failure is a new one.
     let failed = rack(3, 1, &[5.0, 6.0, 7.0]);
@@ -191,7 +191,7 @@ fn released_reports_that_are_absent_are_bounded_and_the_longest_absent_go_first(
         (0..MAX_ABSENT + 10).map(|number| report(number, Some(if number < 5 { now() } else { later(1.0) })));
     let mut hold = Hold { released: released.collect(), ..Hold::default() };
     hold.released.push(report(9_999, None));
-    bound(&mut hold);
+    limit_events(&mut hold);
     let absent = hold.released.iter().filter(|report| report.absent.is_some());
     assert_eq!(absent.clone().count(), MAX_ABSENT);
     assert!(absent.clone().all(|report| report.absent == Some(later(1.0))));
@@ -271,17 +271,17 @@ fn machines_with_a_shared_or_missing_serial_are_distinguished_by_address() {
             });
             holds_at(reports, Some(&settings()), &kept.collect(), later(at))
         };
-        assert_eq!(go_on(&aged(&three, 60.0), &holds, 60.0), holds);
+        assert_eq!(go_on(&machines_aged_by(&three, 60.0), &holds, 60.0), holds);
         Arc::make_mut(holds.get_mut("3").unwrap()).release();
-        let released = go_on(&aged(&three, 120.0), &holds, 120.0);
+        let released = go_on(&machines_aged_by(&three, 120.0), &holds, 120.0);
         assert_eq!(held(&released), [""; 0], "they were released");
         assert_eq!(released["3"].released.len(), 3);
         // A machine outside the event makes no new event with two of its machines; three new ones do.
-        let more = [aged(&three, 180.0), named(rack(3, 11, &[1.0]))].concat();
+        let more = [machines_aged_by(&three, 180.0), named(rack(3, 11, &[1.0]))].concat();
         assert_eq!(held(&go_on(&more, &released, 180.0)), [""; 0]);
-        let more = [aged(&three, 240.0), named(rack(3, 11, &[1.0, 2.0, 3.0]))].concat();
+        let more = [machines_aged_by(&three, 240.0), named(rack(3, 11, &[1.0, 2.0, 3.0]))].concat();
         assert_eq!(held(&go_on(&more, &released, 240.0)), ["3"]);
-        let recovered = go_on(&aged(&three[..2], 60.0), &at_once(&three), 60.0);
+        let recovered = go_on(&machines_aged_by(&three[..2], 60.0), &at_once(&three), 60.0);
         assert_eq!(recovered, Holds::new(), "two of three are left");
     }
 }

@@ -45,14 +45,14 @@ const FEWEST: usize = 3;
 const LONGEST: f64 = 60e9;
 
 /// Duration of the machine's state, by the registry's clock.
-fn age(machine: &Machine) -> time::Duration {
+fn age_of_state(machine: &Machine) -> time::Duration {
     time::Duration::saturating_seconds_f64(machine.status.duration.clamp(-LONGEST, LONGEST))
 }
 
 /// Time at which the state of a machine changed, for a report that arrived at `at`.
 #[must_use]
 pub fn changed_at(machine: &Machine, at: OffsetDateTime) -> OffsetDateTime {
-    at.saturating_sub(age(machine))
+    at.saturating_sub(age_of_state(machine))
 }
 
 /// Whether two times of one machine belong to one change.
@@ -65,7 +65,7 @@ pub fn is_same(one: OffsetDateTime, other: OffsetDateTime) -> bool {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Times {
     /// By serial and address, sorted.
-    machines: Vec<((String, String), Time)>,
+    machines: Vec<((String, String), ReportTime)>,
     /// Index of the answer; `None`: there was no answer.
     indexed: Option<Arc<IndexedReports>>,
     /// Arrival of the answer; `None`: there was no answer.
@@ -73,7 +73,7 @@ pub struct Times {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Time {
+struct ReportTime {
     /// By the last answer alone.
     told: OffsetDateTime,
     /// After correction: the time that counts.
@@ -101,7 +101,8 @@ impl Times {
         // The first of two reports of one machine counts: the stable sort keeps their order.
         order.sort_by_key(|place| identity(&machines[*place]));
         let mut places = vec![0; machines.len()];
-        let mut known: Vec<(&Machine, OffsetDateTime, Option<Time>)> = Vec::with_capacity(machines.len());
+        let mut known: Vec<(&Machine, OffsetDateTime, Option<ReportTime>)> =
+            Vec::with_capacity(machines.len());
         for place in order {
             let machine = &machines[place];
             if known.last().is_none_or(|(last, ..)| identity(last) != identity(machine)) {
@@ -120,9 +121,9 @@ impl Times {
             let same = before.filter(|before| {
                 is_same(told, before.changed)
                     || told - before.told - common <= SAME_REPORT
-                    || elapsed.is_some_and(|elapsed| is_older(age(machine), common, elapsed))
+                    || elapsed.is_some_and(|elapsed| is_older(age_of_state(machine), common, elapsed))
             });
-            let time = Time { told, changed: same.map_or(told, |before| before.changed) };
+            let time = ReportTime { told, changed: same.map_or(told, |before| before.changed) };
             let (serial, address) = identity(machine);
             ((serial.to_owned(), address.to_owned()), time)
         });
@@ -158,7 +159,7 @@ impl Times {
 
 /// Previous times: of the last answer, or from the store's holds.
 struct PreviousTimes<'a> {
-    before: Peekable<Iter<'a, ((String, String), Time)>>,
+    before: Peekable<Iter<'a, ((String, String), ReportTime)>>,
     kept: BTreeMap<MachineIdentity<'a>, Vec<OffsetDateTime>>,
 }
 
@@ -177,14 +178,14 @@ impl<'a> PreviousTimes<'a> {
     }
 
     /// Previous time of a machine; callers ask in sorted order.
-    fn time(&mut self, machine: MachineIdentity<'_>, told: OffsetDateTime) -> Option<Time> {
+    fn time(&mut self, machine: MachineIdentity<'_>, told: OffsetDateTime) -> Option<ReportTime> {
         let who = |known: &'a (String, String)| (known.0.as_str(), known.1.as_str());
         while self.before.next_if(|(known, _)| who(known) < machine).is_some() {}
         let before = self.before.peek().filter(|(known, _)| who(known) == machine).map(|(_, time)| *time);
         let kept = || {
             let times = self.kept.get(&machine)?.iter();
             let nearest = *times.min_by_key(|time| (**time - told).unsigned_abs())?;
-            Some(Time { told: nearest, changed: nearest })
+            Some(ReportTime { told: nearest, changed: nearest })
         };
         before.or_else(kept)
     }

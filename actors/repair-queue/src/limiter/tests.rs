@@ -21,11 +21,11 @@ pub(super) struct Case {
 
 impl Case {
     pub(super) fn decide(&self) -> Decision {
-        limit(&Input {
+        limit(&LimiterInput {
             reports: &self.reports,
             at: now(),
             times: &Times::default(),
-            removed: &Removed::Of(self.removed.iter().cloned().collect()),
+            removed: &RemovedEntries::Of(self.removed.iter().cloned().collect()),
             entries: &self.entries.iter().collect::<Vec<_>>(),
             reboots: &self.reboots.iter().collect::<Vec<_>>(),
             nodes: &self.nodes.iter().map(String::as_str).collect::<Vec<_>>(),

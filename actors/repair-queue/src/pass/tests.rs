@@ -7,7 +7,7 @@ use super::*;
 use crate::testing::{NOW, Store, processing, queued};
 
 struct Context {
-    live: Live,
+    live: LeaderState,
     held: HeldBack,
 }
 
@@ -15,7 +15,7 @@ struct Context {
 fn context(store: &Store) -> Context {
     let state = store.state();
     let health = state.repair.entries.keys().map(|index| (*index, Health::Unhealthy)).collect();
-    let live = Live { health, host: true, kubernetes: true, ..Live::default() };
+    let live = LeaderState { health, host: true, kubernetes: true, ..LeaderState::default() };
     Context { live, held: HeldBack::default() }
 }
 

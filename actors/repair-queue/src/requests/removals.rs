@@ -17,12 +17,12 @@ use std::sync::Arc;
 use madako_domain::repair::queue::RepairQueue;
 use madako_domain::state::ClusterState;
 
-use crate::limiter::Removed;
+use crate::limiter::RemovedEntries;
 use crate::limits::MOST_REMOVALS;
 
 /// Removals seen in the observed states of the store.
 #[derive(Debug, Default)]
-pub struct Removals {
+pub struct ObservedRemovals {
     queue: Option<Arc<RepairQueue>>,
     /// Answers to questions from before this revision add nothing.
     first: i64,
@@ -30,7 +30,7 @@ pub struct Removals {
     removed: BTreeMap<String, i64>,
 }
 
-impl Removals {
+impl ObservedRemovals {
     pub fn observe(&mut self, state: &ClusterState) {
         let Some(before) = self.queue.replace(Arc::clone(&state.repair)) else {
             self.first = state.revision;
@@ -57,12 +57,12 @@ impl Removals {
 
     /// Entries removed after a question at this revision.
     #[must_use]
-    pub fn since(&self, revision: i64) -> Removed {
+    pub fn since(&self, revision: i64) -> RemovedEntries {
         if revision < self.first {
-            return Removed::All;
+            return RemovedEntries::All;
         }
         let removed = self.removed.iter().filter(|(_, removed)| **removed > revision);
-        Removed::Of(removed.map(|(address, _)| address.clone()).collect::<BTreeSet<_>>())
+        RemovedEntries::Of(removed.map(|(address, _)| address.clone()).collect::<BTreeSet<_>>())
     }
 }
 
@@ -75,8 +75,8 @@ mod tests {
     use super::*;
     use crate::testing::{Store, queued};
 
-    fn of(addresses: &[&str]) -> Removed {
-        Removed::Of(addresses.iter().map(|address| (*address).to_owned()).collect())
+    fn of(addresses: &[&str]) -> RemovedEntries {
+        RemovedEntries::Of(addresses.iter().map(|address| (*address).to_owned()).collect())
     }
 
     fn delete(store: &mut Store, index: i64) {
@@ -88,11 +88,11 @@ mod tests {
         let mut store = Store::default();
         store.entry(&queued(0, "w", "o"));
         store.entry(&queued(1, "x", "o"));
-        let mut removals = Removals::default();
+        let mut removals = ObservedRemovals::default();
         removals.observe(&store.state());
         let first = store.revision;
         assert_eq!(removals.since(first), of(&[]));
-        assert_eq!(removals.since(first - 1), Removed::All, "nobody watched then");
+        assert_eq!(removals.since(first - 1), RemovedEntries::All, "nobody watched then");
 
         delete(&mut store, 0);
         removals.observe(&store.state());
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn memory_of_removals_is_bounded() {
         let mut store = Store::default();
-        let mut removals = Removals::default();
+        let mut removals = ObservedRemovals::default();
         let most = i64::try_from(MOST_REMOVALS).unwrap();
         for index in 0..=most {
             store.entry(&queued(index, &format!("m{index}"), "o"));
@@ -126,7 +126,7 @@ mod tests {
             delete(&mut store, index);
         }
         removals.observe(&store.state());
-        assert_eq!(removals.since(asked), Removed::All);
+        assert_eq!(removals.since(asked), RemovedEntries::All);
         assert_eq!(removals.since(store.revision), of(&[]));
     }
 }

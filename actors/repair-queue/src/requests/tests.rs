@@ -30,7 +30,7 @@ fn decided_at(state: &ClusterState, reports: &Reports, now: Monotonic) -> Option
     let hold = HoldSettings::default();
     let came = (reports.at, Some(reports.seen));
     let times = Times::of(&reports.machines, came, Some(&hold), &readable_holds(state), &Times::default());
-    decide(state, reports, (&times, &Removed::default()), Some(&hold), (INTERVAL, now))
+    decide(state, reports, (&times, &RemovedEntries::default()), Some(&hold), (INTERVAL, now))
 }
 
 fn decided(state: &ClusterState, reports: &Reports) -> Option<Decision> {

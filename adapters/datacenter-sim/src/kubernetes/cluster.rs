@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use madako_domain::cluster::Taint;
-use madako_domain::kubernetes::{ANNOTATION_REBOOT, Eviction, KubeNode, Pod, PodId, PodPhase};
+use madako_domain::kubernetes::{ANNOTATION_REBOOT, EvictionOutcome, KubeNode, Pod, PodId, PodPhase};
 use time::OffsetDateTime;
 
 use super::selector;
@@ -206,7 +206,7 @@ impl Cluster {
     pub fn namespaces(&self, selector: &str) -> Result<BTreeSet<String>, String> {
         let mut chosen = BTreeSet::new();
         for (name, labels) in &self.namespaces {
-            if selector::chooses(selector, labels)? {
+            if selector::selector_matches(selector, labels)? {
                 chosen.insert(name.clone());
             }
         }
@@ -242,8 +242,8 @@ impl Cluster {
     ///
     /// # Errors
     /// Several budgets apply to the pod.
-    pub fn evict(&mut self, id: &PodId, dry_run: bool) -> Result<Eviction, String> {
-        let Some(uid) = self.find(id) else { return Ok(Eviction::Gone) };
+    pub fn evict(&mut self, id: &PodId, dry_run: bool) -> Result<EvictionOutcome, String> {
+        let Some(uid) = self.find(id) else { return Ok(EvictionOutcome::Gone) };
         let kept = &self.pods[&uid];
         let workload = &self.workloads[kept.workload];
         let mut budgets = self
@@ -268,13 +268,13 @@ impl Cluster {
                      healthy pods and has {healthy} currently",
                     budget.name, budget.min_available
                 );
-                return Ok(Eviction::Refused { why });
+                return Ok(EvictionOutcome::Refused { why });
             }
         }
         if !dry_run {
             self.delete(id);
         }
-        Ok(Eviction::Accepted)
+        Ok(EvictionOutcome::Accepted)
     }
 
     /// Starts the deletion of a pod. A pod that is gone or being deleted is unchanged.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use madako_domain::kubernetes::{Eviction, KubeNode, Pod, PodId};
+use madako_domain::kubernetes::{EvictionOutcome, KubeNode, Pod, PodId};
 use madako_protocol::kubernetes::{Kubernetes, KubernetesError};
 use madako_protocol::permit::Permit;
 use tokio::time::{Instant, timeout_at};
@@ -120,7 +120,12 @@ impl Kubernetes for SimulatedKubernetes {
         self.set_cordon(permit, "uncordon", node, false).await
     }
 
-    async fn evict(&self, permit: &Permit, pod: &PodId, dry_run: bool) -> Result<Eviction, KubernetesError> {
+    async fn evict(
+        &self,
+        permit: &Permit,
+        pod: &PodId,
+        dry_run: bool,
+    ) -> Result<EvictionOutcome, KubernetesError> {
         let what = format!("eviction of pod {}/{}", pod.namespace, pod.name);
         let act = |cluster: &mut Cluster| {
             let evicted = cluster.evict(pod, dry_run);

@@ -13,13 +13,13 @@ enum Requirement<'a> {
 
 /// Matches a selector against labels; an empty selector matches all. `Err` if the selector is invalid for the API
 /// server.
-pub(super) fn chooses(selector: &str, labels: &BTreeMap<String, String>) -> Result<bool, String> {
+pub(super) fn selector_matches(selector: &str, labels: &BTreeMap<String, String>) -> Result<bool, String> {
     let requirements: Result<Vec<Requirement<'_>>, String> =
         split(selector).into_iter().filter(|part| !part.is_empty()).map(requirement).collect();
-    Ok(requirements?.iter().all(|requirement| holds(requirement, labels)))
+    Ok(requirements?.iter().all(|requirement| is_met(requirement, labels)))
 }
 
-fn holds(requirement: &Requirement<'_>, labels: &BTreeMap<String, String>) -> bool {
+fn is_met(requirement: &Requirement<'_>, labels: &BTreeMap<String, String>) -> bool {
     let value = |key: &str| labels.get(key).map(String::as_str);
     match requirement {
         Requirement::Is(key, values) => value(key).is_some_and(|value| values.contains(value)),

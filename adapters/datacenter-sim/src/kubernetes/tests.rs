@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_domain::kubernetes::{Eviction, Pod, PodPhase};
+use madako_domain::kubernetes::{EvictionOutcome, Pod, PodPhase};
 use madako_protocol::kubernetes::Kubernetes;
 use madako_protocol::permit::Permit;
 use madako_protocol::ports::Clock;
@@ -152,7 +152,7 @@ async fn a_budget_that_never_allows_it_is_never_passed_by_evictions() {
                 .evict(&permit(), &pod.id, pod.controller.as_deref() != Some("ReplicaSet"))
                 .await
                 .unwrap();
-            let refused = matches!(answer, Eviction::Refused { .. });
+            let refused = matches!(answer, EvictionOutcome::Refused { .. });
             assert_eq!(refused, pod.controller.as_deref() == Some("ReplicaSet"), "{pod:?}: {answer:?}");
         }
         tokio::time::sleep(Duration::from_secs(1)).await;

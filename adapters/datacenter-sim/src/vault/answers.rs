@@ -19,7 +19,7 @@ pub(super) fn errors(status: u16, messages: &[&str]) -> Answer {
     (status, Some(json!({ "errors": messages })))
 }
 
-pub(super) fn data(data: Value) -> Answer {
+pub(super) fn data_answer(data: Value) -> Answer {
     (200, Some(json!({ "data": data, "auth": null, "warnings": null })))
 }
 
@@ -134,7 +134,7 @@ impl State {
         self.issued_tokens += 1;
         let token = format!("simulated-token-{}", self.issued_tokens);
         self.tokens.insert(token.clone(), period.map(|period| Instant::now() + period));
-        auth(&token, period)
+        token_answer(&token, period)
     }
 
     /// The answer to an operator, or to the holder of a token about it.
@@ -150,7 +150,7 @@ impl State {
                 if let (Some(period), Some(end)) = (self.period, self.tokens.get_mut(&token)) {
                     *end = Some(Instant::now() + period);
                 }
-                auth(&token, self.period)
+                token_answer(&token, self.period)
             }
             "sys/leases/revoke-prefix/auth/approle" => {
                 self.tokens.retain(|_, end| end.is_none());
@@ -159,7 +159,7 @@ impl State {
             "sys/mounts" => {
                 let mounted =
                     self.mounts.iter().map(|(path, kind)| (format!("{path}/"), json!({ "type": kind })));
-                data(Value::Object(mounted.collect()))
+                data_answer(Value::Object(mounted.collect()))
             }
             "sys/policies/acl/cke" => (204, None),
             "auth/approle/role/cke" => {
@@ -170,11 +170,11 @@ impl State {
                 self.period = Some(Duration::from_secs(seconds));
                 (204, None)
             }
-            "auth/approle/role/cke/role-id" => data(json!({ "role_id": ROLE_ID })),
+            "auth/approle/role/cke/role-id" => data_answer(json!({ "role_id": ROLE_ID })),
             "auth/approle/role/cke/secret-id" => {
                 let secret = format!("simulated-secret-{}", self.role_secrets.len());
                 self.role_secrets.insert(secret.clone());
-                data(json!({ "secret_id": secret }))
+                data_answer(json!({ "secret_id": secret }))
             }
             _ => match (path.strip_prefix("sys/mounts/"), path.strip_prefix("auth/userpass/users/")) {
                 (Some(mount), _) if self.mounts.contains_key(mount) => {
@@ -194,7 +194,7 @@ impl State {
     }
 }
 
-fn auth(token: &str, period: Option<Duration>) -> Answer {
+fn token_answer(token: &str, period: Option<Duration>) -> Answer {
     let lease = period.map_or(0, |period| period.as_secs());
     let auth = json!({ "client_token": token, "lease_duration": lease, "renewable": period.is_some() });
     (200, Some(json!({ "data": null, "auth": auth, "warnings": null })))

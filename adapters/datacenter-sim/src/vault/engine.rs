@@ -7,7 +7,7 @@ use madako_protocol::authorities::{CertificateRequest, Usage};
 use serde_json::{Map, Value, json};
 
 use super::SimulatedVault;
-use super::answers::{Answer, ReceivedRequest, data, errors, no_route};
+use super::answers::{Answer, ReceivedRequest, data_answer, errors, no_route};
 
 /// Prefix of the mounts of authorities.
 const AUTHORITIES: &str = "cke/ca-";
@@ -40,7 +40,7 @@ impl SimulatedVault {
                 return Some((204, None));
             }
             let found = state.secrets.get(&asked.path).cloned();
-            return Some(found.map_or_else(empty_answer, |found| data(Value::Object(found))));
+            return Some(found.map_or_else(empty_answer, |found| data_answer(Value::Object(found))));
         }
         asked.path.starts_with("cke/").then(|| no_route(&asked.path))
     }
@@ -67,7 +67,7 @@ impl SimulatedVault {
             Some(("root", "generate/internal")) => match self.authorities.certificate(authority).await {
                 Ok(certificate) => {
                     self.lock().roots.insert(mount.to_owned());
-                    data(json!({ "certificate": certificate }))
+                    data_answer(json!({ "certificate": certificate }))
                 }
                 Err(error) => errors(500, &[&error.to_string()]),
             },
@@ -84,11 +84,11 @@ impl SimulatedVault {
         match asked.method {
             Get => match state.roles.get(&asked.path) {
                 None => empty_answer(),
-                Some(role) => data(Value::Object(role.clone())),
+                Some(role) => data_answer(Value::Object(role.clone())),
             },
             Put | Post => {
                 state.roles.insert(asked.path.clone(), asked.body.clone());
-                data(Value::Object(asked.body.clone()))
+                data_answer(Value::Object(asked.body.clone()))
             }
             Delete => {
                 state.roles.remove(&asked.path);
@@ -104,7 +104,7 @@ impl SimulatedVault {
         asked: &ReceivedRequest,
     ) -> Answer {
         match self.authorities.issue(&certificate_request(authority, role, asked)).await {
-            Ok(issued) => data(json!({
+            Ok(issued) => data_answer(json!({
                 "certificate": issued.certificate,
                 "private_key": issued.private_key.reveal(),
             })),

@@ -10,7 +10,7 @@ use redb::{Database, ReadableDatabase as _};
 use tokio::sync::mpsc;
 
 use super::disk::Disk;
-use super::open::{FILE_NAME, LOCK_NAME, check, damaged_file, lock, make, open_error};
+use super::open::{FILE_NAME, LOCK_NAME, check_file, create_file, damaged_file, lock, open_error};
 use crate::failure::{Failure, Snapshot as View};
 use crate::limits::MAX_WAITING_PARTS;
 use crate::options::{Backend, Commit, DEFAULT_CACHE_BYTES, OpenError, Options};
@@ -90,7 +90,7 @@ fn open_verified(path: &Path) -> Result<OpenFile, OpenError> {
     let storage = FileBackend::new(opened).map_err(|error| damaged_file(&shown, error.to_string()))?;
     // redb's writes during the opening stay in the rehearsal.
     let disk = Disk::rehearse(Arc::new(storage)).map_err(|source| open_error("read", &shown, source))?;
-    let checked = check(&disk, DEFAULT_CACHE_BYTES, &shown)?;
+    let checked = check_file(&disk, DEFAULT_CACHE_BYTES, &shown)?;
     let loaded = checked.loaded.ok_or_else(|| damaged_file(&shown, "it has no tables".to_owned()))?;
     let view = loaded.view;
     let verified = VerifiedFile {
@@ -130,7 +130,7 @@ pub fn restore(
     }
     let mut options = Options::new(Backend::File(directory.to_owned()), Commit::Inline, seed);
     options.snapshot = Some(Arc::new(snapshot));
-    match make(&options, directory) {
+    match create_file(&options, directory) {
         Ok(opened) => {
             drop(opened);
             Ok(kept)

@@ -100,7 +100,7 @@ fn in_directory(options: &Options, directory: &Path) -> Result<OpenedFile, OpenE
         }
         on_file(options, file, &path)?
     } else {
-        make(options, directory)?
+        create_file(options, directory)?
     };
     opened.lock = Some(lock);
     Ok(opened)
@@ -108,7 +108,7 @@ fn in_directory(options: &Options, directory: &Path) -> Result<OpenedFile, OpenE
 
 pub(super) fn lock(directory: &Path) -> Result<File, OpenError> {
     let path = directory.join(LOCK_NAME);
-    let file = private(OpenOptions::new().write(true).create(true).truncate(false))
+    let file = only_for_owner(OpenOptions::new().write(true).create(true).truncate(false))
         .open(&path)
         .map_err(|source| open_error("open", path.display(), source))?;
     match file.try_lock() {
@@ -119,10 +119,10 @@ pub(super) fn lock(directory: &Path) -> Result<File, OpenError> {
 }
 
 /// Creates an empty store that gets its name only when it is complete, so a crash leaves no partial store behind.
-pub(super) fn make(options: &Options, directory: &Path) -> Result<OpenedFile, OpenError> {
+pub(super) fn create_file(options: &Options, directory: &Path) -> Result<OpenedFile, OpenError> {
     let path = directory.join(NEW_FILE_NAME);
     let fail = |source| open_error("create", path.display(), source);
-    let file = private(OpenOptions::new().read(true).write(true).create(true).truncate(true))
+    let file = only_for_owner(OpenOptions::new().read(true).write(true).create(true).truncate(true))
         .open(&path)
         .map_err(fail)?;
     let opened = on_file(options, file, &path)?;
@@ -137,7 +137,7 @@ fn on_file(options: &Options, file: File, path: &Path) -> Result<OpenedFile, Ope
 }
 
 /// Only the owner of the file may read keys and values.
-fn private(options: &mut OpenOptions) -> &mut OpenOptions {
+fn only_for_owner(options: &mut OpenOptions) -> &mut OpenOptions {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
     options
@@ -164,7 +164,7 @@ fn on_storage(
         check_contents(contents)?;
     }
     let disk = Disk::rehearse(storage).map_err(|source| open_error("read", name, source))?;
-    let CheckedFile { database, loaded, was_closed } = check(&disk, options.cache_bytes, name)?;
+    let CheckedFile { database, loaded, was_closed } = check_file(&disk, options.cache_bytes, name)?;
     if loaded.is_some() {
         tracing::info!(name, bytes = disk.len(), was_closed, "the embedded store's file is intact");
     }
@@ -187,7 +187,7 @@ pub(super) struct CheckedFile {
 
 /// Opens and reads the whole file, and verifies the checksums of every page. Catches redb's panics on inconsistent
 /// pages.
-pub(super) fn check(disk: &Arc<Disk>, cache_bytes: usize, name: &str) -> Result<CheckedFile, OpenError> {
+pub(super) fn check_file(disk: &Arc<Disk>, cache_bytes: usize, name: &str) -> Result<CheckedFile, OpenError> {
     catch_unwind(AssertUnwindSafe(|| check_and_load(disk, cache_bytes)))
         .unwrap_or_else(|_| Err("its pages contradict one another".to_owned()))
         .map_err(|detail| damaged_file(name, detail))
@@ -229,7 +229,7 @@ fn check_contents(contents: &InitialContents) -> Result<(), OpenError> {
 
 /// Writes the initial contents of a new store. The number of writes of a key is unknown; its version is 1 if its two
 /// revisions are equal, else 2.
-fn fill(
+fn write_initial_contents(
     revisions: &mut redb::Table<'_, &'static [u8; REVISION_BYTES], &'static [u8]>,
     contents: &InitialContents,
 ) -> Result<(), redb::Error> {
@@ -296,7 +296,7 @@ fn begin_term(
             numbers.insert(meta::COMPACTED_PLUS_ONE, (compacted + 1).unsigned_abs())?;
             numbers.insert(meta::ALARMS, 0)?;
             if let Some(contents) = &options.contents {
-                fill(&mut revisions, contents)?;
+                write_initial_contents(&mut revisions, contents)?;
             }
             if let Some(snapshot) = &options.snapshot {
                 fill_from(&mut revisions, &mut leases, snapshot)?;

@@ -41,12 +41,17 @@ pub(crate) fn serve_listener(
 ) -> std::io::Result<ServerHandle> {
     let address = listener.local_addr()?;
     let stop = Arc::new(Latch::new());
-    let task =
-        tokio::spawn(accept(listener, tls.map(TlsAcceptor::from), router, store_stopping, Arc::clone(&stop)));
+    let task = tokio::spawn(accept_connections(
+        listener,
+        tls.map(TlsAcceptor::from),
+        router,
+        store_stopping,
+        Arc::clone(&stop),
+    ));
     Ok(ServerHandle { address, stop, task })
 }
 
-async fn accept(
+async fn accept_connections(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
     router: Router,

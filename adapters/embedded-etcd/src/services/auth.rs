@@ -31,22 +31,22 @@ struct AuthStatusResponse {
 }
 
 pub(super) fn add_to(router: Router, store: Arc<Store>) -> Router {
-    router.route("/etcdserverpb.Auth/{method}", post(answer).with_state(store))
+    router.route("/etcdserverpb.Auth/{method}", post(answer_call).with_state(store))
 }
 
-async fn answer(Path(method): Path<String>, State(store): State<Arc<Store>>) -> Response {
+async fn answer_call(Path(method): Path<String>, State(store): State<Arc<Store>>) -> Response {
     let header = Some(store.current_header());
     let refused = |code, text: &str| Status::new(code, text).into_http();
     match method.as_str() {
-        "AuthStatus" => unary::answer(unary::frame_message(&AuthStatusResponse {
+        "AuthStatus" => unary::frame_response(unary::frame_message(&AuthStatusResponse {
             header,
             enabled: false,
             auth_revision: 1,
         })),
-        "AuthDisable" => unary::answer(unary::frame_message(&PbAuthDisableResponse { header })),
+        "AuthDisable" => unary::frame_response(unary::frame_message(&PbAuthDisableResponse { header })),
         // The answer about roles has the same form.
         "UserList" | "RoleList" => {
-            unary::answer(unary::frame_message(&PbAuthUserListResponse { header, users: Vec::new() }))
+            unary::frame_response(unary::frame_message(&PbAuthUserListResponse { header, users: Vec::new() }))
         }
         "AuthEnable" => refused(Code::FailedPrecondition, "etcdserver: root user does not exist"),
         "Authenticate" => refused(Code::FailedPrecondition, "etcdserver: authentication is not enabled"),

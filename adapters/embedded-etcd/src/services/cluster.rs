@@ -7,7 +7,7 @@ use etcd_client::proto::{
 };
 use tonic::{Request, Response, Status};
 
-use super::{Api, respond};
+use super::{Api, ok_response};
 use crate::request_error::RequestError;
 
 const ALONE: RequestError = RequestError::Unsupported(
@@ -20,7 +20,7 @@ impl PbClusterService for Api {
         &self,
         _: Request<PbMemberListRequest>,
     ) -> Result<Response<PbMemberListResponse>, Status> {
-        respond(PbMemberListResponse {
+        ok_response(PbMemberListResponse {
             header: Some(self.store.current_header()),
             members: vec![PbMember {
                 id: self.store.identity.member_id,

@@ -7,7 +7,7 @@ use etcd_client::proto::{
 use prost::Message;
 use tonic::{Request, Response, Status};
 
-use super::{Answers, Api, respond, unexpected_answer};
+use super::{Answers, Api, ok_response, unexpected_answer};
 use crate::check::{check_delete, check_put, check_size, check_txn, is_read_only};
 use crate::limits::STREAMED_PART_BYTES;
 use crate::range::check_range;
@@ -18,7 +18,7 @@ impl PbKvService for Api {
     async fn range(&self, request: Request<PbRangeRequest>) -> Result<Response<PbRangeResponse>, Status> {
         let request = request.into_inner();
         check_range(&request)?;
-        respond(self.store.range(&request)?)
+        ok_response(self.store.range(&request)?)
     }
 
     type RangeStreamStream = Answers<PbRangeStreamResponse>;
@@ -29,8 +29,8 @@ impl PbKvService for Api {
     ) -> Result<Response<Self::RangeStreamStream>, Status> {
         let request = request.into_inner();
         check_range(&request)?;
-        let parts = parts(self.store.range(&request)?);
-        respond(Box::pin(tokio_stream::iter(
+        let parts = split_answer(self.store.range(&request)?);
+        ok_response(Box::pin(tokio_stream::iter(
             parts.into_iter().map(|part| Ok(PbRangeStreamResponse { range_response: Some(part) })),
         )))
     }
@@ -42,7 +42,7 @@ impl PbKvService for Api {
         match self.store.write(Operation::Put(request)).await? {
             Answer::Put(mut response) => {
                 self.complete(&mut response.header);
-                respond(response)
+                ok_response(response)
             }
             _ => Err(unexpected_answer()),
         }
@@ -58,7 +58,7 @@ impl PbKvService for Api {
         match self.store.write(Operation::Delete(request)).await? {
             Answer::Delete(mut response) => {
                 self.complete(&mut response.header);
-                respond(response)
+                ok_response(response)
             }
             _ => Err(unexpected_answer()),
         }
@@ -68,13 +68,13 @@ impl PbKvService for Api {
         let request = request.into_inner();
         check_txn(&request)?;
         if is_read_only(&request) {
-            return respond(self.store.read_txn(&request)?);
+            return ok_response(self.store.read_txn(&request)?);
         }
         check_size(&request, self.store.max_request_bytes)?;
         match self.store.write(Operation::Txn(request)).await? {
             Answer::Txn(mut response) => {
                 self.complete(&mut response.header);
-                respond(response)
+                ok_response(response)
             }
             _ => Err(unexpected_answer()),
         }
@@ -87,7 +87,7 @@ impl PbKvService for Api {
         let PbCompactionRequest { revision, physical } = request.into_inner();
         match self.store.write(Operation::Compact { main: revision, physical }).await? {
             Answer::Done { revision } => {
-                respond(PbCompactionResponse { header: Some(self.store.header(revision)) })
+                ok_response(PbCompactionResponse { header: Some(self.store.header(revision)) })
             }
             _ => Err(unexpected_answer()),
         }
@@ -95,7 +95,7 @@ impl PbKvService for Api {
 }
 
 /// Splits an answer into parts; header, count and `more` are in the last part.
-fn parts(mut whole: PbRangeResponse) -> Vec<PbRangeResponse> {
+fn split_answer(mut whole: PbRangeResponse) -> Vec<PbRangeResponse> {
     let mut parts = Vec::new();
     let mut part = PbRangeResponse::default();
     let mut bytes = 0;

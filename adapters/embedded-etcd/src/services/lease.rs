@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{Answers, Api, respond, unexpected_answer};
+use super::{Answers, Api, ok_response, unexpected_answer};
 use crate::leases::Renewal;
 use crate::limits::MAX_WAITING_ANSWERS;
 use crate::request_error::RequestError;
@@ -27,7 +27,7 @@ impl PbLeaseService for Api {
         let PbLeaseGrantRequest { id, ttl } = request.into_inner();
         let owner = self.owner.clone();
         match self.store.write(Operation::Grant { id, ttl_seconds: ttl, owner }).await? {
-            Answer::Granted { id, ttl_seconds, revision } => respond(PbLeaseGrantResponse {
+            Answer::Granted { id, ttl_seconds, revision } => ok_response(PbLeaseGrantResponse {
                 header: Some(self.store.header(revision)),
                 id,
                 ttl: ttl_seconds,
@@ -43,7 +43,7 @@ impl PbLeaseService for Api {
     ) -> Result<Response<PbLeaseRevokeResponse>, Status> {
         match self.store.write(Operation::Revoke { id: request.into_inner().id }).await? {
             Answer::Done { revision } => {
-                respond(PbLeaseRevokeResponse { header: Some(self.store.header(revision)) })
+                ok_response(PbLeaseRevokeResponse { header: Some(self.store.header(revision)) })
             }
             _ => Err(unexpected_answer()),
         }
@@ -57,7 +57,7 @@ impl PbLeaseService for Api {
     ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
         let (answers, receiver) = mpsc::channel(MAX_WAITING_ANSWERS);
         tokio::spawn(keep_alive(Arc::clone(&self.store), request.into_inner(), answers));
-        respond(Box::pin(ReceiverStream::new(receiver)))
+        ok_response(Box::pin(ReceiverStream::new(receiver)))
     }
 
     async fn lease_time_to_live(
@@ -70,14 +70,14 @@ impl PbLeaseService for Api {
         let (Some(lease), Some(remaining)) =
             (state.leases.table().get(id), state.leases.remaining(id, Instant::now()))
         else {
-            return respond(PbLeaseTimeToLiveResponse {
+            return ok_response(PbLeaseTimeToLiveResponse {
                 header,
                 id,
                 ttl: -1,
                 ..PbLeaseTimeToLiveResponse::default()
             });
         };
-        respond(PbLeaseTimeToLiveResponse {
+        ok_response(PbLeaseTimeToLiveResponse {
             header,
             id,
             ttl: remaining.as_secs() as i64,
@@ -91,7 +91,7 @@ impl PbLeaseService for Api {
         _: Request<PbLeaseLeasesRequest>,
     ) -> Result<Response<PbLeaseLeasesResponse>, Status> {
         let state = self.store.state();
-        respond(PbLeaseLeasesResponse {
+        ok_response(PbLeaseLeasesResponse {
             header: Some(self.store.header(state.view.current)),
             leases: state.leases.in_order_of_end().map(|id| PbLeaseStatus { id }).collect(),
         })

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-use super::{Answers, Api, ETCD_VERSION, respond};
+use super::{Answers, Api, ETCD_VERSION, ok_response};
 use crate::hash::hash_kv;
 use crate::limits::MAX_WAITING_PARTS;
 use crate::request_error::RequestError;
@@ -49,7 +49,7 @@ impl PbMaintenanceService for Api {
             _ => Vec::new(),
         };
         let member_id = self.store.identity.member_id;
-        respond(PbAlarmResponse {
+        ok_response(PbAlarmResponse {
             header: Some(self.store.current_header()),
             alarms: alarms.into_iter().map(|alarm| PbAlarmMember { member_id, alarm }).collect(),
         })
@@ -68,7 +68,7 @@ impl PbMaintenanceService for Api {
             })
             .collect();
         errors.extend(self.store.failure.reason().map(|reason| RequestError::Failed(reason).to_string()));
-        respond(PbStatusResponse {
+        ok_response(PbStatusResponse {
             header: Some(self.store.header(current)),
             version: ETCD_VERSION.to_owned(),
             db_size: self.store.disk.len() as i64,
@@ -89,17 +89,17 @@ impl PbMaintenanceService for Api {
         _: Request<PbDefragmentRequest>,
     ) -> Result<Response<PbDefragmentResponse>, Status> {
         self.store.write(Operation::Defragment).await?;
-        respond(PbDefragmentResponse { header: None })
+        ok_response(PbDefragmentResponse { header: None })
     }
 
     async fn hash(&self, _: Request<PbHashRequest>) -> Result<Response<PbHashResponse>, Status> {
         let hash = hash_kv(&self.store, 0)?;
-        respond(PbHashResponse { header: Some(self.store.header(hash.current)), hash: hash.hash })
+        ok_response(PbHashResponse { header: Some(self.store.header(hash.current)), hash: hash.hash })
     }
 
     async fn hash_kv(&self, request: Request<PbHashKvRequest>) -> Result<Response<PbHashKvResponse>, Status> {
         let hash = hash_kv(&self.store, request.into_inner().revision)?;
-        respond(PbHashKvResponse {
+        ok_response(PbHashKvResponse {
             header: Some(self.store.header(hash.current)),
             hash: hash.hash,
             compact_revision: hash.compacted,
@@ -121,7 +121,7 @@ impl PbMaintenanceService for Api {
                 let _ = parts.send(Err(refusal.into())).await;
             }
         });
-        respond(Box::pin(ReceiverStream::new(receiver)))
+        ok_response(Box::pin(ReceiverStream::new(receiver)))
     }
 
     async fn move_leader(

@@ -81,6 +81,6 @@ fn unexpected_answer() -> Status {
     Status::internal("embedded store: the writer's answer does not fit the request")
 }
 
-fn respond<T>(answer: T) -> Result<Response<T>, Status> {
+fn ok_response<T>(answer: T) -> Result<Response<T>, Status> {
     Ok(Response::new(answer))
 }

@@ -23,13 +23,13 @@ pub(super) fn add_to(router: Router, store: Arc<Store>) -> Router {
 }
 
 async fn range(State(store): State<Arc<Store>>, body: Body) -> Response {
-    match answer(&store, body).await {
-        Ok(frame) => unary::answer(frame),
+    match answer_range(&store, body).await {
+        Ok(frame) => unary::frame_response(frame),
         Err(status) => status.into_http(),
     }
 }
 
-async fn answer(store: &Store, body: Body) -> Result<BytesMut, Status> {
+async fn answer_range(store: &Store, body: Body) -> Result<BytesMut, Status> {
     let request: PbRangeRequest = unary::request(body, store.message_limit()).await?;
     check_range(&request)?;
     Ok(store.encoded_range(&request, unary::PREFIX_BYTES)?)

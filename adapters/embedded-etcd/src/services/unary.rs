@@ -63,7 +63,7 @@ pub(super) async fn request<M: Message + Default>(mut body: Body, limit: usize) 
 }
 
 /// A successful answer from a frame with room for its prefix.
-pub(super) fn answer(mut frame: BytesMut) -> Response {
+pub(super) fn frame_response(mut frame: BytesMut) -> Response {
     let length = u32::try_from(frame.len() - PREFIX_BYTES);
     let Ok(length) = length else {
         return Status::out_of_range("the answer is larger than a message of gRPC can be").into_http();

@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{Answers, Api, respond};
+use super::{Answers, Api, ok_response};
 use crate::watch::{MAX_WAITING_RESPONSES, WatchStream};
 
 #[tonic::async_trait]
@@ -20,6 +20,6 @@ impl PbWatchService for Api {
     ) -> Result<Response<Self::WatchStream>, Status> {
         let (responses, receiver) = mpsc::channel(MAX_WAITING_RESPONSES);
         tokio::spawn(WatchStream::new(Arc::clone(&self.store), responses).run(request.into_inner()));
-        respond(Box::pin(ReceiverStream::new(receiver)))
+        ok_response(Box::pin(ReceiverStream::new(receiver)))
     }
 }

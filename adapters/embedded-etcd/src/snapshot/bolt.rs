@@ -94,7 +94,7 @@ impl LeafBuilder {
 }
 
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct FilePlan {
     buckets: Vec<Bucket>,
     /// Number of pages of the small buckets that have entries, in the order of the buckets.
     small_pages: u64,
@@ -103,7 +103,7 @@ pub(super) struct Plan {
     next_page: u64,
 }
 
-impl Plan {
+impl FilePlan {
     /// Starts with the small buckets, sorted by name; the bucket of changes is among them, still empty.
     pub(super) fn new(buckets: Vec<Bucket>) -> Self {
         let small_pages = buckets.iter().filter(|bucket| !bucket.entries.is_empty()).map(pages_of).sum();
@@ -267,7 +267,7 @@ mod tests {
     #[test]
     fn the_high_water_mark_is_the_number_of_all_pages() {
         for (leaves, branches) in [(0, 0), (1, 0), (2, 1), (250, 4)] {
-            let mut plan = Plan::new(vec![Bucket { name: CHANGES, entries: Vec::new() }]);
+            let mut plan = FilePlan::new(vec![Bucket { name: CHANGES, entries: Vec::new() }]);
             for leaf in 0_u64..leaves {
                 plan.add_leaf(leaf.to_be_bytes().to_vec(), 1);
             }

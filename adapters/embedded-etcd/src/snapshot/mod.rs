@@ -22,7 +22,7 @@ use crate::limits::SNAPSHOT_PART_BYTES;
 use crate::record::{REVISION_BYTES, Record, Revision};
 use crate::request_error::RequestError;
 use crate::store::{StoredRevisions, open_revisions};
-use bolt::{Bucket, Entry, LeafBuilder, Plan};
+use bolt::{Bucket, Entry, FilePlan, LeafBuilder};
 
 pub use read::{Snapshot, SnapshotError};
 
@@ -41,7 +41,7 @@ pub(crate) async fn send(
     parts: &mpsc::Sender<Result<PbSnapshotResponse, Status>>,
 ) -> Result<(), RequestError> {
     let revisions = open_revisions(&snapshot)?;
-    let mut plan = Plan::new(small_buckets(&snapshot, &revisions)?);
+    let mut plan = FilePlan::new(small_buckets(&snapshot, &revisions)?);
     let mut next = Some(Revision::first_of(0));
     while let Some(from) = next {
         let (leaf, rest) = leaf(&revisions, from)?;

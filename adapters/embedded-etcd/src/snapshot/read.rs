@@ -68,7 +68,7 @@ impl Snapshot {
     fn from_pages(bytes: &[u8]) -> Result<Self, &'static str> {
         let pages = Pages::of(bytes)?;
         let mut changes = Vec::new();
-        pages.each_of(CHANGES.as_bytes(), &mut |key, value| {
+        pages.visit_bucket(CHANGES.as_bytes(), &mut |key, value| {
             let (revision, is_tombstone) = revision(key).ok_or("a key of a change is not a revision")?;
             let mut pair = PbKeyValue::decode(value).map_err(|_| "a change cannot be decoded")?;
             if is_tombstone {
@@ -78,13 +78,13 @@ impl Snapshot {
             Ok(())
         })?;
         let mut leases = Vec::new();
-        pages.each_of(b"lease", &mut |_, value| {
+        pages.visit_bucket(b"lease", &mut |_, value| {
             let lease = StoredLease::decode(value).map_err(|_| "a lease cannot be decoded")?;
             leases.push((lease.id, lease.ttl));
             Ok(())
         })?;
         let mut compacted = -1;
-        pages.each_of(b"meta", &mut |key, value| {
+        pages.visit_bucket(b"meta", &mut |key, value| {
             if key == COMPACTED {
                 compacted = revision(value).ok_or("the last compaction is not a revision")?.0.main;
             }
@@ -120,7 +120,7 @@ impl<'a> Pages<'a> {
     }
 
     /// Every entry of a bucket; none if the bucket does not exist.
-    fn each_of(&self, bucket: &[u8], take: Take<'_>) -> Result<(), &'static str> {
+    fn visit_bucket(&self, bucket: &[u8], take: Take<'_>) -> Result<(), &'static str> {
         let mut header = None;
         self.visit_elements(self.page(self.root)?, &mut self.pages(), &mut |flags, key, value| {
             if flags & IS_BUCKET != 0 && key == bucket {

@@ -31,7 +31,7 @@ pub(crate) async fn present_revision(member: &Client) -> Result<i64, Failure> {
 }
 
 /// Reads all keys at a revision. `shown` receives the number of keys so far.
-pub(crate) async fn contents(
+pub(crate) async fn read_contents(
     member: &Client,
     revision: i64,
     shown: impl Fn(u64),
@@ -58,7 +58,7 @@ pub(crate) async fn contents(
         };
         let mut bytes = 0;
         for pair in answer.kvs() {
-            bytes += add(&mut hash, pair);
+            bytes += add_to_hash(&mut hash, pair);
             keys += 1;
         }
         shown(keys);
@@ -84,7 +84,7 @@ fn next_limit(limit: i64, bytes: usize) -> i64 {
 }
 
 /// Adds a key with all that etcd keeps about it. Lengths keep neighbours apart. Returns the bytes of key and value.
-fn add(hash: &mut Context, pair: &KeyValue) -> usize {
+fn add_to_hash(hash: &mut Context, pair: &KeyValue) -> usize {
     for text in [pair.key(), pair.value()] {
         hash.update(&(text.len() as u64).to_be_bytes());
         hash.update(text);

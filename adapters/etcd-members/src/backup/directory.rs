@@ -34,7 +34,7 @@ pub(crate) struct Directory {
     clippy::disallowed_methods,
     reason = "a slow disk must not block the runtime, and no simulation runs this"
 )]
-pub(crate) async fn blocking<T: Send + 'static>(
+pub(crate) async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, BackupError> + Send + 'static,
 ) -> Result<T, BackupError> {
     let done = tokio::task::spawn_blocking(work).await;
@@ -45,7 +45,7 @@ impl Directory {
     /// Creates the directory if it does not exist, takes its lock, and removes what killed processes left.
     pub(crate) async fn open(path: &Path) -> Result<Self, BackupError> {
         let path = path.to_owned();
-        blocking(move || {
+        run_blocking(move || {
             let create = DirBuilder::new().recursive(true).mode(0o700).create(&path);
             create.map_err(|error| file_error("create", &path, error))?;
             let lock = path.join(LOCK);
@@ -107,7 +107,7 @@ impl Directory {
     }
 
     /// A backup is never replaced: two in one second would have the same name.
-    pub(crate) fn must_lack(&self, name: &str) -> Result<(), BackupError> {
+    pub(crate) fn check_name_is_free(&self, name: &str) -> Result<(), BackupError> {
         match self.path(name).symlink_metadata() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(file_error("create", self.path(name), error)),
@@ -118,9 +118,9 @@ impl Directory {
     /// Gives a file a name, durably.
     pub(crate) async fn rename(&self, from: &Path, name: &str) -> Result<(), BackupError> {
         let (from, to, directory) = (from.to_owned(), self.path(name), self.path.clone());
-        blocking(move || {
+        run_blocking(move || {
             fs::rename(&from, &to).map_err(|error| file_error("rename a backup to", &to, error))?;
-            synced(&directory)
+            sync_directory(&directory)
         })
         .await
     }
@@ -128,7 +128,7 @@ impl Directory {
     /// Removes files, durably. A missing file is no error.
     pub(crate) async fn remove(&self, names: Vec<String>) -> Result<(), BackupError> {
         let directory = self.path.clone();
-        blocking(move || {
+        run_blocking(move || {
             for name in names {
                 let path = directory.join(name);
                 match fs::remove_file(&path) {
@@ -138,7 +138,7 @@ impl Directory {
                     _ => {}
                 }
             }
-            synced(&directory)
+            sync_directory(&directory)
         })
         .await
     }
@@ -200,14 +200,14 @@ impl Drop for Part {
     }
 }
 
-fn synced(directory: &Path) -> Result<(), BackupError> {
+fn sync_directory(directory: &Path) -> Result<(), BackupError> {
     let synced = File::open(directory).and_then(|opened| opened.sync_all());
     synced.map_err(|error| file_error("sync", directory, error))
 }
 
 /// Reads a snapshot of etcd again, and compares the checksum that etcd appended. Returns its size in bytes.
-pub(crate) async fn verified(path: PathBuf) -> Result<u64, BackupError> {
-    blocking(move || {
+pub(crate) async fn verify_snapshot(path: PathBuf) -> Result<u64, BackupError> {
+    run_blocking(move || {
         let read = checksums(&path).map_err(|error| file_error("read", &path, error))?;
         read.map_err(|why| BackupError::Damaged { why })
     })
@@ -262,7 +262,7 @@ mod tests {
         let path = directory.path().join("s");
         let whole = snapshot(40);
         fs::write(&path, &whole).unwrap();
-        assert_eq!(verified(path.clone()).await, Ok(whole.len() as u64));
+        assert_eq!(verify_snapshot(path.clone()).await, Ok(whole.len() as u64));
         let changed = |at: usize| {
             let mut bytes = whole.clone();
             bytes[at] ^= 1;
@@ -280,11 +280,11 @@ mod tests {
             Vec::new(),
         ] {
             fs::write(&path, &spoiled).unwrap();
-            let refused = verified(path.clone()).await.unwrap_err();
+            let refused = verify_snapshot(path.clone()).await.unwrap_err();
             assert!(matches!(refused, BackupError::Damaged { .. }), "{refused}");
         }
         fs::remove_file(&path).unwrap();
-        assert!(matches!(verified(path).await, Err(BackupError::File { .. })));
+        assert!(matches!(verify_snapshot(path).await, Err(BackupError::File { .. })));
     }
 
     #[tokio::test]
@@ -316,8 +316,8 @@ mod tests {
         let mut expected: Vec<&str> = kept.iter().copied().chain([LOCK]).collect();
         expected.sort_unstable();
         assert_eq!(names, expected);
-        directory.must_lack("etcd-20240101-000001.backup").unwrap();
-        let refused = directory.must_lack(kept[0]).unwrap_err();
+        directory.check_name_is_free("etcd-20240101-000001.backup").unwrap();
+        let refused = directory.check_name_is_free(kept[0]).unwrap_err();
         assert!(refused.to_string().contains("it exists already"), "{refused}");
     }
 

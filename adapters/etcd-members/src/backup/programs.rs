@@ -18,7 +18,7 @@ const OLDEST: u64 = 4;
 type Version = (u64, u64);
 
 /// Checks that both programs are there, and that they are neither too old nor too new for the cluster.
-pub(crate) async fn check(
+pub(crate) async fn check_programs(
     host: &dyn Host,
     permits: &dyn PermitSource,
     cluster: Option<String>,
@@ -31,7 +31,7 @@ pub(crate) async fn check(
             program,
             why: format!("{program} {question} does not tell its version: {}", last_message(&asked)),
         })?;
-        suits(version, cluster).map_err(|why| BackupError::Program { program, why })?;
+        check_version(version, cluster).map_err(|why| BackupError::Program { program, why })?;
     }
     Ok(())
 }
@@ -42,7 +42,7 @@ fn read(text: &str) -> Option<Version> {
 }
 
 /// True if programs of this version can restore a snapshot of the cluster's version.
-fn suits((major, minor): Version, cluster: Option<Version>) -> Result<(), String> {
+fn check_version((major, minor): Version, cluster: Option<Version>) -> Result<(), String> {
     if major != 3 || !KNOWN.contains(&minor) || minor < OLDEST {
         return Err(format!(
             "its version is {major}.{minor}: install the programs of etcd 3.{OLDEST} or 3.{}",
@@ -128,7 +128,7 @@ mod tests {
             ((4, 4), None, Some("its version is 4.4")),
             ((3, 4), Some((3, 6)), Some("the cluster has etcd 3.6: install the programs of etcd 3.6")),
         ] {
-            let refused = suits(version, cluster).err();
+            let refused = check_version(version, cluster).err();
             match part {
                 None => assert_eq!(refused, None, "{version:?} {cluster:?}"),
                 Some(part) => assert!(refused.as_ref().is_some_and(|why| why.contains(part)), "{refused:?}"),

@@ -63,7 +63,7 @@ pub(crate) struct Running<'a> {
 
 impl Running<'_> {
     /// Works with the restored etcd, and ends it then. If etcd ends first, that is the error.
-    pub(crate) async fn during<'s, T, F>(
+    pub(crate) async fn run_with_restored<'s, T, F>(
         &'s mut self,
         work: impl FnOnce(&'s Scratch) -> F,
     ) -> Result<T, BackupError>
@@ -89,7 +89,7 @@ fn early_end(ended: Result<HostOutcome, BackupError>, backup: &str) -> BackupErr
     }
 }
 
-fn data(place: &Path) -> String {
+fn data_directory(place: &Path) -> String {
     place.join("data").display().to_string()
 }
 
@@ -121,7 +121,7 @@ pub(crate) async fn restore(
         format!("--name={NAME}"),
         format!("--initial-cluster={NAME}={peer}"),
         format!("--initial-advertise-peer-urls={peer}"),
-        format!("--data-dir={}", data(place)),
+        format!("--data-dir={}", data_directory(place)),
     ];
     let ended = run(host, permits, ETCDCTL, &arguments, RESTORE).await?;
     match ended.succeeded() {
@@ -144,7 +144,7 @@ pub(crate) async fn start<'a>(
     let file = |name: &str| place.join(name).display().to_string();
     let arguments = [
         format!("--name={NAME}"),
-        format!("--data-dir={}", data(place)),
+        format!("--data-dir={}", data_directory(place)),
         format!("--listen-client-urls={url}"),
         format!("--advertise-client-urls={url}"),
         // A single member connects to no peer: any port will do.
@@ -216,13 +216,13 @@ const KEY: &str = "server.key";
 fn credentials(place: &Path) -> Result<TlsOptions, BackupError> {
     let failed = |error: rcgen::Error| file_error("make certificates in", place, error);
     let authority_key = KeyPair::generate().map_err(failed)?;
-    let mut authority = named(NAME);
+    let mut authority = certificate_for(NAME);
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let certificate = authority.self_signed(&authority_key).map_err(failed)?.pem();
     let issuer = Issuer::new(authority, authority_key);
     let both = [ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
     let issue = |name: &str| -> Result<(String, String), BackupError> {
-        let mut params = named(name);
+        let mut params = certificate_for(name);
         params.extended_key_usages = both.to_vec();
         params.subject_alt_names = vec![SanType::IpAddress(std::net::Ipv4Addr::LOCALHOST.into())];
         let key = KeyPair::generate().map_err(failed)?;
@@ -231,7 +231,7 @@ fn credentials(place: &Path) -> Result<TlsOptions, BackupError> {
     };
     let (server, server_key) = issue(NAME)?;
     for (name, text) in [(AUTHORITY, &certificate), (CERTIFICATE, &server), (KEY, &server_key)] {
-        write(&place.join(name), text)?;
+        write_file(&place.join(name), text)?;
     }
     let (client, client_key) = issue(ROOT)?;
     Ok(TlsOptions::new()
@@ -239,14 +239,14 @@ fn credentials(place: &Path) -> Result<TlsOptions, BackupError> {
         .identity(Identity::from_pem(client, client_key)))
 }
 
-fn named(name: &str) -> CertificateParams {
+fn certificate_for(name: &str) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, name);
     params
 }
 
-fn write(path: &Path, text: &str) -> Result<(), BackupError> {
+fn write_file(path: &Path, text: &str) -> Result<(), BackupError> {
     let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     let written = opened.and_then(|mut file| file.write_all(text.as_bytes()));
     written.map_err(|error| file_error("write", PathBuf::from(path), error))

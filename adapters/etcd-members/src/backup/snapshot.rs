@@ -10,20 +10,20 @@ use madako_protocol::backup::BackupError;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::directory::blocking;
+use super::directory::run_blocking;
 use super::{Step, TAKE, file_error};
 use crate::failure::Failure;
 use crate::limits::{MOST_SNAPSHOT_BYTES, PARTS_IN_MEMORY, SNAPSHOT_SILENCE};
 
 /// Writes a snapshot, and syncs the file.
-pub(crate) async fn write(
+pub(crate) async fn write_snapshot(
     member: &Client,
     path: &Path,
     progress: &(dyn Fn(Step) + Send + Sync),
 ) -> Result<(), BackupError> {
     let (parts, mut waiting) = mpsc::channel::<Vec<u8>>(PARTS_IN_MEMORY);
     let file = path.to_owned();
-    let writing = blocking(move || {
+    let writing = run_blocking(move || {
         let failed = |error| file_error("write", &file, error);
         let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&file);
         let mut opened = opened.map_err(failed)?;
@@ -33,7 +33,7 @@ pub(crate) async fn write(
         opened.sync_all().map_err(failed)
     });
     let reading = async {
-        let received = receive(member, parts, progress).await;
+        let received = receive_parts(member, parts, progress).await;
         received.map_err(|failure| BackupError::from(failure.error(TAKE)))
     };
     let (written, received) = tokio::join!(writing, reading);
@@ -42,7 +42,7 @@ pub(crate) async fn write(
 }
 
 /// Passes the parts of a snapshot on, until it is whole or its writer has ended.
-async fn receive(
+async fn receive_parts(
     member: &Client,
     parts: mpsc::Sender<Vec<u8>>,
     progress: &(dyn Fn(Step) + Send + Sync),

@@ -190,7 +190,7 @@ async fn restored_data_with_a_missing_or_changed_key_refute_a_backup() {
         let mut alone = Alone::start().await;
         write(&mut alone.client, spoiled).await;
         let other = place.path().join("other");
-        snapshot::write(&alone.client, &other, &|_| ()).await.unwrap();
+        snapshot::write_snapshot(&alone.client, &other, &|_| ()).await.unwrap();
         let backup = place.take(seconds).await;
         *place.host.restores.lock().unwrap() = Some(other.clone());
         let refuted = place.prove(&backup).await.unwrap_err();

@@ -21,7 +21,7 @@ pub(super) fn become_command(words: impl Iterator<Item = OsString>) -> ExitCode 
         // Without the pipe no report is possible; the watcher sees the exit code.
         Err(_) => return ExitCode::FAILURE,
     };
-    let failure = match begin(words) {
+    let failure = match start_command(words) {
         Ok(failure) => failure,
         Err(error) => StartFailure::Failed(error.to_string()),
     };
@@ -31,7 +31,7 @@ pub(super) fn become_command(words: impl Iterator<Item = OsString>) -> ExitCode 
 }
 
 /// Returns only if the command does not start.
-fn begin(mut words: impl Iterator<Item = OsString>) -> io::Result<StartFailure> {
+fn start_command(mut words: impl Iterator<Item = OsString>) -> io::Result<StartFailure> {
     let incomplete = || io::Error::other("its watcher passed no command");
     let before: u64 = words.next().and_then(|moment| moment.to_str()?.parse().ok()).ok_or_else(incomplete)?;
     let program = words.next().ok_or_else(incomplete)?;

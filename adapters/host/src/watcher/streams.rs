@@ -19,8 +19,9 @@ pub(super) struct Streams {
 
 impl Streams {
     pub(super) fn new(failure: OwnedFd, stdout: OwnedFd, stderr: OwnedFd) -> io::Result<Self> {
-        let stream =
-            |pipe| Ok::<_, io::Error>(Stream { from: Some(receiver(pipe)?), kept: Vec::new(), cut: false });
+        let stream = |pipe| {
+            Ok::<_, io::Error>(Stream { from: Some(pipe_receiver(pipe)?), kept: Vec::new(), cut: false })
+        };
         Ok(Self { failure: stream(failure)?, stdout: stream(stdout)?, stderr: stream(stderr)? })
     }
 
@@ -68,7 +69,7 @@ impl Stream {
     }
 }
 
-pub(super) fn receiver(pipe: OwnedFd) -> io::Result<pipe::Receiver> {
+pub(super) fn pipe_receiver(pipe: OwnedFd) -> io::Result<pipe::Receiver> {
     pipe::Receiver::from_owned_fd(pipe)
 }
 
@@ -79,18 +80,18 @@ fn lossy_text(kept: &[u8], mut cut: bool) -> (String, bool) {
     let mut chunks = kept.utf8_chunks().peekable();
     while let Some(chunk) = chunks.next() {
         for character in chunk.valid().chars() {
-            cut |= !push(&mut text, character);
+            cut |= !push_within_limit(&mut text, character);
         }
         let is_cut_off = cut && chunks.peek().is_none();
         if !chunk.invalid().is_empty() && !is_cut_off {
-            cut |= !push(&mut text, char::REPLACEMENT_CHARACTER);
+            cut |= !push_within_limit(&mut text, char::REPLACEMENT_CHARACTER);
         }
     }
     (text, cut)
 }
 
 /// Returns whether there was room.
-fn push(text: &mut String, character: char) -> bool {
+fn push_within_limit(text: &mut String, character: char) -> bool {
     let fits = text.len() + character.len_utf8() <= MAX_OUTPUT;
     if fits {
         text.push(character);

@@ -63,7 +63,7 @@ macro_rules! with_type {
 }
 
 pub(super) fn resource(kind: Kind, body: &str) -> Result<Object, Problem> {
-    with_type!(kind, Type => read::<Type>(kind.name(), body).map(Resource::into_object))
+    with_type!(kind, Type => read_body::<Type>(kind.name(), body).map(Resource::into_object))
 }
 
 /// The resource with the initial metadata.
@@ -90,9 +90,9 @@ pub(super) fn prepare_create(
     Ok(resource)
 }
 
-pub(super) fn update(kind: Kind, body: &str) -> Result<Change, Problem> {
+pub(super) fn change_whole(kind: Kind, body: &str) -> Result<Change, Problem> {
     with_type!(kind, Type => {
-        let new = read::<Type>(kind.name(), body)?;
+        let new = read_body::<Type>(kind.name(), body)?;
         Ok(Box::new(move |stored, now| match Type::of(stored) {
             Some(stored) => merge_update(stored, new.clone(), now),
             None => Ok(Effect::Keep),
@@ -110,7 +110,7 @@ fn merge_update<T: Resource>(stored: &T, new: T, now: &Timestamp) -> Result<Effe
         }
     }
     let mut merged = stored.clone();
-    document::update(T::KIND.name(), &mut merged, new).map_err(Problem::immutable)?;
+    document::update_document(T::KIND.name(), &mut merged, new).map_err(Problem::immutable)?;
     if merged == *stored {
         // Krake accepts an empty update of this kind.
         if T::KIND == Kind::GlobalMetricsProvider {
@@ -151,7 +151,7 @@ pub(super) fn delete(force: bool) -> Change {
 }
 
 /// Replaces a part of a resource. `None` if the kind has no such part.
-pub(super) fn part(kind: Kind, part: Subresource, body: &str) -> Option<Result<Change, Problem>> {
+pub(super) fn change_part(kind: Kind, part: Subresource, body: &str) -> Option<Result<Change, Problem>> {
     Some(match (kind, part) {
         (Kind::Application, Subresource::Status) => status::<Application>(body),
         (Kind::Cluster, Subresource::Status) => status::<Cluster>(body),
@@ -177,34 +177,37 @@ where
     Ok(Box::new(move |stored, _| {
         let Some(stored) = T::of(stored) else { return Ok(Effect::Keep) };
         let mut merged = stored.clone();
-        document::update(T::KIND.name(), merged.status_mut(), new.clone()).map_err(|mut error| {
-            for problem in &mut error.problems {
-                problem.field.insert_str(0, "status.");
-            }
-            Problem::immutable(error)
-        })?;
+        document::update_document(T::KIND.name(), merged.status_mut(), new.clone()).map_err(
+            |mut error| {
+                for problem in &mut error.problems {
+                    problem.field.insert_str(0, "status.");
+                }
+                Problem::immutable(error)
+            },
+        )?;
         Ok(effect_of(stored, merged))
     }))
 }
 
 fn application_binding(body: &str) -> Result<Change, Problem> {
-    let cluster = read::<ClusterBinding>("ClusterBinding", body)?.cluster;
+    let cluster = read_body::<ClusterBinding>("ClusterBinding", body)?.cluster;
     check_reference("cluster", &cluster, &[Kind::Cluster])?;
     Ok(change_resource::<Application>(move |application, now| {
         let bound = application.status.scheduled_to.as_ref();
-        if bound.is_some_and(|bound| binding::same(bound, &cluster)) && application.status.scheduled.is_some()
+        if bound.is_some_and(|bound| binding::is_same_resource(bound, &cluster))
+            && application.status.scheduled.is_some()
         {
             // The decision did not change, so `scheduled` does not change either (Krake's "Scheduling", "scheduled").
             binding::trigger(application, now.instant());
         } else {
-            binding::bind(application, cluster.clone(), now.instant());
+            binding::bind_application(application, cluster.clone(), now.instant());
         }
         Ok(())
     }))
 }
 
 fn cluster_binding(body: &str) -> Result<Change, Problem> {
-    let cloud = read::<CloudBinding>("CloudBinding", body)?.cloud;
+    let cloud = read_body::<CloudBinding>("CloudBinding", body)?.cloud;
     check_reference("cloud", &cloud, &[Kind::Cloud, Kind::GlobalCloud])?;
     Ok(change_resource::<Cluster>(move |cluster, now| {
         binding::bind_cluster(cluster, cloud.clone(), now.instant());
@@ -213,7 +216,7 @@ fn cluster_binding(body: &str) -> Result<Change, Problem> {
 }
 
 fn magnum_binding(body: &str) -> Result<Change, Problem> {
-    let MagnumClusterBinding { project, template, .. } = read("MagnumClusterBinding", body)?;
+    let MagnumClusterBinding { project, template, .. } = read_body("MagnumClusterBinding", body)?;
     check_reference("project", &project, &[Kind::Project])?;
     Ok(change_resource::<MagnumCluster>(move |cluster, _| {
         binding::bind_magnum_cluster(cluster, project.clone(), template.clone());
@@ -222,7 +225,7 @@ fn magnum_binding(body: &str) -> Result<Change, Problem> {
 }
 
 fn complete(body: &str) -> Result<Change, Problem> {
-    let token = read::<ApplicationComplete>("Complete", body)?.token;
+    let token = read_body::<ApplicationComplete>("Complete", body)?.token;
     Ok(change_resource::<Application>(move |application, now| {
         check_token(application.status.complete_token.as_ref(), token.as_ref())?;
         application.status.state = ApplicationState::ReadyForAction;
@@ -232,7 +235,7 @@ fn complete(body: &str) -> Result<Change, Problem> {
 }
 
 fn shutdown(body: &str) -> Result<Change, Problem> {
-    let token = read::<ApplicationShutdown>("Shutdown", body)?.token;
+    let token = read_body::<ApplicationShutdown>("Shutdown", body)?.token;
     Ok(change_resource::<Application>(move |application, _| {
         check_token(application.status.shutdown_token.as_ref(), token.as_ref())?;
         let status = &mut application.status;
@@ -305,7 +308,7 @@ fn check_token(stored: Option<&Secret>, given: Option<&Secret>) -> Result<(), Pr
     }
 }
 
-fn read<T: Field>(subject: &str, body: &str) -> Result<T, Problem> {
+fn read_body<T: Field>(subject: &str, body: &str) -> Result<T, Problem> {
     accept_request(document::from_request::<T>(subject, body))
 }
 

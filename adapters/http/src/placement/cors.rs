@@ -12,7 +12,7 @@ const EXPOSED: HeaderValue = HeaderValue::from_static("ETag");
 /// Methods that pages may send; whether a path supports a method is checked with the request itself.
 const METHODS: [Method; 5] = [Method::DELETE, Method::GET, Method::OPTIONS, Method::POST, Method::PUT];
 
-fn allows(allowed: &str, origin: &HeaderValue) -> bool {
+fn allows_origin(allowed: &str, origin: &HeaderValue) -> bool {
     allowed == ANY || origin.as_bytes() == allowed.as_bytes()
 }
 
@@ -32,7 +32,7 @@ pub(super) fn preflight(allowed: &str, headers: &HeaderMap) -> Result<Response, 
         let (method, origin) = (shown(method), shown(origin));
         return failed(format!("request method '{method}' is not allowed for '{origin}' origin"));
     }
-    if !allows(allowed, origin) {
+    if !allows_origin(allowed, origin) {
         return failed(format!("origin '{}' is not allowed", shown(origin)));
     }
     let mut response = Response::new(Body::empty());
@@ -44,8 +44,8 @@ pub(super) fn preflight(allowed: &str, headers: &HeaderMap) -> Result<Response, 
 }
 
 /// Adds the headers that let the origin's pages read an answer.
-pub(super) fn mark(allowed: &str, origin: Option<&HeaderValue>, response: &mut Response) {
-    let Some(origin) = origin.filter(|origin| allows(allowed, origin)) else { return };
+pub(super) fn add_headers(allowed: &str, origin: Option<&HeaderValue>, response: &mut Response) {
+    let Some(origin) = origin.filter(|origin| allows_origin(allowed, origin)) else { return };
     let headers = response.headers_mut();
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
     headers.insert(header::ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));

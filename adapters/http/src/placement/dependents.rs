@@ -41,7 +41,7 @@ impl RequestContext {
         for key in going.into_keys() {
             let granted = match rights.entry(key.kind) {
                 Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(unknown) => unknown.insert(self.visible(key.kind).await?),
+                Entry::Vacant(unknown) => unknown.insert(self.visible_namespaces(key.kind).await?),
             };
             // A kind without namespaces is shown completely or not at all.
             let shown = granted.includes(key.namespace.as_deref());

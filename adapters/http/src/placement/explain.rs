@@ -28,9 +28,9 @@ impl RequestContext {
     /// Answers with the scheduler's explanation, restricted to the candidates that the user may see.
     pub(super) async fn explain(mut self, application: ObjectKey) -> Result<Response, Problem> {
         self.authorize_one(&application, None, Verb::Get).await?;
-        let clusters = self.visible(Kind::Cluster).await?;
-        let clouds = self.visible(Kind::Cloud).await?;
-        let global = self.visible(Kind::GlobalCloud).await?;
+        let clusters = self.visible_namespaces(Kind::Cluster).await?;
+        let clouds = self.visible_namespaces(Kind::Cloud).await?;
+        let global = self.visible_namespaces(Kind::GlobalCloud).await?;
         let shows = |target: &ObjectKey| match target.kind {
             Kind::Cluster => clusters.includes(target.namespace.as_deref()),
             Kind::GlobalCloud => global == GrantedScope::Whole,
@@ -43,7 +43,7 @@ impl RequestContext {
         // The explanation includes all earlier writes.
         self.refresh().await?;
         let Some(explainer) = &self.service.api.explainer else {
-            return Err(elsewhere("this instance does not control placement"));
+            return Err(not_leader_problem("this instance does not control placement"));
         };
         // The application itself shows its binding.
         let bound = self.service.api.objects.get(&application).and_then(|stored| match &stored.object {
@@ -57,7 +57,7 @@ impl RequestContext {
                 clusters.retain_mut(|candidate| {
                     let whole = shows(&candidate.target);
                     if !whole {
-                        candidate.keep_name();
+                        candidate.reduce_to_name();
                     }
                     whole || candidate.current
                 });
@@ -81,7 +81,7 @@ impl RequestContext {
                 Ok(json_answer(StatusCode::OK, &kept))
             }
             Err(error @ (NoExplanation::Elsewhere { .. } | NoExplanation::Unanswered)) => {
-                Err(elsewhere(&error.to_string()))
+                Err(not_leader_problem(&error.to_string()))
             }
             Err(NoExplanation::Unread(error)) => Err(Problem::store(&error)),
             Err(NoExplanation::Refused(error)) => Err(refusal(&error)),
@@ -89,7 +89,7 @@ impl RequestContext {
     }
 
     /// Namespaces whose resources of a kind the user may list.
-    pub(super) async fn visible(&mut self, kind: Kind) -> Result<GrantedScope, Problem> {
+    pub(super) async fn visible_namespaces(&mut self, kind: Kind) -> Result<GrantedScope, Problem> {
         let place = if kind.namespaced() { RequestScope::Everywhere } else { RequestScope::Global };
         match self.authorize(&RequestedAccess { kind, part: None, verb: Verb::List, scope: place }).await {
             Err(problem) if problem.status() == StatusCode::FORBIDDEN => {
@@ -100,7 +100,7 @@ impl RequestContext {
     }
 }
 
-fn elsewhere(why: &str) -> Problem {
+fn not_leader_problem(why: &str) -> Problem {
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, format!("503: {why}"))
         .with(header::RETRY_AFTER, HeaderValue::from_static("1"))
 }
@@ -115,7 +115,7 @@ fn refusal(error: &ExplainError) -> Problem {
         ExplainError::UnknownMetric { .. } => field("with", "a metric of a candidate"),
         ExplainError::BadValue { .. } => field("with", "a value that the metric may have"),
         ExplainError::UnknownCluster { .. } => field("without", "a candidate"),
-        ExplainError::NotReady => elsewhere(&detail),
+        ExplainError::NotReady => not_leader_problem(&detail),
     }
 }
 

@@ -32,7 +32,7 @@ impl RequestContext {
                 && selector.selects(&stored.object.metadata().labels)
         });
         let metadata = cut_to_page(&mut items, &page);
-        let body = body(kind, &metadata, items.iter().map(|stored| &stored.wire));
+        let body = list_body(kind, &metadata, items.iter().map(|stored| &stored.wire));
         Ok(([(header::CONTENT_TYPE, JSON)], body).into_response())
     }
 }
@@ -52,7 +52,11 @@ fn cut_to_page(items: &mut Vec<Arc<Stored>>, page: &Page) -> String {
     }
 }
 
-fn body<'a>(kind: Kind, metadata: &str, items: impl ExactSizeIterator<Item = &'a Bytes> + Clone) -> Bytes {
+fn list_body<'a>(
+    kind: Kind,
+    metadata: &str,
+    items: impl ExactSizeIterator<Item = &'a Bytes> + Clone,
+) -> Bytes {
     const BETWEEN: &[u8] = b", ";
     let head = format!(
         r#"{{"api": "{}", "kind": "{}List", "metadata": {metadata}, "items": ["#,
@@ -80,11 +84,11 @@ mod tests {
     fn a_list_has_krakes_form() {
         let items = [Bytes::from_static(b"{\"a\": 1}"), Bytes::from_static(b"{}")];
         assert_eq!(
-            body(Kind::Application, "{}", items.iter()),
+            list_body(Kind::Application, "{}", items.iter()),
             r#"{"api": "kubernetes", "kind": "ApplicationList", "metadata": {}, "items": [{"a": 1}, {}]}"#
         );
         assert_eq!(
-            body(Kind::Role, "{}", [].iter()),
+            list_body(Kind::Role, "{}", [].iter()),
             r#"{"api": "core", "kind": "RoleList", "metadata": {}, "items": []}"#
         );
     }

@@ -121,7 +121,7 @@ pub struct PlacementApi {
 
 /// Routes of the API, for all paths that other routers do not serve.
 pub fn router(api: PlacementApi) -> Router {
-    Router::new().fallback(service::answer).with_state(Arc::new(service::Service::new(api)))
+    Router::new().fallback(service::answer_request).with_state(Arc::new(service::Service::new(api)))
 }
 
 /// Additional time for the answer to a request that waits for a state.

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use self::types::{Direction, LABEL, LABEL_KEY, NAME, Types, reference};
 use super::explain::MOST_ASSUMPTIONS;
-use super::route::{DEPENDENTS, EXPLAIN, Target, parts};
+use super::route::{DEPENDENTS, EXPLAIN, Target, subresources};
 
 /// Label selectors, as [`super::selector`] parses them.
 const SELECTOR: &str = "^((!?KEY|KEY(=|==|!=)VALUE|KEY (in|notin) \\(VALUE(,VALUE)*\\))\
@@ -38,7 +38,7 @@ pub(super) fn document(version: &str) -> Value {
     ] {
         let (_, path, summary, status, schema) = page;
         let mut responses = problems(&[401, 503]);
-        responses.insert(status.to_string(), answer(summary, schema));
+        responses.insert(status.to_string(), describe_answer(summary, schema));
         let name = path.trim_matches('/').replace('.', "_");
         let id = format!("get_{}", if name.is_empty() { "index" } else { &name });
         paths.insert(
@@ -89,7 +89,7 @@ fn list_targets(kind: Kind) -> Vec<(String, Target)> {
     }
     targets.push((format!("{collection}/{{name}}"), Target::Object(key.clone())));
     targets.extend(
-        parts(kind)
+        subresources(kind)
             .iter()
             .map(|part| (format!("{collection}/{{name}}/{}", part.name()), Target::Part(key.clone(), *part))),
     );
@@ -198,7 +198,7 @@ fn operation(types: &mut Types, kind: Kind, target: &Target, method: &Method) ->
     }
     let mut responses = problems(&statuses);
     let shown = if verb.starts_with("list") { types.list(kind, &resource) } else { resource };
-    let mut success = answer("The requested resources", shown);
+    let mut success = describe_answer("The requested resources", shown);
     if !verb.starts_with("list") {
         success["headers"] = json!({
             "ETag": {"schema": {"type": "string"}, "description": "The version; absent for a removed resource."},
@@ -223,7 +223,7 @@ fn explanation() -> Value {
     let schema = json!({"type": "object", "required": ["application", "revision", "decision", "clusters"]});
     responses.insert(
         "200".to_owned(),
-        answer(
+        describe_answer(
             "Every candidate with its result. An instance that does not control placement answers with \
              `last` (the last decision) and `leader` (the host of the controlling instance) only",
             schema,
@@ -266,7 +266,8 @@ fn dependents(kind: Kind) -> Value {
         },
     });
     let mut responses = problems(&[401, 403, 404, 409, 503]);
-    responses.insert("200".to_owned(), answer("The resources that a deletion removes as well", schema));
+    responses
+        .insert("200".to_owned(), describe_answer("The resources that a deletion removes as well", schema));
     json!({
         "operationId": format!("dependents_{}", kind.name()),
         "tags": [kind.api().name()],
@@ -289,7 +290,7 @@ fn list_parameters() -> [Value; 2] {
     ]
 }
 
-fn answer(description: &str, schema: Value) -> Value {
+fn describe_answer(description: &str, schema: Value) -> Value {
     json!({"description": description, "content": {"application/json": {"schema": schema}}})
 }
 
@@ -352,7 +353,7 @@ pub(super) fn template(target: &Target) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::placement::route::target;
+    use crate::placement::route::find_target;
 
     #[test]
     fn every_path_and_method_is_described() {
@@ -361,7 +362,7 @@ mod tests {
         let mut operations = 0;
         for (path, item) in paths {
             let example = path.replace("{namespace}", "n").replace("{name}", "a");
-            let target = target(&example).unwrap_or_else(|| panic!("{path} stands for nothing"));
+            let target = find_target(&example).unwrap_or_else(|| panic!("{path} stands for nothing"));
             assert_eq!(template(&target), *path);
             for method in target.methods().iter().filter(|method| is_described(method)) {
                 let operation = &item[method.as_str().to_lowercase()];
@@ -370,7 +371,7 @@ mod tests {
             }
         }
         let expected: usize =
-            Kind::ALL.iter().map(|kind| 6 + usize::from(kind.namespaced()) + parts(*kind).len()).sum();
+            Kind::ALL.iter().map(|kind| 6 + usize::from(kind.namespaced()) + subresources(*kind).len()).sum();
         // Plus the pages and the explanation of an application.
         assert_eq!(operations, expected + 4 + 1);
         let mut ids: Vec<&str> = paths

@@ -99,7 +99,7 @@ pub(super) fn states(kind: Kind) -> Option<&'static [&'static str]> {
     }
 }
 
-pub(super) fn state(object: &Object) -> Option<&'static str> {
+pub(super) fn state_name(object: &Object) -> Option<&'static str> {
     match object {
         Object::Application(it) => Some(it.status.state.name()),
         Object::Cluster(it) => Some(it.status.state.name()),

@@ -42,7 +42,7 @@ impl GrantedScope {
 }
 
 /// Rights that the rules grant to a request; `None` if they grant none.
-pub(super) fn granted<'r>(
+pub(super) fn granted_scope<'r>(
     wish: &RequestedAccess<'_>,
     rules: impl Iterator<Item = &'r RoleRule>,
 ) -> Option<GrantedScope> {
@@ -98,7 +98,7 @@ mod tests {
     }
 
     fn whole(wish: &RequestedAccess<'_>, rules: &[RoleRule]) -> bool {
-        granted(wish, rules.iter()) == Some(GrantedScope::Whole)
+        granted_scope(wish, rules.iter()) == Some(GrantedScope::Whole)
     }
 
     #[test]
@@ -140,11 +140,11 @@ mod tests {
         let names = |names: &[&str]| {
             Some(GrantedScope::Namespaces(names.iter().map(|&name| name.to_owned()).collect()))
         };
-        assert_eq!(granted(&wish, [of(&["a"]), of(&["b", "a"])].iter()), names(&["a", "b"]));
-        assert_eq!(granted(&wish, [of(&["a"]), of(&[""])].iter()), Some(GrantedScope::Whole));
-        assert_eq!(granted(&wish, [of(&[])].iter()), None);
+        assert_eq!(granted_scope(&wish, [of(&["a"]), of(&["b", "a"])].iter()), names(&["a", "b"]));
+        assert_eq!(granted_scope(&wish, [of(&["a"]), of(&[""])].iter()), Some(GrantedScope::Whole));
+        assert_eq!(granted_scope(&wish, [of(&[])].iter()), None);
         let other_verb = rule("", &["applications"], &["c"], &[Verb::Get]);
-        assert_eq!(granted(&wish, [of(&["a"]), other_verb].iter()), names(&["a"]));
+        assert_eq!(granted_scope(&wish, [of(&["a"]), other_verb].iter()), names(&["a"]));
         let shown = names(&["a"]).unwrap();
         assert!(shown.includes(Some("a")) && !shown.includes(Some("b")) && !shown.includes(None));
     }

@@ -28,7 +28,7 @@ pub(super) const EXPLAIN: &str = "explain";
 pub(super) const DEPENDENTS: &str = "dependents";
 
 /// Parts of a kind's resources that have a path.
-pub(super) fn parts(kind: Kind) -> &'static [Subresource] {
+pub(super) fn subresources(kind: Kind) -> &'static [Subresource] {
     use Subresource::{Binding, Complete, Retry, Shutdown, Status};
     match kind {
         Kind::Application => &[Status, Binding, Complete, Shutdown, Retry],
@@ -46,7 +46,7 @@ pub(super) fn parts(kind: Kind) -> &'static [Subresource] {
 }
 
 /// The target of a path; `None` if there is none.
-pub(super) fn target(path: &str) -> Option<Target> {
+pub(super) fn find_target(path: &str) -> Option<Target> {
     let segments: Vec<String> =
         path.strip_prefix('/')?.split('/').map(decode_segment).collect::<Option<_>>()?;
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
@@ -86,7 +86,7 @@ pub(super) fn target(path: &str) -> Option<Target> {
         }
         [name, DEPENDENTS] if !name.is_empty() => Some(Target::Dependents(key(name))),
         [name, part] if !name.is_empty() => {
-            let part = parts(kind).iter().copied().find(|known| known.name() == *part)?;
+            let part = subresources(kind).iter().copied().find(|known| known.name() == *part)?;
             Some(Target::Part(key(name), part))
         }
         _ => None,
@@ -145,16 +145,16 @@ mod tests {
                 true => (format!("/{api}/namespaces/testing/{plural}"), Some("testing".to_owned())),
                 false => (format!("/{api}/{plural}"), None),
             };
-            assert_eq!(target(&base), Some(Target::Collection { kind, namespace }), "{base}");
+            assert_eq!(find_target(&base), Some(Target::Collection { kind, namespace }), "{base}");
             let key = ObjectKey::new(kind, Some("testing"), "one");
-            assert_eq!(target(&format!("{base}/one")), Some(Target::Object(key.clone())));
-            assert_eq!(target(&format!("{base}/one/dependents")), Some(Target::Dependents(key.clone())));
-            for part in parts(kind) {
+            assert_eq!(find_target(&format!("{base}/one")), Some(Target::Object(key.clone())));
+            assert_eq!(find_target(&format!("{base}/one/dependents")), Some(Target::Dependents(key.clone())));
+            for part in subresources(kind) {
                 let path = format!("{base}/one/{}", part.name());
-                assert_eq!(target(&path), Some(Target::Part(key.clone(), *part)), "{path}");
+                assert_eq!(find_target(&path), Some(Target::Part(key.clone(), *part)), "{path}");
             }
             let all = Target::Collection { kind, namespace: None };
-            assert_eq!(target(&format!("/{api}/{plural}")), Some(all));
+            assert_eq!(find_target(&format!("/{api}/{plural}")), Some(all));
         }
     }
 
@@ -165,7 +165,7 @@ mod tests {
             "/kubernetes/namespaces/system:admin/applications/a.b",
             "/kubernetes/namespaces/system%3Aadmin/applications/a%2Eb",
         ] {
-            assert_eq!(target(path), Some(Target::Object(key.clone())), "{path}");
+            assert_eq!(find_target(path), Some(Target::Object(key.clone())), "{path}");
         }
         for path in [
             "",
@@ -188,7 +188,7 @@ mod tests {
             "/kubernetes/namespaces/n/applications/%ff",
             "/kubernetes/namespaces/n/applications/%+1",
         ] {
-            assert_eq!(target(path), None, "{path}");
+            assert_eq!(find_target(path), None, "{path}");
         }
     }
 
@@ -202,7 +202,7 @@ mod tests {
             ("/core/roles/r", "DELETE GET HEAD OPTIONS PUT"),
             ("/openstack/namespaces/n/magnumclusters/m/binding", "OPTIONS PUT"),
         ] {
-            let allowed: Vec<_> = target(path).unwrap().methods().iter().map(Method::as_str).collect();
+            let allowed: Vec<_> = find_target(path).unwrap().methods().iter().map(Method::as_str).collect();
             assert_eq!(allowed.join(" "), methods, "{path}");
         }
     }

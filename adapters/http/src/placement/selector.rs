@@ -45,7 +45,8 @@ impl Selector {
             }
             c == ',' && !open
         });
-        let terms: Vec<LabelRequirement> = terms.take(MAX_TERMS + 1).map(term).collect::<Option<_>>()?;
+        let terms: Vec<LabelRequirement> =
+            terms.take(MAX_TERMS + 1).map(parse_requirement).collect::<Option<_>>()?;
         (terms.len() <= MAX_TERMS).then_some(Self(terms))
     }
 
@@ -61,7 +62,7 @@ impl Selector {
     }
 }
 
-fn term(text: &str) -> Option<LabelRequirement> {
+fn parse_requirement(text: &str) -> Option<LabelRequirement> {
     let text = text.trim();
     let key = |text: &str| Some(text.trim().to_owned()).filter(|key| is_label_key(key));
     // Kubernetes allows empty values; labels of Krake do not.

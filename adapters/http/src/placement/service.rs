@@ -24,7 +24,7 @@ use super::route::{self, Target};
 use super::selector::Selector;
 use super::wait::Closing;
 use super::watch::SelectedWatch;
-use super::write::{ExpectedTag, Written};
+use super::write::{ExpectedTag, WrittenResource};
 use super::{ANONYMOUS, Authorization, PlacementApi, auth, change, cors, openapi};
 
 /// Media type of an answer in Krake's server.
@@ -46,23 +46,23 @@ pub(super) struct RequestContext {
     fresh: Option<i64>,
 }
 
-pub(super) async fn answer(State(service): State<Arc<Service>>, request: Request) -> Response {
+pub(super) async fn answer_request(State(service): State<Arc<Service>>, request: Request) -> Response {
     let origin = request.headers().get(header::ORIGIN).cloned();
     let asked_first = request.method() == Method::OPTIONS;
     let settings = &service.api.settings;
     let (base, allowed) = (settings.problem_base_url.clone(), settings.cors_origin.clone());
-    let mut response = match Box::pin(handle(service, request)).await {
+    let mut response = match Box::pin(dispatch_request(service, request)).await {
         Ok(response) => response,
         Err(problem) => problem.response(&base),
     };
     // A page may read refusals too, except the refusal of a preflight.
     if !asked_first || response.status().is_success() {
-        cors::mark(&allowed, origin.as_ref(), &mut response);
+        cors::add_headers(&allowed, origin.as_ref(), &mut response);
     }
     response
 }
 
-async fn handle(service: Arc<Service>, request: Request) -> Result<Response, Problem> {
+async fn dispatch_request(service: Arc<Service>, request: Request) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
     let PlacementApi { authenticators, settings, .. } = &service.api;
     let options = parts.method == Method::OPTIONS;
@@ -70,7 +70,7 @@ async fn handle(service: Arc<Service>, request: Request) -> Result<Response, Pro
         true => ANONYMOUS.to_owned(),
         false => auth::user(authenticators, settings.allow_anonymous, &parts).await?,
     };
-    let target = route::target(parts.uri.path()).ok_or_else(|| Problem::plain(StatusCode::NOT_FOUND))?;
+    let target = route::find_target(parts.uri.path()).ok_or_else(|| Problem::plain(StatusCode::NOT_FOUND))?;
     if options {
         return cors::preflight(&settings.cors_origin, &parts.headers);
     }
@@ -84,7 +84,7 @@ async fn handle(service: Arc<Service>, request: Request) -> Result<Response, Pro
     match target {
         Target::Index => Ok(json_answer(StatusCode::OK, &Index { version: &turn.settings().version })),
         Target::Release => Ok(json_answer(StatusCode::ACCEPTED, &"You released the Krake.")),
-        Target::Me => turn.me().await,
+        Target::Me => turn.answer_current_user().await,
         Target::Document => {
             let document = turn
                 .service
@@ -155,7 +155,7 @@ impl Service {
             .collect();
         let roles: Vec<_> =
             names.iter().filter_map(|name| objects.get(&ObjectKey::new(Kind::Role, None, *name))).collect();
-        rbac::granted(
+        rbac::granted_scope(
             wish,
             roles.iter().filter_map(|stored| Role::of(&stored.object)).flat_map(|role| &role.rules),
         )
@@ -205,7 +205,7 @@ impl RequestContext {
         self.authorize(&RequestedAccess { kind: key.kind, part, verb, scope: place }).await.map(drop)
     }
 
-    async fn me(mut self) -> Result<Response, Problem> {
+    async fn answer_current_user(mut self) -> Result<Response, Problem> {
         self.refresh().await?;
         let (_, bindings) =
             self.service.api.objects.list(Selection { kind: Kind::RoleBinding, namespace: None });
@@ -268,7 +268,7 @@ impl RequestContext {
 
     async fn update(mut self, key: ObjectKey, body: Body) -> Result<Response, Problem> {
         self.authorize_one(&key, None, Verb::Update).await?;
-        let change = change::update(key.kind, &self.text(body).await?)?;
+        let change = change::change_whole(key.kind, &self.text(body).await?)?;
         self.write(key, change).await
     }
 
@@ -301,8 +301,8 @@ impl RequestContext {
             Subresource::Retry => String::new(),
             _ => self.text(body).await?,
         };
-        let change =
-            change::part(key.kind, part, &text).ok_or_else(|| Problem::plain(StatusCode::NOT_FOUND))??;
+        let change = change::change_part(key.kind, part, &text)
+            .ok_or_else(|| Problem::plain(StatusCode::NOT_FOUND))??;
         self.write(key, change).await
     }
 
@@ -316,13 +316,17 @@ impl RequestContext {
     }
 
     /// Waits if the request asks for it, and answers.
-    async fn finish(self, written: Written, awaited: Option<super::wait::Wait>) -> Result<Response, Problem> {
+    async fn finish(
+        self,
+        written: WrittenResource,
+        awaited: Option<super::wait::Wait>,
+    ) -> Result<Response, Problem> {
         let written = match awaited {
             Some(wait) => wait.wait_for_state(written).await,
             None => written,
         };
         let revision = (!written.gone).then_some(written.revision);
-        Ok(object_answer(written.wire(), revision))
+        Ok(object_answer(written.serialized(), revision))
     }
 
     async fn text(&self, body: Body) -> Result<String, Problem> {

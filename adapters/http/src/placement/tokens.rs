@@ -65,7 +65,8 @@ impl Authenticator for Keystone {
             max_response_bytes: MAX_TOKEN_ANSWER,
             deadline: TOKEN_DEADLINE,
         };
-        let answer = ask(&*self.transport, sent, "Keystone", ProblemTitle::InvalidKeystoneToken).await?;
+        let answer =
+            ask_token_service(&*self.transport, sent, "Keystone", ProblemTitle::InvalidKeystoneToken).await?;
         user_name(
             "Keystone",
             serde_json::from_slice(&answer.body).map(|it: KeystoneAnswer| it.token.user.name),
@@ -86,7 +87,8 @@ impl Authenticator for Keycloak {
             max_response_bytes: MAX_TOKEN_ANSWER,
             deadline: TOKEN_DEADLINE,
         };
-        let answer = ask(&*self.transport, sent, "Keycloak", ProblemTitle::InvalidKeycloakToken).await?;
+        let answer =
+            ask_token_service(&*self.transport, sent, "Keycloak", ProblemTitle::InvalidKeycloakToken).await?;
         user_name(
             "Keycloak",
             serde_json::from_slice(&answer.body).map(|it: KeycloakAnswer| it.preferred_username),
@@ -102,7 +104,7 @@ fn token(request: &Parts) -> Result<Option<&str>, Problem> {
     Ok((!bare.is_empty()).then_some(bare))
 }
 
-async fn ask(
+async fn ask_token_service(
     transport: &dyn HttpTransport,
     request: HttpRequest,
     service: &str,
@@ -114,14 +116,14 @@ async fn ask(
     telemetry::madako_authentication_requests_total(service.to_lowercase(), outcome(&answer)).increment(1);
     let answer = answer.map_err(|error| {
         tracing::warn!(%error, "{service} does not answer a request about a token");
-        unusable(service, "does not answer")
+        unusable_answer(service, "does not answer")
     })?;
     match StatusCode::from_u16(answer.status) {
         Ok(StatusCode::OK) => Ok(answer),
         // A failure of the issuer says nothing about the token.
         Ok(status) if status.is_server_error() => {
             tracing::warn!(%status, "{service} answers a request about a token with an error");
-            Err(unusable(service, "failed"))
+            Err(unusable_answer(service, "failed"))
         }
         status => {
             let reason = status.ok().and_then(|status| status.canonical_reason()).unwrap_or_default();
@@ -146,12 +148,12 @@ fn user_name(service: &str, name: Result<String, serde_json::Error>) -> Result<O
         // The error is left out, because it may quote the answer.
         _ => {
             tracing::warn!("{service} accepts a token but names no user");
-            Err(unusable(service, "names no user"))
+            Err(unusable_answer(service, "names no user"))
         }
     }
 }
 
-fn unusable(service: &str, why: &str) -> Problem {
+fn unusable_answer(service: &str, why: &str) -> Problem {
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, format!("503: {service} {why}"))
 }
 

@@ -11,9 +11,9 @@ use tokio::time::Instant;
 
 use super::BLOCKING;
 use super::problem::Problem;
-use super::query::{AwaitedCondition, state};
+use super::query::{AwaitedCondition, state_name};
 use super::service::{RequestContext, Service};
-use super::write::{AnsweredResource, Written};
+use super::write::{AnsweredResource, WrittenResource};
 
 /// Shutdown signal of the server. The listener adds it to the extensions of each request; without it the server never
 /// shuts down.
@@ -63,7 +63,7 @@ impl RequestContext {
 
 impl Wait {
     /// The resource in the awaited state, or as it was written if the state is not reached in time, as in Krake.
-    pub(super) async fn wait_for_state(mut self, written: Written) -> Written {
+    pub(super) async fn wait_for_state(mut self, written: WrittenResource) -> WrittenResource {
         if self.is_satisfied(&written) {
             return written;
         }
@@ -76,15 +76,15 @@ impl Wait {
         }
     }
 
-    fn is_satisfied(&self, written: &Written) -> bool {
+    fn is_satisfied(&self, written: &WrittenResource) -> bool {
         match self.awaited {
             AwaitedCondition::Deleted => written.gone,
-            AwaitedCondition::State(wanted) => !written.gone && state(written.object()) == Some(wanted),
+            AwaitedCondition::State(wanted) => !written.gone && state_name(written.object()) == Some(wanted),
         }
     }
 
     /// `None`: the state cannot be reached.
-    async fn reach_state(&mut self, written: &Written) -> Option<Written> {
+    async fn reach_state(&mut self, written: &WrittenResource) -> Option<WrittenResource> {
         loop {
             let Ok(changes) = self.follower.next().await else {
                 // Changes were missed: check the present state, then follow later changes.
@@ -92,7 +92,7 @@ impl Wait {
                 self.follower = self.service.api.objects.follow(revision).ok()?;
                 match self.service.api.objects.get(&written.key) {
                     Some(stored) => {
-                        let now = Written {
+                        let now = WrittenResource {
                             revision: stored.mod_revision,
                             shown: AnsweredResource::Stored(stored),
                             ..written.clone()
@@ -114,7 +114,7 @@ impl Wait {
     }
 
     /// `None`: continue to wait.
-    fn end_by(&self, written: &Written, change: &Change) -> Option<Option<Written>> {
+    fn end_by(&self, written: &WrittenResource, change: &Change) -> Option<Option<WrittenResource>> {
         // The write itself, and earlier changes.
         if change.revision <= written.revision {
             return None;
@@ -122,7 +122,7 @@ impl Wait {
         match &change.after {
             Some(stored) => {
                 let shown = AnsweredResource::Stored(Arc::clone(stored));
-                let now = Written { revision: stored.mod_revision, shown, ..written.clone() };
+                let now = WrittenResource { revision: stored.mod_revision, shown, ..written.clone() };
                 self.is_satisfied(&now).then_some(Some(now))
             }
             None => {
@@ -135,8 +135,13 @@ impl Wait {
         }
     }
 
-    fn answer_deleted(&self, written: &Written, last: AnsweredResource, revision: i64) -> Option<Written> {
-        let last = Written { revision, gone: true, shown: last, ..written.clone() };
+    fn answer_deleted(
+        &self,
+        written: &WrittenResource,
+        last: AnsweredResource,
+        revision: i64,
+    ) -> Option<WrittenResource> {
+        let last = WrittenResource { revision, gone: true, shown: last, ..written.clone() };
         if self.awaited != AwaitedCondition::Deleted {
             return None;
         }
@@ -146,6 +151,6 @@ impl Wait {
             application.status.state = ApplicationState::Deleted;
         }
         let wire = object.to_json().into();
-        Some(Written { shown: AnsweredResource::New(Box::new(object), wire), ..last })
+        Some(WrittenResource { shown: AnsweredResource::New(Box::new(object), wire), ..last })
     }
 }

@@ -76,7 +76,7 @@ impl RequestContext {
             _open: Counted::new(madako_placement_watches(selected.kind.name())),
             selected,
             follower,
-            heartbeat: heartbeat.map(beat),
+            heartbeat: heartbeat.map(heartbeat_interval),
             closing: self.closing(),
             pending: VecDeque::new(),
             service: Arc::clone(&self.service),
@@ -100,7 +100,7 @@ impl RequestContext {
     }
 }
 
-fn beat(every: Duration) -> Interval {
+fn heartbeat_interval(every: Duration) -> Interval {
     let mut interval = interval_at(Instant::now() + every, every);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     interval

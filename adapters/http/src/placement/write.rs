@@ -60,7 +60,7 @@ impl ExpectedTag {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Written {
+pub(super) struct WrittenResource {
     pub(super) key: ObjectKey,
     /// Revision of its last change, or of its deletion.
     pub(super) revision: i64,
@@ -76,7 +76,7 @@ pub(super) enum AnsweredResource {
     New(Box<Object>, Bytes),
 }
 
-impl Written {
+impl WrittenResource {
     pub(super) fn object(&self) -> &Object {
         match &self.shown {
             AnsweredResource::Stored(stored) => &stored.object,
@@ -84,7 +84,7 @@ impl Written {
         }
     }
 
-    pub(super) fn wire(&self) -> Bytes {
+    pub(super) fn serialized(&self) -> Bytes {
         match &self.shown {
             AnsweredResource::Stored(stored) => stored.wire.clone(),
             AnsweredResource::New(_, wire) => wire.clone(),
@@ -94,7 +94,7 @@ impl Written {
 
 impl Service {
     /// Creates a resource that does not exist yet.
-    pub(super) async fn create(&self, object: Object) -> Result<Written, Problem> {
+    pub(super) async fn create(&self, object: Object) -> Result<WrittenResource, Problem> {
         let key = object.key();
         let path = key.etcd_key();
         let value = Bytes::from(object.to_json());
@@ -105,7 +105,7 @@ impl Service {
         match self.commit(transaction).await? {
             Some(revision) => {
                 tracing::debug!(%key, uid = object.metadata().uid, "a resource is created");
-                Ok(Written {
+                Ok(WrittenResource {
                     key,
                     revision,
                     gone: false,
@@ -129,7 +129,7 @@ impl Service {
         key: &ObjectKey,
         expected: &ExpectedTag,
         change: &Change,
-    ) -> Result<Written, Problem> {
+    ) -> Result<WrittenResource, Problem> {
         for attempt in 0..=self.api.settings.retry_transactions {
             if attempt > 0 {
                 self.refresh().await?;
@@ -153,14 +153,14 @@ impl Service {
         key: &ObjectKey,
         expected: &ExpectedTag,
         change: &Change,
-    ) -> Result<Option<Written>, Problem> {
+    ) -> Result<Option<WrittenResource>, Problem> {
         let stored = self.api.objects.get(key).ok_or_else(|| self.absent(key))?;
         expected.holds(Some(stored.mod_revision))?;
         let path = key.etcd_key();
         let (object, gone) = match change(&stored.object, &self.now())? {
             Effect::Keep => {
                 let (key, revision) = (key.clone(), stored.mod_revision);
-                return Ok(Some(Written {
+                return Ok(Some(WrittenResource {
                     key,
                     revision,
                     gone: false,
@@ -186,7 +186,12 @@ impl Service {
                 true => tracing::info!(%key, uid, "a resource is deleted"),
                 false => tracing::debug!(%key, uid, "a resource is changed"),
             }
-            Written { key: key.clone(), revision, gone, shown: AnsweredResource::New(Box::new(object), wire) }
+            WrittenResource {
+                key: key.clone(),
+                revision,
+                gone,
+                shown: AnsweredResource::New(Box::new(object), wire),
+            }
         }))
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use madako_datacenter_sim::kubernetes::{Budget, Owner, Workload};
-use madako_domain::kubernetes::{Eviction, KubeNode, Pod, PodId, PodPhase};
+use madako_domain::kubernetes::{EvictionOutcome, KubeNode, Pod, PodId, PodPhase};
 use madako_protocol::kubernetes::{Kubernetes, KubernetesError};
 use madako_protocol::permit::Permit;
 use tokio::time::Instant;
@@ -142,11 +142,11 @@ async fn check_owners_of_pods(site: &dyn Site) {
     // A pod without an owner is gone for good; the others are replaced.
     let (api, permit) = (site.api(), permit());
     let bare = running(site, "grey", "bare", 1).await.remove(0).1;
-    assert_eq!(api.evict(&permit, &bare.id, false).await.unwrap(), Eviction::Accepted);
+    assert_eq!(api.evict(&permit, &bare.id, false).await.unwrap(), EvictionOutcome::Accepted);
     until("the pod of nobody is gone", async || pods(site, "grey", "bare").await.is_empty().then_some(()))
         .await;
-    assert_eq!(api.evict(&permit, &bare.id, false).await.unwrap(), Eviction::Gone);
-    assert_eq!(api.evict(&permit, &bare.id, true).await.unwrap(), Eviction::Gone);
+    assert_eq!(api.evict(&permit, &bare.id, false).await.unwrap(), EvictionOutcome::Gone);
+    assert_eq!(api.evict(&permit, &bare.id, true).await.unwrap(), EvictionOutcome::Gone);
     api.delete(&permit, &bare.id).await.unwrap();
 }
 
@@ -155,7 +155,7 @@ async fn a_budget_refuses(site: &dyn Site) {
     site.workload(workload("red", "web", Owner::ReplicaSet { replicas: 2 })).await;
     let before = running(site, "red", "web", 2).await;
     let (node, pod) = before[0].clone();
-    assert_eq!(api.evict(&permit, &pod.id, true).await.unwrap(), Eviction::Accepted);
+    assert_eq!(api.evict(&permit, &pod.id, true).await.unwrap(), EvictionOutcome::Accepted);
 
     let budget = |min_available| Budget {
         namespace: "red".to_owned(),
@@ -164,15 +164,14 @@ async fn a_budget_refuses(site: &dyn Site) {
         min_available,
     };
     site.budget(budget(2)).await;
-    let counted =
-        |answer: &Eviction| matches!(answer, Eviction::Refused { why } if why.contains("2 healthy pods"));
+    let counted = |answer: &EvictionOutcome| matches!(answer, EvictionOutcome::Refused { why } if why.contains("2 healthy pods"));
     until("the budget counts two pods and refuses", async || {
         counted(&api.evict(&permit, &pod.id, true).await.unwrap()).then_some(())
     })
     .await;
     let refused = api.evict(&permit, &pod.id, false).await.unwrap();
     assert!(
-        matches!(&refused, Eviction::Refused { why } if why.contains("disruption budget")),
+        matches!(&refused, EvictionOutcome::Refused { why } if why.contains("disruption budget")),
         "{refused:?}"
     );
     assert_eq!(running(site, "red", "web", 2).await, before, "what was refused changed nothing");
@@ -198,15 +197,15 @@ async fn a_budget_refuses(site: &dyn Site) {
     let (_, other) = after[1].clone();
     site.set_stuck(&one.id, true).await;
     until("the new budget lets one go", async || {
-        (api.evict(&permit, &one.id, true).await.unwrap() == Eviction::Accepted).then_some(())
+        (api.evict(&permit, &one.id, true).await.unwrap() == EvictionOutcome::Accepted).then_some(())
     })
     .await;
     assert_eq!(after, running(site, "red", "web", 2).await, "a dry run changes nothing");
-    assert_eq!(api.evict(&permit, &one.id, false).await.unwrap(), Eviction::Accepted);
+    assert_eq!(api.evict(&permit, &one.id, false).await.unwrap(), EvictionOutcome::Accepted);
     let ending = pods(site, "red", "web").await.into_iter().find(|(_, pod)| pod.id == one.id).unwrap().1;
     assert!(ending.deleted_at.is_some(), "{ending:?}");
     // Evicting an ending pod again is no second disruption.
-    assert_eq!(api.evict(&permit, &one.id, false).await.unwrap(), Eviction::Accepted);
+    assert_eq!(api.evict(&permit, &one.id, false).await.unwrap(), EvictionOutcome::Accepted);
     site.set_stuck(&one.id, false).await;
     until("the evicted pod is gone", async || {
         pods(site, "red", "web").await.iter().all(|(_, pod)| pod.id != one.id).then_some(())
@@ -221,8 +220,8 @@ async fn another_pod_of_the_same_name_is_left_alone(site: &dyn Site) {
     let there = running(site, "grey", "job", 1).await.remove(0).1;
     let uid = "11111111-2222-3333-4444-555555555555".to_owned();
     let former = PodId { uid, ..there.id.clone() };
-    assert_eq!(api.evict(&permit, &former, true).await.unwrap(), Eviction::Gone);
-    assert_eq!(api.evict(&permit, &former, false).await.unwrap(), Eviction::Gone);
+    assert_eq!(api.evict(&permit, &former, true).await.unwrap(), EvictionOutcome::Gone);
+    assert_eq!(api.evict(&permit, &former, false).await.unwrap(), EvictionOutcome::Gone);
     api.delete(&permit, &former).await.unwrap();
     assert_eq!(running(site, "grey", "job", 1).await.remove(0).1, there);
 }

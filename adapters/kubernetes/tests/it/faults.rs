@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use madako_domain::kubernetes::{Eviction, PodId};
+use madako_domain::kubernetes::{EvictionOutcome, PodId};
 use madako_kubernetes::Limits;
 use madako_protocol::kubernetes::{Kubernetes, KubernetesError};
 use madako_protocol::permit::Permit;
@@ -180,7 +180,7 @@ async fn only_a_disruption_budget_looks_like_one() {
     };
     let refused = evict(429, status(429, "TooManyRequests", &budget)).await.unwrap();
     assert!(
-        matches!(&refused, Eviction::Refused { why } if why.contains("needs 2 healthy pods")),
+        matches!(&refused, EvictionOutcome::Refused { why } if why.contains("needs 2 healthy pods")),
         "{refused:?}"
     );
     // An overloaded server, a webhook's denial, or a load balancer's page.
@@ -199,7 +199,7 @@ async fn only_a_disruption_budget_looks_like_one() {
         );
         assert!(!error.to_string().contains('\n'), "{error}");
     }
-    assert_eq!(evict(404, status(404, "NotFound", &json!([]))).await.unwrap(), Eviction::Gone);
+    assert_eq!(evict(404, status(404, "NotFound", &json!([]))).await.unwrap(), EvictionOutcome::Gone);
 }
 
 #[tokio::test]
@@ -220,7 +220,7 @@ async fn after_a_conflict_the_pod_is_looked_at() {
         let (evicted, deleted) =
             (api.evict(&permit(), &pod(), false).await, api.delete(&permit(), &pod()).await);
         if gone {
-            assert_eq!((evicted, deleted), (Ok(Eviction::Gone), Ok(())));
+            assert_eq!((evicted, deleted), (Ok(EvictionOutcome::Gone), Ok(())));
         } else {
             for error in [evicted.map(|_| ()).unwrap_err(), deleted.unwrap_err()] {
                 assert!(matches!(&error, KubernetesError::Refused { status: 409, .. }), "{error:?}");

@@ -124,7 +124,7 @@ impl Client {
 
     /// Sends a request. A read of something that does not exist has an answer without data.
     pub(crate) async fn send(&self, request: &Request, token: Option<&Secret>) -> Result<Answer, VaultError> {
-        let running = telemetry::Running::new(request.call);
+        let running = telemetry::RunningCall::new(request.call);
         let answer = self.exchange(request, token).await;
         running.ended(answer.as_ref().err());
         answer
@@ -169,7 +169,7 @@ impl Client {
         };
         let answer = read(&response.body);
         let why = || match answer.as_ref().and_then(|answer| answer.errors.as_deref()) {
-            Some(messages) if !messages.is_empty() => told(messages),
+            Some(messages) if !messages.is_empty() => join_messages(messages),
             _ => "it gave no reason".to_owned(),
         };
         match response.status {
@@ -201,7 +201,7 @@ impl Client {
 }
 
 /// Messages of Vault on one line.
-fn told(messages: &[String]) -> String {
+fn join_messages(messages: &[String]) -> String {
     let shortened = messages.iter().take(MAX_VAULT_MESSAGES).map(|message| {
         let plain = message.chars().map(|c| if c.is_control() { ' ' } else { c });
         let text: String = plain.take(MAX_VAULT_MESSAGE).collect();

@@ -58,10 +58,10 @@ pub(crate) fn issue(request: &CertificateRequest) -> Issue {
         }
     }
     let one_time = *authority == Authority::Kubernetes;
-    Issue { role, one_time, role_body, body: body(request) }
+    Issue { role, one_time, role_body, body: certificate_body(request) }
 }
 
-fn body(request: &CertificateRequest) -> Body {
+fn certificate_body(request: &CertificateRequest) -> Body {
     let mut body = Body::default();
     let mut set = |name: &str, value: String| drop(body.0.insert(name.to_owned(), Value::String(value)));
     let named = if is_planted(Canary::CertificateForAnother) { "localhost" } else { &request.common_name };

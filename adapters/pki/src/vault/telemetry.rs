@@ -25,13 +25,13 @@ pub(crate) enum Call {
 }
 
 /// A running request. It is counted and timed when it ends or when its caller drops it.
-pub(crate) struct Running {
+pub(crate) struct RunningCall {
     call: &'static str,
     begun: Instant,
     outcome: &'static str,
 }
 
-impl Running {
+impl RunningCall {
     pub(crate) fn new(call: Call) -> Self {
         Self { call: call.into(), begun: Instant::now(), outcome: "cancelled" }
     }
@@ -49,7 +49,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningCall {
     fn drop(&mut self) {
         madako_vault_requests_total(self.call, self.outcome).increment(1);
         madako_vault_request_seconds(self.call).record(self.begun.elapsed());

@@ -67,7 +67,6 @@ fn user(name: &str, group: &str) -> CertificateRequest {
     }
 }
 
-/// The life of a certificate.
 fn life(certificate: &str) -> time::Duration {
     let pem = Pem::iter_from_buffer(certificate.as_bytes()).next().unwrap().unwrap();
     let certificate = pem.parse_x509().unwrap();

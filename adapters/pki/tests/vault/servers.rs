@@ -243,7 +243,6 @@ impl Site {
         self.store.commit(Transaction { conditions: Vec::new(), writes: vec![write] }).await.unwrap();
     }
 
-    /// Reads the keys for logins.
     pub(crate) async fn login_keys_are_read(&self) {
         self.login_keys.read().await.unwrap();
     }

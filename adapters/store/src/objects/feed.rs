@@ -10,7 +10,7 @@ use tokio::task::yield_now;
 
 use super::decode::decode;
 use super::source::Source;
-use super::view::{Read, Step};
+use super::view::{DecodedResource, Step};
 use super::{Position, Shared};
 use crate::encryption::Encryption;
 use crate::limits::{MOST_FED_AT_ONCE, MOST_LOGGED};
@@ -68,18 +68,18 @@ pub(super) async fn run(source: Arc<dyn Source>, shared: Arc<Shared>) {
                     tracing::info!(%error, "the view of placement's resources receives no changes");
                 }
                 *shared.trouble() = Some(error);
-                shared.stands(Position { attached: false, ..shared.position() });
+                shared.publish_position(Position { attached: false, ..shared.position() });
             }
             FeedEvent::Resumed => {
                 shared.trouble().take();
-                shared.stands(Position { attached: true, ..shared.position() });
+                shared.publish_position(Position { attached: true, ..shared.position() });
             }
         }
     }
 }
 
 async fn take_list(shared: &Shared, encryption: &Encryption, snapshot: Snapshot, cause: &'static str) {
-    let mut values: BTreeMap<String, (i64, Read)> = BTreeMap::new();
+    let mut values: BTreeMap<String, (i64, DecodedResource)> = BTreeMap::new();
     for (count, (key, entry)) in snapshot.entries.into_iter().enumerate() {
         if count % MOST_FED_AT_ONCE == MOST_FED_AT_ONCE - 1 {
             yield_now().await;
@@ -99,9 +99,9 @@ async fn take_list(shared: &Shared, encryption: &Encryption, snapshot: Snapshot,
     };
     drop(replaced);
     shared.trouble().take();
-    shared.stands(Position { generation, revision: snapshot.revision, attached: true });
+    shared.publish_position(Position { generation, revision: snapshot.revision, attached: true });
     shared.news.publish(());
-    report(faults);
+    report_faults(faults);
 }
 
 async fn take_changes(shared: &Shared, encryption: &Encryption, revision: i64, changes: Vec<DatedChange>) {
@@ -114,14 +114,14 @@ async fn take_changes(shared: &Shared, encryption: &Encryption, revision: i64, c
         steps.push(Step { revision, key: change.key, value });
     }
     let (faults, news) = shared.write().advance(revision, steps);
-    shared.stands(Position { revision, ..shared.position() });
+    shared.publish_position(Position { revision, ..shared.position() });
     if news {
         shared.news.publish(());
     }
-    report(faults);
+    report_faults(faults);
 }
 
-fn report(faults: Vec<Fault>) {
+fn report_faults(faults: Vec<Fault>) {
     for Fault { key, why } in faults.iter().take(MOST_LOGGED) {
         tracing::warn!(%key, %why, "a stored resource cannot be read: it is left out");
     }

@@ -70,7 +70,7 @@ impl RevisionReader {
 }
 
 /// An asker, and the task that it needs.
-pub(super) fn asker(
+pub(super) fn revision_reader(
     source: Arc<dyn Source>,
     shared: Arc<Shared>,
 ) -> (RevisionReader, impl Future<Output = ()> + Send + 'static) {
@@ -113,7 +113,7 @@ async fn wait_for_revision(
     wanted: &mut Option<i64>,
 ) -> Result<i64, StoreError> {
     loop {
-        let RevisionAnswer { before, revision } = ask(asker).await?;
+        let RevisionAnswer { before, revision } = ask_revision(asker).await?;
         *wanted = Some(revision);
         // A store with a lower revision was replaced; its list follows.
         let went_back = revision < before.revision;
@@ -135,7 +135,7 @@ async fn wait_for_revision(
     }
 }
 
-async fn ask(asker: &RevisionReader) -> Answer {
+async fn ask_revision(asker: &RevisionReader) -> Answer {
     let (reader, answer) = oneshot::channel();
     asker.readers.send(reader).await.map_err(|_| feed_ended())?;
     answer.await.map_err(|_| feed_ended())?

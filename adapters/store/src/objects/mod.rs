@@ -102,7 +102,7 @@ impl Shared {
     }
 
     /// Publishes the position of the view. Only the feed calls it.
-    fn stands(&self, position: Position) {
+    fn publish_position(&self, position: Position) {
         self.position.publish(position);
     }
 
@@ -140,8 +140,8 @@ impl CachedObjects {
     fn with_source(source: Arc<dyn Source>) -> Self {
         let shared = Shared::new();
         let feed = Task::start(feed::run(Arc::clone(&source), Arc::clone(&shared)));
-        let (asker, asking) = freshness::asker(Arc::clone(&source), Arc::clone(&shared));
-        let (writer, lanes) = together::writer(&source);
+        let (asker, asking) = freshness::revision_reader(Arc::clone(&source), Arc::clone(&shared));
+        let (writer, lanes) = together::start_writer(&source);
         let (_tasks, _lanes) = ([feed, Task::start(asking)], lanes.map(Task::start));
         Self { shared, source, asker, writer, _tasks, _lanes }
     }
@@ -200,7 +200,7 @@ impl Objects for CachedObjects {
         let view = self.shared.read();
         // A revision that was reported for a former store is not valid for this one.
         if self.asker.reported_of_another_generation(after, view.generation(), Instant::now()) {
-            return Err(view.relist_gap());
+            return Err(view.gap_of_relisting());
         }
         let next = view.follow(after)?;
         Ok(Box::new(Cursor::new(Arc::clone(&self.shared), news, view.generation(), next)))

@@ -33,7 +33,9 @@ pub(super) struct Writer {
     patience: Duration,
 }
 
-pub(super) fn writer(source: &Arc<dyn Source>) -> (Writer, [impl Future<Output = ()> + Send + use<>; LANES]) {
+pub(super) fn start_writer(
+    source: &Arc<dyn Source>,
+) -> (Writer, [impl Future<Output = ()> + Send + use<>; LANES]) {
     let (waiting, receiver) = mpsc::channel(MOST_WRITES_WAITING);
     let receiver = Arc::new(Mutex::new(receiver));
     // A request may already be in progress, and the next one has its own deadline.
@@ -81,7 +83,7 @@ async fn send(source: Arc<dyn Source>, receiver: Arc<Mutex<mpsc::Receiver<Waitin
         if waiting.is_empty() {
             continue;
         }
-        let (transactions, replies): (Vec<_>, Vec<_>) = take(&mut waiting)
+        let (transactions, replies): (Vec<_>, Vec<_>) = take_compatible(&mut waiting)
             .into_iter()
             .map(|WaitingTransaction { transaction, reply }| (transaction, reply))
             .unzip();
@@ -94,13 +96,13 @@ async fn send(source: Arc<dyn Source>, receiver: Arc<Mutex<mpsc::Receiver<Waitin
 }
 
 /// Takes the first waiting transactions that can share a request, in their order; the others stay.
-fn take(waiting: &mut VecDeque<WaitingTransaction>) -> Vec<WaitingTransaction> {
+fn take_compatible(waiting: &mut VecDeque<WaitingTransaction>) -> Vec<WaitingTransaction> {
     let mut taken: Vec<WaitingTransaction> = Vec::new();
     let (mut keys, mut bytes) = (BTreeSet::new(), 0);
     while let Some(next) = waiting.front() {
         let Transaction { conditions, writes } = &next.transaction;
         let own: BTreeSet<String> = keys_touched(&next.transaction).map(str::to_owned).collect();
-        let size: usize = writes.iter().map(size).sum();
+        let size: usize = writes.iter().map(size_of_write).sum();
         let small = conditions.len().max(writes.len()) <= MOST_OPERATIONS
             && size <= MOST_TOGETHER_BYTES
             && conditions.iter().all(|condition| matches!(condition, Condition::Unchanged { .. }));
@@ -129,7 +131,7 @@ fn keys_touched(transaction: &Transaction) -> impl Iterator<Item = &str> {
     compared.chain(written)
 }
 
-fn size(write: &Write) -> usize {
+fn size_of_write(write: &Write) -> usize {
     match write {
         Write::Put { key, value, .. } => key.len() + value.len(),
         Write::Delete { key } => key.len(),

@@ -13,7 +13,7 @@ use madako_protocol::placement::objects::Gap;
 use super::decode::DecodeFault;
 use super::ring::Ring;
 
-pub(super) type Read = Result<Arc<Stored>, DecodeFault>;
+pub(super) type DecodedResource = Result<Arc<Stored>, DecodeFault>;
 
 /// The new state of a key at a revision.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(super) struct Step {
     /// Absolute key in etcd.
     pub(super) key: String,
     /// New mod revision and value; `None` if the key was deleted.
-    pub(super) value: Option<(i64, Read)>,
+    pub(super) value: Option<(i64, DecodedResource)>,
 }
 
 /// All resources of placement at one revision. Keys are in etcd's order: by their bytes.
@@ -95,7 +95,7 @@ impl View {
     pub(super) fn replace(
         &mut self,
         revision: i64,
-        values: BTreeMap<String, (i64, Read)>,
+        values: BTreeMap<String, (i64, DecodedResource)>,
         why: &'static str,
     ) -> (NewFaults, BTreeMap<String, Arc<Stored>>) {
         let mut objects = BTreeMap::new();
@@ -166,17 +166,17 @@ impl View {
     /// Number of the first change after a revision of this generation.
     pub(super) fn follow(&self, after: i64) -> Result<u64, Gap> {
         if after > self.revision || after < self.listed {
-            return Err(self.relist_gap());
+            return Err(self.gap_of_relisting());
         }
-        self.ring.number_after(after).ok_or_else(|| self.lag_gap())
+        self.ring.number_after(after).ok_or_else(|| self.gap_of_lag())
     }
 
     /// The changes from a number of a generation on.
     pub(super) fn changes(&self, generation: u64, from: u64) -> Result<Vec<Arc<Change>>, Gap> {
         if generation != self.generation {
-            return Err(self.relist_gap());
+            return Err(self.gap_of_relisting());
         }
-        self.ring.from(from).ok_or_else(|| self.lag_gap())
+        self.ring.from(from).ok_or_else(|| self.gap_of_lag())
     }
 
     /// Ends the view: no further changes arrive.
@@ -186,12 +186,12 @@ impl View {
     }
 
     /// The gap between a generation and the one before.
-    pub(super) fn relist_gap(&self) -> Gap {
+    pub(super) fn gap_of_relisting(&self) -> Gap {
         let why = if self.generation == 0 { "the store was not read yet" } else { self.why };
         Gap::Relisted { why: why.to_owned() }
     }
 
-    fn lag_gap(&self) -> Gap {
+    fn gap_of_lag(&self) -> Gap {
         Gap::Lagged { limit: self.ring.len() }
     }
 }

@@ -6,7 +6,7 @@ use madako_domain::store::Snapshot;
 
 use super::assembly::{DeliveredState, KeyFingerprint};
 use crate::connections::{Connections, Failed};
-use crate::list::{ReadExtent, list};
+use crate::list::{ReadExtent, list_keys};
 use crate::namespace::Namespace;
 
 /// Keys that are delivered with their values.
@@ -42,11 +42,11 @@ impl Interest {
     }
 
     /// The present state: its fingerprints, and the snapshot to deliver.
-    pub(super) async fn read(self, from: Read<'_>) -> Result<(DeliveredState, Snapshot), Failed> {
-        let Read { connections, namespace, prefix } = from;
+    pub(super) async fn read(self, from: StoreReader<'_>) -> Result<(DeliveredState, Snapshot), Failed> {
+        let StoreReader { connections, namespace, prefix } = from;
         let mut all = match self {
-            Self::All => list(connections, namespace, prefix, ReadExtent::All, 0).await?,
-            Self::Below(_) => list(connections, namespace, prefix, ReadExtent::Keys, 0).await?,
+            Self::All => list_keys(connections, namespace, prefix, ReadExtent::All, 0).await?,
+            Self::Below(_) => list_keys(connections, namespace, prefix, ReadExtent::Keys, 0).await?,
         };
         let revision = all.revision;
         self.fill(from, &mut all, revision).await?;
@@ -56,15 +56,15 @@ impl Interest {
     }
 
     /// The store's fingerprints at a revision.
-    pub(super) async fn at(self, from: Read<'_>, revision: i64) -> Result<DeliveredState, Failed> {
-        let Read { connections, namespace, prefix } = from;
-        let mut all = list(connections, namespace, prefix, ReadExtent::Keys, revision).await?;
+    pub(super) async fn at(self, from: StoreReader<'_>, revision: i64) -> Result<DeliveredState, Failed> {
+        let StoreReader { connections, namespace, prefix } = from;
+        let mut all = list_keys(connections, namespace, prefix, ReadExtent::Keys, revision).await?;
         self.fill(from, &mut all, revision).await?;
         Ok(self.delivered_state(&all))
     }
 
     /// Adds the values of keys of interest.
-    async fn fill(self, from: Read<'_>, all: &mut Snapshot, revision: i64) -> Result<(), Failed> {
+    async fn fill(self, from: StoreReader<'_>, all: &mut Snapshot, revision: i64) -> Result<(), Failed> {
         let Self::Below(prefixes) = self else { return Ok(()) };
         for prefix in prefixes {
             // Most kinds have no resources at all.
@@ -76,7 +76,8 @@ impl Interest {
             {
                 continue;
             }
-            let below = list(from.connections, from.namespace, prefix, ReadExtent::All, revision).await?;
+            let below =
+                list_keys(from.connections, from.namespace, prefix, ReadExtent::All, revision).await?;
             all.entries.extend(below.entries);
         }
         Ok(())
@@ -91,7 +92,7 @@ impl Interest {
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Read<'a> {
+pub(super) struct StoreReader<'a> {
     pub(super) connections: &'a Connections,
     pub(super) namespace: &'a Namespace,
     pub(super) prefix: &'a str,

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::cli::Failure;
 
-pub(super) fn list(output: Format) -> Result<(), Failure> {
+pub(super) fn list_bugs(output: Format) -> Result<(), Failure> {
     let of = |canary: &Canary| json!({"canary": canary.name(), "part": canary.part().name(), "what": canary.text()});
     let all: Vec<Value> = Canary::ALL.iter().map(of).collect();
     show(output, &all, |_| {

@@ -82,7 +82,7 @@ impl<'a> Direction<'a> {
     /// Writes the kept bytes.
     fn poll_kept(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.written < self.kept.len() {
-            self.written += ready!(write(&mut self.to, context, &self.kept[self.written..]))?;
+            self.written += ready!(poll_write(&mut self.to, context, &self.kept[self.written..]))?;
         }
         if !self.kept.is_empty() {
             self.kept = Vec::new();
@@ -98,7 +98,7 @@ impl<'a> Direction<'a> {
             ready!(Pin::new(&mut self.from).poll_read(context, &mut buffer))?;
             let mut rest = buffer.filled();
             while !rest.is_empty() {
-                match write(&mut self.to, context, rest)? {
+                match poll_write(&mut self.to, context, rest)? {
                     Poll::Ready(written) => rest = &rest[written..],
                     Poll::Pending => {
                         self.kept = rest.to_vec();
@@ -112,7 +112,7 @@ impl<'a> Direction<'a> {
 }
 
 /// Writes at least one byte.
-fn write(to: &mut WriteHalf<'_>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+fn poll_write(to: &mut WriteHalf<'_>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
     match ready!(Pin::new(to).poll_write(context, bytes))? {
         0 => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
         written => Poll::Ready(Ok(written)),

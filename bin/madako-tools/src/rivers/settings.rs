@@ -44,7 +44,7 @@ impl Settings {
         if let Some(word) = flags.words.first() {
             return Err(Failure::Usage(format!("{word:?} is no flag")));
         }
-        let upstreams = required(&flags, "upstreams")?
+        let upstreams = required_value(&flags, "upstreams")?
             .split(',')
             .map(|text| address("upstreams", text))
             .collect::<Result<Vec<_>, _>>()?;
@@ -52,7 +52,7 @@ impl Settings {
             let number = upstreams.len();
             return Err(Failure::Usage(format!("{number} upstreams are more than {MAX_UPSTREAMS}")));
         }
-        let listen = required(&flags, "listen")?;
+        let listen = required_value(&flags, "listen")?;
         let listen = if listen.starts_with(':') { format!("0.0.0.0{listen}") } else { listen.to_owned() };
         let time = |name, default| duration(&flags, name, default);
         let zero_is = |time: Duration, other| if time.is_zero() { other } else { time };
@@ -70,15 +70,15 @@ impl Settings {
                 .clamp(shortest, longest),
             check,
             log: LogSettings {
-                level: choice(&flags, "loglevel", &Level::NAMES, Level::Info)?,
-                format: choice(&flags, "logformat", &Format::NAMES, Format::Plain)?,
+                level: parse_choice(&flags, "loglevel", &Level::NAMES, Level::Info)?,
+                format: parse_choice(&flags, "logformat", &Format::NAMES, Format::Plain)?,
                 file: flags.value("logfile").filter(|file| !file.is_empty()).map(Into::into),
             },
         })
     }
 }
 
-fn required<'a>(flags: &Flags<'a>, name: &str) -> Result<&'a str, Failure> {
+fn required_value<'a>(flags: &Flags<'a>, name: &str) -> Result<&'a str, Failure> {
     let value = flags.value(name).filter(|value| !value.is_empty());
     value.ok_or_else(|| Failure::Usage(format!("--{name} is missing")))
 }
@@ -101,7 +101,12 @@ fn duration(flags: &Flags<'_>, name: &str, default: Duration) -> Result<Duration
 }
 
 /// The value with the name that a flag gives. An empty name is the default, as in CKE.
-fn choice<T: Copy>(flags: &Flags<'_>, name: &str, choices: &[(&str, T)], default: T) -> Result<T, Failure> {
+fn parse_choice<T: Copy>(
+    flags: &Flags<'_>,
+    name: &str,
+    choices: &[(&str, T)],
+    default: T,
+) -> Result<T, Failure> {
     let Some(text) = flags.value(name).filter(|text| !text.is_empty()) else { return Ok(default) };
     let found = choices.iter().find(|(choice, _)| *choice == text);
     found.map(|(_, value)| *value).ok_or_else(|| {

@@ -23,7 +23,9 @@ use madako_sabakan::SabakanRegistry;
 use madako_store::{CachedObjects, EtcdStore, StoreConfig};
 use madako_supervisor::clock::SystemClock;
 use madako_supervisor::config::Metrics;
-use madako_supervisor::http::{Bound, HTTP, HttpSettings, LeaseWait, PLACEMENT_API, Served, child, pages};
+use madako_supervisor::http::{
+    Bound, HTTP, HttpSettings, LeaseWait, PLACEMENT_API, Served, http_child, pages,
+};
 use madako_supervisor::instance::{
     FETCHER, Instance, InstanceOptions, InstanceView, LEADER, PLANNER, POLLER, PlacementPorts, Ports, REIGN,
     REPAIR, SCHEDULER,
@@ -91,7 +93,7 @@ impl Victim {
     }
 
     /// The event that shows that the actor works again; for the leader, that its whole reign does.
-    fn works_at(self, event: &Event) -> bool {
+    fn shows_recovery(self, event: &Event) -> bool {
         match self {
             Self::Leader => matches!(event, Event::Calm { .. }),
             Self::Poller => matches!(event, Event::Observed { .. }),
@@ -117,7 +119,7 @@ struct Sink {
 }
 
 impl Sink {
-    fn arm(&self, victim: Victim) {
+    fn arm_failure(&self, victim: Victim) {
         *self.victim.lock().unwrap_or_else(PoisonError::into_inner) = Some(victim);
     }
 }
@@ -167,7 +169,7 @@ impl Running {
         for name in &SERVING[..http] {
             served.push((*name, Bound::new("127.0.0.1:0").await?));
         }
-        let serves = |view: &InstanceView| serving(&id, &store, served, view);
+        let serves = |view: &InstanceView| http_servers(&id, &store, served, view);
         let ports = Ports {
             operations: None,
             store: Arc::clone(&store),
@@ -284,12 +286,12 @@ pub(crate) async fn measure(table: &mut Table) -> anyhow::Result<()> {
         }
     }));
     let mut scene = Scene::on_etcd(60, "60s").await?;
-    scene.store_wishes(20).await?;
+    scene.store_settings(20).await?;
     let mut back = Times::default();
     let mut works = Victim::ALL.map(|victim| (victim, Times::default()));
     for number in 0..INSTANCES {
         let mut running = Running::start(&scene.endpoint, number, false).await?;
-        running.until("calm", |told| Victim::Leader.works_at(&told.event).then_some(())).await?;
+        running.until("calm", |told| Victim::Leader.shows_recovery(&told.event).then_some(())).await?;
         for _ in 0..ROUNDS {
             for (victim, works) in &mut works {
                 let (returned, worked) = panics(&mut scene, &mut running, *victim).await?;
@@ -312,19 +314,19 @@ pub(crate) async fn measure(table: &mut Table) -> anyhow::Result<()> {
     for (victim, times) in &works {
         table.times(format!("part of this: {}, until it works", victim.name()), AIM, times);
     }
-    for (name, times) in kills(&scene.endpoint).await? {
+    for (name, times) in measure_kills(&scene.endpoint).await? {
         table.times(format!("restart of the killed {name}, beyond its back-off"), AIM, &times);
     }
     table.times(
         "restart of a reign after a meltdown, until it has polled and planned, with its back-off",
         REIGN_AIM,
-        &meltdowns(&scene.endpoint).await?,
+        &measure_meltdowns(&scene.endpoint).await?,
     );
     Ok(())
 }
 
 /// The HTTP servers, each on its own port.
-fn serving(
+fn http_servers(
     id: &str,
     store: &Arc<dyn Store>,
     served: Vec<(&'static str, Bound)>,
@@ -339,17 +341,17 @@ fn serving(
     };
     let serves = |(name, bound)| {
         let router = pages(settings.clone(), view, None);
-        child(id, name, Served { bound, router, limits: Limits::DEFAULT, tls: None }, view)
+        http_child(id, name, Served { bound, router, limits: Limits::DEFAULT, tls: None }, view)
     };
     served.into_iter().map(serves).collect()
 }
 
 /// Times until killed actors of placement and HTTP servers were back, without the back-off.
-async fn kills(endpoint: &str) -> anyhow::Result<[(&'static str, Times); KILLED.len()]> {
+async fn measure_kills(endpoint: &str) -> anyhow::Result<[(&'static str, Times); KILLED.len()]> {
     let mut found = KILLED.map(|name| (name, Times::default()));
     for number in 0..FEWER {
         let mut running = Running::start(endpoint, number, true).await?;
-        running.until("calm", |told| Victim::Leader.works_at(&told.event).then_some(())).await?;
+        running.until("calm", |told| Victim::Leader.shows_recovery(&told.event).then_some(())).await?;
         for _ in 0..ROUNDS {
             for (name, times) in &mut found {
                 times.add(running.kill(name).await?);
@@ -361,11 +363,11 @@ async fn kills(endpoint: &str) -> anyhow::Result<[(&'static str, Times); KILLED.
 }
 
 /// Times from a reign's meltdown until the next reign has polled and planned.
-async fn meltdowns(endpoint: &str) -> anyhow::Result<Times> {
+async fn measure_meltdowns(endpoint: &str) -> anyhow::Result<Times> {
     let mut times = Times::default();
     for number in 0..FEWER {
         let mut running = Running::start(endpoint, number, false).await?;
-        running.until("calm", |told| Victim::Leader.works_at(&told.event).then_some(())).await?;
+        running.until("calm", |told| Victim::Leader.shows_recovery(&told.event).then_some(())).await?;
         for _ in 0..MELTDOWNS {
             let melted = running.melt().await?;
             // No actor of the old reign is left to report an event.
@@ -405,12 +407,12 @@ async fn panics(
     victim: Victim,
 ) -> anyhow::Result<(Duration, Duration)> {
     let name = victim.name();
-    running.sink.arm(victim);
+    running.sink.arm_failure(victim);
     match victim {
         // It polls all the time.
         Victim::Poller => {}
         Victim::Repair => queue_one_more(scene).await?,
-        Victim::Planner | Victim::Leader => drop(scene.want_one_more().await?),
+        Victim::Planner | Victim::Leader => drop(scene.request_one_more_worker().await?),
     }
     let (failed, ()) = running.until("a panic", |told| told.panics.then_some(())).await?;
     let backoff = running.backoff(name).await?;
@@ -421,7 +423,7 @@ async fn panics(
         let seeks_work = works.is_none() && (back.is_some() || victim != Victim::Leader);
         let is = |told: &TimedEvent| match &told.event {
             Event::ActorRestarted { actor, .. } if actor == name => Some(false),
-            event if seeks_work && victim.works_at(event) => Some(true),
+            event if seeks_work && victim.shows_recovery(event) => Some(true),
             _ => None,
         };
         let (at, is_work) = running.until("its return to work", is).await?;

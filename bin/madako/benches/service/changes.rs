@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use crate::scene::Scene;
 use crate::size;
-use crate::table::{Table, Times, shown};
+use crate::table::{Table, Times, format_time};
 
 const SAMPLES: usize = 20;
 /// Target for the commit of a changed constraint.
@@ -53,26 +53,31 @@ async fn constraints(scene: &mut Scene, workers: usize, chance: &mut ChaCha8Rng)
     let mut times = Times::default();
     for _ in 0..SAMPLES {
         sleep(PAUSE.mul_f64(chance.random())).await;
-        let began = scene.want_one_more().await?;
+        let began = scene.request_one_more_worker().await?;
         times.add(scene.witness.until_workers(scene.workers).await? - began);
     }
     Ok(times)
 }
 
 #[derive(Default)]
-struct Polled {
+struct PolledRegistry {
     from_change: Times,
     from_poll: Times,
     /// Maximum polls from a change to its commit.
     polls: usize,
 }
 
-impl Polled {
+impl PolledRegistry {
     fn fill(&self, machines: u32, table: &mut Table) {
         table.row(
             format!("commit after a change in the registry, {machines} machines"),
             "by the next poll",
-            format!("at the latest by poll {}; every {}: {}", self.polls, shown(INTERVAL), self.from_change),
+            format!(
+                "at the latest by poll {}; every {}: {}",
+                self.polls,
+                format_time(INTERVAL),
+                self.from_change
+            ),
             Some(self.polls == 1 && self.from_poll.worst() < INTERVAL),
         );
         table.noted("part of this: from the poll to the commit", &self.from_poll);
@@ -80,11 +85,11 @@ impl Polled {
 }
 
 /// Retires machines at random times between two polls.
-async fn registry(scene: &mut Scene, chance: &mut ChaCha8Rng) -> anyhow::Result<Polled> {
+async fn registry(scene: &mut Scene, chance: &mut ChaCha8Rng) -> anyhow::Result<PolledRegistry> {
     // So many that retired workers need no replacement, which would be another commit.
     let enough = scene.workers - SAMPLES;
     scene.constrain(enough).await?;
-    let mut measured = Polled::default();
+    let mut measured = PolledRegistry::default();
     for _ in 0..SAMPLES {
         sleep(INTERVAL.mul_f64(chance.random())).await;
         let address = scene.witness.untainted_worker(chance.random_range(0..1_000))?;

@@ -7,10 +7,10 @@ use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 use tokio::time::{Instant, sleep};
 
-use crate::handover::{take_leader, three};
+use crate::handover::{start_three_instances, take_leader};
 use crate::processes::Madako;
 use crate::scene::Scene;
-use crate::table::{Table, Times, shown};
+use crate::table::{Table, Times, format_time};
 use crate::witness::Witness;
 
 const SAMPLES: usize = 12;
@@ -25,22 +25,22 @@ const PAUSE: Duration = Duration::from_millis(1_400);
 pub(crate) async fn measure(mut chance: ChaCha8Rng, table: &mut Table) -> anyhow::Result<()> {
     let mut row = |name: &str, times: &Times| {
         let within = times.worst() <= TTL + BEYOND;
-        let measured = format!("{times} with a TTL of {}", shown(TTL));
-        table.row(name, format!("TTL + {}", shown(BEYOND)), measured, Some(within));
+        let measured = format!("{times} with a TTL of {}", format_time(TTL));
+        table.row(name, format!("TTL + {}", format_time(BEYOND)), measured, Some(within));
     };
     row("first commit of the next leader after `kill -9`, etcd", &on_etcd(&mut chance).await?);
     let dialling = on_embedded(&mut chance).await?;
     row("the same, embedded store in the process of the next leader", &dialling);
-    let restarted = restarted(&mut chance).await?;
+    let restarted = measure_restarts(&mut chance).await?;
     row("the same, the process with the embedded store is killed and restarted at once", &restarted);
     Ok(())
 }
 
 /// Kills a leader, and demands one worker more at once.
-async fn killed(scene: &mut Scene, leader: Madako) -> anyhow::Result<Duration> {
+async fn kill_leader(scene: &mut Scene, leader: Madako) -> anyhow::Result<Duration> {
     let began = Instant::now();
     leader.kill()?;
-    scene.want_one_more().await?;
+    scene.request_one_more_worker().await?;
     let committed = scene.witness.until_workers(scene.workers).await?;
     leader.ended().await?;
     Ok(committed - began)
@@ -48,12 +48,12 @@ async fn killed(scene: &mut Scene, leader: Madako) -> anyhow::Result<Duration> {
 
 async fn on_etcd(chance: &mut ChaCha8Rng) -> anyhow::Result<Times> {
     let mut scene = Scene::on_etcd(60, TTL_TEXT).await?;
-    let mut instances = three(&mut scene).await?;
+    let mut instances = start_three_instances(&mut scene).await?;
     let mut times = Times::default();
     for _ in 0..SAMPLES {
         sleep(PAUSE.mul_f64(chance.random())).await;
         let (_, leader) = take_leader(&mut scene, &mut instances)?;
-        let took = killed(&mut scene, leader).await;
+        let took = kill_leader(&mut scene, leader).await;
         times.add(scene.explain(took)?);
         let instance = scene.instance()?;
         instances.push((scene.candidate().await?, instance));
@@ -76,18 +76,18 @@ async fn on_embedded(chance: &mut ChaCha8Rng) -> anyhow::Result<Times> {
         scene.candidate().await?;
         anyhow::ensure!(scene.witness.leader() == Some(dials.as_str()), "another leads");
         // It works as leader before it is killed.
-        scene.want_one_more().await?;
+        scene.request_one_more_worker().await?;
         let works = scene.witness.until_workers(scene.workers).await;
         scene.explain(works)?;
         sleep(PAUSE.mul_f64(chance.random())).await;
-        let took = killed(&mut scene, leader).await;
+        let took = kill_leader(&mut scene, leader).await;
         times.add(scene.explain(took)?);
     }
     Ok(times)
 }
 
 /// The leader has the store; it is restarted at once, as a service manager would.
-async fn restarted(chance: &mut ChaCha8Rng) -> anyhow::Result<Times> {
+async fn measure_restarts(chance: &mut ChaCha8Rng) -> anyhow::Result<Times> {
     let (mut scene, mut leader) = Scene::on_embedded(60, TTL_TEXT).await?;
     scene.install(20).await?;
     // Retired workers must not be replaced.

@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 pub(crate) type Instances = Vec<(String, Madako)>;
 
 /// Three instances and a cluster.
-pub(crate) async fn three(scene: &mut Scene) -> anyhow::Result<Instances> {
+pub(crate) async fn start_three_instances(scene: &mut Scene) -> anyhow::Result<Instances> {
     let mut instances = Instances::new();
     for _ in 0..3 {
         let instance = scene.instance()?;
@@ -53,7 +53,7 @@ struct HandOver {
 pub(crate) async fn measure(mut chance: ChaCha8Rng, table: &mut Table) -> anyhow::Result<()> {
     let mut scene = Scene::on_etcd(60, TTL).await?;
     let (mut gone, mut leads, mut commits) = (Times::default(), Times::default(), Times::default());
-    let mut instances = three(&mut scene).await?;
+    let mut instances = start_three_instances(&mut scene).await?;
     for _ in 0..SAMPLES {
         sleep(PAUSE.mul_f64(chance.random())).await;
         let (key, leader) = take_leader(&mut scene, &mut instances)?;
@@ -90,7 +90,7 @@ async fn hand_over(scene: &mut Scene, key: &str, leader: Madako) -> anyhow::Resu
         .await?
         .at;
     // Not earlier: the stopping leader could still commit it.
-    scene.want_one_more().await?;
+    scene.request_one_more_worker().await?;
     let leads = match led {
         Some(at) => at,
         None => scene.witness.until("the next leader's status", |_, seen| next(seen)).await?.at,

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::processes::{Etcd, PATIENCE};
 use crate::scene::Scene;
-use crate::table::{Table, Times, shown};
+use crate::table::{Table, Times, format_time};
 use crate::witness::Witness;
 
 const SAMPLES: usize = 6;
@@ -36,7 +36,7 @@ pub(crate) async fn measure(mut chance: ChaCha8Rng, table: &mut Table) -> anyhow
     table.row(
         "commit after the registry was unreachable for 3 to 4 polls, from its return",
         "one poll",
-        format!("at the latest by poll {polls}; every {}: {times}", shown(INTERVAL)),
+        format!("at the latest by poll {polls}; every {}: {times}", format_time(INTERVAL)),
         Some(polls == 1 && times.worst() <= INTERVAL + COMMITTED),
     );
     Ok(())
@@ -49,7 +49,7 @@ async fn leader_of_etcd(chance: &mut ChaCha8Rng) -> anyhow::Result<Times> {
     scene.explain(installed)?;
     let mut times = Times::default();
     for _ in 0..SAMPLES {
-        let leads = leading(&members).await?;
+        let leads = find_leader(&members).await?;
         // The witness uses a member that stays, so that its own reconnection is not measured.
         scene.witness = Witness::new(&members[(leads + 1) % members.len()].endpoint).await?;
         scene.witness.until_workers(scene.workers).await?;
@@ -66,18 +66,18 @@ async fn leader_of_etcd(chance: &mut ChaCha8Rng) -> anyhow::Result<Times> {
         let committed = scene.witness.until_workers(wanted).await;
         times.add(scene.explain(committed)? - began);
         members[leads].start_again()?;
-        leading(&members).await?;
+        find_leader(&members).await?;
     }
     Ok(times)
 }
 
 /// Index of etcd's leader, once all members answer and agree.
-async fn leading(members: &[Etcd]) -> anyhow::Result<usize> {
+async fn find_leader(members: &[Etcd]) -> anyhow::Result<usize> {
     let agreed = async {
         loop {
             let mut said = Vec::new();
             for member in members {
-                said.extend(says(member).await);
+                said.extend(read_leader(member).await);
             }
             let leaders: Vec<usize> = (0..said.len()).filter(|at| said[*at].0 == said[*at].1).collect();
             if let [leads] = leaders[..]
@@ -93,7 +93,7 @@ async fn leading(members: &[Etcd]) -> anyhow::Result<usize> {
 }
 
 /// The ids of a member and of its leader, if it answers.
-async fn says(member: &Etcd) -> Option<(u64, u64)> {
+async fn read_leader(member: &Etcd) -> Option<(u64, u64)> {
     let mut client = Client::connect([&member.endpoint], None).await.ok()?;
     let status = client.status().await.ok()?;
     Some((status.header()?.member_id(), status.leader()))

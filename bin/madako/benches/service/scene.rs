@@ -113,7 +113,7 @@ impl Scene {
 
     /// Stores the operator's settings, and waits for the first cluster.
     pub(crate) async fn install(&mut self, workers: usize) -> anyhow::Result<()> {
-        self.store_wishes(workers).await?;
+        self.store_settings(workers).await?;
         self.witness.until_workers(workers).await?;
         let masters = self.witness.cluster()?.control_plane().count();
         anyhow::ensure!(masters == CONTROL_PLANE, "{masters} control plane nodes");
@@ -121,7 +121,7 @@ impl Scene {
     }
 
     /// Stores the operator's settings.
-    pub(crate) async fn store_wishes(&mut self, workers: usize) -> anyhow::Result<()> {
+    pub(crate) async fn store_settings(&mut self, workers: usize) -> anyhow::Result<()> {
         let worker = |role: &str, weight: &str| json!({"user": "cybozu", "labels": {"cke.cybozu.com/role": role, "cke.cybozu.com/weight": weight}});
         let template = json!({
             "name": "bench",
@@ -153,7 +153,7 @@ impl Scene {
     }
 
     /// Demands one worker more. Returns the time before the write.
-    pub(crate) async fn want_one_more(&mut self) -> anyhow::Result<Instant> {
+    pub(crate) async fn request_one_more_worker(&mut self) -> anyhow::Result<Instant> {
         self.constrain(self.workers + 1).await
     }
 

@@ -32,14 +32,14 @@ impl Table {
 
     /// Adds a row of times, each of which should meet the target.
     pub(crate) fn times(&mut self, measure: impl Into<String>, aim: Duration, times: &Times) {
-        self.row(measure, shown(aim), times.to_string(), Some(times.worst() <= aim));
+        self.row(measure, format_time(aim), times.to_string(), Some(times.worst() <= aim));
     }
 
     /// Adds a row of times whose median should meet the target: a client's usual experience, whatever other processes
     /// do at times.
     pub(crate) fn median(&mut self, measure: impl Into<String>, aim: Duration, times: &Times) {
-        let measured = format!("median {}, {}", shown(times.median()), times.tail());
-        self.row(measure, shown(aim), measured, Some(times.median() <= aim));
+        let measured = format!("median {}, {}", format_time(times.median()), times.tail());
+        self.row(measure, format_time(aim), measured, Some(times.median() <= aim));
     }
 
     /// Adds a row of times without a target.
@@ -81,7 +81,7 @@ impl Times {
     /// The 99th percentile and the maximum.
     pub(crate) fn tail(&self) -> String {
         let slow = self.0[(self.0.len() - 1) * 99 / 100];
-        format!("p99 {}, worst {}", shown(slow), shown(self.worst()))
+        format!("p99 {}, worst {}", format_time(slow), format_time(self.worst()))
     }
 
     pub(crate) fn worst(&self) -> Duration {
@@ -99,13 +99,13 @@ impl FromIterator<Duration> for Times {
 
 impl fmt::Display for Times {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (median, worst) = (shown(self.median()), shown(self.worst()));
+        let (median, worst) = (format_time(self.median()), format_time(self.worst()));
         write!(f, "median {median}, worst of {} {worst}", self.0.len())
     }
 }
 
 /// A time with its significant digits.
-pub(crate) fn shown(time: Duration) -> String {
+pub(crate) fn format_time(time: Duration) -> String {
     let milliseconds = time.as_secs_f64() * 1e3;
     if milliseconds < 9.95 {
         format!("{milliseconds:.1} ms")

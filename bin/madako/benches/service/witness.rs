@@ -72,7 +72,7 @@ impl Witness {
                 Task::start(async move {
                     while let Some(event) = watch.recv().await {
                         let at = Instant::now();
-                        for (key, entry) in changes(event) {
+                        for (key, entry) in changes_of(event) {
                             // An error means that the witness is gone, and this task ends with it.
                             let _ = sender.send(TimedChange { at, key, entry });
                         }
@@ -181,7 +181,7 @@ impl Witness {
     }
 }
 
-fn changes(event: WatchEvent) -> Vec<(String, Option<Entry>)> {
+fn changes_of(event: WatchEvent) -> Vec<(String, Option<Entry>)> {
     match event {
         WatchEvent::Listed(snapshot) => {
             snapshot.entries.into_iter().map(|(key, entry)| (key, Some(entry))).collect()

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use madako_domain::placement::kind::{Api, Kind, ObjectKey};
+use madako_domain::placement::kind::{ApiGroup, Kind, ObjectKey};
 use madako_domain::placement::object_value::Object;
 use madako_domain::store::{Condition, Outcome, StoreErrorKind, Transaction, Write};
 use madako_http::placement::Uids;
@@ -34,10 +34,10 @@ const DEFAULT_ROLES: &str = include_str!("bootstrap/default_roles.yaml");
 ///
 /// FILE contains YAML documents of the kinds Role, RoleBinding, Metric, GlobalMetric, MetricsProvider and
 /// GlobalMetricsProvider, each with its api and kind. The command validates all of them first, and stores them in one
-/// transaction of at most 128 resources. It keeps given uids and times, and sets missing ones.
+/// transaction of at most 128 resources. The command keeps given uids and times, and sets missing ones.
 ///
-/// An API with roles rejects all requests until the first roles exist; this command stores them. It needs neither the
-/// API nor the service, only the store that the configuration file names.
+/// An API with roles rejects all requests until the first roles exist; this command stores them. The command needs
+/// neither the API nor the service, only the store that the configuration file names.
 ///
 /// --default-roles needs no FILE: it loads a role with all permissions for the user system:admin, and a role for each
 /// of Krake's controllers.
@@ -114,7 +114,7 @@ fn format_table(loaded: &[LoadedResource]) -> String {
 
 /// The kinds that Krake's program can load.
 fn loadable() -> impl Iterator<Item = Kind> + Clone {
-    Kind::ALL.iter().copied().filter(|kind| kind.api() == Api::Core)
+    Kind::ALL.iter().copied().filter(|kind| kind.api() == ApiGroup::Core)
 }
 
 /// The resources of all files, in their order.
@@ -158,7 +158,9 @@ fn validate_documents(
         return Err(InputError { subject: "the resources to load".to_owned(), problems }.into());
     }
     match objects.len() {
-        0 => Err(Failure::bad_input("there is nothing to load")),
+        0 => Err(Failure::bad_input(
+            "the input has no resource: expected YAML documents such as a Role or a Metric",
+        )),
         1..=MAX_RESOURCES => Ok(objects),
         many => Err(Failure::bad_input(format_args!(
             "{many} resources are too many: one transaction stores at most {MAX_RESOURCES}; load them in parts"
@@ -210,8 +212,8 @@ fn kind_of(document: &Value) -> Result<Kind, Vec<Problem>> {
     let (api, kind) = (&document["api"], &document["kind"]);
     let found = loadable().find(|known| kind == known.name());
     let mut problems = Vec::new();
-    if api != Api::Core.name() {
-        problems.push(problem("api", got(api), format!("{:?}", Api::Core.name())));
+    if api != ApiGroup::Core.name() {
+        problems.push(problem("api", got(api), format!("{:?}", ApiGroup::Core.name())));
     }
     if found.is_none() {
         let names: Vec<_> = loadable().map(|kind| kind.name()).collect();

@@ -16,8 +16,8 @@ use crate::output::{Format, printable, show};
 
 /// Checks the configuration, the store, the leader, the clock, the registry, certificates, the API server and metrics.
 ///
-/// The command says for each whether it is good, or what is wrong and what mends it. It changes nothing. Run it on the machine
-/// of an instance, with the configuration file of that instance.
+/// For each check, the command prints that it passed, or the fault and the command that mends it. The command changes
+/// nothing. Run it on the machine of an instance, with the configuration file of that instance.
 ///
 /// Exit codes: 0: nothing is wrong; 5: something is wrong.
 #[derive(Debug, clap::Args)]

@@ -52,8 +52,8 @@ pub(crate) enum Command {
     RootIssue(Output),
     /// Adds a user to the cluster's etcd.
     ///
-    /// The user may read and write the keys that begin with PREFIX. It logs in with a certificate, which `madako etcd
-    /// issue` issues. An existing user or role is refused and stays as it is. NAME must not be root or backup.
+    /// The user may read and write the keys that begin with PREFIX. The user logs in with a certificate, which `madako
+    /// etcd issue` issues. An existing user or role is refused and stays as it is. NAME must not be root or backup.
     #[command(after_help = "Example:\n  madako etcd user-add coil /coil/")]
     UserAdd {
         /// Name of the user and of its role
@@ -82,8 +82,8 @@ pub(crate) enum Command {
     ///
     /// The service restarts no member by itself while etcd has fewer than three voting members, since etcd would stop:
     /// `madako ops` shows such a restart as held (few-members), and this command allows it. The command also restarts a
-    /// member that is not outdated. It stores a request (madako/etcd-restarts/ADDRESS), which the leader takes in its
-    /// next pass. A request that the leader cannot take within an hour is deleted.
+    /// member that is not outdated. The command stores a request (madako/etcd-restarts/ADDRESS), which the leader takes
+    /// in its next pass. A request that the leader cannot take within an hour is deleted.
     ///
     /// Exit codes: 0: the request is stored; 1: there is no cluster, or the store does not answer; 2: ADDRESS is no
     /// control plane node.

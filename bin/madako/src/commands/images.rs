@@ -20,10 +20,10 @@ use crate::output::{Format, OutputArgs, Table, note, print, show};
 
 /// Lists the names of the container images of a cluster, and sets them.
 ///
-/// The service takes an image from the first of these sources that names one: the key madako/images, which `madako images
-/// set` writes; the section `images` of the configuration; the containers of the control plane nodes, if all have one
-/// image; CKE's own image. Without a subcommand, the command prints the images as ckecli does. It asks no node then, so an
-/// image that only the containers tell is shown as CKE's own: `madako images list` asks the nodes.
+/// The service takes an image from the first of these sources that names one: the key madako/images, which `madako
+/// images set` writes; the section `images` of the configuration; the containers of the control plane nodes, if all
+/// have one image; CKE's own image. Without a subcommand, the command prints the images as ckecli does. That form asks
+/// no node, so an image that only the containers tell is shown as CKE's own: `madako images list` asks the nodes.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -67,8 +67,9 @@ enum Command {
     },
     /// Stores the images that all control plane nodes have: of etcd, of the tools and of Kubernetes.
     ///
-    /// The command connects to every node. It changes no image that the key has already. It stores nothing if a control
-    /// plane node does not answer, or if the nodes have different images and the key names none.
+    /// The command connects to every node. Images that the key madako/images already names stay unchanged. The command
+    /// stores nothing if a control plane node does not answer, or if the nodes have different images and the key names
+    /// none.
     #[command(after_help = "Example:\n  madako images adopt")]
     Adopt,
 }

@@ -158,8 +158,9 @@ pub(crate) async fn run(command: ResourceCommand, config: Option<&Path>) -> Resu
         Verb::List => return list(&Api::new(&settings)?, &place, resource, format).await,
         Verb::Explain => return explain::run(&settings, &place, &given, format).await,
         Verb::Create | Verb::Register => {
-            let how =
-                resource.creation(verb).ok_or_else(|| Failure::bad_input("there is no such command"))?;
+            let how = resource.creation(verb).ok_or_else(|| {
+                Failure::bad_input("this kind of resource cannot be created by this command")
+            })?;
             create(&settings, &place, how, &given).await?
         }
         Verb::Get => {

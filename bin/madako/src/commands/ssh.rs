@@ -61,7 +61,7 @@ pub(crate) async fn run(args: Args, global: &Global) -> Result<(), Failure> {
         }
         (Some(Command::Key(command)), _) => key::run(command, global).await,
         (None, Some(node)) => connect::ssh(&node, &args.words, global).await,
-        (None, None) => Err(Failure::bad_input("give a node")),
+        (None, None) => Err(Failure::bad_input("no node is named: give its address or its name")),
     }
 }
 

@@ -138,7 +138,7 @@ async fn show(
                 }
                 refresh(world, picture, began).await;
                 if let Screen::Live(terminal) = screen {
-                    terminal.draw(|frame| view::draw(frame, picture)).context("drawing failed")?;
+                    terminal.draw(|frame| view::draw(frame, picture)).context("cannot draw the demo on the terminal")?;
                 }
             }
         }

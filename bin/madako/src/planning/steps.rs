@@ -4,7 +4,7 @@
 use std::io::{self, BufWriter, Write};
 
 use madako_cluster_planner::render::{end_table, step_table};
-use madako_cluster_planner::{End, WhatIf};
+use madako_cluster_planner::{WhatIf, WhatIfEnd};
 use madako_json::go::to_yaml;
 use serde::Serialize;
 
@@ -15,7 +15,7 @@ use crate::output::Format;
 ///
 /// # Errors
 /// Standard output cannot be written.
-pub(super) fn print(format: Format, answer: &mut WhatIf<'_>) -> Result<End, Failure> {
+pub(super) fn print(format: Format, answer: &mut WhatIf<'_>) -> Result<WhatIfEnd, Failure> {
     let mut out = BufWriter::new(io::stdout().lock());
     let end = match format {
         Format::Table => print_table(&mut out, answer)?,
@@ -26,7 +26,7 @@ pub(super) fn print(format: Format, answer: &mut WhatIf<'_>) -> Result<End, Fail
     Ok(end)
 }
 
-fn print_table(out: &mut impl Write, answer: &mut WhatIf<'_>) -> Result<End, Failure> {
+fn print_table(out: &mut impl Write, answer: &mut WhatIf<'_>) -> Result<WhatIfEnd, Failure> {
     loop {
         let number = answer.plans_made() + 1;
         match answer.next_plan() {
@@ -40,7 +40,7 @@ fn print_table(out: &mut impl Write, answer: &mut WhatIf<'_>) -> Result<End, Fai
 }
 
 /// `{"plans": [...], "end": null}`, a plan a line: indented it would be twice as long.
-fn json(out: &mut impl Write, answer: &mut WhatIf<'_>) -> Result<End, Failure> {
+fn json(out: &mut impl Write, answer: &mut WhatIf<'_>) -> Result<WhatIfEnd, Failure> {
     out.write_all(b"{\"plans\": [")?;
     let mut before: &[u8] = b"\n";
     loop {
@@ -61,10 +61,10 @@ fn json(out: &mut impl Write, answer: &mut WhatIf<'_>) -> Result<End, Failure> {
     }
 }
 
-fn print_yaml(out: &mut impl Write, answer: &mut WhatIf<'_>) -> Result<End, Failure> {
+fn print_yaml(out: &mut impl Write, answer: &mut WhatIf<'_>) -> Result<WhatIfEnd, Failure> {
     #[derive(Serialize)]
     struct Ending<'a> {
-        end: &'a End,
+        end: &'a WhatIfEnd,
     }
 
     loop {

@@ -20,12 +20,12 @@ use madako_metrics_providers::Providers;
 use madako_protocol::placement::providers::{MetricsProviders as _, PROVIDER_DEADLINE, Samples};
 use madako_protocol::ports::{Clock, HttpTransport, Registry as _, RegistryMachines};
 use madako_sabakan::SabakanRegistry;
-use madako_simulation::run::rehearsal::{Copied, OWN_KEYS, Service, providers};
+use madako_simulation::run::rehearsal::{CopiedSystem, OWN_KEYS, Service, providers};
 use madako_simulation::walk::CopiedProvider;
-use madako_simulation::world::Working;
+use madako_simulation::world::ServiceSettings;
 use madako_store::CopyReader;
 use madako_supervisor::config::Config;
-use madako_supervisor::placement::as_kept;
+use madako_supervisor::placement::from_stored_settings;
 use tokio::task::JoinSet;
 
 use super::RehearseArgs;
@@ -48,7 +48,7 @@ const NEEDED: [&str; 6] = [
 ];
 
 pub(super) struct Inputs {
-    pub(super) copied: Copied,
+    pub(super) copied: CopiedSystem,
     pub(super) service: Service,
     pub(super) settings: RehearsalSettings,
     pub(super) notes: Vec<String>,
@@ -177,7 +177,7 @@ pub(super) async fn gather(
     for text in &notes {
         note(text);
     }
-    let copied = Copied {
+    let copied = CopiedSystem {
         at,
         revision: keyspace.revision,
         own: keyspace.own,
@@ -195,17 +195,17 @@ fn has_drains(state: &ClusterState) -> bool {
 }
 
 /// The service's settings, from the running service and the configuration file.
-fn working_settings(settings: &RehearsalSettings, config: &Config) -> Working {
-    let usual = Working::default();
+fn working_settings(settings: &RehearsalSettings, config: &Config) -> ServiceSettings {
+    let usual = ServiceSettings::default();
     let placement = config.placement.as_ref();
     let file = placement.map(|placement| (placement.metrics, placement.scheduler.clone()));
     let (metrics, scheduler) = file.unwrap_or((usual.metrics, usual.scheduler));
     let (metrics, scheduler) = match &settings.placement {
-        Some(kept) => as_kept(kept, scheduler),
+        Some(kept) => from_stored_settings(kept, scheduler),
         None => (metrics, scheduler),
     };
     let hold = settings.repair.as_ref().map_or_else(|| config.repair.hold.clone(), |kept| kept.hold.clone());
-    Working {
+    ServiceSettings {
         interval: settings.interval.value,
         // Whole seconds, as in cke; at least one.
         session_ttl: Duration::from_secs(settings.session_ttl.value.as_secs()),

@@ -11,7 +11,6 @@ use tokio::task::JoinHandle;
 
 use crate::program::{Answer, Files, command, free_port, madako};
 
-/// A recorded request.
 #[derive(Debug, Clone)]
 pub(crate) struct RecordedRequest {
     /// Method and target.

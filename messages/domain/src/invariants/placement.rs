@@ -67,14 +67,17 @@ pub fn placed_where_allowed(change: &PlacementChange<'_>) -> BindingCheck {
         let Some(of) = ObjectKey::from_etcd_key(key).filter(|of| of.kind == Kind::Application) else {
             continue;
         };
-        let Some(application) = read(value) else {
-            judged.violate(&of, "the written value is not an application");
+        let Some(application) = read_application(value) else {
+            judged.record_violation(&of, "the written value is not an application");
             continue;
         };
         match (evidence.get(&of), &application.status.scheduled_to) {
             (Some(evidence), Some(to)) => judged.binding(change, &of, &application, to, evidence),
             (Some(_), None) => {
-                judged.violate(&of, "the evidence is about a binding, but the change writes no binding");
+                judged.record_violation(
+                    &of,
+                    "the evidence is about a binding, but the change writes no binding",
+                );
             }
             // An unbound application cannot violate the invariant.
             (None, None) => {}
@@ -84,13 +87,13 @@ pub fn placed_where_allowed(change: &PlacementChange<'_>) -> BindingCheck {
     judged
 }
 
-fn read(value: &[u8]) -> Option<Application> {
+fn read_application(value: &[u8]) -> Option<Application> {
     let object = Object::from_stored(Kind::Application, std::str::from_utf8(value).ok()?).ok()?;
     Application::of(&object).cloned()
 }
 
 impl BindingCheck {
-    fn violate(&mut self, application: &ObjectKey, what: impl std::fmt::Display) {
+    fn record_violation(&mut self, application: &ObjectKey, what: impl std::fmt::Display) {
         self.violations.push(Violation { invariant: Id::I11, what: format!("{application}: {what}") });
     }
 
@@ -106,24 +109,28 @@ impl BindingCheck {
     ) {
         let target = &evidence.cluster.key;
         let Some(cluster) = Cluster::of(&evidence.cluster.object).filter(|_| to.is(target)) else {
-            return self
-                .violate(of, format_args!("the change does not bind it to the evaluated cluster, {target}"));
+            return self.record_violation(
+                of,
+                format_args!("the change does not bind it to the evaluated cluster, {target}"),
+            );
         };
         let bound_to = cluster.status.scheduled_to.as_ref().and_then(ResourceRef::key);
         let given = evidence.cloud.as_ref();
         if let Some(given) = given.filter(|given| bound_to.as_ref() != Some(&given.key)) {
-            return self
-                .violate(of, format_args!("{target} is not bound to the evaluated cloud, {}", given.key));
+            return self.record_violation(
+                of,
+                format_args!("{target} is not bound to the evaluated cloud, {}", given.key),
+            );
         }
         if given.is_none() && bound_to.as_ref().is_some_and(|cloud| (change.stored)(cloud).is_some()) {
-            return self.violate(of, format_args!("{target} was evaluated without its cloud"));
+            return self.record_violation(of, format_args!("{target} was evaluated without its cloud"));
         }
         let none = BTreeMap::new();
         let values = evidence.metrics.as_ref().map_or(&none, |observed| &observed.metrics);
         let cloud = given.and_then(|cloud| AnyCloud::of(&cloud.object));
         let offer = Offer::of_cluster(cluster, cloud, values, evidence.compared);
         for unmet in fit::unmet_requirements(application, cluster, &offer) {
-            self.violate(of, format_args!("it is bound to {target}: {unmet}"));
+            self.record_violation(of, format_args!("it is bound to {target}: {unmet}"));
         }
     }
 
@@ -134,7 +141,8 @@ impl BindingCheck {
             _ => None,
         });
         let Some(revision) = compared else {
-            return self.violate(of, "it is bound without evidence, and its revision is not compared");
+            return self
+                .record_violation(of, "it is bound without evidence, and its revision is not compared");
         };
         let stored = (change.stored)(of).filter(|stored| stored.mod_revision == revision);
         if stored.is_none() && revision > 0 {
@@ -142,7 +150,10 @@ impl BindingCheck {
         }
         let before = stored.as_ref().and_then(|stored| Application::of(&stored.object));
         if before.and_then(|before| before.status.scheduled_to.as_ref()) != Some(to) {
-            self.violate(of, format_args!("it is bound to {} {} without evidence", to.kind, to.name));
+            self.record_violation(
+                of,
+                format_args!("it is bound to {} {} without evidence", to.kind, to.name),
+            );
         }
     }
 }

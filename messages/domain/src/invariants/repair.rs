@@ -35,10 +35,13 @@ fn repaired_twice(queue: &RepairQueue) -> BTreeMap<&str, usize> {
 /// I7: a machine has at most one repair in processing.
 #[must_use]
 pub fn one_repair_a_machine(queue: &RepairQueue) -> Vec<Violation> {
-    repaired_twice(queue).into_iter().map(|(address, count)| twice(address, count)).collect()
+    repaired_twice(queue)
+        .into_iter()
+        .map(|(address, count)| repaired_twice_violation(address, count))
+        .collect()
 }
 
-fn twice(address: &str, count: usize) -> Violation {
+fn repaired_twice_violation(address: &str, count: usize) -> Violation {
     Violation { invariant: Id::I7, what: format!("{count} repairs of {address} are in processing") }
 }
 
@@ -59,12 +62,12 @@ fn busy_api_servers<'q>(queue: &'q RepairQueue, cluster: Option<&Cluster>) -> BT
 #[must_use]
 pub fn one_api_server(queue: &RepairQueue, cluster: Option<&Cluster>) -> Option<Violation> {
     let busy = busy_api_servers(queue, cluster);
-    (busy.len() > 1).then(|| several(&busy))
+    (busy.len() > 1).then(|| several_api_servers(&busy))
 }
 
 /// I8 of a step: the step adds no control plane node to one that is drained, rebooting or under repair already.
 fn one_api_server_more(was: &BTreeSet<&str>, busy: &BTreeSet<&str>) -> Option<Violation> {
-    (busy.len() > 1 && busy.difference(was).next().is_some()).then(|| several(busy))
+    (busy.len() > 1 && busy.difference(was).next().is_some()).then(|| several_api_servers(busy))
 }
 
 /// I8 of a cluster before its commit: it adds no machine that is drained, rebooting or under repair to the control
@@ -89,7 +92,7 @@ pub fn begins(change: &RepairChange, before: &RepairQueue) -> bool {
     !active(&change.applied(before)).is_subset(&active(before))
 }
 
-fn several(busy: &BTreeSet<&str>) -> Violation {
+fn several_api_servers(busy: &BTreeSet<&str>) -> Violation {
     let busy = busy.iter().copied().collect::<Vec<_>>().join(", ");
     Violation {
         invariant: Id::I8,
@@ -143,7 +146,7 @@ fn one_repair_a_machine_change(
     let mut violations: Vec<Violation> = repaired_twice(after)
         .into_iter()
         .filter(|(address, count)| was.get(address).is_none_or(|was| count > was))
-        .map(|(address, count)| twice(address, count))
+        .map(|(address, count)| repaired_twice_violation(address, count))
         .collect();
     let added: Vec<&RepairQueueEntry> = change
         .writes

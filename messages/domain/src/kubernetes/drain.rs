@@ -25,7 +25,7 @@ pub enum Treatment {
 
 /// The treatment of a pod on a node that is being drained.
 #[must_use]
-pub fn treatment(pod: &Pod, protected: &BTreeSet<String>) -> Treatment {
+pub fn treatment_of(pod: &Pod, protected: &BTreeSet<String>) -> Treatment {
     if pod.mirror || pod.controller.as_deref() == Some("DaemonSet") {
         return Treatment::Stay;
     }
@@ -77,14 +77,14 @@ impl fmt::Display for UnfinishedDrain {
 #[must_use]
 pub fn running_job(pods: &[Pod]) -> Option<&PodId> {
     let none = BTreeSet::new();
-    pods.iter().find(|pod| treatment(pod, &none) == Treatment::AwaitJob).map(|pod| &pod.id)
+    pods.iter().find(|pod| treatment_of(pod, &none) == Treatment::AwaitJob).map(|pod| &pod.id)
 }
 
 /// The pod that the drain waits for; `None` when only pods that stay are left.
 #[must_use]
-pub fn unfinished(pods: &[Pod]) -> Option<UnfinishedDrain> {
+pub fn unfinished_drain(pods: &[Pod]) -> Option<UnfinishedDrain> {
     let none = BTreeSet::new();
-    pods.iter().find_map(|pod| match treatment(pod, &none) {
+    pods.iter().find_map(|pod| match treatment_of(pod, &none) {
         Treatment::Stay => None,
         Treatment::AwaitJob => Some(UnfinishedDrain::Job(pod.id.clone())),
         Treatment::Evict | Treatment::EvictOrDelete => Some(UnfinishedDrain::Pod(pod.id.clone())),
@@ -121,25 +121,25 @@ mod tests {
             ("safe", Some("Job"), Failed, Treatment::Evict),
         ] {
             let pod = pod(namespace, controller, phase);
-            assert_eq!(treatment(&pod, &protected), expected, "{controller:?} {phase:?} in {namespace}");
+            assert_eq!(treatment_of(&pod, &protected), expected, "{controller:?} {phase:?} in {namespace}");
         }
         let mirror = Pod { mirror: true, ..pod("open", Some("Node"), Running) };
-        assert_eq!(treatment(&mirror, &protected), Treatment::Stay);
+        assert_eq!(treatment_of(&mirror, &protected), Treatment::Stay);
     }
 
     #[test]
     fn node_is_drained_when_only_daemon_pods_are_left() {
         let stays = pod("a", Some("DaemonSet"), PodPhase::Running);
-        assert_eq!(unfinished(std::slice::from_ref(&stays)), None);
+        assert_eq!(unfinished_drain(std::slice::from_ref(&stays)), None);
         let ending = Pod {
             deleted_at: Some(time::OffsetDateTime::UNIX_EPOCH),
             ..pod("a", Some("Job"), PodPhase::Running)
         };
         assert_eq!(running_job(std::slice::from_ref(&ending)), None, "it was told to end");
-        let left = unfinished(&[stays.clone(), ending]).unwrap();
+        let left = unfinished_drain(&[stays.clone(), ending]).unwrap();
         assert_eq!(left.to_string(), "the pod a/p has not ended");
         let job = pod("b", Some("Job"), PodPhase::Running);
-        assert_eq!(unfinished(&[stays, job]).unwrap().to_string(), "the pod b/p of a job runs");
+        assert_eq!(unfinished_drain(&[stays, job]).unwrap().to_string(), "the pod b/p of a job runs");
     }
 
     #[test]

@@ -150,7 +150,7 @@ impl Reader {
             containers: containers.iter().map(|(name, it)| (name.clone(), container(it))).collect(),
             etcd_data: is_set(tree, "etcd_data"),
             etcd_mark: is_set(tree, "etcd_mark"),
-            etcd_empty: flag(tree, "etcd_empty"),
+            etcd_empty: read_flag(tree, "etcd_empty"),
             etcd_other_volume: other_volume,
             etcd_certificates: certificates,
         }
@@ -191,7 +191,7 @@ impl Reader {
             name: word_at(tree, "name").unwrap_or_default().to_owned(),
             peer_urls: texts(tree, "peer_urls"),
             learner: is_set(tree, "learner"),
-            in_sync: flag(tree, "in_sync"),
+            in_sync: read_flag(tree, "in_sync"),
             version: self.version(tree, "version", *path),
         }
     }
@@ -238,7 +238,7 @@ fn word_at<'a>(tree: &'a Tree, field: &str) -> Option<&'a str> {
     tree.get(field).and_then(Tree::text)
 }
 
-fn flag(tree: &Tree, field: &str) -> Option<bool> {
+fn read_flag(tree: &Tree, field: &str) -> Option<bool> {
     match tree.get(field) {
         Some(Tree::Bool(value)) => Some(*value),
         _ => None,
@@ -246,7 +246,7 @@ fn flag(tree: &Tree, field: &str) -> Option<bool> {
 }
 
 fn is_set(tree: &Tree, field: &str) -> bool {
-    flag(tree, field) == Some(true)
+    read_flag(tree, field) == Some(true)
 }
 
 fn entries<'a>(tree: &'a Tree, field: &str) -> &'a [(String, Tree)] {

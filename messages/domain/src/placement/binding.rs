@@ -16,7 +16,7 @@ use super::openstack::MagnumCluster;
 use madako_json::krake::timestamp::Timestamp;
 
 /// Binds an application to a cluster.
-pub fn bind(application: &mut Application, cluster: ResourceRef, now: OffsetDateTime) {
+pub fn bind_application(application: &mut Application, cluster: ResourceRef, now: OffsetDateTime) {
     let Application { metadata, status, .. } = application;
     own_reference(metadata, &cluster, status.scheduled_to.as_ref(), status.running_on.as_ref());
     status.scheduled = Some(Timestamp::new(now));
@@ -51,7 +51,7 @@ pub fn bind_magnum_cluster(cluster: &mut MagnumCluster, project: ResourceRef, te
 
 /// True if two references name the same resource.
 #[must_use]
-pub fn same(one: &ResourceRef, other: &ResourceRef) -> bool {
+pub fn is_same_resource(one: &ResourceRef, other: &ResourceRef) -> bool {
     (&one.api, &one.kind, &one.namespace, &one.name)
         == (&other.api, &other.kind, &other.namespace, &other.name)
 }
@@ -63,12 +63,12 @@ fn own_reference(
     runs_on: Option<&ResourceRef>,
 ) {
     if let Some(former) = former
-        && !same(former, new)
-        && !runs_on.is_some_and(|runs_on| same(runs_on, former))
+        && !is_same_resource(former, new)
+        && !runs_on.is_some_and(|runs_on| is_same_resource(runs_on, former))
     {
-        metadata.owners.retain(|owner| !same(owner, former));
+        metadata.owners.retain(|owner| !is_same_resource(owner, former));
     }
-    if !metadata.owners.iter().any(|owner| same(owner, new)) {
+    if !metadata.owners.iter().any(|owner| is_same_resource(owner, new)) {
         metadata.owners.push(new.clone());
     }
 }
@@ -105,23 +105,23 @@ mod tests {
     #[test]
     fn binding_is_stored_in_the_status_and_in_the_owners() {
         let mut application = application();
-        bind(&mut application, cluster("one"), at(0));
+        bind_application(&mut application, cluster("one"), at(0));
         assert_eq!(application.status.scheduled_to, Some(cluster("one")));
         assert_eq!(application.status.scheduled, Some(Timestamp::new(at(0))));
         assert_eq!(application.status.kube_controller_triggered, Some(Timestamp::new(at(0))));
         assert_eq!(owners(&application), ["one"]);
-        bind(&mut application, cluster("one"), at(1));
+        bind_application(&mut application, cluster("one"), at(1));
         assert_eq!(owners(&application), ["one"]);
     }
 
     #[test]
     fn a_move_takes_the_former_cluster_from_the_owners_unless_the_application_runs_there() {
         let mut application = application();
-        bind(&mut application, cluster("one"), at(0));
-        bind(&mut application, cluster("two"), at(1));
+        bind_application(&mut application, cluster("one"), at(0));
+        bind_application(&mut application, cluster("two"), at(1));
         assert_eq!(owners(&application), ["two"]);
         application.status.running_on = Some(cluster("two"));
-        bind(&mut application, cluster("three"), at(2));
+        bind_application(&mut application, cluster("three"), at(2));
         assert_eq!(owners(&application), ["two", "three"]);
     }
 
@@ -130,8 +130,8 @@ mod tests {
         let mut application = application();
         let other = ResourceRef::to(&ObjectKey::new(Kind::Application, Some("n"), "other"));
         application.metadata.owners.push(other);
-        bind(&mut application, cluster("one"), at(0));
-        bind(&mut application, cluster("two"), at(1));
+        bind_application(&mut application, cluster("one"), at(0));
+        bind_application(&mut application, cluster("two"), at(1));
         assert_eq!(owners(&application), ["other", "two"]);
     }
 
@@ -139,7 +139,7 @@ mod tests {
     fn an_update_from_a_clock_that_is_ahead_is_triggered_once_and_for_all() {
         let mut application = application();
         application.metadata.modified = Timestamp::new(at(50));
-        bind(&mut application, cluster("one"), at(0));
+        bind_application(&mut application, cluster("one"), at(0));
         assert!(application.status.kube_controller_triggered.unwrap() >= application.metadata.modified);
     }
 }

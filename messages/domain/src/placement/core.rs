@@ -1,13 +1,13 @@
 //! The resources of Krake's `core` group: roles, metrics and metrics providers.
 
 use super::metadata::Metadata;
-use madako_json::krake::choice::choice;
 use madako_json::krake::entries::Entries;
+use madako_json::krake::named_enum::named_enum;
 use madako_json::krake::object::object;
 use madako_json::krake::scalar::Secret;
 use madako_json::krake::tagged::{Tagged, variants};
 
-choice! {
+named_enum! {
     /// An operation that a role permits.
     pub enum Verb {
         /// Create.

@@ -345,7 +345,7 @@ pub struct Candidate {
 
 impl Candidate {
     /// Removes all data except the name.
-    pub fn keep_name(&mut self) {
+    pub fn reduce_to_name(&mut self) {
         self.dropped = None;
         self.metrics.clear();
         (self.base, self.score) = (None, None);
@@ -425,7 +425,7 @@ impl WhatIf {
 
     /// True if the request may name resources of the namespace.
     #[must_use]
-    pub fn reaches(&self, namespace: Option<&str>) -> bool {
+    pub fn includes_namespace(&self, namespace: Option<&str>) -> bool {
         let among = |all: &BTreeSet<String>| namespace.is_some_and(|namespace| all.contains(namespace));
         self.namespaces.as_ref().is_none_or(among)
     }

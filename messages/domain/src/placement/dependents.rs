@@ -67,13 +67,13 @@ impl<'a> Dependents<'a> {
     /// All resources that are deleted with `roots`, at any depth.
     #[must_use]
     pub fn going_with(&self, roots: &[&'a ObjectKey]) -> DeletionSet<'a> {
-        let reached = self.reached(roots, &BTreeSet::new());
+        let reached = self.reachable_from(roots, &BTreeSet::new());
         let circular = self.circular(reached.into_keys().collect());
-        DeletionSet { reached: self.reached(roots, &circular), circular }
+        DeletionSet { reached: self.reachable_from(roots, &circular), circular }
     }
 
     /// The resources reachable from `roots` without passing through `without`.
-    fn reached(
+    fn reachable_from(
         &self,
         roots: &[&'a ObjectKey],
         without: &BTreeSet<&'a ObjectKey>,

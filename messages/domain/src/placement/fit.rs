@@ -224,7 +224,7 @@ pub enum Unmet {
     /// The cluster is not online.
     NotOnline {
         /// Present state of the cluster.
-        #[serde(deserialize_with = "state")]
+        #[serde(deserialize_with = "deserialize_state")]
         state: ClusterState,
     },
     /// A label constraint is not met.
@@ -262,7 +262,7 @@ pub enum Unmet {
     },
 }
 
-fn state<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ClusterState, D::Error> {
+fn deserialize_state<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ClusterState, D::Error> {
     let name = String::deserialize(deserializer)?;
     name.parse().map_err(|_| D::Error::custom(format!("no state of a cluster: {name}")))
 }

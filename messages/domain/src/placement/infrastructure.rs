@@ -2,8 +2,8 @@
 
 use super::metadata::{Metadata, MetricRef, Reason, ResourceRef};
 use super::rules;
-use madako_json::krake::choice::choice;
 use madako_json::krake::entries::Entries;
+use madako_json::krake::named_enum::named_enum;
 use madako_json::krake::object::object;
 use madako_json::krake::scalar::Secret;
 use madako_json::krake::tagged::{Tagged, variants};
@@ -155,7 +155,7 @@ impl CloudKind {
 /// The specification of a cloud, tagged with its type.
 pub type CloudSpec = Tagged<CloudKind>;
 
-choice! {
+named_enum! {
     /// The state of a cloud.
     pub enum CloudState {
         /// Every metric of the cloud has a value.

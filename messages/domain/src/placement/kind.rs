@@ -9,7 +9,7 @@ use strum::{Display, IntoStaticStr, VariantArray};
 /// An API group of Krake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
-pub enum Api {
+pub enum ApiGroup {
     /// Roles, metrics and metrics providers.
     Core,
     /// Clouds and infrastructure providers.
@@ -47,8 +47,8 @@ macro_rules! kinds {
         impl Kind {
             /// The API group of the kind.
             #[must_use]
-            pub fn api(self) -> Api {
-                match self { $(Self::$kind => Api::$api,)* }
+            pub fn api(self) -> ApiGroup {
+                match self { $(Self::$kind => ApiGroup::$api,)* }
             }
 
             /// The plural in paths, keys and roles.
@@ -107,7 +107,7 @@ kinds! {
     MagnumCluster = Openstack, "magnumclusters", true;
 }
 
-named!(Api, Subresource, Kind all);
+named!(ApiGroup, Subresource, Kind all);
 
 /// The identity of a resource: kind, namespace (if the kind has one), and name. Within one kind the order is that of
 /// the etcd keys.

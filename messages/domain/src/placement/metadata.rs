@@ -3,8 +3,8 @@
 use super::kind::{Kind, ObjectKey};
 use super::names::{check_labels, check_name, check_namespace};
 use madako_json::input::Problems;
-use madako_json::krake::choice::choice;
 use madako_json::krake::entries::Labels;
+use madako_json::krake::named_enum::named_enum;
 use madako_json::krake::object::object;
 use madako_json::krake::timestamp::Timestamp;
 use madako_json::strict::walk::Path;
@@ -144,7 +144,7 @@ fn check_weight(weight: &f64, path: Path<'_>, problems: &mut Problems) {
     }
 }
 
-choice! {
+named_enum! {
     /// Krake's code of a fault of a resource.
     pub enum ReasonCode {
         /// A fault without a code of its own.

@@ -2,8 +2,8 @@
 
 use super::LabelConstraint;
 use super::metadata::{Metadata, MetricRef, Reason, ResourceRef};
-use madako_json::krake::choice::choice;
 use madako_json::krake::entries::Entries;
+use madako_json::krake::named_enum::named_enum;
 use madako_json::krake::object::object;
 use madako_json::krake::scalar::Secret;
 use madako_json::krake::tagged::{Tagged, variants};
@@ -77,7 +77,7 @@ object! {
     }
 }
 
-choice! {
+named_enum! {
     /// The state of a project.
     pub enum ProjectState {
         /// Every metric of the project has a value.
@@ -139,7 +139,7 @@ object! {
     }
 }
 
-choice! {
+named_enum! {
     /// The state of a Magnum cluster.
     pub enum MagnumClusterState {
         /// No controller has acted yet.

@@ -60,7 +60,7 @@ pub fn fence(prefix: &str, epoch: &Epoch) -> Condition {
 
 /// Computes the next step from the key's present value.
 #[must_use]
-pub fn step(owner: Option<&Entry>, prefix: &str, epoch: &Epoch) -> Step {
+pub fn next_step(owner: Option<&Entry>, prefix: &str, epoch: &Epoch) -> Step {
     match owner {
         Some(owner) if owner.value != prefix.as_bytes() => {
             Step::Settled(Ownership::Theirs { prefix: String::from_utf8_lossy(&owner.value).into_owned() })
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn only_unowned_placement_or_that_of_an_earlier_leader_is_claimed() {
         let epoch = Epoch { number: 9, key: "leader//1f".into(), lease: 0x1f };
-        let claimed = |seen: Option<&Entry>| match step(seen, "/a/", &epoch) {
+        let claimed = |seen: Option<&Entry>| match next_step(seen, "/a/", &epoch) {
             Step::Claim(transaction) => Some(transaction),
             Step::Settled(_) => None,
         };
@@ -118,9 +118,9 @@ mod tests {
 
         let ours = Ownership::Ours { revision: 4 };
         assert_eq!(ours.condition(), Some(Condition::Unchanged { key: KEY.into(), revision: 4 }));
-        assert_eq!(step(Some(&owner("/a/", 0x1f)), "/a/", &epoch), Step::Settled(ours));
+        assert_eq!(next_step(Some(&owner("/a/", 0x1f)), "/a/", &epoch), Step::Settled(ours));
         let theirs = Ownership::Theirs { prefix: "/b/".into() };
         assert_eq!((theirs.condition(), Ownership::Unknown.condition()), (None, None));
-        assert_eq!(step(Some(&owner("/b/", 0x1f)), "/a/", &epoch), Step::Settled(theirs));
+        assert_eq!(next_step(Some(&owner("/b/", 0x1f)), "/a/", &epoch), Step::Settled(theirs));
     }
 }

@@ -41,7 +41,7 @@ pub fn secret_locations(kind: Kind, text: &str) -> Result<Vec<SecretLocation>, s
 
 /// The text with new values at the ranges, which must be in the order of the text.
 #[must_use]
-pub fn replaced(text: &str, values: &[(Range<usize>, String)]) -> String {
+pub fn replace_ranges(text: &str, values: &[(Range<usize>, String)]) -> String {
     let more: usize = values.iter().map(|(_, value)| value.len()).sum();
     let mut written = String::with_capacity(text.len() + more);
     let mut end = 0;
@@ -63,15 +63,15 @@ impl Kind {
 }
 
 fn fields_hold(schema: &Schema) -> bool {
-    schema.fields.iter().any(|field| holds(&field.shape))
+    schema.fields.iter().any(|field| holds_secret(&field.shape))
 }
 
-fn holds(shape: &Shape) -> bool {
+fn holds_secret(shape: &Shape) -> bool {
     match shape {
         Shape::Secret | Shape::SecretFreeForm => true,
-        Shape::List(inner) | Shape::Map(inner) | Shape::Nullable(inner) => holds(inner),
+        Shape::List(inner) | Shape::Map(inner) | Shape::Nullable(inner) => holds_secret(inner),
         Shape::Object(schema) => fields_hold(schema),
-        Shape::Tagged(variants) => variants.iter().any(|(_, content)| holds(content)),
+        Shape::Tagged(variants) => variants.iter().any(|(_, content)| holds_secret(content)),
         Shape::Text
         | Shape::LabelConstraint
         | Shape::MetricConstraint
@@ -94,7 +94,7 @@ struct Walk<'t, 'p> {
 
 impl Walk<'_, '_> {
     fn value(&mut self, shape: &Shape, raw: &RawValue, field: &str) {
-        if raw.get() == "null" || !holds(shape) {
+        if raw.get() == "null" || !holds_secret(shape) {
             return;
         }
         match shape {
@@ -106,13 +106,13 @@ impl Walk<'_, '_> {
                 }
             }
             Shape::Map(entry) => {
-                for (name, raw) in members(raw) {
+                for (name, raw) in members_of_object(raw) {
                     self.value(entry, raw, &path_below(field, &name));
                 }
             }
             Shape::Object(schema) => self.object(schema, raw, field),
             Shape::Tagged(variants) => {
-                for (name, raw) in members(raw) {
+                for (name, raw) in members_of_object(raw) {
                     if let Some((_, content)) = variants.iter().find(|(known, _)| *known == name) {
                         self.value(content, raw, &path_below(field, &name));
                     }
@@ -128,7 +128,7 @@ impl Walk<'_, '_> {
     }
 
     fn object(&mut self, schema: &Schema, raw: &RawValue, field: &str) {
-        for (name, raw) in members(raw) {
+        for (name, raw) in members_of_object(raw) {
             if let Some(known) = schema.fields.iter().find(|known| known.name == name) {
                 self.value(&known.shape, raw, &path_below(field, &name));
             }
@@ -136,7 +136,7 @@ impl Walk<'_, '_> {
     }
 }
 
-fn members(raw: &RawValue) -> Vec<(std::borrow::Cow<'_, str>, &RawValue)> {
+fn members_of_object(raw: &RawValue) -> Vec<(std::borrow::Cow<'_, str>, &RawValue)> {
     serde_json::from_str(raw.get()).map(|AllMembers(members)| members).unwrap_or_default()
 }
 
@@ -212,9 +212,9 @@ mod tests {
         let places = secret_locations(Kind::Application, text).unwrap();
         let values: Vec<_> = places.into_iter().map(|place| (place.range, "[2]".to_owned())).collect();
         assert_eq!(
-            replaced(text, &values),
+            replace_ranges(text, &values),
             r#"{ "status":{"complete_token" :[2] ,"shutdown_token": [2]}, "later": 1e400 }"#
         );
-        assert_eq!(replaced(text, &[]), text);
+        assert_eq!(replace_ranges(text, &[]), text);
     }
 }

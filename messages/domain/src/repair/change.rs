@@ -100,7 +100,7 @@ impl RepairChange {
                     if let Some((next, _)) = &mut records.next {
                         *next = (*next).max(record.id + 1);
                     }
-                    for id in excess(&records.known) {
+                    for id in excess_records(&records.known) {
                         records.known.remove(&id);
                     }
                 }
@@ -131,9 +131,9 @@ impl RepairChange {
         let mut known = queue.records.known.clone();
         for write in &self.writes {
             match write {
-                RepairWrite::Entry(entry) => writes.push(put(keys::repair(entry.index), entry)?),
+                RepairWrite::Entry(entry) => writes.push(put_json(keys::repair(entry.index), entry)?),
                 RepairWrite::Added(entry) => {
-                    writes.push(put(keys::repair(entry.index), entry)?);
+                    writes.push(put_json(keys::repair(entry.index), entry)?);
                     writes.retain(|write| !is_put(write, keys::REPAIRS_WRITE_INDEX));
                     if !is_planted(Canary::WriteIndexForgotten) {
                         writes.push(counter(keys::REPAIRS_WRITE_INDEX, entry.index + 1));
@@ -141,7 +141,7 @@ impl RepairChange {
                 }
                 RepairWrite::Removed { index } => writes.push(Write::Delete { key: keys::repair(*index) }),
                 RepairWrite::Record(record) => {
-                    writes.push(put(keys::record(record.id), record)?);
+                    writes.push(put_json(keys::record(record.id), record)?);
                     if known.insert(record.id, 0).is_none() {
                         writes.retain(|write| !is_put(write, keys::RECORD_ID));
                         writes.push(counter(keys::RECORD_ID, record.id + 1));
@@ -152,35 +152,35 @@ impl RepairChange {
                     writes.push(Write::Delete { key: keys::etcd_restart(address) });
                 }
                 RepairWrite::Restore(Some(request)) => {
-                    writes.push(put(keys::ETCD_RESTORE.to_owned(), request)?);
+                    writes.push(put_json(keys::ETCD_RESTORE.to_owned(), request)?);
                 }
                 RepairWrite::Restore(None) => {
                     writes.push(Write::Delete { key: keys::ETCD_RESTORE.to_owned() });
                 }
                 RepairWrite::Restored(restored) => {
-                    writes.push(put(keys::ETCD_RESTORED.to_owned(), restored)?);
+                    writes.push(put_json(keys::ETCD_RESTORED.to_owned(), restored)?);
                 }
                 RepairWrite::Kept { index, kept: Some(kept) } => {
-                    writes.push(put(keys::repair_kept(*index), kept)?);
+                    writes.push(put_json(keys::repair_kept(*index), kept)?);
                 }
                 RepairWrite::Kept { index, kept: None } => {
                     writes.push(Write::Delete { key: keys::repair_kept(*index) });
                 }
                 RepairWrite::Hold { rack, hold: Some(hold) } => {
-                    writes.push(put(keys::repair_hold(rack), hold)?);
+                    writes.push(put_json(keys::repair_hold(rack), hold)?);
                 }
                 RepairWrite::Hold { rack, hold: None } => {
                     writes.push(Write::Delete { key: keys::repair_hold(rack) });
                 }
             }
         }
-        writes.extend(excess(&known).into_iter().map(|id| Write::Delete { key: keys::record(id) }));
+        writes.extend(excess_records(&known).into_iter().map(|id| Write::Delete { key: keys::record(id) }));
         Ok(writes)
     }
 }
 
 /// The ids of the oldest records beyond the maximum.
-fn excess(known: &BTreeMap<i64, i64>) -> Vec<i64> {
+fn excess_records(known: &BTreeMap<i64, i64>) -> Vec<i64> {
     if is_planted(Canary::RecordsKept) {
         return Vec::new();
     }
@@ -196,7 +196,7 @@ fn counter(key: &str, next: i64) -> Write {
     Write::Put { key: key.to_owned(), value: next.to_string().into(), lease: 0 }
 }
 
-fn put<T: serde::Serialize>(key: String, value: &T) -> Result<Write, EncodeError> {
+fn put_json<T: serde::Serialize>(key: String, value: &T) -> Result<Write, EncodeError> {
     let value = serde_json::to_vec(value)
         .map(Bytes::from)
         .map_err(|error| EncodeError { key: key.clone(), why: error.to_string() })?;

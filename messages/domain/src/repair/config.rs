@@ -93,10 +93,10 @@ impl RepairCommand {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RepairConfigError {
     /// The section has another shape.
-    #[error("the field `repair` cannot be read: {0}")]
+    #[error("the field `repair` of the cluster configuration cannot be read: {0}")]
     Shape(String),
     /// `protected_namespaces` is not a valid selector.
-    #[error("repair.protected_namespaces: {0}")]
+    #[error("the label selector in the field `repair.protected_namespaces` is invalid: {0}")]
     Selector(SelectorError),
 }
 
@@ -133,10 +133,10 @@ impl RepairConfig {
         };
         Ok(Self {
             procedures: stored.procedures.into_iter().map(RepairProcedure::from).collect(),
-            max_concurrent: stored.max_concurrent.map_or(MAX_CONCURRENT_REPAIRS, count),
+            max_concurrent: stored.max_concurrent.map_or(MAX_CONCURRENT_REPAIRS, to_count),
             protected_namespaces,
-            evict_attempts: attempts(stored.evict_retries),
-            evict_interval: pause(stored.evict_interval),
+            evict_attempts: max_attempts(stored.evict_retries),
+            evict_interval: pause_of(stored.evict_interval),
             eviction_timeout: timeout(stored.eviction_timeout, EVICTION_TIMEOUT),
         })
     }
@@ -202,10 +202,10 @@ impl From<StoredStep> for RepairStep {
     fn from(stored: StoredStep) -> Self {
         Self {
             command: command(stored.command, stored.timeout, COMMAND_TIMEOUT),
-            attempts: attempts(stored.retries),
-            interval: pause(stored.interval),
+            attempts: max_attempts(stored.retries),
+            interval: pause_of(stored.interval),
             need_drain: stored.need_drain,
-            watch: pause(stored.watch),
+            watch: pause_of(stored.watch),
         }
     }
 }
@@ -214,15 +214,15 @@ fn command(words: Vec<String>, seconds: Option<i64>, default: Duration) -> Optio
     (!words.is_empty()).then(|| RepairCommand { words, timeout: timeout(seconds, default) })
 }
 
-fn count(number: i64) -> u32 {
+fn to_count(number: i64) -> u32 {
     u32::try_from(number.max(0)).unwrap_or(u32::MAX)
 }
 
-fn attempts(retries: Option<i64>) -> u32 {
-    count(retries.unwrap_or(0)).saturating_add(1)
+fn max_attempts(retries: Option<i64>) -> u32 {
+    to_count(retries.unwrap_or(0)).saturating_add(1)
 }
 
-fn pause(seconds: Option<i64>) -> Duration {
+fn pause_of(seconds: Option<i64>) -> Duration {
     Duration::from_secs(u64::try_from(seconds.unwrap_or(0)).unwrap_or(0)).min(LONGEST_SETTING)
 }
 
@@ -230,7 +230,7 @@ fn timeout(seconds: Option<i64>, default: Duration) -> Duration {
     match seconds {
         None => default,
         Some(seconds) if seconds <= 0 => COMMAND_TIMEOUT,
-        seconds => pause(seconds),
+        seconds => pause_of(seconds),
     }
 }
 

@@ -97,20 +97,20 @@ impl fmt::Display for Reason {
                 "the report is older than the removal of the machine's entry; sabakan's next answer decides",
             ),
             Self::Rebooting { index, until } => {
-                write!(f, "reboot {index} is under way; no repair is added until {}", moment(*until))
+                write!(f, "reboot {index} is under way; no repair is added until {}", format_time(*until))
             }
             Self::OutOfCluster { until } => {
                 write!(
                     f,
                     "the machine is not part of the cluster; no repair is added until {}",
-                    moment(*until)
+                    format_time(*until)
                 )
             }
             Self::RackHeld { label, rack, machines, since } => write!(
                 f,
                 "{machines} machines with {label} {rack} failed at about the same time, noticed at {}; \
                  their recovery or madako repair-queue release {rack} ends the hold",
-                moment(*since)
+                format_time(*since)
             ),
             Self::TooMany { entries, reports, maximum } => write!(
                 f,
@@ -121,7 +121,7 @@ impl fmt::Display for Reason {
     }
 }
 
-fn moment(time: OffsetDateTime) -> String {
+fn format_time(time: OffsetDateTime) -> String {
     let time = time.to_offset(time::UtcOffset::UTC);
     time.replace_nanosecond(0).unwrap_or(time).format(&Rfc3339).unwrap_or_default()
 }

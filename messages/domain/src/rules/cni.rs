@@ -29,7 +29,7 @@ static DNS: Schema = Schema {
 static ATTACHMENT: Schema = Schema { fields: &[("containerID", Kind::Text), ("ifname", Kind::Text)] };
 
 /// Checks a file: its name, and its content according to the name's extension.
-pub(super) fn check(file: &Tree, path: &Path<'_>, problems: &mut Problems) {
+pub(super) fn check_file(file: &Tree, path: &Path<'_>, problems: &mut Problems) {
     let text = |field| file.get(field).and_then(Tree::text).unwrap_or_default();
     let (name, content) = (text("name"), text("content"));
     if name.is_empty() {

@@ -36,13 +36,13 @@ pub(crate) enum ClusterForm {
 }
 
 /// Checks a configuration. Unknown fields are allowed.
-pub(crate) fn check(cluster: &Cluster, form: ClusterForm, problems: &mut Problems) {
+pub(crate) fn check_configuration(cluster: &Cluster, form: ClusterForm, problems: &mut Problems) {
     if cluster.name.is_empty() {
         problems.add("name", "", "a name");
     }
     let mut addresses = BTreeSet::new();
     for (index, node) in cluster.nodes.iter().enumerate() {
-        node::check(node, form, &Path::Root.field("nodes").item(index), problems);
+        node::check_node(node, form, &Path::Root.field("nodes").item(index), problems);
         if form == ClusterForm::Cluster
             && !node.address.is_empty()
             && !addresses.insert(node.address.as_str())
@@ -87,11 +87,11 @@ pub(crate) fn check(cluster: &Cluster, form: ClusterForm, problems: &mut Problem
     }
 
     let reboot = read_section(&cluster.reboot, "reboot", &schema::REBOOT, problems);
-    selector::check(&reboot, &Path::Root.field("reboot").field("protected_namespaces"), problems);
+    selector::check_selector(&reboot, &Path::Root.field("reboot").field("protected_namespaces"), problems);
     let repair = read_section(&cluster.repair, "repair", Stored::SCHEMA, problems);
-    selector::check(&repair, &Path::Root.field("repair").field("protected_namespaces"), problems);
+    selector::check_selector(&repair, &Path::Root.field("repair").field("protected_namespaces"), problems);
     let options = read_section(&cluster.options, "options", &schema::OPTIONS, problems);
-    options::check(&options, problems);
+    options::check_options(&options, problems);
 }
 
 /// Parses a section that is kept as text. Returns its parts with the right shape; unknown fields are allowed.

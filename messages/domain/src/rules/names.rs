@@ -26,7 +26,7 @@ pub(crate) fn is_label_value(value: &str) -> bool {
 
 fn is_plain(name: &str) -> bool {
     name.len() <= MAX_LABEL_NAME
-        && ends(name, |c| c.is_ascii_alphanumeric())
+        && has_allowed_ends(name, |c| c.is_ascii_alphanumeric())
         && name.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.'))
 }
 
@@ -35,12 +35,12 @@ pub(crate) fn is_dns_subdomain(name: &str) -> bool {
     let letter_or_digit = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
     name.len() <= MAX_DNS_SUBDOMAIN
         && name.split('.').all(|label| {
-            ends(label, letter_or_digit) && label.bytes().all(|c| letter_or_digit(c) || c == b'-')
+            has_allowed_ends(label, letter_or_digit) && label.bytes().all(|c| letter_or_digit(c) || c == b'-')
         })
 }
 
 /// True if the first and the last byte are allowed; false for the empty text.
-fn ends(text: &str, allowed: impl Fn(u8) -> bool) -> bool {
+fn has_allowed_ends(text: &str, allowed: impl Fn(u8) -> bool) -> bool {
     match (text.bytes().next(), text.bytes().next_back()) {
         (Some(first), Some(last)) => allowed(first) && allowed(last),
         _ => false,

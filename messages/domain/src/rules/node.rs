@@ -10,7 +10,7 @@ use madako_json::input::Problems;
 use madako_json::strict::tree::shown_text;
 use madako_json::strict::walk::Path;
 
-pub(super) fn check(node: &Node, form: ClusterForm, path: &Path<'_>, problems: &mut Problems) {
+pub(super) fn check_node(node: &Node, form: ClusterForm, path: &Path<'_>, problems: &mut Problems) {
     match form {
         ClusterForm::Template if !node.address.is_empty() => {
             problems.add(path.field("address"), shown_text(&node.address), "no address in a template");

@@ -13,7 +13,7 @@ const WITH_ABSOLUTE_MOUNTS: [&str; 6] =
     ["etcd", "kube-api", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet"];
 
 /// Checks options that have the right shape.
-pub(super) fn check(options: &Tree, problems: &mut Problems) {
+pub(super) fn check_options(options: &Tree, problems: &mut Problems) {
     let root = Path::Root.field("options");
     for component in WITH_ABSOLUTE_MOUNTS {
         let path = root.field(component);
@@ -52,7 +52,7 @@ fn check_kubelet(kubelet: &Tree, path: &Path<'_>, problems: &mut Problems) {
         );
     }
     if let Some(file) = kubelet.get("cni_conf_file") {
-        cni::check(file, &path.field("cni_conf_file"), problems);
+        cni::check_file(file, &path.field("cni_conf_file"), problems);
     }
     let path = path.field("boot_taints");
     for (index, taint) in kubelet.get("boot_taints").map_or(&[][..], Tree::items).iter().enumerate() {

@@ -6,7 +6,7 @@ use madako_json::strict::tree::{Tree, shown_text};
 use madako_json::strict::walk::Path;
 
 /// Checks the label selector in a section's field `protected_namespaces`, if it is present.
-pub(super) fn check(section: &Tree, path: &Path<'_>, problems: &mut Problems) {
+pub(super) fn check_selector(section: &Tree, path: &Path<'_>, problems: &mut Problems) {
     let Some(selector) = section.get("protected_namespaces") else {
         return;
     };

@@ -70,7 +70,7 @@ fn options(options: &Tree, warnings: &mut Vec<Warning>) {
     let root = Path::Root.field("options");
     for (component, parameters) in options.fields() {
         let path = root.field(component);
-        shell(parameters, &path, warnings);
+        warn_about_shell(parameters, &path, warnings);
         let path = path.field("extra_binds");
         for (index, mount) in items(parameters.get("extra_binds")).iter().enumerate() {
             for (name, known) in [("propagation", &PROPAGATIONS[..]), ("selinux_label", &["", "z", "Z"])] {
@@ -106,7 +106,7 @@ fn options(options: &Tree, warnings: &mut Vec<Warning>) {
 
 /// Warns about parameters that the shell of a node changes, because CKE joins the words of a command without quotes.
 /// Each may be a secret, and is not shown.
-fn shell(parameters: &Tree, path: &Path<'_>, warnings: &mut Vec<Warning>) {
+fn warn_about_shell(parameters: &Tree, path: &Path<'_>, warnings: &mut Vec<Warning>) {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || PLAIN.contains(c);
     let args = path.field("extra_args");
     for (index, arg) in items(parameters.get("extra_args")).iter().enumerate() {

@@ -49,12 +49,12 @@ fn an_effect_whose_announcement_shows_late_begins_then_and_a_permit_is_asked_for
     let unanswered = Err(CommitError::Unanswered { deadline: Duration::from_secs(10) });
     let told = flow.on(EffectEvent::Committed { number, result: unanswered }, now);
     assert!(!told.iter().any(|action| matches!(action, Action::Ask { .. })), "{told:?}");
-    assert_eq!((flow.unsure(), flow.under_way()), (Some(&task), None));
+    assert_eq!((flow.unconfirmed_announcement(), flow.under_way()), (Some(&task), None));
     now += RETRY_FIRST;
     assert_eq!(flow.on(EffectEvent::Passed, now), [Action::Decide]);
     assert_eq!(flow.observe(Evidence::NotYet, now), []);
     let mut asked = flow.observe(Evidence::Announced, now);
-    assert_eq!((flow.unsure(), flow.under_way()), (None, Some(&task)));
+    assert_eq!((flow.unconfirmed_announcement(), flow.under_way()), (None, Some(&task)));
     for _ in 0..3 {
         let [Action::Ask { number, .. }] = asked[..] else { panic!("{asked:?}") };
         assert_eq!(flow.on(EffectEvent::Permitted { number, permit: None }, now), []);

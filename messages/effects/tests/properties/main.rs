@@ -246,7 +246,7 @@ impl World {
             return;
         }
         let view = self.view.clone();
-        if let Some(task) = self.flow.unsure().copied() {
+        if let Some(task) = self.flow.unconfirmed_announcement().copied() {
             let announced = view.unfinished.get(&task.record) == Some(&task.thing);
             let seen = match (announced, view.next > task.record) {
                 (true, _) if self.draw(4) == 0 => Evidence::AnnouncedInVain { why: "too late".to_owned() },

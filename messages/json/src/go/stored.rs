@@ -51,7 +51,7 @@ fn with_all_fields(tree: &Tree, schema: &'static Schema, reads_empty: bool) -> T
         let given = tree.get(name).filter(|given| !(reads_empty && is_empty_list_or_map(given)));
         let value = given.map_or_else(
             || zero_value(kind),
-            |given| value(given, kind, reads_empty && matches!(kind, Kind::List(_))),
+            |given| stored_value(given, kind, reads_empty && matches!(kind, Kind::List(_))),
         );
         let left_out = matches!(kind, Kind::OmitEmpty(kind) if is_empty(&value, kind));
         if !left_out {
@@ -63,12 +63,12 @@ fn with_all_fields(tree: &Tree, schema: &'static Schema, reads_empty: bool) -> T
     Tree::Object(fields)
 }
 
-fn value(given: &Tree, kind: &'static Kind, reads_empty: bool) -> Tree {
+fn stored_value(given: &Tree, kind: &'static Kind, reads_empty: bool) -> Tree {
     match (kind, given) {
-        (Kind::OmitEmpty(kind), given) => value(given, kind, reads_empty),
+        (Kind::OmitEmpty(kind), given) => stored_value(given, kind, reads_empty),
         (Kind::Object(schema), Tree::Object(_)) => with_all_fields(given, schema, reads_empty),
         (Kind::List(item), Tree::List(items)) => {
-            Tree::List(items.iter().map(|given| value(given, item, reads_empty)).collect())
+            Tree::List(items.iter().map(|given| stored_value(given, item, reads_empty)).collect())
         }
         // Go has maps here and writes their entries sorted by name.
         (Kind::Map(_) | Kind::FreeForm | Kind::Any, given) => sorted(given),

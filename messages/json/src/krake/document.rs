@@ -44,7 +44,7 @@ pub fn from_stored<T: Field>(subject: &str, text: &str) -> Result<T, InputError>
         parsed = serde_json::from_str(&normalized);
     }
     let raw = parsed.map_err(|error| refuse_document(subject, error.to_string()))?;
-    read(subject, raw, Reader::new(Source::Stored)).map(|(value, _)| value)
+    read_document(subject, raw, Reader::new(Source::Stored)).map(|(value, _)| value)
 }
 
 /// Reads the body of a request strictly.
@@ -54,7 +54,7 @@ pub fn from_stored<T: Field>(subject: &str, text: &str) -> Result<T, InputError>
 pub fn from_request<T: Field>(subject: &str, text: &str) -> Result<RequestedDocument<T>, RequestError> {
     let text = request_text(subject, text)?;
     let raw = request_value(&text)?;
-    let (value, passed_over) = read(subject, raw, Reader::new(Source::Request))?;
+    let (value, passed_over) = read_document(subject, raw, Reader::new(Source::Request))?;
     Ok(RequestedDocument { value, passed_over })
 }
 
@@ -88,7 +88,7 @@ pub fn status_from_request<S: Field>(
             }
         }
     }
-    let (value, passed_over) = finish(subject, status, reader)?;
+    let (value, passed_over) = finish_reading(subject, status, reader)?;
     Ok(RequestedDocument { value, passed_over })
 }
 
@@ -96,7 +96,7 @@ pub fn status_from_request<S: Field>(
 ///
 /// # Errors
 /// The error names each immutable field that the update changes. `current` is then partly updated: discard it.
-pub fn update<T: Field>(subject: &str, current: &mut T, new: T) -> Result<(), InputError> {
+pub fn update_document<T: Field>(subject: &str, current: &mut T, new: T) -> Result<(), InputError> {
     let mut problems = Problems::default();
     current.update(new, Path::Root, &mut problems);
     problems.finish(subject)
@@ -118,12 +118,20 @@ fn request_value(text: &str) -> Result<&RawValue, RequestError> {
     serde_json::from_str(text).map_err(|error| RequestError::NotJson(error.to_string()))
 }
 
-fn read<T: Field>(subject: &str, raw: &RawValue, mut reader: Reader) -> Result<(T, Vec<String>), InputError> {
+fn read_document<T: Field>(
+    subject: &str,
+    raw: &RawValue,
+    mut reader: Reader,
+) -> Result<(T, Vec<String>), InputError> {
     let value = T::read(raw, Path::Root, &mut reader);
-    finish(subject, value, reader)
+    finish_reading(subject, value, reader)
 }
 
-fn finish<T>(subject: &str, value: Option<T>, reader: Reader) -> Result<(T, Vec<String>), InputError> {
+fn finish_reading<T>(
+    subject: &str,
+    value: Option<T>,
+    reader: Reader,
+) -> Result<(T, Vec<String>), InputError> {
     let (mut problems, passed_over) = reader.finish();
     match value {
         Some(value) if problems.is_empty() => Ok((value, passed_over)),

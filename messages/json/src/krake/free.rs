@@ -87,7 +87,7 @@ impl Field for JsonObject {
         }
         if !reader.is_request() {
             // A stored object is kept, whatever it holds.
-            return Some(Self(json::storable(raw)));
+            return Some(Self(json::replace_infinite_numbers(raw)));
         }
         // The errors of this reader name fields and positions, never values.
         if let Err(error) = Tree::from_json(raw.get()) {

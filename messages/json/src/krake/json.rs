@@ -88,7 +88,7 @@ pub struct TooDeep;
 /// A stored text as JSON, with Python's non-finite numbers replaced as in [`normalized`]. `None` if the result is not
 /// JSON either.
 #[must_use]
-pub fn readable(text: &str) -> Option<Cow<'_, str>> {
+pub fn make_readable(text: &str) -> Option<Cow<'_, str>> {
     let is_json = |text: &str| serde_json::from_str::<&RawValue>(text).is_ok();
     if is_json(text) {
         return Some(Cow::Borrowed(text));
@@ -155,7 +155,7 @@ pub fn not_finite(number: &str) -> Option<&'static str> {
 
 /// The value with `null` in place of each number that exceeds every float, such as the replacement of `NaN`:
 /// JavaScript writes them so, and every JSON reader accepts the result.
-pub fn storable(raw: &RawValue) -> Box<RawValue> {
+pub fn replace_infinite_numbers(raw: &RawValue) -> Box<RawValue> {
     let text = raw.get();
     let mut written = None;
     let (mut place, mut copied) = (0, 0);
@@ -325,7 +325,11 @@ mod tests {
             (&digits[..300], &digits[..300]),
             ("[true, null, 5e-999]", "[true, null, 5e-999]"),
         ] {
-            assert_eq!(storable(serde_json::from_str(text).unwrap()).get(), expected, "{text}");
+            assert_eq!(
+                replace_infinite_numbers(serde_json::from_str(text).unwrap()).get(),
+                expected,
+                "{text}"
+            );
         }
     }
 

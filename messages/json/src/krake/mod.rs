@@ -5,11 +5,11 @@
 //! stored value is read leniently, and unknown members are kept ([`document::from_stored`]). The written text has
 //! Krake's order, defaults and nulls ([`json::to_text`]).
 
-pub mod choice;
 pub mod document;
 pub mod entries;
 pub mod free;
 pub mod json;
+pub mod named_enum;
 pub mod object;
 pub mod reader;
 pub mod scalar;

@@ -132,7 +132,7 @@ macro_rules! object {
                     let path_here = path.field($crate::krake::object::object!(@json $field $($json)?));
                     if access.is_immutable() {
                         if self.$field != new.$field {
-                            $crate::krake::update::refuse(&self.$field, &new.$field, path_here, problems);
+                            $crate::krake::update::refuse_change(&self.$field, &new.$field, path_here, problems);
                         }
                     } else if !access.is_ours() {
                         $crate::krake::reader::Field::update(&mut self.$field, new.$field, path_here, problems);

@@ -16,7 +16,7 @@ use super::schema::{Access, Schema, Shape};
 use crate::go::{FieldName, RawJson, UnknownFields};
 use crate::input::Problems;
 use crate::limits::{MAX_NAME_SHOWN, MAX_PROBLEMS};
-use crate::strict::nearest;
+use crate::strict::nearest_name;
 use crate::strict::tree::{Tree, shown_text};
 use crate::strict::walk::Path;
 
@@ -117,7 +117,7 @@ impl Reader {
 
     /// Adds a problem about an unknown field, with the nearest of the known names.
     pub fn unknown<'s>(&mut self, name: &str, path: Path<'_>, known: impl Iterator<Item = &'s str> + Clone) {
-        let expected = match nearest(name, known.clone()) {
+        let expected = match nearest_name(name, known.clone()) {
             Some(near) => format!("a known field such as {near:?}"),
             None => format!("one of {}", known.collect::<Vec<_>>().join(", ")),
         };
@@ -222,7 +222,7 @@ impl<'a> Members<'a> {
     pub fn rest(self) -> Rest {
         let mut rest = UnknownFields::default();
         for (name, raw) in self.0 {
-            rest.push(name.into_owned(), RawJson::from(json::storable(raw)));
+            rest.push(name.into_owned(), RawJson::from(json::replace_infinite_numbers(raw)));
         }
         Rest(rest)
     }

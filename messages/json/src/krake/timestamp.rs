@@ -136,16 +136,16 @@ fn instant(text: &str) -> Option<OffsetDateTime> {
     let mut rest = UnreadText(text);
     let year = i32::try_from(rest.take_digits(4, 4)?).ok()?;
     rest.one_of(&['-'])?;
-    let month = small(rest.take_digits(1, 2)?)?;
+    let month = to_small_number(rest.take_digits(1, 2)?)?;
     rest.one_of(&['-'])?;
-    let day = small(rest.take_digits(1, 2)?)?;
+    let day = to_small_number(rest.take_digits(1, 2)?)?;
     rest.one_of(&['T', ' '])?;
-    let hour = small(rest.take_digits(1, 2)?)?;
+    let hour = to_small_number(rest.take_digits(1, 2)?)?;
     rest.one_of(&[':'])?;
-    let minute = small(rest.take_digits(1, 2)?)?;
+    let minute = to_small_number(rest.take_digits(1, 2)?)?;
     let (mut second, mut microsecond) = (0, 0);
     if rest.one_of(&[':']).is_some() {
-        second = small(rest.take_digits(1, 2)?)?;
+        second = to_small_number(rest.take_digits(1, 2)?)?;
         if rest.one_of(&['.']).is_some() {
             microsecond = fraction(&mut rest)?;
         }
@@ -160,7 +160,7 @@ fn instant(text: &str) -> Option<OffsetDateTime> {
     PrimitiveDateTime::new(date, time).assume_offset(offset).checked_to_offset(UtcOffset::UTC)
 }
 
-fn small(number: u32) -> Option<u8> {
+fn to_small_number(number: u32) -> Option<u8> {
     u8::try_from(number).ok()
 }
 

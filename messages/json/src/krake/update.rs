@@ -6,7 +6,7 @@ use crate::input::Problems;
 use crate::strict::walk::Path;
 
 /// Adds a problem about a change of an immutable field. It shows both values: no immutable field is secret.
-pub fn refuse<T: Serialize>(current: &T, new: &T, path: Path<'_>, problems: &mut Problems) {
+pub fn refuse_change<T: Serialize>(current: &T, new: &T, path: Path<'_>, problems: &mut Problems) {
     let shown = |value: &T| {
         let text = serde_json::to_string(value).unwrap_or_else(|_| "a value".to_owned());
         super::reader::shortened(&text)

@@ -1,6 +1,6 @@
 //! A typed document of any schema, checked as a whole. Each problem names its line.
 
-use crate::input::{InputError, Problem, Problems, related};
+use crate::input::{InputError, Problem, Problems, are_related_paths};
 use crate::strict::lines::LineNumbers;
 use crate::strict::tree::Tree;
 use crate::strict::walk::{Path, Schema, strict};
@@ -48,7 +48,7 @@ impl<'a> Document<'a> {
     /// True if a field and all fields below it have the right shape.
     #[must_use]
     pub fn is_sound(&self, field: &str) -> bool {
-        !self.problems.has_problem(|wrong| related(wrong, field))
+        !self.problems.has_problem(|wrong| are_related_paths(wrong, field))
     }
 
     /// `Ok` if nothing is wrong. `broken` are the rules that the content breaks.

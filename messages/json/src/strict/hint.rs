@@ -5,7 +5,7 @@ use crate::limits::MAX_GUESSED_NAME;
 /// The nearest known name, if it is near enough: at most a third of the characters differ. Differences in case and
 /// separators (`-`, `_`) do not count.
 #[must_use]
-pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest_name<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     if name.len() > MAX_GUESSED_NAME {
         return None;
     }
@@ -44,7 +44,7 @@ fn distance(a: &[char], b: &[char]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::nearest;
+    use super::nearest_name;
 
     #[test]
     fn a_slip_finds_the_name_that_was_meant() {
@@ -61,8 +61,8 @@ mod tests {
             ("docker", None),
             ("", None),
         ] {
-            assert_eq!(nearest(typed, known.into_iter()), meant, "{typed}");
+            assert_eq!(nearest_name(typed, known.into_iter()), meant, "{typed}");
         }
-        assert_eq!(nearest(&"kubelet".repeat(100), known.into_iter()), None);
+        assert_eq!(nearest_name(&"kubelet".repeat(100), known.into_iter()), None);
     }
 }

@@ -15,7 +15,7 @@ pub mod walk;
 pub mod yaml;
 
 pub use document::Document;
-pub use hint::nearest;
+pub use hint::nearest_name;
 pub use tree::{Number, Tree, shown_text};
 pub use walk::{HasKind, HasSchema, Kind, Path, Schema};
 pub use yaml::MAX_TEXT_BYTES;

@@ -133,7 +133,7 @@ pub fn unknown_names<'s>(
         let known = schema.fields.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
         match known.map(|(_, kind)| kind.of_value()) {
             None => {
-                let near = hint::nearest(name, schema.fields.iter().map(|(known, _)| *known));
+                let near = hint::nearest_name(name, schema.fields.iter().map(|(known, _)| *known));
                 report(path.field(&shortened(name)), near);
             }
             Some(Kind::Object(schema)) => unknown_names(value, schema, path.field(name), report),
@@ -288,7 +288,7 @@ impl Walk<'_> {
                 Some(Tree::List(
                     items
                         .map(|(index, value)| {
-                            self.value(value, item, path.item(index)).unwrap_or_else(|| empty(item))
+                            self.value(value, item, path.item(index)).unwrap_or_else(|| empty_value(item))
                         })
                         .collect(),
                 ))
@@ -306,7 +306,7 @@ impl Walk<'_> {
             (Kind::FreeForm, value @ Tree::Object(_)) => Some(value),
             (kind, value) => {
                 let got = if kind.is_secret() { value.kind().to_owned() } else { value.shown() };
-                self.problems.add(path, got, expected(kind, &value));
+                self.problems.add(path, got, expected_form(kind, &value));
                 None
             }
         }
@@ -317,10 +317,10 @@ impl Walk<'_> {
         let offered = schema.fields.iter().filter(|(_, kind)| !matches!(kind, Kind::Unused));
         let names = || offered.clone().map(|(known, _)| *known);
         let mut places = Vec::new();
-        find(self.root, name, String::new(), &mut places);
+        find_places(self.root, name, String::new(), &mut places);
         let own = path.to_string();
         let place = places.iter().find(|place| **place != own);
-        match (hint::nearest(name, names()), place) {
+        match (hint::nearest_name(name, names()), place) {
             (Some(near), None) => format!("a known field such as {near:?}"),
             (Some(near), Some(place)) => {
                 format!("a known field such as {near:?} (this field belongs to {place})")
@@ -332,21 +332,21 @@ impl Walk<'_> {
 }
 
 /// Paths of the objects that have a field of that name.
-fn find(schema: &'static Schema, name: &str, path: String, places: &mut Vec<String>) {
+fn find_places(schema: &'static Schema, name: &str, path: String, places: &mut Vec<String>) {
     if schema.fields.iter().any(|(known, _)| *known == name) {
         places.push(if path.is_empty() { "the top level".to_owned() } else { path.clone() });
     }
     for (field, kind) in schema.fields {
         let below = if path.is_empty() { (*field).to_owned() } else { format!("{path}.{field}") };
         match kind.of_value() {
-            Kind::Object(schema) => find(schema, name, below, places),
-            Kind::List(Kind::Object(schema)) => find(schema, name, format!("{below}[]"), places),
+            Kind::Object(schema) => find_places(schema, name, below, places),
+            Kind::List(Kind::Object(schema)) => find_places(schema, name, format!("{below}[]"), places),
             _ => {}
         }
     }
 }
 
-fn expected(kind: &Kind, value: &Tree) -> String {
+fn expected_form(kind: &Kind, value: &Tree) -> String {
     match kind {
         Kind::Text | Kind::Secret => match value {
             Tree::Bool(_) | Tree::Number(_) => "a text: put it in quotes".to_owned(),
@@ -367,7 +367,7 @@ fn expected(kind: &Kind, value: &Tree) -> String {
         Kind::Map(entry) => format!("an object of {}", plural(entry)),
         Kind::Object(_) | Kind::FreeForm => "an object".to_owned(),
         Kind::Any | Kind::Unused => "a value".to_owned(),
-        Kind::OmitEmpty(kind) => expected(kind, value),
+        Kind::OmitEmpty(kind) => expected_form(kind, value),
     }
 }
 
@@ -386,7 +386,7 @@ fn plural(kind: &Kind) -> &'static str {
     }
 }
 
-fn empty(kind: &Kind) -> Tree {
+fn empty_value(kind: &Kind) -> Tree {
     match kind {
         Kind::Text
         | Kind::Word(_)
@@ -399,7 +399,7 @@ fn empty(kind: &Kind) -> Tree {
         | Kind::Quantity => Tree::Text(String::new()),
         Kind::Number | Kind::UpTo(_) => Tree::Number(Number::Integer(0)),
         Kind::Any | Kind::Unused => Tree::Null,
-        Kind::OmitEmpty(kind) => empty(kind),
+        Kind::OmitEmpty(kind) => empty_value(kind),
         Kind::Bool => Tree::Bool(false),
         Kind::Whole(least, _) => Tree::Number(Number::Integer(*least)),
         Kind::List(_) => Tree::List(Vec::new()),

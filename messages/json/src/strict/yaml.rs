@@ -72,12 +72,12 @@ pub fn parse_within<T: DeserializeOwned>(
         reject_unsupported_tags: true,
         with_snippet: false,
     };
-    serde_saphyr::from_str_with_options(text, options).map_err(|error| explain(error.without_snippet()))
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| explain_error(error.without_snippet()))
 }
 
 /// The error in words for the author of the text. The parser's own message is used unless it is about the parser's
 /// settings.
-fn explain(error: &Error) -> String {
+fn explain_error(error: &Error) -> String {
     let place = |location: &Location| format!("line {}, column {}", location.line(), location.column());
     match error {
         Error::DuplicateMappingKey { key, location } => {
@@ -101,7 +101,7 @@ fn explain(error: &Error) -> String {
         Error::NonFiniteFloat { value, location } => {
             format!("{value}, which JSON cannot hold, at {}", place(location))
         }
-        Error::AliasError { error, .. } => explain(error),
+        Error::AliasError { error, .. } => explain_error(error),
         other => {
             let reason = other.to_string();
             match reason.char_indices().nth(MAX_REASON) {

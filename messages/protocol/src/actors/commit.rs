@@ -24,7 +24,7 @@ pub enum CommitError {
         keys: Vec<String>,
     },
     /// The mutation violates an invariant; nothing was written.
-    #[error("the leader refused the change, because it violates {}", list(violations))]
+    #[error("the leader refused the change, because it violates {}", list_violations(violations))]
     Invariant {
         /// All violations that the gate found.
         violations: Vec<Violation>,
@@ -151,7 +151,7 @@ impl From<EncodeError> for CommitError {
     }
 }
 
-fn list(violations: &[Violation]) -> String {
+fn list_violations(violations: &[Violation]) -> String {
     violations.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 

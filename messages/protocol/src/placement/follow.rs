@@ -31,7 +31,7 @@ pub enum FollowEvent {
 }
 
 /// Starts the feed for an actor.
-pub fn follow<M>(
+pub fn start_following<M>(
     objects: Arc<dyn Objects>,
     actor: ActorRef<Envelope<M>>,
     wrap: impl Fn(FollowEvent, HandledSignal) -> M + Send + 'static,

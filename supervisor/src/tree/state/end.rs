@@ -119,7 +119,7 @@ impl State {
     /// Stops every child in reverse order and waits. Returns the meltdown that caused the end, if any.
     pub(in crate::tree) async fn close(&mut self) -> Option<Meltdown> {
         let grace = self.spec.kill_grace;
-        let mut hurry = self.control.watch_hurry();
+        let mut hurry = self.control.watch_end_request();
         for slot in self.slots.values_mut() {
             // Its tasks end; this function stops what they stopped or started.
             slot.task = None;

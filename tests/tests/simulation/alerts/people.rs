@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use madako_simulation::api::{Request, ask};
+use madako_simulation::api::{Request, send_request};
 use madako_simulation::serving::{LinkedDialer, LinkedDialers};
 use madako_simulation::store_process::StoreProcess;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -17,7 +17,7 @@ pub async fn reads(doors: LinkedDialers, pause: Duration, end: Instant) {
         if let Some(door) = door {
             let request = Request { method: "GET", path: APPLICATIONS_AT, version: None, body: None };
             // A failed read is one of the effects under test.
-            let _ = ask(&door, &request).await;
+            let _ = send_request(&door, &request).await;
         }
         sleep(pause).await;
     }

@@ -17,7 +17,7 @@ use madako_protocol::actors::{ClusterMutation, Evidence, LeaderMessage, Mutation
 use madako_protocol::feed::Task;
 use madako_protocol::mailbox::{Addressed as _, Envelope};
 use madako_protocol::ports::Clock;
-use madako_simulation::api::{Answer, Request, ask};
+use madako_simulation::api::{Answer, Request, send_request};
 use madako_simulation::checker::Checker;
 use madako_simulation::clock::SimulatedClock;
 use madako_simulation::disk::ForgetfulDisk;
@@ -252,7 +252,7 @@ impl AlertTest {
             let door = self.world.doors.lock().unwrap().get(NAME).cloned();
             if let Some(door) = door {
                 let request = Request { method, path, version: None, body: Some(body) };
-                match ask(&door, &request).await {
+                match send_request(&door, &request).await {
                     Ok(answer) if (200..300).contains(&answer.status) => return answer,
                     answer => last = Some(answer),
                 }

@@ -23,7 +23,7 @@ use madako_simulation::nodes::ports;
 use madako_simulation::placement::PlacementChecker;
 use madako_simulation::planted::Handling;
 use madako_simulation::revisions::every_revision;
-use madako_simulation::run::terms;
+use madako_simulation::run::promised_terms;
 use madako_simulation::store_process::StoreProcess;
 use madako_simulation::world::{Running, World};
 use madako_supervisor::nodes::{BackupPorts, OperationsMode, OperationsPorts, RUNNER};
@@ -168,7 +168,7 @@ impl Site {
         world.handling = handling.clone();
         world.working.interval = INTERVAL;
         world.working.session_ttl = SESSION_TTL;
-        let mut terms = terms(&world.working);
+        let mut terms = promised_terms(&world.working);
         terms.tolerance = TOLERANCE;
         world.facts = Facts::of(terms, world.history.clone());
         tokio::spawn(world.facts.clone().watch(world.store.clone()));
@@ -304,7 +304,7 @@ impl Site {
         let patience = Instant::now() + PATIENCE;
         loop {
             self.pass(Duration::from_secs(5)).await;
-            if self.world.facts.found_something() {
+            if self.world.facts.has_findings() {
                 return Err(Stopped);
             }
             if self.is_settled(&wanted).await && self.nodes.write(&wanted).await.is_ok() {

@@ -273,7 +273,7 @@ async fn refused_restore(site: &mut Site) -> Result<(), Stopped> {
 /// Checks that the leader refused the restore for a reason, and stopped no member. A disturbance may itself take the majority
 /// away, or delay the leader: then the judges alone decide.
 async fn is_refused(site: &mut Site, why: &str) -> Result<(), Stopped> {
-    if site.world.facts.found_something() {
+    if site.world.facts.has_findings() {
         return Err(Stopped);
     }
     if !site.is_disturbed {

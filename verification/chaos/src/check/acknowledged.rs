@@ -12,7 +12,7 @@ use crate::history::Call;
 use crate::observer::{PREFIX, Revision};
 
 /// Judges every acknowledged write by the store's revisions. `written` are the acknowledged writes past the API.
-pub fn judge<'a>(
+pub fn judge_acknowledged_writes<'a>(
     calls: impl IntoIterator<Item = &'a Call>,
     written: impl IntoIterator<Item = &'a (i64, Vec<String>)>,
     revisions: &[Revision],
@@ -61,7 +61,7 @@ pub fn judge<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::linear::{CallResult, Op};
+    use crate::check::linear::{CallResult, ObjectOperation};
     use crate::history::End;
     use crate::observer::Change;
 
@@ -74,7 +74,7 @@ mod tests {
     fn acknowledged(key: &str, revision: i64) -> Call {
         let said = CallResult::Done { value: None, deleting: false };
         let end = End::Answered { status: 200, said, revision: Some(revision) };
-        let op = Op::Create { value: 1 };
+        let op = ObjectOperation::Create { value: 1 };
         Call {
             client: 1,
             instance: 1,
@@ -89,7 +89,7 @@ mod tests {
 
     fn broken(calls: &[Call], written: &[(i64, Vec<String>)], revisions: &[Revision]) -> u64 {
         let mut verdicts = Verdicts::default();
-        judge(calls, written, revisions, &mut verdicts);
+        judge_acknowledged_writes(calls, written, revisions, &mut verdicts);
         verdicts.of("I9").broken
     }
 

@@ -26,7 +26,12 @@ pub(crate) const LISTS: &str = "lists";
 pub(crate) const API_WATCHES: &str = "api-watches";
 
 /// `calm`: whether the run was calm at the last event.
-pub fn judge(events: &[(Micros, Event)], revisions: &[Revision], calm: bool, verdicts: &mut Verdicts) {
+pub fn judge_api_answers(
+    events: &[(Micros, Event)],
+    revisions: &[Revision],
+    calm: bool,
+    verdicts: &mut Verdicts,
+) {
     verdicts.of(LISTS);
     verdicts.of(API_WATCHES);
     let stored = Stored::read(revisions);
@@ -90,7 +95,7 @@ impl Judge<'_> {
                 let Some(watch) = watch.filter(|_| why.is_none()) else { return };
                 *complete = true;
                 verdicts.of(API_WATCHES).judged += 1;
-                if let Some(what) = watch.withheld(self.stored) {
+                if let Some(what) = watch.find_withheld_step(self.stored) {
                     let instance = watch.instance;
                     let what = format!("follower {follower}: a watch of instance={instance} {what}");
                     verdicts.broken(API_WATCHES, what);
@@ -152,7 +157,7 @@ impl Watch {
     }
 
     /// Steps that the watch should have delivered before its end.
-    fn withheld(&self, stored: &Stored) -> Option<String> {
+    fn find_withheld_step(&self, stored: &Stored) -> Option<String> {
         let [first, last] = self.listed.filter(|_| !self.broken)?;
         let told = match &self.at {
             // The watch may have begun as late as the first list.

@@ -60,7 +60,7 @@ pub fn effects(lines: &[Line], unix: OffsetDateTime) -> Vec<Effect> {
 
 /// A fault that may have held back requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Held {
+pub struct HoldingFault {
     /// The affected instance; `None`: all instances.
     pub instance: Option<u32>,
     pub from: Micros,
@@ -70,8 +70,8 @@ pub struct Held {
 
 /// The faults of a run that held back requests between instances and the API server.
 #[must_use]
-pub fn held(events: &[(Micros, Event)], schedule: &Schedule) -> Vec<Held> {
-    let mut held: BTreeMap<usize, Held> = BTreeMap::new();
+pub fn held_requests(events: &[(Micros, Event)], schedule: &Schedule) -> Vec<HoldingFault> {
+    let mut held: BTreeMap<usize, HoldingFault> = BTreeMap::new();
     for (at, event) in events {
         let Event::Fault { injection, change, on: Some(on), .. } = event else { continue };
         let act = schedule.injections.get(*injection).map(|injection| injection.act);
@@ -83,7 +83,7 @@ pub fn held(events: &[(Micros, Event)], schedule: &Schedule) -> Vec<Held> {
             None => *on == Node::Registry.to_string() && (of_network || act == Some(Act::Pause)),
         };
         if *change == "begins" && holds {
-            held.insert(*injection, Held { instance, from: *at, until: Micros::MAX });
+            held.insert(*injection, HoldingFault { instance, from: *at, until: Micros::MAX });
         } else if let Some(held) = held.get_mut(injection).filter(|_| *change == "ends") {
             held.until = *at + (*at - held.from) + HEARD_LATER;
         }
@@ -93,7 +93,7 @@ pub fn held(events: &[(Micros, Event)], schedule: &Schedule) -> Vec<Held> {
 
 /// Numbers of effects by kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Counted {
+pub struct EffectCounts {
     pub cordoned: u64,
     pub uncordoned: u64,
     pub evicted: u64,
@@ -103,8 +103,8 @@ pub struct Counted {
 }
 
 #[must_use]
-pub fn count_effects(effects: &[Effect]) -> Counted {
-    let mut counted = Counted::default();
+pub fn count_effects(effects: &[Effect]) -> EffectCounts {
+    let mut counted = EffectCounts::default();
     for effect in effects {
         let count = match (effect.asked, effect.refused) {
             (_, true) => &mut counted.refused,
@@ -134,8 +134,8 @@ pub fn cordon_spans(effects: &[Effect]) -> Vec<(&str, Micros, Option<Micros>)> {
 }
 
 /// Earliest time at which the request may have been sent.
-pub(crate) fn sent(effect: &Effect, held: &[Held]) -> Micros {
-    let may_be_of = |held: &&Held| held.instance.is_none_or(|instance| instance == effect.instance);
+pub(crate) fn earliest_sending(effect: &Effect, held: &[HoldingFault]) -> Micros {
+    let may_be_of = |held: &&HoldingFault| held.instance.is_none_or(|instance| instance == effect.instance);
     let mut since = effect.at;
     // An earlier fault may have held back the request until this one began.
     while let Some(earlier) = held
@@ -151,17 +151,17 @@ pub(crate) fn sent(effect: &Effect, held: &[Held]) -> Micros {
 }
 
 /// Judges the senders of requests by the leader's epoch from each time on and the instance of each epoch.
-pub fn judge(
+pub fn judge_drains(
     effects: &[Effect],
     leading: &[(Micros, Option<i64>)],
     epochs: &BTreeMap<i64, u32>,
-    held: &[Held],
+    held: &[HoldingFault],
     verdicts: &mut Verdicts,
 ) -> Exemptions {
     let mut exemptions = Exemptions::default();
     for effect in effects {
         let Effect { at, instance, asked, node, .. } = effect;
-        let sent = sent(effect, held);
+        let sent = earliest_sending(effect, held);
         verdicts.judged(Id::I1, 1);
         let led_since = |since| led_within(*instance, [since, *at], leading, epochs);
         if !led_since(sent) {

@@ -25,7 +25,7 @@ use crate::history::Micros;
 pub(super) const HEARD_LATER: Micros = 1_000_000;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Act {
+pub struct CommandRun {
     /// Start of the process.
     pub began: Micros,
     /// Acceptance by the data center; `None`: the process had ended by then.
@@ -39,9 +39,9 @@ pub struct Act {
 /// The commands in a journal in the order of their acceptance, with times relative to `unix`, the beginning of the
 /// history.
 #[must_use]
-pub fn acts(lines: &[Line], unix: OffsetDateTime) -> Vec<Act> {
+pub fn commands_of(lines: &[Line], unix: OffsetDateTime) -> Vec<CommandRun> {
     let at = |line: &Line| Micros::try_from((line.time() - unix).whole_microseconds()).unwrap_or(0);
-    let mut acts: BTreeMap<u64, Act> = BTreeMap::new();
+    let mut acts: BTreeMap<u64, CommandRun> = BTreeMap::new();
     for line in lines {
         let now = at(line);
         let mut seen = |number: &u64| {
@@ -55,7 +55,7 @@ pub fn acts(lines: &[Line], unix: OffsetDateTime) -> Vec<Act> {
                 let began = now.saturating_sub(*waited);
                 let taken = (!gone).then_some(now);
                 let (instance, address) = (*instance, address.clone());
-                let act = Act { began, taken, seen: taken.unwrap_or(began), instance, address };
+                let act = CommandRun { began, taken, seen: taken.unwrap_or(began), instance, address };
                 acts.insert(*number, act);
             }
             LineContent::Acted { number, ran: true, .. } => seen(number),
@@ -66,8 +66,8 @@ pub fn acts(lines: &[Line], unix: OffsetDateTime) -> Vec<Act> {
 }
 
 /// Judges all commands by the leader at their times.
-pub fn judge(
-    acts: &[Act],
+pub fn judge_effects(
+    acts: &[CommandRun],
     leading: &[(Micros, Option<i64>)],
     epochs: &BTreeMap<i64, u32>,
     verdicts: &mut Verdicts,
@@ -93,7 +93,7 @@ pub fn judge(
 }
 
 /// Whether both commands ran at some moment.
-fn side_by_side(one: &Act, other: &Act) -> bool {
+fn side_by_side(one: &CommandRun, other: &CommandRun) -> bool {
     one.began.max(other.began) <= one.seen.min(other.seen)
 }
 
@@ -155,11 +155,11 @@ mod tests {
     fn judged(journal: &[JournalEntry]) -> Vec<(String, u64)> {
         let lines: Vec<Line> =
             journal.iter().map(|(at, what)| Line { at: at * 1_000, what: what.clone() }).collect();
-        let acts = acts(&lines, OffsetDateTime::UNIX_EPOCH);
+        let acts = commands_of(&lines, OffsetDateTime::UNIX_EPOCH);
         let second = 1_000_000;
         let leading = [(10 * second, Some(5)), (20 * second, None), (25 * second, Some(9))];
         let mut verdicts = Verdicts::default();
-        judge(&acts, &leading, &BTreeMap::from([(5, 1), (9, 2)]), &mut verdicts);
+        judge_effects(&acts, &leading, &BTreeMap::from([(5, 1), (9, 2)]), &mut verdicts);
         assert_eq!(verdicts.of("I1").judged, acts.len() as u64);
         let broken = verdicts.0.into_iter().filter(|(_, verdict)| verdict.broken > 0);
         broken.map(|(name, verdict)| (name, verdict.broken)).collect()

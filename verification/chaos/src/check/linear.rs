@@ -23,7 +23,7 @@ const MAX_STEPS: u64 = 200_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "op")]
-pub enum Op {
+pub enum ObjectOperation {
     Read,
     Create {
         value: u64,
@@ -73,13 +73,13 @@ impl Object {
 
     /// Applies an operation with its answer to each possible state; `None`: any answer. Returns whether a state
     /// remains.
-    fn step(&mut self, op: Op, ret: Option<CallResult>) -> bool {
+    fn step(&mut self, op: ObjectOperation, ret: Option<CallResult>) -> bool {
         let mut after = BTreeSet::new();
         for state in &self.may_be {
             let gone = matches!(state, State::Leaving(_)).then_some(State::Absent);
             for state in std::iter::once(*state).chain(gone) {
                 after.extend(
-                    possible(state, op).into_iter().filter_map(|(state, said)| {
+                    possible_steps(state, op).into_iter().filter_map(|(state, said)| {
                         ret.is_none_or(|ret| said.contains(&ret)).then_some(state)
                     }),
                 );
@@ -91,22 +91,25 @@ impl Object {
 }
 
 /// The states that an operation can lead to, each with the possible answers.
-fn possible(state: State, op: Op) -> Vec<(State, Vec<CallResult>)> {
+fn possible_steps(state: State, op: ObjectOperation) -> Vec<(State, Vec<CallResult>)> {
     let done = |value: Option<u64>, deleting| vec![CallResult::Done { value, deleting }];
     let mut all = Vec::new();
-    if op != Op::Read {
+    if op != ObjectOperation::Read {
         // A change may be refused at any time, without effect. A read is never refused.
         all.push((state, vec![CallResult::Refused]));
     }
     match (op, state) {
-        (Op::Read, State::Absent) | (Op::Write { .. } | Op::Delete, State::Absent) => {
+        (ObjectOperation::Read, State::Absent)
+        | (ObjectOperation::Write { .. } | ObjectOperation::Delete, State::Absent) => {
             all.push((state, vec![CallResult::Absent]));
         }
-        (Op::Read, State::Present(value)) => all.push((state, done(Some(value), false))),
-        (Op::Read, State::Leaving(value)) => all.push((state, done(Some(value), true))),
-        (Op::Create { value }, State::Absent) => all.push((State::Present(value), done(None, false))),
-        (Op::Create { .. }, _) => all.push((state, vec![CallResult::Exists])),
-        (Op::Write { value, over }, State::Present(is) | State::Leaving(is)) => {
+        (ObjectOperation::Read, State::Present(value)) => all.push((state, done(Some(value), false))),
+        (ObjectOperation::Read, State::Leaving(value)) => all.push((state, done(Some(value), true))),
+        (ObjectOperation::Create { value }, State::Absent) => {
+            all.push((State::Present(value), done(None, false)))
+        }
+        (ObjectOperation::Create { .. }, _) => all.push((state, vec![CallResult::Exists])),
+        (ObjectOperation::Write { value, over }, State::Present(is) | State::Leaving(is)) => {
             let after = match state {
                 State::Leaving(_) => State::Leaving(value),
                 _ => State::Present(value),
@@ -117,7 +120,7 @@ fn possible(state: State, op: Op) -> Vec<(State, Vec<CallResult>)> {
             // The system writes into the object too: another version may have the same value.
             all.push((state, vec![CallResult::Changed]));
         }
-        (Op::Delete, State::Present(value) | State::Leaving(value)) => {
+        (ObjectOperation::Delete, State::Present(value) | State::Leaving(value)) => {
             all.push((State::Leaving(value), done(None, true)));
             // Other writers change the object all the time.
             all.push((state, vec![CallResult::Changed]));
@@ -127,18 +130,18 @@ fn possible(state: State, op: Op) -> Vec<(State, Vec<CallResult>)> {
 }
 
 impl SequentialSpec for Object {
-    type Op = Op;
+    type Op = ObjectOperation;
     type Ret = CallResult;
 
     /// For calls with an unknown end: any effect, or none.
-    fn invoke(&mut self, op: &Op) -> CallResult {
+    fn invoke(&mut self, op: &ObjectOperation) -> CallResult {
         let before = self.may_be.clone();
         self.step(*op, None);
         self.may_be.extend(before);
         CallResult::Refused
     }
 
-    fn is_valid_step(&mut self, op: &Op, ret: &CallResult) -> bool {
+    fn is_valid_step(&mut self, op: &ObjectOperation, ret: &CallResult) -> bool {
         let steps = self.steps.get();
         self.steps.set(steps + 1);
         steps < MAX_STEPS && self.step(*op, Some(*ret))
@@ -146,7 +149,7 @@ impl SequentialSpec for Object {
 }
 
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Judged {
+pub struct LinearizabilityResult {
     pub objects: u64,
     pub calls: u64,
     /// Calls without a known end.
@@ -158,24 +161,24 @@ pub struct Judged {
 }
 
 #[must_use]
-pub fn judge<'a>(calls: impl IntoIterator<Item = &'a Call>) -> Judged {
+pub fn judge_linearizability<'a>(calls: impl IntoIterator<Item = &'a Call>) -> LinearizabilityResult {
     let mut objects: BTreeMap<&str, Vec<&Call>> = BTreeMap::new();
     for call in calls {
         let says_nothing = match call.end {
             End::NotSent => true,
-            End::Unknown { .. } => call.op == Op::Read,
+            End::Unknown { .. } => call.op == ObjectOperation::Read,
             End::Answered { .. } => false,
         };
         if !says_nothing {
             objects.entry(&call.object).or_default().push(call);
         }
     }
-    let mut judged = Judged::default();
+    let mut judged = LinearizabilityResult::default();
     for (name, calls) in objects {
         judged.objects += 1;
         judged.calls += calls.len() as u64;
         judged.unknown += calls.iter().filter(|call| matches!(call.end, End::Unknown { .. })).count() as u64;
-        match linearizable(&calls) {
+        match is_linearizable(&calls) {
             Some(true) => {}
             Some(false) => judged.broken.push(name.to_owned()),
             None => judged.undecided.push(name.to_owned()),
@@ -185,7 +188,7 @@ pub fn judge<'a>(calls: impl IntoIterator<Item = &'a Call>) -> Judged {
 }
 
 /// Whether the calls of an object are linearizable; `None`: the search exceeded its limit.
-fn linearizable(calls: &[&Call]) -> Option<bool> {
+fn is_linearizable(calls: &[&Call]) -> Option<bool> {
     let calls = decisive_calls(calls);
     // At equal times calls begin before others end, so that such calls count as concurrent.
     let mut edges: Vec<(u64, bool, usize)> = Vec::new();
@@ -239,14 +242,14 @@ fn decisive_calls<'a>(calls: &[&'a Call]) -> Vec<&'a Call> {
                 _ => None,
             };
             let over = match call.op {
-                Op::Write { over, .. } => over,
+                ObjectOperation::Write { over, .. } => over,
                 _ => None,
             };
             read.into_iter().chain(over)
         })
         .collect();
     let tells = |call: &&&Call| match (&call.end, call.op) {
-        (End::Unknown { .. }, Op::Write { value, .. }) => met.contains(&value),
+        (End::Unknown { .. }, ObjectOperation::Write { value, .. }) => met.contains(&value),
         _ => true,
     };
     calls.iter().filter(tells).copied().collect()

@@ -12,13 +12,13 @@ use std::sync::Arc;
 use madako_domain::invariants::{Id, Violation};
 use madako_domain::placement::kind::{Kind, ObjectKey};
 use madako_domain::placement::objects::Stored;
-use madako_judges::bindings::{Resources, misbound, read, scheduled_to, unsettled};
+use madako_judges::bindings::{Resources, find_misbound, find_unsettled, read_resource, scheduled_to};
 
 use super::Verdicts;
 use crate::observer::Revision;
 
 /// `calm`: whether the run was calm after the last revision.
-pub fn judge(revisions: &[Revision], calm: bool, verdicts: &mut Verdicts) {
+pub fn judge_placement(revisions: &[Revision], calm: bool, verdicts: &mut Verdicts) {
     let mut objects = Resources::new();
     for revision in revisions {
         let mut after = Vec::new();
@@ -26,7 +26,7 @@ pub fn judge(revisions: &[Revision], calm: bool, verdicts: &mut Verdicts) {
             let Some(key) = ObjectKey::from_etcd_key(&change.key) else { continue };
             let stored = match &change.value {
                 None => None,
-                Some(value) => match read(&key, value, change.created, revision.revision) {
+                Some(value) => match read_resource(&key, value, change.created, revision.revision) {
                     Some(stored) => Some(stored),
                     None => {
                         let what = format!("revision {}: {key} cannot be read", revision.revision);
@@ -57,7 +57,7 @@ pub fn judge(revisions: &[Revision], calm: bool, verdicts: &mut Verdicts) {
 /// Evaluates the final state. Values of metrics are irrelevant: no application's constraints name a metric.
 fn judge_settled(objects: &Resources, verdicts: &mut Verdicts) {
     verdicts.judged(Id::I12, objects.keys().filter(|key| key.kind == Kind::Application).count() as u64);
-    unsettled(objects, &BTreeMap::new()).iter().for_each(|violation| verdicts.violated(violation));
+    find_unsettled(objects, &BTreeMap::new()).iter().for_each(|violation| verdicts.violated(violation));
 }
 
 fn application(revision: i64, stored: &Arc<Stored>, objects: &Resources, verdicts: &mut Verdicts) {
@@ -77,7 +77,7 @@ fn application(revision: i64, stored: &Arc<Stored>, objects: &Resources, verdict
             return verdicts.violated(&Violation { invariant: Id::I11, what });
         }
     }
-    for Violation { invariant, what } in misbound((revision, stored), target, BTreeMap::new(), objects) {
+    for Violation { invariant, what } in find_misbound((revision, stored), target, BTreeMap::new(), objects) {
         verdicts.violated(&Violation { invariant, what: format!("revision {revision}: {what}") });
     }
 }

@@ -12,12 +12,13 @@ use std::time::Duration;
 use madako_domain::keys;
 use madako_faults::{Act, Schedule};
 use madako_judges::{
-    Change, Command, Exemption, Exemptions, Fact, MachineSeen, Oracle, Place, PodFact, Question, Terms,
+    Change, Command, Exemption, Exemptions, Fact, FaultPlace, MachineSeen, Oracle, PodFact, PromiseTerms,
+    Question,
 };
 use time::OffsetDateTime;
 
 use super::Verdicts;
-use super::drains::{Effect, effects, held, sent};
+use super::drains::{Effect, earliest_sending, effects, held_requests};
 use super::effects::HEARD_LATER;
 use crate::datacenter::{CorruptAnswer, Line, LineContent, PROTECTED, metric_of};
 use crate::history::{AcknowledgedWrite, Call, End, Event, Micros, micros};
@@ -42,9 +43,9 @@ pub(crate) struct RunObservations<'a> {
 }
 
 /// Judges each promise by the facts of a run of this length. Adds the uses of exemptions, and judges all of them.
-pub(crate) fn judge(
+pub(crate) fn judge_promises(
     facts: &[(Micros, Fact)],
-    (terms, length): (Terms, Duration),
+    (terms, length): (PromiseTerms, Duration),
     mut exemptions: Exemptions,
     verdicts: &mut Verdicts,
 ) -> Exemptions {
@@ -92,7 +93,7 @@ impl RunObservations<'_> {
                 what => facts.extend(of_commands(at, what, &mut commands)),
             }
         }
-        // The control door ended before it could report the ends of these commands.
+        // The control API ended before it could report the ends of these commands.
         let lost = commands.into_values().map(|(at, instance, address)| {
             (at + micros(COMMAND_TIMEOUT), command_ended((instance, address), Command::Repair, false))
         });
@@ -103,9 +104,9 @@ impl RunObservations<'_> {
     }
 
     fn of_kubernetes(&self) -> impl Iterator<Item = (Micros, Fact)> {
-        let held = held(self.events, self.schedule);
+        let held = held_requests(self.events, self.schedule);
         effects(self.lines, self.unix).into_iter().map(move |effect| {
-            let sent = Duration::from_micros(sent(&effect, &held));
+            let sent = Duration::from_micros(earliest_sending(&effect, &held));
             let Effect { at, asked, node, pod, refused, .. } = effect;
             let protected =
                 |pod: &str| pod.split_once('/').is_some_and(|(namespace, _)| namespace == PROTECTED);
@@ -190,14 +191,14 @@ fn instance(number: u32) -> String {
 fn trouble_facts(act: Act, on: &str, change: &str) -> Vec<Fact> {
     let is_registry = on == Node::Registry.to_string();
     let place = match on.split_once('=') {
-        Some(("instance", _)) => Place::Instance(on.to_owned()),
-        Some(("store", _)) => Place::Store,
-        Some(("provider", _)) => Place::Providers,
-        None if is_registry => Place::Registry,
+        Some(("instance", _)) => FaultPlace::Instance(on.to_owned()),
+        Some(("store", _)) => FaultPlace::Store,
+        Some(("provider", _)) => FaultPlace::Providers,
+        None if is_registry => FaultPlace::Registry,
         _ => return Vec::new(),
     };
     // The registry's process also carries out the commands on hosts.
-    let hosts = (is_registry && matches!(act, Act::Kill | Act::Pause)).then_some(Place::Hosts);
+    let hosts = (is_registry && matches!(act, Act::Kill | Act::Pause)).then_some(FaultPlace::Hosts);
     let changes: &[bool] = match change {
         "begins" => &[true],
         "ends" => &[false],
@@ -205,7 +206,7 @@ fn trouble_facts(act: Act, on: &str, change: &str) -> Vec<Fact> {
         _ => &[],
     };
     let clock = act == Act::ClockJump;
-    let fact = |place: Place| {
+    let fact = |place: FaultPlace| {
         changes.iter().map(move |begins| Fact::Troubled { place: place.clone(), clock, begins: *begins })
     };
     [place].into_iter().chain(hosts).flat_map(fact).collect()

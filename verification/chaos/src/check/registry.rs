@@ -30,7 +30,7 @@ pub fn registry_requests(lines: &[Line]) -> RegistryRequests {
 }
 
 /// The service only reads the registry.
-pub fn judge(asked: &RegistryRequests, verdicts: &mut Verdicts) {
+pub fn judge_registry_requests(asked: &RegistryRequests, verdicts: &mut Verdicts) {
     verdicts.of(REGISTRY).judged += asked.answers + asked.changes.len() as u64;
     for change in &asked.changes {
         verdicts.broken(REGISTRY, format!("the registry was to be changed: {change}"));

@@ -11,14 +11,14 @@ use madako_domain::placement::ownership;
 use madako_domain::repair::RepairStatus;
 use madako_domain::repair::queue::RepairQueue;
 use madako_domain::store::Entry;
-use madako_judges::history::{Change, Clusters, candidates, decider, json, queue, violation};
+use madako_judges::history::{Change, Clusters, candidates, find_decider, new_violation, queue, read_json};
 
 use super::Verdicts;
 use crate::history::Micros;
 use crate::observer::{PREFIX, Revision};
 
 #[derive(Debug, Clone, Default)]
-pub struct Answered {
+pub struct RegistryAnswers {
     /// Times and addresses of the answers, the earliest first. Repeated equal answers are included at intervals.
     pub lists: Vec<(Micros, BTreeSet<String>)>,
     /// Maximum age of an answer when the plan made from it appears in the store: polls, deadlines, and time in which
@@ -27,7 +27,7 @@ pub struct Answered {
 }
 
 /// Judges all revisions, and the final state if the run is calm.
-pub fn judge(revisions: &[Revision], answered: &Answered, calm: bool, verdicts: &mut Verdicts) {
+pub fn judge_store(revisions: &[Revision], answered: &RegistryAnswers, calm: bool, verdicts: &mut Verdicts) {
     let (clusters, queue) = (Clusters::default(), RepairQueue::default());
     let mut judge = Judge { answered, clusters, owner: None, queue };
     for revision in revisions {
@@ -39,7 +39,7 @@ pub fn judge(revisions: &[Revision], answered: &Answered, calm: bool, verdicts: 
 }
 
 struct Judge<'a> {
-    answered: &'a Answered,
+    answered: &'a RegistryAnswers,
     clusters: Clusters,
     owner: Option<Entry>,
     queue: RepairQueue,
@@ -56,14 +56,14 @@ impl Judge<'_> {
         if touches(keys::PLACEMENT) {
             verdicts.judged(Id::I1, 1);
             let owner = self.owner.as_ref().map(|owner| (&*owner.value, owner.lease));
-            let found = decider(number, PREFIX, candidates(self.clusters.stored(), ""), owner);
+            let found = find_decider(number, PREFIX, candidates(self.clusters.stored(), ""), owner);
             found.iter().for_each(|found| verdicts.violated(found));
         }
         if let Some(change) = revision.changes.iter().find(|change| change.key == ownership::KEY) {
             self.owner = change.entry();
         }
         // The plan may be made from any of the last answers; without an answer I4 cannot be judged.
-        let Answered { lists, oldest } = self.answered;
+        let RegistryAnswers { lists, oldest } = self.answered;
         let recent = lists.iter().filter(|(at, _)| *at <= revision.at && at + oldest >= revision.at);
         let ruled = self.clusters.observe(number, &changes, |_, judged_by| {
             recent.map(|(_, observed)| judged_by(observed)).min_by_key(Vec::len)
@@ -79,7 +79,8 @@ impl Judge<'_> {
     fn end(&self, verdicts: &mut Verdicts) {
         verdicts.judged(Id::I12, 1);
         let mut unmet = |what: String| verdicts.violated(&Violation { invariant: Id::I12, what });
-        let constraints: Constraints = json(self.clusters.stored(), keys::CONSTRAINTS).unwrap_or_default();
+        let constraints: Constraints =
+            read_json(self.clusters.stored(), keys::CONSTRAINTS).unwrap_or_default();
         let Some(cluster) = self.clusters.cluster() else {
             return unmet("in the end: there is no cluster".to_owned());
         };
@@ -113,7 +114,7 @@ impl Judge<'_> {
         };
         let before: BTreeSet<String> = states(&self.queue).into_iter().map(|found| found.what).collect();
         for found in states(&after).into_iter().filter(|found| !before.contains(&found.what)) {
-            verdicts.violated(&violation(found.invariant, number, &found.what));
+            verdicts.violated(&new_violation(found.invariant, number, &found.what));
         }
         self.queue = after;
     }

@@ -9,7 +9,7 @@ use crate::observer::{PREFIX, Revision};
 
 pub(crate) const WATCHES: &str = "watches";
 
-pub fn judge(events: &[(Micros, Event)], revisions: &[Revision], verdicts: &mut Verdicts) {
+pub fn judge_watches(events: &[(Micros, Event)], revisions: &[Revision], verdicts: &mut Verdicts) {
     let ours: BTreeMap<i64, u64> = revisions
         .iter()
         .filter_map(|revision| {
@@ -86,7 +86,7 @@ mod tests {
         );
         events.extend(until.map(|until| (0, Event::WatchEnds { member: 1, until })));
         let mut verdicts = Verdicts::default();
-        judge(&events, &there, &mut verdicts);
+        judge_watches(&events, &there, &mut verdicts);
         assert_eq!(verdicts.of(WATCHES).judged, revisions.len() as u64);
         verdicts.of(WATCHES).broken
     }
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(ends(&[(2, 1), (4, 2)], Some(5)), 1);
         assert_eq!(ends(&[], Some(5)), 1);
         let mut verdicts = Verdicts::default();
-        judge(&[(0, Event::WatchEnds { member: 2, until: 5 })], &[], &mut verdicts);
+        judge_watches(&[(0, Event::WatchEnds { member: 2, until: 5 })], &[], &mut verdicts);
         assert_eq!(verdicts.of(WATCHES).broken, 1, "it never began");
     }
 }

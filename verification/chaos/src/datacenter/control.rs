@@ -40,7 +40,7 @@ pub struct StateRequest {
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Repaired {
+pub struct RepairRequest {
     pub address: String,
     /// The instance that runs it; 0: unknown.
     pub instance: u32,
@@ -49,7 +49,7 @@ pub struct Repaired {
     pub began: u64,
 }
 
-impl Repaired {
+impl RepairRequest {
     /// Microseconds since the start of the process.
     fn microseconds_waited(&self) -> u64 {
         if self.began == 0 { 0 } else { monotonic().saturating_sub(self.began) }
@@ -58,7 +58,7 @@ impl Repaired {
 
 /// Whether answers are corrupted.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub struct Corrupted {
+pub struct CorruptionSwitch {
     /// Seed of the corruptions; `null`: answers are correct.
     pub seed: Option<u64>,
 }
@@ -70,7 +70,7 @@ pub struct ClockChange {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Listed {
+pub struct ListedMachine {
     pub serial: String,
     /// The address under which the service knows the machine.
     pub address: Option<String>,
@@ -129,8 +129,8 @@ pub(super) fn router(
         .route("/health", get(async || StatusCode::OK))
         .route("/machines", get(machines))
         .route("/power", post(power))
-        .route("/state", post(state))
-        .route("/corrupt", post(corrupt))
+        .route("/state", post(set_machine_state))
+        .route("/corrupt", post(switch_corruption))
         .route("/clock", post(clock))
         .route("/repair", post(repair))
         .route("/healthy", post(healthy))
@@ -159,8 +159,8 @@ impl IntoResponse for ControlRefusal {
     }
 }
 
-async fn machines(State(door): State<ControlState>) -> Json<Vec<Listed>> {
-    let listed = |machine: Machine| Listed {
+async fn machines(State(door): State<ControlState>) -> Json<Vec<ListedMachine>> {
+    let listed = |machine: Machine| ListedMachine {
         address: machine.address().map(str::to_owned),
         rack: u32::try_from(machine.spec.rack).unwrap_or(u32::MAX),
         state: machine.status.state,
@@ -180,7 +180,7 @@ async fn power(
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn state(
+async fn set_machine_state(
     State(door): State<ControlState>,
     Json(stated): Json<StateRequest>,
 ) -> Result<StatusCode, ControlRefusal> {
@@ -206,7 +206,7 @@ struct RunningCommand {
 
 impl RunningCommand {
     /// Records the beginning of a command, and which commands run at this moment.
-    fn begin(door: ControlState, repaired: Repaired, caller: Caller) -> Result<Self, JournalError> {
+    fn begin(door: ControlState, repaired: RepairRequest, caller: Caller) -> Result<Self, JournalError> {
         let number = {
             let mut held = door.held();
             let number = held.acts;
@@ -218,7 +218,7 @@ impl RunningCommand {
             let gone = !caller.is_there();
             let there = |(number, caller): (&u64, &Caller)| caller.is_there().then_some(*number);
             let beside = held.acting.iter().filter_map(there).collect();
-            let Repaired { address, instance, .. } = repaired;
+            let RepairRequest { address, instance, .. } = repaired;
             let acts = LineContent::Acts { number, instance, address, waited, gone, beside };
             door.tap.journal.write_as_of(now, acts)?;
             held.acting.insert(number, caller.clone());
@@ -245,7 +245,7 @@ impl Drop for RunningCommand {
 async fn repair(
     State(door): State<ControlState>,
     ConnectInfo(caller): ConnectInfo<Caller>,
-    Json(repaired): Json<Repaired>,
+    Json(repaired): Json<RepairRequest>,
 ) -> Result<StatusCode, ControlRefusal> {
     let address = repaired.address.clone();
     let mut acting = RunningCommand::begin(door.clone(), repaired, caller)?;
@@ -271,18 +271,18 @@ async fn repair(
 /// Answers with the output of the health check.
 async fn healthy(
     State(door): State<ControlState>,
-    Json(repaired): Json<Repaired>,
+    Json(repaired): Json<RepairRequest>,
 ) -> Result<String, ControlRefusal> {
     let waited = repaired.microseconds_waited();
-    let Repaired { address, instance, .. } = repaired;
+    let RepairRequest { address, instance, .. } = repaired;
     let healthy = door.find(&address).is_some_and(|it| it.status.state == MachineState::Healthy);
     door.tap.journal.write(LineContent::Checked { instance, address, waited, healthy })?;
     Ok(healthy.to_string())
 }
 
-async fn corrupt(
+async fn switch_corruption(
     State(door): State<ControlState>,
-    Json(corrupted): Json<Corrupted>,
+    Json(corrupted): Json<CorruptionSwitch>,
 ) -> Result<StatusCode, ControlRefusal> {
     door.tap.corrupt(corrupted.seed)?;
     Ok(StatusCode::NO_CONTENT)
@@ -316,7 +316,7 @@ mod tests {
     use tokio::net::TcpListener;
     use tokio::time::{Instant, sleep};
 
-    use super::super::journal::{Journal, read};
+    use super::super::journal::{Journal, read_journal};
     use super::*;
     use crate::check::Verdicts;
     use crate::check::effects;
@@ -369,7 +369,7 @@ mod tests {
         async fn journal_with(&self, instance: u32) -> Vec<Line> {
             let began = Instant::now();
             loop {
-                let lines = read(&self.journal).unwrap();
+                let lines = read_journal(&self.journal).unwrap();
                 let is_there = |line: &Line| matches!(&line.what, LineContent::Acts { instance: its, .. } if *its == instance);
                 if lines.iter().any(is_there) {
                     return lines;
@@ -383,8 +383,8 @@ mod tests {
     /// Number of concurrent commands for one machine, regardless of the leader.
     fn beside(lines: &[Line]) -> u64 {
         let mut verdicts = Verdicts::default();
-        let acts = effects::acts(lines, OffsetDateTime::UNIX_EPOCH);
-        effects::judge(&acts, &[], &BTreeMap::new(), &mut verdicts);
+        let acts = effects::commands_of(lines, OffsetDateTime::UNIX_EPOCH);
+        effects::judge_effects(&acts, &[], &BTreeMap::new(), &mut verdicts);
         assert_eq!(verdicts.of(Id::I10.name()).broken, 0, "there is one machine");
         verdicts.of(Id::I7.name()).broken
     }

@@ -23,10 +23,10 @@ const SEARCH_OF_THE_SERVICE: &str = "ckeSearch";
 const MAX_REQUEST: usize = 1 << 20;
 
 pub(super) fn guard_router(registry: Router, tap: &Arc<Tap>) -> Router {
-    registry.layer(from_fn_with_state(Arc::clone(tap), pass))
+    registry.layer(from_fn_with_state(Arc::clone(tap), record_and_forward))
 }
 
-async fn pass(State(tap): State<Arc<Tap>>, request: Request, next: Next) -> Response {
+async fn record_and_forward(State(tap): State<Arc<Tap>>, request: Request, next: Next) -> Response {
     let (head, body) = request.into_parts();
     let body = match to_bytes(body, MAX_REQUEST).await {
         Ok(body) => body,
@@ -55,20 +55,20 @@ async fn pass(State(tap): State<Arc<Tap>>, request: Request, next: Next) -> Resp
 /// The question of the service's query; `None`: a search of another client.
 fn question_of(body: &[u8]) -> Option<Question> {
     let call: Value = serde_json::from_slice(body).ok()?;
-    call["query"].as_str()?.contains(SEARCH_OF_THE_SERVICE).then(|| registry::question(&call))
+    call["query"].as_str()?.contains(SEARCH_OF_THE_SERVICE).then(|| registry::question_of(&call))
 }
 
 /// Whether a request changes nothing: sabakan accepts no mutation by GET.
 fn only_reads(method: &Method, path: &str, body: &[u8]) -> bool {
     match *method {
         Method::GET | Method::HEAD | Method::OPTIONS => true,
-        Method::POST if path == GRAPHQL_PATH => searches(body),
+        Method::POST if path == GRAPHQL_PATH => is_search(body),
         _ => false,
     }
 }
 
 /// Whether each operation of a document is a query.
-fn searches(body: &[u8]) -> bool {
+fn is_search(body: &[u8]) -> bool {
     let call: Value = serde_json::from_slice(body).unwrap_or_default();
     let document = call["query"].as_str().and_then(|text| parse_query(text).ok());
     document.is_some_and(|document| {
@@ -88,8 +88,8 @@ mod tests {
 
     use super::*;
     use crate::check::Verdicts;
-    use crate::check::registry::{REGISTRY, judge, registry_requests};
-    use crate::datacenter::journal::{Journal, read};
+    use crate::check::registry::{REGISTRY, judge_registry_requests, registry_requests};
+    use crate::datacenter::journal::{Journal, read_journal};
     use crate::web::{self, WebRequest};
 
     struct Still;
@@ -125,12 +125,14 @@ mod tests {
             (Method::DELETE, "/api/v1/machines/x", &Value::Null, 3),
         ] {
             let answer =
-                web::ask(at, WebRequest::send(&method, path, body, Duration::from_secs(30))).await.unwrap();
+                web::send_request(at, WebRequest::send(&method, path, body, Duration::from_secs(30)))
+                    .await
+                    .unwrap();
             if path == GRAPHQL_PATH {
                 assert_eq!(answer.status, StatusCode::OK, "it is answered as before");
             }
             let mut verdicts = Verdicts::default();
-            judge(&registry_requests(&read(&journal).unwrap()), &mut verdicts);
+            judge_registry_requests(&registry_requests(&read_journal(&journal).unwrap()), &mut verdicts);
             assert_eq!(verdicts.of(REGISTRY).broken, changes, "{method} {path}");
         }
     }

@@ -197,7 +197,7 @@ impl Journal {
 
 /// Reads a journal; a missing one is empty. A last line without an end was being written when its writer was killed: it
 /// is ignored, since no answer followed it.
-pub fn read(path: &Path) -> Result<Vec<Line>, JournalError> {
+pub fn read_journal(path: &Path) -> Result<Vec<Line>, JournalError> {
     let failed = |source| JournalError::File { attempt: "read", path: path.to_owned(), source };
     let mut text = String::new();
     match File::open(path) {

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use madako_datacenter_sim::SimulatedRegistry;
 use madako_datacenter_sim::kubernetes::{Budget, Cluster, Owner, SimulatedKubernetes, Workload};
-use madako_domain::kubernetes::{Eviction, Pod};
+use madako_domain::kubernetes::{EvictionOutcome, Pod};
 use madako_judges::KubernetesRequest;
 use madako_protocol::ports::Clock;
 use time::OffsetDateTime;
@@ -99,7 +99,7 @@ impl ApiServer {
         let machines = registry.machines();
         cluster.with(|cluster| {
             machines.iter().filter_map(|machine| machine.address()).for_each(|name| cluster.add_node(name));
-            equip(cluster, u32::try_from(machines.len()).unwrap_or(u32::MAX));
+            create_pods(cluster, u32::try_from(machines.len()).unwrap_or(u32::MAX));
         });
         let server = Self { cluster, time, registry, tap, turn: Arc::default() };
         for line in journal {
@@ -145,7 +145,7 @@ impl ApiServer {
 }
 
 /// Creates namespaces, pods and their budgets for this many machines.
-fn equip(cluster: &mut Cluster, machines: u32) {
+fn create_pods(cluster: &mut Cluster, machines: u32) {
     cluster.add_namespace(OPEN, &[]);
     cluster.add_namespace(PROTECTED, &[("team", PROTECTED)]);
     let kept = machines.saturating_mul(KEPT).min(MOST);
@@ -170,15 +170,15 @@ fn equip(cluster: &mut Cluster, machines: u32) {
 
 fn carry_out(cluster: &mut Cluster, change: &Change) -> ChangeOutcome {
     let there = |done| if done { ChangeOutcome::Done } else { ChangeOutcome::NotThere };
-    let pod = change.pod.as_deref().and_then(|name| find(cluster, name)).map(|(_, pod)| pod.id);
+    let pod = change.pod.as_deref().and_then(|name| find_pod(cluster, name)).map(|(_, pod)| pod.id);
     match (change.asked, pod) {
         (KubernetesRequest::Cordon, _) => there(cluster.set_cordon(&change.node, true)),
         (KubernetesRequest::Uncordon, _) => there(cluster.set_cordon(&change.node, false)),
         (_, None) => ChangeOutcome::NotThere,
         (KubernetesRequest::Evict, Some(pod)) => match cluster.evict(&pod, false) {
-            Ok(Eviction::Accepted) => ChangeOutcome::Done,
-            Ok(Eviction::Gone) => ChangeOutcome::NotThere,
-            Ok(Eviction::Refused { why }) | Err(why) => ChangeOutcome::Refused(why),
+            Ok(EvictionOutcome::Accepted) => ChangeOutcome::Done,
+            Ok(EvictionOutcome::Gone) => ChangeOutcome::NotThere,
+            Ok(EvictionOutcome::Refused { why }) | Err(why) => ChangeOutcome::Refused(why),
         },
         (KubernetesRequest::Delete, Some(pod)) => {
             cluster.delete(&pod);
@@ -187,7 +187,7 @@ fn carry_out(cluster: &mut Cluster, change: &Change) -> ChangeOutcome {
     }
 }
 
-fn find(cluster: &Cluster, name: &str) -> Option<(Option<String>, Pod)> {
+fn find_pod(cluster: &Cluster, name: &str) -> Option<(Option<String>, Pod)> {
     cluster.pods().into_iter().find(|(_, pod)| pod.id.to_string() == name)
 }
 

@@ -112,7 +112,7 @@ impl Tap {
     ) -> Result<(), JournalError> {
         let readable = spoilt.is_none_or(CorruptAnswer::is_list);
         let series = answer.pointer(LISTS[1]).and_then(Value::as_array).filter(|_| readable);
-        let values = series.into_iter().flatten().filter_map(value).collect();
+        let values = series.into_iter().flatten().filter_map(metric_value).collect();
         self.journal.write(LineContent::Fetched { asked, values }).map(drop)
     }
 
@@ -130,16 +130,16 @@ fn are_same(one: &[MachineSeen], other: &[MachineSeen]) -> bool {
     one.len() == other.len() && one.iter().zip(other).all(same)
 }
 
-fn value(series: &Value) -> Option<(String, f64)> {
+fn metric_value(series: &Value) -> Option<(String, f64)> {
     let name = series.pointer("/metric/__name__")?.as_str()?;
     Some((name.to_owned(), series.pointer("/value/1")?.as_str()?.parse().ok()?))
 }
 
 pub(super) fn tap_router(server: Router, tap: &Arc<Tap>) -> Router {
-    server.layer(from_fn_with_state(Arc::clone(tap), pass))
+    server.layer(from_fn_with_state(Arc::clone(tap), record_and_corrupt))
 }
 
-async fn pass(State(tap): State<Arc<Tap>>, request: Request, next: Next) -> Response {
+async fn record_and_corrupt(State(tap): State<Arc<Tap>>, request: Request, next: Next) -> Response {
     let asked = request.uri().to_string();
     let (mut head, body) = next.run(request).await.into_parts();
     let failed = |why: String| (StatusCode::INTERNAL_SERVER_ERROR, why).into_response();
@@ -154,7 +154,7 @@ async fn pass(State(tap): State<Arc<Tap>>, request: Request, next: Next) -> Resp
         None | Some(CorruptAnswer::Error) => body,
         Some(CorruptAnswer::CutShort) => body.slice(..body.len() / 2),
         Some(way) => {
-            spoil(&mut answer, way);
+            spoil_answer(&mut answer, way);
             answer.to_string().into()
         }
     };
@@ -175,7 +175,7 @@ async fn pass(State(tap): State<Arc<Tap>>, request: Request, next: Next) -> Resp
     Response::from_parts(head, Body::from(text))
 }
 
-fn spoil(answer: &mut Value, way: CorruptAnswer) {
+fn spoil_answer(answer: &mut Value, way: CorruptAnswer) {
     if way == CorruptAnswer::WrongTypes {
         return change_kinds(answer);
     }
@@ -209,7 +209,7 @@ mod tests {
         let answer = json!({"data": {"searchMachines": (0..6).map(machine).collect::<Vec<_>>()}});
         let spoilt = |way| {
             let mut answer = answer.clone();
-            spoil(&mut answer, way);
+            spoil_answer(&mut answer, way);
             let left = answer.pointer(LISTS[0]).unwrap().as_array().unwrap().iter();
             left.filter(|machine| machine.pointer("/spec/ipv4/0").is_some_and(Value::is_string)).count()
         };
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn values_are_read_as_prometheus_writes_them() {
         let series = json!({"metric": {"__name__": "free_a"}, "value": [1, "12.5"]});
-        assert_eq!(value(&series), Some(("free_a".to_owned(), 12.5)));
-        assert_eq!(value(&json!({"metric": {}})), None);
+        assert_eq!(metric_value(&series), Some(("free_a".to_owned(), 12.5)));
+        assert_eq!(metric_value(&json!({"metric": {}})), None);
     }
 }

@@ -11,13 +11,13 @@ use serde::Serialize;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use super::{Injector, count, impossible, impossible_because};
-use crate::datacenter::{ClockChange, Corrupted, PowerState, StateRequest};
+use super::{Injector, count_cause, impossible_because, impossible_fault};
+use crate::datacenter::{ClockChange, CorruptionSwitch, PowerState, StateRequest};
 use crate::network::Node;
 use crate::web::{self, WebRequest};
 use crate::world::World;
 
-/// Time limit of a request to a control door.
+/// Time limit of a request to a control API.
 const DONE_WITHIN: Duration = Duration::from_secs(5);
 /// Time for a server of the data center to open its door.
 const STARTED_WITHIN: Duration = Duration::from_secs(10);
@@ -32,16 +32,16 @@ impl Injector {
             Node::Provider(_) => world.provider.as_ref(),
             _ => Some(&world.registry),
         };
-        let server = server.ok_or_else(|| impossible(format_args!("there is no {node}")))?;
+        let server = server.ok_or_else(|| impossible_fault(format_args!("there is no {node}")))?;
         // A server that is down or stopped gets them when it runs again.
         if server.process.is_down() || server.process.is_stopped() {
             return Ok(());
         }
-        let corrupted = Corrupted { seed: (spoiled.corrupt > 0).then_some(self.seed) };
+        let corrupted = CorruptionSwitch { seed: (spoiled.corrupt > 0).then_some(self.seed) };
         let ahead = i32::try_from(CLOCK_JUMP.as_secs()).unwrap_or(i32::MAX);
         let clocked = ClockChange { seconds: if spoiled.clock > 0 { ahead } else { 0 } };
-        control(server.control, "/corrupt", &corrupted).await?;
-        control(server.control, "/clock", &clocked).await
+        send_control_request(server.control, "/corrupt", &corrupted).await?;
+        send_control_request(server.control, "/clock", &clocked).await
     }
 
     /// Kills or cuts off the machines of a rack, or one machine.
@@ -51,7 +51,7 @@ impl Injector {
         injection: &Injection,
         begins: bool,
     ) -> Result<String, Impossible> {
-        count(self.dark.entry(injection.target.clone()).or_default(), begins);
+        count_cause(self.dark.entry(injection.target.clone()).or_default(), begins);
         self.cut_power(world).await?;
         Ok(injection.target.to_string())
     }
@@ -70,13 +70,14 @@ impl Injector {
             }
             match target {
                 Target::Rack(rack) => {
-                    control(registry.control, "/power", &PowerState { rack: *rack, on: !gone }).await?;
+                    send_control_request(registry.control, "/power", &PowerState { rack: *rack, on: !gone })
+                        .await?;
                 }
                 target => {
-                    let Target::Address(address) = target else { return Err(impossible("no machine")) };
+                    let Target::Address(address) = target else { return Err(impossible_fault("no machine")) };
                     let state = if gone { MachineState::Unreachable } else { MachineState::Healthy };
                     let stated = StateRequest { machine: address.to_string(), state, held: gone };
-                    control(registry.control, "/state", &stated).await?;
+                    send_control_request(registry.control, "/state", &stated).await?;
                 }
             }
             self.told.insert(target.clone(), gone);
@@ -85,12 +86,16 @@ impl Injector {
     }
 }
 
-/// Sends a request to a control door, repeatedly until the door of a server just started is open.
-async fn control(at: SocketAddr, path: &str, body: &(impl Serialize + Sync)) -> Result<(), Impossible> {
+/// Sends a request to a control API, repeatedly until the door of a server just started is open.
+async fn send_control_request(
+    at: SocketAddr,
+    path: &str,
+    body: &(impl Serialize + Sync),
+) -> Result<(), Impossible> {
     let body = json!(body);
     let began = Instant::now();
     let answer = loop {
-        match web::ask(at, WebRequest::send(&Method::POST, path, &body, DONE_WITHIN)).await {
+        match web::send_request(at, WebRequest::send(&Method::POST, path, &body, DONE_WITHIN)).await {
             Err(web::Unanswered::NotSent(..)) if began.elapsed() < STARTED_WITHIN => sleep(GLANCE).await,
             answer => break answer.map_err(|error| impossible_because(&error))?,
         }
@@ -99,5 +104,5 @@ async fn control(at: SocketAddr, path: &str, body: &(impl Serialize + Sync)) -> 
         return Ok(());
     }
     let said = String::from_utf8_lossy(&answer.body).into_owned();
-    Err(impossible(format_args!("the control door said {}: {said}", answer.status)))
+    Err(impossible_fault(format_args!("the control API said {}: {said}", answer.status)))
 }

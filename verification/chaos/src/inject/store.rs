@@ -6,7 +6,7 @@ use etcd_client::{Client, ConnectOptions};
 use madako_judges::player::{FaultRefusal, Impossible};
 use tokio::time::{sleep, timeout};
 
-use super::{Injector, count, impossible, impossible_because};
+use super::{Injector, count_cause, impossible_because, impossible_fault};
 use crate::network::Node;
 use crate::world::World;
 
@@ -26,12 +26,13 @@ impl Injector {
         begins: bool,
     ) -> Result<(), Impossible> {
         let full = self.full.entry(node.clone()).or_default();
-        count(full, begins);
+        count_cause(full, begins);
         let full = *full > 0;
-        let Node::Store(number) = node else { return Err(impossible("only the store has a disk")) };
-        let member = world.members.get_mut(number).ok_or_else(|| impossible("there is no such member"))?;
-        let disk = member.disk.as_ref().ok_or_else(|| impossible("it has no disk of its own"))?;
-        let disk = disk.as_ref().map_err(impossible)?;
+        let Node::Store(number) = node else { return Err(impossible_fault("only the store has a disk")) };
+        let member =
+            world.members.get_mut(number).ok_or_else(|| impossible_fault("there is no such member"))?;
+        let disk = member.disk.as_ref().ok_or_else(|| impossible_fault("it has no disk of its own"))?;
+        let disk = disk.as_ref().map_err(impossible_fault)?;
         if full {
             return if begins { disk.fill().map_err(|error| impossible_because(&error)) } else { Ok(()) };
         }
@@ -51,8 +52,10 @@ impl Injector {
     /// Compacts the history of a member. Other faults wait meanwhile, so each attempt is short; it is repeated while a
     /// majority or the member itself is away.
     pub(super) async fn compact(&self, world: &World, node: &Node) -> Result<(), FaultRefusal> {
-        let Node::Store(number) = node else { return Err(impossible("only the store has a history").into()) };
-        let member = world.members.get(number).ok_or_else(|| impossible("there is no such member"))?;
+        let Node::Store(number) = node else {
+            return Err(impossible_fault("only the store has a history").into());
+        };
+        let member = world.members.get(number).ok_or_else(|| impossible_fault("there is no such member"))?;
         let held = self.held.get(node).is_some_and(|held| held.killed + held.paused > 0);
         let full = self.full.get(node).is_some_and(|full| *full > 0);
         if held || full {

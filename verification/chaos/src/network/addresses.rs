@@ -16,7 +16,6 @@ pub(super) const AROUND: &str = "198.0.0.0/8";
 pub(super) const HALF_BITS: u32 = 26;
 /// Addresses of half a block.
 const HALF: u32 = 1 << (32 - HALF_BITS);
-/// Blocks of the range.
 const BLOCKS: u32 = 1 << (HALF_BITS - RANGE_BITS - 1);
 /// Host number of the machine outside the namespaces, in each half.
 pub(super) const OUTSIDE: u8 = 1;
@@ -79,7 +78,7 @@ fn overlaps_range(network: Ipv4Addr, bits: u32) -> bool {
 }
 
 /// A route into the range that belongs to no run, among the output of `ip -oneline`. An unreadable route counts.
-pub(super) fn foreign(routes: &str) -> Option<&str> {
+pub(super) fn foreign_route(routes: &str) -> Option<&str> {
     routes.lines().map(str::trim).filter(|line| !line.is_empty()).find(|line| {
         let ours = line.split_whitespace().skip_while(|word| *word != "dev").nth(1);
         let ours = ours.is_some_and(|device| device.starts_with(DEVICE));
@@ -143,9 +142,9 @@ mod tests {
             ("what is this", true),
             ("", false),
         ] {
-            assert_eq!(foreign(route), is_foreign.then_some(route), "{route}");
+            assert_eq!(foreign_route(route), is_foreign.then_some(route), "{route}");
         }
         let both = "198.51.100.0/24 dev eth0\n198.18.7.0/24 dev eth1\n";
-        assert_eq!(foreign(both), Some("198.18.7.0/24 dev eth1"));
+        assert_eq!(foreign_route(both), Some("198.18.7.0/24 dev eth1"));
     }
 }

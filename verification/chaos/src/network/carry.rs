@@ -11,7 +11,7 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use super::{DELAY, LOSS_PERCENT, MAX_LOSSES, PIECE, QUEUE, RETRANSMIT, Trouble, View};
+use super::{DELAY, LOSS_PERCENT, LinkView, MAX_LOSSES, NetworkFaults, PIECE, QUEUE, RETRANSMIT};
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum End {
@@ -22,10 +22,10 @@ pub(super) enum End {
 }
 
 /// Carries bytes both ways until the connection ends.
-pub(super) async fn carry(
+pub(super) async fn carry_both_ways(
     client: &mut TcpStream,
     server: &mut TcpStream,
-    view: &View,
+    view: &LinkView,
     chances: [ChaCha8Rng; 2],
 ) -> End {
     let (from_client, to_client) = client.split();
@@ -48,15 +48,20 @@ pub(super) async fn carry(
 /// A piece with its arrival time; an empty piece is the end of the stream.
 type Piece = (Instant, Vec<u8>);
 
-async fn one_way(from: ReadHalf<'_>, to: WriteHalf<'_>, view: &View, chance: ChaCha8Rng) -> io::Result<()> {
+async fn one_way(
+    from: ReadHalf<'_>,
+    to: WriteHalf<'_>,
+    view: &LinkView,
+    chance: ChaCha8Rng,
+) -> io::Result<()> {
     let (send, receive) = mpsc::channel(QUEUE);
-    tokio::try_join!(take(from, send, view, chance), give(to, receive, view)).map(drop)
+    tokio::try_join!(read_pieces(from, send, view, chance), write_pieces(to, receive, view)).map(drop)
 }
 
-async fn take(
+async fn read_pieces(
     mut from: ReadHalf<'_>,
     pieces: mpsc::Sender<Piece>,
-    view: &View,
+    view: &LinkView,
     mut chance: ChaCha8Rng,
 ) -> io::Result<()> {
     let mut buffer = vec![0; PIECE];
@@ -72,7 +77,7 @@ async fn take(
 }
 
 /// Additional delay of a piece.
-pub(super) fn delay(trouble: Trouble, chance: &mut ChaCha8Rng) -> Duration {
+pub(super) fn delay(trouble: NetworkFaults, chance: &mut ChaCha8Rng) -> Duration {
     let mut late = if trouble.delay > 0 { DELAY } else { Duration::ZERO };
     if trouble.loss > 0 {
         let mut again = RETRANSMIT;
@@ -87,10 +92,14 @@ pub(super) fn delay(trouble: Trouble, chance: &mut ChaCha8Rng) -> Duration {
     late
 }
 
-async fn give(mut to: WriteHalf<'_>, mut pieces: mpsc::Receiver<Piece>, view: &View) -> io::Result<()> {
+async fn write_pieces(
+    mut to: WriteHalf<'_>,
+    mut pieces: mpsc::Receiver<Piece>,
+    view: &LinkView,
+) -> io::Result<()> {
     while let Some((due, piece)) = pieces.recv().await {
         sleep_until(due).await;
-        view.until_whole().await;
+        view.wait_until_restored().await;
         if piece.is_empty() {
             return to.shutdown().await;
         }

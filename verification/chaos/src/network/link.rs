@@ -9,8 +9,8 @@ use rand_chacha::ChaCha8Rng;
 use tokio::net::TcpStream;
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::carry::{End, carry};
-use super::{MAX_CONNECTIONS, Network, Node, View};
+use super::carry::{End, carry_both_ways};
+use super::{LinkView, MAX_CONNECTIONS, Network, Node};
 
 /// Pause after a failed accept.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
@@ -97,10 +97,15 @@ async fn connect(
     }
 }
 
-async fn serve(client: &mut TcpStream, upstream: SocketAddr, view: &View, chances: [ChaCha8Rng; 2]) -> End {
+async fn serve(
+    client: &mut TcpStream,
+    upstream: SocketAddr,
+    view: &LinkView,
+    chances: [ChaCha8Rng; 2],
+) -> End {
     let resets = view.now().resets;
     let dialled = async {
-        view.until_whole().await;
+        view.wait_until_restored().await;
         TcpStream::connect(upstream).await
     };
     let server = tokio::select! {
@@ -111,7 +116,7 @@ async fn serve(client: &mut TcpStream, upstream: SocketAddr, view: &View, chance
     let Ok(mut server) = server else { return End::Reset };
     // Small requests must not wait for each other (Nagle); the next read notices a socket that is gone.
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
-    let end = carry(client, &mut server, view, chances).await;
+    let end = carry_both_ways(client, &mut server, view, chances).await;
     if end == End::Reset {
         let _ = server.set_zero_linger();
     }
@@ -125,7 +130,7 @@ mod tests {
     use tokio::time::{Instant, timeout};
 
     use super::*;
-    use crate::network::{DELAY, Trouble, carry};
+    use crate::network::{DELAY, NetworkFaults, carry};
 
     /// Far more than any step takes.
     const PATIENCE: Duration = Duration::from_secs(30);
@@ -245,12 +250,12 @@ mod tests {
     #[test]
     fn a_tenth_is_lost_and_comes_later_the_more_often_it_is() {
         let mut chance = chance();
-        let trouble = Trouble { loss: 1, ..Trouble::default() };
+        let trouble = NetworkFaults { loss: 1, ..NetworkFaults::default() };
         let late: Vec<Duration> = (0..10_000).map(|_| carry::delay(trouble, &mut chance)).collect();
         let lost = late.iter().filter(|late| !late.is_zero()).count();
         assert!((900..1100).contains(&lost), "{lost}");
         let twice = late.iter().filter(|late| **late == Duration::from_millis(600)).count();
         assert!((50..150).contains(&twice), "{twice}");
-        assert_eq!(carry::delay(Trouble::default(), &mut chance), Duration::ZERO);
+        assert_eq!(carry::delay(NetworkFaults::default(), &mut chance), Duration::ZERO);
     }
 }

@@ -55,14 +55,14 @@ pub enum Unavailable {
     Tool(#[from] ToolError),
     /// The packet filter failed.
     #[error(transparent)]
-    Unlost(#[from] Unlost),
+    Unlost(#[from] PacketDropError),
     #[error("a test connection between the new network namespaces failed: {0}")]
     Useless(String),
 }
 
 /// Reasons why packets are not dropped or not counted.
 #[derive(Debug, thiserror::Error)]
-pub enum Unlost {
+pub enum PacketDropError {
     #[error("cannot drop packets of {0}: it has no network namespace")]
     NoNode(Node),
     #[error(transparent)]
@@ -101,7 +101,7 @@ impl Namespaces {
         }
         let words = ["ip", "-oneline", "-4", "route", "show", "table", "all", "root", addresses::AROUND];
         let routes = tool::run("what routes there are", &words, "").await?;
-        if let Some(route) = addresses::foreign(&routes) {
+        if let Some(route) = addresses::foreign_route(&routes) {
             return Err(Unavailable::Routed(route.to_owned()));
         }
         let hub = Space::make("the network".to_owned()).await?;
@@ -111,7 +111,7 @@ impl Namespaces {
             let host = hosts.next().ok_or(Unavailable::TooMany(nodes.len()))?;
             sites.insert(node.clone(), Site { host, space: Space::make(node.to_string()).await? });
         }
-        let block = claim(&hub).await?;
+        let block = reserve_block(&hub).await?;
         let made = Self { block, hub, sites, lost: Mutex::default() };
         made.connect().await?;
         made.check_links_and_cuts().await?;
@@ -137,7 +137,7 @@ impl Namespaces {
         // Shows users of the machine the owner of the device.
         let whose = format!("link set dev {device} alias \"madako-chaos, process {}\"\n", std::process::id());
         tool::run("addresses", &words, &format!("{whose}{}", self.device(&device, OUTSIDE))).await?;
-        let table = rules::table(self.sites.values().map(|site| site.host));
+        let table = rules::empty_rules(self.sites.values().map(|site| site.host));
         self.hub.run("a table for nft", &["nft", "-f", "-"], &table).await.map(drop)
     }
 
@@ -220,8 +220,13 @@ impl Namespaces {
     }
 
     /// Begins or ends dropping packets around a node. On an error nothing changes.
-    pub(super) async fn lose(&self, node: &Node, loses: DroppedShare, begins: bool) -> Result<(), Unlost> {
-        self.site(node).ok_or_else(|| Unlost::NoNode(node.clone()))?;
+    pub(super) async fn lose(
+        &self,
+        node: &Node,
+        loses: DroppedShare,
+        begins: bool,
+    ) -> Result<(), PacketDropError> {
+        self.site(node).ok_or_else(|| PacketDropError::NoNode(node.clone()))?;
         let mut lost = self.lost.lock().await;
         let mut next = lost.clone();
         let DropCounts { all, some } = next.entry(node.clone()).or_default();
@@ -240,16 +245,17 @@ impl Namespaces {
     }
 
     /// Packets dropped around a node so far.
-    pub(super) async fn dropped(&self, node: &Node, loses: DroppedShare) -> Result<u64, Unlost> {
-        let site = self.site(node).ok_or_else(|| Unlost::NoNode(node.clone()))?;
+    pub(super) async fn dropped(&self, node: &Node, loses: DroppedShare) -> Result<u64, PacketDropError> {
+        let site = self.site(node).ok_or_else(|| PacketDropError::NoNode(node.clone()))?;
         let what = format!("counting {loses} around {node}");
         let counters = self.hub.run(&what, &rules::COUNTERS, "").await?;
-        rules::dropped(&counters, site.host, loses).ok_or_else(|| Unlost::NotCounted(node.clone()))
+        rules::count_dropped(&counters, site.host, loses)
+            .ok_or_else(|| PacketDropError::NotCounted(node.clone()))
     }
 }
 
 /// Reserves a free block of addresses by creating its device.
-async fn claim(hub: &Space) -> Result<Block, Unavailable> {
+async fn reserve_block(hub: &Space) -> Result<Block, Unavailable> {
     let path = hub.path();
     for step in 0..TRIES {
         let block = Block::nth(std::process::id().wrapping_add(step));

@@ -7,21 +7,21 @@ use super::Node;
 
 /// Number of connections by node. A clone shares the counts.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Open(Arc<Mutex<BTreeMap<Node, u32>>>);
+pub(super) struct OpenConnections(Arc<Mutex<BTreeMap<Node, u32>>>);
 
 /// A connection that counts until it is dropped.
 #[derive(Debug)]
-pub(super) struct Counted {
-    open: Open,
+pub(super) struct CountedConnection {
+    open: OpenConnections,
     ends: [Node; 2],
 }
 
-impl Open {
-    pub(super) fn count(&self, ends: [Node; 2]) -> Counted {
+impl OpenConnections {
+    pub(super) fn count(&self, ends: [Node; 2]) -> CountedConnection {
         for end in &ends {
             *self.lock_counts().entry(end.clone()).or_default() += 1;
         }
-        Counted { open: self.clone(), ends }
+        CountedConnection { open: self.clone(), ends }
     }
 
     pub(super) fn has_connection(&self, node: &Node) -> bool {
@@ -34,7 +34,7 @@ impl Open {
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountedConnection {
     fn drop(&mut self) {
         for end in &self.ends {
             if let Some(count) = self.open.lock_counts().get_mut(end) {

@@ -25,10 +25,10 @@ const PIECE: usize = 64 * 1024;
 )]
 pub(super) async fn owner(stream: &TcpStream, processes: BTreeMap<u32, Node>) -> Option<Node> {
     let (theirs, ours) = (stream.peer_addr().ok()?, stream.local_addr().ok()?);
-    tokio::task::spawn_blocking(move || find(theirs, ours, &processes)).await.ok()?
+    tokio::task::spawn_blocking(move || find_process(theirs, ours, &processes)).await.ok()?
 }
 
-fn find(theirs: SocketAddr, ours: SocketAddr, processes: &BTreeMap<u32, Node>) -> Option<Node> {
+fn find_process(theirs: SocketAddr, ours: SocketAddr, processes: &BTreeMap<u32, Node>) -> Option<Node> {
     let sockets = BufReader::with_capacity(PIECE, File::open(SOCKETS).ok()?);
     let inode = sockets.lines().map_while(Result::ok).find_map(|line| inode(&line, theirs, ours))?;
     let named = format!("socket:[{inode}]");

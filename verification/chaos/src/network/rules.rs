@@ -40,7 +40,7 @@ fn counter(host: u8, loses: DroppedShare) -> String {
 }
 
 /// The rules without faults: counters for each node, and an empty chain.
-pub(super) fn table(hosts: impl Iterator<Item = u8>) -> String {
+pub(super) fn empty_rules(hosts: impl Iterator<Item = u8>) -> String {
     let mut text = format!("table {TABLE} {{\n");
     for host in hosts {
         for loses in [DroppedShare::All, DroppedShare::Some] {
@@ -74,7 +74,7 @@ pub(super) fn rules(hits: &[FaultyNode]) -> String {
 }
 
 /// Packets dropped around a node so far; `None`: the output lacks the counter.
-pub(super) fn dropped(counters: &str, host: u8, loses: DroppedShare) -> Option<u64> {
+pub(super) fn count_dropped(counters: &str, host: u8, loses: DroppedShare) -> Option<u64> {
     let name = counter(host, loses);
     let answer: Value = serde_json::from_str(counters).ok()?;
     let counters = answer["nftables"].as_array()?.iter().map(|one| &one["counter"]);
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn the_table_has_counters_for_each_node() {
         assert_eq!(
-            table([2, 3].into_iter()),
+            empty_rules([2, 3].into_iter()),
             "table bridge madako {\n counter cut_2 { }\n counter loss_2 { }\n counter cut_3 { }\n counter loss_3 { }\n \
              chain pass { type filter hook forward priority 0; policy accept; }\n}\n"
         );
@@ -125,10 +125,10 @@ mod tests {
         let answer = r#"{"nftables": [{"metainfo": {"version": "1.0.6"}},
             {"counter": {"family": "bridge", "name": "cut_3", "table": "madako", "packets": 7, "bytes": 420}},
             {"counter": {"family": "bridge", "name": "loss_3", "table": "madako", "packets": 1, "bytes": 60}}]}"#;
-        assert_eq!(dropped(answer, 3, DroppedShare::All), Some(7));
-        assert_eq!(dropped(answer, 3, DroppedShare::Some), Some(1));
+        assert_eq!(count_dropped(answer, 3, DroppedShare::All), Some(7));
+        assert_eq!(count_dropped(answer, 3, DroppedShare::Some), Some(1));
         for (answer, host) in [(answer, 4), ("", 3), ("{\"nftables\": []}", 3)] {
-            assert_eq!(dropped(answer, host, DroppedShare::All), None);
+            assert_eq!(count_dropped(answer, host, DroppedShare::All), None);
         }
     }
 }

@@ -30,12 +30,12 @@ pub struct FaultEffect {
 }
 
 /// In the order of the beginnings.
-pub(super) fn faults(seen: &Observations, calls: &[&Call]) -> Vec<FaultEffect> {
+pub(super) fn effects_of_faults(seen: &Observations, calls: &[&Call]) -> Vec<FaultEffect> {
     let count = seen.schedule.injections.len();
-    (0..count).filter_map(|injection| struck(seen, calls, injection)).collect()
+    (0..count).filter_map(|injection| effect_of_strike(seen, calls, injection)).collect()
 }
 
-fn struck(seen: &Observations, calls: &[&Call], wanted: usize) -> Option<FaultEffect> {
+fn effect_of_strike(seen: &Observations, calls: &[&Call], wanted: usize) -> Option<FaultEffect> {
     let mut of_it = seen.events.iter().filter_map(|(at, event)| match event {
         Event::Fault { injection, what, change, on, dropped, why } if *injection == wanted => {
             Some((*at, what, *change, on, *dropped, why))
@@ -70,7 +70,7 @@ fn struck(seen: &Observations, calls: &[&Call], wanted: usize) -> Option<FaultEf
         leader_changes: leader_changes(seen, begins, until),
         refused_writes: count_refused(seen, until).saturating_sub(count_refused(seen, begins)),
         failed_client_calls: (calls.iter().filter(failed).count() + others.count()) as u64,
-        led_after: elections(seen)
+        led_after: times_of_elections(seen)
             .into_iter()
             .find(|at| (begins..=until).contains(at))
             .map(|at| seconds(begins, at)),
@@ -80,7 +80,7 @@ fn struck(seen: &Observations, calls: &[&Call], wanted: usize) -> Option<FaultEf
 }
 
 /// Elections of an instance that did not lead before; the first election does not count.
-fn elections(seen: &Observations) -> Vec<Micros> {
+fn times_of_elections(seen: &Observations) -> Vec<Micros> {
     let mut last: Option<Option<u32>> = None;
     let mut elections = Vec::new();
     for (at, epoch) in seen.leading.iter().filter_map(|(at, epoch)| Some((*at, (*epoch)?))) {
@@ -96,7 +96,7 @@ fn elections(seen: &Observations) -> Vec<Micros> {
 
 /// Elections within a span.
 pub(super) fn leader_changes(seen: &Observations, from: Micros, until: Micros) -> u64 {
-    elections(seen).into_iter().filter(|at| (from..=until).contains(at)).count() as u64
+    times_of_elections(seen).into_iter().filter(|at| (from..=until).contains(at)).count() as u64
 }
 
 fn count_refused(seen: &Observations, until: Micros) -> u64 {

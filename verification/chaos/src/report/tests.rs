@@ -8,7 +8,7 @@ use madako_domain::placement::ownership;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::check::linear::{CallResult, Op};
+use crate::check::linear::{CallResult, ObjectOperation};
 use crate::history::End;
 use crate::observer::Change;
 
@@ -58,7 +58,7 @@ fn revisions(all: Vec<Vec<Change>>) -> Vec<Revision> {
     (2..).zip(all).map(revision).collect()
 }
 
-fn call(at: Micros, op: Op, value: Option<u64>, revision: Option<i64>) -> (Micros, Event) {
+fn call(at: Micros, op: ObjectOperation, value: Option<u64>, revision: Option<i64>) -> (Micros, Event) {
     let end = End::Answered { status: 200, said: CallResult::Done { value, deleting: false }, revision };
     let object = OBJECT.to_owned();
     (
@@ -98,10 +98,10 @@ fn seen() -> Observations {
         network: Carrier::Namespaces,
         schedule: Schedule { injections: Vec::new(), events: Vec::new(), draws: Vec::new() },
         events: vec![
-            call(71, Op::Create { value: 1 }, None, Some(7)),
-            call(73, Op::Read, Some(1), Some(7)),
-            call(81, Op::Write { value: 2, over: Some(1) }, None, Some(8)),
-            call(83, Op::Read, Some(2), Some(8)),
+            call(71, ObjectOperation::Create { value: 1 }, None, Some(7)),
+            call(73, ObjectOperation::Read, Some(1), Some(7)),
+            call(81, ObjectOperation::Write { value: 2, over: Some(1) }, None, Some(8)),
+            call(83, ObjectOperation::Read, Some(2), Some(8)),
         ],
         revisions: revisions(all),
         facts: Vec::new(),
@@ -110,7 +110,7 @@ fn seen() -> Observations {
         epochs: BTreeMap::from([(2, 1)]),
         refused: 0,
         gate: BTreeMap::new(),
-        answered: Answered { lists: vec![(0, BTreeSet::from(answered))], oldest: 1_000 },
+        answered: RegistryAnswers { lists: vec![(0, BTreeSet::from(answered))], oldest: 1_000 },
         asked: RegistryRequests { answers: 1, changes: Vec::new() },
         looked: ProcessChecks { times: 5, ended: BTreeSet::new() },
         acts: Vec::new(),
@@ -148,7 +148,7 @@ fn unaltered_history_passes() {
 #[test]
 fn an_answer_that_fits_into_no_order_is_no_pass() {
     let mut doctored = seen();
-    *doctored.events.last_mut().unwrap() = call(83, Op::Read, Some(1), Some(7));
+    *doctored.events.last_mut().unwrap() = call(83, ObjectOperation::Read, Some(1), Some(7));
     assert_eq!(told(doctored), failed("linearizable"));
 }
 

@@ -12,7 +12,7 @@ use crate::network::Carrier;
 /// Lines of a table; `report.json` has all of it.
 const MOST_LINES: usize = 200;
 
-fn table<'a>(
+fn write_table<'a>(
     f: &mut fmt::Formatter<'_>,
     what: &str,
     verdicts: impl Iterator<Item = (&'a String, &'a Verdict)>,
@@ -56,9 +56,9 @@ impl fmt::Display for Report {
         let promises: Vec<&str> = Promise::ALL.iter().map(|promise| promise.name()).collect();
         let is_promise = |name: &str| promises.contains(&name);
         let verdicts = self.verdicts.0.iter();
-        table(f, "LineContent", verdicts.clone().filter(|(name, _)| !is_promise(name)))?;
+        write_table(f, "LineContent", verdicts.clone().filter(|(name, _)| !is_promise(name)))?;
         writeln!(f)?;
-        table(f, "Promise", verdicts.filter(|(name, _)| is_promise(name)))?;
+        write_table(f, "Promise", verdicts.filter(|(name, _)| is_promise(name)))?;
         for (name, verdict) in &self.verdicts.0 {
             for violation in &verdict.violations {
                 writeln!(f, "\n- **{name}**: {violation}")?;

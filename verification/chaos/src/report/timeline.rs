@@ -16,14 +16,14 @@ const MOST_FAULTS: usize = 60;
 /// Number of times along the top.
 const TICKS: u64 = 8;
 
-struct Picture {
+struct TimelineDrawing {
     svg: String,
     from: Micros,
     to: Micros,
     lanes: u32,
 }
 
-impl Picture {
+impl TimelineDrawing {
     fn x(&self, at: Micros) -> f64 {
         let at = at.clamp(self.from, self.to) - self.from;
         #[expect(clippy::cast_precision_loss, reason = "spans of hours, in microseconds")]
@@ -35,7 +35,7 @@ impl Picture {
         f64::from(self.lanes) * LANE
     }
 
-    fn lane(&mut self, name: &str) {
+    fn draw_lane(&mut self, name: &str) {
         self.lanes += 1;
         let y = self.y();
         let _ = writeln!(
@@ -61,10 +61,10 @@ impl Picture {
     }
 }
 
-pub(super) fn draw(seen: &Observations, calls: &[&Call]) -> String {
+pub(super) fn draw_timeline(seen: &Observations, calls: &[&Call]) -> String {
     let last = seen.revisions.iter().map(|revision| revision.at);
     let to = last.chain([seen.ended]).max().unwrap_or(seen.ended).max(seen.began + 1);
-    let mut picture = Picture { svg: String::new(), from: seen.began, to, lanes: 0 };
+    let mut picture = TimelineDrawing { svg: String::new(), from: seen.began, to, lanes: 0 };
     for tick in 0..=TICKS {
         let at = picture.from + (picture.to - picture.from) * tick / TICKS;
         let x = picture.x(at);
@@ -81,24 +81,24 @@ pub(super) fn draw(seen: &Observations, calls: &[&Call]) -> String {
             .collect();
         let Some(first) = times.first() else { continue };
         let name = format!("{} {}", one.act, one.target);
-        picture.lane(&name);
+        picture.draw_lane(&name);
         let skipped = seen.skipped.contains_key(&injection);
         let color = if skipped { "#bbb" } else { "#d9822b" };
         picture.bar(*first, times.last().copied().unwrap_or(*first), color, &name);
     }
-    picture.lane("calls that failed");
+    picture.draw_lane("calls that failed");
     for call in calls.iter().filter(|call| call.has_failed()) {
         picture.bar(call.called, call.returned, "#c23030", &call.object);
     }
-    picture.lane("writes acknowledged");
+    picture.draw_lane("writes acknowledged");
     for call in calls.iter().filter(|call| call.wrote().is_some()) {
         picture.bar(call.returned, call.returned, "#0d8050", &call.object);
     }
-    picture.lane("commits of the leader");
+    picture.draw_lane("commits of the leader");
     for revision in seen.revisions.iter().filter(|revision| is_commit(revision)) {
         picture.bar(revision.at, revision.at, "#106ba3", &format!("revision {}", revision.revision));
     }
-    picture.lane("nodes cordoned");
+    picture.draw_lane("nodes cordoned");
     for (node, from, until) in cordon_spans(&seen.kubernetes) {
         picture.bar(from, until.unwrap_or(to), "#7157d9", node);
     }
@@ -110,9 +110,9 @@ pub(super) fn draw(seen: &Observations, calls: &[&Call]) -> String {
     )
 }
 
-fn leaders(picture: &mut Picture, seen: &Observations) {
+fn leaders(picture: &mut TimelineDrawing, seen: &Observations) {
     for instance in 1..=seen.scenario.world.instances {
-        picture.lane(&format!("instance={instance} leads"));
+        picture.draw_lane(&format!("instance={instance} leads"));
         for (index, (at, epoch)) in seen.leading.iter().enumerate() {
             let Some(epoch) = epoch.filter(|epoch| seen.epochs.get(epoch) == Some(&instance)) else {
                 continue;

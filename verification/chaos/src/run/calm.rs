@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{GLANCE, RunCourse, RunError};
 use crate::check::drains::effects;
-use crate::datacenter::read;
+use crate::datacenter::read_journal;
 use crate::history::{Micros, micros};
 use crate::inject::Injector;
 use crate::observer::Observer;
@@ -41,7 +41,7 @@ impl RunCourse<'_> {
                 return Ok(None);
             }
             let now = self.history.now();
-            well_since = if leaders.all_well(all) { well_since.or(Some(now)) } else { None };
+            well_since = if leaders.are_all_healthy(all) { well_since.or(Some(now)) } else { None };
             if let Some(well) = well_since {
                 let mut calm_at = well.max(injector.observer().last_written()).max(ended);
                 if now >= calm_at + micros(QUIET) {
@@ -60,7 +60,7 @@ impl RunCourse<'_> {
 
     /// Time of the last change of Kubernetes: a node is uncordoned after the last write.
     fn last_effect(&self, world: &World) -> Result<Micros, RunError> {
-        let effects = effects(&read(&world.registry.journal)?, self.unix);
+        let effects = effects(&read_journal(&world.registry.journal)?, self.unix);
         Ok(effects.last().map_or(0, |effect| effect.at))
     }
 

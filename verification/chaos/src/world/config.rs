@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use madako_faults::{Span, World};
-use madako_judges::Terms;
+use madako_judges::PromiseTerms;
 use serde_json::{Value, json};
 
 use crate::datacenter::{PROTECTED, metric_of};
@@ -48,8 +48,8 @@ pub(crate) fn settings_allow() -> Span {
 }
 
 /// The promises that follow from these settings.
-pub(crate) fn terms() -> Terms {
-    Terms {
+pub(crate) fn promised_terms() -> PromiseTerms {
+    PromiseTerms {
         interval: POLL,
         session_ttl: SESSION_TTL,
         retire_wait: RETIRE_WAIT,
@@ -64,7 +64,7 @@ pub(crate) fn terms() -> Terms {
 }
 
 /// The configuration file of an instance, with a kubeconfig, or of an operator's commands.
-pub(super) fn file(endpoints: &[String], places: bool, kubeconfig: Option<&Path>) -> String {
+pub(super) fn configuration_file(endpoints: &[String], places: bool, kubeconfig: Option<&Path>) -> String {
     let mut text = format!("endpoints: {}\ntimeout: {}s\n", json!(endpoints), STORE_TIMEOUT.as_secs());
     if let Some(kubeconfig) = kubeconfig {
         // Writing to a string does not fail.

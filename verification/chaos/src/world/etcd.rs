@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 
-use super::{Member, Plan, WorldError, answers, io_error, name_of, served_address};
+use super::{Member, Plan, WorldError, io_error, name_of, served_address, wait_for_answer};
 use crate::network::{Link, Network, Node};
 use crate::process::Ports;
 
@@ -54,7 +54,7 @@ pub(super) async fn start(
     }
     for member in members.values_mut() {
         // A member is healthy once a leader is elected.
-        answers(&mut member.process, member.client, "/health").await?;
+        wait_for_answer(&mut member.process, member.client, "/health").await?;
     }
     Ok((members, peers))
 }

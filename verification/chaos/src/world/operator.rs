@@ -27,7 +27,7 @@ impl World {
     pub(super) async fn equip(&self, plan: &Plan<'_>) -> Result<(), WorldError> {
         let config = plan.data.join("operator.yml");
         let endpoints: Vec<String> = self.endpoints().into_values().collect();
-        fs::write(&config, config::file(&endpoints, false, None))
+        fs::write(&config, config::configuration_file(&endpoints, false, None))
             .map_err(io_error("cannot write the operator's configuration file"))?;
         let template = plan.data.join("template.yml");
         let own = plan.programs.own.display().to_string();
@@ -84,7 +84,7 @@ async fn command(madako: &Path, config: &Path, args: &[&str]) -> Result<(), Worl
 /// Sends a request that must succeed; retries while no instance leads yet.
 async fn send(at: SocketAddr, method: &Method, path: &str, body: &Value) -> Result<Value, WorldError> {
     let what = format!("{method} {path}");
-    let answer = web::ask(at, WebRequest::send(method, path, body, ANSWERS_WITHIN)).await;
+    let answer = web::send_request(at, WebRequest::send(method, path, body, ANSWERS_WITHIN)).await;
     let answer = answer.map_err(|error| WorldError::Unanswered(what.clone(), error))?;
     if answer.status.is_success() {
         return Ok(answer.json());

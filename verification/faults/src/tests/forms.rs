@@ -36,7 +36,7 @@ fn any_fault() -> impl Strategy<Value = Fault> {
             1 => FaultTimes::Every(span),
             _ => FaultTimes::Random { mean: span },
         };
-        let lasts = match (lasts(act, target.kind()), when) {
+        let lasts = match (fault_length(act, target.kind()), when) {
             (FaultLength::Once, _) => None,
             (FaultLength::While, FaultTimes::At(_)) => given.then_some(lasts_for),
             (FaultLength::While, FaultTimes::Every(pause)) => {
@@ -119,7 +119,7 @@ proptest! {
         let clients = vec![Client { kind: ClientKind::Registry, rate: Rate::per_thousand_seconds(requests) }];
         let [leader_changes, commits, refused_writes, failed_client_calls, _] = at_least.map(u64::from);
         let at_least = Counts { leader_changes, commits, refused_writes, failed_client_calls, faults: 0 };
-        let expect = Expect { calm_within: calm, at_least };
+        let expect = Expectations { calm_within: calm, at_least };
         let mut scenario = Scenario { name: "any".to_owned(), world, clients, faults: Vec::new(), expect };
         for fault in faults {
             // A fault whose target is not in this world is refused and skipped.

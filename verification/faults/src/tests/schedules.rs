@@ -136,15 +136,15 @@ proptest! {
             let Injection { fault, act, target, begins, ends } = &found.injections[*injection];
             prop_assert_eq!((act, target), (&storm.faults[*fault].act, &storm.faults[*fault].target));
             match change {
-                Change::Begins => {
+                InjectionChange::Begins => {
                     prop_assert!(*at == *begins && *begins < length && ends.is_some());
                     prop_assert!(holding.insert((*act, target)), "{act} {target} holds already at {at}");
                 }
-                Change::Ends => {
+                InjectionChange::Ends => {
                     prop_assert!(Some(*at) == *ends && *at <= length && *begins < *at);
                     prop_assert!(holding.remove(&(*act, target)), "{act} {target} does not hold at {at}");
                 }
-                Change::Strikes => prop_assert!(*at == *begins && ends.is_none()),
+                InjectionChange::Strikes => prop_assert!(*at == *begins && ends.is_none()),
             }
         }
         prop_assert!(holding.is_empty(), "something still holds when the run is over: {holding:?}");

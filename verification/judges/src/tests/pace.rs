@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::Place;
+use crate::FaultPlace;
 
 fn polls(tape: &mut Tape, every: u64, question: Question) {
     for _ in 0..600 / every {
@@ -32,7 +32,7 @@ fn the_registry_is_asked_at_the_interval() {
 fn a_registry_that_is_cut_off_is_asked_less() {
     let mut tape = Tape::new();
     polls(&mut tape, 60, Question::Machines);
-    let trouble = |begins| Fact::Troubled { place: Place::Registry, clock: false, begins };
+    let trouble = |begins| Fact::Troubled { place: FaultPlace::Registry, clock: false, begins };
     tape.tell(trouble(true));
     tape.later(200).tell(trouble(false));
     tape.later(50).poll(Question::Machines);
@@ -75,18 +75,18 @@ fn the_health_of_a_machine_is_asked_once_a_round() {
 fn polls_that_a_fault_held_back_are_not_too_many_where_requests_are_held_back() {
     let often = |holds_back: bool, calm: u64| {
         let mut tape = Tape::new();
-        tape.oracle = Oracle::new(Terms { holds_back, ..TERMS });
-        tape.tell(Fact::Troubled { place: Place::Registry, clock: false, begins: true });
-        tape.later(300).tell(Fact::Troubled { place: Place::Registry, clock: false, begins: false });
+        tape.oracle = Oracle::new(PromiseTerms { holds_back, ..TERMS });
+        tape.tell(Fact::Troubled { place: FaultPlace::Registry, clock: false, begins: true });
+        tape.later(300).tell(Fact::Troubled { place: FaultPlace::Registry, clock: false, begins: false });
         tape.later(calm);
         for _ in 0..20 {
             tape.later(1).poll(Question::Machines);
         }
         (tape.of(Promise::MachinePolls).1 > 0, tape.used(Exemption::Bunched))
     };
-    let unused = Use::default();
+    let unused = ExemptionUse::default();
     assert_eq!(often(false, 1), (true, unused), "in the simulation requests are not held back");
-    let bunched = Use { uses: 12, longest_seconds: Some(21) };
+    let bunched = ExemptionUse { uses: 12, longest_seconds: Some(21) };
     assert_eq!(often(true, 1), (false, bunched), "they arrive at once when the fault is over");
     assert_eq!(often(true, 700), (true, unused), "no fault held for long");
 }

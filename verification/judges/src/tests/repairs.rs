@@ -4,7 +4,7 @@ use madako_domain::keys;
 use serde_json::json;
 
 use super::*;
-use crate::Place;
+use crate::FaultPlace;
 
 /// Health checks each minute, `count` times.
 fn minutes(tape: &mut Tape, count: u32, indices: &[i64]) {
@@ -80,7 +80,11 @@ fn a_wrong_clock_excuses_a_repair_beside_watches_but_not_beside_commands() {
         tape.execute(1, 0, true);
         if let Some(seconds) = wrong_for {
             for begins in [true, false] {
-                tape.tell(Fact::Troubled { place: Place::Instance(LEADER.to_owned()), clock: true, begins });
+                tape.tell(Fact::Troubled {
+                    place: FaultPlace::Instance(LEADER.to_owned()),
+                    clock: true,
+                    begins,
+                });
                 tape.later(seconds);
             }
         }
@@ -97,7 +101,7 @@ fn a_wrong_clock_excuses_a_repair_beside_watches_but_not_beside_commands() {
         tape.write_entry(index, "queued", 0, "waiting");
         tape.health(index, false);
     }
-    tape.tell(Fact::Troubled { place: Place::Registry, clock: true, begins: true });
+    tape.tell(Fact::Troubled { place: FaultPlace::Registry, clock: true, begins: true });
     for index in 0..2 {
         let address = tape.announce(index, 0);
         tape.command(Command::Repair, &address, true, false);
@@ -208,7 +212,7 @@ fn checks_on_hosts_that_are_not_seen_are_not_missed() {
         let mut tape = Tape::new();
         tape.write_entry(0, "queued", 0, "waiting");
         if troubled {
-            tape.later(10).tell(Fact::Troubled { place: Place::Hosts, clock: false, begins: true });
+            tape.later(10).tell(Fact::Troubled { place: FaultPlace::Hosts, clock: false, begins: true });
         }
         tape.later(10).execute(0, 0, true);
         let unseen = tape.used(Exemption::UnseenCheck);

@@ -13,7 +13,7 @@ use madako_protocol::etcd::EtcdError;
 use madako_protocol::permit::Permit;
 use time::OffsetDateTime;
 
-use super::ports::{MAX_SILENCE, pass};
+use super::ports::{MAX_SILENCE, pass_link};
 use crate::link::Link;
 
 pub(crate) struct LinkedBackups {
@@ -36,9 +36,9 @@ impl LinkedBackups {
             passed = self.link.passed() => passed.map_err(lost)?,
         };
         let exchange = async {
-            pass(&self.link, generation).await.map_err(lost)?;
+            pass_link(&self.link, generation).await.map_err(lost)?;
             let answer = work.await;
-            pass(&self.link, generation).await.map_err(lost)?;
+            pass_link(&self.link, generation).await.map_err(lost)?;
             answer
         };
         tokio::select! {

@@ -29,7 +29,7 @@ pub(super) const MAX_SILENCE: Duration = Duration::from_secs(15);
 const ETCD_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Waits as long as a request or an answer takes on a link, and until it can pass.
-pub(super) async fn pass(link: &Link, generation: u64) -> io::Result<()> {
+pub(super) async fn pass_link(link: &Link, generation: u64) -> io::Result<()> {
     let latency = link.latency();
     if !latency.is_zero() {
         sleep(latency).await;
@@ -63,13 +63,13 @@ impl NodeDriver for LinkedNodes {
         let lost = |error: io::Error| unreachable(&address, &error.kind().to_string());
         let connecting = async {
             let generation = self.link.passed().await.map_err(lost)?;
-            pass(&self.link, generation).await.map_err(lost)?;
+            pass_link(&self.link, generation).await.map_err(lost)?;
             let inner = tokio::select! {
                 biased;
                 () = self.link.broken(generation) => return Err(unreachable(&address, "connection reset")),
                 connected = self.inner.connect(target) => connected?,
             };
-            pass(&self.link, generation).await.map_err(lost)?;
+            pass_link(&self.link, generation).await.map_err(lost)?;
             Ok((inner, generation))
         };
         let connected = timeout(CONNECT_DEADLINE, connecting).await;
@@ -96,9 +96,9 @@ impl LinkedConnection {
     ) -> Result<R, NodeError> {
         let lost = |error: io::Error| unreachable(&self.address, &error.kind().to_string());
         let exchange = async {
-            pass(&self.link, self.generation).await.map_err(lost)?;
+            pass_link(&self.link, self.generation).await.map_err(lost)?;
             let answer = request.await;
-            pass(&self.link, self.generation).await.map_err(lost)?;
+            pass_link(&self.link, self.generation).await.map_err(lost)?;
             answer
         };
         tokio::select! {
@@ -160,13 +160,13 @@ impl LinkedEtcd {
         let lost = |error: io::Error| unavailable(error.kind().to_string());
         let exchange = async {
             let generation = self.link.passed().await.map_err(lost)?;
-            pass(&self.link, generation).await.map_err(lost)?;
+            pass_link(&self.link, generation).await.map_err(lost)?;
             let answer = tokio::select! {
                 biased;
                 () = self.link.broken(generation) => return Err(unavailable("connection reset".to_owned())),
                 answer = request => answer,
             };
-            pass(&self.link, generation).await.map_err(lost)?;
+            pass_link(&self.link, generation).await.map_err(lost)?;
             answer
         };
         let began = Instant::now();

@@ -15,10 +15,10 @@ use madako_domain::placement::object_value::Resource as _;
 use madako_domain::placement::objects::Stored;
 use madako_json::krake::timestamp::Timestamp;
 use madako_judges::Exemption;
-use madako_judges::bindings::misbound;
+use madako_judges::bindings::find_misbound;
 use time::OffsetDateTime;
 
-use super::{Event, JudgedPlacement, VALUES_COUNT, key_of, scheduled_to, state};
+use super::{JudgedPlacement, KeyChange, VALUES_COUNT, key_of, metric_state, scheduled_to};
 use crate::world::{MAX_MOVES, PREFIX, RESCHEDULE_AFTER};
 
 /// Maximum delay before the scheduler observes a change over slow and lossy links. Until then it may decide by the
@@ -31,7 +31,7 @@ impl JudgedPlacement {
         &mut self,
         revision: i64,
         stored: &Arc<Stored>,
-        events: &[Event],
+        events: &[KeyChange],
         now: Duration,
     ) {
         let key = &stored.key;
@@ -39,7 +39,7 @@ impl JudgedPlacement {
         let former = before.as_ref().and_then(|before| scheduled_to(before));
         let to = scheduled_to(stored);
         if former == to {
-            self.i11(revision, stored, None, now);
+            self.check_i11(revision, stored, None, now);
             return;
         }
         let name = format!("{}/{}", key.namespace.as_deref().unwrap_or_default(), key.name);
@@ -47,7 +47,7 @@ impl JudgedPlacement {
         let decided =
             events.iter().find(|event| event.key == decision).and_then(|event| event.value.as_ref());
         if decided.is_none() {
-            self.violate(
+            self.record_violation(
                 Id::I1,
                 revision,
                 format_args!(
@@ -56,15 +56,23 @@ impl JudgedPlacement {
             );
         }
         let Some(to) = to else {
-            self.violate(Id::I9, revision, format_args!("{key} is not bound to {former:?} any more"));
+            self.record_violation(
+                Id::I9,
+                revision,
+                format_args!("{key} is not bound to {former:?} any more"),
+            );
             return;
         };
         self.seen.bindings += 1;
         let Some(target) = self.stored(&to) else {
-            self.violate(Id::I11, revision, format_args!("{key} is bound to {to}, which does not exist"));
+            self.record_violation(
+                Id::I11,
+                revision,
+                format_args!("{key} is bound to {to}, which does not exist"),
+            );
             return;
         };
-        self.i11(revision, stored, Some(&target), now);
+        self.check_i11(revision, stored, Some(&target), now);
         if let (Some(former), Some(before)) = (former, before) {
             let why = decided.and_then(|decided| serde_json::from_slice::<Decision>(decided).ok()).and_then(
                 |decided| match decided.outcome {
@@ -78,9 +86,15 @@ impl JudgedPlacement {
 
     /// Checks I11 by the gate's own predicate, with the values that give the fewest violations of those that a
     /// decision may use.
-    fn i11(&mut self, revision: i64, stored: &Arc<Stored>, target: Option<&Arc<Stored>>, now: Duration) {
+    fn check_i11(
+        &mut self,
+        revision: i64,
+        stored: &Arc<Stored>,
+        target: Option<&Arc<Stored>>,
+        now: Duration,
+    ) {
         let judged_by = |judged: &Self, values: BTreeMap<MetricKey, MetricState>| {
-            misbound((revision, stored), target, values, &judged.objects)
+            find_misbound((revision, stored), target, values, &judged.objects)
         };
         let mut values = self.latest(now);
         let mut best = judged_by(self, values.clone());
@@ -90,7 +104,7 @@ impl JudgedPlacement {
             for (name, given) in &self.values {
                 for (at, value) in given.iter().filter(|(at, _)| *at + VALUES_COUNT >= now) {
                     let mut others = values.clone();
-                    others.insert(key_of(name), state(*value));
+                    others.insert(key_of(name), metric_state(*value));
                     let violations = judged_by(self, others.clone());
                     if violations.len() < best.len() {
                         (best, values) = (violations, others);
@@ -103,7 +117,7 @@ impl JudgedPlacement {
             self.exemptions.record_use(Exemption::OlderValue, oldest);
         }
         for violation in best {
-            self.violate(violation.invariant, revision, violation.what);
+            self.record_violation(violation.invariant, revision, violation.what);
         }
     }
 
@@ -122,7 +136,7 @@ impl JudgedPlacement {
             return;
         };
         let Some(at) = is.status.scheduled.as_ref().map(Timestamp::instant) else {
-            self.violate(Id::I9, revision, format_args!("{key} moved at no time"));
+            self.record_violation(Id::I9, revision, format_args!("{key} moved at no time"));
             return;
         };
         self.moves.push((at, now));
@@ -135,14 +149,14 @@ impl JudgedPlacement {
         let part = self.most_applications * MAX_MOVES.percent / 100;
         let most = MAX_MOVES.at_least.max(part);
         if within as u64 > most {
-            self.violate(
+            self.record_violation(
                 Id::I5,
                 revision,
                 format_args!("{key} is move {within} within {RESCHEDULE_AFTER:?}; {most} are allowed"),
             );
         }
         if !was.spec.constraints.migration {
-            self.violate(Id::I5, revision, format_args!("{key} moved, though it must not"));
+            self.record_violation(Id::I5, revision, format_args!("{key} moved, though it must not"));
         }
         let Some(left) = self.stored(former) else { return };
         let Some(cluster) = Cluster::of(&left.object) else { return };
@@ -162,7 +176,7 @@ impl JudgedPlacement {
                 let age = self.expired_value(was, &left, now).map(|age| (Exemption::OlderValue, age));
                 match age.or_else(unaware) {
                     Some((exemption, lasted)) => self.exemptions.record_use(exemption, lasted),
-                    None => self.violate(
+                    None => self.record_violation(
                         Id::I5,
                         revision,
                         format_args!("{key} left {former} at {at}, which was not online only since {since}"),
@@ -171,7 +185,7 @@ impl JudgedPlacement {
             }
             Some(_) => {}
             None if cluster.status.state == ClusterState::FailingMetrics && fits => {
-                self.violate(
+                self.record_violation(
                     Id::I5,
                     revision,
                     format_args!("{key} left {former}, of which only metrics are missing"),
@@ -213,7 +227,7 @@ impl JudgedPlacement {
         });
         let outgrown = given.filter_map(|(name, (at, value))| {
             let mut values = latest.clone();
-            values.insert(key_of(name), state(value));
+            values.insert(key_of(name), metric_state(value));
             is_outgrown(&values).then(|| now.saturating_sub(at))
         });
         is_outgrown(&latest).then_some(Duration::ZERO).or_else(|| outgrown.min())

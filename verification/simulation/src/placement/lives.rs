@@ -25,7 +25,7 @@ impl JudgedPlacement {
                 let (asked, made) = self.wanted.entry(key.clone()).or_default();
                 *made += 1;
                 if *made > *asked {
-                    self.violate(
+                    self.record_violation(
                         Id::I9,
                         revision,
                         format_args!("{key} is created, and no client requested it"),
@@ -33,7 +33,7 @@ impl JudgedPlacement {
                 }
             }
             Some(before) if before.object.metadata().uid != metadata.uid => {
-                self.violate(Id::I9, revision, format_args!("{key} is replaced by another one"));
+                self.record_violation(Id::I9, revision, format_args!("{key} is replaced by another one"));
             }
             Some(_) => {}
         }
@@ -52,7 +52,11 @@ impl JudgedPlacement {
             bound && goes(&owner)
         });
         if !along {
-            self.violate(Id::I9, revision, format_args!("{key} is deleted, and no client requested that"));
+            self.record_violation(
+                Id::I9,
+                revision,
+                format_args!("{key} is deleted, and no client requested that"),
+            );
         }
     }
 
@@ -68,7 +72,7 @@ impl JudgedPlacement {
         let metadata = before.object.metadata();
         let ours = metadata.finalizers.iter().all(|finalizer| finalizer == CASCADE_DELETION);
         if metadata.deleted.is_none() || !ours {
-            self.violate(Id::I9, revision, format_args!("{key} is gone, and was not deleted"));
+            self.record_violation(Id::I9, revision, format_args!("{key} is gone, and was not deleted"));
         }
         let left: Vec<ObjectKey> = self
             .objects
@@ -82,7 +86,11 @@ impl JudgedPlacement {
             .map(|other| other.key.clone())
             .collect();
         if let Some(left) = left.first() {
-            self.violate(Id::I9, revision, format_args!("{key} is gone before {left}, which depends on it"));
+            self.record_violation(
+                Id::I9,
+                revision,
+                format_args!("{key} is gone before {left}, which depends on it"),
+            );
         }
     }
 }

@@ -10,7 +10,7 @@ use madako_domain::placement::ownership;
 use serde_json::{Value, json};
 use time::macros::datetime;
 
-use super::{Event, PlacementChecker, WIPED};
+use super::{KeyChange, PlacementChecker, WIPED};
 use crate::history::History;
 use crate::world::PREFIX;
 
@@ -78,7 +78,7 @@ impl World {
             ownership::KEY => value.as_str().unwrap().to_owned(),
             _ => value.to_string(),
         };
-        let events = writes.iter().map(|(key, value)| Event {
+        let events = writes.iter().map(|(key, value)| KeyChange {
             key: key.clone(),
             value: value.as_ref().map(|value| text(key, value).into_bytes()),
             created: 1,

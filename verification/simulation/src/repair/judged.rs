@@ -25,7 +25,7 @@ const OURS: [&str; 4] = [keys::REPAIRS, keys::REPAIR_KEPT, keys::RECORDS, keys::
 /// Step number of an entry's success command.
 const SUCCESS_STEP: u32 = u32::MAX;
 
-pub(super) fn violation(invariant: Id, what: String) -> Violation {
+pub(super) fn new_violation(invariant: Id, what: String) -> Violation {
     Violation { invariant, what }
 }
 
@@ -74,12 +74,12 @@ impl Judged {
         if leader == Some(epoch) {
             return None;
         }
-        if self.cannot_know(epoch, now) {
+        if self.is_loss_unobservable(epoch, now) {
             let lasted = self.deposed.get(&epoch).map_or(now, |at| now.saturating_sub(*at));
             self.exemptions.record_use(Exemption::Deposed, lasted);
             return None;
         }
-        Some(violation(Id::I1, format!("epoch {epoch} acts while {leader:?} leads")))
+        Some(new_violation(Id::I1, format!("epoch {epoch} acts while {leader:?} leads")))
     }
 
     /// True if the service began the entry, and wrote a revision after which it knows why the rack must be held.
@@ -89,13 +89,13 @@ impl Judged {
     }
 
     /// True if a user deleted the key of this epoch, and its lease would not have ended yet.
-    pub(super) fn cannot_know(&self, epoch: i64, now: Duration) -> bool {
+    pub(super) fn is_loss_unobservable(&self, epoch: i64, now: Duration) -> bool {
         self.deposed.get(&epoch).is_some_and(|at| now < *at + SESSION_TTL)
     }
 
     /// Violations of a rule for new leaders: a leader ends the unfinished records of earlier ones before it writes its
     /// status.
-    fn left_open(&self) -> Vec<Violation> {
+    fn unfinished_foreign_records(&self) -> Vec<Violation> {
         let keys = self
             .entries
             .range(keys::LEADER.to_owned()..)
@@ -105,7 +105,7 @@ impl Judged {
         earlier
             .map(|(id, _)| {
                 let what = format!("epoch {epoch} begins while record {id} of an earlier one is unfinished");
-                violation(Id::I10, what)
+                new_violation(Id::I10, what)
             })
             .collect()
     }
@@ -122,7 +122,7 @@ impl Judged {
                     .is_some_and(|cluster| cluster.control_plane().any(|node| node.address == entry.address))
             };
             let entries = changes.iter().filter_map(|(_, entry)| entry.as_ref());
-            if entries.filter_map(requests::read).any(|entry| is_control_plane(&entry)) {
+            if entries.filter_map(requests::read_json).any(|entry| is_control_plane(&entry)) {
                 subjects.push(Id::I8);
             }
         }
@@ -149,7 +149,7 @@ impl Judged {
         };
         if changes.iter().all(|change| is_ours(&change.0) && same(change)) {
             let keys: Vec<&str> = changes.iter().map(|(key, _)| key.as_str()).collect();
-            found.push(violation(Id::I12, format!("{} are written as they are there", keys.join(", "))));
+            found.push(new_violation(Id::I12, format!("{} are written as they are there", keys.join(", "))));
         }
         found.extend(requests::violations(&self.entries, &changes));
         self.added.insert(revision, requests::count_added(&self.entries, &changes));
@@ -169,15 +169,18 @@ impl Judged {
             let read = |entry: &Entry| serde_json::from_slice::<RepairQueueEntry>(&entry.value).ok();
             match (before, &entry) {
                 (Some(before), None) if is_entry && !read(before).is_some_and(|before| before.deleted) => {
-                    found.push(violation(Id::I9, format!("{key} disappears without a request to delete it")));
+                    found.push(new_violation(
+                        Id::I9,
+                        format!("{key} disappears without a request to delete it"),
+                    ));
                 }
                 (Some(before), Some(after)) if is_entry && became_another(read(before), read(after)) => {
-                    found.push(violation(Id::I9, format!("{key} becomes another entry")));
+                    found.push(new_violation(Id::I9, format!("{key} becomes another entry")));
                 }
                 (None, Some(_)) if key.starts_with(keys::RECORDS) => {
                     let id = key.strip_prefix(keys::RECORDS).and_then(|id| i64::from_str_radix(id, 16).ok());
                     if id != Some(newest + 1) {
-                        found.push(violation(Id::I10, format!("{key} follows record {newest}")));
+                        found.push(new_violation(Id::I10, format!("{key} follows record {newest}")));
                     }
                     newest = id.unwrap_or(newest).max(newest);
                 }
@@ -227,13 +230,13 @@ impl Judged {
             self.queue = after;
         }
         if begins {
-            found.extend(self.left_open());
+            found.extend(self.unfinished_foreign_records());
         }
         found
     }
 
     /// True if the store showed an entry whose addition was acknowledged to a user.
-    pub(super) fn steps_known(&self, index: i64, revision: i64) -> bool {
+    pub(super) fn is_addition_observed(&self, index: i64, revision: i64) -> bool {
         let next = self.queue.write_index.map_or(0, |(next, _)| next);
         let is_there = self.queue.entries.get(&index).is_some_and(|item| item.created == revision);
         // A missing entry was deleted; the judge evaluated its deletion.
@@ -250,12 +253,13 @@ impl Judged {
         address: &str,
         undrained: impl FnOnce(i64, u32) -> Option<String>,
     ) -> Vec<Violation> {
-        let about = |what: &str| violation(Id::I7, format!("{program} {address} in epoch {epoch}: {what}"));
+        let about =
+            |what: &str| new_violation(Id::I7, format!("{program} {address} in epoch {epoch}: {what}"));
         let (Some((record, item)), 1) =
             (queue.records.unfinished.first_key_value(), queue.records.unfinished.len())
         else {
             let count = queue.records.unfinished.len();
-            return vec![violation(Id::I10, format!("{program} {address} begins with {count} records"))];
+            return vec![new_violation(Id::I10, format!("{program} {address} begins with {count} records"))];
         };
         let mut found = Vec::new();
         if !item.value.targets.iter().any(|target| target == address) {

@@ -18,11 +18,11 @@ use madako_judges::{Exemption, Exemptions};
 
 /// The violated invariants, each with its parts and the time at which its violation began.
 #[derive(Default)]
-pub(super) struct Standing(BTreeMap<Id, (BTreeSet<Part>, Duration)>);
+pub(super) struct Standing(BTreeMap<Id, (BTreeSet<ConcernedPart>, Duration)>);
 
 /// Something that a violation concerns.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Part {
+enum ConcernedPart {
     /// An entry of the queue, by its index and its create revision.
     Entry(i64, i64),
     /// A reboot, by the address of its node.
@@ -44,7 +44,7 @@ impl Standing {
         let mut found = Vec::new();
         for violation in violations(queue, cluster) {
             let id = violation.invariant;
-            let parts = parts(id, queue, cluster);
+            let parts = concerned_parts(id, queue, cluster);
             let stays = before.get(&id).filter(|(known, _)| parts.is_subset(known));
             let began = stays.map_or(now, |(_, began)| *began);
             if stays.is_none() {
@@ -76,14 +76,14 @@ fn violations(queue: &RepairQueue, cluster: Option<&Cluster>) -> Vec<Violation> 
 }
 
 /// Everything that a violation of this invariant can concern.
-fn parts(id: Id, queue: &RepairQueue, cluster: Option<&Cluster>) -> BTreeSet<Part> {
+fn concerned_parts(id: Id, queue: &RepairQueue, cluster: Option<&Cluster>) -> BTreeSet<ConcernedPart> {
     let runs = |index: &i64| queue.repair_of(*index).is_some();
     match id {
         Id::I7 => {
-            let mut machines: BTreeMap<&str, BTreeSet<Part>> = BTreeMap::new();
+            let mut machines: BTreeMap<&str, BTreeSet<ConcernedPart>> = BTreeMap::new();
             for (index, item) in &queue.entries {
                 if item.value.status == RepairStatus::Processing || runs(index) {
-                    let part = Part::Entry(*index, item.created);
+                    let part = ConcernedPart::Entry(*index, item.created);
                     machines.entry(&item.value.address).or_default().insert(part);
                 }
             }
@@ -98,16 +98,16 @@ fn parts(id: Id, queue: &RepairQueue, cluster: Option<&Cluster>) -> BTreeSet<Par
             let entries = queue.entries.iter().filter(|(index, item)| {
                 nodes.contains(item.value.address.as_str()) && (is_active(&item.value) || runs(index))
             });
-            let entries = entries.map(|(index, item)| Part::Entry(*index, item.created));
+            let entries = entries.map(|(index, item)| ConcernedPart::Entry(*index, item.created));
             let reboots = queue.rebooting_nodes().map(|(node, _)| node).filter(|node| nodes.contains(node));
-            entries.chain(reboots.map(|node| Part::Reboot(node.to_owned()))).collect()
+            entries.chain(reboots.map(|node| ConcernedPart::Reboot(node.to_owned()))).collect()
         }
         _ => {
             let (unfinished, known) = (&queue.records.unfinished, &queue.records.known);
             let unfinished = unfinished.keys().filter(|_| unfinished.len() > 1);
             let kept = known.keys().filter(|_| known.len() > MAX_RECORDS);
-            let kept = kept.map(|id| Part::KeptRecord(*id));
-            unfinished.map(|id| Part::UnfinishedRecord(*id)).chain(kept).collect()
+            let kept = kept.map(|id| ConcernedPart::KeptRecord(*id));
+            unfinished.map(|id| ConcernedPart::UnfinishedRecord(*id)).chain(kept).collect()
         }
     }
 }

@@ -11,7 +11,7 @@ use madako_domain::invariants::Id;
 use madako_domain::keys;
 use madako_domain::record::{Record, RecordStatus};
 use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
-use madako_judges::{Exemption, Use};
+use madako_judges::{Exemption, ExemptionUse};
 use madako_protocol::permit::Permit;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -172,23 +172,23 @@ async fn a_command_that_a_new_leader_repeats_is_found() {
 #[tokio::test(start_paused = true)]
 async fn two_leaders_at_once_are_found_unless_a_key_was_just_deleted() {
     let world = World::new().await;
-    world.judge.say_that_they_lead(&[]);
-    world.judge.say_that_they_lead(&[("alpha", 3)]);
+    world.judge.judge_reported_leaders(&[]);
+    world.judge.judge_reported_leaders(&[("alpha", 3)]);
     assert_eq!(world.found(), []);
     // A leader whose key a user deleted may not know that until its lease ends; the same holds for its deposed
     // successor.
     world.judge.note_deposed(3);
-    world.judge.say_that_they_lead(&[("alpha", 3), ("beta", 8)]);
+    world.judge.judge_reported_leaders(&[("alpha", 3), ("beta", 8)]);
     world.judge.note_deposed(8);
-    world.judge.say_that_they_lead(&[("alpha", 3), ("beta", 8), ("gamma", 11)]);
+    world.judge.judge_reported_leaders(&[("alpha", 3), ("beta", 8), ("gamma", 11)]);
     assert_eq!(world.found(), []);
-    world.judge.say_that_they_lead(&[("alpha", 3), ("beta", 9), ("gamma", 11)]);
+    world.judge.judge_reported_leaders(&[("alpha", 3), ("beta", 9), ("gamma", 11)]);
     assert_eq!(world.found(), [Id::I1], "no user deposed these");
     let world = World::new().await;
     world.judge.note_deposed(3);
     tokio::time::advance(SESSION_TTL).await;
     for _ in 0..2 {
-        world.judge.say_that_they_lead(&[("alpha", 3), ("beta", 8)]);
+        world.judge.judge_reported_leaders(&[("alpha", 3), ("beta", 8)]);
     }
     assert_eq!(world.found(), [Id::I1], "once, however long it goes on");
 }
@@ -276,7 +276,7 @@ async fn repaired_twice() -> World {
     world
 }
 
-fn standing(world: &World) -> Use {
+fn standing(world: &World) -> ExemptionUse {
     let table = world.judge.exemptions().table();
     table.into_iter().find(|(exemption, _)| *exemption == Exemption::Standing).unwrap().1
 }
@@ -288,10 +288,10 @@ async fn a_violation_that_stays_is_excused_once_with_its_duration() {
         world.put(&RepairQueueEntry { step, ..between_steps(0) }).await;
     }
     assert_eq!(world.found(), []);
-    assert_eq!(standing(&world), Use { uses: 1, longest_seconds: Some(10) });
+    assert_eq!(standing(&world), ExemptionUse { uses: 1, longest_seconds: Some(10) });
     world.put(&RepairQueueEntry { status: RepairStatus::Failed, ..between_steps(0) }).await;
     tokio::time::advance(Duration::from_secs(10)).await;
-    assert_eq!(standing(&world), Use { uses: 1, longest_seconds: Some(10) }, "it ended");
+    assert_eq!(standing(&world), ExemptionUse { uses: 1, longest_seconds: Some(10) }, "it ended");
 }
 
 #[tokio::test(start_paused = true)]

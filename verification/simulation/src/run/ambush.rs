@@ -7,16 +7,16 @@ use madako_domain::cluster::Taint;
 use madako_domain::machine::MachineState;
 use madako_domain::repair::RepairStatus::{Processing, Queued};
 use madako_domain::repair::RepairStepStatus::{Draining, Waiting, Watching};
-use madako_faults::{Act, Change, Event, Injection, InstanceTarget, Schedule, Span, Target};
+use madako_faults::{Act, Event, Injection, InjectionChange, InstanceTarget, Schedule, Span, Target};
 use madako_judges::player::Player;
 use strum::VariantArray as _;
 
 use super::inject::Injector;
-use super::people::Stopped;
+use super::people::StoppedClients;
 use crate::drains::Drains;
 use crate::network::Endpoint;
 use crate::repair::RepairJudge;
-use crate::world::{INTERVAL, number};
+use crate::world::{INTERVAL, instance_number};
 
 /// Interval and maximum time of the wait for a state of a repair: a new leader must be elected, and drains take time.
 const POLL: Duration = Duration::from_millis(500);
@@ -54,9 +54,9 @@ impl State {
 }
 
 /// Returns the required events that did not happen.
-pub(super) async fn ambush(
+pub(super) async fn end_leaders(
     injector: &mut Injector,
-    people: &mut Stopped,
+    people: &mut StoppedClients,
     (drains, repairs): (&Drains, &RepairJudge),
 ) -> Vec<String> {
     // If the store refuses this, no repair begins, which is reported below.
@@ -84,7 +84,7 @@ pub(super) async fn ambush(
 }
 
 /// Breaks machines of the cluster, and requests their repairs as an operator.
-async fn break_machines(injector: &mut Injector, people: &mut Stopped, drains: &Drains) {
+async fn break_machines(injector: &mut Injector, people: &mut StoppedClients, drains: &Drains) {
     let Some(cluster) = injector.world.checker.cluster() else { return };
     let registry = injector.world.registry.clone();
     let machines = registry.machines();
@@ -108,7 +108,7 @@ async fn wait_for(injector: &mut Injector, is_there: impl Fn() -> bool) -> bool 
             return true;
         }
         tokio::time::sleep(POLL).await;
-        injector.restart_those_that_ended().await;
+        injector.restart_ended_instances().await;
     }
     false
 }
@@ -119,7 +119,7 @@ async fn kill_leader(injector: &mut Injector) {
     let begins = Span::seconds(0);
     let injections = vec![Injection { fault: 0, act: Act::Kill, target, begins, ends: Some(AWAY) }];
     let event = |at, change| Event { at, change, injection: 0 };
-    let events = vec![event(begins, Change::Begins), event(AWAY, Change::Ends)];
+    let events = vec![event(begins, InjectionChange::Begins), event(AWAY, InjectionChange::Ends)];
     let schedule = Schedule { injections, events, draws: Vec::new() };
     let mut player = Player::new(&schedule, AWAY, PATIENCE);
     for at in [begins, AWAY] {
@@ -136,7 +136,7 @@ async fn kill_leader(injector: &mut Injector) {
 async fn stop_leader(injector: &mut Injector) {
     let Some(name) = injector.leader() else { return };
     let Some(running) = injector.running.remove(name) else { return };
-    let place = Endpoint::Instance(number(name));
+    let place = Endpoint::Instance(instance_number(name));
     injector.world.history.note("ambush", format_args!("{name} stops"));
     injector.record_fault(Act::Kill, place, true);
     running.instance.stop().await;

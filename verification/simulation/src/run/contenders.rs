@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::generator;
-use super::people::{Calls, next};
-use crate::api::{Answer, Request, ask};
+use super::people::{Calls, wait_for_next};
+use crate::api::{Answer, Request, send_request};
 use crate::facts::Facts;
 use crate::history::History;
 use crate::operator::Operator;
@@ -22,7 +22,7 @@ use crate::placement::PlacementChecker;
 use crate::queue_user::QueueUser;
 use crate::rivals::Rivals;
 use crate::serving::{LinkedDialer, LinkedDialers};
-use crate::user::of;
+use crate::user::path_of;
 use crate::world::World;
 
 /// Share of the rivals' requests that go through the API or come from the second operator.
@@ -66,7 +66,7 @@ impl Contenders {
     /// Works until `stop` is true.
     pub(super) async fn work(mut self, rate: f64, mut stop: watch::Receiver<bool>) -> Self {
         self.rivals.begin(rate);
-        while next(rate * PART, &mut self.chance, &mut stop).await {
+        while wait_for_next(rate * PART, &mut self.chance, &mut stop).await {
             self.calls.made += 1;
             // A queue that stays disabled for most of a run sends no transaction that could be refused.
             if let Err(error) = self.queue.enable().await {
@@ -75,8 +75,8 @@ impl Contenders {
             let done = match self.chance.random_range(0..12_u32) {
                 0 => self.operator.act().await.map_err(|error| error.to_string()),
                 1 => self.queue.act().await.map_err(|error| error.to_string()),
-                2..=5 => Ok(self.burst(Kind::Cluster).await),
-                _ => Ok(self.burst(Kind::Application).await),
+                2..=5 => Ok(self.change_concurrently(Kind::Cluster).await),
+                _ => Ok(self.change_concurrently(Kind::Application).await),
             };
             self.calls.failed += u64::from(done.is_err());
             self.history.note("contender", done.unwrap_or_else(|error| format!("in vain: {error}")));
@@ -85,24 +85,25 @@ impl Contenders {
         self
     }
 
-    fn door(&mut self) -> Option<LinkedDialer> {
+    fn next_instance(&mut self) -> Option<LinkedDialer> {
         let doors = self.doors.lock().unwrap();
         let at = self.chance.random_range(0..doors.len().max(1));
         doors.values().nth(at).cloned()
     }
 
     /// Four clients change one resource at once: two only in the version that they read, two in any version.
-    async fn burst(&mut self, kind: Kind) -> String {
+    async fn change_concurrently(&mut self, kind: Kind) -> String {
         let there: Vec<ObjectKey> =
             self.placement.stored_revisions().into_keys().filter(|key| key.kind == kind).collect();
         if there.is_empty() {
             return format!("finds no {kind}");
         }
         let key = there[self.chance.random_range(0..there.len())].clone();
-        let path = of(&key);
-        let Some(door) = self.door() else { return "finds no instance".to_owned() };
+        let path = path_of(&key);
+        let Some(door) = self.next_instance() else { return "finds no instance".to_owned() };
         let read = Request { method: "GET", path: &path, version: None, body: None };
-        let Ok(Answer { status: 200, tag: Some(version), body: read }) = ask(&door, &read).await else {
+        let Ok(Answer { status: 200, tag: Some(version), body: read }) = send_request(&door, &read).await
+        else {
             return format!("cannot read {key}");
         };
         let mut requests = Vec::new();
@@ -112,7 +113,7 @@ impl Contenders {
             body["metadata"]["labels"]["contender"] = json!(self.number.to_string());
             requests.push((conditional.then_some(version), body));
         }
-        let doors = [self.door(), self.door(), self.door(), self.door()];
+        let doors = [self.next_instance(), self.next_instance(), self.next_instance(), self.next_instance()];
         let ask = |at: usize| self.put(&key, &path, doors[at].clone(), &requests[at]);
         let answers = tokio::join!(ask(0), ask(1), ask(2), ask(3));
         let told: BTreeMap<usize, Option<u16>> =
@@ -128,7 +129,7 @@ impl Contenders {
         (version, body): &(Option<i64>, Value),
     ) -> Option<u16> {
         let request = Request { method: "PUT", path, version: *version, body: Some(body) };
-        let answer = ask(&door?, &request).await.ok()?;
+        let answer = send_request(&door?, &request).await.ok()?;
         let Answer { status, tag, body } = answer;
         if let Some(version) = *version {
             let key = key.etcd_key();
@@ -137,7 +138,8 @@ impl Contenders {
         match (status, tag) {
             (200..300, Some(tag)) => self.placement.note_acknowledged(key, tag),
             (500 | 422 | 415, _) => {
-                self.placement.violate(Id::I9, format!("PUT {path} is answered by {status}: {body}"));
+                self.placement
+                    .record_violation(Id::I9, format!("PUT {path} is answered by {status}: {body}"));
             }
             _ => {}
         }

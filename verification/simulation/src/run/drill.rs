@@ -13,7 +13,7 @@ use madako_judges::Fact;
 use madako_protocol::feed::Task;
 
 use super::inject::Injector;
-use super::people::Stopped;
+use super::people::StoppedClients;
 use crate::drains::Drains;
 use crate::network::Endpoint;
 use crate::nodes::Nodes;
@@ -51,17 +51,17 @@ pub(super) fn is_held(scenario: &Scenario, length: Span) -> bool {
     length >= SHORTEST
         && scenario.world.machines >= FEWEST_MACHINES
         && scenario.world.places()
-        && kinds.into_iter().all(|kind| super::has(scenario, kind))
+        && kinds.into_iter().all(|kind| super::has_clients(scenario, kind))
 }
 
 struct Drill<'a> {
     injector: &'a mut Injector,
-    people: &'a mut Stopped,
+    people: &'a mut StoppedClients,
     drains: &'a Drains,
 }
 
 /// Runs all parts in sequence, and concurrently those of placement's users.
-pub(super) async fn drill(injector: &mut Injector, people: &mut Stopped, drains: &Drains) {
+pub(super) async fn provoke_promises(injector: &mut Injector, people: &mut StoppedClients, drains: &Drains) {
     injector.world.history.note("drill", "begins");
     if let Some(registry) = &mut people.registry {
         registry.leave();
@@ -73,7 +73,7 @@ pub(super) async fn drill(injector: &mut Injector, people: &mut Stopped, drains:
         }
     };
     let mut drill = Drill { injector, people, drains };
-    tokio::join!(of_placement, drill.of_machines());
+    tokio::join!(of_placement, drill.provoke_machine_promises());
     people.placement = placement;
     injector.world.history.note("drill", "ends");
 }
@@ -85,7 +85,7 @@ impl Drill<'_> {
 
     async fn wait(&mut self, time: Duration) {
         tokio::time::sleep(time).await;
-        self.injector.restart_those_that_ended().await;
+        self.injector.restart_ended_instances().await;
     }
 
     async fn wait_seconds(&mut self, seconds: u64) {
@@ -125,7 +125,7 @@ impl Drill<'_> {
         }
     }
 
-    async fn of_machines(&mut self) {
+    async fn provoke_machine_promises(&mut self) {
         // Earlier faults and clients left changes: restore the usual settings, and end all repairs.
         self.wait_seconds(1).await;
         let _ = self.people.operator.settle().await;
@@ -160,7 +160,7 @@ impl Drill<'_> {
         let _ = self.people.operator.change_template().await;
         self.wait_seconds(85).await;
         self.note("enables the repair queue");
-        let stubborn = self.stay_broken(&repaired);
+        let stubborn = self.keep_broken(&repaired);
         let _ = self.people.queue.disable(keys::REPAIRS_DISABLED, false).await;
         self.wait_seconds(50).await;
         self.note("enables the integration");
@@ -190,7 +190,7 @@ impl Drill<'_> {
     }
 
     /// Keeps machines broken in spite of repairs, for [`STUBBORN`] or until the task is dropped.
-    fn stay_broken(&self, addresses: &[String]) -> Task {
+    fn keep_broken(&self, addresses: &[String]) -> Task {
         let registry = self.injector.world.registry.clone();
         let addresses = addresses.to_vec();
         Task::start(async move {
@@ -220,7 +220,7 @@ impl Drill<'_> {
     /// Changes the template while the plan of the previous change is still on its slow way.
     async fn slow_leader(&mut self) {
         let Some(name) = self.injector.leader() else { return };
-        let place = Endpoint::Instance(crate::world::number(name));
+        let place = Endpoint::Instance(crate::world::instance_number(name));
         self.note("the leader's ways are slow, and the template changes twice");
         self.injector.record_fault(Act::Delay, place, true);
         self.injector.world.network.change(place, |condition| condition.slow += 1);
@@ -325,7 +325,7 @@ impl Drill<'_> {
 
     /// Sends transactions of which all conditions hold, or all but one.
     async fn transactions(&mut self) {
-        let Ok(mut client) = self.injector.world.store.people().await else { return };
+        let Ok(mut client) = self.injector.world.store.operator_client().await else { return };
         let key = |name: &str| format!("{PREFIX}drill/{name}");
         let absent = |name: &str| Compare::create_revision(key(name), CompareOp::Equal, 0);
         let there = |name: &str| Compare::create_revision(key(name), CompareOp::Greater, 0);

@@ -9,8 +9,8 @@ use std::time::Duration;
 use madako_datacenter_sim::Fault;
 use madako_domain::invariants::Id;
 use madako_faults::{Act, CLOCK_JUMP, Injection, InstanceTarget, Target};
-use madako_judges::player::{Attempt, Done, FaultChange, FaultRefusal, Player};
-use madako_judges::{Fact, Place as Part};
+use madako_judges::player::{Attempt, FaultChange, FaultRefusal, InjectedFault, Player};
+use madako_judges::{Fact, FaultPlace as Part};
 use madako_supervisor::http::{HTTP, PLACEMENT_API};
 use madako_supervisor::instance::{LEADER, REIGN};
 use madako_supervisor::nodes::{NODE, NODES, ROSTER, child_id};
@@ -24,7 +24,7 @@ use super::operations::Rollout;
 use super::report::Skipped;
 use crate::disk::ForgetfulDisk;
 use crate::network::Endpoint;
-use crate::serving::Fail;
+use crate::serving::PanicMessage;
 use crate::world::{NAMES, Running, World};
 
 /// The metrics provider of every world.
@@ -93,7 +93,7 @@ impl Injector {
     /// Starts an instance. A clock fault in force applies to it.
     pub(super) async fn start(&mut self, name: &'static str) {
         let running = self.world.start(name).await;
-        let place = Endpoint::Instance(crate::world::number(name));
+        let place = Endpoint::Instance(crate::world::instance_number(name));
         if self.jumped.get(&place).is_some_and(|count| *count > 0) {
             running.clock.jump(clock_lead());
         }
@@ -112,7 +112,7 @@ impl Injector {
     pub(super) async fn make(&mut self, player: &mut Player<'_>, attempt: Attempt<'_>) {
         let Attempt { number, injection, begins, .. } = attempt;
         let outcome = if !begins || self.try_to_begin(number, injection).await {
-            Ok(Done { on: injection.target.to_string(), dropped: None })
+            Ok(InjectedFault { on: injection.target.to_string(), dropped: None })
         } else {
             Err(FaultRefusal::NotYet)
         };
@@ -179,7 +179,7 @@ impl Injector {
             }
             Target::Instance(InstanceTarget::Number(number)) => Endpoint::Instance(*number),
             Target::Instance(InstanceTarget::Leader) => {
-                Endpoint::Instance(crate::world::number(self.leader()?))
+                Endpoint::Instance(crate::world::instance_number(self.leader()?))
             }
             Target::Store(_) => Endpoint::Store,
             Target::Registry => Endpoint::Registry,
@@ -203,7 +203,7 @@ impl Injector {
             Endpoint::People | Endpoint::Nodes => return,
         };
         match act {
-            Act::Reset | Act::Compact => self.world.facts.struck(&place),
+            Act::Reset | Act::Compact => self.world.facts.report_strike(&place),
             _ => self.world.facts.report(&Fact::Troubled { place, clock: act == Act::ClockJump, begins }),
         }
     }
@@ -307,7 +307,7 @@ impl Injector {
                 // With room on its disk, a store opens after any crash.
                 if self.full == 0 {
                     let what = format!("the store cannot be opened after a crash: {error}: {why}");
-                    self.world.placement.violate(Id::I9, what);
+                    self.world.placement.record_violation(Id::I9, what);
                     self.store_is_lost = true;
                 }
             }
@@ -363,11 +363,11 @@ impl Injector {
     async fn end_actor(&mut self, number: usize, act: Act, actor: &'static str) -> bool {
         let Some(name) = self.leader() else { return false };
         let Some(cell) = self.actor(name, actor).await else { return false };
-        let instance = crate::world::number(name);
+        let instance = crate::world::instance_number(name);
         match act {
             Act::Kill => cell.kill(),
             _ if actor == HTTP || actor == PLACEMENT_API => {
-                if ActorRef::<Fail>::from(cell).cast(Fail).is_err() {
+                if ActorRef::<PanicMessage>::from(cell).cast(PanicMessage).is_err() {
                     return false;
                 }
             }
@@ -402,13 +402,13 @@ impl Injector {
 
     /// Upkeep: attempts late faults, restarts instances and a store that ended by themselves, and changes metric
     /// values.
-    pub(super) async fn look_after(&mut self, player: &mut Player<'_>, now: Duration) {
+    pub(super) async fn attempt_and_restart(&mut self, player: &mut Player<'_>, now: Duration) {
         self.judge_leaders();
         for attempt in player.overdue_attempts(now) {
             self.make(player, attempt).await;
         }
         self.move_panic().await;
-        self.restart_those_that_ended().await;
+        self.restart_ended_instances().await;
         self.roll_out(now).await;
         if let Some(failure) = self.world.store.failure() {
             let told = format!("failed: {failure}");
@@ -426,9 +426,10 @@ impl Injector {
     }
 
     /// Restarts instances that ended by themselves, as a service manager does.
-    pub(super) async fn restart_those_that_ended(&mut self) {
+    pub(super) async fn restart_ended_instances(&mut self) {
         let up = |name: &str, injector: &Self| {
-            injector.world.network.condition(Endpoint::Instance(crate::world::number(name))).down == 0
+            injector.world.network.condition(Endpoint::Instance(crate::world::instance_number(name))).down
+                == 0
         };
         let names: Vec<&'static str> = self.running.keys().copied().collect();
         for name in names {
@@ -439,7 +440,7 @@ impl Injector {
                 self.world.history.note(name, &told);
                 self.world.unplanted.lock().unwrap().push(format!("{name} {told}"));
                 self.running.remove(name);
-                self.world.network.forget(Endpoint::Instance(crate::world::number(name)));
+                self.world.network.forget(Endpoint::Instance(crate::world::instance_number(name)));
                 if up(name, self) {
                     self.start(name).await;
                 }
@@ -454,10 +455,10 @@ impl Injector {
             self.planted = None;
             return;
         }
-        let leads = self.leader().filter(|name| crate::world::number(name) != instance);
+        let leads = self.leader().filter(|name| crate::world::instance_number(name) != instance);
         if let Some(name) = leads {
             let _moved = self.world.handling.clear(instance);
-            let instance = crate::world::number(name);
+            let instance = crate::world::instance_number(name);
             self.world.handling.plant(instance, actor);
             self.planted = Some((number, instance, actor));
         }
@@ -481,7 +482,7 @@ impl Injector {
         let epoch =
             |running: &Running| running.instance.view().reign.borrow().as_ref().map(|epoch| epoch.number);
         let leaders = self.running.iter().filter_map(|(name, running)| Some((*name, epoch(running)?)));
-        hosts.judge.say_that_they_lead(&leaders.collect::<Vec<_>>());
+        hosts.judge.judge_reported_leaders(&leaders.collect::<Vec<_>>());
     }
 
     /// True while a planted panic waits for a message of its actor.

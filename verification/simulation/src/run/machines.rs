@@ -122,7 +122,7 @@ impl Machines {
         self.registry.power_on(rack).expect("the scenario was checked: the rack is in its world");
         for (serial, _) in before.into_iter().filter(|(_, state)| ran_on && *state == MachineState::Healthy) {
             if !self.machines.contains_key(&serial) {
-                self.answers_again(&serial);
+                self.return_to_registry(&serial);
             }
         }
     }
@@ -147,11 +147,11 @@ impl Machines {
         *faults -= 1;
         if *faults == 0 {
             self.machines.remove(serial);
-            self.answers_again(serial);
+            self.return_to_registry(serial);
         }
     }
 
-    fn answers_again(&self, serial: &str) {
+    fn return_to_registry(&self, serial: &str) {
         let machines = self.registry.machines();
         let Some(machine) = machines.iter().find(|machine| machine.spec.serial == serial) else { return };
         let rack = u32::try_from(machine.spec.rack).unwrap_or(u32::MAX);

@@ -68,7 +68,8 @@ impl Rollout {
         // An instance that starts later has the new image.
         waiting.retain(|name| injector.running.contains_key(name));
         let reaches_all = |name: &&'static str| {
-            let condition = injector.world.network.condition(Endpoint::Instance(crate::world::number(name)));
+            let condition =
+                injector.world.network.condition(Endpoint::Instance(crate::world::instance_number(name)));
             condition.silent == 0
         };
         let name = waiting.iter().copied().find(reaches_all)?;
@@ -87,7 +88,7 @@ impl Injector {
             let name = name.unwrap_or_default();
             self.world.history.note(name, "restarts with another image of etcd");
             running.instance.stop().await;
-            self.world.network.forget(Endpoint::Instance(crate::world::number(name)));
+            self.world.network.forget(Endpoint::Instance(crate::world::instance_number(name)));
             self.start(name).await;
         }
     }
@@ -95,17 +96,17 @@ impl Injector {
 
 /// Deviations of nodes and records from the required final state: each control plane node is a member of etcd in sync, all
 /// containers run, and no record is unfinished.
-pub(super) async fn deviations(injector: &Injector, repairs: &RepairJudge) -> Vec<String> {
+pub(super) async fn find_deviations(injector: &Injector, repairs: &RepairJudge) -> Vec<String> {
     let world = &injector.world;
     let Some(nodes) = &world.nodes else { return Vec::new() };
     let Some(cluster) = world.checker.cluster() else { return Vec::new() };
-    let mut found = members(nodes, &cluster).await;
+    let mut found = members_of_etcd(nodes, &cluster).await;
     found.extend(containers(nodes, &cluster, &world.history));
     found.extend(repairs.unfinished_records().into_iter().map(|record| format!("{record} is unfinished")));
     found
 }
 
-async fn members(nodes: &Nodes, cluster: &Cluster) -> Vec<String> {
+async fn members_of_etcd(nodes: &Nodes, cluster: &Cluster) -> Vec<String> {
     let wanted: Vec<String> = cluster.control_plane().map(|node| node.address.clone()).collect();
     let status = match nodes.nodes.etcd().status(&wanted).await {
         Ok(status) => status,

@@ -25,7 +25,7 @@ use crate::history::History;
 use crate::network::Endpoint;
 use crate::operator::Operator;
 use crate::queue_user::QueueUser;
-use crate::user::{Size, User};
+use crate::user::{PlacementSize, User};
 use crate::world::{PREFIX, World};
 
 /// Times at which the operator changes the template and requests a repair: the first cluster exists by then.
@@ -55,11 +55,11 @@ pub(super) struct People {
 
 /// Results of the clients, after their cleanup.
 #[derive(Default)]
-pub(super) struct Done {
+pub(super) struct ClientResults {
     pub(super) calls: BTreeMap<&'static str, Calls>,
 }
 
-impl Done {
+impl ClientResults {
     pub(super) fn failure_count(&self) -> u64 {
         self.calls.values().map(|calls| calls.failed).sum()
     }
@@ -88,12 +88,12 @@ impl People {
             );
             let (applications, clusters) =
                 (scenario.world.applications as usize, scenario.world.clusters as usize);
-            let size = Size {
+            let size = PlacementSize {
                 applications: (applications, applications + applications / 10),
                 clusters: (clusters, clusters + 2),
             };
             tokio::spawn(
-                user.reporting_to(world.facts.clone())
+                user.with_facts(world.facts.clone())
                     .with_size(size)
                     .work(rate(ClientKind::Placement), stopped.clone()),
             )
@@ -124,7 +124,7 @@ impl People {
     }
 
     /// Stops all clients without a cleanup.
-    pub(super) async fn stop(self) -> Stopped {
+    pub(super) async fn stop(self) -> StoppedClients {
         self.stop.send_replace(true);
         let registry = join_clients(self.registry).await;
         let contenders = join_clients(self.contenders).await;
@@ -144,7 +144,7 @@ impl People {
         if let Some(user) = &placement {
             calls.insert("placement", Calls { made: user.done.requests, failed: user.done.failed });
         }
-        Stopped {
+        StoppedClients {
             registry,
             operator: etcd.operator,
             queue: etcd.queue,
@@ -156,7 +156,7 @@ impl People {
 }
 
 /// Clients that no longer act by themselves.
-pub(super) struct Stopped {
+pub(super) struct StoppedClients {
     pub(super) registry: Option<OfRegistry>,
     pub(super) operator: Operator,
     pub(super) queue: QueueUser,
@@ -165,10 +165,10 @@ pub(super) struct Stopped {
     calls: BTreeMap<&'static str, Calls>,
 }
 
-impl Stopped {
+impl StoppedClients {
     /// Cleans up after all clients, so that a quiet period can come. Returns false if the store refused writes for
     /// that.
-    pub(super) async fn rest(mut self) -> (Done, bool) {
+    pub(super) async fn rest(mut self) -> (ClientResults, bool) {
         if let Some(registry) = &mut self.registry {
             registry.leave();
         }
@@ -178,7 +178,7 @@ impl Stopped {
             // Requests of the cleanup count; their failures do not, because they are no failures of the service.
             self.calls.entry("placement").or_default().made = user.done.requests;
         }
-        (Done { calls: self.calls }, left)
+        (ClientResults { calls: self.calls }, left)
     }
 
     /// Retries each second, up to 100 times. Returns true on success.
@@ -216,7 +216,11 @@ pub(super) fn period_of(rate: f64, pause: Duration) -> f64 {
 }
 
 /// Waits for the next of `rate` requests a second. Returns false when the run stops.
-pub(super) async fn next(rate: f64, chance: &mut ChaCha8Rng, stop: &mut watch::Receiver<bool>) -> bool {
+pub(super) async fn wait_for_next(
+    rate: f64,
+    chance: &mut ChaCha8Rng,
+    stop: &mut watch::Receiver<bool>,
+) -> bool {
     let pause = Duration::from_secs_f64(chance.random_range(0.5..1.5) / rate);
     // A wake-up and the time-out both lead to the check below.
     let _ = timeout(pause, stop.changed()).await;
@@ -238,7 +242,7 @@ impl OfEtcd {
         self.first_work(&mut stop).await;
         let Some(rate) = rate else { return self };
         let (acts, repairs) = (period_of(rate, BETWEEN_ACTS), period_of(rate, BETWEEN_REPAIRS));
-        while next(rate, &mut self.chance, &mut stop).await {
+        while wait_for_next(rate, &mut self.chance, &mut stop).await {
             self.calls.made += 1;
             let draw: f64 = self.chance.random();
             let done = if draw < acts {
@@ -303,7 +307,7 @@ mod tests {
             let datacenter = Datacenter::new(DatacenterConfig::demo(1, start)).unwrap();
             let registry = SimulatedRegistry::new(datacenter, clock.clone());
             let judge = RepairJudge::new(history.clone(), Drains::new(1, clock));
-            let mut people = Stopped {
+            let mut people = StoppedClients {
                 registry: None,
                 placement: None,
                 operator: Operator::new(store.clone(), generator(1, 1)),

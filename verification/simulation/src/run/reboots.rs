@@ -22,7 +22,7 @@ use time::OffsetDateTime;
 use tokio::sync::watch;
 
 use super::generator;
-use super::people::{Calls, next};
+use super::people::{Calls, wait_for_next};
 use crate::history::History;
 use crate::queue_user::QueueUser;
 use crate::repair::{RepairJudge, entry_of};
@@ -35,11 +35,11 @@ const LEFT: usize = MAX_RECORDS + 50;
 /// Maximum operations of a transaction: etcd takes 128.
 const MOST: usize = 100;
 
-fn absolute(key: &str) -> String {
+fn absolute_key(key: &str) -> String {
     format!("{PREFIX}{key}")
 }
 
-fn record(id: i64, operation: &str) -> Vec<u8> {
+fn reboot_record(id: i64, operation: &str) -> Vec<u8> {
     let at = OffsetDateTime::UNIX_EPOCH;
     let mut record = Record::new(id, operation, Vec::new(), at);
     record.complete(at);
@@ -55,11 +55,13 @@ pub(super) async fn leave_records(store: &StoreProcess, judge: &RepairJudge) -> 
     for some in ids.chunks(MOST) {
         let mut puts: Vec<TxnOp> = some
             .iter()
-            .map(|id| TxnOp::put(absolute(&keys::record(*id)), record(*id, "kubelet-restart"), None))
+            .map(|id| {
+                TxnOp::put(absolute_key(&keys::record(*id)), reboot_record(*id, "kubelet-restart"), None)
+            })
             .collect();
         let last = some.last().copied().unwrap_or_default();
-        puts.push(TxnOp::put(absolute(keys::RECORD_ID), (last + 1).to_string(), None));
-        let done = store.people().await?.txn(Txn::new().and_then(puts)).await?;
+        puts.push(TxnOp::put(absolute_key(keys::RECORD_ID), (last + 1).to_string(), None));
+        let done = store.operator_client().await?.txn(Txn::new().and_then(puts)).await?;
         judge.user_wrote(done.header().map_or(0, |header| header.revision()), None);
     }
     Ok(())
@@ -90,14 +92,14 @@ impl OfReboots {
 
     /// Works until `stop` is true, and then deletes all reboots.
     pub(super) async fn work(mut self, rate: f64, mut stop: watch::Receiver<bool>) -> Self {
-        while next(rate, &mut self.chance, &mut stop).await {
+        while wait_for_next(rate, &mut self.chance, &mut stop).await {
             self.calls.made += 1;
             let done = self.act().await.map_err(|error| error.to_string());
             self.calls.failed += u64::from(done.is_err());
             self.history.note("reboots", done.unwrap_or_else(|error| format!("in vain: {error}")));
         }
         let prefix = Some(etcd_client::DeleteOptions::new().with_prefix());
-        let deleted = self.store.next_client().await.delete(absolute(keys::REBOOTS), prefix).await;
+        let deleted = self.store.next_client().await.delete(absolute_key(keys::REBOOTS), prefix).await;
         if let Ok(deleted) = deleted {
             self.judge.user_wrote(deleted.header().map_or(0, |header| header.revision()), None);
         }
@@ -105,7 +107,8 @@ impl OfReboots {
     }
 
     async fn stored(&self) -> Result<Stored, Error> {
-        let answer = self.store.people().await?.get(PREFIX, Some(GetOptions::new().with_prefix())).await?;
+        let answer =
+            self.store.operator_client().await?.get(PREFIX, Some(GetOptions::new().with_prefix())).await?;
         let entry = |kv: &etcd_client::KeyValue| {
             Some((kv.key_str().ok()?.strip_prefix(PREFIX)?.to_owned(), entry_of(kv)))
         };
@@ -155,16 +158,16 @@ impl OfReboots {
         put: Option<Vec<u8>>,
         operation: &str,
     ) -> Result<bool, Error> {
-        let (id, revision) = number(stored, keys::RECORD_ID, 1);
+        let (id, revision) = read_number(stored, keys::RECORD_ID, 1);
         let unchanged = [(keys::RECORD_ID, revision), (key, entry.mod_revision)]
-            .map(|(key, revision)| Compare::mod_revision(absolute(key), CompareOp::Equal, revision));
+            .map(|(key, revision)| Compare::mod_revision(absolute_key(key), CompareOp::Equal, revision));
         let writes = [
             put.map_or_else(
-                || TxnOp::delete(absolute(key), None),
-                |put| TxnOp::put(absolute(key), put, None),
+                || TxnOp::delete(absolute_key(key), None),
+                |put| TxnOp::put(absolute_key(key), put, None),
             ),
-            TxnOp::put(absolute(&keys::record(id)), record(id, operation), None),
-            TxnOp::put(absolute(keys::RECORD_ID), (id + 1).to_string(), None),
+            TxnOp::put(absolute_key(&keys::record(id)), reboot_record(id, operation), None),
+            TxnOp::put(absolute_key(keys::RECORD_ID), (id + 1).to_string(), None),
         ];
         self.write(Txn::new().when(unchanged).and_then(writes)).await
     }
@@ -182,21 +185,21 @@ impl OfReboots {
             return Ok("finds no node".to_owned());
         }
         let node = nodes[self.chance.random_range(0..nodes.len())];
-        let (index, revision) = number(stored, keys::REBOOTS_WRITE_INDEX, 0);
+        let (index, revision) = read_number(stored, keys::REBOOTS_WRITE_INDEX, 0);
         let entry = RebootQueueEntry { index, ..RebootQueueEntry::new(node) };
         let entry = serde_json::to_vec(&entry).expect("an entry is JSON");
         let unchanged =
-            Compare::mod_revision(absolute(keys::REBOOTS_WRITE_INDEX), CompareOp::Equal, revision);
+            Compare::mod_revision(absolute_key(keys::REBOOTS_WRITE_INDEX), CompareOp::Equal, revision);
         let puts = [
-            TxnOp::put(absolute(keys::REBOOTS_WRITE_INDEX), (index + 1).to_string(), None),
-            TxnOp::put(absolute(&keys::reboot(index)), entry, None),
+            TxnOp::put(absolute_key(keys::REBOOTS_WRITE_INDEX), (index + 1).to_string(), None),
+            TxnOp::put(absolute_key(&keys::reboot(index)), entry, None),
         ];
         let done = self.write(Txn::new().when([unchanged]).and_then(puts)).await?;
         Ok(format!("asks for a reboot of {node}: {done}"))
     }
 
     async fn write(&self, txn: Txn) -> Result<bool, Error> {
-        let done = self.store.people().await?.txn(txn).await?;
+        let done = self.store.operator_client().await?.txn(txn).await?;
         if done.succeeded() {
             self.judge.user_wrote(done.header().map_or(0, |header| header.revision()), None);
         }
@@ -205,7 +208,7 @@ impl OfReboots {
 }
 
 /// The number at a counter and its revision; `first` and 0 if the counter is absent.
-fn number(stored: &Stored, counter: &str, first: i64) -> (i64, i64) {
+fn read_number(stored: &Stored, counter: &str, first: i64) -> (i64, i64) {
     let known = stored.get(counter).and_then(|entry| {
         let number = std::str::from_utf8(&entry.value).ok()?.parse().ok()?;
         Some((number, entry.mod_revision))

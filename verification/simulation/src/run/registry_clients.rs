@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::generator;
-use super::people::{Calls, next, period_of};
+use super::people::{Calls, period_of, wait_for_next};
 use crate::checker::Checker;
 use crate::corruption::Spoiling;
 use crate::history::History;
@@ -87,7 +87,7 @@ impl OfRegistry {
     /// Sends `rate` requests a second until `stop` is true.
     pub(super) async fn work(mut self, rate: f64, mut stop: watch::Receiver<bool>) -> Self {
         let mistakes = period_of(rate, BETWEEN_MISTAKES);
-        while next(rate, &mut self.chance, &mut stop).await {
+        while wait_for_next(rate, &mut self.chance, &mut stop).await {
             self.calls.made += 1;
             self.end_mistakes(Instant::now());
             if self.chance.random_bool(mistakes) {

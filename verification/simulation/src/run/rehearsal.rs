@@ -50,8 +50,8 @@ use super::inject::Injector;
 use super::report::{Calm, Outcome, Skipped, verdicts};
 use super::settle::cut_short;
 use super::{
-    Idle, Options, SHORTEST, SimulateError, blind, generator, laid_out, most_a_second, note_schedule,
-    paused_runtime, play,
+    Idle, Options, SHORTEST, SimulateError, find_ended_judge, generator, laid_out, most_a_second,
+    note_schedule, paused_runtime, play_schedule,
 };
 use crate::checker::Checker;
 use crate::clock::SimulatedClock;
@@ -63,14 +63,14 @@ use crate::placement::PlacementChecker;
 use crate::planted::Handling;
 use crate::store_process::StoreProcess;
 use crate::walk::{CopiedProvider, Walk};
-use crate::world::{Effects, NAMES, PREFIX, Working, World};
+use crate::world::{Effects, NAMES, PREFIX, ServiceSettings, World};
 
 use self::calm::Waiting;
 use self::commands::Commands;
-pub use self::observations::{Held, PlacementSeen, PlanSeen, RepairSeen, StepSeen, WaitSeen};
+pub use self::observations::{PlacementSeen, PlanSeen, RemainingObstacle, RepairSeen, StepSeen, WaitSeen};
 use self::observer::Observer;
 pub use self::resources::providers;
-pub use self::targets::{check, world};
+pub use self::targets::{check_targets, world_of_copy};
 
 /// Prefixes, below the service's prefix, of the keys on which the service decides and a rehearsal depends.
 /// Certificates, keys and secrets of other programs are not among them.
@@ -89,7 +89,7 @@ pub const POD_ENDS: Duration = Duration::from_secs(30);
 
 /// Data read from a running system.
 #[derive(Clone)]
-pub struct Copied {
+pub struct CopiedSystem {
     pub at: OffsetDateTime,
     pub revision: i64,
     /// Keys below the prefix, relative to it.
@@ -104,7 +104,7 @@ pub struct Copied {
 /// Settings of the running system's instances.
 #[derive(Clone)]
 pub struct Service {
-    pub working: Working,
+    pub working: ServiceSettings,
     pub places: bool,
     /// True if the instances have an API server of the cluster.
     pub kubernetes: bool,
@@ -112,7 +112,7 @@ pub struct Service {
 
 /// Assumptions about parts that cannot be copied.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Assumed {
+pub struct Assumptions {
     /// Mean time of a repair command.
     pub command_takes: Duration,
     /// Share of the commands of repair steps that heal their machine.
@@ -135,7 +135,7 @@ pub struct Rehearsal {
     /// Waits, in order, and the number of further waits that were not kept.
     pub waits: (Vec<WaitSeen>, usize),
     /// Obstacles that remained at the end.
-    pub held: Vec<Held>,
+    pub held: Vec<RemainingObstacle>,
     pub invariants: BTreeMap<Id, Verdict>,
     pub calm: Calm,
     /// Time of the last write, except retries of applications without a suitable cluster; `None` without a write.
@@ -168,9 +168,9 @@ impl Rehearsal {
 /// # Errors
 /// The scenario cannot be simulated, or the trace cannot be written.
 pub fn rehearse(
-    copied: Copied,
+    copied: CopiedSystem,
     service: Service,
-    assumed: Assumed,
+    assumed: Assumptions,
     scenario: &Scenario,
     (seed, length): (u64, Span),
     options: Options,
@@ -191,7 +191,7 @@ pub fn rehearse(
 
 struct RehearsalParameters<'a> {
     service: Service,
-    assumed: Assumed,
+    assumed: Assumptions,
     scenario: &'a Scenario,
     seed: u64,
     length: Span,
@@ -202,7 +202,7 @@ struct RehearsalParameters<'a> {
 impl RehearsalParameters<'_> {
     async fn play(
         self,
-        copied: Copied,
+        copied: CopiedSystem,
         schedule: Schedule,
         options: Options,
     ) -> Result<Rehearsal, SimulateError> {
@@ -214,7 +214,7 @@ impl RehearsalParameters<'_> {
         note_schedule(&history, &schedule);
         let (own, root) = without_leases(copied.own, copied.root);
         let disk = ForgetfulDisk::new(generator(self.seed, 7));
-        let contents = contents(copied.revision, &own, &root);
+        let contents = initial_contents(copied.revision, &own, &root);
         let store = StoreProcess::beginning_with(Some(contents), disk.clone(), self.seed);
         store.start().map_err(SimulateError::Contents)?;
 
@@ -254,7 +254,8 @@ impl RehearsalParameters<'_> {
         let progress = options.progress;
         let pace = self.pace.clone();
         let mut idle = Idle { began, ticks: 0, progress, pace, judges: None, wrong_since: None };
-        let to_the_end = play(&schedule, self.length, options.only.as_ref(), &mut idle, &mut injector).await;
+        let to_the_end =
+            play_schedule(&schedule, self.length, options.only.as_ref(), &mut idle, &mut injector).await;
         if idle.is_hopeless(&injector) {
             injector.stop_all().await;
         }
@@ -284,7 +285,7 @@ impl RehearsalParameters<'_> {
         let mut violations = checker.finish();
         violations.extend(observer.violations());
         calm.found.extend(cut_short(to_the_end, violations.is_empty() && calm.found.is_empty()));
-        calm.found.extend(blind(&judges));
+        calm.found.extend(find_ended_judge(&judges));
         drop(judges);
         history.finish().map_err(SimulateError::Trace)?;
         Ok(Rehearsal {
@@ -347,7 +348,11 @@ fn without_leases(
     kept
 }
 
-fn contents(revision: i64, own: &BTreeMap<String, Entry>, root: &BTreeMap<String, Entry>) -> InitialContents {
+fn initial_contents(
+    revision: i64,
+    own: &BTreeMap<String, Entry>,
+    root: &BTreeMap<String, Entry>,
+) -> InitialContents {
     let pair = |entry: &Entry| InitialValue {
         value: entry.value.clone(),
         create_revision: entry.create_revision,

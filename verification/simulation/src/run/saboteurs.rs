@@ -8,17 +8,17 @@ use std::time::Duration;
 use etcd_client::{DeleteOptions, Error, Txn, TxnOp};
 use madako_datacenter_sim::{Fault, SimulatedRegistry};
 use madako_domain::kubernetes::PodId;
-use madako_domain::kubernetes::drain::unfinished;
+use madako_domain::kubernetes::drain::unfinished_drain;
 use madako_domain::machine::MachineState;
 use madako_domain::placement::ownership;
-use madako_judges::{Fact, Place};
+use madako_judges::{Fact, FaultPlace};
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use super::generator;
-use super::people::{Calls, next};
+use super::people::{Calls, wait_for_next};
 use crate::drains::Drains;
 use crate::facts::Facts;
 use crate::history::History;
@@ -84,7 +84,7 @@ impl Saboteurs {
 
     pub(super) async fn work(mut self, rate: f64) -> Self {
         let mut stop = self.stop.clone();
-        while next(rate, &mut self.chance, &mut stop).await {
+        while wait_for_next(rate, &mut self.chance, &mut stop).await {
             self.calls.made += 1;
             let done = self.act().await.map_err(|error| error.to_string());
             self.calls.failed += u64::from(done.is_err());
@@ -100,9 +100,9 @@ impl Saboteurs {
             0 | 1 => self.spoil_api_server(length),
             2 => self.forbid_evictions(length),
             3 | 4 => self.stick_pods(length),
-            5 => self.hang_kubelet(length),
+            5 => self.hang_random_kubelet(length),
             6..=8 => self.spoil_registry(length),
-            9 => self.flap(length),
+            9 => self.make_machine_flap(length),
             10 => self.prometheus.disturb(&mut self.chance),
             _ => self.wipe().await?,
         })
@@ -139,7 +139,7 @@ impl Saboteurs {
 
     fn stick_pods(&mut self, length: Duration) -> String {
         let pods = self.drains.kubernetes.with(|kubernetes| kubernetes.pods());
-        let ends = pods.iter().filter(|(_, pod)| unfinished(std::slice::from_ref(pod)).is_some());
+        let ends = pods.iter().filter(|(_, pod)| unfinished_drain(std::slice::from_ref(pod)).is_some());
         let pods: Vec<PodId> = ends.map(|(_, pod)| pod.id.clone()).collect();
         let stuck: Vec<PodId> = (0..STUCK).filter_map(|_| self.one_of(&pods).cloned()).collect();
         let kubernetes = self.drains.kubernetes.clone();
@@ -151,7 +151,7 @@ impl Saboteurs {
         format!("{STUCK} pods do not end for {length:?}")
     }
 
-    fn hang_kubelet(&mut self, length: Duration) -> String {
+    fn hang_random_kubelet(&mut self, length: Duration) -> String {
         let nodes = self.drains.kubernetes.with(|kubernetes| kubernetes.nodes());
         let Some(node) = self.one_of(&nodes).map(|node| node.name.clone()) else {
             return "finds no node".to_owned();
@@ -168,16 +168,16 @@ impl Saboteurs {
         let clock = matches!(fault, Fault::ClockSet(_));
         let (switch, facts) = (self.registry.faults().clone(), self.facts.clone());
         let told = format!("the registry: {fault:?} for {length:?}");
-        facts.report(&Fact::Troubled { place: Place::Registry, clock, begins: true });
+        facts.report(&Fact::Troubled { place: FaultPlace::Registry, clock, begins: true });
         switch.set(fault.clone());
         self.undo_after(length, move || {
             switch.clear(&fault);
-            facts.report(&Fact::Troubled { place: Place::Registry, clock, begins: false });
+            facts.report(&Fact::Troubled { place: FaultPlace::Registry, clock, begins: false });
         });
         told
     }
 
-    fn flap(&mut self, length: Duration) -> String {
+    fn make_machine_flap(&mut self, length: Duration) -> String {
         let machines = self.registry.machines();
         let serials: Vec<String> = (0..FLAPPING)
             .filter_map(|_| self.one_of(&machines))
@@ -209,7 +209,7 @@ impl Saboteurs {
             writes.push(TxnOp::delete(ownership::KEY, None));
         }
         writes.push(TxnOp::put(WIPED, "", None));
-        let wiped = self.store.people().await?.txn(Txn::new().and_then(writes)).await?;
+        let wiped = self.store.operator_client().await?.txn(Txn::new().and_then(writes)).await?;
         Ok(format!("deletes everything at {}", wiped.header().map_or(0, |header| header.revision())))
     }
 }

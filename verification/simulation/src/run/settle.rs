@@ -7,12 +7,12 @@ use std::time::Duration;
 use madako_domain::cluster::{Cluster, Node};
 use madako_domain::invariants::{Id, Violation};
 use madako_domain::machine::{Machine, MachineState};
-use madako_faults::{ClientKind, Counts, Observed, Scenario, Schedule, Shortfall, Span, shortfalls};
+use madako_faults::{ClientKind, Counts, Observed, Scenario, Schedule, Shortfall, Span, find_shortfalls};
 use madako_judges::Promise;
 
 use super::inject::Injector;
 use super::operations;
-use super::people::Done;
+use super::people::ClientResults;
 use super::report::{Calm, Report, verdicts};
 use crate::drains::Drains;
 use crate::facts::Facts;
@@ -48,7 +48,7 @@ const ALLOWED: Duration = SESSION_TTL
     .saturating_add(RESCHEDULE_AFTER)
     .saturating_add(LONGEST_BACK_OFF);
 
-fn span(duration: Duration) -> Span {
+fn to_span(duration: Duration) -> Span {
     Span::millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
@@ -63,11 +63,11 @@ pub(super) struct Settling<'a> {
     pub(super) rested: bool,
 }
 
-pub(super) async fn settle(
+pub(super) async fn settle_run(
     scenario: &Scenario,
     (seed, length): (u64, Span),
     mut injector: Injector,
-    done: Done,
+    done: ClientResults,
     Settling { facts, drains, repairs, pace, to_the_end, rested }: Settling<'_>,
 ) -> Report {
     let history = injector.world.history.clone();
@@ -87,7 +87,7 @@ pub(super) async fn settle(
             }
             () = tokio::time::sleep(LOOK) => {}
         }
-        injector.restart_those_that_ended().await;
+        injector.restart_ended_instances().await;
         let written = placement.changes_since(began).last().map_or(began, |(at, _)| *at);
         let last = repairs.last_effect().map_or(written, |(at, _)| at.max(written));
         let quiet = history.now().saturating_sub(last);
@@ -102,7 +102,7 @@ pub(super) async fn settle(
         // A quiet period without writes is an evaluation of I12.
         history.judged(Id::I12);
     }
-    let calm_after = last.map(|last| span(last.saturating_sub(began)));
+    let calm_after = last.map(|last| to_span(last.saturating_sub(began)));
     let mut found: Vec<String> = pace.ran_away().into_iter().collect();
     if !rested {
         found.push("the simulated clients could not clean up after themselves".to_owned());
@@ -115,10 +115,10 @@ pub(super) async fn settle(
         found.extend(acted.map(|(_, what)| format!("still acts: {what}")));
     }
     // Read before `unserved` connects to every instance.
-    let traffic = traffic(&injector);
+    let traffic = traffic_of_links(&injector);
     if to_the_end {
         found.extend(final_deviations(scenario, &injector));
-        found.extend(operations::deviations(&injector, repairs).await);
+        found.extend(operations::find_deviations(&injector, repairs).await);
         found.extend(list_unserved(scenario, &injector).await);
     }
     let counts = *injector.world.counts.lock().unwrap();
@@ -133,7 +133,7 @@ pub(super) async fn settle(
         },
         skipped: injector.skipped.len() as u64,
         calm_after,
-        settings_allow: span(ALLOWED),
+        settings_allow: to_span(ALLOWED),
     };
     let mut violations = injector.world.checker.finish();
     violations.extend(placement.finish());
@@ -178,7 +178,7 @@ pub(super) async fn settle(
         .filter(|id| judged.get(id).is_none_or(|count| *count == 0) && (places || *id != Id::I11))
         .collect();
     let wrong = |short: &Shortfall| !matches!(short, Shortfall::Skipped { .. });
-    let short = if to_the_end { shortfalls(&scenario.expect, &observed) } else { Vec::new() };
+    let short = if to_the_end { find_shortfalls(&scenario.expect, &observed) } else { Vec::new() };
     let failed = !violations.is_empty() || !kept || !found.is_empty() || short.iter().any(wrong);
     Report {
         scenario: scenario.name.clone(),
@@ -191,7 +191,7 @@ pub(super) async fn settle(
         exemptions,
         untested,
         not_exercised,
-        calm: Calm { after: calm_after, within: span(within), found },
+        calm: Calm { after: calm_after, within: to_span(within), found },
         shortfalls: short,
         counts: observed.counts,
         calls: done.calls.iter().map(|(kind, calls)| (*kind, (calls.made, calls.failed))).collect(),
@@ -233,7 +233,8 @@ fn missing_events(scenario: &Scenario, repairs: &RepairCounts, placement: Placem
         ("applications moved", placement.moves),
     ];
     let kinds = [(ClientKind::Reboots, &of_reboots[..]), (ClientKind::Saboteurs, &of_saboteurs[..])];
-    let wanted = kinds.iter().filter(|(kind, _)| super::has(scenario, *kind)).flat_map(|(_, counts)| *counts);
+    let wanted =
+        kinds.iter().filter(|(kind, _)| super::has_clients(scenario, *kind)).flat_map(|(_, counts)| *counts);
     wanted.filter(|(_, count)| *count == 0).map(|(what, _)| format!("never: {what}")).collect()
 }
 
@@ -335,7 +336,7 @@ async fn list_unserved(scenario: &Scenario, injector: &Injector) -> Vec<String> 
     found
 }
 
-fn traffic(injector: &Injector) -> BTreeMap<String, u64> {
+fn traffic_of_links(injector: &Injector) -> BTreeMap<String, u64> {
     let world = &injector.world;
     let mut traffic: BTreeMap<String, u64> = world
         .handling

@@ -5,7 +5,7 @@ use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
-use super::{NAMESPACE, TABLED, User, collection, of};
+use super::{NAMESPACE, TABLED, User, collection_path, path_of};
 use crate::prometheus::{RANGE, SERIES};
 
 impl User {
@@ -13,7 +13,7 @@ impl User {
         let key = ObjectKey::new(kind, Some(NAMESPACE), name);
         let body = json!({"metadata": {"name": name, "labels": labels}, "spec": spec});
         self.checker.creates(&key);
-        let answer = self.write("POST", &key, &collection(kind), None, Some(&body)).await;
+        let answer = self.write("POST", &key, &collection_path(kind), None, Some(&body)).await;
         format!("makes {key}: {:?}", answer.map(|answer| answer.status))
     }
 
@@ -151,7 +151,7 @@ impl User {
     ) -> String {
         let Some((tag, mut value)) = self.read(key).await else { return format!("finds no {key}") };
         change(&mut value);
-        let path = format!("{}{part}", of(key));
+        let path = format!("{}{part}", path_of(key));
         let answer = self.write("PUT", key, &path, Some(tag), Some(&value)).await;
         format!("changes {key}: {:?}", answer.map(|answer| answer.status))
     }
@@ -195,7 +195,7 @@ impl User {
 
     pub(super) async fn remove(&mut self, key: &ObjectKey) -> String {
         self.checker.deletes(key);
-        let answer = self.write("DELETE", key, &of(key), None, None).await;
+        let answer = self.write("DELETE", key, &path_of(key), None, None).await;
         format!("deletes {key}: {:?}", answer.map(|answer| answer.status))
     }
 }

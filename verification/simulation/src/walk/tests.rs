@@ -30,7 +30,7 @@ fn walk(seed: u64, percent: f64) -> Walk {
 struct Site {
     walk: Walk,
     network: Network,
-    fetching: Fetching,
+    fetching: LinkedProviders,
 }
 
 fn site(seed: u64, percent: f64) -> Site {

@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 use async_trait::async_trait;
-use madako_domain::kubernetes::{Eviction, KubeNode, Pod, PodId};
+use madako_domain::kubernetes::{EvictionOutcome, KubeNode, Pod, PodId};
 use madako_protocol::kubernetes::KubernetesError;
 use madako_protocol::latest::Subscriber;
 use madako_protocol::permit::Permit;
@@ -49,7 +49,7 @@ impl Kubernetes for Api {
         unreachable!("the planner writes nothing")
     }
 
-    async fn evict(&self, _: &Permit, _: &PodId, _: bool) -> Result<Eviction, KubernetesError> {
+    async fn evict(&self, _: &Permit, _: &PodId, _: bool) -> Result<EvictionOutcome, KubernetesError> {
         unreachable!("the planner writes nothing")
     }
 

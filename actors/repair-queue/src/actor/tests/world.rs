@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use madako_domain::invariants::Violation;
 use madako_domain::invariants::repair::check_repair_change;
-use madako_domain::kubernetes::{ANNOTATION_REBOOT, Eviction, KubeNode, Pod, PodId, PodPhase};
+use madako_domain::kubernetes::{ANNOTATION_REBOOT, EvictionOutcome, KubeNode, Pod, PodId, PodPhase};
 use madako_domain::observation::Observation;
 use madako_domain::record::Record;
 use madako_domain::repair::change::RepairChange;
@@ -30,7 +30,7 @@ use time::OffsetDateTime;
 use tokio::time::Instant;
 
 use crate::testing::{NOW, Store};
-use crate::{Repair, RepairArguments};
+use crate::{RepairArguments, RepairQueueActor};
 
 /// Far longer than any wait on paused time.
 const PATIENCE: Duration = Duration::from_secs(100_000);
@@ -229,20 +229,25 @@ impl Kubernetes for FakeKubernetes {
         Ok(())
     }
 
-    async fn evict(&self, permit: &Permit, pod: &PodId, dry_run: bool) -> Result<Eviction, KubernetesError> {
+    async fn evict(
+        &self,
+        permit: &Permit,
+        pod: &PodId,
+        dry_run: bool,
+    ) -> Result<EvictionOutcome, KubernetesError> {
         let what = if dry_run { "try" } else { "evict" };
         let mut state = self.act(permit, format!("{what} {pod}")).await?;
         if state.budget.contains(&pod.name) {
-            return Ok(Eviction::Refused { why: "disruption budget".to_owned() });
+            return Ok(EvictionOutcome::Refused { why: "disruption budget".to_owned() });
         }
         if !dry_run {
             if let Some(left) = state.refusals.get_mut(&pod.name).filter(|left| **left > 0) {
                 *left -= 1;
-                return Ok(Eviction::Refused { why: "disruption budget".to_owned() });
+                return Ok(EvictionOutcome::Refused { why: "disruption budget".to_owned() });
             }
             state.end(pod);
         }
-        Ok(Eviction::Accepted)
+        Ok(EvictionOutcome::Accepted)
     }
 
     async fn delete(&self, permit: &Permit, pod: &PodId) -> Result<(), KubernetesError> {
@@ -461,7 +466,7 @@ impl World {
     }
 
     pub(super) async fn begin(&mut self) {
-        let (actor, _) = Actor::spawn(None, Repair, self.arguments.clone()).await.unwrap();
+        let (actor, _) = Actor::spawn(None, RepairQueueActor, self.arguments.clone()).await.unwrap();
         self.actor = Some(actor);
     }
 

@@ -38,7 +38,7 @@ proptest! {
     ) {
         let holds = at_once(&reports);
         prop_assert_eq!(&at_once(&shuffled), &holds);
-        let next = holds_at(&aged(&shuffled, 60.0), Some(&settings()), &holds, later(60.0));
+        let next = holds_at(&machines_aged_by(&shuffled, 60.0), Some(&settings()), &holds, later(60.0));
         prop_assert_eq!(&next, &holds);
         // The local clock is off by an hour: the same racks, as only differences count.
         let off = holds_at(&reports, Some(&settings()), &Holds::new(), later(clock_off));
@@ -57,7 +57,7 @@ proptest! {
         let still: Vec<Machine> =
             reports.iter().filter(|_| left.next().unwrap_or(true)).cloned().collect();
         let seconds = f64::from(minutes) * 60.0;
-        let after = holds_at(&aged(&still, seconds), Some(&settings()), &holds, later(seconds));
+        let after = holds_at(&machines_aged_by(&still, seconds), Some(&settings()), &holds, later(seconds));
         prop_assert_eq!(held(&after), Vec::<&str>::new());
     }
 

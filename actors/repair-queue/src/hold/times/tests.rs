@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::hold::holds_after;
-use crate::machines::{aged, machine, now};
+use crate::machines::{machine, machines_aged_by, now};
 
 const HOUR: f64 = 3600.0;
 
@@ -46,7 +46,7 @@ impl Leader {
     /// An answer some seconds after the previous one; `machines` are as of the start.
     fn asks(&mut self, after: f64, machines: &[Machine]) {
         self.elapsed += after;
-        let reports = aged(machines, self.elapsed + self.registry);
+        let reports = machines_aged_by(machines, self.elapsed + self.registry);
         let at = now() + time::Duration::seconds_f64(self.elapsed + self.ours);
         let seen = self.start + Duration::from_secs_f64(self.elapsed);
         let hold = HoldSettings::default();

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 /// Adds the rules across fields to the description of a request's type.
-pub(super) fn add(name: &str, described: &mut Value) {
+pub(super) fn add_rules(name: &str, described: &mut Value) {
     match name {
         "ApplicationSpec" => {
             described["properties"]["tosca"] = json!({"anyOf": [

@@ -77,7 +77,7 @@ impl Types {
         let mut described = json!({
             "type": "object", "required": required, "properties": properties, "additionalProperties": false,
         });
-        rules::add(schema.name, &mut described);
+        rules::add_rules(schema.name, &mut described);
         described
     }
 

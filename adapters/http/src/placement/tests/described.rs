@@ -8,7 +8,7 @@ use super::*;
 /// Panics if the document does not describe such an answer.
 #[track_caller]
 pub(super) fn check(method: &str, path: &str, sent: Option<&Value>, answer: &Answer) {
-    let Some(target) = route::target(path) else { return };
+    let Some(target) = route::find_target(path) else { return };
     static DOCUMENT: OnceLock<Value> = OnceLock::new();
     let document = DOCUMENT.get_or_init(|| openapi::document("1"));
     let template = openapi::template(&target);

@@ -80,7 +80,7 @@ impl Explainer for Fake {
             let (metric, value, why) = (metric.clone(), value.to_string(), "no".to_owned());
             return Err(ExplainError::BadValue { metric, value, why }.into());
         }
-        if let Some(name) = what_if.without.first().filter(|name| !what_if.reaches(Some(name))) {
+        if let Some(name) = what_if.without.first().filter(|name| !what_if.includes_namespace(Some(name))) {
             return Err(ExplainError::UnknownCluster { cluster: name.clone(), application }.into());
         }
         let clusters =

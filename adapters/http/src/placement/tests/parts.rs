@@ -18,7 +18,7 @@ fn set_status(world: &World, name: &str, fields: &Value) {
 
 #[tokio::test]
 async fn a_status_is_written_and_nothing_else() {
-    for kind in Kind::ALL.iter().copied().filter(|kind| !route::parts(*kind).is_empty()) {
+    for kind in Kind::ALL.iter().copied().filter(|kind| !route::subresources(*kind).is_empty()) {
         let world = world();
         let (path, created) = world.created(kind, "one").await;
         let mut body = created.clone();

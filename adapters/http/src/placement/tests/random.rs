@@ -204,7 +204,7 @@ async fn valid_bodies_round_trip_and_invalid_bodies_are_refused() {
                     refused += 1;
                 }
             }
-            let parts = route::parts(kind);
+            let parts = route::subresources(kind);
             if !parts.is_empty() {
                 let part = draw.one(parts).name();
                 let mut spoilt = created_example(&world, kind).await;

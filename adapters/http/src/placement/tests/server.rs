@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout};
 
 use super::*;
 use crate::memory::Dialer;
-use crate::{Limits, Served, memory, router_before, serve};
+use crate::{Limits, ServeOutcome, memory, router_before, serve};
 
 struct Pages;
 
@@ -38,7 +38,7 @@ impl crate::Service for Pages {
 struct Server {
     dialer: Dialer,
     stop: Option<oneshot::Sender<()>>,
-    serving: JoinHandle<Served>,
+    serving: JoinHandle<ServeOutcome>,
 }
 
 fn server(world: &World, limits: Limits) -> Server {
@@ -116,7 +116,7 @@ async fn a_watch_is_not_cut_by_the_deadline_and_ends_with_the_server() {
     let end = to_end(&mut io).await;
     assert!(end.ends_with("0\r\n\r\n"), "{end}");
     assert_eq!(begun.elapsed(), Duration::ZERO);
-    assert_eq!(timeout(PATIENCE, &mut server.serving).await.unwrap().unwrap(), Served { cut_off: 0 });
+    assert_eq!(timeout(PATIENCE, &mut server.serving).await.unwrap().unwrap(), ServeOutcome { cut_off: 0 });
 }
 
 #[tokio::test(start_paused = true)]

@@ -93,7 +93,7 @@ struct Writers {
 
 fn writers(store: Arc<Noting>) -> Writers {
     let source: Arc<dyn Source> = store.clone();
-    let (writer, lanes) = writer(&source);
+    let (writer, lanes) = start_writer(&source);
     Writers { store, writer: Arc::new(writer), _lanes: lanes.map(madako_protocol::feed::Task::start) }
 }
 
@@ -231,9 +231,9 @@ proptest! {
             .collect();
         let mut sent = Vec::new();
         while !waiting.is_empty() {
-            let taken = take(&mut waiting);
+            let taken = take_compatible(&mut waiting);
             let keys: Vec<String> = taken.iter().map(|waiting| key(&waiting.transaction)).collect();
-            let bytes: usize = taken.iter().flat_map(|waiting| &waiting.transaction.writes).map(size).sum();
+            let bytes: usize = taken.iter().flat_map(|waiting| &waiting.transaction.writes).map(size_of_write).sum();
             prop_assert!(!taken.is_empty() && taken.len() <= MOST_TOGETHER);
             prop_assert!(taken.len() == 1 || bytes <= MOST_TOGETHER_BYTES);
             prop_assert_eq!(keys.iter().collect::<BTreeSet<_>>().len(), keys.len());

@@ -24,7 +24,7 @@ use self::server::{SLOWEST, Server};
 use crate::processes::{Madako, Memory, WorkDirectory, free_port};
 use crate::scene::Scene;
 use crate::size::mib;
-use crate::table::{Table, Times, shown};
+use crate::table::{Table, Times, format_time};
 
 const MACHINES: u32 = 1_150;
 const WORKERS: usize = 1_000;
@@ -68,7 +68,7 @@ pub(crate) async fn measure(table: &mut Table) -> anyhow::Result<()> {
     }
     let times = fleet.collections().await?;
     table.times(
-        format!("states of {count} nodes, the slowest of which answers after {}", shown(SLOWEST)),
+        format!("states of {count} nodes, the slowest of which answers after {}", format_time(SLOWEST)),
         SLOWEST * 3,
         &times,
     );

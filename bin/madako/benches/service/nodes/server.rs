@@ -41,7 +41,7 @@ impl Server {
             .iter()
             .zip(1..)
             .map(|(node, number)| {
-                Ok((node.address.parse()?, answer(cluster, &node.address, node.control_plane, number)))
+                Ok((node.address.parse()?, status_answer(cluster, &node.address, node.control_plane, number)))
             })
             .collect::<anyhow::Result<_>>()?;
         let key = PrivateKey::random(&mut ChaCha8Rng::seed_from_u64(crate::SEED), Algorithm::Ed25519)?;
@@ -76,7 +76,7 @@ struct Answer {
     text: Arc<str>,
 }
 
-fn answer(cluster: &Cluster, address: &str, control_plane: bool, number: u32) -> Answer {
+fn status_answer(cluster: &Cluster, address: &str, control_plane: bool, number: u32) -> Answer {
     let images = Images::default();
     let container = |name: &str, image: &str, builtin: &ServiceParams| {
         let label = json!({"builtin": builtin, "extra": {}}).to_string();
@@ -140,13 +140,13 @@ impl server::Handler for Node {
         tokio::spawn(async move {
             sleep(answer.after).await;
             // A client that closed the channel takes no answer.
-            let _ = finish(&handle, channel, is_status.then_some(answer.text)).await;
+            let _ = finish_command(&handle, channel, is_status.then_some(answer.text)).await;
         });
         Ok(())
     }
 }
 
-async fn finish(handle: &Handle, channel: ChannelId, text: Option<Arc<str>>) -> Result<(), ()> {
+async fn finish_command(handle: &Handle, channel: ChannelId, text: Option<Arc<str>>) -> Result<(), ()> {
     let code = u32::from(text.is_none());
     if let Some(text) = text {
         handle.data(channel, text.as_bytes().to_vec()).await.map_err(drop)?;

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
-use super::bindings::bind;
+use super::bindings::measure_bindings;
 use super::http::{Connection, request};
-use super::stage::{On, PlacementFixture, Settings};
+use super::stage::{PlacementFixture, Settings, StoreKind};
 use crate::processes::{core_time, free_port};
 use crate::scene::Scene;
-use crate::table::{Table, shown};
+use crate::table::{Table, format_time};
 
 /// Duration of the measurement.
 const WATCHED: Duration = Duration::from_secs(300);
@@ -25,24 +25,24 @@ const APPLICATIONS: usize = 10_000;
 const AIM: f64 = 0.03;
 
 /// A service with its registry.
-struct Rest {
+struct IdleService {
     stage: PlacementFixture,
     _scene: Scene,
     /// Address of its metrics.
     http: SocketAddr,
 }
 
-impl Rest {
+impl IdleService {
     async fn start(more: &[&str]) -> anyhow::Result<Self> {
         let http = SocketAddr::from(([127, 0, 0, 1], free_port()?));
         let address = http.to_string();
         let flags = ["--http", &address, "--interval", "1m", "--session-ttl", "60s"];
-        let settings = Settings { on: On::Embedded, rbac: false, controllers: true };
+        let settings = Settings { on: StoreKind::Embedded, rbac: false, controllers: true };
         let stage = PlacementFixture::serving(settings, &[&flags, more].concat()).await?;
         let mut scene = Scene::beside(&stage.endpoint, MACHINES).await?;
-        let installed = scene.store_wishes(WORKERS).await;
+        let installed = scene.store_settings(WORKERS).await;
         stage.explain(installed)?;
-        bind(&stage, APPLICATIONS).await?;
+        measure_bindings(&stage, APPLICATIONS).await?;
         Ok(Self { stage, _scene: scene, http })
     }
 
@@ -64,8 +64,8 @@ impl Rest {
 }
 
 pub(crate) async fn measure(table: &mut Table) -> anyhow::Result<()> {
-    let with = Rest::start(&[]).await?;
-    let without = Rest::start(&["--without-telemetry", "--loglevel", "critical"]).await?;
+    let with = IdleService::start(&[]).await?;
+    let without = IdleService::start(&["--without-telemetry", "--loglevel", "critical"]).await?;
     sleep(SETTLING).await;
     let before = (with.core_time()?, without.core_time()?);
     let began = Instant::now();
@@ -87,8 +87,8 @@ pub(crate) async fn measure(table: &mut Table) -> anyhow::Result<()> {
         format!(
             "{:.2} %: {} with telemetry, {} without; {} KiB a scrape",
             100.0 * share,
-            shown(with),
-            shown(without),
+            format_time(with),
+            format_time(without),
             size / 1024
         ),
         Some(share < AIM),

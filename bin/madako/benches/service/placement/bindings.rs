@@ -10,9 +10,9 @@ use tokio::time::{Instant, timeout};
 
 use super::http::{Connection, LineStream, request};
 use super::resources::{NAMESPACE, application, applications, cluster_name};
-use super::stage::{On, PlacementFixture, Settings};
+use super::stage::{PlacementFixture, Settings, StoreKind};
 use crate::processes::{PATIENCE, core_time};
-use crate::table::{Table, Times, shown};
+use crate::table::{Table, Times, format_time};
 
 const CLUSTERS: usize = 40;
 const CREATED: usize = 200;
@@ -28,7 +28,7 @@ const AIM: f64 = 3_000.0;
 pub(super) async fn measure(table: &mut Table) -> anyhow::Result<()> {
     let mut times = Vec::new();
     for _ in 0..TRIES {
-        times.push(created().await?);
+        times.push(measure_creations().await?);
     }
     let times: Times = times.into_iter().collect();
     let name = format!(
@@ -36,26 +36,26 @@ pub(super) async fn measure(table: &mut Table) -> anyhow::Result<()> {
          embedded store: from the last create to the last binding"
     );
     table.times(name, SOON, &times);
-    for on in [On::Embedded, On::Etcd] {
-        waiting(on, table).await?;
+    for on in [StoreKind::Embedded, StoreKind::Etcd] {
+        measure_waiting(on, table).await?;
     }
     Ok(())
 }
 
 /// Five clients create applications in sequence, right after the metrics and the clusters.
-async fn created() -> anyhow::Result<Duration> {
+async fn measure_creations() -> anyhow::Result<Duration> {
     let stage =
-        PlacementFixture::start(Settings { on: On::Embedded, rbac: false, controllers: true }).await?;
-    bind(&stage, CREATED).await
+        PlacementFixture::start(Settings { on: StoreKind::Embedded, rbac: false, controllers: true }).await?;
+    measure_bindings(&stage, CREATED).await
 }
 
 /// Creates clusters, and then applications with five clients. Returns the time from the last create until all are
 /// bound.
-pub(super) async fn bind(stage: &PlacementFixture, many: usize) -> anyhow::Result<Duration> {
+pub(super) async fn measure_bindings(stage: &PlacementFixture, many: usize) -> anyhow::Result<Duration> {
     let bound = Bound::follow(stage).await?;
     // Read concurrently: the service drops a watch that is not read.
     let bound = tokio::spawn(async move { bound.until(many).await });
-    stage.furnish(CLUSTERS).await?;
+    stage.create_metrics_and_clusters(CLUSTERS).await?;
     stage.set_online(CLUSTERS).await?;
     let path = applications();
     let client = async |mut connection: Connection, share: usize| {
@@ -77,9 +77,9 @@ pub(super) async fn bind(stage: &PlacementFixture, many: usize) -> anyhow::Resul
 }
 
 /// Many applications wait; then clusters come online.
-async fn waiting(on: On, table: &mut Table) -> anyhow::Result<()> {
+async fn measure_waiting(on: StoreKind, table: &mut Table) -> anyhow::Result<()> {
     let stage = PlacementFixture::start(Settings { on, rbac: false, controllers: true }).await?;
-    stage.furnish(MANY_CLUSTERS).await?;
+    stage.create_metrics_and_clusters(MANY_CLUSTERS).await?;
     let mut refused = Follow::open(&stage).await?;
     let mut connection = stage.connect().await?;
     let path = applications();
@@ -120,8 +120,8 @@ async fn waiting(on: On, table: &mut Table) -> anyhow::Result<()> {
         format!("{AIM} /s"),
         format!(
             "{rate:.0} /s, all in {} on {clusters} clusters; of a core: madako {}",
-            shown(took),
-            shown(spent)
+            format_time(took),
+            format_time(spent)
         ),
         Some(rate >= AIM),
     );
@@ -149,7 +149,7 @@ impl Follow {
             let line = line.with_context(|| format!("{} of {many} after a long wait", seen.len()))??;
             let line = std::str::from_utf8(line)?;
             if holds(line) {
-                let name = between(line, "\"name\": \"").context("a line without a name")?;
+                let name = text_between(line, "\"name\": \"").context("a line without a name")?;
                 seen.insert(name.to_owned(), line.to_owned());
             }
         }
@@ -170,13 +170,13 @@ impl Bound {
         let end = Instant::now();
         let clusters: std::collections::BTreeSet<_> = lines
             .values()
-            .filter_map(|line| between(line.split_once("\"scheduled_to\": {")?.1, "\"name\": \""))
+            .filter_map(|line| text_between(line.split_once("\"scheduled_to\": {")?.1, "\"name\": \""))
             .collect();
         Ok((end, clusters.len()))
     }
 }
 
 /// The text between a mark and the next quotation mark.
-fn between<'a>(line: &'a str, mark: &str) -> Option<&'a str> {
+fn text_between<'a>(line: &'a str, mark: &str) -> Option<&'a str> {
     Some(line.split_once(mark)?.1.split_once('"')?.0)
 }

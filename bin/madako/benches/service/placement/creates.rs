@@ -10,9 +10,9 @@ use tokio::task::spawn_local;
 use tokio::time::Instant;
 
 use super::http::{Connection, request};
-use super::load::{Done, apart, part_of_core};
+use super::load::{LoadResult, part_of_core, run_in_own_thread};
 use super::resources::{application, applications};
-use super::stage::{On, PlacementFixture, Settings};
+use super::stage::{PlacementFixture, Settings, StoreKind};
 use crate::processes::core_time;
 use crate::table::{Table, Times};
 
@@ -36,42 +36,42 @@ impl Rate {
 
 pub(super) async fn measure(table: &mut Table) -> anyhow::Result<()> {
     for (on, rbac, controllers) in [
-        (On::Etcd, false, false),
-        (On::Etcd, true, false),
-        (On::Etcd, false, true),
-        (On::Embedded, false, false),
+        (StoreKind::Etcd, false, false),
+        (StoreKind::Etcd, true, false),
+        (StoreKind::Etcd, false, true),
+        (StoreKind::Embedded, false, false),
     ] {
         let stage = PlacementFixture::start(Settings { on, rbac, controllers }).await?;
-        if on == On::Etcd && !rbac && !controllers {
+        if on == StoreKind::Etcd && !rbac && !controllers {
             let endpoint = stage.endpoint.clone();
-            let puts = apart(move || puts(endpoint)).await?;
-            row(table, "puts of such values, etcd alone".to_owned(), None, &puts, String::new());
+            let puts = run_in_own_thread(move || measure_puts(endpoint)).await?;
+            add_row(table, "puts of such values, etcd alone".to_owned(), None, &puts, String::new());
         }
         if controllers {
             // Each application is bound as well, with one more write.
-            stage.furnish(40).await?;
+            stage.create_metrics_and_clusters(40).await?;
             stage.set_online(40).await?;
         }
-        let before = spent(&stage)?;
+        let before = cpu_time(&stage)?;
         let address = stage.address;
-        let created = stage.explain(apart(move || creates(address)).await)?;
+        let created = stage.explain(run_in_own_thread(move || measure_creates(address)).await)?;
         let rights = if rbac { ", with role lookups" } else { "" };
         let deciding = if controllers { ", while each application is bound" } else { "" };
         let name = format!("creating applications, {}{rights}{deciding}", on.name());
-        let aim = (on == On::Etcd && !controllers).then_some(AIM);
-        row(table, name, aim, &created, took(before, spent(&stage)?, WARM_UP + CREATES));
+        let aim = (on == StoreKind::Etcd && !controllers).then_some(AIM);
+        add_row(table, name, aim, &created, time_per_request(before, cpu_time(&stage)?, WARM_UP + CREATES));
     }
     Ok(())
 }
 
 /// CPU time of the service and of etcd.
-fn spent(stage: &PlacementFixture) -> anyhow::Result<(Duration, Duration)> {
+fn cpu_time(stage: &PlacementFixture) -> anyhow::Result<(Duration, Duration)> {
     let etcd = stage.etcd.as_ref().map(|etcd| core_time(etcd.pid)).transpose()?;
     Ok((core_time(stage.madako.pid)?, etcd.unwrap_or_default()))
 }
 
 /// CPU time for one request.
-fn took(before: (Duration, Duration), after: (Duration, Duration), requests: usize) -> String {
+fn time_per_request(before: (Duration, Duration), after: (Duration, Duration), requests: usize) -> String {
     let each = |before: Duration, after: Duration| {
         format!("{:.0} us", (after - before).as_secs_f64() * 1e6 / requests as f64)
     };
@@ -79,8 +79,8 @@ fn took(before: (Duration, Duration), after: (Duration, Duration), requests: usi
     format!("; of a core each: madako {}{etcd}", each(before.0, after.0))
 }
 
-fn row(table: &mut Table, name: String, aim: Option<f64>, done: &Done<Rate>, took: String) {
-    let Done { value: rate, core } = done;
+fn add_row(table: &mut Table, name: String, aim: Option<f64>, done: &LoadResult<Rate>, took: String) {
+    let LoadResult { value: rate, core } = done;
     let generator = part_of_core(*core, rate.wall);
     let reached = aim.map(|aim| rate.a_second() >= aim);
     table.row(
@@ -91,7 +91,7 @@ fn row(table: &mut Table, name: String, aim: Option<f64>, done: &Done<Rate>, too
     );
 }
 
-async fn creates(address: std::net::SocketAddr) -> anyhow::Result<Rate> {
+async fn measure_creates(address: std::net::SocketAddr) -> anyhow::Result<Rate> {
     let path = applications();
     let body = |name: String| request("POST", &path, &application(&name).to_string());
     let requests: Vec<_> =
@@ -106,7 +106,7 @@ async fn creates(address: std::net::SocketAddr) -> anyhow::Result<Rate> {
     .await
 }
 
-async fn puts(endpoint: String) -> anyhow::Result<Rate> {
+async fn measure_puts(endpoint: String) -> anyhow::Result<Rate> {
     let value = application("application").to_string();
     // A stored application also has the fields that clients omit.
     let value = format!("{value}{}", " ".repeat(1_700_usize.saturating_sub(value.len())));

@@ -8,14 +8,14 @@ use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 
 /// The result of a thread.
-pub(super) struct Done<T> {
+pub(super) struct LoadResult<T> {
     pub(super) value: T,
     /// CPU time of the thread.
     pub(super) core: Duration,
 }
 
 /// Runs a future on a single-threaded runtime of its own.
-pub(super) async fn apart<T, W, F>(work: W) -> anyhow::Result<Done<T>>
+pub(super) async fn run_in_own_thread<T, W, F>(work: W) -> anyhow::Result<LoadResult<T>>
 where
     T: Send + 'static,
     W: FnOnce() -> F + Send + 'static,
@@ -27,7 +27,7 @@ where
         let done = runtime.context("no runtime").and_then(|runtime| {
             let began = on_core();
             let value = LocalSet::new().block_on(&runtime, work())?;
-            Ok(Done { value, core: on_core().saturating_sub(began) })
+            Ok(LoadResult { value, core: on_core().saturating_sub(began) })
         });
         // The receiver is gone if the measurement was given up.
         let _ = sender.send(done);

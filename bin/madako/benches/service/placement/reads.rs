@@ -8,9 +8,9 @@ use etcd_client::{Client, GetOptions};
 use tokio::time::Instant;
 
 use super::http::{Connection, request};
-use super::load::apart;
+use super::load::run_in_own_thread;
 use super::resources::{NAMESPACE, application, applications};
-use super::stage::{On, PlacementFixture, Settings};
+use super::stage::{PlacementFixture, Settings, StoreKind};
 use crate::table::{Table, Times};
 
 const APPLICATIONS: usize = 2_000;
@@ -19,7 +19,7 @@ const GETS: usize = 5_000;
 const LIST: Duration = Duration::from_millis(40);
 const GET: Duration = Duration::from_millis(1);
 
-struct Read {
+struct MeasuredReads {
     megabytes: f64,
     lists: Times,
     gets: Times,
@@ -27,10 +27,10 @@ struct Read {
 }
 
 pub(super) async fn measure(table: &mut Table) -> anyhow::Result<()> {
-    for (on, rbac) in [(On::Etcd, false), (On::Etcd, true), (On::Embedded, false)] {
+    for (on, rbac) in [(StoreKind::Etcd, false), (StoreKind::Etcd, true), (StoreKind::Embedded, false)] {
         let stage = PlacementFixture::start(Settings { on, rbac, controllers: false }).await?;
         let (address, endpoint) = (stage.address, stage.endpoint.clone());
-        let read = stage.explain(apart(move || read(address, endpoint)).await)?.value;
+        let read = stage.explain(run_in_own_thread(move || measure_reads(address, endpoint)).await)?.value;
         let rights = if rbac { ", with role lookups" } else { "" };
         let on = on.name();
         let list = format!("list of {APPLICATIONS} applications, {:.1} MB, {on}{rights}", read.megabytes);
@@ -41,7 +41,7 @@ pub(super) async fn measure(table: &mut Table) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn read(address: SocketAddr, endpoint: String) -> anyhow::Result<Read> {
+async fn measure_reads(address: SocketAddr, endpoint: String) -> anyhow::Result<MeasuredReads> {
     let mut connection = Connection::open(address).await?;
     let path = applications();
     for number in 0..APPLICATIONS {
@@ -73,5 +73,5 @@ async fn read(address: SocketAddr, endpoint: String) -> anyhow::Result<Read> {
         gets.push(began.elapsed());
     }
     let [lists, gets, ranges] = [lists, gets, ranges].map(|times| times.into_iter().collect());
-    Ok(Read { megabytes: length as f64 / 1e6, lists, gets, ranges })
+    Ok(MeasuredReads { megabytes: length as f64 / 1e6, lists, gets, ranges })
 }

@@ -13,13 +13,13 @@ use crate::processes::{Etcd, Madako, PATIENCE, WorkDirectory, free_port};
 
 /// The store of the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum On {
+pub(super) enum StoreKind {
     /// A real etcd.
     Etcd,
     Embedded,
 }
 
-impl On {
+impl StoreKind {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Etcd => "etcd",
@@ -31,7 +31,7 @@ impl On {
 /// The configuration of the service.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Settings {
-    pub(super) on: On,
+    pub(super) on: StoreKind,
     /// Whether roles are checked; otherwise every request is allowed.
     pub(super) rbac: bool,
     /// Whether the instance schedules applications.
@@ -59,12 +59,12 @@ impl PlacementFixture {
         let place = WorkDirectory::new()?;
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
         let (etcd, endpoint, store) = match settings.on {
-            On::Etcd => {
+            StoreKind::Etcd => {
                 let etcd = Etcd::start(&place)?;
                 let endpoint = etcd.endpoint.clone();
                 (Some(etcd), endpoint.clone(), format!("endpoints: [{endpoint}]"))
             }
-            On::Embedded => {
+            StoreKind::Embedded => {
                 let (listen, data) = (format!("127.0.0.1:{}", free_port()?), place.path("data"));
                 let store = format!("embedded: {{data-dir: {}, listen: '{listen}'}}", data.display());
                 (None, format!("http://{listen}"), store)
@@ -132,7 +132,7 @@ impl PlacementFixture {
     }
 
     /// Creates the metrics, and clusters that are not online yet.
-    pub(super) async fn furnish(&self, clusters: usize) -> anyhow::Result<()> {
+    pub(super) async fn create_metrics_and_clusters(&self, clusters: usize) -> anyhow::Result<()> {
         let mut connection = self.connect().await?;
         for (path, resource) in resources::metrics() {
             connection.expect(&request("POST", path, &resource.to_string())).await?;

@@ -8,11 +8,11 @@ use tokio::task::spawn_local;
 use tokio::time::{Instant, timeout};
 
 use super::http::{Connection, request};
-use super::load::{apart, part_of_core};
+use super::load::{part_of_core, run_in_own_thread};
 use super::resources::{application, applications};
-use super::stage::{On, PlacementFixture, Settings};
+use super::stage::{PlacementFixture, Settings, StoreKind};
 use crate::processes::PATIENCE;
-use crate::table::{Table, shown};
+use crate::table::{Table, format_time};
 
 const WATCHERS: usize = 1_000;
 const CHANGES: usize = 300;
@@ -22,21 +22,21 @@ const MEMORY: u64 = 100 * MIB;
 const MARK: &str = "\"change\": \"";
 
 pub(super) async fn measure(table: &mut Table) -> anyhow::Result<()> {
-    for on in [On::Etcd, On::Embedded] {
+    for on in [StoreKind::Etcd, StoreKind::Embedded] {
         let stage = PlacementFixture::start(Settings { on, rbac: false, controllers: false }).await?;
         let mut connection = stage.connect().await?;
         // The resource exists from the beginning, and has as many changes before the watch as during it.
-        let (path, first) = (applications(), labelled(0).to_string());
+        let (path, first) = (applications(), application_at(0).to_string());
         connection.expect(&request("POST", &path, &first)).await?;
-        change(&mut connection, 1).await?;
+        make_changes(&mut connection, 1).await?;
         let before = stage.madako.memory()?.resident;
         let (sender, opened) = tokio::sync::oneshot::channel();
         let address = stage.address;
-        let watching = tokio::spawn(apart(move || watch(address, sender)));
+        let watching = tokio::spawn(run_in_own_thread(move || run_watchers(address, sender)));
         timeout(PATIENCE, opened).await.context("the watches do not open")??;
         let open = stage.madako.memory()?.resident;
         let began = Instant::now();
-        change(&mut connection, CHANGES + 1).await?;
+        make_changes(&mut connection, CHANGES + 1).await?;
         let changed = began.elapsed();
         let watched = stage.explain(watching.await?)?;
         let all = began.elapsed();
@@ -59,8 +59,8 @@ pub(super) async fn measure(table: &mut Table) -> anyhow::Result<()> {
             format!(
                 "{told} of {}, in order; made in {}, received in {}; clients: {}",
                 WATCHERS * CHANGES,
-                shown(changed),
-                shown(all),
+                format_time(changed),
+                format_time(all),
                 part_of_core(watched.core, all),
             ),
             Some(told == WATCHERS * CHANGES),
@@ -70,24 +70,27 @@ pub(super) async fn measure(table: &mut Table) -> anyhow::Result<()> {
 }
 
 /// The application at one of its changes.
-fn labelled(change: usize) -> serde_json::Value {
+fn application_at(change: usize) -> serde_json::Value {
     let mut application = application("watched");
     application["metadata"]["labels"]["change"] = format!("{change}").into();
     application
 }
 
 /// Makes the changes in sequence.
-async fn change(connection: &mut Connection, to: usize) -> anyhow::Result<()> {
+async fn make_changes(connection: &mut Connection, to: usize) -> anyhow::Result<()> {
     let path = format!("{}/watched", applications());
     for change in if to == 1 { 1..=1 } else { 2..=to } {
-        connection.expect(&request("PUT", &path, &labelled(change).to_string())).await?;
+        connection.expect(&request("PUT", &path, &application_at(change).to_string())).await?;
     }
     Ok(())
 }
 
 /// Watches until each watcher got the last change. Returns the number of changes that all got, each the successor of
 /// the one before.
-async fn watch(address: SocketAddr, opened: tokio::sync::oneshot::Sender<()>) -> anyhow::Result<usize> {
+async fn run_watchers(
+    address: SocketAddr,
+    opened: tokio::sync::oneshot::Sender<()>,
+) -> anyhow::Result<usize> {
     let path = format!("{}?watch&heartbeat=0", applications());
     let mut streams = Vec::new();
     for _ in 0..WATCHERS {
@@ -100,7 +103,7 @@ async fn watch(address: SocketAddr, opened: tokio::sync::oneshot::Sender<()>) ->
             spawn_local(async move {
                 for expected in 2..=CHANGES + 1 {
                     let line = timeout(PATIENCE, lines.next()).await.context("a change is missing")??;
-                    let change = number(line).context("a line without its change")?;
+                    let change = change_number(line).context("a line without its change")?;
                     anyhow::ensure!(change == expected, "told of change {change}, not of {expected}");
                 }
                 anyhow::Ok(CHANGES)
@@ -114,7 +117,7 @@ async fn watch(address: SocketAddr, opened: tokio::sync::oneshot::Sender<()>) ->
     Ok(told)
 }
 
-fn number(line: &[u8]) -> Option<usize> {
+fn change_number(line: &[u8]) -> Option<usize> {
     let line = std::str::from_utf8(line).ok()?;
     let (_, rest) = line.split_once(MARK)?;
     rest.split_once('"')?.0.parse().ok()

@@ -9,7 +9,7 @@ use madako_domain::repair::refusal::Refusal;
 use madako_json::input::Problems;
 use madako_protocol::ports::Clock;
 use madako_repair_queue::hold::times::Times;
-use madako_repair_queue::limiter::{Decision, Input, Removed, limit};
+use madako_repair_queue::limiter::{Decision, LimiterInput, RemovedEntries, limit};
 use madako_sabakan::parse_machines;
 use madako_supervisor::config::Config;
 use serde::Serialize;
@@ -70,7 +70,7 @@ pub(super) fn run(args: &Args, global: &Global, clock: &dyn Clock) -> Result<(),
     let constraints = constraints(args.constraints.as_deref())?;
     let hold = hold(args, global)?;
     let (at, kept) = (clock.now(), Holds::new());
-    let decision = limit(&Input {
+    let decision = limit(&LimiterInput {
         reports: &reports,
         at,
         times: &Times::of(&reports, (at, None), hold.as_ref(), &kept, &Times::default()),
@@ -78,7 +78,7 @@ pub(super) fn run(args: &Args, global: &Global, clock: &dyn Clock) -> Result<(),
         reboots: &reboots.iter().collect::<Vec<_>>(),
         nodes: &nodes.iter().map(String::as_str).collect::<Vec<_>>(),
         constraints: &constraints,
-        removed: &Removed::default(),
+        removed: &RemovedEntries::default(),
         hold: hold.as_ref(),
         holds: &kept,
     });

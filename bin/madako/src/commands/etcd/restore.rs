@@ -16,11 +16,11 @@ use crate::output::print;
 
 /// Restores etcd from a snapshot on a control plane node, after the loss of the majority of its members.
 ///
-/// All data that etcd got after the snapshot are lost. The command stores a request (madako/etcd/restore), which the leader
-/// takes in its next pass, as the operation etcd-restore. The leader refuses it while a majority of the members answers,
-/// if ADDRESS is no control plane node, or if the snapshot is missing or its checksum is wrong. It proves both before it
-/// touches anything; `madako ops` shows the reason, and only another request can change it. A request that does not begin
-/// within an hour is deleted.
+/// All data that etcd got after the snapshot are lost. The command stores a request (madako/etcd/restore), which the
+/// leader takes in its next pass, as the operation etcd-restore. The leader refuses it while a majority of the members
+/// answers, if ADDRESS is no control plane node, or if the snapshot is missing or its checksum is wrong. The leader
+/// proves both before it touches anything; `madako ops` shows the reason, and only another request can change it. A
+/// request that does not begin within an hour is deleted.
 ///
 /// The leader stops etcd on all reachable control plane nodes, and makes a cluster of one member of the snapshot, with the
 /// users in it. The former data of that node stay in its volume, in the directory before-restore-NUMBER. The other control
@@ -28,8 +28,8 @@ use crate::output::print;
 /// answer must not serve clients meanwhile: make sure that they are off. When they come back, the leader stops etcd on them
 /// and adds them anew.
 ///
-/// --dry-run shows each step, the snapshot and what would be lost, and asks for nothing. It connects to the nodes with the
-/// keys of the service.
+/// --dry-run shows each step, the snapshot and what would be lost, and asks for nothing. The dry run connects to the
+/// nodes with the keys of the service.
 ///
 /// Exit codes: 0: the request is stored; 1: there is no cluster, the store does not answer, or the restore would be refused
 /// (--dry-run); 2: ADDRESS is no control plane node, or the confirmation is wrong.

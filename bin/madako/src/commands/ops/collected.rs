@@ -41,8 +41,9 @@ pub(crate) async fn gather(global: &Global) -> Result<Gathered, Failure> {
     let store: Arc<dyn Store> = Arc::new(access::open_configured(&config)?);
     let seed = host::seed().map_err(Failure::Failed)?;
     let clock = Arc::new(SystemClock);
-    let ports = ports(&operations, Arc::clone(&store), clock, None, seed)
-        .ok_or_else(|| Failure::failed("operations on nodes are off"))?;
+    let ports = ports(&operations, Arc::clone(&store), clock, None, seed).ok_or_else(|| {
+        Failure::failed("operations on nodes are off: set operations.mode in the configuration file")
+    })?;
     let snapshot = store.list("").await?;
     let state = ClusterState::decode(snapshot.revision, &snapshot.entries, None);
     let unusable = |why: &str| Failure::failed(format_args!("the stored cluster cannot be used: {why}"));

@@ -12,13 +12,13 @@ use crate::output::{Format, Table, show};
 /// Shows each container, file, certificate, volume, member of etcd and key that the service would change, with the reason;
 /// says "nothing" when there is none. Changes nothing.
 ///
-/// Use it before Madako takes a fleet over from CKE, and with `operations.mode: observe`. Without files, the command reads
-/// the cluster from the store and collects the state itself, as `madako ops plan` does. It needs neither a leader nor an
-/// instance that observes. A node that does not answer is a difference: its state is unknown.
+/// Use it before Madako takes a fleet over from CKE, and with `operations.mode: observe`. Without files, the command
+/// reads the cluster from the store and collects the state itself, as `madako ops plan` does. The command needs neither
+/// a leader nor an instance that observes. A node that does not answer is a difference: its state is unknown.
 ///
-/// With --cluster and --status, the command reads only these files, and the names of the images in the file of --config if
-/// that is given. It opens no connection. Of etcd's files, it tells only the certificates in the status that end soon.
-/// `madako ops plan --help` shows the form of the status.
+/// With --cluster and --status, the command reads only these files, and the names of the images in the file of --config
+/// if that is given. The command then opens no connection. Of etcd's files, the output names only the certificates in
+/// the status that end soon. `madako ops plan --help` shows the form of the status.
 ///
 /// Exit codes: 0: nothing; 1: there are differences; 2: the state could not be read, or bad input.
 #[derive(Debug, clap::Args)]

@@ -25,13 +25,13 @@ use crate::serve_args::parse_updates;
 
 /// Shows the operations of the next reconcile pass, and the operations that are held, with the reasons. Changes nothing.
 ///
-/// Without files, the command reads the cluster from the store and collects the status itself: it connects to every node
-/// with the keys of the service (Vault, or the sections `ssh` and `pki` of the configuration), whether a leader runs or not. It pins no host key. Nodes whose
-/// state cannot be read count as unreachable, and standard error names the reason. `madako ops` shows what the leader
-/// knows, such as nodes that back off.
+/// Without files, the command reads the cluster from the store and collects the status itself: it connects to every
+/// node with the keys of the service (Vault, or the sections `ssh` and `pki` of the configuration), whether a leader
+/// runs or not. The command pins no host key. Nodes whose state cannot be read count as unreachable, and standard error
+/// names the reason. `madako ops` shows what the leader knows, such as nodes that back off.
 ///
-/// With --cluster and --status, the command reads only these files, and the names of the images in the file of --config if
-/// that is given (default: CKE's images). It opens no connection.
+/// With --cluster and --status, the command reads only these files, and the names of the images in the file of --config
+/// if that is given (default: CKE's images). The command then opens no connection.
 ///
 /// The status is an object in JSON or YAML: {"config_version": "2", "nodes": {ADDRESS: {"reachable": true, "containers":
 /// {NAME: {"running": true, "image": IMAGE, "builtin": PARAMETERS, "extra": PARAMETERS}}, "etcd_data": true, "etcd_mark":

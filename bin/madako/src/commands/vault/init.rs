@@ -29,12 +29,13 @@ const DEFAULT_ENDPOINT: &str = "https://127.0.0.1:8200";
 
 /// Sets Vault up for the service.
 ///
-/// The command mounts a secrets engine for each authority and one for secrets below cke/, writes the policy cke, creates an
-/// AppRole, and stores the access to it. It creates the roots of the authorities that have no certificate in the store, and
-/// a key with which Kubernetes encrypts its secrets. Existing ones stay: the command may run again. The authentication method
-/// approle must be enabled (vault auth enable approle).
+/// The command mounts a secrets engine for each authority and one for secrets below cke/, writes the policy cke,
+/// creates an AppRole, and stores the access to it. The command creates the root certificates of the authorities that
+/// have no certificate in the store, and a key with which Kubernetes encrypts its secrets. Existing ones stay: the
+/// command may run again. The authentication method approle must be enabled (vault auth enable approle).
 ///
-/// It uses the token in VAULT_TOKEN. Without that variable, it asks for a user name and a password (method userpass).
+/// The command uses the token in VAULT_TOKEN. Without that variable, the command asks for a user name and a password
+/// (method userpass).
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  madako vault init --endpoint https://10.0.0.1:8200 --cacert vault-ca.crt"

@@ -38,7 +38,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads the literal if it comes next. It may be a sign, a word or the beginning of a word.
-    pub(super) fn eat(&mut self, literal: &str) -> bool {
+    pub(super) fn skip_literal(&mut self, literal: &str) -> bool {
         self.skip_blanks();
         let there = self.rest().starts_with(literal);
         if there {
@@ -48,7 +48,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads the word if it comes next as a whole.
-    pub(super) fn eat_word(&mut self, word: &str) -> bool {
+    pub(super) fn skip_word(&mut self, word: &str) -> bool {
         let there = self.peek_word() == word;
         if there {
             self.advance(word.len());

@@ -121,81 +121,81 @@ impl sealed::Read for LabelRule {
 }
 
 fn test(cursor: &mut Cursor<'_>) -> Result<LabelTest, ConstraintError> {
-    if cursor.eat("!=") {
-        return Ok(LabelTest::IsNot(value(cursor, VALUE)?));
+    if cursor.skip_literal("!=") {
+        return Ok(LabelTest::IsNot(parse_value(cursor, VALUE)?));
     }
-    if cursor.eat("==") || cursor.eat("=") {
-        return Ok(LabelTest::Is(value(cursor, VALUE)?));
+    if cursor.skip_literal("==") || cursor.skip_literal("=") {
+        return Ok(LabelTest::Is(parse_value(cursor, VALUE)?));
     }
     let operator = cursor.peek_word();
     let mut after = cursor.skip_bytes(operator.len());
     match operator {
         // A label may have the value `not`, so `is not` without a further value is complete.
-        "is" if after.eat_word("not") && !after.peek_word().is_empty() => {
+        "is" if after.skip_word("not") && !after.peek_word().is_empty() => {
             *cursor = after;
-            Ok(LabelTest::IsNot(value(cursor, VALUE)?))
+            Ok(LabelTest::IsNot(parse_value(cursor, VALUE)?))
         }
         "is" => {
             cursor.advance(operator.len());
-            Ok(LabelTest::Is(value(cursor, VALUE_OR_NOT)?))
+            Ok(LabelTest::Is(parse_value(cursor, VALUE_OR_NOT)?))
         }
         "isnot" if !after.peek_word().is_empty() => {
             *cursor = after;
-            Ok(LabelTest::IsNot(value(cursor, VALUE)?))
+            Ok(LabelTest::IsNot(parse_value(cursor, VALUE)?))
         }
         "in" => {
             cursor.advance(operator.len());
-            Ok(LabelTest::In(list(cursor)?))
+            Ok(LabelTest::In(parse_list(cursor)?))
         }
         "notin" => {
             cursor.advance(operator.len());
-            Ok(LabelTest::NotIn(list(cursor)?))
+            Ok(LabelTest::NotIn(parse_list(cursor)?))
         }
         "not" => {
             *cursor = after;
-            if !cursor.eat_word("in") {
+            if !cursor.skip_word("in") {
                 return Err(cursor.error("'in'"));
             }
-            Ok(LabelTest::NotIn(list(cursor)?))
+            Ok(LabelTest::NotIn(parse_list(cursor)?))
         }
         // Krake reads `isDE` as `is DE`. Here the text must end behind it: `iss DE` is a typing error in the
         // operator.
         glued if glued.starts_with("is") && after.end().is_ok() => {
             cursor.advance("is".len());
-            Ok(LabelTest::Is(value(cursor, VALUE)?))
+            Ok(LabelTest::Is(parse_value(cursor, VALUE)?))
         }
         _ => Err(cursor.error(OPERATOR)),
     }
 }
 
-fn value(cursor: &mut Cursor<'_>, expected: &'static str) -> Result<String, ConstraintError> {
+fn parse_value(cursor: &mut Cursor<'_>, expected: &'static str) -> Result<String, ConstraintError> {
     cursor.word(is_label_value, expected).map(str::to_owned)
 }
 
 /// `(DE, SK)` with at least one value; commas at the end are ignored.
-fn list(cursor: &mut Cursor<'_>) -> Result<BTreeSet<String>, ConstraintError> {
-    if !cursor.eat("(") {
+fn parse_list(cursor: &mut Cursor<'_>) -> Result<BTreeSet<String>, ConstraintError> {
+    if !cursor.skip_literal("(") {
         return Err(cursor.error("'('"));
     }
-    let mut values = BTreeSet::from([value(cursor, VALUE)?]);
+    let mut values = BTreeSet::from([parse_value(cursor, VALUE)?]);
     loop {
-        if cursor.eat(")") {
+        if cursor.skip_literal(")") {
             return Ok(values);
         }
-        if !cursor.eat(",") {
+        if !cursor.skip_literal(",") {
             return Err(cursor.error("',' or ')'"));
         }
         let mut commas = 1;
-        while cursor.eat(",") {
+        while cursor.skip_literal(",") {
             commas += 1;
         }
-        if cursor.eat(")") {
+        if cursor.skip_literal(")") {
             return Ok(values);
         }
         if commas > 1 {
             return Err(cursor.error("')', as values are separated by one comma"));
         }
-        values.insert(value(cursor, VALUE_OR_CLOSE)?);
+        values.insert(parse_value(cursor, VALUE_OR_CLOSE)?);
     }
 }
 

@@ -159,7 +159,7 @@ const SIGNS: [(&str, Comparison); 9] = [
 /// The operator, and the tokens that may follow. As in Krake, words need no blank between them nor before the number;
 /// a number never begins with a letter.
 fn comparison(cursor: &mut Cursor<'_>) -> Result<(Comparison, &'static str), ConstraintError> {
-    if let Some((_, comparison)) = SIGNS.into_iter().find(|(sign, _)| cursor.eat(sign)) {
+    if let Some((_, comparison)) = SIGNS.into_iter().find(|(sign, _)| cursor.skip_literal(sign)) {
         return Ok((comparison, NUMBER));
     }
     let word = cursor.peek_word();
@@ -167,7 +167,7 @@ fn comparison(cursor: &mut Cursor<'_>) -> Result<(Comparison, &'static str), Con
     let (comparison, or_equal) = match word {
         "is" => {
             cursor.advance(word.len());
-            let negated = cursor.eat("not");
+            let negated = cursor.skip_literal("not");
             return Ok(if negated { (Comparison::IsNot, NUMBER) } else { (Comparison::Is, NUMBER_OR_NOT) });
         }
         "isnot" => (Comparison::IsNot, None),
@@ -175,8 +175,10 @@ fn comparison(cursor: &mut Cursor<'_>) -> Result<(Comparison, &'static str), Con
         "gte" => (Comparison::GreaterThanOrEqual, None),
         "lt" => (Comparison::LesserThan, None),
         "lte" => (Comparison::LesserThanOrEqual, None),
-        _ if cursor.eat("greater") => (Comparison::GreaterThan, Some(Comparison::GreaterThanOrEqual)),
-        _ if cursor.eat("lesser") || cursor.eat("less") => {
+        _ if cursor.skip_literal("greater") => {
+            (Comparison::GreaterThan, Some(Comparison::GreaterThanOrEqual))
+        }
+        _ if cursor.skip_literal("lesser") || cursor.skip_literal("less") => {
             (Comparison::LesserThan, Some(Comparison::LesserThanOrEqual))
         }
         _ => return Err(cursor.error(OPERATOR)),
@@ -185,16 +187,20 @@ fn comparison(cursor: &mut Cursor<'_>) -> Result<(Comparison, &'static str), Con
         cursor.advance(word.len());
         return Ok((comparison, NUMBER));
     };
-    keyword(cursor, "than", "'than'")?;
-    if !cursor.eat("or") {
+    expect_keyword(cursor, "than", "'than'")?;
+    if !cursor.skip_literal("or") {
         return Ok((comparison, NUMBER_OR_EQUAL));
     }
-    keyword(cursor, "equal", "'equal'")?;
+    expect_keyword(cursor, "equal", "'equal'")?;
     Ok((or_equal, NUMBER))
 }
 
-fn keyword(cursor: &mut Cursor<'_>, word: &str, expected: &'static str) -> Result<(), ConstraintError> {
-    if cursor.eat(word) { Ok(()) } else { Err(cursor.error(expected)) }
+fn expect_keyword(
+    cursor: &mut Cursor<'_>,
+    word: &str,
+    expected: &'static str,
+) -> Result<(), ConstraintError> {
+    if cursor.skip_literal(word) { Ok(()) } else { Err(cursor.error(expected)) }
 }
 
 /// A finite decimal number with optional sign, fraction and exponent. Rust's further notations of floats are

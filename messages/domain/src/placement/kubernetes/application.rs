@@ -3,8 +3,8 @@
 use crate::placement::metadata::{Metadata, Reason, ResourceRef};
 use crate::placement::rules;
 use crate::placement::{LabelConstraint, MetricConstraint};
-use madako_json::krake::choice::choice;
 use madako_json::krake::free::{JsonObject, Tosca};
+use madako_json::krake::named_enum::named_enum;
 use madako_json::krake::object::object;
 use madako_json::krake::scalar::Secret;
 use madako_json::krake::timestamp::Timestamp;
@@ -65,7 +65,7 @@ object! {
     }
 }
 
-choice! {
+named_enum! {
     /// The state of an application.
     pub enum ApplicationState {
         /// No controller has acted yet.

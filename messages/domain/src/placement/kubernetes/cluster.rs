@@ -3,9 +3,9 @@
 use crate::placement::metadata::{Metadata, MetricRef, Reason, ResourceRef};
 use crate::placement::rules;
 use crate::placement::{LabelConstraint, MetricConstraint};
-use madako_json::krake::choice::choice;
 use madako_json::krake::entries::Entries;
 use madako_json::krake::free::{JsonObject, SecretObject};
+use madako_json::krake::named_enum::named_enum;
 use madako_json::krake::object::object;
 use madako_json::krake::timestamp::Timestamp;
 
@@ -53,7 +53,7 @@ object! {
     }
 }
 
-choice! {
+named_enum! {
     /// The state of a cluster.
     pub enum ClusterState {
         /// No controller has acted yet.

@@ -29,14 +29,14 @@ pub(super) fn check(
         };
         let before = problems.len();
         check_resource(&schema, path, problems);
-        if problems.len() == before && !resources.iter().any(|resource| identifies(&schema, resource)) {
+        if problems.len() == before && !resources.iter().any(|resource| names_resource(&schema, resource)) {
             problems.add(path, "no resource of the manifest", "\"apiVersion\", \"kind\" and name of one");
         }
     }
 }
 
 /// True if the schema names the resource. The namespace counts only if the schema has one.
-fn identifies(schema: &Map<String, Value>, resource: &Map<String, Value>) -> bool {
+fn names_resource(schema: &Map<String, Value>, resource: &Map<String, Value>) -> bool {
     let metadata = |object: &Map<String, Value>, name: &str| object.get("metadata")?.get(name).cloned();
     ["apiVersion", "kind"].iter().all(|name| schema.get(*name) == resource.get(*name))
         && metadata(schema, "name") == metadata(resource, "name")

@@ -45,7 +45,7 @@ fn update_keeps_service_owned_fields_and_takes_the_others() {
     let mut application = application();
     let labels =
         json!({"name": "it", "namespace": "testing", "labels": {"a": "b"}, "uid": "other", "deleted": NOW});
-    document::update("Application", &mut application, request(&labels)).unwrap();
+    document::update_document("Application", &mut application, request(&labels)).unwrap();
     let metadata = &application.metadata;
     assert_eq!((&*metadata.uid, metadata.created.text()), ("ab12", NOW));
     assert!(!metadata.is_deleted());
@@ -61,7 +61,7 @@ fn update_keeps_service_owned_fields_and_takes_the_others() {
 fn every_immutable_field_is_named_with_its_stored_value() {
     let mut application = application();
     let moved = json!({"name": "that", "namespace": "production"});
-    let error = document::update("Application", &mut application, request(&moved)).unwrap_err();
+    let error = document::update_document("Application", &mut application, request(&moved)).unwrap_err();
     let problems: Vec<_> = error.problems.iter().map(|problem| (&*problem.field, &*problem.got)).collect();
     assert_eq!(problems, [("metadata.name", "\"that\""), ("metadata.namespace", "\"production\"")]);
     assert_eq!(error.problems[0].expected, "\"it\", which cannot be changed");
@@ -74,9 +74,10 @@ fn the_number_of_masters_of_a_magnum_cluster_never_changes() {
         |count: u32| document::from_stored::<MagnumCluster>("it", &text(json!({"master_count": count})));
     let mut cluster = read(1).unwrap();
     let nodes = text(json!({"master_count": "1", "node_count": 7}));
-    document::update("it", &mut cluster, document::from_request("it", &nodes).unwrap().value).unwrap();
+    document::update_document("it", &mut cluster, document::from_request("it", &nodes).unwrap().value)
+        .unwrap();
     assert_eq!(cluster.spec.node_count, Some(7));
-    let error = document::update("it", &mut cluster, read(3).unwrap()).unwrap_err();
+    let error = document::update_document("it", &mut cluster, read(3).unwrap()).unwrap_err();
     assert_eq!(error.problems[0].field, "spec.master_count");
 }
 
@@ -120,7 +121,7 @@ fn a_kubeconfig_is_replaced_whole() {
         document::from_request::<Cluster>("Cluster", &body.to_string()).unwrap().value
     };
     let mut cluster = of("old");
-    document::update("Cluster", &mut cluster, of("new")).unwrap();
+    document::update_document("Cluster", &mut cluster, of("new")).unwrap();
     assert!(cluster.spec.kubeconfig.reveal().text().contains("new"));
     assert!(!cluster.spec.kubeconfig.reveal().text().contains("old"));
 }

@@ -122,7 +122,7 @@ impl Setup {
         let (sender, messages) = mpsc::unbounded_channel();
         let (actor, _) = Actor::spawn(None, Passes(sender), ()).await.unwrap();
         let objects = Arc::new(FakeObjects::default());
-        let task = follow(Arc::clone(&objects) as Arc<dyn Objects>, actor.clone(), Message);
+        let task = start_following(Arc::clone(&objects) as Arc<dyn Objects>, actor.clone(), Message);
         Self { objects, messages, actor, task }
     }
 

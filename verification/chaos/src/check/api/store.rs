@@ -50,7 +50,7 @@ impl Stored {
         let mut steps = Vec::new();
         for revision in revisions {
             let mut changes = BTreeMap::new();
-            for change in revision.changes.iter().filter(|change| concerns(&change.key)) {
+            for change in revision.changes.iter().filter(|change| is_application_key(&change.key)) {
                 let key = change.key.as_str();
                 // The judge of placement reports an unreadable value; here it is ignored.
                 let value = change.value.as_deref().and_then(|value| serde_json::from_slice(value).ok());
@@ -125,7 +125,7 @@ impl Stored {
     }
 }
 
-fn concerns(key: &str) -> bool {
+fn is_application_key(key: &str) -> bool {
     ObjectKey::from_etcd_key(key)
         .is_some_and(|key| key.kind == Kind::Application && key.namespace.as_deref() == Some(NAMESPACE))
 }

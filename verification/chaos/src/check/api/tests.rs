@@ -70,7 +70,7 @@ fn good() -> Vec<Event> {
 fn broken(events: Vec<Event>) -> [u64; 2] {
     let events: Vec<(Micros, Event)> = events.into_iter().map(|event| (0, event)).collect();
     let mut verdicts = Verdicts::default();
-    judge(&events, &store(), true, &mut verdicts);
+    judge_api_answers(&events, &store(), true, &mut verdicts);
     [LISTS, API_WATCHES].map(|name| verdicts.of(name).broken)
 }
 
@@ -79,7 +79,7 @@ fn watch_that_delivers_everything_after_its_list_passes() {
     assert_eq!(broken(good()), [0, 0]);
     let mut verdicts = Verdicts::default();
     let events: Vec<(Micros, Event)> = good().into_iter().map(|event| (0, event)).collect();
-    judge(&events, &store(), true, &mut verdicts);
+    judge_api_answers(&events, &store(), true, &mut verdicts);
     assert_eq!([LISTS, API_WATCHES].map(|name| verdicts.of(name).judged), [2, 6]);
     // The list contains the first change: a watch that began after that change need not deliver it.
     let mut late = good();

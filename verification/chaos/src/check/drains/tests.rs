@@ -12,7 +12,7 @@ const SECOND: Micros = 1_000_000;
 #[derive(Default)]
 struct Story {
     journal: Vec<Line>,
-    held: Vec<Held>,
+    held: Vec<HoldingFault>,
     /// The entry of the node "n13" at the end.
     entry: Option<RepairQueueEntry>,
 }
@@ -41,7 +41,7 @@ impl Story {
         let leading = [(10 * SECOND, Some(5)), (20 * SECOND, None), (25 * SECOND, Some(9))];
         let epochs = BTreeMap::from([(5, 1), (9, 2)]);
         let mut verdicts = Verdicts::default();
-        judge(&effects, &leading, &epochs, &self.held, &mut verdicts);
+        judge_drains(&effects, &leading, &epochs, &self.held, &mut verdicts);
         assert_eq!(verdicts.of("I1").judged, effects.len() as u64);
         let (key, value) = (format!("{PREFIX}{}n13", keys::REPAIRS), serde_json::to_vec(&self.entry).ok());
         let change = Change { key, value, created: 2, modified: 2, lease: 0 };
@@ -70,7 +70,7 @@ fn good() -> Story {
 fn requests_of_the_leader_are_right() {
     assert_eq!(good().judged(), []);
     let counted = count_effects(&effects(&good().journal, OffsetDateTime::UNIX_EPOCH));
-    assert_eq!(counted, Counted { cordoned: 2, uncordoned: 2, evicted: 2, refused: 0, deleted: 2 });
+    assert_eq!(counted, EffectCounts { cordoned: 2, uncordoned: 2, evicted: 2, refused: 0, deleted: 2 });
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn a_request_that_a_fault_held_back_is_judged_by_its_earliest_start() {
     story.asked(28.0, 1, KubernetesRequest::Evict, "n11");
     assert_eq!(story.judged(), one("I1"));
     // A server was stopped during the cut of an instance.
-    let held = |instance, from, until| Held { instance, from: from * SECOND, until: until * SECOND };
+    let held = |instance, from, until| HoldingFault { instance, from: from * SECOND, until: until * SECOND };
     story.held = vec![held(None, 24, 29), held(Some(1), 17, 25)];
     assert_eq!(story.judged(), []);
     story.held[1].instance = Some(2);
@@ -135,10 +135,10 @@ fn faults_that_hold_back_are_those_of_the_network_and_a_server_that_stands_still
     fault(Act::Kill, "registry", [7, 8]);
     fault(Act::Cut, "store=1", [7, 8]);
     assert_eq!(
-        held(&events, &schedule),
+        held_requests(&events, &schedule),
         [
-            Held { instance: Some(2), from: SECOND, until: 10 * SECOND },
-            Held { instance: None, from: 7 * SECOND, until: 10 * SECOND },
+            HoldingFault { instance: Some(2), from: SECOND, until: 10 * SECOND },
+            HoldingFault { instance: None, from: 7 * SECOND, until: 10 * SECOND },
         ]
     );
 }

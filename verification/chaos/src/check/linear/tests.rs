@@ -3,7 +3,7 @@
 use super::*;
 
 /// A call with its span of time, operation and answer; `None`: unknown.
-fn call(called: u64, returned: u64, op: Op, said: Option<CallResult>) -> Call {
+fn call(called: u64, returned: u64, op: ObjectOperation, said: Option<CallResult>) -> Call {
     let end = said.map_or(End::Unknown { why: "late".to_owned() }, |said| End::Answered {
         status: 200,
         said,
@@ -14,12 +14,12 @@ fn call(called: u64, returned: u64, op: Op, said: Option<CallResult>) -> Call {
 
 const DONE: Option<CallResult> = Some(CallResult::Done { value: None, deleting: false });
 
-fn create(value: u64) -> Op {
-    Op::Create { value }
+fn create(value: u64) -> ObjectOperation {
+    ObjectOperation::Create { value }
 }
 
-fn write(value: u64, over: Option<u64>) -> Op {
-    Op::Write { value, over }
+fn write(value: u64, over: Option<u64>) -> ObjectOperation {
+    ObjectOperation::Write { value, over }
 }
 
 fn read(value: u64) -> Option<CallResult> {
@@ -27,7 +27,7 @@ fn read(value: u64) -> Option<CallResult> {
 }
 
 fn fits(calls: &[Call]) -> bool {
-    let judged = judge(calls);
+    let judged = judge_linearizability(calls);
     assert_eq!(judged.undecided, Vec::<String>::new());
     assert_eq!((judged.objects, judged.calls), (1, calls.len() as u64));
     judged.broken.is_empty()
@@ -36,25 +36,28 @@ fn fits(calls: &[Call]) -> bool {
 #[test]
 fn calls_in_order_fit() {
     assert!(fits(&[
-        call(0, 1, Op::Read, Some(CallResult::Absent)),
+        call(0, 1, ObjectOperation::Read, Some(CallResult::Absent)),
         call(2, 3, create(1), DONE),
         call(4, 5, create(2), Some(CallResult::Exists)),
-        call(6, 7, Op::Read, read(1)),
+        call(6, 7, ObjectOperation::Read, read(1)),
         call(8, 9, write(3, Some(1)), DONE),
         call(10, 11, write(4, Some(1)), Some(CallResult::Changed)),
-        call(12, 13, Op::Read, read(3)),
-        call(14, 15, Op::Delete, Some(CallResult::Done { value: None, deleting: true })),
-        call(16, 17, Op::Read, Some(CallResult::Done { value: Some(3), deleting: true })),
-        call(18, 19, Op::Read, Some(CallResult::Absent)),
+        call(12, 13, ObjectOperation::Read, read(3)),
+        call(14, 15, ObjectOperation::Delete, Some(CallResult::Done { value: None, deleting: true })),
+        call(16, 17, ObjectOperation::Read, Some(CallResult::Done { value: Some(3), deleting: true })),
+        call(18, 19, ObjectOperation::Read, Some(CallResult::Absent)),
         call(20, 21, create(5), DONE),
-        call(22, 23, Op::Read, read(5)),
+        call(22, 23, ObjectOperation::Read, read(5)),
     ]));
 }
 
 #[test]
 fn a_stale_read_fits_nowhere() {
-    let mut calls =
-        vec![call(0, 1, create(1), DONE), call(2, 3, write(2, None), DONE), call(4, 5, Op::Read, read(1))];
+    let mut calls = vec![
+        call(0, 1, create(1), DONE),
+        call(2, 3, write(2, None), DONE),
+        call(4, 5, ObjectOperation::Read, read(1)),
+    ];
     assert!(!fits(&calls));
     // A read during the write may return the former value.
     calls[1].returned = 6;
@@ -77,11 +80,14 @@ fn a_lost_update_fits_nowhere() {
 
 #[test]
 fn history_that_lost_an_acknowledged_write_is_not_linearizable() {
-    assert!(!fits(&[call(0, 1, create(1), DONE), call(2, 3, Op::Read, Some(CallResult::Absent))]));
     assert!(!fits(&[
         call(0, 1, create(1), DONE),
-        call(2, 3, Op::Delete, Some(CallResult::Done { value: None, deleting: true })),
-        call(4, 5, Op::Read, read(1)),
+        call(2, 3, ObjectOperation::Read, Some(CallResult::Absent))
+    ]));
+    assert!(!fits(&[
+        call(0, 1, create(1), DONE),
+        call(2, 3, ObjectOperation::Delete, Some(CallResult::Done { value: None, deleting: true })),
+        call(4, 5, ObjectOperation::Read, read(1)),
     ]));
     assert!(!fits(&[call(0, 1, create(1), DONE), call(2, 3, create(2), DONE)]));
 }
@@ -92,13 +98,13 @@ fn read_answered_without_a_value_is_not_linearizable() {
     for wrong in [Some(CallResult::Refused), unreadable] {
         for (before, at) in [(vec![], 1), (vec![call(0, 1, create(1), DONE)], 2)] {
             let mut calls = before;
-            calls.push(call(at, at + 1, Op::Read, wrong));
+            calls.push(call(at, at + 1, ObjectOperation::Read, wrong));
             assert!(!fits(&calls), "{wrong:?}");
         }
     }
     assert!(fits(&[
         call(0, 1, create(1), Some(CallResult::Refused)),
-        call(2, 3, Op::Read, Some(CallResult::Absent))
+        call(2, 3, ObjectOperation::Read, Some(CallResult::Absent))
     ]));
 }
 
@@ -108,13 +114,22 @@ fn a_call_without_an_end_may_have_happened_at_any_later_time_or_never() {
     let first = call(0, 1, create(1), DONE);
     for reads in [vec![1, 1], vec![2, 2], vec![1, 2]] {
         let mut calls = vec![first.clone(), unknown.clone()];
-        calls.extend(reads.iter().zip([10, 20]).map(|(value, at)| call(at, at + 1, Op::Read, read(*value))));
+        calls.extend(
+            reads
+                .iter()
+                .zip([10, 20])
+                .map(|(value, at)| call(at, at + 1, ObjectOperation::Read, read(*value))),
+        );
         assert!(fits(&calls), "{reads:?}");
     }
-    let twice =
-        [first.clone(), unknown.clone(), call(4, 5, Op::Read, read(2)), call(6, 7, Op::Read, read(1))];
+    let twice = [
+        first.clone(),
+        unknown.clone(),
+        call(4, 5, ObjectOperation::Read, read(2)),
+        call(6, 7, ObjectOperation::Read, read(1)),
+    ];
     assert!(!fits(&twice), "it does not happen and then not have happened");
-    let before = [first, call(2, 3, Op::Read, read(2)), call(4, 5, write(2, None), None)];
+    let before = [first, call(2, 3, ObjectOperation::Read, read(2)), call(4, 5, write(2, None), None)];
     assert!(!fits(&before), "nothing happens before it is asked for");
 }
 
@@ -122,8 +137,8 @@ fn a_call_without_an_end_may_have_happened_at_any_later_time_or_never() {
 fn unsent_calls_and_unanswered_reads_are_not_judged() {
     let mut never = call(0, 1, create(1), None);
     never.end = End::NotSent;
-    let judged = judge(&[never, call(2, 3, Op::Read, None)]);
-    assert_eq!(judged, Judged::default());
+    let judged = judge_linearizability(&[never, call(2, 3, ObjectOperation::Read, None)]);
+    assert_eq!(judged, LinearizabilityResult::default());
 }
 
 #[test]
@@ -133,11 +148,11 @@ fn a_long_history_with_unknown_ends_is_judged_within_the_budget() {
         let (from, to) = (at * 10, at * 10 + 5);
         calls.push(call(from, to, write(at, None), if at % 15 == 0 { None } else { DONE }));
         if at % 15 != 0 {
-            calls.push(call(to + 1, to + 2, Op::Read, read(at)));
+            calls.push(call(to + 1, to + 2, ObjectOperation::Read, read(at)));
         }
     }
     assert!(fits(&calls));
-    calls.push(call(1_000, 1_001, Op::Read, read(58)));
-    let judged = judge(&calls);
+    calls.push(call(1_000, 1_001, ObjectOperation::Read, read(58)));
+    let judged = judge_linearizability(&calls);
     assert_eq!((judged.broken.len(), judged.undecided.len()), (1, 0), "{judged:?}");
 }

@@ -43,7 +43,7 @@ fn broken(cluster: Option<&Value>, after: &Value) -> Vec<String> {
     revisions.extend(cluster.map(|cluster| change(CLUSTER, Some(cluster), 4)));
     revisions.push(change(APPLICATION, Some(after), 5));
     let mut verdicts = Verdicts::default();
-    judge(&revisions, true, &mut verdicts);
+    judge_placement(&revisions, true, &mut verdicts);
     verdicts.0.into_iter().filter(|(_, verdict)| verdict.broken > 0).map(|(name, _)| name).collect()
 }
 
@@ -64,7 +64,7 @@ fn each_other_binding_is_found() {
 #[test]
 fn an_application_is_not_bound_from_its_first_version_on() {
     let mut verdicts = Verdicts::default();
-    judge(&[change(APPLICATION, Some(&application(Some("c"))), 3)], false, &mut verdicts);
+    judge_placement(&[change(APPLICATION, Some(&application(Some("c"))), 3)], false, &mut verdicts);
     assert_eq!(verdicts.of("I9").broken + verdicts.of("I11").broken, 1);
 }
 

@@ -5,9 +5,9 @@ use madako_faults::{Injection, InstanceTarget, Span, Target};
 use madako_judges::{KubernetesRequest, Promise};
 
 use super::*;
-use crate::check::linear::{CallResult, Op};
+use crate::check::linear::{CallResult, ObjectOperation};
 use crate::observer::Change as Stored;
-use crate::world::terms;
+use crate::world::promised_terms;
 
 const SECOND: Micros = 1_000_000;
 
@@ -125,7 +125,7 @@ fn command_without_a_reported_end_ends_at_its_deadline() {
 
 #[test]
 fn faults_are_of_the_places_that_they_are_on() {
-    let places = |act, change, on: &str| -> Vec<(Place, bool, bool)> {
+    let places = |act, change, on: &str| -> Vec<(FaultPlace, bool, bool)> {
         let facts = facts(&[], &[(4 * SECOND, fault(change, on))], act);
         let place = |(_, fact): (Micros, Fact)| match fact {
             Fact::Troubled { place, clock, begins } => Some((place, clock, begins)),
@@ -133,17 +133,17 @@ fn faults_are_of_the_places_that_they_are_on() {
         };
         facts.into_iter().filter_map(place).collect()
     };
-    let leader = || Place::Instance("instance=2".to_owned());
+    let leader = || FaultPlace::Instance("instance=2".to_owned());
     assert_eq!(places(Act::Pause, "begins", "instance=2"), [(leader(), false, true)]);
     assert_eq!(places(Act::ClockJump, "ends", "instance=2"), [(leader(), true, false)]);
     assert_eq!(
         places(Act::Compact, "strikes", "store=1"),
-        [(Place::Store, false, true), (Place::Store, false, false)]
+        [(FaultPlace::Store, false, true), (FaultPlace::Store, false, false)]
     );
-    assert_eq!(places(Act::Cut, "begins", "registry"), [(Place::Registry, false, true)]);
-    let both = [(Place::Registry, false, true), (Place::Hosts, false, true)];
+    assert_eq!(places(Act::Cut, "begins", "registry"), [(FaultPlace::Registry, false, true)]);
+    let both = [(FaultPlace::Registry, false, true), (FaultPlace::Hosts, false, true)];
     assert_eq!(places(Act::Kill, "begins", "registry"), both);
-    assert_eq!(places(Act::Corrupt, "begins", "provider=prometheus"), [(Place::Providers, false, true)]);
+    assert_eq!(places(Act::Corrupt, "begins", "provider=prometheus"), [(FaultPlace::Providers, false, true)]);
     assert_eq!(places(Act::Kill, "begins", "rack=1"), []);
 }
 
@@ -154,7 +154,7 @@ fn a_client_that_names_a_version_is_heard() {
         said: CallResult::Done { value: None, deleting: false },
         revision: Some(9),
     };
-    let op = Op::Write { value: 2, over: Some(1) };
+    let op = ObjectOperation::Write { value: 2, over: Some(1) };
     let object = "/kubernetes/applications/chaos/a".to_owned();
     let call = Call {
         client: 1,
@@ -181,8 +181,12 @@ fn broken_promise_is_reported() {
         [protected(3, KubernetesRequest::Evict, true), protected(4, KubernetesRequest::Delete, false)];
     let mut verdicts = Verdicts::default();
     let length = Duration::from_secs(60);
-    let exemptions =
-        judge(&facts(&lines, &[], Act::Kill), (terms(), length), Exemptions::default(), &mut verdicts);
+    let exemptions = judge_promises(
+        &facts(&lines, &[], Act::Kill),
+        (promised_terms(), length),
+        Exemptions::default(),
+        &mut verdicts,
+    );
     assert_eq!(verdicts.of(Promise::ProtectedPods.name()).broken, 1);
     assert_eq!(verdicts.0.values().map(|verdict| verdict.broken).sum::<u64>(), 1, "{verdicts:?}");
     assert_eq!(exemptions, Exemptions::default());

@@ -106,9 +106,9 @@ impl Story {
         let list = |(at, list): &(Micros, &[&str])| {
             (*at, list.iter().map(|address| (*address).to_owned()).collect())
         };
-        let answered = Answered { lists: answered.iter().map(list).collect(), oldest: 10 };
+        let answered = RegistryAnswers { lists: answered.iter().map(list).collect(), oldest: 10 };
         let mut verdicts = Verdicts::default();
-        judge(&self.revisions, &answered, calm, &mut verdicts);
+        judge_store(&self.revisions, &answered, calm, &mut verdicts);
         let broken = verdicts.0.into_iter().filter(|(_, verdict)| verdict.broken > 0);
         broken.map(|(name, _)| name).collect()
     }
@@ -127,7 +127,7 @@ fn a_good_history_breaks_nothing_and_exercises_much() {
     story.record(1);
     assert_eq!(story.broken(), Vec::<String>::new());
     let mut verdicts = Verdicts::default();
-    judge(&story.revisions, &Answered::default(), false, &mut verdicts);
+    judge_store(&story.revisions, &RegistryAnswers::default(), false, &mut verdicts);
     for (name, judged) in
         [("I1", 3), ("I3", 2), ("I5", 1), ("I6", 0), ("I7", 2), ("I8", 4), ("I10", 2), ("I12", 2)]
     {

@@ -7,13 +7,13 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::{get, patch, post};
 use axum::{Json, Router};
-use madako_domain::kubernetes::{ANNOTATION_REBOOT, Eviction, Pod, PodId};
+use madako_domain::kubernetes::{ANNOTATION_REBOOT, EvictionOutcome, Pod, PodId};
 use madako_domain::machine::Machine;
 use madako_judges::KubernetesRequest;
 use serde_json::Value;
 
 use super::objects::{self, Failure};
-use super::{ApiServer, Change, ChangeOutcome, find, path_of};
+use super::{ApiServer, Change, ChangeOutcome, find_pod, path_of};
 use crate::datacenter::journal::JournalError;
 
 impl From<JournalError> for Failure {
@@ -48,7 +48,7 @@ async fn nodes(State(server): State<ApiServer>) -> Json<Value> {
         machines.iter().filter_map(|machine| Some((machine.address()?, machine))).collect();
     let nodes = server.read_cluster(|cluster| cluster.nodes());
     let node = |node| objects::node(node, named.get(node.name.as_str()).copied());
-    objects::list("Node", nodes.iter().map(node).collect())
+    objects::list_of("Node", nodes.iter().map(node).collect())
 }
 
 /// Changes the cordon of a node; no other field of a node can change.
@@ -65,7 +65,7 @@ async fn patch_node(
     };
     let missing = Failure::not_found(&format!("nodes {node:?}"));
     match server.change(instance, &Change { asked, node, pod: None })? {
-        ChangeOutcome::Done => Ok(objects::success(StatusCode::OK)),
+        ChangeOutcome::Done => Ok(objects::success_response(StatusCode::OK)),
         ChangeOutcome::Refused(why) => Err(Failure::internal(why)),
         ChangeOutcome::NotThere => Err(missing),
     }
@@ -77,7 +77,7 @@ async fn namespaces(
 ) -> Result<Json<Value>, Failure> {
     let selector = parameters.get("labelSelector").map_or("", String::as_str);
     let chosen = server.read_cluster(|cluster| cluster.namespaces(selector)).map_err(Failure::bad_request)?;
-    Ok(objects::list("Namespace", chosen.iter().map(|name| objects::namespace(name)).collect()))
+    Ok(objects::list_of("Namespace", chosen.iter().map(|name| objects::namespace(name)).collect()))
 }
 
 /// Lists the pods of one node, the only selection that the service uses.
@@ -89,7 +89,7 @@ async fn pods(
     let node = selector.strip_prefix("spec.nodeName=");
     let node = node.ok_or_else(|| Failure::bad_request(format!("no selector of a node: {selector:?}")))?;
     let pods = server.read_cluster(|cluster| cluster.pods_on(node));
-    Ok(objects::list("Pod", pods.iter().map(|pod| objects::pod(pod, node)).collect()))
+    Ok(objects::list_of("Pod", pods.iter().map(|pod| objects::pod(pod, node)).collect()))
 }
 
 type NamedObject = Path<(u32, String, String)>;
@@ -114,13 +114,13 @@ async fn evict(
             .change(instance, &Change { asked: KubernetesRequest::Evict, node, pod: Some(pod.to_string()) })?
     } else {
         match server.read_cluster(|cluster| cluster.evict(&pod, true)) {
-            Ok(Eviction::Accepted) => ChangeOutcome::Done,
-            Ok(Eviction::Gone) => ChangeOutcome::NotThere,
-            Ok(Eviction::Refused { why }) | Err(why) => ChangeOutcome::Refused(why),
+            Ok(EvictionOutcome::Accepted) => ChangeOutcome::Done,
+            Ok(EvictionOutcome::Gone) => ChangeOutcome::NotThere,
+            Ok(EvictionOutcome::Refused { why }) | Err(why) => ChangeOutcome::Refused(why),
         }
     };
     match came {
-        ChangeOutcome::Done => Ok(objects::success(StatusCode::CREATED)),
+        ChangeOutcome::Done => Ok(objects::success_response(StatusCode::CREATED)),
         ChangeOutcome::Refused(why) => Err(Failure::budget(why)),
         ChangeOutcome::NotThere => Err(Failure::not_found(&format!("pods {pod}"))),
     }
@@ -135,7 +135,7 @@ async fn delete(
     match server
         .change(instance, &Change { asked: KubernetesRequest::Delete, node, pod: Some(pod.to_string()) })?
     {
-        ChangeOutcome::Done => Ok(objects::success(StatusCode::OK)),
+        ChangeOutcome::Done => Ok(objects::success_response(StatusCode::OK)),
         ChangeOutcome::Refused(why) => Err(Failure::internal(why)),
         ChangeOutcome::NotThere => Err(Failure::not_found(&format!("pods {pod}"))),
     }
@@ -145,7 +145,7 @@ impl ApiServer {
     /// A pod and its node; the node is empty if the pod is pending.
     fn find_pod(&self, namespace: &str, name: &str) -> Result<(String, Pod), Failure> {
         let name = format!("{namespace}/{name}");
-        let found = self.read_cluster(|cluster| find(cluster, &name));
+        let found = self.read_cluster(|cluster| find_pod(cluster, &name));
         let (node, pod) = found.ok_or_else(|| Failure::not_found(&format!("pods {name}")))?;
         Ok((node.unwrap_or_default(), pod))
     }

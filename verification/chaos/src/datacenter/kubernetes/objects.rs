@@ -11,7 +11,7 @@ use time::format_description::well_known::Rfc3339;
 use super::GRACE;
 
 /// All objects in one page, whatever the requested limit: an API server may do so.
-pub(super) fn list(kind: &str, items: Vec<Value>) -> Json<Value> {
+pub(super) fn list_of(kind: &str, items: Vec<Value>) -> Json<Value> {
     Json(json!({"kind": format!("{kind}List"), "apiVersion": "v1", "metadata": {}, "items": items}))
 }
 
@@ -53,7 +53,7 @@ pub(super) fn pod(pod: &Pod, node: &str) -> Value {
 }
 
 /// The answer to a successful change.
-pub(super) fn success(status: StatusCode) -> Response {
+pub(super) fn success_response(status: StatusCode) -> Response {
     let body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"});
     (status, Json(body)).into_response()
 }

@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use tokio::time::Instant;
 
 use super::*;
-use crate::datacenter::journal::{Journal, read};
+use crate::datacenter::journal::{Journal, read_journal};
 
 /// A clock that the test sets.
 #[derive(Clone)]
@@ -37,7 +37,7 @@ fn server(journal: &Path, hand: &ManualClock) -> ApiServer {
     let config = DatacenterConfig { boot: false, ..DatacenterConfig::new(1, start, 2, &[("compute", 6)]) };
     let datacenter = Datacenter::new(config).unwrap();
     let registry = SimulatedRegistry::new(datacenter, Arc::clone(&clock));
-    let before = read(journal).unwrap();
+    let before = read_journal(journal).unwrap();
     let tap = Arc::new(Tap::new(Journal::open(journal, clock).unwrap()));
     ApiServer::new(1, registry, tap, start, &before)
 }
@@ -94,35 +94,35 @@ async fn a_node_is_drained_by_the_services_own_client_and_a_restart_forgets_noth
     };
     let (kept, open) = (of(PROTECTED), of(OPEN));
     assert_eq!((kept.len(), open.len()), (3, 1));
-    assert_eq!(api.evict(&permit, &kept[2], true).await.unwrap(), Eviction::Accepted);
+    assert_eq!(api.evict(&permit, &kept[2], true).await.unwrap(), EvictionOutcome::Accepted);
     for pod in &kept[..2] {
-        assert_eq!(api.evict(&permit, pod, false).await.unwrap(), Eviction::Accepted);
+        assert_eq!(api.evict(&permit, pod, false).await.unwrap(), EvictionOutcome::Accepted);
     }
     let refused = api.evict(&permit, &kept[2], false).await.unwrap();
     assert!(
-        matches!(&refused, Eviction::Refused { why } if why.contains("disruption budget")),
+        matches!(&refused, EvictionOutcome::Refused { why } if why.contains("disruption budget")),
         "{refused:?}"
     );
     assert!(api.pods_on(&node).await.unwrap().iter().any(|pod| pod.deleted_at == Some(server.time.now())));
     let refused = api.evict(&permit, &open[0], false).await.unwrap();
-    assert!(matches!(refused, Eviction::Refused { .. }), "{refused:?}");
+    assert!(matches!(refused, EvictionOutcome::Refused { .. }), "{refused:?}");
     api.delete(&permit, &open[0]).await.unwrap();
     // The replacements run elsewhere.
     hand.turn(30);
     let former = PodId { uid: "another".to_owned(), ..kept[2].clone() };
-    assert_eq!(api.evict(&permit, &former, false).await.unwrap(), Eviction::Gone);
-    assert_eq!(api.evict(&permit, &kept[2], false).await.unwrap(), Eviction::Accepted);
+    assert_eq!(api.evict(&permit, &former, false).await.unwrap(), EvictionOutcome::Gone);
+    assert_eq!(api.evict(&permit, &kept[2], false).await.unwrap(), EvictionOutcome::Accepted);
     let before = state(&server);
     let again = self::server(&journal, &hand);
     assert_eq!(state(&again), before, "it was killed in the middle of a drain");
     hand.turn(30);
     assert_eq!(api.pods_on(&node).await.unwrap(), []);
-    assert_eq!(api.evict(&permit, &kept[0], false).await.unwrap(), Eviction::Gone);
+    assert_eq!(api.evict(&permit, &kept[0], false).await.unwrap(), EvictionOutcome::Gone);
     api.uncordon(&permit, &node).await.unwrap();
     let absent = api.cordon(&permit, "10.9.9.9").await;
     assert!(matches!(absent, Err(KubernetesError::NotFound { .. })), "{absent:?}");
 
-    let told = read(&journal).unwrap();
+    let told = read_journal(&journal).unwrap();
     let told = told.iter().map(|line| match &line.what {
         LineContent::Kubernetes { instance: 3, asked, node: of, refused, .. } if *of == node => {
             (*asked, *refused)

@@ -8,7 +8,7 @@ use madako_domain::invariants::Id;
 use madako_domain::keys;
 use madako_domain::machine::{Bmc, Machine, MachineSpec, MachineState, MachineStatus};
 use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
-use madako_judges::{Exemption, Use};
+use madako_judges::{Exemption, ExemptionUse};
 use madako_protocol::event::Event;
 use madako_protocol::ports::RegistryMachines;
 use serde_json::{Value, json};
@@ -163,7 +163,7 @@ async fn an_entry_without_a_reason_to_be_held_passes() {
 }
 
 /// Uses of the exemption of answers that the service may have forgotten.
-fn forgotten(case: &HoldingTest) -> Use {
+fn forgotten(case: &HoldingTest) -> ExemptionUse {
     let table = case.0.judge.exemptions().table();
     table.into_iter().find(|(exemption, _)| *exemption == Exemption::ForgottenReports).unwrap().1
 }
@@ -200,7 +200,7 @@ async fn an_entry_passes_while_the_leader_may_not_know_the_reason() {
     case.write().await;
     case.begin().await;
     assert_eq!(case.found(), 0, "an actor failed with it");
-    assert_eq!(forgotten(&case), Use { uses: 1, longest_seconds: Some(1) });
+    assert_eq!(forgotten(&case), ExemptionUse { uses: 1, longest_seconds: Some(1) });
 
     // Answers soon after the failure may be forgotten as well, later ones are not.
     for (pause, violations, excused) in [(60, 0, 1), (180, 1, 0)] {

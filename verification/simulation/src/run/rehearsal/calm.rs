@@ -10,7 +10,7 @@ use madako_faults::Span;
 use super::super::inject::Injector;
 use super::observer::Observer;
 use super::{Calm, START_TAKES, UPDATE_TAKES};
-use crate::world::Working;
+use crate::world::ServiceSettings;
 
 /// Minimum length of the quiet period, without writes: longer than any pause of the service except back-offs of drains.
 const QUIET: Duration = Duration::from_secs(5 * 60);
@@ -26,7 +26,7 @@ const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
 const NAMED: usize = 10;
 
 pub(super) struct Waiting<'a> {
-    pub(super) working: &'a Working,
+    pub(super) working: &'a ServiceSettings,
     /// Time that the scenario allows, if it names one.
     pub(super) allowed: Option<Duration>,
     pub(super) drains: bool,
@@ -34,12 +34,12 @@ pub(super) struct Waiting<'a> {
     pub(super) applications: usize,
 }
 
-fn span(duration: Duration) -> Span {
+fn to_span(duration: Duration) -> Span {
     Span::millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// Maximum time of one repair: each step with its drain, its attempts and its watch.
-fn longest(config: &RepairConfig) -> Duration {
+fn longest_repair(config: &RepairConfig) -> Duration {
     let drain =
         config.eviction_timeout.saturating_add(config.evict_interval.saturating_mul(config.evict_attempts));
     let of = |operation: &RepairOperation| {
@@ -67,7 +67,7 @@ impl Waiting<'_> {
         let repairing = self.state.repair_config.as_ref().map_or(Duration::ZERO, |config| {
             let at_a_time = (config.max_concurrent as usize).max(1);
             let turns = u32::try_from(unfinished.div_ceil(at_a_time)).unwrap_or(u32::MAX);
-            longest(config).saturating_mul(turns)
+            longest_repair(config).saturating_mul(turns)
         });
         let own =
             working.session_ttl + working.interval * 3 + LONGEST_BACK_OFF + START_TAKES * 2 + UPDATE_TAKES;
@@ -78,7 +78,7 @@ impl Waiting<'_> {
 
     /// Length of the quiet period: longer than any pause of the service or of a repair.
     fn quiet(&self) -> Duration {
-        let pause = self.state.repair_config.as_ref().map_or(Duration::ZERO, |config| longest(config));
+        let pause = self.state.repair_config.as_ref().map_or(Duration::ZERO, |config| longest_repair(config));
         let after = self.working.scheduler.reschedule_after;
         let quiet = if self.drains { QUIET + LONGEST_BACK_OFF } else { QUIET };
         quiet.max(pause).max(after.saturating_mul(2)).max(self.working.interval * 4).min(LONGEST_QUIET)
@@ -86,7 +86,7 @@ impl Waiting<'_> {
 
     /// The result without a wait; `found` has the reason.
     pub(super) fn without_wait(&self, observer: &Observer, found: Vec<String>) -> Calm {
-        Calm { after: None, within: span(self.allowed_wait(observer)), found }
+        Calm { after: None, within: to_span(self.allowed_wait(observer)), found }
     }
 
     fn allowed_wait(&self, observer: &Observer) -> Duration {
@@ -100,7 +100,7 @@ impl Waiting<'_> {
         let quiet = self.quiet();
         let last = loop {
             tokio::time::sleep(LOOK).await;
-            injector.restart_those_that_ended().await;
+            injector.restart_ended_instances().await;
             let last = observer.last_write(began).unwrap_or(began);
             if history.now().saturating_sub(last) >= quiet {
                 break Some(last);
@@ -119,7 +119,11 @@ impl Waiting<'_> {
                 found.push(format!("still written: {}", keys.join(", ")));
             }
             Some(after) if after > within => {
-                found.push(format!("calm only after {}, and {} were allowed", span(after), span(within)));
+                found.push(format!(
+                    "calm only after {}, and {} were allowed",
+                    to_span(after),
+                    to_span(within)
+                ));
             }
             Some(_) => {}
         }
@@ -133,6 +137,6 @@ impl Waiting<'_> {
                 found.push(format!("{name} has given up"));
             }
         }
-        Calm { after: after.map(span), within: span(within), found }
+        Calm { after: after.map(to_span), within: to_span(within), found }
     }
 }

@@ -60,7 +60,7 @@ pub struct PlacementSeen {
 
 /// An obstacle that remained at the end.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Held {
+pub struct RemainingObstacle {
     /// The blocked object.
     pub what: String,
     pub why: String,

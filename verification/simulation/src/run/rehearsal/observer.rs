@@ -25,7 +25,7 @@ use madako_protocol::event::{Event, EventSink};
 use serde::Deserialize;
 use time::OffsetDateTime;
 
-use super::observations::{Held, PlacementSeen, PlanSeen, RepairSeen, WaitSeen};
+use super::observations::{PlacementSeen, PlanSeen, RemainingObstacle, RepairSeen, WaitSeen};
 use super::obstacles::LastReports;
 use super::reasons::{self, Row};
 use crate::drains::Drains;
@@ -66,7 +66,7 @@ pub(super) struct RehearsalObservations {
 }
 
 #[derive(Default)]
-struct Inner {
+struct ObserverState {
     seen: RehearsalObservations,
     told: LastReports,
     entries: BTreeMap<String, Entry>,
@@ -83,7 +83,7 @@ struct Inner {
 /// Clones share their state.
 #[derive(Clone)]
 pub(super) struct Observer {
-    inner: Arc<Mutex<Inner>>,
+    inner: Arc<Mutex<ObserverState>>,
     history: History,
     /// The world's time at the beginning.
     began: OffsetDateTime,
@@ -94,7 +94,7 @@ fn application(key: &str) -> Option<ObjectKey> {
     ObjectKey::from_etcd_key(key).filter(|key| key.kind == Kind::Application)
 }
 
-fn span(duration: Duration) -> Span {
+fn to_span(duration: Duration) -> Span {
     Span::millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
@@ -110,11 +110,11 @@ impl Observer {
         revision: i64,
         drains: Option<Drains>,
     ) -> Self {
-        let mut inner = Inner {
+        let mut inner = ObserverState {
             entries: own.clone(),
             queue: RepairQueue::decode(own, None, &mut Vec::new()),
             cluster: own.get(keys::CLUSTER).and_then(read),
-            ..Inner::default()
+            ..ObserverState::default()
         };
         for item in inner.queue.entries.values().filter(|item| !item.value.is_finished()) {
             let seen = repair_seen(&item.value, None);
@@ -177,7 +177,7 @@ impl Observer {
     }
 
     /// Applies a revision to the queue, and records the violations that it added.
-    fn repairs(&self, inner: &mut Inner, own: Vec<(String, Option<Entry>)>, now: Duration) {
+    fn repairs(&self, inner: &mut ObserverState, own: Vec<(String, Option<Entry>)>, now: Duration) {
         const OF_QUEUE: [&str; 4] = [keys::REPAIRS, keys::REPAIR_KEPT, keys::RECORDS, keys::REBOOTS];
         let touches = |prefix: &str| own.iter().any(|(key, _)| key.starts_with(prefix));
         let (queue, recorded) = (touches(keys::REPAIRS), touches(keys::RECORDS));
@@ -242,23 +242,29 @@ impl Observer {
 
     pub(super) fn observations(&self) -> RehearsalObservations {
         let inner = self.inner.lock().unwrap();
-        let last_change = inner.last_write(Duration::ZERO).map(span);
+        let last_change = inner.last_write(Duration::ZERO).map(to_span);
         RehearsalObservations { last_change, ..inner.seen.clone() }
     }
 
     /// Obstacles that remain now.
-    pub(super) fn held(&self, leader: Option<&str>) -> Vec<Held> {
+    pub(super) fn held(&self, leader: Option<&str>) -> Vec<RemainingObstacle> {
         let inner = self.inner.lock().unwrap();
         let mut held = Vec::new();
         if leader.is_none() {
-            held.push(Held { what: "everything".to_owned(), why: "no instance leads".to_owned() });
+            held.push(RemainingObstacle {
+                what: "everything".to_owned(),
+                why: "no instance leads".to_owned(),
+            });
         }
         held.extend(inner.told.held(&inner.queue));
-        let mut add = |what: String, why: String| held.push(Held { what, why });
+        let mut add = |what: String, why: String| held.push(RemainingObstacle { what, why });
         for (application, decision) in &inner.decisions {
             match &decision.outcome {
                 Outcome::Degraded { .. } | Outcome::Failed => {
-                    add(format!("placement of {application}"), reasons::unfit(&decision.clusters));
+                    add(
+                        format!("placement of {application}"),
+                        reasons::reasons_without_fit(&decision.clusters),
+                    );
                 }
                 Outcome::Held { to, rule: Hold::MaxMoves { limit, .. }, .. } => {
                     let why = format!("{limit} applications may move at a time, and it should to {to}");
@@ -271,7 +277,7 @@ impl Observer {
     }
 }
 
-impl Inner {
+impl ObserverState {
     /// Records a changed or deleted application. Returns true if the write is only a retry.
     fn note_retry(&mut self, key: &ObjectKey, entry: Option<&Entry>, wall: OffsetDateTime) -> bool {
         let text = entry.and_then(|entry| std::str::from_utf8(&entry.value).ok());
@@ -289,7 +295,7 @@ impl Inner {
         let Some(plan) = entry.and_then(read::<LastPlan>) else { return };
         let fired = plan.reasons.into_iter().filter(|reason| reason.outcome == RuleOutcome::Fired);
         self.seen.plans.push(PlanSeen {
-            at: span(now),
+            at: to_span(now),
             action: plan.action.map_or("nothing", |action| action.name()).to_owned(),
             changes: plan.changes,
             changes_total: plan.changes_total,
@@ -299,11 +305,11 @@ impl Inner {
 
     fn note_decision(&mut self, application: &str, entry: &Entry, now: Duration) {
         let Some(decision) = read::<Decision>(entry) else { return };
-        let row = reasons::row(&decision);
+        let row = reasons::decision_row(&decision);
         // A mere retry adds no row.
-        if self.decisions.get(application).is_none_or(|before| reasons::row(before) != row) {
+        if self.decisions.get(application).is_none_or(|before| reasons::decision_row(before) != row) {
             let Row { what, from, to, why } = row;
-            let (at, application) = (span(now), application.to_owned());
+            let (at, application) = (to_span(now), application.to_owned());
             self.seen.placements.push(PlacementSeen {
                 at,
                 application,
@@ -339,7 +345,7 @@ impl RehearsalObservations {
         former: Option<&RepairQueueEntry>,
         now: Duration,
     ) {
-        let now = span(now);
+        let now = to_span(now);
         let seen = self
             .repairs
             .entry((entry.index, created))
@@ -365,14 +371,14 @@ fn states(queue: &RepairQueue, cluster: Option<&Cluster>) -> Vec<Violation> {
 
 impl EventSink for Observer {
     fn emit(&self, event: Event) {
-        let now = span(self.history.now());
+        let now = to_span(self.history.now());
         if let Event::Decided { decision, .. } = &event
             && matches!(decision.outcome, Outcome::Bound { .. } | Outcome::Moved { .. })
         {
             self.history.judged(Id::I11);
         }
         let mut inner = self.inner.lock().unwrap();
-        let Inner { told, seen, .. } = &mut *inner;
+        let ObserverState { told, seen, .. } = &mut *inner;
         told.note_event(event, now, seen);
     }
 }

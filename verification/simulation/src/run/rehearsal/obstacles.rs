@@ -7,7 +7,7 @@ use madako_domain::repair::refusal::{Reason, Refusal};
 use madako_faults::Span;
 use madako_protocol::event::{Event, PlanBlockedBy};
 
-use super::observations::{Held, StepSeen, WaitSeen};
+use super::observations::{RemainingObstacle, StepSeen, WaitSeen};
 use super::observer::RehearsalObservations;
 
 /// Maximum number of kept waits: a hundred times the number that a person reads.
@@ -93,9 +93,9 @@ impl LastReports {
     }
 
     /// Obstacles that remain now.
-    pub(super) fn held(&self, queue: &RepairQueue) -> Vec<Held> {
+    pub(super) fn held(&self, queue: &RepairQueue) -> Vec<RemainingObstacle> {
         let mut held = Vec::new();
-        let mut add = |what: String, why: String| held.push(Held { what, why });
+        let mut add = |what: String, why: String| held.push(RemainingObstacle { what, why });
         for why in self.blocked.iter().map(|(_, why)| why).chain(&self.no_plan) {
             add("plans".to_owned(), why.clone());
         }

@@ -11,18 +11,22 @@ pub(super) struct Row {
     pub(super) why: Option<String>,
 }
 
-pub(super) fn row(decision: &Decision) -> Row {
+pub(super) fn decision_row(decision: &Decision) -> Row {
     let (from, to, why) = match &decision.outcome {
         Outcome::Bound { to } => (None, Some(to), None),
-        Outcome::Stays { on, why } => (Some(on), None, Some(stays(why))),
-        Outcome::Moved { from, to, why } => (Some(from), Some(to), Some(moves(why).to_owned())),
-        Outcome::Held { on, to, why, .. } => (Some(on), Some(to), Some(moves(why).to_owned())),
-        Outcome::Degraded { .. } => (None, None, Some(unfit(&decision.clusters))),
-        Outcome::Failed => {
-            (None, None, Some(format!("{}, and no attempts are left", unfit(&decision.clusters))))
-        }
+        Outcome::Stays { on, why } => (Some(on), None, Some(reason_to_stay(why))),
+        Outcome::Moved { from, to, why } => (Some(from), Some(to), Some(reason_to_move(why).to_owned())),
+        Outcome::Held { on, to, why, .. } => (Some(on), Some(to), Some(reason_to_move(why).to_owned())),
+        Outcome::Degraded { .. } => (None, None, Some(reasons_without_fit(&decision.clusters))),
+        Outcome::Failed => (
+            None,
+            None,
+            Some(format!("{}, and no attempts are left", reasons_without_fit(&decision.clusters))),
+        ),
         Outcome::WaitsForMetric { metrics, .. } => (None, None, Some(describe_unfetched(metrics))),
-        Outcome::Creates { cluster, cloud } => (Some(cloud), Some(cluster), Some(unfit(&decision.clusters))),
+        Outcome::Creates { cluster, cloud } => {
+            (Some(cloud), Some(cluster), Some(reasons_without_fit(&decision.clusters)))
+        }
         Outcome::WaitsForCluster { cluster } => {
             (None, Some(cluster), Some("the cluster that was created for it is not online yet".to_owned()))
         }
@@ -37,7 +41,7 @@ pub(super) fn row(decision: &Decision) -> Row {
 }
 
 /// Reasons why an application fits none of the clusters.
-pub(super) fn unfit(counts: &Counts) -> String {
+pub(super) fn reasons_without_fit(counts: &Counts) -> String {
     let parts = [
         (counts.not_online, "not online"),
         (counts.failing_metrics, "without values of their metrics"),
@@ -55,7 +59,7 @@ fn describe_unfetched(metrics: &[String]) -> String {
     format!("no value of {} was fetched yet", metrics.join(", "))
 }
 
-fn moves(why: &Move) -> &'static str {
+fn reason_to_move(why: &Move) -> &'static str {
     match why {
         Move::Better => "another cluster is better by more than the stickiness",
         Move::NotOnline => "its cluster is not online",
@@ -65,7 +69,7 @@ fn moves(why: &Move) -> &'static str {
     }
 }
 
-fn stays(why: &Stay) -> String {
+fn reason_to_stay(why: &Stay) -> String {
     let why = match why {
         Stay::Best => "no other cluster is better by more than the stickiness",
         Stay::Recent { .. } => "it was bound within reschedule_after",
@@ -118,13 +122,13 @@ mod tests {
                 Some("no value of heat was fetched yet"),
             ),
         ] {
-            assert_eq!(row(&decision(outcome.clone())).why.as_deref(), why, "{outcome:?}");
+            assert_eq!(decision_row(&decision(outcome.clone())).why.as_deref(), why, "{outcome:?}");
         }
     }
 
     #[test]
     fn an_attempt_less_is_no_other_row() {
-        let degraded = |retries| row(&decision(Outcome::Degraded { retries, retry: None }));
+        let degraded = |retries| decision_row(&decision(Outcome::Degraded { retries, retry: None }));
         assert_eq!(degraded(2), degraded(1));
     }
 }

@@ -6,14 +6,14 @@ use madako_domain::placement::kind::Kind;
 use madako_faults::{Fault, Operations, Scenario, Store, Target, World};
 use madako_json::input::{InputError, Problems};
 
-use super::{Copied, Service, racks};
+use super::{CopiedSystem, Service, racks};
 
 /// Names or numbers that a message lists; a line holds about as many.
 const LISTED: usize = 12;
 
 /// The world of a copy, for the language of faults: with one instance, unless the scenario sets another number.
 #[must_use]
-pub fn world(copied: &Copied, service: &Service) -> World {
+pub fn world_of_copy(copied: &CopiedSystem, service: &Service) -> World {
     let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     let of = |kind: Kind| {
         let there = copied.root.keys().filter(|key| key.starts_with(kind.prefix())).count();
@@ -35,7 +35,7 @@ pub fn world(copied: &Copied, service: &Service) -> World {
 ///
 /// # Errors
 /// Names each missing target, and the expected ones.
-pub fn check(copied: &Copied, scenario: &Scenario) -> Result<(), InputError> {
+pub fn check_targets(copied: &CopiedSystem, scenario: &Scenario) -> Result<(), InputError> {
     let mut problems = Problems::default();
     let racks = racks(&copied.machines);
     let elsewhere = copied.providers.iter().filter(|provider| provider.is_elsewhere());

@@ -1,7 +1,7 @@
 use bytes::Bytes;
 use madako_datacenter_sim::DatacenterConfig;
 use madako_domain::placement::core::{MetricsProviderKind, PrometheusSpec};
-use madako_faults::{Expect, Fault};
+use madako_faults::{Expectations, Fault};
 use serde_json::json;
 use time::macros::datetime;
 
@@ -16,7 +16,7 @@ fn entry(revision: i64, lease: i64, value: impl Into<String>) -> Entry {
 }
 
 /// A newly set up system, with a leader whose keys are bound to its lease.
-fn copied() -> Copied {
+fn copied() -> CopiedSystem {
     let worker = |role: &str, weight: &str| json!({"user": "u", "labels": {"cke.cybozu.com/role": role, "cke.cybozu.com/weight": weight}});
     let template = json!({
         "name": "copied",
@@ -44,7 +44,7 @@ fn copied() -> Copied {
     ];
     let datacenter = DatacenterConfig::new(5, AT, RACKS, &[("compute", 20), ("storage", 8)]);
     let provider = PrometheusSpec { url: "http://one".to_owned(), rest: Default::default() };
-    Copied {
+    CopiedSystem {
         at: AT,
         revision: 1000,
         own: own.into_iter().map(|(key, entry)| (key.to_owned(), entry)).collect(),
@@ -59,16 +59,16 @@ fn copied() -> Copied {
 }
 
 fn service() -> Service {
-    Service { working: Working::default(), places: false, kubernetes: false }
+    Service { working: ServiceSettings::default(), places: false, kubernetes: false }
 }
 
-const ASSUMED: Assumed =
-    Assumed { command_takes: Duration::from_secs(10), heals_percent: 100, walk_percent: 1.0 };
+const ASSUMED: Assumptions =
+    Assumptions { command_takes: Duration::from_secs(10), heals_percent: 100, walk_percent: 1.0 };
 
 fn scenario(faults: &[&str]) -> Scenario {
     let faults = faults.iter().map(|line| Fault::parse(line).unwrap()).collect();
-    let world = world(&copied(), &service());
-    Scenario { name: "test".to_owned(), world, clients: Vec::new(), faults, expect: Expect::default() }
+    let world = world_of_copy(&copied(), &service());
+    Scenario { name: "test".to_owned(), world, clients: Vec::new(), faults, expect: Expectations::default() }
 }
 
 fn rehearsed(faults: &[&str], seed: u64) -> Rehearsal {
@@ -111,7 +111,7 @@ fn a_machine_that_fails_is_repaired_and_one_seed_gives_one_report() {
 }
 
 /// The same system with the cluster of its first plan. Its workers are drained before repairs.
-fn with_cluster(planned: &PlanSeen) -> Copied {
+fn with_cluster(planned: &PlanSeen) -> CopiedSystem {
     let mut copied = copied();
     let template = copied.own.get_mut(keys::SABAKAN_TEMPLATE).unwrap();
     let mut cluster: serde_json::Value = serde_json::from_slice(&template.value).unwrap();
@@ -161,7 +161,8 @@ fn rack_that_fails_together_is_held_and_reported() {
 
 #[test]
 fn target_missing_in_the_copy_is_refused_with_the_available_ones() {
-    let refused = |fault: &str| check(&copied(), &scenario(&[fault])).map_err(|error| error.to_string());
+    let refused =
+        |fault: &str| check_targets(&copied(), &scenario(&[fault])).map_err(|error| error.to_string());
     assert_eq!(refused("kill rack=3 at 1m"), Ok(()));
     assert_eq!(refused("cut provider=one at 1m for 1m"), Ok(()));
     let address = copied().machines[0].spec.ipv4[1].clone();
@@ -178,7 +179,7 @@ fn target_missing_in_the_copy_is_refused_with_the_available_ones() {
 
 #[test]
 fn impossible_simulations_are_refused() {
-    let played = |copied: Copied, length| {
+    let played = |copied: CopiedSystem, length| {
         rehearse(copied, service(), ASSUMED, &scenario(&[]), (1, length), Options::default()).map(drop)
     };
     assert!(matches!(played(copied(), Span::seconds(1)), Err(SimulateError::TooShort { .. })));
@@ -192,7 +193,7 @@ fn impossible_simulations_are_refused() {
 
 #[test]
 fn keys_with_leases_and_secrets_are_not_copied() {
-    let Copied { own, root, .. } = copied();
+    let CopiedSystem { own, root, .. } = copied();
     let (own, _) = without_leases(own, root);
     assert_eq!(
         own.keys().collect::<Vec<_>>(),

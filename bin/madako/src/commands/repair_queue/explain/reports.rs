@@ -12,7 +12,7 @@ use madako_http_client::ReqwestTransport;
 use madako_protocol::ports::{Clock, Registry};
 use madako_repair_queue::explain::reports::{Prospect, prospects};
 use madako_repair_queue::hold::times::{Times, changed_at};
-use madako_repair_queue::limiter::Removed;
+use madako_repair_queue::limiter::RemovedEntries;
 use madako_repair_queue::racks::Racks;
 use madako_repair_queue::requests::{RegistryAnswer, evaluate, readable_holds, unreadable};
 use madako_sabakan::SabakanRegistry;
@@ -79,7 +79,7 @@ pub(super) async fn gather(
         let at = clock.now();
         // This command has no memory of earlier answers or removals: the answer is the first one.
         let times = Times::of(&machines, (at, None), hold, &found.kept, &Times::default());
-        let removed = Removed::default();
+        let removed = RemovedEntries::default();
         let decision = evaluate(
             state,
             &RegistryAnswer { machines: &machines, at, times: &times, removed: &removed },

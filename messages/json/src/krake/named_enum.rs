@@ -2,7 +2,7 @@
 
 /// Defines an enum whose values have JSON names.
 #[macro_export]
-macro_rules! choice {
+macro_rules! named_enum {
     (
         $(#[$meta:meta])*
         pub enum $name:ident {
@@ -43,4 +43,4 @@ macro_rules! choice {
         }
     };
 }
-pub use choice;
+pub use named_enum;

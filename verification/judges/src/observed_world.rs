@@ -14,7 +14,7 @@ use madako_domain::status::{OperationPhase, ServerStatus};
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
-use crate::fact::{At, Change, Command, Fact, MachineSeen, Place, Question};
+use crate::fact::{Change, Command, Fact, FactTime, FaultPlace, MachineSeen, Question};
 
 /// Remembered answers of the registry: a quarter of an hour with two requests a minute.
 const ANSWERS: usize = 32;
@@ -23,15 +23,15 @@ const ANSWERS: usize = 32;
 const CLUSTERS: &str = "/kubernetes/clusters/";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Value {
+pub(crate) struct StoredValue {
     pub(crate) bytes: Arc<[u8]>,
     pub(crate) created: i64,
     pub(crate) modified: i64,
     /// Time of the last change of the value.
-    pub(crate) since: At,
+    pub(crate) since: FactTime,
 }
 
-impl Value {
+impl StoredValue {
     pub(crate) fn read<T: DeserializeOwned>(&self) -> Option<T> {
         serde_json::from_slice(&self.bytes).ok()
     }
@@ -39,16 +39,16 @@ impl Value {
 
 /// A key that a revision wrote, with its values before and after.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Written {
+pub(crate) struct WrittenKey {
     pub(crate) key: String,
-    pub(crate) before: Option<Value>,
-    pub(crate) after: Option<Value>,
+    pub(crate) before: Option<StoredValue>,
+    pub(crate) after: Option<StoredValue>,
 }
 
-impl Written {
+impl WrittenKey {
     /// The values before and after as `T`.
     pub(crate) fn read<T: DeserializeOwned>(&self) -> (Option<T>, Option<T>) {
-        (self.before.as_ref().and_then(Value::read), self.after.as_ref().and_then(Value::read))
+        (self.before.as_ref().and_then(StoredValue::read), self.after.as_ref().and_then(StoredValue::read))
     }
 }
 
@@ -56,12 +56,12 @@ impl Written {
 pub(crate) struct Leader {
     pub(crate) instance: String,
     pub(crate) epoch: i64,
-    pub(crate) since: At,
+    pub(crate) since: FactTime,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct Answer {
-    pub(crate) at: At,
+    pub(crate) at: FactTime,
     pub(crate) instance: String,
     pub(crate) question: Question,
     pub(crate) machines: Arc<Vec<MachineSeen>>,
@@ -75,30 +75,30 @@ impl Answer {
 
 /// A step of a repair in the cluster configuration.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Step {
+pub(crate) struct RepairStepRule {
     pub(crate) watch: Duration,
 }
 
 /// The repair section of the cluster configuration.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Rules {
+pub(crate) struct RepairRules {
     pub(crate) max_concurrent: u64,
-    steps: BTreeMap<(String, String), Vec<Step>>,
+    steps: BTreeMap<(String, String), Vec<RepairStepRule>>,
 }
 
-impl Rules {
+impl RepairRules {
     /// Does not use the service's own reader, which may be at fault.
-    fn read(cluster: &Value) -> Self {
+    fn read(cluster: &StoredValue) -> Self {
         let repair = cluster.read::<Json>().unwrap_or_default()["repair"].take();
         let list = |value: &Json| value.as_array().cloned().unwrap_or_default();
         let text = |value: &Json| value.as_str().unwrap_or_default().to_owned();
         let mut steps = BTreeMap::new();
         for procedure in list(&repair["repair_procedures"]) {
             for operation in list(&procedure["repair_operations"]) {
-                let read = |step: &Json| Step {
+                let read = |step: &Json| RepairStepRule {
                     watch: Duration::from_secs(step["watch_seconds"].as_u64().unwrap_or(0)),
                 };
-                let all: Vec<Step> = list(&operation["repair_steps"]).iter().map(read).collect();
+                let all: Vec<RepairStepRule> = list(&operation["repair_steps"]).iter().map(read).collect();
                 for machine_type in list(&procedure["machine_types"]) {
                     steps.insert((text(&machine_type), text(&operation["operation"])), all.clone());
                 }
@@ -108,17 +108,17 @@ impl Rules {
     }
 
     /// `None`: the entry's operation is unknown.
-    pub(crate) fn steps(&self, entry: &RepairQueueEntry) -> Option<&[Step]> {
+    pub(crate) fn steps(&self, entry: &RepairQueueEntry) -> Option<&[RepairStepRule]> {
         self.steps.get(&(entry.machine_type.clone(), entry.operation.clone())).map(Vec::as_slice)
     }
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Item {
+pub(crate) struct QueueItem {
     pub(crate) entry: RepairQueueEntry,
-    pub(crate) since: At,
+    pub(crate) since: FactTime,
     /// The step whose command was announced last, and the time of that.
-    pub(crate) commanded: Option<(u32, At)>,
+    pub(crate) commanded: Option<(u32, FactTime)>,
 }
 
 /// A drain or command that a revision begins for an entry of the repair queue.
@@ -126,12 +126,12 @@ pub(crate) struct Item {
 pub(crate) struct BegunWork {
     pub(crate) entry: RepairQueueEntry,
     pub(crate) before: RepairQueueEntry,
-    /// [`Item::commanded`] before the revision.
-    pub(crate) commanded: Option<(u32, At)>,
+    /// [`QueueItem::commanded`] before the revision.
+    pub(crate) commanded: Option<(u32, FactTime)>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Placed {
+pub(crate) struct PlacedCluster {
     pub(crate) state: String,
     pub(crate) metrics: BTreeSet<String>,
     pub(crate) deleted: bool,
@@ -141,30 +141,30 @@ pub(crate) struct Placed {
 struct FaultState {
     holds: u32,
     of_clock: u32,
-    changed: At,
-    clock_changed: Option<At>,
+    changed: FactTime,
+    clock_changed: Option<FactTime>,
 }
 
 #[derive(Default)]
-pub(crate) struct Picture {
-    pub(crate) values: BTreeMap<String, Value>,
+pub(crate) struct ObservedWorld {
+    pub(crate) values: BTreeMap<String, StoredValue>,
     pub(crate) cluster: Option<Cluster>,
-    pub(crate) rules: Rules,
-    pub(crate) entries: BTreeMap<i64, Item>,
+    pub(crate) rules: RepairRules,
+    pub(crate) entries: BTreeMap<i64, QueueItem>,
     pub(crate) leader: Option<Leader>,
     pub(crate) answers: VecDeque<Answer>,
     /// Running commands by address and purpose, each with its beginning.
-    pub(crate) running: BTreeMap<(String, Command), At>,
-    pub(crate) placed: BTreeMap<String, Placed>,
+    pub(crate) running: BTreeMap<(String, Command), FactTime>,
+    pub(crate) placed: BTreeMap<String, PlacedCluster>,
     pub(crate) begun: Vec<BegunWork>,
     /// For each key of placement, the revisions that wrote it.
     pub(crate) versions: BTreeMap<String, Vec<i64>>,
-    troubles: BTreeMap<Place, FaultState>,
+    troubles: BTreeMap<FaultPlace, FaultState>,
 }
 
-impl Picture {
+impl ObservedWorld {
     /// Takes in a fact. Returns the keys that it wrote.
-    pub(crate) fn observe(&mut self, at: At, fact: &Fact) -> Vec<Written> {
+    pub(crate) fn observe(&mut self, at: FactTime, fact: &Fact) -> Vec<WrittenKey> {
         self.begun.clear();
         match fact {
             Fact::Stored { revision, changes } => return self.take_revision(at, *revision, changes),
@@ -196,12 +196,12 @@ impl Picture {
         Vec::new()
     }
 
-    fn take_revision(&mut self, at: At, revision: i64, changes: &[Change]) -> Vec<Written> {
+    fn take_revision(&mut self, at: FactTime, revision: i64, changes: &[Change]) -> Vec<WrittenKey> {
         let mut written = Vec::with_capacity(changes.len());
         for Change { key, value } in changes {
             let before = self.values.remove(key);
             let created = before.as_ref().map_or(revision, |before| before.created);
-            let after = value.as_ref().map(|bytes| Value {
+            let after = value.as_ref().map(|bytes| StoredValue {
                 bytes: Arc::clone(bytes),
                 created,
                 modified: revision,
@@ -213,14 +213,14 @@ impl Picture {
             if key.starts_with('/') {
                 self.versions.entry(key.clone()).or_default().push(revision);
             }
-            written.push(Written { key: key.clone(), before, after });
+            written.push(WrittenKey { key: key.clone(), before, after });
         }
-        for Written { key, after, .. } in &written {
+        for WrittenKey { key, after, .. } in &written {
             if key == keys::CLUSTER {
-                self.cluster = after.as_ref().and_then(Value::read);
-                self.rules = after.as_ref().map(Rules::read).unwrap_or_default();
+                self.cluster = after.as_ref().and_then(StoredValue::read);
+                self.rules = after.as_ref().map(RepairRules::read).unwrap_or_default();
             } else if key.starts_with(CLUSTERS) {
-                match after.as_ref().and_then(Value::read::<Json>) {
+                match after.as_ref().and_then(StoredValue::read::<Json>) {
                     Some(cluster) => drop(self.placed.insert(key.clone(), placed_of(&cluster))),
                     None => drop(self.placed.remove(key)),
                 }
@@ -233,7 +233,7 @@ impl Picture {
         written
     }
 
-    fn lead(&mut self, at: At) {
+    fn lead(&mut self, at: FactTime) {
         let keys = self.values.range(keys::LEADER.to_owned()..);
         let candidates = keys.take_while(|(key, _)| key.starts_with(keys::LEADER));
         let oldest = candidates.min_by_key(|(_, value)| value.created);
@@ -248,7 +248,7 @@ impl Picture {
         }
     }
 
-    fn repairs(&mut self, at: At, written: &[Written]) {
+    fn repairs(&mut self, at: FactTime, written: &[WrittenKey]) {
         // The beginning has its own record: complete for a drain, unfinished for a command.
         let begins = |record: Record| match &*record.operation {
             "repair-execute" if record.is_unfinished() => Some((RepairStepStatus::Watching, record)),
@@ -279,22 +279,22 @@ impl Picture {
                     commanded = Some((entry.step, at));
                 }
             }
-            let stays = |old: &Item| {
+            let stays = |old: &QueueItem| {
                 (&old.entry.status, &old.entry.step_status, old.entry.step)
                     == (&entry.status, &entry.step_status, entry.step)
             };
             let since = old.as_ref().filter(|old| stays(old)).map_or(at, |old| old.since);
-            self.entries.insert(entry.index, Item { entry, since, commanded });
+            self.entries.insert(entry.index, QueueItem { entry, since, commanded });
         }
     }
 
     /// The time since which the switch is on; `None`: off.
-    pub(crate) fn is_on(&self, key: &str) -> Option<At> {
+    pub(crate) fn is_on(&self, key: &str) -> Option<FactTime> {
         self.values.get(key).filter(|value| &*value.bytes == b"true").map(|value| value.since)
     }
 
     pub(crate) fn constraints(&self) -> Constraints {
-        self.values.get(keys::CONSTRAINTS).and_then(Value::read).unwrap_or_default()
+        self.values.get(keys::CONSTRAINTS).and_then(StoredValue::read).unwrap_or_default()
     }
 
     /// Whether an operation on nodes is due, by the leader's phase: plans and repairs wait for it.
@@ -303,7 +303,7 @@ impl Picture {
             EtcdBoot, EtcdMaintain, EtcdStart, EtcdWait, K8sMaintain, K8sStart, Rivers, StopControlPlane,
             Upgrade,
         };
-        let status = self.values.get(keys::STATUS).and_then(Value::read::<ServerStatus>);
+        let status = self.values.get(keys::STATUS).and_then(StoredValue::read::<ServerStatus>);
         let is_due = |status: ServerStatus| {
             matches!(
                 status.phase,
@@ -338,62 +338,64 @@ impl Picture {
     }
 
     /// Whether the place has a fault, or had one since the given time.
-    pub(crate) fn is_troubled(&self, place: &Place, since: At) -> bool {
+    pub(crate) fn is_troubled(&self, place: &FaultPlace, since: FactTime) -> bool {
         let troubled = |trouble: &FaultState| {
-            trouble.holds > 0 || trouble.changed >= since && trouble.changed > At::ZERO
+            trouble.holds > 0 || trouble.changed >= since && trouble.changed > FactTime::ZERO
         };
         self.troubles.get(place).is_some_and(troubled)
     }
 
     /// Time of the last beginning or end of a fault of the place.
-    pub(crate) fn trouble_changed(&self, place: &Place) -> At {
-        self.troubles.get(place).map_or(At::ZERO, |trouble| trouble.changed)
+    pub(crate) fn note_trouble_change(&self, place: &FaultPlace) -> FactTime {
+        self.troubles.get(place).map_or(FactTime::ZERO, |trouble| trouble.changed)
     }
 
     /// Time of the last beginning or end of a fault of any place.
-    pub(crate) fn last_disturbed(&self) -> At {
-        self.troubles.values().map(|trouble| trouble.changed).max().unwrap_or(At::ZERO)
+    pub(crate) fn last_disturbed(&self) -> FactTime {
+        self.troubles.values().map(|trouble| trouble.changed).max().unwrap_or(FactTime::ZERO)
     }
 
-    /// [`Picture::is_troubled`] for the leader and the store; true as well if the leader changed since.
-    pub(crate) fn is_leading_troubled(&self, since: At) -> bool {
+    /// [`ObservedWorld::is_troubled`] for the leader and the store; true as well if the leader changed since.
+    pub(crate) fn is_leading_troubled(&self, since: FactTime) -> bool {
         let leader = |leader: &Leader| {
-            leader.since > since || self.is_troubled(&Place::Instance(leader.instance.clone()), since)
+            leader.since > since || self.is_troubled(&FaultPlace::Instance(leader.instance.clone()), since)
         };
-        self.leader.as_ref().is_none_or(leader) || self.is_troubled(&Place::Store, since)
+        self.leader.as_ref().is_none_or(leader) || self.is_troubled(&FaultPlace::Store, since)
     }
 
     /// Whether the clock of an instance or of the registry is wrong, or was since the given time.
-    pub(crate) fn is_clock_wrong(&self, since: At) -> bool {
+    pub(crate) fn is_clock_wrong(&self, since: FactTime) -> bool {
         let wrong = |trouble: &FaultState| {
             trouble.of_clock > 0 || trouble.clock_changed.is_some_and(|changed| changed >= since)
         };
         // A former leader may have written the judged value.
-        let counts = |place: &Place| matches!(place, Place::Instance(_) | Place::Registry);
+        let counts = |place: &FaultPlace| matches!(place, FaultPlace::Instance(_) | FaultPlace::Registry);
         self.troubles.iter().any(|(place, trouble)| counts(place) && wrong(trouble))
     }
 
     /// Whether the leader, the store and the given places are free of faults now.
-    pub(crate) fn is_quiet(&self, places: &[Place]) -> bool {
-        let holds = |place: &Place| {
+    pub(crate) fn is_quiet(&self, places: &[FaultPlace]) -> bool {
+        let holds = |place: &FaultPlace| {
             self.troubles.get(place).is_some_and(|trouble| trouble.holds + trouble.of_clock > 0)
         };
-        let leader = self.leader.as_ref().map(|leader| Place::Instance(leader.instance.clone()));
-        leader.is_some_and(|leader| !holds(&leader)) && !holds(&Place::Store) && !places.iter().any(holds)
+        let leader = self.leader.as_ref().map(|leader| FaultPlace::Instance(leader.instance.clone()));
+        leader.is_some_and(|leader| !holds(&leader))
+            && !holds(&FaultPlace::Store)
+            && !places.iter().any(holds)
     }
 
     /// Whether every place has been free of faults since the given time.
-    pub(crate) fn is_undisturbed(&self, since: At) -> bool {
+    pub(crate) fn is_undisturbed(&self, since: FactTime) -> bool {
         self.troubles.keys().all(|place| !self.is_troubled(place, since))
     }
 
     /// Whether the entry is in its drain, or in the watch after its command.
-    pub(crate) fn is_under_way(&self, item: &Item, at: At, slack: Duration) -> bool {
+    pub(crate) fn is_under_way(&self, item: &QueueItem, at: FactTime, slack: Duration) -> bool {
         self.is_certainly_under_way(item) || self.watched_until(item).is_some_and(|(_, end)| end > at + slack)
     }
 
     /// Whether the entry is under way whatever the clocks show: in its drain, or in its command.
-    pub(crate) fn is_certainly_under_way(&self, item: &Item) -> bool {
+    pub(crate) fn is_certainly_under_way(&self, item: &QueueItem) -> bool {
         let commands = || self.running.contains_key(&(item.entry.address.clone(), Command::Repair));
         item.entry.status == RepairStatus::Processing
             && match item.entry.step_status {
@@ -404,8 +406,8 @@ impl Picture {
     }
 
     /// Beginning and end of the watch after the entry's command; `None`: it is not watched.
-    pub(crate) fn watched_until(&self, item: &Item) -> Option<(At, At)> {
-        let Item { entry, commanded, .. } = item;
+    pub(crate) fn watched_until(&self, item: &QueueItem) -> Option<(FactTime, FactTime)> {
+        let QueueItem { entry, commanded, .. } = item;
         if entry.status != RepairStatus::Processing || entry.step_status != RepairStepStatus::Watching {
             return None;
         }
@@ -414,10 +416,10 @@ impl Picture {
     }
 }
 
-fn placed_of(cluster: &Json) -> Placed {
+fn placed_of(cluster: &Json) -> PlacedCluster {
     let metrics = cluster["spec"]["metrics"].as_array().cloned().unwrap_or_default();
     let names = metrics.iter().filter_map(|metric| metric["name"].as_str().map(str::to_owned));
-    Placed {
+    PlacedCluster {
         state: cluster["status"]["state"].as_str().unwrap_or_default().to_owned(),
         metrics: names.collect(),
         deleted: !cluster["metadata"]["deleted"].is_null(),
@@ -425,14 +427,14 @@ fn placed_of(cluster: &Json) -> Placed {
 }
 
 /// Whether a revision commits a plan: users write the cluster without the key of its reasons.
-pub(crate) fn is_plan(written: &[Written]) -> bool {
+pub(crate) fn is_plan(written: &[WrittenKey]) -> bool {
     [keys::CLUSTER, keys::LAST_PLAN]
         .iter()
         .all(|key| written.iter().any(|written| written.key == *key && written.after.is_some()))
 }
 
 /// Whether a revision changes an input of planning other than the cluster.
-pub(crate) fn changes_inputs(written: &[Written]) -> bool {
+pub(crate) fn changes_inputs(written: &[WrittenKey]) -> bool {
     let inputs = [
         keys::SABAKAN_TEMPLATE,
         keys::CONSTRAINTS,
