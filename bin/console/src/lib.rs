@@ -10,9 +10,11 @@ mod list;
 mod message;
 mod output;
 mod stopwatch;
+mod wrap;
 
 pub use input::{STDIN, read, read_text, shown};
 pub use list::{Cell, List, Surface, Tone};
 pub use message::{describe_error, exit_codes, is_closed_pipe, note, print_clap_error};
 pub use output::{Format, Table, print, print_bytes, printable, show};
 pub use stopwatch::Stopwatch;
+pub use wrap::{USUAL_WIDTH, cut, push_wrapped};

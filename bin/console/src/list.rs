@@ -4,6 +4,7 @@ use std::env;
 use std::io::{IsTerminal as _, stdout};
 
 use crate::output::printable;
+use crate::wrap::cut;
 
 /// Characters that a column keeps when lines are cut to the width of a terminal: enough for an address.
 const KEPT: usize = 15;
@@ -73,6 +74,14 @@ impl Cell {
         Self { order: Order::Number(order), ..self }
     }
 
+    /// The cell with a number's place among the lines of its column: the lowest is first.
+    #[must_use]
+    pub fn ordered_by(self, number: f64) -> Self {
+        // The order of `f64::total_cmp`, as whole numbers.
+        let bits = number.to_bits().cast_signed();
+        self.ordered(bits ^ ((bits >> 63).cast_unsigned() >> 1).cast_signed())
+    }
+
     #[must_use]
     pub fn toned(self, tone: Tone) -> Self {
         Self { tone, ..self }
@@ -122,19 +131,17 @@ impl Surface {
 #[derive(Debug, Clone)]
 pub struct List {
     /// Heading of each column, and whether only the wide form has it.
-    columns: Vec<(&'static str, bool)>,
+    columns: Vec<(String, bool)>,
     rows: Vec<Vec<Cell>>,
 }
 
 impl List {
     /// A list without lines. `wide` columns are for the wide form and for spreadsheets.
     #[must_use]
-    pub fn new(columns: &[&'static str], wide: &[&'static str]) -> Self {
-        let narrow = columns.iter().map(|heading| (*heading, false));
-        Self {
-            columns: narrow.chain(wide.iter().map(|heading| (*heading, true))).collect(),
-            rows: Vec::new(),
-        }
+    pub fn new<T: AsRef<str>>(columns: &[T], wide: &[T]) -> Self {
+        let column = |is_wide| move |heading: &T| (heading.as_ref().to_owned(), is_wide);
+        let columns = columns.iter().map(column(false)).chain(wide.iter().map(column(true)));
+        Self { columns: columns.collect(), rows: Vec::new() }
     }
 
     /// Adds a line with as many cells as there are columns, wide ones included.
@@ -173,7 +180,7 @@ impl List {
         }
         let mut text = String::new();
         let heading: Vec<Cell> =
-            shown.iter().map(|column| Cell::new(self.columns[*column].0).toned(Tone::Plain)).collect();
+            shown.iter().map(|column| Cell::new(self.columns[*column].0.as_str())).collect();
         push_line(&mut text, &heading.iter().collect::<Vec<_>>(), &widths, surface.has_colours);
         for row in &self.rows {
             let cells: Vec<&Cell> = shown.iter().map(|column| &row[*column]).collect();
@@ -228,11 +235,7 @@ fn push_line(text: &mut String, cells: &[&Cell], widths: &[usize], has_colours: 
             text.push_str(&" ".repeat(GAP));
         }
         let length = cell.text.chars().count();
-        let shown = match length > *width {
-            true => cell.text.chars().take(width.saturating_sub(1)).chain(['…']).collect(),
-            false => cell.text.clone(),
-        };
-        text.push_str(&cell.tone.paint(&shown, has_colours));
+        text.push_str(&cell.tone.paint(&cut(&cell.text, *width), has_colours));
         text.push_str(&" ".repeat(width.saturating_sub(length)));
     }
     text.truncate(begin + text[begin..].trim_end().len());
@@ -299,6 +302,16 @@ mod tests {
         );
         let message = list().sort_by("size").unwrap_err();
         assert_eq!(message, "there is no column \"size\": expected one of name, age, why, host-key");
+    }
+
+    #[test]
+    fn numbers_are_ordered_by_their_values() {
+        let mut list = List::new(&["SCORE"], &[]);
+        for number in [0.5, -2.0, 10.0, -0.25, 2.0] {
+            list.add(vec![Cell::new(number.to_string()).ordered_by(number)]);
+        }
+        list.sort_by("score").unwrap();
+        assert_eq!(list.csv(), "score\n-2\n-0.25\n0.5\n2\n10\n");
     }
 
     #[test]

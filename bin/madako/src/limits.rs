@@ -100,6 +100,12 @@ pub(crate) const NODE_RECORDS: usize = 10;
 pub(crate) const LIST_PAUSE: Duration = Duration::from_secs(2);
 /// Pause between two looks of `--watch` at the registry, which answers for thousands of machines.
 pub(crate) const REGISTRY_PAUSE: Duration = Duration::from_secs(10);
+/// Pause between two looks of `--watch` at all nodes, each of which takes an SSH connection.
+pub(crate) const NODES_PAUSE: Duration = Duration::from_secs(30);
+/// Applications whose explanations a list shows: the leader explains one in a millisecond or so beside hundreds of clusters.
+pub(crate) const MAX_EXPLAINED: usize = 500;
+/// Concurrent requests for explanations: the leader answers one after another, so that more would only queue up there.
+pub(crate) const EXPLAINED_AT_ONCE: usize = 8;
 /// Bytes of a path of a snapshot: Linux allows 4,096.
 pub(crate) const MAX_SNAPSHOT_PATH: usize = 4096;
 /// Bytes of the leader's page: 5,000 nodes with errors of 1 KiB each have a third of it.

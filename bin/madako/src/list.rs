@@ -22,6 +22,22 @@ pub(crate) struct ListArgs {
     /// Form of the output; wide has more columns, and all except table and wide have all that is known
     #[arg(short, long, value_name = "FORM", value_enum, default_value_t = ListForm::Table)]
     output: ListForm,
+    #[command(flatten)]
+    view: ListView,
+}
+
+/// The options of a command that shows a list, and prints as ckecli does without them.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct CkeListArgs {
+    /// Form of the output; wide has more columns [default: as ckecli prints it, or table with --sort-by or --watch]
+    #[arg(short, long, value_name = "FORM", value_enum)]
+    output: Option<ListForm>,
+    #[command(flatten)]
+    view: ListView,
+}
+
+#[derive(Debug, Clone, clap::Args)]
+struct ListView {
     /// Column whose values order the lines, named as in the heading of -o wide
     #[arg(long, value_name = "COLUMN")]
     sort_by: Option<String>,
@@ -33,6 +49,7 @@ pub(crate) struct ListArgs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ListForm {
     /// For people, as wide as the terminal.
+    #[value(alias = "simple")]
     Table,
     /// For people, with all columns.
     Wide,
@@ -50,24 +67,96 @@ impl ListForm {
     fn is_for_people(self) -> bool {
         matches!(self, Self::Table | Self::Wide)
     }
+
+    fn has_columns(self) -> bool {
+        matches!(self, Self::Table | Self::Wide | Self::Csv)
+    }
 }
 
 /// A value that is shown as a list. Its JSON has times in RFC 3339, the list has ages.
 pub(crate) trait AsList: Serialize + PartialEq {
-    /// The list without lines.
-    fn columns() -> List;
-
     fn list(&self, now: OffsetDateTime) -> List;
 }
 
 impl ListArgs {
+    /// Whether the output has the columns of the list, and not the documents.
+    pub(crate) fn has_columns(&self) -> bool {
+        self.output.has_columns()
+    }
+
+    /// Shows what `read` returns, with `--watch` again after each pause. `columns`: the list without lines.
+    ///
+    /// A watch goes on after a failure, which it tells once.
+    ///
+    /// # Errors
+    /// The first reading failed, or the options contradict each other.
+    pub(crate) async fn show<T: AsList>(
+        &self,
+        columns: List,
+        clock: &dyn Clock,
+        pause: Duration,
+        mut read: impl AsyncFnMut() -> Result<T, Failure>,
+    ) -> Result<(), Failure> {
+        let Self { output, view } = self;
+        if view.watch && *output == ListForm::Json {
+            return Err(Failure::bad_input(
+                "--watch gives a stream, which -o json does not have: expected -o jsonl, a line for each change",
+            ));
+        }
+        view.sorted(columns)?;
+        let surface = Surface::of_output();
+        let first = read().await?;
+        if !view.watch {
+            return print(&view.render(*output, &first, clock.now(), surface)?);
+        }
+        let in_place = surface.is_terminal && output.is_for_people();
+        let render = |value: &T| view.render(*output, value, clock.now(), Surface::of_output());
+        watch(pause, in_place, first, read, render).await
+    }
+}
+
+impl CkeListArgs {
+    /// The given form; `None`: ckecli's.
+    pub(crate) fn form(&self) -> Option<ListForm> {
+        let is_table = self.view.watch || self.view.sort_by.is_some();
+        self.output.or(is_table.then_some(ListForm::Table))
+    }
+
+    /// Shows a list as [`ListArgs::show`]; `in_cke`: the text without an option.
+    ///
+    /// # Errors
+    /// See [`ListArgs::show`].
+    pub(crate) async fn show<T: AsList>(
+        &self,
+        columns: List,
+        clock: &dyn Clock,
+        pause: Duration,
+        mut read: impl AsyncFnMut() -> Result<T, Failure>,
+        in_cke: impl FnOnce(&T) -> Result<String, Failure>,
+    ) -> Result<(), Failure> {
+        match self.form() {
+            None => print(&in_cke(&read().await?)?),
+            Some(output) => {
+                ListArgs { output, view: self.view.clone() }.show(columns, clock, pause, read).await
+            }
+        }
+    }
+}
+
+impl ListView {
     /// The value in the form of the options.
     ///
     /// # Errors
     /// There is no column of that name.
-    fn render(&self, value: &impl AsList, now: OffsetDateTime, surface: Surface) -> Result<String, Failure> {
+    fn render(
+        &self,
+        form: ListForm,
+        value: &impl AsList,
+        now: OffsetDateTime,
+        surface: Surface,
+    ) -> Result<String, Failure> {
         let list = || self.sorted(value.list(now));
-        Ok(match self.output {
+        Ok(match form {
             ListForm::Table => list()?.text(false, surface),
             ListForm::Wide => list()?.text(true, surface),
             ListForm::Csv => list()?.csv(),
@@ -82,35 +171,6 @@ impl ListArgs {
             list.sort_by(name).map_err(|why| Failure::bad_input(format_args!("--sort-by: {why}")))?;
         }
         Ok(list)
-    }
-
-    /// Shows what `read` returns, with `--watch` again after each pause.
-    ///
-    /// A watch goes on after a failure, which it tells once.
-    ///
-    /// # Errors
-    /// The first reading failed, or the options contradict each other.
-    pub(crate) async fn show<T: AsList>(
-        &self,
-        clock: &dyn Clock,
-        pause: Duration,
-        mut read: impl AsyncFnMut() -> Result<T, Failure>,
-    ) -> Result<(), Failure> {
-        if self.watch && self.output == ListForm::Json {
-            return Err(Failure::bad_input(
-                "--watch gives a stream, which -o json does not have: expected -o jsonl, a line for each change",
-            ));
-        }
-        self.sorted(T::columns())?;
-        let surface = Surface::of_output();
-        let first = read().await?;
-        let text = self.render(&first, clock.now(), surface)?;
-        if !self.watch {
-            return print(&text);
-        }
-        let in_place = surface.is_terminal && self.output.is_for_people();
-        watch(pause, in_place, first, read, |value| self.render(value, clock.now(), Surface::of_output()))
-            .await
     }
 }
 

@@ -8,27 +8,32 @@ use madako_domain::record::{Record, RecordStatus};
 use madako_json::go::{to_pretty_json, to_yaml};
 use madako_protocol::store::{Store, WatchEvent};
 use madako_repair_queue::transition::ends_in_failure;
+use madako_supervisor::clock::SystemClock;
 use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
 use crate::access::decode;
 use crate::cli::whole_number;
+use crate::commands::node::list::since;
+use crate::commands::repair_queue::moment;
 use crate::failure::Failure;
-use crate::limits::{FIRST_FOLLOWED, MOST_RECORDS};
-use crate::output::{Format, OutputArgs, Table, note, print, printable};
+use crate::limits::{FIRST_FOLLOWED, LIST_PAUSE, MOST_RECORDS};
+use crate::list::{AsList, Cell, CkeListArgs, List, ListForm, Tone};
+use crate::output::{note, print, printable};
 
 /// Shows the records of operations, the newest first.
+///
+/// Without -o, the records follow each other as ckecli prints them; -o json prints one array.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  madako history -n 5 -o table")]
+#[command(after_help = "Examples:\n  madako history -n 5 -o table\n  madako history --follow -o jsonl")]
 pub(crate) struct Args {
     /// Maximum number of records; 0 shows all of them, or the last 20 with --follow
     #[arg(short = 'n', long, value_name = "NUMBER", default_value_t = 0, value_parser = parse_count)]
     count: usize,
     /// Shows the last records, the oldest first, and then each change
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with_all = ["watch", "sort_by"])]
     follow: bool,
     #[command(flatten)]
-    output: OutputArgs,
+    list: CkeListArgs,
 }
 
 fn parse_count(text: &str) -> Result<usize, String> {
@@ -37,16 +42,20 @@ fn parse_count(text: &str) -> Result<usize, String> {
 }
 
 pub(crate) async fn run(args: Args, store: &dyn Store) -> Result<(), Failure> {
-    let format = args.output.output.unwrap_or(Format::Json);
-    let printer = Printer { format };
     if args.follow {
-        return follow(&args, store, &printer).await;
+        return follow(&args, store, &Printer::new(args.list.form())?).await;
     }
-    let stored = store.list(keys::RECORDS).await?.entries;
     let limit = if args.count == 0 { usize::MAX } else { args.count };
-    let newest_first = stored.iter().rev().take(limit);
-    let records = newest_first.map(|(key, entry)| decode(key, entry)).collect::<Result<Vec<Record>, _>>()?;
-    printer.all(&records)
+    let newest_first = async || {
+        let stored = store.list(keys::RECORDS).await?.entries;
+        let newest_first = stored.iter().rev().take(limit);
+        newest_first.map(|(key, entry)| decode(key, entry)).collect::<Result<Vec<Record>, _>>()
+    };
+    let in_cke = |records: &Vec<Record>| {
+        let documents = records.iter().map(|record| Ok(to_pretty_json(record)?));
+        documents.collect::<Result<String, Failure>>()
+    };
+    args.list.show(columns(), &SystemClock, LIST_PAUSE, newest_first, in_cke).await
 }
 
 async fn follow(args: &Args, store: &dyn Store, printer: &Printer) -> Result<(), Failure> {
@@ -94,47 +103,100 @@ async fn follow(args: &Args, store: &dyn Store, printer: &Printer) -> Result<(),
 }
 
 /// Prints records one after another.
-struct Printer {
-    format: Format,
+enum Printer {
+    /// Documents as ckecli prints them.
+    Documents,
+    Lines,
+    Yaml,
+    /// Columns of fixed width, since later records are unknown.
+    Table,
 }
 
 impl Printer {
-    /// All records, as a table with fitting columns.
-    fn all(&self, records: &[Record]) -> Result<(), Failure> {
-        if self.format != Format::Table {
-            return records.iter().try_for_each(|record| self.print_record(record));
+    /// `None`: ckecli's form.
+    fn new(form: Option<ListForm>) -> Result<Self, Failure> {
+        match form {
+            None => Ok(Self::Documents),
+            Some(ListForm::Jsonl) => Ok(Self::Lines),
+            Some(ListForm::Yaml) => Ok(Self::Yaml),
+            Some(ListForm::Table | ListForm::Wide) => Ok(Self::Table),
+            Some(ListForm::Json | ListForm::Csv) => Err(Failure::bad_input(
+                "--follow gives a stream, which -o json and -o csv do not have: expected -o jsonl, a line for each record",
+            )),
         }
-        let mut table = Table::new([
-            "ID",
-            "STATUS",
-            "STARTED",
-            "SECONDS",
-            "OPERATION",
-            "COMMAND",
-            "TARGETS",
-            "OUTCOME",
-            "INFO",
-            "ERROR",
-        ]);
-        for record in records {
-            table.row(cells(record));
-        }
-        print(&table.text())
     }
 
-    /// One record, in columns of fixed width, since later records are unknown.
     fn print_record(&self, record: &Record) -> Result<(), Failure> {
-        match self.format {
-            Format::Json => print(&to_pretty_json(record)?),
-            Format::Yaml => print(&format!("---\n{}", to_yaml(record)?)),
-            Format::Table => {
-                let [id, status, started, seconds, rest @ ..] = cells(record);
-                let rest: Vec<String> = rest.into_iter().filter(|part| !part.is_empty()).collect();
-                let line = format!("{id:>6}  {status:<9}  {started:<20}  {seconds:>7}  {}", rest.join("  "));
+        match self {
+            Self::Documents => print(&to_pretty_json(record)?),
+            Self::Lines => print(&(serde_json::to_string(record)? + "\n")),
+            Self::Yaml => print(&format!("---\n{}", to_yaml(record)?)),
+            Self::Table => {
+                let rest = [
+                    &record.operation,
+                    &command(record),
+                    &record.targets.join(","),
+                    outcome(record),
+                    &record.info,
+                    &record.error,
+                ];
+                let rest: Vec<&str> = rest.into_iter().filter(|part| !part.is_empty()).collect();
+                let line = format!(
+                    "{:>6}  {:<9}  {:<20}  {:>7}  {}",
+                    record.id,
+                    record.status.to_string(),
+                    moment(Some(record.start_at)),
+                    took(record),
+                    rest.join("  ")
+                );
                 print(&format!("{}\n", printable(&line)))
             }
         }
     }
+}
+
+fn columns() -> List {
+    let columns = ["ID", "AGE", "TOOK", "OPERATION", "TARGETS", "OUTCOME", "WHY"];
+    List::new(&columns, &["STATUS", "COMMAND", "INFO", "ERROR"])
+}
+
+impl AsList for Vec<Record> {
+    fn list(&self, now: OffsetDateTime) -> List {
+        let mut list = columns();
+        for record in self {
+            let why = if record.error.is_empty() { &record.info } else { &record.error };
+            let tone = match record.status {
+                RecordStatus::Completed if !ends_in_failure(record) => Tone::Good,
+                RecordStatus::New | RecordStatus::Running => Tone::Notice,
+                _ => Tone::Bad,
+            };
+            let took = record.end_at.map_or(f64::INFINITY, |end| (end - record.start_at).as_seconds_f64());
+            list.add(vec![
+                Cell::new(record.id.to_string()).ordered(record.id),
+                since(Some(record.start_at), now),
+                Cell::new(self::took(record)).ordered_by(took),
+                record.operation.as_str().into(),
+                record.targets.join(",").into(),
+                Cell::new(outcome(record)).toned(tone),
+                why.as_str().into(),
+                record.status.to_string().into(),
+                command(record).into(),
+                record.info.as_str().into(),
+                record.error.as_str().into(),
+            ]);
+        }
+        list
+    }
+}
+
+/// The time that the operation took, in seconds; empty: it has not ended.
+fn took(record: &Record) -> String {
+    let seconds = record.end_at.map(|end| format!("{:.1}s", (end - record.start_at).as_seconds_f64()));
+    seconds.unwrap_or_default()
+}
+
+fn command(record: &Record) -> String {
+    [record.command.name.as_str(), record.command.target.as_str()].join(" ").trim().to_owned()
 }
 
 /// The outcome of an operation. A failed repair is not a status of its record: the record of the failure has no
@@ -147,23 +209,4 @@ fn outcome(record: &Record) -> &'static str {
         RecordStatus::Completed => "done",
         _ => "",
     }
-}
-
-fn cells(record: &Record) -> [String; 10] {
-    let time = |time: OffsetDateTime| {
-        time.replace_nanosecond(0).unwrap_or(time).format(&Rfc3339).unwrap_or_default()
-    };
-    let seconds = record.end_at.map(|end| format!("{:.1}", (end - record.start_at).as_seconds_f64()));
-    [
-        record.id.to_string(),
-        record.status.to_string(),
-        time(record.start_at),
-        seconds.unwrap_or_default(),
-        record.operation.clone(),
-        [record.command.name.as_str(), record.command.target.as_str()].join(" ").trim().to_owned(),
-        record.targets.join(","),
-        outcome(record).to_owned(),
-        record.info.clone(),
-        record.error.clone(),
-    ]
 }

@@ -9,14 +9,18 @@ use madako_domain::keys;
 use madako_domain::limits::MAX_IMAGE;
 use madako_operation_runner::images::found;
 use madako_protocol::store::Store;
+use madako_supervisor::clock::SystemClock;
 use madako_supervisor::config::Config;
 use serde::Serialize;
+use time::OffsetDateTime;
 
 use super::ops::collected::gather;
 use crate::access::{decode, get, modify, open_configured};
 use crate::cli::Global;
 use crate::failure::Failure;
-use crate::output::{Format, OutputArgs, Table, note, print, show};
+use crate::limits::NODES_PAUSE;
+use crate::list::{AsList, Cell, List, ListArgs, Tone};
+use crate::output::{OutputArgs, Table, note, print, show};
 
 /// Lists the names of the container images of a cluster, and sets them.
 ///
@@ -46,12 +50,8 @@ enum Command {
     /// command lists the nodes.
     ///
     /// Exit codes: 0: each image is known; 1: an image is unclear, or the nodes cannot be asked.
-    #[command(after_help = "Examples:\n  madako images list\n  madako images list -o json")]
-    List {
-        /// Form of the output
-        #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Format::Table)]
-        output: Format,
-    },
+    #[command(after_help = "Examples:\n  madako images list\n  madako images list -o wide")]
+    List(ListArgs),
     /// Stores images in the key madako/images.
     ///
     /// Other names keep their images. NAME= without an image removes the name from the key. The leader restarts containers
@@ -100,7 +100,7 @@ impl FromStr for Assignment {
 pub(crate) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     match &args.command {
         None => all(args, global).await,
-        Some(Command::List { output }) => list(*output, global).await,
+        Some(Command::List(args)) => list(args, global).await,
         Some(Command::Set { images }) => set(images, &crate::access::open(global)?).await,
         Some(Command::Adopt) => adopt(global).await,
     }
@@ -137,8 +137,11 @@ async fn stored(store: &dyn Store) -> Result<GivenImages, Failure> {
     }
 }
 
+/// The source of an image of which the nodes have several.
+const UNCLEAR: &str = "unclear";
+
 /// An image in the output.
-#[derive(Serialize)]
+#[derive(PartialEq, Serialize)]
 struct Row {
     name: &'static str,
     /// `None`: the nodes have several.
@@ -148,7 +151,18 @@ struct Row {
     nodes: Found,
 }
 
-async fn list(format: Format, global: &Global) -> Result<(), Failure> {
+async fn list(args: &ListArgs, global: &Global) -> Result<(), Failure> {
+    let mut unclear_images = Vec::new();
+    let shown = async || {
+        let rows = rows(global).await?;
+        unclear_images = rows.iter().filter(|row| row.image.is_none()).map(unclear).collect();
+        Ok(rows)
+    };
+    args.show(columns(), &SystemClock, NODES_PAUSE, shown).await?;
+    if unclear_images.is_empty() { Ok(()) } else { Err(Failure::failed(unclear_images.join("; "))) }
+}
+
+async fn rows(global: &Global) -> Result<Vec<Row>, Failure> {
     let config = Config::load(global.config.as_deref())?;
     let gathered = gather(global).await?;
     if let Some(why) = gathered.state.fault(keys::IMAGES) {
@@ -159,30 +173,35 @@ async fn list(format: Format, global: &Global) -> Result<(), Failure> {
     }
     let (cluster, status) = (&gathered.inputs.cluster, &gathered.inputs.status);
     let configured = &config.operations.settings.configured_images;
-    let rows: Vec<Row> = ImageName::ALL
-        .into_iter()
-        .map(|name| {
-            let nodes = found(name, cluster, status);
-            let (image, source) = match choose(name, &gathered.state.images, configured, &nodes) {
-                Chosen::Image(image, source) => (Some(image), source.name()),
-                Chosen::Unclear(_) => (None, "unclear"),
-            };
-            Row { name: name.name(), image, source, nodes }
-        })
-        .collect();
-    show(format, &rows, |rows| {
-        let mut table = Table::new(["NAME", "IMAGE", "SOURCE"]);
-        for row in rows {
-            table.row([
-                row.name.to_owned(),
-                row.image.clone().unwrap_or_else(|| "-".to_owned()),
-                row.source.to_owned(),
+    let row = |name: ImageName| {
+        let nodes = found(name, cluster, status);
+        let (image, source) = match choose(name, &gathered.state.images, configured, &nodes) {
+            Chosen::Image(image, source) => (Some(image), source.name()),
+            Chosen::Unclear(_) => (None, UNCLEAR),
+        };
+        Row { name: name.name(), image, source, nodes }
+    };
+    Ok(ImageName::ALL.into_iter().map(row).collect())
+}
+
+fn columns() -> List {
+    List::new(&["NAME", "IMAGE", "SOURCE"], &["NODES"])
+}
+
+impl AsList for Vec<Row> {
+    fn list(&self, _: OffsetDateTime) -> List {
+        let mut list = columns();
+        for row in self {
+            let tone = if row.source == UNCLEAR { Tone::Bad } else { Tone::Plain };
+            list.add(vec![
+                row.name.into(),
+                row.image.as_deref().unwrap_or("-").into(),
+                Cell::new(row.source).toned(tone),
+                shown(&row.nodes).into(),
             ]);
         }
-        table.text()
-    })?;
-    let unclear: Vec<String> = rows.iter().filter(|row| row.image.is_none()).map(unclear).collect();
-    if unclear.is_empty() { Ok(()) } else { Err(Failure::failed(unclear.join("; "))) }
+        list
+    }
 }
 
 fn unclear(row: &Row) -> String {
@@ -235,7 +254,7 @@ async fn adopt(global: &Global) -> Result<(), Failure> {
         for (name, found) in missing {
             match choose(*name, &GivenImages::default(), &GivenImages::default(), found) {
                 Chosen::Unclear(nodes) => {
-                    let row = Row { name: name.name(), image: None, source: "unclear", nodes };
+                    let row = Row { name: name.name(), image: None, source: UNCLEAR, nodes };
                     return Err(Failure::failed(format_args!("nothing is stored: {}", unclear(&row))));
                 }
                 Chosen::Image(image, _) if !found.is_empty() => {

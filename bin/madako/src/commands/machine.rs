@@ -1,7 +1,7 @@
 //! `madako machine`: the machines of the registry, with their parts in the cluster.
 
 mod known;
-mod list;
+pub(crate) mod list;
 mod show;
 
 use clap::Subcommand;

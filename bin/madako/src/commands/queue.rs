@@ -6,8 +6,9 @@ use madako_domain::keys;
 use madako_domain::reboot::RebootQueueEntry;
 use madako_domain::repair::RepairQueueEntry;
 use madako_domain::store::{Condition, Entry, Outcome, Transaction, Write};
-use madako_json::go::escaped;
+use madako_json::go::{escaped, to_pretty_json};
 use madako_protocol::store::Store;
+use madako_supervisor::clock::SystemClock;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -15,8 +16,11 @@ use time::OffsetDateTime;
 
 use crate::access::{changed_meanwhile, decode, get, list, put_if, unchanged};
 use crate::cli::whole_number;
+use crate::commands::node::age;
+use crate::commands::repair_queue::moment;
 use crate::failure::Failure;
-use crate::limits::{MAX_ADD_TRIES, MAX_CHANGE_TRIES};
+use crate::limits::{LIST_PAUSE, MAX_ADD_TRIES, MAX_CHANGE_TRIES};
+use crate::list::{AsList, Cell, CkeListArgs, List, Tone};
 use crate::output::{OutputArgs, Table, print, show};
 
 /// An entry of the repair queue or of the reboot queue.
@@ -88,6 +92,31 @@ pub(crate) fn index(text: &str) -> Result<i64, String> {
 /// All entries in the order of their numbers.
 pub(crate) async fn entries<T: QueueEntry>(store: &dyn Store) -> Result<Vec<T>, Failure> {
     list(store, T::PREFIX).await?.iter().map(|(key, entry)| decode(key, entry)).collect()
+}
+
+/// Shows all entries. `columns`: the list without lines.
+pub(crate) async fn show_list<T: QueueEntry>(
+    args: &CkeListArgs,
+    store: &dyn Store,
+    columns: List,
+) -> Result<(), Failure>
+where
+    Vec<T>: AsList,
+{
+    let in_cke = |entries: &Vec<T>| {
+        // Go writes a nil slice as null, and escapes some characters.
+        Ok(if entries.is_empty() { "null\n".to_owned() } else { escaped(to_pretty_json(entries)?) })
+    };
+    args.show(columns, &SystemClock, LIST_PAUSE, async || entries(store).await, in_cke).await
+}
+
+/// The remaining time of a back-off; the first end is first.
+pub(crate) fn backoff_cell(until: Option<OffsetDateTime>, now: OffsetDateTime) -> Cell {
+    let Some(until) = until.filter(|until| *until > now) else { return Cell::new("-").ordered(i64::MAX) };
+    Cell::new(age(until - now))
+        .ordered(until.unix_timestamp())
+        .exactly(moment(Some(until)))
+        .toned(Tone::Notice)
 }
 
 /// Adds entries under the next numbers, all or none, as ckecli adds one. `number` sets the number of an entry.

@@ -5,14 +5,16 @@ mod add;
 use clap::Subcommand;
 use madako_domain::keys;
 use madako_domain::reboot::{RebootQueueEntry, RebootStatus};
-use madako_json::go::{escaped, to_pretty_json};
 use madako_protocol::store::Store;
+use time::OffsetDateTime;
 
-use crate::commands::queue::{self, entries, index};
-use crate::commands::repair_queue::moment;
+use crate::commands::machine::list::address_order;
+use crate::commands::node::list::since;
+use crate::commands::queue::{self, index};
 use crate::commands::settings::{is_enabled, switch};
 use crate::failure::Failure;
-use crate::output::{OutputArgs, Table, print, show};
+use crate::list::{AsList, Cell, CkeListArgs, List, Tone};
+use crate::output::OutputArgs;
 
 /// Shows or changes the queue of node reboots.
 ///
@@ -41,8 +43,10 @@ pub(crate) enum Command {
         file: String,
     },
     /// Shows all entries.
-    #[command(after_help = "Example:\n  madako reboot-queue list -o table")]
-    List(OutputArgs),
+    #[command(
+        after_help = "Examples:\n  madako reboot-queue list\n  madako reboot-queue list -o table --sort-by since --watch"
+    )]
+    List(CkeListArgs),
     /// Cancels an entry, and shows the entry; the leader removes it, and uncordons its node.
     ///
     /// A reboot command that runs already is not stopped.
@@ -67,36 +71,37 @@ pub(crate) async fn run(command: Command, store: &dyn Store) -> Result<(), Failu
         Command::Disable => switch(store, keys::REBOOTS_DISABLED, true).await,
         Command::IsEnabled(args) => is_enabled(&args, store, keys::REBOOTS_DISABLED).await,
         Command::Add { file } => add::run(&file, store).await,
-        Command::List(args) => list(&args, store).await,
+        Command::List(args) => queue::show_list::<RebootQueueEntry>(&args, store, columns()).await,
         Command::Cancel { index } => queue::remove(store, index, mark_cancelled).await,
         Command::CancelAll(args) => queue::remove_all(&args, store, "cancelled", mark_cancelled).await,
         Command::ResetBackoff => queue::reset_backoff::<RebootQueueEntry>(store).await,
     }
 }
 
-async fn list(args: &OutputArgs, store: &dyn Store) -> Result<(), Failure> {
-    let entries: Vec<RebootQueueEntry> = entries(store).await?;
-    match args.output {
-        // Go writes a nil slice as null, and escapes some characters.
-        None if entries.is_empty() => print("null\n"),
-        None => print(&escaped(to_pretty_json(&entries)?)),
-        Some(format) => show(format, &entries, |entries| format_table(entries)),
-    }
+fn columns() -> List {
+    let columns = ["INDEX", "NODE", "STATUS", "SINCE", "ABORTED DRAINS", "BACK-OFF"];
+    List::new(&columns, &[])
 }
 
-fn format_table(entries: &[RebootQueueEntry]) -> String {
-    let mut table = Table::new(["INDEX", "NODE", "STATUS", "SINCE", "ABORTED DRAINS", "BACK-OFF UNTIL"]);
-    for entry in entries {
-        table.row([
-            entry.index.to_string(),
-            entry.node.clone(),
-            entry.status.to_string(),
-            moment(entry.last_transition_time),
-            entry.drain_backoff_count.to_string(),
-            moment(entry.drain_backoff_expire),
-        ]);
+impl AsList for Vec<RebootQueueEntry> {
+    fn list(&self, now: OffsetDateTime) -> List {
+        let mut list = columns();
+        for entry in self {
+            let tone = match entry.status {
+                RebootStatus::Queued => Tone::Plain,
+                _ => Tone::Notice,
+            };
+            list.add(vec![
+                Cell::new(entry.index.to_string()).ordered(entry.index),
+                Cell::new(&entry.node).ordered(address_order(Some(&entry.node))),
+                Cell::new(entry.status.to_string()).toned(tone),
+                since(entry.last_transition_time, now),
+                Cell::new(entry.drain_backoff_count.to_string()).ordered(entry.drain_backoff_count.into()),
+                queue::backoff_cell(entry.drain_backoff_expire, now),
+            ]);
+        }
+        list
     }
-    table.text()
 }
 
 /// Marks the entry; ckecli keeps the time of the last transition, too.

@@ -6,18 +6,20 @@ mod release;
 
 use clap::Subcommand;
 use madako_domain::keys;
-use madako_domain::repair::RepairQueueEntry;
-use madako_json::go::{escaped, to_pretty_json};
+use madako_domain::repair::{RepairQueueEntry, RepairStatus};
 use madako_protocol::ports::Clock;
 use madako_protocol::store::Store;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::cli::Global;
+use crate::commands::machine::list::address_order;
+use crate::commands::node::list::since;
 use crate::commands::queue::{self, index};
 use crate::commands::settings::{is_enabled, switch};
 use crate::failure::Failure;
-use crate::output::{OutputArgs, Table, print, show};
+use crate::list::{AsList, Cell, CkeListArgs, List, Tone};
+use crate::output::OutputArgs;
 
 /// Shows or changes the queue of machine repairs.
 #[derive(Debug, Subcommand)]
@@ -46,8 +48,10 @@ pub(crate) enum Command {
         address: String,
     },
     /// Shows all entries, including finished ones.
-    #[command(after_help = "Example:\n  madako repair-queue list -o table")]
-    List(OutputArgs),
+    #[command(
+        after_help = "Examples:\n  madako repair-queue list\n  madako repair-queue list -o wide --sort-by since --watch"
+    )]
+    List(CkeListArgs),
     /// Requests the removal of an entry, and shows the entry; the leader removes it.
     #[command(after_help = "Example:\n  madako repair-queue delete 12")]
     Delete {
@@ -82,7 +86,7 @@ pub(crate) async fn run(
         Command::Add { operation, machine_type, address } => {
             add::run(RepairQueueEntry::new(operation, machine_type, address), store).await
         }
-        Command::List(args) => list(&args, store).await,
+        Command::List(args) => queue::show_list::<RepairQueueEntry>(&args, store, columns()).await,
         Command::Delete { index } => queue::remove(store, index, mark_deleted).await,
         Command::DeleteFinished(args) => {
             let mark = |entry: &mut RepairQueueEntry| entry.is_finished() && mark_deleted(entry);
@@ -102,44 +106,39 @@ fn mark_deleted(entry: &mut RepairQueueEntry) -> bool {
     !std::mem::replace(&mut entry.deleted, true)
 }
 
-async fn list(args: &OutputArgs, store: &dyn Store) -> Result<(), Failure> {
-    let entries: Vec<RepairQueueEntry> = queue::entries(store).await?;
-    match args.output {
-        // Go writes a nil slice as null, and escapes some characters.
-        None if entries.is_empty() => print("null\n"),
-        None => print(&escaped(to_pretty_json(&entries)?)),
-        Some(format) => show(format, &entries, |entries| table(entries)),
+fn columns() -> List {
+    let columns = ["INDEX", "ADDRESS", "TYPE", "OPERATION", "STATUS", "STEP", "SINCE", "BACK-OFF"];
+    List::new(&columns, &["NODE"])
+}
+
+impl AsList for Vec<RepairQueueEntry> {
+    fn list(&self, now: OffsetDateTime) -> List {
+        let mut list = columns();
+        for entry in self {
+            let removed = if entry.deleted { ", to be removed" } else { "" };
+            list.add(vec![
+                Cell::new(entry.index.to_string()).ordered(entry.index),
+                Cell::new(&entry.address).ordered(address_order(Some(&entry.address))),
+                entry.machine_type.as_str().into(),
+                entry.operation.as_str().into(),
+                Cell::new(format!("{}{removed}", entry.status)).toned(tone(&entry.status)),
+                Cell::new(format!("{} {}", entry.step, entry.step_status)),
+                since(entry.last_transition_time, now),
+                queue::backoff_cell(entry.drain_backoff_expire, now),
+                entry.nodename.as_str().into(),
+            ]);
+        }
+        list
     }
 }
 
-fn table(entries: &[RepairQueueEntry]) -> String {
-    let mut table = Table::new([
-        "INDEX",
-        "ADDRESS",
-        "NODE",
-        "TYPE",
-        "OPERATION",
-        "STATUS",
-        "STEP",
-        "SINCE",
-        "BACK-OFF UNTIL",
-    ]);
-    for entry in entries {
-        let status =
-            if entry.deleted { format!("{}, to be removed", entry.status) } else { entry.status.to_string() };
-        table.row([
-            entry.index.to_string(),
-            entry.address.clone(),
-            entry.nodename.clone(),
-            entry.machine_type.clone(),
-            entry.operation.clone(),
-            status,
-            format!("{} {}", entry.step, entry.step_status),
-            moment(entry.last_transition_time),
-            moment(entry.drain_backoff_expire),
-        ]);
+fn tone(status: &RepairStatus) -> Tone {
+    match status {
+        RepairStatus::Succeeded => Tone::Good,
+        RepairStatus::Failed => Tone::Bad,
+        RepairStatus::Processing => Tone::Notice,
+        _ => Tone::Plain,
     }
-    table.text()
 }
 
 /// The number and the progress of an entry, such as `#12 processing 1 watching`.

@@ -85,11 +85,21 @@ async fn entries_are_registered_listed_and_deleted_as_by_ckecli() {
         assert_eq!(shown, format!("entry 0 (unreachable of 10.0.0.2, queued): to be removed{when}\n"));
     }
     assert_eq!(etcd.run(&["repair-queue", "list"]).await.calm(), LISTED_BY_CKECLI);
-    let table = etcd.run(&["repair-queue", "list", "-o", "table"]).await.calm();
+    let list = async |options: &[&str]| etcd.run(&[&["repair-queue", "list"], options].concat()).await;
+    let table = list(&["-o", "table"]).await.calm();
     assert!(
-        table.contains("0      10.0.0.2        iDRAC  unreachable  queued, to be removed  0 waiting"),
+        table.contains("0      10.0.0.2  iDRAC  unreachable  queued, to be removed  0 waiting"),
         "{table}"
     );
+    // An order without a form gives the table.
+    let by_type = list(&["--sort-by", "type"]).await.calm();
+    assert!(by_type.lines().nth(1).unwrap().starts_with("1      10.0.0.3  a&b"), "{by_type}");
+    let lines = list(&["-o", "jsonl"]).await.calm();
+    assert_eq!(lines.lines().count(), 1, "a document on a line: {lines}");
+    let csv = list(&["-o", "csv"]).await.calm();
+    assert!(csv.starts_with("index,address,type,operation,status,step,since,back-off,node\n"), "{csv}");
+    let message = list(&["--watch", "-o", "json"]).await.refused(2);
+    assert!(message.contains("expected -o jsonl"), "{message}");
 
     assert_eq!(etcd.run(&["repair-queue", "delete-finished"]).await.calm(), "");
     assert_eq!(etcd.run(&["repair-queue", "delete-unfinished"]).await.calm(), "1\n");

@@ -211,7 +211,7 @@ impl Fleet {
     /// The records of operations, the newest first.
     pub(crate) async fn history(&self) -> Vec<Value> {
         let records = self.madako(&["history", "-o", "json"]).await.unwrap();
-        serde_json::Deserializer::from_str(&records).into_iter().collect::<Result<_, _>>().unwrap()
+        serde_json::from_str(&records).unwrap()
     }
 
     /// The names of the running containers of a machine, sorted.

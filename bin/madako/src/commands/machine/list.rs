@@ -103,7 +103,7 @@ pub(super) async fn run(args: &Args, store: &dyn Store) -> Result<(), Failure> {
         machines.retain(|machine| args.filter.keeps(machine));
         Ok(machines)
     };
-    args.list.show(&SystemClock, REGISTRY_PAUSE, shown).await
+    args.list.show(columns(), &SystemClock, REGISTRY_PAUSE, shown).await
 }
 
 /// Writes the machines as the registry describes them.
@@ -128,14 +128,14 @@ fn export(file: &str, args: &Args, known: Known) -> Result<(), Failure> {
     Ok(())
 }
 
-impl AsList for Vec<KnownMachine> {
-    fn columns() -> List {
-        let columns = ["ADDRESS", "RACK", "ROLE", "STATE", "SINCE", "PART", "REPAIR", "NEXT", "WHY"];
-        List::new(&columns, &["SERIAL", "NODE", "TAINTS", "BMC", "RETIRE DATE"])
-    }
+fn columns() -> List {
+    let columns = ["ADDRESS", "RACK", "ROLE", "STATE", "SINCE", "PART", "REPAIR", "NEXT", "WHY"];
+    List::new(&columns, &["SERIAL", "NODE", "TAINTS", "BMC", "RETIRE DATE"])
+}
 
+impl AsList for Vec<KnownMachine> {
     fn list(&self, now: OffsetDateTime) -> List {
-        let mut list = Self::columns();
+        let mut list = columns();
         for machine in self {
             list.add(line(machine, now));
         }
@@ -172,7 +172,7 @@ fn line(machine: &KnownMachine, now: OffsetDateTime) -> Vec<Cell> {
 }
 
 /// Addresses in numeric order, then machines without one.
-fn address_order(address: Option<&str>) -> i64 {
+pub(crate) fn address_order(address: Option<&str>) -> i64 {
     let ipv4 = address.and_then(|address| address.parse::<std::net::Ipv4Addr>().ok());
     ipv4.map_or(i64::MAX, |ipv4| i64::from(ipv4.to_bits()))
 }

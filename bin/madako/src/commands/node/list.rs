@@ -28,17 +28,17 @@ pub(crate) struct Args {
 }
 
 pub(super) async fn run(args: &Args, store: &dyn Store) -> Result<(), Failure> {
-    args.list.show(&SystemClock, LIST_PAUSE, async || stories(store).await).await
+    args.list.show(columns(), &SystemClock, LIST_PAUSE, async || stories(store).await).await
+}
+
+fn columns() -> List {
+    let columns = ["ADDRESS", "ROLE", "STATE", "SINCE", "CONTAINERS", "ETCD", "CERTIFICATES", "HELD"];
+    List::new(&columns, &["HOSTNAME", "HOST KEY", "WHY"])
 }
 
 impl AsList for Stories {
-    fn columns() -> List {
-        let columns = ["ADDRESS", "ROLE", "STATE", "SINCE", "CONTAINERS", "ETCD", "CERTIFICATES", "HELD"];
-        List::new(&columns, &["HOSTNAME", "HOST KEY", "WHY"])
-    }
-
     fn list(&self, now: OffsetDateTime) -> List {
-        let mut list = Self::columns();
+        let mut list = columns();
         // Number of the address in the order of addresses.
         for (number, (address, story)) in (0..).zip(self) {
             list.add(line(number, address, story, now));

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use madako_console::{USUAL_WIDTH, push_wrapped};
 use time::OffsetDateTime;
 
 use super::attention::{Attention, plural};
@@ -13,8 +14,6 @@ use crate::output::printable;
 
 /// Columns of names, with the space behind them.
 const NAMES: usize = 11;
-/// Columns of a terminal whose width is not known.
-const USUAL_WIDTH: usize = 80;
 
 pub(super) fn draw(facts: &Facts, now: OffsetDateTime, surface: Surface) -> String {
     let mut text = String::new();
@@ -51,27 +50,6 @@ fn push_attention(text: &mut String, attention: &Attention, now: OffsetDateTime,
     text.push('\n');
     push_wrapped(text, "  ", &printable(why), 2, width);
     push_wrapped(text, "  -> ", &printable(remedy), 5, width);
-}
-
-/// Adds a text in lines of the width, all but the first indented.
-fn push_wrapped(text: &mut String, first: &str, words: &str, indent: usize, width: usize) {
-    let mut line = first.to_owned();
-    let mut is_begin = true;
-    for word in words.split(' ') {
-        if !is_begin && line.chars().count() + 1 + word.chars().count() > width {
-            text.push_str(line.trim_end());
-            text.push('\n');
-            line = " ".repeat(indent);
-            is_begin = true;
-        }
-        if !is_begin {
-            line.push(' ');
-        }
-        line.push_str(word);
-        is_begin = false;
-    }
-    text.push_str(line.trim_end());
-    text.push('\n');
 }
 
 fn lines(facts: &Facts, now: OffsetDateTime) -> Vec<(&'static str, String)> {

@@ -1,0 +1,52 @@
+//! Text in lines of a width.
+
+/// Columns of a terminal whose width is not known.
+pub const USUAL_WIDTH: usize = 80;
+
+/// Adds words in lines of at most `width` characters, if no word is longer. The first line begins with `first`, the others
+/// with `indent` spaces.
+pub fn push_wrapped(text: &mut String, first: &str, words: &str, indent: usize, width: usize) {
+    let mut line = first.to_owned();
+    let mut is_begin = true;
+    for word in words.split(' ') {
+        if !is_begin && line.chars().count() + 1 + word.chars().count() > width {
+            text.push_str(line.trim_end());
+            text.push('\n');
+            line = " ".repeat(indent);
+            is_begin = true;
+        }
+        if !is_begin {
+            line.push(' ');
+        }
+        line.push_str(word);
+        is_begin = false;
+    }
+    text.push_str(line.trim_end());
+    text.push('\n');
+}
+
+/// The text in at most `width` characters; an ellipsis takes the place of a cut end.
+#[must_use]
+pub fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_after_the_first_are_indented_and_fit() {
+        let mut text = String::new();
+        push_wrapped(&mut text, "! ", "one two three four", 4, 11);
+        assert_eq!(text, "! one two\n    three\n    four\n");
+    }
+
+    #[test]
+    fn a_cut_text_ends_with_an_ellipsis() {
+        assert_eq!((cut("größer", 6), cut("größer", 5)), ("größer".to_owned(), "größ…".to_owned()));
+    }
+}
