@@ -19,6 +19,7 @@ mod explain;
 mod given;
 mod infra;
 mod kubeconfig;
+mod list;
 mod os;
 mod password;
 mod show;
@@ -31,6 +32,7 @@ use std::path::Path;
 
 use clap::{ArgMatches, Args as _};
 use madako_domain::placement::kind::Kind;
+use madako_supervisor::clock::SystemClock;
 use serde_json::Value;
 
 use self::client::{Api, Request};
@@ -41,7 +43,7 @@ use self::words::{Create, GROUPS, Resource, Verb};
 use super::kubernetes;
 use crate::failure::Failure;
 use crate::limits::MAX_TRIES;
-use crate::output::{Format, printable, warn};
+use crate::output::{printable, warn};
 
 /// A parsed command.
 #[derive(Debug)]
@@ -155,7 +157,9 @@ pub(crate) async fn run(command: ResourceCommand, config: Option<&Path>) -> Resu
     };
     let place = CommandScope { kind: resource.kind, namespace };
     let answer = match verb {
-        Verb::List => return list(&Api::new(&settings)?, &place, resource, format).await,
+        Verb::List => {
+            return list::run(&Api::new(&settings)?, &place, resource, &given.list()?, &SystemClock).await;
+        }
         Verb::Explain => return explain::run(&settings, &place, &given, format).await,
         Verb::Create | Verb::Register => {
             let how = resource.creation(verb).ok_or_else(|| {
@@ -190,18 +194,6 @@ pub(crate) async fn run(command: ResourceCommand, config: Option<&Path>) -> Resu
     match answer {
         Some(document) => show::one(resource, format, &document),
         None => Ok(()),
-    }
-}
-
-async fn list(api: &Api, place: &CommandScope, resource: &Resource, format: Format) -> Result<(), Failure> {
-    let request = Request::new("GET", place.segments(&[]), format!("the list of {}", resource.many));
-    let mut answer = api.send(&request).await?;
-    match answer.body.get_mut("items").map(Value::take) {
-        Some(Value::Array(items)) => show::many(resource, format, &items),
-        _ => Err(Failure::failed(format_args!(
-            "{} has no items: check that the address is that of a Krake API",
-            request.subject
-        ))),
     }
 }
 

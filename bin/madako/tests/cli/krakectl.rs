@@ -174,30 +174,38 @@ async fn each_command_sends_the_request_of_krakectl() {
     assert_eq!(asked[10].body["rules"], json!([]));
 }
 
-#[tokio::test]
-async fn list_has_three_output_formats() {
-    let app = application(&json!({"location": "DE"}));
-    let list = json!({"api": "kubernetes", "kind": "ApplicationList", "items": [app]});
-    let answers = [list.clone(), list.clone(), list, app.clone(), app.clone()];
-    let server = Server::answering(answers.iter().map(|body| json_said(200, body))).await;
-    let table = server.run(&["kube", "app", "list"]).await.calm();
-    let rows: Vec<Vec<&str>> = table
+/// The cells of each line.
+fn rows(table: &str) -> Vec<Vec<&str>> {
+    table
         .lines()
         .map(|line| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect())
-        .collect();
+        .collect()
+}
+
+#[tokio::test]
+async fn list_has_the_documents_of_krakectl_and_columns_for_people() {
+    let app = application(&json!({"location": "DE"}));
+    let list = json!({"api": "kubernetes", "kind": "ApplicationList", "items": [app]});
+    let cluster = json!({"metadata": {"name": "munich", "namespace": "testing", "labels": {}, "created": "2026-11-21T12:34:56Z",
+        "modified": "2026-11-21T12:34:56Z", "deleted": null}, "status": {"state": "ONLINE"}});
+    let answers = [
+        json_said(200, &list),
+        json_said(404, &json!({})),
+        json_said(200, &list),
+        json_said(200, &list),
+        json_said(200, &app),
+        json_said(200, &app),
+        json_said(200, &json!({"items": [cluster]})),
+        json_said(200, &json!({"items": [cluster]})),
+    ];
+    let server = Server::answering(answers).await;
+    // Krake's own API explains nothing.
+    let table = server.run(&["kube", "app", "list"]).await.calm();
     assert_eq!(
-        rows,
+        rows(&table),
         [
-            ["NAME", "NAMESPACE", "LABELS", "CREATED", "MODIFIED", "DELETED", "STATE"],
-            [
-                "echo",
-                "testing",
-                "location: DE",
-                "2026-11-21 12:34:56",
-                "2026-11-21 12:34:56",
-                "None",
-                "PENDING"
-            ],
+            vec!["NAME", "NAMESPACE", "STATE", "CLUSTER", "SCORE", "SINCE", "WHY NOT RUNNING"],
+            vec!["echo", "testing", "PENDING", "-", "-", "-"],
         ]
     );
     let listed = server.run(&["kube", "app", "list", "-o", "json"]).await;
@@ -214,6 +222,21 @@ async fn list_has_three_output_formats() {
         assert!(shown.contains(line), "{line:?} is not in\n{shown}");
     }
     assert_eq!(server.run(&["kube", "app", "get", "echo", "-o", "json"]).await.json(), app);
+    let table = server.run(&["kube", "cluster", "list", "-o", "wide"]).await.calm();
+    let rows = rows(&table);
+    assert_eq!(
+        rows[0],
+        ["NAME", "NAMESPACE", "STATE", "AGE", "LABELS", "CREATED", "MODIFIED", "DELETED"],
+        "{table}"
+    );
+    assert_eq!((&rows[1][..3], rows[1][5]), (&["munich", "testing", "ONLINE"][..], "2026-11-21 12:34:56"));
+    let csv = server.run(&["kube", "cluster", "list", "-o", "csv"]).await.calm();
+    assert!(
+        csv.ends_with(
+            "\nmunich,testing,ONLINE,2026-11-21T12:34:56Z,None,2026-11-21 12:34:56,2026-11-21 12:34:56,None\n"
+        ),
+        "{csv}"
+    );
 }
 
 #[tokio::test]

@@ -131,14 +131,131 @@ async fn explanation_names_a_remedy_for_clusters_that_are_not_online() {
     let answer = json!({"decision": decision, "last": null, "clusters": clusters, "clouds": []});
     let server = Server::answering([json_said(200, &answer)]).await;
     let shown = server.run(&["kube", "app", "explain", "echo", "-n", "testing"]).await.calm();
-    for line in [
-        "testing/kiel is OFFLINE: an operator or an observer has reported it as offline. Once it can run \
-         applications: madako kube cluster set-state kiel online -n testing",
-        "testing/bonn (and 1 more) is PENDING: no operator and no observer has reported its state yet. Once \
-         it can run applications: madako kube cluster set-state bonn online -n testing",
+    for part in [
+        "\ntesting/kiel is OFFLINE: an operator or an observer has reported it as offline.\n  Once it can run \
+         applications:\n  madako kube cluster set-state kiel online -n testing\n",
+        "\ntesting/bonn (and 1 more) is PENDING: no operator and no observer has reported\n  its state yet. Once it \
+         can run applications:\n  madako kube cluster set-state bonn online -n testing\n",
     ] {
-        assert!(shown.lines().any(|shown| shown == line), "{line:?} is not in\n{shown}");
+        assert!(shown.contains(part), "{part:?} is not in\n{shown}");
     }
+}
+
+/// An explanation of an application on the first of many clusters, with long names and reasons.
+fn explained(clusters: usize) -> Value {
+    let names: Vec<String> =
+        (0..clusters).map(|number| format!("cluster-in-a-distant-region-{number:03}")).collect();
+    let target = |name: &str| json!({"kind": "Cluster", "namespace": "testing", "name": name});
+    let metric = |name: &str| {
+        json!({"metric": name, "weight": 1.5, "value": 12.5, "normalized": 0.125, "age": 3.0, "oscillates": false,
+               "range": [10.0, 14.0], "since": "2026-01-01T00:00:00Z", "note": null})
+    };
+    let metrics = json!([metric("testing/electricity_cost"), metric("heat_demand"), metric("latency")]);
+    let candidates: Vec<Value> = names
+        .iter()
+        .enumerate()
+        .map(|(number, name)| {
+            let dropped = (number >= 3).then(|| {
+                json!({"reason": "unmet", "unmet": [
+                    {"unmet": "label", "constraint": "location is DE", "got": "a rather distant place"},
+                    {"unmet": "custom_resource", "name": "databases.example.com"}]})
+            });
+            let score = (number < 3).then(|| 0.9 - f64::from(u32::try_from(number).unwrap()) / 10.0);
+            json!({"target": target(name), "current": number == 0, "dropped": dropped, "metrics": metrics,
+                   "base": score, "score": score})
+        })
+        .collect();
+    let decision = json!({
+        "at": "2026-01-01T00:00:00Z", "outcome": "stays", "on": target(&names[0]), "why": {"reason": "best"},
+        "best": {"target": target(&names[0]), "score": 0.9, "has_metrics": true},
+        "runner_up": {"target": target(&names[1]), "score": 0.8, "has_metrics": true},
+        "gain": {"gain": -0.1, "stickiness": 0.0}, "clusters": {"considered": clusters, "not_online": 0,
+        "failing_metrics": 0, "labels": clusters - 3, "custom_resources": 0, "metrics": 0, "fit": 3},
+    });
+    json!({"decision": decision, "last": decision, "clusters": candidates, "clouds": []})
+}
+
+#[tokio::test]
+async fn an_explanation_fits_eighty_columns_with_a_line_for_each_other_cluster() {
+    let answer = explained(40);
+    let server = Server::answering((0..3).map(|_| json_said(200, &answer))).await;
+    let shown = server.run(&["kube", "app", "explain", "echo", "-n", "testing"]).await.calm();
+    assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
+    let others: Vec<&str> = shown.lines().filter(|line| line.starts_with("testing/cluster-")).collect();
+    assert_eq!(others.len(), 40, "{shown}");
+    assert!(
+        others[0].contains("0.900") && others[1].contains("0.800") && others[2].contains("0.700"),
+        "{shown}"
+    );
+    assert!(shown.contains("electricity_cost 0.125 x 1.5") && shown.contains("(12.5, 3 s old)"), "{shown}");
+    assert!(others[3].contains("location is DE:"), "{shown}");
+    assert!(!shown.contains("databases.example.com"), "{shown}");
+    let whole = server.run(&["kube", "app", "explain", "echo", "-n", "testing", "--all"]).await.calm();
+    assert!(whole.lines().all(|line| line.chars().count() <= 80), "{whole}");
+    assert_eq!(whole.matches("databases.example.com").count(), 37, "{whole}");
+    assert_eq!(whole.matches("electricity_cost 0.125 x 1.5").count(), 40, "{whole}");
+    let shown = server.run(&["kube", "app", "explain", "echo", "-n", "testing", "--all", "-o", "json"]).await;
+    assert_eq!(shown.json(), answer);
+    assert_eq!(
+        server.lines()[1],
+        "GET /kubernetes/namespaces/testing/applications/echo/explain",
+        "--all is no option of the request"
+    );
+}
+
+#[tokio::test]
+async fn a_list_of_applications_tells_cluster_score_age_and_why_one_does_not_run() {
+    let app = |name: &str, status: Value| json!({"metadata": {"name": name, "namespace": "testing"}, "status": status});
+    let munich = json!({"kind": "Cluster", "namespace": "testing", "name": "munich"});
+    let bound = json!({"state": "RUNNING", "scheduled_to": munich, "scheduled": "2026-01-01T00:00:00Z"});
+    let items = json!({"items": [app("bound", bound)]});
+    let mut degraded = explained(4);
+    degraded["decision"]["outcome"] = "failed".into();
+    degraded["clusters"][0]["current"] = false.into();
+    let unbound = json!({"items": [app("unbound", json!({"state": "DEGRADED", "scheduled_to": null}))]});
+    let server = Server::answering([
+        json_said(200, &items),
+        json_said(200, &explained(4)),
+        json_said(200, &unbound),
+        json_said(200, &degraded),
+        json_said(200, &unbound),
+        json_said(403, &json!({"detail": "no"})),
+        json_said(200, &items),
+    ])
+    .await;
+    let list = ["kube", "app", "list", "-n", "testing"];
+    let shown = server.run(&list).await.calm();
+    let line = shown.lines().nth(1).unwrap();
+    let cells: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!(
+        (&cells[..5], cells.len()),
+        (&["bound", "testing", "RUNNING", "munich", "0.900"][..], 6),
+        "{shown}"
+    );
+    assert!(cells[5].ends_with('h'), "the age of the binding: {shown}");
+    let shown = server.run(&list).await.calm();
+    assert!(
+        shown.ends_with("DEGRADED  -        -      -      fits nowhere: of 4 clusters 1 with other labels\n"),
+        "{shown}"
+    );
+    assert_eq!(
+        server.lines()[..2],
+        [
+            "GET /kubernetes/namespaces/testing/applications",
+            "GET /kubernetes/namespaces/testing/applications/bound/explain"
+        ]
+    );
+    let answer = server.run(&list).await;
+    assert_eq!(answer.code, 0, "{answer:?}");
+    assert!(
+        answer.err.contains("scores and reasons are missing: ") && answer.out.contains("DEGRADED"),
+        "{answer:?}"
+    );
+    // The documents are krakectl's, and no explanation is asked for.
+    assert_eq!(server.run(&[&list[..], &["-o", "json"]].concat()).await.json(), items["items"]);
+    let message = server.run(&[&list[..], &["--sort-by", "size"]].concat()).await.refused(2);
+    assert!(message.contains("expected one of name, namespace, state, cluster, score, since"), "{message}");
+    assert_eq!(server.asked().len(), 7);
 }
 
 #[tokio::test]

@@ -2,10 +2,11 @@
 
 use std::env;
 
-use clap::ArgMatches;
+use clap::{ArgMatches, FromArgMatches as _};
 use serde_json::{Map, Value, json};
 
 use crate::failure::Failure;
+use crate::list::ListArgs;
 use crate::output::Format;
 
 /// Options and arguments of one command. An option that the command does not have counts as not given.
@@ -84,6 +85,14 @@ impl GivenOptions {
 
     pub(super) fn format(&self) -> Format {
         self.one("output").copied().unwrap_or(Format::Table)
+    }
+
+    /// The options of a list.
+    ///
+    /// # Errors
+    /// The command shows no list.
+    pub(super) fn list(&self) -> Result<ListArgs, Failure> {
+        ListArgs::from_arg_matches(&self.0).map_err(|error| Failure::bad_input(error.to_string()))
     }
 
     /// Query parameters of `--wait` and `--force`.

@@ -58,8 +58,17 @@ impl Column {
         Self { name: "", at, form: ValueFormat::Tagged(fields) }
     }
 
-    fn text(&self, document: &Value) -> String {
-        let value = document.pointer(self.at);
+    /// The name as in the heading of a list.
+    pub(super) fn heading(&self) -> String {
+        self.name.to_uppercase().replace('_', " ")
+    }
+
+    pub(super) fn value<'a>(&self, document: &'a Value) -> Option<&'a Value> {
+        document.pointer(self.at)
+    }
+
+    pub(super) fn text(&self, document: &Value) -> String {
+        let value = self.value(document);
         let plain = || value.map_or_else(|| NOTHING.to_owned(), format_words);
         match self.form {
             ValueFormat::Plain | ValueFormat::Tagged(_) => plain(),
@@ -89,7 +98,7 @@ impl Column {
 }
 
 /// Columns of every resource.
-const BASE: [Column; 6] = [
+pub(super) const BASE: [Column; 6] = [
     Column::new("name", "/metadata/name"),
     Column::new("namespace", "/metadata/namespace"),
     Column::new("labels", "/metadata/labels"),
@@ -97,18 +106,6 @@ const BASE: [Column; 6] = [
     Column::time("modified", "/metadata/modified"),
     Column::time("deleted", "/metadata/deleted"),
 ];
-
-pub(super) fn many(resource: &Resource, format: Format, items: &[Value]) -> Result<(), Failure> {
-    show(format, &items, |items| {
-        let columns = || BASE.iter().chain(resource.columns);
-        let mut table =
-            Table::of(columns().map(|column| column.name.to_uppercase().replace('_', " ")).collect());
-        for item in *items {
-            table.add(columns().map(|column| column.text(item)).collect());
-        }
-        table.text()
-    })
-}
 
 pub(super) fn one(resource: &Resource, format: Format, document: &Value) -> Result<(), Failure> {
     show(format, document, |document| {

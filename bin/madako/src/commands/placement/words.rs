@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Arg, ArgAction, Command, ValueHint, value_parser};
+use clap::{Arg, ArgAction, Args as _, Command, ValueHint, value_parser};
 use madako_domain::placement::kind::Kind;
 use madako_json::krake::tagged::Variants;
 use madako_json::named;
@@ -14,6 +14,7 @@ use super::given::GivenOptions;
 use super::show::Column;
 use super::{application, cluster, core, infra, os};
 use crate::failure::Failure;
+use crate::list::ListArgs;
 use crate::output::Format;
 
 pub(super) const GROUPS: [Group; 4] = [
@@ -150,6 +151,12 @@ impl Resource {
     fn describe_verb(&self, verb: Verb) -> (String, &'static str) {
         let (one, many) = (self.one, self.many);
         match verb {
+            Verb::List if self.kind == Kind::Application => (
+                format!("Lists {many}"),
+                "CLUSTER, SCORE and SINCE name the cluster that the application is bound to, its score, and the age of \
+                 that binding. WHY NOT RUNNING comes from the explanation of the application, as SCORE does, for up to 500 \
+                 applications.",
+            ),
             Verb::List => (format!("Lists {many}"), ""),
             Verb::Register => (format!("Registers {one} that already exists"), self.more(verb)),
             Verb::Create => (format!("Creates {one}"), self.more(verb)),
@@ -165,7 +172,8 @@ impl Resource {
             Verb::Retry => (format!("Retries the failed move or deletion of {one}"), ""),
             Verb::Explain => (
                 format!("Explains the placement of {one}"),
-                "The command shows each candidate with its score, its metrics and its obstacles. --with and \
+                "The command shows the best cluster with its score and metrics, and a line for each other one with \
+                 its metrics or its obstacle. --all shows all metrics and obstacles of each cluster. --with and \
                  --without show the effect of another value or of one cluster less. An instance that does \
                  not lead answers with the last decision and the host of the leader. Krake has no such \
                  command.",
@@ -200,6 +208,7 @@ impl Resource {
                 name(),
                 texts("with", "METRIC=VALUE", "Assumes this value of a metric; may be given several times"),
                 texts("without", "CLUSTER", "Excludes a cluster; may be given several times"),
+                switch("candidates", "Shows all metrics and all obstacles of each candidate").long("all"),
             ],
             Verb::Update => (self.update.options)(),
             Verb::Delete => {
@@ -215,7 +224,8 @@ impl Resource {
 
     fn example(&self, verb: Verb) -> &'static str {
         match verb {
-            Verb::List if self.kind.namespaced() => "--all",
+            Verb::List if self.kind == Kind::Application => "--all --sort-by state",
+            Verb::List if self.kind.namespaced() => "--all --watch",
             Verb::List => "-o json",
             Verb::Create | Verb::Register => self.creation(verb).map_or("", |how| how.example),
             Verb::Update => self.update.example,
@@ -239,7 +249,12 @@ impl Resource {
                 text("namespace", "NAMESPACE", "Namespace [default: the user of krakectl.yaml]").short('n'),
             );
         }
-        command.about(about).arg(output()).args(api())
+        command = match verb {
+            // The documentation of the options is no text of the command.
+            Verb::List => ListArgs::augment_args(command),
+            _ => command.arg(output()),
+        };
+        command.about(about).args(api())
     }
 }
 

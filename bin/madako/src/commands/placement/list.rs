@@ -1,0 +1,252 @@
+//! `madako kube app list` and the other lists of placement's resources.
+//!
+//! The documents are krakectl's. The columns of applications come from their explanations, too: the score of the cluster, and
+//! why an application does not run.
+
+use std::collections::BTreeMap;
+
+use futures::StreamExt as _;
+use futures::stream;
+use madako_domain::placement::kind::Kind;
+use madako_json::krake::timestamp::Timestamp;
+use madako_protocol::ports::Clock;
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+use time::OffsetDateTime;
+
+use super::CommandScope;
+use super::client::{Api, Request};
+use super::explain::{ExplanationView, describe_wait, read_view, request};
+use super::show::{BASE, Column};
+use super::words::Resource;
+use crate::commands::node::list::since;
+use crate::failure::Failure;
+use crate::limits::{EXPLAINED_AT_ONCE, LIST_PAUSE, MAX_EXPLAINED};
+use crate::list::{AsList, Cell, List, ListArgs, Tone};
+use crate::output::note;
+
+pub(super) async fn run(
+    api: &Api,
+    place: &CommandScope,
+    resource: &'static Resource,
+    args: &ListArgs,
+    clock: &dyn Clock,
+) -> Result<(), Failure> {
+    let mut told = Vec::new();
+    let shown = async || {
+        let items = read_items(api, place, resource).await?;
+        let mut explained = Explained::default();
+        if resource.kind == Kind::Application && args.has_columns() {
+            explained = explain_all(api, &items).await;
+        }
+        if explained.remarks != told {
+            explained.remarks.iter().for_each(note);
+            told.clone_from(&explained.remarks);
+        }
+        Ok(Items { resource, items, explained })
+    };
+    args.show(columns(resource), clock, LIST_PAUSE, shown).await
+}
+
+async fn read_items(api: &Api, place: &CommandScope, resource: &Resource) -> Result<Vec<Value>, Failure> {
+    let request = Request::new("GET", place.segments(&[]), format!("the list of {}", resource.many));
+    let mut answer = api.send(&request).await?;
+    match answer.body.get_mut("items").map(Value::take) {
+        Some(Value::Array(items)) => Ok(items),
+        _ => Err(Failure::failed(format_args!(
+            "{} has no items: check that the address is that of a Krake API",
+            request.subject
+        ))),
+    }
+}
+
+/// The explanations of applications by namespace and name.
+#[derive(Debug, Default, PartialEq)]
+struct Explained {
+    by_name: BTreeMap<(String, String), Explanation>,
+    /// What is missing, and why.
+    remarks: Vec<String>,
+}
+
+/// The part of an explanation that a line shows.
+#[derive(Debug, PartialEq)]
+struct Explanation {
+    score: Option<f64>,
+    wait: Option<String>,
+}
+
+impl Explanation {
+    fn of(view: &ExplanationView) -> Self {
+        let current = view.clusters.iter().find(|candidate| candidate.current);
+        let decision = view.decision.as_ref().or(view.last.as_ref());
+        Self { score: current.and_then(|candidate| candidate.score), wait: decision.and_then(describe_wait) }
+    }
+}
+
+async fn explain_all(api: &Api, items: &[Value]) -> Explained {
+    let names = items.iter().filter_map(key);
+    let explain = |(namespace, name): (String, String)| async move {
+        let place = CommandScope { kind: Kind::Application, namespace: Some(namespace.clone()) };
+        let request = request(&place, &name);
+        let answer = match api.find(&request).await {
+            // Deleted meanwhile, or the API is Krake's, which explains nothing.
+            Ok(None) => Ok(None),
+            Ok(Some(answer)) => read_view(&request, answer).map(|view| Some(Explanation::of(&view))),
+            Err(failure) => Err(failure),
+        };
+        ((namespace, name), answer)
+    };
+    let mut explained = Explained::default();
+    let mut first_failure = None;
+    let mut answers = stream::iter(names.take(MAX_EXPLAINED).map(explain)).buffered(EXPLAINED_AT_ONCE);
+    while let Some((name, answer)) = answers.next().await {
+        match answer {
+            Ok(Some(explanation)) => drop(explained.by_name.insert(name, explanation)),
+            Ok(None) => {}
+            Err(failure) => drop(first_failure.get_or_insert(failure)),
+        }
+    }
+    if let Some(failure) = first_failure {
+        let why = failure.message().unwrap_or_default();
+        explained.remarks.push(format!("scores and reasons are missing: {why}"));
+    }
+    if items.len() > MAX_EXPLAINED {
+        explained.remarks.push(format!(
+            "scores and reasons of the first {MAX_EXPLAINED} of {} applications are shown: name a namespace (-n) to see \
+             others",
+            items.len()
+        ));
+    }
+    explained
+}
+
+fn key(item: &Value) -> Option<(String, String)> {
+    let text = |name: &str| Some(item["metadata"][name].as_str()?.to_owned());
+    Some((text("namespace")?, text("name")?))
+}
+
+/// Resources of a kind. The JSON has the documents alone.
+struct Items {
+    resource: &'static Resource,
+    items: Vec<Value>,
+    explained: Explained,
+}
+
+impl Serialize for Items {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.items.serialize(serializer)
+    }
+}
+
+impl PartialEq for Items {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.items, &self.explained) == (&other.items, &other.explained)
+    }
+}
+
+/// Columns of applications in addition to those of the table of kinds.
+const OF_APPLICATIONS: [&str; 4] = ["CLUSTER", "SCORE", "SINCE", "WHY NOT RUNNING"];
+
+/// The base columns of the narrow form: the name, and the namespace if there is one.
+fn narrow(resource: &Resource) -> impl Iterator<Item = &'static Column> {
+    let count = if resource.kind.namespaced() { 2 } else { 1 };
+    BASE[..count].iter().chain(resource.columns)
+}
+
+/// The other base columns: labels and times.
+fn wide() -> &'static [Column] {
+    &BASE[2..]
+}
+
+fn columns(resource: &Resource) -> List {
+    let mut headings: Vec<String> = narrow(resource).map(Column::heading).collect();
+    match resource.kind {
+        Kind::Application => headings.extend(OF_APPLICATIONS.map(str::to_owned)),
+        _ => headings.push("AGE".to_owned()),
+    }
+    let wide: Vec<String> = wide().iter().map(Column::heading).collect();
+    List::new(&headings, &wide)
+}
+
+impl AsList for Items {
+    fn list(&self, now: OffsetDateTime) -> List {
+        let mut list = columns(self.resource);
+        for item in &self.items {
+            let mut cells: Vec<Cell> = narrow(self.resource).map(|column| cell(column, item)).collect();
+            match self.resource.kind {
+                Kind::Application => {
+                    let explanation = key(item).and_then(|key| self.explained.by_name.get(&key));
+                    cells.extend(of_application(item, explanation, now));
+                }
+                _ => cells.push(since(instant(&item["metadata"]["created"]), now)),
+            }
+            cells.extend(wide().iter().map(|column| cell(column, item)));
+            list.add(cells);
+        }
+        list
+    }
+}
+
+fn cell(column: &Column, item: &Value) -> Cell {
+    let cell = Cell::new(column.text(item));
+    match column.value(item) {
+        Some(Value::Number(number)) => number.as_f64().map_or(cell.clone(), |number| cell.ordered_by(number)),
+        Some(Value::String(state)) if column.heading() == "STATE" => cell.toned(tone(state)),
+        _ => cell,
+    }
+}
+
+fn tone(state: &str) -> Tone {
+    match state {
+        "RUNNING" | "ONLINE" => Tone::Good,
+        "FAILED"
+        | "DEGRADED"
+        | "OFFLINE"
+        | "UNHEALTHY"
+        | "NOTREADY"
+        | "FAILING_METRICS"
+        | "FAILING_RECONCILIATION" => Tone::Bad,
+        _ => Tone::Notice,
+    }
+}
+
+fn instant(value: &Value) -> Option<OffsetDateTime> {
+    Some(Timestamp::parse(value.as_str()?)?.instant())
+}
+
+/// The cells of [`OF_APPLICATIONS`].
+fn of_application(item: &Value, explanation: Option<&Explanation>, now: OffsetDateTime) -> [Cell; 4] {
+    let status = &item["status"];
+    let cluster = status["scheduled_to"]["name"].as_str();
+    let named = cluster.map(|name| match status["scheduled_to"]["namespace"].as_str() {
+        Some(namespace) if item["metadata"]["namespace"] != namespace => format!("{namespace}/{name}"),
+        _ => name.to_owned(),
+    });
+    let score = explanation.and_then(|explanation| explanation.score);
+    let bound = cluster.and_then(|_| instant(&status["scheduled"]));
+    let shown = score.map_or_else(|| "-".to_owned(), |score| format!("{score:.3}"));
+    [
+        named.unwrap_or_else(|| "-".to_owned()).into(),
+        // The best score first.
+        Cell::new(shown).ordered_by(score.map_or(f64::INFINITY, |score| -score)),
+        since(bound, now),
+        why_not_running(item, explanation).into(),
+    ]
+}
+
+fn why_not_running(item: &Value, explanation: Option<&Explanation>) -> String {
+    let status = &item["status"];
+    if let Some(wait) = explanation.and_then(|explanation| explanation.wait.clone()) {
+        return wait;
+    }
+    if status["state"] == "RUNNING" {
+        return String::new();
+    }
+    if let Some(message) = status["reason"]["message"].as_str().filter(|message| !message.is_empty()) {
+        return message.to_owned();
+    }
+    match (status["scheduled_to"].is_object(), status["state"].as_str()) {
+        (true, Some("PENDING" | "CREATING")) => "waits for its deployment".to_owned(),
+        _ => String::new(),
+    }
+}
