@@ -52,16 +52,16 @@ const PROVE: &str = "read of all keys of etcd";
 /// A step of a backup, for a display.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Bytes of the snapshot so far.
-    Written(u64),
+    /// Bytes of the snapshot so far, and those that etcd announces.
+    Written { bytes: u64, of: u64 },
     /// The file is read again.
     Verifying,
     /// etcd restores the backup.
     Restoring,
     /// The restored etcd starts.
     Starting,
-    /// Keys that were read of the cluster so far.
-    Compared(u64),
+    /// Keys that were read of the cluster so far, and its number of keys.
+    Compared { keys: u64, of: u64 },
 }
 
 /// Receives the steps. Must be quick and never block.
@@ -114,10 +114,10 @@ impl BackupsOnHost {
         }
         let (cluster, _) = self.member(PROVE, addresses).await?;
         let reads = async {
-            let shown = |keys| (self.progress)(Step::Compared(keys));
+            let shown = |keys, of| (self.progress)(Step::Compared { keys, of });
             tokio::try_join!(
                 async { read_contents(&cluster, revision, shown).await.map_err(|failure| (true, failure)) },
-                async { read_contents(restored, revision, |_| ()).await.map_err(|failure| (false, failure)) },
+                async { read_contents(restored, revision, |_, _| ()).await.map_err(|failure| (false, failure)) },
             )
         };
         let (running, restored) =

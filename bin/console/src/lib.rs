@@ -9,6 +9,7 @@ mod input;
 mod list;
 mod message;
 mod output;
+mod progress;
 mod stopwatch;
 mod wrap;
 
@@ -16,5 +17,6 @@ pub use input::{STDIN, read, read_text, shown};
 pub use list::{Cell, List, Surface, Tone};
 pub use message::{describe_error, exit_codes, is_closed_pipe, note, print_clap_error};
 pub use output::{Format, Table, print, print_bytes, printable, show};
+pub use progress::{Progress, in_words};
 pub use stopwatch::Stopwatch;
 pub use wrap::{USUAL_WIDTH, cut, push_wrapped};

@@ -29,9 +29,6 @@ use crate::scenarios::with_faults;
 
 const DEFAULT: &str = "default";
 
-/// Interval of progress lines in real time.
-const PROGRESS_EVERY: Duration = Duration::from_secs(2);
-
 /// Maximum number of runs that search for a smaller failing one: a hundred beginnings of faults take about as many.
 const MOST_RUNS: u32 = 200;
 
@@ -200,16 +197,8 @@ fn create_file(path: &Path) -> anyhow::Result<File> {
 }
 
 fn progress(length: Span) -> Progress {
-    let began = Stopwatch::start();
-    let mut told = began;
-    Box::new(move |simulated| {
-        if told.elapsed() >= PROGRESS_EVERY {
-            told = Stopwatch::start();
-            let rate = simulated.as_secs_f64() / began.elapsed().as_secs_f64();
-            let simulated = simulated.as_secs();
-            note(PROGRAM, format!("{simulated} s of {} simulated, {rate:.0} a second", length));
-        }
-    })
+    let mut bar = madako_console::Progress::start(PROGRAM, "simulated", "s");
+    Box::new(move |simulated| bar.advance(simulated.as_secs(), Some(length.duration().as_secs())))
 }
 
 /// A report with the inputs of its run.

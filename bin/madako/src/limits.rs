@@ -32,9 +32,6 @@ pub(crate) const ASKED_AT_ONCE: usize = 16;
 /// Time limit for all providers together; a value that is missing then is assumed.
 pub(crate) const PROVIDERS_TAKE: Duration = Duration::from_secs(60);
 
-/// Interval of progress lines in real time.
-pub(crate) const PROGRESS_EVERY: Duration = Duration::from_secs(2);
-
 /// Attempts of a change that depends on a read value, against concurrent changes.
 pub(crate) const MAX_ACCESS_TRIES: usize = 5;
 /// Bytes of a value: the embedded store accepts requests of 10 MiB, and etcd advises against more. The rest of a

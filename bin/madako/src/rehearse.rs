@@ -27,8 +27,7 @@ use tracing::subscriber::NoSubscriber;
 use self::show::RehearsalView;
 use crate::cli::{Global, whole_number};
 use crate::failure::Failure;
-use crate::limits::PROGRESS_EVERY;
-use crate::output::{Format, note, show};
+use crate::output::{Format, PROGRAM, show};
 use crate::serve_args::{INTERVALS, SESSION_TTLS, parse_bounded};
 
 /// Bounds of the duration of a repair command: below, nothing is visible; above, every deadline is over.
@@ -216,13 +215,6 @@ impl RehearseArgs {
 }
 
 fn progress(length: Span) -> Progress {
-    let began = Stopwatch::start();
-    let mut told = began;
-    Box::new(move |simulated| {
-        if told.elapsed() >= PROGRESS_EVERY {
-            told = Stopwatch::start();
-            let rate = simulated.as_secs_f64() / began.elapsed().as_secs_f64();
-            note(format_args!("{} s of {length} simulated, {rate:.0} a second", simulated.as_secs()));
-        }
-    })
+    let mut bar = madako_console::Progress::start(PROGRAM, "rehearsed", "s");
+    Box::new(move |simulated| bar.advance(simulated.as_secs(), Some(length.duration().as_secs())))
 }

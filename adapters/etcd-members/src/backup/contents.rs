@@ -30,11 +30,11 @@ pub(crate) async fn present_revision(member: &Client) -> Result<i64, Failure> {
     Ok(answer.header().map_or(0, etcd_client::ResponseHeader::revision))
 }
 
-/// Reads all keys at a revision. `shown` receives the number of keys so far.
+/// Reads all keys at a revision. `shown` receives the number of keys so far, and of all.
 pub(crate) async fn read_contents(
     member: &Client,
     revision: i64,
-    shown: impl Fn(u64),
+    shown: impl Fn(u64, u64),
 ) -> Result<EtcdContents, ReadFailure> {
     let mut reader = member.kv_client().max_decoding_message_size(MOST_PAGE_BYTES);
     let mut hash = Context::new(&SHA256);
@@ -56,12 +56,14 @@ pub(crate) async fn read_contents(
             Err(failure) if failure.is(COMPACTED) => return Err(ReadFailure::Compacted),
             Err(failure) => return Err(ReadFailure::Etcd(failure)),
         };
+        // etcd counts the keys of the whole range, not those of the page.
+        let all = keys + u64::try_from(answer.count()).unwrap_or(0);
         let mut bytes = 0;
         for pair in answer.kvs() {
             bytes += add_to_hash(&mut hash, pair);
             keys += 1;
         }
-        shown(keys);
+        shown(keys, all);
         let last = answer.kvs().last().filter(|_| answer.more());
         let Some(last) = last else { break };
         from = [last.key(), &[0]].concat();

@@ -59,9 +59,10 @@ async fn receive_parts(
             let most = format!("the snapshot has more than {MOST_SNAPSHOT_BYTES} bytes");
             return Err(Failure::Unavailable(most));
         }
+        let remaining = part.remaining_bytes();
         if parts.send(part.blob().to_vec()).await.is_err() {
             return Ok(());
         }
-        progress(Step::Written(written));
+        progress(Step::Written { bytes: written, of: written + remaining });
     }
 }

@@ -1,32 +1,61 @@
 //! Prints successive plans one by one: each contains the whole cluster, and there may be as many plans as nodes, so
 //! that not all of them fit into memory.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IsTerminal as _, Write};
 
 use madako_cluster_planner::render::{end_table, step_table};
-use madako_cluster_planner::{WhatIf, WhatIfEnd};
+use madako_cluster_planner::{WhatIfEnd, WhatIf};
+use madako_console::Progress;
+use madako_domain::plan::Plan;
 use madako_json::go::to_yaml;
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::output::Format;
+use crate::output::{Format, PROGRAM};
 
 /// Prints every plan and the end, and returns the end.
 ///
 /// # Errors
 /// Standard output cannot be written.
 pub(super) fn print(format: Format, answer: &mut WhatIf<'_>) -> Result<WhatIfEnd, Failure> {
+    let mut series = Series { answer, progress: progress() };
     let mut out = BufWriter::new(io::stdout().lock());
     let end = match format {
-        Format::Table => print_table(&mut out, answer)?,
-        Format::Json => json(&mut out, answer)?,
-        Format::Yaml => print_yaml(&mut out, answer)?,
+        Format::Table => print_table(&mut out, &mut series)?,
+        Format::Json => json(&mut out, &mut series)?,
+        Format::Yaml => print_yaml(&mut out, &mut series)?,
     };
     out.flush()?;
     Ok(end)
 }
 
-fn print_table(out: &mut impl Write, answer: &mut WhatIf<'_>) -> Result<WhatIfEnd, Failure> {
+/// The plans show the progress on a terminal; elsewhere the reader of standard error sees it. A short series shows none.
+fn progress() -> Option<Progress> {
+    (!io::stdout().is_terminal() && io::stderr().is_terminal())
+        .then(|| Progress::start(PROGRAM, "planned", "plans"))
+}
+
+/// A series of plans, with its progress.
+struct Series<'a, 'b> {
+    answer: &'a mut WhatIf<'b>,
+    progress: Option<Progress>,
+}
+
+impl Series<'_, '_> {
+    fn plans_made(&self) -> usize {
+        self.answer.plans_made()
+    }
+
+    fn next_plan(&mut self) -> Result<&Plan, WhatIfEnd> {
+        let made = u64::try_from(self.answer.plans_made()).unwrap_or(u64::MAX);
+        if let Some(progress) = &mut self.progress {
+            progress.advance(made, None);
+        }
+        self.answer.next_plan()
+    }
+}
+
+fn print_table(out: &mut impl Write, answer: &mut Series<'_, '_>) -> Result<WhatIfEnd, Failure> {
     loop {
         let number = answer.plans_made() + 1;
         match answer.next_plan() {
@@ -40,7 +69,7 @@ fn print_table(out: &mut impl Write, answer: &mut WhatIf<'_>) -> Result<WhatIfEn
 }
 
 /// `{"plans": [...], "end": null}`, a plan a line: indented it would be twice as long.
-fn json(out: &mut impl Write, answer: &mut WhatIf<'_>) -> Result<WhatIfEnd, Failure> {
+fn json(out: &mut impl Write, answer: &mut Series<'_, '_>) -> Result<WhatIfEnd, Failure> {
     out.write_all(b"{\"plans\": [")?;
     let mut before: &[u8] = b"\n";
     loop {
@@ -61,7 +90,7 @@ fn json(out: &mut impl Write, answer: &mut WhatIf<'_>) -> Result<WhatIfEnd, Fail
     }
 }
 
-fn print_yaml(out: &mut impl Write, answer: &mut WhatIf<'_>) -> Result<WhatIfEnd, Failure> {
+fn print_yaml(out: &mut impl Write, answer: &mut Series<'_, '_>) -> Result<WhatIfEnd, Failure> {
     #[derive(Serialize)]
     struct Ending<'a> {
         end: &'a WhatIfEnd,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
+use madako_console::Progress;
 use madako_domain::backup::{BACKUP_DIRECTORY, BACKUPS_KEPT, DEFAULT_KEPT, EtcdContents};
 use madako_etcd_members::{BackupsOnHost, Step};
 use madako_host::CommandsOnHost;
@@ -13,13 +14,12 @@ use madako_protocol::permit::{Permit, PermitEnded};
 use madako_protocol::ports::Clock as _;
 use madako_supervisor::clock::SystemClock;
 use serde_json::json;
-use tokio::time::Instant;
 
 use super::members::{members, permit};
 use crate::cli::{Global, whole_number};
 use crate::failure::Failure;
-use crate::limits::{COMMAND_SILENCE, PROGRESS_EVERY};
-use crate::output::{OutputArgs, Table, note, print, show};
+use crate::limits::COMMAND_SILENCE;
+use crate::output::{OutputArgs, PROGRAM, Table, note, print, show};
 use crate::signals;
 
 #[derive(Debug, clap::Args)]
@@ -115,23 +115,34 @@ fn shown(
     })
 }
 
-/// Tells each step at its beginning, and its progress now and then.
+/// Shows a bar for the bytes of the snapshot and one for the compared keys, and tells each other step.
 fn progress() -> impl Fn(Step) + Send + Sync {
-    let told = Mutex::new(None::<(std::mem::Discriminant<Step>, Instant)>);
+    let bar = Mutex::new(None::<(std::mem::Discriminant<Step>, Progress)>);
     move |step| {
         // No code panics while it holds the lock.
-        let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
-        let (kind, now) = (std::mem::discriminant(&step), Instant::now());
-        if told.is_some_and(|(before, at)| before == kind && now - at < PROGRESS_EVERY) {
-            return;
-        }
-        *told = Some((kind, now));
-        match step {
-            Step::Written(bytes) => note(format_args!("snapshot: {} KiB", bytes >> 10)),
-            Step::Verifying => note("verifying the checksum"),
-            Step::Restoring => note("restoring an etcd from the backup"),
-            Step::Starting => note("starting the restored etcd"),
-            Step::Compared(keys) => note(format_args!("comparing: {keys} keys")),
+        let mut bar = bar.lock().unwrap_or_else(PoisonError::into_inner);
+        let kind = std::mem::discriminant(&step);
+        let (what, unit, done, of) = match step {
+            Step::Written { bytes, of } => ("snapshot", "KiB", bytes >> 10, of >> 10),
+            Step::Compared { keys, of } => ("comparing", "keys", keys, of),
+            Step::Verifying | Step::Restoring | Step::Starting => {
+                *bar = None;
+                note(match step {
+                    Step::Verifying => "verifying the checksum",
+                    Step::Restoring => "restoring an etcd from the backup",
+                    _ => "starting the restored etcd",
+                });
+                return;
+            }
+        };
+        let (_, shown) = match bar.take() {
+            Some(shown) if shown.0 == kind => bar.insert(shown),
+            _ => bar.insert((kind, Progress::start(PROGRAM, what, unit))),
+        };
+        shown.advance(done, Some(of));
+        if done >= of {
+            // The next message gets a line of its own.
+            *bar = None;
         }
     }
 }
