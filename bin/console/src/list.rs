@@ -8,8 +8,12 @@ use crate::wrap::cut;
 
 /// Characters that a column keeps when lines are cut to the width of a terminal: enough for an address.
 const KEPT: usize = 15;
+/// Characters of the last column below which it is left out: less says nothing.
+const LAST_KEPT: usize = 8;
 /// Spaces between two columns.
 const GAP: usize = 2;
+/// Cell without a value.
+const NOTHING: &str = "-";
 
 /// The meaning of a cell, which a terminal shows as its colour.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -164,19 +168,22 @@ impl List {
         Ok(())
     }
 
-    /// The list with a line end after each line. Lines that are longer than the terminal is wide lose the ends of their
-    /// widest cells, except in the wide form.
+    /// The list with a line end after each line. Where lines are longer than the terminal is wide, columns without any value
+    /// are left out, and the widest cells are cut; the wide form has everything.
     #[must_use]
     pub fn text(&self, is_wide: bool, surface: Surface) -> String {
-        let shown: Vec<usize> =
+        let mut shown: Vec<usize> =
             (0..self.columns.len()).filter(|column| is_wide || !self.columns[*column].1).collect();
         let length = |column: usize| {
             let cells = self.rows.iter().map(|row| row[column].text.chars().count());
             cells.max().unwrap_or(0).max(self.columns[column].0.chars().count())
         };
         let mut widths: Vec<usize> = shown.iter().map(|column| length(*column)).collect();
-        if let Some(width) = surface.width.filter(|_| !is_wide) {
+        if let Some(width) = surface.width.filter(|width| !is_wide && sum(&widths) > *width) {
+            shown.retain(|column| self.has_values(*column));
+            widths = shown.iter().map(|column| length(*column)).collect();
             fit(&mut widths, width);
+            shown.truncate(widths.len());
         }
         let mut text = String::new();
         let heading: Vec<Cell> =
@@ -187,6 +194,11 @@ impl List {
             push_line(&mut text, &cells, &widths, surface.has_colours);
         }
         text
+    }
+
+    fn has_values(&self, column: usize) -> bool {
+        self.rows.is_empty()
+            || self.rows.iter().any(|row| !["", NOTHING].contains(&row[column].text.as_str()))
     }
 
     /// All columns as comma-separated values (RFC 4180), with the lines' ends of Unix.
@@ -215,16 +227,28 @@ fn quoted(value: &str) -> String {
     }
 }
 
-/// Shortens the widest columns until the line fits, but none below [`KEPT`].
-fn fit(widths: &mut [usize], most: usize) {
-    let gaps = GAP * widths.len().saturating_sub(1);
-    while widths.iter().sum::<usize>() + gaps > most {
+/// Columns of a line.
+fn sum(widths: &[usize]) -> usize {
+    widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1)
+}
+
+/// Shortens the widest columns until the line fits, but none below [`KEPT`]; then the last one, which goes if nothing of use
+/// is left of it.
+fn fit(widths: &mut Vec<usize>, most: usize) {
+    while sum(widths) > most {
         // The last one of equals: reasons are at the end.
-        let Some(widest) = widths.iter_mut().rev().max_by_key(|width| **width).filter(|width| **width > KEPT)
-        else {
-            return;
-        };
+        let widest = widths.iter_mut().rev().max_by_key(|width| **width).filter(|width| **width > KEPT);
+        let Some(widest) = widest else { break };
         *widest -= 1;
+    }
+    let over = sum(widths).saturating_sub(most);
+    if let [_, .., last] = widths.as_mut_slice()
+        && over > 0
+    {
+        *last = last.saturating_sub(over);
+        if *last < LAST_KEPT {
+            widths.pop();
+        }
     }
 }
 
@@ -285,8 +309,20 @@ mod tests {
         assert!(colours.contains("\u{1b}[31ma reason, which is long a…\u{1b}[0m\n"), "{colours:?}");
         assert!(!colours.contains("[31m\u{1b}[0m"), "an empty cell has no colour: {colours:?}");
         // A terminal that is too narrow for all columns keeps the addresses.
-        let narrow = list().text(false, Surface { width: Some(5), ..plain });
-        assert!(narrow.contains("a reason, whic…"), "{narrow}");
+        let at = |width| list().text(false, Surface { width: Some(width), ..plain });
+        assert!(at(29).contains("b       2d3h  a reason, whic…\n"), "{}", at(29));
+        assert!(at(24).contains("b       2d3h  a reason,…\n"), "{}", at(24));
+        assert!(at(20).contains("b       2d3h\n"), "{}", at(20));
+        assert!(at(5).contains("b       2d3h\n"), "{}", at(5));
+    }
+
+    #[test]
+    fn a_column_without_values_leaves_its_room_to_the_others() {
+        let mut list = List::new(&["NAME", "REPAIR", "WHY"], &[]);
+        list.add(vec!["a".into(), "-".into(), "a reason, which is long".into()]);
+        let text = |width| list.text(false, Surface { width: Some(width), ..Surface::default() });
+        assert_eq!(text(29), "NAME  WHY\na     a reason, which is long\n");
+        assert!(text(40).starts_with("NAME  REPAIR  WHY\n"), "there is room");
     }
 
     #[test]

@@ -6,6 +6,16 @@ use clap::ValueEnum;
 use madako_json::go::{to_pretty_json, to_yaml};
 use serde::Serialize;
 
+use crate::list::Surface;
+use crate::wrap::push_wrapped;
+
+/// Spaces between two columns of a table.
+const GAP: usize = 2;
+/// A last column of a table with less room is written below its row.
+const NARROW: usize = 24;
+/// Indentation of a cell below its row.
+const BELOW: &str = "    ";
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// For people.
@@ -76,18 +86,36 @@ impl Table {
         self.rows.push(cells.map(|cell| printable(&cell)).to_vec());
     }
 
-    /// The table with a line end after each row.
+    /// The table with a line end after each row. If standard output is a terminal, the last column is wrapped to its width.
     #[must_use]
     pub fn text(&self) -> String {
+        self.text_in(Surface::of_output().width)
+    }
+
+    /// The table in so many columns of a terminal; `None`: as many as the text needs.
+    fn text_in(&self, most: Option<usize>) -> String {
         let columns = self.rows[0].len();
         let width =
             |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
         let widths: Vec<usize> = (0..columns).map(width).collect();
+        let Some((last, others)) = widths.split_last() else { return String::new() };
+        let begin = others.iter().map(|width| width + GAP).sum::<usize>();
+        let most = most.unwrap_or(usize::MAX);
+        // Words of a narrow column would have a line each: the last cell gets lines of its own then.
+        let is_below = begin + last > most && most.saturating_sub(begin) < NARROW;
         let mut text = String::new();
         for row in &self.rows {
-            let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-            text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
-            text.push('\n');
+            let cells = row.iter().zip(others).map(|(cell, width)| format!("{cell:width$}  "));
+            let cells = cells.collect::<String>();
+            let end = row.last().map_or("", String::as_str);
+            if !is_below {
+                push_wrapped(&mut text, &cells, end, begin, most);
+                continue;
+            }
+            push_wrapped(&mut text, cells.trim_end(), "", 0, most);
+            if !end.is_empty() {
+                push_wrapped(&mut text, BELOW, end, BELOW.len(), most);
+            }
         }
         text
     }
@@ -103,6 +131,18 @@ mod tests {
         table.row(["a".to_owned(), "1".to_owned()]);
         table.row(["größer".to_owned(), String::new()]);
         table.row(["x\u{1b}[31m".to_owned(), "2".to_owned()]);
-        assert_eq!(table.text(), "NAME    VALUE\na       1\ngrößer\nx\u{fffd}[31m  2\n");
+        assert_eq!(table.text_in(None), "NAME    VALUE\na       1\ngrößer\nx\u{fffd}[31m  2\n");
+    }
+
+    #[test]
+    fn the_last_column_is_wrapped_to_the_width_of_a_terminal() {
+        let mut table = Table::new(["NAME", "WHY"]);
+        table.row(["a".to_owned(), "the reason is a long sentence".to_owned()]);
+        table.row(["b".to_owned(), String::new()]);
+        let wrapped = "NAME  WHY\na     the reason is a long\n      sentence\nb\n";
+        assert_eq!(table.text_in(Some(30)), wrapped);
+        let below = "NAME\n    WHY\na\n    the reason is a\n    long sentence\nb\n";
+        assert_eq!(table.text_in(Some(20)), below);
+        assert_eq!(table.text_in(Some(35)), table.text_in(None));
     }
 }

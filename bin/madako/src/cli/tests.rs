@@ -432,3 +432,22 @@ fn rehearsal_rejects_impossible_settings() {
     }
     assert!(parsed("madako rehearse --for 30d --heals 0 --walk 0 --scenario - --trace t -o yaml").is_ok());
 }
+
+#[test]
+fn help_fits_a_terminal_of_eighty_columns() {
+    fn check(command: &mut clap::Command, words: &str) {
+        *command = std::mem::take(command).term_width(80);
+        for help in [command.render_help(), command.render_long_help()] {
+            for line in help.to_string().lines() {
+                assert!(line.chars().count() <= 80, "{words}: {line}");
+            }
+        }
+        for inner in command.get_subcommands_mut() {
+            let words = format!("{words} {}", inner.get_name());
+            check(inner, &words);
+        }
+    }
+    let mut command = Cli::command();
+    command.build();
+    check(&mut command, "madako");
+}

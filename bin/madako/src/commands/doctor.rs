@@ -3,6 +3,7 @@
 mod local;
 mod outside;
 
+use madako_console::push_wrapped;
 use madako_protocol::ports::Clock as _;
 use madako_supervisor::clock::SystemClock;
 use madako_supervisor::config::Config;
@@ -96,6 +97,9 @@ async fn check_all(global: &Global) -> Result<Vec<Check>, Failure> {
     Ok(checks)
 }
 
+/// Columns before the sentence of a check.
+const INDENT: usize = 23;
+
 fn text(checks: &[Check], surface: Surface) -> String {
     let mut text = String::new();
     for Check { check, result, found, fix } in checks {
@@ -105,12 +109,17 @@ fn text(checks: &[Check], surface: Surface) -> String {
             Verdict::Wrong => ("WRONG", Tone::Bad),
             Verdict::Off => ("off", Tone::Plain),
         };
+        let width = surface.width.unwrap_or(usize::MAX);
+        let begin = text.len();
         // Several problems of one input have a line each.
-        let found = found.lines().map(printable).collect::<Vec<_>>().join("\n                      ");
-        text.push_str(&tone.paint(&format!("{word:<6}"), surface.has_colours));
-        text.push_str(&format!("  {check:<14} {found}\n"));
+        for (place, line) in found.split('\n').enumerate() {
+            let first = if place == 0 { format!("{word:<6}  {check:<14} ") } else { " ".repeat(INDENT) };
+            push_wrapped(&mut text, &first, &printable(line), INDENT, width);
+        }
+        text.replace_range(begin..begin + word.len(), &tone.paint(word, surface.has_colours));
         if let Some(fix) = fix {
-            text.push_str(&format!("                    -> {}\n", printable(fix)));
+            let first = format!("{:INDENT$}-> ", "");
+            push_wrapped(&mut text, &first, &printable(fix), first.len(), width);
         }
     }
     text

@@ -1,15 +1,13 @@
 //! Tests of the deletion of a resource with dependents: the message before, the confirmation, and the requests to the
 //! API.
 
-use std::fs::File;
-use std::os::fd::OwnedFd;
 use std::process::Stdio;
 
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::{Value, json};
 
 use crate::krakectl::{Said, Server, json_said};
 use crate::program::command;
+use crate::terminal::open as open_terminal;
 
 const LIST: &str = "GET /kubernetes/namespaces/testing/clusters/munich/dependents";
 const DELETE: &str = "DELETE /kubernetes/namespaces/testing/clusters/munich";
@@ -91,22 +89,12 @@ async fn deletion_without_known_dependents_needs_yes() {
     assert_eq!(server.lines()[3..], [format!("{DELETE}?force=True")]);
 }
 
-/// Both ends of a terminal.
-fn terminal() -> (OwnedFd, File) {
-    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-    grantpt(&master).unwrap();
-    unlockpt(&master).unwrap();
-    let name = ptsname(&master, Vec::new()).unwrap();
-    let end = File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
-    (master, end)
-}
-
 #[tokio::test]
 async fn at_a_terminal_a_person_is_asked() {
     for (typed, code, asked) in [("no\n", 1, &[LIST][..]), ("yes\n", 0, &[LIST, DELETE])] {
         let server = Server::answering([along(1, 0), munich()]).await;
         let config = server.files.path("krakectl.yaml");
-        let (master, end) = terminal();
+        let (master, end) = open_terminal();
         // The terminal buffers input before it is read.
         rustix::io::write(&master, typed.as_bytes()).unwrap();
         let mut child = command(&[&WORDS[..], &["--config", &config]].concat())

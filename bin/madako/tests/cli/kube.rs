@@ -187,7 +187,11 @@ async fn an_explanation_fits_eighty_columns_with_a_line_for_each_other_cluster()
         others[0].contains("0.900") && others[1].contains("0.800") && others[2].contains("0.700"),
         "{shown}"
     );
-    assert!(shown.contains("electricity_cost 0.125 x 1.5") && shown.contains("(12.5, 3 s old)"), "{shown}");
+    assert!(
+        shown.contains("\n  testing/electricity_cost 0.125 x 1.5 (12.5, 3 s old) within 10 to 14"),
+        "{shown}"
+    );
+    assert!(others[0].contains(" (current) "), "{shown}");
     assert!(others[3].contains("location is DE:"), "{shown}");
     assert!(!shown.contains("databases.example.com"), "{shown}");
     let whole = server.run(&["kube", "app", "explain", "echo", "-n", "testing", "--all"]).await.calm();

@@ -35,4 +35,5 @@ mod running;
 mod service;
 mod shows;
 mod store;
+mod terminal;
 mod vault;

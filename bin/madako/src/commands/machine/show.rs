@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use madako_console::push_wrapped;
 use madako_domain::repair::RepairQueueEntry;
 use madako_protocol::ports::Clock as _;
 use madako_protocol::store::Store;
@@ -14,6 +15,7 @@ use crate::commands::node::age_of;
 use crate::commands::queue;
 use crate::commands::repair_queue::describe_step;
 use crate::failure::Failure;
+use crate::list::Surface;
 use crate::output::{Format, Table, printable, show};
 
 /// Shows a machine: rack, role, state, part in the cluster and why, taints, the change in the next plan, and its repairs.
@@ -82,11 +84,12 @@ fn text(shown: &Shown, now: OffsetDateTime) -> String {
     }
     lines.push(("Next plan", Some(machine.next.unwrap_or("no change").to_owned())));
     lines.push(("Why", machine.why.clone()));
+    let width = Surface::of_output().width.unwrap_or(usize::MAX);
     let mut text = String::new();
     for (name, value) in lines {
         if let Some(value) = value.filter(|value| !value.is_empty()) {
-            // Writing to a text does not fail.
-            let _ = writeln!(text, "{name:<9} {}", printable(&value));
+            let first = format!("{name:<9} ");
+            push_wrapped(&mut text, &first, &printable(&value), first.len(), width);
         }
     }
     if !shown.repairs.is_empty() {

@@ -1,7 +1,6 @@
 //! `madako node show`: shows the state, operations and failures of one node.
 
-use std::fmt::Write as _;
-
+use madako_console::push_wrapped;
 use madako_domain::keys;
 use madako_domain::record::Record;
 use madako_operation_runner::stories::NodeStory;
@@ -16,6 +15,7 @@ use super::{age, age_of, stories};
 use crate::access::{decode, list};
 use crate::failure::Failure;
 use crate::limits::NODE_RECORDS;
+use crate::list::Surface;
 use crate::output::{Format, Table, printable, show};
 
 /// Shows what the leader knows of a node: since when it is reachable, its host key, its containers and why each is outdated,
@@ -93,10 +93,11 @@ fn text(shown: &Shown<'_>, now: OffsetDateTime) -> String {
         },
     );
     lines.push(("etcd", if member == "-" { "no member".to_owned() } else { member }));
+    let width = Surface::of_output().width.unwrap_or(usize::MAX);
     let mut text = String::new();
     for (name, value) in lines {
-        // Writing to a text does not fail.
-        let _ = writeln!(text, "{name:<10} {}", printable(&value));
+        let first = format!("{name:<10} ");
+        push_wrapped(&mut text, &first, &printable(&value), first.len(), width);
     }
     for table in [containers(story, now), certificates(story, now), held(story), operations(shown, now)] {
         text.push_str(&table.map(|table| format!("\n{table}")).unwrap_or_default());

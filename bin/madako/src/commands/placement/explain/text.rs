@@ -90,23 +90,21 @@ fn push_table(text: &mut String, heading: &str, candidates: &[&Candidate], shape
     let begin = names + GAP + SCORE + GAP;
     text.push_str(&format!("{heading:<names$}  {:>SCORE$}  METRICS OR WHY NOT\n", "SCORE"));
     for (place, candidate) in candidates.iter().enumerate() {
-        let first = format!(
-            "{:<names$}  {:>SCORE$}  ",
-            cut(&printable(&name(candidate)), names),
-            format_number(candidate.score)
-        );
+        let wins = candidate.dropped.is_none() && place == 0;
+        let first =
+            format!("{}  {:>SCORE$}  ", fitted_name(candidate, names), format_number(candidate.score));
         let words = match &candidate.dropped {
             Some(dropped) => describe_dropped(dropped),
-            None if place == 0 => candidate.metrics.iter().map(metric).collect::<Vec<_>>().join(", "),
+            None if wins => String::new(),
             None => candidate.metrics.iter().map(metric_in_short).collect::<Vec<_>>().join(", "),
         };
-        let words = printable(&words);
         let begin_of_line = text.len();
-        match candidate.dropped.is_none() && place == 0 {
-            true => push_wrapped(text, &first, &words, begin, shape.width),
-            false => {
-                text.push_str((first + &cut(&words, shape.width.saturating_sub(begin))).trim_end());
-                text.push('\n');
+        text.push_str((first + &cut(&printable(&words), shape.width.saturating_sub(begin))).trim_end());
+        text.push('\n');
+        if wins {
+            let indent = " ".repeat(GAP);
+            for it in &candidate.metrics {
+                push_wrapped(text, &indent, &printable(&metric(it)), 2 * GAP, shape.width);
             }
         }
         let tone = match (&candidate.dropped, place) {
@@ -122,8 +120,20 @@ fn push_table(text: &mut String, heading: &str, candidates: &[&Candidate], shape
 
 fn name(candidate: &Candidate) -> String {
     let Target { namespace, name } = &candidate.target;
-    let mark = if candidate.current { " (current)" } else { "" };
-    namespace.as_ref().map_or_else(|| name.clone(), |namespace| format!("{namespace}/{name}")) + mark
+    let name = namespace.as_ref().map_or_else(|| name.clone(), |namespace| format!("{namespace}/{name}"));
+    name + mark(candidate)
+}
+
+fn mark(candidate: &Candidate) -> &'static str {
+    if candidate.current { " (current)" } else { "" }
+}
+
+/// The name in so many columns. The mark of the current candidate is never cut.
+fn fitted_name(candidate: &Candidate, columns: usize) -> String {
+    let mark = mark(candidate);
+    let name = printable(&name(candidate));
+    let name = name.strip_suffix(mark).unwrap_or(&name);
+    format!("{:<columns$}", cut(name, columns - mark.len()) + mark)
 }
 
 /// Advice on clusters that are not online: one for each state.
@@ -239,9 +249,9 @@ Application testing/echo: stays on Cluster testing/own (best); the best
   Cluster testing/near with 0.500
 
 CLUSTER                 SCORE  METRICS OR WHY NOT
-testing/own (current)   0.524  heat 0.500 x 2 (5, 3 s old; of 2 series the first)
-                               within 4 to 6.5 since 1970-01-01T00:00:00Z
-                               oscillates
+testing/own (current)   0.524
+  heat 0.500 x 2 (5, 3 s old; of 2 series the first) within 4 to 6.5 since
+    1970-01-01T00:00:00Z oscillates
 testing/near            0.500  heat 0.500 x 2
 testing/far                 -  location is DE: it has no such label; tier is 1:…
 testing/none                -  it has no metrics, but other candidates have
