@@ -52,7 +52,26 @@ pub struct ServiceOptions {
     /// Whether and with which keys the service acts on nodes.
     pub operations: Operations,
     /// `None`: the instance runs no commands.
-    pub host: Option<CommandsOnHost>,
+    pub host: Option<CommandRunner>,
+}
+
+/// Runs the commands of repairs and backups.
+#[derive(Clone)]
+pub enum CommandRunner {
+    OnHost(CommandsOnHost),
+    /// Commands that are no processes of this host, as in a demo.
+    Given(Arc<dyn Host>),
+}
+
+impl CommandRunner {
+    /// The port of the host, with the notes of commands beside the embedded store, if there are any.
+    fn port(self, predecessor: Option<&Predecessor>) -> Arc<dyn Host> {
+        match (self, predecessor) {
+            (Self::OnHost(host), Some(predecessor)) => Arc::new(host.with_notes(predecessor.notes())),
+            (Self::OnHost(host), None) => Arc::new(host),
+            (Self::Given(host), _) => host,
+        }
+    }
 }
 
 /// Error of starting the service. No part of it runs.
@@ -211,10 +230,7 @@ impl Service {
         mut options: ServiceOptions,
     ) -> Result<Self, ServiceError> {
         let predecessor = embedded.as_mut().and_then(|store| store.predecessor.take());
-        let host = match &predecessor {
-            Some(predecessor) => options.host.map(|host| host.with_notes(predecessor.notes())),
-            None => options.host,
-        };
+        let host = options.host.map(|host| host.port(predecessor.as_ref()));
         let clock = Arc::new(SystemClock) as Arc<dyn Clock>;
         let store = Arc::new(store.with_clock(Arc::clone(&clock)));
         let journal = options.journal;
@@ -234,7 +250,7 @@ impl Service {
                     Some(Arc::new(server.map_err(ServiceError::Kubernetes)?) as Arc<dyn Kubernetes>)
                 }
             },
-            host: host.map(|host| Arc::new(host) as Arc<dyn Host>),
+            host,
         };
         let seed = options.instance.seed;
         let (store_port, clock) = (Arc::clone(&ports.store), Arc::clone(&ports.clock));

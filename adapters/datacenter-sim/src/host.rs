@@ -85,6 +85,8 @@ struct Log {
     begun: u64,
     /// Number of commands by machine.
     on: BTreeMap<String, u32>,
+    /// The next command with an effect fails.
+    fails_next: bool,
 }
 
 /// Runs the simulated commands. Clones and hosts from [`SimulatedHost::named`] share one log.
@@ -112,6 +114,11 @@ impl SimulatedHost {
     #[must_use]
     pub fn named(&self, name: &str) -> Self {
         Self { name: name.to_owned(), ..self.clone() }
+    }
+
+    /// Lets the next reset or success command fail, whatever the behaviour.
+    pub fn fail_next(&self) {
+        self.lock().fails_next = true;
     }
 
     /// All recorded runs, in start order.
@@ -186,6 +193,7 @@ impl SimulatedHost {
         nth: u32,
     ) -> CommandResult {
         let habits = self.habits;
+        let must_fail = std::mem::take(&mut self.lock().fails_next);
         let drawn = self.registry.with(|datacenter| {
             let place = datacenter.at_address(address)?;
             let chance = &datacenter.chance;
@@ -197,6 +205,7 @@ impl SimulatedHost {
             let hanging = failing + u64::from(habits.hangs_percent);
             let lost = hanging + u64::from(habits.lost_percent);
             let fate = match drawn {
+                _ if must_fail => CommandFate::Ends { code: 1, heals: false },
                 drawn if drawn < failing => CommandFate::Ends { code: 1, heals: false },
                 drawn if drawn < hanging => CommandFate::Hangs,
                 drawn if drawn < lost => CommandFate::Lost { heals },

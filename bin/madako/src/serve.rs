@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use madako_host::CommandsOnHost;
 use madako_supervisor::instance::InstanceOptions;
 use madako_supervisor::journal::Journal;
-use madako_supervisor::service::{Service, ServiceOptions};
+use madako_supervisor::service::{CommandRunner, Service, ServiceOptions};
 
 use crate::failure::Failure;
 use crate::limits::SILENCE_SHARE;
@@ -42,7 +42,7 @@ pub(crate) async fn run(options: ServeOptions) -> Result<(), Failure> {
         placement: options.config.placement.clone(),
         kubernetes: options.config.kubernetes.clone(),
         operations: options.config.operations.clone(),
-        host: Some(CommandsOnHost::new(options.session_ttl / SILENCE_SHARE)),
+        host: Some(CommandRunner::OnHost(CommandsOnHost::new(options.session_ttl / SILENCE_SHARE))),
     };
     let service = Service::start(&options.config, service_options)
         .await

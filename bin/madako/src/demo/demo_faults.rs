@@ -48,8 +48,11 @@ impl DemoFaults {
     }
 }
 
-/// Whether the actor ran.
-async fn kill(root: &SupervisorRef, actor: &str) -> Result<bool, SupervisorEnded> {
+/// Kills an actor. Returns whether it ran.
+///
+/// # Errors
+/// The service ends.
+pub(crate) async fn kill(root: &SupervisorRef, actor: &str) -> Result<bool, SupervisorEnded> {
     let parent = match actor {
         POLLER | PLANNER | FETCHER | SCHEDULER => root.child(REIGN).await?.and_then(SupervisorRef::from_cell),
         _ => Some(root.clone()),

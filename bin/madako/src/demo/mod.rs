@@ -4,7 +4,9 @@
 //! directory), etcd's API and HTTP on loopback, GraphQL, the actors. At times the demo kills one of the service's
 //! actors, or takes a cluster offline, and reports that as an injected fault.
 
+mod actions;
 mod demo_faults;
+mod happenings;
 mod picture;
 mod placement;
 mod summary;
@@ -26,6 +28,7 @@ use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, MissedTickBehavior};
 
+use actions::Action;
 use demo_faults::DemoFaults;
 use picture::{ActorLine, Picture};
 use summary::Summary;
@@ -59,7 +62,6 @@ enum Screen {
 
 /// Runs a demo. Returns whether no invariant was violated.
 pub(crate) async fn run(options: DemoOptions) -> anyhow::Result<bool> {
-    let mut world = World::start(&options).await?;
     let mut screen = if options.json {
         Screen::Nothing
     } else if std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
@@ -67,6 +69,15 @@ pub(crate) async fn run(options: DemoOptions) -> anyhow::Result<bool> {
     } else {
         Screen::Lines
     };
+    if let Screen::Live(terminal) = &mut screen {
+        // A first picture at once: the start of the service may take a second on a slow disk.
+        terminal.draw(view::draw_start).context("drawing failed")?;
+    }
+    let started = World::start(&options).await;
+    if let (Err(_), Screen::Live(_)) = (&started, &screen) {
+        ratatui::restore();
+    }
+    let mut world = started?;
     let mut picture = Picture {
         http: world.service.http().to_string(),
         etcd: world.etcd.map_or_else(|| "not served".to_owned(), |address| address.to_string()),
@@ -121,6 +132,11 @@ async fn show(
                 picture.remember(told.clone());
                 print_event(picture, screen, &told)?;
             }
+            told = world.actions.next_power() => {
+                picture.elapsed = began.elapsed();
+                picture.remember(told.clone());
+                print_event(picture, screen, &told)?;
+            }
             () = mischief.due() => {
                 picture.elapsed = began.elapsed();
                 if let Some(actor) = mischief.strike(world.service.instance()).await {
@@ -130,10 +146,16 @@ async fn show(
             }
             _ = frames.tick() => {
                 if matches!(screen, Screen::Live(_)) {
-                    match next_key_command()? {
-                        Some(KeyCommand::End) => break,
-                        Some(KeyCommand::Other) => picture.plan_first = !picture.plan_first,
-                        None => {}
+                    picture.elapsed = began.elapsed();
+                    let commands = key_commands()?;
+                    if commands.contains(&KeyCommand::End) {
+                        break;
+                    }
+                    for command in commands {
+                        match command {
+                            KeyCommand::Act(action) => act(world, picture, action).await,
+                            other => picture.obey(other),
+                        }
                     }
                 }
                 refresh(world, picture, began).await;
@@ -143,6 +165,7 @@ async fn show(
             }
         }
     }
+    picture.is_paused = false;
     refresh(world, picture, began).await;
     Ok(())
 }
@@ -175,18 +198,31 @@ fn print_event(picture: &Picture, screen: &Screen, told: &str) -> anyhow::Result
     Ok(())
 }
 
+/// Carries out what the user wants, and shows it.
+async fn act(world: &mut World, picture: &mut Picture, action: Action) {
+    let state = world.service.instance().view().state.newest();
+    let cluster = state.as_ref().and_then(|state| state.cluster.as_ref());
+    let nodes = cluster.into_iter().flat_map(|cluster| &cluster.value.nodes);
+    let parts = nodes.map(|node| (node.address.clone(), node.control_plane)).collect();
+    let (told, actor) = world.actions.act(action, &parts, world.service.instance()).await;
+    picture.note_action(told, actor);
+}
+
 async fn refresh(world: &World, picture: &mut Picture, began: Instant) {
+    if picture.is_paused {
+        return;
+    }
     picture.elapsed = began.elapsed();
     let view = world.service.instance().view();
     picture.epoch = view.reign.borrow().as_ref().map(|epoch| epoch.number);
     let state = view.state.newest();
-    picture.revision = state.as_ref().map_or(0, |state| state.revision);
+    picture.revision = picture.revision.max(state.as_ref().map_or(0, |state| state.revision));
     let cluster = state.as_ref().and_then(|state| state.cluster.as_ref()).map(|cluster| &*cluster.value);
     picture.show(&world.registry.machines(), cluster);
     picture.landscape = world.placing.landscape();
     // A tree that has ended shows no actors.
-    picture.actors =
-        world.service.instance().status().await.map_or_else(|_| Vec::new(), |tree| actors(&tree, 0));
+    let actors = world.service.instance().status().await.map_or_else(|_| Vec::new(), |tree| actors(&tree, 0));
+    picture.show_actors(actors);
 }
 
 fn actors(tree: &TreeStatus, depth: usize) -> Vec<ActorLine> {
@@ -205,25 +241,53 @@ fn actors(tree: &TreeStatus, depth: usize) -> Vec<ActorLine> {
     lines
 }
 
-enum KeyCommand {
-    /// Ctrl-C, q or Escape.
+/// What a key asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KeyCommand {
     End,
-    /// Tab: the panel for which a small screen has no room.
-    Other,
+    /// The panel for which a small screen has no room.
+    OtherPanel,
+    Help,
+    Pause,
+    /// Shows older lines, or newer ones with a negative number.
+    Scroll(isize),
+    Newest,
+    Act(Action),
 }
 
-/// The next key that has a meaning. A terminal in raw mode sends no signal.
-fn next_key_command() -> anyhow::Result<Option<KeyCommand>> {
+/// Lines that PgUp and PgDn scroll.
+const PAGE: isize = 10;
+
+/// The meaning of a key; `None`: it has none.
+fn meaning(code: KeyCode, has_control: bool) -> Option<KeyCommand> {
+    Some(match code {
+        KeyCode::Char('c') if has_control => KeyCommand::End,
+        KeyCode::Char('q') | KeyCode::Esc => KeyCommand::End,
+        KeyCode::Tab => KeyCommand::OtherPanel,
+        KeyCode::Char('?' | 'h') => KeyCommand::Help,
+        KeyCode::Char(' ' | 'p') => KeyCommand::Pause,
+        KeyCode::Up => KeyCommand::Scroll(1),
+        KeyCode::Down => KeyCommand::Scroll(-1),
+        KeyCode::PageUp => KeyCommand::Scroll(PAGE),
+        KeyCode::PageDown => KeyCommand::Scroll(-PAGE),
+        KeyCode::End => KeyCommand::Newest,
+        KeyCode::Char('k') => KeyCommand::Act(Action::KillRack),
+        KeyCode::Char('b') => KeyCommand::Act(Action::BreakMachine),
+        KeyCode::Char('l') => KeyCommand::Act(Action::StopLeader),
+        KeyCode::Char('f') => KeyCommand::Act(Action::FailRepair),
+        _ => return None,
+    })
+}
+
+/// The commands of the keys since the last frame. A terminal in raw mode sends no signal.
+fn key_commands() -> anyhow::Result<Vec<KeyCommand>> {
+    let mut commands = Vec::new();
     while event::poll(Duration::ZERO)? {
-        if let Input::Key(key) = event::read()? {
-            let control_c = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
-            match key.code {
-                _ if control_c => return Ok(Some(KeyCommand::End)),
-                KeyCode::Char('q') | KeyCode::Esc => return Ok(Some(KeyCommand::End)),
-                KeyCode::Tab if key.is_press() => return Ok(Some(KeyCommand::Other)),
-                _ => {}
-            }
+        if let Input::Key(key) = event::read()?
+            && !key.is_release()
+        {
+            commands.extend(meaning(key.code, key.modifiers.contains(KeyModifiers::CONTROL)));
         }
     }
-    Ok(None)
+    Ok(commands)
 }

@@ -1,6 +1,6 @@
 //! The contents of the demo's live view as plain data, from the registry, the store's state and events.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,11 +10,10 @@ use madako_domain::placement::decision::Outcome;
 use madako_domain::plan::{Part, Plan};
 use madako_protocol::event::Event;
 
+use super::KeyCommand;
+use super::happenings::{HappeningClass, Happenings};
 use super::placement::Landscape;
 use super::tell::tell;
-
-/// Kept events: more than any screen has lines.
-const EVENTS: usize = 100;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MachineCell {
@@ -46,6 +45,7 @@ pub(crate) struct Picture {
     pub(crate) metrics_interval: Duration,
     /// The epoch, while the instance leads.
     pub(crate) epoch: Option<i64>,
+    /// The greatest revision so far: while the store's state is read anew, none is known.
     pub(crate) revision: i64,
     /// Machines of each rack, by their index in it.
     pub(crate) racks: BTreeMap<i64, Vec<MachineCell>>,
@@ -58,7 +58,15 @@ pub(crate) struct Picture {
     /// Whether a screen with room for one panel shows the last plan instead of the clusters.
     pub(crate) plan_first: bool,
     pub(crate) actors: Vec<ActorLine>,
-    pub(crate) events: VecDeque<(Duration, String)>,
+    /// Restarts of each actor under earlier supervisors, and under the present one.
+    pub(crate) restarts: BTreeMap<String, (u64, u64)>,
+    pub(crate) happenings: Happenings,
+    /// The user stopped the picture: the service goes on, and what happens is counted.
+    pub(crate) is_paused: bool,
+    /// Number of the line below the last shown one; `None`: the newest line is shown.
+    pub(crate) scrolled_to: Option<usize>,
+    /// Whether the help lies over the picture.
+    pub(crate) shows_help: bool,
     pub(crate) tally: Tally,
 }
 
@@ -73,6 +81,8 @@ pub(crate) struct Tally {
     /// First bindings of applications.
     pub(crate) bindings: u64,
     pub(crate) moves: u64,
+    /// Repairs that succeeded, and that failed.
+    pub(crate) repairs: (u64, u64),
 }
 
 impl Tally {
@@ -88,6 +98,10 @@ impl Tally {
             Event::Elected { .. } => self.elections += 1,
             Event::ActorRestarted { .. } => self.actor_restarts += 1,
             Event::Violated(violations) => self.violations += violations.len() as u64,
+            Event::Repaired { operation: "repair-finish", failed, .. } => match failed {
+                false => self.repairs.0 += 1,
+                true => self.repairs.1 += 1,
+            },
             Event::Decided { decision, .. } => match decision.outcome {
                 Outcome::Bound { .. } => self.bindings += 1,
                 Outcome::Moved { .. } => self.moves += 1,
@@ -111,23 +125,65 @@ impl Picture {
             self.placed.insert(application.name.clone(), self.elapsed);
         }
         let told = tell(event)?;
-        self.remember(told.clone());
+        self.happenings.add(self.elapsed, HappeningClass::of(event), told.clone());
         Some(told)
     }
 
     /// Takes in that the demo itself killed an actor. Returns the line.
     pub(crate) fn note_fault(&mut self, actor: &str) -> String {
         let told = format!("the demo kills {actor}: an injected fault to show the restart");
-        self.remember(told.clone());
+        self.happenings.add(self.elapsed, HappeningClass::injected(Some(actor)), told.clone());
         told
     }
 
-    /// Adds a line about an event.
-    pub(crate) fn remember(&mut self, told: String) {
-        if self.events.len() == EVENTS {
-            self.events.pop_front();
+    /// Takes in what the user did, to an actor or to something else.
+    pub(crate) fn note_action(&mut self, told: String, actor: Option<&str>) {
+        self.happenings.add(self.elapsed, HappeningClass::injected(actor), told);
+    }
+
+    /// Changes the picture as a key asks.
+    pub(crate) fn obey(&mut self, command: KeyCommand) {
+        match command {
+            KeyCommand::OtherPanel => self.plan_first = !self.plan_first,
+            KeyCommand::Help => self.shows_help = !self.shows_help,
+            KeyCommand::Pause => self.pause(),
+            KeyCommand::Scroll(lines) => self.scroll(lines),
+            KeyCommand::Newest => self.scroll(isize::MIN + 1),
+            // They change the demo, not its picture.
+            KeyCommand::End | KeyCommand::Act(_) => {}
         }
-        self.events.push_back((self.elapsed, told));
+    }
+
+    /// Adds a line about something that the demo or its user did.
+    pub(crate) fn remember(&mut self, told: String) {
+        self.happenings.add(self.elapsed, HappeningClass::injected(None), told);
+    }
+
+    /// Stops the picture, or lets it go on with the newest line.
+    pub(crate) fn pause(&mut self) {
+        self.is_paused = !self.is_paused;
+        self.scrolled_to = self.is_paused.then(|| self.happenings.count());
+    }
+
+    /// Shows older lines, or, with a negative number, newer ones. The newest line ends the scrolling.
+    pub(crate) fn scroll(&mut self, lines: isize) {
+        let count = self.happenings.count();
+        let at = self.scrolled_to.unwrap_or(count);
+        let to = at.saturating_add_signed(-lines).clamp(self.happenings.first() + 1, count.max(1));
+        self.scrolled_to = (self.is_paused || to < count).then_some(to);
+    }
+
+    /// Shows these actors. Restarts are counted since the start, also where a new reign counts from none.
+    pub(crate) fn show_actors(&mut self, mut actors: Vec<ActorLine>) {
+        for actor in &mut actors {
+            let (before, newest) = self.restarts.entry(actor.name.clone()).or_default();
+            if actor.restarts < *newest {
+                *before += *newest;
+            }
+            *newest = actor.restarts;
+            actor.restarts += *before;
+        }
+        self.actors = actors;
     }
 
     /// Shows these machines with their parts in a cluster.
@@ -158,5 +214,49 @@ impl Picture {
                 (rack, cells.into_iter().map(|(_, cell)| cell).collect())
             })
             .collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn actor(restarts: u64) -> Vec<ActorLine> {
+        vec![ActorLine {
+            name: "cluster-planner".to_owned(),
+            depth: 1,
+            state: "running".to_owned(),
+            restarts,
+        }]
+    }
+
+    #[test]
+    fn restarts_never_go_backwards() {
+        let mut picture = Picture::default();
+        let mut shown = Vec::new();
+        for restarts in [0, 2, 2, 0, 1, 0] {
+            picture.show_actors(actor(restarts));
+            shown.push(picture.actors[0].restarts);
+        }
+        assert_eq!(shown, [0, 2, 2, 2, 3, 3], "a new reign counts from none");
+    }
+
+    #[test]
+    fn a_user_scrolls_between_the_first_and_the_newest_line() {
+        let mut picture = Picture::default();
+        for number in 0..10 {
+            picture.remember(format!("line {number}"));
+        }
+        picture.scroll(3);
+        assert_eq!(picture.scrolled_to, Some(7));
+        picture.scroll(100);
+        assert_eq!(picture.scrolled_to, Some(1));
+        picture.scroll(-100);
+        assert_eq!(picture.scrolled_to, None);
+        picture.pause();
+        picture.remember("later".to_owned());
+        assert_eq!(picture.scrolled_to, Some(10), "the picture stands still");
+        picture.pause();
+        assert_eq!(picture.scrolled_to, None);
     }
 }

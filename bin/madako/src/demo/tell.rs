@@ -54,8 +54,8 @@ pub(crate) fn tell(event: &Event) -> Option<String> {
             describe_changes(&plan.changes)
         ),
         Event::PlanFailed(error) => format!("no plan ({}): {}", error.kind.name(), error.message),
-        // Placement decisions have their own lines.
-        Event::Committed { what: "placement", .. } => return None,
+        // Placement decisions and steps of repairs have their own lines.
+        Event::Committed { what, .. } if *what == "placement" || what.starts_with("repair") => return None,
         Event::Committed { what, revision, .. } => format!("committed {what} at revision {revision}"),
         Event::CommitFailed { what, why } => format!("the commit of {what} failed: {why}"),
         Event::Violated(violations) => match violations.first() {

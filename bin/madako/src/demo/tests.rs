@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use madako_datacenter_sim::host::SimulatedHost;
 use madako_datacenter_sim::{
     Datacenter, DatacenterConfig, InMemoryHttp, SimulatedPrometheus, SimulatedRegistry,
 };
@@ -13,6 +14,7 @@ use madako_embedded_etcd::{Backend, Commit, EmbeddedEtcd, Options};
 use madako_http::placement::{PlacementApi, Settings, StaticUser, Uids, router};
 use madako_metrics_providers::Providers;
 use madako_protocol::event::{Event, EventSink};
+use madako_protocol::host::Host;
 use madako_protocol::placement::objects::Objects;
 use madako_protocol::ports::{Clock, HttpTransport};
 use madako_protocol::store::Store;
@@ -102,6 +104,7 @@ async fn watch(seed: u64, length: Duration) -> DemoHistory {
     let clock: Arc<dyn Clock> = Arc::new(PausedClock(began));
     let datacenter = Datacenter::new(DatacenterConfig::demo(seed, clock.now())).unwrap();
     let registry = SimulatedRegistry::new(datacenter, Arc::clone(&clock));
+    let host: Arc<dyn Host> = Arc::new(SimulatedHost::new(registry.clone(), world::COMMANDS));
     let etcd = EmbeddedEtcd::open(Options::new(Backend::Memory, Commit::Inline, seed)).unwrap();
     let clients = StoreConfig { prefix: DEFAULT_PREFIX.to_owned(), ..StoreConfig::default() };
     let served = ServedStore::unserved(etcd);
@@ -119,7 +122,7 @@ async fn watch(seed: u64, length: Duration) -> DemoHistory {
         events: Arc::new(journal) as Arc<dyn EventSink>,
         placement: Some(placement),
         kubernetes: None,
-        host: None,
+        host: Some(host),
     };
     // Names of actors are one namespace a process.
     let options = world::instance(&format!("demo-{seed}"), "host".to_owned(), seed);
@@ -177,9 +180,19 @@ async fn the_default_demo_shows_a_taint_a_node_that_leaves_and_an_actor_that_com
     let first = |action: Action| seen.first.get(action.name()).copied();
     let taint = first(Action::TaintNodes);
     assert!(taint.is_some_and(|at| at < Duration::from_secs(60)), "first seen: {:?}", seen.first);
-    let told = |what: &str| seen.picture.events.iter().any(|(_, told)| told.contains(what));
-    assert!(told(": an injected fault to show the restart"), "{:?}", seen.picture.events);
-    assert!(told(" runs again (restart "), "{:?}", seen.picture.events);
+    let told = |what: &str| seen.picture.happenings.lines().any(|line| line.text.contains(what));
+    assert!(told(": an injected fault to show the restart; "), "{:?}", seen.picture.happenings);
+    assert!(told(" runs again (restart "), "{:?}", seen.picture.happenings);
+    // A plan and its commit are one line, and machines are repaired.
+    let is_whole = |text: &str| {
+        text.starts_with("planned initialize in ") && text.contains("; committed cluster at revision ")
+    };
+    assert!(
+        seen.picture.happenings.lines().any(|line| is_whole(&line.text)),
+        "{:?}",
+        seen.picture.happenings
+    );
+    assert!(seen.picture.tally.repairs.0 > 0, "{:?}", seen.picture.tally);
 }
 
 #[tokio::test(start_paused = true)]
@@ -210,10 +223,12 @@ async fn default_demo_moves_an_application_within_a_minute_and_names_the_reason(
         "the demo takes ",
         " back online",
     ] {
-        assert!(picture.events.iter().any(|(_, line)| line.contains(told)), "{told:?}: {:?}", picture.events);
+        let is_told = picture.happenings.lines().any(|line| line.text.contains(told));
+        assert!(is_told, "{told:?}: {:?}", picture.happenings);
     }
     // It may not move.
-    assert!(!picture.events.iter().any(|(_, line)| line.starts_with("ledger moves")), "{:?}", picture.events);
+    let ledger = picture.happenings.lines().find(|line| line.text.starts_with("ledger moves"));
+    assert!(ledger.is_none(), "{ledger:?}");
     // Lively, but slow enough to follow.
     assert!(moves.len() <= 60, "{} moves", moves.len());
     assert_eq!(picture.tally.moves, moves.len() as u64);

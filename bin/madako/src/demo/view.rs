@@ -1,15 +1,17 @@
 //! The demo's live view on the terminal. Drawing is a function of a [`Picture`] and the size of the terminal.
 //!
-//! Guarantees: text is never cut at a border but wrapped. A screen of 80 by 24 shows the keys that end the demo, and
-//! its addresses. A list that does not fit shows its newest or most telling items, with the number of the others. A
-//! screen without room for everything shows either the clusters, or the last plan with the legend, and the key that
-//! switches between them.
+//! Guarantees: a screen of 80 by 24 shows the legend, the keys, and the addresses. What happened has a line each, with an
+//! ellipsis where it is too long; other text is wrapped. A list that does not fit shows its newest or most
+//! telling items, with the number of the others. A screen without room for everything shows either the clusters or the
+//! last plan, and the key that switches between them. No meaning is in a colour alone.
 
+mod help;
 mod places;
 #[cfg(test)]
 mod tests;
 mod text;
 
+use madako_console::cut;
 use madako_domain::machine::MachineState;
 use madako_domain::plan::{Outcome, Part, Reason};
 use ratatui::Frame;
@@ -18,6 +20,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Paragraph};
 
+use super::happenings::HappeningKind;
 use super::picture::{MachineCell, Picture};
 use text::{flow, wrap_with_heading};
 
@@ -28,9 +31,20 @@ const WIDE: u16 = 110;
 /// Below this height panels have a line above them instead of a frame, which saves a line each.
 const HIGH: u16 = 32;
 /// Lines that the last plan and the events need for a few sentences: one above the other, and side by side.
-const FEW: (usize, usize) = (12, 6);
-/// Marks a shortened sentence.
-const AND_SO_ON: &str = " …";
+const FEW: (usize, usize) = (10, 6);
+/// Columns of a machine: its sign and the letter of its state, and on a wide screen up to this many.
+const CELL: (usize, usize) = (2, 5);
+/// Columns of the name of a rack.
+const RACK: usize = 9;
+
+/// The picture before the service has started.
+pub(crate) fn draw_start(frame: &mut Frame<'_>) {
+    let told = " madako demo: starts a store, a data center, metrics, and the service ";
+    frame.render_widget(
+        Paragraph::new(told).style(Style::new().add_modifier(Modifier::REVERSED)),
+        frame.area(),
+    );
+}
 
 pub(crate) fn draw(frame: &mut Frame<'_>, picture: &Picture) {
     let area = frame.area();
@@ -39,7 +53,6 @@ pub(crate) fn draw(frame: &mut Frame<'_>, picture: &Picture) {
     let framed = area.height >= HIGH;
     let rows = picture.racks.len().max(picture.actors.len()) + if framed { 2 } else { 1 };
     let shown = ShownPanels::of(picture, area, head.len() + rows + legend.len(), framed);
-    let legend = if shown.plan { legend } else { Vec::new() };
     let [head_area, top, legend_area, bottom] = Layout::vertical([
         Constraint::Length(length(head.len())),
         Constraint::Length(length(rows)),
@@ -50,18 +63,18 @@ pub(crate) fn draw(frame: &mut Frame<'_>, picture: &Picture) {
     let [left, right] =
         Layout::horizontal([Constraint::Min(30), Constraint::Length(ACTORS_WIDTH)]).areas(top);
     frame.render_widget(Paragraph::new(head), head_area);
-    frame
-        .render_widget(Paragraph::new(machines(picture)).block(block(machines_title(picture), framed)), left);
+    let inside = |area: Rect| block(String::new(), framed).inner(area);
+    let racks = machines(picture, usize::from(inside(left).width));
+    frame.render_widget(Paragraph::new(racks).block(block(machines_title(picture), framed)), left);
     frame.render_widget(Paragraph::new(actors(picture)).block(block(" actors ".to_owned(), framed)), right);
     frame.render_widget(Paragraph::new(legend), legend_area);
 
-    let inside = |area: Rect| block(String::new(), framed).inner(area);
     let mut rest = bottom;
     if shown.clusters {
         let rows = length(places::lines(picture, area.width).len()) + if framed { 2 } else { 1 };
         let [clusters, below] =
             Layout::vertical([Constraint::Length(rows), Constraint::Min(0)]).areas(bottom);
-        let title = places::title(picture, area.width, if shown.plan { "" } else { "; Tab: plan, signs" });
+        let title = places::title(picture, area.width, if shown.plan { "" } else { "; Tab: plan" });
         let lines = places::lines(picture, inside(clusters).width);
         frame.render_widget(Paragraph::new(lines).block(block(title, framed)), clusters);
         rest = below;
@@ -77,7 +90,11 @@ pub(crate) fn draw(frame: &mut Frame<'_>, picture: &Picture) {
         rest
     };
     let happened = happenings(picture, inside(events));
-    frame.render_widget(Paragraph::new(happened).block(block(" what happened ".to_owned(), framed)), events);
+    let title = happenings_title(picture, events.width);
+    frame.render_widget(Paragraph::new(happened).block(block(title, framed)), events);
+    if picture.shows_help {
+        help::draw(frame, picture);
+    }
 }
 
 struct ShownPanels {
@@ -126,18 +143,27 @@ fn block(title: String, framed: bool) -> Block<'static> {
 fn headline(picture: &Picture, width: u16) -> Vec<Line<'static>> {
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let leads = match picture.epoch {
-        Some(epoch) => Span::styled(format!("leads, epoch {epoch}"), Style::new().fg(Color::Green)),
-        None => Span::styled("does not lead", Style::new().fg(Color::Yellow)),
+        Some(epoch) => {
+            let number = picture.tally.elections.max(1);
+            let told = format!("leader {number} since the start (epoch {epoch})");
+            Span::styled(told, Style::new().fg(Color::Green))
+        }
+        None => Span::styled("no leader", Style::new().fg(Color::Yellow)),
     };
+    let name = match picture.is_paused {
+        true => Span::styled(" madako demo, PAUSED ", bold.add_modifier(Modifier::REVERSED)),
+        false => Span::styled(" madako demo ", bold.add_modifier(Modifier::REVERSED)),
+    };
+    let (succeeded, failed) = picture.tally.repairs;
     let items = [
-        Span::styled(" madako demo ", bold.add_modifier(Modifier::REVERSED)),
+        name,
         Span::raw(format!("{:>4} s", picture.elapsed.as_secs())),
         leads,
         Span::raw(format!("revision {}", picture.revision)),
-        Span::raw("Ctrl-C ends it"),
         Span::raw(format!("http {}", picture.http)),
         Span::raw(format!("etcd {}", picture.etcd)),
         Span::raw(format!("seed {}", picture.seed)),
+        Span::raw(format!("repairs {succeeded} good, {failed} failed")),
     ];
     let apart = picture.placement != picture.http && !picture.placement.is_empty();
     let placement = apart.then(|| Span::raw(format!("placement API {}", picture.placement)));
@@ -148,34 +174,36 @@ fn machines_title(picture: &Picture) -> String {
     format!(" {} control plane, {} workers ", picture.control_plane, picture.workers)
 }
 
-fn machines(picture: &Picture) -> Vec<Line<'static>> {
+/// A line for each rack. Machines have as much room as the widest rack allows.
+fn machines(picture: &Picture, width: usize) -> Vec<Line<'static>> {
+    let most = picture.racks.values().map(Vec::len).max().unwrap_or(0).max(1);
+    let room = (width.saturating_sub(RACK) / most).clamp(CELL.0, CELL.1);
     let rack = |(rack, cells): (&i64, &Vec<MachineCell>)| {
-        let mut spans = vec![Span::raw(format!(" rack {rack:<2} "))];
-        spans.extend(cells.iter().flat_map(|cell| [Span::raw(" "), symbol(cell)]));
+        let mut spans = vec![Span::raw(format!(" rack {rack:<3}"))];
+        spans.extend(cells.iter().flat_map(|cell| {
+            let letter = Span::styled(state_letter(cell.state).to_string(), colour(cell.state));
+            [sign(cell), letter, Span::raw(" ".repeat(room - CELL.0))]
+        }));
         Line::from(spans)
     };
     picture.racks.iter().map(rack).collect()
 }
 
-/// The legend of signs and colours, and the settings that differ from `madako serve`.
+/// The legend of signs and letters, and the setting that differs from `madako serve`.
 fn legend(picture: &Picture, width: u16) -> Vec<Line<'static>> {
-    let signs = [
-        " C control plane",
-        "c s g worker (compute, storage, gpu)",
-        ". unused",
-        ", unused, not in order",
-        "b boot",
-    ];
-    let states = MachineState::ALL
-        .iter()
-        .map(|&state| Span::styled(state.name().to_lowercase(), colour(state)))
-        .collect::<Vec<_>>();
-    let wait = format!("a retired worker leaves after {} s", picture.retire_wait.as_secs());
-    flow(signs.map(Span::raw).into_iter().chain(states).chain([Span::raw(wait)]), usize::from(width))
+    let signs = [" C control plane", "c s g worker", ". unused", "b boot"].map(Span::raw);
+    let states = MachineState::ALL.iter().filter(|state| **state != MachineState::Healthy).map(|&state| {
+        let mut text = format!("{} {}", state_letter(state), state.name().to_lowercase());
+        if state == MachineState::Retired {
+            text += &format!(" (worker leaves after {} s)", picture.retire_wait.as_secs());
+        }
+        Span::styled(text, colour(state))
+    });
+    flow(signs.into_iter().chain(states), usize::from(width))
 }
 
 /// A control plane node is `C`, a worker its role's first letter, an unused machine a dot.
-fn symbol(cell: &MachineCell) -> Span<'static> {
+fn sign(cell: &MachineCell) -> Span<'static> {
     let style = colour(cell.state);
     let role = cell.role.chars().next().unwrap_or('?').to_string();
     match cell.part {
@@ -184,9 +212,20 @@ fn symbol(cell: &MachineCell) -> Span<'static> {
         }
         Some(Part::Worker) => Span::styled(role, style.add_modifier(Modifier::BOLD)),
         None if cell.role == "boot" => Span::styled("b", Style::new().fg(Color::DarkGray)),
-        None if cell.state == MachineState::Healthy => Span::styled(".", style),
-        // An unhealthy machine is visible even when it is unused.
-        None => Span::styled(",", style),
+        None => Span::styled(".", style),
+    }
+}
+
+/// The letter of a state, beside the sign of its machine; healthy machines have none.
+fn state_letter(state: MachineState) -> char {
+    match state {
+        MachineState::Healthy => ' ',
+        MachineState::Unhealthy => 'u',
+        MachineState::Unreachable => 'x',
+        MachineState::Updating => 'p',
+        MachineState::Uninitialized => 'i',
+        MachineState::Retiring => 't',
+        MachineState::Retired => 'r',
     }
 }
 
@@ -279,26 +318,45 @@ fn reason_lines(reason: &Reason, width: usize) -> Vec<Line<'static>> {
     wrap_with_heading(&format!(" {:<9} ", reason.outcome.name()), &text, width, style)
 }
 
-/// The newest event is at the bottom; the oldest one may be shortened.
+fn happenings_title(picture: &Picture, width: u16) -> String {
+    let older = match picture.scrolled_to {
+        Some(to) => format!(", {} newer below", picture.happenings.count() - to),
+        None => String::new(),
+    };
+    let keys = "; ? help, space pauses, arrows scroll, k b l f break, q ends";
+    let long = format!(" what happened{older}{keys} ");
+    match long.chars().count() <= usize::from(width) {
+        true => long,
+        false => format!(" what happened{older}; ? help, q ends "),
+    }
+}
+
+/// A line for each thing that happened, the newest at the bottom.
 fn happenings(picture: &Picture, area: Rect) -> Vec<Line<'static>> {
     let (width, room) = (usize::from(area.width), usize::from(area.height));
-    let mut newest_first: Vec<Line<'static>> = Vec::new();
-    for (at, what) in picture.events.iter().rev() {
-        let told = |width| wrap_with_heading(&format!(" {:>4} s  ", at.as_secs()), what, width, Style::new());
-        let left = room - newest_first.len();
-        let mut lines = told(width);
-        if lines.len() > left {
-            lines = told(width.saturating_sub(AND_SO_ON.chars().count()));
-            lines.truncate(left);
-            if let Some(last) = lines.last_mut() {
-                last.push_span(AND_SO_ON);
-            }
-        }
-        newest_first.extend(lines.into_iter().rev());
-        if newest_first.len() == room {
-            break;
-        }
+    let end = picture.scrolled_to.unwrap_or_else(|| picture.happenings.count());
+    let mut lines: Vec<Line<'static>> = picture
+        .happenings
+        .before(end)
+        .take(room)
+        .map(|happened| {
+            let time = format!(" {:>4} s  ", happened.at.as_secs());
+            let text = happened.fitted(width.saturating_sub(time.len()));
+            Line::styled(cut(&(time + &text), width), kind_style(happened.kind))
+        })
+        .collect();
+    lines.reverse();
+    lines
+}
+
+fn kind_style(kind: HappeningKind) -> Style {
+    match kind {
+        HappeningKind::Other => Style::new(),
+        HappeningKind::Plan => Style::new().fg(Color::Green),
+        HappeningKind::Repair => Style::new().fg(Color::Yellow),
+        HappeningKind::Placement => Style::new().fg(Color::Cyan),
+        HappeningKind::Leader => Style::new().add_modifier(Modifier::BOLD),
+        HappeningKind::Failure => Style::new().fg(Color::Red),
+        HappeningKind::Injected => Style::new().fg(Color::Magenta),
     }
-    newest_first.reverse();
-    newest_first
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use madako_datacenter_sim::host::{CommandBehaviour, HEALTH_CHECK, RESET, SUCCESS, SimulatedHost};
 use madako_datacenter_sim::{
     Datacenter, DatacenterConfig, GRAPHQL_PATH, SimulatedPrometheus, SimulatedRegistry,
 };
@@ -22,12 +23,13 @@ use madako_supervisor::clock::SystemClock;
 use madako_supervisor::config::{DEFAULT_PREFIX, Embedded, Placement};
 use madako_supervisor::instance::InstanceOptions;
 use madako_supervisor::journal::Journal;
-use madako_supervisor::service::{Service, ServiceError, ServiceOptions, open_embedded};
+use madako_supervisor::service::{CommandRunner, Service, ServiceError, ServiceOptions, open_embedded};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::broadcast;
 
 use super::DemoOptions;
+use super::actions::Actions;
 use super::placement::{self, Api, PlacementDemo};
 
 /// Time between polls: machines change every few seconds.
@@ -37,12 +39,25 @@ const SESSION_TTL: Duration = Duration::from_secs(10);
 /// Shorter than the default of 300 s, so that the user sees a retired worker leave.
 pub(crate) const RETIRE_WAIT: Duration = Duration::from_secs(10);
 
+/// Commands of repairs: quick, and mostly successful, so that a repair fails when the user wants it to.
+pub(crate) const COMMANDS: CommandBehaviour = CommandBehaviour {
+    heals_percent: 80,
+    fails_percent: 3,
+    hangs_percent: 0,
+    lost_percent: 0,
+    confused_percent: 0,
+    takes: Duration::from_secs(3),
+};
+/// Entries of the repair queue: the power of a rack concerns twelve machines, and few break at once otherwise.
+const REPAIRS: u32 = 6;
+
 pub(crate) struct World {
     pub(crate) registry: SimulatedRegistry,
     pub(crate) service: Service,
     pub(crate) events: broadcast::Receiver<Arc<Event>>,
     pub(crate) etcd: Option<SocketAddr>,
     pub(crate) placing: PlacementDemo,
+    pub(crate) actions: Actions,
     directory: Directory,
     _servers: [Task; 2],
 }
@@ -68,6 +83,7 @@ impl World {
         let datacenter = Datacenter::new(DatacenterConfig::demo(options.seed, clock.now()))?;
         let registry = SimulatedRegistry::new(datacenter, Arc::clone(&clock) as Arc<dyn Clock>);
         let prometheus = SimulatedPrometheus::new(options.seed, clock, placement::metrics());
+        let host = SimulatedHost::new(registry.clone(), COMMANDS);
         let listener = loopback().await?;
         let url = format!("http://{}{GRAPHQL_PATH}", listener.local_addr()?);
         let registry_server = Task::start(until_it_ends(registry.clone().serve_tcp(listener)));
@@ -99,7 +115,7 @@ impl World {
             journal,
             placement: Some(placement_on(options.http)),
             kubernetes: None,
-            host: None,
+            host: Some(CommandRunner::Given(Arc::new(host.clone()))),
         };
         let service = Service::on_embedded(store, &clients, service_options).await?;
         let transport: Arc<dyn HttpTransport> = Arc::new(ReqwestTransport::new()?);
@@ -107,7 +123,8 @@ impl World {
         let api = Api::new(transport, format!("http://{api}"));
         let placing = PlacementDemo::start(api, prometheus, &metrics_url, options.seed).await?;
         let servers = [registry_server, metrics_server];
-        Ok(Self { registry, service, events, etcd, placing, directory, _servers: servers })
+        let actions = Actions::new(registry.clone(), host);
+        Ok(Self { registry, actions, service, events, etcd, placing, directory, _servers: servers })
     }
 
     pub(crate) async fn stop(self) {
@@ -169,8 +186,11 @@ pub(crate) async fn install(store: &madako_store::EtcdStore, url: &str) -> anyho
         ],
         "service_subnet": "10.68.0.0/16",
         "options": {"kubelet": {"cri_endpoint": "unix:///run/containerd/containerd.sock"}},
+        "repair": repair(),
     });
-    let constraints = json!({"control-plane-count": 3, "minimum-workers": 30, "maximum-workers": 0});
+    let constraints = json!({
+        "control-plane-count": 3, "minimum-workers": 30, "maximum-workers": 0, "maximum-repair-queue-entries": REPAIRS,
+    });
     // Retiring and retired machines are included, to be seen; only boot servers are excluded.
     let variables = json!({"having": null, "notHaving": {"roles": ["boot"]}});
     let values = [
@@ -193,4 +213,22 @@ pub(crate) async fn install(store: &madako_store::EtcdStore, url: &str) -> anyho
         Outcome::Committed { .. } => Ok(()),
         Outcome::Refused { .. } => anyhow::bail!("the demo's store is not empty"),
     }
+}
+
+/// Procedures for broken and for unreachable machines: a reset, and another one if the machine stays as it is.
+fn repair() -> serde_json::Value {
+    let step = |watch: u32| json!({"repair_command": [RESET], "command_timeout_seconds": 30, "watch_seconds": watch});
+    let operation = |name: &str| {
+        json!({
+            "operation": name, "repair_steps": [step(10), step(20)],
+            "health_check_command": [HEALTH_CHECK], "success_command": [SUCCESS],
+        })
+    };
+    json!({
+        "max_concurrent_repairs": 2,
+        "repair_procedures": [{
+            "machine_types": ["iDRAC-9", "IPMI-2.0"],
+            "repair_operations": [operation("unhealthy"), operation("unreachable")],
+        }],
+    })
 }

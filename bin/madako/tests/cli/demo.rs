@@ -1,4 +1,4 @@
-//! Tests of `madako demo` without a terminal: it ends by itself, and reports each event once.
+//! Tests of `madako demo`: without a terminal it ends by itself and reports each event once; its live view obeys keys.
 
 use std::fs::OpenOptions;
 
@@ -7,6 +7,7 @@ use tokio::time::timeout;
 
 use crate::program::{Files, PATIENCE, command, free_port, madako};
 use crate::service::stage::eventually;
+use crate::terminal::Terminal;
 
 /// Free addresses, so that demos can run side by side.
 const ANYWHERE: [&str; 6] = ["demo", "--for=3s", "--http", "127.0.0.1:0", "--etcd", "127.0.0.1:0"];
@@ -72,4 +73,53 @@ async fn a_demo_whose_store_fails_ends_with_the_reason() {
     assert_eq!(ended.status.code(), Some(1), "{message}");
     assert!(message.contains("madako: the service ended: the embedded store failed for good"), "{message}");
     assert_eq!(std::fs::read_dir(files.path("")).unwrap().count(), 0, "its directory goes with it");
+}
+
+/// The live view, without an end by itself.
+const LIVE: [&str; 5] = ["demo", "--http", "127.0.0.1:0", "--etcd", "127.0.0.1:0"];
+
+#[tokio::test]
+async fn a_visitor_plays_with_keys() {
+    let mut demo = Terminal::start(&LIVE, 80, 24);
+    let first = demo.until(" rack 5 ").await;
+    for legend in [" C control plane", "u unhealthy", "x unreachable", "t retiring"] {
+        assert!(first.contains(legend), "{legend}:\n{first}");
+    }
+    demo.until(" 3 control plane, 30 workers").await;
+    for (key, told) in [
+        ("?", "help: ? closes it"),
+        ("?", "what happened"),
+        ("k", "you cut the power of rack 0 for 40 s"),
+        ("b", "you break 10.0."),
+        ("f", "you let the next command of a repair fail"),
+        ("l", "you stop the leader"),
+        (" ", "PAUSED"),
+    ] {
+        demo.press(key);
+        demo.until(told).await;
+    }
+    demo.press(" ");
+    demo.until_screen("it goes on", |shown| !shown.contains("PAUSED")).await;
+    // The power cut makes the machines of the rack unreachable, and the leader comes back.
+    demo.until_screen("unreachable machines", |shown| {
+        shown.lines().any(|line| line.starts_with(" rack 0 ") && line.matches('x').count() > 3)
+    })
+    .await;
+    demo.until("leader 2 since the start").await;
+    demo.press("q");
+    let (code, written) = demo.end().await;
+    assert_eq!(code, 0, "{written}");
+    assert!(written.contains("0 violations of invariants"), "{written}");
+}
+
+#[tokio::test]
+async fn every_size_of_a_terminal_has_a_picture() {
+    for (columns, rows, shown) in [(160, 50, "rack 5"), (30, 8, "rack 0")] {
+        let mut demo = Terminal::start(&LIVE, columns, rows);
+        demo.until(shown).await;
+        // Ctrl-C, which a terminal in raw mode delivers as a key.
+        demo.press("\x03");
+        let (code, written) = demo.end().await;
+        assert_eq!(code, 0, "{written}");
+    }
 }
