@@ -6,6 +6,7 @@
 
 pub(crate) mod at_rest;
 mod bindings;
+pub(crate) mod commands;
 mod creates;
 mod http;
 mod load;
