@@ -16,7 +16,7 @@ PLATFORMS := --filter-platform x86_64-unknown-linux-gnu --filter-platform aarch6
 # An unused exception in deny.toml is an error.
 OUTDATED := --deny unmatched-skip --deny unnecessary-skip --deny license-not-encountered
 
-.PHONY: help run monitor lab image test check test-long mutants bench fmt
+.PHONY: help run monitor lab image package test check test-long mutants bench fmt
 .DEFAULT_GOAL := help
 
 help: ## Lists the commands
@@ -39,6 +39,16 @@ image: ## Writes the tools image for nodes as an archive for docker load (IMAGE=
 		$(CARGO) build $(LOCKED) --release --package madako-tools --target $(HOST)
 	@scripts/image $(BUILT)/image/$(HOST)/release/madako-tools $(BUILT)/image/madako-tools.tar \
 		--plugins $(PLUGINS) $(IMAGE)
+
+package: ## Writes the Debian package of the service, and its image as an archive for docker load
+	@scripts/set-up build
+	$(CARGO) build $(LOCKED) --workspace --release --bin madako
+	@mkdir -p $(BUILT)/package
+	@# The size of the package counts, and a stripped program still has its names in backtraces.
+	@cp $(BUILT)/release/madako $(BUILT)/package/madako
+	@strip --strip-debug $(BUILT)/package/madako
+	@scripts/package $(BUILT)/package/madako $(BUILT)/package
+	@scripts/service-image $(BUILT)/package/madako $(BUILT)/package/madako-image.tar
 
 lab: image ## Starts machines and the service on this host until Ctrl-C; as root (docs/lab.md; MACHINES=5)
 	@scripts/set-up build lab

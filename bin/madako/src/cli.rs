@@ -11,8 +11,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
     auto_repair, bootstrap, ca, cluster, completion, config, constraints, doctor, etcd, history, images,
-    leader, machine, node, ops, placement, reboot_queue, repair_queue, resource, sabakan, ssh, status, store,
-    vault,
+    leader, machine, man, node, ops, placement, reboot_queue, repair_queue, resource, sabakan, ssh, status,
+    store, vault,
 };
 use crate::demo_args::DemoArgs;
 use crate::failure::EXIT_CODES;
@@ -109,6 +109,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Template(config::TemplateCommand),
     Completion(completion::Args),
+    Man(man::Args),
 }
 
 impl Cli {

@@ -15,6 +15,7 @@ pub(crate) mod images;
 pub(crate) mod kubernetes;
 pub(crate) mod leader;
 pub(crate) mod machine;
+pub(crate) mod man;
 pub(crate) mod node;
 pub(crate) mod ops;
 pub(crate) mod placement;

@@ -23,6 +23,9 @@ pub(crate) const SEED: u64 = 1;
 /// seconds instead of 60, metrics are fetched every 2 seconds instead of 15, and from time to time a cluster goes
 /// offline. The placement API accepts anonymous requests, so the demo serves it only on loopback.
 ///
+/// Broken machines are repaired, by simulated commands. With keys you break things yourself: k cuts the power of a rack, b
+/// breaks a machine, l stops the leader, f lets a repair fail; ? shows all keys.
+///
 /// On a terminal the demo is a live view until Ctrl-C or q; elsewhere it prints a line for each event. The demo ends
 /// with a summary, and exits with 1 if an invariant was violated. It logs events only if --loglevel or --logfile is
 /// given.

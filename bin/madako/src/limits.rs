@@ -57,6 +57,10 @@ pub(crate) const MAX_TEXT_SHOWN: usize = 60;
 
 /// Records shown before new ones without a given number (ckecli's default).
 pub(crate) const FIRST_FOLLOWED: usize = 20;
+/// Time limit of a completion: an operator presses a key and waits.
+pub(crate) const COMPLETION_DEADLINE: Duration = Duration::from_secs(2);
+/// Names that a completion offers; a shell asks before it shows more than about a hundred.
+pub(crate) const MAX_COMPLETED: usize = 1_000;
 /// Maximum number of records: etcd would not hold as many.
 pub(crate) const MOST_RECORDS: u32 = u32::MAX;
 

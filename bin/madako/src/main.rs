@@ -3,6 +3,7 @@
 mod access;
 mod cli;
 mod commands;
+mod complete;
 mod demo;
 mod demo_args;
 mod failure;
@@ -12,6 +13,7 @@ mod last_plan;
 mod limits;
 mod list;
 mod log;
+mod notify;
 mod output;
 mod planning;
 mod recorder;
@@ -31,8 +33,8 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use crate::cli::{Cli, Command, Global};
 use crate::commands::{
     auto_repair, bootstrap, ca, cluster, completion, config, constraints, doctor, etcd, history, images,
-    kubernetes, leader, machine, node, ops, placement, reboot_queue, repair_queue, resource, sabakan, ssh,
-    status, store, vault,
+    kubernetes, leader, machine, man, node, ops, placement, reboot_queue, repair_queue, resource, sabakan,
+    ssh, status, store, vault,
 };
 use crate::failure::Failure;
 use crate::log::{CkeLog, LogFile, Severity};
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
     if let Some(code) = madako_host::entry(std::env::args_os()) {
         return code;
     }
+    complete::answer();
     let Cli { global, command } = match Cli::read(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => return madako_console::print_clap_error(output::PROGRAM, &error),
@@ -175,6 +178,7 @@ async fn act(command: Command, global: &Global) -> Result<(), Failure> {
         }
         Command::Store(command) => store::run(command, global).await,
         Command::Completion(args) => completion::run(&args),
+        Command::Man(args) => man::run(&args),
         Command::Config(command) => config::run(&command),
         Command::Template(command) => config::run_template(&command),
     }

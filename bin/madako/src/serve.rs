@@ -1,5 +1,8 @@
 //! `madako serve`: runs the service until a signal ends it.
 
+mod simulated;
+mod started;
+
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -8,8 +11,11 @@ use madako_supervisor::instance::InstanceOptions;
 use madako_supervisor::journal::Journal;
 use madako_supervisor::service::{CommandRunner, Service, ServiceOptions};
 
+use self::simulated::SimulatedSite;
+use self::started::log_start;
 use crate::failure::Failure;
 use crate::limits::SILENCE_SHARE;
+use crate::notify::Notifier;
 use crate::serve_args::ServeOptions;
 use crate::{VERSION, host, recorder, signals};
 
@@ -44,21 +50,35 @@ pub(crate) async fn run(options: ServeOptions) -> Result<(), Failure> {
         operations: options.config.operations.clone(),
         host: Some(CommandRunner::OnHost(CommandsOnHost::new(options.session_ttl / SILENCE_SHARE))),
     };
+    // Before the start: a registry that cannot listen is no reason to campaign.
+    let simulated = match options.simulated {
+        Some(address) => Some(SimulatedSite::start(address, &options.config).await?),
+        None => None,
+    };
+    let notifier = Notifier::from_environment()
+        .context("cannot notify systemd: the environment of the service is unusable")
+        .map_err(Failure::Failed)?;
     let service = Service::start(&options.config, service_options)
         .await
         .context("cannot start the service")
         .map_err(Failure::Failed)?;
-    tracing::info!(http = %service.http(), version = VERSION, "the service started");
-    if let Some(api) = service.placement_http() {
-        tracing::info!(http = %api, "the service answers the placement API");
+    if let Some(simulated) = &simulated
+        && let Err(failure) = simulated.store_url(service.store().as_ref()).await
+    {
+        service.stop().await;
+        return Err(failure);
     }
+    log_start(&service, &options).await;
+    notifier.started();
     tokio::select! {
         biased;
         () = signals::stop() => {
+            notifier.stops();
             tracing::info!("the service stops");
             service.stop().await;
             Ok(())
         }
+        () = notifier.keep_alive() => unreachable!("it never returns"),
         why = service.wait_for_end() => {
             let why = why.unwrap_or_else(|| "it was stopped".to_owned());
             service.stop().await;

@@ -26,7 +26,8 @@ pub(crate) const SESSION_TTLS: (Duration, Duration) =
 /// service keeps its state in its embedded store in /var/lib/madako.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  madako serve --config /etc/cke/config.yml --interval 30s --logformat json"
+    after_help = "Examples:\n  madako serve --config /etc/cke/config.yml --interval 30s --logformat json\n  \
+                  madako serve --simulated"
 )]
 pub(crate) struct ServeArgs {
     /// Address and port of health, version and metrics
@@ -52,6 +53,14 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "BOOLEAN", value_parser = parse_go_bool, num_args = 0..=1, require_equals = true,
           default_missing_value = "true")]
     debug_sabakan: Option<bool>,
+    /// Runs a simulated data center of 66 machines beside the service, for people without sabakan; with the embedded store
+    /// only
+    ///
+    /// Its registry has sabakan's API on this address, by default on 127.0.0.1:10080, and is stored as the registry of the
+    /// service. Simulated years pass in minutes, as in the demo. After a restart all machines begin anew.
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen_address, num_args = 0..=1, require_equals = true,
+          default_missing_value = "127.0.0.1:10080")]
+    simulated: Option<SocketAddr>,
     /// Collects no metrics: /metrics is empty. For measurements of the cost of telemetry
     #[arg(long, hide = true)]
     without_telemetry: bool,
@@ -67,6 +76,8 @@ pub(crate) struct ServeOptions {
     pub(crate) interval: Duration,
     /// Time to live of the session lease, whole seconds.
     pub(crate) session_ttl: Duration,
+    /// Address of a simulated registry.
+    pub(crate) simulated: Option<SocketAddr>,
     /// Whether metrics are collected.
     pub(crate) telemetry: bool,
     /// Warnings to be logged once the log exists.
@@ -106,6 +117,7 @@ impl ServeArgs {
             http: self.http,
             interval: self.interval,
             session_ttl,
+            simulated: self.simulated,
             telemetry: !self.without_telemetry,
             warnings,
         })

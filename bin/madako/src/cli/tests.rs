@@ -214,6 +214,7 @@ fn the_words_are_those_of_ckecli_and_krakectl_and_ours() {
             "config check",
             "template example",
             "completion",
+            "man",
         ]
     );
 }
@@ -243,7 +244,7 @@ fn serve_has_the_flags_of_cke_with_its_defaults() {
     assert_eq!(
         format!("{args:?}"),
         "ServeArgs { http: 0.0.0.0:10180, interval: 60s, session_ttl: 60s, otlp_endpoint: None, max_concurrent_updates: 10, \
-         certs_gc_interval: 3600s, debug_sabakan: None, without_telemetry: false }"
+         certs_gc_interval: 3600s, debug_sabakan: None, simulated: None, without_telemetry: false }"
     );
     let line = "madako serve --config=c.yml --http :80 --interval 1m30s --session-ttl 2.9s --max-concurrent-updates 3 \
                 --certs-gc-interval 2h --debug-sabakan --loglevel crit --logformat logfmt --logfile l";
@@ -251,7 +252,7 @@ fn serve_has_the_flags_of_cke_with_its_defaults() {
     assert_eq!(
         format!("{args:?}"),
         "ServeArgs { http: 0.0.0.0:80, interval: 90s, session_ttl: 2.9s, otlp_endpoint: None, max_concurrent_updates: 3, \
-         certs_gc_interval: 7200s, debug_sabakan: Some(true), without_telemetry: false }"
+         certs_gc_interval: 7200s, debug_sabakan: Some(true), simulated: None, without_telemetry: false }"
     );
     assert_eq!(
         format!("{:?}", global.log),

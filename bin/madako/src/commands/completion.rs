@@ -1,13 +1,16 @@
 //! `madako completion`: completion scripts for shells.
 
-use clap::CommandFactory;
 use clap_complete::Shell;
+use clap_complete::env::Shells;
 
-use crate::cli::Cli;
+use crate::complete::VARIABLE;
 use crate::failure::Failure;
 use crate::output::print_bytes;
 
 /// Prints a script for the completion of madako commands in a shell.
+///
+/// Names of constraints, scenarios, machines, nodes, applications and clusters are completed as they are now: the shell asks
+/// the program, which asks the store, the registry or the API for up to two seconds.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  madako completion bash > /etc/bash_completion.d/madako\n\n\
                         For the present shell only: . <(madako completion)")]
@@ -18,7 +21,12 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let shells = Shells::builtins();
+    let name = args.shell.to_string();
+    let shell = shells
+        .completer(&name)
+        .ok_or_else(|| Failure::bad_input(format_args!("there is no script for {name}")))?;
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "madako", &mut script);
+    shell.write_registration(VARIABLE, "madako", "madako", "madako", &mut script)?;
     print_bytes(&script)
 }

@@ -5,6 +5,9 @@ pub(crate) mod list;
 mod show;
 
 use clap::Subcommand;
+use madako_protocol::ports::Clock as _;
+use madako_protocol::store::Store;
+use madako_supervisor::clock::SystemClock;
 
 use crate::access::open;
 use crate::cli::Global;
@@ -18,6 +21,15 @@ use crate::failure::Failure;
 pub(crate) enum Command {
     List(list::Args),
     Show(show::Args),
+}
+
+/// Addresses and serials of all machines of the registry.
+///
+/// # Errors
+/// The store or the registry does not answer.
+pub(crate) async fn names(store: &dyn Store) -> Result<Vec<String>, Failure> {
+    let known = known::read(true, store, SystemClock.now()).await?;
+    Ok(known.machines.into_iter().flat_map(|machine| [machine.address, machine.serial]).flatten().collect())
 }
 
 pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure> {

@@ -197,6 +197,22 @@ pub(crate) async fn run(command: ResourceCommand, config: Option<&Path>) -> Resu
     }
 }
 
+/// The names of all resources of a kind, in a namespace or in that of the user.
+///
+/// # Errors
+/// The API does not answer.
+pub(crate) async fn names(
+    kind: Kind,
+    config: Option<&Path>,
+    api_url: Option<&str>,
+    namespace: Option<String>,
+) -> Result<Vec<String>, Failure> {
+    let settings = Settings::load(config, api_url)?;
+    let namespace = namespace.map_or_else(|| settings.user(), Ok)?;
+    let place = CommandScope { kind, namespace: Some(namespace) };
+    list::names(&Api::new(&settings)?, &place).await
+}
+
 async fn read(api: &Api, place: &CommandScope, name: &str) -> Result<client::Answer, Failure> {
     api.send(&Request::new("GET", place.segments(&[name]), place.called(name))).await
 }

@@ -4,7 +4,10 @@ use std::fs::Permissions;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 
-use crate::program::{Etcd, Files, command, madako};
+use serde_json::json;
+
+use crate::krakectl::{Server, json_said};
+use crate::program::{CLUSTER, Etcd, Files, command, madako};
 
 #[tokio::test]
 async fn invalid_file_is_reported_in_one_message_before_the_start() {
@@ -131,19 +134,54 @@ async fn usage_errors_exit_with_2_and_help_with_0() {
 }
 
 #[tokio::test]
-async fn completions_are_scripts_that_know_the_words() {
+async fn completions_are_scripts_that_ask_the_program() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = madako(&["completion", shell]).await.calm();
-        for word in ["confirm-removal", "what-if", "max-concurrent-updates"] {
-            assert!(script.contains(word), "{shell}: no {word}");
-        }
+        assert!(script.contains("MADAKO_COMPLETE"), "{shell}: {script}");
     }
-    // bash checks that the output is a script. It is longer than an argument may be.
     let files = Files::new();
     let script = files.write("completion", madako(&["completion"]).await.calm());
     let mut bash = tokio::process::Command::new("bash");
     let status = bash.args(["-n", &script]).status().await.unwrap();
     assert!(status.success());
+}
+
+/// What the program offers for the last word of a line, as bash asks for it.
+async fn completed(words: &[&str]) -> Vec<String> {
+    let last = words.len().to_string();
+    let mut command = command(&[&["--", "madako"], words].concat());
+    command.env("MADAKO_COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", last).env("_CLAP_IFS", "\n");
+    command.env("_CLAP_COMPLETE_COMP_TYPE", "9").env("_CLAP_COMPLETE_SPACE", "true");
+    let output = command.output().await.unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{words:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap().lines().map(|line| line.trim().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn words_and_live_names_are_completed() {
+    assert!(completed(&["sabakan", "confirm"]).await.contains(&"confirm-removal".to_owned()));
+    let constraints = completed(&["constraints", "set", "minimum-w"]).await;
+    assert!(constraints.contains(&"minimum-workers".to_owned()), "{constraints:?}");
+    let scenarios = completed(&["rehearse", "--scenario", "rack-p"]).await;
+    assert!(scenarios.contains(&"rack-power-loss".to_owned()), "{scenarios:?}");
+
+    let items = json!({"items": [{"metadata": {"name": "echo"}}, {"metadata": {"name": "mail"}}]});
+    let server = Server::answering([json_said(200, &items), json_said(200, &items)]).await;
+    let config = server.files.path("krakectl.yaml");
+    assert_eq!(completed(&["kube", "--config", &config, "app", "get", "e"]).await, ["echo"]);
+    let clusters = completed(&["kube", "cluster", "get", "-n", "other", "--config", &config, ""]).await;
+    assert!(clusters.contains(&"mail".to_owned()), "{clusters:?}");
+    assert_eq!(
+        server.lines(),
+        ["GET /kubernetes/namespaces/system:admin/applications", "GET /kubernetes/namespaces/other/clusters"]
+    );
+
+    let Some(etcd) = Etcd::start().await else { return };
+    etcd.run(&["cluster", "set", &etcd.file("cluster.yml", CLUSTER)]).await.calm();
+    let nodes = completed(&["--config", etcd.config(), "node", "show", "10."]).await;
+    assert_eq!(nodes, ["10.0.0.1", "10.0.0.2"]);
+    // Without an answer there are no names, and nothing disturbs the line.
+    assert!(completed(&["--config", etcd.config(), "machine", "show", "1"]).await.is_empty());
 }
 
 #[tokio::test]

@@ -25,6 +25,7 @@ mod monitor;
 mod nodes;
 mod operate;
 mod ops;
+mod package;
 mod planning;
 mod program;
 mod reboot_queue;

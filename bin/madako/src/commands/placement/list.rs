@@ -34,7 +34,7 @@ pub(super) async fn run(
 ) -> Result<(), Failure> {
     let mut told = Vec::new();
     let shown = async || {
-        let items = read_items(api, place, resource).await?;
+        let items = read_items(api, place, resource.many).await?;
         let mut explained = Explained::default();
         if resource.kind == Kind::Application && args.has_columns() {
             explained = explain_all(api, &items).await;
@@ -48,8 +48,17 @@ pub(super) async fn run(
     args.show(columns(resource), clock, LIST_PAUSE, shown).await
 }
 
-async fn read_items(api: &Api, place: &CommandScope, resource: &Resource) -> Result<Vec<Value>, Failure> {
-    let request = Request::new("GET", place.segments(&[]), format!("the list of {}", resource.many));
+/// The names of the resources.
+///
+/// # Errors
+/// The API does not answer.
+pub(super) async fn names(api: &Api, place: &CommandScope) -> Result<Vec<String>, Failure> {
+    let items = read_items(api, place, place.kind.plural()).await?;
+    Ok(items.iter().filter_map(|item| Some(item["metadata"]["name"].as_str()?.to_owned())).collect())
+}
+
+async fn read_items(api: &Api, place: &CommandScope, called: &str) -> Result<Vec<Value>, Failure> {
+    let request = Request::new("GET", place.segments(&[]), format!("the list of {called}"));
     let mut answer = api.send(&request).await?;
     match answer.body.get_mut("items").map(Value::take) {
         Some(Value::Array(items)) => Ok(items),

@@ -26,6 +26,7 @@ mod repair;
 mod security;
 pub(crate) mod site;
 pub(crate) mod stage;
+mod starting;
 mod stopping;
 mod stuck;
 mod traces;

@@ -189,7 +189,7 @@ fn spawn(config: &str, session_ttl: &str, interval: &str, more: &[&str], log: &s
 }
 
 /// The complete lines of a log.
-fn lines(log: &str) -> Vec<Value> {
+pub(crate) fn lines(log: &str) -> Vec<Value> {
     let text = std::fs::read_to_string(log).unwrap();
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }

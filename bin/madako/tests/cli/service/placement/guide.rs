@@ -44,9 +44,11 @@ struct Operator {
 impl Operator {
     fn new() -> Self {
         let files = Files::new();
-        let mut replaced = ["2379", "8080", "10180"].map(|port| (port, free_port().to_string())).to_vec();
+        let mut replaced =
+            ["2379", "8080", "10180", "10080"].map(|port| (port, free_port().to_string())).to_vec();
         replaced.extend(
-            ["/var/lib/madako", "/etc/madako"].map(|path| (path, files.path(path.trim_start_matches('/')))),
+            ["/var/lib/madako", "/var/tmp/madako-first", "/etc/madako"]
+                .map(|path| (path, files.path(path.trim_start_matches('/')))),
         );
         Self { files, replaced, service: None, commands: 0 }
     }
@@ -126,12 +128,24 @@ impl Operator {
     }
 }
 
+fn chapter(name: &str) -> &'static str {
+    let (_, chapter) = GUIDE.split_once(&format!("\n## {name}\n")).unwrap();
+    chapter.split_once("\n## ").map_or(chapter, |(chapter, _)| chapter)
+}
+
+#[tokio::test]
+async fn six_commands_lead_from_an_installed_package_to_a_first_cluster() {
+    let mut operator = Operator::new();
+    for block in blocks(chapter("A first cluster without machines")) {
+        operator.follow(&block).await;
+    }
+    assert!(operator.commands <= 6, "the chapter has {} commands", operator.commands);
+}
+
 #[tokio::test]
 async fn the_placement_chapter_leads_from_nothing_to_a_placed_application_and_its_deletion() {
-    let (_, chapter) = GUIDE.split_once("\n## Placement\n").unwrap();
-    let chapter = chapter.split_once("\n## ").map_or(chapter, |(chapter, _)| chapter);
     let mut operator = Operator::new();
-    for block in blocks(chapter) {
+    for block in blocks(chapter("Placement")) {
         operator.follow(&block).await;
     }
     assert!(operator.commands >= 15, "the chapter has {} commands", operator.commands);

@@ -1,0 +1,87 @@
+//! `madako serve --simulated`: a simulated data center in the place of sabakan, for people without machines.
+//!
+//! Guarantees: the URL of another registry in the store is never replaced.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use madako_datacenter_sim::{Datacenter, DatacenterConfig, GRAPHQL_PATH, SimulatedRegistry};
+use madako_domain::keys;
+use madako_domain::store::{Condition, Transaction, Write};
+use madako_protocol::feed::Task;
+use madako_protocol::ports::Clock;
+use madako_protocol::store::Store;
+use madako_supervisor::clock::SystemClock;
+use madako_supervisor::config::{Config, StoreChoice};
+use tokio::net::TcpListener;
+
+use crate::access::get;
+use crate::demo_args::SEED;
+use crate::failure::Failure;
+
+/// The query of the cluster's machines that is stored with the URL: all but boot servers.
+const VARIABLES: &str = r#"{"having": null, "notHaving": {"roles": ["boot"]}}"#;
+
+/// A running simulated registry.
+pub(super) struct SimulatedSite {
+    url: String,
+    _server: Task,
+}
+
+impl SimulatedSite {
+    /// # Errors
+    /// The store is not the embedded one, or the address cannot be used.
+    pub(super) async fn start(address: SocketAddr, config: &Config) -> Result<Self, Failure> {
+        if config.store == StoreChoice::External {
+            return Err(Failure::bad_input(
+                "--simulated needs the embedded store, but the configuration file has endpoints: other instances on \
+                 that etcd would keep a cluster of simulated machines",
+            ));
+        }
+        let clock = Arc::new(SystemClock);
+        let datacenter = Datacenter::new(DatacenterConfig::demo(SEED, clock.now()))
+            .map_err(|error| Failure::Failed(error.into()))?;
+        let registry = SimulatedRegistry::new(datacenter, clock as Arc<dyn Clock>);
+        let listener = TcpListener::bind(address).await.map_err(|error| {
+            Failure::failed(format_args!(
+                "the simulated registry cannot listen on {address}: {error}; give --simulated=ADDRESS:PORT"
+            ))
+        })?;
+        let url = format!("http://{}{GRAPHQL_PATH}", listener.local_addr()?);
+        let server = Task::start(async move {
+            if let Err(error) = registry.serve_tcp(listener).await {
+                tracing::error!(error = &error as &dyn std::error::Error, "the simulated registry ended");
+            }
+        });
+        Ok(Self { url, _server: server })
+    }
+
+    /// Stores the registry's URL and the query of the cluster's machines, if there is no URL yet.
+    ///
+    /// # Errors
+    /// The store has the URL of another registry, or does not answer.
+    pub(super) async fn store_url(&self, store: &dyn Store) -> Result<(), Failure> {
+        match get(store, keys::SABAKAN_URL).await? {
+            None => {}
+            Some(stored) if stored.value == self.url.as_bytes() => return Ok(()),
+            Some(stored) => {
+                return Err(Failure::bad_input(format_args!(
+                    "--simulated would replace the registry {} in the store: use another embedded.data-dir, or madako \
+                     sabakan set-url {}",
+                    String::from_utf8_lossy(&stored.value),
+                    self.url
+                )));
+            }
+        }
+        let values = [(keys::SABAKAN_URL, self.url.as_str()), (keys::SABAKAN_VARIABLES, VARIABLES)];
+        let put = |(key, value): (&str, &str)| Write::Put {
+            key: key.to_owned(),
+            value: value.to_owned().into(),
+            lease: 0,
+        };
+        let conditions = vec![Condition::Unchanged { key: keys::SABAKAN_URL.to_owned(), revision: 0 }];
+        // Another client that stored a URL at the same moment wins.
+        store.commit(Transaction { conditions, writes: values.map(put).to_vec() }).await?;
+        Ok(())
+    }
+}

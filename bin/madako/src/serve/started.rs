@@ -1,0 +1,55 @@
+//! The line of the log that says what has been started.
+
+use std::sync::Arc;
+
+use madako_domain::keys;
+use madako_store::EtcdStore;
+use madako_supervisor::config::{Config, StoreChoice};
+use madako_supervisor::service::Service;
+
+use crate::VERSION;
+use crate::access::get;
+use crate::serve_args::ServeOptions;
+
+/// Logs the version, the store with its directory, the listeners, the registry, and all that is off.
+pub(super) async fn log_start(service: &Service, options: &ServeOptions) {
+    let config = &options.config;
+    let (store, data_dir) = match &config.store {
+        StoreChoice::External => (config.clients.endpoints.join(","), None),
+        StoreChoice::Embedded(embedded) => {
+            (format!("embedded, serves {}", embedded.listen), Some(embedded.data_dir.display()))
+        }
+    };
+    tracing::info!(
+        version = VERSION,
+        store,
+        data_dir = data_dir.map(tracing::field::display),
+        prefix = config.prefix,
+        http = %service.http(),
+        placement_api = service.placement_http().map(tracing::field::display),
+        registry = registry(service.store()).await,
+        off = turned_off(config, options.telemetry).join(","),
+        "the service started"
+    );
+}
+
+/// The URL of the registry, or why it is not known. Polls read it again.
+async fn registry(store: &Arc<EtcdStore>) -> String {
+    match get(store.as_ref(), keys::SABAKAN_URL).await {
+        Ok(Some(entry)) => String::from_utf8_lossy(&entry.value).into_owned(),
+        Ok(None) => "none: madako sabakan set-url stores its URL".to_owned(),
+        Err(failure) => format!("unknown: {}", failure.message().unwrap_or_default()),
+    }
+}
+
+/// The parts of the service that its settings switch off.
+fn turned_off(config: &Config, telemetry: bool) -> Vec<&'static str> {
+    let parts = [
+        ("operations on nodes", config.operations.mode.is_none()),
+        ("drains and taints (no kubeconfig)", config.kubernetes.is_none()),
+        ("placement", config.placement.is_none()),
+        ("placement decisions", config.placement.as_ref().is_some_and(|placement| !placement.controllers)),
+        ("metrics", !telemetry),
+    ];
+    parts.into_iter().filter(|(_, is_off)| *is_off).map(|(part, _)| part).collect()
+}

@@ -1,0 +1,147 @@
+//! The start of `madako serve`: messages to systemd, the line of the log, and a simulated data center.
+
+use rustix::process::Signal;
+use serde_json::json;
+use tokio::net::UnixDatagram;
+use tokio::process::Child;
+use tokio::time::timeout;
+
+use super::stage::{eventually, lines, signal};
+use crate::program::{Answer, Files, PATIENCE, command, free_port, madako};
+use crate::terminal::Terminal;
+
+/// A configuration with an embedded store of its own.
+fn config(files: &Files) -> String {
+    let data = files.path("data");
+    files
+        .write("config.yml", format!("embedded: {{data-dir: {data}, listen: '127.0.0.1:{}'}}\n", free_port()))
+}
+
+fn serve(files: &Files, config: &str, more: &[&str]) -> tokio::process::Command {
+    let log = files.path("log");
+    let args =
+        ["serve", "--http", "127.0.0.1:0", "--config", config, "--logfile", &log, "--logformat", "json"];
+    command(&[&args[..], more].concat())
+}
+
+async fn ended(mut child: Child) {
+    signal(&child, Signal::TERM);
+    let status = timeout(PATIENCE, child.wait()).await.expect("it ends").unwrap();
+    assert!(status.success(), "{status}");
+}
+
+#[tokio::test]
+async fn systemd_is_told_the_start_the_end_and_that_the_service_runs() {
+    let files = Files::new();
+    let path = files.path("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    let config = config(&files);
+    let mut serve = serve(&files, &config, &[]);
+    let child = serve.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "200000").spawn().unwrap();
+    let next = async || {
+        let mut buffer = [0; 64];
+        let count = timeout(PATIENCE, socket.recv(&mut buffer)).await.expect("a message").unwrap();
+        String::from_utf8(buffer[..count].to_vec()).unwrap()
+    };
+    assert_eq!(next().await, "READY=1");
+    for _ in 0..3 {
+        assert_eq!(next().await, "WATCHDOG=1");
+    }
+    signal(&child, Signal::TERM);
+    while next().await != "STOPPING=1" {}
+    ended_by_itself(child).await;
+}
+
+async fn ended_by_itself(mut child: Child) {
+    let status = timeout(PATIENCE, child.wait()).await.expect("it ends").unwrap();
+    assert!(status.success(), "{status}");
+}
+
+#[tokio::test]
+async fn the_start_names_the_store_its_directory_the_listeners_the_registry_and_what_is_off() {
+    let files = Files::new();
+    let config = config(&files);
+    let child = serve(&files, &config, &[]).spawn().unwrap();
+    let log = files.path("log");
+    let line = eventually("the service starts", async || {
+        let exists = std::path::Path::new(&log).exists();
+        exists.then(|| lines(&log))?.into_iter().find(|line| line["message"] == "the service started")
+    })
+    .await;
+    assert!(line["store"].as_str().unwrap().starts_with("embedded, serves 127.0.0.1:"), "{line}");
+    assert_eq!(
+        (&line["data_dir"], &line["version"], &line["prefix"]),
+        (&json!(files.path("data")), &json!(env!("CARGO_PKG_VERSION")), &json!("/cke/")),
+        "{line}"
+    );
+    assert_eq!(line["registry"], "none: madako sabakan set-url stores its URL", "{line}");
+    assert_eq!(line["off"], "operations on nodes,drains and taints (no kubeconfig),placement", "{line}");
+    ended(child).await;
+}
+
+/// The commands that show something of a running system, and their exit codes.
+const SHOWN: [(&[&str], i32); 14] = [
+    (&["status"], 0),
+    (&["doctor"], 0),
+    (&["machine", "list"], 0),
+    (&["machine", "show", "NODE"], 0),
+    (&["cluster", "get", "-o", "table"], 0),
+    (&["constraints", "show", "-o", "table"], 1),
+    (&["history", "-o", "table"], 0),
+    (&["repair-queue", "list", "-o", "table"], 0),
+    (&["repair-queue", "explain"], 0),
+    (&["reboot-queue", "list", "-o", "table"], 0),
+    (&["resource", "list", "-o", "table"], 0),
+    (&["images", "list"], 0),
+    (&["leader", "-o", "table"], 0),
+    (&["plan"], 0),
+];
+
+/// Every line of a result fits a terminal of 80 columns. The terminal wraps messages, which are sentences.
+async fn check_widths(config: &str, node: &str) {
+    for (words, expected) in SHOWN {
+        let words: Vec<&str> = words.iter().map(|word| if *word == "NODE" { node } else { word }).collect();
+        let (code, written) =
+            Terminal::start(&[&words[..], &["--config", config]].concat(), 80, 24).end().await;
+        assert_eq!(code, expected, "{words:?}: {written}");
+        for line in written.lines().filter(|line| !line.starts_with("madako: ")) {
+            assert!(line.chars().count() <= 80, "{words:?}: {line:?} in\n{written}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_simulated_data_center_leads_to_a_cluster_and_replaces_no_registry() {
+    let files = Files::new();
+    let config = config(&files);
+    let registry = format!("127.0.0.1:{}", free_port());
+    let flag = format!("--simulated={registry}");
+    let run = async |args: &[&str]| -> Answer { madako(&[args, &["--config", &config]].concat()).await };
+    let child = serve(&files, &config, &[&flag, "--interval", "200ms"]).spawn().unwrap();
+    let template = files.write("template.yml", run(&["template", "example"]).await.calm());
+    let url = eventually("the registry is stored", async || {
+        let answer = run(&["sabakan", "get-url"]).await;
+        (answer.code == 0).then_some(answer.out)
+    })
+    .await;
+    assert_eq!(url, format!("http://{registry}/graphql\n"));
+    run(&["sabakan", "set-template", &template]).await.calm();
+    let cluster = eventually("a cluster is committed", async || {
+        let answer = run(&["cluster", "get", "-o", "json"]).await;
+        (answer.code == 0).then(|| answer.json())
+    })
+    .await;
+    let node = cluster["nodes"][0]["address"].as_str().unwrap();
+    check_widths(&config, node).await;
+    ended(child).await;
+
+    // The same registry again is used; another one is not replaced.
+    let other = format!("--simulated=127.0.0.1:{}", free_port());
+    let refused = serve(&files, &config, &[&other]).output().await.unwrap();
+    let message = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{message}");
+    assert!(message.contains(&format!("would replace the registry http://{registry}/graphql")), "{message}");
+    let external = files.write("external.yml", "endpoints: ['http://127.0.0.1:1']\n");
+    let message = madako(&["serve", "--simulated", "--config", &external]).await.refused_after_notes(2);
+    assert!(message.contains("--simulated needs the embedded store"), "{message}");
+}
