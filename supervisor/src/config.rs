@@ -35,6 +35,7 @@ use std::time::Duration;
 
 use madako_domain::backup::BackupSchedule;
 use madako_domain::images::ImageName;
+use madako_domain::reboot::RebootSettings;
 use madako_domain::repair::hold::HoldSettings;
 use madako_json::input::{InputError, Problems};
 use madako_json::strict::{Kind, Schema};
@@ -75,6 +76,7 @@ pub struct Config {
     /// `None`: neither API nor scheduler runs.
     pub placement: Option<Placement>,
     pub repair: Repair,
+    pub reboots: RebootSettings,
     /// `None`: no node is drained, and taints of nodes are unknown.
     pub kubernetes: Option<Access>,
     pub operations: Operations,
@@ -89,6 +91,7 @@ pub(crate) struct Given {
     embedded: Option<(Embedded, [Pem; 3])>,
     placement: Option<placement::Given>,
     repair: Option<(bool, HoldSettings)>,
+    reboots: RebootSettings,
     kubeconfig: Option<Option<String>>,
     mode: Option<GivenMode>,
     ssh: Ssh,
@@ -114,6 +117,10 @@ section! {
         at "kubernetes": kubernetes => it.kubeconfig;
         at "pki": encryption => it.pki;
         at "etcd_backup": backup => it.backup;
+        in "reboot" {
+            "boot_timeout": BOOT_TIMEOUT => it.reboots.boot_timeout, by read_span;
+            "cordon_first": Kind::Bool => it.reboots.cordon_first;
+        }
         in "operations" {
             "mode": operations::MODE => it.mode, by |mode| Some(read_word(mode));
         }
@@ -146,6 +153,11 @@ const PREFIX: Kind = Kind::Checked("a text of at most 1024 bytes", |prefix| pref
 /// Below, no request can succeed; above, no client waits.
 const TIMEOUT: Kind = Kind::Checked("a duration from 1ms to 10m, such as 2s", |text| {
     is_span(text, &(Duration::from_millis(1)..=Duration::from_secs(600)))
+});
+
+/// A virtual machine boots in seconds, and a large server tests its memory for up to an hour.
+const BOOT_TIMEOUT: Kind = Kind::Checked("a duration from 1m to 24h, such as 30m", |text| {
+    is_span(text, &(Duration::from_secs(60)..=Duration::from_secs(24 * 3600)))
 });
 
 /// Error of loading a configuration. Nothing was started.
@@ -233,6 +245,7 @@ impl Config {
             clients,
             placement,
             repair: given.repair.map(Repair::from).unwrap_or_default(),
+            reboots: given.reboots,
             kubernetes,
             operations,
             warnings,

@@ -8,6 +8,7 @@
 //!    ├─ sabakan-poller
 //!    ├─ cluster-planner
 //!    ├─ repair-queue
+//!    ├─ reboot-queue
 //!    ├─ nodes                where operations on nodes are on: a roster, and an actor for each node
 //!    ├─ operation-runner
 //!    ├─ etcd-backup          where a schedule of backups is configured
@@ -25,6 +26,7 @@ use std::time::Duration;
 use madako_app_scheduler::{Scheduler, SchedulerArguments, SchedulerConfig};
 use madako_cluster_planner::{Planner, PlannerArguments};
 use madako_domain::placement::ownership::Ownership;
+use madako_domain::reboot::RebootSettings;
 use madako_domain::repair::hold::HoldSettings;
 use madako_domain::settings::{RepairSettings, Settings};
 use madako_domain::state::ClusterState;
@@ -44,6 +46,7 @@ use madako_protocol::placement::objects::Objects;
 use madako_protocol::placement::providers::MetricsProviders;
 use madako_protocol::ports::{Clock, Registry};
 use madako_protocol::store::{CampaignOptions, Store};
+use madako_reboot_queue::{RebootArguments, RebootQueueActor};
 use madako_repair_queue::{RepairArguments, RepairQueueActor};
 use madako_sabakan_poller::{Poller, PollerArguments};
 use ractor::{Actor, ActorRef, registry};
@@ -64,6 +67,7 @@ pub const REIGN: &str = "reign";
 pub const POLLER: &str = "sabakan-poller";
 pub const PLANNER: &str = "cluster-planner";
 pub const REPAIR: &str = "repair-queue";
+pub const REBOOT: &str = "reboot-queue";
 pub const BACKUP: &str = "etcd-backup";
 pub const FETCHER: &str = "metrics-fetcher";
 pub const SCHEDULER: &str = "app-scheduler";
@@ -115,6 +119,7 @@ pub struct InstanceOptions {
     pub retire_wait: Duration,
     /// Settings for holding a rack in which several machines fail together; `None`: no rack is held.
     pub hold: Option<HoldSettings>,
+    pub reboots: RebootSettings,
     /// Seed of its restarts' jitter.
     pub seed: u64,
 }
@@ -478,6 +483,19 @@ impl Director {
             host: self.ports.host.clone(),
             kubernetes: self.ports.kubernetes.clone(),
         };
+        let reboot = RebootArguments {
+            epoch: epoch.number,
+            leader: leader.clone(),
+            interval: self.options.interval,
+            seed: seed.rotate_left(1),
+            settings: self.options.reboots,
+            clock: Arc::clone(&self.ports.clock),
+            events: Arc::clone(&self.ports.events),
+            state: self.state.clone(),
+            operations: operations.map(|_| found.clone()),
+            host: self.ports.host.clone(),
+            kubernetes: self.ports.kubernetes.clone(),
+        };
         let backups =
             operations.and_then(|operations| operations.backups.clone()).map(|backups| BackupsArguments {
                 epoch: epoch.number,
@@ -522,7 +540,8 @@ impl Director {
         let mut spec = SupervisorSpec::new(id.as_str(), REIGN, seed, Arc::clone(&self.sink))
             .child(self.child(POLLER, || Poller, poller))
             .child(self.child(PLANNER, || Planner, planner))
-            .child(self.child(REPAIR, || RepairQueueActor, repair));
+            .child(self.child(REPAIR, || RepairQueueActor, repair))
+            .child(self.child(REBOOT, || RebootQueueActor, reboot));
         for child in operations.into_iter().flatten() {
             spec = spec.child(child);
         }

@@ -170,6 +170,18 @@ fn log(instance: &str, event: &Event) {
         Event::RepairWaits { index, address, reason, why } => {
             warn!(instance, entry = index, address, reason, why, "a repair waits");
         }
+        Event::Rebooted { index, node, operation, what, failed: true } => {
+            warn!(instance, entry = index, node, operation, what, "a step of a reboot failed");
+        }
+        Event::Rebooted { index, node, operation, what, failed: false } => {
+            info!(instance, entry = index, node, operation, what, "a reboot advanced");
+        }
+        Event::RebootWaits { index, node, reason: "", why } => {
+            info!(instance, entry = index, node, why, "a reboot no longer waits");
+        }
+        Event::RebootWaits { index, node, reason, why } => {
+            warn!(instance, entry = index, node, reason, why, "a reboot waits");
+        }
         Event::RepairTrouble { why } if why.is_empty() => {
             info!(instance, "Kubernetes requests of the repair queue succeed again");
         }

@@ -23,13 +23,14 @@ madako_protocol::declare_metrics! {
 }
 
 /// Tables of the actors that run only while this instance leads: without them, the values of their gauges are outdated.
-const OF_A_LEADER: [&[Metric]; 8] = [
+const OF_A_LEADER: [&[Metric]; 9] = [
     madako_app_scheduler::METRICS,
     madako_cluster_planner::METRICS,
     madako_etcd_backup::METRICS,
     madako_metrics_fetcher::METRICS,
     madako_node::METRICS,
     madako_operation_runner::METRICS,
+    madako_reboot_queue::METRICS,
     madako_repair_queue::METRICS,
     madako_sabakan_poller::METRICS,
 ];

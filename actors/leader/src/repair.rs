@@ -1,5 +1,4 @@
-//! Builds the transactions of the repair queue: checks the invariants, and compares the leader key and all inputs.
-//! Pure.
+//! Transactions of the repair queue and the reboot queue: checked by invariants, fenced and complete. Pure.
 
 use madako_domain::invariants::repair::{begins, check_repair_change};
 use madako_domain::keys;
@@ -45,10 +44,21 @@ pub(crate) fn transaction(
     }
     let mut conditions = vec![epoch.fence()];
     conditions.extend(change.conditions.iter().cloned());
-    // The check used this control plane: no node joins it in the meantime.
-    let same_cluster = state.unchanged(keys::CLUSTER);
-    if begins(change, &state.repair) && !conditions.contains(&same_cluster) {
-        conditions.push(same_cluster);
+    if begins(change, &state.repair) {
+        // The check used this control plane: no node joins it in the meantime.
+        let same_cluster = state.unchanged(keys::CLUSTER);
+        if !conditions.contains(&same_cluster) {
+            conditions.push(same_cluster);
+        }
+        // It used both queues, whose actors decide at the same time.
+        let is_reboot = change.writes.iter().any(|write| matches!(write, RepairWrite::Reboot(_)));
+        let prefixes = if is_reboot { &[keys::REPAIRS, keys::REBOOTS][..] } else { &[keys::REBOOTS] };
+        conditions.extend(
+            prefixes.iter().map(|prefix| Condition::NoneSince {
+                prefix: (*prefix).to_owned(),
+                revision: state.revision,
+            }),
+        );
     }
     Ok(Transaction { conditions, writes: change.stored(&state.repair)? })
 }

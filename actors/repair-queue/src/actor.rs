@@ -6,7 +6,6 @@
 
 mod checks;
 mod command;
-mod drain;
 mod effects;
 mod nodes;
 mod quorum;
@@ -26,7 +25,7 @@ use madako_domain::repair::command::CommandEnd;
 use madako_domain::repair::hold::HoldSettings;
 use madako_domain::repair::report::Reports;
 use madako_domain::state::ClusterState;
-use madako_effects::{EffectEvent, EffectRunner, Permits, Workflow};
+use madako_effects::{EffectEvent, EffectRunner, Permits, Workflow, command_end};
 use madako_protocol::actors::RepairMessage;
 use madako_protocol::event::{Event, EventSink};
 use madako_protocol::feed::{Task, forward, send_later};
@@ -313,7 +312,7 @@ impl RepairState {
         self.resolve(state);
         let now = self.given.clock.now();
         if let Some((AnnouncedCommand { command, .. }, conclusion)) = self.effects.conclusion() {
-            let (index, end) = (command.index, command::end_of_command(conclusion));
+            let (index, end) = (command.index, command_end(conclusion));
             match transition::end_command(state, index, command.record, &end, now) {
                 Some(change) => {
                     let subject = Subject::Entry(index);

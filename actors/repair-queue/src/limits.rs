@@ -33,9 +33,6 @@ pub(crate) const FRESH_INTERVALS: u32 = 2;
 /// Intervals for which an answer of etcd is valid: etcd is asked once an interval, and an answer may take as long.
 pub(crate) const FRESH_ANSWER_INTERVALS: u32 = 3;
 
-/// Pause between polls of a drain. Pods have 30 s to end by default.
-pub(crate) const DRAIN_POLL: Duration = Duration::from_secs(5);
-
 /// Wait for a command's end after its deadline: the host ends all processes of a command, and a busy host reports
 /// late.
 pub(crate) const HEARD_WITHIN: Duration = Duration::from_secs(300);
@@ -74,4 +71,3 @@ const _: () = assert!(
     SAME_MOVE.as_millis() < SAME_REPORT.as_millis(),
     "reports that move together are no further apart than two of one machine"
 );
-const _: () = assert!(JUST_AFTER.as_millis() < DRAIN_POLL.as_millis());

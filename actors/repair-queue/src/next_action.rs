@@ -118,6 +118,8 @@ pub enum BlockedBy {
     ApiServerRebooted {
         address: String,
     },
+    /// The reboot queue drains the node, and a node has one drain at a time.
+    RebootDrains,
     /// Invariant I2: another control plane node must stay in sync.
     Quorum {
         violation: String,
@@ -290,6 +292,7 @@ impl fmt::Display for BlockedBy {
             Self::ApiServerRebooted { address } => {
                 write!(f, "the control plane node {address} is being rebooted")
             }
+            Self::RebootDrains => f.write_str("the reboot queue drains the node"),
             Self::Quorum { violation } => f.write_str(violation),
             Self::OperationDue => f.write_str("an operation on nodes goes first (madako ops shows it)"),
             Self::CommandRuns { record } => write!(f, "the command of operation {record} runs"),

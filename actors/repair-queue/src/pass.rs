@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use madako_domain::canary::{Canary, is_planted};
 use madako_domain::keys;
+use madako_domain::reboot::RebootStatus;
 use madako_domain::repair::config::{RepairConfig, RepairOperation};
 use madako_domain::repair::queue::RepairQueue;
 use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
@@ -173,8 +174,16 @@ pub fn next_actions(view: &View<'_>) -> Vec<NextAction> {
         let record = view.queue.command_of(*index)?;
         candidates.iter().all(|candidate| candidate.command != Some(record)).then_some(record)
     });
-    let mut occupied =
-        OccupiedResources { slots: 0, machines: BTreeMap::new(), processed, api_server: None, stray };
+    let drained = view.queue.rebooting_nodes().filter(|(_, entry)| entry.status == RebootStatus::Draining);
+    let drained = drained.map(|(node, _)| node).collect();
+    let mut occupied = OccupiedResources {
+        slots: 0,
+        machines: BTreeMap::new(),
+        processed,
+        api_server: None,
+        drained,
+        stray,
+    };
     for candidate in &candidates {
         let (action, blocked_by) = view.turn(candidate, &mut occupied, &rebooting);
         let blocked_by =

@@ -1,4 +1,4 @@
-//! A simulated host: repair commands that act on the simulated machines, behind the port of the real host.
+//! A simulated host: commands of repairs and reboots that act on the simulated machines, behind the port of the real host.
 //!
 //! For: the demo, the simulation, and tests of repairs.
 //!
@@ -31,10 +31,25 @@ pub const HEALTH_CHECK: &str = "simulated-health-check";
 /// Success command for a healed machine; it has no effect on the machine.
 pub const SUCCESS: &str = "simulated-success";
 
+/// Program that reboots a machine.
+pub const REBOOT: &str = "simulated-reboot";
+/// Program that prints `true` if a machine has booted since a time, its last argument.
+pub const BOOT_CHECK: &str = "simulated-boot-check";
+
 /// Number of recorded runs; the oldest are dropped.
 pub const MAX_RUNS: usize = 10_000;
 
 const CHECK_TAKES: Duration = Duration::from_millis(300);
+
+/// Mean time of a boot.
+const BOOT_TAKES: Duration = Duration::from_secs(60);
+/// Time of a boot that hangs until an operator notices: longer than the service waits.
+const BOOT_HANGS: Duration = Duration::from_secs(40 * 60);
+/// Boots that hang, in percent.
+const HANGING_BOOTS: u8 = 5;
+
+/// Receives the address of each rebooted machine, and the time that its boot takes.
+pub type OnReboot = Arc<dyn Fn(&str, Duration) + Send + Sync>;
 
 /// Behaviour of repair commands, as percentages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,6 +102,9 @@ struct Log {
     on: BTreeMap<String, u32>,
     /// The next command with an effect fails.
     fails_next: bool,
+    /// Begin and end of the last reboot by machine.
+    boots: BTreeMap<String, (OffsetDateTime, OffsetDateTime)>,
+    on_reboot: Option<OnReboot>,
 }
 
 /// Runs the simulated commands. Clones and hosts from [`SimulatedHost::named`] share one log.
@@ -119,6 +137,11 @@ impl SimulatedHost {
     /// Lets the next reset or success command fail, whatever the behaviour.
     pub fn fail_next(&self) {
         self.lock().fails_next = true;
+    }
+
+    /// Calls `on_reboot` for each later reboot.
+    pub fn watch_reboots(&self, on_reboot: OnReboot) {
+        self.lock().on_reboot = Some(on_reboot);
     }
 
     /// All recorded runs, in start order.
@@ -184,6 +207,36 @@ impl SimulatedHost {
         }
     }
 
+    async fn check_boot(&self, address: &str, since: &str, deadline: Duration) -> HostOutcome {
+        sleep(CHECK_TAKES.min(deadline)).await;
+        let Ok(since) = since.parse::<i64>() else {
+            return outcome(HostEnd::Exited { code: 2 }, "no time", CHECK_TAKES);
+        };
+        let now = self.registry.with(|datacenter| datacenter.now());
+        let boot = self.lock().boots.get(address).copied();
+        let has_booted = boot.is_some_and(|(down, up)| down.unix_timestamp() >= since && up <= now);
+        outcome(HostEnd::Exited { code: 0 }, if has_booted { "true" } else { "false" }, CHECK_TAKES)
+    }
+
+    /// The machine goes down now.
+    fn reboot(&self, address: &str, nth: u32) {
+        let boot = self.registry.with(|datacenter| {
+            let place = datacenter.at_address(address)?;
+            let hangs = datacenter.chance.percent(Kind::CommandHeals, place, nth, HANGING_BOOTS);
+            let takes = datacenter.chance.taking(Kind::CommandTakes, place, nth + 1, BOOT_TAKES);
+            Some((datacenter.now(), if hangs { BOOT_HANGS } else { takes }))
+        });
+        let Some((now, takes)) = boot else { return };
+        let on_reboot = {
+            let mut log = self.lock();
+            log.boots.insert(address.to_owned(), (now, now + takes));
+            log.on_reboot.clone()
+        };
+        if let Some(on_reboot) = on_reboot {
+            on_reboot(address, takes);
+        }
+    }
+
     async fn act(
         &self,
         program: &str,
@@ -222,13 +275,17 @@ impl SimulatedHost {
             return CommandResult::Reported(outcome(HostEnd::Deadline, "", took));
         }
         let heal = |heals: bool| {
-            if heals {
+            if program == REBOOT {
+                self.reboot(address, nth);
+            } else if heals {
                 self.registry.with(|datacenter| datacenter.heal(address));
             }
         };
         match fate {
             CommandFate::Ends { code, heals } => {
-                heal(heals);
+                if code == 0 {
+                    heal(heals);
+                }
                 CommandResult::Reported(outcome(HostEnd::Exited { code }, "", took))
             }
             CommandFate::Lost { heals } => {
@@ -262,7 +319,11 @@ impl Host for SimulatedHost {
                 let nth = self.lock().on.get(address).copied().unwrap_or(0);
                 Ok(self.check(address, command.deadline, nth).await)
             }
-            RESET | SUCCESS => {
+            BOOT_CHECK => match command.words.as_slice() {
+                [_, address, since] => Ok(self.check_boot(address, since, command.deadline).await),
+                _ => Ok(outcome(HostEnd::Exited { code: 2 }, "not an address and a time", CHECK_TAKES)),
+            },
+            RESET | SUCCESS | REBOOT => {
                 let (number, nth) = self.begin(permit.epoch(), program, address);
                 match self.act(program, address, command.deadline, number, nth).await {
                     CommandResult::Reported(outcome) => Ok(outcome),

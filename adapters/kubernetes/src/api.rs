@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod as KubePod};
 use k8s_openapi::api::policy::v1::Eviction as EvictionRequest;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, ObjectMeta, Preconditions as Must};
@@ -24,8 +25,8 @@ use crate::access::Access;
 use crate::exchange::{self, Call, RequestDeadline};
 use crate::limits::MAX_SELECTOR;
 use crate::{
-    MAX_ANSWER_BYTES, MAX_NAMESPACES, MAX_NODES, MAX_PODS, PAGE, READ_DEADLINE, WRITE_DEADLINE, answer,
-    convert,
+    MAX_ANSWER_BYTES, MAX_DAEMON_SETS, MAX_NAMESPACES, MAX_NODES, MAX_PODS, PAGE, READ_DEADLINE,
+    WRITE_DEADLINE, answer, convert,
 };
 
 const FIELD_MANAGER: &str = "madako";
@@ -153,6 +154,15 @@ impl ApiServer {
         exchange::send(&self.client, call, request, until).await.map(|_| ())
     }
 
+    async fn listed_pods(&self, node: &str) -> Result<Vec<KubePod>, KubernetesError> {
+        let what = format!("pods on node {node}");
+        if !convert::is_name(node) {
+            return Err(KubernetesError::NotFound { what });
+        }
+        let chosen = ListParams::default().fields(&format!("spec.nodeName={node}"));
+        self.list(Call { name: "pods", what: &what }, chosen, MAX_PODS).await
+    }
+
     /// True if a pod is gone, or another pod has its name now.
     async fn is_gone(&self, pod: &PodId, until: RequestDeadline) -> Result<bool, KubernetesError> {
         let what = format!("pod {}/{}", pod.namespace, pod.name);
@@ -203,6 +213,24 @@ impl Kubernetes for ApiServer {
         nodes.map_err(|why| answer::malformed(call.what, why))
     }
 
+    async fn node(&self, name: &str) -> Result<Option<KubeNode>, KubernetesError> {
+        let what = format!("node {name}");
+        let call = Call { name: "node", what: &what };
+        if !convert::is_name(name) {
+            return Ok(None);
+        }
+        let until = RequestDeadline::after(self.limits.read_deadline);
+        let request = Request::new(Node::url_path(&(), None)).get(name, &GetParams::default());
+        match exchange::send(&self.client, call, request, until).await {
+            Ok(text) => {
+                let node = convert::node(exchange::parse(call, &text)?);
+                node.map(Some).map_err(|why| answer::malformed(&what, why))
+            }
+            Err(KubernetesError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     async fn namespaces(&self, selector: &str) -> Result<BTreeSet<String>, KubernetesError> {
         let call = Call { name: "namespaces", what: "namespaces" };
         if selector.len() > MAX_SELECTOR {
@@ -223,15 +251,23 @@ impl Kubernetes for ApiServer {
     }
 
     async fn pods_on(&self, node: &str) -> Result<Vec<Pod>, KubernetesError> {
-        let what = format!("pods on node {node}");
-        let call = Call { name: "pods", what: &what };
-        if !convert::is_name(node) {
-            return Err(KubernetesError::NotFound { what });
-        }
-        let chosen = ListParams::default().fields(&format!("spec.nodeName={node}"));
-        let pods: Vec<KubePod> = self.list(call, chosen, MAX_PODS).await?;
+        let pods = self.listed_pods(node).await?;
         let pods: Result<Vec<Pod>, _> = pods.into_iter().map(|pod| convert::pod(pod, node)).collect();
-        pods.map_err(|why| answer::malformed(&what, why))
+        pods.map_err(|why| answer::malformed(&format!("pods on node {node}"), why))
+    }
+
+    async fn on_delete_pods(&self, node: &str) -> Result<Vec<PodId>, KubernetesError> {
+        let call = Call { name: "daemonsets", what: "daemonsets" };
+        let sets: Vec<DaemonSet> = self.list(call, ListParams::default(), MAX_DAEMON_SETS).await?;
+        let sets: BTreeSet<String> = sets.into_iter().filter_map(convert::on_delete).collect();
+        if sets.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut pods = self.listed_pods(node).await?;
+        pods.retain(|pod| convert::controller_uid(pod).is_some_and(|uid| sets.contains(uid)));
+        let pods: Result<Vec<PodId>, _> =
+            pods.into_iter().map(|pod| convert::pod(pod, node).map(|pod| pod.id)).collect();
+        pods.map_err(|why| answer::malformed(&format!("pods on node {node}"), why))
     }
 
     async fn cordon(&self, permit: &Permit, node: &str) -> Result<(), KubernetesError> {

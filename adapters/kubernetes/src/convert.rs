@@ -1,5 +1,6 @@
 //! Conversion from Kubernetes' types to those of the port, and checks of names before they become part of a path.
 
+use k8s_openapi::api::apps::v1 as apps;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use madako_domain::cluster::Taint;
@@ -25,7 +26,8 @@ pub(crate) fn is_name(name: &str) -> bool {
 /// A node; the error names the missing field.
 pub(crate) fn node(node: core::Node) -> Result<KubeNode, &'static str> {
     let spec = node.spec.unwrap_or_default();
-    let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
+    let status = node.status.unwrap_or_default();
+    let conditions = status.conditions.unwrap_or_default();
     let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
     let taints = spec.taints.unwrap_or_default();
     Ok(KubeNode {
@@ -38,6 +40,7 @@ pub(crate) fn node(node: core::Node) -> Result<KubeNode, &'static str> {
             "False" => Some(false),
             _ => None,
         }),
+        volumes_in_use: status.volumes_in_use.unwrap_or_default(),
     })
 }
 
@@ -49,6 +52,18 @@ fn taint(taint: core::Taint) -> Taint {
         time_added: taint.time_added.map(|Time(at)| at.to_string()),
         ..Taint::default()
     }
+}
+
+/// Uid of a DaemonSet whose pods are replaced only when another program deletes them.
+pub(crate) fn on_delete(daemon_set: apps::DaemonSet) -> Option<String> {
+    let strategy = daemon_set.spec?.update_strategy?.type_?;
+    daemon_set.metadata.uid.filter(|uid| strategy == "OnDelete" && !uid.is_empty())
+}
+
+/// Uid of the controller that owns a pod.
+pub(crate) fn controller_uid(pod: &core::Pod) -> Option<&str> {
+    let owners = pod.metadata.owner_references.as_deref().unwrap_or_default();
+    owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.as_str())
 }
 
 /// A pod of a node; the error names the invalid field.

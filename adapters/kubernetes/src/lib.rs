@@ -4,8 +4,8 @@
 //!
 //! Guarantees:
 //! - Every call has a deadline ([`READ_DEADLINE`], [`WRITE_DEADLINE`]) for all of its requests, and each answer has at
-//!   most [`MAX_ANSWER_BYTES`]. Lists are read in pages and limited to [`MAX_NODES`], [`MAX_NAMESPACES`] and
-//!   [`MAX_PODS`].
+//!   most [`MAX_ANSWER_BYTES`]. Lists are read in pages and limited to [`MAX_NODES`], [`MAX_NAMESPACES`],
+//!   [`MAX_DAEMON_SETS`] and [`MAX_PODS`].
 //! - A list is returned complete or not at all.
 //! - A write starts only with a valid permit and is abandoned when the permit ends.
 //! - A pod is evicted or deleted by its uid, so that another pod of the same name is not affected.
@@ -34,6 +34,6 @@ pub use api::{ApiServer, ConnectError, Limits};
 pub use telemetry::METRICS;
 
 pub use crate::limits::{
-    CONNECT_TIMEOUT, MAX_ANSWER_BYTES, MAX_NAMESPACES, MAX_NODES, MAX_PODS, PAGE, READ_DEADLINE,
-    WRITE_DEADLINE,
+    CONNECT_TIMEOUT, MAX_ANSWER_BYTES, MAX_DAEMON_SETS, MAX_NAMESPACES, MAX_NODES, MAX_PODS, PAGE,
+    READ_DEADLINE, WRITE_DEADLINE,
 };

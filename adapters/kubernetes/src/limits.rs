@@ -39,6 +39,8 @@ pub const PAGE: u32 = 250;
 pub const MAX_NODES: usize = 10_000;
 /// Upper bound of namespaces: the number that Kubernetes was tested with.
 pub const MAX_NAMESPACES: usize = 10_000;
+/// Upper bound of DaemonSets: each runs a pod on many nodes, so real clusters have some tens.
+pub const MAX_DAEMON_SETS: usize = 1_000;
 /// Upper bound of pods on one node. A kubelet runs 110 by default, but ended pods stay until garbage collection, which
 /// starts at 12,500 in the cluster.
 pub const MAX_PODS: usize = 15_000;

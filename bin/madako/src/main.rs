@@ -153,7 +153,7 @@ async fn act(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Constraints(command) => constraints::run(command, &store()?).await,
         Command::Sabakan(command) => sabakan::run(command, &store()?).await,
         Command::RepairQueue(command) => repair_queue::run(command, global, &store()?, &SystemClock).await,
-        Command::RebootQueue(command) => reboot_queue::run(command, &store()?).await,
+        Command::RebootQueue(command) => reboot_queue::run(command, global, &store()?, &SystemClock).await,
         Command::Resource(command) => resource::run(command, &store()?).await,
         Command::AutoRepair(command) => auto_repair::run(command, global, store, &SystemClock).await,
         Command::Ops(args) => Box::pin(ops::run(&args, global)).await,

@@ -36,6 +36,7 @@ pub(crate) async fn run(options: ServeOptions) -> Result<(), Failure> {
             session_ttl: options.session_ttl,
             retire_wait: madako_cluster_planner::DEFAULT_RETIRE_WAIT,
             hold: options.config.repair.hold.clone(),
+            reboots: options.config.reboots,
             seed: host::seed().map_err(Failure::Failed)?,
         },
         http: options.http.to_string(),

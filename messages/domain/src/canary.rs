@@ -68,6 +68,9 @@ canaries! {
     EntryNotCompared, Repair, "A write replaces a queue entry even if the entry has changed since it was read.";
     RebootIgnored, Repair, "An API server is repaired during the reboot of another API server.";
     RecordsKept, Repair, "Old records are never deleted.";
+    RebootCancelOverwritten, Repair, "A write replaces an entry of the reboot queue even if a user has cancelled it meanwhile.";
+    RebootNotDrained, Repair, "A node reboots before its pods have ended.";
+    CordonForgotten, Repair, "No cordon is taken back.";
     OfflineClusterTaken, Placement, "Applications are bound to clusters that are not online.";
     LabelsIgnored, Placement, "The scheduler ignores constraints on labels.";
     RestlessMoves, Placement, "An application moves to the best other cluster even if that cluster is not better.";

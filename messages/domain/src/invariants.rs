@@ -1,7 +1,7 @@
 //! The invariants (table in `docs/ARCHITECTURE.md`) as pure predicates over plain data.
 //!
-//! Unit tests, property tests, the simulation and the leader, before each commit, call these functions. This module has
-//! I1 to I12. Each predicate returns all violations.
+//! Unit tests, property tests, the simulation and the leader's gate call these functions. This module has I1 to
+//! I12; the simulation judges I16. Each predicate returns all violations.
 
 mod placement;
 mod quorum;
@@ -48,6 +48,8 @@ pub enum Id {
     I11,
     /// Calm: a write changes the stored value.
     I12,
+    /// Drained: a reboot command meets a node that this system cordoned and that holds only pods that may stay.
+    I16,
 }
 
 named!(Id all);

@@ -55,6 +55,8 @@ pub const OBSTACLES: &str = "madako/obstacles";
 pub const SETTINGS: &str = "madako/settings";
 /// Held racks, `madako/repair/holds/<the label's value>`.
 pub const REPAIR_HOLDS: &str = "madako/repair/holds/";
+/// Entries of the reboot queue that an operator released after their nodes did not boot.
+pub const REBOOTS_RELEASED: &str = "madako/reboots/released";
 /// The last committed plan, with its reasons.
 pub const LAST_PLAN: &str = "madako/decisions/cluster-plan";
 

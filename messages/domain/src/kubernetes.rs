@@ -25,6 +25,8 @@ pub struct KubeNode {
     pub taints: Vec<Taint>,
     /// The condition `Ready`; `None` if it is unknown or absent.
     pub ready: Option<bool>,
+    /// Volumes that the kubelet reports as in use (`status.volumesInUse`).
+    pub volumes_in_use: Vec<String>,
 }
 
 impl KubeNode {

@@ -60,6 +60,10 @@ pub const SUCCESS_TIMEOUT: Duration = Duration::from_secs(30);
 pub const EVICTION_TIMEOUT: Duration = Duration::from_secs(600);
 /// Default number of concurrent repairs (CKE's).
 pub const MAX_CONCURRENT_REPAIRS: u32 = 1;
+/// Default time limit of a boot: a server with much memory tests it for about ten minutes.
+pub const BOOT_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+/// Workers that drain or reboot at once by default (CKE).
+pub const MAX_CONCURRENT_REBOOTS: u32 = 1;
 /// Maximum time of a setting. A longer time has no practical difference, and clocks overflow.
 pub(crate) const LONGEST_SETTING: Duration = Duration::from_secs(u32::MAX as u64);
 

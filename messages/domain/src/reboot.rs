@@ -1,8 +1,31 @@
 //! An entry of the reboot queue (CKE's `reboots/data/<index in hex>`, its `docs/reboot.md`).
 
+pub mod config;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
 use madako_json::go::{Decimal, OptionalTime, go_object, is_zero, open_enum};
+
+use crate::limits::BOOT_TIMEOUT;
+
+/// Settings of the service for reboots, which CKE does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RebootSettings {
+    /// Time after which a worker that does not boot frees its slot.
+    pub boot_timeout: Duration,
+    /// Nodes are cordoned before the dry run of their evictions, not after it.
+    pub cordon_first: bool,
+}
+
+impl Default for RebootSettings {
+    fn default() -> Self {
+        Self { boot_timeout: BOOT_TIMEOUT, cordon_first: false }
+    }
+}
 
 open_enum! {
     /// Progress of a reboot.
@@ -44,4 +67,12 @@ impl RebootQueueEntry {
     pub fn new(node: impl Into<String>) -> Self {
         Self { node: node.into(), status: RebootStatus::Queued, ..Self::default() }
     }
+}
+
+/// Entries that an operator released after their nodes did not boot: they no longer hold the queue.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReleasedReboots {
+    /// Create revisions of the entries by index: a later entry with the same index is not released.
+    pub entries: BTreeMap<i64, i64>,
 }

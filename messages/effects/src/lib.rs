@@ -4,7 +4,7 @@
 //! answered, a permit was given or refused, an attempt ended, time passed, the epoch is over) and the actor's
 //! decisions on a state of the store ([`Workflow::change`], [`Workflow::announce`], [`Workflow::record`]). Its
 //! outputs are [`Action`]s. [`EffectRunner`] executes actions for an actor; [`Permits`] is for tasks with many small effects
-//! of their own.
+//! of their own, such as a drain ([`DrainOrder`]).
 //!
 //! # Guarantees
 //! - At most one change is in flight. Each change is decided on a state that contains the previous one.
@@ -32,6 +32,8 @@
 
 mod action;
 mod changes;
+mod drain;
+mod host;
 mod limits;
 mod permits;
 mod shell;
@@ -41,6 +43,8 @@ pub use madako_protocol::effect::{AttemptEnd, EffectEvent};
 
 pub use crate::action::{Action, Conclusion, Effect, Evidence, Left};
 pub use crate::changes::{RETRY_FIRST, RETRY_MOST};
+pub use crate::drain::{DrainOrder, DrainRules};
+pub use crate::host::{attempt_command, command_end, run_check};
 pub use crate::permits::{PERMIT_PAUSE, Permits};
 pub use crate::shell::EffectRunner;
 pub use crate::workflow::Workflow;

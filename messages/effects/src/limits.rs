@@ -12,6 +12,9 @@ pub const RETRY_MOST: Duration = Duration::from_secs(30);
 /// lost.
 pub(crate) const COMMIT_LOST: Duration = COMMIT_DEADLINE.saturating_add(Duration::from_secs(5));
 
+/// Pause between polls of a drain. Pods have 30 s to end by default.
+pub(crate) const DRAIN_POLL: Duration = Duration::from_secs(5);
+
 /// Pause before the next request for a permit. The end of the reign stops a requester that never gets one.
 pub const PERMIT_PAUSE: Duration = Duration::from_secs(1);
 

@@ -92,7 +92,7 @@ pub enum Mutation {
         /// Mod revision of the value that was read; 0 if it did not exist.
         revision: i64,
     },
-    /// A change of the repair queue, or of the record of an operation on nodes.
+    /// A change of the repair queue, of the reboot queue, or of the record of an operation on nodes.
     Repair(Box<RepairChange>),
     /// The phase of operations on nodes.
     Phase(OperationPhase),
@@ -285,6 +285,41 @@ pub enum RepairMessage {
         /// The error, if it failed.
         failed: Option<String>,
     },
+}
+
+/// Messages of the reboot queue.
+#[derive(Debug)]
+pub enum RebootMessage {
+    /// The state of the store changed.
+    State(Arc<ClusterState>, HandledSignal),
+    /// The next round of boot checks is due.
+    Tick,
+    /// A deadline passed, or a retry is due.
+    Reconcile,
+    /// An event of a change or of the command that it announced.
+    Effect(EffectEvent<CommandEnd>),
+    /// A boot check ended.
+    Checked {
+        /// Index of the entry.
+        index: i64,
+        /// Number of the check; the actor ignores cancelled checks.
+        check: u64,
+        /// The answer: healthy if the node has booted; `None` if the check did not run.
+        answer: Option<HealthAnswer>,
+    },
+    /// A drain reports its progress.
+    Drained {
+        /// Index of the entry.
+        index: i64,
+        /// Number of the drain; the actor ignores cancelled drains.
+        drain: u64,
+        /// The drain's progress or end.
+        news: DrainNews,
+    },
+}
+
+impl Addressed for RebootMessage {
+    const ACTOR: &'static str = "reboot-queue";
 }
 
 /// Messages of the actor of a node.

@@ -243,6 +243,30 @@ pub enum Event {
         /// The next step and the obstacle.
         why: String,
     },
+    /// An entry of the reboot queue advanced.
+    Rebooted {
+        /// Index of the entry.
+        index: i64,
+        /// Address of the node.
+        node: String,
+        /// Name of the operation.
+        operation: &'static str,
+        /// A description for people.
+        what: String,
+        /// True if a drain was aborted or a command failed.
+        failed: bool,
+    },
+    /// The next action on an entry of the reboot queue is blocked, or no longer blocked.
+    RebootWaits {
+        /// Index of the entry.
+        index: i64,
+        /// Address of the node.
+        node: String,
+        /// A short name of the obstacle; empty when the action is no longer blocked.
+        reason: &'static str,
+        /// The next action and the obstacle.
+        why: String,
+    },
     /// A request of the repair queue to Kubernetes failed.
     RepairTrouble {
         /// The error; empty when requests succeed again.

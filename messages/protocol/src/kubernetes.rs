@@ -57,6 +57,14 @@ pub trait Kubernetes: Send + Sync + 'static {
     /// See [`KubernetesError`].
     async fn nodes(&self) -> Result<Vec<KubeNode>, KubernetesError>;
 
+    /// One node; `None` if the API server has none of this name.
+    ///
+    /// # Errors
+    /// See [`KubernetesError`].
+    async fn node(&self, name: &str) -> Result<Option<KubeNode>, KubernetesError> {
+        Ok(self.nodes().await?.into_iter().find(|node| node.name == name))
+    }
+
     /// Names of the namespaces that a label selector in the API's notation selects; the empty selector selects all.
     ///
     /// # Errors
@@ -68,6 +76,12 @@ pub trait Kubernetes: Send + Sync + 'static {
     /// # Errors
     /// See [`KubernetesError`].
     async fn pods_on(&self, node: &str) -> Result<Vec<Pod>, KubernetesError>;
+
+    /// The pods on a node whose DaemonSets have the update strategy `OnDelete`.
+    ///
+    /// # Errors
+    /// See [`KubernetesError`].
+    async fn on_delete_pods(&self, node: &str) -> Result<Vec<PodId>, KubernetesError>;
 
     /// Makes a node unschedulable and sets [`ANNOTATION_REBOOT`](madako_domain::kubernetes::ANNOTATION_REBOOT) on it.
     /// Idempotent.

@@ -1,5 +1,6 @@
 //! The state of operations on nodes, for the actors that wait for them or check etcd's quorum.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use madako_domain::node_status::EtcdStatus;
@@ -12,6 +13,8 @@ pub struct OperationsState {
     pub is_due: bool,
     /// etcd has data on a node, so that I2 applies.
     pub has_data: bool,
+    /// Addresses of the nodes whose state could not be read at the last collection.
+    pub unreachable: BTreeSet<String>,
     /// The newest answer of etcd; `None` if it did not answer.
     pub etcd: Option<Arc<EtcdStatus>>,
     /// Begin of the collection with this answer.

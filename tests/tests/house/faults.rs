@@ -8,7 +8,9 @@ use madako_faults::{
     TargetKind, World, fault_length, suitable_targets,
 };
 use madako_supervisor::http::{HTTP, PLACEMENT_API};
-use madako_supervisor::instance::{BACKUP, FETCHER, LEADER, PLANNER, POLLER, REIGN, REPAIR, SCHEDULER};
+use madako_supervisor::instance::{
+    BACKUP, FETCHER, LEADER, PLANNER, POLLER, REBOOT, REIGN, REPAIR, SCHEDULER,
+};
 use madako_supervisor::nodes::{NODE, NODES, ROSTER, RUNNER};
 
 use crate::repository::text;
@@ -190,6 +192,7 @@ fn the_actors_that_can_be_targets_are_those_of_the_tree() {
         RUNNER,
         BACKUP,
         REPAIR,
+        REBOOT,
         FETCHER,
         SCHEDULER,
     ];

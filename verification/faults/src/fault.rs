@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use madako_json::named;
 use madako_protocol::actors::{
-    BackupMessage, FetcherMessage, LeaderMessage, NodeMessage, PlannerMessage, PollerMessage, RepairMessage,
-    RunnerMessage, SchedulerMessage,
+    BackupMessage, FetcherMessage, LeaderMessage, NodeMessage, PlannerMessage, PollerMessage, RebootMessage,
+    RepairMessage, RunnerMessage, SchedulerMessage,
 };
 use madako_protocol::mailbox::Addressed as _;
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
@@ -89,7 +89,7 @@ pub enum Target {
 }
 
 /// The actors that can be a target: those of the tree that are no supervisors. `node` is the actor of one of the nodes.
-pub const ACTORS: [&str; 12] = [
+pub const ACTORS: [&str; 13] = [
     "http",
     PLACEMENT_API,
     LeaderMessage::ACTOR,
@@ -100,6 +100,7 @@ pub const ACTORS: [&str; 12] = [
     RunnerMessage::ACTOR,
     BackupMessage::ACTOR,
     RepairMessage::ACTOR,
+    RebootMessage::ACTOR,
     FetcherMessage::ACTOR,
     SchedulerMessage::ACTOR,
 ];

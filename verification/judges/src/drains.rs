@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use madako_domain::invariants::repair::is_active;
 use madako_domain::keys;
+use madako_domain::reboot::{RebootQueueEntry, RebootStatus};
 use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 
 use crate::exemptions::Exemption;
@@ -23,9 +24,16 @@ struct NodeSpans(BTreeMap<String, Vec<(FactTime, FactTime)>>);
 
 impl NodeSpans {
     /// From `at` on, exactly the nodes of the chosen entries have one. Requests name a node by its name or its address.
-    fn set(&mut self, at: FactTime, now: &ObservedWorld, chosen: impl Fn(&RepairQueueEntry) -> bool) {
+    fn set<'a>(
+        &mut self,
+        at: FactTime,
+        now: &'a ObservedWorld,
+        chosen: impl Fn(&RepairQueueEntry) -> bool,
+        rebooted: impl Iterator<Item = &'a str>,
+    ) {
         let entries = now.entries.values().map(|item| &item.entry).filter(|entry| chosen(entry));
-        let nodes: BTreeSet<&str> = entries.flat_map(|entry| [&*entry.address, &*entry.nodename]).collect();
+        let nodes = entries.flat_map(|entry| [&*entry.address, &*entry.nodename]);
+        let nodes: BTreeSet<&str> = nodes.chain(rebooted).collect();
         for (node, spans) in &mut self.0 {
             if let Some((_, until)) = spans.last_mut().filter(|(_, until)| *until == FactTime::MAX)
                 && !nodes.contains(&**node)
@@ -65,6 +73,8 @@ struct Request {
 /// Assumes: a revision of the store may be observed later than a request that follows it.
 #[derive(Default)]
 pub(crate) struct DrainRequests {
+    /// The entries of the reboot queue by key.
+    reboots: BTreeMap<String, RebootQueueEntry>,
     draining: NodeSpans,
     active: NodeSpans,
     /// Requests that a revision may still explain.
@@ -89,12 +99,25 @@ impl DrainRequests {
 
 impl Predicate for DrainRequests {
     fn observe(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
-        if written.iter().any(|written| written.key.starts_with(keys::REPAIRS)) {
+        for written in written.iter().filter(|written| written.key.starts_with(keys::REBOOTS)) {
+            match written.read::<RebootQueueEntry>().1 {
+                Some(entry) => drop(self.reboots.insert(written.key.clone(), entry)),
+                None => drop(self.reboots.remove(&written.key)),
+            }
+        }
+        let is_of_queue =
+            |key: &str| [keys::REPAIRS, keys::REBOOTS].iter().any(|prefix| key.starts_with(prefix));
+        if written.iter().any(|written| is_of_queue(&written.key)) {
             let drains = |entry: &RepairQueueEntry| {
                 is_active(entry) && entry.step_status == RepairStepStatus::Draining
             };
-            self.draining.set(*at, now, drains);
-            self.active.set(*at, now, is_active);
+            let rebooted = |statuses: &'static [RebootStatus]| {
+                let entries = self.reboots.values().filter(move |entry| statuses.contains(&entry.status));
+                entries.map(|entry| entry.node.as_str())
+            };
+            self.draining.set(*at, now, drains, rebooted(&[RebootStatus::Draining]));
+            let under_way = rebooted(&[RebootStatus::Draining, RebootStatus::Rebooting]);
+            self.active.set(*at, now, is_active, under_way);
         }
         if let Fact::Kubernetes { asked, node, sent, .. } = fact {
             ruling.judged();

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use madako_domain::keys;
 use madako_domain::machine::MachineState;
+use madako_domain::reboot::{RebootQueueEntry, RebootStatus};
 use madako_domain::repair::kept::KeptEntry;
 use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 
@@ -451,12 +452,19 @@ pub(crate) struct DeletionKept;
 
 impl Predicate for DeletionKept {
     fn observe(&mut self, Context { written, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
-        for written in written.iter().filter(|written| written.key.starts_with(keys::REPAIRS)) {
-            let (Some(before), after) = written.read::<RepairQueueEntry>() else { continue };
-            if before.deleted {
-                ruling.holds(after.is_none_or(|after| after.deleted), || {
-                    format!("{} was to be deleted, and is not any more", written.key)
-                });
+        for written in written.iter() {
+            let (ends, returns) = if written.key.starts_with(keys::REPAIRS) {
+                let (before, after) = written.read::<RepairQueueEntry>();
+                (before.is_some_and(|entry| entry.deleted), after.is_some_and(|entry| !entry.deleted))
+            } else if written.key.starts_with(keys::REBOOTS) {
+                let (before, after) = written.read::<RebootQueueEntry>();
+                let is_cancelled = |entry: &RebootQueueEntry| entry.status == RebootStatus::Cancelled;
+                (before.as_ref().is_some_and(is_cancelled), after.is_some_and(|entry| !is_cancelled(&entry)))
+            } else {
+                continue;
+            };
+            if ends {
+                ruling.holds(!returns, || format!("{} was to be removed, and is not any more", written.key));
             }
         }
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use madako_datacenter_sim::kubernetes::{Budget, Owner, SimulatedKubernetes, Workload};
 use madako_domain::cluster::Cluster;
 use madako_domain::invariants::{Id, Violation};
-use madako_domain::kubernetes::drain::unfinished_drain;
+use madako_domain::kubernetes::drain::{DrainPurpose, unfinished_drain};
 use madako_domain::kubernetes::{KubeNode, Pod};
 use madako_domain::repair::RepairQueueEntry;
 use madako_domain::repair::config::RepairConfig;
@@ -105,11 +105,22 @@ impl Drains {
         let node = cluster.nodes.iter().find(|node| node.address == entry.address)?;
         let config = RepairConfig::read(&cluster.repair).unwrap();
         let drains = config.of(entry).ok()?.step(step)?.need_drain;
-        let left = unfinished_drain(&self.pods_on(node.name())).filter(|_| drains)?;
+        let left = unfinished_drain(&self.pods_on(node.name()), None, DrainPurpose::Repair).filter(|_| drains)?;
         Some(format!("step {step} of entry {} drains, and {left}", entry.index))
     }
 
-    /// A violation for each node that is cordoned for a repair; valid when no repair is in progress.
+    /// Checks I16 at the start of a reboot command: the node is cordoned for it, and only pods that stay are left.
+    pub fn check_emptied(&self, node: &str) -> Option<String> {
+        let nodes = self.kubernetes.with(|kubernetes| kubernetes.nodes());
+        let node = nodes.iter().find(|known| known.name == node)?;
+        if !(node.unschedulable && node.is_cordoned_by_us()) {
+            return Some("it is not cordoned".to_owned());
+        }
+        let left = unfinished_drain(&self.pods_on(&node.name), Some(node), DrainPurpose::Reboot)?;
+        Some(left.to_string())
+    }
+
+    /// A violation for each node that is cordoned for a repair or a reboot; valid when neither is in progress.
     pub fn left_cordoned(&self) -> Vec<Violation> {
         let nodes = self.kubernetes.with(|kubernetes| kubernetes.nodes());
         let cordoned = nodes.into_iter().filter(KubeNode::is_cordoned_by_us);

@@ -64,6 +64,10 @@ impl Kubernetes for JudgedKubernetes {
         Kubernetes::pods_on(&self.kubernetes, node).await
     }
 
+    async fn on_delete_pods(&self, node: &str) -> Result<Vec<PodId>, KubernetesError> {
+        Kubernetes::on_delete_pods(&self.kubernetes, node).await
+    }
+
     async fn cordon(&self, permit: &Permit, node: &str) -> Result<(), KubernetesError> {
         if self.begins(permit, "cordon", node).await {
             self.record_request(KubernetesRequest::Cordon, node, None, false);

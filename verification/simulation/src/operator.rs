@@ -1,7 +1,7 @@
 //! Simulated operators: they write the template, constraints and switches over their own connection.
 
 use etcd_client::{Compare, CompareOp, Error, Txn, TxnOp};
-use madako_datacenter_sim::host::{HEALTH_CHECK, RESET, SUCCESS};
+use madako_datacenter_sim::host::{BOOT_CHECK, HEALTH_CHECK, REBOOT, RESET, SUCCESS};
 use madako_domain::guard::GuardState;
 use madako_domain::keys;
 use madako_faults::DELAY;
@@ -17,6 +17,9 @@ use crate::world::PREFIX;
 /// Limits of entries from reports: fewer than users add, and more than the machines of a rack.
 const AUTOMATIC: [u32; 4] = [6, 12, 16, 24];
 
+/// Workers that drain or reboot at once.
+pub const MAX_CONCURRENT_REBOOTS: usize = 2;
+
 pub struct Operator {
     store: StoreProcess,
     chance: ChaCha8Rng,
@@ -26,6 +29,8 @@ pub struct Operator {
     /// Section `repair` of the template, if the world has repairs.
     repair: Option<serde_json::Value>,
     repairs: Option<RepairJudge>,
+    /// The template has a section `reboot`.
+    reboots: bool,
     /// Number of entries up to which the service adds entries from reports.
     automatic: u32,
     wanted: ExpectedSize,
@@ -65,9 +70,15 @@ impl Operator {
             obstacle: None,
             repair: None,
             repairs: None,
+            reboots: false,
             automatic: 0,
             wanted: ExpectedSize::USUAL,
         }
+    }
+
+    /// Adds reboots to later templates.
+    pub fn reboots(&mut self) {
+        self.reboots = true;
     }
 
     /// Adds repairs to later templates.
@@ -138,6 +149,9 @@ impl Operator {
             "minimum-workers": minimum,
             "maximum-workers": maximum,
         });
+        if self.reboots {
+            constraints["maximum-unreachable-nodes-for-reboot"] = json!(3);
+        }
         if self.repair.is_some() {
             constraints["maximum-repair-queue-entries"] = json!(self.automatic);
             constraints["wait-seconds-to-repair-rebooting"] = json!(120);
@@ -166,6 +180,15 @@ impl Operator {
         });
         if let Some(repair) = &self.repair {
             template["repair"] = repair.clone();
+        }
+        if self.reboots {
+            template["reboot"] = json!({
+                "reboot_command": [REBOOT], "boot_check_command": [BOOT_CHECK],
+                "max_concurrent_reboots": MAX_CONCURRENT_REBOOTS, "command_timeout_seconds": 60,
+                "command_retries": 1, "command_interval": 5, "evict_retries": 2, "evict_interval": 10,
+                "eviction_timeout_seconds": EVICTION_TIMEOUT.as_secs(),
+                "protected_namespaces": {"matchLabels": {"team": PROTECTED}},
+            });
         }
         self.put(keys::SABAKAN_TEMPLATE, template.to_string()).await
     }

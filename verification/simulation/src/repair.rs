@@ -13,10 +13,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use etcd_client::{Event, EventType, GetOptions, KeyValue};
 use madako_datacenter_sim::Fault;
-use madako_datacenter_sim::host::{HEALTH_CHECK, RESET, SimulatedHost};
+use madako_datacenter_sim::host::{BOOT_CHECK, HEALTH_CHECK, REBOOT, RESET, SimulatedHost};
 use madako_domain::cluster::Cluster;
 use madako_domain::invariants::{Id, Violation};
 use madako_domain::keys;
+use madako_domain::reboot::RebootStatus;
 use madako_domain::repair::queue::RepairQueue;
 use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 use madako_domain::store::Entry;
@@ -62,6 +63,8 @@ pub struct RepairCounts {
     pub collected: u64,
     /// Revisions with a rebooting control plane node and a waiting repair of another one.
     pub beside_reboots: u64,
+    /// Reboot commands.
+    pub reboots: u64,
     /// Racks that had to be held according to answers of the registry.
     pub to_be_held: u64,
     pub drained: u64,
@@ -334,6 +337,52 @@ impl RepairJudge {
         }
     }
 
+    /// Judges a reboot command before it runs: a record announces it, its entry reboots, and I16 holds. The command
+    /// counts as running until the result is dropped.
+    pub async fn begins_reboot(
+        &self,
+        store: &StoreProcess,
+        permit: &Permit,
+        address: &str,
+    ) -> RunningCommand {
+        self.acts(format!("{REBOOT} {address}"));
+        let (entries, revision) = self.shown(store).await;
+        let queue = RepairQueue::decode(&entries, None, &mut Vec::new());
+        let mut judged = self.judged.lock().unwrap();
+        let (epoch, now) = (permit.epoch(), self.history.now());
+        let mut found: Vec<Violation> = judged.leads(epoch, &entries, now).into_iter().collect();
+        self.history.judged(Id::I1);
+        if let Some(other) = judged.running.first() {
+            found.push(new_violation(Id::I10, format!("{REBOOT} {address} runs beside one for {other}")));
+        }
+        // After a user deleted this leader's key, a successor may have ended the record, which this leader cannot know.
+        if leader(&entries) == Some(epoch) || !judged.is_loss_unobservable(epoch, now) {
+            let is_announced = queue.records.unfinished.values().any(|item| {
+                item.value.operation == "reboot-reboot" && item.value.targets == [address.to_owned()]
+            });
+            // A cancellation may come between the announcement and the command.
+            let mut of_node = queue.reboots.values().filter(|item| item.value.node == address);
+            let reboots = of_node
+                .any(|item| matches!(item.value.status, RebootStatus::Rebooting | RebootStatus::Cancelled));
+            if !is_announced || !reboots {
+                found.push(new_violation(Id::I10, format!("{REBOOT} {address} runs without an announcement")));
+            }
+            self.history.judged(Id::I16);
+            if let Some(left) = self.drains.check_emptied(address) {
+                found.push(new_violation(Id::I16,
+                    format!("{REBOOT} {address} meets a node that is not drained: {left}"),
+                ));
+            }
+        }
+        judged.seen.reboots += 1;
+        for violation in found {
+            self.history.note("repairs", &violation);
+            judged.found.push((-revision, violation));
+        }
+        judged.running.push(address.to_owned());
+        RunningCommand { judge: self.clone(), address: address.to_owned(), ended: false }
+    }
+
     /// Judges a command before it runs. The command counts as running until the result is dropped.
     pub async fn begins(
         &self,
@@ -438,6 +487,15 @@ impl Host for JudgedHost {
         let exited = |result: &Result<HostOutcome, HostError>| {
             result.as_ref().is_ok_and(|outcome| outcome.end == HostEnd::Exited { code: 0 })
         };
+        if program == BOOT_CHECK {
+            return self.host.run(permit, command).await;
+        }
+        if program == REBOOT {
+            let mut acting = self.judge.begins_reboot(&self.store, permit, &address).await;
+            let result = self.host.run(permit, command).await;
+            acting.ended = true;
+            return result;
+        }
         if program == HEALTH_CHECK {
             if self.judge.unfinished() == 0 {
                 self.judge.acts(format!("{program} {address}"));

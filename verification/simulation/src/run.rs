@@ -220,6 +220,9 @@ async fn run(
     ];
     let mut operator = Operator::new(store.clone(), generator(seed, 1));
     operator.repairs(repairs.clone());
+    if has_clients(scenario, ClientKind::Reboots) {
+        operator.reboots();
+    }
     operator.install_for(scenario.world.machines).await.expect("a store that was just started takes writes");
     if has_clients(scenario, ClientKind::Reboots) {
         reboots::leave_records(&store, &repairs).await.expect("a store that was just started takes writes");
@@ -244,6 +247,7 @@ async fn run(
             Some(Rivals::new(store.clone(), repairs.clone(), history.clone(), generator(seed, 11)));
     }
     operations::switch_on(scenario, seed, &mut world);
+    reboots::carry_out(&world);
     judges.extend(world.nodes.clone().map(|nodes| Task::start(nodes.watch(world.checker.clone()))));
     let people = People::start(scenario, seed, &world, operator, queue_user);
     let mut injector = Injector::new(world, disk, generator(seed, 8));

@@ -8,6 +8,7 @@ use madako_app_scheduler::{MaxMoves, SchedulerConfig};
 use madako_datacenter_sim::SimulatedRegistry;
 use madako_datacenter_sim::host::SimulatedHost;
 use madako_datacenter_sim::kubernetes::SimulatedKubernetes;
+use madako_domain::reboot::RebootSettings;
 use madako_domain::repair::hold::HoldSettings;
 use madako_http::Limits;
 use madako_http::placement::{Authorization, PlacementApi, Settings, StaticUser, Uids, router};
@@ -450,6 +451,7 @@ impl World {
             session_ttl: self.working.session_ttl,
             retire_wait: self.working.retire_wait,
             hold: self.working.hold.clone(),
+            reboots: RebootSettings::default(),
             seed,
         };
         self.history.note(name, "starts");

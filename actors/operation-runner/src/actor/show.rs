@@ -1,7 +1,7 @@
 //! Publishes the decision of a reconcile pass: the page `/ops`, the metrics, and the state of operations for other
 //! actors.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use madako_domain::node_status::EtcdStatus;
@@ -15,6 +15,13 @@ use super::{Inputs, RunnerState};
 use crate::certificates;
 use crate::held::Reason;
 use crate::page::{HeldPage, Mode, NodePage, OpsPage, Running};
+
+/// Addresses of the cluster's nodes that the last collection did not reach.
+fn unreachable(inputs: &Inputs, collected: &Collected) -> BTreeSet<String> {
+    let is_reachable = |address: &str| collected.nodes.get(address).is_some_and(|node| node.reachable);
+    let nodes = inputs.cluster.nodes.iter().map(|node| &node.address);
+    nodes.filter(|address| !is_reachable(address)).cloned().collect()
+}
 
 impl RunnerState {
     /// Publishes the newest decision and the command that runs.
@@ -37,6 +44,7 @@ impl RunnerState {
             self.find(OperationsState {
                 is_due,
                 has_data: collected.asked_etcd,
+                unreachable: unreachable(inputs, collected),
                 etcd: collected.etcd.clone().map(Arc::new),
                 read_at: self.collection_began,
             });
@@ -100,7 +108,8 @@ impl RunnerState {
         let Some(why) = self.state.as_ref().and_then(|state| state.options_fault.clone()) else { return };
         self.say(vec![format!("all operations: the field options of the cluster cannot be used: {why}")]);
         let read_at = self.collection_began;
-        self.find(OperationsState { is_due: false, has_data: true, etcd: None, read_at });
+        let unreachable = BTreeSet::new();
+        self.find(OperationsState { is_due: false, has_data: true, unreachable, etcd: None, read_at });
     }
 
     /// Publishes findings. Equal ones wake no other actor.
@@ -113,9 +122,7 @@ impl RunnerState {
     /// Counts the nodes and the members of etcd of a new collection, by state.
     fn count_nodes(&mut self, inputs: &Inputs) {
         let Some((_, collected)) = &self.collected else { return };
-        let is_reachable = |address: &str| collected.nodes.get(address).is_some_and(|node| node.reachable);
-        let nodes = inputs.cluster.nodes.iter().map(|node| &node.address);
-        let unreachable: Vec<String> = nodes.filter(|address| !is_reachable(address)).cloned().collect();
+        let unreachable = unreachable(inputs, collected);
         super::madako_nodes("unreachable").set(unreachable.len() as f64);
         super::madako_nodes("reachable").set((inputs.cluster.nodes.len() - unreachable.len()) as f64);
         self.unreachable_since.note(unreachable, self.given.clock.now().unix_timestamp());

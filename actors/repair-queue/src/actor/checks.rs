@@ -25,11 +25,12 @@ use std::time::Duration;
 use madako_domain::repair::command::HealthAnswer;
 use madako_domain::repair::queue::RepairQueue;
 use madako_domain::state::ClusterState;
+use madako_effects::run_check;
 use madako_protocol::actors::RepairMessage;
 use madako_protocol::feed::Task;
 use tokio::time::Instant;
 
-use super::{RepairState, command, telemetry};
+use super::{RepairState, telemetry};
 use crate::limits::{CHECKS_AT_ONCE, CHECKS_FIRST, FRESH_INTERVALS};
 use crate::next_action::{BlockedBy, NextAction};
 use crate::pass::Health;
@@ -185,8 +186,7 @@ impl RepairState {
             let address = address.to_owned();
             let number = self.take_number();
             let actor = self.myself.clone();
-            let check =
-                command::run_health_check(Arc::clone(&host), self.runner.permits().clone(), words, deadline);
+            let check = run_check(Arc::clone(&host), self.runner.permits().clone(), words, deadline);
             // A periodic check has no parent span.
             let task = Task::start_anew(async move {
                 let health = check.await;

@@ -3,14 +3,14 @@
 
 use madako_domain::repair::change::{RepairChange, RepairWrite};
 use madako_domain::state::ClusterState;
-use madako_effects::{Action, EffectEvent, Left};
+use madako_effects::{Action, EffectEvent, Left, command_end};
 use madako_protocol::actors::{CommitError, Committed, Failure, Mutation};
 use madako_protocol::event::Event;
 use madako_protocol::permit::Permit;
 use tokio::time::Instant;
 use tracing::Span;
 
-use super::command::{self, AnnouncedCommand, Command};
+use super::command::{AnnouncedCommand, Command};
 use super::{RepairState, telemetry};
 use crate::transition::is_failure;
 
@@ -118,8 +118,7 @@ impl RepairState {
                 Action::Pause { number, effect } => self.pause(number, effect),
                 Action::Abort => self.runner.abort(),
                 Action::Record { effect, took } => {
-                    let end =
-                        self.effects.conclusion().map(|(_, conclusion)| command::end_of_command(conclusion));
+                    let end = self.effects.conclusion().map(|(_, conclusion)| command_end(conclusion));
                     if let Some(end) = end {
                         let kind = effect.command.kind.name();
                         telemetry::madako_repair_command_seconds(kind, end.how.name()).record(took);

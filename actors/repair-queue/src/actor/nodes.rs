@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use madako_domain::canary::{Canary, is_planted};
 use madako_domain::invariants::repair::is_active;
 use madako_domain::kubernetes::KubeNode;
 use madako_domain::state::ClusterState;
@@ -79,7 +80,7 @@ impl RepairState {
     /// Uncordons the nodes of the last read that, by the newest state, no repair or reboot needs.
     pub(super) fn uncordon_idle(&mut self, state: &ClusterState) {
         let seen = std::mem::take(&mut self.cordons.seen);
-        if seen.is_empty() {
+        if seen.is_empty() || is_planted(Canary::CordonForgotten) {
             return;
         }
         let busy = busy_nodes(state);
@@ -139,7 +140,8 @@ fn busy_nodes(state: &ClusterState) -> BTreeSet<&str> {
         let kept = Some(item.value.nodename.as_str()).filter(|name| !name.is_empty());
         name(&item.value.address).or(kept)
     });
-    // A reboot entry names its node by address; CKE compares names.
-    let rebooted = state.repair.rebooting_nodes().flat_map(|(node, _)| [name(node), Some(node)]).flatten();
+    // A reboot entry names its node by address; CKE compares names. While the reboot queue is disabled, none counts (CKE).
+    let rebooted = state.repair.rebooting_nodes().filter(|_| !state.repair.reboots_disabled);
+    let rebooted = rebooted.flat_map(|(node, _)| [name(node), Some(node)]).flatten();
     repaired.chain(rebooted).collect()
 }

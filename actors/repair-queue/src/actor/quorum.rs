@@ -93,7 +93,8 @@ mod tests {
         };
         let members = [(1, "a"), (2, "b"), (3, "c")].map(member).into();
         let etcd = Some(Arc::new(EtcdStatus { healthy: true, members }));
-        OperationsState { is_due: false, has_data: true, etcd, read_at: Instant::now() }
+        let unreachable = BTreeSet::new();
+        OperationsState { is_due: false, has_data: true, unreachable, etcd, read_at: Instant::now() }
     }
 
     #[tokio::test(start_paused = true)]

@@ -32,7 +32,7 @@ madako_protocol::declare_metrics! {
     histogram madako_repair_look_seconds() "Duration of a decision about the whole repair queue.";
 
     gauge cke_reboot_queue_enabled() "1 if the reboot queue is enabled.";
-    gauge cke_reboot_queue_running() "1 if CKE reports that it processes the reboot queue.";
+    gauge cke_reboot_queue_running() "1 if the reboot queue is enabled and has entries.";
     gauge cke_reboot_queue_entries() "Entries of the reboot queue.";
     gauge cke_reboot_queue_items(status) "Entries of the reboot queue, by status.";
     gauge cke_node_reboot_status(node, status) "1 if a node has an entry of this status in the reboot queue.";

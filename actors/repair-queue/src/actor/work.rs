@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use madako_domain::invariants::repair::is_active;
-use madako_domain::kubernetes::drain::DrainNews;
+use madako_domain::kubernetes::drain::{DrainNews, DrainPurpose};
 use madako_domain::repair::config::RepairOperation;
 use madako_domain::repair::queue::Item;
 use madako_domain::repair::{RepairQueueEntry, RepairStepStatus};
 use madako_domain::state::ClusterState;
-use madako_effects::Evidence;
+use madako_effects::{DrainOrder, DrainRules, Evidence};
 use madako_protocol::actors::RepairMessage;
 use madako_protocol::feed::Task;
 use time::OffsetDateTime;
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use tracing::{Instrument as _, Span, info_span};
 
 use super::command::{self, AnnouncedCommand, Command, CommandKind};
-use super::{FIRST_DRAIN_CHECK, RepairState, drain};
+use super::{FIRST_DRAIN_CHECK, RepairState};
 use crate::pass::{Drain, Health, later, nodes_of_queue};
 
 pub(super) struct Draining {
@@ -242,11 +242,17 @@ impl RepairState {
             let decision = self.begun.get(&index);
             let resumed = decision.is_none();
             let span = info_span!(parent: decision.and_then(Span::id), "drain", entry = index, node);
-            let order = drain::DrainOrder {
+            let order = DrainOrder {
                 kubernetes: Arc::clone(&kubernetes),
                 permits: self.runner.permits().clone(),
                 node: node.clone(),
-                config: Arc::clone(&config),
+                rules: DrainRules {
+                    purpose: DrainPurpose::Repair,
+                    protected_namespaces: config.protected_namespaces.clone(),
+                    evict_attempts: config.evict_attempts,
+                    evict_interval: config.evict_interval,
+                    cordon_first: false,
+                },
                 resumed,
                 late: resumed && later(self.ahead.since(&item.value), config.eviction_timeout) < now,
             };
@@ -275,6 +281,8 @@ impl RepairState {
             (DrainNews::Waits(waits), _) => Progress::Runs { waits: Some(waits) },
             (DrainNews::Done, _) => Progress::Done,
             (DrainNews::Failed(why), _) => Progress::Failed { why },
+            // Drains for repairs do not read whether the node reports.
+            (DrainNews::Unreachable(_), _) => return,
         };
     }
 }

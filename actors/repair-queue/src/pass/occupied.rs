@@ -14,6 +14,8 @@ pub(super) struct OccupiedResources<'a> {
     /// The entry of each machine whose repair began and has not ended, even if it waits.
     pub(super) processed: BTreeMap<&'a str, i64>,
     pub(super) api_server: Option<&'a str>,
+    /// Nodes that the reboot queue drains.
+    pub(super) drained: BTreeSet<&'a str>,
     /// Record of a command whose entry does not show it: the entry is deleted, unreadable, or overwritten with an
     /// older state. Nothing begins until that command ends, as the entry does not tell which machine it runs on.
     pub(super) stray: Option<i64>,
@@ -44,6 +46,9 @@ impl<'a> OccupiedResources<'a> {
             self.processed.get(address).filter(|_| candidate.entry.status != RepairStatus::Processing);
         if let Some(index) = self.machines.get(address).or(begun) {
             return Some(BlockedBy::SameMachine { index: *index });
+        }
+        if self.drained.contains(address) {
+            return Some(BlockedBy::RebootDrains);
         }
         if !candidate.node.is_some_and(|node| node.control_plane) || is_planted(Canary::ApiServersTogether) {
             return None;

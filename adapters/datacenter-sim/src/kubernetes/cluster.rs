@@ -20,6 +20,8 @@ pub enum Owner {
     ReplicaSet { replicas: u32 },
     /// Keeps one pod on each node, cordoned or not.
     DaemonSet,
+    /// The same with the update strategy `OnDelete`.
+    OnDeleteDaemonSet,
     /// Runs this many pods to completion.
     Job { pods: u32, takes: Duration },
     /// Static pods, one on each node; the API shows their mirror pods.
@@ -33,7 +35,7 @@ impl Owner {
     fn kind(self) -> Option<&'static str> {
         match self {
             Self::ReplicaSet { .. } => Some("ReplicaSet"),
-            Self::DaemonSet => Some("DaemonSet"),
+            Self::DaemonSet | Self::OnDeleteDaemonSet => Some("DaemonSet"),
             Self::Job { .. } => Some("Job"),
             Self::Static => Some("Node"),
             Self::Nobody { .. } => None,
@@ -41,7 +43,7 @@ impl Owner {
     }
 
     fn is_everywhere(self) -> bool {
-        matches!(self, Self::DaemonSet | Self::Static)
+        matches!(self, Self::DaemonSet | Self::OnDeleteDaemonSet | Self::Static)
     }
 }
 
@@ -135,7 +137,8 @@ impl Cluster {
     /// Sets whether a node's kubelet answers. While it does not, no pod there starts or ends.
     pub fn set_ready(&mut self, name: &str, ready: bool) {
         let Some(node) = self.nodes.get_mut(name) else { return };
-        node.ready = Some(ready);
+        // The API server learns only that the kubelet does not report any more.
+        node.ready = ready.then_some(true);
         if ready {
             let waiting: Vec<u64> =
                 self.on(name).filter(|(_, kept)| !kept.stuck).map(|(uid, _)| uid).collect();
@@ -219,6 +222,24 @@ impl Cluster {
         // The order of the API server's lists.
         pods.sort_by(|one, other| one.id.cmp(&other.id));
         pods
+    }
+
+    /// The pods on a node that belong to DaemonSets with the update strategy `OnDelete`.
+    #[must_use]
+    pub fn on_delete_pods(&self, node: &str) -> Vec<PodId> {
+        let is_on_delete = |kept: &SimulatedPod| {
+            let workload = self.workloads.get(kept.workload);
+            workload.is_some_and(|workload| workload.owner == Owner::OnDeleteDaemonSet)
+        };
+        let kept = self.on(node).map(|(_, kept)| kept).filter(|kept| is_on_delete(kept));
+        kept.map(|kept| kept.pod.id.clone()).collect()
+    }
+
+    /// Sets the volumes that a node's kubelet reports as in use.
+    pub fn set_volumes(&mut self, name: &str, volumes: &[&str]) {
+        if let Some(node) = self.nodes.get_mut(name) {
+            node.volumes_in_use = volumes.iter().map(|volume| (*volume).to_owned()).collect();
+        }
     }
 
     /// Cordons or uncordons a node; returns whether the node exists.
@@ -358,7 +379,7 @@ impl Cluster {
                         self.make(index, None);
                     }
                 }
-                Owner::DaemonSet | Owner::Static => {
+                Owner::DaemonSet | Owner::OnDeleteDaemonSet | Owner::Static => {
                     let names: Vec<String> = self.nodes.keys().cloned().collect();
                     for node in names {
                         if !self.of(index).any(|kept| kept.node.as_ref() == Some(&node)) {

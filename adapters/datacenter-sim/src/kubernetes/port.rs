@@ -112,6 +112,10 @@ impl Kubernetes for SimulatedKubernetes {
         self.exchange(&what, READ_DEADLINE, None, |cluster| Ok(cluster.pods_on(node))).await
     }
 
+    async fn on_delete_pods(&self, node: &str) -> Result<Vec<PodId>, KubernetesError> {
+        self.exchange("daemonsets", READ_DEADLINE, None, |cluster| Ok(cluster.on_delete_pods(node))).await
+    }
+
     async fn cordon(&self, permit: &Permit, node: &str) -> Result<(), KubernetesError> {
         self.set_cordon(permit, "cordon", node, true).await
     }

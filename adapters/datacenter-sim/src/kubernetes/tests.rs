@@ -128,7 +128,7 @@ async fn on_a_node_that_does_not_answer_no_pod_ends_until_it_does() {
             .iter()
             .any(|other| other.id == pod.id && other.deleted_at.is_some())
     );
-    assert_eq!(site.nodes().await.unwrap()[1].ready, Some(false));
+    assert_eq!(site.nodes().await.unwrap()[1].ready, None, "the node does not report");
     site.with(|cluster| cluster.set_ready(NODES[1], true));
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(site.pods_on(NODES[1]).await.unwrap().iter().all(|other| other.id != pod.id));

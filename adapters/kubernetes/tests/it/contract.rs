@@ -116,6 +116,10 @@ async fn cordon_and_uncordon(site: &dyn Site) {
         }
     }
     assert_eq!(api.pods_on("10.0.0.9").await.unwrap(), []);
+    assert_eq!(api.node(NODES[1]).await.unwrap().as_ref().map(|node| &*node.name), Some(NODES[1]));
+    for absent in ["10.0.0.9", "no/node", ""] {
+        assert_eq!(api.node(absent).await.unwrap(), None, "{absent}");
+    }
 }
 
 async fn check_owners_of_pods(site: &dyn Site) {
@@ -139,8 +143,13 @@ async fn check_owners_of_pods(site: &dyn Site) {
             assert_eq!(nodes, NODES, "{name}");
         }
     }
-    // A pod without an owner is gone for good; the others are replaced.
     let (api, permit) = (site.api(), permit());
+    assert_eq!(api.on_delete_pods(NODES[0]).await.unwrap(), [], "no DaemonSet has this strategy");
+    site.workload(workload("grey", "old", Owner::OnDeleteDaemonSet)).await;
+    for (node, pod) in running(site, "grey", "old", 3).await {
+        assert_eq!(api.on_delete_pods(&node).await.unwrap(), [pod.id], "{node}");
+    }
+    // A pod without an owner is gone for good; the others are replaced.
     let bare = running(site, "grey", "bare", 1).await.remove(0).1;
     assert_eq!(api.evict(&permit, &bare.id, false).await.unwrap(), EvictionOutcome::Accepted);
     until("the pod of nobody is gone", async || pods(site, "grey", "bare").await.is_empty().then_some(()))

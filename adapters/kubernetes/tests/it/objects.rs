@@ -59,8 +59,10 @@ pub(crate) async fn workload(client: &Client, workload: &Workload, nodes: &BTree
             let spec = json!({"replicas": replicas, "selector": selector, "template": always});
             create(client, &apps("replicasets"), &json!({"metadata": metadata, "spec": spec})).await;
         }
-        Owner::DaemonSet => {
-            let spec = json!({"selector": selector, "template": always});
+        Owner::DaemonSet | Owner::OnDeleteDaemonSet => {
+            let strategy = if *owner == Owner::DaemonSet { "RollingUpdate" } else { "OnDelete" };
+            let spec =
+                json!({"selector": selector, "template": always, "updateStrategy": {"type": strategy}});
             create(client, &apps("daemonsets"), &json!({"metadata": metadata, "spec": spec})).await;
         }
         Owner::Job { pods, .. } => {

@@ -79,7 +79,7 @@ async fn the_contract_holds_for_the_simulated_one() {
 #[tokio::test(start_paused = true)]
 async fn faults_of_the_simulated_one_are_those_that_the_adapter_reports() {
     let site = simulated(1);
-    site.node("10.0.0.1", &[]).await;
+    Site::node(&site, "10.0.0.1", &[]).await;
     let permit = contract::permit();
     let cordoned = || site.with(|cluster| cluster.nodes()[0].unschedulable);
 

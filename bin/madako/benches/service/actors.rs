@@ -188,6 +188,7 @@ impl Running {
             session_ttl: Duration::from_secs(60),
             retire_wait: madako_cluster_planner::DEFAULT_RETIRE_WAIT,
             hold: Some(madako_domain::repair::hold::HoldSettings::default()),
+            reboots: madako_domain::reboot::RebootSettings::default(),
             seed,
         };
         let instance = Instance::start(options, ports, serves).await?;

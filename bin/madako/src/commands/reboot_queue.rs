@@ -1,13 +1,17 @@
 //! `madako reboot-queue`: shows and changes the queue of nodes that wait for a graceful reboot.
 
 mod add;
+mod explain;
+mod release;
 
 use clap::Subcommand;
 use madako_domain::keys;
 use madako_domain::reboot::{RebootQueueEntry, RebootStatus};
+use madako_protocol::ports::Clock;
 use madako_protocol::store::Store;
 use time::OffsetDateTime;
 
+use crate::cli::Global;
 use crate::commands::machine::list::address_order;
 use crate::commands::node::list::since;
 use crate::commands::queue::{self, index};
@@ -18,7 +22,8 @@ use crate::output::OutputArgs;
 
 /// Shows or changes the queue of node reboots.
 ///
-/// The queue is CKE's. Madako keeps the entries and does not act on them yet: a leading CKE reboots the nodes.
+/// The queue is CKE's. The leader drains each node, runs the configured reboot command, and removes the entry when the
+/// configured boot check says that the node has booted.
 #[derive(Debug, Subcommand)]
 #[command(arg_required_else_help = true)]
 pub(crate) enum Command {
@@ -63,9 +68,16 @@ pub(crate) enum Command {
     /// entries.
     #[command(after_help = "Example:\n  madako reboot-queue reset-backoff")]
     ResetBackoff,
+    Explain(explain::Args),
+    Release(release::Args),
 }
 
-pub(crate) async fn run(command: Command, store: &dyn Store) -> Result<(), Failure> {
+pub(crate) async fn run(
+    command: Command,
+    global: &Global,
+    store: &dyn Store,
+    clock: &dyn Clock,
+) -> Result<(), Failure> {
     match command {
         Command::Enable => switch(store, keys::REBOOTS_DISABLED, false).await,
         Command::Disable => switch(store, keys::REBOOTS_DISABLED, true).await,
@@ -75,6 +87,8 @@ pub(crate) async fn run(command: Command, store: &dyn Store) -> Result<(), Failu
         Command::Cancel { index } => queue::remove(store, index, mark_cancelled).await,
         Command::CancelAll(args) => queue::remove_all(&args, store, "cancelled", mark_cancelled).await,
         Command::ResetBackoff => queue::reset_backoff::<RebootQueueEntry>(store).await,
+        Command::Explain(args) => explain::run(&args, global, store, clock).await,
+        Command::Release(args) => release::run(&args, global, store, clock).await,
     }
 }
 

@@ -219,7 +219,7 @@ mod tests {
         }
         let line = happenings.lines().next().unwrap();
         assert_eq!(line.fitted(80), "repair 3 of 10.0.0.5: next, the command is run; it waits; succeeded");
-        assert_eq!(line.fitted(40), "repair 3 of 10.0.0.5: next, t … succeeded");
+        assert_eq!(line.fitted(40), "repair 3 of 10.0.0.5: next, … succeeded");
         for columns in 0..80 {
             assert!(line.fitted(columns).chars().count() <= columns.max(1), "{columns}");
         }

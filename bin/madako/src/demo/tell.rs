@@ -71,6 +71,10 @@ pub(crate) fn tell(event: &Event) -> Option<String> {
         Event::OperationsHeld { held } if held.is_empty() => "no operation is held".to_owned(),
         Event::OperationsHeld { held } => format!("operations are held: {}", held.join("; ")),
         Event::RepairWaits { index, address, why, .. } => format!("repair {index} of {address}: {why}"),
+        Event::Rebooted { index, node, operation, what, .. } => {
+            format!("reboot {index} of {node}: {operation}: {what}")
+        }
+        Event::RebootWaits { index, node, why, .. } => format!("reboot {index} of {node}: {why}"),
         Event::RepairTrouble { why } if why.is_empty() => {
             "Kubernetes requests of repairs succeed again".to_owned()
         }

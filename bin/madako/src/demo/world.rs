@@ -164,6 +164,7 @@ pub(crate) fn instance(id: &str, host: String, seed: u64) -> InstanceOptions {
         session_ttl: SESSION_TTL,
         retire_wait: RETIRE_WAIT,
         hold: Some(madako_domain::repair::hold::HoldSettings::default()),
+        reboots: madako_domain::reboot::RebootSettings::default(),
         seed,
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde_json::json;
 
-use crate::program::{Answer, CLUSTER, Etcd};
+use crate::program::{Answer, CLUSTER, Etcd, madako};
 
 /// ckecli's output for two entries, of which it had cancelled the first.
 const LISTED_BY_CKECLI: &str = r#"[
@@ -74,6 +74,55 @@ async fn entries_are_registered_listed_and_cancelled_as_by_ckecli() {
     // Indexes are not reused.
     assert_eq!(add(&etcd, "10.0.0.2").await.calm(), "");
     assert!(etcd.get("reboots/data/0000000000000002").await.is_some());
+}
+
+/// An entry of a node that reboots since then.
+fn rebooting(index: u32, node: &str, since: &str) -> String {
+    format!(
+        r#"{{"index":"{index}","node":"{node}","status":"rebooting","last_transition_time":"{since}","drain_backoff_expire":"0001-01-01T00:00:00Z"}}"#
+    )
+}
+
+const LONG_AGO: &str = "2026-01-01T00:00:00Z";
+
+#[tokio::test]
+async fn explanation_names_next_actions_and_release_the_overdue_workers() {
+    let Some(etcd) = Etcd::start().await else { return };
+    assert_eq!(etcd.run(&["reboot-queue", "explain"]).await.calm(), "The reboot queue is empty.\n");
+    let message = etcd.run(&["reboot-queue", "explain", "10.0.0.2"]).await.refused(2);
+    assert!(message.contains("the reboot queue has no entry for 10.0.0.2"), "{message}");
+    let commands = "reboot:\n  reboot_command: [reboot]\n  boot_check_command: [check]\n";
+    let file = etcd.file("cluster.yml", format!("{CLUSTER}- {{address: 10.0.0.3, user: u}}\n{commands}"));
+    etcd.run(&["cluster", "set", &file]).await.calm();
+    etcd.put("reboots/data/0000000000000000", rebooting(0, "10.0.0.1", LONG_AGO)).await;
+    etcd.put("reboots/data/0000000000000001", rebooting(1, "10.0.0.2", LONG_AGO)).await;
+    // Its boot began in the future of every clock, so that it is not overdue.
+    etcd.put("reboots/data/0000000000000002", rebooting(2, "10.0.0.3", "2100-01-01T00:00:00Z")).await;
+
+    let answer = etcd.run(&["reboot-queue", "explain", "-o", "json"]).await;
+    assert_eq!(answer.code, 1, "an entry is held: {}", answer.err);
+    let named = |entry: &serde_json::Value| ["index", "obstacle", "is_held"].map(|field| entry[field].clone());
+    assert_eq!(
+        answer.json().as_array().unwrap().iter().map(named).collect::<Vec<_>>(),
+        [
+            [json!(1), json!("boot-overdue"), json!(true)],
+            [json!(2), json!("booting"), json!(false)],
+            [json!(0), json!("boot-overdue"), json!(true)],
+        ]
+    );
+    let ordinary = etcd.run(&["reboot-queue", "explain", "10.0.0.3"]).await.calm();
+    assert!(ordinary.contains("2      10.0.0.3  the entry is removed when the node has booted"), "{ordinary}");
+
+    let patient = std::fs::read_to_string(etcd.config()).unwrap() + "reboot: {boot_timeout: 1000000h}\n";
+    let patient = etcd.file("patient.yml", patient);
+    let message = madako(&["--config", &patient, "reboot-queue", "release"]).await.refused(1);
+    assert!(message.contains("no worker of the reboot queue is overdue"), "{message}");
+    let released = etcd.run(&["reboot-queue", "release"]).await.calm();
+    assert_eq!(released, "RELEASED  NODE\n1         10.0.0.2\n", "a control plane node is not released");
+    let created = etcd.revision_of("reboots/data/0000000000000001").await;
+    let kept = etcd.get("madako/reboots/released").await.unwrap();
+    assert_eq!(kept, format!(r#"{{"entries":{{"1":{created}}}}}"#));
+    etcd.run(&["reboot-queue", "release"]).await.refused(1);
 }
 
 #[tokio::test]

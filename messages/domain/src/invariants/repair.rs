@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cluster::Cluster;
 use crate::invariants::{Id, Violation};
+use crate::reboot::RebootStatus;
 use crate::repair::change::{MAX_RECORDS, RepairChange, RepairWrite};
 use crate::repair::queue::RepairQueue;
 use crate::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
@@ -82,14 +83,38 @@ pub fn one_api_server_of_cluster(
     one_api_server_more(&busy_api_servers(queue, before), &busy_api_servers(queue, Some(after)))
 }
 
-/// True if a change begins to drain or repair a machine that is not drained or under repair yet.
+/// True if a change begins to drain, reboot or repair a machine that is not drained, rebooting or under repair yet.
 #[must_use]
 pub fn begins(change: &RepairChange, before: &RepairQueue) -> bool {
     let active = |queue: &RepairQueue| -> BTreeSet<String> {
         let active = queue.entries.values().filter(|item| is_active(&item.value));
-        active.map(|item| item.value.address.clone()).collect()
+        let repaired = active.map(|item| item.value.address.as_str());
+        repaired.chain(queue.rebooting_nodes().map(|(node, _)| node)).map(str::to_owned).collect()
     };
     !active(&change.applied(before)).is_subset(&active(before))
+}
+
+/// Nodes that are drained for a reboot while they are under repair.
+fn drained_twice(queue: &RepairQueue) -> BTreeSet<&str> {
+    let drained: BTreeSet<&str> = queue
+        .rebooting_nodes()
+        .filter(|(_, entry)| entry.status == RebootStatus::Draining)
+        .map(|(node, _)| node)
+        .collect();
+    let active = queue
+        .entries
+        .iter()
+        .filter(|(index, item)| is_active(&item.value) || queue.repair_of(**index).is_some());
+    active.map(|(_, item)| item.value.address.as_str()).filter(|address| drained.contains(address)).collect()
+}
+
+/// I7 over both queues: a change begins no repair of a node that is drained for a reboot, and no such drain of a node
+/// under repair.
+fn one_queue_a_node_change(before: &RepairQueue, after: &RepairQueue) -> Option<Violation> {
+    let was = drained_twice(before);
+    let address = drained_twice(after).into_iter().find(|address| !was.contains(address))?;
+    let what = format!("{address} is drained for a reboot and is under repair at once");
+    Some(Violation { invariant: Id::I7, what })
 }
 
 fn several_api_servers(busy: &BTreeSet<&str>) -> Violation {
@@ -119,7 +144,7 @@ fn broken_record(what: String) -> Violation {
     Violation { invariant: Id::I10, what }
 }
 
-/// All invariants of a change of the repair queue before its commit: I7, I8, I10.
+/// All invariants of a change of the repair queue or the reboot queue before its commit: I7, I8, I10.
 ///
 /// `maximum` is the constraint `maximum-repair-queue-entries`.
 #[must_use]
@@ -131,6 +156,7 @@ pub fn check_repair_change(
 ) -> Vec<Violation> {
     let after = change.applied(before);
     let mut violations = one_repair_a_machine_change(change, before, &after, maximum);
+    violations.extend(one_queue_a_node_change(before, &after));
     violations.extend(one_api_server_change(before, &after, cluster));
     violations.extend(records_change(change, before, &after));
     violations

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::canary::{Canary, is_planted};
-use crate::kubernetes::{Pod, PodId, PodPhase};
+use crate::kubernetes::{KubeNode, Pod, PodId, PodPhase};
 
 /// The treatment of a pod during a drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,16 +23,30 @@ pub enum Treatment {
     EvictOrDelete,
 }
 
+/// The purpose of a drain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DrainPurpose {
+    /// The machine is repaired, and may not return: pods of jobs are evicted unless they run.
+    Repair,
+    /// The node returns after its reboot: pods of jobs that have not begun or have ended stay (CKE).
+    Reboot,
+}
+
 /// The treatment of a pod on a node that is being drained.
 #[must_use]
-pub fn treatment_of(pod: &Pod, protected: &BTreeSet<String>) -> Treatment {
+pub fn treatment_of(pod: &Pod, protected: &BTreeSet<String>, purpose: DrainPurpose) -> Treatment {
     if pod.mirror || pod.controller.as_deref() == Some("DaemonSet") {
         return Treatment::Stay;
     }
     let ends_by_itself =
         matches!(pod.phase, PodPhase::Running | PodPhase::Unknown) && pod.deleted_at.is_none();
-    if pod.controller.as_deref() == Some("Job") && ends_by_itself {
-        return Treatment::AwaitJob;
+    if pod.controller.as_deref() == Some("Job") {
+        let stays = purpose == DrainPurpose::Reboot && pod.deleted_at.is_none();
+        match (ends_by_itself, stays) {
+            (true, _) => return Treatment::AwaitJob,
+            (false, true) => return Treatment::Stay,
+            (false, false) => {}
+        }
     }
     let evicts = protected.contains(&pod.id.namespace) && !is_planted(Canary::ProtectedPodsDeleted);
     if evicts { Treatment::Evict } else { Treatment::EvictOrDelete }
@@ -45,6 +59,8 @@ pub enum UnfinishedDrain {
     Job(PodId),
     /// A pod has not ended.
     Pod(PodId),
+    /// A volume is in use (`status.volumesInUse`): a reboot could damage its file system.
+    Volume(String),
 }
 
 /// The report of a drain.
@@ -54,6 +70,8 @@ pub enum DrainNews {
     Waits(String),
     /// Only pods that stay are left.
     Done,
+    /// The node does not report (condition `Ready` is unknown), and the pod has not ended: only its node ends a pod.
+    Unreachable(PodId),
     /// The drain failed; the text gives the reason.
     Failed(String),
 }
@@ -69,6 +87,7 @@ impl fmt::Display for UnfinishedDrain {
         match self {
             Self::Job(pod) => write!(f, "the pod {pod} of a job runs"),
             Self::Pod(pod) => write!(f, "the pod {pod} has not ended"),
+            Self::Volume(volume) => write!(f, "the volume {volume} is in use"),
         }
     }
 }
@@ -77,17 +96,22 @@ impl fmt::Display for UnfinishedDrain {
 #[must_use]
 pub fn running_job(pods: &[Pod]) -> Option<&PodId> {
     let none = BTreeSet::new();
-    pods.iter().find(|pod| treatment_of(pod, &none) == Treatment::AwaitJob).map(|pod| &pod.id)
+    let runs = |pod: &&Pod| treatment_of(pod, &none, DrainPurpose::Repair) == Treatment::AwaitJob;
+    pods.iter().find(runs).map(|pod| &pod.id)
 }
 
-/// The pod that the drain waits for; `None` when only pods that stay are left.
+/// The pod or volume that the drain waits for; `None` when only pods that stay are left. `node` is read for reboots.
 #[must_use]
-pub fn unfinished_drain(pods: &[Pod]) -> Option<UnfinishedDrain> {
+pub fn unfinished_drain(pods: &[Pod], node: Option<&KubeNode>, purpose: DrainPurpose) -> Option<UnfinishedDrain> {
     let none = BTreeSet::new();
-    pods.iter().find_map(|pod| match treatment_of(pod, &none) {
+    let pod = pods.iter().find_map(|pod| match treatment_of(pod, &none, purpose) {
         Treatment::Stay => None,
         Treatment::AwaitJob => Some(UnfinishedDrain::Job(pod.id.clone())),
         Treatment::Evict | Treatment::EvictOrDelete => Some(UnfinishedDrain::Pod(pod.id.clone())),
+    });
+    pod.or_else(|| {
+        let volume = node.filter(|_| purpose == DrainPurpose::Reboot)?.volumes_in_use.first()?;
+        Some(UnfinishedDrain::Volume(volume.clone()))
     })
 }
 
@@ -121,25 +145,47 @@ mod tests {
             ("safe", Some("Job"), Failed, Treatment::Evict),
         ] {
             let pod = pod(namespace, controller, phase);
-            assert_eq!(treatment_of(&pod, &protected), expected, "{controller:?} {phase:?} in {namespace}");
+            assert_eq!(
+                treatment_of(&pod, &protected, DrainPurpose::Repair),
+                expected,
+                "{controller:?} {phase:?} in {namespace}"
+            );
         }
         let mirror = Pod { mirror: true, ..pod("open", Some("Node"), Running) };
-        assert_eq!(treatment_of(&mirror, &protected), Treatment::Stay);
+        assert_eq!(treatment_of(&mirror, &protected, DrainPurpose::Repair), Treatment::Stay);
+        for (phase, expected) in [
+            (Pending, Treatment::Stay),
+            (Succeeded, Treatment::Stay),
+            (Failed, Treatment::Stay),
+            (Running, Treatment::AwaitJob),
+        ] {
+            let pod = pod("open", Some("Job"), phase);
+            assert_eq!(
+                treatment_of(&pod, &protected, DrainPurpose::Reboot),
+                expected,
+                "{phase:?} before a reboot"
+            );
+        }
     }
 
     #[test]
     fn node_is_drained_when_only_daemon_pods_are_left() {
         let stays = pod("a", Some("DaemonSet"), PodPhase::Running);
-        assert_eq!(unfinished_drain(std::slice::from_ref(&stays)), None);
+        let left = |pods: &[Pod]| unfinished_drain(pods, None, DrainPurpose::Repair);
+        assert_eq!(left(std::slice::from_ref(&stays)), None);
         let ending = Pod {
             deleted_at: Some(time::OffsetDateTime::UNIX_EPOCH),
             ..pod("a", Some("Job"), PodPhase::Running)
         };
         assert_eq!(running_job(std::slice::from_ref(&ending)), None, "it was told to end");
-        let left = unfinished_drain(&[stays.clone(), ending]).unwrap();
-        assert_eq!(left.to_string(), "the pod a/p has not ended");
+        let ending = left(&[stays.clone(), ending]).unwrap();
+        assert_eq!(ending.to_string(), "the pod a/p has not ended");
         let job = pod("b", Some("Job"), PodPhase::Running);
-        assert_eq!(unfinished_drain(&[stays, job]).unwrap().to_string(), "the pod b/p of a job runs");
+        assert_eq!(left(&[stays.clone(), job]).unwrap().to_string(), "the pod b/p of a job runs");
+        let node = KubeNode { volumes_in_use: vec!["kubernetes.io/csi/v".to_owned()], ..KubeNode::default() };
+        let volume = unfinished_drain(std::slice::from_ref(&stays), Some(&node), DrainPurpose::Reboot).unwrap();
+        assert_eq!(volume.to_string(), "the volume kubernetes.io/csi/v is in use");
+        assert_eq!(unfinished_drain(&[stays], Some(&node), DrainPurpose::Repair), None);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::canary::{Canary, is_planted};
 use crate::keys;
 use crate::limits::MAX_DELETED;
 pub use crate::limits::MAX_RECORDS;
+use crate::reboot::RebootQueueEntry;
 use crate::record::Record;
 use crate::repair::RepairQueueEntry;
 use crate::repair::hold::Hold;
@@ -29,6 +30,15 @@ pub enum RepairWrite {
         /// Index of the entry.
         index: i64,
     },
+    /// Replaces an entry of the reboot queue.
+    Reboot(RebootQueueEntry),
+    /// Removes an entry of the reboot queue.
+    RebootRemoved {
+        /// Index of the entry.
+        index: i64,
+    },
+    /// Notes whether the reboot queue is enabled and has entries.
+    RebootsRunning(bool),
     /// Writes an operation record: the next one, or an unfinished one.
     Record(Record),
     /// Notes that the stored cluster has the form 2.
@@ -58,7 +68,7 @@ pub enum RepairWrite {
     },
 }
 
-/// A change of the repair queue: one transaction.
+/// A change of the repair queue, of the reboot queue or of records: one transaction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RepairChange {
     /// The operation's name for logs and metrics.
@@ -89,6 +99,15 @@ impl RepairChange {
                 RepairWrite::Removed { index } => {
                     after.entries.remove(index);
                 }
+                RepairWrite::Reboot(entry) => {
+                    let created = queue.reboots.get(&entry.index).map_or(0, |item| item.created);
+                    let item = Item { value: entry.clone(), created, revision: 0 };
+                    after.reboots.insert(entry.index, Arc::new(item));
+                }
+                RepairWrite::RebootRemoved { index } => {
+                    after.reboots.remove(index);
+                }
+                RepairWrite::RebootsRunning(is_running) => after.reboots_running = *is_running,
                 RepairWrite::Record(record) => {
                     let records = &mut after.records;
                     records.known.insert(record.id, 0);
@@ -140,6 +159,14 @@ impl RepairChange {
                     }
                 }
                 RepairWrite::Removed { index } => writes.push(Write::Delete { key: keys::repair(*index) }),
+                RepairWrite::Reboot(entry) => writes.push(put_json(keys::reboot(entry.index), entry)?),
+                RepairWrite::RebootRemoved { index } => {
+                    writes.push(Write::Delete { key: keys::reboot(*index) });
+                }
+                RepairWrite::RebootsRunning(is_running) => {
+                    let value = is_running.to_string().into();
+                    writes.push(Write::Put { key: keys::REBOOTS_RUNNING.to_owned(), value, lease: 0 });
+                }
                 RepairWrite::Record(record) => {
                     writes.push(put_json(keys::record(record.id), record)?);
                     if known.insert(record.id, 0).is_none() {

@@ -210,23 +210,23 @@ impl From<StoredStep> for RepairStep {
     }
 }
 
-fn command(words: Vec<String>, seconds: Option<i64>, default: Duration) -> Option<RepairCommand> {
+pub(crate) fn command(words: Vec<String>, seconds: Option<i64>, default: Duration) -> Option<RepairCommand> {
     (!words.is_empty()).then(|| RepairCommand { words, timeout: timeout(seconds, default) })
 }
 
-fn to_count(number: i64) -> u32 {
+pub(crate) fn to_count(number: i64) -> u32 {
     u32::try_from(number.max(0)).unwrap_or(u32::MAX)
 }
 
-fn max_attempts(retries: Option<i64>) -> u32 {
+pub(crate) fn max_attempts(retries: Option<i64>) -> u32 {
     to_count(retries.unwrap_or(0)).saturating_add(1)
 }
 
-fn pause_of(seconds: Option<i64>) -> Duration {
+pub(crate) fn pause_of(seconds: Option<i64>) -> Duration {
     Duration::from_secs(u64::try_from(seconds.unwrap_or(0)).unwrap_or(0)).min(LONGEST_SETTING)
 }
 
-fn timeout(seconds: Option<i64>, default: Duration) -> Duration {
+pub(crate) fn timeout(seconds: Option<i64>, default: Duration) -> Duration {
     match seconds {
         None => default,
         Some(seconds) if seconds <= 0 => COMMAND_TIMEOUT,

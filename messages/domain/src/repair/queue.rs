@@ -11,11 +11,11 @@ use serde::de::DeserializeOwned;
 use crate::canary::{Canary, is_planted};
 use crate::keys;
 use crate::node_status::Bootstrap;
-use crate::reboot::{RebootQueueEntry, RebootStatus};
+use crate::reboot::{RebootQueueEntry, RebootStatus, ReleasedReboots};
 use crate::record::{Record, RecordStatus};
 use crate::repair::kept::KeptEntry;
 use crate::repair::{RepairQueueEntry, RepairStatus};
-use crate::state::Fault;
+use crate::state::{Fault, read_json};
 use crate::store::{Condition, Entry};
 
 /// The operation that forms the cluster of etcd (CKE's name).
@@ -48,6 +48,8 @@ pub struct RepairQueue {
     pub reboots: Items<RebootQueueEntry>,
     /// True if the reboot queue is disabled.
     pub reboots_disabled: bool,
+    /// The entries of the reboot queue that no longer hold it. An unreadable value releases none.
+    pub reboots_released: ReleasedReboots,
     /// True while CKE processes the reboot queue.
     pub reboots_running: bool,
     /// True if drains and commands are disabled.
@@ -131,6 +133,9 @@ impl RepairQueue {
             kept: items(entries, keys::REPAIR_KEPT, &last.kept, faults),
             reboots: items(entries, keys::REBOOTS, &last.reboots, faults),
             reboots_disabled: is_true(keys::REBOOTS_DISABLED),
+            reboots_released: read_json(entries, keys::REBOOTS_RELEASED, faults)
+                .map(|(value, _)| value)
+                .unwrap_or_default(),
             reboots_running: is_true(keys::REBOOTS_RUNNING),
             disabled_revision: entries.get(keys::REPAIRS_DISABLED).map_or(0, |entry| entry.mod_revision),
             disabled: is_true(keys::REPAIRS_DISABLED) && !is_planted(Canary::RepairsWhileDisabled),
@@ -203,6 +208,14 @@ impl RepairQueue {
         self.records.unfinished.contains_key(&record)
     }
 
+    /// The condition that an entry of the reboot queue is unchanged since this view: a client that cancels it is not
+    /// overwritten.
+    #[must_use]
+    pub fn reboot_unchanged(&self, index: i64) -> Condition {
+        let revision = self.reboots.get(&index).map_or(0, |item| item.revision);
+        Condition::Unchanged { key: keys::reboot(index), revision }
+    }
+
     /// The condition that the state of an entry is unchanged since this view.
     #[must_use]
     pub fn kept_unchanged(&self, index: i64) -> Condition {
@@ -224,6 +237,8 @@ impl RepairQueue {
         }
         let condition = if let Some(index) = number_of(key, keys::REPAIRS) {
             self.entry_unchanged(index)
+        } else if let Some(index) = number_of(key, keys::REBOOTS) {
+            self.reboot_unchanged(index)
         } else if let Some(index) = number_of(key, keys::REPAIR_KEPT) {
             self.kept_unchanged(index)
         } else {

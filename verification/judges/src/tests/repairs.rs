@@ -195,6 +195,16 @@ fn restored_deleted_entry_breaks_its_promise() {
 }
 
 #[test]
+fn restored_cancelled_reboot_breaks_the_same_promise() {
+    judges(Promise::DeletionKept, |tape, spoiled| {
+        let entry = |status| json!({"index": "3", "node": "10.0.0.4", "status": status});
+        tape.put(&[("reboots/data/0000000000000003", entry("cancelled"))]);
+        let after = if spoiled { entry("draining") } else { json!(null) };
+        tape.put(&[("reboots/data/0000000000000003", after)]);
+    });
+}
+
+#[test]
 fn a_command_that_is_not_seen_is_not_taken_for_the_one_before() {
     let mut tape = Tape::new();
     tape.write_entry(0, "queued", 0, "waiting");

@@ -1,20 +1,16 @@
-//! Simulated reboots: operators request them as `ckecli reboot-queue add` does, and a simulated CKE carries them out,
-//! because Madako does not do that yet. While a control plane node reboots, operators request repairs of control plane
-//! nodes.
-//!
-//! Guarantees: the reboot of a control plane node does not begin during the repair or reboot of another one: its
-//! transaction compares the counter of records, which the beginning of each repair changes.
+//! Reboots: operators request, cancel and hold them as `ckecli reboot-queue` does. While a control plane node reboots,
+//! operators request repairs of control plane nodes. The service carries the reboots out.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use etcd_client::{Compare, CompareOp, Error, GetOptions, Txn, TxnOp};
+use madako_datacenter_sim::nodes::{NodeFault, NodePlace};
 use madako_domain::cluster::Cluster;
-use madako_domain::invariants::repair::one_api_server;
 use madako_domain::keys;
 use madako_domain::reboot::{RebootQueueEntry, RebootStatus};
 use madako_domain::record::Record;
 use madako_domain::repair::change::MAX_RECORDS;
-use madako_domain::repair::queue::RepairQueue;
 use madako_domain::store::Entry;
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
@@ -67,7 +63,32 @@ pub(super) async fn leave_records(store: &StoreProcess, judge: &RepairJudge) -> 
     Ok(())
 }
 
-/// The operators that request reboots, and the simulated CKE.
+/// Maximum number of unfinished entries: above it, operators cancel.
+const FULL: usize = 6;
+
+/// Lets a rebooted machine be away until it has booted: from the network of the nodes and from Kubernetes.
+pub(super) fn carry_out(world: &World) {
+    let Some(hosts) = &world.hosts else { return };
+    let (kubernetes, nodes) =
+        (hosts.kubernetes.clone(), world.nodes.as_ref().map(|nodes| nodes.nodes.clone()));
+    hosts.host.watch_reboots(Arc::new(move |address, takes| {
+        let (kubernetes, nodes, address) = (kubernetes.clone(), nodes.clone(), address.to_owned());
+        tokio::spawn(async move {
+            let place = NodePlace::Address(address.clone());
+            kubernetes.with(|cluster| cluster.set_ready(&address, false));
+            if let Some(nodes) = &nodes {
+                nodes.begin(&place, NodeFault::Kill);
+            }
+            tokio::time::sleep(takes).await;
+            if let Some(nodes) = &nodes {
+                nodes.end(&place, NodeFault::Kill);
+            }
+            kubernetes.with(|cluster| cluster.set_ready(&address, true));
+        });
+    }));
+}
+
+/// The operators that request reboots.
 pub(super) struct OfReboots {
     store: StoreProcess,
     judge: RepairJudge,
@@ -90,7 +111,7 @@ impl OfReboots {
         Some(Self { store, judge, queue, history, chance: generator(seed, 16), calls: Calls::default() })
     }
 
-    /// Works until `stop` is true, and then deletes all reboots.
+    /// Works until `stop` is true, and then enables the queue and cancels all reboots.
     pub(super) async fn work(mut self, rate: f64, mut stop: watch::Receiver<bool>) -> Self {
         while wait_for_next(rate, &mut self.chance, &mut stop).await {
             self.calls.made += 1;
@@ -98,10 +119,8 @@ impl OfReboots {
             self.calls.failed += u64::from(done.is_err());
             self.history.note("reboots", done.unwrap_or_else(|error| format!("in vain: {error}")));
         }
-        let prefix = Some(etcd_client::DeleteOptions::new().with_prefix());
-        let deleted = self.store.next_client().await.delete(absolute_key(keys::REBOOTS), prefix).await;
-        if let Ok(deleted) = deleted {
-            self.judge.user_wrote(deleted.header().map_or(0, |header| header.revision()), None);
+        if let Err(error) = self.cancel_all().await {
+            self.history.note("reboots", format!("cancels nothing: {error}"));
         }
         self
     }
@@ -115,66 +134,39 @@ impl OfReboots {
         Ok(answer.kvs().iter().filter_map(entry).collect())
     }
 
-    /// Continues the first reboot, or requests one.
     async fn act(&mut self) -> Result<String, Error> {
         let stored = self.stored().await?;
         let cluster = stored.get(keys::CLUSTER).and_then(|entry| serde_json::from_slice(&entry.value).ok());
         let Some(cluster): Option<Cluster> = cluster else { return Ok("finds no cluster".to_owned()) };
-        let first = stored.iter().find(|(key, _)| key.starts_with(keys::REBOOTS));
-        let Some((key, entry)) = first.map(|(key, entry)| (key.as_str(), entry)) else {
-            return self.ask(&stored, &cluster).await;
-        };
-        let Ok(mut reboot) = serde_json::from_slice::<RebootQueueEntry>(&entry.value) else {
-            return Ok(format!("cannot read {key}"));
-        };
-        let (operation, next) = match reboot.status {
-            RebootStatus::Queued => ("reboot-drain-start", Some(RebootStatus::Draining)),
-            RebootStatus::Draining => ("reboot-reboot", Some(RebootStatus::Rebooting)),
-            _ => ("reboot-dequeue", None),
-        };
-        let begins = reboot.status == RebootStatus::Queued;
-        let node = reboot.node.clone();
-        let put = next.map(|next| {
-            reboot.status = next;
-            serde_json::to_vec(&reboot).expect("an entry is JSON")
-        });
-        if begins && put.as_ref().is_some_and(|put| is_too_many(&stored, &cluster, key, put)) {
-            return Ok(format!("{node} waits with its reboot"));
+        let entries = entries(&stored);
+        let is_disabled = stored.get(keys::REBOOTS_DISABLED).is_some_and(|entry| entry.value == "true");
+        if is_disabled {
+            self.disable(false).await?;
+            return Ok("enables the queue".to_owned());
         }
-        let done = self.operates(&stored, (key, entry), put, operation).await?;
-        if !(done && begins && cluster.control_plane().any(|other| other.address == node)) {
-            return Ok(format!("{operation} of {node}: {done}"));
+        let is_control_plane = |node: &str| cluster.control_plane().any(|known| known.address == node);
+        let under_way = |entry: &RebootQueueEntry| {
+            matches!(entry.status, RebootStatus::Draining | RebootStatus::Rebooting)
+        };
+        let reboots = entries.iter().any(|(_, _, entry)| under_way(entry) && is_control_plane(&entry.node));
+        if reboots && self.chance.random_range(0..2_u32) == 0 {
+            let asked = self.queue.add_control_plane().await?;
+            return Ok(format!("a control plane node reboots; {asked}"));
         }
-        let asked = self.queue.add_control_plane().await?;
-        Ok(format!("{operation} of {node}, a control plane node; {asked}"))
+        match self.chance.random_range(0..12_u32) {
+            0 => {
+                self.disable(true).await?;
+                Ok("disables the queue".to_owned())
+            }
+            1 | 2 => self.cancel(&entries).await,
+            _ if entries.len() >= FULL => self.cancel(&entries).await,
+            _ => self.ask(&stored, &cluster).await,
+        }
     }
 
-    /// Writes the next record and the changed entry, as CKE does. Returns false if another record was registered since
-    /// the read.
-    async fn operates(
-        &mut self,
-        stored: &Stored,
-        (key, entry): (&str, &Entry),
-        put: Option<Vec<u8>>,
-        operation: &str,
-    ) -> Result<bool, Error> {
-        let (id, revision) = read_number(stored, keys::RECORD_ID, 1);
-        let unchanged = [(keys::RECORD_ID, revision), (key, entry.mod_revision)]
-            .map(|(key, revision)| Compare::mod_revision(absolute_key(key), CompareOp::Equal, revision));
-        let writes = [
-            put.map_or_else(
-                || TxnOp::delete(absolute_key(key), None),
-                |put| TxnOp::put(absolute_key(key), put, None),
-            ),
-            TxnOp::put(absolute_key(&keys::record(id)), reboot_record(id, operation), None),
-            TxnOp::put(absolute_key(keys::RECORD_ID), (id + 1).to_string(), None),
-        ];
-        self.write(Txn::new().when(unchanged).and_then(writes)).await
-    }
-
-    /// Requests a reboot as `ckecli reboot-queue add` does: in three cases of four, of a control plane node.
+    /// Requests a reboot as `ckecli reboot-queue add` does: in every second case, of a control plane node.
     async fn ask(&mut self, stored: &Stored, cluster: &Cluster) -> Result<String, Error> {
-        let control_plane = self.chance.random_range(0..4_u32) > 0;
+        let control_plane = self.chance.random_range(0..2_u32) > 0;
         let nodes: Vec<&str> = cluster
             .nodes
             .iter()
@@ -198,6 +190,40 @@ impl OfReboots {
         Ok(format!("asks for a reboot of {node}: {done}"))
     }
 
+    /// Cancels an entry as `ckecli reboot-queue cancel` does: it writes over the entry that it has read.
+    async fn cancel(&mut self, entries: &[(String, i64, RebootQueueEntry)]) -> Result<String, Error> {
+        if entries.is_empty() {
+            return Ok("finds nothing to cancel".to_owned());
+        }
+        let (key, revision, entry) = &entries[self.chance.random_range(0..entries.len())];
+        let cancelled = RebootQueueEntry { status: RebootStatus::Cancelled, ..entry.clone() };
+        let value = serde_json::to_vec(&cancelled).expect("an entry is JSON");
+        let unchanged = Compare::mod_revision(absolute_key(key), CompareOp::Equal, *revision);
+        let put = TxnOp::put(absolute_key(key), value, None);
+        let done = self.write(Txn::new().when([unchanged]).and_then([put])).await?;
+        Ok(format!("cancels the reboot of {} ({}): {done}", entry.node, entry.status))
+    }
+
+    async fn disable(&self, disabled: bool) -> Result<(), Error> {
+        let put = TxnOp::put(absolute_key(keys::REBOOTS_DISABLED), disabled.to_string(), None);
+        self.write(Txn::new().and_then([put])).await.map(drop)
+    }
+
+    async fn cancel_all(&mut self) -> Result<(), Error> {
+        self.disable(false).await?;
+        loop {
+            let stored = self.stored().await?;
+            let open: Vec<_> = entries(&stored)
+                .into_iter()
+                .filter(|(_, _, entry)| entry.status != RebootStatus::Cancelled)
+                .collect();
+            if open.is_empty() {
+                return Ok(());
+            }
+            self.cancel(&open).await?;
+        }
+    }
+
     async fn write(&self, txn: Txn) -> Result<bool, Error> {
         let done = self.store.operator_client().await?.txn(txn).await?;
         if done.succeeded() {
@@ -207,6 +233,15 @@ impl OfReboots {
     }
 }
 
+/// Key, revision and value of each readable entry.
+fn entries(stored: &Stored) -> Vec<(String, i64, RebootQueueEntry)> {
+    let below = stored.iter().filter(|(key, _)| key.starts_with(keys::REBOOTS));
+    let read = |(key, entry): (&String, &Entry)| {
+        Some((key.clone(), entry.mod_revision, serde_json::from_slice(&entry.value).ok()?))
+    };
+    below.filter_map(read).collect()
+}
+
 /// The number at a counter and its revision; `first` and 0 if the counter is absent.
 fn read_number(stored: &Stored, counter: &str, first: i64) -> (i64, i64) {
     let known = stored.get(counter).and_then(|entry| {
@@ -214,14 +249,4 @@ fn read_number(stored: &Stored, counter: &str, first: i64) -> (i64, i64) {
         Some((number, entry.mod_revision))
     });
     known.unwrap_or((first, 0))
-}
-
-/// True if this value of an entry would make two control plane nodes drained, rebooting or under repair at once.
-fn is_too_many(stored: &Stored, cluster: &Cluster, key: &str, put: &[u8]) -> bool {
-    let mut after = stored.clone();
-    if let Some(entry) = after.get_mut(key) {
-        entry.value = put.to_vec().into();
-    }
-    let queue = RepairQueue::decode(&after, None, &mut Vec::new());
-    one_api_server(&queue, Some(cluster)).is_some()
 }

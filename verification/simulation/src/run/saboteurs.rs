@@ -8,7 +8,7 @@ use std::time::Duration;
 use etcd_client::{DeleteOptions, Error, Txn, TxnOp};
 use madako_datacenter_sim::{Fault, SimulatedRegistry};
 use madako_domain::kubernetes::PodId;
-use madako_domain::kubernetes::drain::unfinished_drain;
+use madako_domain::kubernetes::drain::{DrainPurpose, unfinished_drain};
 use madako_domain::machine::MachineState;
 use madako_domain::placement::ownership;
 use madako_judges::{Fact, FaultPlace};
@@ -139,7 +139,9 @@ impl Saboteurs {
 
     fn stick_pods(&mut self, length: Duration) -> String {
         let pods = self.drains.kubernetes.with(|kubernetes| kubernetes.pods());
-        let ends = pods.iter().filter(|(_, pod)| unfinished_drain(std::slice::from_ref(pod)).is_some());
+        let ends = pods
+            .iter()
+            .filter(|(_, pod)| unfinished_drain(std::slice::from_ref(pod), None, DrainPurpose::Repair).is_some());
         let pods: Vec<PodId> = ends.map(|(_, pod)| pod.id.clone()).collect();
         let stuck: Vec<PodId> = (0..STUCK).filter_map(|_| self.one_of(&pods).cloned()).collect();
         let kubernetes = self.drains.kubernetes.clone();

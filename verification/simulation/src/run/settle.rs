@@ -215,6 +215,7 @@ fn missing_events(scenario: &Scenario, repairs: &RepairCounts, placement: Placem
     let of_reboots = [
         ("old records deleted", repairs.collected),
         ("repairs waited beside a reboot", repairs.beside_reboots),
+        ("nodes rebooted", repairs.reboots),
     ];
     let of_saboteurs = [
         ("racks held", repairs.held),

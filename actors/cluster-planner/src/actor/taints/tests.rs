@@ -41,6 +41,10 @@ impl Kubernetes for Api {
         unreachable!("the planner asks for nodes alone")
     }
 
+    async fn on_delete_pods(&self, _: &str) -> Result<Vec<PodId>, KubernetesError> {
+        unreachable!("the planner asks for nodes alone")
+    }
+
     async fn cordon(&self, _: &Permit, _: &str) -> Result<(), KubernetesError> {
         unreachable!("the planner writes nothing")
     }

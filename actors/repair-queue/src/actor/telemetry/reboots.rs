@@ -1,5 +1,4 @@
-//! CKE's metrics of the reboot queue, from the entries in the store. This crate reboots nothing: the metrics show
-//! which reboots wait and block repairs.
+//! CKE's metrics of the reboot queue, from the entries in the store.
 //!
 //! Guarantees: names, labels and values are CKE's (its `docs/metrics.md` and `metrics/`); without a cluster there are
 //! none. Does not count entries that cannot be read or whose status CKE does not know.

@@ -211,6 +211,10 @@ impl Kubernetes for FakeKubernetes {
         Ok(self.ask(format!("pods {node}")).await?.pods.get(node).cloned().unwrap_or_default())
     }
 
+    async fn on_delete_pods(&self, _: &str) -> Result<Vec<PodId>, KubernetesError> {
+        panic!("only reboots delete pods of DaemonSets")
+    }
+
     async fn cordon(&self, permit: &Permit, node: &str) -> Result<(), KubernetesError> {
         let mut state = self.act(permit, format!("cordon {node}")).await?;
         let known = state.nodes.entry(node.to_owned()).or_default();

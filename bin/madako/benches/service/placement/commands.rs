@@ -13,8 +13,8 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use tokio::time::Instant;
 
-use super::bindings::bind;
-use super::stage::{On, PlacementFixture, Settings};
+use super::bindings::measure_bindings;
+use super::stage::{PlacementFixture, Settings, StoreKind};
 use crate::processes::free_port;
 use crate::scene::Scene;
 use crate::table::{Table, Times};
@@ -29,13 +29,13 @@ const PICTURE: Duration = Duration::from_secs(1);
 
 pub(crate) async fn measure(table: &mut Table) -> anyhow::Result<()> {
     let http = SocketAddr::from(([127, 0, 0, 1], free_port()?)).to_string();
-    let settings = Settings { on: On::Embedded, rbac: false, controllers: true };
+    let settings = Settings { on: StoreKind::Embedded, rbac: false, controllers: true };
     let flags = ["--http", &http, "--interval", "1m", "--session-ttl", "60s"];
     let stage = PlacementFixture::serving(settings, &flags).await?;
     let mut scene = Scene::beside(&stage.endpoint, MACHINES).await?;
     let installed = scene.install(WORKERS).await;
     stage.explain(installed)?;
-    bind(&stage, APPLICATIONS).await?;
+    measure_bindings(&stage, APPLICATIONS).await?;
 
     let config = scene.place.path("config.yml");
     let beside = format!("{MACHINES} machines, {APPLICATIONS} applications, embedded store");

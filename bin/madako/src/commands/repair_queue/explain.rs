@@ -12,9 +12,12 @@ use madako_repair_queue::racks::{Answers, KeptRacks, held_back};
 use madako_repair_queue::requests::{asked_about, nodes};
 use madako_supervisor::config::Config;
 use serde::Serialize;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 use self::reports::Report;
 use crate::cli::Global;
+use crate::commands::node::age;
 use crate::failure::Failure;
 use crate::output::{Format, Table, show};
 
@@ -90,7 +93,7 @@ pub(super) async fn run(
         reports::exists(&state, address).await?;
     }
     let explanation = Explanation { reports, held: held(&kept, &found.holds), entries };
-    show(args.output, &explanation, format_table)
+    show(args.output, &explanation, |explanation| format_table(explanation, clock.now()))
 }
 
 /// The racks on hold, and those that the present answer would hold. A hold that this answer ends lasts until the leader
@@ -120,12 +123,17 @@ fn held(kept: &KeptRacks<'_>, after: &Holds) -> Vec<Held> {
     held.chain(unreadable).collect()
 }
 
-fn format_table(explanation: &Explanation) -> String {
+/// The age of a time in RFC 3339, as all tables show times.
+fn age_in_table(since: &str, now: OffsetDateTime) -> String {
+    OffsetDateTime::parse(since, &Rfc3339).map_or_else(|_| since.to_owned(), |since| age(now - since))
+}
+
+fn format_table(explanation: &Explanation, now: OffsetDateTime) -> String {
     let mut parts = Vec::new();
     if !explanation.held.is_empty() {
         let mut table = Table::new(["HELD", "LABEL", "SINCE", "MACHINES"]);
         for held in &explanation.held {
-            let since = held.since.clone().unwrap_or_default();
+            let since = held.since.as_ref().map(|since| age_in_table(since, now)).unwrap_or_default();
             let machines = match held {
                 Held { unreadable: true, .. } => "not readable".to_owned(),
                 // The leader knows earlier answers, and may treat the same reports as old ones.
@@ -146,7 +154,7 @@ fn format_table(explanation: &Explanation) -> String {
                 report.address.clone(),
                 report.serial.clone(),
                 report.state.to_owned(),
-                report.since.clone(),
+                age_in_table(&report.since, now),
                 report.what.clone(),
                 report.why.clone().unwrap_or_default(),
             ]);

@@ -110,6 +110,7 @@ async fn start(site: &Site) -> (Service, Events) {
             session_ttl: Duration::from_secs(60),
             retire_wait: Duration::from_secs(300),
             hold: Some(madako_domain::repair::hold::HoldSettings::default()),
+            reboots: madako_domain::reboot::RebootSettings::default(),
             seed: 7,
         },
         http: "127.0.0.1:0".to_owned(),

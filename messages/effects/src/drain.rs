@@ -1,10 +1,10 @@
 //! Drains one node through the Kubernetes port, in CKE's steps: dry run, cordon, eviction, wait until the pods have
 //! ended.
 //!
-//! Guarantees: nothing changes before the cordon, and nothing at all if a job runs or a protected pod refuses eviction.
-//! A pod is identified by its uid: a pod that is recreated under the same name is another pod. A drain fails only on an
-//! error; [`crate::pass`] enforces its time-out. An expired permit does not fail a drain: the request is sent again
-//! with another permit of the same epoch, and is idempotent.
+//! Guarantees: nothing changes before the cordon, and nothing at all if a job runs or a protected pod refuses
+//! eviction. A pod is identified by its uid: a pod that is recreated under the same name is another pod. A drain
+//! fails only on an error; its user limits its time. An expired permit does not fail a drain: the
+//! request is sent again with another permit of the same epoch, and is idempotent.
 //!
 //! A drained node may wait a long time for its command. Meanwhile an operator may uncordon it, or pods that tolerate
 //! the cordon may arrive. The drain therefore checks the node every [`DRAIN_POLL`] while the entry is being drained.
@@ -16,27 +16,49 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use madako_domain::kubernetes::drain::{
-    DrainNews, Treatment, UnfinishedDrain, running_job, treatment_of, unfinished_drain,
+    DrainNews, DrainPurpose, Treatment, UnfinishedDrain, running_job, treatment_of, unfinished_drain,
 };
 use madako_domain::kubernetes::{EvictionOutcome, KubeNode, Pod, PodId};
-use madako_domain::repair::config::RepairConfig;
-use madako_effects::Permits;
 use madako_protocol::kubernetes::{Kubernetes, KubernetesError};
 use tracing::{Instrument as _, info_span};
 
 use crate::limits::DRAIN_POLL;
+use crate::permits::Permits;
 
-pub(super) struct DrainOrder {
-    pub(super) kubernetes: Arc<dyn Kubernetes>,
-    pub(super) permits: Permits,
-    pub(super) node: String,
-    pub(super) config: Arc<RepairConfig>,
+/// The rules of a drain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DrainRules {
+    /// The purpose, which decides on the pods of jobs and on volumes.
+    pub purpose: DrainPurpose,
+    /// Selector of the namespaces whose pods are evicted but never deleted, in the notation of the API; empty selects
+    /// all.
+    pub protected_namespaces: String,
+    /// Maximum number of attempts at an eviction; at least 1.
+    pub evict_attempts: u32,
+    /// Pause between attempts at an eviction.
+    pub evict_interval: Duration,
+    /// The node is cordoned before the dry run, for programs that relax budgets when they see a cordon.
+    pub cordon_first: bool,
+}
+
+/// The drain of one node.
+#[derive(Clone)]
+pub struct DrainOrder {
+    /// The API server.
+    pub kubernetes: Arc<dyn Kubernetes>,
+    /// The source of permits.
+    pub permits: Permits,
+    /// Name of the Node object.
+    pub node: String,
+    /// The rules.
+    pub rules: DrainRules,
     /// An earlier leader began the drain: the node may be cordoned already, and some pods evicted.
-    pub(super) resumed: bool,
+    pub resumed: bool,
     /// The time-out of the resumed drain has passed already: the drain reports the node's state and changes nothing.
-    pub(super) late: bool,
+    pub late: bool,
 }
 
 enum NodeDrainState {
@@ -61,7 +83,7 @@ impl From<KubernetesError> for Stop {
 impl DrainOrder {
     /// Drains the node and keeps it drained. Calls `tell` with each pod or error that it waits for, and with each
     /// result.
-    pub(super) async fn carry_out(self, tell: impl Fn(DrainNews) + Send + Sync) {
+    pub async fn carry_out(self, tell: impl Fn(DrainNews) + Send + Sync) {
         let Stop::Failed(why) = self.drain(&tell).await;
         tell(DrainNews::Failed(why));
     }
@@ -75,7 +97,7 @@ impl DrainOrder {
                 Err(stop) => return stop,
             };
             if self.late && !matches!(found, NodeDrainState::Done) {
-                // The next reconcile pass knows which pods are left, and gives the drain up.
+                // The user of the drain knows the remaining pods, and ends the task.
                 std::future::pending::<()>().await;
             }
         }
@@ -96,12 +118,16 @@ impl DrainOrder {
         if matches!(found, NodeDrainState::Done) {
             return Ok(());
         }
-        let protected = self.kubernetes.namespaces(&self.config.protected_namespaces).await?;
+        let protected = self.kubernetes.namespaces(&self.rules.protected_namespaces).await?;
+        if self.rules.cordon_first {
+            self.cordon(tell).await?;
+        }
         if matches!(found, NodeDrainState::Uncordoned) {
             self.dry_run(&protected, tell).await?;
         }
-        let cordon = |permit| async move { self.kubernetes.cordon(&permit, &self.node).await };
-        self.permits.effect(cordon, report_interruption(tell)).instrument(info_span!("cordon")).await?;
+        if !self.rules.cordon_first {
+            self.cordon(tell).await?;
+        }
         let mut asked = BTreeSet::new();
         let pods = self.kubernetes.pods_on(&self.node).await?;
         // A job may have started between the dry run and the cordon.
@@ -111,15 +137,40 @@ impl DrainOrder {
         self.evict_all(&pods, &protected, &mut asked, tell).await?;
         loop {
             // An API that does not answer for a while does not fail the drain; only the time-out ends it.
-            match self.kubernetes.pods_on(&self.node).await {
-                Ok(pods) => {
-                    let Some(left) = unfinished_drain(&pods) else { return Ok(()) };
-                    tell(DrainNews::Waits(left.to_string()));
+            match self.read_node().await {
+                Ok((node, pods)) => {
+                    let Some(left) = unfinished_drain(&pods, node.as_ref(), self.rules.purpose) else {
+                        return Ok(());
+                    };
+                    tell(self.news(&left, node.as_ref()));
                     self.evict_all(&pods, &protected, &mut asked, tell).await?;
                 }
                 Err(error) => tell(DrainNews::Waits(error.to_string())),
             }
             tokio::time::sleep(DRAIN_POLL).await;
+        }
+    }
+
+    async fn cordon(&self, tell: &(impl Fn(DrainNews) + Send + Sync)) -> Result<(), Stop> {
+        let cordon = |permit| async move { self.kubernetes.cordon(&permit, &self.node).await };
+        Ok(self.permits.effect(cordon, report_interruption(tell)).instrument(info_span!("cordon")).await?)
+    }
+
+    /// The pods of the node; for reboots also the node itself, which reports volumes and may be unreachable.
+    async fn read_node(&self) -> Result<(Option<KubeNode>, Vec<Pod>), KubernetesError> {
+        let node = match self.rules.purpose {
+            DrainPurpose::Repair => None,
+            DrainPurpose::Reboot => self.kubernetes.node(&self.node).await?,
+        };
+        Ok((node, self.kubernetes.pods_on(&self.node).await?))
+    }
+
+    fn news(&self, left: &UnfinishedDrain, node: Option<&KubeNode>) -> DrainNews {
+        match (left, node) {
+            (UnfinishedDrain::Pod(pod), Some(node)) if node.ready.is_none() => {
+                DrainNews::Unreachable(pod.clone())
+            }
+            _ => DrainNews::Waits(left.to_string()),
         }
     }
 
@@ -164,12 +215,12 @@ impl DrainOrder {
     }
 
     async fn check(&self) -> Result<(NodeDrainState, Option<String>), KubernetesError> {
-        let nodes = self.kubernetes.nodes().await?;
-        let ours = |node: &KubeNode| node.name == self.node && node.unschedulable && node.is_cordoned_by_us();
-        if !nodes.iter().any(ours) {
+        let node = self.kubernetes.node(&self.node).await?;
+        if !node.as_ref().is_some_and(|node| node.unschedulable && node.is_cordoned_by_us()) {
             return Ok((NodeDrainState::Uncordoned, Some("the node is not cordoned".to_owned())));
         }
-        let left = unfinished_drain(&self.kubernetes.pods_on(&self.node).await?);
+        let pods = self.kubernetes.pods_on(&self.node).await?;
+        let left = unfinished_drain(&pods, node.as_ref(), self.rules.purpose);
         let found = if left.is_some() { NodeDrainState::Begun } else { NodeDrainState::Done };
         Ok((found, left.map(|left| left.to_string())))
     }
@@ -186,7 +237,7 @@ impl DrainOrder {
             return Err(Stop::Failed(UnfinishedDrain::Job(job.clone()).to_string()));
         }
         for pod in &pods {
-            if treatment_of(pod, protected) != Treatment::Evict || pod.deleted_at.is_some() {
+            if treatment_of(pod, protected, self.rules.purpose) != Treatment::Evict || pod.deleted_at.is_some() {
                 continue;
             }
             let ask = |permit| async move { self.kubernetes.evict(&permit, &pod.id, true).await };
@@ -207,7 +258,7 @@ impl DrainOrder {
         tell: &(impl Fn(DrainNews) + Send + Sync),
     ) -> Result<(), Stop> {
         for pod in pods {
-            let treatment = treatment_of(pod, protected);
+            let treatment = treatment_of(pod, protected, self.rules.purpose);
             let goes = matches!(treatment, Treatment::Evict | Treatment::EvictOrDelete);
             if !goes || pod.deleted_at.is_some() || asked.contains(&pod.id.uid) {
                 continue;
@@ -224,7 +275,7 @@ impl DrainOrder {
         treatment: Treatment,
         tell: &(impl Fn(DrainNews) + Send + Sync),
     ) -> Result<(), Stop> {
-        let mut attempts = self.config.evict_attempts;
+        let mut attempts = self.rules.evict_attempts;
         loop {
             let evict = |permit| async move { self.kubernetes.evict(&permit, pod, false).await };
             let evicted = self.permits.effect(evict, report_interruption(tell));
@@ -239,7 +290,7 @@ impl DrainOrder {
             if attempts == 0 {
                 return Err(refuse_eviction(pod, &why));
             }
-            tokio::time::sleep(self.config.evict_interval).await;
+            tokio::time::sleep(self.rules.evict_interval).await;
         }
     }
 }

@@ -1,0 +1,104 @@
+//! The reboot command of an entry.
+
+use std::time::Duration;
+
+use madako_domain::reboot::RebootStatus;
+use madako_domain::repair::command::CommandEnd;
+use madako_domain::state::ClusterState;
+use madako_effects::{AttemptEnd, Effect, Permits, attempt_command};
+use madako_protocol::host::{Host, HostCommand};
+use madako_protocol::kubernetes::{Kubernetes, KubernetesError};
+use madako_protocol::permit::Permit;
+
+use crate::limits::{DELETE_WITHIN, HEARD_WITHIN};
+
+/// An announced command.
+#[derive(Debug, Clone)]
+pub(super) struct RebootCommand {
+    pub(super) index: i64,
+    /// Id of the record that announces it.
+    pub(super) record: i64,
+    /// Address of the node.
+    pub(super) node: String,
+    /// Name of the Node object.
+    pub(super) name: String,
+    pub(super) words: Vec<String>,
+    pub(super) deadline: Duration,
+    pub(super) attempts: u32,
+    pub(super) interval: Duration,
+}
+
+impl Effect for RebootCommand {
+    type Outcome = CommandEnd;
+
+    fn attempts(&self) -> u32 {
+        self.attempts
+    }
+
+    fn attempt_limit(&self) -> Duration {
+        DELETE_WITHIN + self.deadline + HEARD_WITHIN
+    }
+
+    fn pause_limit(&self) -> Duration {
+        self.interval + HEARD_WITHIN
+    }
+}
+
+impl RebootCommand {
+    /// The reason not to begin the command: a client cancelled the entry, or disabled the queue.
+    pub(super) fn obstacle(&self, state: &ClusterState) -> Option<String> {
+        if state.repair.reboots_disabled {
+            return Some("the reboot queue was disabled".to_owned());
+        }
+        let entry = state.repair.reboots.get(&self.index);
+        match entry.map(|item| &item.value.status) {
+            Some(RebootStatus::Rebooting) => None,
+            _ => Some("the entry was cancelled".to_owned()),
+        }
+    }
+
+    /// Deletes the pods of `OnDelete` DaemonSets before the first attempt (CKE), and runs the command.
+    pub(super) async fn attempt(
+        &self,
+        host: &dyn Host,
+        kubernetes: Option<&dyn Kubernetes>,
+        permits: Permits,
+        permit: Permit,
+        attempt: u32,
+    ) -> AttemptEnd<CommandEnd> {
+        let command = HostCommand { words: self.words.clone(), deadline: self.deadline };
+        let counts = (attempt, self.attempts);
+        let Some(kubernetes) = kubernetes.filter(|_| attempt == 1) else {
+            return attempt_command(host, &permit, command, "reboot", counts).await;
+        };
+        let deleted = self.delete_pods(kubernetes, &permits);
+        // A failed deletion does not prevent the reboot, as in CKE: the old pod runs on.
+        let failed = match tokio::time::timeout(DELETE_WITHIN, deleted).await {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(_) => Some(format!("the API server did not answer within {DELETE_WITHIN:?}")),
+        };
+        if let Some(why) = failed {
+            let node = &self.node;
+            tracing::warn!(node, why, "pods of OnDelete DaemonSets were not deleted before a reboot");
+        }
+        // The deletions may outlive the first permit.
+        let permit = permits.get().await;
+        attempt_command(host, &permit, command, "reboot", counts).await
+    }
+
+    async fn delete_pods(
+        &self,
+        kubernetes: &dyn Kubernetes,
+        permits: &Permits,
+    ) -> Result<(), KubernetesError> {
+        for pod in kubernetes.on_delete_pods(&self.name).await? {
+            let delete = |permit| {
+                let pod = &pod;
+                async move { kubernetes.delete(&permit, pod).await }
+            };
+            permits.effect(delete, |_| {}).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,236 @@
+//! The actor with fakes of the leader, the host and Kubernetes, on paused time.
+
+mod world;
+
+use std::time::Duration;
+
+use madako_domain::keys;
+use madako_domain::kubernetes::PodPhase;
+use madako_domain::reboot::RebootStatus;
+use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
+
+use self::world::{Does, World, pod};
+use crate::testing::{NOW, Store};
+
+fn queued(entries: &[(i64, &str)]) -> Store {
+    let mut store = Store::new(&["a", "b"], &["w", "x"]);
+    for (index, node) in entries {
+        store.reboot(*index, node, RebootStatus::Queued);
+    }
+    store
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_is_drained_rebooted_and_dequeued_and_every_step_is_recorded() {
+    let mut world = World::new(queued(&[(0, "w")]));
+    world.kubernetes.pods(&[("w", pod("web", "ReplicaSet")), ("w", pod("logs", "DaemonSet"))]);
+    world.kubernetes.protect(&["apps"]);
+    world.kubernetes.on_delete(&["logs"]);
+    world.begin().await;
+    world.until_gone(0).await;
+    assert_eq!(
+        world.history(),
+        [
+            "reboot-drain-start completed",
+            "reboot-reboot completed",
+            "reboot-dequeue completed the node has booted"
+        ]
+    );
+    let reboot = NOW.unix_timestamp() + world.host.boot_check_since();
+    assert_eq!(world.host.ran(), ["reboot w".to_owned(), format!("check w {reboot}")]);
+    let writes = world.kubernetes.writes();
+    assert_eq!(writes, ["try web", "cordon w", "evict web", "delete logs"], "the dry run comes first");
+    assert_eq!(world.stored(keys::REBOOTS_RUNNING).as_deref(), Some("false"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn reboots_follow_each_other_and_control_plane_nodes_come_last_and_alone() {
+    let mut world = World::new(queued(&[(0, "a"), (1, "w"), (2, "b"), (3, "x")]));
+    world.begin().await;
+    for index in 0..4 {
+        world.until_gone(index).await;
+    }
+    let reboots: Vec<String> =
+        world.host.ran().into_iter().filter(|words| words.starts_with("reboot")).collect();
+    assert_eq!(reboots, ["reboot w", "reboot x", "reboot a", "reboot b"]);
+    assert!(world.broken().is_empty(), "{:?}", world.broken());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_dry_run_leaves_the_node_uncordoned_and_backs_off() {
+    let mut world = World::new(queued(&[(0, "w")]));
+    world.kubernetes.pods(&[("w", pod("web", "ReplicaSet"))]);
+    world.kubernetes.protect(&["apps"]);
+    world.kubernetes.budget(&["web"]);
+    world.begin().await;
+    let entry = world.until_entry(0, |entry| entry.drain_backoff_count == 1).await;
+    assert_eq!(entry.status, RebootStatus::Queued);
+    assert_eq!(world.kubernetes.writes(), ["try web"]);
+    assert!(world.host.ran().is_empty());
+    assert_eq!(world.history()[1].split(' ').next(), Some("reboot-drain-timeout"));
+    // The budget yields, and the next attempt comes after the back-off.
+    world.kubernetes.budget(&[]);
+    world.until_gone(0).await;
+    assert!(world.now() >= entry.drain_backoff_expire.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_running_job_holds_a_drain_and_a_pending_one_does_not() {
+    let mut world = World::new(queued(&[(0, "w"), (1, "x")]));
+    world.kubernetes.pods(&[("w", pod("sums", "Job"))]);
+    let mut pending = pod("later", "Job");
+    pending.phase = PodPhase::Pending;
+    world.kubernetes.pods(&[("x", pending)]);
+    world.begin().await;
+    world.until_gone(1).await;
+    let entry = world.until_entry(0, |entry| entry.drain_backoff_count >= 1).await;
+    assert_eq!(entry.status, RebootStatus::Queued);
+    assert_eq!(world.host.ran().first().map(String::as_str), Some("reboot x"));
+    assert!(!world.kubernetes.writes().contains(&"cordon w".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_waits_for_volumes_and_ends_at_its_time_out() {
+    let mut world = World::new(queued(&[(0, "w")]));
+    world.kubernetes.volumes("w", &["csi/v"]);
+    world.begin().await;
+    let entry = world.until_entry(0, |entry| entry.drain_backoff_count == 1).await;
+    assert_eq!(entry.last_transition_time, Some(NOW + Duration::from_secs(60)));
+    assert!(world.history()[1].ends_with("the volume csi/v is in use"), "{:?}", world.history());
+    world.kubernetes.volumes("w", &[]);
+    world.until_gone(0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_on_a_node_that_does_not_report_sends_the_entry_back() {
+    let mut world = World::new(queued(&[(0, "w")]));
+    world.kubernetes.pods(&[("w", pod("web", "ReplicaSet"))]);
+    world.kubernetes.stick(&["web"]);
+    world.kubernetes.unreachable("w");
+    world.begin().await;
+    let entry = world.until_entry(0, |entry| entry.drain_backoff_count == 1).await;
+    assert!(entry.last_transition_time.unwrap() < NOW + Duration::from_secs(30), "before the time-out");
+    assert!(world.history()[1].contains("the node is unreachable, so the pod apps/web does not end"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_entry_is_removed_and_its_command_does_not_begin() {
+    let mut world = World::new(queued(&[(0, "w")]));
+    world.kubernetes.pods(&[("w", pod("web", "ReplicaSet"))]);
+    world.kubernetes.stick(&["web"]);
+    world.begin().await;
+    world.until_entry(0, |entry| entry.status == RebootStatus::Draining).await;
+    world.change(|store| store.reboot(0, "w", RebootStatus::Cancelled));
+    world.until_gone(0).await;
+    world.kubernetes.stick(&[]);
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert!(world.host.ran().is_empty());
+    assert_eq!(world.history().last().map(String::as_str), Some("reboot-cancel completed"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disabled_queue_ends_its_drain_and_goes_on_when_it_is_enabled() {
+    let mut world = World::new(queued(&[(0, "w")]));
+    world.kubernetes.pods(&[("w", pod("web", "ReplicaSet"))]);
+    world.kubernetes.stick(&["web"]);
+    world.begin().await;
+    world.until_entry(0, |entry| entry.status == RebootStatus::Draining).await;
+    world.change(|store| store.text(keys::REBOOTS_DISABLED, "true"));
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let asked = world.kubernetes.asked();
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert_eq!(world.kubernetes.asked(), asked, "no request while the queue is disabled");
+    assert_eq!(world.entry(0).unwrap().status, RebootStatus::Draining);
+    world.kubernetes.stick(&[]);
+    world.change(|store| store.text(keys::REBOOTS_DISABLED, "false"));
+    world.until_gone(0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_commands_are_repeated_and_the_boot_check_decides() {
+    for (does, ran, record) in [
+        (Does::Fails, 3, "cancelled attempt 3 of 3: exit code 1 after 1.0 s"),
+        (Does::IsLost, 1, "cancelled outcome unknown: "),
+    ] {
+        let mut store = queued(&[(0, "w")]);
+        let reboot =
+            r#"{"reboot_command": ["reboot"], "boot_check_command": ["check"], "command_retries": 2}"#;
+        store.configure(&["a", "b"], &["w", "x"], reboot);
+        let mut world = World::new(store);
+        world.host.does(does);
+        world.begin().await;
+        world.until_entry(0, |entry| entry.status == RebootStatus::Rebooting).await;
+        world.until_record(1).await;
+        assert_eq!(world.host.ran().iter().filter(|words| words.starts_with("reboot")).count(), ran);
+        assert!(world.history()[1].contains(record), "{:?}", world.history());
+        world.host.boot("w");
+        world.until_gone(0).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_leader_goes_on_with_a_drain_and_repeats_no_command() {
+    let mut world = World::new(queued(&[(0, "w"), (1, "x")]));
+    world.kubernetes.pods(&[("w", pod("web", "ReplicaSet"))]);
+    world.kubernetes.stick(&["web"]);
+    world.begin().await;
+    world.until_entry(0, |entry| entry.status == RebootStatus::Draining).await;
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    world.kill().await;
+    world.kubernetes.stick(&[]);
+    // The time-out passes while nobody leads: the node is empty, which counts first.
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    world.host.does(Does::Hangs);
+    world.begin().await;
+    world.until_entry(0, |entry| entry.status == RebootStatus::Rebooting).await;
+    assert_eq!(world.entry(0).unwrap().drain_backoff_count, 0);
+    world.until_ran(1).await;
+    world.kill().await;
+    world.host.does(Does::Boots);
+    world.begin().await;
+    world.until_record(1).await;
+    assert!(world.history()[1].contains("outcome unknown"), "{:?}", world.history());
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(world.host.ran().iter().filter(|words| *words == "reboot w").count(), 1);
+    world.host.boot("w");
+    world.until_gone(0).await;
+    world.until_gone(1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reboot_waits_for_repairs_for_etcd_and_for_operations() {
+    let mut store = queued(&[(0, "w")]);
+    let repair = RepairQueueEntry { index: 0, ..RepairQueueEntry::new("unreachable", "t", "x") };
+    store.repair_entry(&repair);
+    let mut world = World::new(store);
+    world.begin().await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(world.waits(), "repairs-first");
+    let step_status = RepairStepStatus::Waiting;
+    world.change(|store| {
+        store.repair_entry(&RepairQueueEntry { status: RepairStatus::Succeeded, step_status, ..repair });
+    });
+    world.until_gone(0).await;
+    for (change, obstacle) in [
+        (Box::new(|world: &World| world.etcd(false, false)) as Box<dyn Fn(&World)>, "etcd-not-good"),
+        (Box::new(|world: &World| world.etcd(true, true)), "operation-due"),
+    ] {
+        change(&world);
+        world.change(|store| store.reboot(9, "w", RebootStatus::Queued));
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(world.waits(), obstacle);
+        world.etcd(true, false);
+        world.until_gone(9).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn too_many_unreachable_nodes_hold_new_drains() {
+    let mut world = World::new(queued(&[(0, "w")]));
+    world.unreachable(&["x"]);
+    world.begin().await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(world.waits(), "too-many-unreachable");
+    world.unreachable(&[]);
+    world.until_gone(0).await;
+}

@@ -1,0 +1,397 @@
+//! Computes the next action of every entry (CKE's `ChooseDrainedNodes` and `rebootOps`).
+//!
+//! Entries that end, and those under way, come first; then the queued entries in their order, workers before control
+//! plane nodes. Each entry that begins in a pass counts for the entries after it, so all due actions of a pass may be
+//! performed.
+//!
+//! # Slots
+//! A worker holds one of the `max_concurrent_reboots` slots while it is drained or reboots, for at most the time limit
+//! of a boot. A control plane node holds the whole queue until it has booted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use madako_domain::canary::{Canary, is_planted};
+use madako_domain::cluster::Cluster;
+use madako_domain::invariants::repair::is_active;
+use madako_domain::reboot::config::RebootConfig;
+use madako_domain::reboot::{RebootQueueEntry, RebootSettings, RebootStatus};
+use madako_domain::repair::queue::RepairQueue;
+use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
+use time::OffsetDateTime;
+
+use crate::limits::STUCK_REBOOTS;
+use crate::next_action::{Aborted, Action, BlockedBy, NextAction, Removal};
+
+/// The nodes of the cluster by address; the value is true for a control plane node.
+pub type Nodes<'a> = BTreeMap<&'a str, bool>;
+
+/// The nodes of a cluster by address.
+#[must_use]
+pub fn nodes(cluster: Option<&Cluster>) -> Nodes<'_> {
+    let nodes = cluster.into_iter().flat_map(|cluster| &cluster.nodes);
+    nodes.map(|node| (node.address.as_str(), node.control_plane)).collect()
+}
+
+/// Progress of the drain of an entry's node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Drain {
+    /// An earlier leader began the drain, and the node is read until this time.
+    Unseen {
+        until: OffsetDateTime,
+    },
+    Runs {
+        waits: Option<String>,
+    },
+    /// The node is empty: only pods that a drain leaves in place are left, and no volume is in use.
+    Done,
+    Failed {
+        why: String,
+    },
+    /// The node is unreachable, and this pod of it has not ended.
+    Unreachable {
+        pod: String,
+    },
+}
+
+/// State that only the leader has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Live {
+    /// Progress of drains by the index of their entry; a missing one has not reported yet.
+    pub drains: BTreeMap<i64, Drain>,
+    /// Indexes of rebooting entries whose boot check printed `true` for the time of their last transition.
+    pub booted: BTreeSet<i64>,
+    /// Addresses of the nodes that do not answer.
+    pub unreachable: BTreeSet<String>,
+    /// The reason why etcd is not known to be good.
+    pub etcd: Option<String>,
+    /// An operation on nodes is due or runs.
+    pub operation_due: bool,
+    /// This instance runs commands.
+    pub host: bool,
+    pub kubernetes: bool,
+}
+
+/// All inputs of a decision.
+#[derive(Debug, Clone, Copy)]
+pub struct View<'a> {
+    pub queue: &'a RepairQueue,
+    pub nodes: &'a Nodes<'a>,
+    /// The reboot configuration, or the obstacle in its place.
+    pub config: Result<&'a RebootConfig, &'a BlockedBy>,
+    pub settings: RebootSettings,
+    /// The constraint `maximum-unreachable-nodes-for-reboot`.
+    pub maximum_unreachable: usize,
+    pub live: &'a Live,
+    pub now: OffsetDateTime,
+}
+
+/// What the entries that came before occupy.
+struct Occupied {
+    /// Workers that hold a slot.
+    workers: u32,
+    /// A worker that is drained, reboots, or could begin.
+    worker: Option<i64>,
+    /// Control plane nodes that are drained, reboot or are repaired.
+    control_plane: BTreeSet<String>,
+    stuck: Vec<i64>,
+}
+
+/// Next action of every entry, in the order of service.
+#[must_use]
+pub fn next_actions(view: &View<'_>) -> Vec<NextAction> {
+    let mut first: BTreeMap<&str, i64> = BTreeMap::new();
+    for (index, item) in &view.queue.reboots {
+        if item.value.status != RebootStatus::Cancelled {
+            first.entry(&item.value.node).or_insert(*index);
+        }
+    }
+    // An entry under way counts before an older one that another program put beside it.
+    for (index, item) in view.queue.reboots.iter().rev() {
+        if is_under_way(&item.value) {
+            first.insert(&item.value.node, *index);
+        }
+    }
+    let mut occupied = view.occupied(&first);
+    let mut entries: Vec<(i64, &RebootQueueEntry)> =
+        view.queue.reboots.iter().map(|(index, item)| (*index, &item.value)).collect();
+    let is_control_plane = |entry: &RebootQueueEntry| view.nodes.get(&*entry.node) == Some(&true);
+    entries.sort_by_key(|(index, entry)| (view.stage(*index, entry), is_control_plane(entry), *index));
+    entries
+        .into_iter()
+        .map(|(index, entry)| {
+            let (action, blocked_by) = view.next(index, entry, &first, &mut occupied);
+            let blocked_by = view.blocks_all().or(blocked_by);
+            NextAction { index, node: entry.node.clone(), action, blocked_by }
+        })
+        .collect()
+}
+
+/// True while the entry's node is drained or reboots.
+#[must_use]
+pub fn is_under_way(entry: &RebootQueueEntry) -> bool {
+    matches!(entry.status, RebootStatus::Draining | RebootStatus::Rebooting)
+}
+
+impl View<'_> {
+    /// The obstacle to every action. As in CKE, nothing is removed without both commands.
+    fn blocks_all(&self) -> Option<BlockedBy> {
+        if self.queue.reboots_disabled {
+            return Some(BlockedBy::Disabled);
+        }
+        match self.config {
+            Err(blocked_by) => Some(blocked_by.clone()),
+            Ok(config) if config.reboot.is_none() => Some(BlockedBy::NoCommand { field: "reboot_command" }),
+            Ok(config) if config.boot_check.is_none() => {
+                Some(BlockedBy::NoCommand { field: "boot_check_command" })
+            }
+            Ok(_) => None,
+        }
+    }
+
+    /// The reason to remove an entry.
+    fn removal(&self, index: i64, entry: &RebootQueueEntry) -> Option<Removal> {
+        if entry.status == RebootStatus::Cancelled {
+            Some(Removal::Cancelled)
+        } else if !self.nodes.contains_key(&*entry.node) {
+            Some(Removal::Left)
+        } else if entry.status == RebootStatus::Rebooting && self.live.booted.contains(&index) {
+            Some(Removal::Booted)
+        } else {
+            None
+        }
+    }
+
+    /// Order of service: removals, entries under way, queued entries.
+    fn stage(&self, index: i64, entry: &RebootQueueEntry) -> u8 {
+        match (self.removal(index, entry), is_under_way(entry)) {
+            (Some(_), _) => 0,
+            (None, true) => 1,
+            (None, false) => 2,
+        }
+    }
+
+    fn since(&self, entry: &RebootQueueEntry) -> OffsetDateTime {
+        // A time of a clock that was ahead counts from now.
+        entry.last_transition_time.unwrap_or(OffsetDateTime::UNIX_EPOCH).min(self.now)
+    }
+
+    fn is_overdue(&self, entry: &RebootQueueEntry) -> bool {
+        entry.status == RebootStatus::Rebooting && self.since(entry) + self.settings.boot_timeout < self.now
+    }
+
+    /// The control plane nodes, slots and stuck workers before any entry begins.
+    fn occupied(&self, first: &BTreeMap<&str, i64>) -> Occupied {
+        let is_control_plane = |address: &str| self.nodes.get(address) == Some(&true);
+        let repaired = self
+            .queue
+            .entries
+            .iter()
+            .filter(|(index, item)| is_active(&item.value) || self.queue.repair_of(**index).is_some());
+        let repaired = repaired.map(|(_, item)| item.value.address.as_str());
+        let mut occupied = Occupied {
+            workers: 0,
+            worker: None,
+            control_plane: repaired.filter(|address| is_control_plane(address)).map(str::to_owned).collect(),
+            stuck: Vec::new(),
+        };
+        for (index, item) in &self.queue.reboots {
+            let entry = &item.value;
+            if !is_under_way(entry) || self.removal(*index, entry).is_some() || first[&*entry.node] != *index
+            {
+                continue;
+            }
+            if is_control_plane(&entry.node) {
+                occupied.control_plane.insert(entry.node.clone());
+            } else if self.is_overdue(entry) {
+                if self.queue.reboots_released.entries.get(index) != Some(&item.created) {
+                    occupied.stuck.push(*index);
+                }
+            } else {
+                occupied.workers += 1;
+                occupied.worker = occupied.worker.or(Some(*index));
+            }
+        }
+        occupied
+    }
+
+    fn next(
+        &self,
+        index: i64,
+        entry: &RebootQueueEntry,
+        first: &BTreeMap<&str, i64>,
+        occupied: &mut Occupied,
+    ) -> (Action, Option<BlockedBy>) {
+        if let Some(removal) = self.removal(index, entry) {
+            return (Action::Remove(removal), None);
+        }
+        if let Some(other) = first.get(&*entry.node).filter(|other| **other != index) {
+            return (Action::Drain, Some(BlockedBy::SameNode { index: *other }));
+        }
+        let is_control_plane = self.nodes.get(&*entry.node) == Some(&true);
+        match entry.status {
+            RebootStatus::Draining => self.draining(index, entry, is_control_plane, occupied),
+            RebootStatus::Rebooting => {
+                let blocked_by = if self.is_overdue(entry) {
+                    BlockedBy::BootOverdue { since: self.since(entry), keeps_slot: is_control_plane }
+                } else {
+                    BlockedBy::Booting { until: self.since(entry) + self.settings.boot_timeout }
+                };
+                (Action::AwaitBoot, Some(blocked_by))
+            }
+            _ => {
+                let blocked_by = self.queued(index, entry, is_control_plane, occupied);
+                if blocked_by.is_none() {
+                    if is_control_plane {
+                        occupied.control_plane.insert(entry.node.clone());
+                    } else {
+                        occupied.workers += 1;
+                    }
+                }
+                (Action::Drain, blocked_by)
+            }
+        }
+    }
+
+    fn draining(
+        &self,
+        index: i64,
+        entry: &RebootQueueEntry,
+        is_control_plane: bool,
+        occupied: &mut Occupied,
+    ) -> (Action, Option<BlockedBy>) {
+        if is_control_plane
+            && let Some(other) = occupied.control_plane.iter().find(|other| **other != entry.node)
+        {
+            // Another program began both: this one gives way, so that the other one can end.
+            let action = Action::BackOff(Aborted::ControlPlane { address: other.clone() });
+            occupied.control_plane.remove(&entry.node);
+            return (action, None);
+        }
+        let timeout = self.config.map_or(Duration::ZERO, |config| config.eviction_timeout);
+        let until = self.since(entry) + timeout;
+        let waits = match self.live.drains.get(&index) {
+            Some(Drain::Runs { .. }) if is_planted(Canary::RebootNotDrained) => {
+                return (Action::Reboot, self.reboot_waits(is_control_plane));
+            }
+            Some(Drain::Done) => return (Action::Reboot, self.reboot_waits(is_control_plane)),
+            Some(Drain::Failed { why }) => {
+                return (Action::BackOff(Aborted::Impossible { why: why.clone() }), None);
+            }
+            Some(Drain::Unreachable { pod }) => {
+                return (Action::BackOff(Aborted::Unreachable { pod: pod.clone() }), None);
+            }
+            Some(Drain::Runs { waits }) => waits.clone(),
+            // CKE looks whether the node is empty before it looks at the time.
+            Some(Drain::Unseen { until }) if *until > self.now => {
+                let blocked_by = if self.live.kubernetes {
+                    BlockedBy::Draining { until: *until, waits: None }
+                } else {
+                    BlockedBy::NoKubernetes
+                };
+                return (Action::Reboot, Some(blocked_by));
+            }
+            Some(Drain::Unseen { .. }) | None => None,
+        };
+        if until < self.now {
+            return (Action::BackOff(Aborted::Timeout { waits }), None);
+        }
+        let blocked_by =
+            if self.live.kubernetes { BlockedBy::Draining { until, waits } } else { BlockedBy::NoKubernetes };
+        (Action::Reboot, Some(blocked_by))
+    }
+
+    /// The obstacle to the reboot of an empty node. The reboot of a control plane node takes its member of etcd away.
+    fn reboot_waits(&self, is_control_plane: bool) -> Option<BlockedBy> {
+        if !self.live.host {
+            return Some(BlockedBy::NoHost);
+        }
+        // I10: one record is unfinished at a time.
+        if let Some(record) = self.queue.records.unfinished.keys().next() {
+            return Some(BlockedBy::CommandRuns { record: *record });
+        }
+        let why = self.live.etcd.as_ref().filter(|_| is_control_plane)?;
+        Some(BlockedBy::EtcdNotGood { why: why.clone() })
+    }
+
+    fn queued(
+        &self,
+        index: i64,
+        entry: &RebootQueueEntry,
+        is_control_plane: bool,
+        occupied: &mut Occupied,
+    ) -> Option<BlockedBy> {
+        if let Some(until) = entry.drain_backoff_expire.filter(|until| *until > self.now) {
+            return Some(BlockedBy::BackOff { until, count: entry.drain_backoff_count });
+        }
+        if !is_control_plane {
+            // Control plane nodes wait for it even while it has an obstacle, as in CKE.
+            occupied.worker = occupied.worker.or(Some(index));
+        }
+        if let Some(repair) = self.repair_of(&entry.node) {
+            return Some(BlockedBy::Repaired { index: repair });
+        }
+        if let Some(address) = occupied.control_plane.first() {
+            return Some(BlockedBy::ControlPlaneBusy { address: address.clone() });
+        }
+        let maximum = self.config.map_or(0, |config| config.max_concurrent);
+        if is_control_plane {
+            if let Some(index) = occupied.worker {
+                return Some(BlockedBy::WorkersFirst { index });
+            }
+        } else if occupied.workers >= maximum {
+            return Some(BlockedBy::Slots { maximum });
+        }
+        self.gate(&occupied.stuck)
+    }
+
+    /// The obstacle to every new drain.
+    fn gate(&self, stuck: &[i64]) -> Option<BlockedBy> {
+        if stuck.len() >= STUCK_REBOOTS {
+            return Some(BlockedBy::Stuck { indexes: stuck.to_vec() });
+        }
+        if !self.live.kubernetes {
+            return Some(BlockedBy::NoKubernetes);
+        }
+        if !self.live.host {
+            return Some(BlockedBy::NoHost);
+        }
+        if self.live.operation_due {
+            return Some(BlockedBy::OperationDue);
+        }
+        if let Some(why) = &self.live.etcd {
+            return Some(BlockedBy::EtcdNotGood { why: why.clone() });
+        }
+        let mut repairs = self.queue.entries.iter().filter(|(_, item)| self.is_waiting_repair(&item.value));
+        if let Some((index, _)) = repairs.next() {
+            return Some(BlockedBy::RepairsFirst { index: *index });
+        }
+        let away: BTreeSet<&str> = self.queue.rebooting_nodes().map(|(node, _)| node).collect();
+        let is_other =
+            |node: &&String| self.nodes.contains_key(node.as_str()) && !away.contains(node.as_str());
+        let nodes: Vec<String> = self.live.unreachable.iter().filter(is_other).cloned().collect();
+        let maximum = self.maximum_unreachable;
+        (nodes.len() > maximum).then_some(BlockedBy::TooManyUnreachable { nodes, maximum })
+    }
+
+    /// The begun repair of a node: its next drain must not meet that of a reboot.
+    fn repair_of(&self, node: &str) -> Option<i64> {
+        let mut begun =
+            self.queue.entries.iter().filter(|(_, item)| {
+                item.value.status == RepairStatus::Processing && item.value.address == node
+            });
+        begun.next().map(|(index, _)| *index)
+    }
+
+    /// True for an unfinished repair that does not back off (CKE: queued ones count, even while the repair queue is
+    /// disabled).
+    fn is_waiting_repair(&self, entry: &RepairQueueEntry) -> bool {
+        let backs_off = entry.status == RepairStatus::Processing
+            && entry.step_status == RepairStepStatus::Waiting
+            && entry.drain_backoff_expire.is_some_and(|until| until > self.now);
+        !entry.is_finished() && !entry.deleted && !backs_off
+    }
+}
+
+#[cfg(test)]
+mod tests;

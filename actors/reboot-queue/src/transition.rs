@@ -1,0 +1,319 @@
+//! The writes of actions on entries: the entry and its operation record, in one transaction that compares the entry and
+//! the counter of records with the decided state.
+//!
+//! An action that takes no time has a record that is complete at once. Operations and commands have CKE's names.
+
+use std::time::Duration;
+
+use madako_domain::canary::{Canary, is_planted};
+use madako_domain::keys;
+use madako_domain::reboot::{RebootQueueEntry, RebootStatus};
+use madako_domain::record::{Command, Record};
+use madako_domain::repair::change::{RepairChange, RepairWrite};
+use madako_domain::repair::command::{CommandEnd, HowEnded};
+use madako_domain::repair::queue::RepairQueue;
+use madako_domain::state::ClusterState;
+use madako_domain::store::Condition;
+use time::{OffsetDateTime, UtcOffset};
+
+use crate::limits::{BACK_OFF_BASE, BACK_OFF_MOST};
+use crate::next_action::Removal;
+
+pub const CANCEL: &str = "reboot-cancel";
+pub const DEQUEUE: &str = "reboot-dequeue";
+pub const DRAIN_START: &str = "reboot-drain-start";
+pub const DRAIN_TIMEOUT: &str = "reboot-drain-timeout";
+pub const REBOOT: &str = "reboot-reboot";
+/// CKE's names of the reboot queue's operations.
+pub const OPERATIONS: [&str; 5] = [CANCEL, DEQUEUE, DRAIN_START, DRAIN_TIMEOUT, REBOOT];
+
+/// Time until the next drain after `count` aborted ones: 300 s, twice as long each further time, at most 1200 s, and a
+/// random part below 300 s (CKE). `draw` is a number from 0 to below 1.
+#[must_use]
+pub fn back_off(count: u32, draw: f64) -> Duration {
+    let doubled = BACK_OFF_BASE.saturating_mul(1 << count.saturating_sub(1).min(16)).min(BACK_OFF_MOST);
+    let random = (BACK_OFF_BASE.as_secs_f64() * draw.clamp(0.0, 1.0)).floor();
+    doubled + Duration::try_from_secs_f64(random).unwrap_or_default()
+}
+
+/// An entry at the revision of a decision.
+#[derive(Debug, Clone)]
+pub struct Transition<'a> {
+    state: &'a ClusterState,
+    index: i64,
+    entry: RebootQueueEntry,
+    /// Id of the next record.
+    id: i64,
+    now: OffsetDateTime,
+}
+
+impl<'a> Transition<'a> {
+    /// `None`: the entry does not exist, or records cannot be written.
+    #[must_use]
+    pub fn new(state: &'a ClusterState, index: i64, now: OffsetDateTime) -> Option<Self> {
+        let entry = state.repair.reboots.get(&index)?.value.clone();
+        let (id, _) = state.repair.records.next?;
+        Some(Self { state, index, entry, id, now: whole_second(now) })
+    }
+
+    /// The drain begins after the commit.
+    #[must_use]
+    pub fn drain(mut self) -> RepairChange {
+        self.become_status(RebootStatus::Draining);
+        let record = self.done(DRAIN_START, String::new());
+        let conditions = self.begins();
+        self.written(DRAIN_START, conditions, record)
+    }
+
+    /// Announces the reboot command. Also returns the id of its record.
+    #[must_use]
+    pub fn reboot(mut self) -> (RepairChange, i64) {
+        self.become_status(RebootStatus::Rebooting);
+        let id = self.id;
+        let record = RepairWrite::Record(self.begin_record(REBOOT));
+        let conditions = self.begins();
+        (self.written(REBOOT, conditions, record), id)
+    }
+
+    /// The drain was aborted. `draw` as of [`back_off`].
+    #[must_use]
+    pub fn back_off(mut self, why: &str, draw: f64) -> RepairChange {
+        self.become_status(RebootStatus::Queued);
+        self.entry.drain_backoff_count = self.entry.drain_backoff_count.saturating_add(1);
+        let pause = back_off(self.entry.drain_backoff_count, draw);
+        self.entry.drain_backoff_expire = Some(self.now + pause);
+        let record = self.done(DRAIN_TIMEOUT, why.to_owned());
+        let conditions = self.conditions();
+        self.written(DRAIN_TIMEOUT, conditions, record)
+    }
+
+    /// Removes the entry.
+    #[must_use]
+    pub fn remove(&self, removal: Removal) -> RepairChange {
+        let (what, info) = match removal {
+            Removal::Cancelled => (CANCEL, ""),
+            Removal::Left => (DEQUEUE, "the node left the cluster"),
+            Removal::Booted => (DEQUEUE, "the node has booted"),
+        };
+        let writes = vec![RepairWrite::RebootRemoved { index: self.index }, self.done(what, info.to_owned())];
+        RepairChange { what, conditions: self.conditions(), writes }
+    }
+
+    fn become_status(&mut self, status: RebootStatus) {
+        self.entry.status = status;
+        self.entry.last_transition_time = Some(self.now);
+    }
+
+    fn begin_record(&self, operation: &'static str) -> Record {
+        let mut record = Record::new(self.id, operation, vec![self.entry.node.clone()], self.now);
+        record.start(Command {
+            name: command_name(operation).to_owned(),
+            target: self.entry.node.clone(),
+            ..Command::default()
+        });
+        record
+    }
+
+    fn done(&self, operation: &'static str, info: String) -> RepairWrite {
+        let mut record = self.begin_record(operation);
+        record.complete(self.now);
+        record.info = info;
+        RepairWrite::Record(record)
+    }
+
+    fn written(self, what: &'static str, conditions: Vec<Condition>, record: RepairWrite) -> RepairChange {
+        RepairChange { what, conditions, writes: vec![RepairWrite::Reboot(self.entry), record] }
+    }
+
+    /// An entry that a client cancelled meanwhile is not overwritten.
+    fn conditions(&self) -> Vec<Condition> {
+        let queue = &self.state.repair;
+        let unchanged = Some(queue.reboot_unchanged(self.index))
+            .filter(|_| !is_planted(Canary::RebootCancelOverwritten));
+        unchanged.into_iter().chain(queue.records_unchanged()).collect()
+    }
+
+    /// Conditions of an announcement: the queue is enabled, and the cluster is unchanged.
+    fn begins(&self) -> Vec<Condition> {
+        let mut conditions = self.conditions();
+        conditions.extend([keys::REBOOTS_DISABLED, keys::CLUSTER].map(|key| self.state.unchanged(key)));
+        conditions
+    }
+}
+
+/// Ends the record of the reboot command. The entry stays: the boot check decides. `None`: the record has ended already.
+#[must_use]
+pub fn end_command(
+    queue: &RepairQueue,
+    id: i64,
+    end: &CommandEnd,
+    now: OffsetDateTime,
+) -> Option<RepairChange> {
+    let item = queue.records.unfinished.get(&id)?;
+    let mut record = item.value.clone();
+    if end.how == HowEnded::Succeeded {
+        record.complete(whole_second(now));
+        record.info.clone_from(&end.text);
+    } else {
+        record.cancel(whole_second(now), end.text.as_str());
+    }
+    Some(record_alone(REBOOT, record, item.revision))
+}
+
+/// Ends an unfinished record of this queue that has no running command here: its outcome is unknown.
+#[must_use]
+pub fn cancel_unfinished(
+    queue: &RepairQueue,
+    runs: Option<i64>,
+    now: OffsetDateTime,
+) -> Option<RepairChange> {
+    let (_, item) = queue
+        .records
+        .unfinished
+        .iter()
+        .find(|(id, item)| Some(**id) != runs && OPERATIONS.contains(&item.value.operation.as_str()))?;
+    let mut record = item.value.clone();
+    record.cancel(whole_second(now), "outcome unknown: the actor that ran it is gone");
+    Some(record_alone("reboot-disown", record, item.revision))
+}
+
+fn record_alone(what: &'static str, record: Record, revision: i64) -> RepairChange {
+    let conditions = vec![Condition::Unchanged { key: keys::record(record.id), revision }];
+    RepairChange { what, conditions, writes: vec![RepairWrite::Record(record)] }
+}
+
+/// Updates `reboots/running` (CKE): true while the queue is enabled and has entries. `None`: the value is right.
+#[must_use]
+pub fn show_running(state: &ClusterState) -> Option<RepairChange> {
+    let queue = &state.repair;
+    let runs = !queue.reboots_disabled && !queue.reboots.is_empty();
+    (runs != queue.reboots_running).then(|| RepairChange {
+        what: "reboot-running",
+        conditions: vec![state.unchanged(keys::REBOOTS_RUNNING)],
+        writes: vec![RepairWrite::RebootsRunning(runs)],
+    })
+}
+
+fn command_name(operation: &str) -> &'static str {
+    match operation {
+        CANCEL => "rebootCancelCommand",
+        DEQUEUE => "rebootDequeueCommand",
+        DRAIN_START => "rebootDrainStartCommand",
+        DRAIN_TIMEOUT => "rebootDrainTimeoutCommand",
+        _ => "rebootRebootCommand",
+    }
+}
+
+/// Times of CKE's entries are in UTC with whole seconds.
+fn whole_second(time: OffsetDateTime) -> OffsetDateTime {
+    let time = time.to_offset(UtcOffset::UTC);
+    time.replace_nanosecond(0).unwrap_or(time)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{NOW, Store};
+
+    #[test]
+    fn back_offs_are_ckes() {
+        let seconds = |count, draw| back_off(count, draw).as_secs();
+        assert_eq!(
+            [1, 2, 3, 4, 9, u32::MAX].map(|count| seconds(count, 0.0)),
+            [300, 600, 1200, 1200, 1200, 1200]
+        );
+        assert_eq!((seconds(1, 0.5), seconds(1, 0.999_999)), (450, 599));
+    }
+
+    #[test]
+    fn entries_have_ckes_bytes() {
+        let mut store = Store::new(&["a"], &["w"]);
+        store.reboot(0, "w", RebootStatus::Queued);
+        let now = NOW + Duration::from_millis(700);
+        let state = store.state();
+        let transition = Transition::new(&state, 0, now).unwrap();
+        let mut bytes = |change: RepairChange| {
+            assert!(store.commit(&change));
+            String::from_utf8(store.entries[&keys::reboot(0)].value.to_vec()).unwrap()
+        };
+        assert_eq!(
+            bytes(transition.drain()),
+            r#"{"index":"0","node":"w","status":"draining","last_transition_time":"2026-01-02T03:04:05Z","drain_backoff_expire":"0001-01-01T00:00:00Z"}"#
+        );
+        let state = store.state();
+        let transition = Transition::new(&state, 0, now).unwrap();
+        assert!(store.commit(&transition.back_off("draining timed out", 0.1)));
+        let stored = String::from_utf8(store.entries[&keys::reboot(0)].value.to_vec()).unwrap();
+        assert_eq!(
+            stored,
+            r#"{"index":"0","node":"w","status":"queued","last_transition_time":"2026-01-02T03:04:05Z","drain_backoff_count":1,"drain_backoff_expire":"2026-01-02T03:09:35Z"}"#
+        );
+        let records: Vec<Record> =
+            [1, 2].map(|id| serde_json::from_slice(&store.entries[&keys::record(id)].value).unwrap()).into();
+        assert_eq!(
+            (&*records[0].operation, &*records[0].command.name),
+            (DRAIN_START, "rebootDrainStartCommand")
+        );
+        assert_eq!((&*records[1].operation, &*records[1].info), (DRAIN_TIMEOUT, "draining timed out"));
+        assert!(records.iter().all(|record| !record.is_unfinished() && record.targets == ["w"]));
+    }
+
+    #[test]
+    fn cancelled_entry_is_not_overwritten() {
+        let mut store = Store::new(&["a"], &["w"]);
+        store.reboot(0, "w", RebootStatus::Draining);
+        let state = store.state();
+        let transition = || Transition::new(&state, 0, NOW).unwrap();
+        store.reboot(0, "w", RebootStatus::Cancelled);
+        for late in
+            [transition().reboot().0, transition().back_off("", 0.0), transition().remove(Removal::Booted)]
+        {
+            assert!(!store.commit(&late), "{late:?}");
+        }
+        assert_eq!(store.state().repair.reboots[&0].value.status, RebootStatus::Cancelled);
+    }
+
+    #[test]
+    fn drain_that_was_decided_before_the_queue_was_disabled_is_refused() {
+        let mut store = Store::new(&["a"], &["w"]);
+        store.reboot(0, "w", RebootStatus::Queued);
+        let state = store.state();
+        let drain = Transition::new(&state, 0, NOW).unwrap().drain();
+        store.text(keys::REBOOTS_DISABLED, "true");
+        assert!(!store.commit(&drain));
+    }
+
+    #[test]
+    fn a_reboot_command_has_one_record_from_its_announcement_to_its_end() {
+        let mut store = Store::new(&["a"], &["w"]);
+        store.reboot(0, "w", RebootStatus::Draining);
+        let state = store.state();
+        let (change, id) = Transition::new(&state, 0, NOW).unwrap().reboot();
+        assert!(store.commit(&change));
+        let end = CommandEnd { how: HowEnded::Failed, text: "exit code 1".to_owned() };
+        let queue = store.state().repair;
+        assert_eq!(queue.reboots[&0].value.status, RebootStatus::Rebooting);
+        assert!(cancel_unfinished(&queue, Some(id), NOW).is_none(), "it runs here");
+        assert!(cancel_unfinished(&queue, None, NOW).is_some());
+        assert!(store.commit(&end_command(&queue, id, &end, NOW).unwrap()));
+        let queue = store.state().repair;
+        assert_eq!(queue.reboots[&0].value.status, RebootStatus::Rebooting, "the boot check decides");
+        assert!(end_command(&queue, id, &end, NOW).is_none());
+        let record: Record = serde_json::from_slice(&store.entries[&keys::record(id)].value).unwrap();
+        assert_eq!((record.status.as_str(), &*record.error), ("cancelled", "exit code 1"));
+    }
+
+    #[test]
+    fn queue_runs_while_it_is_enabled_and_has_entries() {
+        let mut store = Store::new(&["a"], &["w"]);
+        assert_eq!(show_running(&store.state()), None);
+        store.reboot(0, "w", RebootStatus::Cancelled);
+        let change = show_running(&store.state()).unwrap();
+        assert!(store.commit(&change));
+        assert_eq!(store.entries[keys::REBOOTS_RUNNING].value, "true");
+        assert_eq!(show_running(&store.state()), None);
+        store.text(keys::REBOOTS_DISABLED, "true");
+        assert!(store.commit(&show_running(&store.state()).unwrap()));
+        assert_eq!(store.entries[keys::REBOOTS_RUNNING].value, "false");
+    }
+}
