@@ -39,7 +39,7 @@ use madako_domain::reboot::RebootSettings;
 use madako_domain::repair::hold::HoldSettings;
 use madako_json::input::{InputError, Problems};
 use madako_json::strict::{Kind, Schema};
-use madako_kubernetes::Access;
+use madako_kubernetes::ApiServerAccess;
 use madako_store::StoreConfig;
 
 pub use embedded::{DEFAULT_LISTEN, Embedded, EmbeddedOrigin, ServerTls};
@@ -78,7 +78,7 @@ pub struct Config {
     pub repair: Repair,
     pub reboots: RebootSettings,
     /// `None`: no node is drained, and taints of nodes are unknown.
-    pub kubernetes: Option<Access>,
+    pub kubernetes: Option<ApiServerAccess>,
     pub operations: Operations,
     /// Permitted but unwise settings: `serve` logs them once.
     pub warnings: Vec<String>,
@@ -86,23 +86,23 @@ pub struct Config {
 
 /// The settings of the file, before their checks.
 #[derive(Default)]
-pub(crate) struct Given {
-    access: access::Given,
+pub(crate) struct GivenSettings {
+    access: access::GivenAccess,
     embedded: Option<(Embedded, [Pem; 3])>,
-    placement: Option<placement::Given>,
+    placement: Option<placement::GivenPlacement>,
     repair: Option<(bool, HoldSettings)>,
     reboots: RebootSettings,
     kubeconfig: Option<Option<String>>,
     mode: Option<GivenMode>,
     ssh: Ssh,
     has_ssh: bool,
-    pki: Option<encryption::Given>,
+    pki: Option<encryption::GivenKeys>,
     operations: madako_operation_runner::Settings,
     backup: Option<BackupSchedule>,
 }
 
 section! {
-    it: Given = Given::default() => {
+    it: GivenSettings = GivenSettings::default() => {
         "endpoints": Kind::List(&Kind::Text) => it.access.endpoints;
         "prefix": PREFIX => it.access.prefix;
         "timeout": TIMEOUT => it.access.clients.timeout, by read_span;
@@ -204,15 +204,17 @@ impl Config {
     /// Checks the text of a file; `mode` is the file's, if it has one.
     fn parse(text: &str, path: &Path, mode: Option<u32>) -> Result<Self, ConfigError> {
         let mut findings = Findings::default();
-        let tree = settings::read(text, &SCHEMA, &mut findings)
+        let tree = settings::read_settings(text, &SCHEMA, &mut findings)
             .map_err(|why| ConfigError::NotYaml { path: path.to_owned(), why })?;
         let mut given = from_tree(&tree);
         given.has_ssh = tree.get("ssh").is_some();
-        let mut clients = access::read(mem::take(&mut given.access), &mut findings);
-        let embedded = given.embedded.take().map(|embedded| embedded::read(embedded, &mut findings));
-        let placement = given.placement.take().map(|placement| placement::read(placement, &mut findings));
-        let kubernetes = given.kubeconfig.take().and_then(|path| kubernetes::read(path, &mut findings));
-        let operations = operations::read(&mut given, &mut findings);
+        let mut clients = access::read_access(mem::take(&mut given.access), &mut findings);
+        let embedded = given.embedded.take().map(|embedded| embedded::read_embedded(embedded, &mut findings));
+        let placement =
+            given.placement.take().map(|placement| placement::read_placement(placement, &mut findings));
+        let kubernetes =
+            given.kubeconfig.take().and_then(|path| kubernetes::read_kubernetes(path, &mut findings));
+        let operations = operations::read_operations(&mut given, &mut findings);
 
         let Findings { mut problems, warnings, secret, .. } = findings;
         problems.number_lines(text);

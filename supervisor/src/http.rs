@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use madako_http::tls::{Tls, TlsPeer};
-use madako_http::{BindError, Limits, Router, bind, no_client_certificate, router, router_before, serve};
+use madako_http::{
+    BindError, Limits, Router, bind_listener, no_client_certificate, router, router_before, serve,
+};
 use madako_operation_runner::page::{Mode, OpsPage};
 use madako_protocol::feed::Task;
 use madako_protocol::store::Store;
@@ -44,18 +46,18 @@ pub struct HttpSettings {
 /// A listener that is bound before the tree starts, so that a taken address fails the start. A restart binds the same
 /// address again.
 #[derive(Clone)]
-pub struct Bound {
+pub struct BoundListener {
     address: SocketAddr,
     first: Arc<Mutex<Option<TcpListener>>>,
 }
 
-impl Bound {
+impl BoundListener {
     /// Binds an address; `:PORT` means every address, as in Go.
     ///
     /// # Errors
     /// The address is taken, or is none of this machine's.
     pub async fn new(address: &str) -> Result<Self, BindError> {
-        let listener = bind(address).await?;
+        let listener = bind_listener(address).await?;
         let bound =
             listener.local_addr().map_err(|source| BindError { address: address.to_owned(), source })?;
         Ok(Self { address: bound, first: Arc::new(Mutex::new(Some(listener))) })
@@ -70,14 +72,14 @@ impl Bound {
         let first = self.first.lock().unwrap_or_else(PoisonError::into_inner).take();
         match first {
             Some(listener) => Ok(listener),
-            None => bind(&self.address.to_string()).await,
+            None => bind_listener(&self.address.to_string()).await,
         }
     }
 }
 
 #[derive(Clone)]
-pub struct Served {
-    pub bound: Bound,
+pub struct ServedRouter {
+    pub bound: BoundListener,
     pub router: Router,
     pub limits: Limits,
     /// `None`: plain HTTP.
@@ -85,7 +87,7 @@ pub struct Served {
 }
 
 /// The pages of an instance, followed by the API if it shares the port.
-pub fn pages(settings: HttpSettings, view: &InstanceView, api: Option<Router>) -> Router {
+pub fn page_routes(settings: HttpSettings, view: &InstanceView, api: Option<Router>) -> Router {
     let health_deadline = settings.timeout;
     let pages = Arc::new(Pages { settings, view: view.clone() }) as Arc<dyn madako_http::Service>;
     match api {
@@ -96,7 +98,7 @@ pub fn pages(settings: HttpSettings, view: &InstanceView, api: Option<Router>) -
 
 /// A child that serves until its instance stops.
 #[must_use]
-pub fn http_child(instance: &str, id: &'static str, served: Served, view: &InstanceView) -> ChildSpec {
+pub fn http_child(instance: &str, id: &'static str, served: ServedRouter, view: &InstanceView) -> ChildSpec {
     let closing = view.closing.clone();
     ChildSpec::actor(instance, id, move || (Http, (served.clone(), closing.clone())))
 }
@@ -118,12 +120,12 @@ struct ServerEnded;
 impl Actor for Http {
     type Msg = ServerEnded;
     type State = RunningServer;
-    type Arguments = (Served, watch::Receiver<bool>);
+    type Arguments = (ServedRouter, watch::Receiver<bool>);
 
     async fn pre_start(
         &self,
         myself: ActorRef<ServerEnded>,
-        (Served { bound, router, limits, tls }, mut closing): (Served, watch::Receiver<bool>),
+        (ServedRouter { bound, router, limits, tls }, mut closing): (ServedRouter, watch::Receiver<bool>),
     ) -> Result<RunningServer, ActorProcessingErr> {
         let listener = bound.listener().await?;
         let (shutdown, mut asked) = watch::channel(false);

@@ -55,9 +55,9 @@ use tokio::sync::{mpsc, watch};
 use crate::config::Metrics;
 use crate::limits::{INSTANCE_STOP_DEADLINE, PAUSE_AFTER_MELTDOWN};
 use crate::measured::{self, Measured};
-use crate::nodes::{self, OperationsPorts, Surroundings};
+use crate::nodes::{self, NodeActorsContext, OperationsPorts};
 use crate::tree::{
-    Budget, ChildExit, ChildSpec, Exceeded, Mode, StopOutcome, SupervisorRef, SupervisorSpec, Tree,
+    Budget, BudgetAction, ChildExit, ChildSpec, Mode, StopOutcome, SupervisorRef, SupervisorSpec, Tree,
     TreeEvent, TreeStatus, actor_name,
 };
 
@@ -217,7 +217,7 @@ impl Instance {
         }));
         if let Some(operations) = ports.operations.as_ref().filter(observed) {
             let (findings, _) = latest::channel();
-            let around = Surroundings {
+            let around = NodeActorsContext {
                 instance: options.id.clone(),
                 gate: None,
                 interval: options.interval,
@@ -229,14 +229,14 @@ impl Instance {
                 page: page.clone(),
                 operations: findings,
             };
-            for child in nodes::children(operations, &around) {
+            for child in nodes::node_children(operations, &around) {
                 root = root.child(child);
             }
         }
         let tree = Tree::start(root)
             .await
             .map_err(|error| InstanceError::Root { id: options.id.clone(), why: error.to_string() })?;
-        let director = Director {
+        let director = ReignDirector {
             root: tree.root().clone(),
             options,
             ports,
@@ -340,7 +340,7 @@ fn event_sink(
 }
 
 /// Starts and ends the reign to match the wanted epoch.
-struct Director {
+struct ReignDirector {
     root: SupervisorRef,
     options: InstanceOptions,
     ports: Ports,
@@ -353,7 +353,7 @@ struct Director {
     page: Publisher<Arc<OpsPage>>,
 }
 
-impl Director {
+impl ReignDirector {
     async fn run(mut self, mut gave_up: mpsc::Receiver<()>) {
         let mut running: Option<Epoch> = None;
         loop {
@@ -508,7 +508,7 @@ impl Director {
                 state: self.state.clone(),
             });
         let operations = operations.map(|operations| {
-            let around = Surroundings {
+            let around = NodeActorsContext {
                 instance: self.options.id.clone(),
                 gate: Some(PinnedKeyWriter { leader: leader.clone(), epoch: epoch.number }),
                 interval: self.options.interval,
@@ -520,7 +520,7 @@ impl Director {
                 page: self.page.clone(),
                 operations: findings,
             };
-            nodes::children(operations, &around)
+            nodes::node_children(operations, &around)
         });
         let planner = PlannerArguments {
             operations: operations.as_ref().map(|_| found),
@@ -558,7 +558,7 @@ impl Director {
         }
         ChildSpec::supervisor(spec).own_budget(
             REIGN_BUDGET,
-            Exceeded::Report(Arc::new(move |exceeded| {
+            BudgetAction::Report(Arc::new(move |exceeded| {
                 tracing::error!(%exceeded, "the reign exceeded its restart budget");
                 // Full: a notification is pending already.
                 let _ = given_up.try_send(());

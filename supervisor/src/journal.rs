@@ -39,14 +39,14 @@ impl Journal {
 impl EventSink for Journal {
     fn emit(&self, event: Event) {
         if self.logs {
-            log(&self.instance, &event);
+            log_event(&self.instance, &event);
         }
         // An error means that there are no listeners.
         let _ = self.listeners.send(Arc::new(event));
     }
 }
 
-fn log(instance: &str, event: &Event) {
+fn log_event(instance: &str, event: &Event) {
     use tracing::{debug, error, info, warn};
     match event {
         Event::Waiting { leader } => info!(instance, leader, "the instance waits as a candidate"),

@@ -24,10 +24,10 @@ fn failure_gauge(actor: &str) -> Gauge {
 
 /// Records a failure at the present time.
 pub(crate) fn record_failure(actor: &str, clock: &dyn Clock) {
-    failure_gauge(actor).set(unix(clock));
+    failure_gauge(actor).set(unix_seconds(clock));
 }
 
-fn unix(clock: &dyn Clock) -> f64 {
+fn unix_seconds(clock: &dyn Clock) -> f64 {
     clock.now().unix_timestamp() as f64
 }
 
@@ -57,7 +57,7 @@ impl<A: Actor> Measured<A> {
 
     fn begin(&self) -> MessageInHandling<'_> {
         self.messages.increment(1);
-        self.since.set(unix(&*self.clock));
+        self.since.set(unix_seconds(&*self.clock));
         MessageInHandling { seconds: &self.seconds, since: &self.since, began: Instant::now() }
     }
 }

@@ -20,19 +20,21 @@ use madako_operation_runner::{Runner, RunnerArguments};
 pub use madako_operation_runner::{RunnerPorts, Settings};
 use madako_protocol::backup::EtcdBackups;
 use madako_protocol::event::EventSink as InstanceEvents;
-use madako_protocol::feed::{HandledSignal, Task, forward, send_later};
+use madako_protocol::feed::{HandledSignal, Task, forward_values, send_later};
 use madako_protocol::latest::{Publisher, Subscriber};
 use madako_protocol::mailbox::{Addressed, Envelope};
 use madako_protocol::node::{NodeDriver, NodeTarget};
 use madako_protocol::operations::OperationsState;
 use madako_protocol::ports::Clock;
-use madako_protocol::telemetry::Counted;
+use madako_protocol::telemetry::CountedGauge;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
 use crate::limits::{NODE_BUDGET, NODE_PARKED};
 use crate::measured::Measured;
 use crate::telemetry::madako_actor_parked;
-use crate::tree::{ChildId, ChildSpec, EventSink, Exceeded, Mode, SupervisorRef, SupervisorSpec, actor_name};
+use crate::tree::{
+    BudgetAction, ChildId, ChildSpec, EventSink, Mode, SupervisorRef, SupervisorSpec, actor_name,
+};
 
 /// Id of the supervisor in the tree.
 pub const NODES: &str = "nodes";
@@ -64,7 +66,7 @@ pub struct BackupPorts {
 
 /// The surroundings of the actors: those of a reign, or of an instance that only observes.
 #[derive(Clone)]
-pub(crate) struct Surroundings {
+pub(crate) struct NodeActorsContext {
     pub(crate) instance: String,
     /// `None`: no epoch; the actors only observe.
     pub(crate) gate: Option<PinnedKeyWriter>,
@@ -79,7 +81,7 @@ pub(crate) struct Surroundings {
 }
 
 /// The supervisor of the nodes, and the operation runner.
-pub(crate) fn children(ports: &OperationsPorts, around: &Surroundings) -> [ChildSpec; 2] {
+pub(crate) fn node_children(ports: &OperationsPorts, around: &NodeActorsContext) -> [ChildSpec; 2] {
     let roster = RosterArguments { ports: ports.clone(), around: around.clone() };
     let clock = Arc::clone(&around.clock);
     let roster = ChildSpec::actor(&around.instance, ROSTER, move || {
@@ -110,7 +112,7 @@ pub(crate) fn children(ports: &OperationsPorts, around: &Surroundings) -> [Child
 
 /// The login of a node, and the host key that it must prove.
 #[must_use]
-pub fn target(node: &ClusterNode, host_keys: HostKeyPolicy, pinned: &PinnedKeys) -> NodeTarget {
+pub fn node_target(node: &ClusterNode, host_keys: HostKeyPolicy, pinned: &PinnedKeys) -> NodeTarget {
     let Identity { user, serial } = Identity::of(node);
     let pinned = pinned_for(pinned, &node.address, &serial).filter(|_| host_keys == HostKeyPolicy::Pin);
     let pinned = pinned.map(|(key, _)| key.host_key.clone());
@@ -126,7 +128,7 @@ pub fn child_id(address: &str) -> ChildId {
 #[derive(Clone)]
 struct RosterArguments {
     ports: OperationsPorts,
-    around: Surroundings,
+    around: NodeActorsContext,
 }
 
 #[derive(Debug)]
@@ -152,7 +154,7 @@ struct RosterState {
     /// Login name and serial of each node with an actor.
     running: BTreeMap<String, Identity>,
     /// Pauses of parked nodes.
-    parked: BTreeMap<String, (Task, Counted)>,
+    parked: BTreeMap<String, (Task, CountedGauge)>,
     _feed: Task,
 }
 
@@ -180,7 +182,7 @@ impl Actor for Roster {
         myself: ActorRef<Envelope<RosterMessage>>,
         given: RosterArguments,
     ) -> Result<RosterState, ActorProcessingErr> {
-        let feed = forward(given.around.state.clone(), myself.clone(), RosterMessage::State);
+        let feed = forward_values(given.around.state.clone(), myself.clone(), RosterMessage::State);
         // The series begins at 0.
         madako_actor_parked(NODE).increment(0.0);
         Ok(RosterState {
@@ -208,7 +210,7 @@ impl Actor for Roster {
                 state.running.remove(&address);
                 let again = RosterMessage::Unpark { address: address.clone() };
                 let pause = send_later(state.myself.clone(), NODE_PARKED, again);
-                state.parked.insert(address, (pause, Counted::new(madako_actor_parked(NODE))));
+                state.parked.insert(address, (pause, CountedGauge::new(madako_actor_parked(NODE))));
                 None
             }
             RosterMessage::Unpark { address } => {
@@ -267,7 +269,7 @@ impl RosterState {
         .label(NODE)
         .own_budget(
             NODE_BUDGET,
-            Exceeded::Report(Arc::new(move |exceeded| {
+            BudgetAction::Report(Arc::new(move |exceeded| {
                 tracing::error!(%exceeded, "the actor of a node failed too often and is parked");
                 // The roster ends with its supervisor.
                 let _ = roster.cast(RosterMessage::Parked { address: parked.clone() }.into());

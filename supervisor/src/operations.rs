@@ -17,7 +17,7 @@ use crate::nodes::{BackupPorts, OperationsPorts};
 use crate::vault::VaultTransports;
 
 /// The ports that a configuration asks for. Backups need the host. `None`: operations are off.
-pub fn ports(
+pub fn operations_ports(
     operations: &Operations,
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
@@ -25,8 +25,8 @@ pub fn ports(
     seed: u64,
 ) -> Option<OperationsPorts> {
     let (mode, ssh) = (operations.mode?, &operations.ssh);
-    let vault = vault(&store);
-    let authorities = authorities(&vault, operations.pki.as_ref(), &store, clock);
+    let vault = vault_client(&store);
+    let authorities = choose_authorities(&vault, operations.pki.as_ref(), &store, clock);
     let keys = Arc::new(login_keys(&vault, operations.pki.as_ref(), &store));
     let etcd = Arc::new(EtcdMembers::new(Arc::clone(&authorities), CLIENT_PORT));
     let backups = operations.backup.clone().zip(host).map(|(schedule, host)| BackupPorts {
@@ -45,13 +45,13 @@ pub fn ports(
 
 /// The Vault that the key `vault` of a store names.
 #[must_use]
-pub fn vault(store: &Arc<dyn Store>) -> Arc<Vault> {
+pub fn vault_client(store: &Arc<dyn Store>) -> Arc<Vault> {
     Arc::new(Vault::new(Arc::clone(store), Arc::new(VaultTransports)))
 }
 
 /// The authorities of a store: Vault where the store has access to it, else those that `pki` decrypts.
 #[must_use]
-pub fn authorities(
+pub fn choose_authorities(
     vault: &Arc<Vault>,
     pki: Option<&Keys>,
     store: &Arc<dyn Store>,

@@ -30,7 +30,7 @@ use ractor::rpc::CallResult;
 use ractor::{ActorRef, registry};
 
 use crate::config::{Api, Metrics, Placement, Strategy};
-use crate::http::{Bound, Served};
+use crate::http::{BoundListener, ServedRouter};
 use crate::instance::{PlacementPorts, SCHEDULER};
 use crate::limits::{EXPLAIN_DEADLINE, READ_AGAIN_AFTER};
 use crate::tree::actor_name;
@@ -52,11 +52,11 @@ pub(crate) struct ReadyApi {
     pub(crate) shared: Option<Router>,
     /// Certificates of the service's port, if the API is served there with TLS.
     pub(crate) shared_tls: Option<Tls>,
-    pub(crate) own: Option<Served>,
+    pub(crate) own: Option<ServedRouter>,
 }
 
 /// Ports for decisions about placement.
-pub(crate) fn ports(
+pub(crate) fn placement_ports(
     placement: &Placement,
     store: &EtcdStore,
     objects: &Arc<dyn Objects>,
@@ -119,7 +119,7 @@ pub(crate) async fn build_api(
         ),
     };
     let router = router(PlacementApi {
-        authenticators: authenticators(api, tls.is_some(), &ports.transport),
+        authenticators: build_authenticators(api, tls.is_some(), &ports.transport),
         objects: ports.objects,
         clock: ports.clock,
         uids: Uids::seeded(seed_of_uids(seed)),
@@ -130,9 +130,9 @@ pub(crate) async fn build_api(
         refuse_exposed(api, service)?;
         return Ok(ReadyApi { shared: Some(router), shared_tls: tls, own: None });
     };
-    let bound = Bound::new(listen).await.map_err(PlacementError::Bind)?;
+    let bound = BoundListener::new(listen).await.map_err(PlacementError::Bind)?;
     refuse_exposed(api, bound.address())?;
-    let own = Served { bound, router, limits: Limits::PLACEMENT, tls };
+    let own = ServedRouter { bound, router, limits: Limits::PLACEMENT, tls };
     Ok(ReadyApi { shared: None, shared_tls: None, own: Some(own) })
 }
 
@@ -217,7 +217,11 @@ fn refuse_exposed(api: &Api, address: SocketAddr) -> Result<(), PlacementError> 
 }
 
 /// As in Krake: the effective strategy, then certificates.
-fn authenticators(api: &Api, tls: bool, transport: &Arc<dyn HttpTransport>) -> Vec<Arc<dyn Authenticator>> {
+fn build_authenticators(
+    api: &Api,
+    tls: bool,
+    transport: &Arc<dyn HttpTransport>,
+) -> Vec<Arc<dyn Authenticator>> {
     let mut all: Vec<Arc<dyn Authenticator>> = Vec::new();
     match api.authentication.strategy() {
         None => {}

@@ -12,7 +12,7 @@ use madako_embedded_etcd::{Backend, Commit, EmbeddedEtcd, OpenError, Options, Se
 use madako_host::CommandsOnHost;
 use madako_http::{BindError, Limits};
 use madako_http_client::{ReqwestTransport, TransportError};
-use madako_kubernetes::{Access, ApiServer, ConnectError};
+use madako_kubernetes::{ApiServer, ApiServerAccess, ConnectError};
 use madako_protocol::event::EventSink;
 use madako_protocol::feed::Task;
 use madako_protocol::host::Host;
@@ -26,7 +26,7 @@ use madako_store::{CachedObjects, ConfigError, EtcdStore, StoreConfig};
 
 use crate::clock::SystemClock;
 use crate::config::{Config, Embedded, Operations, Placement, StoreChoice};
-use crate::http::{self, Bound, HttpSettings, MetricsText, Served};
+use crate::http::{self, BoundListener, HttpSettings, MetricsText, ServedRouter};
 use crate::instance::{Instance, InstanceError, InstanceOptions, InstanceView, Ports};
 use crate::journal::Journal;
 use crate::limits::MAX_REQUEST_BYTES;
@@ -48,7 +48,7 @@ pub struct ServiceOptions {
     /// `None`: neither API nor scheduler runs.
     pub placement: Option<Placement>,
     /// `None`: no node is drained, and taints of nodes are unknown.
-    pub kubernetes: Option<Access>,
+    pub kubernetes: Option<ApiServerAccess>,
     /// Whether and with which keys the service acts on nodes.
     pub operations: Operations,
     /// `None`: the instance runs no commands.
@@ -81,7 +81,7 @@ pub enum ServiceError {
     Open(#[source] OpenError),
     #[error("{0}")]
     Taken(String),
-    #[error("cannot serve the embedded store")]
+    #[error("cannot serve the embedded store to other clients of etcd")]
     Serve(#[source] ServeError),
     /// The embedded store gave no client.
     #[error("cannot open a client of the embedded store")]
@@ -255,8 +255,8 @@ impl Service {
         let seed = options.instance.seed;
         let (store_port, clock) = (Arc::clone(&ports.store), Arc::clone(&ports.clock));
         ports.operations =
-            operations::ports(&options.operations, store_port, clock, ports.host.as_ref(), seed);
-        let bound = Bound::new(&options.http).await.map_err(ServiceError::Http)?;
+            operations::operations_ports(&options.operations, store_port, clock, ports.host.as_ref(), seed);
+        let bound = BoundListener::new(&options.http).await.map_err(ServiceError::Http)?;
         let http = bound.address();
         options.instance.url = url_of(http, &options.instance.host);
         let settings = HttpSettings {
@@ -274,7 +274,8 @@ impl Service {
                 let objects: Arc<dyn Objects> = Arc::new(CachedObjects::start(&store));
                 denied = Some(placement::log_denied_read(Arc::clone(&objects)));
                 if placement.controllers {
-                    ports.placement = Some(placement::ports(placement, &store, &objects, &transport));
+                    ports.placement =
+                        Some(placement::placement_ports(placement, &store, &objects, &transport));
                 }
                 let (id, root) = (&options.instance.id, Arc::new(store.at_root()));
                 let explainer: Arc<dyn Explainer> = Arc::new(AskScheduler::of(id, root, store.prefix()));
@@ -295,7 +296,8 @@ impl Service {
             let (shared, tls, own) =
                 api.map_or((None, None, None), |api| (api.shared, api.shared_tls, api.own));
             let limits = if shared.is_some() { Limits::PLACEMENT } else { Limits::DEFAULT };
-            let pages = Served { bound, router: http::pages(settings, view, shared), limits, tls };
+            let pages =
+                ServedRouter { bound, router: http::page_routes(settings, view, shared), limits, tls };
             let mut children = vec![http::http_child(&id, http::HTTP, pages, view)];
             children.extend(own.map(|own| http::http_child(&id, http::PLACEMENT_API, own, view)));
             children

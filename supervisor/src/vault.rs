@@ -18,7 +18,7 @@ impl Transports for VaultTransports {
         let transport = if ca_cert.is_empty() {
             ReqwestTransport::new()
         } else {
-            ReqwestTransport::with_roots(roots(ca_cert)?)
+            ReqwestTransport::with_roots(read_roots(ca_cert)?)
         };
         match transport {
             Ok(transport) => Ok(Arc::new(transport)),
@@ -27,7 +27,7 @@ impl Transports for VaultTransports {
     }
 }
 
-fn roots(ca_cert: &str) -> Result<RootCertStore, String> {
+fn read_roots(ca_cert: &str) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(ca_cert.as_bytes()) {
         let certificate = certificate.map_err(|_| "expected certificates in PEM".to_owned())?;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use madako_app_scheduler::{Memory, Pass, PassInput, SchedulerConfig, Snapshot, pass};
+use madako_app_scheduler::{Memory, Pass, PassInput, SchedulerConfig, Snapshot, make_pass};
 use madako_domain::placement::kind::{Kind, ObjectKey};
 use madako_domain::placement::metrics::{MetricKey, MetricState, MetricsObserved, Trust, Value};
 use madako_domain::placement::object_value::Object;
@@ -29,7 +29,7 @@ const RUNS: usize = 11;
 const NAMESPACE: &str = "bench";
 
 #[derive(Clone, Copy, PartialEq)]
-enum What {
+enum MeasuredPass {
     /// No application is bound.
     First,
     /// All applications were bound long ago, and values changed.
@@ -40,7 +40,7 @@ enum What {
     OwnConstraints,
 }
 
-impl What {
+impl MeasuredPass {
     fn name(self) -> &'static str {
         match self {
             Self::First => "first bindings",
@@ -52,7 +52,7 @@ impl What {
 }
 
 struct Case {
-    what: What,
+    what: MeasuredPass,
     applications: usize,
     clusters: usize,
     metrics: usize,
@@ -102,7 +102,7 @@ fn objects(case: &Case) -> Vec<Arc<Stored>> {
     }
     for number in 0..case.clusters {
         let name = format!("cluster-{number}");
-        let own = if case.what == What::AllMetrics { case.metrics } else { 5.min(case.metrics) };
+        let own = if case.what == MeasuredPass::AllMetrics { case.metrics } else { 5.min(case.metrics) };
         let metrics: Vec<_> = (0..own)
             .map(|step| {
                 let metric = if own == case.metrics {
@@ -124,7 +124,7 @@ fn objects(case: &Case) -> Vec<Arc<Stored>> {
     for number in 0..case.applications {
         let name = format!("application-{number}");
         let (mut labels, mut metrics) = (Vec::new(), Vec::new());
-        if case.what == What::OwnConstraints {
+        if case.what == MeasuredPass::OwnConstraints {
             labels.push(format!("name is not cluster-{number}"));
             metrics.push(format!("metric-{} > 0.{number:05}", number % case.metrics));
         } else {
@@ -183,12 +183,12 @@ fn apply_writes(snapshot: &mut Snapshot, pass: &Pass) {
 }
 
 /// CPU time of this thread.
-fn on_core() -> Duration {
+fn time_on_core() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-fn measure(case: &Case) -> [Duration; 3] {
+fn measure_pass(case: &Case) -> [Duration; 3] {
     let config = SchedulerConfig::default();
     let memory = Memory::default();
     let mut snapshot = Snapshot::new(1, objects(case));
@@ -197,7 +197,7 @@ fn measure(case: &Case) -> [Duration; 3] {
         |number: usize| ObjectKey::new(Kind::Application, Some(NAMESPACE), format!("application-{number}"));
     let mut metrics = first;
     let mut time = now();
-    if case.what != What::First {
+    if case.what != MeasuredPass::First {
         let input = PassInput {
             snapshot: &snapshot,
             metrics: Some(&metrics),
@@ -206,7 +206,7 @@ fn measure(case: &Case) -> [Duration; 3] {
             now: time,
             seed: 1,
         };
-        let bound = pass(&input);
+        let bound = make_pass(&input);
         assert!(bound.decisions.contains_key(&key(0)), "the first application is decided");
         apply_writes(&mut snapshot, &bound);
         metrics = observed_metrics(case, 1);
@@ -221,11 +221,11 @@ fn measure(case: &Case) -> [Duration; 3] {
         seed: 1,
     };
     let runs = (0..=RUNS).map(|_| {
-        let (started, began) = (Instant::now(), on_core());
-        let made = black_box(pass(black_box(&input)));
-        let took = (started.elapsed(), on_core() - began);
+        let (started, began) = (Instant::now(), time_on_core());
+        let made = black_box(make_pass(black_box(&input)));
+        let took = (started.elapsed(), time_on_core() - began);
         assert_eq!(made.decisions.len(), case.applications);
-        let least = if case.what == What::First { case.applications / 2 } else { 1 };
+        let least = if case.what == MeasuredPass::First { case.applications / 2 } else { 1 };
         assert!(made.units.len() >= least.min(case.applications), "{} units", made.units.len());
         took
     });
@@ -246,14 +246,14 @@ fn main() {
         |what, applications, clusters, metrics, limit| Case { what, applications, clusters, metrics, limit };
     let second = Some(Duration::from_secs(1));
     let cases = [
-        case(What::Again, 100, 100, 50, None),
-        case(What::Again, 1_000, 100, 50, None),
-        case(What::Again, 10_000, 100, 50, None),
-        case(What::First, 10_000, 1_000, 50, None),
-        case(What::Again, 10_000, 1_000, 50, second),
-        case(What::AllMetrics, 10_000, 1_000, 50, second),
-        case(What::OwnConstraints, 10_000, 1_000, 50, second),
-        case(What::Again, 50_000, 2_000, 100, None),
+        case(MeasuredPass::Again, 100, 100, 50, None),
+        case(MeasuredPass::Again, 1_000, 100, 50, None),
+        case(MeasuredPass::Again, 10_000, 100, 50, None),
+        case(MeasuredPass::First, 10_000, 1_000, 50, None),
+        case(MeasuredPass::Again, 10_000, 1_000, 50, second),
+        case(MeasuredPass::AllMetrics, 10_000, 1_000, 50, second),
+        case(MeasuredPass::OwnConstraints, 10_000, 1_000, 50, second),
+        case(MeasuredPass::Again, 50_000, 2_000, 100, None),
     ];
     println!(
         "| {:<16} | applications | clusters | metrics | median, wall | median, core | least, core |   limit |",
@@ -264,7 +264,7 @@ fn main() {
         ""
     );
     for case in cases.iter().filter(|case| only.is_empty() || only.contains(&case.applications)) {
-        let [wall, median, least] = measure(case);
+        let [wall, median, least] = measure_pass(case);
         println!(
             "| {:<16} | {:>12} | {:>8} | {:>7} | {:>12} | {:>12} | {:>11} | {:>7} |",
             case.what.name(),

@@ -1,4 +1,4 @@
-//! The scheduler's actor around the pure [`pass`](crate::pass): it follows resources and metrics, runs a pass on a
+//! The scheduler's actor around the pure [`make_pass`](crate::make_pass): it follows resources and metrics, runs a pass on a
 //! change or at a due time, and asks the leader to commit the writes. A pass uses one snapshot. The next pass begins
 //! only when the transactions of the last pass have ended and the snapshot shows their writes: nothing is decided
 //! twice.
@@ -24,12 +24,12 @@ use madako_domain::placement::ownership::Ownership;
 use madako_domain::store::Snapshot as Kept;
 use madako_protocol::actors::{CommitError, Committed, Failure, SchedulerMessage};
 use madako_protocol::event::{Event, EventSink};
-use madako_protocol::feed::{Task, forward, send_later};
+use madako_protocol::feed::{Task, forward_values, send_later};
 use madako_protocol::gate::commit;
 use madako_protocol::latest::Subscriber;
 use madako_protocol::mailbox::Envelope;
 use madako_protocol::placement::follow::{FollowEvent, start_following};
-use madako_protocol::placement::objects::{Gap, Objects};
+use madako_protocol::placement::objects::{FollowerGap, Objects};
 use madako_protocol::ports::Clock;
 use madako_protocol::store::Store;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -39,12 +39,12 @@ use tokio::time::Instant;
 use tracing::{Span, info_span};
 
 use self::kept::{StoredMemory, stored_memory};
-use crate::batch::{Batch, batches, count_moves};
+use crate::batch::{Batch, count_moves, split_into_batches};
 use crate::config::SchedulerConfig;
 use crate::explain::explain;
 use crate::limits::{CLOCK_DRIFT, LONGEST_SLEEP, QUICK, RETRY_FIRST, RETRY_MOST};
 use crate::memory::{Memory, Moves};
-use crate::pass::{Pass, PassInput, pass};
+use crate::pass::{Pass, PassInput, make_pass};
 use crate::snapshot::Snapshot;
 
 #[derive(Clone)]
@@ -135,7 +135,7 @@ impl Actor for Scheduler {
     ) -> Result<SchedulerState, ActorProcessingErr> {
         let feeds = [
             start_following(Arc::clone(&given.objects), myself.clone(), SchedulerMessage::Followed),
-            forward(given.metrics.clone(), myself.clone(), SchedulerMessage::Metrics),
+            forward_values(given.metrics.clone(), myself.clone(), SchedulerMessage::Metrics),
             Task::start(wake_when_owned(given.ownership.clone(), myself.clone())),
         ];
         let mut state = SchedulerState {
@@ -175,7 +175,7 @@ impl Actor for Scheduler {
                 None
             }
             SchedulerMessage::Followed(followed, handled) => {
-                state.followed(&myself, followed);
+                state.apply_followed(&myself, followed);
                 state.change(&myself);
                 Some(handled)
             }
@@ -205,13 +205,13 @@ impl Actor for Scheduler {
 }
 
 impl SchedulerState {
-    fn followed(&mut self, myself: &ActorRef<Envelope<SchedulerMessage>>, followed: FollowEvent) {
+    fn apply_followed(&mut self, myself: &ActorRef<Envelope<SchedulerMessage>>, followed: FollowEvent) {
         match (followed, &mut self.snapshot) {
             (FollowEvent::Listed { revision, objects, after }, _) => {
                 if let Some(gap) = &after {
                     tracing::info!(%gap, "the scheduler lists resources again");
                 }
-                if matches!(after, Some(Gap::Relisted { .. })) {
+                if matches!(after, Some(FollowerGap::Relisted { .. })) {
                     // The store may be another one, without the writes and the kept data.
                     self.written = 0;
                     self.read(myself);
@@ -274,7 +274,7 @@ impl SchedulerState {
             // A change of ownership triggers a pass.
             return Ok(());
         }
-        self.recount();
+        self.recount_moves();
         let (Some(snapshot), Some(memory)) = (&self.snapshot, &self.memory) else { return Ok(()) };
         if snapshot.revision() < self.written {
             // The snapshot does not show the last writes yet.
@@ -294,14 +294,14 @@ impl SchedulerState {
         let _pass = info_span!(parent: parent, "placement", snapshot = snapshot.revision()).entered();
         let now = self.given.clock.now();
         self.decided = began;
-        let decided = pass(&self.input(snapshot, memory, now));
+        let decided = make_pass(&self.input(snapshot, memory, now));
         let took = began.elapsed();
         telemetry::record_pass(&decided, took);
         let gone: Vec<ObjectKey> =
             self.last.keys().filter(|key| snapshot.get(key).is_none()).cloned().collect();
         self.rests = (took > QUICK).then(|| (Instant::now() + took, None));
         self.wake(myself, &decided, now);
-        let mut open = VecDeque::from(batches(&decided.units, &decided.kept, &gone)?);
+        let mut open = VecDeque::from(split_into_batches(&decided.units, &decided.kept, &gone)?);
         for key in gone {
             self.last.remove(&key);
         }
@@ -318,7 +318,7 @@ impl SchedulerState {
     }
 
     /// Counts this epoch's moves on the monotonic clock: a wall clock that jumps ahead would make them expire.
-    fn recount(&mut self) {
+    fn recount_moves(&mut self) {
         let span = self.given.config.reschedule_after;
         let Some(memory) = &mut self.memory else { return };
         self.made.retain(|(at, _)| at.elapsed() + CLOCK_DRIFT < span);
@@ -354,7 +354,7 @@ impl SchedulerState {
         }
         let mutation = batch.mutation(self.evidence(&batch, metrics.as_ref()));
         let (leader, epoch, actor) = (self.given.leader.clone(), self.given.epoch, myself.clone());
-        let outdated = self.outdated(&batch);
+        let outdated = self.outdated_keys(&batch);
         let task = Task::start(async move {
             let result = if outdated.is_empty() {
                 commit(&leader, epoch, mutation).await
@@ -370,7 +370,7 @@ impl SchedulerState {
 
     /// Keys that a transaction compares and that changed since its decision: the store would reject it, and its
     /// bindings cannot be evaluated on newer state, which may never have allowed them.
-    fn outdated(&self, batch: &Batch) -> Vec<String> {
+    fn outdated_keys(&self, batch: &Batch) -> Vec<String> {
         let Some(snapshot) = &self.snapshot else { return Vec::new() };
         let now = |key: &ObjectKey| snapshot.get(key).map_or(0, |stored| stored.mod_revision);
         let outdated = batch.change.unchanged.iter().filter(|(key, revision)| now(key) != **revision);
@@ -406,7 +406,7 @@ impl SchedulerState {
         let PassWriter { now, metrics, batch, mut rest, mut failed, .. } = writing;
         telemetry::count_writes(&batch, result.as_ref().err());
         match result {
-            Ok(committed) => self.committed(batch, committed, now),
+            Ok(committed) => self.apply_committed(batch, committed, now),
             Err(error) => {
                 failed = true;
                 self.given.events.emit(Event::CommitFailed { what: "placement", why: error.to_string() });
@@ -448,7 +448,7 @@ impl SchedulerState {
         Ok(())
     }
 
-    fn committed(&mut self, batch: Batch, committed: Committed, now: OffsetDateTime) {
+    fn apply_committed(&mut self, batch: Batch, committed: Committed, now: OffsetDateTime) {
         if !batch.change.objects.is_empty() {
             self.written = self.written.max(committed.revision);
         }

@@ -18,7 +18,7 @@ use time::OffsetDateTime;
 
 use self::evaluation::Evaluation;
 use crate::config::SchedulerConfig;
-use crate::failure::Attempt;
+use crate::failure::AttemptResult;
 use crate::memory::Memory;
 use crate::scope::Scope;
 use crate::snapshot::{Snapshot, TypedResource};
@@ -44,7 +44,7 @@ pub(crate) enum ApplicationAct<'a> {
         to: Rc<Target<'a>>,
         moves: Option<Move>,
     },
-    Fail(Attempt),
+    Fail(AttemptResult),
     Create {
         cloud: Rc<Target<'a>>,
         /// Present cluster and reason, if the application is to move there.

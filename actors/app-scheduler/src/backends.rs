@@ -13,8 +13,8 @@ use madako_domain::placement::metadata::{Reason, ReasonCode, ResourceRef};
 use madako_domain::placement::openstack::{MagnumCluster, MagnumClusterState, Project};
 use time::OffsetDateTime;
 
-use crate::draft::{Draft, WriteKind};
-use crate::draw::Draw;
+use crate::draft::{DraftedChanges, WriteKind};
+use crate::draw::SeededDraw;
 use crate::scope::Scope;
 use crate::snapshot::{Snapshot, TypedResource};
 use crate::target::{Availability, Target};
@@ -48,7 +48,7 @@ fn choose_backend<'a>(scope: &mut Scope<'a>, wants: &Requirements<'a>, seed: u64
         return Choice::Waits(until);
     }
     if let Some((_, members)) = class.best(&[]) {
-        let drawn = Draw::new(seed, uid).below(members.len());
+        let drawn = SeededDraw::new(seed, uid).below(members.len());
         if let Some(at) = members.get(drawn) {
             return Choice::To(Rc::clone(scope.target(*at)));
         }
@@ -67,7 +67,7 @@ pub(crate) fn place_cluster<'a>(
     scopes: [&mut Scope<'a>; 2],
     seed: u64,
     now: OffsetDateTime,
-    draft: &mut Draft,
+    draft: &mut DraftedChanges,
 ) -> Option<BackendOutcome> {
     let cluster = resource.value;
     if cluster.metadata.deleted.is_some()
@@ -110,7 +110,7 @@ pub(crate) fn place_magnum_cluster<'a>(
     scope: &mut Scope<'a>,
     snapshot: &'a Snapshot,
     seed: u64,
-    draft: &mut Draft,
+    draft: &mut DraftedChanges,
 ) -> Option<BackendOutcome> {
     let cluster = resource.value;
     if cluster.metadata.deleted.is_some() || cluster.status.project.is_some() {
@@ -131,7 +131,7 @@ pub(crate) fn place_magnum_cluster<'a>(
             let to = target.key().clone();
             let project = snapshot.typed::<Project>(&to)?.value;
             if let Some(cluster) = draft.edit(resource, WriteKind::Cluster) {
-                inherit(cluster, project);
+                inherit_constraints(cluster, project);
                 bind_magnum_cluster(cluster, ResourceRef::to(&to), project.spec.template.clone());
                 if cluster.status.state == MagnumClusterState::Failed {
                     // It failed for lack of a project only: its creation had not begun.
@@ -146,7 +146,7 @@ pub(crate) fn place_magnum_cluster<'a>(
 }
 
 /// Copies labels and metrics of the project to the cluster; its own take precedence.
-fn inherit(cluster: &mut MagnumCluster, project: &Project) {
+fn inherit_constraints(cluster: &mut MagnumCluster, project: &Project) {
     for (name, value) in project.metadata.labels.iter() {
         if cluster.metadata.labels.get(name).is_none() {
             cluster.metadata.labels.insert(name, value.clone());

@@ -81,7 +81,7 @@ fn size_of_state(kept: &KeptState, value: Option<&Bytes>) -> usize {
 ///
 /// # Errors
 /// Data to keep cannot be written as JSON.
-pub(crate) fn batches(
+pub(crate) fn split_into_batches(
     units: &[WriteUnit],
     kept: &[memory::MemoryChange],
     gone: &[ObjectKey],

@@ -69,11 +69,11 @@ impl Default for SchedulerConfig {
 /// Maximum span that is added to a time: ten years, which serve as "for ever".
 const LONGEST: time::Duration = time::Duration::days(3_650);
 
-pub(crate) fn later(time: OffsetDateTime, by: Duration) -> OffsetDateTime {
+pub(crate) fn add_duration(time: OffsetDateTime, by: Duration) -> OffsetDateTime {
     let by = time::Duration::try_from(by).unwrap_or(LONGEST).min(LONGEST);
     time.checked_add(by).unwrap_or(time)
 }
 
 pub(crate) fn later_by_seconds(time: OffsetDateTime, seconds: i64) -> OffsetDateTime {
-    later(time, Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
+    add_duration(time, Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
 }

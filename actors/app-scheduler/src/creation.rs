@@ -12,11 +12,11 @@ use madako_domain::placement::kubernetes::{
 };
 use madako_domain::placement::metadata::{Metadata, ResourceRef};
 use madako_json::krake::free::JsonObject;
-use madako_json::krake::reader::Rest;
+use madako_json::krake::reader::UnreadFields;
 use madako_json::krake::timestamp::Timestamp;
 use time::OffsetDateTime;
 
-use crate::draw::Draw;
+use crate::draw::SeededDraw;
 use crate::snapshot::Snapshot;
 
 /// Names run from `cluster-1000` to `cluster-9999`, as in Krake.
@@ -26,7 +26,7 @@ const NAMES: std::ops::RangeInclusive<usize> = 1_000..=9_999;
 pub(crate) fn draw_free_name(
     taken: impl Fn(&ObjectKey) -> bool,
     namespace: Option<&str>,
-    draw: &mut Draw,
+    draw: &mut SeededDraw,
 ) -> Option<ObjectKey> {
     let size = NAMES.count();
     let first = draw.below(size);
@@ -37,13 +37,13 @@ pub(crate) fn draw_free_name(
 }
 
 /// A cluster for an application, bound to the best cloud for it.
-pub(crate) fn cluster(
+pub(crate) fn cluster_for_application(
     key: &ObjectKey,
     application: &Application,
     cloud: &ObjectKey,
     tosca: &JsonObject,
     now: OffsetDateTime,
-    draw: &mut Draw,
+    draw: &mut SeededDraw,
 ) -> Cluster {
     let wants = &application.spec.constraints.cluster;
     let mut metadata =
@@ -53,9 +53,9 @@ pub(crate) fn cluster(
         cloud: CloudConstraints {
             labels: wants.labels.clone(),
             metrics: wants.metrics.clone(),
-            rest: Rest::default(),
+            rest: UnreadFields::default(),
         },
-        rest: Rest::default(),
+        rest: UnreadFields::default(),
     };
     let spec = ClusterSpec {
         kubeconfig: Default::default(),
@@ -68,9 +68,10 @@ pub(crate) fn cluster(
         backoff_delay: 1,
         backoff_limit: -1,
         auto_generated: true,
-        rest: Rest::default(),
+        rest: UnreadFields::default(),
     };
-    let mut cluster = Cluster { metadata, spec, status: ClusterStatus::default(), rest: Rest::default() };
+    let mut cluster =
+        Cluster { metadata, spec, status: ClusterStatus::default(), rest: UnreadFields::default() };
     bind_cluster(&mut cluster, ResourceRef::to(cloud), now);
     cluster
 }

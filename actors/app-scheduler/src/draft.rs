@@ -87,9 +87,9 @@ struct Entry {
 }
 
 #[derive(Default)]
-pub(crate) struct Draft(BTreeMap<ObjectKey, Entry>);
+pub(crate) struct DraftedChanges(BTreeMap<ObjectKey, Entry>);
 
-impl Draft {
+impl DraftedChanges {
     fn entry(&mut self, stored: &Stored, kind: WriteKind) -> &mut Entry {
         self.0.entry(stored.key.clone()).or_insert_with(|| Entry {
             kind,

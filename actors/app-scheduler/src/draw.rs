@@ -4,9 +4,9 @@
 //! disappears changes no other draw.
 
 #[derive(Debug, Clone)]
-pub(crate) struct Draw(u64);
+pub(crate) struct SeededDraw(u64);
 
-impl Draw {
+impl SeededDraw {
     /// `purpose` names the draw, for example an application's uid.
     pub(crate) fn new(seed: u64, purpose: &str) -> Self {
         // FNV-1a: the texts are short, and the generator below mixes its output.
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn a_draw_depends_on_seed_and_purpose_alone() {
-        let draw = |seed, purpose: &str| Draw::new(seed, purpose).next();
+        let draw = |seed, purpose: &str| SeededDraw::new(seed, purpose).next();
         assert_eq!(draw(1, "a"), draw(1, "a"));
         assert_ne!(draw(1, "a"), draw(2, "a"));
         assert_ne!(draw(1, "a"), draw(1, "b"));
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn the_generator_is_splitmix64() {
-        let mut draw = Draw(0);
+        let mut draw = SeededDraw(0);
         let published = [0xe220_a839_7b1d_cdaf, 0x6e78_9e6a_a1b9_65f4, 0x06c4_5d18_8009_454f];
         assert_eq!([draw.next(), draw.next(), draw.next()], published);
     }
@@ -70,15 +70,15 @@ mod tests {
     fn draws_are_spread_evenly() {
         let mut counts = [0_u32; 10];
         for number in 0..10_000 {
-            counts[Draw::new(7, &format!("application {number}")).below(10)] += 1;
+            counts[SeededDraw::new(7, &format!("application {number}")).below(10)] += 1;
         }
         assert!(counts.iter().all(|count| (850..1_150).contains(count)), "{counts:?}");
-        assert_eq!(Draw::new(7, "none").below(0), 0);
+        assert_eq!(SeededDraw::new(7, "none").below(0), 0);
     }
 
     #[test]
     fn an_identity_looks_like_one() {
-        let uuid = Draw::new(3, "cluster").uuid();
+        let uuid = SeededDraw::new(3, "cluster").uuid();
         assert_eq!(uuid.len(), 36);
         assert_eq!(&uuid[14..15], "4");
         assert!(matches!(&uuid[19..20], "8" | "9" | "a" | "b"), "{uuid}");

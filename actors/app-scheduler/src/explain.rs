@@ -10,7 +10,7 @@ use madako_domain::placement::core::{GlobalMetric, Metric, MetricSpec};
 use madako_domain::placement::decision::{
     Candidate, Decision, Dropped, ExplainError, Explanation, MetricPart, WhatIf,
 };
-use madako_domain::placement::fit::{Requirements, Unmet, unavailable};
+use madako_domain::placement::fit::{Requirements, Unmet, unavailable_reasons};
 use madako_domain::placement::infrastructure::CloudState;
 use madako_domain::placement::kind::{Kind, ObjectKey};
 use madako_domain::placement::kubernetes::{Application, Cluster, ClusterState};
@@ -24,7 +24,7 @@ use time::OffsetDateTime;
 use crate::config::Candidates;
 use crate::gc;
 use crate::metric_values::{DefinitionRevisions, MetricValue, MetricValues};
-use crate::pass::{PassInput, Scopes, pass};
+use crate::pass::{PassInput, Scopes, make_pass};
 use crate::scope::{ConstraintResult, Scope};
 use crate::snapshot::TypedResource;
 use crate::target::{Availability, Target};
@@ -49,7 +49,7 @@ pub fn explain(
     let kept = (!left_out.is_empty()).then(|| whole.clone().without(&left_out));
     let metrics = metrics.as_ref().or(input.metrics);
     let asked = PassInput { snapshot: kept.as_ref().unwrap_or(whole), metrics, ..*input };
-    let decision = pass(&asked).decisions.remove(key).ok_or_else(unknown)?;
+    let decision = make_pass(&asked).decisions.remove(key).ok_or_else(unknown)?;
 
     // Candidates include the clusters that the question leaves out.
     let shown = PassInput { snapshot: whole, ..asked };
@@ -119,7 +119,7 @@ impl<'a> ExplanationBuilder<'_, 'a> {
             // A cluster whose only fault is missing metric values counts as online; the failing metric is shown
             // below.
             Object::Cluster(cluster) if cluster.status.state != ClusterState::FailingMetrics => {
-                unavailable(cluster)
+                unavailable_reasons(cluster)
             }
             object if object.metadata().deleted.is_some() => {
                 vec![Unmet::Deleted]
@@ -203,11 +203,11 @@ fn list_recovered(input: &PassInput<'_>, metrics: &MetricsObserved) -> Vec<Arc<S
         .all()
         .filter(|target| fails(&target.stored.object))
         .filter(|target| target.metric_values.iter().all(|known| matches!(known, MetricValue::Value(_))))
-        .map(|target| Arc::new(online(target.stored)))
+        .map(|target| Arc::new(as_online_cluster(target.stored)))
         .collect()
 }
 
-fn online(stored: &Stored) -> Stored {
+fn as_online_cluster(stored: &Stored) -> Stored {
     let mut object = stored.object.clone();
     match &mut object {
         Object::Cluster(it) => it.status.state = ClusterState::Online,

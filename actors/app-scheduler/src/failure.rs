@@ -14,7 +14,7 @@ use time::OffsetDateTime;
 use crate::config::later_by_seconds;
 
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Attempt {
+pub(crate) struct AttemptResult {
     pub(crate) outcome: Outcome,
     /// Whether the attempt counts and is written.
     pub(crate) counts: bool,
@@ -29,7 +29,7 @@ pub(crate) fn is_ours(application: &Application) -> bool {
         && status.reason.as_ref().is_none_or(|reason| reason.code == ReasonCode::NoSuitableResource)
 }
 
-pub(crate) fn next_attempt(application: &Application, now: OffsetDateTime) -> Attempt {
+pub(crate) fn next_attempt(application: &Application, now: OffsetDateTime) -> AttemptResult {
     let (spec, status) = (&application.spec, &application.status);
     let for_ever = spec.backoff_limit < 0;
     let left = match status.retries {
@@ -43,22 +43,22 @@ pub(crate) fn next_attempt(application: &Application, now: OffsetDateTime) -> At
     let ahead = planned.is_some_and(|retry| retry > now);
     if failed_before && (ahead || (for_ever && planned.is_none())) {
         let outcome = Outcome::Degraded { retries: left, retry: planned };
-        return Attempt { outcome, counts: false, again: planned };
+        return AttemptResult { outcome, counts: false, again: planned };
     }
     if failed_before && for_ever {
         let outcome = Outcome::Degraded { retries: left, retry: None };
-        return Attempt { outcome, counts: true, again: None };
+        return AttemptResult { outcome, counts: true, again: None };
     }
     if !for_ever && left == 0 {
-        return Attempt { outcome: Outcome::Failed, counts: true, again: None };
+        return AttemptResult { outcome: Outcome::Failed, counts: true, again: None };
     }
     let retry = later_by_seconds(now, spec.backoff_delay.saturating_mul(spec.backoff));
     let retries = if for_ever { -1 } else { left - 1 };
     let outcome = Outcome::Degraded { retries, retry: Some(retry) };
-    Attempt { outcome, counts: true, again: Some(retry) }
+    AttemptResult { outcome, counts: true, again: Some(retry) }
 }
 
-pub(crate) fn note_failure(application: &mut Application, attempt: &Attempt) {
+pub(crate) fn note_failure(application: &mut Application, attempt: &AttemptResult) {
     let status = &mut application.status;
     let code = ReasonCode::NoSuitableResource;
     status.reason = Some(Reason::new(code, "No matching Kubernetes cluster found"));

@@ -1,7 +1,7 @@
 //! AppScheduler: decides which cluster runs an application, which cloud hosts a cluster, and which project a Magnum
 //! cluster (Krake's "Scheduling").
 //!
-//! The pure function [`pass`] maps placement's resources, metrics, settings, memory, time and a seed to writes, with a
+//! The pure function [`make_pass`] maps placement's resources, metrics, settings, memory, time and a seed to writes, with a
 //! decision for each application. [`explain`] shows one decision with every candidate, or the effect of another value.
 //!
 //! # Guarantees
@@ -47,7 +47,7 @@ pub use crate::config::{Candidates, ClusterCreation, MaxMoves, SchedulerConfig};
 pub use crate::draft::{Deletion, ObjectWrite, WriteKind, WriteUnit};
 pub use crate::explain::explain;
 pub use crate::memory::{ClusterMemory, Memory, MemoryChange, Moves};
-pub use crate::pass::{Pass, PassInput, pass};
+pub use crate::pass::{Pass, PassInput, make_pass};
 pub use crate::snapshot::{Snapshot, TypedResource};
 
 #[cfg(test)]

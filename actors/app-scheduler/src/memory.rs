@@ -12,7 +12,7 @@ use madako_domain::placement::metrics::MetricKey;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
-use crate::config::later;
+use crate::config::add_duration;
 use crate::limits::OLDER_MOVES;
 use crate::snapshot::OnlineHistory;
 
@@ -79,7 +79,7 @@ impl Memory {
     /// Time at which the oldest of them expires.
     #[must_use]
     pub fn next_move(&self, span: Duration, now: OffsetDateTime) -> Option<OffsetDateTime> {
-        self.recent_moves(span, now).map(|moves| later(moves.at, span)).min()
+        self.recent_moves(span, now).map(|moves| add_duration(moves.at, span)).min()
     }
 
     /// Adds missing moves of those known to have happened within `span`, latest first: at least as many count as
@@ -101,7 +101,7 @@ impl Memory {
         let mut forgotten =
             (self.moves.len() - self.recent_moves(span, now).count()).saturating_sub(OLDER_MOVES);
         self.moves.retain_mut(|moves| {
-            if later(moves.at, span) > now {
+            if add_duration(moves.at, span) > now {
                 moves.at = moves.at.min(now);
             } else if forgotten > 0 {
                 forgotten -= 1;
@@ -122,7 +122,7 @@ impl Memory {
 
     // Moves with a future time count until they are noted again.
     fn recent_moves(&self, span: Duration, now: OffsetDateTime) -> impl Iterator<Item = &Moves> {
-        self.moves.iter().filter(move |moves| later(moves.at, span) > now)
+        self.moves.iter().filter(move |moves| add_duration(moves.at, span) > now)
     }
 }
 

@@ -10,7 +10,7 @@ use madako_domain::placement::metrics::{MetricKey, MetricState, MetricsObserved,
 use madako_domain::placement::objects::Stored;
 use time::OffsetDateTime;
 
-use crate::config::{SchedulerConfig, later};
+use crate::config::{SchedulerConfig, add_duration};
 use crate::memory::Memory;
 use crate::snapshot::{Snapshot, TypedResource};
 
@@ -106,7 +106,7 @@ impl<'a> MetricValues<'a> {
 
     fn wait(&mut self, metric: &OfferedMetric<'_>) -> MetricValue {
         let since = self.waited.get(&metric.key).copied().unwrap_or(self.now);
-        let until = later(since, self.config.metric_wait);
+        let until = add_duration(since, self.config.metric_wait);
         // It stays remembered, or the wait would start over and over.
         if !self.waiting.contains_key(&metric.key) {
             self.waiting.insert(metric.key.clone(), since);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use madako_domain::canary::{Canary, is_planted};
-use madako_domain::placement::binding::{bind_application, trigger};
+use madako_domain::placement::binding::{bind_application, trigger_update};
 use madako_domain::placement::decision::{Decision, Outcome};
 use madako_domain::placement::infrastructure::{Cloud, GlobalCloud};
 use madako_domain::placement::kind::ObjectKey;
@@ -19,9 +19,9 @@ use time::OffsetDateTime;
 
 use crate::application::{ApplicationAct, PassContext, Verdict};
 use crate::backends::{BackendOutcome, place_cluster, place_magnum_cluster};
-use crate::config::{Candidates, SchedulerConfig, later};
-use crate::draft::{Deletion, Draft, ObjectWrite, WriteKind, WriteUnit};
-use crate::draw::Draw;
+use crate::config::{Candidates, SchedulerConfig, add_duration};
+use crate::draft::{Deletion, DraftedChanges, ObjectWrite, WriteKind, WriteUnit};
+use crate::draw::SeededDraw;
 use crate::failure::{clear_failure, is_ours, note_failure};
 use crate::limits::LEAST_PAUSE;
 use crate::memory::{ClusterMemory, Memory, MemoryChange};
@@ -137,12 +137,12 @@ impl Candidates {
 }
 
 #[must_use]
-pub fn pass(input: &PassInput<'_>) -> Pass {
+pub fn make_pass(input: &PassInput<'_>) -> Pass {
     let PassInput { snapshot, config, memory, now, seed, .. } = *input;
     let garbage = gc::collect_garbage(snapshot);
     let mut values = MetricValues::new(snapshot, input.metrics, config, memory, now);
     let mut scopes = Scopes::new(input, &garbage.mark, &mut values);
-    let mut draft = Draft::default();
+    let mut draft = DraftedChanges::default();
     for target in scopes.all() {
         upkeep::update_state(target, &mut draft);
     }
@@ -189,7 +189,7 @@ pub fn pass(input: &PassInput<'_>) -> Pass {
     let limit = config.max_moves.of(alive);
     let left = limit.saturating_sub(memory.moves_within(config.reschedule_after, now));
     let until = memory.next_move(config.reschedule_after, now);
-    let until = until.or_else(|| Some(later(now, config.reschedule_after)));
+    let until = until.or_else(|| Some(add_duration(now, config.reschedule_after)));
     moves::hold_moves(&mut verdicts, limit, left, until);
 
     let mut again = NextPass { now, next: None };
@@ -228,7 +228,7 @@ struct NextPass {
 
 impl NextPass {
     fn at(&mut self, time: Option<OffsetDateTime>) {
-        let Some(time) = time.map(|time| time.max(later(self.now, LEAST_PAUSE))) else { return };
+        let Some(time) = time.map(|time| time.max(add_duration(self.now, LEAST_PAUSE))) else { return };
         self.next = Some(self.next.map_or(time, |next| next.min(time)));
     }
 }
@@ -265,7 +265,7 @@ fn delete_unused_clusters(
     input: &PassInput<'_>,
     used: &BTreeSet<ObjectKey>,
     memory: &mut Memory,
-    draft: &mut Draft,
+    draft: &mut DraftedChanges,
     again: &mut NextPass,
 ) {
     for resource in input.snapshot.of::<Cluster>() {
@@ -278,7 +278,7 @@ fn delete_unused_clusters(
         let since = kept.unused_since.map_or(input.now, |since| since.min(input.now));
         kept.unused_since = (!used.contains(key)).then_some(since);
         if let Some(since) = kept.unused_since {
-            let until = later(since, input.config.cluster_creation.deletion_retention);
+            let until = add_duration(since, input.config.cluster_creation.deletion_retention);
             if until > input.now {
                 again.at(Some(until));
             } else if let Some(object) = draft.object(resource.stored, WriteKind::Unused)
@@ -302,7 +302,12 @@ fn memory_changes(
     changed.chain(gone.map(|key| MemoryChange { cluster: key.clone(), memory: None })).collect()
 }
 
-fn delete_garbage(garbage: &gc::Garbage<'_>, snapshot: &Snapshot, now: OffsetDateTime, draft: &mut Draft) {
+fn delete_garbage(
+    garbage: &gc::Garbage<'_>,
+    snapshot: &Snapshot,
+    now: OffsetDateTime,
+    draft: &mut DraftedChanges,
+) {
     for (key, owner) in &garbage.mark {
         let Some(stored) = snapshot.get(key) else { continue };
         if let Some(object) = draft.object(stored, WriteKind::Garbage)
@@ -327,7 +332,7 @@ fn delete_garbage(garbage: &gc::Garbage<'_>, snapshot: &Snapshot, now: OffsetDat
 
 struct Writer<'p, 'i> {
     input: &'p PassInput<'i>,
-    draft: Draft,
+    draft: DraftedChanges,
     used: &'p mut BTreeSet<ObjectKey>,
 }
 
@@ -338,7 +343,7 @@ impl Writer<'_, '_> {
         match &verdict.act {
             ApplicationAct::Nothing => return,
             ApplicationAct::Keep { well, forget } => {
-                if !needs_keeping(resource.value, *well, *forget) {
+                if !must_keep_application(resource.value, *well, *forget) {
                     return;
                 }
                 if let Some(application) = self.draft.edit(resource, WriteKind::Application) {
@@ -380,11 +385,12 @@ impl Writer<'_, '_> {
     ) {
         let PassInput { snapshot, config, now, seed, .. } = *self.input;
         let (key, application) = (&resource.stored.key, resource.value);
-        let mut draw = Draw::new(seed, &format!("cluster for {} at {now}", application.metadata.uid));
+        let mut draw = SeededDraw::new(seed, &format!("cluster for {} at {now}", application.metadata.uid));
         let taken = |key: &ObjectKey| snapshot.get(key).is_some() || self.used.contains(key);
         let name = creation::draw_free_name(taken, key.namespace.as_deref(), &mut draw);
         let (Some(tosca), Some(name)) = (&config.cluster_creation.tosca, name) else { return };
-        let cluster = creation::cluster(&name, application, cloud.key(), tosca, now, &mut draw);
+        let cluster =
+            creation::cluster_for_application(&name, application, cloud.key(), tosca, now, &mut draw);
         if let Some(application) = self.draft.edit(resource, WriteKind::Application) {
             application.status.auto_cluster_create_started = Some(name.name.clone());
             if application.status.running_on.is_none() {
@@ -405,13 +411,13 @@ fn is_untriggered(application: &Application) -> bool {
     triggered.is_none_or(|triggered| application.metadata.modified > *triggered)
 }
 
-fn needs_keeping(application: &Application, well: bool, forget: bool) -> bool {
+fn must_keep_application(application: &Application, well: bool, forget: bool) -> bool {
     is_untriggered(application) || forget || (well && is_ours(application))
 }
 
 fn keep_application(application: &mut Application, well: bool, forget: bool, now: OffsetDateTime) {
     if is_untriggered(application) {
-        trigger(application, now);
+        trigger_update(application, now);
     }
     if forget {
         application.status.auto_cluster_create_started = None;

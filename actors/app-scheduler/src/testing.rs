@@ -21,7 +21,7 @@ use serde_json::json;
 use time::OffsetDateTime;
 
 use crate::metric_values::DefinitionRevisions;
-use crate::{Candidates, Memory, Pass, PassInput, SchedulerConfig, Snapshot, pass};
+use crate::{Candidates, Memory, Pass, PassInput, SchedulerConfig, Snapshot, make_pass};
 
 /// Namespace of all namespaced resources.
 pub(crate) const NAMESPACE: &str = "testing";
@@ -179,7 +179,7 @@ impl World {
     }
 
     pub(crate) fn pass(&self) -> Pass {
-        pass(&PassInput {
+        make_pass(&PassInput {
             snapshot: &self.snapshot,
             metrics: self.metrics.as_ref(),
             config: &self.config,

@@ -10,10 +10,10 @@ use madako_domain::placement::object_value::Object;
 use madako_domain::placement::openstack::ProjectState;
 use madako_json::krake::entries::Entries;
 
-use crate::draft::{Draft, WriteKind};
+use crate::draft::{DraftedChanges, WriteKind};
 use crate::target::{MetricsTurn, Target};
 
-pub(crate) fn update_state(target: &Target<'_>, draft: &mut Draft) {
+pub(crate) fn update_state(target: &Target<'_>, draft: &mut DraftedChanges) {
     let (online, failing) = shown_failures(&target.stored.object);
     let Some(turn) = target.metrics_transition(online, failing) else { return };
     let Some(object) = draft.object(target.stored, WriteKind::Metrics) else { return };

@@ -15,7 +15,7 @@ use std::hint::black_box;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use madako_cluster_planner::{DEFAULT_RETIRE_WAIT, Moment, PlanInput, plan};
+use madako_cluster_planner::{DEFAULT_RETIRE_WAIT, LeaderStage, PlanInput, plan};
 use madako_domain::cluster::{Cluster, LABEL_ROLE, LABEL_WEIGHT, Node, Taint};
 use madako_domain::constraints::Constraints;
 use madako_domain::machine::{Bmc, Machine, MachineLabel, MachineSpec, MachineState, MachineStatus};
@@ -115,7 +115,7 @@ fn on_core() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-fn measure(case: Case) -> Measured {
+fn measure_plan(case: Case) -> Measured {
     let template = template();
     let machines = machines(case.machines);
     let node_taints: BTreeMap<String, Vec<Taint>> = BTreeMap::new();
@@ -135,7 +135,7 @@ fn measure(case: Case) -> Measured {
         now: now(),
         retire_wait: DEFAULT_RETIRE_WAIT,
         template_changed: false,
-        moment: Moment::Running,
+        moment: LeaderStage::Running,
     };
     let first = plan(&input).expect("enough machines");
     let (input, expected) = match case.what {
@@ -183,7 +183,7 @@ fn main() {
     let wanted =
         |case: &Case| only.is_empty() || [case.machines, case.workers].iter().any(|n| only.contains(n));
     for case in cases.filter(wanted) {
-        let measured = measure(case);
+        let measured = measure_plan(case);
         let Case { what, machines, workers, limit } = &measured.case;
         println!(
             "| {what:<16} | {machines:>8} | {workers:>7} | {:>12} | {:>12} | {:>11} | {:>7} |",

@@ -17,7 +17,7 @@ use madako_domain::plan::{Plan, PlanError};
 use madako_domain::state::ClusterState;
 use madako_protocol::actors::{ClusterMutation, Evidence, Failure, Mutation, PlannerMessage};
 use madako_protocol::event::{Event, EventSink, PlanBlockedBy};
-use madako_protocol::feed::{Task, forward, send_later};
+use madako_protocol::feed::{Task, forward_values, send_later};
 use madako_protocol::gate::commit;
 use madako_protocol::kubernetes::Kubernetes;
 use madako_protocol::latest::Subscriber;
@@ -32,7 +32,7 @@ use tracing::{Instrument, info_span};
 use self::noting::registry_query;
 use self::taints::NodeTaints;
 use crate::limits::{JUST_AFTER, RETRY_FIRST, RETRY_MOST, STALE_AFTER_POLLS};
-use crate::{Moment, PlanInput, plan};
+use crate::{LeaderStage, PlanInput, plan};
 
 #[derive(Clone)]
 pub struct PlannerArguments {
@@ -137,11 +137,11 @@ impl Actor for Planner {
         given: PlannerArguments,
     ) -> Result<PlannerState, ActorProcessingErr> {
         let mut feeds = vec![
-            forward(given.state.clone(), myself.clone(), PlannerMessage::State),
-            forward(given.observations.clone(), myself.clone(), PlannerMessage::Observed),
+            forward_values(given.state.clone(), myself.clone(), PlannerMessage::State),
+            forward_values(given.observations.clone(), myself.clone(), PlannerMessage::Observed),
         ];
         let operations = given.operations.clone();
-        feeds.extend(operations.map(|it| forward(it, myself.clone(), PlannerMessage::Operations)));
+        feeds.extend(operations.map(|it| forward_values(it, myself.clone(), PlannerMessage::Operations)));
         let taints = NodeTaints::start(given.kubernetes.clone(), given.interval, myself);
         Ok(PlannerState {
             given,
@@ -286,7 +286,7 @@ impl PlannerState {
         };
         let started = Instant::now();
         let begun = *self.given.begun.borrow();
-        let at_start = (!begun && state.cluster.is_some()).then(|| plan(&input(Moment::LeaderStart)));
+        let at_start = (!begun && state.cluster.is_some()).then(|| plan(&input(LeaderStage::LeaderStart)));
         // As in CKE, the rules are tried even if the first plan fails.
         let (first, not_applied) = match at_start {
             Some(Ok(plan)) => (Some(plan).filter(|plan| plan.action.is_some()), None),
@@ -295,7 +295,7 @@ impl PlannerState {
         };
         let inputs =
             Inputs { state: Arc::clone(state), observation: Arc::clone(observation), first: first.is_some() };
-        let result = first.map_or_else(|| plan(&input(Moment::Running)), Ok);
+        let result = first.map_or_else(|| plan(&input(LeaderStage::Running)), Ok);
         let planned = result.as_ref().ok().and_then(|plan| plan.cluster.as_ref());
         let found = operations.flatten().filter(|found| found.has_data);
         if let (Some(after), Some(before), Some(found)) = (planned, &state.cluster, found) {

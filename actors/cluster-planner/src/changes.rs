@@ -3,14 +3,14 @@
 use madako_domain::cluster::{Node, TAINT_STATE};
 use madako_domain::plan::{Change, ChangeKind, Part};
 
-use crate::draft::Draft;
+use crate::draft::ClusterDraft;
 use crate::inventory::{Id, Inventory};
 
 /// Leaving nodes first, control plane first and in the order of the current configuration; then the others in the
 /// order of the new one. `part_after` has the part of each id, and `nodes` the new configuration.
-pub(crate) fn changes(
+pub(crate) fn list_changes(
     inventory: &Inventory<'_>,
-    draft: &Draft<'_>,
+    draft: &ClusterDraft<'_>,
     part_after: &[Option<Part>],
     nodes: &[Node],
 ) -> Vec<Change> {

@@ -10,7 +10,7 @@ use crate::templates::{TemplateId, Templates};
 
 /// Both lists start in the order of the current configuration.
 #[derive(Debug)]
-pub(crate) struct Draft<'a> {
+pub(crate) struct ClusterDraft<'a> {
     inventory: &'a Inventory<'a>,
     control_plane: Vec<Id>,
     workers: Vec<Id>,
@@ -27,7 +27,7 @@ pub(crate) struct Draft<'a> {
     listed_again: BTreeSet<Id>,
 }
 
-impl<'a> Draft<'a> {
+impl<'a> ClusterDraft<'a> {
     /// Starts from the current configuration: control plane first, then workers.
     pub(crate) fn new(
         inventory: &'a Inventory<'a>,

@@ -10,7 +10,7 @@ use madako_domain::plan::{
 };
 
 use crate::inventory::{Id, Inventory};
-use crate::picker::{Candidate, Pick, Picker};
+use crate::picker::{Candidate, PickedMachine, Picker};
 use crate::planner::{Planner, RuleError};
 use crate::score::{self, lifetime_points};
 use crate::templates::TemplateId;
@@ -127,7 +127,7 @@ impl Planner<'_> {
     }
 
     /// Adds a machine to the control plane. The caller removes a former worker from the workers.
-    pub(crate) fn join_control_plane(&mut self, rule: Action, pick: Pick, from: Source) {
+    pub(crate) fn join_control_plane(&mut self, rule: Action, pick: PickedMachine, from: Source) {
         let choice = Choice {
             part: Part::ControlPlane,
             from,
@@ -142,7 +142,7 @@ impl Planner<'_> {
         self.draft.add_control_plane(pick.id);
     }
 
-    pub(crate) fn parts_of_score(&self, pick: &Pick) -> madako_domain::plan::Score {
+    pub(crate) fn parts_of_score(&self, pick: &PickedMachine) -> madako_domain::plan::Score {
         score::score_parts(self.inventory.entry(pick.id), self.input.now, pick.score, pick.points)
     }
 
@@ -308,7 +308,7 @@ impl Planner<'_> {
     }
 }
 
-fn best_runner_up(inventory: &Inventory<'_>, pick: &Pick) -> Option<RunnerUp> {
+fn best_runner_up(inventory: &Inventory<'_>, pick: &PickedMachine) -> Option<RunnerUp> {
     let (id, score) = pick.runner_up?;
     Some(RunnerUp { address: inventory.entry(id).ipv4?, score })
 }

@@ -11,7 +11,7 @@ pub use crate::limits::DEFAULT_RETIRE_WAIT;
 
 /// Stage of a leader's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Moment {
+pub enum LeaderStage {
     /// A leader was just elected: a changed template is applied, no other rule is tried.
     LeaderStart,
     /// Later: the rules in the seed's order.
@@ -36,5 +36,5 @@ pub struct PlanInput<'a> {
     pub retire_wait: Duration,
     /// Whether the template differs from the current cluster's.
     pub template_changed: bool,
-    pub moment: Moment,
+    pub moment: LeaderStage,
 }

@@ -55,7 +55,7 @@ pub(crate) struct Inventory<'a> {
     ipv4: Vec<u32>,
     roles: Roles<'a>,
     duplicates: Vec<DuplicateAddress>,
-    repeats: Vec<Repeat<'a>>,
+    repeats: Vec<RepeatedMachine<'a>>,
     /// Whether each machine's labels are valid, computed on demand: most plans read few, and a check of all would
     /// take longer than the rest of an empty plan.
     good_labels: Vec<Cell<Option<bool>>>,
@@ -63,7 +63,7 @@ pub(crate) struct Inventory<'a> {
 
 /// A machine that the list holds several times, by serial and address.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Repeat<'a> {
+pub(crate) struct RepeatedMachine<'a> {
     pub(crate) id: Id,
     pub(crate) times: u64,
     /// The listed item that counts.
@@ -142,7 +142,7 @@ impl<'a> Inventory<'a> {
         for same in claimants.chunk_by(|a, b| a.machine.spec.serial == b.machine.spec.serial) {
             if same.len() > 1 {
                 let (id, times) = (self.entries.len(), same.len() as u64);
-                self.repeats.push(Repeat { id, times, machine: same[0].machine });
+                self.repeats.push(RepeatedMachine { id, times, machine: same[0].machine });
             }
         }
         claimants.dedup_by(|a, b| a.machine.spec.serial == b.machine.spec.serial);
@@ -210,7 +210,7 @@ impl<'a> Inventory<'a> {
     }
 
     /// Machines that the list holds several times, by id.
-    pub(crate) fn repeats(&self) -> &[Repeat<'a>] {
+    pub(crate) fn repeats(&self) -> &[RepeatedMachine<'a>] {
         &self.repeats
     }
 

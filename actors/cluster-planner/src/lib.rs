@@ -47,8 +47,8 @@ use madako_domain::plan::{Plan, PlanError};
 
 pub use crate::actor::{METRICS, Planner, PlannerArguments};
 pub use crate::eligibility::{Eligibility, judge_eligibility};
-pub use crate::input::{DEFAULT_RETIRE_WAIT, Moment, PlanInput};
-pub use crate::what_if::{Selector, SelectorError, UnmatchedSelectors, WhatIf, WhatIfEnd, most_plans};
+pub use crate::input::{DEFAULT_RETIRE_WAIT, LeaderStage, PlanInput};
+pub use crate::what_if::{Selector, SelectorError, UnmatchedSelectors, WhatIf, WhatIfEnd, max_plans};
 
 /// Plans the next configuration of the cluster.
 ///

@@ -129,8 +129,8 @@ impl<'a> NodeMaker<'a> {
         let mut labels = Vec::with_capacity(spec.labels.len() + self.labels.len() + OWN_LABELS.len() + 3);
         labels.push(own(LABEL_INDEX_IN_RACK, spec.index_in_rack.to_string()));
         labels.push(own(LABEL_RACK, rack));
-        labels.push(own(LABEL_REGISTER_MONTH, month(spec.register_date)));
-        labels.push(own(LABEL_RETIRE_MONTH, month(spec.retire_date)));
+        labels.push(own(LABEL_REGISTER_MONTH, month_label(spec.register_date)));
+        labels.push(own(LABEL_RETIRE_MONTH, month_label(spec.retire_date)));
         labels.push(own(LABEL_ROLE, spec.role.clone()));
         labels.extend(self.labels.iter().map(|(key, value)| ((*key).clone(), (*value).clone())));
         labels.push(own(LABEL_ZONE_DEPRECATED, zone.clone()));
@@ -213,7 +213,7 @@ fn rfc3339(date: OffsetDateTime) -> String {
 }
 
 /// Month of a date in its own offset, as `yyyy-MM`.
-fn month(date: OffsetDateTime) -> String {
+fn month_label(date: OffsetDateTime) -> String {
     let mut text = String::with_capacity("2006-01".len());
     push_month(&mut text, date);
     text

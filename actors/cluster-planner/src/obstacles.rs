@@ -25,7 +25,11 @@ pub(crate) enum PlanningResult<'a> {
 }
 
 /// All obstacles of a state. Noted ones keep their time; new ones begin now.
-pub(crate) fn obstacles(state: &ClusterState, result: PlanningResult<'_>, now: OffsetDateTime) -> Obstacles {
+pub(crate) fn obstacles_to_planning(
+    state: &ClusterState,
+    result: PlanningResult<'_>,
+    now: OffsetDateTime,
+) -> Obstacles {
     let none = Obstacles::new();
     let noted = state.obstacles.as_ref().map_or(&none, |noted| &noted.value);
     let mut found = Obstacles::new();
@@ -97,15 +101,15 @@ mod tests {
     fn an_obstacle_keeps_its_time_until_it_ends() {
         let kind = PlanErrorKind::NotAvailable;
         let error = PlanError { kind, message: "too few machines".to_owned(), reasons: Vec::new() };
-        let first = obstacles(&ClusterState::default(), PlanningResult::Failed(&error), THEN);
+        let first = obstacles_to_planning(&ClusterState::default(), PlanningResult::Failed(&error), THEN);
         assert_eq!(rules(&first), [(NO_PLAN, THEN)]);
         assert!(first[NO_PLAN].why.contains("too few"), "{first:?}");
         assert_eq!(
-            obstacles(&noted(&first), PlanningResult::Failed(&error), NOW),
+            obstacles_to_planning(&noted(&first), PlanningResult::Failed(&error), NOW),
             first,
             "nothing new is written"
         );
-        assert_eq!(obstacles(&noted(&first), PlanningResult::Planned, NOW), Obstacles::new());
+        assert_eq!(obstacles_to_planning(&noted(&first), PlanningResult::Planned, NOW), Obstacles::new());
     }
 
     #[test]
@@ -119,7 +123,7 @@ mod tests {
             (PlanBlockedBy::NoTemplate, None),
             (PlanBlockedBy::NoUrl, None),
         ] {
-            let found = obstacles(&ClusterState::default(), blocked(&why), THEN);
+            let found = obstacles_to_planning(&ClusterState::default(), blocked(&why), THEN);
             let expected: Vec<_> = rule.map(|rule| (rule, THEN)).into_iter().collect();
             assert_eq!(rules(&found), expected, "{why:?}");
         }
@@ -129,20 +133,21 @@ mod tests {
     fn a_registry_is_silent_only_after_its_time_and_since_its_last_answer() {
         let stale = PlanBlockedBy::Stale { age: Duration::from_secs(200) };
         let state = ClusterState::default();
-        assert_eq!(obstacles(&state, blocked(&stale), NOW), Obstacles::new());
-        let found = obstacles(&state, PlanningResult::Blocked { why: &stale, silent: Some(THEN) }, NOW);
+        assert_eq!(obstacles_to_planning(&state, blocked(&stale), NOW), Obstacles::new());
+        let found =
+            obstacles_to_planning(&state, PlanningResult::Blocked { why: &stale, silent: Some(THEN) }, NOW);
         assert_eq!(rules(&found), [(REGISTRY_SILENT, THEN)]);
         // A new leader has not asked for long enough to clear an obstacle.
         let begun = noted(&found);
-        assert_eq!(obstacles(&begun, blocked(&PlanBlockedBy::NoObservation), NOW), found);
+        assert_eq!(obstacles_to_planning(&begun, blocked(&PlanBlockedBy::NoObservation), NOW), found);
         let since = PlanningResult::Blocked { why: &PlanBlockedBy::NoObservation, silent: Some(NOW) };
-        assert_eq!(rules(&obstacles(&begun, since, NOW)), [(REGISTRY_SILENT, THEN)]);
+        assert_eq!(rules(&obstacles_to_planning(&begun, since, NOW)), [(REGISTRY_SILENT, THEN)]);
     }
 
     #[test]
     fn disabled_repairs_and_stopped_plans_are_separate_obstacles() {
         let state = ClusterState { auto_repair_disabled: true, ..ClusterState::default() };
-        let found = obstacles(&state, blocked(&PlanBlockedBy::Disabled), NOW);
+        let found = obstacles_to_planning(&state, blocked(&PlanBlockedBy::Disabled), NOW);
         let whole = NOW.replace_nanosecond(0).unwrap();
         assert_eq!(rules(&found), [(AUTO_REPAIR_DISABLED, whole), (INTEGRATION_DISABLED, whole)]);
     }

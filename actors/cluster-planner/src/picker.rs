@@ -20,7 +20,7 @@ pub(crate) struct Candidate {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Pick {
+pub(crate) struct PickedMachine {
     pub(crate) id: Id,
     pub(crate) score: i64,
     /// The machine's part of the score.
@@ -31,7 +31,7 @@ pub(crate) struct Pick {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Goal {
+enum PickGoal {
     /// The highest score joins, which fills its rack.
     Join,
     /// The lowest score leaves, which empties its rack. Points are stored negated.
@@ -48,7 +48,7 @@ struct Rack {
 
 #[derive(Debug)]
 pub(crate) struct Picker {
-    goal: Goal,
+    goal: PickGoal,
     candidates: Vec<Candidate>,
     racks: Vec<Rack>,
     /// Best of each rack: score, id, index into `racks`.
@@ -59,7 +59,7 @@ pub(crate) struct Picker {
 impl Picker {
     /// Picks the highest scores; `nodes_in` gives the present nodes of the kind in a rack.
     pub(crate) fn joining(candidates: Vec<Candidate>, nodes_in: impl Fn(i64) -> u64) -> Self {
-        Self::new(Goal::Join, candidates, |rack| rack_points(nodes_in(rack)))
+        Self::new(PickGoal::Join, candidates, |rack| rack_points(nodes_in(rack)))
     }
 
     /// Picks the lowest scores; the candidates are all nodes of the kind.
@@ -67,10 +67,10 @@ impl Picker {
         for candidate in &mut candidates {
             candidate.points.0 = -candidate.points.0;
         }
-        Self::new(Goal::Leave, candidates, |rack| -rack_points(nodes_in(rack)))
+        Self::new(PickGoal::Leave, candidates, |rack| -rack_points(nodes_in(rack)))
     }
 
-    fn new(goal: Goal, mut candidates: Vec<Candidate>, points: impl Fn(i64) -> i64) -> Self {
+    fn new(goal: PickGoal, mut candidates: Vec<Candidate>, points: impl Fn(i64) -> i64) -> Self {
         candidates.sort_unstable();
         let mut racks: Vec<Rack> = Vec::new();
         for (index, candidate) in candidates.iter().enumerate() {
@@ -93,8 +93,8 @@ impl Picker {
 
     fn score(&self, key: i64) -> i64 {
         match self.goal {
-            Goal::Join => key,
-            Goal::Leave => -key,
+            PickGoal::Join => key,
+            PickGoal::Leave => -key,
         }
     }
 
@@ -112,7 +112,7 @@ impl Picker {
         }
     }
 
-    pub(crate) fn pick(&mut self) -> Option<Pick> {
+    pub(crate) fn pick(&mut self) -> Option<PickedMachine> {
         let (key, Reverse(id), index) = self.best.pop()?;
         let considered = self.left;
         self.left -= 1;
@@ -126,7 +126,7 @@ impl Picker {
         if let Some(next) = self.best_of(index) {
             self.best.push(next);
         }
-        Some(Pick { id, score: self.score(key), points, considered, runner_up })
+        Some(PickedMachine { id, score: self.score(key), points, considered, runner_up })
     }
 }
 

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use madako_domain::cluster::{Cluster, Node};
 use madako_domain::plan::{Action, Outcome, Part, Plan, PlanError, PlanErrorKind, PlanReason, Reason};
 
-use crate::changes::changes;
-use crate::draft::Draft;
+use crate::changes::list_changes;
+use crate::draft::ClusterDraft;
 use crate::fill::WorkerPools;
-use crate::input::{Moment, PlanInput};
+use crate::input::{LeaderStage, PlanInput};
 use crate::inventory::{Id, Inventory};
 use crate::limits::ADDRESSES_NAMED;
 use crate::node::NodeMaker;
@@ -35,7 +35,7 @@ pub(crate) struct Planner<'a> {
     pub(crate) input: &'a PlanInput<'a>,
     pub(crate) inventory: &'a Inventory<'a>,
     pub(crate) templates: Templates<'a>,
-    pub(crate) draft: Draft<'a>,
+    pub(crate) draft: ClusterDraft<'a>,
     /// Candidates for workers; built at the first pick and valid until a worker leaves.
     pub(crate) pools: Option<WorkerPools>,
     /// Machines that a rule would have added to the control plane but for their repair.
@@ -46,7 +46,7 @@ pub(crate) struct Planner<'a> {
 impl<'a> Planner<'a> {
     pub(crate) fn new(input: &'a PlanInput<'a>, inventory: &'a Inventory<'a>) -> Self {
         let templates = Templates::new(input.template, inventory);
-        let draft = Draft::new(inventory, &templates, input.current);
+        let draft = ClusterDraft::new(inventory, &templates, input.current);
         Self {
             input,
             inventory,
@@ -97,7 +97,7 @@ impl<'a> Planner<'a> {
 
     /// Reason that a rule does not apply at this stage.
     fn reason_not_applicable(&self, rule: Action) -> Option<PlanReason> {
-        let starting = self.input.moment == Moment::LeaderStart;
+        let starting = self.input.moment == LeaderStage::LeaderStart;
         match (rule, self.input.current) {
             (Action::Initialize, Some(_)) => Some(PlanReason::ClusterExists),
             (Action::Initialize | Action::Regenerate, None) if starting => Some(PlanReason::LeaderStarts),
@@ -187,7 +187,7 @@ impl<'a> Planner<'a> {
         let unused = self.inventory.entries().iter().zip(&part_after);
         let unused_machines = unused.filter(|(entry, part)| entry.is_healthy() && part.is_none()).count();
         let changes = match &nodes {
-            Some(nodes) => changes(self.inventory, &self.draft, &part_after, nodes),
+            Some(nodes) => list_changes(self.inventory, &self.draft, &part_after, nodes),
             None => Vec::new(),
         };
         let cluster = nodes.map(|nodes| {
@@ -250,7 +250,7 @@ impl<'a> Planner<'a> {
             let serial = repeat.machine.spec.serial.as_str().into();
             let why =
                 PlanReason::ListedAgain { times: repeat.times, serial, state: repeat.machine.status.state };
-            self.not_fired_about(rule, why, repeat.id);
+            self.note_not_fired_for(rule, why, repeat.id);
         }
         for duplicate in self.inventory.duplicates() {
             let rule = match (duplicate.in_use, self.input.current) {
@@ -287,7 +287,7 @@ impl<'a> Planner<'a> {
         self.reasons.push(Reason::new(rule, Outcome::NotFired, why));
     }
 
-    pub(crate) fn not_fired_about(&mut self, rule: Action, why: PlanReason, id: Id) {
+    pub(crate) fn note_not_fired_for(&mut self, rule: Action, why: PlanReason, id: Id) {
         let reason = Reason::new(rule, Outcome::NotFired, why);
         self.reasons.push(reason.about(self.inventory.entry(id).address));
     }

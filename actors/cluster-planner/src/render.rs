@@ -9,7 +9,7 @@ use crate::what_if::{WhatIfEnd, never_at_rest};
 /// Action, changes and reasons of a plan.
 #[must_use]
 pub fn plan_table(plan: &Plan) -> String {
-    let mut text = summary(plan);
+    let mut text = plan_summary(plan);
     push_block(&mut text, &change_rows(plan));
     push_block(&mut text, &reason_rows(plan.reasons.iter()));
     text
@@ -18,7 +18,8 @@ pub fn plan_table(plan: &Plan) -> String {
 /// Message and reasons of a failed plan.
 #[must_use]
 pub fn error_table(error: &PlanError) -> String {
-    let mut text = format!("No plan can be made ({}): {}.\n", error.kind.name(), printable(&error.message));
+    let mut text =
+        format!("No plan can be made ({}): {}.\n", error.kind.name(), escape_unprintable(&error.message));
     push_block(&mut text, &reason_rows(error.reasons.iter()));
     text
 }
@@ -27,7 +28,7 @@ pub fn error_table(error: &PlanError) -> String {
 #[must_use]
 pub fn step_table(number: usize, plan: &Plan) -> String {
     let mut text = format!("Plan {number}\n");
-    text.push_str(&summary(plan));
+    text.push_str(&plan_summary(plan));
     push_block(&mut text, &change_rows(plan));
     let fired = plan.reasons.iter().filter(|reason| reason.outcome == Outcome::Fired);
     push_block(&mut text, &reason_rows(fired));
@@ -48,7 +49,7 @@ pub fn end_table(made: usize, end: &WhatIfEnd) -> String {
             let mut text = format!(
                 "{made}no plan can be made ({}): {}.\n",
                 error.kind.name(),
-                printable(&error.message)
+                escape_unprintable(&error.message)
             );
             let failed = error.reasons.iter().filter(|reason| reason.outcome == Outcome::Failed);
             push_block(&mut text, &reason_rows(failed));
@@ -58,7 +59,7 @@ pub fn end_table(made: usize, end: &WhatIfEnd) -> String {
     }
 }
 
-fn summary(plan: &Plan) -> String {
+fn plan_summary(plan: &Plan) -> String {
     let action = plan.action.map_or("nothing to do", |action| action.name());
     let mut text = format!("Action   {action}\n");
     if let Some(cluster) = &plan.cluster {
@@ -75,7 +76,7 @@ fn summary(plan: &Plan) -> String {
         .map(|(role, count)| format!("{} {count}", if role.is_empty() { "(no role)" } else { role }))
         .collect();
     let roles = if roles.is_empty() { "none".to_owned() } else { roles.join(", ") };
-    let _ = writeln!(text, "Workers  {}", printable(&roles));
+    let _ = writeln!(text, "Workers  {}", escape_unprintable(&roles));
     let _ = writeln!(text, "Unused   {}", count_of(plan.unused_machines as usize, "healthy machine"));
     text
 }
@@ -115,11 +116,11 @@ fn reason_rows<'a>(reasons: impl Iterator<Item = &'a Reason>) -> Vec<Vec<String>
 }
 
 fn format_row<const N: usize>(cells: [&str; N]) -> Vec<String> {
-    cells.into_iter().map(printable).collect()
+    cells.into_iter().map(escape_unprintable).collect()
 }
 
 /// External text for a terminal: control characters are replaced.
-fn printable(text: &str) -> String {
+fn escape_unprintable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 

@@ -115,7 +115,7 @@ impl Planner<'_> {
         if deselected.is_empty() {
             self.not_fired(rule, why);
             for (id, why) in kept {
-                self.not_fired_about(rule, why, id);
+                self.note_not_fired_for(rule, why, id);
             }
             return Ok(RuleAttempt::StepsAside);
         }
@@ -130,11 +130,11 @@ impl Planner<'_> {
     fn demote_or_remove(&mut self, rule: Action, id: Id) {
         match self.why_no_worker(id) {
             Some(leaving) => self.fired_about(rule, PlanReason::Leaves(leaving), id),
-            None => self.demote(rule, id),
+            None => self.demote_node(rule, id),
         }
     }
 
-    fn demote(&mut self, rule: Action, id: Id) {
+    fn demote_node(&mut self, rule: Action, id: Id) {
         self.draft.add_worker(id, &self.templates);
         self.fired_about(rule, PlanReason::BecomesWorker, id);
     }
@@ -163,8 +163,8 @@ impl Planner<'_> {
         }
         if nodes < SMALLEST_TO_REPLACE_ONE {
             for (bad, why) in bad.into_iter().take(1) {
-                self.not_fired_about(rule, why, bad);
-                self.not_fired_about(rule, PlanReason::TooFewToReplace { nodes: nodes as u64 }, bad);
+                self.note_not_fired_for(rule, why, bad);
+                self.note_not_fired_for(rule, PlanReason::TooFewToReplace { nodes: nodes as u64 }, bad);
             }
             return RuleAttempt::StepsAside;
         }
@@ -195,7 +195,7 @@ impl Planner<'_> {
             }
         }
         for (id, why) in kept {
-            self.not_fired_about(rule, why, id);
+            self.note_not_fired_for(rule, why, id);
         }
         RuleAttempt::StepsAside
     }
@@ -204,7 +204,7 @@ impl Planner<'_> {
     fn replace(&mut self, rule: Action, bad: Id, leaving: Option<LeavingReason>) {
         self.draft.remove_control_plane(&BTreeSet::from([bad]));
         let maximum = match leaving {
-            None => return self.demote(rule, bad),
+            None => return self.demote_node(rule, bad),
             Some(LeavingReason::NoRoom { maximum }) => maximum,
             Some(leaving) => return self.fired_about(rule, PlanReason::Leaves(leaving), bad),
         };
@@ -215,7 +215,7 @@ impl Planner<'_> {
         self.join_control_plane(rule, pick, Source::Workers);
         self.remove_workers(&BTreeSet::from([pick.id]));
         // The number of workers stays, even if it already exceeds the maximum.
-        self.demote(rule, bad);
+        self.demote_node(rule, bad);
     }
 
     fn why_bad(&self, id: Id) -> Option<PlanReason> {
@@ -280,8 +280,8 @@ impl Planner<'_> {
         if self.draft.count(Part::Worker) <= minimum && !self.has_spare(next) {
             let mut shortage = self.shortage(Part::Worker, self.templates.role(next).cloned(), minimum);
             shortage.have -= 1;
-            self.not_fired_about(rule, why, leaving);
-            self.not_fired_about(rule, PlanReason::NoSpare(Box::new(shortage)), leaving);
+            self.note_not_fired_for(rule, why, leaving);
+            self.note_not_fired_for(rule, PlanReason::NoSpare(Box::new(shortage)), leaving);
             return RuleAttempt::StepsAside;
         }
         self.fired_about(rule, why, leaving);

@@ -9,7 +9,7 @@ use madako_domain::template::Template;
 use time::OffsetDateTime;
 
 use crate::node::NodeMaker;
-use crate::{DEFAULT_RETIRE_WAIT, Moment, PlanInput, WhatIf, WhatIfEnd, plan};
+use crate::{DEFAULT_RETIRE_WAIT, LeaderStage, PlanInput, WhatIf, WhatIfEnd, plan};
 
 /// The time of plans in tests: 2023-11-14T22:13:20Z.
 pub(crate) fn now() -> OffsetDateTime {
@@ -100,7 +100,7 @@ pub(crate) struct Site {
     pub(crate) under_repair: BTreeSet<String>,
     pub(crate) retire_wait: Duration,
     pub(crate) template_changed: bool,
-    pub(crate) moment: Moment,
+    pub(crate) moment: LeaderStage,
 }
 
 impl Site {
@@ -115,7 +115,7 @@ impl Site {
             under_repair: BTreeSet::new(),
             retire_wait: DEFAULT_RETIRE_WAIT,
             template_changed: false,
-            moment: Moment::Running,
+            moment: LeaderStage::Running,
         }
     }
 

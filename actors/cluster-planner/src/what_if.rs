@@ -12,7 +12,7 @@ use madako_domain::plan::{Plan, PlanError};
 use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 
-use crate::{Moment, PlanInput, plan};
+use crate::{LeaderStage, PlanInput, plan};
 
 /// Selects machines: an address, `rack=N` or `role=R`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,7 +80,7 @@ impl Selector {
 /// With `c` control plane nodes before, that is at most 5 + (c + c) + nodes + (machines + c + c), and `c` is at most
 /// `nodes`. A planner that cycles soon reaches the bound.
 #[must_use]
-pub fn most_plans(machines: usize, nodes: usize) -> usize {
+pub fn max_plans(machines: usize, nodes: usize) -> usize {
     /// The actions of the first kind.
     const ONCE: usize = 5;
     /// Two of the second kind, one removal, two that come back.
@@ -160,7 +160,7 @@ impl<'a> WhatIf<'a> {
             return Err(UnmatchedSelectors(unmatched));
         }
         let machines = remove_machines(input.machines, lose, remove);
-        let most = most_plans(machines.len(), input.current.map_or(0, |cluster| cluster.nodes.len()));
+        let most = max_plans(machines.len(), input.current.map_or(0, |cluster| cluster.nodes.len()));
         let template_changed = input.template_changed;
         Ok(Self { input: *input, machines, template_changed, last: None, made: 0, most })
     }
@@ -180,7 +180,7 @@ impl<'a> WhatIf<'a> {
             machines: &self.machines,
             current,
             template_changed: self.template_changed,
-            moment: Moment::Running,
+            moment: LeaderStage::Running,
             ..self.input
         })
         .map_err(WhatIfEnd::NoPlan)?;

@@ -13,14 +13,14 @@ use madako_effects::Permits;
 use madako_protocol::actors::{BackupEnd, BackupMessage};
 use madako_protocol::backup::EtcdBackups;
 use madako_protocol::event::{Event, EventSink};
-use madako_protocol::feed::{Task, forward, send_later};
+use madako_protocol::feed::{Task, forward_values, send_later};
 use madako_protocol::latest::Subscriber;
 use madako_protocol::mailbox::Envelope;
 use madako_protocol::permit::Moment;
 use madako_protocol::ports::Clock;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
-use self::attempt::{Attempt, make_backup};
+use self::attempt::{BackupAttempt, make_backup};
 use crate::limits::TICK;
 use crate::schedule::{Failures, age_of_last, time_until_next};
 
@@ -70,7 +70,7 @@ impl Actor for Backups {
         myself: ActorRef<Envelope<BackupMessage>>,
         given: BackupsArguments,
     ) -> Result<BackupsState, ActorProcessingErr> {
-        let feed = forward(given.state.clone(), myself.clone(), BackupMessage::State);
+        let feed = forward_values(given.state.clone(), myself.clone(), BackupMessage::State);
         madako_etcd_backup_interval_seconds().set(given.schedule.every.as_secs_f64());
         myself.cast(BackupMessage::Tick.into())?;
         Ok(BackupsState { given, state: None, failures: None, running: None, timer: None, _feed: feed })
@@ -122,7 +122,7 @@ impl BackupsState {
         if !time_until_next(&self.given.schedule, self.last(), self.failures, (now, moment)).is_zero() {
             return;
         }
-        let attempted = Attempt {
+        let attempted = BackupAttempt {
             given: self.given.clone(),
             permits: Permits { leader: self.given.leader.clone(), epoch: self.given.epoch },
             addresses: cluster.value.control_plane().map(|node| node.address.clone()).collect(),

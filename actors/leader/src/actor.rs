@@ -28,10 +28,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tracing::info_span;
 
-use self::owner::{claimed, show_ownership};
+use self::owner::{claim_placement, show_ownership};
 use self::placement::PlacementGate;
 use crate::limits::{RESIGN_DEADLINE, START_RETRY};
-use crate::prepare::{Prepared, prepare};
+use crate::prepare::{Prepared, prepare_epoch};
 use crate::repair;
 use crate::transaction::{cluster_transaction, kept_transaction, status_transaction};
 
@@ -250,7 +250,7 @@ impl LeaderState {
         let leader = myself.clone();
         self.starting = Some(Task::start(async move {
             loop {
-                match prepare(&given, &epoch).await {
+                match prepare_epoch(&given, &epoch).await {
                     Ok(Prepared::Ready { with_status }) => {
                         if with_status {
                             show_phase(&OperationPhase::Completed, given.clock.now().unix_timestamp());
@@ -269,7 +269,7 @@ impl LeaderState {
             }
             // Cluster keeping does not wait for placement: a failed claim is retried later.
             let placement = match &given.placement {
-                Some(gate) => claimed(gate, &given, &epoch).await,
+                Some(gate) => claim_placement(gate, &given, &epoch).await,
                 None => Ownership::Unknown,
             };
             // The leader is gone: no reign begins.
@@ -431,7 +431,7 @@ impl LeaderState {
                 let noted = Some(noted).filter(|noted| !noted.is_empty());
                 kept_transaction(epoch, keys::OBSTACLES, noted, *revision)?
             }
-            Mutation::Repair(change) => repair::transaction(epoch, change, &*state()?)?,
+            Mutation::Repair(change) => repair::repair_transaction(epoch, change, &*state()?)?,
             Mutation::Phase(phase) => status_transaction(epoch, phase, self.given.clock.now())?,
             Mutation::HostKey { address, pinned, revision } => {
                 let mut pinned = pinned.clone();
@@ -445,8 +445,8 @@ impl LeaderState {
                 let gate = self.given.placement.as_ref().ok_or(CommitError::PlacementElsewhere { what })?;
                 let stored = |key: &_| gate.objects.get(key);
                 let transaction =
-                    placement::transaction(epoch, &gate.prefix, &self.ownership, change, &stored)?;
-                let fence = ownership::fence(&gate.prefix, epoch);
+                    placement::placement_transaction(epoch, &gate.prefix, &self.ownership, change, &stored)?;
+                let fence = ownership::ownership_fence(&gate.prefix, epoch);
                 return Ok(SentTransaction { store: Arc::clone(&gate.root), fence, transaction });
             }
         };
@@ -469,7 +469,7 @@ impl LeaderState {
                 });
                 Ok(Committed { revision })
             }
-            Ok(Outcome::Refused { failed }) => Err(refusal(&ended.epoch, &ended.fence, &failed)),
+            Ok(Outcome::Refused { failed }) => Err(refused_commit(&ended.epoch, &ended.fence, &failed)),
             Err(error) => Err(CommitError::Store(error)),
         };
         if let Some(reply) = ended.reply.take() {
@@ -485,7 +485,7 @@ struct SentTransaction {
     transaction: Transaction,
 }
 
-fn refusal(epoch: &Epoch, fence: &Condition, failed: &[Condition]) -> CommitError {
+fn refused_commit(epoch: &Epoch, fence: &Condition, failed: &[Condition]) -> CommitError {
     if failed.contains(fence) {
         return CommitError::NotLeader { epoch: epoch.number };
     }

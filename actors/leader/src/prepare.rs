@@ -11,7 +11,7 @@ use madako_protocol::event::Event;
 
 use crate::actor::LeaderArguments;
 use crate::transaction::{
-    UnfinishedRecord, orphan, settings_transaction, status_transaction, url_transaction,
+    UnfinishedRecord, find_unfinished_record, settings_transaction, status_transaction, url_transaction,
 };
 
 pub(crate) enum Prepared {
@@ -24,10 +24,10 @@ pub(crate) enum Prepared {
 
 /// Marks an orphaned record cancelled, writes the leader's settings if the stored ones differ, and writes the status
 /// if there is a cluster.
-pub(crate) async fn prepare(given: &LeaderArguments, epoch: &Epoch) -> Result<Prepared, CommitError> {
+pub(crate) async fn prepare_epoch(given: &LeaderArguments, epoch: &Epoch) -> Result<Prepared, CommitError> {
     loop {
         let records = given.store.list(keys::RECORDS).await.map_err(CommitError::Store)?;
-        let (id, transaction) = match orphan(&records, epoch, given.clock.now())? {
+        let (id, transaction) = match find_unfinished_record(&records, epoch, given.clock.now())? {
             UnfinishedRecord::None => break,
             UnfinishedRecord::Unreadable { key, why } => {
                 given.events.emit(Event::StateFaults { faults: vec![Fault { key, why }] });

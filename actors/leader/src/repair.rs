@@ -11,7 +11,7 @@ use madako_protocol::actors::CommitError;
 ///
 /// etcd rejects decisions on an older state: a start compares the counter of records; an end compares the record; any
 /// other change compares the entry or its kept data.
-pub(crate) fn transaction(
+pub(crate) fn repair_transaction(
     epoch: &Epoch,
     change: &RepairChange,
     state: &ClusterState,
@@ -147,7 +147,7 @@ mod tests {
     fn every_change_is_fenced_by_the_leader_key() {
         let state = state();
         let change = change(&state, entry(0, "a", RepairStepStatus::Waiting));
-        let transaction = transaction(&epoch(), &change, &state).unwrap();
+        let transaction = repair_transaction(&epoch(), &change, &state).unwrap();
         let fence = Condition::Created { key: "leader//1f".to_owned(), revision: 7 };
         assert_eq!(transaction.conditions[0], fence);
         assert_eq!(transaction.conditions[1..], change.conditions, "and by what it was decided on");
@@ -161,11 +161,11 @@ mod tests {
         let mut repair = (*state.repair).clone();
         repair.records.next = Some((6, 3));
         state.repair = Arc::new(repair.clone());
-        let wrong = transaction(&epoch(), &late, &state).unwrap_err();
+        let wrong = repair_transaction(&epoch(), &late, &state).unwrap_err();
         assert!(matches!(wrong, CommitError::Invariant { .. }), "nothing that it compares is newer: {wrong}");
         repair.records.next = Some((6, 8));
         state.repair = Arc::new(repair);
-        let refused = transaction(&epoch(), &late, &state).unwrap_err();
+        let refused = repair_transaction(&epoch(), &late, &state).unwrap_err();
         let CommitError::Conflict { keys } = refused else { panic!("{refused}") };
         assert_eq!(keys, [keys::RECORD_ID]);
     }
@@ -185,7 +185,7 @@ mod tests {
         repair.entries.insert(2, Arc::new(Item { value: of_w, created: 9, revision: 9 }));
         repair.write_index = Some((3, 9));
         state.repair = Arc::new(repair);
-        let refused = transaction(&epoch(), &adds, &state).unwrap_err();
+        let refused = repair_transaction(&epoch(), &adds, &state).unwrap_err();
         let CommitError::Conflict { keys } = refused else { panic!("{refused}") };
         assert_eq!(keys, [keys::REPAIRS_WRITE_INDEX]);
     }
@@ -204,7 +204,7 @@ mod tests {
             conditions: vec![decided_on],
             writes: vec![RepairWrite::Record(record)],
         };
-        let refused = transaction(&epoch(), &ends, &state).unwrap_err();
+        let refused = repair_transaction(&epoch(), &ends, &state).unwrap_err();
         let CommitError::Conflict { keys } = refused else { panic!("{refused}") };
         assert_eq!(keys, [keys::record(4)]);
     }
@@ -213,14 +213,14 @@ mod tests {
     fn a_repair_begins_only_while_the_control_plane_is_the_one_that_it_was_judged_by() {
         let mut state = state();
         let begins = entry(1, "b", RepairStepStatus::Draining);
-        let refused = transaction(&epoch(), &change(&state, begins.clone()), &state).unwrap_err();
+        let refused = repair_transaction(&epoch(), &change(&state, begins.clone()), &state).unwrap_err();
         let CommitError::Invariant { violations } = refused else { panic!("{refused}") };
         assert_eq!(violations.iter().map(|it| it.invariant).collect::<Vec<_>>(), [Id::I8]);
         let mut repair = (*state.repair).clone();
         repair.entries.remove(&0);
         state.repair = Arc::new(repair);
         let change = change(&state, begins);
-        let transaction = transaction(&epoch(), &change, &state).unwrap();
+        let transaction = repair_transaction(&epoch(), &change, &state).unwrap();
         assert_eq!(transaction.conditions.iter().filter(|it| **it == same_cluster()).count(), 1);
     }
 
@@ -232,7 +232,7 @@ mod tests {
         let added = RepairWrite::Added(RepairQueueEntry { index: 2, ..RepairQueueEntry::new("o", "t", "w") });
         let adds = RepairChange { what: "test", conditions: Vec::new(), writes: vec![added] };
         for (change, counter) in [(registers, keys::RECORD_ID), (adds, keys::REPAIRS_WRITE_INDEX)] {
-            let refused = transaction(&epoch(), &change, &state).unwrap_err();
+            let refused = repair_transaction(&epoch(), &change, &state).unwrap_err();
             assert_eq!(refused, CommitError::CounterNotCompared { what: "test", counter });
         }
     }

@@ -72,7 +72,7 @@ pub(crate) fn cluster_transaction(
     ];
     if status_lease != Some(epoch.lease) {
         // The operation runner, if there is one, replaces the phase after its next round.
-        writes.push(status(epoch, &OperationPhase::Completed, now)?);
+        writes.push(status_write(epoch, &OperationPhase::Completed, now)?);
     }
     Ok(Transaction { conditions, writes })
 }
@@ -102,7 +102,7 @@ pub(crate) fn status_transaction(
     phase: &OperationPhase,
     now: OffsetDateTime,
 ) -> Result<Transaction, CommitError> {
-    Ok(Transaction { conditions: vec![epoch.fence()], writes: vec![status(epoch, phase, now)?] })
+    Ok(Transaction { conditions: vec![epoch.fence()], writes: vec![status_write(epoch, phase, now)?] })
 }
 
 /// Writes the URL of the leader's pages, on its lease.
@@ -133,7 +133,7 @@ pub(crate) enum UnfinishedRecord {
 
 /// Finds an unfinished record (the design: a new leader first marks it `cancelled`). It need not be the newest: short
 /// actions are recorded while a command runs.
-pub(crate) fn orphan(
+pub(crate) fn find_unfinished_record(
     records: &Snapshot,
     epoch: &Epoch,
     now: OffsetDateTime,
@@ -198,7 +198,7 @@ fn last_plan<'a>(plan: &'a Plan, epoch: &Epoch, now: OffsetDateTime) -> Result<L
     })
 }
 
-fn status(epoch: &Epoch, phase: &OperationPhase, now: OffsetDateTime) -> Result<Write, CommitError> {
+fn status_write(epoch: &Epoch, phase: &OperationPhase, now: OffsetDateTime) -> Result<Write, CommitError> {
     put_json(keys::STATUS, &ServerStatus::new(phase.clone(), now), epoch.lease)
 }
 
@@ -405,7 +405,7 @@ mod tests {
     fn only_an_unfinished_record_is_cancelled() {
         let done = r#"{"id":"1","status":"completed","operation":"x","targets":null}"#;
         let running = r#"{"id":"2","status":"running","operation":"x","targets":null,"later":1}"#;
-        let look = |values: &[(i64, &str)]| orphan(&records(values), &epoch(), NOW).unwrap();
+        let look = |values: &[(i64, &str)]| find_unfinished_record(&records(values), &epoch(), NOW).unwrap();
         assert_eq!(look(&[]), UnfinishedRecord::None);
         assert_eq!(look(&[(1, done)]), UnfinishedRecord::None);
         let UnfinishedRecord::Cancel { id, .. } = look(&[(2, running), (3, done)]) else { panic!() };

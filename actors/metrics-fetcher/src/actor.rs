@@ -24,7 +24,7 @@ use tracing::{Span, info_span};
 
 use crate::limits::DEADLINE_PERCENT;
 pub use crate::limits::ROUNDS_AT_ONCE;
-use crate::schedule::{Condition, Fetch, FetchSchedule, Moment, Notice, Settings};
+use crate::schedule::{ClockReading, Condition, DueFetch, FetchSchedule, ProviderNotice, Settings};
 
 #[derive(Clone)]
 pub struct FetcherArguments {
@@ -138,8 +138,8 @@ impl Actor for Fetcher {
 }
 
 impl FetcherState {
-    fn now(&self) -> Moment {
-        Moment { at: self.given.clock.now(), elapsed: self.began.elapsed() }
+    fn now(&self) -> ClockReading {
+        ClockReading { at: self.given.clock.now(), elapsed: self.began.elapsed() }
     }
 
     fn set_timer(&mut self, myself: &ActorRef<Envelope<FetcherMessage>>) {
@@ -151,7 +151,7 @@ impl FetcherState {
         &mut self,
         myself: &ActorRef<Envelope<FetcherMessage>>,
         round: Option<Span>,
-        now: Moment,
+        now: ClockReading,
     ) {
         let ours = matches!(*self.given.ownership.borrow(), Ownership::Ours { .. });
         // Due fetches stay due until this instance owns placement.
@@ -169,10 +169,12 @@ impl FetcherState {
         self.fetches.retain(|id, _| self.schedule.awaits(*id));
         for notice in self.schedule.take_notices() {
             match notice {
-                Notice::Down { provider, why } => {
+                ProviderNotice::Down { provider, why } => {
                     tracing::warn!(%provider, %why, "a metrics provider is down");
                 }
-                Notice::Up { provider } => tracing::info!(%provider, "a metrics provider answers again"),
+                ProviderNotice::Up { provider } => {
+                    tracing::info!(%provider, "a metrics provider answers again")
+                }
             }
         }
         self.publish(now);
@@ -188,7 +190,7 @@ impl FetcherState {
     }
 
     /// Publishes the values if they changed.
-    fn publish(&mut self, now: Moment) {
+    fn publish(&mut self, now: ClockReading) {
         let observed = self.schedule.observed(now);
         let known = self.published.as_ref();
         if known.is_some_and(|old| old.revision == observed.revision && old.metrics == observed.metrics) {
@@ -199,7 +201,7 @@ impl FetcherState {
         self.given.observed.publish(observed);
     }
 
-    fn set_gauges(&self, now: Moment) {
+    fn set_gauges(&self, now: ClockReading) {
         for (kind, summary) in self.schedule.summary(now) {
             for (condition, count) in Condition::VARIANTS.iter().zip(summary.conditions) {
                 madako_metrics(kind, *condition).set(count as f64);
@@ -223,7 +225,11 @@ async fn wake_when_owned(
     }
 }
 
-async fn run(providers: Arc<dyn MetricsProviders>, fetch: Fetch, actor: ActorRef<Envelope<FetcherMessage>>) {
+async fn run(
+    providers: Arc<dyn MetricsProviders>,
+    fetch: DueFetch,
+    actor: ActorRef<Envelope<FetcherMessage>>,
+) {
     let begun = Instant::now();
     let kind = fetch.kind.tag();
     let samples: Samples = providers.fetch(&fetch.kind, &fetch.names, fetch.deadline).await;

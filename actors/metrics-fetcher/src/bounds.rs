@@ -8,7 +8,7 @@ use crate::limits::LISTED;
 ///
 /// # Errors
 /// The contradiction in the definition.
-pub fn check(spec: &MetricSpec) -> Result<(), String> {
+pub fn check_bounds(spec: &MetricSpec) -> Result<(), String> {
     let (min, max) = (spec.min, spec.max);
     if !(min.is_finite() && max.is_finite()) {
         return Err("its minimum and maximum are not both finite".to_owned());
@@ -16,14 +16,14 @@ pub fn check(spec: &MetricSpec) -> Result<(), String> {
     if min >= max {
         return Err(format!("its minimum {min} is not below its maximum {max}"));
     }
-    let allows = |allowed: &i64| (min..=max).contains(&float(*allowed));
+    let allows = |allowed: &i64| (min..=max).contains(&to_float(*allowed));
     if !spec.allowed_values.is_empty() && !spec.allowed_values.iter().any(allows) {
         return Err(format!("none of its allowed values lies between {min} and {max}"));
     }
     Ok(())
 }
 
-/// Maps a value to the range from 0 to 1. The definition passed [`check`].
+/// Maps a value to the range from 0 to 1. The definition passed [`check_bounds`].
 ///
 /// # Errors
 /// The metric does not allow the value.
@@ -33,7 +33,7 @@ pub fn normalize(spec: &MetricSpec, value: f64) -> Result<f64, String> {
         return Err(format!("its value {value} is not between {min} and {max}"));
     }
     #[expect(clippy::float_cmp, reason = "allowed values are whole numbers")]
-    let allows = |allowed: &i64| float(*allowed) == value;
+    let allows = |allowed: &i64| to_float(*allowed) == value;
     if !spec.allowed_values.is_empty() && !spec.allowed_values.iter().any(allows) {
         let listed: Vec<String> = spec.allowed_values.iter().take(LISTED).map(ToString::to_string).collect();
         let more = if spec.allowed_values.len() > LISTED { ", ..." } else { "" };
@@ -50,6 +50,6 @@ pub fn normalize(spec: &MetricSpec, value: f64) -> Result<f64, String> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "beyond 2^53 no value could tell the difference either")]
-fn float(whole: i64) -> f64 {
+fn to_float(whole: i64) -> f64 {
     whole as f64
 }

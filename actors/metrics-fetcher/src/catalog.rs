@@ -80,7 +80,7 @@ pub struct Undefined {
 }
 
 #[derive(Debug, Default)]
-pub struct Catalog {
+pub struct DefinitionCatalog {
     metrics: BTreeMap<MetricKey, (i64, Arc<MetricSpec>)>,
     providers: BTreeMap<ProviderKey, (i64, Arc<MetricsProviderKind>)>,
     references: BTreeMap<ObjectKey, References>,
@@ -95,7 +95,7 @@ struct References {
     mentioned: BTreeSet<MetricKey>,
 }
 
-impl Catalog {
+impl DefinitionCatalog {
     /// Adds or replaces a resource. Returns whether the wanted metrics or their definitions may have changed.
     pub fn put(&mut self, stored: &Stored) -> bool {
         let key = &stored.key;
@@ -105,7 +105,7 @@ impl Catalog {
             Object::MetricsProvider(provider) => self.put_provider(stored, &provider.spec.value),
             Object::GlobalMetricsProvider(provider) => self.put_provider(stored, &provider.spec.value),
             _ => {
-                let references = references(key, &stored.object);
+                let references = references_of(key, &stored.object);
                 return self.set_references(key, references);
             }
         }
@@ -154,7 +154,7 @@ impl Catalog {
         let provider = ProviderKey { namespace: key.namespace.clone(), name: spec.provider.name.clone() };
         let found = self.providers.get(&provider);
         let provider_revision = found.map_or(0, |(revision, _)| *revision);
-        if let Err(why) = bounds::check(spec) {
+        if let Err(why) = bounds::check_bounds(spec) {
             let message = format!("metric {key} has an invalid definition: {why}");
             return Err(undefined(*metric_revision, provider_revision, ReasonCode::InvalidMetric, message));
         }
@@ -224,7 +224,7 @@ fn count_references(
 }
 
 /// The metrics that a resource refers to. Magnum clusters rank by their projects' metrics, never by their own.
-fn references(key: &ObjectKey, object: &Object) -> References {
+fn references_of(key: &ObjectKey, object: &Object) -> References {
     let (metrics, constraints): (&[MetricRef], Option<&Vec<MetricConstraint>>) = match object {
         Object::Cluster(cluster) => (&cluster.spec.metrics, cluster.spec.constraints.cloud.metrics.as_ref()),
         Object::Cloud(cloud) => (cloud.spec.value.metrics(), None),

@@ -20,8 +20,8 @@ use time::OffsetDateTime;
 
 use self::providers::{EndedFetch, Providers};
 pub use self::track::Condition;
-use self::track::Track;
-use crate::catalog::{Catalog, ProviderKey, Source};
+use self::track::MetricTrack;
+use crate::catalog::{DefinitionCatalog, ProviderKey, Source};
 
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
@@ -34,7 +34,7 @@ pub struct Settings {
 
 /// An instant on both clocks.
 #[derive(Debug, Clone, Copy)]
-pub struct Moment {
+pub struct ClockReading {
     /// Wall clock, for display.
     pub at: OffsetDateTime,
     /// Monotonic time since the fetcher began, for ages.
@@ -42,7 +42,7 @@ pub struct Moment {
 }
 
 #[derive(Debug, Clone)]
-pub struct Fetch {
+pub struct DueFetch {
     pub id: u64,
     pub provider: ProviderKey,
     pub kind: Arc<MetricsProviderKind>,
@@ -53,7 +53,7 @@ pub struct Fetch {
 
 /// A change to report once.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Notice {
+pub enum ProviderNotice {
     /// A provider counts as down: it is fetched in fewer rounds.
     Down {
         provider: ProviderKey,
@@ -78,13 +78,13 @@ pub struct FetchSummary {
 #[derive(Debug)]
 pub struct FetchSchedule {
     settings: Settings,
-    catalog: Catalog,
+    catalog: DefinitionCatalog,
     revision: i64,
     /// The newest revision for which every metric was answered.
     answered: i64,
-    tracks: BTreeMap<MetricKey, Track>,
+    tracks: BTreeMap<MetricKey, MetricTrack>,
     providers: Providers,
-    notices: Vec<Notice>,
+    notices: Vec<ProviderNotice>,
 }
 
 impl FetchSchedule {
@@ -92,7 +92,7 @@ impl FetchSchedule {
     pub fn new(settings: Settings) -> Self {
         Self {
             settings,
-            catalog: Catalog::default(),
+            catalog: DefinitionCatalog::default(),
             revision: 0,
             answered: 0,
             tracks: BTreeMap::new(),
@@ -102,8 +102,8 @@ impl FetchSchedule {
     }
 
     /// Replaces the catalog by a list of all resources. Known values stay.
-    pub fn list(&mut self, revision: i64, objects: &[Arc<Stored>], now: Moment) {
-        self.catalog = Catalog::default();
+    pub fn list(&mut self, revision: i64, objects: &[Arc<Stored>], now: ClockReading) {
+        self.catalog = DefinitionCatalog::default();
         for stored in objects {
             self.catalog.put(stored);
         }
@@ -112,7 +112,7 @@ impl FetchSchedule {
         self.follow_catalog(now);
     }
 
-    pub fn change(&mut self, changes: &[Arc<Change>], now: Moment) {
+    pub fn change(&mut self, changes: &[Arc<Change>], now: ClockReading) {
         let mut differs = false;
         for change in changes {
             differs |= self.catalog.apply(change);
@@ -125,7 +125,7 @@ impl FetchSchedule {
     }
 
     /// Begins a fetch round: every metric is due unless a breaker skips it or its fetch is running.
-    pub fn begin_round(&mut self, now: Moment) {
+    pub fn begin_round(&mut self, now: ClockReading) {
         // A fetch that never ends, contrary to the port's promise, must not block its provider.
         for (fetch, names) in self.providers.lost_fetches(now.elapsed, self.settings.deadline) {
             let error = FetchError::Deadline { address: "it".to_owned(), deadline: self.settings.deadline };
@@ -133,7 +133,7 @@ impl FetchSchedule {
             self.answer(fetch, samples, now);
         }
         let mut names: BTreeMap<&ProviderKey, BTreeSet<&str>> = BTreeMap::new();
-        for source in self.tracks.values().filter_map(Track::source) {
+        for source in self.tracks.values().filter_map(MetricTrack::source) {
             names.entry(&source.provider).or_default().insert(source.name_at_provider());
         }
         for (provider, names) in names {
@@ -145,7 +145,7 @@ impl FetchSchedule {
     }
 
     /// Fetches to run now. The caller passes each result to [`FetchSchedule::answer`].
-    pub fn start(&mut self, now: Moment) -> Vec<Fetch> {
+    pub fn start(&mut self, now: ClockReading) -> Vec<DueFetch> {
         self.providers.start(now.elapsed, self.settings.deadline, self.settings.at_once)
     }
 
@@ -156,7 +156,7 @@ impl FetchSchedule {
     }
 
     /// Applies the result of a fetch, unless it is no longer needed.
-    pub fn answer(&mut self, fetch: u64, mut samples: Samples, now: Moment) {
+    pub fn answer(&mut self, fetch: u64, mut samples: Samples, now: ClockReading) {
         let Some(EndedFetch { provider, revision, names }) = self.providers.end_fetch(fetch) else { return };
         // The port promises an answer for each name, and for no other.
         samples.retain(|name, _| names.contains(name));
@@ -177,7 +177,7 @@ impl FetchSchedule {
         self.forget_unused();
     }
 
-    pub fn observed(&mut self, now: Moment) -> MetricsObserved {
+    pub fn observed(&mut self, now: ClockReading) -> MetricsObserved {
         for track in self.tracks.values_mut() {
             track.age(now, self.settings.max_age);
         }
@@ -187,19 +187,19 @@ impl FetchSchedule {
 
     /// Time until the next value expires, without other changes.
     #[must_use]
-    pub fn next_too_old(&self, now: Moment) -> Option<Duration> {
+    pub fn next_too_old(&self, now: ClockReading) -> Option<Duration> {
         let ends =
             self.tracks.values().filter_map(|track| Some(track.value_since()? + self.settings.max_age));
         ends.min().map(|end| end.saturating_sub(now.elapsed))
     }
 
-    pub fn take_notices(&mut self) -> Vec<Notice> {
+    pub fn take_notices(&mut self) -> Vec<ProviderNotice> {
         std::mem::take(&mut self.notices)
     }
 
     /// State by kind of provider; `none` for metrics without one.
     #[must_use]
-    pub fn summary(&self, now: Moment) -> BTreeMap<&'static str, FetchSummary> {
+    pub fn summary(&self, now: ClockReading) -> BTreeMap<&'static str, FetchSummary> {
         let kinds = MetricsProviderKind::VARIANTS.iter().map(|(kind, _)| *kind).chain(["none"]);
         let mut all: BTreeMap<&'static str, FetchSummary> =
             kinds.map(|kind| (kind, FetchSummary::default())).collect();
@@ -217,14 +217,14 @@ impl FetchSchedule {
     }
 
     /// Updates tracks and providers from the catalog.
-    fn follow_catalog(&mut self, now: Moment) {
+    fn follow_catalog(&mut self, now: ClockReading) {
         let wanted = self.catalog.wanted_metrics();
         self.tracks.retain(|key, _| wanted.contains(key));
         for key in wanted {
             let resolved = self.catalog.resolve(&key);
-            self.tracks.entry(key).or_insert_with(|| Track::new(now)).define(resolved);
+            self.tracks.entry(key).or_insert_with(|| MetricTrack::new(now)).define(resolved);
         }
-        let sources: Vec<&Source> = self.tracks.values().filter_map(Track::source).collect();
+        let sources: Vec<&Source> = self.tracks.values().filter_map(MetricTrack::source).collect();
         self.providers.keep(&sources);
         for track in self.tracks.values().filter(|track| track.is_pending()) {
             if let Some(source) = track.source() {
@@ -236,7 +236,7 @@ impl FetchSchedule {
 
     /// Advances the answered revision when no answer is awaited.
     fn forget_unused(&mut self) {
-        if !self.tracks.values().any(Track::is_pending) {
+        if !self.tracks.values().any(MetricTrack::is_pending) {
             self.answered = self.revision;
         }
     }

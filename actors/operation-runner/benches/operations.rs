@@ -40,16 +40,16 @@ fn cluster(nodes: usize) -> Cluster {
     Cluster { name: "bench".to_owned(), nodes: (0..nodes).map(node).collect(), ..Cluster::default() }
 }
 
-fn running(image: &str, builtin: &ServiceParams) -> ContainerStatus {
+fn running_container(image: &str, builtin: &ServiceParams) -> ContainerStatus {
     let (image, builtin) = (image.to_owned(), builtin.clone());
     ContainerStatus { running: true, image, builtin, ..ContainerStatus::default() }
 }
 
 /// The state in which everything runs.
-fn calm(cluster: &Cluster) -> FleetStatus {
+fn healthy_fleet(cluster: &Cluster) -> FleetStatus {
     let images = Images::default();
-    let of_all = running(&images.tools, &rivers(cluster));
-    let of_control_plane = running(&images.tools, &etcd_rivers(cluster));
+    let of_all = running_container(&images.tools, &rivers(cluster));
+    let of_control_plane = running_container(&images.tools, &etcd_rivers(cluster));
     let mut status = FleetStatus {
         config_version: ConfigVersion::Two,
         nodes: BTreeMap::new(),
@@ -62,7 +62,7 @@ fn calm(cluster: &Cluster) -> FleetStatus {
         let mut state = NodeStatus { reachable: true, ..NodeStatus::default() };
         state.containers.insert(Container::Rivers.name().to_owned(), of_all.clone());
         if node.control_plane {
-            let member = running(&images.etcd, &etcd(&node.address, InitialCluster::None));
+            let member = running_container(&images.etcd, &etcd(&node.address, InitialCluster::None));
             state.containers.insert(Container::EtcdRivers.name().to_owned(), of_control_plane.clone());
             state.containers.insert(Container::Etcd.name().to_owned(), member);
             (state.etcd_data, state.etcd_mark) = (true, true);
@@ -81,17 +81,18 @@ fn calm(cluster: &Cluster) -> FleetStatus {
     status
 }
 
-fn on_core() -> Duration {
+fn time_on_core() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 /// The state that CKE leaves: members have the arguments of their bootstrap.
 fn of_cke(cluster: &Cluster) -> FleetStatus {
-    let mut status = calm(cluster);
+    let mut status = healthy_fleet(cluster);
     let members: Vec<String> = cluster.control_plane().map(|node| node.address.clone()).collect();
     for address in &members {
-        let member = running(&Images::default().etcd, &etcd(address, InitialCluster::New(&members)));
+        let member =
+            running_container(&Images::default().etcd, &etcd(address, InitialCluster::New(&members)));
         let node = status.nodes.get_mut(address).expect("each node has a state");
         node.containers.insert(Container::Etcd.name().to_owned(), member);
     }
@@ -99,7 +100,7 @@ fn of_cke(cluster: &Cluster) -> FleetStatus {
 }
 
 /// Medians of the wall-clock times and of the CPU times of `act`.
-fn measure<T>(
+fn measure_decision<T>(
     (cluster, status): (&Cluster, &FleetStatus),
     act: impl Fn(&Input<'_>) -> T,
 ) -> (Duration, Duration) {
@@ -119,9 +120,9 @@ fn measure<T>(
     };
     drop(act(&input));
     let timed = (0..RUNS).map(|_| {
-        let (started, began) = (Instant::now(), on_core());
+        let (started, began) = (Instant::now(), time_on_core());
         let made = black_box(act(black_box(&input)));
-        let times = (started.elapsed(), on_core().saturating_sub(began));
+        let times = (started.elapsed(), time_on_core().saturating_sub(began));
         drop(made);
         times
     });
@@ -140,7 +141,7 @@ fn main() {
     println!("| {:<24} | {:>6} | {:>10} | {:>10} |", "state", "nodes", "wall", "CPU");
     for nodes in [500, 5_000, 50_000] {
         let cluster = cluster(nodes);
-        let calm = calm(&cluster);
+        let calm = healthy_fleet(&cluster);
         let mut empty = calm.clone();
         empty.nodes.values_mut().for_each(|node| node.containers.clear());
         let mut outdated = calm.clone();
@@ -156,7 +157,7 @@ fn main() {
                 assert_eq!(decision.phase, phase, "the case is what it says");
                 decision
             };
-            print((what, nodes), measure((&cluster, status), decide));
+            print((what, nodes), measure_decision((&cluster, status), decide));
         }
     }
     let cluster = cluster(TAKEN_OVER);
@@ -166,5 +167,5 @@ fn main() {
         assert!(decision.operations.is_empty() && decision.held.is_empty() && found.is_empty());
         (decision, found)
     };
-    print(("a takeover from CKE", TAKEN_OVER), measure((&cluster, &status), take_over));
+    print(("a takeover from CKE", TAKEN_OVER), measure_decision((&cluster, &status), take_over));
 }

@@ -31,7 +31,7 @@ use madako_protocol::actors::{Collected, Mutation, OperationEnd, RunnerMessage};
 use madako_protocol::authorities::Authorities;
 use madako_protocol::etcd::EtcdCluster;
 use madako_protocol::event::{Event, EventSink};
-use madako_protocol::feed::{Task, forward, send_later};
+use madako_protocol::feed::{Task, forward_values, send_later};
 use madako_protocol::gate::commit;
 use madako_protocol::latest::{Publisher, Subscriber};
 use madako_protocol::mailbox::Envelope;
@@ -44,7 +44,7 @@ use tracing::Span;
 
 use self::collect::{Question, fleet, observe, shows_data};
 use self::execute::{Basis, Executor};
-use self::since::Since;
+use self::since::FirstSeenTimes;
 use crate::backing_off::{self, BackingOff};
 use crate::decide::{Decision, decide};
 use crate::images::with_images;
@@ -52,9 +52,9 @@ use crate::input::{Images, Input, RequestedRestore, Settings};
 use crate::limits::COMMAND_LOST;
 use crate::operation::{Operation, OperationName};
 use crate::page::{Mode, OpsPage};
-use crate::records::{self, Step, restoring};
+use crate::records::{self, AnnouncedStep, restoring};
 use crate::restore;
-use crate::stories::{Around, Stories, stories};
+use crate::stories::{NodeStories, StoryContext, tell_stories};
 
 madako_protocol::declare_metrics! {
     counter madako_operations_total(operation, outcome) "Operations on nodes, by outcome.";
@@ -108,7 +108,7 @@ pub struct Runner;
 /// A command of an operation with its basis.
 #[derive(Clone)]
 pub(crate) struct Announced {
-    step: Step,
+    step: AnnouncedStep,
     basis: Basis,
     span: Span,
 }
@@ -167,11 +167,11 @@ pub struct RunnerState {
     /// Held operations of the last event.
     held: Vec<String>,
     /// Reasons for which operations wait.
-    held_since: Since<&'static str>,
-    unreachable_since: Since<String>,
-    reachable_since: Since<String>,
+    held_since: FirstSeenTimes<&'static str>,
+    unreachable_since: FirstSeenTimes<String>,
+    reachable_since: FirstSeenTimes<String>,
     /// The stories of the last decision.
-    stories: Arc<Stories>,
+    stories: Arc<NodeStories>,
     timer: Option<Task>,
     /// The end of the first pause of a node.
     wake: Option<Task>,
@@ -190,7 +190,7 @@ impl Actor for Runner {
         myself: ActorRef<Envelope<RunnerMessage>>,
         given: RunnerArguments,
     ) -> Result<RunnerState, ActorProcessingErr> {
-        let feed = forward(given.state.clone(), myself.clone(), RunnerMessage::State);
+        let feed = forward_values(given.state.clone(), myself.clone(), RunnerMessage::State);
         myself.cast(RunnerMessage::Tick.into())?;
         let permits = Permits { leader: given.leader.clone(), epoch: given.epoch };
         let executor = Executor {
@@ -204,7 +204,7 @@ impl Actor for Runner {
         };
         let tidy = (given.mode == Mode::Act).then(|| {
             let authorities = Arc::clone(&given.ports.authorities);
-            tidy::every(given.settings.certs_gc_interval, permits.clone(), authorities)
+            tidy::tidy_at_interval(given.settings.certs_gc_interval, permits.clone(), authorities)
         });
         Ok(RunnerState {
             runner: EffectRunner::new(myself.clone(), permits, RunnerMessage::Effect),
@@ -225,9 +225,9 @@ impl Actor for Runner {
             phase: None,
             writing_phase: None,
             held: Vec::new(),
-            held_since: Since::default(),
-            unreachable_since: Since::default(),
-            reachable_since: Since::default(),
+            held_since: FirstSeenTimes::default(),
+            unreachable_since: FirstSeenTimes::default(),
+            reachable_since: FirstSeenTimes::default(),
             stories: Arc::default(),
             timer: None,
             wake: None,
@@ -459,9 +459,13 @@ impl RunnerState {
             let since = if is_reachable { &self.reachable_since } else { &self.unreachable_since };
             OffsetDateTime::from_unix_timestamp(since.of(&address.to_owned())?).ok()
         };
-        let around =
-            Around { state: &inputs.state, decision: &decision, errors: &collected.errors, since: &since };
-        self.stories = Arc::new(stories(&input, &around));
+        let around = StoryContext {
+            state: &inputs.state,
+            decision: &decision,
+            errors: &collected.errors,
+            since: &since,
+        };
+        self.stories = Arc::new(tell_stories(&input, &around));
         self.decision = Some(decision);
     }
 
@@ -508,8 +512,8 @@ impl RunnerState {
         let address = state.restore.as_ref().map(|request| request.address.as_str());
         let is_done = address.is_some_and(|address| !is_stale(address) && restore::is_done(etcd, address));
         let now = self.given.clock.now();
-        let refused = self.decision.as_ref().and_then(|decision| restoring::refuse(state, decision));
-        match refused.or_else(|| restoring::forget(state, is_done, now)) {
+        let refused = self.decision.as_ref().and_then(|decision| restoring::refuse_request(state, decision));
+        match refused.or_else(|| restoring::forget_old_request(state, is_done, now)) {
             Some(change) if self.effects.under_way().is_none() => self.change(change, state),
             _ => false,
         }
@@ -530,7 +534,7 @@ impl RunnerState {
     }
 
     /// Counts a command, and leaves out the nodes on which it failed.
-    fn learn(&mut self, step: &Step, failure: Option<FailedCommand>, goes_on: bool) {
+    fn learn(&mut self, step: &AnnouncedStep, failure: Option<FailedCommand>, goes_on: bool) {
         let operation = step.operation.name.name();
         let command = step.command();
         // The collection before an effect says nothing about the nodes after it, nor does its decision.
@@ -558,7 +562,7 @@ impl RunnerState {
     }
 
     /// The nodes of the cluster among those on which a command failed. Without one, the operation itself is left out.
-    fn left_out(&self, step: &Step, failed: &[String]) -> Vec<String> {
+    fn left_out(&self, step: &AnnouncedStep, failed: &[String]) -> Vec<String> {
         let cluster = self.state.as_ref().and_then(|state| state.cluster.as_ref());
         let is_node = |address: &&String| {
             cluster.is_some_and(|cluster| cluster.value.nodes.iter().any(|node| node.address == **address))

@@ -12,7 +12,7 @@ use madako_domain::record::RecordStatus;
 use madako_domain::status::OperationPhase;
 
 use crate::decide::Row;
-use crate::held::{Held, Reason, Unclear};
+use crate::held::{DataContradiction, Held, Reason};
 use crate::operation::OperationName;
 use crate::view::{Need, NodeView, View};
 
@@ -22,16 +22,16 @@ enum State {
     Done,
     /// A bootstrap begins, or goes on, with these targets.
     Due(Vec<String>),
-    Unclear(Unclear),
+    Unclear(DataContradiction),
 }
 
-pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
+pub(crate) fn bootstrap_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     if view.control_plane.is_empty() {
         return None;
     }
     let name = OperationName::EtcdBootstrap;
     let aborted = Some((OperationPhase::EtcdBootAborted, Vec::new()));
-    let state = state(view);
+    let state = bootstrap_state(view);
     if matches!(state, State::Done) {
         return None;
     }
@@ -45,7 +45,7 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     match state {
         State::Done => None,
         State::Unclear(unclear) => {
-            let nodes = view.control_plane_nodes().map(found).collect();
+            let nodes = view.control_plane_nodes().map(found_data).collect();
             let targets = view.control_plane.clone();
             held.push(Held { what: name, reason: Reason::UnclearBootstrap { unclear, nodes }, targets });
             aborted
@@ -62,14 +62,14 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     }
 }
 
-fn state(view: &View<'_>) -> State {
+fn bootstrap_state(view: &View<'_>) -> State {
     let has_data = view.control_plane_nodes().any(|node| node.status.has_data());
     let lacks_data = view.control_plane_nodes().any(|node| !node.status.has_data());
     if lacks_data && is_planted(Canary::BootstrapRepeated) {
         return State::Due(view.control_plane.clone());
     }
     match &view.input.status.bootstrap {
-        Some(record) if record.status != RecordStatus::Completed => interrupted(view, record),
+        Some(record) if record.status != RecordStatus::Completed => state_of_interrupted(view, record),
         record => {
             let marked = view.nodes.iter().filter(|node| node.status.has_data() && node.status.etcd_mark);
             let marked: Vec<String> = marked.map(|node| node.address.to_owned()).collect();
@@ -83,11 +83,11 @@ fn state(view: &View<'_>) -> State {
                 // Never begins: the volume is held.
                 State::Due(view.control_plane.clone())
             } else if record.is_some() {
-                State::Unclear(Unclear::CompletedWithoutData)
+                State::Unclear(DataContradiction::CompletedWithoutData)
             } else if has_data {
-                State::Unclear(Unclear::DataWithoutMark)
+                State::Unclear(DataContradiction::DataWithoutMark)
             } else if !marked.is_empty() {
-                State::Unclear(Unclear::DataElsewhere(marked))
+                State::Unclear(DataContradiction::DataElsewhere(marked))
             } else {
                 State::Due(view.control_plane.clone())
             }
@@ -96,7 +96,7 @@ fn state(view: &View<'_>) -> State {
 }
 
 /// A bootstrap that did not reach its end, or whose end is unknown.
-fn interrupted(view: &View<'_>, record: &Bootstrap) -> State {
+fn state_of_interrupted(view: &View<'_>, record: &Bootstrap) -> State {
     let targets: Vec<&NodeView<'_>> =
         record.targets.iter().filter_map(|address| view.node(address)).collect();
     let is_target = |address: &str| record.targets.iter().any(|target| target == address);
@@ -118,11 +118,11 @@ fn interrupted(view: &View<'_>, record: &Bootstrap) -> State {
     let gone = targets.iter().filter(|node| !node.status.etcd_data && node.status.reachable);
     let gone: Vec<String> = gone.map(|node| node.address.to_owned()).collect();
     let unclear = if !left.is_empty() || record.targets.is_empty() {
-        Unclear::TargetsLeft(left)
+        DataContradiction::TargetsLeft(left)
     } else if !elsewhere.is_empty() {
-        Unclear::DataElsewhere(elsewhere)
+        DataContradiction::DataElsewhere(elsewhere)
     } else if !gone.is_empty() && targets.iter().any(|node| has_begun(node.status)) {
-        Unclear::DataGone(gone)
+        DataContradiction::DataGone(gone)
     } else {
         return State::Due(record.targets.clone());
     };
@@ -135,7 +135,7 @@ fn has_begun(node: &NodeStatus) -> bool {
 }
 
 /// The data, mark and container of a node, as text for an operator.
-fn found(node: &NodeView<'_>) -> String {
+fn found_data(node: &NodeView<'_>) -> String {
     let status = node.status;
     let data = match (status.etcd_data, status.etcd_empty) {
         (false, _) => "no data",

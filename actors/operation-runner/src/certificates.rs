@@ -18,8 +18,8 @@ use crate::view::{NodeView, View};
 
 /// Renews the certificates of one member that runs. Neither other nodes nor the state of etcd matter: a renewal stops
 /// nothing, and may be all that the members need to answer again.
-pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
-    let due = view.control_plane_nodes().filter(|node| due(view, node).next().is_some());
+pub(crate) fn renewal_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
+    let due = view.control_plane_nodes().filter(|node| due_certificates(view, node).next().is_some());
     let usable = view.usable(OperationName::EtcdRenewCertificates, &[], due, held);
     let target = usable.into_iter().next()?;
     Some((OperationPhase::EtcdMaintain, vec![renew_certificates(target)]))
@@ -27,7 +27,7 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
 
 /// Files of the certificates to renew on a node of the control plane. Unreadable certificates are not due: perhaps only the
 /// login may not read them.
-pub(crate) fn due(view: &View<'_>, node: &NodeView<'_>) -> impl Iterator<Item = &'static str> {
+pub(crate) fn due_certificates(view: &View<'_>, node: &NodeView<'_>) -> impl Iterator<Item = &'static str> {
     let must_renew = |file: &&'static str| {
         let certificate = node.status.etcd_certificates.get(*file);
         let validity = certificate.and_then(|certificate| certificate.validity);
@@ -39,27 +39,32 @@ pub(crate) fn due(view: &View<'_>, node: &NodeView<'_>) -> impl Iterator<Item = 
 
 /// The certificates of a member that runs whose end is unknown: the login cannot read them, their key is missing, or they
 /// are no certificates. They are never renewed.
-pub(crate) fn unreadable(status: &NodeStatus) -> impl Iterator<Item = &'static str> {
+pub(crate) fn unreadable_certificates(status: &NodeStatus) -> impl Iterator<Item = &'static str> {
     let is_known = |file: &str| status.etcd_certificates.get(file).is_some_and(|it| it.validity.is_some());
     [ETCD_SERVER, ETCD_PEER].into_iter().filter(move |file| status.runs(Container::Etcd) && !is_known(file))
 }
 
 /// The server certificate of a node's member. Vault adds the common name of CKE's request to the names; an address as common
 /// name is among the addresses.
-pub(crate) fn server(node: &Node) -> CertificateRequest {
+pub(crate) fn server_certificate_request(node: &Node) -> CertificateRequest {
     let names = ["localhost", "cke-etcd", "cke-etcd.kube-system", "cke-etcd.kube-system.svc"];
     let hostname =
         Some(node.hostname.as_str()).filter(|name| !name.is_empty() && name.parse::<IpAddr>().is_err());
     let dns_names = names.into_iter().chain(hostname).map(str::to_owned).collect();
-    CertificateRequest { authority: Authority::Server, dns_names, usage: Usage::Server, ..member(node) }
+    CertificateRequest {
+        authority: Authority::Server,
+        dns_names,
+        usage: Usage::Server,
+        ..member_certificate_request(node)
+    }
 }
 
 /// The certificate with which a node's member connects to other members and serves them.
-pub(crate) fn peer(node: &Node) -> CertificateRequest {
-    member(node)
+pub(crate) fn peer_certificate_request(node: &Node) -> CertificateRequest {
+    member_certificate_request(node)
 }
 
-fn member(node: &Node) -> CertificateRequest {
+fn member_certificate_request(node: &Node) -> CertificateRequest {
     CertificateRequest {
         authority: Authority::EtcdPeer,
         common_name: node.name().to_owned(),
@@ -83,7 +88,7 @@ mod tests {
         let at = time::OffsetDateTime::UNIX_EPOCH;
         let known =
             NodeCertificate { validity: Some(Validity { from: at, to: at }), ..NodeCertificate::default() };
-        let named = |status: &NodeStatus| unreadable(status).collect::<Vec<_>>();
+        let named = |status: &NodeStatus| unreadable_certificates(status).collect::<Vec<_>>();
         let mut status = NodeStatus { reachable: true, ..NodeStatus::default() };
         assert_eq!(named(&status), [""; 0], "no member runs");
         let etcd = ContainerStatus { running: true, ..ContainerStatus::default() };
@@ -99,10 +104,10 @@ mod tests {
         for (hostname, is_named) in [("node-1", true), ("", false), ("10.0.0.1", false)] {
             let node =
                 Node { hostname: hostname.to_owned(), address: "10.0.0.1".to_owned(), ..Node::default() };
-            let names = server(&node).dns_names;
+            let names = server_certificate_request(&node).dns_names;
             assert_eq!(names.len(), 4 + usize::from(is_named), "{names:?}");
             assert_eq!(names.contains(&hostname.to_owned()), is_named, "{names:?}");
-            assert!(peer(&node).dns_names.is_empty());
+            assert!(peer_certificate_request(&node).dns_names.is_empty());
         }
     }
 }

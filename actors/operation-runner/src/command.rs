@@ -28,7 +28,7 @@ impl Volume {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Run {
+pub enum RunMode {
     /// Start it, or do nothing if it runs.
     Start,
     /// Stop it first.
@@ -52,7 +52,7 @@ pub enum Command {
     },
     RunContainer {
         container: Container,
-        run: Run,
+        run: RunMode,
     },
     /// Ends and removes a container.
     StopContainer(Container),

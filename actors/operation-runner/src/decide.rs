@@ -30,15 +30,15 @@ pub(crate) type Row = Option<(OperationPhase, Vec<Operation>)>;
 const ROWS: [fn(&View<'_>, &mut Vec<Held>) -> Row; 11] = [
     restore::stale_row,
     upgrade,
-    rivers::row,
-    restore::row,
-    bootstrap::row,
-    start::row,
-    restart::row,
+    rivers::rivers_row,
+    restore::restore_row,
+    bootstrap::bootstrap_row,
+    start::start_row,
+    restart::restart_row,
     start::wait_row,
-    maintain::row,
-    certificates::row,
-    stop::row,
+    maintain::maintenance_row,
+    certificates::renewal_row,
+    stop::stop_row,
 ];
 
 /// Decides on the next pass.

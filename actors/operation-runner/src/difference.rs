@@ -81,7 +81,7 @@ pub fn differences(input: &Input<'_>, due: &DueFiles) -> Vec<Difference> {
             add(node.address, kind, file, why.clone());
         }
         let is_told = |file: &&str| due.is_some_and(|due| due.contains_key(*file));
-        for file in certificates::due(&view, node).filter(|file| !is_told(file)) {
+        for file in certificates::due_certificates(&view, node).filter(|file| !is_told(file)) {
             add(node.address, Kind::Certificate, file, "it is renewed: it ends soon".to_owned());
         }
         of_volumes(&view, node, &mut add);

@@ -69,7 +69,7 @@ pub enum Reason {
         why: String,
     },
     UnclearBootstrap {
-        unclear: Unclear,
+        unclear: DataContradiction,
         /// The data, mark and container of each control plane node, as text.
         nodes: Vec<String>,
     },
@@ -77,7 +77,7 @@ pub enum Reason {
 
 /// A contradiction between the record of a bootstrap and the data on the nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unclear {
+pub enum DataContradiction {
     /// The bootstrap was completed, and no control plane node has data.
     CompletedWithoutData,
     /// There are data without a mark, and no record of a bootstrap.
@@ -142,7 +142,7 @@ impl fmt::Display for Reason {
     }
 }
 
-impl fmt::Display for Unclear {
+impl fmt::Display for DataContradiction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::CompletedWithoutData => f.write_str(

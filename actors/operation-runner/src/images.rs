@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use madako_domain::cluster::Cluster;
 use madako_domain::containers::KUBERNETES;
-use madako_domain::images::{Chosen, Found, ImageName, choose, shown};
+use madako_domain::images::{Chosen, Found, ImageName, choose_image, list_found};
 use madako_domain::keys;
 use madako_domain::node_status::{ContainerStatus, FleetStatus, NodeStatus};
 use madako_domain::state::ClusterState;
@@ -30,10 +30,15 @@ pub fn with_images(
             chosen.unclear_images.insert(name, format!("the key {} cannot be read: {why}", keys::IMAGES));
             return;
         }
-        match choose(name, &state.images, &settings.configured_images, &found(name, cluster, status)) {
+        match choose_image(
+            name,
+            &state.images,
+            &settings.configured_images,
+            &images_on_nodes(name, cluster, status),
+        ) {
             Chosen::Image(given, _) => *image = given,
             Chosen::Unclear(found) => {
-                chosen.unclear_images.insert(name, shown(&found));
+                chosen.unclear_images.insert(name, list_found(&found));
             }
         }
     };
@@ -45,7 +50,7 @@ pub fn with_images(
 /// The images that containers of control plane nodes have: of those that run, or if none runs, of those that stopped, for
 /// example after a power cycle. Containers of other programs do not count.
 #[must_use]
-pub fn found(name: ImageName, cluster: &Cluster, status: &FleetStatus) -> Found {
+pub fn images_on_nodes(name: ImageName, cluster: &Cluster, status: &FleetStatus) -> Found {
     let running = found_where(name, cluster, status, |container| container.running);
     if running.is_empty() { found_where(name, cluster, status, |_| true) } else { running }
 }
@@ -59,7 +64,9 @@ fn found_where(
     let mut found = Found::new();
     for node in cluster.control_plane() {
         let Some(state) = status.nodes.get(&node.address).filter(|state| state.reachable) else { continue };
-        for container in containers(name, state).filter(|container| !container.foreign && counts(container)) {
+        for container in
+            containers_with_image(name, state).filter(|container| !container.foreign && counts(container))
+        {
             found.entry(container.image.clone()).or_default().insert(node.address.clone());
         }
     }
@@ -67,7 +74,7 @@ fn found_where(
 }
 
 /// The containers of a node that have the image of a name.
-fn containers(name: ImageName, state: &NodeStatus) -> impl Iterator<Item = &ContainerStatus> {
+fn containers_with_image(name: ImageName, state: &NodeStatus) -> impl Iterator<Item = &ContainerStatus> {
     state
         .containers
         .iter()

@@ -15,30 +15,41 @@ use crate::view::{MemberView, Need, NodeView, View};
 use crate::wanted::{self, InitialCluster};
 
 /// An operation on members that a rule asks for.
-struct Due<'v> {
+struct DueMaintenance<'v> {
     name: OperationName,
     /// Never empty. An operation on one member takes the first whose node has no obstacle.
-    members: Vec<Concerned<'v>>,
+    members: Vec<ConcernedMember<'v>>,
 }
 
 /// A member, or a node that becomes one.
 #[derive(Clone)]
-struct Concerned<'v> {
+struct ConcernedMember<'v> {
     address: String,
     id: Option<u64>,
     node: Option<&'v NodeView<'v>>,
 }
 
-type Rule = for<'v> fn(&'v View<'v>) -> Option<Due<'v>>;
+type Rule = for<'v> fn(&'v View<'v>) -> Option<DueMaintenance<'v>>;
 
 /// Rules that apply in any state.
-const ALWAYS: [Rule; 6] =
-    [|view| strangers(view, true), |view| outside(view, true), without_data, nameless, learners, unmarked];
+const ALWAYS: [Rule; 6] = [
+    |view| members_outside_cluster(view, true),
+    |view| members_off_control_plane(view, true),
+    without_data,
+    members_never_started,
+    learners_to_promote,
+    nodes_without_mark,
+];
 /// Rules that apply while all members are in sync.
-const IN_SYNC: [Rule; 5] =
-    [new_nodes, |view| strangers(view, false), |view| outside(view, false), outdated, leftovers];
+const IN_SYNC: [Rule; 5] = [
+    new_nodes,
+    |view| members_outside_cluster(view, false),
+    |view| members_off_control_plane(view, false),
+    outdated_members,
+    nodes_with_leftover_data,
+];
 
-pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
+pub(crate) fn maintenance_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     let first = |rules: &[Rule]| rules.iter().find_map(|rule| rule(view));
     let (always, in_sync) = (first(&ALWAYS), first(&IN_SYNC));
     if let Some(due) = always.as_ref().or(in_sync.as_ref())
@@ -47,8 +58,8 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
         return None;
     }
     let operation = match (always, in_sync) {
-        (Some(due), _) => settle(view, &due, held),
-        (None, Some(due)) if view.is_good() => settle(view, &due, held),
+        (Some(due), _) => operation_unless_held(view, &due, held),
+        (None, Some(due)) if view.is_good() => operation_unless_held(view, &due, held),
         (None, _) => {
             for due in IN_SYNC.iter().filter_map(|rule| rule(view)) {
                 let reason = Reason::NotInSync { members: view.out_of_sync() };
@@ -62,23 +73,23 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
 
 /// Members that are no nodes of the cluster. A member whose state is unknown counts to those that are not known to be
 /// out of sync.
-fn strangers<'v>(view: &'v View<'v>, out_of_sync: bool) -> Option<Due<'v>> {
+fn members_outside_cluster<'v>(view: &'v View<'v>, out_of_sync: bool) -> Option<DueMaintenance<'v>> {
     let is_stranger = |member: &MemberView<'_>| view.node_of(member).is_none();
-    members(view, OperationName::EtcdRemoveMember, |member| {
+    due_for_members(view, OperationName::EtcdRemoveMember, |member| {
         (member.member.in_sync == Some(false)) == out_of_sync && is_stranger(member)
     })
 }
 
 /// Members on nodes outside of the control plane.
-fn outside<'v>(view: &'v View<'v>, out_of_sync: bool) -> Option<Due<'v>> {
-    members(view, OperationName::EtcdDestroyMember, |member| {
+fn members_off_control_plane<'v>(view: &'v View<'v>, out_of_sync: bool) -> Option<DueMaintenance<'v>> {
+    due_for_members(view, OperationName::EtcdDestroyMember, |member| {
         (member.member.in_sync == Some(false)) == out_of_sync
             && view.node_of(member).is_some_and(|node| !node.control_plane)
     })
 }
 
 /// Members that started before and whose data are gone. They are added anew by a later rule.
-fn without_data<'v>(view: &'v View<'v>) -> Option<Due<'v>> {
+fn without_data<'v>(view: &'v View<'v>) -> Option<DueMaintenance<'v>> {
     let is_gone = |node: &NodeView<'_>| {
         let status = node.status;
         status.reachable
@@ -86,47 +97,49 @@ fn without_data<'v>(view: &'v View<'v>) -> Option<Due<'v>> {
             && !status.etcd_other_volume
             && !status.containers.get(Container::Etcd.name()).is_some_and(|container| container.running)
     };
-    members(view, OperationName::EtcdRemoveMember, |member| {
+    due_for_members(view, OperationName::EtcdRemoveMember, |member| {
         let started = !member.member.name.is_empty();
         started && !member.member.is_in_sync() && control_plane_node(view, member).is_some_and(is_gone)
     })
 }
 
 /// Members that never started.
-fn nameless<'v>(view: &'v View<'v>) -> Option<Due<'v>> {
-    members(view, OperationName::EtcdAddMember, |member| {
+fn members_never_started<'v>(view: &'v View<'v>) -> Option<DueMaintenance<'v>> {
+    due_for_members(view, OperationName::EtcdAddMember, |member| {
         member.member.name.is_empty() && control_plane_node(view, member).is_some()
     })
 }
 
-fn learners<'v>(view: &'v View<'v>) -> Option<Due<'v>> {
-    members(view, OperationName::EtcdPromoteMember, |member| {
+fn learners_to_promote<'v>(view: &'v View<'v>) -> Option<DueMaintenance<'v>> {
+    due_for_members(view, OperationName::EtcdPromoteMember, |member| {
         member.member.learner && control_plane_node(view, member).is_some()
     })
 }
 
-fn unmarked<'v>(view: &'v View<'v>) -> Option<Due<'v>> {
-    members(view, OperationName::EtcdMarkMember, |member| {
+fn nodes_without_mark<'v>(view: &'v View<'v>) -> Option<DueMaintenance<'v>> {
+    due_for_members(view, OperationName::EtcdMarkMember, |member| {
         let node = control_plane_node(view, member).filter(|node| node.status.reachable);
         member.member.is_in_sync() && node.is_some_and(|node| !node.status.etcd_mark)
     })
 }
 
-fn new_nodes<'v>(view: &'v View<'v>) -> Option<Due<'v>> {
-    nodes(view, OperationName::EtcdAddMember, |node| node.control_plane && !view.is_member(node.address))
+fn new_nodes<'v>(view: &'v View<'v>) -> Option<DueMaintenance<'v>> {
+    due_for_nodes(view, OperationName::EtcdAddMember, |node| {
+        node.control_plane && !view.is_member(node.address)
+    })
 }
 
-fn outdated<'v>(view: &'v View<'v>) -> Option<Due<'v>> {
-    nodes(view, OperationName::EtcdRestart, |node| {
+fn outdated_members<'v>(view: &'v View<'v>) -> Option<DueMaintenance<'v>> {
+    due_for_nodes(view, OperationName::EtcdRestart, |node| {
         node.control_plane
             && view.is_outdated(node, Container::Etcd, &wanted::etcd(node.address, InitialCluster::None))
     })
 }
 
 /// Former members whose removal did not end: their data are still there.
-fn leftovers<'v>(view: &'v View<'v>) -> Option<Due<'v>> {
+fn nodes_with_leftover_data<'v>(view: &'v View<'v>) -> Option<DueMaintenance<'v>> {
     let interrupted = &view.input.status.interrupted_removals;
-    nodes(view, OperationName::EtcdDestroyMember, |node| {
+    due_for_nodes(view, OperationName::EtcdDestroyMember, |node| {
         !node.control_plane
             && (node.status.etcd_data || node.status.etcd_mark)
             && interrupted.contains(node.address)
@@ -139,35 +152,35 @@ fn control_plane_node<'v>(view: &'v View<'v>, member: &MemberView<'_>) -> Option
 }
 
 /// The members that a rule concerns, in the order of their addresses.
-fn members<'v>(
+fn due_for_members<'v>(
     view: &'v View<'v>,
     name: OperationName,
     concerns: impl Fn(&MemberView<'_>) -> bool,
-) -> Option<Due<'v>> {
-    let concerned = view.members.iter().filter(|member| concerns(member)).map(|member| Concerned {
+) -> Option<DueMaintenance<'v>> {
+    let concerned = view.members.iter().filter(|member| concerns(member)).map(|member| ConcernedMember {
         address: member.address.to_string(),
         id: Some(member.member.id),
         node: view.node_of(member),
     });
-    Due::new(name, concerned.collect())
+    DueMaintenance::new(name, concerned.collect())
 }
 
 /// The nodes that a rule concerns, in the order of the configuration.
-fn nodes<'v>(
+fn due_for_nodes<'v>(
     view: &'v View<'v>,
     name: OperationName,
     concerns: impl Fn(&NodeView<'_>) -> bool,
-) -> Option<Due<'v>> {
-    let concerned = view.nodes.iter().filter(|node| concerns(node)).map(|node| Concerned {
+) -> Option<DueMaintenance<'v>> {
+    let concerned = view.nodes.iter().filter(|node| concerns(node)).map(|node| ConcernedMember {
         address: node.address.to_owned(),
         id: None,
         node: Some(node),
     });
-    Due::new(name, concerned.collect())
+    DueMaintenance::new(name, concerned.collect())
 }
 
-impl<'v> Due<'v> {
-    fn new(name: OperationName, members: Vec<Concerned<'v>>) -> Option<Self> {
+impl<'v> DueMaintenance<'v> {
+    fn new(name: OperationName, members: Vec<ConcernedMember<'v>>) -> Option<Self> {
         (!members.is_empty()).then_some(Self { name, members })
     }
 
@@ -184,12 +197,16 @@ impl<'v> Due<'v> {
 }
 
 /// The operation of a rule, unless it is held.
-fn settle(view: &View<'_>, due: &Due<'_>, held: &mut Vec<Held>) -> Option<Operation> {
+fn operation_unless_held(
+    view: &View<'_>,
+    due: &DueMaintenance<'_>,
+    held: &mut Vec<Held>,
+) -> Option<Operation> {
     if let Some(reason) = of_all_members(view, due) {
         held.push(Held { what: due.name, reason, targets: due.targets() });
         return None;
     }
-    let operation = operation(view, due, held)?;
+    let operation = operation_on_member(view, due, held)?;
     if let Some(reason) = view.quorum(&operation) {
         held.push(Held { what: due.name, reason, targets: operation.targets });
         return None;
@@ -198,7 +215,7 @@ fn settle(view: &View<'_>, due: &Due<'_>, held: &mut Vec<Held>) -> Option<Operat
 }
 
 /// Obstacles that concern the whole cluster of etcd.
-fn of_all_members(view: &View<'_>, due: &Due<'_>) -> Option<Reason> {
+fn of_all_members(view: &View<'_>, due: &DueMaintenance<'_>) -> Option<Reason> {
     let etcd = view.input.status.etcd.as_ref()?;
     let voting = etcd.voting().count();
     match due.name {
@@ -217,7 +234,7 @@ fn of_all_members(view: &View<'_>, due: &Due<'_>) -> Option<Reason> {
 }
 
 /// The operation on the members whose nodes have no obstacle.
-fn operation(view: &View<'_>, due: &Due<'_>, held: &mut Vec<Held>) -> Option<Operation> {
+fn operation_on_member(view: &View<'_>, due: &DueMaintenance<'_>, held: &mut Vec<Held>) -> Option<Operation> {
     let maker = view.maker();
     match due.name {
         OperationName::EtcdAddMember | OperationName::EtcdRestart => {
@@ -232,7 +249,7 @@ fn operation(view: &View<'_>, due: &Due<'_>, held: &mut Vec<Held>) -> Option<Ope
             let id = known.find(|member| member.address == target).map(|member| member.member.id);
             Some(maker.add_member(target, id))
         }
-        OperationName::EtcdDestroyMember => destroy(view, due, held),
+        OperationName::EtcdDestroyMember => remove_members_and_data(view, due, held),
         OperationName::EtcdPromoteMember => {
             let member = due.members.first()?;
             let promote = Command::PromoteEtcdMember { id: member.id };
@@ -247,9 +264,13 @@ fn operation(view: &View<'_>, due: &Due<'_>, held: &mut Vec<Held>) -> Option<Ope
 
 /// Removes all concerned members, and their data from the nodes that are ready. A member whose name another program
 /// uses on its node is left out. A former member waits for its node.
-fn destroy(view: &View<'_>, due: &Due<'_>, held: &mut Vec<Held>) -> Option<Operation> {
+fn remove_members_and_data(
+    view: &View<'_>,
+    due: &DueMaintenance<'_>,
+    held: &mut Vec<Held>,
+) -> Option<Operation> {
     let is_ready =
-        |member: &&Concerned<'_>| member.id.is_none() || member.node.is_some_and(NodeView::is_ready);
+        |member: &&ConcernedMember<'_>| member.id.is_none() || member.node.is_some_and(NodeView::is_ready);
     let nodes = due.members.iter().filter(is_ready).filter_map(|member| member.node);
     let targets = view.usable(due.name, &[Need::Name(Container::Etcd)], nodes, held);
     let concerned =

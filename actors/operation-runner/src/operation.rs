@@ -3,12 +3,12 @@
 use madako_domain::canary::{Canary, is_planted};
 use madako_domain::containers::Container;
 use madako_domain::images::ImageName;
-use madako_domain::invariants::{MemberLoss, Violation, quorum};
+use madako_domain::invariants::{MemberLoss, Violation, check_quorum};
 use madako_domain::node_status::EtcdMember;
 use madako_json::named;
 use serde::Serialize;
 
-use crate::command::{Command, Run, Volume};
+use crate::command::{Command, RunMode, Volume};
 use crate::input::RequestedRestore;
 use crate::wanted::client_url;
 
@@ -98,7 +98,7 @@ impl Operation {
             let more = command.loss(&self.targets, members);
             loss.stopped.extend(more.stopped);
             loss.removed.extend(more.removed);
-            quorum(members, &loss)
+            check_quorum(members, &loss)
         })
     }
 }
@@ -110,7 +110,7 @@ impl Command {
             self,
             Self::StopContainer(Container::Etcd)
                 | Self::KillContainers(Container::Etcd)
-                | Self::RunContainer { container: Container::Etcd, run: Run::Restart }
+                | Self::RunContainer { container: Container::Etcd, run: RunMode::Restart }
                 | Self::VolumeRemove(Volume::Data(_))
                 | Self::RemoveEtcdMember { .. }
         )
@@ -148,7 +148,7 @@ impl Maker<'_> {
         &self,
         name: OperationName,
         container: Container,
-        run: Run,
+        run: RunMode,
         targets: Vec<String>,
     ) -> Operation {
         let image = self.tools_image.to_owned();
@@ -162,7 +162,7 @@ impl Maker<'_> {
             Command::PrepareEtcdCertificates,
             Command::MakeFiles,
             Command::VolumeCreate(self.data()),
-            Command::RunContainer { container: Container::Etcd, run: Run::Initial(targets.clone()) },
+            Command::RunContainer { container: Container::Etcd, run: RunMode::Initial(targets.clone()) },
             wait(&targets),
             Command::SetupEtcdAuth { members: targets.clone() },
             Command::VolumeCreate(Volume::Mark),
@@ -218,7 +218,7 @@ impl Maker<'_> {
             Command::WaitEtcdSync { members: members.clone(), redundant: true },
             self.pull_etcd(),
             Command::StopContainer(Container::Etcd),
-            Command::RunContainer { container: Container::Etcd, run: Run::Initial(members) },
+            Command::RunContainer { container: Container::Etcd, run: RunMode::Initial(members) },
         ];
         Operation::new(OperationName::EtcdRestart, vec![target], commands)
     }
@@ -277,7 +277,7 @@ fn run_restored(targets: &[String]) -> [Command; 5] {
     [
         Command::PrepareEtcdCertificates,
         Command::MakeFiles,
-        Command::RunContainer { container: Container::Etcd, run: Run::Start },
+        Command::RunContainer { container: Container::Etcd, run: RunMode::Start },
         wait(targets),
         Command::VolumeCreate(Volume::Mark),
     ]
@@ -292,7 +292,7 @@ pub(crate) fn start(targets: Vec<String>) -> Operation {
     let commands = vec![
         Command::PrepareEtcdCertificates,
         Command::MakeFiles,
-        Command::RunContainer { container: Container::Etcd, run: Run::Start },
+        Command::RunContainer { container: Container::Etcd, run: RunMode::Start },
         wait(&targets),
     ];
     Operation::new(OperationName::EtcdStart, targets, commands)

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::held::Held;
 use crate::operation::Operation;
-use crate::stories::Stories;
+use crate::stories::NodeStories;
 
 /// The right to act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, strum::IntoStaticStr, strum::EnumString)]
@@ -29,14 +29,14 @@ pub struct OpsPage {
     /// The nodes of the cluster, by address.
     pub nodes: BTreeMap<String, NodePage>,
     /// The command that runs.
-    pub running: Option<Running>,
+    pub running: Option<RunningCommandPage>,
     pub next: Vec<Operation>,
     pub held: Vec<HeldPage>,
     /// Seconds for which nodes are left out, because a command failed on them.
     pub backing_off: BTreeMap<String, u64>,
     /// The page `/nodes`, of the last decision.
     #[serde(skip)]
-    pub stories: Arc<Stories>,
+    pub stories: Arc<NodeStories>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -49,7 +49,7 @@ pub struct NodePage {
 
 /// The command that runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Running {
+pub struct RunningCommandPage {
     pub record: i64,
     pub operation: String,
     pub command: String,

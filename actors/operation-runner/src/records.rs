@@ -25,13 +25,13 @@ pub(crate) struct Failed {
 
 /// A command of an operation that a record announces.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Step {
+pub(crate) struct AnnouncedStep {
     pub(crate) record: i64,
     pub(crate) operation: Arc<Operation>,
     pub(crate) index: usize,
 }
 
-impl Step {
+impl AnnouncedStep {
     pub(crate) fn command(&self) -> &Command {
         &self.operation.commands[self.index]
     }
@@ -65,13 +65,13 @@ pub(crate) fn begin(
     state: &ClusterState,
     operation: &Arc<Operation>,
     now: OffsetDateTime,
-) -> Option<(RepairChange, Step)> {
+) -> Option<(RepairChange, AnnouncedStep)> {
     let records = &state.repair.records;
     if !records.unfinished.is_empty() {
         return None;
     }
     let (id, _) = records.next?;
-    let step = Step { record: id, operation: Arc::clone(operation), index: 0 };
+    let step = AnnouncedStep { record: id, operation: Arc::clone(operation), index: 0 };
     let mut record = Record::new(id, operation.name.name(), operation.targets.clone(), now);
     record.start(step.shown());
     // The operation was decided on this cluster.
@@ -88,10 +88,10 @@ pub(crate) fn begin(
 /// `None`: the record has ended already.
 pub(crate) fn end(
     state: &ClusterState,
-    step: &Step,
+    step: &AnnouncedStep,
     failed: Option<&Failed>,
     now: OffsetDateTime,
-) -> Option<(RepairChange, Option<Step>)> {
+) -> Option<(RepairChange, Option<AnnouncedStep>)> {
     let replaced = restoring::replaced(state, step);
     let failed = failed.or(replaced.as_ref());
     let error = failed.map(|failed| failed.why.as_str());

@@ -13,7 +13,7 @@ const NAME: OperationName = OperationName::EtcdRestart;
 
 /// Restarts one member that runs. The operator decided that etcd may stop, so neither other nodes nor the state of etcd
 /// matter: a restart may be all that a member needs.
-pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
+pub(crate) fn restart_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     let asked = view
         .control_plane_nodes()
         .filter(|node| view.input.restarts.contains(node.address) && node.status.runs(Container::Etcd));

@@ -37,7 +37,7 @@ pub(crate) fn stale_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
 
 /// Carries out the operator's request. Before the restore has begun, an obstacle lets the next rows count. Afterwards it
 /// does not: they would start or form another cluster.
-pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
+pub(crate) fn restore_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     let restore = view.input.restore?;
     let waits = || restore.is_under_way.then_some((OperationPhase::EtcdWait, Vec::new()));
     let is_replaced = restore.is_under_way && !view.is_stale(&restore.request.address);
@@ -45,7 +45,7 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
         return None;
     }
     let refused = restore.request.refused.clone();
-    let refused = refused.or_else(|| refusal(view, &restore));
+    let refused = refused.or_else(|| reason_to_refuse(view, &restore));
     if let Some(why) = refused {
         let targets = vec![restore.request.address.clone()];
         held.push(Held { what: NAME, reason: Reason::RestoreRefused { why }, targets });
@@ -70,7 +70,8 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
 pub fn plan_restore(input: &Input<'_>) -> Decision {
     let view = View::new(input);
     let mut held = Vec::new();
-    let (phase, operations) = row(&view, &mut held).unwrap_or((OperationPhase::Completed, Vec::new()));
+    let (phase, operations) =
+        restore_row(&view, &mut held).unwrap_or((OperationPhase::Completed, Vec::new()));
     Decision { phase, operations, held }
 }
 
@@ -84,7 +85,7 @@ pub(crate) fn is_done(etcd: Option<&EtcdStatus>, address: &str) -> bool {
 }
 
 /// Why the request cannot be carried out. The former members count only before the restore has begun.
-fn refusal(view: &View<'_>, restore: &RequestedRestore<'_>) -> Option<String> {
+fn reason_to_refuse(view: &View<'_>, restore: &RequestedRestore<'_>) -> Option<String> {
     if view.is_healthy() && !restore.is_under_way && !is_planted(Canary::RestoreBesideMajority) {
         return Some(LIVING_MAJORITY.to_owned());
     }

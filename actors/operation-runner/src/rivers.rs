@@ -4,14 +4,14 @@
 use madako_domain::containers::{Container, ServiceParams};
 use madako_domain::status::OperationPhase;
 
-use crate::command::Run;
+use crate::command::RunMode;
 use crate::decide::Row;
 use crate::held::Held;
 use crate::operation::{Operation, OperationName};
 use crate::view::{Need, NodeView, View};
 use crate::wanted;
 
-pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
+pub(crate) fn rivers_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     let cluster = view.input.cluster;
     let mut operations = of_nodes(view, Container::Rivers, &wanted::rivers(cluster), held);
     operations.extend(of_nodes(view, Container::EtcdRivers, &wanted::etcd_rivers(cluster), held));
@@ -34,8 +34,8 @@ fn of_nodes(
     };
     let needs = [Need::Name(container)];
     let due = [
-        (start, Run::Start, view.usable(start, &needs, stopped, held)),
-        (restart, Run::Restart, view.usable(restart, &needs, outdated, held)),
+        (start, RunMode::Start, view.usable(start, &needs, stopped, held)),
+        (restart, RunMode::Restart, view.usable(restart, &needs, outdated, held)),
     ];
     let most = view.input.settings.max_concurrent_updates;
     due.into_iter()

@@ -12,7 +12,7 @@ use crate::operation::{self, Operation, OperationName};
 use crate::view::{Need, NodeView, View};
 
 /// Starts the members that are down. A member without data never starts: etcd would form a cluster of its own.
-pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
+pub(crate) fn start_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     let name = OperationName::EtcdStart;
     let down = view.control_plane_nodes().filter(|node| {
         !node.status.runs(Container::Etcd) && is_added(view, node) && !view.is_stale(node.address)
@@ -61,7 +61,7 @@ pub(crate) fn wait_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     if view.is_healthy() || view.control_plane.is_empty() {
         return None;
     }
-    let renewal = certificates::row(view, held);
+    let renewal = certificates::renewal_row(view, held);
     if let (Some((_, due)), Some(why)) = (&renewal, view.input.authorities) {
         let reason = Reason::Authorities { why: why.to_owned() };
         let hold =

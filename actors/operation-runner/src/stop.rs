@@ -10,9 +10,9 @@ use crate::held::{Held, Reason};
 use crate::operation::{Operation, OperationName, single};
 use crate::view::{NodeView, View};
 
-pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
+pub(crate) fn stop_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     let mut operations = Vec::new();
-    operations.extend(stop(view, Container::Etcd, held).and_then(|stop| allowed(view, stop, held)));
+    operations.extend(stop(view, Container::Etcd, held).and_then(|stop| allow_stop(view, stop, held)));
     operations.extend(stop(view, Container::EtcdRivers, held));
     (!operations.is_empty()).then_some((OperationPhase::StopControlPlane, operations))
 }
@@ -29,7 +29,7 @@ fn stop(view: &View<'_>, container: Container, held: &mut Vec<Held>) -> Option<O
 
 /// The stop of etcd, if all members are in sync, and enough of them stay. It is not due before each control plane node is a
 /// member: an addition that is held must not cost etcd a member first.
-fn allowed(view: &View<'_>, stop: Operation, held: &mut Vec<Held>) -> Option<Operation> {
+fn allow_stop(view: &View<'_>, stop: Operation, held: &mut Vec<Held>) -> Option<Operation> {
     if view.is_good() && !view.control_plane_nodes().all(|node| view.is_member(node.address)) {
         return None;
     }

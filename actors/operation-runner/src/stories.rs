@@ -16,7 +16,7 @@ use crate::outdated::outdated;
 use crate::view::{NodeView, View};
 use crate::wanted::{self, InitialCluster};
 
-pub type Stories = BTreeMap<String, NodeStory>;
+pub type NodeStories = BTreeMap<String, NodeStory>;
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -91,7 +91,7 @@ pub struct HeldStory {
 }
 
 /// Facts for stories that the states of nodes lack.
-pub(crate) struct Around<'a> {
+pub(crate) struct StoryContext<'a> {
     pub(crate) state: &'a ClusterState,
     pub(crate) decision: &'a Decision,
     /// Errors of nodes without a known state.
@@ -99,7 +99,7 @@ pub(crate) struct Around<'a> {
     pub(crate) since: &'a dyn Fn(&str, bool) -> Option<OffsetDateTime>,
 }
 
-pub(crate) fn stories(input: &Input<'_>, around: &Around<'_>) -> Stories {
+pub(crate) fn tell_stories(input: &Input<'_>, around: &StoryContext<'_>) -> NodeStories {
     let view = View::new(input);
     let mut held: BTreeMap<&str, Vec<HeldStory>> = BTreeMap::new();
     for it in &around.decision.held {
@@ -124,15 +124,15 @@ pub(crate) fn stories(input: &Input<'_>, around: &Around<'_>) -> Stories {
                 fingerprint: pinned.host_key.fingerprint.clone(),
                 pinned_at: pinned.pinned_at,
             }),
-            containers: containers(&view, seen, &rivers),
+            containers: container_stories(&view, seen, &rivers),
             etcd: member.map(|it| MemberStory {
                 id: it.member.id.to_string(),
                 learner: it.member.learner,
                 in_sync: it.member.in_sync,
                 version: it.member.version.as_ref().map(ToString::to_string),
             }),
-            certificates: certificates(seen),
-            unreadable_certificates: unreadable(seen),
+            certificates: certificate_stories(seen),
+            unreadable_certificates: unreadable_parts(seen),
             stale: view.is_stale(seen.address),
             backing_off: seen.backs_off,
             held: held.get(seen.address).cloned().unwrap_or_default(),
@@ -142,7 +142,7 @@ pub(crate) fn stories(input: &Input<'_>, around: &Around<'_>) -> Stories {
     nodes.map(story).collect()
 }
 
-fn containers(
+fn container_stories(
     view: &View<'_>,
     node: &NodeView<'_>,
     (rivers, etcd_rivers): &(
@@ -172,12 +172,12 @@ fn containers(
     Container::ALL.into_iter().filter_map(story).collect()
 }
 
-fn unreadable(node: &NodeView<'_>) -> Vec<String> {
-    let files = certificates::unreadable(node.status).filter(|_| node.control_plane);
+fn unreadable_parts(node: &NodeView<'_>) -> Vec<String> {
+    let files = certificates::unreadable_certificates(node.status).filter(|_| node.control_plane);
     files.map(str::to_owned).collect()
 }
 
-fn certificates(node: &NodeView<'_>) -> BTreeMap<String, CertificateStory> {
+fn certificate_stories(node: &NodeView<'_>) -> BTreeMap<String, CertificateStory> {
     let known = node.status.etcd_certificates.iter();
     let valid = known.filter_map(|(file, certificate)| {
         let validity = certificate.validity?;

@@ -11,7 +11,7 @@ use madako_domain::containers::{
 };
 use madako_domain::node_status::{EtcdVersion, FleetStatus};
 use madako_domain::state::ClusterState;
-use madako_protocol::authorities::{Authorities, AuthorityError, Due};
+use madako_protocol::authorities::{Authorities, AuthorityError, RenewalReason};
 use madako_protocol::node::{NodeAction, NodeDriver, NodeTarget};
 use madako_protocol::permit::Permit;
 
@@ -24,7 +24,7 @@ use crate::images::with_images;
 use crate::input::Settings;
 
 /// The access of a survey to nodes.
-pub struct Access {
+pub struct SurveyAccess {
     pub driver: Arc<dyn NodeDriver>,
     /// Login and host key of each node.
     pub targets: BTreeMap<String, NodeTarget>,
@@ -38,7 +38,7 @@ pub struct Access {
 ///
 /// `None`: the form of the stored cluster is unknown.
 pub async fn survey(
-    access: &Access,
+    access: &SurveyAccess,
     ports: RunnerPorts,
     (cluster, options): (&Cluster, &ContainerOptions),
     state: &ClusterState,
@@ -59,7 +59,7 @@ pub async fn survey(
     let mut errors: Vec<String> = collected.errors.into_values().collect();
     let settings = with_images(configured, state, cluster, &status);
     let etcd_image = &settings.images.etcd;
-    if must_know_version(cluster, &status, etcd_image) {
+    if requires_known_version(cluster, &status, etcd_image) {
         match image_version(access, cluster, &status, etcd_image).await {
             Ok(version) => status.etcd_image_version = Some(version),
             Err(why) => errors.push(format!(
@@ -71,7 +71,7 @@ pub async fn survey(
 }
 
 /// True if the image may start a member, and the version of a member is known.
-fn must_know_version(cluster: &Cluster, status: &FleetStatus, image: &str) -> bool {
+fn requires_known_version(cluster: &Cluster, status: &FleetStatus, image: &str) -> bool {
     let runs_it = |node: &Node| {
         let own = status.nodes.get(&node.address).and_then(|node| node.own_container(Container::Etcd));
         own.is_some_and(|own| own.running && own.image == image)
@@ -82,7 +82,7 @@ fn must_know_version(cluster: &Cluster, status: &FleetStatus, image: &str) -> bo
 
 /// Runs the program of the image on the first control plane node that has the image. Pulls nothing.
 async fn image_version(
-    access: &Access,
+    access: &SurveyAccess,
     cluster: &Cluster,
     status: &FleetStatus,
     image: &str,
@@ -123,19 +123,20 @@ pub async fn due_files(
         let known =
             |file: &str| state.etcd_certificates.get(file).map(|certificate| certificate.text.as_str());
         let mut found = BTreeMap::new();
-        for (file, request) in
-            [(ETCD_SERVER, certificates::server(node)), (ETCD_PEER, certificates::peer(node))]
-        {
+        for (file, request) in [
+            (ETCD_SERVER, certificates::server_certificate_request(node)),
+            (ETCD_PEER, certificates::peer_certificate_request(node)),
+        ] {
             let issuer = authorities.certificate(request.authority).await?;
             let why = match authorities.due(known(file), &issuer, &request) {
                 None => continue,
-                Some(Due::Missing) => {
+                Some(RenewalReason::Missing) => {
                     "it is issued at the next start of etcd: it is missing or cannot be read"
                 }
-                Some(Due::Foreign) => {
+                Some(RenewalReason::Foreign) => {
                     "it is issued anew at the next start of etcd: another authority issued it, or it lacks a name"
                 }
-                Some(Due::Old) => "it is renewed: it ends soon",
+                Some(RenewalReason::Old) => "it is renewed: it ends soon",
             };
             found.insert(file.to_owned(), why.to_owned());
         }

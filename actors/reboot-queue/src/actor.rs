@@ -24,7 +24,7 @@ use madako_effects::{
 };
 use madako_protocol::actors::{Failure, Mutation, RebootMessage};
 use madako_protocol::event::{Event, EventSink};
-use madako_protocol::feed::{Task, forward, send_later};
+use madako_protocol::feed::{Task, forward_values, send_later};
 use madako_protocol::host::Host;
 use madako_protocol::kubernetes::Kubernetes;
 use madako_protocol::latest::Subscriber;
@@ -116,7 +116,7 @@ impl Actor for RebootQueueActor {
         myself: ActorRef<Envelope<RebootMessage>>,
         given: RebootArguments,
     ) -> Result<RebootState, ActorProcessingErr> {
-        let feed = forward(given.state.clone(), myself.clone(), RebootMessage::State);
+        let feed = forward_values(given.state.clone(), myself.clone(), RebootMessage::State);
         myself.cast(RebootMessage::Tick.into())?;
         let permits = Permits { leader: given.leader.clone(), epoch: given.epoch };
         let runner = EffectRunner::new(myself.clone(), permits, RebootMessage::Effect);

@@ -70,8 +70,10 @@ mod tests {
     use super::*;
     use crate::testing::{NOW, Store};
 
-    const CONTEXT: ExplainContext =
-        ExplainContext { settings: RebootSettings { boot_timeout: BOOT_TIMEOUT, cordon_first: false }, kubernetes: true };
+    const CONTEXT: ExplainContext = ExplainContext {
+        settings: RebootSettings { boot_timeout: BOOT_TIMEOUT, cordon_first: false },
+        kubernetes: true,
+    };
 
     #[test]
     fn overdue_workers_are_named_and_control_plane_nodes_are_not() {

@@ -128,8 +128,8 @@ impl<'a> Transition<'a> {
     /// An entry that a client cancelled meanwhile is not overwritten.
     fn conditions(&self) -> Vec<Condition> {
         let queue = &self.state.repair;
-        let unchanged = Some(queue.reboot_unchanged(self.index))
-            .filter(|_| !is_planted(Canary::RebootCancelOverwritten));
+        let unchanged =
+            Some(queue.reboot_unchanged(self.index)).filter(|_| !is_planted(Canary::RebootCancelOverwritten));
         unchanged.into_iter().chain(queue.records_unchanged()).collect()
     }
 

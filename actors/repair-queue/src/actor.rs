@@ -28,7 +28,7 @@ use madako_domain::state::ClusterState;
 use madako_effects::{EffectEvent, EffectRunner, Permits, Workflow, command_end};
 use madako_protocol::actors::RepairMessage;
 use madako_protocol::event::{Event, EventSink};
-use madako_protocol::feed::{Task, forward, send_later};
+use madako_protocol::feed::{Task, forward_values, send_later};
 use madako_protocol::host::Host;
 use madako_protocol::kubernetes::Kubernetes;
 use madako_protocol::latest::Subscriber;
@@ -131,8 +131,8 @@ impl Actor for RepairQueueActor {
         given: RepairArguments,
     ) -> Result<RepairState, ActorProcessingErr> {
         let feeds = [
-            forward(given.state.clone(), myself.clone(), RepairMessage::State),
-            forward(given.reports.clone(), myself.clone(), RepairMessage::Reported),
+            forward_values(given.state.clone(), myself.clone(), RepairMessage::State),
+            forward_values(given.reports.clone(), myself.clone(), RepairMessage::Reported),
         ];
         myself.cast(RepairMessage::Tick.into())?;
         let permits = Permits { leader: given.leader.clone(), epoch: given.epoch };

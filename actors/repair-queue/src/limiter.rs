@@ -24,7 +24,7 @@ use madako_domain::machine::{Machine, MachineState};
 use madako_domain::reboot::{RebootQueueEntry, RebootStatus};
 use madako_domain::repair::RepairQueueEntry;
 use madako_domain::repair::hold::{Hold, HoldSettings, Holds};
-use madako_domain::repair::refusal::{Reason, Refusal, Stop};
+use madako_domain::repair::refusal::{AdditionStop, Reason, Refusal};
 use time::OffsetDateTime;
 
 use crate::hold::times::{Times, changed_at};
@@ -119,7 +119,7 @@ pub struct Decision {
     /// All other reports, in their order.
     pub refused: Vec<RefusedReport>,
     /// Reason that nothing is added, whatever the limiters admit.
-    pub stop: Option<Stop>,
+    pub stop: Option<AdditionStop>,
     pub holds: Holds,
 }
 

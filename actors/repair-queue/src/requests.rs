@@ -20,7 +20,7 @@ use madako_domain::machine::Machine;
 use madako_domain::repair::RepairQueueEntry;
 use madako_domain::repair::change::{RepairChange, RepairWrite};
 use madako_domain::repair::hold::{Hold, HoldSettings, Holds};
-use madako_domain::repair::refusal::Stop;
+use madako_domain::repair::refusal::AdditionStop;
 use madako_domain::repair::report::{Monotonic, Reports};
 use madako_domain::state::{ClusterState, RevisedValue};
 use time::OffsetDateTime;
@@ -92,9 +92,9 @@ pub fn evaluate(state: &ClusterState, asked: &RegistryAnswer<'_>, hold: Option<&
     });
     decision.stop = if state.auto_repair_disabled {
         decision.holds = holds_followed(asked.machines, asked.times, hold, &state.holds, asked.at);
-        Some(Stop::Disabled)
+        Some(AdditionStop::Disabled)
     } else {
-        unreadable(state).map(|key| Stop::Unreadable { key: key.to_owned() })
+        unreadable(state).map(|key| AdditionStop::Unreadable { key: key.to_owned() })
     };
     // The present content of an unreadable hold is unknown: do not overwrite it.
     for rack in state.unreadable_holds() {

@@ -10,7 +10,7 @@ use madako_domain::keys;
 use madako_domain::record::{Command, Record};
 use madako_domain::repair::change::{RepairChange, RepairWrite};
 use madako_domain::repair::command::{CommandEnd, HowEnded};
-use madako_domain::repair::kept::{EntryEnd, KeptEntry, MissingProgress, Started};
+use madako_domain::repair::kept::{EntryEnd, KeptEntry, MissingProgress, StartedRepairCommand};
 use madako_domain::repair::queue::RepairQueue;
 use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 use madako_domain::state::ClusterState;
@@ -93,7 +93,7 @@ impl<'a> Transition<'a> {
     pub fn execute(mut self, step: u32) -> (RepairChange, i64) {
         self.enter(step, RepairStepStatus::Watching);
         let id = self.id;
-        self.kept.started = Some(Started { step, at: self.now, record: id });
+        self.kept.started = Some(StartedRepairCommand { step, at: self.now, record: id });
         let record = RepairWrite::Record(self.begin_record(EXECUTE));
         let conditions = self.effect();
         (self.written(EXECUTE, conditions, record), id)

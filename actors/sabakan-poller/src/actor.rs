@@ -14,7 +14,7 @@ use madako_domain::repair::report::Reports;
 use madako_domain::state::ClusterState;
 use madako_protocol::actors::{Mutation, PollerMessage};
 use madako_protocol::event::{Event, EventSink};
-use madako_protocol::feed::{Task, forward, send_later};
+use madako_protocol::feed::{Task, forward_values, send_later};
 use madako_protocol::gate::commit;
 use madako_protocol::latest::{Publisher, Subscriber};
 use madako_protocol::mailbox::Envelope;
@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use tracing::{Instrument, info_span};
 
 use self::reports::ReportPolls;
-use crate::guard::{Released, Verdict, evaluate};
+use crate::guard::{HoldEndReason, Verdict, evaluate};
 use crate::shared::shared_addresses;
 
 #[derive(Clone)]
@@ -85,7 +85,7 @@ impl Actor for Poller {
         myself: ActorRef<Envelope<PollerMessage>>,
         given: PollerArguments,
     ) -> Result<PollerState, ActorProcessingErr> {
-        let feed = forward(given.state.clone(), myself.clone(), PollerMessage::State);
+        let feed = forward_values(given.state.clone(), myself.clone(), PollerMessage::State);
         myself.cast(PollerMessage::Tick.into())?;
         myself.cast(PollerMessage::ReportsTick.into())?;
         Ok(PollerState {
@@ -276,7 +276,7 @@ impl PollerState {
                 }
             }
         }
-        if let Some(Released::Agreed | Released::Confirmed) = released {
+        if let Some(HoldEndReason::Agreed | HoldEndReason::Confirmed) = released {
             self.given_up.extend(nodes.difference(observed).cloned());
         }
         if let Some(released) = released {

@@ -18,7 +18,7 @@ const SHARE: usize = 10;
 pub enum Verdict {
     Accept {
         /// Reason, if the guard held an earlier observation.
-        released: Option<Released>,
+        released: Option<HoldEndReason>,
     },
     /// Hold it back, and keep this state.
     Hold(GuardState),
@@ -26,7 +26,7 @@ pub enum Verdict {
 
 /// Reason for the end of a hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Released {
+pub enum HoldEndReason {
     /// Enough polls in a row agreed.
     Agreed,
     Confirmed,
@@ -34,7 +34,7 @@ pub enum Released {
     Returned,
 }
 
-impl Released {
+impl HoldEndReason {
     /// A sentence for events.
     #[must_use]
     pub fn why(self) -> &'static str {
@@ -66,15 +66,15 @@ pub fn evaluate(
     let turned = is_planted(Canary::RemovalGuardTurned);
     let large = vanished.len() > 1 && (vanished.len() * SHARE > nodes.len()) != turned;
     if !large {
-        return Verdict::Accept { released: kept.map(|_| Released::Returned) };
+        return Verdict::Accept { released: kept.map(|_| HoldEndReason::Returned) };
     }
     let same = kept.filter(|kept| kept.vanished == vanished);
     if kept.is_some_and(|kept| kept.confirmed && vanished.is_subset(&kept.vanished)) {
-        return Verdict::Accept { released: Some(Released::Confirmed) };
+        return Verdict::Accept { released: Some(HoldEndReason::Confirmed) };
     }
     let agreed = same.map_or(0, |kept| kept.agreed).saturating_add(1);
     if agreed >= POLLS_TO_AGREE {
-        return Verdict::Accept { released: Some(Released::Agreed) };
+        return Verdict::Accept { released: Some(HoldEndReason::Agreed) };
     }
     Verdict::Hold(GuardState { vanished, agreed, confirmed: false })
 }
@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(evaluate(&nodes, &seen, &set(0..0), Some(&first)), Verdict::Hold(second.clone()));
         assert_eq!(
             evaluate(&nodes, &seen, &set(0..0), Some(&second)),
-            Verdict::Accept { released: Some(Released::Agreed) }
+            Verdict::Accept { released: Some(HoldEndReason::Agreed) }
         );
     }
 
@@ -148,7 +148,7 @@ mod tests {
         let confirmed = GuardState { confirmed: true, ..held(set(0..3), 1) };
         assert_eq!(
             evaluate(&set(0..20), &set(3..20), &set(0..0), Some(&confirmed)),
-            Verdict::Accept { released: Some(Released::Confirmed) }
+            Verdict::Accept { released: Some(HoldEndReason::Confirmed) }
         );
         assert_eq!(
             evaluate(&set(0..20), &set(4..20), &set(0..0), Some(&confirmed)),
@@ -160,7 +160,7 @@ mod tests {
     fn nodes_that_return_release_the_guard() {
         assert_eq!(
             evaluate(&set(0..20), &set(0..20), &set(0..0), Some(&held(set(0..3), 2))),
-            Verdict::Accept { released: Some(Released::Returned) }
+            Verdict::Accept { released: Some(HoldEndReason::Returned) }
         );
     }
 

@@ -38,7 +38,7 @@ pub(crate) struct Nic {
 
 impl Nic {
     fn new(address: u32, mask_bits: u32) -> Self {
-        let network = address & mask(mask_bits);
+        let network = address & network_mask(mask_bits);
         Self { address: address.into(), mask_bits, gateway: (network + GATEWAY_OFFSET).into() }
     }
 
@@ -48,11 +48,11 @@ impl Nic {
     }
 
     pub(crate) fn netmask(self) -> Ipv4Addr {
-        mask(self.mask_bits).into()
+        network_mask(self.mask_bits).into()
     }
 }
 
-fn mask(bits: u32) -> u32 {
+fn network_mask(bits: u32) -> u32 {
     u32::MAX.checked_shl(32 - bits).unwrap_or(0)
 }
 

@@ -55,12 +55,12 @@ pub(crate) enum Kind {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Chance {
+pub(crate) struct SeededChance {
     // Cloned for each choice: seeding a new generator costs more than the choice.
     base: ChaCha8Rng,
 }
 
-impl Chance {
+impl SeededChance {
     pub(crate) fn new(seed: u64) -> Self {
         Self { base: ChaCha8Rng::seed_from_u64(seed) }
     }

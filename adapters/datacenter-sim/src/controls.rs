@@ -41,7 +41,7 @@ impl Datacenter {
             return Err(SetStateError::EncryptionKeyExists);
         }
         if from != state {
-            self.enter(place, state);
+            self.enter_state(place, state);
         }
         Ok(())
     }
@@ -82,7 +82,7 @@ impl Datacenter {
             return Err(ControlError::NoPlace { rack, role: role.to_owned() });
         }
         let place = self.add_place(rack, role.to_owned());
-        self.arrive(place);
+        self.add_machine(place);
         let occupant = self.place(place).occupant.as_ref();
         Ok(occupant.expect("a free index was found above").spec.serial.clone())
     }

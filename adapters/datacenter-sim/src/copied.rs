@@ -11,7 +11,7 @@ use std::time::Duration;
 use madako_domain::machine::Machine;
 use time::OffsetDateTime;
 
-use crate::chance::Chance;
+use crate::chance::SeededChance;
 use crate::config::{DatacenterConfig, MAX_MACHINES, Rates};
 use crate::datacenter::{Datacenter, Occupant, Rack};
 
@@ -51,7 +51,7 @@ impl Datacenter {
             racks = racks.max(rack + 1);
         }
         let mut datacenter = Self {
-            chance: Chance::new(seed),
+            chance: SeededChance::new(seed),
             now: start,
             places: Vec::new(),
             racks: vec![Rack::default(); racks as usize],

@@ -16,7 +16,7 @@ use madako_json::input::InputError;
 use time::OffsetDateTime;
 
 use crate::addressing::{AddressPlan, BOOT_INDEX, Nic};
-use crate::chance::{Chance, Kind};
+use crate::chance::{Kind, SeededChance};
 use crate::config::DatacenterConfig;
 
 /// Role of the one machine per rack that network-boots the others.
@@ -49,7 +49,7 @@ pub enum DatacenterEventKind {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Slot {
+pub(crate) struct MachineSlot {
     pub(crate) rack: u32,
     pub(crate) role: String,
     /// Number of earlier machines at this place.
@@ -61,7 +61,7 @@ pub(crate) struct Slot {
     /// Number of retirements that were planned: the generation of the line `Retirement`.
     pub(crate) retirements: u32,
     /// Step that waits until the rack has power again.
-    pub(crate) parked: Option<Step>,
+    pub(crate) parked: Option<MachineStep>,
     pub(crate) occupant: Option<Occupant>,
 }
 
@@ -94,7 +94,7 @@ pub(crate) enum Timeline {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Step {
+pub(crate) enum MachineStep {
     Enter(MachineState),
     Remove,
     Arrive,
@@ -109,7 +109,7 @@ pub(crate) struct Entry {
     pub(crate) at: OffsetDateTime,
     pub(crate) line: Timeline,
     pub(crate) generation: u32,
-    pub(crate) step: Step,
+    pub(crate) step: MachineStep,
 }
 
 /// A machine with the details that only sabakan's own API shows.
@@ -124,9 +124,9 @@ pub(crate) struct Record {
 #[derive(Debug, Clone)]
 pub struct Datacenter {
     pub(crate) config: DatacenterConfig,
-    pub(crate) chance: Chance,
+    pub(crate) chance: SeededChance,
     pub(crate) now: OffsetDateTime,
-    pub(crate) places: Vec<Slot>,
+    pub(crate) places: Vec<MachineSlot>,
     pub(crate) racks: Vec<Rack>,
     pub(crate) queue: BinaryHeap<Reverse<Entry>>,
     pub(crate) by_serial: BTreeMap<String, u32>,
@@ -144,7 +144,7 @@ impl Datacenter {
         let plan = config.check()?;
         let racks = config.racks;
         let mut datacenter = Self {
-            chance: Chance::new(config.seed),
+            chance: SeededChance::new(config.seed),
             now: config.start,
             places: Vec::new(),
             racks: vec![Rack::default(); racks as usize],
@@ -179,7 +179,7 @@ impl Datacenter {
         {
             self.queue.pop();
             self.now = self.now.max(entry.at);
-            self.happen(entry);
+            self.run_entry(entry);
         }
         self.now = self.now.max(now);
     }
@@ -238,11 +238,11 @@ impl Datacenter {
         self.by_serial.get(serial).copied()
     }
 
-    pub(crate) fn place(&mut self, place: u32) -> &mut Slot {
+    pub(crate) fn place(&mut self, place: u32) -> &mut MachineSlot {
         &mut self.places[place as usize]
     }
 
-    pub(crate) fn push(&mut self, at: OffsetDateTime, line: Timeline, generation: u32, step: Step) {
+    pub(crate) fn push(&mut self, at: OffsetDateTime, line: Timeline, generation: u32, step: MachineStep) {
         self.queue.push(Reverse(Entry { at, line, generation, step }));
     }
 
@@ -259,11 +259,11 @@ impl Datacenter {
         let lifetime = millis(self.config.lifetime);
         // The range exceeds the lifetime, so some machines are overdue for retirement.
         let age = self.chance.below(Kind::RegisterDate, place, 0, lifetime + lifetime / 10 + 1);
-        let registered = earlier(self.now, age);
+        let registered = subtract_millis(self.now, age);
         let broken = self.chance.percent(Kind::BrokenAtStart, place, 0, self.config.broken_percent);
         let state = if broken { self.break_way(place) } else { MachineState::Healthy };
         let since = self.chance.below(Kind::InHealthSince, place, 0, age + 1);
-        let since = earlier(self.now, since);
+        let since = subtract_millis(self.now, since);
         if self.occupy(place, registered, state, since) {
             self.plan_life(place);
         }
@@ -271,7 +271,7 @@ impl Datacenter {
 
     pub(crate) fn add_place(&mut self, rack: u32, role: String) -> u32 {
         let place = u32::try_from(self.places.len()).expect("the number of machines is limited to a million");
-        self.places.push(Slot {
+        self.places.push(MachineSlot {
             rack,
             role,
             predecessors: 0,
@@ -292,7 +292,7 @@ impl Datacenter {
         state: MachineState,
         since: OffsetDateTime,
     ) -> bool {
-        let Slot { rack, role, predecessors, .. } = self.places[place as usize].clone();
+        let MachineSlot { rack, role, predecessors, .. } = self.places[place as usize].clone();
         let (Some(index), Some(plan)) = (self.free_index(rack, &role), self.plan) else { return false };
         let choose = |kind, count: usize| {
             let chosen = self.chance.below(kind, place, predecessors, count as u64);
@@ -311,7 +311,7 @@ impl Datacenter {
             role,
             ipv4: plan.nodes(rack, index).map(|nic| nic.address.to_string()).collect(),
             register_date: registered,
-            retire_date: later(registered, self.config.lifetime),
+            retire_date: add_duration(registered, self.config.lifetime),
             bmc: Bmc { bmc_type: BMC_TYPES[choose(Kind::BmcType, BMC_TYPES.len())].to_owned() },
         };
         self.racks[rack as usize].used.insert(index);
@@ -402,10 +402,10 @@ fn millis(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn earlier(from: OffsetDateTime, millis: u64) -> OffsetDateTime {
+fn subtract_millis(from: OffsetDateTime, millis: u64) -> OffsetDateTime {
     from.saturating_sub(time::Duration::milliseconds(i64::try_from(millis).unwrap_or(i64::MAX)))
 }
 
-pub(crate) fn later(from: OffsetDateTime, by: std::time::Duration) -> OffsetDateTime {
+pub(crate) fn add_duration(from: OffsetDateTime, by: std::time::Duration) -> OffsetDateTime {
     from.saturating_add(time::Duration::try_from(by).unwrap_or(time::Duration::MAX))
 }

@@ -202,20 +202,20 @@ impl SimulatedHost {
             Some(answer)
         });
         match answer {
-            Some(answer) => outcome(HostEnd::Exited { code: 0 }, answer, CHECK_TAKES),
-            None => outcome(HostEnd::Exited { code: 1 }, "no such machine", CHECK_TAKES),
+            Some(answer) => command_outcome(HostEnd::Exited { code: 0 }, answer, CHECK_TAKES),
+            None => command_outcome(HostEnd::Exited { code: 1 }, "no such machine", CHECK_TAKES),
         }
     }
 
     async fn check_boot(&self, address: &str, since: &str, deadline: Duration) -> HostOutcome {
         sleep(CHECK_TAKES.min(deadline)).await;
         let Ok(since) = since.parse::<i64>() else {
-            return outcome(HostEnd::Exited { code: 2 }, "no time", CHECK_TAKES);
+            return command_outcome(HostEnd::Exited { code: 2 }, "no time", CHECK_TAKES);
         };
         let now = self.registry.with(|datacenter| datacenter.now());
         let boot = self.lock().boots.get(address).copied();
         let has_booted = boot.is_some_and(|(down, up)| down.unix_timestamp() >= since && up <= now);
-        outcome(HostEnd::Exited { code: 0 }, if has_booted { "true" } else { "false" }, CHECK_TAKES)
+        command_outcome(HostEnd::Exited { code: 0 }, if has_booted { "true" } else { "false" }, CHECK_TAKES)
     }
 
     /// The machine goes down now.
@@ -272,13 +272,13 @@ impl SimulatedHost {
         sleep(took).await;
         self.end(number);
         if hangs {
-            return CommandResult::Reported(outcome(HostEnd::Deadline, "", took));
+            return CommandResult::Reported(command_outcome(HostEnd::Deadline, "", took));
         }
         let heal = |heals: bool| {
             if program == REBOOT {
                 self.reboot(address, nth);
             } else if heals {
-                self.registry.with(|datacenter| datacenter.heal(address));
+                self.registry.with(|datacenter| datacenter.heal_machine(address));
             }
         };
         match fate {
@@ -286,13 +286,13 @@ impl SimulatedHost {
                 if code == 0 {
                     heal(heals);
                 }
-                CommandResult::Reported(outcome(HostEnd::Exited { code }, "", took))
+                CommandResult::Reported(command_outcome(HostEnd::Exited { code }, "", took))
             }
             CommandFate::Lost { heals } => {
                 heal(heals);
                 CommandResult::Lost
             }
-            CommandFate::Hangs => CommandResult::Reported(outcome(HostEnd::Deadline, "", took)),
+            CommandFate::Hangs => CommandResult::Reported(command_outcome(HostEnd::Deadline, "", took)),
         }
     }
 }
@@ -302,7 +302,7 @@ enum CommandResult {
     Lost,
 }
 
-fn outcome(end: HostEnd, stdout: &str, took: Duration) -> HostOutcome {
+fn command_outcome(end: HostEnd, stdout: &str, took: Duration) -> HostOutcome {
     HostOutcome { end, stdout: stdout.to_owned(), stderr: String::new(), cut: false, took }
 }
 
@@ -321,7 +321,9 @@ impl Host for SimulatedHost {
             }
             BOOT_CHECK => match command.words.as_slice() {
                 [_, address, since] => Ok(self.check_boot(address, since, command.deadline).await),
-                _ => Ok(outcome(HostEnd::Exited { code: 2 }, "not an address and a time", CHECK_TAKES)),
+                _ => {
+                    Ok(command_outcome(HostEnd::Exited { code: 2 }, "not an address and a time", CHECK_TAKES))
+                }
             },
             RESET | SUCCESS | REBOOT => {
                 let (number, nth) = self.begin(permit.epoch(), program, address);
@@ -344,7 +346,7 @@ impl Host for SimulatedHost {
 impl Datacenter {
     /// Place of the machine with this first address; the lowest place if several machines share it.
     pub(crate) fn at_address(&self, address: &str) -> Option<u32> {
-        let claims = |place: &crate::datacenter::Slot| {
+        let claims = |place: &crate::datacenter::MachineSlot| {
             place
                 .occupant
                 .as_ref()
@@ -361,14 +363,14 @@ impl Datacenter {
     }
 
     /// Heals a broken machine if its rack has power; true if it did.
-    pub(crate) fn heal(&mut self, address: &str) -> bool {
+    pub(crate) fn heal_machine(&mut self, address: &str) -> bool {
         let Some(place) = self.at_address(address) else { return false };
         let rack = self.places[place as usize].rack;
         let state = self.places[place as usize].occupant.as_ref().map(|occupant| occupant.state);
         let broken = matches!(state, Some(MachineState::Unhealthy | MachineState::Unreachable));
         let heals = broken && !self.is_dark(rack);
         if heals {
-            self.enter(place, MachineState::Healthy);
+            self.enter_state(place, MachineState::Healthy);
         }
         heals
     }

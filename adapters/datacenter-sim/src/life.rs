@@ -6,7 +6,7 @@ use std::time::Duration;
 use madako_domain::machine::MachineState;
 
 use crate::chance::Kind;
-use crate::datacenter::{Datacenter, DatacenterEventKind, Entry, Step, Timeline, later};
+use crate::datacenter::{Datacenter, DatacenterEventKind, Entry, MachineStep, Timeline, add_duration};
 
 /// Mean start time of a machine after a power outage if the rates disable initialization: a server's self-test and a
 /// network boot.
@@ -14,21 +14,21 @@ const START_TAKES: Duration = Duration::from_secs(180);
 
 impl Datacenter {
     /// Runs a queue entry, unless it is void.
-    pub(crate) fn happen(&mut self, entry: Entry) {
+    pub(crate) fn run_entry(&mut self, entry: Entry) {
         match entry.line {
             Timeline::Power(rack) => {
                 if self.racks[rack as usize].switches == entry.generation {
-                    self.switch_power(rack, entry.step == Step::PowerOff);
+                    self.switch_power(rack, entry.step == MachineStep::PowerOff);
                 }
             }
             Timeline::Life(place) => {
                 if self.place(place).stays == entry.generation {
-                    self.live(place, entry.step);
+                    self.take_step(place, entry.step);
                 }
             }
             Timeline::Age(place) => {
                 if self.place(place).ages == entry.generation {
-                    self.age(place);
+                    self.age_machine(place);
                 }
             }
             Timeline::Retirement(place) => {
@@ -40,7 +40,7 @@ impl Datacenter {
     }
 
     /// Sets a machine's state now and chooses its next step.
-    pub(crate) fn enter(&mut self, place: u32, state: MachineState) {
+    pub(crate) fn enter_state(&mut self, place: u32, state: MachineState) {
         let now = self.now;
         let here = self.place(place);
         let rack = here.rack;
@@ -70,29 +70,36 @@ impl Datacenter {
         let until = |kind, mean: Option<_>| mean.map(|mean| chance.until(kind, place, stay, mean));
         let next = match occupant.state {
             MachineState::Uninitialized => takes(Kind::InitializeTakes, rates.initialize_takes)
-                .map(|after| (after, Step::Enter(MachineState::Healthy))),
+                .map(|after| (after, MachineStep::Enter(MachineState::Healthy))),
             MachineState::Healthy => {
                 let breaks = until(Kind::BreakAfter, rates.break_after)
-                    .map(|after| (after, Step::Enter(self.break_way(place))));
+                    .map(|after| (after, MachineStep::Enter(self.break_way(place))));
                 let updates = until(Kind::UpdateAfter, rates.update_after)
-                    .map(|after| (after, Step::Enter(MachineState::Updating)));
+                    .map(|after| (after, MachineStep::Enter(MachineState::Updating)));
                 breaks.into_iter().chain(updates).min()
             }
             MachineState::Unhealthy | MachineState::Unreachable => {
                 takes(Kind::RepairTakes, rates.repair_takes)
-                    .map(|after| (after, Step::Enter(self.repair_outcome(place, occupant.state))))
+                    .map(|after| (after, MachineStep::Enter(self.repair_outcome(place, occupant.state))))
             }
             MachineState::Updating => takes(Kind::UpdateTakes, rates.update_takes)
-                .map(|after| (after, Step::Enter(MachineState::Uninitialized))),
+                .map(|after| (after, MachineStep::Enter(MachineState::Uninitialized))),
             MachineState::Retiring => takes(Kind::RetiringTakes, rates.retiring_takes)
-                .map(|after| (after, Step::Enter(MachineState::Retired))),
+                .map(|after| (after, MachineStep::Enter(MachineState::Retired))),
             MachineState::Retired => takes(Kind::RetiredKept, rates.retired_kept).map(|after| {
                 let returns = chance.percent(Kind::RetiredOutcome, place, stay, rates.returns_percent);
-                (after, if returns { Step::Enter(MachineState::Uninitialized) } else { Step::Remove })
+                (
+                    after,
+                    if returns {
+                        MachineStep::Enter(MachineState::Uninitialized)
+                    } else {
+                        MachineStep::Remove
+                    },
+                )
             }),
         };
         if let Some((after, step)) = next {
-            self.push(later(self.now, after), Timeline::Life(place), generation, step);
+            self.push(add_duration(self.now, after), Timeline::Life(place), generation, step);
         }
     }
 
@@ -124,27 +131,27 @@ impl Datacenter {
         }
     }
 
-    fn live(&mut self, place: u32, step: Step) {
+    fn take_step(&mut self, place: u32, step: MachineStep) {
         let rack = self.place(place).rack;
         match step {
-            Step::Enter(state) if self.racks[rack as usize].dark && needs_power(state) => {
+            MachineStep::Enter(state) if self.racks[rack as usize].dark && needs_power(state) => {
                 self.place(place).parked = Some(step);
             }
-            Step::Enter(state) => {
+            MachineStep::Enter(state) => {
                 if state == MachineState::Retired
                     && let Some(occupant) = self.place(place).occupant.as_mut()
                 {
                     // Retiring a machine includes the deletion of its keys.
                     occupant.has_encryption_key = false;
                 }
-                self.enter(place, state);
+                self.enter_state(place, state);
             }
-            Step::Remove => {
+            MachineStep::Remove => {
                 self.remove_machine(place);
                 self.plan_arrival(place);
             }
-            Step::Arrive => self.arrive(place),
-            Step::Age | Step::Retire | Step::PowerOff | Step::PowerOn => {
+            MachineStep::Arrive => self.add_machine(place),
+            MachineStep::Age | MachineStep::Retire | MachineStep::PowerOff | MachineStep::PowerOn => {
                 unreachable!("the line of a machine's states has only such steps")
             }
         }
@@ -154,11 +161,11 @@ impl Datacenter {
         let Some(mean) = self.config.rates.replaced_after else { return };
         let generation = self.place(place).stays;
         let after = self.chance.taking(Kind::ReplacedAfter, place, generation, mean);
-        self.push(later(self.now, after), Timeline::Life(place), generation, Step::Arrive);
+        self.push(add_duration(self.now, after), Timeline::Life(place), generation, MachineStep::Arrive);
     }
 
     /// Adds a new machine at an empty place. If its index has been taken, no machine arrives.
-    pub(crate) fn arrive(&mut self, place: u32) {
+    pub(crate) fn add_machine(&mut self, place: u32) {
         if !self.occupy(place, self.now, MachineState::Uninitialized, self.now) {
             return;
         }
@@ -176,10 +183,10 @@ impl Datacenter {
         here.ages += 1;
         let generation = here.ages;
         let after = self.chance.until(Kind::AgeEvery, place, generation, mean);
-        self.push(later(self.now, after), Timeline::Age(place), generation, Step::Age);
+        self.push(add_duration(self.now, after), Timeline::Age(place), generation, MachineStep::Age);
     }
 
-    fn age(&mut self, place: u32) {
+    fn age_machine(&mut self, place: u32) {
         let by = time::Duration::try_from(self.config.rates.age_by).unwrap_or(time::Duration::ZERO);
         if let Some(occupant) = &self.place(place).occupant {
             let date = occupant.spec.retire_date.saturating_sub(by);
@@ -212,7 +219,7 @@ impl Datacenter {
         here.retirements += 1;
         let generation = here.retirements;
         let after = self.chance.until(Kind::RetireAfter, place, generation, mean);
-        self.push(later(due, after), Timeline::Retirement(place), generation, Step::Retire);
+        self.push(add_duration(due, after), Timeline::Retirement(place), generation, MachineStep::Retire);
     }
 
     fn retire(&mut self, place: u32) {
@@ -225,7 +232,7 @@ impl Datacenter {
                 | MachineState::Healthy
                 | MachineState::Unhealthy
                 | MachineState::Unreachable,
-            ) => self.enter(place, MachineState::Retiring),
+            ) => self.enter_state(place, MachineState::Retiring),
         }
     }
 
@@ -237,11 +244,11 @@ impl Datacenter {
         let generation = here.switches;
         let (after, step) = if here.dark {
             let Some(mean) = rates.rack_outage_takes else { return };
-            (self.chance.taking(Kind::OutageTakes, rack, generation, mean), Step::PowerOn)
+            (self.chance.taking(Kind::OutageTakes, rack, generation, mean), MachineStep::PowerOn)
         } else {
-            (self.chance.until(Kind::OutageAfter, rack, generation, outage_after), Step::PowerOff)
+            (self.chance.until(Kind::OutageAfter, rack, generation, outage_after), MachineStep::PowerOff)
         };
-        self.push(later(self.now, after), Timeline::Power(rack), generation, step);
+        self.push(add_duration(self.now, after), Timeline::Power(rack), generation, step);
     }
 
     fn switch_power(&mut self, rack: u32, off: bool) {
@@ -268,8 +275,8 @@ impl Datacenter {
         for place in self.places_of(rack) {
             let before = self.place(place).occupant.as_ref().map(|occupant| occupant.state);
             if let Some(before @ (MachineState::Healthy | MachineState::Unhealthy)) = before {
-                self.enter(place, MachineState::Unreachable);
-                self.place(place).parked = Some(Step::Enter(before));
+                self.enter_state(place, MachineState::Unreachable);
+                self.place(place).parked = Some(MachineStep::Enter(before));
             }
         }
     }
@@ -289,7 +296,7 @@ impl Datacenter {
             if let Some(step) = here.parked.take() {
                 let mean = self.config.rates.initialize_takes.unwrap_or(START_TAKES);
                 let after = self.chance.taking(Kind::PowerOnTakes, place, generation, mean);
-                self.push(later(self.now, after), Timeline::Life(place), generation, step);
+                self.push(add_duration(self.now, after), Timeline::Life(place), generation, step);
             }
         }
     }

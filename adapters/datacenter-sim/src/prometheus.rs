@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use tokio::net::TcpListener;
 
-use crate::chance::{Chance, Kind};
+use crate::chance::{Kind, SeededChance};
 use crate::tcp;
 
 const QUERY_PATH: &str = "/api/v1/query";
@@ -46,7 +46,7 @@ pub struct RandomWalkMetric {
 pub struct SimulatedPrometheus(Arc<PrometheusState>);
 
 struct PrometheusState {
-    chance: Chance,
+    chance: SeededChance,
     clock: Arc<dyn Clock>,
     began: OffsetDateTime,
     metrics: BTreeMap<String, (u32, RandomWalkMetric)>,
@@ -63,7 +63,7 @@ impl SimulatedPrometheus {
     ) -> Self {
         let metrics = (0..).zip(metrics).map(|(place, metric)| (metric.name.clone(), (place, metric)));
         Self(Arc::new(PrometheusState {
-            chance: Chance::new(seed),
+            chance: SeededChance::new(seed),
             began: clock.now(),
             clock,
             metrics: metrics.collect(),
@@ -78,7 +78,7 @@ impl SimulatedPrometheus {
     }
 
     pub fn router(&self) -> Router {
-        Router::new().route(QUERY_PATH, get(query)).with_state(self.clone())
+        Router::new().route(QUERY_PATH, get(answer_query)).with_state(self.clone())
     }
 
     /// Serves on a listener until the future is dropped.
@@ -124,7 +124,7 @@ struct QueryParameters {
     query: String,
 }
 
-async fn query(
+async fn answer_query(
     State(prometheus): State<SimulatedPrometheus>,
     Query(asked): Query<QueryParameters>,
 ) -> Response {

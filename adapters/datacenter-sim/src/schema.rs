@@ -107,7 +107,7 @@ impl From<VariableError> for Failure {
     }
 }
 
-/// Runs one operation of a document with variables from [`crate::variables::coerce`]. The members of the answer have
+/// Runs one operation of a document with variables from [`crate::variables::coerce_variables`]. The members of the answer have
 /// the order of the selection.
 pub(crate) fn execute(
     registry: &SimulatedRegistry,
@@ -143,7 +143,7 @@ pub(crate) fn execute(
                 run.call(entry, field, arguments)?.map_each(selected)?
             }
         };
-        insert(&mut answer, &field.node, value);
+        insert_field(&mut answer, &field.node, value);
     }
     Ok(answer)
 }
@@ -336,7 +336,7 @@ impl<'a> QueryRun<'a> {
                 failed(error.to_string(), Some(extensions))
             })?;
             let record = self.registry.record(&serial).ok_or_else(not_found)?;
-            return Ok(CallSource::One(status(&record)));
+            return Ok(CallSource::One(status_value(&record)));
         }
         self.registry
             .record(&serial)
@@ -370,7 +370,7 @@ impl<'a> QueryRun<'a> {
                     None => value.clone(),
                 },
             };
-            insert(&mut selected, &field.node, value);
+            insert_field(&mut selected, &field.node, value);
             Ok(())
         })?;
         Ok(selected)
@@ -383,7 +383,7 @@ fn unknown_field(field: &Positioned<Field>, object: &str) -> Failure {
 }
 
 /// Adds a field to an answer. If a response key is selected twice, the two selections are merged.
-fn insert(answer: &mut ConstValue, field: &Field, value: ConstValue) {
+fn insert_field(answer: &mut ConstValue, field: &Field, value: ConstValue) {
     let ConstValue::Object(members) = answer else { return };
     merge(members.entry(field.response_key().node.clone()).or_insert(ConstValue::Null), value);
 }
@@ -406,7 +406,7 @@ fn object_value<const N: usize>(members: [(&'static str, ConstValue); N]) -> Con
     ConstValue::Object(members.into_iter().map(|(name, value)| (Name::new(name), value)).collect())
 }
 
-fn text(value: impl Into<String>) -> ConstValue {
+fn text_value(value: impl Into<String>) -> ConstValue {
     ConstValue::String(value.into())
 }
 
@@ -417,25 +417,27 @@ fn date_value(date: OffsetDateTime) -> ConstValue {
 }
 
 fn machine_value(record: Record) -> ConstValue {
-    let status = status(&record);
+    let status = status_value(&record);
     let spec = record.machine.spec;
     let labels: Vec<_> = spec
         .labels
         .into_iter()
-        .map(|label| object_value([("name", text(label.name)), ("value", text(label.value))]))
+        .map(|label| object_value([("name", text_value(label.name)), ("value", text_value(label.value))]))
         .collect();
-    let bmc =
-        object_value([("bmcType", text(spec.bmc.bmc_type)), ("ipv4", text(record.bmc.address.to_string()))]);
+    let bmc = object_value([
+        ("bmcType", text_value(spec.bmc.bmc_type)),
+        ("ipv4", text_value(record.bmc.address.to_string())),
+    ]);
     object_value([
         (
             "spec",
             object_value([
-                ("serial", text(spec.serial)),
+                ("serial", text_value(spec.serial)),
                 ("labels", if labels.is_empty() { ConstValue::Null } else { ConstValue::List(labels) }),
                 ("rack", ConstValue::Number(spec.rack.into())),
                 ("indexInRack", ConstValue::Number(spec.index_in_rack.into())),
-                ("role", text(spec.role)),
-                ("ipv4", ConstValue::List(spec.ipv4.into_iter().map(text).collect())),
+                ("role", text_value(spec.role)),
+                ("ipv4", ConstValue::List(spec.ipv4.into_iter().map(text_value).collect())),
                 ("registerDate", date_value(spec.register_date)),
                 ("retireDate", date_value(spec.retire_date)),
                 ("bmc", bmc),
@@ -447,29 +449,29 @@ fn machine_value(record: Record) -> ConstValue {
             object_value([
                 (
                     "network",
-                    object_value([("ipv4", ConstValue::List(record.nics.iter().map(nic).collect()))]),
+                    object_value([("ipv4", ConstValue::List(record.nics.iter().map(nic_value).collect()))]),
                 ),
-                ("bmc", object_value([("ipv4", nic(&record.bmc))])),
+                ("bmc", object_value([("ipv4", nic_value(&record.bmc))])),
             ]),
         ),
     ])
 }
 
-fn status(record: &Record) -> ConstValue {
+fn status_value(record: &Record) -> ConstValue {
     let status = &record.machine.status;
     let duration = serde_json::Number::from_f64(status.duration).map_or(ConstValue::Null, ConstValue::Number);
     object_value([
-        ("state", text(status.state.name())),
+        ("state", text_value(status.state.name())),
         ("timestamp", date_value(record.since)),
         ("duration", duration),
     ])
 }
 
-fn nic(nic: &Nic) -> ConstValue {
+fn nic_value(nic: &Nic) -> ConstValue {
     object_value([
-        ("address", text(nic.address.to_string())),
-        ("netmask", text(nic.netmask().to_string())),
+        ("address", text_value(nic.address.to_string())),
+        ("netmask", text_value(nic.netmask().to_string())),
         ("maskbits", ConstValue::Number(nic.mask_bits.into())),
-        ("gateway", text(nic.gateway.to_string())),
+        ("gateway", text_value(nic.gateway.to_string())),
     ])
 }

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::schema::{self, Failure};
 use crate::service::SimulatedRegistry;
 use crate::spoiled;
-use crate::variables::coerce;
+use crate::variables::coerce_variables;
 
 pub const GRAPHQL_PATH: &str = "/graphql";
 
@@ -52,7 +52,7 @@ impl SimulatedRegistry {
     /// The HTTP service: `/graphql`, `/health`, `/version`, and 404 for all other paths.
     pub fn router(&self) -> Router {
         Router::new()
-            .route(GRAPHQL_PATH, any(graphql))
+            .route(GRAPHQL_PATH, any(answer_graphql))
             .route("/health", any(async || json_line(&json!({"health": "healthy"}))))
             .route("/version", any(async || json_line(&json!({"version": SABAKAN_VERSION}))))
             .fallback(async || {
@@ -63,7 +63,7 @@ impl SimulatedRegistry {
     }
 }
 
-async fn graphql(
+async fn answer_graphql(
     State(registry): State<SimulatedRegistry>,
     method: Method,
     url: Result<Query<UrlCall>, axum::extract::rejection::QueryRejection>,
@@ -90,7 +90,7 @@ async fn graphql(
     let text = spoiled::spoil_text(&present, text);
     let response =
         (status, [(header::CONTENT_TYPE, answer_type(&headers))], Body::from(text)).into_response();
-    spoiled::response(&present, response)
+    spoiled::spoil_response(&present, response)
 }
 
 /// JSON with a newline, as in sabakan's REST API.
@@ -171,7 +171,7 @@ fn execute(registry: &SimulatedRegistry, call: Call, may_mutate: bool) -> (Statu
         OperationType::Mutation | OperationType::Query => {}
     }
     let mut variables = call.variables.unwrap_or_default();
-    let ran = coerce(&operation.node.variable_definitions, &mut variables)
+    let ran = coerce_variables(&operation.node.variable_definitions, &mut variables)
         .map_err(Failure::from)
         .and_then(|()| schema::execute(registry, &document, &operation.node, &variables));
     match ran {

@@ -34,13 +34,13 @@ pub(crate) fn replacement_answer(present: &[Fault]) -> Option<Response> {
 /// The text of an answer after the faults have changed it.
 pub(crate) fn spoil_text(present: &[Fault], text: String) -> String {
     present.iter().fold(text, |text, fault| match fault {
-        Fault::GraphQlError => json!({"errors": [error()], "data": null}).to_string(),
+        Fault::GraphQlError => json!({"errors": [graphql_error()], "data": null}).to_string(),
         Fault::PartialData => edit_json(&text, |answer| {
-            let errors = Value::Array(vec![error()]);
+            let errors = Value::Array(vec![graphql_error()]);
             answer.as_object_mut().map(|answer| answer.insert("errors".to_owned(), errors));
         }),
         Fault::MalformedJson => text[..text.floor_char_boundary(text.len() / 2)].to_owned(),
-        Fault::WrongTypes => edit_json(&text, turn_types),
+        Fault::WrongTypes => edit_json(&text, numbers_to_strings),
         Fault::NullList => edit_json(&text, |answer| {
             if let Some(list) = answer.pointer_mut("/data/searchMachines") {
                 *list = Value::Null;
@@ -51,7 +51,7 @@ pub(crate) fn spoil_text(present: &[Fault], text: String) -> String {
 }
 
 /// The answer after the faults of the connection have changed it.
-pub(crate) fn response(present: &[Fault], response: Response) -> Response {
+pub(crate) fn spoil_response(present: &[Fault], response: Response) -> Response {
     if !present.contains(&Fault::TruncateBody) {
         return response;
     }
@@ -66,7 +66,7 @@ pub(crate) fn response(present: &[Fault], response: Response) -> Response {
     Response::from_parts(parts, Body::new(StreamBody::new(cut)))
 }
 
-fn error() -> Value {
+fn graphql_error() -> Value {
     json!({"message": "internal system error", "path": ["searchMachines"]})
 }
 
@@ -76,12 +76,12 @@ fn edit_json(text: &str, change: impl FnOnce(&mut Value)) -> String {
     answer.to_string()
 }
 
-fn turn_types(value: &mut Value) {
+fn numbers_to_strings(value: &mut Value) {
     match value {
         Value::Number(number) => *value = Value::String(number.to_string()),
         Value::String(text) => *value = Value::from(text.len()),
-        Value::Array(list) => list.iter_mut().for_each(turn_types),
-        Value::Object(fields) => fields.values_mut().for_each(turn_types),
+        Value::Array(list) => list.iter_mut().for_each(numbers_to_strings),
+        Value::Object(fields) => fields.values_mut().for_each(numbers_to_strings),
         Value::Null | Value::Bool(_) => {}
     }
 }

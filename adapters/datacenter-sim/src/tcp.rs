@@ -30,7 +30,7 @@ impl SimulatedRegistry {
         loop {
             let open = match listener.take() {
                 Some(listener) => listener,
-                None => bind(address).await,
+                None => bind_listener(address).await,
             };
             // Clients see the drop of the listener and of the connections as a refusal.
             self.serve_while_open(open).await;
@@ -77,7 +77,7 @@ async fn serve_one(stream: TcpStream, router: axum::Router) {
     }
 }
 
-async fn bind(address: SocketAddr) -> TcpListener {
+async fn bind_listener(address: SocketAddr) -> TcpListener {
     loop {
         match TcpListener::bind(address).await {
             Ok(listener) => return listener,

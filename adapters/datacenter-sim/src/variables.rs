@@ -11,7 +11,7 @@ pub(crate) struct VariableError {
 }
 
 /// Checks the variables of an operation, converts them for the schema, and adds the defaults.
-pub(crate) fn coerce(
+pub(crate) fn coerce_variables(
     definitions: &[Positioned<VariableDefinition>],
     variables: &mut Map<String, Value>,
 ) -> Result<(), VariableError> {

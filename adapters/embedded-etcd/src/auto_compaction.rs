@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::options::AutoCompaction;
-use crate::range::View;
+use crate::range::ReadableRevisions;
 
 /// Bytes written between two remembered revisions: the granularity of compaction by bytes.
 const MARK_BYTES: u64 = 1024 * 1024;
@@ -33,7 +33,7 @@ impl AutoCompactor {
     }
 
     /// The revision to compact at; `None` while history is within its limits.
-    pub(crate) fn target(&mut self, view: View) -> Option<i64> {
+    pub(crate) fn target(&mut self, view: ReadableRevisions) -> Option<i64> {
         if !self.policy.enabled {
             return None;
         }
@@ -58,7 +58,7 @@ impl AutoCompactor {
 mod tests {
     use super::AutoCompactor;
     use crate::options::AutoCompaction;
-    use crate::range::View;
+    use crate::range::ReadableRevisions;
 
     fn compactor(keep_revisions: u32, keep_bytes: u64) -> AutoCompactor {
         AutoCompactor::new(AutoCompaction { enabled: true, keep_revisions, keep_bytes })
@@ -67,16 +67,16 @@ mod tests {
     #[test]
     fn cuts_history_to_its_revisions_once_the_slack_is_used_up() {
         let mut compactor = compactor(100, u64::MAX / 2);
-        assert_eq!(compactor.target(View { current: 125, compacted: -1 }), None);
-        assert_eq!(compactor.target(View { current: 126, compacted: -1 }), Some(26));
-        assert_eq!(compactor.target(View { current: 126, compacted: 26 }), None);
+        assert_eq!(compactor.target(ReadableRevisions { current: 125, compacted: -1 }), None);
+        assert_eq!(compactor.target(ReadableRevisions { current: 126, compacted: -1 }), Some(26));
+        assert_eq!(compactor.target(ReadableRevisions { current: 126, compacted: 26 }), None);
     }
 
     #[test]
     fn cuts_history_to_its_bytes_and_settles() {
         const MIB: u64 = 1024 * 1024;
         let mut compactor = compactor(u32::MAX, 8 * MIB);
-        let mut view = View { current: 1, compacted: -1 };
+        let mut view = ReadableRevisions { current: 1, compacted: -1 };
         let mut cuts = 0;
         for main in 2..200 {
             compactor.wrote(main, MIB);

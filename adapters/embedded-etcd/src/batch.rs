@@ -16,7 +16,7 @@ use crate::file::{LEASES, META, OWNED_LEASES, StoredValues, meta};
 use crate::index::{Change, SupersededChange};
 use crate::leases::{LeaseChange, LeaseTable, MAX_TTL_SECONDS, MIN_TTL_SECONDS};
 use crate::random::SplitMix64;
-use crate::range::{RangePlan, Values, View};
+use crate::range::{RangePlan, ReadableRevisions, RecordSource};
 use crate::recent::{DELETE, RevisionEvents};
 use crate::record::{REVISION_BYTES, Record, Revision};
 use crate::request_error::RequestError;
@@ -27,7 +27,7 @@ use crate::txn::{Path, check_ranges, chosen_branch, only_revision};
 /// State of the writer, ahead of the file.
 #[derive(Debug)]
 pub(crate) struct WriterHead {
-    pub(crate) view: View,
+    pub(crate) view: ReadableRevisions,
     pub(crate) leases: LeaseTable,
     pub(crate) alarms: u64,
     pub(crate) lease_ids: SplitMix64,
@@ -244,7 +244,7 @@ impl<'a> Batch<'a> {
 
     fn apply_put(&mut self, request: PbPutRequest) -> Result<PbPutResponse, RequestError> {
         let main = self.write_revision();
-        let previous = self.store.state().index.at(&request.key, main).copied();
+        let previous = self.store.state().index.change_at(&request.key, main).copied();
         let mut previous_pair = None;
         if request.ignore_value || request.prev_kv {
             previous_pair = match previous {
@@ -309,7 +309,7 @@ impl<'a> Batch<'a> {
         for operation in chosen_branch(request, path.succeeded) {
             let response = match &operation.request {
                 Some(PbTxnOpRequest::RequestRange(range)) => {
-                    let view = View { current: self.read_revision(), ..self.head.view };
+                    let view = ReadableRevisions { current: self.read_revision(), ..self.head.view };
                     let plan = RangePlan::new(&self.store.state().index, view, range)?;
                     PbTxnOpResponse::ResponseRange(
                         plan.finish(&StoredValues(&self.table), only_revision(view.current))?,
@@ -349,7 +349,7 @@ impl<'a> Batch<'a> {
             match &operation.request {
                 Some(PbTxnOpRequest::RequestPut(put)) => {
                     let keeps = put.ignore_value || put.ignore_lease;
-                    if keeps && index.at(&put.key, self.head.view.current).is_none() {
+                    if keeps && index.change_at(&put.key, self.head.view.current).is_none() {
                         return Err(RequestError::KeyNotFound);
                     }
                     if put.lease != 0 && self.head.leases.get(put.lease).is_none() {

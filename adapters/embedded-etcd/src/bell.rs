@@ -10,12 +10,12 @@ use tokio::sync::Notify;
 
 /// The latest published revision, and its waiters.
 #[derive(Debug)]
-pub(crate) struct Bell {
+pub(crate) struct RevisionBell {
     newest: AtomicI64,
     ring: Notify,
 }
 
-impl Bell {
+impl RevisionBell {
     pub(crate) fn new(newest: i64) -> Self {
         Self { newest: AtomicI64::new(newest), ring: Notify::new() }
     }
@@ -29,12 +29,12 @@ impl Bell {
 /// A waiter. The revision published when it was created counts as seen.
 #[derive(Debug)]
 pub(crate) struct Listener {
-    bell: Arc<Bell>,
+    bell: Arc<RevisionBell>,
     seen: i64,
 }
 
 impl Listener {
-    pub(crate) fn new(bell: &Arc<Bell>) -> Self {
+    pub(crate) fn new(bell: &Arc<RevisionBell>) -> Self {
         Self { bell: Arc::clone(bell), seen: bell.newest.load(Ordering::Acquire) }
     }
 

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::auto_compaction::AutoCompactor;
 use crate::batch::WriterHead;
 use crate::failure::Failure;
-use crate::file::{OpenedFile, open};
+use crate::file::{OpenedFile, open_store};
 use crate::leases::TimedLeases;
 use crate::limits::{DUPLEX_BYTES, LEASE_RETRY};
 use crate::net::{ServerHandle, ServerTls, TlsError, direct_client, serve_connection, serve_listener};
@@ -22,7 +22,7 @@ use crate::options::{Commit, OpenError, Options};
 use crate::random::SplitMix64;
 use crate::recent::RecentRevisions;
 use crate::request_error::RequestError;
-use crate::services::Api;
+use crate::services::ServiceState;
 use crate::store::{MAX_WAITING_WRITES, Operation, State, Store};
 use crate::writer::{Writer, WriterSetup};
 
@@ -54,7 +54,7 @@ pub enum ServeError {
 impl EmbeddedEtcd {
     /// Opens a store. Must be called on a tokio runtime with time. The whole file is read before this returns.
     pub fn open(options: Options) -> Result<Self, OpenError> {
-        let OpenedFile { database, disk, loaded, lock } = open(&options)?;
+        let OpenedFile { database, disk, loaded, lock } = open_store(&options)?;
         let (sender, jobs) = mpsc::channel(MAX_WAITING_WRITES);
         let mut lease_ids = SplitMix64::new(options.seed ^ loaded.identity.term);
         // Skip one number, so that the lease ids differ from the member and cluster ids.
@@ -109,7 +109,7 @@ impl EmbeddedEtcd {
             }
             Commit::Thread => thread = Some(start_thread(writer, lock)?),
         }
-        let api = Api::new(Arc::clone(&store), &options.name, &options.advertise_client_urls);
+        let api = ServiceState::new(Arc::clone(&store), &options.name, &options.advertise_client_urls);
         let router = api.router();
         let own =
             options.owner.as_deref().map_or_else(|| router.clone(), |owner| api.of_owner(owner).router());

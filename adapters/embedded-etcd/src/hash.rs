@@ -4,7 +4,7 @@ use prost::Message;
 
 use crate::crc32c::Crc32c;
 use crate::file::StoredValues;
-use crate::range::Values;
+use crate::range::RecordSource;
 use crate::record::Revision;
 use crate::request_error::RequestError;
 use crate::store::{Store, open_revisions};

@@ -1,6 +1,6 @@
 //! The in-memory index: the changes of each key since the last compaction, without values.
 //!
-//! Guarantees: [`Index::at`] and [`Index::range`] answer for any revision that is not compacted, regardless of newer
+//! Guarantees: [`Index::change_at`] and [`Index::range`] answer for any revision that is not compacted, regardless of newer
 //! changes in the index. The writer therefore adds changes at once; readers ask for the newest durable revision and do
 //! not see them before they are on disk.
 //! The index has all properties of a pair that a range request can ask about except the value, so only values are read
@@ -42,7 +42,7 @@ pub(crate) struct Index {
 
 impl Index {
     /// The change that is in effect for the key at revision `main`; `None` if the key does not exist then.
-    pub(crate) fn at(&self, key: &[u8], main: i64) -> Option<&Change> {
+    pub(crate) fn change_at(&self, key: &[u8], main: i64) -> Option<&Change> {
         live_at(self.keys.get(key)?, main)
     }
 
@@ -165,7 +165,7 @@ mod tests {
     fn answers_for_every_revision() {
         let index = index(&[("a", 2, 1), ("a", 4, 2), ("a", 5, 0), ("a", 7, 1)]);
         let seen: Vec<_> =
-            (1..9).map(|main| index.at(b"a", main).map(|change| change.revision.main)).collect();
+            (1..9).map(|main| index.change_at(b"a", main).map(|change| change.revision.main)).collect();
         assert_eq!(seen, [None, Some(2), Some(2), Some(4), None, None, Some(7), Some(7)]);
     }
 
@@ -194,8 +194,8 @@ mod tests {
                 let fresh = self::index(&all);
                 for key in ["a", "b", "c"] {
                     assert_eq!(
-                        index.at(key.as_bytes(), later),
-                        fresh.at(key.as_bytes(), later),
+                        index.change_at(key.as_bytes(), later),
+                        fresh.change_at(key.as_bytes(), later),
                         "{key} at {later}"
                     );
                 }

@@ -88,7 +88,7 @@ impl TimedLeases {
         let mut leases = Self { table, ..Self::default() };
         let all: Vec<_> = leases.table.iter().map(|(id, lease)| (id, lease.ttl_seconds)).collect();
         for (id, ttl_seconds) in all {
-            leases.set_end(id, now + ttl(ttl_seconds));
+            leases.set_end(id, now + ttl_duration(ttl_seconds));
         }
         leases
     }
@@ -111,7 +111,9 @@ impl TimedLeases {
     pub(crate) fn apply(&mut self, change: &LeaseChange, now: Instant) {
         self.table.apply(change);
         match change {
-            LeaseChange::Granted { id, ttl_seconds, .. } => self.set_end(*id, now + ttl(*ttl_seconds)),
+            LeaseChange::Granted { id, ttl_seconds, .. } => {
+                self.set_end(*id, now + ttl_duration(*ttl_seconds))
+            }
             LeaseChange::Revoked { id } => {
                 if let Some(end) = self.ends.remove(id) {
                     self.by_end.remove(&(end, *id));
@@ -129,7 +131,7 @@ impl TimedLeases {
             return Renewal::Ended;
         }
         let ttl_seconds = lease.ttl_seconds;
-        self.set_end(id, now + ttl(ttl_seconds));
+        self.set_end(id, now + ttl_duration(ttl_seconds));
         Renewal::Renewed { ttl_seconds }
     }
 
@@ -158,7 +160,7 @@ impl TimedLeases {
     }
 }
 
-fn ttl(seconds: i64) -> Duration {
+fn ttl_duration(seconds: i64) -> Duration {
     Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
 }
 

@@ -43,7 +43,7 @@ mod watch;
 mod writer;
 
 pub use embedded::{EarlierLeases, EmbeddedEtcd, LeftLease, ServeError};
-pub use file::{VerifiedFile, restore, save, verify};
+pub use file::{VerifiedFile, restore, save_snapshot, verify};
 pub use net::{ServerHandle, ServerTls, TlsError};
 pub use options::{
     AutoCompaction, Backend, Commit, DEFAULT_CACHE_BYTES, DEFAULT_MAX_REQUEST_BYTES, DEFAULT_QUOTA_BYTES,

@@ -12,7 +12,7 @@ use crate::record::{Record, Revision};
 use crate::request_error::RequestError;
 use crate::span::Span;
 
-pub(crate) trait Values {
+pub(crate) trait RecordSource {
     /// Calls `show` with the record that was written at `revision`.
     fn record<T>(&self, revision: Revision, show: impl FnOnce(Record<'_>) -> T) -> Result<T, RequestError>;
 
@@ -32,12 +32,12 @@ const BY_VALUE: i32 = 4;
 
 /// The range of revisions that a reader may ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct View {
+pub(crate) struct ReadableRevisions {
     pub(crate) current: i64,
     pub(crate) compacted: i64,
 }
 
-impl View {
+impl ReadableRevisions {
     /// The revision that a request means; 0 or less is the current one.
     pub(crate) fn resolve(self, asked: i64) -> Result<i64, RequestError> {
         if asked > self.current {
@@ -80,7 +80,11 @@ struct SortByValue {
 }
 
 impl RangePlan {
-    pub(crate) fn new(index: &Index, view: View, request: &PbRangeRequest) -> Result<Self, RequestError> {
+    pub(crate) fn new(
+        index: &Index,
+        view: ReadableRevisions,
+        request: &PbRangeRequest,
+    ) -> Result<Self, RequestError> {
         let revision = view.resolve(request.revision)?;
         let found = index.range(Span::new(&request.key, &request.range_end), revision);
         if request.count_only {
@@ -125,7 +129,7 @@ impl RangePlan {
 
     pub(crate) fn finish(
         self,
-        values: &impl Values,
+        values: &impl RecordSource,
         header: PbResponseHeader,
     ) -> Result<PbRangeResponse, RequestError> {
         let mut kvs = match self.pairs {
@@ -162,7 +166,7 @@ impl RangePlan {
     /// The answer as a message, with `room` bytes before it.
     pub(crate) fn encode(
         self,
-        values: &impl Values,
+        values: &impl RecordSource,
         header: PbResponseHeader,
         room: usize,
     ) -> Result<BytesMut, RequestError> {

@@ -63,14 +63,14 @@ impl<'a> Record<'a> {
         buffer.extend_from_slice(&key_bytes.to_le_bytes());
         buffer.extend_from_slice(self.key);
         buffer.extend_from_slice(self.value);
-        let checksum = checksum(revision, &buffer[4..]);
+        let checksum = record_checksum(revision, &buffer[4..]);
         buffer[..4].copy_from_slice(&checksum.to_le_bytes());
     }
 
     /// `None` if the bytes are not a record written at `revision`.
     pub(crate) fn decode(revision: Revision, bytes: &'a [u8]) -> Option<Self> {
         let (expected, rest) = bytes.split_first_chunk::<4>()?;
-        if u32::from_le_bytes(*expected) != checksum(revision, rest) {
+        if u32::from_le_bytes(*expected) != record_checksum(revision, rest) {
             return None;
         }
         let (create, rest) = rest.split_first_chunk::<8>()?;
@@ -104,7 +104,7 @@ impl<'a> Record<'a> {
     }
 }
 
-fn checksum(revision: Revision, rest: &[u8]) -> u32 {
+fn record_checksum(revision: Revision, rest: &[u8]) -> u32 {
     let mut crc = Crc32c::new();
     crc.update(&revision.to_bytes());
     crc.update(rest);

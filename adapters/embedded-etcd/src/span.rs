@@ -11,7 +11,7 @@ pub(crate) enum Span<'a> {
     From(&'a [u8]),
 }
 
-pub(crate) type Bounds<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
+pub(crate) type RangeBounds<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
 
 impl<'a> Span<'a> {
     /// As in etcd: an empty end means one key, a single zero byte as the end means all keys from `key` on.
@@ -32,7 +32,7 @@ impl<'a> Span<'a> {
     }
 
     /// The bounds of the span; `None` if it is empty.
-    pub(crate) fn bounds(&self) -> Option<Bounds<'a>> {
+    pub(crate) fn bounds(&self) -> Option<RangeBounds<'a>> {
         match *self {
             Self::One(key) => Some((Bound::Included(key), Bound::Included(key))),
             Self::Between(start, end) => {
@@ -47,16 +47,16 @@ impl<'a> Span<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Ranges<'a> {
     /// Start of a range to its end; ranges neither touch nor overlap.
-    ends: BTreeMap<&'a [u8], End<'a>>,
+    ends: BTreeMap<&'a [u8], RangeEnd<'a>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End<'a> {
+enum RangeEnd<'a> {
     After(&'a [u8]),
     Before(&'a [u8]),
 }
 
-impl<'a> End<'a> {
+impl<'a> RangeEnd<'a> {
     fn covers(self, key: &[u8]) -> bool {
         match self {
             Self::After(last) => key <= last,
@@ -78,8 +78,8 @@ impl<'a> Ranges<'a> {
     /// the end that means "all keys from here" gives an empty range.
     pub(crate) fn insert(&mut self, key: &'a [u8], range_end: &'a [u8]) {
         let end = match range_end {
-            [] => End::After(key),
-            end if key < end => End::Before(end),
+            [] => RangeEnd::After(key),
+            end if key < end => RangeEnd::Before(end),
             _ => return,
         };
         self.add(key, end);
@@ -98,7 +98,7 @@ impl<'a> Ranges<'a> {
             .is_some_and(|(_, end)| end.covers(key))
     }
 
-    fn add(&mut self, mut start: &'a [u8], mut end: End<'a>) {
+    fn add(&mut self, mut start: &'a [u8], mut end: RangeEnd<'a>) {
         if let Some((&before, &reach)) =
             self.ends.range::<[u8], _>((Bound::Unbounded, Bound::Included(start))).next_back()
             && reach.covers(start)

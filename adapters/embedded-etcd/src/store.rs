@@ -16,14 +16,14 @@ use redb::{Database, ReadTransaction, ReadableDatabase};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 
-use crate::bell::{Bell, Latch, Latched, Listener};
+use crate::bell::{Latch, Latched, Listener, RevisionBell};
 use crate::failure::{Failure, Snapshot};
 use crate::file::{Disk, Identity, REVISIONS, StoredValues};
 use crate::index::Index;
 use crate::leases::{Renewal, TimedLeases};
 pub(crate) use crate::limits::MAX_WAITING_WRITES;
 use crate::limits::{MAX_EVENT_BYTES, MAX_EVENT_REVISIONS, MESSAGE_OVERHEAD_BYTES, WRITE_TIMEOUT};
-use crate::range::{RangePlan, Values, View};
+use crate::range::{RangePlan, ReadableRevisions, RecordSource};
 use crate::recent::{DELETE, RecentRevisions, RevisionEvents};
 use crate::record::{Record, Revision};
 use crate::request_error::RequestError;
@@ -32,7 +32,7 @@ use crate::txn;
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) index: Index,
-    pub(crate) view: View,
+    pub(crate) view: ReadableRevisions,
     pub(crate) leases: TimedLeases,
     pub(crate) recent: RecentRevisions,
     pub(crate) alarms: u64,
@@ -64,7 +64,7 @@ pub(crate) enum Answer {
 }
 
 #[derive(Debug)]
-pub(crate) struct Job {
+pub(crate) struct WriteJob {
     pub(crate) operation: Operation,
     pub(crate) reply: oneshot::Sender<Result<Answer, RequestError>>,
 }
@@ -90,8 +90,8 @@ pub(crate) struct Store {
     state: RwLock<State>,
     database: RwLock<Option<Database>>,
     pub(crate) failure: Failure,
-    jobs: mpsc::Sender<Job>,
-    published: Arc<Bell>,
+    jobs: mpsc::Sender<WriteJob>,
+    published: Arc<RevisionBell>,
     stopping: Latch,
 }
 
@@ -103,7 +103,7 @@ impl Store {
         state: State,
         data_bytes: u64,
         max_request_bytes: usize,
-        jobs: mpsc::Sender<Job>,
+        jobs: mpsc::Sender<WriteJob>,
     ) -> Self {
         Self {
             identity,
@@ -112,7 +112,7 @@ impl Store {
             max_request_bytes,
             watches: AtomicUsize::new(0),
             lease_granted: Notify::new(),
-            published: Arc::new(Bell::new(state.view.current)),
+            published: Arc::new(RevisionBell::new(state.view.current)),
             state: RwLock::new(state),
             database: RwLock::new(Some(database)),
             failure: Failure::none(),
@@ -158,7 +158,7 @@ impl Store {
     pub(crate) fn close_soon(&self) {
         let (reply, _) = oneshot::channel();
         // The queue is full or closed already: nothing to do.
-        let _ = self.jobs.try_send(Job { operation: Operation::Close, reply });
+        let _ = self.jobs.try_send(WriteJob { operation: Operation::Close, reply });
     }
 
     pub(crate) fn header(&self, revision: i64) -> PbResponseHeader {
@@ -193,7 +193,7 @@ impl Store {
     async fn submit(&self, operation: Operation) -> Result<Answer, RequestError> {
         let (reply, answer) = oneshot::channel();
         let send_and_wait = async {
-            self.jobs.send(Job { operation, reply }).await.map_err(|_| RequestError::Stopped)?;
+            self.jobs.send(WriteJob { operation, reply }).await.map_err(|_| RequestError::Stopped)?;
             answer.await.map_err(|_| RequestError::Stopped)?
         };
         tokio::time::timeout(WRITE_TIMEOUT, send_and_wait).await.unwrap_or(Err(RequestError::TimedOut))
@@ -235,7 +235,7 @@ impl Store {
     pub(crate) fn pair_before(&self, key: &[u8], main: i64) -> Option<PbKeyValue> {
         let state = self.state();
         let before = state.view.resolve(main - 1).ok()?;
-        let change = state.index.at(key, before).copied()?;
+        let change = state.index.change_at(key, before).copied()?;
         let snapshot = self.snapshot().ok()?;
         drop(state);
         StoredValues(&open_revisions(&snapshot).ok()?).pair(change.revision).ok()

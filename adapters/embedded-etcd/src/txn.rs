@@ -12,7 +12,7 @@ use etcd_client::proto::{
 use madako_domain::canary::{Canary, is_planted};
 
 use crate::index::{Change, Index};
-use crate::range::{RangePlan, Values, View};
+use crate::range::{RangePlan, ReadableRevisions, RecordSource};
 use crate::request_error::RequestError;
 use crate::span::Span;
 
@@ -39,7 +39,7 @@ impl Path {
     pub(crate) fn decide(
         index: &Index,
         current: i64,
-        values: &impl Values,
+        values: &impl RecordSource,
         request: &PbTxnRequest,
     ) -> Result<Self, RequestError> {
         let mut succeeded = true;
@@ -65,7 +65,11 @@ pub(crate) fn chosen_branch(request: &PbTxnRequest, succeeded: bool) -> &[PbTxnR
 }
 
 /// Checks the revisions of the ranges in a branch before any change.
-pub(crate) fn check_ranges(request: &PbTxnRequest, path: &Path, view: View) -> Result<(), RequestError> {
+pub(crate) fn check_ranges(
+    request: &PbTxnRequest,
+    path: &Path,
+    view: ReadableRevisions,
+) -> Result<(), RequestError> {
     let mut nested = path.nested.iter();
     for operation in chosen_branch(request, path.succeeded) {
         match &operation.request {
@@ -91,8 +95,8 @@ pub(crate) fn check_ranges(request: &PbTxnRequest, path: &Path, view: View) -> R
 /// Runs a read-only transaction. The caller adds the header.
 pub(crate) fn run_read_only(
     index: &Index,
-    view: View,
-    values: &impl Values,
+    view: ReadableRevisions,
+    values: &impl RecordSource,
     request: &PbTxnRequest,
 ) -> Result<PbTxnResponse, RequestError> {
     let path = Path::decide(index, view.current, values, request)?;
@@ -115,7 +119,7 @@ pub(crate) fn only_revision(revision: i64) -> PbResponseHeader {
 fn comparison_holds(
     index: &Index,
     current: i64,
-    values: &impl Values,
+    values: &impl RecordSource,
     compare: &PbCompare,
 ) -> Result<bool, RequestError> {
     let mut found = false;
@@ -134,7 +138,7 @@ fn comparison_holds(
 
 fn holds_for(
     change: Option<&Change>,
-    values: &impl Values,
+    values: &impl RecordSource,
     compare: &PbCompare,
 ) -> Result<bool, RequestError> {
     let number = |of: fn(&Change) -> i64, wanted: i64| change.map_or(0, of).cmp(&wanted);

@@ -244,7 +244,7 @@ impl WatchStream {
                     ..PbWatchResponse::default()
                 };
                 if fragment {
-                    for part in fragments(response) {
+                    for part in split_response(response) {
                         self.send(part).await?;
                     }
                 } else {
@@ -304,7 +304,7 @@ impl Watch {
 }
 
 /// Splits a response that exceeds etcd's default request limit, as etcd does.
-fn fragments(mut response: PbWatchResponse) -> Vec<PbWatchResponse> {
+fn split_response(mut response: PbWatchResponse) -> Vec<PbWatchResponse> {
     if response.encoded_len() < DEFAULT_MAX_REQUEST_BYTES || response.events.len() < 2 {
         return vec![response];
     }
@@ -330,7 +330,7 @@ fn fragments(mut response: PbWatchResponse) -> Vec<PbWatchResponse> {
 
 #[cfg(test)]
 mod tests {
-    use super::{DEFAULT_MAX_REQUEST_BYTES, fragments};
+    use super::{DEFAULT_MAX_REQUEST_BYTES, split_response};
     use etcd_client::proto::{PbEvent, PbKeyValue, PbWatchResponse};
     use prost::Message;
 
@@ -345,7 +345,7 @@ mod tests {
             events: (0..7).map(event).collect(),
             ..PbWatchResponse::default()
         };
-        let parts = fragments(whole.clone());
+        let parts = split_response(whole.clone());
         assert_eq!(parts.iter().map(|part| part.fragment).collect::<Vec<_>>(), [true, true, true, false]);
         assert!(
             parts.iter().all(|part| part.encoded_len() < DEFAULT_MAX_REQUEST_BYTES && part.watch_id == 5)

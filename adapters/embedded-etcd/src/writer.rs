@@ -22,7 +22,7 @@ use crate::index::SupersededChange;
 use crate::leases::LeaseTable;
 use crate::limits::{MAX_BATCH, MAX_ENDED_LEASES, MAX_REMOVALS, WRITER_PAUSE};
 use crate::request_error::RequestError;
-use crate::store::{Answer, Job, Operation, Store};
+use crate::store::{Answer, Operation, Store, WriteJob};
 
 /// `AlarmType::Nospace` as a bit of the alarms.
 pub(crate) const NOSPACE_BIT: u64 = 1 << 1;
@@ -32,7 +32,7 @@ type Reply = oneshot::Sender<Result<Answer, RequestError>>;
 pub(crate) struct Writer {
     store: Arc<Store>,
     _fails: FailsOnPanic,
-    jobs: mpsc::Receiver<Job>,
+    jobs: mpsc::Receiver<WriteJob>,
     head: WriterHead,
     auto_compactor: AutoCompactor,
     /// Compacted changes that are still in the file.
@@ -58,13 +58,13 @@ pub(crate) struct WriterSetup {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Next {
+enum WriterState {
     GoOn,
     Close,
 }
 
 impl Writer {
-    pub(crate) fn new(store: Arc<Store>, jobs: mpsc::Receiver<Job>, setup: WriterSetup) -> Self {
+    pub(crate) fn new(store: Arc<Store>, jobs: mpsc::Receiver<WriteJob>, setup: WriterSetup) -> Self {
         let WriterSetup { head, auto_compactor, superseded, quota_bytes, cache_bytes } = setup;
         Self {
             _fails: store.failure.on_panic("its writer"),
@@ -90,7 +90,7 @@ impl Writer {
             if idle && (self.is_to_stop() || self.jobs.recv_many(&mut jobs, MAX_BATCH).await == 0) {
                 break;
             }
-            if self.step(&mut jobs) == Next::Close {
+            if self.step(&mut jobs) == WriterState::Close {
                 break;
             }
             // Let other tasks of this thread run between two commits.
@@ -107,7 +107,7 @@ impl Writer {
             if idle && (self.is_to_stop() || self.jobs.blocking_recv_many(&mut jobs, MAX_BATCH) == 0) {
                 break;
             }
-            if self.step(&mut jobs) == Next::Close {
+            if self.step(&mut jobs) == WriterState::Close {
                 break;
             }
         }
@@ -126,7 +126,7 @@ impl Writer {
     }
 
     /// Runs one commit, or one operation outside of commits.
-    fn step(&mut self, jobs: &mut Vec<Job>) -> Next {
+    fn step(&mut self, jobs: &mut Vec<WriteJob>) -> WriterState {
         while jobs.len() < MAX_BATCH
             && let Ok(job) = self.jobs.try_recv()
         {
@@ -146,27 +146,27 @@ impl Writer {
         }
         self.commit(group);
         match alone {
-            Some(Job { operation: Operation::Close, reply }) => {
+            Some(WriteJob { operation: Operation::Close, reply }) => {
                 let revision = self.head.view.current;
                 self.close();
                 // The client may have disconnected; that is no error.
                 let _ = reply.send(Ok(Answer::Done { revision }));
-                return Next::Close;
+                return WriterState::Close;
             }
-            Some(Job { reply, .. }) => {
+            Some(WriteJob { reply, .. }) => {
                 let outcome = self.defragment();
                 let _ = reply.send(outcome);
             }
             None => {}
         }
         if later.is_empty() {
-            return Next::GoOn;
+            return WriterState::GoOn;
         }
         *jobs = later;
         self.step(jobs)
     }
 
-    fn commit(&mut self, group: Vec<Job>) {
+    fn commit(&mut self, group: Vec<WriteJob>) {
         let mut outcomes = Vec::with_capacity(group.len());
         let mut waiting = Vec::new();
         match self.commit_group(group, &mut outcomes, &mut waiting) {
@@ -197,10 +197,10 @@ impl Writer {
     /// effect.
     fn commit_group(
         &mut self,
-        group: Vec<Job>,
+        group: Vec<WriteJob>,
         outcomes: &mut Vec<(Reply, Result<Answer, RequestError>)>,
         waiting: &mut Vec<(Reply, i64)>,
-    ) -> Result<(), (Vec<Job>, RequestError)> {
+    ) -> Result<(), (Vec<WriteJob>, RequestError)> {
         if let Some(reason) = self.store.failure.reason() {
             return Err((group, RequestError::Failed(reason)));
         }
@@ -254,10 +254,10 @@ impl Writer {
     fn apply(
         &mut self,
         transaction: &WriteTransaction,
-        group: Vec<Job>,
+        group: Vec<WriteJob>,
         outcomes: &mut Vec<(Reply, Result<Answer, RequestError>)>,
         waiting: &mut Vec<(Reply, i64)>,
-    ) -> Result<Changes, (Vec<Job>, String)> {
+    ) -> Result<Changes, (Vec<WriteJob>, String)> {
         let table = match transaction.open_table(REVISIONS) {
             Ok(table) => table,
             Err(error) => return Err((group, error.to_string())),
@@ -266,7 +266,7 @@ impl Writer {
         let full = over_quota || self.head.alarms & NOSPACE_BIT != 0;
         let automatic = self.auto_compactor.target(self.head.view);
         let mut batch = Batch::new(&self.store, &mut self.head, transaction, table, full);
-        for Job { operation, reply } in group {
+        for WriteJob { operation, reply } in group {
             let outcome = match operation {
                 Operation::Put(request) => batch.put(request),
                 Operation::Delete(request) => batch.delete(&request),

@@ -128,7 +128,7 @@ impl Key {
         let code = code.sign();
         let mut encrypted = value.as_bytes().to_vec();
         self.cipher(code.as_ref())
-            .seal_in_place_append_tag(nonce(), Aad::from(place.as_bytes()), &mut encrypted)
+            .seal_in_place_append_tag(draw_nonce(), Aad::from(place.as_bytes()), &mut encrypted)
             .expect("ciphers take up to 256 GiB");
         STANDARD.encode([code.as_ref(), &encrypted].concat())
     }
@@ -136,13 +136,14 @@ impl Key {
     fn decrypt(&self, place: &str, encrypted: &str) -> Option<String> {
         let mut bytes = STANDARD.decode(encrypted).ok()?;
         let (code, encrypted) = bytes.split_at_mut_checked(CODE_BYTES)?;
-        let opened = self.cipher(code).open_in_place(nonce(), Aad::from(place.as_bytes()), encrypted).ok()?;
+        let opened =
+            self.cipher(code).open_in_place(draw_nonce(), Aad::from(place.as_bytes()), encrypted).ok()?;
         String::from_utf8(opened.to_vec()).ok()
     }
 }
 
 /// Each message has its own key, so a constant nonce is safe.
-fn nonce() -> Nonce {
+fn draw_nonce() -> Nonce {
     Nonce::assume_unique_for_key([0; NONCE_LEN])
 }
 

@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use etcd_client::Client;
-use madako_domain::backup::{EtcdContents, backup_name, compare, refuted_name, surplus};
+use madako_domain::backup::{EtcdContents, backup_name, compare, refuted_name, surplus_backups};
 use madako_protocol::backup::{Backup, BackupError, EtcdBackups, PermitSource};
 use madako_protocol::etcd::EtcdError;
 use madako_protocol::host::Host;
@@ -51,7 +51,7 @@ const PROVE: &str = "read of all keys of etcd";
 
 /// A step of a backup, for a display.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum BackupStep {
     /// Bytes of the snapshot so far, and those that etcd announces.
     Written { bytes: u64, of: u64 },
     /// The file is read again.
@@ -65,7 +65,7 @@ pub enum Step {
 }
 
 /// Receives the steps. Must be quick and never block.
-type Progress = Arc<dyn Fn(Step) + Send + Sync>;
+type Progress = Arc<dyn Fn(BackupStep) + Send + Sync>;
 
 /// Backups of the cluster's etcd on this host.
 #[derive(Clone)]
@@ -89,7 +89,7 @@ impl BackupsOnHost {
     }
 
     #[must_use]
-    pub fn with_progress(self, progress: impl Fn(Step) + Send + Sync + 'static) -> Self {
+    pub fn with_progress(self, progress: impl Fn(BackupStep) + Send + Sync + 'static) -> Self {
         Self { progress: Arc::new(progress), ..self }
     }
 
@@ -114,10 +114,12 @@ impl BackupsOnHost {
         }
         let (cluster, _) = self.member(PROVE, addresses).await?;
         let reads = async {
-            let shown = |keys, of| (self.progress)(Step::Compared { keys, of });
+            let shown = |keys, of| (self.progress)(BackupStep::Compared { keys, of });
             tokio::try_join!(
                 async { read_contents(&cluster, revision, shown).await.map_err(|failure| (true, failure)) },
-                async { read_contents(restored, revision, |_, _| ()).await.map_err(|failure| (false, failure)) },
+                async {
+                    read_contents(restored, revision, |_, _| ()).await.map_err(|failure| (false, failure))
+                },
             )
         };
         let (running, restored) =
@@ -158,7 +160,7 @@ impl EtcdBackups for BackupsOnHost {
         let part = directory.part(&name);
         snapshot::write_snapshot(&member, part.path(), &*self.progress).await?;
         let after = present_revision(&member).await.map_err(|failure| failure.error(TAKE))?;
-        (self.progress)(Step::Verifying);
+        (self.progress)(BackupStep::Verifying);
         let size = directory::verify_snapshot(part.path().to_owned()).await?;
         directory.rename(part.path(), &name).await?;
         Ok(Backup { name, at, size, revisions: (before, after) })
@@ -175,10 +177,10 @@ impl EtcdBackups for BackupsOnHost {
         let file = directory.path(&backup.name);
         programs::check_programs(&*self.host, permits, self.etcd.version(addresses).await).await?;
         let place = directory.scratch().await?;
-        (self.progress)(Step::Restoring);
+        (self.progress)(BackupStep::Restoring);
         let proof = async {
             let revision = scratch::restore(&*self.host, permits, &file, &backup.name, place.path()).await?;
-            (self.progress)(Step::Starting);
+            (self.progress)(BackupStep::Starting);
             let mut running =
                 scratch::start(&*self.host, permits, &backup.name, revision, place.path()).await?;
             running.run_with_restored(|scratch| self.compared(addresses, backup, scratch)).await
@@ -201,7 +203,7 @@ impl EtcdBackups for BackupsOnHost {
     ) -> Result<Vec<String>, BackupError> {
         permit.check(Instant::now())?;
         let directory = Directory::open(directory).await?;
-        let removed = surplus(&directory.names().await?, keep, spared);
+        let removed = surplus_backups(&directory.names().await?, keep, spared);
         directory.remove(removed.clone()).await?;
         Ok(removed)
     }

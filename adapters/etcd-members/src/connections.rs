@@ -148,7 +148,7 @@ mod tests {
 
     use async_trait::async_trait;
     use madako_domain::certificate::Validity;
-    use madako_protocol::authorities::{Due, Issued};
+    use madako_protocol::authorities::{IssuedCertificate, RenewalReason};
     use madako_protocol::secret::Secret;
     use tokio::time::advance;
 
@@ -169,15 +169,15 @@ mod tests {
             if fails { Err(AuthorityError::Missing { authority }) } else { Ok(String::new()) }
         }
 
-        async fn issue(&self, _: &CertificateRequest) -> Result<Issued, AuthorityError> {
-            Ok(Issued { certificate: String::new(), private_key: Secret::default() })
+        async fn issue(&self, _: &CertificateRequest) -> Result<IssuedCertificate, AuthorityError> {
+            Ok(IssuedCertificate { certificate: String::new(), private_key: Secret::default() })
         }
 
         fn validity(&self, _: &str) -> Option<Validity> {
             None
         }
 
-        fn due(&self, _: Option<&str>, _: &str, _: &CertificateRequest) -> Option<Due> {
+        fn due(&self, _: Option<&str>, _: &str, _: &CertificateRequest) -> Option<RenewalReason> {
             None
         }
     }

@@ -43,7 +43,7 @@ impl Failure {
     }
 
     /// One failure for those of several addresses: a refusal says more than a silence.
-    pub(crate) fn joined(failures: Vec<(String, Self)>) -> Self {
+    pub(crate) fn join_failures(failures: Vec<(String, Self)>) -> Self {
         if let Some((_, refused)) = failures.iter().find(|(_, failure)| matches!(failure, Self::Refused(_))) {
             return refused.clone();
         }
@@ -123,10 +123,10 @@ mod tests {
         let silent = |at: &str| (at.to_owned(), Failure::Unavailable("connection refused".into()));
         let both = vec![silent("10.0.0.1"), silent("10.0.0.2")];
         let expected = "10.0.0.1: connection refused; 10.0.0.2: connection refused";
-        assert_eq!(Failure::joined(both.clone()), Failure::Unavailable(expected.into()));
+        assert_eq!(Failure::join_failures(both.clone()), Failure::Unavailable(expected.into()));
         let refused = Failure::Refused("etcdserver: permission denied".into());
         let mixed = [both, vec![("10.0.0.3".to_owned(), refused.clone())]].concat();
-        assert_eq!(Failure::joined(mixed), refused);
+        assert_eq!(Failure::join_failures(mixed), refused);
         let Failure::Unavailable(long) = Failure::from(Error::Internal("é".repeat(LONGEST_ERROR))) else {
             panic!("no refusal");
         };

@@ -27,7 +27,7 @@ mod members;
 mod session;
 mod users;
 
-pub use backup::{BackupsOnHost, Step};
+pub use backup::{BackupStep, BackupsOnHost};
 pub use members::{CLIENT_PORT, EtcdMembers};
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::connections::{Connections, Pool};
 use crate::failure::{Failure, done};
 use crate::limits::{MOST_ASKED_AT_ONCE, REQUEST};
-use crate::session::{Answer, Session, find_member, listed_members, request};
+use crate::session::{Answer, Session, find_member, listed_members, request_member};
 use crate::users;
 
 /// The port of etcd for clients.
@@ -187,8 +187,10 @@ async fn check_member(connections: &Connections, mut member: EtcdMember, revisio
         return member;
     };
     let options = member.learner.then(|| GetOptions::new().with_serializable());
-    let read = request(connections, &address, by, async { client.kv_client().get(HEALTH, options).await });
-    let version = request(connections, &address, by, async { client.maintenance_client().status().await });
+    let read =
+        request_member(connections, &address, by, async { client.kv_client().get(HEALTH, options).await });
+    let version =
+        request_member(connections, &address, by, async { client.maintenance_client().status().await });
     let (read, version) = futures::join!(read, version);
     let reached = read.ok().and_then(|read| read.header().map(ResponseHeader::revision));
     member.in_sync = Some(reached.is_some_and(|reached| reached >= revision));
@@ -200,7 +202,7 @@ async fn check_member(connections: &Connections, mut member: EtcdMember, revisio
 async fn own_revision(connections: Arc<Connections>, address: String, by: Instant) -> Option<(String, i64)> {
     let client = connections.client(&address).ok()?;
     let sent = async { client.maintenance_client().status().await };
-    let status = request(&connections, &address, by, sent).await.ok()?;
+    let status = request_member(&connections, &address, by, sent).await.ok()?;
     let revision = status.header()?.revision();
     Some((address, revision))
 }

@@ -36,7 +36,7 @@ enum AskedAddress {
 }
 
 /// Awaits a request until `by`. A late answer may come from a half-open connection, which is closed.
-pub(crate) async fn request<T>(
+pub(crate) async fn request_member<T>(
     connections: &Connections,
     address: &str,
     by: Instant,
@@ -76,7 +76,7 @@ pub(crate) async fn find_member(
             AskedAddress::Failed(why) => failures.push((address, why)),
         }
     }
-    let why = Failure::joined(failures);
+    let why = Failure::join_failures(failures);
     best.map(|(_, members)| Answer::Listed(members, why.clone())).ok_or(why)
 }
 
@@ -87,19 +87,19 @@ async fn ask_address(connections: &Connections, address: &str) -> AskedAddress {
         Err(failure) => return AskedAddress::Failed(failure),
     };
     let list = || async { client.cluster_client().member_list().await };
-    let (term, listed) = match request(connections, address, by, list()).await {
+    let (term, listed) = match request_member(connections, address, by, list()).await {
         Ok(list) => {
             (list.header().map_or(0, etcd_client::ResponseHeader::raft_term), listed_members(list.members()))
         }
         Err(failure) => return AskedAddress::Failed(failure),
     };
     let grant = async { client.lease_client().grant(LEASE_TTL, None).await };
-    let granted = match request(connections, address, by, grant).await {
+    let granted = match request_member(connections, address, by, grant).await {
         Ok(granted) => granted,
         Err(failure) => return AskedAddress::Listed(term, listed, failure),
     };
     // A list after the grant has all members that were added before.
-    match request(connections, address, by, list()).await {
+    match request_member(connections, address, by, list()).await {
         Ok(list) => AskedAddress::Granted(Box::new(Session {
             lease: granted.id(),
             revision: granted.header().map_or(0, etcd_client::ResponseHeader::revision),

@@ -25,7 +25,7 @@ pub(crate) async fn set_up(change: &Change<'_>, mut auth: AuthClient) -> Result<
             let permission = Permission::read_write(REGISTRY).with_prefix();
             change.ensure(&[], auth.role_grant_permission(name, permission)).await?;
         }
-        let password = password().map_err(|failure| failure.error(change.name()))?;
+        let password = draw_password().map_err(|failure| failure.error(change.name()))?;
         change.ensure(&[done::USER_EXISTS], auth.user_add(name, password, None)).await?;
         change.ensure(&[], auth.user_grant_role(name, name)).await?;
     }
@@ -62,14 +62,14 @@ pub(crate) async fn add_user(
     }
     change.ensure(&[], auth.role_grant_permission(name, wanted)).await?;
     if !exists {
-        let password = password().map_err(failed)?;
+        let password = draw_password().map_err(failed)?;
         change.ensure(&[], auth.user_add(name, password, None)).await?;
     }
     change.ensure(&[], auth.user_grant_role(name, name)).await
 }
 
 /// A random password. The seeded generator would let a reader of the seed know it.
-fn password() -> Result<String, Failure> {
+fn draw_password() -> Result<String, Failure> {
     let mut bytes = [0; PASSWORD_BYTES];
     SysRng
         .try_fill_bytes(&mut bytes)

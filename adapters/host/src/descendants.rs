@@ -30,20 +30,20 @@ impl DescendantHunt {
         Self { since: Instant::now(), seen: BTreeMap::new(), pause: EAGER_PAUSE }
     }
 
-    pub(crate) fn began(&self) -> Instant {
+    pub(crate) fn start_time(&self) -> Instant {
         self.since
     }
 
     /// Time until the next scan, unless a child ends earlier.
-    pub(crate) fn pause(&self) -> Duration {
+    pub(crate) fn time_until_next_scan(&self) -> Duration {
         self.pause
     }
 
     /// Kills every child of this process that satisfies `is_meant`, with all descendants. The next scan finds processes
     /// that are forked meanwhile.
     pub(crate) fn kill(&mut self, is_meant: impl Fn(i32, &Process) -> bool) {
-        let processes = processes();
-        let descendants = descendants(own_id(), &processes, is_meant);
+        let processes = read_processes();
+        let descendants = find_descendants(own_id(), &processes, is_meant);
         let mut seen = BTreeMap::new();
         for id in &descendants {
             let refused = kill(*id, &descendants).err();
@@ -71,7 +71,7 @@ impl DescendantHunt {
 }
 
 pub(crate) fn check_proc() -> io::Result<()> {
-    match process(own_id()) {
+    match read_process(own_id()) {
         Some(_) => Ok(()),
         None => Err(io::Error::other("/proc does not show this process")),
     }
@@ -90,7 +90,7 @@ fn kill(id: i32, descendants: &BTreeSet<i32>) -> rustix::io::Result<()> {
         Err(error) => return Err(error),
     };
     // A pidfd stays with one process. That process is a descendant if its parent still is one.
-    let is_descendant = process(id)
+    let is_descendant = read_process(id)
         .is_some_and(|process| process.parent == own_id() || descendants.contains(&process.parent));
     if !is_descendant {
         return Ok(());
@@ -102,7 +102,7 @@ fn kill(id: i32, descendants: &BTreeSet<i32>) -> rustix::io::Result<()> {
 }
 
 /// The children of `root` that satisfy `is_meant`, with all descendants.
-fn descendants(
+fn find_descendants(
     root: i32,
     processes: &BTreeMap<i32, Process>,
     is_meant: impl Fn(i32, &Process) -> bool,
@@ -126,14 +126,14 @@ fn descendants(
     found
 }
 
-fn processes() -> BTreeMap<i32, Process> {
+fn read_processes() -> BTreeMap<i32, Process> {
     let Ok(entries) = fs::read_dir("/proc") else { return BTreeMap::new() };
     let ids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    ids.filter_map(|id| Some((id, process(id)?))).collect()
+    ids.filter_map(|id| Some((id, read_process(id)?))).collect()
 }
 
 /// A process; `None` if it has ended.
-pub(crate) fn process(id: i32) -> Option<Process> {
+pub(crate) fn read_process(id: i32) -> Option<Process> {
     let mut stat = Vec::new();
     File::open(format!("/proc/{id}/stat")).ok()?.take(MAX_STAT).read_to_end(&mut stat).ok()?;
     parse(&String::from_utf8_lossy(&stat))
@@ -179,18 +179,18 @@ mod tests {
         };
         let tree = processes(&[(1, 0), (5, 1), (6, 5), (7, 6), (8, 5), (9, 1), (10, 9)]);
         let all = |_, _: &Process| true;
-        assert_eq!(descendants(5, &tree, all), BTreeSet::from([6, 7, 8]));
-        assert_eq!(descendants(7, &tree, all), BTreeSet::new());
+        assert_eq!(find_descendants(5, &tree, all), BTreeSet::from([6, 7, 8]));
+        assert_eq!(find_descendants(7, &tree, all), BTreeSet::new());
         // A child that does not satisfy the predicate is spared with all its descendants.
-        assert_eq!(descendants(5, &tree, |id, _| id != 6), BTreeSet::from([8]));
-        assert_eq!(descendants(1, &tree, |id, _| id != 5), BTreeSet::from([9, 10]));
+        assert_eq!(find_descendants(5, &tree, |id, _| id != 6), BTreeSet::from([8]));
+        assert_eq!(find_descendants(1, &tree, |id, _| id != 5), BTreeSet::from([9, 10]));
         // Ids were reused during a slow scan.
-        assert_eq!(descendants(5, &processes(&[(5, 6), (6, 5)]), all), BTreeSet::from([6]));
+        assert_eq!(find_descendants(5, &processes(&[(5, 6), (6, 5)]), all), BTreeSet::from([6]));
     }
 
     #[test]
     fn this_process_is_there() {
         check_proc().unwrap();
-        assert!(processes().contains_key(&own_id()));
+        assert!(read_processes().contains_key(&own_id()));
     }
 }

@@ -23,7 +23,7 @@
 //!   `environment`), and no file that the service opened.
 //! - With notes (see `notes`), a later process knows which commands of an earlier one still have a watcher.
 //!
-//! Assumes: Linux 5.4 or later with `/proc`; a program that passes its command line to [`entry`] first.
+//! Assumes: Linux 5.4 or later with `/proc`; a program that passes its command line to [`watcher_main`] first.
 //!
 //! Does not: reach processes that another program started on behalf of a descendant (a service manager, a container
 //! engine, another host), or processes of other users if the service does not run as root. Processes that cannot be
@@ -43,4 +43,4 @@ mod watcher;
 pub use notes::{CommandsLeft, LeftCommands};
 pub use runner::CommandsOnHost;
 pub use telemetry::METRICS;
-pub use watcher::entry;
+pub use watcher::watcher_main;

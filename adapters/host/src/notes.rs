@@ -23,9 +23,9 @@ const BEGUN: &[u8] = b"begun\n";
 
 /// The service's side of a note. Dropping it removes the note only if its command has not begun.
 #[derive(Debug)]
-pub(crate) struct Note(PathBuf);
+pub(crate) struct CommandNote(PathBuf);
 
-impl Note {
+impl CommandNote {
     /// Creates a note with a name that is unique until the host reboots: a late watcher must not find the note of
     /// another command.
     pub(crate) fn make(directory: &Path) -> io::Result<Self> {
@@ -49,7 +49,7 @@ impl Note {
     }
 }
 
-impl Drop for Note {
+impl Drop for CommandNote {
     fn drop(&mut self) {
         if fs::metadata(&self.0).is_ok_and(|note| note.len() == 0) {
             // A late watcher finds the note removed and does not begin.
@@ -183,14 +183,14 @@ fn take_over(note: &Path) -> io::Result<CommandsLeft> {
 
 #[cfg(test)]
 mod tests {
-    use super::{CommandsLeft, HeldNote, LeftCommands, Note};
+    use super::{CommandNote, CommandsLeft, HeldNote, LeftCommands};
 
     #[test]
     fn a_command_runs_as_long_as_its_watcher_holds_its_note() {
         let directory = tempfile::tempdir().unwrap();
         let notes = directory.path().join("commands");
         assert_eq!(LeftCommands::find(&notes).unwrap().check().unwrap(), CommandsLeft::Ended);
-        let [first, second] = [(); 2].map(|()| Note::make(&notes).unwrap());
+        let [first, second] = [(); 2].map(|()| CommandNote::make(&notes).unwrap());
         let held = [&first, &second].map(|note| HeldNote::take(note.path().to_owned()).unwrap());
         let left = LeftCommands::find(&notes).unwrap();
         assert_eq!(left.check().unwrap(), CommandsLeft::Running(2));
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn a_watcher_that_comes_after_another_process_took_over_does_not_begin() {
         let directory = tempfile::tempdir().unwrap();
-        let note = Note::make(directory.path()).unwrap();
+        let note = CommandNote::make(directory.path()).unwrap();
         assert_eq!(LeftCommands::find(directory.path()).unwrap().check().unwrap(), CommandsLeft::Ended);
         HeldNote::take(note.path().to_owned()).unwrap_err();
     }
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn two_watchers_cannot_hold_one_note() {
         let directory = tempfile::tempdir().unwrap();
-        let note = Note::make(directory.path()).unwrap();
+        let note = CommandNote::make(directory.path()).unwrap();
         let _held = HeldNote::take(note.path().to_owned()).unwrap();
         HeldNote::take(note.path().to_owned()).unwrap_err();
         note.remove();

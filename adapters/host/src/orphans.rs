@@ -18,8 +18,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time;
 
-use crate::descendants::{DescendantHunt, own_id, process};
-use crate::notes::Note;
+use crate::descendants::{DescendantHunt, own_id, read_process};
+use crate::notes::CommandNote;
 use crate::protocol::KILL_PATIENCE;
 
 /// Process ids of this process's watchers. Static, because the subreaper attribute belongs to the process.
@@ -28,7 +28,7 @@ static WATCHERS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 pub(crate) struct WatchedCommand {
     pub(crate) watcher: Child,
     id: i32,
-    note: Option<Note>,
+    note: Option<CommandNote>,
 }
 
 /// Task that waits for the end of a watcher; it outlives the caller of the command.
@@ -38,7 +38,7 @@ pub(crate) struct Guard {
 }
 
 /// Starts a watcher and makes this process the subreaper of its orphans.
-pub(crate) fn start(watcher: &mut Command, note: Option<Note>) -> io::Result<WatchedCommand> {
+pub(crate) fn start(watcher: &mut Command, note: Option<CommandNote>) -> io::Result<WatchedCommand> {
     set_child_subreaper(Some(getpid()))?;
     // Held until the watcher is listed, so that no sweep takes it for an orphan.
     let mut watchers = WATCHERS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -53,7 +53,7 @@ impl WatchedCommand {
     /// Starts the task that kills the descendants if the watcher is killed.
     pub(crate) fn guard(self) -> Guard {
         let (kill, killed) = oneshot::channel();
-        let swept = tokio::spawn(guard(self, killed));
+        let swept = tokio::spawn(guard_command(self, killed));
         Guard { kill, swept }
     }
 }
@@ -67,7 +67,7 @@ impl Guard {
 
     /// Waits until the watcher has ended and, if necessary, its descendants are killed. The error names processes that
     /// cannot be killed.
-    pub(crate) async fn wait(self) -> Result<(), String> {
+    pub(crate) async fn wait_for_end(self) -> Result<(), String> {
         sweep_result(self.swept).await
     }
 }
@@ -79,7 +79,7 @@ async fn sweep_result(swept: JoinHandle<Result<(), String>>) -> Result<(), Strin
     }
 }
 
-async fn guard(mut watched: WatchedCommand, kill: oneshot::Receiver<()>) -> Result<(), String> {
+async fn guard_command(mut watched: WatchedCommand, kill: oneshot::Receiver<()>) -> Result<(), String> {
     let killed = async {
         match kill.await {
             Ok(()) => {}
@@ -121,18 +121,18 @@ async fn kill_orphans() -> Result<(), String> {
         if !kill_present(&mut hunt) {
             return Ok(());
         }
-        if hunt.began().elapsed() > KILL_PATIENCE {
+        if hunt.start_time().elapsed() > KILL_PATIENCE {
             let left = hunt.describe_survivors();
             tracing::error!(left, "processes of a killed watcher cannot be killed");
             return Err(left);
         }
-        time::sleep(hunt.pause()).await;
+        time::sleep(hunt.time_until_next_scan()).await;
     }
 }
 
 /// Kills the present orphans and reaps ended ones. Returns whether any was left.
 fn kill_present(hunt: &mut DescendantHunt) -> bool {
-    let session = process(own_id()).map(|own| own.session);
+    let session = read_process(own_id()).map(|own| own.session);
     // Held to the end, so that no new watcher starts with the id of an ended process.
     let watchers = WATCHERS.lock().unwrap_or_else(PoisonError::into_inner);
     hunt.kill(|id, child| !watchers.contains(&id) && Some(child.session) != session);

@@ -40,13 +40,13 @@ pub(crate) enum Report {
     /// The command had no effect.
     NotStarted { why: String },
     /// The command is over, and none of its processes runs.
-    Ended(Ended),
+    Ended(EndedCommand),
     /// Processes of the command may still run.
     Lost { why: String },
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Ended {
+pub(crate) struct EndedCommand {
     pub(crate) end: ProcessEnd,
     pub(crate) stdout: String,
     pub(crate) stderr: String,

@@ -15,10 +15,11 @@ use tokio::time::{self, Instant};
 
 use crate::environment;
 use crate::limits::{COMPLAINT_PATIENCE, MAX_COMPLAINT, REPORT_PATIENCE, SIGNS_IN_SILENCE};
-use crate::notes::Note;
+use crate::notes::CommandNote;
 use crate::orphans;
 use crate::protocol::{
-    Ended, KILL_PATIENCE, MAX_ORDER, MAX_REPORTS, Order, ProcessEnd, Report, THIS_PROGRAM, WATCH, monotonic,
+    EndedCommand, KILL_PATIENCE, MAX_ORDER, MAX_REPORTS, Order, ProcessEnd, Report, THIS_PROGRAM, WATCH,
+    monotonic,
 };
 use crate::telemetry::RunningCommand;
 
@@ -40,7 +41,7 @@ impl CommandsOnHost {
         Self::watched_by(THIS_PROGRAM, silence)
     }
 
-    /// Uses another program as the watcher. It must pass its command line to [`entry`](crate::entry).
+    /// Uses another program as the watcher. It must pass its command line to [`watcher_main`](crate::watcher_main).
     #[must_use]
     pub fn watched_by(program: impl Into<PathBuf>, silence: Duration) -> Self {
         Self { program: program.into(), silence, notes: None }
@@ -59,7 +60,7 @@ impl CommandsOnHost {
             return Err(not_started("no command was given".to_owned()));
         }
         let left = permit.expires_at().saturating_duration_since(Instant::now());
-        let note = self.notes.as_deref().map(Note::make).transpose();
+        let note = self.notes.as_deref().map(CommandNote::make).transpose();
         let note =
             note.map_err(|error| not_started(format!("the command's note cannot be written: {error}")))?;
         let order = Order {
@@ -111,7 +112,7 @@ impl CommandsOnHost {
                         "processes that the command left running were killed at its deadline"
                     );
                 }
-                Ok(outcome(ended))
+                Ok(outcome_of_ended(ended))
             }
             LastReport { last: Some(Report::TooLate), .. } => {
                 Err(HostError::Permit(PermitEnded { epoch: permit.epoch() }))
@@ -122,7 +123,7 @@ impl CommandsOnHost {
             }
             LastReport { last: Some(Report::Begins), fault } => {
                 let why = format!("its watcher ended: {}", last_words(fault, complaints).await);
-                Err(lost_command(name, why, guard.wait().await))
+                Err(lost_command(name, why, guard.wait_for_end().await))
             }
             LastReport { last: None, fault } => {
                 Err(not_started(format!("its watcher ended: {}", last_words(fault, complaints).await)))
@@ -204,7 +205,7 @@ async fn last_words(fault: Option<String>, complaints: ChildStderr) -> String {
     }
 }
 
-fn outcome(ended: Ended) -> HostOutcome {
+fn outcome_of_ended(ended: EndedCommand) -> HostOutcome {
     HostOutcome {
         end: match ended.end {
             ProcessEnd::Exited(code) => HostEnd::Exited { code },

@@ -23,7 +23,7 @@ impl RunningCommand {
     }
 
     pub(crate) fn end(mut self, result: &Result<HostOutcome, HostError>) {
-        self.outcome = outcome(result);
+        self.outcome = outcome_label(result);
     }
 }
 
@@ -35,7 +35,7 @@ impl Drop for RunningCommand {
     }
 }
 
-fn outcome(result: &Result<HostOutcome, HostError>) -> &'static str {
+fn outcome_label(result: &Result<HostOutcome, HostError>) -> &'static str {
     match result {
         Ok(outcome) => match outcome.end {
             HostEnd::Exited { code: 0 } => "ok",

@@ -22,7 +22,8 @@ use crate::descendants::{self, DescendantHunt};
 use crate::limits::{LAST_PATIENCE, OUTPUT_PATIENCE};
 use crate::notes::HeldNote;
 use crate::protocol::{
-    Ended, KILL_PATIENCE, MAX_ORDER, Order, ProcessEnd, Report, START, StartFailure, THIS_PROGRAM, WATCH,
+    EndedCommand, KILL_PATIENCE, MAX_ORDER, Order, ProcessEnd, Report, START, StartFailure, THIS_PROGRAM,
+    WATCH,
 };
 
 /// Signals that a watcher ignores although they would end a process: a command may send them to all processes, and a
@@ -39,7 +40,7 @@ const OUTLIVED: [SignalKind; 7] = [
 
 /// Runs the hidden word in `line` (the program's name first), if there is one. Must be called before the program
 /// creates threads, a runtime or a log.
-pub fn entry(line: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
+pub fn watcher_main(line: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
     let mut words = line.into_iter().skip(1);
     match words.next()?.to_str()? {
         WATCH => Some(run()),
@@ -176,15 +177,15 @@ impl Watch {
         while started.reap_children() {
             if let Some((hunt, _, _)) = &mut started.hunt {
                 hunt.kill(|_, _| true);
-                if !lost && hunt.began().elapsed() > KILL_PATIENCE {
+                if !lost && hunt.start_time().elapsed() > KILL_PATIENCE {
                     lost = true;
                     send_report(&Report::Lost { why: hunt.describe_survivors() });
                 }
-                if hunt.began().elapsed() > KILL_PATIENCE + LAST_PATIENCE {
+                if hunt.start_time().elapsed() > KILL_PATIENCE + LAST_PATIENCE {
                     break;
                 }
             }
-            let pause = started.hunt.as_ref().map(|(hunt, _, _)| hunt.pause());
+            let pause = started.hunt.as_ref().map(|(hunt, _, _)| hunt.time_until_next_scan());
             let woken = tokio::select! {
                 biased;
                 length = self.service.read(&mut heard), if self.service_is_there => match length {
@@ -266,7 +267,14 @@ impl StartedCommand {
         };
         let [(stdout, stdout_cut), (stderr, stderr_cut)] = self.streams.texts();
         let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        Report::Ended(Ended { end, stdout, stderr, cut: stdout_cut || stderr_cut, took_us, left_running })
+        Report::Ended(EndedCommand {
+            end,
+            stdout,
+            stderr,
+            cut: stdout_cut || stderr_cut,
+            took_us,
+            left_running,
+        })
     }
 }
 

@@ -22,8 +22,8 @@ use tokio::time::{Instant, Sleep};
 use tower::ServiceExt;
 
 use crate::limits::LOGGED_PATH_MAX_BYTES;
-use crate::placement::{ClientCertificate, Closing, patience, too_late};
-use crate::routes::problem;
+use crate::placement::{ClientCertificate, Closing, additional_wait, too_late};
+use crate::routes::problem_response;
 use crate::server::Limits;
 use crate::telemetry::{madako_http_request_seconds, madako_http_requests_total};
 
@@ -53,7 +53,7 @@ pub(crate) async fn answer_connection<Io>(
         if let Some(certificate) = &certificate {
             request.extensions_mut().insert(certificate.clone());
         }
-        let deadline = limits.request + patience(request.uri());
+        let deadline = limits.request + additional_wait(request.uri());
         answer_one(&peer, router.clone(), deadline, request)
     });
     let connection = http1::Builder::new()
@@ -93,14 +93,14 @@ async fn answer_one(
     let response = match tokio::time::timeout(deadline, router.oneshot(request)).await {
         Ok(Ok(response)) => response,
         // Pages use CKE's format of problems, the API uses Krake's.
-        Err(_) if API_GROUPS.contains(&endpoint(&path)) => too_late(),
-        Err(_) => problem(StatusCode::SERVICE_UNAVAILABLE, "no answer in time", id.as_ref()),
+        Err(_) if API_GROUPS.contains(&endpoint_label(&path)) => too_late(),
+        Err(_) => problem_response(StatusCode::SERVICE_UNAVAILABLE, "no answer in time", id.as_ref()),
     };
     let status = response.status().as_u16();
     let took = began.elapsed();
-    madako_http_requests_total(endpoint(&path), status.to_string()).increment(1);
+    madako_http_requests_total(endpoint_label(&path), status.to_string()).increment(1);
     // The time until the answer begins, because the end of a watch is not meaningful.
-    madako_http_request_seconds(endpoint(&path)).record(took);
+    madako_http_request_seconds(endpoint_label(&path)).record(took);
     let shown = &path[..path.floor_char_boundary(LOGGED_PATH_MAX_BYTES)];
     let shown = shown.escape_debug();
     // Only visible characters are logged; the field is missing for a request without an id.
@@ -117,7 +117,7 @@ async fn answer_one(
 }
 
 /// Few values for all paths, because each value of a label is a series of its own.
-fn endpoint(path: &str) -> &'static str {
+fn endpoint_label(path: &str) -> &'static str {
     match path {
         "/health" => "/health",
         "/version" => "/version",

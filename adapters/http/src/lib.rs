@@ -2,7 +2,7 @@
 //! Krake's ([`placement`]).
 //!
 //! [`router`] makes the pages from a [`Service`], [`router_before`] puts them before the API. [`serve`] answers the
-//! connections of a listener: over TCP ([`bind`]) or in memory ([`memory::listener`]).
+//! connections of a listener: over TCP ([`bind_listener`]) or in memory ([`memory::listener`]).
 //!
 //! Guarantees: the number of connections is limited, and so is the time of each without a complete request or without
 //! reading its answer ([`Limits`]). After the shutdown signal no connection is accepted, started answers are finished,
@@ -29,7 +29,7 @@ pub mod tls;
 
 pub use axum::Router;
 pub use process::{PROCESS_METRICS, metrics_text};
-pub use recorder::recorder;
+pub use recorder::build_recorder;
 pub use routes::{Service, router, router_before};
-pub use server::{BindError, Identify, Limits, ServeOutcome, bind, no_client_certificate, serve};
+pub use server::{BindError, Identify, Limits, ServeOutcome, bind_listener, no_client_certificate, serve};
 pub use telemetry::METRICS;

@@ -16,7 +16,7 @@ pub struct MemoryListener(mpsc::Receiver<DuplexStream>);
 pub struct Dialer(mpsc::Sender<DuplexStream>);
 
 #[must_use]
-pub fn listener() -> (Dialer, MemoryListener) {
+pub fn memory_listener() -> (Dialer, MemoryListener) {
     let (dialer, accepts) = mpsc::channel(BACKLOG);
     (Dialer(dialer), MemoryListener(accepts))
 }

@@ -11,20 +11,28 @@ use metrics_exporter_prometheus::PrometheusHandle;
 
 /// The metrics of the process, in the order of the page.
 pub const PROCESS_METRICS: &[Metric] = &[
-    metric("counter", "process_cpu_seconds_total", "Total user and system CPU time spent in seconds."),
-    metric("gauge", "process_virtual_memory_bytes", "Virtual memory size in bytes."),
-    metric("gauge", "process_resident_memory_bytes", "Resident memory size in bytes."),
-    metric("gauge", "process_start_time_seconds", "Start time of the process since unix epoch in seconds."),
-    metric("gauge", "process_open_fds", "Number of open file descriptors."),
-    metric("gauge", "process_max_fds", "Maximum number of open file descriptors."),
-    metric(
+    process_metric(
+        "counter",
+        "process_cpu_seconds_total",
+        "Total user and system CPU time spent in seconds.",
+    ),
+    process_metric("gauge", "process_virtual_memory_bytes", "Virtual memory size in bytes."),
+    process_metric("gauge", "process_resident_memory_bytes", "Resident memory size in bytes."),
+    process_metric(
+        "gauge",
+        "process_start_time_seconds",
+        "Start time of the process since unix epoch in seconds.",
+    ),
+    process_metric("gauge", "process_open_fds", "Number of open file descriptors."),
+    process_metric("gauge", "process_max_fds", "Maximum number of open file descriptors."),
+    process_metric(
         "gauge",
         "process_virtual_memory_max_bytes",
         "Maximum amount of virtual memory available in bytes.",
     ),
 ];
 
-const fn metric(kind: &'static str, name: &'static str, text: &'static str) -> Metric {
+const fn process_metric(kind: &'static str, name: &'static str, text: &'static str) -> Metric {
     Metric { kind, name, labels: &[], text }
 }
 

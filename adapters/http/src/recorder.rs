@@ -14,7 +14,7 @@ const SCORES: [f64; 11] = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0
 ///
 /// # Errors
 /// The buckets are invalid, which would be a bug of this module.
-pub fn recorder() -> Result<PrometheusRecorder, BuildError> {
+pub fn build_recorder() -> Result<PrometheusRecorder, BuildError> {
     let builder = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS)?
         .set_buckets_for_metric(Matcher::Suffix("_score".to_owned()), &SCORES)?;

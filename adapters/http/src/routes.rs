@@ -76,7 +76,7 @@ struct Pages {
 /// counts as unhealthy.
 pub fn router(service: Arc<dyn Service>, health_deadline: Duration) -> Router {
     open_pages()
-        .route("/", get(overview))
+        .route("/", get(serve_overview))
         .fallback(not_found)
         .method_not_allowed_fallback(not_allowed)
         .with_state(Pages { service, health_deadline })
@@ -92,14 +92,14 @@ pub fn router_before(rest: Router, service: Arc<dyn Service>, health_deadline: D
 
 fn open_pages() -> Router<Pages> {
     Router::new()
-        .route("/health", get(health))
-        .route("/version", get(version))
+        .route("/health", get(serve_health))
+        .route("/version", get(serve_version))
         .route("/metrics", get(metrics))
-        .route("/ops", get(operations))
-        .route("/nodes", get(nodes))
+        .route("/ops", get(serve_operations))
+        .route("/nodes", get(serve_nodes))
 }
 
-async fn overview() -> Response {
+async fn serve_overview() -> Response {
     Html(concat!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Madako</title></head>\n",
         "<body><h1>Madako</h1><ul>\n",
@@ -113,7 +113,7 @@ async fn overview() -> Response {
     .into_response()
 }
 
-async fn health(State(pages): State<Pages>) -> Response {
+async fn serve_health(State(pages): State<Pages>) -> Response {
     match tokio::time::timeout(pages.health_deadline, pages.service.healthy()).await {
         Ok(true) => {
             let waits_for = pages.service.waits_for();
@@ -126,7 +126,7 @@ async fn health(State(pages): State<Pages>) -> Response {
     }
 }
 
-async fn version(State(pages): State<Pages>) -> Response {
+async fn serve_version(State(pages): State<Pages>) -> Response {
     json_response(StatusCode::OK, &Version { version: pages.service.version() })
 }
 
@@ -134,18 +134,18 @@ async fn metrics(State(pages): State<Pages>) -> Response {
     ([(header::CONTENT_TYPE, METRICS_TYPE)], pages.service.metrics()).into_response()
 }
 
-async fn operations(State(pages): State<Pages>) -> Response {
-    page(pages.service.operations())
+async fn serve_operations(State(pages): State<Pages>) -> Response {
+    page_response(pages.service.operations())
 }
 
-async fn nodes(State(pages): State<Pages>) -> Response {
-    page(pages.service.nodes())
+async fn serve_nodes(State(pages): State<Pages>) -> Response {
+    page_response(pages.service.nodes())
 }
 
-fn page(page: Option<String>) -> Response {
+fn page_response(page: Option<String>) -> Response {
     match page {
         Some(page) => ([(header::CONTENT_TYPE, "application/json")], page).into_response(),
-        None => problem(
+        None => problem_response(
             StatusCode::NOT_FOUND,
             "this instance runs no operations on nodes: it does not lead, operations.mode is off, or no cluster is \
              stored",
@@ -155,15 +155,27 @@ fn page(page: Option<String>) -> Response {
 }
 
 async fn not_found(request: Request) -> Response {
-    problem(StatusCode::NOT_FOUND, "requested resource is not found", request.headers().get(REQUEST_ID))
+    problem_response(
+        StatusCode::NOT_FOUND,
+        "requested resource is not found",
+        request.headers().get(REQUEST_ID),
+    )
 }
 
 async fn not_allowed(request: Request) -> Response {
-    problem(StatusCode::METHOD_NOT_ALLOWED, "method is not allowed", request.headers().get(REQUEST_ID))
+    problem_response(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "method is not allowed",
+        request.headers().get(REQUEST_ID),
+    )
 }
 
 /// An error in CKE's format.
-pub(crate) fn problem(status: StatusCode, error: &str, request_id: Option<&HeaderValue>) -> Response {
+pub(crate) fn problem_response(
+    status: StatusCode,
+    error: &str,
+    request_id: Option<&HeaderValue>,
+) -> Response {
     let request_id = request_id.and_then(|id| id.to_str().ok()).filter(|id| id.len() <= REQUEST_ID_MAX_BYTES);
     json_response(status, &Problem { error, request_id, status: status.as_u16() })
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::serve::Listener;
-use madako_protocol::telemetry::Counted;
+use madako_protocol::telemetry::CountedGauge;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
@@ -61,7 +61,7 @@ pub struct BindError {
 ///
 /// # Errors
 /// [`BindError`] names the address.
-pub async fn bind(address: &str) -> Result<TcpListener, BindError> {
+pub async fn bind_listener(address: &str) -> Result<TcpListener, BindError> {
     let listener = if address.starts_with(':') {
         // The first address also accepts IPv4; if IPv6 is disabled, only the second works.
         match TcpListener::bind(format!("[::]{address}")).await {
@@ -122,7 +122,7 @@ where
                 let serving = answer_connection(io, client, router.clone(), limits, closing.subscribe());
                 connections.spawn(async move {
                     let _place = place;
-                    let _open = Counted::new(madako_http_connections());
+                    let _open = CountedGauge::new(madako_http_connections());
                     serving.await;
                 });
             }

@@ -64,7 +64,7 @@ struct World {
 }
 
 fn world_with(router: Router, limits: Limits) -> World {
-    let (dialer, listener) = memory::listener();
+    let (dialer, listener) = memory::memory_listener();
     let (stop, stopped) = oneshot::channel::<()>();
     let serving = tokio::spawn(serve(listener, router, limits, crate::no_client_certificate, async move {
         // Dropping the sender stops the server too.
@@ -429,9 +429,9 @@ fn requests_and_connections_are_counted_under_few_labels() {
 
 #[tokio::test]
 async fn it_serves_over_tcp_and_names_an_address_that_is_taken() {
-    let listener = bind("127.0.0.1:0").await.unwrap();
+    let listener = bind_listener("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let error = bind(&address.to_string()).await.unwrap_err();
+    let error = bind_listener(&address.to_string()).await.unwrap_err();
     assert_eq!(error.to_string(), format!("cannot listen on {address}"));
     assert_eq!(error.source.kind(), std::io::ErrorKind::AddrInUse);
 
@@ -446,15 +446,15 @@ async fn it_serves_over_tcp_and_names_an_address_that_is_taken() {
     answer_with(&mut io, "{\"health\":\"healthy\"}\n").await;
     drop(stop);
     assert_eq!(serving.await.unwrap(), ServeOutcome { cut_off: 0 });
-    bind(&address.to_string()).await.expect("the address is free again");
+    bind_listener(&address.to_string()).await.expect("the address is free again");
 }
 
 #[tokio::test]
 async fn an_address_without_a_host_is_every_address() {
-    let listener = bind(":0").await.unwrap();
+    let listener = bind_listener(":0").await.unwrap();
     assert!(listener.local_addr().unwrap().ip().is_unspecified());
     for wrong in ["10180", "127.0.0.1", "127.0.0.1:99999", ""] {
-        let error = bind(wrong).await.unwrap_err();
+        let error = bind_listener(wrong).await.unwrap_err();
         assert_eq!(error.to_string(), format!("cannot listen on {wrong}"));
     }
 }

@@ -56,7 +56,7 @@ impl Tls {
     /// See [`TlsError`].
     pub fn new(certificate: &str, key: &str, client_ca: Option<&str>) -> Result<Self, TlsError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let chain = certificates(certificate, "certificate")?;
+        let chain = read_certificates(certificate, "certificate")?;
         let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
             .map_err(|error| TlsError::Pem { what: "private key", why: error.to_string() })?;
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
@@ -66,7 +66,7 @@ impl Tls {
             None => builder.with_no_client_auth(),
             Some(authorities) => {
                 let mut roots = RootCertStore::empty();
-                for authority in certificates(authorities, "client CA")? {
+                for authority in read_certificates(authorities, "client CA")? {
                     roots.add(authority).map_err(|error| TlsError::ClientCa(error.to_string()))?;
                 }
                 let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
@@ -87,7 +87,7 @@ impl Tls {
     }
 }
 
-fn certificates(pem: &str, what: &'static str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+fn read_certificates(pem: &str, what: &'static str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let certificates = CertificateDer::pem_slice_iter(pem.as_bytes())
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| TlsError::Pem { what, why: error.to_string() })?;

@@ -32,18 +32,18 @@ const OTHERS: u32 = 0o006;
 
 /// Address and credentials of the API server. `Debug` shows only the address.
 #[derive(Clone)]
-pub struct Access {
+pub struct ApiServerAccess {
     config: Config,
     server: String,
 }
 
-impl fmt::Debug for Access {
+impl fmt::Debug for ApiServerAccess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Access").field("server", &self.server).finish_non_exhaustive()
     }
 }
 
-impl Access {
+impl ApiServerAccess {
     /// Reads the current context of a kubeconfig. Relative paths start at the file's directory.
     ///
     /// # Errors
@@ -81,7 +81,7 @@ impl Access {
                 return None;
             }
         };
-        let (cluster, user, names) = current(file, problems)?;
+        let (cluster, user, names) = current_context(file, problems)?;
         if mode.is_some_and(|mode| mode & OTHERS != 0) && user.as_ref().is_some_and(holds_secret) {
             let mode = format!("{:04o}", mode.unwrap_or_default() & 0o7777);
             problems.add(
@@ -116,7 +116,7 @@ struct Names {
     user: String,
 }
 
-fn current(file: Kubeconfig, problems: &mut Problems) -> Option<(Cluster, Option<AuthInfo>, Names)> {
+fn current_context(file: Kubeconfig, problems: &mut Problems) -> Option<(Cluster, Option<AuthInfo>, Names)> {
     let Some(wanted) = file.current_context.filter(|name| !name.is_empty()) else {
         problems.add("current-context", "", "the name of a context");
         return None;
@@ -162,7 +162,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn access(mut self, cluster: Cluster, user: AuthInfo, names: &Names) -> Option<Access> {
+    fn access(mut self, cluster: Cluster, user: AuthInfo, names: &Names) -> Option<ApiServerAccess> {
         let begun = self.problems.len();
         let url = self.server(&cluster, names);
         for (given, field) in [
@@ -217,7 +217,7 @@ impl Reader<'_> {
         } else if config.auth_layer().is_err() {
             self.problems.add(format!("{}.token", names.user), "", "a token, or a file with one");
         }
-        self.problems.is_empty().then_some(Access { config, server })
+        self.problems.is_empty().then_some(ApiServerAccess { config, server })
     }
 
     fn server(&mut self, cluster: &Cluster, names: &Names) -> Option<Uri> {

@@ -15,10 +15,10 @@ const NOT_FOUND: &str = "NotFound";
 /// Cause in an answer to an eviction that a disruption budget forbids.
 const DISRUPTION_BUDGET: &str = "DisruptionBudget";
 
-pub(crate) fn failure(what: &str, error: kube::Error) -> KubernetesError {
+pub(crate) fn failure_of_call(what: &str, error: kube::Error) -> KubernetesError {
     match error {
-        kube::Error::Api(status) => refusal(what, &status),
-        kube::Error::FromUtf8(_) => malformed(what, "it is not UTF-8"),
+        kube::Error::Api(status) => refusal_of_status(what, &status),
+        kube::Error::FromUtf8(_) => malformed_answer(what, "it is not UTF-8"),
         error => {
             let mut cause: &dyn Error = &error;
             while let Some(source) = cause.source() {
@@ -28,9 +28,9 @@ pub(crate) fn failure(what: &str, error: kube::Error) -> KubernetesError {
                 cause = source;
             }
             if cause.is::<LengthLimitError>() {
-                malformed(what, "it is longer than the limit")
+                malformed_answer(what, "it is longer than the limit")
             } else {
-                unavailable(what, &shorten(&cause.to_string()))
+                unavailable_server(what, &shorten_text(&cause.to_string()))
             }
         }
     }
@@ -38,14 +38,18 @@ pub(crate) fn failure(what: &str, error: kube::Error) -> KubernetesError {
 
 /// Maps a status other than success. It means that an object is not found only if the API server itself says so: a
 /// proxy or a wrong address also answers 404.
-fn refusal(what: &str, status: &Status) -> KubernetesError {
+fn refusal_of_status(what: &str, status: &Status) -> KubernetesError {
     if status.code == 404 && status.reason == NOT_FOUND {
         return KubernetesError::NotFound { what: what.to_owned() };
     }
     if status.code == 0 {
-        return malformed(what, "a failure without a status code");
+        return malformed_answer(what, "a failure without a status code");
     }
-    KubernetesError::Refused { what: what.to_owned(), status: status.code, why: shorten(&status.message) }
+    KubernetesError::Refused {
+        what: what.to_owned(),
+        status: status.code,
+        why: shorten_text(&status.message),
+    }
 }
 
 /// The refusal if an answer says, in the API server's own format, that a disruption budget forbids an eviction.
@@ -54,21 +58,21 @@ pub(crate) fn forbidden_by_budget(error: &kube::Error) -> Option<EvictionOutcome
     let causes = status.details.iter().flat_map(|details| &details.causes);
     let mut budgets = causes.filter(|cause| cause.reason == DISRUPTION_BUDGET);
     let budget = budgets.next().filter(|_| status.code == 429)?;
-    Some(EvictionOutcome::Refused { why: shorten(&format!("{} {}", status.message, budget.message)) })
+    Some(EvictionOutcome::Refused { why: shorten_text(&format!("{} {}", status.message, budget.message)) })
 }
 
 /// An answer in an unexpected form.
-pub(crate) fn malformed(what: &str, why: &str) -> KubernetesError {
+pub(crate) fn malformed_answer(what: &str, why: &str) -> KubernetesError {
     KubernetesError::Malformed { what: what.to_owned(), why: why.to_owned() }
 }
 
 /// No complete answer.
-pub(crate) fn unavailable(what: &str, why: &str) -> KubernetesError {
+pub(crate) fn unavailable_server(what: &str, why: &str) -> KubernetesError {
     KubernetesError::Unavailable { what: what.to_owned(), why: why.to_owned() }
 }
 
 /// On one line, without control characters, and of limited length.
-fn shorten(text: &str) -> String {
+fn shorten_text(text: &str) -> String {
     let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
     let mut line = String::new();
     for word in words {

@@ -21,7 +21,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::access::Access;
+use crate::access::ApiServerAccess;
 use crate::exchange::{self, Call, RequestDeadline};
 use crate::limits::MAX_SELECTOR;
 use crate::{
@@ -80,9 +80,9 @@ impl ApiServer {
     ///
     /// # Errors
     /// See [`ConnectError`].
-    pub fn new(access: &Access, limits: Limits) -> Result<Self, ConnectError> {
+    pub fn new(access: &ApiServerAccess, limits: Limits) -> Result<Self, ConnectError> {
         let server = access.server().to_owned();
-        match exchange::client(access, limits.max_answer_bytes) {
+        match exchange::create_client(access, limits.max_answer_bytes) {
             Ok(client) => Ok(Self { client, server, limits }),
             Err(source) => Err(ConnectError { server, source: Box::new(source) }),
         }
@@ -103,16 +103,16 @@ impl ApiServer {
         let mut params = chosen.limit(self.limits.page);
         let mut all = Vec::new();
         loop {
-            let text = exchange::send(&self.client, call, request.list(&params), until).await?;
+            let text = exchange::send_request(&self.client, call, request.list(&params), until).await?;
             let page: List<T> = exchange::parse(call, &text)?;
             let next = page.metadata.continue_.filter(|token| !token.is_empty());
             // Empty pages with a continue token could go on until the deadline.
             if next.is_some() && page.items.is_empty() {
-                return Err(answer::malformed(call.what, "an empty page with more to follow"));
+                return Err(answer::malformed_answer(call.what, "an empty page with more to follow"));
             }
             all.extend(page.items);
             if all.len() > most {
-                return Err(answer::malformed(call.what, &format!("more than {most} objects")));
+                return Err(answer::malformed_answer(call.what, &format!("more than {most} objects")));
             }
             match next {
                 Some(token) => params = params.continue_token(&token),
@@ -151,7 +151,7 @@ impl ApiServer {
         }
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let request = Request::new(Node::url_path(&(), None)).patch(node, &params, &Patch::Strategic(patch));
-        exchange::send(&self.client, call, request, until).await.map(|_| ())
+        exchange::send_request(&self.client, call, request, until).await.map(|_| ())
     }
 
     async fn listed_pods(&self, node: &str) -> Result<Vec<KubePod>, KubernetesError> {
@@ -168,7 +168,9 @@ impl ApiServer {
         let what = format!("pod {}/{}", pod.namespace, pod.name);
         let call = Call { name: "pod", what: &what };
         let request = Request::new(KubePod::url_path(&(), Some(&pod.namespace)));
-        match exchange::send(&self.client, call, request.get(&pod.name, &GetParams::default()), until).await {
+        match exchange::send_request(&self.client, call, request.get(&pod.name, &GetParams::default()), until)
+            .await
+        {
             Ok(text) => {
                 let found: KubePod = exchange::parse(call, &text)?;
                 Ok(found.metadata.uid.as_deref() != Some(pod.uid.as_str()))
@@ -200,7 +202,7 @@ fn check_pod(what: &str, pod: &PodId) -> Result<(), KubernetesError> {
     if convert::is_name(&pod.namespace) && convert::is_name(&pod.name) && !pod.uid.is_empty() {
         Ok(())
     } else {
-        Err(answer::malformed(what, "the name is not valid for a pod"))
+        Err(answer::malformed_answer(what, "the name is not valid for a pod"))
     }
 }
 
@@ -209,8 +211,8 @@ impl Kubernetes for ApiServer {
     async fn nodes(&self) -> Result<Vec<KubeNode>, KubernetesError> {
         let call = Call { name: "nodes", what: "nodes" };
         let nodes: Vec<Node> = self.list(call, ListParams::default(), MAX_NODES).await?;
-        let nodes: Result<Vec<KubeNode>, _> = nodes.into_iter().map(convert::node).collect();
-        nodes.map_err(|why| answer::malformed(call.what, why))
+        let nodes: Result<Vec<KubeNode>, _> = nodes.into_iter().map(convert::convert_node).collect();
+        nodes.map_err(|why| answer::malformed_answer(call.what, why))
     }
 
     async fn node(&self, name: &str) -> Result<Option<KubeNode>, KubernetesError> {
@@ -221,10 +223,10 @@ impl Kubernetes for ApiServer {
         }
         let until = RequestDeadline::after(self.limits.read_deadline);
         let request = Request::new(Node::url_path(&(), None)).get(name, &GetParams::default());
-        match exchange::send(&self.client, call, request, until).await {
+        match exchange::send_request(&self.client, call, request, until).await {
             Ok(text) => {
-                let node = convert::node(exchange::parse(call, &text)?);
-                node.map(Some).map_err(|why| answer::malformed(&what, why))
+                let node = convert::convert_node(exchange::parse(call, &text)?);
+                node.map(Some).map_err(|why| answer::malformed_answer(&what, why))
             }
             Err(KubernetesError::NotFound { .. }) => Ok(None),
             Err(error) => Err(error),
@@ -247,13 +249,15 @@ impl Kubernetes for ApiServer {
         let namespaces: Vec<Namespace> = self.list(call, chosen, MAX_NAMESPACES).await?;
         let names =
             namespaces.into_iter().map(|namespace| namespace.metadata.name.filter(|name| !name.is_empty()));
-        names.collect::<Option<_>>().ok_or_else(|| answer::malformed(call.what, "a namespace without a name"))
+        names
+            .collect::<Option<_>>()
+            .ok_or_else(|| answer::malformed_answer(call.what, "a namespace without a name"))
     }
 
     async fn pods_on(&self, node: &str) -> Result<Vec<Pod>, KubernetesError> {
         let pods = self.listed_pods(node).await?;
-        let pods: Result<Vec<Pod>, _> = pods.into_iter().map(|pod| convert::pod(pod, node)).collect();
-        pods.map_err(|why| answer::malformed(&format!("pods on node {node}"), why))
+        let pods: Result<Vec<Pod>, _> = pods.into_iter().map(|pod| convert::convert_pod(pod, node)).collect();
+        pods.map_err(|why| answer::malformed_answer(&format!("pods on node {node}"), why))
     }
 
     async fn on_delete_pods(&self, node: &str) -> Result<Vec<PodId>, KubernetesError> {
@@ -266,8 +270,8 @@ impl Kubernetes for ApiServer {
         let mut pods = self.listed_pods(node).await?;
         pods.retain(|pod| convert::controller_uid(pod).is_some_and(|uid| sets.contains(uid)));
         let pods: Result<Vec<PodId>, _> =
-            pods.into_iter().map(|pod| convert::pod(pod, node).map(|pod| pod.id)).collect();
-        pods.map_err(|why| answer::malformed(&format!("pods on node {node}"), why))
+            pods.into_iter().map(|pod| convert::convert_pod(pod, node).map(|pod| pod.id)).collect();
+        pods.map_err(|why| answer::malformed_answer(&format!("pods on node {node}"), why))
     }
 
     async fn cordon(&self, permit: &Permit, node: &str) -> Result<(), KubernetesError> {
@@ -311,10 +315,10 @@ impl Kubernetes for ApiServer {
             }),
         };
         let body = serde_json::to_vec(&body)
-            .map_err(|_| answer::malformed(&what, "the request cannot be encoded as JSON"))?;
+            .map_err(|_| answer::malformed_answer(&what, "the request cannot be encoded as JSON"))?;
         let request = Request::new(KubePod::url_path(&(), Some(&pod.namespace)));
         let request = request.create_subresource("eviction", &pod.name, &PostParams::default(), body);
-        match exchange::ask(&self.client, call, request, until).await {
+        match exchange::send_with_eviction_outcome(&self.client, call, request, until).await {
             Ok(_) => Ok(EvictionOutcome::Accepted),
             Err(exchange::FailedExchange { budget: Some(refused), .. }) => Ok(refused),
             Err(exchange::FailedExchange { error, .. }) => {
@@ -333,7 +337,7 @@ impl Kubernetes for ApiServer {
             ..DeleteParams::default()
         };
         let request = Request::new(KubePod::url_path(&(), Some(&pod.namespace))).delete(&pod.name, &params);
-        match exchange::send(&self.client, call, request, until).await {
+        match exchange::send_request(&self.client, call, request, until).await {
             Ok(_) => Ok(()),
             Err(error) => self.gone_or(error, pod, until).await,
         }

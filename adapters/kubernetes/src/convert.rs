@@ -24,7 +24,7 @@ pub(crate) fn is_name(name: &str) -> bool {
 }
 
 /// A node; the error names the missing field.
-pub(crate) fn node(node: core::Node) -> Result<KubeNode, &'static str> {
+pub(crate) fn convert_node(node: core::Node) -> Result<KubeNode, &'static str> {
     let spec = node.spec.unwrap_or_default();
     let status = node.status.unwrap_or_default();
     let conditions = status.conditions.unwrap_or_default();
@@ -34,7 +34,7 @@ pub(crate) fn node(node: core::Node) -> Result<KubeNode, &'static str> {
         name: node.metadata.name.filter(|name| !name.is_empty()).ok_or("a node without a name")?,
         unschedulable: spec.unschedulable.unwrap_or(false),
         annotations: node.metadata.annotations.unwrap_or_default(),
-        taints: taints.into_iter().map(taint).collect(),
+        taints: taints.into_iter().map(convert_taint).collect(),
         ready: ready.and_then(|condition| match condition.status.as_str() {
             "True" => Some(true),
             "False" => Some(false),
@@ -44,7 +44,7 @@ pub(crate) fn node(node: core::Node) -> Result<KubeNode, &'static str> {
     })
 }
 
-fn taint(taint: core::Taint) -> Taint {
+fn convert_taint(taint: core::Taint) -> Taint {
     Taint {
         key: taint.key,
         value: taint.value.unwrap_or_default(),
@@ -67,7 +67,7 @@ pub(crate) fn controller_uid(pod: &core::Pod) -> Option<&str> {
 }
 
 /// A pod of a node; the error names the invalid field.
-pub(crate) fn pod(pod: core::Pod, node: &str) -> Result<Pod, &'static str> {
+pub(crate) fn convert_pod(pod: core::Pod, node: &str) -> Result<Pod, &'static str> {
     // A pod of another node in the answer must not be drained.
     if pod.spec.and_then(|spec| spec.node_name).as_deref() != Some(node) {
         return Err("a pod of another node");

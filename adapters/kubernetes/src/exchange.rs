@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout_at};
 use tower::{BoxError, ServiceBuilder};
 
-use crate::access::Access;
+use crate::access::ApiServerAccess;
 use crate::limits::{IDLE_TIMEOUT, MAX_IDLE};
 use crate::{CONNECT_TIMEOUT, answer, telemetry};
 
@@ -42,7 +42,10 @@ pub(crate) struct Call<'a> {
 
 /// kube's client on a stack of this crate. kube's own stack logs each failed request as an error, although only the
 /// caller can evaluate it, and reads answers of any length.
-pub(crate) fn client(access: &Access, max_answer_bytes: usize) -> Result<Client, kube::Error> {
+pub(crate) fn create_client(
+    access: &ApiServerAccess,
+    max_answer_bytes: usize,
+) -> Result<Client, kube::Error> {
     let config = access.config();
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
@@ -72,7 +75,7 @@ pub(crate) struct FailedExchange {
 }
 
 /// Sends a request and reads the whole answer.
-pub(crate) async fn ask(
+pub(crate) async fn send_with_eviction_outcome(
     client: &Client,
     call: Call<'_>,
     request: Result<Request<Vec<u8>>, kube::core::request::Error>,
@@ -81,31 +84,31 @@ pub(crate) async fn ask(
     let plain = |error| FailedExchange { error, budget: None };
     // Names and selectors were checked, so this error is unexpected.
     let request =
-        request.map_err(|_| plain(answer::unavailable(call.what, "the request cannot be built")))?;
+        request.map_err(|_| plain(answer::unavailable_server(call.what, "the request cannot be built")))?;
     let asking = telemetry::RunningRequest::new(call.name);
     let result = match timeout_at(until.at, client.request_text(request)).await {
         Ok(Ok(text)) => Ok(text),
         Ok(Err(error)) => {
             let budget = answer::forbidden_by_budget(&error);
-            Err(FailedExchange { error: answer::failure(call.what, error), budget })
+            Err(FailedExchange { error: answer::failure_of_call(call.what, error), budget })
         }
         Err(_) => {
             let why = format!("no complete answer within {:?}", until.within);
-            Err(plain(answer::unavailable(call.what, &why)))
+            Err(plain(answer::unavailable_server(call.what, &why)))
         }
     };
     asking.ended(result.as_ref().err());
     result
 }
 
-/// Like [`ask`], for requests to which no disruption budget applies.
-pub(crate) async fn send(
+/// Like [`send_with_eviction_outcome`], for requests to which no disruption budget applies.
+pub(crate) async fn send_request(
     client: &Client,
     call: Call<'_>,
     request: Result<Request<Vec<u8>>, kube::core::request::Error>,
     until: RequestDeadline,
 ) -> Result<String, KubernetesError> {
-    ask(client, call, request, until).await.map_err(|failed| failed.error)
+    send_with_eviction_outcome(client, call, request, until).await.map_err(|failed| failed.error)
 }
 
 pub(crate) fn parse<T: DeserializeOwned>(call: Call<'_>, text: &str) -> Result<T, KubernetesError> {
@@ -119,6 +122,6 @@ pub(crate) fn parse<T: DeserializeOwned>(call: Call<'_>, text: &str) -> Result<T
             place.line(),
             place.column()
         );
-        answer::malformed(call.what, &why)
+        answer::malformed_answer(call.what, &why)
     })
 }

@@ -29,7 +29,7 @@ mod exchange;
 mod limits;
 mod telemetry;
 
-pub use access::{Access, MAX_FILE_BYTES};
+pub use access::{ApiServerAccess, MAX_FILE_BYTES};
 pub use api::{ApiServer, ConnectError, Limits};
 pub use telemetry::METRICS;
 

@@ -62,7 +62,7 @@ impl<'a> Row<'a> {
 ///
 /// # Errors
 /// The answer is malformed, `take` fails, or the answer contains an error.
-pub fn read(body: &[u8], mut take: impl FnMut(Row<'_>) -> Result<(), String>) -> Result<(), CsvError> {
+pub fn read_rows(body: &[u8], mut take: impl FnMut(Row<'_>) -> Result<(), String>) -> Result<(), CsvError> {
     let mut reader = ReaderBuilder::new().has_headers(false).flexible(true).from_reader(body);
     let mut columns = Columns::default();
     let mut annotating = false;

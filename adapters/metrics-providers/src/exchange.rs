@@ -84,7 +84,7 @@ pub(crate) fn server_text(address: &Address, secret: &str, text: &str) -> String
         // The server may repeat them in any encoding.
         "the answer is not shown, because the address has credentials".to_owned()
     } else {
-        shorten(&hide_secret(text, secret))
+        shorten_text(&hide_secret(text, secret))
     }
 }
 
@@ -93,7 +93,7 @@ pub(crate) fn hide_secret(text: &str, secret: &str) -> String {
 }
 
 /// On one line, without control characters, and of limited length.
-pub(crate) fn shorten(text: &str) -> String {
+pub(crate) fn shorten_text(text: &str) -> String {
     let mut words = String::new();
     for word in text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty()) {
         if !words.is_empty() {

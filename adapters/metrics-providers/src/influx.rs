@@ -33,8 +33,8 @@ impl AnswersMany for InfluxSpec {
             "commentPrefix": "#",
             "dateTimeFormat": "RFC3339",
         });
-        let body =
-            json!({ "query": query(&self.bucket, names), "type": "flux", "dialect": dialect }).to_string();
+        let body = json!({ "query": flux_query(&self.bucket, names), "type": "flux", "dialect": dialect })
+            .to_string();
         let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let token = self.token.reveal();
         let request = Request {
@@ -51,7 +51,7 @@ impl AnswersMany for InfluxSpec {
         };
         let body = exchange.send(request).await?;
         let mut found: BTreeMap<&str, FirstSeries> = BTreeMap::new();
-        let read = annotated_csv::read(&body, |row| take_row(&row, names, token, &mut found));
+        let read = annotated_csv::read_rows(&body, |row| take_row(&row, names, token, &mut found));
         match read {
             Ok(()) => {}
             Err(CsvError::Malformed { line, why }) => {
@@ -136,7 +136,7 @@ impl FirstSeries {
 }
 
 /// The Flux query for the last values of some measurements.
-pub(crate) fn query(bucket: &str, names: &[&str]) -> String {
+pub(crate) fn flux_query(bucket: &str, names: &[&str]) -> String {
     let tests: Vec<String> = names.iter().map(|name| format!("r._measurement == {}", quote(name))).collect();
     format!(
         "from(bucket: {}) |> range(start: -1h) |> filter(fn: (r) => {}) |> last()",

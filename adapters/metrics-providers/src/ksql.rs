@@ -10,7 +10,7 @@ use madako_protocol::ports::{HttpMethod, HttpTransport};
 use serde_json::{Value, json};
 
 use crate::address::Address;
-use crate::exchange::{Exchange, Request, server_text as said_by, shorten};
+use crate::exchange::{Exchange, Request, server_text as said_by, shorten_text};
 pub use crate::limits::KSQL_AT_ONCE;
 use crate::{all_failed, number};
 
@@ -56,7 +56,7 @@ async fn fetch_value<T: HttpTransport + ?Sized>(
     exchange: &Exchange<'_, T>,
 ) -> Result<Sample, FetchError> {
     let address = Address::read(&spec.url)?;
-    let body = json!({ "ksql": query(spec, name), "streamsProperties": {} }).to_string();
+    let body = json!({ "ksql": ksql_query(spec, name), "streamsProperties": {} }).to_string();
     let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     let request = Request {
         address: &address,
@@ -69,7 +69,7 @@ async fn fetch_value<T: HttpTransport + ?Sized>(
     let body = exchange.send(request).await?;
     let malformed = |why: String| FetchError::Malformed { address: address.shown.clone(), why };
     let answer: Value =
-        serde_json::from_slice(&body).map_err(|error| malformed(shorten(&error.to_string())))?;
+        serde_json::from_slice(&body).map_err(|error| malformed(shorten_text(&error.to_string())))?;
     let Value::Array(parts) = answer else { return Err(malformed("expected a list".to_owned())) };
     if let Some(error) =
         parts.iter().find_map(|part| part.get("errorMessage")).filter(|error| !error.is_null())
@@ -86,19 +86,19 @@ async fn fetch_value<T: HttpTransport + ?Sized>(
     Ok(Sample { value: number::from_json(value)?, note: None })
 }
 
-pub(crate) fn query(spec: &KafkaSpec, name: &str) -> String {
+pub(crate) fn ksql_query(spec: &KafkaSpec, name: &str) -> String {
     format!(
         "SELECT {} FROM {} WHERE {} = {};",
-        identifier(&spec.value_column),
-        identifier(&spec.table),
-        identifier(&spec.comparison_column),
+        quote_identifier(&spec.value_column),
+        quote_identifier(&spec.table),
+        quote_identifier(&spec.comparison_column),
         quote(name)
     )
 }
 
 /// A name of a column or table. A plain name stays unquoted, because KSQL ignores its case. A quoted name stays as it
 /// is. Any other name is quoted.
-pub(crate) fn identifier(name: &str) -> String {
+pub(crate) fn quote_identifier(name: &str) -> String {
     let mut characters = name.chars();
     let plain = characters.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
         && characters.all(|c| c.is_ascii_alphanumeric() || c == '_');

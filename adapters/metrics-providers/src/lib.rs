@@ -70,8 +70,8 @@ impl<T: HttpTransport + ?Sized> Providers<T> {
         exchange: Exchange<'_, T>,
     ) -> Samples {
         match provider {
-            MetricsProviderKind::Prometheus(spec) => in_turn(spec, names, &exchange).await,
-            MetricsProviderKind::Influx(spec) => in_turn(spec, names, &exchange).await,
+            MetricsProviderKind::Prometheus(spec) => request_in_turn(spec, names, &exchange).await,
+            MetricsProviderKind::Influx(spec) => request_in_turn(spec, names, &exchange).await,
             MetricsProviderKind::Kafka(spec) => ksql::fetch(spec, names, &exchange).await,
             MetricsProviderKind::Static(spec) => {
                 names.iter().map(|name| (name.clone(), static_sample(spec, name))).collect()
@@ -107,7 +107,7 @@ impl<T: HttpTransport + ?Sized> MetricsProviders for Providers<T> {
     ) -> Samples {
         let exchange = Exchange {
             transport: &self.transport,
-            kind: telemetry::kind(provider),
+            kind: telemetry::kind_label(provider),
             max_response_bytes: self.max_response_bytes,
             begun: Instant::now(),
             deadline,
@@ -143,7 +143,7 @@ trait AnswersMany {
 }
 
 /// Requests all names, one request after the other, because each answer may be large.
-async fn in_turn<P: AnswersMany, T: HttpTransport + ?Sized>(
+async fn request_in_turn<P: AnswersMany, T: HttpTransport + ?Sized>(
     provider: &P,
     names: &BTreeSet<String>,
     exchange: &Exchange<'_, T>,

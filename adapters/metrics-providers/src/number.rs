@@ -3,7 +3,7 @@
 use madako_protocol::placement::providers::FetchError;
 use serde_json::Value;
 
-use crate::exchange::shorten;
+use crate::exchange::shorten_text;
 use crate::limits::MAX_NUMBER;
 
 /// The value, or an error if it is infinite or NaN.
@@ -17,7 +17,7 @@ pub(crate) fn from_text(text: &str) -> Result<f64, FetchError> {
     let number = Some(text).filter(|text| text.len() <= MAX_NUMBER).and_then(|text| text.trim().parse().ok());
     match number {
         Some(number) => check_finite(number),
-        None => Err(FetchError::NotANumber { got: format!("{:?}", shorten(text)) }),
+        None => Err(FetchError::NotANumber { got: format!("{:?}", shorten_text(text)) }),
     }
 }
 

@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::address::{Address, encode_query};
-use crate::exchange::{Exchange, Request, server_text as said_by, shorten};
+use crate::exchange::{Exchange, Request, server_text as said_by, shorten_text};
 use crate::limits::MAX_IN_URL;
 pub use crate::limits::PROMETHEUS_NAMES;
 use crate::{AnswersMany, number};
@@ -25,7 +25,7 @@ impl AnswersMany for PrometheusSpec {
         exchange: &Exchange<'_, T>,
     ) -> Result<Samples, FetchError> {
         let address = Address::read(&self.url)?;
-        let query = query(names);
+        let query = promql_query(names);
         let parameters = [("query", query.as_str())];
         let encoded = encode_query(&parameters);
         let path = "api/v1/query";
@@ -40,7 +40,7 @@ impl AnswersMany for PrometheusSpec {
         let body = exchange.send(request).await?;
         let malformed = |why: String| FetchError::Malformed { address: address.shown.clone(), why };
         let answer: Answer =
-            serde_json::from_slice(&body).map_err(|error| malformed(shorten(&error.to_string())))?;
+            serde_json::from_slice(&body).map_err(|error| malformed(shorten_text(&error.to_string())))?;
         if answer.status != "success" {
             let said = said_by(&address, "", answer.error.as_deref().unwrap_or("no reason given"));
             return Err(FetchError::Refused { address: address.shown.clone(), said });
@@ -57,7 +57,7 @@ const MISSING: Result<Sample, FetchError> =
     Err(FetchError::NotFound { expected: "a series with this name and a sample of the last minutes" });
 
 /// A query for all series of some metrics.
-pub(crate) fn query(names: &[&str]) -> String {
+pub(crate) fn promql_query(names: &[&str]) -> String {
     let alternatives: Vec<String> = names.iter().map(|name| escape_regex(name)).collect();
     format!("{{__name__=~{}}}", quote(&alternatives.join("|")))
 }
@@ -93,11 +93,11 @@ pub(crate) fn quote(text: &str) -> String {
 struct Answer {
     status: String,
     error: Option<String>,
-    data: Option<Data>,
+    data: Option<QueryData>,
 }
 
 #[derive(Deserialize)]
-struct Data {
+struct QueryData {
     result: Series,
 }
 
@@ -168,6 +168,6 @@ pub(crate) fn note_of_choice(series: usize, labels: &BTreeMap<String, String>) -
         return None;
     }
     let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}={value:?}")).collect();
-    let labels = shorten(&labels.join(", "));
+    let labels = shorten_text(&labels.join(", "));
     Some(format!("the first of {series} series in the order of their labels: {{{labels}}}"))
 }

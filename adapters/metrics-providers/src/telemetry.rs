@@ -14,7 +14,7 @@ madako_protocol::declare_metrics! {
 }
 
 /// Krake's name of the provider's kind.
-pub(crate) fn kind(provider: &MetricsProviderKind) -> &'static str {
+pub(crate) fn kind_label(provider: &MetricsProviderKind) -> &'static str {
     provider.tag()
 }
 

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use madako_domain::authority::Authority;
 use madako_domain::certificate::Validity;
-use madako_protocol::authorities::{CertificateRequest, Issued, Usage};
+use madako_protocol::authorities::{CertificateRequest, IssuedCertificate, Usage};
 use madako_protocol::secret::Secret;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
@@ -15,7 +15,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::pem::Pem;
 
 use crate::limits::{CA_VALIDITY, MAX_PEM, SKEW};
-use crate::renewal::validity;
+use crate::renewal::validity_of;
 
 /// Label of a private key that this crate reads and writes.
 const KEY_LABEL: &str = "PRIVATE KEY";
@@ -25,7 +25,7 @@ const CERTIFICATE_LABEL: &str = "CERTIFICATE";
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AuthorityFault {
     /// The certificate is not one PEM block of a certificate.
-    #[error("expected one certificate in PEM")]
+    #[error("the text has no certificate, or several: expected one certificate in PEM")]
     Certificate,
     /// The certificate is that of no authority.
     #[error("the certificate is not that of a certificate authority")]
@@ -39,15 +39,17 @@ pub enum AuthorityFault {
         to: OffsetDateTime,
     },
     /// The key is not one PEM block of a private key.
-    #[error("expected one private key in PEM (PKCS#8)")]
+    #[error("the text has no private key, or several: expected one private key in PEM (PKCS#8)")]
     Key,
     /// The key has another form, or is encrypted.
     #[error(
-        "expected a private key in PKCS#8, without a password: openssl pkcs8 -topk8 -nocrypt -in FILE converts it"
+        "the private key is not in PKCS#8, or has a password: openssl pkcs8 -topk8 -nocrypt -in FILE converts it"
     )]
     KeyForm,
     /// The kind of the key cannot be used.
-    #[error("expected a key of RSA with 2048 to 4096 bits, of ECDSA on P-256 or P-384, or of Ed25519")]
+    #[error(
+        "the private key has an unsupported algorithm or size: expected a key of RSA with 2048 to 4096 bits, of ECDSA on P-256 or P-384, or of Ed25519"
+    )]
     KeyKind,
     /// The key is that of another certificate.
     #[error("the private key does not belong to the certificate")]
@@ -81,7 +83,7 @@ pub(crate) struct Ca {
 }
 
 /// The bytes of the only certificate in a PEM text.
-pub(crate) fn certificate(pem: &str) -> Result<Vec<u8>, AuthorityFault> {
+pub(crate) fn certificate_der(pem: &str) -> Result<Vec<u8>, AuthorityFault> {
     match parse_pem_blocks(pem).ok_or(AuthorityFault::Certificate)?.as_mut_slice() {
         [one] if one.label == CERTIFICATE_LABEL => Ok(std::mem::take(&mut one.contents)),
         _ => Err(AuthorityFault::Certificate),
@@ -104,7 +106,7 @@ pub fn read_validity(pem: &str) -> Result<Validity, AuthorityFault> {
     let blocks = parse_pem_blocks(pem).ok_or(AuthorityFault::Certificate)?;
     let first =
         blocks.first().filter(|block| block.label == CERTIFICATE_LABEL).ok_or(AuthorityFault::Certificate)?;
-    Ok(validity(&parse_certificate(&first.contents)?))
+    Ok(validity_of(&parse_certificate(&first.contents)?))
 }
 
 fn parse_pem_blocks(pem: &str) -> Option<Vec<Pem>> {
@@ -136,7 +138,7 @@ pub(crate) fn is_signed_by(certificate: &X509Certificate<'_>, signer: &X509Certi
 
 impl Ca {
     pub(crate) fn read(certificate_pem: &str, key_pem: &str) -> Result<Self, AuthorityFault> {
-        let certificate = certificate(certificate_pem)?;
+        let certificate = certificate_der(certificate_pem)?;
         let key = private_key(key_pem)?;
         if parse_certificate(&certificate)?.public_key().raw != key.subject_public_key_info() {
             return Err(AuthorityFault::OtherKey);
@@ -169,16 +171,20 @@ impl Ca {
         if !own.is_ca() || !may_sign {
             return Err(AuthorityFault::NoAuthority.into());
         }
-        let trial = self.signed(leaf("trial", Usage::Client), now)?;
-        match certificate(&trial.certificate).as_deref().map(parse_certificate) {
+        let trial = self.signed(leaf_parameters("trial", Usage::Client), now)?;
+        match certificate_der(&trial.certificate).as_deref().map(parse_certificate) {
             Ok(Ok(trial)) if is_signed_by(&trial, &own) => Ok(()),
             _ => Err(AuthorityFault::Name.into()),
         }
     }
 
     /// Issues a certificate with a new key.
-    pub(crate) fn issue(&self, request: &CertificateRequest, now: OffsetDateTime) -> Result<Issued, Refusal> {
-        let mut params = leaf(&request.common_name, request.usage);
+    pub(crate) fn issue(
+        &self,
+        request: &CertificateRequest,
+        now: OffsetDateTime,
+    ) -> Result<IssuedCertificate, Refusal> {
+        let mut params = leaf_parameters(&request.common_name, request.usage);
         if request.common_name.is_empty() {
             return Err(Refusal::Name(String::new()));
         }
@@ -200,7 +206,11 @@ impl Ca {
     }
 
     /// Signs a certificate for a new key. It begins a little before `now`, and ends with the authority at the latest.
-    fn signed(&self, mut params: CertificateParams, now: OffsetDateTime) -> Result<Issued, Refusal> {
+    fn signed(
+        &self,
+        mut params: CertificateParams,
+        now: OffsetDateTime,
+    ) -> Result<IssuedCertificate, Refusal> {
         let validity = parse_certificate(&self.certificate)?.validity().clone();
         let (from, to) = (validity.not_before.to_datetime(), validity.not_after.to_datetime());
         if now < from || to <= now {
@@ -212,12 +222,15 @@ impl Ca {
         let issuer = issuer.map_err(|_| AuthorityFault::Name)?;
         let key = KeyPair::generate().map_err(|_| Refusal::Signature)?;
         let certificate = params.signed_by(&key, &issuer).map_err(|_| Refusal::Signature)?;
-        Ok(Issued { certificate: certificate.pem(), private_key: Secret::new(key.serialize_pem()) })
+        Ok(IssuedCertificate {
+            certificate: certificate.pem(),
+            private_key: Secret::new(key.serialize_pem()),
+        })
     }
 }
 
 /// A certificate of no authority. Its serial number comes from the hash of its new public key.
-fn leaf(common_name: &str, usage: Usage) -> CertificateParams {
+fn leaf_parameters(common_name: &str, usage: Usage) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, common_name);

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use madako_domain::authority::Authority;
 use madako_domain::certificate::Validity;
-use madako_protocol::authorities::{Authorities, AuthorityError, CertificateRequest, Due, Issued};
+use madako_protocol::authorities::{
+    Authorities, AuthorityError, CertificateRequest, IssuedCertificate, RenewalReason,
+};
 use madako_protocol::permit::Permit;
 use tokio::time::Instant;
 
@@ -36,12 +38,16 @@ impl ChosenAuthorities {
     }
 
     /// A certificate for other names, or of another authority than the store has, must not reach a node.
-    async fn check(&self, issued: &Issued, wanted: &CertificateRequest) -> Result<(), AuthorityError> {
+    async fn check(
+        &self,
+        issued: &IssuedCertificate,
+        wanted: &CertificateRequest,
+    ) -> Result<(), AuthorityError> {
         let issuer = self.own.certificate(wanted.authority).await?;
         let why = match self.own.due(Some(&issued.certificate), &issuer, wanted) {
-            None | Some(Due::Old) => return Ok(()),
-            Some(Due::Missing) => "it cannot be read".to_owned(),
-            Some(Due::Foreign) => format!(
+            None | Some(RenewalReason::Old) => return Ok(()),
+            Some(RenewalReason::Missing) => "it cannot be read".to_owned(),
+            Some(RenewalReason::Foreign) => format!(
                 "it lacks a name or a use, or ca/{} is not the certificate of Vault's authority",
                 wanted.authority
             ),
@@ -56,7 +62,7 @@ impl Authorities for ChosenAuthorities {
         self.own.certificate(authority).await
     }
 
-    async fn issue(&self, request: &CertificateRequest) -> Result<Issued, AuthorityError> {
+    async fn issue(&self, request: &CertificateRequest) -> Result<IssuedCertificate, AuthorityError> {
         match self.vault.session().await? {
             Some(session) => {
                 let issued = session.issue(request).await?;
@@ -87,7 +93,12 @@ impl Authorities for ChosenAuthorities {
         self.own.validity(certificate)
     }
 
-    fn due(&self, certificate: Option<&str>, issuer: &str, wanted: &CertificateRequest) -> Option<Due> {
+    fn due(
+        &self,
+        certificate: Option<&str>,
+        issuer: &str,
+        wanted: &CertificateRequest,
+    ) -> Option<RenewalReason> {
         self.own.due(certificate, issuer, wanted)
     }
 }

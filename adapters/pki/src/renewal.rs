@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use madako_domain::certificate::Validity;
-use madako_protocol::authorities::{CertificateRequest, Due, Usage};
+use madako_protocol::authorities::{CertificateRequest, RenewalReason, Usage};
 use time::OffsetDateTime;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 
-use crate::ca::{certificate, is_signed_by, parse_certificate};
+use crate::ca::{certificate_der, is_signed_by, parse_certificate};
 
-pub(crate) fn validity(leaf: &X509Certificate<'_>) -> Validity {
+pub(crate) fn validity_of(leaf: &X509Certificate<'_>) -> Validity {
     let validity = leaf.validity();
     Validity { from: validity.not_before.to_datetime(), to: validity.not_after.to_datetime() }
 }
@@ -23,16 +23,18 @@ pub(crate) fn reason_to_renew(
     authority: &str,
     wanted: &CertificateRequest,
     now: OffsetDateTime,
-) -> Option<Due> {
-    let Some(leaf) = leaf.and_then(|pem| certificate(pem).ok()) else { return Some(Due::Missing) };
-    let Ok(leaf) = parse_certificate(&leaf) else { return Some(Due::Missing) };
-    let signer = certificate(authority).ok();
+) -> Option<RenewalReason> {
+    let Some(leaf) = leaf.and_then(|pem| certificate_der(pem).ok()) else {
+        return Some(RenewalReason::Missing);
+    };
+    let Ok(leaf) = parse_certificate(&leaf) else { return Some(RenewalReason::Missing) };
+    let signer = certificate_der(authority).ok();
     let signer = signer.as_deref().and_then(|der| parse_certificate(der).ok());
     let is_own = signer.is_some_and(|signer| is_signed_by(&leaf, &signer));
     if !is_own || !has_names(&leaf, wanted) || !has_usage(&leaf, wanted.usage) {
-        return Some(Due::Foreign);
+        return Some(RenewalReason::Foreign);
     }
-    validity(&leaf).must_renew(now).then_some(Due::Old)
+    validity_of(&leaf).must_renew(now).then_some(RenewalReason::Old)
 }
 
 fn has_names(leaf: &X509Certificate<'_>, wanted: &CertificateRequest) -> bool {
@@ -56,13 +58,13 @@ fn has_names(leaf: &X509Certificate<'_>, wanted: &CertificateRequest) -> bool {
         .collect();
     let addresses: BTreeSet<IpAddr> = names
         .iter()
-        .filter_map(|name| if let GeneralName::IPAddress(bytes) = name { address(bytes) } else { None })
+        .filter_map(|name| if let GeneralName::IPAddress(bytes) = name { parse_address(bytes) } else { None })
         .collect();
     wanted.dns_names.iter().all(|name| dns.contains(name.as_str()))
         && wanted.addresses.iter().all(|text| text.parse().is_ok_and(|ip| addresses.contains(&ip)))
 }
 
-fn address(bytes: &[u8]) -> Option<IpAddr> {
+fn parse_address(bytes: &[u8]) -> Option<IpAddr> {
     <[u8; 4]>::try_from(bytes)
         .map(IpAddr::from)
         .or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from))

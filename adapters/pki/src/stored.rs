@@ -10,7 +10,9 @@ use madako_domain::certificate::Validity;
 use madako_domain::keys;
 use madako_domain::store::{Condition, Outcome, StoreError, Transaction, Write};
 use madako_encryption::Keys;
-use madako_protocol::authorities::{Authorities, AuthorityError, CertificateRequest, Due, Issued};
+use madako_protocol::authorities::{
+    Authorities, AuthorityError, CertificateRequest, IssuedCertificate, RenewalReason,
+};
 use madako_protocol::ports::Clock;
 use madako_protocol::secret::Secret;
 use madako_protocol::store::Store;
@@ -165,7 +167,7 @@ impl Authorities for BuiltInAuthorities {
         found.ok_or(AuthorityError::Missing { authority })
     }
 
-    async fn issue(&self, request: &CertificateRequest) -> Result<Issued, AuthorityError> {
+    async fn issue(&self, request: &CertificateRequest) -> Result<IssuedCertificate, AuthorityError> {
         let authority = request.authority;
         let certificate = self.certificate(authority).await?;
         let key = self.text(authority, keys::ca_key).await?;
@@ -182,11 +184,16 @@ impl Authorities for BuiltInAuthorities {
         })
     }
     fn validity(&self, certificate: &str) -> Option<Validity> {
-        let certificate = ca::certificate(certificate).ok()?;
-        ca::parse_certificate(&certificate).ok().map(|certificate| renewal::validity(&certificate))
+        let certificate = ca::certificate_der(certificate).ok()?;
+        ca::parse_certificate(&certificate).ok().map(|certificate| renewal::validity_of(&certificate))
     }
 
-    fn due(&self, certificate: Option<&str>, issuer: &str, wanted: &CertificateRequest) -> Option<Due> {
+    fn due(
+        &self,
+        certificate: Option<&str>,
+        issuer: &str,
+        wanted: &CertificateRequest,
+    ) -> Option<RenewalReason> {
         renewal::reason_to_renew(certificate, issuer, wanted, self.clock.now())
     }
 }

@@ -8,7 +8,7 @@ use madako_domain::authority::Authority;
 use madako_domain::store::{Transaction, Write};
 use madako_embedded_etcd::{Backend, Commit, EmbeddedEtcd, Options};
 use madako_protocol::authorities::{
-    Authorities as _, AuthorityError, CertificateRequest, Due, Issued, Usage,
+    Authorities as _, AuthorityError, CertificateRequest, IssuedCertificate, RenewalReason, Usage,
 };
 use madako_protocol::ports::Clock;
 use madako_protocol::secret::Secret;
@@ -22,7 +22,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use time::OffsetDateTime;
 
-use crate::ca::{Ca, certificate, parse_certificate, read_validity};
+use crate::ca::{Ca, certificate_der, parse_certificate, read_validity};
 use crate::renewal::reason_to_renew;
 use crate::{BuiltInAuthorities, CaError, Keys};
 
@@ -125,7 +125,7 @@ fn logs_in(authority: &str, leaf: &str, now: OffsetDateTime) -> bool {
 }
 
 /// A leaf of an authority that is in memory alone.
-fn leaf(ca: &(String, Secret), request: &CertificateRequest, now: OffsetDateTime) -> Issued {
+fn leaf(ca: &(String, Secret), request: &CertificateRequest, now: OffsetDateTime) -> IssuedCertificate {
     Ca::read(&ca.0, ca.1.reveal()).unwrap().issue(request, now).unwrap()
 }
 
@@ -174,7 +174,7 @@ async fn a_certificate_has_the_requested_subject_and_time_and_a_key_of_its_own()
         ..request(Authority::Kubernetes, Usage::Client)
     };
     let issued = authorities.issue(&asked).await.unwrap();
-    let der = certificate(&issued.certificate).unwrap();
+    let der = certificate_der(&issued.certificate).unwrap();
     let read = parse_certificate(&der).unwrap();
     assert_eq!(read.issuer().to_string(), "CN=kubernetes CA");
     let mut names: Vec<String> = read.subject().to_string().split(", ").map(str::to_owned).collect();
@@ -184,7 +184,7 @@ async fn a_certificate_has_the_requested_subject_and_time_and_a_key_of_its_own()
     assert_eq!(read.validity().not_after.to_datetime(), NOW + YEAR);
     assert!(!read.is_ca());
     let again = authorities.issue(&asked).await.unwrap();
-    let other = certificate(&again.certificate).unwrap();
+    let other = certificate_der(&again.certificate).unwrap();
     assert_ne!(parse_certificate(&other).unwrap().raw_serial(), read.raw_serial());
     assert_ne!(again.private_key, issued.private_key);
     rcgen::KeyPair::from_pem(issued.private_key.reveal()).unwrap();
@@ -194,7 +194,7 @@ async fn a_certificate_has_the_requested_subject_and_time_and_a_key_of_its_own()
 fn an_authority_has_the_name_and_the_life_of_ckes() {
     for authority in Authority::ALL {
         let (pem, key) = new_ca(authority);
-        let der = certificate(&pem).unwrap();
+        let der = certificate_der(&pem).unwrap();
         let own = parse_certificate(&der).unwrap();
         assert_eq!(own.subject().to_string(), format!("CN={}", authority.common_name()));
         assert_eq!(own.validity().not_after.to_datetime(), NOW + time::Duration::hours(876_000));
@@ -213,7 +213,7 @@ fn a_certificate_ends_with_its_authority() {
     for validity in [YEAR, Duration::MAX] {
         let issued =
             leaf(&ca, &CertificateRequest { validity, ..request(Authority::Server, Usage::Server) }, late);
-        let der = certificate(&issued.certificate).unwrap();
+        let der = certificate_der(&issued.certificate).unwrap();
         assert_eq!(
             parse_certificate(&der).unwrap().validity().not_after.to_datetime(),
             late + time::Duration::days(1)
@@ -382,28 +382,28 @@ fn a_certificate_is_renewed_for_a_reason() {
         ("new", issued.clone(), &wanted, NOW, None),
         ("more names than wanted", issued.clone(), &less, NOW, None),
         ("more uses than wanted", issued.clone(), &client, NOW, None),
-        ("no PEM", "hunter2".to_owned(), &wanted, NOW, Some(Due::Missing)),
-        ("two certificates", format!("{issued}{issued}"), &wanted, NOW, Some(Due::Missing)),
-        ("an address is missing", of(&less), &wanted, NOW, Some(Due::Foreign)),
-        ("a name is missing", of(&unnamed), &wanted, NOW, Some(Due::Foreign)),
-        ("a use is missing", of(&server), &wanted, NOW, Some(Due::Foreign)),
-        ("another subject", of(&another), &wanted, NOW, Some(Due::Foreign)),
-        ("another organization", of(&member), &wanted, NOW, Some(Due::Foreign)),
-        ("an organization is missing", issued.clone(), &member, NOW, Some(Due::Foreign)),
-        ("not valid yet", issued.clone(), &wanted, NOW - day, Some(Due::Old)),
+        ("no PEM", "hunter2".to_owned(), &wanted, NOW, Some(RenewalReason::Missing)),
+        ("two certificates", format!("{issued}{issued}"), &wanted, NOW, Some(RenewalReason::Missing)),
+        ("an address is missing", of(&less), &wanted, NOW, Some(RenewalReason::Foreign)),
+        ("a name is missing", of(&unnamed), &wanted, NOW, Some(RenewalReason::Foreign)),
+        ("a use is missing", of(&server), &wanted, NOW, Some(RenewalReason::Foreign)),
+        ("another subject", of(&another), &wanted, NOW, Some(RenewalReason::Foreign)),
+        ("another organization", of(&member), &wanted, NOW, Some(RenewalReason::Foreign)),
+        ("an organization is missing", issued.clone(), &member, NOW, Some(RenewalReason::Foreign)),
+        ("not valid yet", issued.clone(), &wanted, NOW - day, Some(RenewalReason::Old)),
         ("31 days are left", issued.clone(), &wanted, NOW + day * 334, None),
-        ("29 days are left", issued.clone(), &wanted, NOW + day * 336, Some(Due::Old)),
-        ("it ended", issued.clone(), &wanted, NOW + day * 400, Some(Due::Old)),
+        ("29 days are left", issued.clone(), &wanted, NOW + day * 336, Some(RenewalReason::Old)),
+        ("it ended", issued.clone(), &wanted, NOW + day * 400, Some(RenewalReason::Old)),
     ] {
         assert_eq!(reason_to_renew(Some(&leaf), &ca.0, wanted, now), expected, "{case}");
     }
-    assert_eq!(reason_to_renew(None, &ca.0, &wanted, NOW), Some(Due::Missing));
+    assert_eq!(reason_to_renew(None, &ca.0, &wanted, NOW), Some(RenewalReason::Missing));
     // Another authority of the same name.
     assert_eq!(
         reason_to_renew(Some(&issued), &new_ca(Authority::Server).0, &wanted, NOW),
-        Some(Due::Foreign)
+        Some(RenewalReason::Foreign)
     );
-    assert_eq!(reason_to_renew(Some(&issued), "hunter2", &wanted, NOW), Some(Due::Foreign));
+    assert_eq!(reason_to_renew(Some(&issued), "hunter2", &wanted, NOW), Some(RenewalReason::Foreign));
 }
 
 #[test]
@@ -415,5 +415,5 @@ fn a_short_life_is_renewed_in_its_last_third() {
     let end = NOW + validity;
     let minute = time::Duration::minutes(1);
     assert_eq!(reason_to_renew(Some(&issued), &ca.0, &wanted, end - minute * 61), None);
-    assert_eq!(reason_to_renew(Some(&issued), &ca.0, &wanted, end - minute * 59), Some(Due::Old));
+    assert_eq!(reason_to_renew(Some(&issued), &ca.0, &wanted, end - minute * 59), Some(RenewalReason::Old));
 }

@@ -62,26 +62,26 @@ impl Vault {
     /// The session with the present access; `None` if the store has none.
     pub(crate) async fn session(&self) -> Result<Option<Arc<Session>>, VaultError> {
         let Some(access) = self.access().await? else {
-            *self.present() = None;
+            *self.lock_present_session() = None;
             return Ok(None);
         };
-        let mut present = self.present();
+        let mut present = self.lock_present_session();
         if let Some((_, session)) = present.as_ref().filter(|(of, _)| *of == access) {
             return Ok(Some(Arc::clone(session)));
         }
-        let session = Arc::new(session(&access, &*self.transports)?);
+        let session = Arc::new(open_session(&access, &*self.transports)?);
         *present = Some((access, Arc::clone(&session)));
         Ok(Some(session))
     }
 
-    fn present(&self) -> std::sync::MutexGuard<'_, Option<(VaultAccess, Arc<Session>)>> {
+    fn lock_present_session(&self) -> std::sync::MutexGuard<'_, Option<(VaultAccess, Arc<Session>)>> {
         // No code panics while it holds the lock.
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A session that is not logged in yet.
-fn session(access: &VaultAccess, transports: &dyn Transports) -> Result<Session, VaultError> {
+fn open_session(access: &VaultAccess, transports: &dyn Transports) -> Result<Session, VaultError> {
     let unusable = |why: String| VaultError::Access { why: format!("its ca-cert is not usable: {why}") };
     Session::new(access, transports.transport(&access.ca_cert).map_err(unusable)?)
 }

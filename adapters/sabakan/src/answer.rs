@@ -16,7 +16,7 @@ pub(crate) const ZERO_DATE: OffsetDateTime = datetime!(0001-01-01 00:00 UTC);
 
 /// The data of an answer. The generated type would treat a missing list as `null`, that is as no machines.
 #[derive(Deserialize)]
-struct Data {
+struct AnswerData {
     #[serde(rename = "searchMachines", deserialize_with = "Option::deserialize")]
     machines: Option<Vec<wire::CkeSearchSearchMachines>>,
 }
@@ -28,12 +28,12 @@ struct Data {
 /// or does not match the query.
 pub(crate) fn read_answer(body: &[u8]) -> Result<Vec<Machine>, RegistryError> {
     let mut deserializer = serde_json::Deserializer::from_slice(body);
-    let response: graphql_client::Response<Data> = serde_path_to_error::deserialize(&mut deserializer)
+    let response: graphql_client::Response<AnswerData> = serde_path_to_error::deserialize(&mut deserializer)
         .map_err(|error| malformed_answer(describe_place(&error)))?;
     deserializer.end().map_err(|error| malformed_answer(error.to_string()))?;
     if let Some(errors) = response.errors.filter(|errors| !errors.is_empty()) {
         let mut messages: Vec<String> =
-            errors.iter().take(MAX_MESSAGES).map(|error| shorten(&error.message)).collect();
+            errors.iter().take(MAX_MESSAGES).map(|error| shorten_text(&error.message)).collect();
         if errors.len() > MAX_MESSAGES {
             messages.push(format!("and {} more", errors.len() - MAX_MESSAGES));
         }
@@ -54,8 +54,8 @@ fn read_machine(wire: wire::CkeSearchSearchMachines) -> Result<Machine, Registry
         Some(text) => parse_date(&text).ok_or_else(|| {
             malformed_answer(format!(
                 "{field} of machine {} is {:?}; expected an RFC 3339 date",
-                shorten(&serial),
-                shorten(&text)
+                shorten_text(&serial),
+                shorten_text(&text)
             ))
         }),
     };
@@ -64,8 +64,8 @@ fn read_machine(wire: wire::CkeSearchSearchMachines) -> Result<Machine, Registry
     let state = read_state(status.state).map_err(|other| {
         malformed_answer(format!(
             "state of machine {} is {:?}; expected one of {}",
-            shorten(&serial),
-            shorten(&other),
+            shorten_text(&serial),
+            shorten_text(&other),
             MachineState::NAMES.join(", ")
         ))
     })?;
@@ -105,7 +105,7 @@ fn read_state(wire: wire::MachineState) -> Result<MachineState, String> {
 
 /// serde's error in terms of the answer, with the path of the member if there is one.
 fn describe_place(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
-    let mut said = shorten(&error.inner().to_string());
+    let mut said = shorten_text(&error.inner().to_string());
     // Replace Rust type names from serde by JSON terms.
     for rust in [
         " struct Response with 3 elements",
@@ -127,7 +127,7 @@ fn malformed_answer(why: String) -> RegistryError {
 }
 
 /// The beginning of an external text, on one line and without control characters.
-pub(crate) fn shorten(text: &str) -> String {
+pub(crate) fn shorten_text(text: &str) -> String {
     let mut out: String = text.chars().take(MAX_TEXT).map(|c| if c.is_control() { ' ' } else { c }).collect();
     if text.chars().nth(MAX_TEXT).is_some() {
         out.push('…');

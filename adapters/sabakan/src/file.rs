@@ -4,7 +4,7 @@ use madako_domain::machine::Machine;
 use madako_json::input::{InputError, Problem};
 use serde_json::Value;
 
-use crate::answer::shorten;
+use crate::answer::shorten_text;
 use crate::limits::MAX_PROBLEMS;
 
 /// Reads machines in the format of sabakan's GraphQL: a JSON array of machines, or the whole response.
@@ -16,7 +16,7 @@ use crate::limits::MAX_PROBLEMS;
 /// Every machine that cannot be read, with the field, its value and the expected form.
 pub fn parse_machines(json: &[u8]) -> Result<Vec<Machine>, InputError> {
     let document: Value = serde_json::from_slice(json)
-        .map_err(|error| refuse_file(vec![problem("(document)", error.to_string(), "JSON")]))?;
+        .map_err(|error| refuse_file(vec![field_problem("(document)", error.to_string(), "JSON")]))?;
     let (prefix, list) = machine_list(&document)?;
     let mut machines = Vec::with_capacity(list.len());
     let mut problems = Vec::new();
@@ -41,9 +41,9 @@ fn machine_list(document: &Value) -> Result<(&'static str, &[Value]), InputError
     }
     if let Some(errors) = document.get("errors").and_then(Value::as_array).filter(|list| !list.is_empty()) {
         let text = errors[0].get("message").and_then(Value::as_str).unwrap_or("no message");
-        return Err(refuse_file(vec![problem(
+        return Err(refuse_file(vec![field_problem(
             "errors",
-            format!("a failed response: {}", shorten(text)),
+            format!("a failed response: {}", shorten_text(text)),
             "a response without errors",
         )]));
     }
@@ -51,8 +51,8 @@ fn machine_list(document: &Value) -> Result<(&'static str, &[Value]), InputError
         Some(Value::Array(list)) => Ok((IN_RESPONSE, list)),
         // Go writes a nil slice as `null`.
         Some(Value::Null) => Ok((IN_RESPONSE, &[])),
-        Some(other) => Err(refuse_file(vec![problem(IN_RESPONSE, describe_kind(other), EXPECTED)])),
-        None => Err(refuse_file(vec![problem("(document)", describe_kind(document), EXPECTED)])),
+        Some(other) => Err(refuse_file(vec![field_problem(IN_RESPONSE, describe_kind(other), EXPECTED)])),
+        None => Err(refuse_file(vec![field_problem("(document)", describe_kind(document), EXPECTED)])),
     }
 }
 
@@ -65,12 +65,12 @@ fn machine_problem(
     let path = error.path().to_string();
     let within = if path == "." { String::new() } else { format!(".{path}") };
     let serial = value.pointer("/spec/serial").and_then(Value::as_str);
-    let told = serial.map(|serial| format!(" (serial {})", shorten(serial))).unwrap_or_default();
+    let told = serial.map(|serial| format!(" (serial {})", shorten_text(serial))).unwrap_or_default();
     let spec = value.get("spec");
     let from_rest = spec.is_some_and(|spec| spec.get("index-in-rack").is_some());
     let hint = if from_rest { "; this is a machine of sabakan's REST API, not of its GraphQL" } else { "" };
     let (got, expected) = got_and_expected(&error.inner().to_string());
-    problem(&format!("{prefix}[{index}]{within}{told}"), got, &format!("{expected}{hint}"))
+    field_problem(&format!("{prefix}[{index}]{within}{told}"), got, &format!("{expected}{hint}"))
 }
 
 /// The actual and the expected value in serde's message, in terms of the input.
@@ -79,7 +79,7 @@ fn got_and_expected(message: &str) -> (String, String) {
         return (String::new(), format!("the field {field}"));
     }
     let Some((got, expected)) = message.split_once(", expected ") else {
-        return (shorten(message), "the form of sabakan's GraphQL".to_owned());
+        return (shorten_text(message), "the form of sabakan's GraphQL".to_owned());
     };
     let got =
         got.strip_prefix("invalid type: ").or_else(|| got.strip_prefix("invalid value: ")).unwrap_or(got);
@@ -90,7 +90,7 @@ fn got_and_expected(message: &str) -> (String, String) {
         _ if expected.starts_with("struct ") => "an object",
         _ => expected,
     };
-    (shorten(got), shorten(expected))
+    (shorten_text(got), shorten_text(expected))
 }
 
 fn describe_kind(value: &Value) -> String {
@@ -102,12 +102,12 @@ fn describe_kind(value: &Value) -> String {
         Value::Array(_) => "an array".to_owned(),
         Value::Object(fields) => {
             let names: Vec<_> = fields.keys().take(5).map(String::as_str).collect();
-            format!("an object with the fields [{}]", shorten(&names.join(", ")))
+            format!("an object with the fields [{}]", shorten_text(&names.join(", ")))
         }
     }
 }
 
-fn problem(field: &str, got: String, expected: &str) -> Problem {
+fn field_problem(field: &str, got: String, expected: &str) -> Problem {
     Problem { field: field.to_owned(), got, expected: expected.to_owned() }
 }
 

@@ -41,7 +41,7 @@ pub fn query_text() -> String {
 }
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct QueryBody<'a> {
     query: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     variables: Option<&'a QueryVariables>,
@@ -53,6 +53,6 @@ struct Body<'a> {
 /// and include boot machines and retired ones. With variables both are sent, an absent one as `null`, as in CKE.
 #[must_use]
 pub fn request_body(variables: Option<&QueryVariables>) -> Vec<u8> {
-    serde_json::to_vec(&Body { query: query_text(), variables })
+    serde_json::to_vec(&QueryBody { query: query_text(), variables })
         .expect("text, numbers and lists always have a JSON form")
 }

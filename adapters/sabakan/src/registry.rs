@@ -12,7 +12,7 @@ use madako_protocol::ports::{
 };
 use tokio::time::Instant;
 
-use crate::answer::{read_answer, shorten};
+use crate::answer::{read_answer, shorten_text};
 pub use crate::limits::{MAX_RESPONSE_BYTES, REQUEST_DEADLINE};
 use crate::query::request_body;
 use crate::telemetry;
@@ -58,7 +58,7 @@ impl<T: HttpTransport + ?Sized> SabakanRegistry<T> {
             let beginning = &response.body[..response.body.len().min(4096)];
             return Err(RegistryError::Status {
                 status: response.status,
-                body: shorten(&String::from_utf8_lossy(beginning)),
+                body: shorten_text(&String::from_utf8_lossy(beginning)),
             });
         }
         Ok(leave_out_without_address(read_answer(&response.body)?))

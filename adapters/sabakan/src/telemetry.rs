@@ -12,11 +12,11 @@ madako_protocol::declare_metrics! {
 }
 
 pub(crate) fn record_request(result: &Result<RegistryMachines, RegistryError>, took: Duration) {
-    madako_registry_requests_total(outcome(result)).increment(1);
+    madako_registry_requests_total(outcome_label(result)).increment(1);
     madako_registry_request_seconds().record(took);
 }
 
-fn outcome(result: &Result<RegistryMachines, RegistryError>) -> &'static str {
+fn outcome_label(result: &Result<RegistryMachines, RegistryError>) -> &'static str {
     match result {
         Ok(_) => "ok",
         Err(RegistryError::Http(HttpError::Connect { .. })) => "connect",

@@ -101,17 +101,17 @@ impl NodeConnection for SshConnection {
         let answer = self.run(STATUS, &status::render(volume).into(), &times).await?;
         let text = std::str::from_utf8(&answer.stdout)
             .map_err(|error| self.malformed(STATUS, format!("it is not UTF-8: {error}")))?;
-        status::read(text, volume).map_err(|why| self.malformed(STATUS, why))
+        status::parse_status(text, volume).map_err(|why| self.malformed(STATUS, why))
     }
 
     async fn snapshot(&self, image: &str, path: &str) -> Result<SnapshotContent, NodeError> {
         let limit = self.options.trial;
         let end_by = Instant::now() + limit;
         let times = Times { begin_by: end_by, end_by, limit };
-        let script = script::snapshot::look(image, path).into();
+        let script = script::snapshot::describe_snapshot(image, path).into();
         let answer = self.run(SNAPSHOT, &script, &times).await.map_err(|error| bad_snapshot(error, path))?;
         let text = String::from_utf8_lossy(&answer.stdout);
-        script::snapshot::read(&text).map_err(|why| self.malformed(SNAPSHOT, why))
+        script::snapshot::read_description(&text).map_err(|why| self.malformed(SNAPSHOT, why))
     }
 
     async fn act(&self, permit: &Permit, action: &NodeAction) -> Result<String, NodeError> {

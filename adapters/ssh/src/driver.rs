@@ -16,7 +16,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time;
 
 use crate::connection::SshConnection;
-use crate::host_key::{Verifier, preferred};
+use crate::host_key::{Verifier, preferred_algorithms};
 use crate::key::SshKey;
 use crate::keyring::{Keyring, ReadKeys};
 use crate::limits::{
@@ -108,7 +108,7 @@ impl SshDriver {
         let (verifier, offered) = Verifier::new(target.pinned.clone(), open);
         let config = Arc::new(self.config(target.pinned.as_ref()));
         let handle = self.step("handshake", target, client::connect_stream(config, stream, verifier)).await?;
-        let mut handle = handle.map_err(|error| refusal(target, &offered, &error))?;
+        let mut handle = handle.map_err(|error| host_key_error(target, &offered, &error))?;
         let host_key = offered.get().cloned().ok_or_else(|| unreachable("no host key".to_owned()))?;
 
         let login = self.step("login", target, log_in(&mut handle, &key, target)).await?;
@@ -149,7 +149,7 @@ impl SshDriver {
         client::Config {
             window_size: WINDOW,
             channel_buffer_size: CHANNEL_MESSAGES,
-            preferred: preferred(pinned),
+            preferred: preferred_algorithms(pinned),
             inactivity_timeout: Some(INACTIVITY),
             keepalive_interval: Some(self.options.keep_alive),
             keepalive_max: KEEP_ALIVE_MISSES,
@@ -166,7 +166,7 @@ impl NodeDriver for SshDriver {
 }
 
 /// The reason for a failed handshake: another host key, if one was offered.
-fn refusal(target: &NodeTarget, offered: &OnceLock<HostKey>, error: &russh::Error) -> NodeError {
+fn host_key_error(target: &NodeTarget, offered: &OnceLock<HostKey>, error: &russh::Error) -> NodeError {
     let address = target.address.clone();
     match (offered.get(), &target.pinned, error) {
         (Some(offered), Some(pinned), russh::Error::UnknownKey) => NodeError::HostKey {

@@ -21,7 +21,7 @@ const ALGORITHMS: [Algorithm; 6] = [
 
 /// The preferences for a node. A server with several host keys proves the kind that the client prefers, so the kind of
 /// the pinned key comes first.
-pub(crate) fn preferred(pinned: Option<&HostKey>) -> Preferred {
+pub(crate) fn preferred_algorithms(pinned: Option<&HostKey>) -> Preferred {
     let kind = pinned.and_then(|pinned| pinned.key.split_whitespace().next());
     let is_pinned = |algorithm: &Algorithm| match algorithm {
         Algorithm::Rsa { .. } => kind == Some("ssh-rsa"),
@@ -81,7 +81,7 @@ mod tests {
     fn the_kind_of_the_pinned_key_comes_first() {
         let first = |key: &str| {
             let pinned = HostKey { key: format!("{key} AAAA"), fingerprint: String::new() };
-            let order = preferred(Some(&pinned)).key;
+            let order = preferred_algorithms(Some(&pinned)).key;
             assert_eq!(order.len(), ALGORITHMS.len(), "every kind stays allowed");
             order[0].clone()
         };
@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(first("ecdsa-sha2-nistp384"), Algorithm::Ecdsa { curve: EcdsaCurve::NistP384 });
         assert_eq!(first("ssh-ed25519"), Algorithm::Ed25519);
         assert_eq!(first("unknown"), Algorithm::Ed25519);
-        assert_eq!(preferred(None).key[0], Algorithm::Ed25519);
+        assert_eq!(preferred_algorithms(None).key[0], Algorithm::Ed25519);
     }
 
     #[test]

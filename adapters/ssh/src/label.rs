@@ -43,13 +43,13 @@ impl<'a> From<&'a ServiceParams> for WrittenParams<'a> {
 }
 
 /// The text of the label: one line of Go's JSON.
-pub(crate) fn write(builtin: &ServiceParams, extra: &ServiceParams) -> String {
+pub(crate) fn write_label(builtin: &ServiceParams, extra: &ServiceParams) -> String {
     let written = Written { builtin: builtin.into(), extra: extra.into() };
     escaped(serde_json::to_string(&written).expect("parameters are written as JSON"))
 }
 
 /// Reads the text of a label. `None`: neither CKE nor this service wrote it.
-pub(crate) fn read(text: &str) -> Option<Label> {
+pub(crate) fn read_label(text: &str) -> Option<Label> {
     serde_json::from_str(text).ok()
 }
 
@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn empty_parameters_are_written_as_cke_writes_them() {
         let empty = ServiceParams::default();
-        assert_eq!(write(&empty, &empty), format!(r#"{{"builtin":{NOTHING},"extra":{NOTHING}}}"#));
+        assert_eq!(write_label(&empty, &empty), format!(r#"{{"builtin":{NOTHING},"extra":{NOTHING}}}"#));
     }
 
     #[test]
@@ -78,7 +78,7 @@ mod tests {
             }],
             env: BTreeMap::from([("A".to_owned(), "1".to_owned())]),
         };
-        let text = write(&params, &ServiceParams::default());
+        let text = write_label(&params, &ServiceParams::default());
         assert_eq!(
             text,
             format!(
@@ -87,15 +87,15 @@ mod tests {
                 r#""destination":"/b","read_only":true,"propagation":"","selinux_label":"Z"}],"extra_env":{"A":"1"}},"extra":"#,
             )
         );
-        assert_eq!(read(&text), Some(Label { builtin: params, extra: ServiceParams::default() }));
+        assert_eq!(read_label(&text), Some(Label { builtin: params, extra: ServiceParams::default() }));
     }
 
     #[test]
     fn other_texts_are_no_labels() {
         for text in ["", "x", "null", "[]", "{", r#"{"builtin": []}"#, r#"{"builtin": {"extra_args": "x"}}"#]
         {
-            assert_eq!(read(text), None, "{text}");
+            assert_eq!(read_label(text), None, "{text}");
         }
-        assert_eq!(read(r#"{"builtin": null}"#), Some(Label::default()));
+        assert_eq!(read_label(r#"{"builtin": null}"#), Some(Label::default()));
     }
 }

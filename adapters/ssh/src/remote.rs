@@ -110,7 +110,7 @@ impl Session {
         let killed = async {
             let mut channel = self.open().await?;
             let command = format!("exec sh -c {} madako-kill {process} {nonce}", quote(KILL));
-            channel.exec(false, command).await.map_err(broken)?;
+            channel.exec(false, command).await.map_err(broken_connection)?;
             while let Some(message) = channel.wait().await {
                 if let ChannelMsg::Close = message {
                     break;
@@ -124,13 +124,13 @@ impl Session {
     }
 }
 
-fn broken(error: russh::Error) -> RemoteError {
+fn broken_connection(error: russh::Error) -> RemoteError {
     RemoteError::Broken(format!("the connection broke: {error}"))
 }
 
 /// Runs a command to its end.
 pub(crate) async fn run(session: &Arc<Session>, order: Order<'_>) -> Result<Answer, RemoteError> {
-    let command = command(&order)?;
+    let command = command_line(&order)?;
     let begin_by = order.begin_by.min(order.end_by);
     let patience_ends = Instant::now() + session.begin;
     let begun = RunningCommand::begin(session, &order.nonce, &command);
@@ -152,7 +152,7 @@ pub(crate) async fn run(session: &Arc<Session>, order: Order<'_>) -> Result<Answ
     time::timeout_at(order.end_by, finish).await.map_err(|_| RemoteError::Late)?
 }
 
-fn command(order: &Order<'_>) -> Result<String, RemoteError> {
+fn command_line(order: &Order<'_>) -> Result<String, RemoteError> {
     let command = format!("exec sh -c {} {} {}", quote(PRELUDE), order.nonce, quote(&order.script.text));
     if command.len() > MAX_COMMAND {
         let why = format!("the command has {} bytes, and a node takes {MAX_COMMAND}", command.len());

@@ -49,9 +49,9 @@ pub(crate) fn quote(text: &str) -> String {
 /// Renders an action. `seconds` is the time that its permit leaves.
 pub(crate) fn render(action: &NodeAction, seconds: u64) -> Result<Script, TarError> {
     Ok(match action {
-        NodeAction::PullImage { image } => pull(image).into(),
+        NodeAction::PullImage { image } => pull_image(image).into(),
         NodeAction::RunContainer { spec, restart } => run(spec, *restart, seconds).into(),
-        NodeAction::StopContainer(container) => stop(*container, seconds).into(),
+        NodeAction::StopContainer(container) => stop_container(*container, seconds).into(),
         NodeAction::KillContainer(container) => kill(*container).into(),
         NodeAction::CreateVolume { name } => {
             format!("docker volume create -- {} >/dev/null", quote(name)).into()
@@ -61,7 +61,7 @@ pub(crate) fn render(action: &NodeAction, seconds: u64) -> Result<Script, TarErr
             Script { text: write_files(tools, directory), stdin: tar::archive(directory, files)? }
         }
         NodeAction::ImageVersion { image, pull } => image_version(image, *pull).into(),
-        NodeAction::StageSnapshot(restore) => snapshot::stage(restore).into(),
+        NodeAction::StageSnapshot(restore) => snapshot::stage_snapshot(restore).into(),
         NodeAction::UseSnapshot(restore) => snapshot::swap(restore).into(),
     })
 }
@@ -69,7 +69,7 @@ pub(crate) fn render(action: &NodeAction, seconds: u64) -> Result<Script, TarErr
 /// Sets `id` to the id of the container with exactly that name, or to nothing. Refuses a container without a label of
 /// CKE. CKE and this service write a label in one form, of which the script demands the beginning and the end: a shell
 /// cannot check the JSON between them.
-fn find(container: Container) -> String {
+fn find_container(container: Container) -> String {
     let name = container.name();
     format!(
         r#"set -u
@@ -88,7 +88,7 @@ fi
 
 /// Ends the container `id` with SIGTERM and removes it. The script waits itself: a waiting engine would go on when the
 /// script is killed. An error of SIGTERM counts only if the container cannot be removed, because it may have ended.
-fn end(seconds: u64) -> String {
+fn end_container(seconds: u64) -> String {
     let grace = seconds.saturating_sub(AFTER_GRACE).clamp(1, STOP_GRACE);
     format!(
         r#"docker container kill --signal=TERM "$id" >/dev/null || :
@@ -98,19 +98,19 @@ docker container rm --force "$id" >/dev/null || exit 1
     )
 }
 
-fn stop(container: Container, seconds: u64) -> String {
-    format!("{}[ -n \"$id\" ] || exit 0\n{}", find(container), end(seconds))
+fn stop_container(container: Container, seconds: u64) -> String {
+    format!("{}[ -n \"$id\" ] || exit 0\n{}", find_container(container), end_container(seconds))
 }
 
 fn kill(container: Container) -> String {
     format!(
         "{}[ -n \"$id\" ] || exit 0\ndocker container rm --force \"$id\" >/dev/null || exit 1\n",
-        find(container)
+        find_container(container)
     )
 }
 
 /// Sets the positional parameters to the options for the log of a container.
-fn logging() -> String {
+fn logging_options() -> String {
     format!(
         "if [ -S {JOURNAL} ]; then set -- --log-driver=journald\n\
          else set -- --log-driver=json-file --log-opt=max-size=10m --log-opt=max-file=3\nfi\n"
@@ -160,11 +160,11 @@ docker container rm --force "$id" >/dev/null || exit 1
 fi
 {logging}{SELINUX}printf '%s\n' {label} | docker run "$@" {words} >/dev/null
 "#,
-        find = find(spec.container),
+        find = find_container(spec.container),
         data = demand_data(spec),
-        end = end(seconds),
-        logging = logging(),
-        label = quote(&format!("{}={}", label::LABEL, label::write(&spec.builtin, &spec.extra))),
+        end = end_container(seconds),
+        logging = logging_options(),
+        label = quote(&format!("{}={}", label::LABEL, label::write_label(&spec.builtin, &spec.extra))),
         words = run_words(spec).join(" "),
     )
 }
@@ -179,7 +179,7 @@ fn run_words(spec: &ContainerSpec) -> Vec<String> {
         words.push(quote(&format!("type=volume,src={volume},dst={path}")));
     }
     let parameters = [&spec.builtin, &spec.extra];
-    words.extend(parameters.iter().flat_map(|params| &params.binds).map(bind));
+    words.extend(parameters.iter().flat_map(|params| &params.binds).map(volume_option));
     for (name, value) in parameters.iter().flat_map(|params| &params.env) {
         words.push("-e".to_owned());
         words.push(quote(&format!("{name}={value}")));
@@ -190,7 +190,7 @@ fn run_words(spec: &ContainerSpec) -> Vec<String> {
     words
 }
 
-fn bind(mount: &Mount) -> String {
+fn volume_option(mount: &Mount) -> String {
     let access = if mount.read_only { "ro" } else { "rw" };
     let mut text = format!("--volume={}:{}:{access}", mount.source, mount.destination);
     if !mount.propagation.is_empty() {
@@ -216,13 +216,13 @@ fn write_files(tools: &str, directory: &str) -> String {
     format!(
         "{logging}{SELINUX}docker run \"$@\" --rm -i --network=host --uts=host --read-only \
          {volume}\"${{se:+,z}}\" {tools} write_files /mnt >/dev/null\n",
-        logging = logging(),
+        logging = logging_options(),
         volume = quote(&format!("--volume={directory}:/mnt{directory}:rw")),
         tools = quote(tools),
     )
 }
 
-fn pull(image: &str) -> String {
+fn pull_image(image: &str) -> String {
     let image = quote(image);
     format!(
         "docker image inspect --format '{{{{.Id}}}}' {image} >/dev/null 2>&1 && exit 0\n\

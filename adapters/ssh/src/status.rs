@@ -49,8 +49,8 @@ docker volume ls --format 'V {{{{.Name}}}}' {volumes} || exit 1
 echo END
 "#,
         volumes = volumes.join(" "),
-        content = content(volume),
-        certificates = certificates(),
+        content = read_volume_content(volume),
+        certificates = read_certificates(),
     )
 }
 
@@ -59,7 +59,7 @@ echo END
 ///
 /// A login without root's rights cannot read the directory. The engine then tells the size of the files, for which it
 /// reads all its volumes and images; so it is asked only while etcd does not run, and may fail.
-fn content(volume: &str) -> String {
+fn read_volume_content(volume: &str) -> String {
     format!(
         r#"if look=$(docker volume inspect --format '{PLACE}' -- {name} 2>/dev/null); then
   found=unknown
@@ -87,7 +87,7 @@ fi"#,
 
 /// Prints the readable certificates, never a key. A file of any content and length is at most one line of printable
 /// characters.
-fn certificates() -> String {
+fn read_certificates() -> String {
     format!(
         r#"for file in {names}; do
   path={ETCD_PKI}/$file
@@ -102,7 +102,14 @@ done"#,
 
 /// A container in the answer: name, running, image, label, mounts, time of its last start.
 #[derive(Deserialize)]
-struct Inspected(String, bool, String, Option<String>, Option<Vec<Mounted>>, #[serde(default)] String);
+struct InspectedContainer(
+    String,
+    bool,
+    String,
+    Option<String>,
+    Option<Vec<Mounted>>,
+    #[serde(default)] String,
+);
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -114,9 +121,9 @@ struct Mounted {
     destination: String,
 }
 
-impl Inspected {
+impl InspectedContainer {
     fn status(&self) -> ContainerStatus {
-        let read = self.3.as_deref().and_then(label::read);
+        let read = self.3.as_deref().and_then(label::read_label);
         let foreign = read.is_none();
         let label = read.unwrap_or_default();
         ContainerStatus {
@@ -139,7 +146,7 @@ impl Inspected {
     fn has_other_volume(&self, volume: &str) -> bool {
         let is_other =
             |mount: &Mounted| mount.kind == "volume" && mount.destination == DATA && mount.name != volume;
-        self.3.as_deref().and_then(label::read).is_some() && self.4.iter().flatten().any(is_other)
+        self.3.as_deref().and_then(label::read_label).is_some() && self.4.iter().flatten().any(is_other)
     }
 }
 
@@ -147,7 +154,7 @@ impl Inspected {
 ///
 /// # Errors
 /// The fault of an incomplete or unexpected answer.
-pub(crate) fn read(answer: &str, volume: &str) -> Result<NodeStatus, String> {
+pub(crate) fn parse_status(answer: &str, volume: &str) -> Result<NodeStatus, String> {
     let mut status = NodeStatus { reachable: true, ..NodeStatus::default() };
     let mut volumes = BTreeSet::new();
     let mut lines = answer.lines();
@@ -174,7 +181,8 @@ pub(crate) fn read(answer: &str, volume: &str) -> Result<NodeStatus, String> {
 }
 
 fn add_container(status: &mut NodeStatus, json: &str, volume: &str) -> Result<(), String> {
-    let inspected: Inspected = serde_json::from_str(json).map_err(|error| format!("a container: {error}"))?;
+    let inspected: InspectedContainer =
+        serde_json::from_str(json).map_err(|error| format!("a container: {error}"))?;
     let name = inspected.0.trim_start_matches('/');
     if !Container::ALL.map(Container::name).into_iter().chain(KUBERNETES).any(|known| known == name) {
         return Err("a container has an unexpected name".to_owned());

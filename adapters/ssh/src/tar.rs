@@ -28,7 +28,7 @@ pub(crate) fn archive(directory: &str, files: &[NodeFile]) -> Result<Vec<u8>, Ta
             FileContent::Public(text) => (0o644, text.as_str()),
             FileContent::Private(secret) => (0o600, secret.reveal()),
         };
-        tar.extend_from_slice(&header(name, mode, content.len()));
+        tar.extend_from_slice(&file_header(name, mode, content.len()));
         tar.extend_from_slice(content.as_bytes());
         tar.resize(tar.len().next_multiple_of(BLOCK), 0);
     }
@@ -49,7 +49,7 @@ fn entry_name<'a>(directory: &str, path: &'a str) -> Result<&'a str, TarError> {
     Ok(name)
 }
 
-fn header(name: &str, mode: u32, size: usize) -> [u8; BLOCK] {
+fn file_header(name: &str, mode: u32, size: usize) -> [u8; BLOCK] {
     let mut header = [0; BLOCK];
     let mut put = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
     put(0, name.as_bytes());

@@ -25,8 +25,8 @@ use madako_protocol::store::{Campaign, CampaignCommand, CampaignEvent, CampaignO
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use self::ballot::{Ballot, OwnKey, Standing};
-use self::requests::{SessionError, enrol, grant, renew, revoke};
+use self::ballot::{CandidateList, CandidateStanding, OwnKey};
+use self::requests::{SessionError, create_candidate_key, grant, renew_lease, revoke};
 use self::session::Session;
 pub(crate) use self::session::ValidEpochs;
 use crate::backoff::Backoff;
@@ -52,7 +52,7 @@ pub(crate) fn start(parts: CampaignParts) -> Campaign {
         commands,
         commanded: true,
         outbox: VecDeque::new(),
-        ballot: Ballot::default(),
+        ballot: CandidateList::default(),
         reported: ReportedState::Nothing,
     };
     tokio::spawn(candidate.run());
@@ -113,7 +113,7 @@ struct Candidate {
     commanded: bool,
     /// Events that wait for room in the receiver's channel.
     outbox: VecDeque<CampaignEvent>,
-    ballot: Ballot,
+    ballot: CandidateList,
     reported: ReportedState,
 }
 
@@ -121,7 +121,7 @@ impl Candidate {
     async fn run(mut self) {
         loop {
             let mut next = match self.session().await {
-                Ok(session) => self.stand(session).await,
+                Ok(session) => self.campaign_with_session(session).await,
                 Err(next) => next,
             };
             // A command during the pause can start another pause.
@@ -166,10 +166,10 @@ impl Candidate {
     }
 
     /// Campaigns with a session, and leads if elected, until the session ends. Revokes the lease.
-    async fn stand(&mut self, session: Session) -> SessionEnd {
+    async fn campaign_with_session(&mut self, session: Session) -> SessionEnd {
         let lease = session.lease;
         let (next, gone) = self.campaign_and_lead(session).await;
-        self.ballot.withdraw();
+        self.ballot.clear_own_key();
         // Revoke also without a receiver: after a failed actor, its successor must not wait for the lease to expire.
         if !gone {
             self.release(lease).await;
@@ -192,19 +192,19 @@ impl Candidate {
                 return (SessionEnd::Again, false);
             }
             match (self.ballot.evaluate(), &held.epoch) {
-                (Standing::Gone, _) => {
+                (CandidateStanding::Gone, _) => {
                     self.report_lost(&mut held, "the leader key is gone");
                     return (SessionEnd::Again, false);
                 }
-                (Standing::Behind { leader }, None) => self.report_waiting(leader),
-                (Standing::Behind { .. }, Some(_)) => {
+                (CandidateStanding::Behind { leader }, None) => self.report_waiting(leader),
+                (CandidateStanding::Behind { .. }, Some(_)) => {
                     self.report_lost(
                         &mut held,
                         "the store has an older leader key: its state went back to an earlier revision",
                     );
                     return (SessionEnd::Again, false);
                 }
-                (Standing::First, None) => {
+                (CandidateStanding::First, None) => {
                     if let Some(OwnKey { key, create_revision }) = &own {
                         let epoch =
                             Epoch { number: *create_revision, key: key.clone(), lease: session.lease };
@@ -213,7 +213,7 @@ impl Candidate {
                         self.put(CampaignEvent::Elected(epoch));
                     }
                 }
-                (Standing::First, Some(_)) | (Standing::Unknown, _) => {}
+                (CandidateStanding::First, Some(_)) | (CandidateStanding::Unknown, _) => {}
             }
             let (valid_until, renew_at) = (session.valid_until, session.renew_at);
             tokio::select! {
@@ -230,7 +230,7 @@ impl Candidate {
                             // Check whether the store still answers.
                             session.renew_at = session.renew_at.min(Instant::now());
                         }
-                        self.ballot.take(event);
+                        self.ballot.apply_event(event);
                     }
                 },
                 renewed = await_answer(&mut renewing) => match renewed {
@@ -257,7 +257,7 @@ impl Candidate {
                 enrolled = await_answer(&mut enrolling) => match enrolled {
                     Ok(enrolled) => {
                         self.parts.backoff.reset();
-                        self.ballot.enrol(enrolled.clone());
+                        self.ballot.set_own_key(enrolled.clone());
                         own = Some(enrolled);
                     }
                     Err(SessionError::Gone) => return (SessionEnd::Again, true),
@@ -268,11 +268,11 @@ impl Candidate {
                 },
                 () = sleep_until(renew_at), if renewing.is_none() => {
                     let patience = session.patience(connections.timeout());
-                    renewing = Some(Box::pin(renew(Arc::clone(connections), session.lease, patience)));
+                    renewing = Some(Box::pin(renew_lease(Arc::clone(connections), session.lease, patience)));
                 }
                 () = sleep_until(enrol_at), if own.is_none() && enrolling.is_none() => {
                     let (namespace, host) = (self.parts.namespace.clone(), self.parts.options.host.clone());
-                    enrolling = Some(Box::pin(enrol(Arc::clone(connections), namespace, session.lease, host)));
+                    enrolling = Some(Box::pin(create_candidate_key(Arc::clone(connections), namespace, session.lease, host)));
                 }
             }
         }
@@ -291,7 +291,7 @@ impl Candidate {
                 wake = self.wake(false) => match wake {
                     // The receiver is gone or the watch has ended: only finish the revocation.
                     WakeReason::Dropped => break revoking.await,
-                    WakeReason::Candidates(event) => self.ballot.take(event),
+                    WakeReason::Candidates(event) => self.ballot.apply_event(event),
                     WakeReason::Command(_) => {}
                 }
             }
@@ -313,7 +313,7 @@ impl Candidate {
                 wake = self.wake(true) => match wake {
                     WakeReason::Dropped => return Err(SessionEnd::Dropped),
                     WakeReason::Command(command) => return Err(command.into()),
-                    WakeReason::Candidates(event) => self.ballot.take(event),
+                    WakeReason::Candidates(event) => self.ballot.apply_event(event),
                 },
                 done = &mut work => return Ok(done),
             }

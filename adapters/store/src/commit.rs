@@ -12,7 +12,7 @@ use crate::namespace::Namespace;
 use crate::telemetry::Operation;
 
 /// Runs a transaction. Sends it once.
-pub(crate) async fn commit(
+pub(crate) async fn commit_transaction(
     connections: &Connections,
     namespace: &Namespace,
     transaction: Transaction,
@@ -29,7 +29,7 @@ pub(crate) async fn commit(
             &format!("{condition:?} cannot hold: revisions are greater than 0"),
         ));
     }
-    let txn = txn(namespace, &transaction);
+    let txn = etcd_transaction(namespace, &transaction);
     let answer = connections
         .request(Operation::Commit, &object, connections.timeout(), |connection| {
             let txn = txn.clone();
@@ -37,7 +37,8 @@ pub(crate) async fn commit(
         })
         .await?;
     let revision = answer.header().map_or(0, |header| header.revision());
-    outcome(namespace, transaction, answer, revision).ok_or_else(|| fail(StoreErrorKind::Other, UNREASONED))
+    commit_outcome(namespace, transaction, answer, revision)
+        .ok_or_else(|| fail(StoreErrorKind::Other, UNREASONED))
 }
 
 /// Runs several transactions in one request, nested in one without conditions. Each has its own outcome; the committed
@@ -50,7 +51,7 @@ pub(crate) async fn commit_together(
     // No keys, because the error of one transaction must not name the keys of others.
     let object = format!("{} transactions at a time", transactions.len());
     let nested: Vec<_> =
-        transactions.iter().map(|transaction| TxnOp::txn(txn(namespace, transaction))).collect();
+        transactions.iter().map(|transaction| TxnOp::txn(etcd_transaction(namespace, transaction))).collect();
     let all = Txn::new().and_then(nested);
     let answer = connections
         .request(Operation::Commit, &object, connections.timeout(), |connection| {
@@ -71,7 +72,7 @@ pub(crate) async fn commit_together(
     }
     let outcomes = transactions.into_iter().zip(answers).map(|(transaction, answer)| match answer {
         TxnOpResponse::Txn(answer) => {
-            outcome(namespace, transaction, answer, revision).ok_or_else(|| fail(UNREASONED))
+            commit_outcome(namespace, transaction, answer, revision).ok_or_else(|| fail(UNREASONED))
         }
         _ => Err(fail("the store's answer is not about a transaction")),
     });
@@ -81,7 +82,7 @@ pub(crate) async fn commit_together(
 const UNREASONED: &str = "the store refused the transaction, although every condition holds";
 
 /// Outcome of a transaction; `None` if the answer contradicts itself.
-fn outcome(
+fn commit_outcome(
     namespace: &Namespace,
     transaction: Transaction,
     answer: TxnResponse,
@@ -113,7 +114,7 @@ fn name_object(transaction: &Transaction) -> String {
     }
 }
 
-fn txn(namespace: &Namespace, transaction: &Transaction) -> Txn {
+fn etcd_transaction(namespace: &Namespace, transaction: &Transaction) -> Txn {
     let compares: Vec<_> = transaction
         .conditions
         .iter()

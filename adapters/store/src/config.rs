@@ -103,7 +103,7 @@ impl StoreConfig {
             return Err(ConfigError::Endpoints(self.endpoints.len()));
         }
         let tls = self.tls()?;
-        self.endpoints.iter().map(|given| dialled(given.trim(), tls.as_ref(), timeout)).collect()
+        self.endpoints.iter().map(|given| to_endpoint(given.trim(), tls.as_ref(), timeout)).collect()
     }
 
     /// The TLS configuration; `None` if no TLS setting is set.
@@ -128,14 +128,14 @@ impl StoreConfig {
             }
             (None, None) if self.tls_ca.is_none() => return Ok(None),
             (None, None) => {}
-            (Some(_), None) => return Err(missing_half("tls-key", "tls-cert")),
-            (None, Some(_)) => return Err(missing_half("tls-cert", "tls-key")),
+            (Some(_), None) => return Err(missing_counterpart("tls-key", "tls-cert")),
+            (None, Some(_)) => return Err(missing_counterpart("tls-cert", "tls-key")),
         }
         Ok(Some(tls))
     }
 }
 
-fn missing_half(missing: &'static str, given: &str) -> ConfigError {
+fn missing_counterpart(missing: &'static str, given: &str) -> ConfigError {
     ConfigError::Tls { field: missing, why: format!("needed beside {given}") }
 }
 
@@ -151,7 +151,7 @@ fn require_certificates(field: &'static str, pem: &str) -> Result<(), ConfigErro
     Ok(())
 }
 
-fn dialled(
+fn to_endpoint(
     given: &str,
     tls: Option<&ClientTlsConfig>,
     timeout: Duration,

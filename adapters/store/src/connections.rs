@@ -26,7 +26,7 @@ use tokio::time::{Instant, timeout_at};
 use tonic::transport::Endpoint;
 
 use crate::config::{ConfigError, StoreConfig, with_common_options};
-use crate::error::{auth_is_off, kind, never_sent, refuses_token, store_error};
+use crate::error::{auth_is_off, kind_of, never_sent, refuses_token, store_error};
 pub(crate) use crate::limits::LARGEST_ANSWER;
 use crate::telemetry::{self, Operation};
 
@@ -131,7 +131,7 @@ impl Connection {
             return Ok(*tokens);
         }
         let taken = self.client.clone().update_user(Some((user.clone(), password.reveal().to_owned()))).await;
-        let outcome = telemetry::outcome(taken.as_ref().map(drop).map_err(kind));
+        let outcome = telemetry::outcome_label(taken.as_ref().map(drop).map_err(kind_of));
         telemetry::madako_store_authentications_total(outcome).increment(1);
         match taken {
             Ok(()) => {}
@@ -146,7 +146,7 @@ impl Connection {
     }
 }
 
-struct Current {
+struct CurrentConnection {
     target: usize,
     generation: u64,
     connection: Option<Arc<Connection>>,
@@ -156,7 +156,7 @@ pub(crate) struct Connections {
     targets: Vec<Target>,
     credentials: Option<(String, Secret)>,
     timeout: Duration,
-    current: Mutex<Current>,
+    current: Mutex<CurrentConnection>,
     /// Clock for the metric of the last answer; unset, the metric is not shown.
     clock: OnceLock<Arc<dyn Clock>>,
 }
@@ -175,7 +175,7 @@ impl Connections {
             targets,
             credentials: config.credentials(),
             timeout: config.checked_timeout()?,
-            current: Mutex::new(Current { target, generation: 0, connection: None }),
+            current: Mutex::new(CurrentConnection { target, generation: 0, connection: None }),
             clock: OnceLock::new(),
         })
     }
@@ -194,7 +194,7 @@ impl Connections {
         self.timeout
     }
 
-    fn current(&self) -> std::sync::MutexGuard<'_, Current> {
+    fn current(&self) -> std::sync::MutexGuard<'_, CurrentConnection> {
         // No code panics while it holds the lock, and its fields are consistent at any moment.
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -289,7 +289,7 @@ impl Connections {
             }
         };
         let outcome = result.as_ref().map(drop).map_err(|failed| failed.error.kind);
-        telemetry::request(operation, outcome, began.elapsed());
+        telemetry::count_request(operation, outcome, began.elapsed());
         if let (Ok(()), Some(clock)) = (outcome, self.clock.get()) {
             let now = clock.now().unix_timestamp() as f64;
             telemetry::madako_store_answer_timestamp_seconds().set(now);

@@ -25,7 +25,7 @@ const LEASE_IS_GONE: &str = "lease not found";
 const REVISION_IS_GONE: [&str; 2] =
     ["required revision has been compacted", "required revision is a future revision"];
 
-fn message(error: &Error) -> &str {
+fn error_message(error: &Error) -> &str {
     match error {
         Error::GRpcStatus(status) => status.message(),
         Error::LeaseKeepAliveError(text) | Error::WatchError(text) => text,
@@ -40,7 +40,7 @@ pub(crate) fn refuses_token(error: &Error) -> bool {
 }
 
 pub(crate) fn auth_is_off(error: &Error) -> bool {
-    message(error) == AUTH_IS_OFF
+    error_message(error) == AUTH_IS_OFF
 }
 
 pub(crate) fn lease_is_gone(why: &str) -> bool {
@@ -49,7 +49,7 @@ pub(crate) fn lease_is_gone(why: &str) -> bool {
 
 /// True if the store does not have the revision: it was compacted, or the store was reset to an earlier state.
 pub(crate) fn revision_is_gone(error: &Error) -> bool {
-    REVISION_IS_GONE.iter().any(|text| message(error).contains(text))
+    REVISION_IS_GONE.iter().any(|text| error_message(error).contains(text))
 }
 
 /// True if the answer exceeded the limit of a message.
@@ -73,7 +73,7 @@ pub(crate) fn never_sent(error: &Error) -> bool {
     false
 }
 
-pub(crate) fn kind(error: &Error) -> StoreErrorKind {
+pub(crate) fn kind_of(error: &Error) -> StoreErrorKind {
     let status = match error {
         Error::GRpcStatus(status) => status,
         Error::TransportError(_) | Error::IoError(_) | Error::WatchError(_) => {
@@ -137,7 +137,7 @@ fn describe_cause(error: &Error) -> String {
 pub(crate) fn store_error(operation: Operation, object: &str, endpoint: &str, error: &Error) -> StoreError {
     StoreError {
         operation: operation.of(object),
-        kind: kind(error),
+        kind: kind_of(error),
         why: format!("{}, from {endpoint}", describe_cause(error)),
     }
 }
@@ -168,7 +168,7 @@ mod tests {
             (Status::unknown("?"), StoreErrorKind::Other),
         ] {
             let text = error.message().to_owned();
-            assert_eq!(kind(&Error::GRpcStatus(error)), expected, "{text}");
+            assert_eq!(kind_of(&Error::GRpcStatus(error)), expected, "{text}");
         }
     }
 

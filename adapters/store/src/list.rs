@@ -62,7 +62,7 @@ pub(crate) async fn list_keys(
         }
         for kv in kvs {
             bytes += kv.value().len();
-            if let Some((key, entry)) = entry(namespace, kv) {
+            if let Some((key, entry)) = to_entry(namespace, kv) {
                 snapshot.entries.insert(key, entry);
             }
         }
@@ -82,7 +82,7 @@ pub(crate) async fn list_keys(
 const NOTHING: &str = "/madako/nothing";
 
 /// The present revision of the store: a linearizable read of a key that does not exist.
-pub(crate) async fn revision(connections: &Connections) -> Result<i64, Failed> {
+pub(crate) async fn read_revision(connections: &Connections) -> Result<i64, Failed> {
     let ask = |connection: std::sync::Arc<crate::connections::Connection>| async move {
         connection.kv().get(NOTHING, Some(GetOptions::new().with_keys_only())).await
     };
@@ -103,7 +103,7 @@ fn list_failure(prefix: &str, why: String) -> Failed {
 }
 
 /// A relative key with its entry. `None` for a key that is not UTF-8, which this service never writes.
-pub(crate) fn entry(namespace: &Namespace, kv: KeyValue) -> Option<(String, Entry)> {
+pub(crate) fn to_entry(namespace: &Namespace, kv: KeyValue) -> Option<(String, Entry)> {
     let key = relative_key(namespace, &kv)?;
     let (create_revision, mod_revision, lease) = (kv.create_revision(), kv.mod_revision(), kv.lease());
     let entry = Entry { value: Bytes::from(kv.0.value), create_revision, mod_revision, lease };

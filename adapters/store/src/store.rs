@@ -16,11 +16,11 @@ use tokio::time::Instant;
 
 use crate::backoff::Backoff;
 use crate::campaign::{self, ValidEpochs};
-use crate::commit::{commit, commit_together};
+use crate::commit::{commit_together, commit_transaction};
 use crate::config::{ConfigError, StoreConfig};
 use crate::connections::{BoxedStream, Connection, Connections, Target};
 use crate::encryption::Encryption;
-use crate::list::{ReadExtent, list_keys, revision};
+use crate::list::{ReadExtent, list_keys, read_revision};
 use crate::namespace::Namespace;
 use crate::telemetry::Operation;
 use crate::watch::{FeedEvent, Interest, watch, watch_every_revision};
@@ -133,7 +133,7 @@ impl EtcdStore {
     }
 
     pub(crate) async fn revision(&self) -> Result<i64, StoreError> {
-        Ok(revision(&self.connections).await?)
+        Ok(read_revision(&self.connections).await?)
     }
 
     /// Several transactions in one request; see [`commit_together`].
@@ -183,7 +183,7 @@ impl Store for EtcdStore {
 
     async fn commit(&self, transaction: Transaction) -> Result<Outcome, StoreError> {
         let transaction = self.encrypted(transaction)?;
-        commit(&self.connections, &self.namespace, transaction).await
+        commit_transaction(&self.connections, &self.namespace, transaction).await
     }
 
     fn watch(&self, prefix: &str) -> mpsc::Receiver<WatchEvent> {

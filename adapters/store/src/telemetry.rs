@@ -43,7 +43,7 @@ impl Operation {
     }
 }
 
-pub(crate) fn outcome(result: Result<(), StoreErrorKind>) -> &'static str {
+pub(crate) fn outcome_label(result: Result<(), StoreErrorKind>) -> &'static str {
     result.map_or_else(|kind| kind.name(), |()| "ok")
 }
 
@@ -81,7 +81,7 @@ pub fn register_counters() {
     ["lagged", "relisted"].into_iter().for_each(|reason| madako_objects_gaps_total(reason).increment(0));
 }
 
-pub(crate) fn request(operation: Operation, result: Result<(), StoreErrorKind>, took: Duration) {
-    madako_store_requests_total(operation.name(), outcome(result)).increment(1);
+pub(crate) fn count_request(operation: Operation, result: Result<(), StoreErrorKind>, took: Duration) {
+    madako_store_requests_total(operation.name(), outcome_label(result)).increment(1);
     madako_store_request_seconds(operation.name()).record(took);
 }

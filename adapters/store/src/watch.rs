@@ -26,9 +26,9 @@ pub(crate) use self::interest::Interest;
 use self::interest::StoreReader;
 use crate::backoff::Backoff;
 use crate::connections::{Connection, Connections, Failed};
-use crate::error::{kind, revision_is_gone, store_error};
+use crate::error::{kind_of, revision_is_gone, store_error};
 use crate::limits::{WATCH_BUFFER, WATCH_LIVED, WATCH_SILENCE};
-use crate::list::{entry, relative_key};
+use crate::list::{relative_key, to_entry};
 use crate::namespace::{Namespace, Range};
 use crate::telemetry::{self, Operation};
 
@@ -334,7 +334,7 @@ impl<E: Send + 'static> Watcher<E> {
 
     fn stream_broken(&self, connection: &Connection, cause: &Error) -> StreamEnd {
         let error = store_error(Operation::Watch, &self.prefix, connection.name(), cause);
-        self.connections.replace_after(connection, kind(cause));
+        self.connections.replace_after(connection, kind_of(cause));
         StreamEnd::Failed(error)
     }
 
@@ -382,7 +382,7 @@ fn changes_of_answer(
             let change = if deleted {
                 relative_key(namespace, &kv).map(|key| KeyChange { key, entry: None })
             } else {
-                entry(namespace, kv).map(|(key, mut entry)| {
+                to_entry(namespace, kv).map(|(key, mut entry)| {
                     if !interest.includes(&key) {
                         entry.value = Bytes::new();
                     }

@@ -9,28 +9,29 @@ pub const STDIN: &str = "-";
 
 /// The name of a file in messages.
 #[must_use]
-pub fn shown(name: &str) -> &str {
+pub fn display_name(name: &str) -> &str {
     if name == STDIN { "standard input" } else { name }
 }
 
 /// # Errors
 /// The file cannot be read, or has more than `most` bytes.
-pub fn read(name: &str, most: usize) -> anyhow::Result<Vec<u8>> {
+pub fn read_input(name: &str, most: usize) -> anyhow::Result<Vec<u8>> {
     if name == STDIN {
-        bounded(io::stdin().lock(), most)
+        read_bounded(io::stdin().lock(), most)
     } else {
-        File::open(name).and_then(|file| bounded(file, most))
+        File::open(name).and_then(|file| read_bounded(file, most))
     }
-    .with_context(|| format!("{} cannot be read", shown(name)))
+    .with_context(|| format!("{} cannot be read", display_name(name)))
 }
 
 /// # Errors
 /// The file cannot be read, has more than `most` bytes, or is not UTF-8.
 pub fn read_text(name: &str, most: usize) -> anyhow::Result<String> {
-    String::from_utf8(read(name, most)?).map_err(|_| anyhow::anyhow!("{} is not UTF-8 text", shown(name)))
+    String::from_utf8(read_input(name, most)?)
+        .map_err(|_| anyhow::anyhow!("{} is not UTF-8 text", display_name(name)))
 }
 
-fn bounded(source: impl Read, most: usize) -> io::Result<Vec<u8>> {
+fn read_bounded(source: impl Read, most: usize) -> io::Result<Vec<u8>> {
     let limit = most as u64;
     let mut bytes = Vec::new();
     source.take(limit + 1).read_to_end(&mut bytes)?;
@@ -42,11 +43,11 @@ fn bounded(source: impl Read, most: usize) -> io::Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use super::bounded;
+    use super::read_bounded;
 
     #[test]
     fn input_longer_than_its_limit_is_refused() {
-        assert_eq!(bounded(&b"abc"[..], 3).unwrap(), b"abc");
-        assert_eq!(bounded(&b"abcd"[..], 3).unwrap_err().to_string(), "longer than 3 bytes");
+        assert_eq!(read_bounded(&b"abc"[..], 3).unwrap(), b"abc");
+        assert_eq!(read_bounded(&b"abcd"[..], 3).unwrap_err().to_string(), "longer than 3 bytes");
     }
 }

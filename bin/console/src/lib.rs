@@ -13,10 +13,10 @@ mod progress;
 mod stopwatch;
 mod wrap;
 
-pub use input::{STDIN, read, read_text, shown};
+pub use input::{STDIN, display_name, read_input, read_text};
 pub use list::{Cell, List, Surface, Tone};
-pub use message::{describe_error, exit_codes, is_closed_pipe, note, print_clap_error};
-pub use output::{Format, Table, print, print_bytes, printable, show};
+pub use message::{describe_error, exit_codes, is_closed_pipe, print_clap_error, print_note};
+pub use output::{Format, Table, escape_unprintable, print_bytes, print_text, show_value};
 pub use progress::{Progress, in_words};
 pub use stopwatch::Stopwatch;
 pub use wrap::{USUAL_WIDTH, cut, push_wrapped};

@@ -3,7 +3,7 @@
 use std::env;
 use std::io::{IsTerminal as _, stdout};
 
-use crate::output::printable;
+use crate::output::escape_unprintable;
 use crate::wrap::cut;
 
 /// Characters that a column keeps when lines are cut to the width of a terminal: enough for an address.
@@ -67,7 +67,7 @@ pub struct Cell {
 impl Cell {
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
-        let text = printable(&text.into());
+        let text = escape_unprintable(&text.into());
         let order = Order::Text(text.clone());
         Self { text, exact: None, order, tone: Tone::Plain }
     }
@@ -182,7 +182,7 @@ impl List {
         if let Some(width) = surface.width.filter(|width| !is_wide && sum(&widths) > *width) {
             shown.retain(|column| self.has_values(*column));
             widths = shown.iter().map(|column| length(*column)).collect();
-            fit(&mut widths, width);
+            fit_widths(&mut widths, width);
             shown.truncate(widths.len());
         }
         let mut text = String::new();
@@ -207,7 +207,7 @@ impl List {
         let heading: Vec<String> = self.columns.iter().map(|(heading, _)| name_of(heading)).collect();
         let mut text = heading.join(",") + "\n";
         for row in &self.rows {
-            let cells = row.iter().map(|cell| quoted(cell.exact.as_ref().unwrap_or(&cell.text)));
+            let cells = row.iter().map(|cell| quote_value(cell.exact.as_ref().unwrap_or(&cell.text)));
             text.push_str(&cells.collect::<Vec<_>>().join(","));
             text.push('\n');
         }
@@ -220,7 +220,7 @@ fn name_of(heading: &str) -> String {
     heading.to_lowercase().replace(' ', "-")
 }
 
-fn quoted(value: &str) -> String {
+fn quote_value(value: &str) -> String {
     match value.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", value.replace('"', "\"\"")),
         false => value.to_owned(),
@@ -234,7 +234,7 @@ fn sum(widths: &[usize]) -> usize {
 
 /// Shortens the widest columns until the line fits, but none below [`KEPT`]; then the last one, which goes if nothing of use
 /// is left of it.
-fn fit(widths: &mut Vec<usize>, most: usize) {
+fn fit_widths(widths: &mut Vec<usize>, most: usize) {
     while sum(widths) > most {
         // The last one of equals: reasons are at the end.
         let widest = widths.iter_mut().rev().max_by_key(|width| **width).filter(|width| **width > KEPT);

@@ -8,7 +8,7 @@ use clap::error::ErrorKind;
 use madako_json::input::InputError;
 
 /// Prints a message that is not part of the result.
-pub fn note(program: &str, message: impl std::fmt::Display) {
+pub fn print_note(program: &str, message: impl std::fmt::Display) {
     // A failure cannot be reported anywhere.
     let _ = writeln!(io::stderr().lock(), "{program}: {message}");
 }
@@ -56,7 +56,7 @@ pub fn print_clap_error(program: &str, error: &clap::Error) -> ExitCode {
         let _ = error.print();
     } else {
         let text = error.render().to_string();
-        note(program, text.strip_prefix("error: ").unwrap_or(&text).trim_end());
+        print_note(program, text.strip_prefix("error: ").unwrap_or(&text).trim_end());
     }
     u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
 }

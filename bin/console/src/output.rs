@@ -29,7 +29,7 @@ pub enum Format {
 
 /// # Errors
 /// Standard output cannot be written.
-pub fn print(text: &str) -> io::Result<()> {
+pub fn print_text(text: &str) -> io::Result<()> {
     print_bytes(text.as_bytes())
 }
 
@@ -45,17 +45,21 @@ pub fn print_bytes(bytes: &[u8]) -> io::Result<()> {
 ///
 /// # Errors
 /// Standard output cannot be written, or the value has no such form.
-pub fn show<T: Serialize>(format: Format, value: &T, table: impl FnOnce(&T) -> String) -> io::Result<()> {
+pub fn show_value<T: Serialize>(
+    format: Format,
+    value: &T,
+    table: impl FnOnce(&T) -> String,
+) -> io::Result<()> {
     match format {
-        Format::Table => print(&table(value)),
-        Format::Json => print(&to_pretty_json(value)?),
-        Format::Yaml => print(&to_yaml(value)?),
+        Format::Table => print_text(&table(value)),
+        Format::Json => print_text(&to_pretty_json(value)?),
+        Format::Yaml => print_text(&to_yaml(value)?),
     }
 }
 
 /// Replaces control characters of a text from outside, which could manipulate the terminal.
 #[must_use]
-pub fn printable(text: &str) -> String {
+pub fn escape_unprintable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
@@ -79,11 +83,11 @@ impl Table {
     /// Adds a row with as many cells as the heading.
     pub fn add(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.rows[0].len(), "a row is as wide as its heading");
-        self.rows.push(cells.iter().map(|cell| printable(cell)).collect());
+        self.rows.push(cells.iter().map(|cell| escape_unprintable(cell)).collect());
     }
 
     pub fn row<const N: usize>(&mut self, cells: [String; N]) {
-        self.rows.push(cells.map(|cell| printable(&cell)).to_vec());
+        self.rows.push(cells.map(|cell| escape_unprintable(&cell)).to_vec());
     }
 
     /// The table with a line end after each row. If standard output is a terminal, the last column is wrapped to its width.

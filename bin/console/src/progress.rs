@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
 
-use crate::message::note;
+use crate::message::print_note;
 use crate::stopwatch::Stopwatch;
 use crate::wrap::{USUAL_WIDTH, cut};
 
@@ -51,7 +51,7 @@ impl Progress {
             let _ = write!(io::stderr().lock(), "{ERASE}{}", cut(&line, columns().saturating_sub(1)));
             let _ = io::stderr().lock().flush();
         } else {
-            note(self.program, told);
+            print_note(self.program, told);
         }
     }
 }

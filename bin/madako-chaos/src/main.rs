@@ -8,7 +8,7 @@ mod simulate;
 
 use std::process::ExitCode;
 
-use madako_console::{describe_error, is_closed_pipe, note, print_clap_error};
+use madako_console::{describe_error, is_closed_pipe, print_clap_error, print_note};
 
 use crate::cli::{Cli, Command};
 
@@ -21,7 +21,7 @@ const PROGRAM: &str = "madako-chaos";
 
 fn main() -> ExitCode {
     // First of all: a run starts this same program for each of its processes.
-    if let Some(code) = madako_chaos_harness::entry(std::env::args_os()) {
+    if let Some(code) = madako_chaos_harness::hidden_command_main(std::env::args_os()) {
         return code;
     }
     let Cli { command } = match Cli::read(std::env::args_os()) {
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
             if is_closed_pipe(&error) {
                 return ExitCode::SUCCESS;
             }
-            note(PROGRAM, describe_error(&error));
+            print_note(PROGRAM, describe_error(&error));
             ExitCode::from(code)
         }
     }

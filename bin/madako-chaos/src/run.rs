@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, anyhow};
 use madako_chaos_harness::report::{Outcome, Report};
 use madako_chaos_harness::{NetworkChoice, Options, Programs, RunError, WorldError, on_path};
-use madako_console::{Format, note, show};
+use madako_console::{Format, print_note, show_value};
 use madako_faults::{Scenario, Span, WRITTEN};
 
 use crate::PROGRAM;
@@ -87,7 +87,7 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
         let why = anyhow!("world.operations: got act, expected none: only `madako-chaos simulate` has nodes");
         return Err(Failure::BadInput(why));
     }
-    let programs = programs(args.madako, &scenario).map_err(Failure::NotInjected)?;
+    let programs = find_programs(args.madako, &scenario).map_err(Failure::NotInjected)?;
     let network = match args.network {
         Network::Auto => NetworkChoice::Auto,
         Network::Namespaces => NetworkChoice::Namespaces,
@@ -96,7 +96,7 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
     let RunArgs { seed, length, report, trace, .. } = args;
     let options = Options { scenario, seed, length, network, programs, report, trace };
     let report = run_to_report(&options)?;
-    show(args.output, &report, |report: &Report| report.to_string())?;
+    show_value(args.output, &report, |report: &Report| report.to_string())?;
     fail_unless_passed(report.outcome, &report.why_not())
 }
 
@@ -115,7 +115,7 @@ fn run_to_report(options: &Options) -> Result<Report, Failure> {
     // them.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let tell = |line: &str| note(PROGRAM, line);
+        let tell = |line: &str| print_note(PROGRAM, line);
         tokio::select! {
             report = madako_chaos_harness::run(options, &SystemClock, &tell) => report.map_err(not_run),
             () = wait_for_signal() => Err(Failure::NoPass(anyhow!("a signal ended the run before its verdict"))),
@@ -146,7 +146,7 @@ async fn wait_for_signal() {
     }
 }
 
-fn programs(madako: Option<PathBuf>, scenario: &Scenario) -> anyhow::Result<Programs> {
+fn find_programs(madako: Option<PathBuf>, scenario: &Scenario) -> anyhow::Result<Programs> {
     let own = std::env::current_exe().context("the path of this program cannot be read")?;
     let madako = madako.unwrap_or_else(|| own.with_file_name("madako"));
     if !madako.is_file() {

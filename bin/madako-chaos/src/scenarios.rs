@@ -1,6 +1,6 @@
 //! `madako-chaos scenarios`: lists the scenarios that ship, and checks a scenario of the user.
 
-use madako_console::{Format, Table, read_text, show, shown};
+use madako_console::{Format, Table, display_name, read_text, show_value};
 use madako_faults::{Count, Fault, MAX_BYTES, SHIPPED, Scenario, ShippedScenario};
 use madako_json::input::InputError;
 use serde::Serialize;
@@ -34,20 +34,20 @@ struct ScenariosAction {
 
 pub(crate) fn run(args: &ScenariosArgs) -> Result<(), Failure> {
     match &args.what.check {
-        Some(file) => Ok(show(args.output, &check_file(file)?, overview)?),
-        None => Ok(show(args.output, &list_shipped()?, list_as_text)?),
+        Some(file) => Ok(show_value(args.output, &check_file(file)?, scenario_overview)?),
+        None => Ok(show_value(args.output, &list_shipped()?, list_as_text)?),
     }
 }
 
 fn check_file(file: &str) -> Result<Scenario, Failure> {
     let text = read_text(file, MAX_BYTES).map_err(Failure::BadInput)?;
-    let named = |error| Failure::BadInput(anyhow::Error::new(error).context(shown(file).to_owned()));
+    let named = |error| Failure::BadInput(anyhow::Error::new(error).context(display_name(file).to_owned()));
     Scenario::parse(&text).map_err(named)
 }
 
 /// The scenario that ships under this name or is in this file, with additional faults in their one-line form.
 pub(crate) fn with_faults(named: &str, faults: &[String]) -> Result<Scenario, Failure> {
-    let mut scenario = match madako_faults::shipped(named) {
+    let mut scenario = match madako_faults::find_shipped(named) {
         Some(shipped) => shipped.scenario().map_err(|error| Failure::BadInput(error.into()))?,
         None => check_file(named)?,
     };
@@ -82,7 +82,7 @@ fn list_as_text(scenarios: &Vec<ListedScenario>) -> String {
 }
 
 /// A scenario as text, with its defaults filled in.
-fn overview(scenario: &Scenario) -> String {
+fn scenario_overview(scenario: &Scenario) -> String {
     let Scenario { name, world, clients, faults, expect } = scenario;
     let mut table = Table::new(["PART", "IS"]);
     let mut row = |part: &str, is: String| table.row([part.to_owned(), is]);

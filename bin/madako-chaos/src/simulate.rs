@@ -13,9 +13,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use madako_console::{Format, Stopwatch, Table, note, show};
+use madako_console::{Format, Stopwatch, Table, print_note, show_value};
 #[cfg(debug_assertions)]
-use madako_domain::canary::{Canary, plant};
+use madako_domain::canary::{Canary, plant_canary};
 use madako_domain::invariants::Id;
 use madako_faults::{Count, Scenario, Span};
 use madako_judges::Verdict;
@@ -61,14 +61,14 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "FAULT")]
     fault: Vec<String>,
     /// Injects only the faults with these numbers in the schedule; none injects no fault
-    #[arg(long, value_name = "N,N,...", conflicts_with = "parse_seeds")]
+    #[arg(long, value_name = "N,N,...", conflicts_with = "seeds")]
     only: Option<SelectedFaults>,
     /// Time limit, by the real clock, of the search for a smaller failing run; 0s skips the search
     #[arg(long, value_name = "TIME", default_value = "2m", value_parser = Span::typed)]
     shrink_for: Span,
     /// Plants a bug in the service, to check that the run finds it
     #[cfg(debug_assertions)]
-    #[arg(long, value_name = "NAME", value_parser = canary)]
+    #[arg(long, value_name = "NAME", value_parser = parse_canary)]
     canary: Option<Canary>,
     /// Lists the bugs that can be planted, and runs nothing
     #[cfg(debug_assertions)]
@@ -89,7 +89,7 @@ pub(crate) struct SimulateArgs {
 }
 
 #[cfg(debug_assertions)]
-fn canary(text: &str) -> Result<Canary, String> {
+fn parse_canary(text: &str) -> Result<Canary, String> {
     let names: Vec<&str> = Canary::ALL.iter().map(|canary| canary.name()).collect();
     let found = Canary::ALL.iter().find(|canary| canary.name() == text).copied();
     found.ok_or_else(|| format!("expected one of {}", names.join(", ")))
@@ -111,7 +111,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
     let scenario = with_faults(&args.scenario, &args.fault)?;
     keep_quiet();
     #[cfg(debug_assertions)]
-    plant(args.canary);
+    plant_canary(args.canary);
     match args.seeds {
         Some((first, last)) => simulate_seeds(args, &scenario, first..=last),
         None => simulate_once(args, &scenario),
@@ -125,7 +125,7 @@ fn simulate_once(args: &SimulateArgs, scenario: &Scenario) -> Result<(), Failure
     let options = Options {
         trace: trace.map(|file| Box::new(BufWriter::new(file)) as madako_simulation::history::Trace),
         only,
-        progress: Some(progress(args.length)),
+        progress: Some(progress_printer(args.length)),
         until_wrong: args.until_wrong,
     };
     let report = simulate(scenario, args.seed, args.length, options)
@@ -136,7 +136,7 @@ fn simulate_once(args: &SimulateArgs, scenario: &Scenario) -> Result<(), Failure
     if let Some(directory) = &args.report {
         seen.write(directory).map_err(Failure::NoPass)?;
     }
-    show(args.output, &seen.value(), |_| seen.text())?;
+    show_value(args.output, &seen.value(), |_| seen.text())?;
     seen.end()
 }
 
@@ -150,7 +150,10 @@ fn shrink_failed_run(
     if report.failures().is_empty() || limit.is_zero() || args.only.is_some() {
         return Ok(None);
     }
-    note(PROGRAM, format!("seed {} did not pass; searching for a smaller run that also fails", report.seed));
+    print_note(
+        PROGRAM,
+        format!("seed {} did not pass; searching for a smaller run that also fails", report.seed),
+    );
     let began = Stopwatch::start();
     let shrunk = shrink(scenario, report.clone(), |runs| runs < MOST_RUNS && began.elapsed() < limit);
     shrunk.map(Some).map_err(|error| Failure::BadInput(error.into()))
@@ -174,11 +177,11 @@ fn simulate_seeds(
             Outcome::Skipped => skipped.push(seed),
             Outcome::Failed => failed.push(seed),
         }
-        note(PROGRAM, seen.line());
+        print_note(PROGRAM, seen.line());
         lines.push(seen.value());
     }
     let count = lines.len();
-    show(args.output, &lines, |_| {
+    show_value(args.output, &lines, |_| {
         format!("{} of {count} seeds passed\n", count - failed.len() - skipped.len())
     })?;
     if !failed.is_empty() {
@@ -196,7 +199,7 @@ fn create_file(path: &Path) -> anyhow::Result<File> {
     File::create(path).with_context(|| format!("cannot create {}", path.display()))
 }
 
-fn progress(length: Span) -> Progress {
+fn progress_printer(length: Span) -> Progress {
     let mut bar = madako_console::Progress::start(PROGRAM, "simulated", "s");
     Box::new(move |simulated| bar.advance(simulated.as_secs(), Some(length.duration().as_secs())))
 }

@@ -14,7 +14,7 @@ mod started;
 
 use std::collections::BTreeSet;
 
-use madako_faults::{SHIPPED, Scenario, Span, Store, shipped};
+use madako_faults::{SHIPPED, Scenario, Span, Store, find_shipped};
 use serde_json::Value;
 use started::{Ended, program, start};
 
@@ -110,7 +110,7 @@ fn every_scenario_that_ships_is_played_by_a_test() {
 
 #[test]
 fn a_scenario_that_is_run_faster_has_the_same_faults_at_a_twentieth_of_the_time() {
-    let slow = shipped("store-without-majority").unwrap().scenario().unwrap();
+    let slow = find_shipped("store-without-majority").unwrap().scenario().unwrap();
     let fast = faster(&slow);
     let lines: Vec<String> = fast.faults.iter().map(ToString::to_string).collect();
     assert_eq!(lines, ["kill store=1 at 30s for 15s", "kill store=3 at 30s for 45s"]);
@@ -136,7 +136,7 @@ fn every_scenario_on_a_real_etcd_is_passed_by_real_processes() {
     let failed: Vec<String> = RUN
         .iter()
         .filter_map(|(name, minutes)| {
-            let scenario = faster(&shipped(name).unwrap().scenario().unwrap());
+            let scenario = faster(&find_shipped(name).unwrap().scenario().unwrap());
             let text = serde_json::to_string(&scenario).unwrap();
             let seconds = format!("{}s", minutes * 60 / FASTER);
             play(&["run", "--scenario", "-", "--seed", "1", "--for", &seconds], &text).err()

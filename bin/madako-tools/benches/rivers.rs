@@ -53,7 +53,7 @@ fn free_address() -> io::Result<SocketAddr> {
     Reserved::bind("127.0.0.1:0")?.local_addr()
 }
 
-fn rivers(upstream: SocketAddr) -> io::Result<Proxy> {
+fn start_rivers(upstream: SocketAddr) -> io::Result<Proxy> {
     let address = free_address()?;
     let mut command = Command::new(env!("CARGO_BIN_EXE_madako-tools"));
     command.args(["rivers", &format!("--listen={address}"), &format!("--upstreams={upstream}")]);
@@ -130,7 +130,7 @@ async fn fetch(address: SocketAddr, deadline: Instant) -> io::Result<usize> {
 }
 
 /// Requests a second, and the p99 in microseconds.
-async fn requests(address: SocketAddr) -> io::Result<(f64, f64)> {
+async fn measure_requests(address: SocketAddr) -> io::Result<(f64, f64)> {
     let start = Instant::now();
     let mut clients = JoinSet::new();
     for _ in 0..CONNECTIONS {
@@ -175,12 +175,12 @@ async fn wait_until_ready(address: SocketAddr) -> io::Result<()> {
 }
 
 /// The medians of each of two proxies: requests a second, p99, MB a second.
-async fn measure(proxies: &[Proxy; 2]) -> io::Result<[[f64; 3]; 2]> {
+async fn measure_proxies(proxies: &[Proxy; 2]) -> io::Result<[[f64; 3]; 2]> {
     let mut measured = [const { [const { Vec::new() }; 3] }; 2];
     for round in 0..ROUNDS {
         // Neither is always first.
         for at in [round % 2, 1 - round % 2] {
-            let (rate, p99) = requests(proxies[at].address).await?;
+            let (rate, p99) = measure_requests(proxies[at].address).await?;
             measured[at][0].push(rate);
             measured[at][1].push(p99);
         }
@@ -205,13 +205,13 @@ async fn run() -> io::Result<()> {
         println!("haproxy is not installed (apt-get install haproxy): nothing is measured");
         return Ok(());
     };
-    let proxies = [rivers(upstream)?, beside];
+    let proxies = [start_rivers(upstream)?, beside];
     for proxy in &proxies {
         wait_until_ready(proxy.address)
             .await
             .map_err(|error| io::Error::other(format!("{}: {error}", proxy.name)))?;
     }
-    let [own, beside] = measure(&proxies).await?;
+    let [own, beside] = measure_proxies(&proxies).await?;
     println!("| Measure | Aim | rivers | haproxy in the same run | ratio |\n|---|---|---|---|---|");
     for (at, measure, aim) in [
         (0, "requests a second, 1 KiB, 64 connections", "at least 90 %"),

@@ -37,10 +37,10 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     if let Some(word) = flags.words.first() {
         return Err(Failure::Usage(format!("{word:?} is not needed: the directories are fixed")));
     }
-    Ok(install(Path::new(PLUGINS), Path::new(TARGET))?)
+    Ok(install_plugins(Path::new(PLUGINS), Path::new(TARGET))?)
 }
 
-fn install(from: &Path, to: &Path) -> Result<()> {
+fn install_plugins(from: &Path, to: &Path) -> Result<()> {
     let read = || {
         format!("cannot read {}: an image with plugins is made by `make image PLUGINS=DIR`", from.display())
     };
@@ -64,7 +64,7 @@ fn replace(plugin: &Path, temporary: &Path, target: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let copied = copy(plugin, temporary).and_then(|()| fs::rename(temporary, target));
+    let copied = copy_plugin(plugin, temporary).and_then(|()| fs::rename(temporary, target));
     if copied.is_err() {
         // The first error counts. The next run removes the file, too.
         let _ = fs::remove_file(temporary);
@@ -72,7 +72,7 @@ fn replace(plugin: &Path, temporary: &Path, target: &Path) -> io::Result<()> {
     copied
 }
 
-fn copy(plugin: &Path, temporary: &Path) -> io::Result<()> {
+fn copy_plugin(plugin: &Path, temporary: &Path) -> io::Result<()> {
     let mut source = File::open(plugin)?;
     let mut file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(temporary)?;
     io::copy(&mut source, &mut file)?;
@@ -109,7 +109,7 @@ mod tests {
             fs::write(path, content).expect("a writable directory");
         }
         let running = File::open(to.join("ptp")).expect("it exists");
-        install(&from, &to).expect("both directories exist");
+        install_plugins(&from, &to).expect("both directories exist");
         assert_eq!(names(&to), ["loopback", "own", "ptp"]);
         assert_eq!(fs::read_to_string(to.join("ptp")).expect("it exists"), "new");
         let mode = fs::metadata(to.join("loopback")).expect("it exists").permissions().mode();
@@ -121,9 +121,10 @@ mod tests {
     #[test]
     fn an_image_without_plugins_is_an_error() {
         let directory = tempfile::tempdir().expect("a directory");
-        let error = install(directory.path(), directory.path()).expect_err("no plugin");
+        let error = install_plugins(directory.path(), directory.path()).expect_err("no plugin");
         assert!(error.to_string().contains("has no plugin"), "{error}");
-        let missing = install(&directory.path().join("missing"), directory.path()).expect_err("no directory");
+        let missing =
+            install_plugins(&directory.path().join("missing"), directory.path()).expect_err("no directory");
         assert!(missing.to_string().contains("PLUGINS=DIR"), "{missing}");
     }
 
@@ -133,7 +134,7 @@ mod tests {
         let [from, to] = ["from", "to"].map(|name| directory.path().join(name));
         fs::create_dir_all(from.join("directory")).expect("a writable directory");
         fs::create_dir(&to).expect("a writable directory");
-        let error = install(&from, &to).expect_err("a directory is no plugin");
+        let error = install_plugins(&from, &to).expect_err("a directory is no plugin");
         assert!(error.to_string().contains("to/directory"), "{error}");
         assert!(names(&to).is_empty());
     }

@@ -55,15 +55,15 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
         .enable_time()
         .build()
         .context("cannot start the runtime")?;
-    Ok(runtime.block_on(forward(settings, log))?)
+    Ok(runtime.block_on(forward_connections(settings, log))?)
 }
 
-async fn forward(settings: Settings, log: Log) -> Result<()> {
+async fn forward_connections(settings: Settings, log: Log) -> Result<()> {
     let mut stop = StopSignals::new().context("cannot listen for signals")?;
     let listener = TcpListener::bind(settings.listen)
         .await
         .with_context(|| format!("cannot listen on {}", settings.listen))?;
-    let capacity = sockets::capacity()?;
+    let capacity = sockets::connection_capacity()?;
     let address = listener.local_addr()?;
     log.info("rivers listen", &[("address", &address), ("connections", &capacity)]);
     let shutdown = settings.shutdown;

@@ -32,7 +32,7 @@ pub(crate) struct Entry<'a> {
 ///
 /// # Errors
 /// The archive is damaged, incomplete, or holds more than files and directories; see the module.
-pub(crate) fn entries(archive: &[u8]) -> Result<Vec<Entry<'_>>> {
+pub(crate) fn parse_entries(archive: &[u8]) -> Result<Vec<Entry<'_>>> {
     let mut rest = archive;
     let mut entries = Vec::new();
     loop {
@@ -48,7 +48,7 @@ pub(crate) fn entries(archive: &[u8]) -> Result<Vec<Entry<'_>>> {
         let size = checked_size(header).with_context(described)?;
         let padded = size.next_multiple_of(BLOCK);
         ensure!(padded <= after.len(), "the archive ends within a file after {} files", entries.len());
-        let entry = entry(header, &after[..size]).with_context(described)?;
+        let entry = parse_entry(header, &after[..size]).with_context(described)?;
         entries.extend(entry);
         rest = &after[padded..];
     }
@@ -66,7 +66,7 @@ fn checked_size(header: &[u8; BLOCK]) -> Result<usize> {
 }
 
 /// The file that a header describes; `None` for a directory.
-fn entry<'a>(header: &'a [u8; BLOCK], content: &'a [u8]) -> Result<Option<Entry<'a>>> {
+fn parse_entry<'a>(header: &'a [u8; BLOCK], content: &'a [u8]) -> Result<Option<Entry<'a>>> {
     match header[156] {
         b'0' | 0 => {}
         b'5' => return Ok(None),

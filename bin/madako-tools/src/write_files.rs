@@ -20,7 +20,7 @@ use rustix::io::Errno;
 
 use crate::flags::{Failure, Flags};
 use crate::limits::MAX_ARCHIVE;
-use crate::tar::{Entry, TEMPORARY, entries};
+use crate::tar::{Entry, TEMPORARY, parse_entries};
 
 pub(crate) const HELP: &str = "Writes the files of a tar archive from standard input below a directory.
 
@@ -46,7 +46,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
         return Err(Failure::Usage(format!("expected one directory, got {}", flags.words.len())));
     };
     let archive = read_input(io::stdin().lock()).context("cannot read the archive from standard input")?;
-    let files = entries(&archive).context("the archive is invalid, so no file was written")?;
+    let files = parse_entries(&archive).context("the archive is invalid, so no file was written")?;
     Ok(write_all_files(directory, &files, mode)?)
 }
 
@@ -67,14 +67,14 @@ fn write_all_files(directory: &str, files: &[Entry<'_>], mode: u32) -> Result<()
     for file in files {
         let path =
             || format!("cannot write {directory}/{}", [&file.parents[..], &[file.name]].concat().join("/"));
-        let parent = parent(&root, &file.parents).with_context(path)?;
+        let parent = open_parent(&root, &file.parents).with_context(path)?;
         replace(&parent, file, mode).with_context(path)?;
     }
     Ok(())
 }
 
 /// The directory of a file. Missing directories are created and made durable.
-fn parent(root: &OwnedFd, names: &[&str]) -> Result<OwnedFd> {
+fn open_parent(root: &OwnedFd, names: &[&str]) -> Result<OwnedFd> {
     let mut directory = root.try_clone()?;
     for name in names {
         match rustix::fs::mkdirat(&directory, *name, Mode::from_raw_mode(DIRECTORY_MODE)) {

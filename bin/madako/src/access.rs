@@ -20,7 +20,7 @@ const SEED: u64 = 0;
 ///
 /// # Errors
 /// The configuration is not usable.
-pub(crate) fn open(global: &Global) -> Result<EtcdStore, Failure> {
+pub(crate) fn open_store(global: &Global) -> Result<EtcdStore, Failure> {
     open_configured(&Config::load(global.config.as_deref())?)
 }
 
@@ -34,13 +34,16 @@ pub(crate) fn open_configured(config: &Config) -> Result<EtcdStore, Failure> {
 
 /// # Errors
 /// The store cannot be read.
-pub(crate) async fn list(store: &dyn Store, prefix: &str) -> Result<BTreeMap<String, Entry>, Failure> {
+pub(crate) async fn list_entries(
+    store: &dyn Store,
+    prefix: &str,
+) -> Result<BTreeMap<String, Entry>, Failure> {
     Ok(store.list(prefix).await?.entries)
 }
 
 /// # Errors
 /// The store cannot be read.
-pub(crate) async fn get(store: &dyn Store, key: &str) -> Result<Option<Entry>, Failure> {
+pub(crate) async fn get_entry(store: &dyn Store, key: &str) -> Result<Option<Entry>, Failure> {
     Ok(store.list(key).await?.entries.remove(key))
 }
 
@@ -53,7 +56,7 @@ pub(crate) fn decode<T: DeserializeOwned>(key: &str, entry: &Entry) -> Result<T,
         .map_err(|error| Failure::failed(format_args!("the stored value of {key} cannot be read: {error}")))
 }
 
-pub(crate) fn unchanged(key: &str, entry: Option<&Entry>) -> Condition {
+pub(crate) fn unchanged_condition(key: &str, entry: Option<&Entry>) -> Condition {
     Condition::Unchanged { key: key.to_owned(), revision: entry.map_or(0, |entry| entry.mod_revision) }
 }
 
@@ -81,7 +84,7 @@ pub(crate) async fn put_if(
 /// # Errors
 /// The store refused, or did not answer: then the key may have been removed or not.
 pub(crate) async fn remove_if(store: &dyn Store, key: &str, read: &Entry) -> Result<bool, Failure> {
-    write_if(store, Write::Delete { key: key.to_owned() }, vec![unchanged(key, Some(read))]).await
+    write_if(store, Write::Delete { key: key.to_owned() }, vec![unchanged_condition(key, Some(read))]).await
 }
 
 async fn write_if(store: &dyn Store, write: Write, conditions: Vec<Condition>) -> Result<bool, Failure> {
@@ -105,8 +108,8 @@ async fn write_if(store: &dyn Store, write: Write, conditions: Vec<Condition>) -
 /// # Errors
 /// See [`put_if`]; or another client changed the key first.
 pub(crate) async fn replace(store: &dyn Store, key: &str, value: Vec<u8>) -> Result<Option<Entry>, Failure> {
-    let read = get(store, key).await?;
-    if put_if(store, key, value, vec![unchanged(key, read.as_ref())]).await? {
+    let read = get_entry(store, key).await?;
+    if put_if(store, key, value, vec![unchanged_condition(key, read.as_ref())]).await? {
         return Ok(read);
     }
     Err(changed_meanwhile(key))
@@ -122,9 +125,9 @@ pub(crate) async fn modify<T>(
     mut change: impl FnMut(Option<&Entry>) -> Result<(Vec<u8>, T), Failure>,
 ) -> Result<T, Failure> {
     for _ in 0..MAX_ACCESS_TRIES {
-        let read = get(store, key).await?;
+        let read = get_entry(store, key).await?;
         let (value, told) = change(read.as_ref())?;
-        if put_if(store, key, value, vec![unchanged(key, read.as_ref())]).await? {
+        if put_if(store, key, value, vec![unchanged_condition(key, read.as_ref())]).await? {
             return Ok(told);
         }
     }

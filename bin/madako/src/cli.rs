@@ -23,9 +23,9 @@ use crate::serve_args::ServeArgs;
 
 /// Keeps Kubernetes clusters on bare metal in order.
 ///
-/// `madako serve` runs the service. The other commands are for operators. They use the store of the service (etcd, or
-/// the embedded one), which the configuration file names, with the keys and values of ckecli. The placement commands
-/// (kube, infra, os, core) are krakectl's and use the API of the service.
+/// `madako serve` runs the service. The other commands are for operators. These commands use the store of the service
+/// (etcd, or the embedded one), which the configuration file names, with the keys and values of ckecli. The placement
+/// commands (kube, infra, os, core) are krakectl's and use the API of the service.
 #[derive(Debug, Parser)]
 #[command(
     name = "madako",
@@ -120,7 +120,7 @@ impl Cli {
     pub(crate) fn read(
         line: impl IntoIterator<Item = impl Into<OsString> + Clone>,
     ) -> Result<Self, clap::Error> {
-        let mut words = negative_is_a_value(Self::command());
+        let mut words = accept_negative_values(Self::command());
         let mut matches = words.try_get_matches_from_mut(line)?;
         Self::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut words))
     }
@@ -129,7 +129,7 @@ impl Cli {
 /// Takes an argument with a leading dash as the value where a number or a time is expected, so that the error names the
 /// problem of the value; by default clap calls it an unexpected argument. Options with several values are excluded:
 /// there the next argument may be an option.
-fn negative_is_a_value(command: clap::Command) -> clap::Command {
+fn accept_negative_values(command: clap::Command) -> clap::Command {
     const TIMES: [&str; 2] = ["DURATION", "SECONDS"];
     let takes_dashes = |arg: clap::Arg| {
         let is_time =
@@ -141,7 +141,7 @@ fn negative_is_a_value(command: clap::Command) -> clap::Command {
             (false, _) => arg,
         }
     };
-    command.mut_args(takes_dashes).mut_subcommands(negative_is_a_value)
+    command.mut_args(takes_dashes).mut_subcommands(accept_negative_values)
 }
 
 /// Parses a whole number within a range.

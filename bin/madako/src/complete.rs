@@ -17,7 +17,7 @@ use madako_domain::keys;
 use madako_domain::placement::kind::Kind;
 use madako_faults::SHIPPED;
 
-use crate::access::{decode, get, open};
+use crate::access::{decode, get_entry, open_store};
 use crate::cli::{Cli, Global};
 use crate::commands::{machine, placement};
 use crate::failure::Failure;
@@ -119,8 +119,8 @@ impl Names {
         let global = Global { config: config.clone(), ..Global::default() };
         match self {
             Self::Constraints | Self::Scenarios => Ok(Vec::new()),
-            Self::Machines => machine::names(&open(&global)?).await,
-            Self::Nodes => match get(&open(&global)?, keys::CLUSTER).await? {
+            Self::Machines => machine::names(&open_store(&global)?).await,
+            Self::Nodes => match get_entry(&open_store(&global)?, keys::CLUSTER).await? {
                 Some(entry) => {
                     let cluster: Cluster = decode(keys::CLUSTER, &entry)?;
                     Ok(cluster.nodes.iter().map(|node| node.address.clone()).collect())

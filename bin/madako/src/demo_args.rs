@@ -27,7 +27,7 @@ pub(crate) const SEED: u64 = 1;
 /// breaks a machine, l stops the leader, f lets a repair fail; ? shows all keys.
 ///
 /// On a terminal the demo is a live view until Ctrl-C or q; elsewhere it prints a line for each event. The demo ends
-/// with a summary, and exits with 1 if an invariant was violated. It logs events only if --loglevel or --logfile is
+/// with a summary, and exits with 1 if an invariant was violated. The demo logs events only if --loglevel or --logfile is
 /// given.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  madako demo\n  madako demo --for 60s --seed 7 -o json")]

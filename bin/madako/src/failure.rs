@@ -62,7 +62,7 @@ impl Failure {
         }
     }
 
-    pub(crate) fn code(&self) -> u8 {
+    pub(crate) fn exit_code(&self) -> u8 {
         match self {
             // A closed pipe means that its reader wants no more output.
             Self::Failed(error) if is_closed_pipe(error) => 0,

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-pub(crate) use madako_console::{STDIN, shown};
+pub(crate) use madako_console::{STDIN, display_name};
 use madako_json::input::InputError;
 use madako_json::strict::MAX_TEXT_BYTES;
 use serde_json::Value;
@@ -15,8 +15,8 @@ use crate::limits::{MAX_DEPTH, MAX_EVENTS, MAX_REPLAYED_EVENTS};
 
 /// # Errors
 /// The file cannot be read, or is longer than [`MAX_TEXT_BYTES`].
-pub(crate) fn read(name: &str) -> Result<Vec<u8>, Failure> {
-    madako_console::read(name, MAX_TEXT_BYTES).map_err(Failure::BadInput)
+pub(crate) fn read_input(name: &str) -> Result<Vec<u8>, Failure> {
+    madako_console::read_input(name, MAX_TEXT_BYTES).map_err(Failure::BadInput)
 }
 
 /// # Errors
@@ -36,8 +36,8 @@ pub(crate) fn in_file(name: &str, error: InputError) -> Failure {
 /// # Errors
 /// The file cannot be read, or is no YAML: the error has the position, and never the content.
 pub(crate) fn read_documents(name: &str) -> Result<Vec<Value>, Failure> {
-    documents(&read_text(name)?)
-        .map_err(|why| Failure::bad_input(format_args!("{} is not valid YAML: {why}", shown(name))))
+    parse_documents(&read_text(name)?)
+        .map_err(|why| Failure::bad_input(format_args!("{} is not valid YAML: {why}", display_name(name))))
 }
 
 /// The text of a file of at most `most` bytes.
@@ -57,7 +57,7 @@ pub(crate) fn read_bounded(path: &Path, most: u64) -> io::Result<String> {
 ///
 /// # Errors
 /// The text is no YAML.
-pub(crate) fn documents(text: &str) -> Result<Vec<Value>, String> {
+pub(crate) fn parse_documents(text: &str) -> Result<Vec<Value>, String> {
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! { max_depth: MAX_DEPTH, max_events: MAX_EVENTS, max_nodes: MAX_EVENTS },
         alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: MAX_REPLAYED_EVENTS },
@@ -80,20 +80,20 @@ mod tests {
     #[test]
     fn documents_that_hold_nothing_are_left_out() {
         let text = "# a comment\n---\na: 1\n---\n\n# nothing\n---\n- yes\n- 0644\n- '1'\n---\n";
-        assert_eq!(documents(text).unwrap(), [json!({"a": 1}), json!([true, 420, "1"])]);
-        assert_eq!(documents("").unwrap(), Vec::<Value>::new());
-        assert_eq!(documents(r#"{"a": {"b": null}}"#).unwrap(), [json!({"a": {"b": null}})]);
+        assert_eq!(parse_documents(text).unwrap(), [json!({"a": 1}), json!([true, 420, "1"])]);
+        assert_eq!(parse_documents("").unwrap(), Vec::<Value>::new());
+        assert_eq!(parse_documents(r#"{"a": {"b": null}}"#).unwrap(), [json!({"a": {"b": null}})]);
     }
 
     #[test]
     fn malformed_yaml_is_reported_with_its_place_and_without_its_content() {
         for text in ["a: 'hunter2", "a: hunter2: b", "a: 1\na: 2", "a: *hunter2", "a: [hunter2"] {
-            let why = documents(text).unwrap_err();
+            let why = parse_documents(text).unwrap_err();
             assert!(why.contains("line") && !why.contains('\n'), "{text}: {why}");
         }
         let bomb = format!("a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n{}", bomb());
-        documents(&bomb).unwrap_err();
-        documents(&"[".repeat(200_000)).unwrap_err();
+        parse_documents(&bomb).unwrap_err();
+        parse_documents(&"[".repeat(200_000)).unwrap_err();
     }
 
     fn bomb() -> String {

@@ -11,7 +11,7 @@ use time::OffsetDateTime;
 pub(crate) use madako_console::{Cell, List, Surface, Tone};
 
 use crate::failure::Failure;
-use crate::output::{note, print};
+use crate::output::{print_note, print_text};
 
 /// Moves the cursor to the first line, and erases the screen below it (ECMA-48).
 const HOME: &str = "\u{1b}[H\u{1b}[J";
@@ -107,7 +107,7 @@ impl ListArgs {
         let surface = Surface::of_output();
         let first = read().await?;
         if !view.watch {
-            return print(&view.render(*output, &first, clock.now(), surface)?);
+            return print_text(&view.render(*output, &first, clock.now(), surface)?);
         }
         let in_place = surface.is_terminal && output.is_for_people();
         let render = |value: &T| view.render(*output, value, clock.now(), Surface::of_output());
@@ -135,7 +135,7 @@ impl CkeListArgs {
         in_cke: impl FnOnce(&T) -> Result<String, Failure>,
     ) -> Result<(), Failure> {
         match self.form() {
-            None => print(&in_cke(&read().await?)?),
+            None => print_text(&in_cke(&read().await?)?),
             Some(output) => {
                 ListArgs { output, view: self.view.clone() }.show(columns, clock, pause, read).await
             }
@@ -187,7 +187,7 @@ pub(crate) async fn watch<T: PartialEq>(
     render: impl Fn(&T) -> Result<String, Failure>,
 ) -> Result<(), Failure> {
     let begin = if in_place { HOME } else { "" };
-    print(&format!("{begin}{}", render(&shown)?))?;
+    print_text(&format!("{begin}{}", render(&shown)?))?;
     // A leader that ends has a successor: its message is shown once.
     let mut told = None;
     loop {
@@ -195,14 +195,14 @@ pub(crate) async fn watch<T: PartialEq>(
         match read().await {
             Ok(newer) => {
                 if in_place || newer != shown {
-                    print(&format!("{begin}{}", render(&newer)?))?;
+                    print_text(&format!("{begin}{}", render(&newer)?))?;
                 }
                 (shown, told) = (newer, None);
             }
             Err(failure) => {
                 let message = failure.message();
                 if message != told {
-                    note(message.as_deref().unwrap_or_default());
+                    print_note(message.as_deref().unwrap_or_default());
                 }
                 told = message;
             }

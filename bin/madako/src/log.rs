@@ -107,7 +107,7 @@ pub(crate) struct LogArgs {
 
 /// Destination of the lines.
 #[derive(Clone)]
-pub(crate) enum Output {
+pub(crate) enum LogOutput {
     Stderr,
     File(Arc<LogFile>),
     /// A buffer, in tests.
@@ -115,7 +115,7 @@ pub(crate) enum Output {
     Memory(Arc<Mutex<Vec<u8>>>),
 }
 
-impl Output {
+impl LogOutput {
     fn write(&self, line: &[u8]) {
         // A failure cannot be reported anywhere.
         let _ = match self {
@@ -138,7 +138,7 @@ pub(crate) struct CkeLog {
     /// Name of the host.
     utsname: String,
     clock: Arc<dyn Clock>,
-    output: Output,
+    output: LogOutput,
     /// True if all spans are needed for traces; the log alone does not need all of them.
     traced: bool,
 }
@@ -150,14 +150,14 @@ impl CkeLog {
     /// The log file cannot be opened.
     pub(crate) fn new(args: &LogArgs, default: Severity, clock: Arc<dyn Clock>) -> std::io::Result<Self> {
         let output = match &args.logfile {
-            None => Output::Stderr,
-            Some(path) => Output::File(Arc::new(LogFile::open(path)?)),
+            None => LogOutput::Stderr,
+            Some(path) => LogOutput::File(Arc::new(LogFile::open(path)?)),
         };
         Ok(Self {
             format: args.logformat,
             severity: args.loglevel.unwrap_or(default),
             topic: TOPIC.to_owned(),
-            utsname: crate::host::name(),
+            utsname: crate::host::host_name(),
             clock,
             output,
             traced: false,
@@ -167,7 +167,7 @@ impl CkeLog {
     /// The log file, which its user should reopen at SIGUSR1.
     pub(crate) fn file(&self) -> Option<Arc<LogFile>> {
         match &self.output {
-            Output::File(file) => Some(Arc::clone(file)),
+            LogOutput::File(file) => Some(Arc::clone(file)),
             _ => None,
         }
     }
@@ -178,7 +178,7 @@ impl CkeLog {
         Registry::default().with(self).with(traces.map(Traces::layer))
     }
 
-    fn hears(&self, metadata: &Metadata<'_>) -> bool {
+    fn is_enabled_for(&self, metadata: &Metadata<'_>) -> bool {
         let limit = if metadata.target().starts_with(OUR_TARGETS) {
             self.severity.filter()
         } else {
@@ -194,7 +194,7 @@ where
 {
     fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
         // Spans only carry fields; `hears` filters events.
-        metadata.is_span() || self.hears(metadata)
+        metadata.is_span() || self.is_enabled_for(metadata)
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
@@ -274,7 +274,7 @@ impl Fields {
     }
 
     fn set(&mut self, field: &Field, value: Value) {
-        let name = line::key(field.name());
+        let name = line::escape_key(field.name());
         self.named.retain(|(known, _)| *known != name);
         self.named.push((name, value));
     }
@@ -319,12 +319,12 @@ impl Visit for Fields {
 
     /// An error is logged with its causes: only here is the whole chain written.
     fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
-        self.set(field, Value::Text(chain(value)));
+        self.set(field, Value::Text(error_with_causes(value)));
     }
 }
 
 /// An error and its causes, on one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn error_with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -44,7 +44,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 fn main() -> ExitCode {
     // First of all: this process may have been started to guard a command on a host.
-    if let Some(code) = madako_host::entry(std::env::args_os()) {
+    if let Some(code) = madako_host::watcher_main(std::env::args_os()) {
         return code;
     }
     complete::answer();
@@ -57,9 +57,9 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if let Some(message) = failure.message() {
-                output::note(message);
+                output::print_note(message);
             }
-            ExitCode::from(failure.code())
+            ExitCode::from(failure.exit_code())
         }
     }
 }
@@ -69,7 +69,7 @@ fn forbid_core_dumps() {
     // Less than a page, so that there is no file. A program that takes dumps from a pipe gets none only with 1 (core(5)).
     let limit = Rlimit { current: Some(1), maximum: Some(1) };
     if let Err(error) = setrlimit(Resource::Core, limit) {
-        output::note(format!(
+        output::print_note(format!(
             "cannot forbid core dumps, which would contain private keys and tokens: {error}"
         ));
     }
@@ -91,7 +91,7 @@ fn run(command: Command, global: &Global) -> Result<(), Failure> {
     let traces = match &command {
         Command::Serve(args) => {
             let _entered = runtime.enter();
-            let start = |collector| Traces::start(collector, &host::name()).map_err(Failure::Failed);
+            let start = |collector| Traces::start(collector, &host::host_name()).map_err(Failure::Failed);
             args.collector().map(start).transpose()?
         }
         _ => None,
@@ -114,7 +114,7 @@ fn run(command: Command, global: &Global) -> Result<(), Failure> {
                 }
             });
         }
-        Box::pin(act(command, global)).await
+        Box::pin(run_command(command, global)).await
     });
     if let Some(traces) = traces {
         traces.end();
@@ -137,8 +137,8 @@ fn start_log(
     Ok(file)
 }
 
-async fn act(command: Command, global: &Global) -> Result<(), Failure> {
-    let store = || access::open(global);
+async fn run_command(command: Command, global: &Global) -> Result<(), Failure> {
+    let store = || access::open_store(global);
     match command {
         Command::Serve(args) => Box::pin(serve::run(args.options(global)?)).await,
         Command::Demo(args) => match demo::run(args.options(global)).await {
@@ -174,7 +174,7 @@ async fn act(command: Command, global: &Global) -> Result<(), Failure> {
             Box::pin(placement::run(command, global.config.as_deref())).await
         }
         Command::Bootstrap(args) => {
-            bootstrap::run(&args, &SystemClock, || Ok(access::open(global)?.at_root())).await
+            bootstrap::run(&args, &SystemClock, || Ok(access::open_store(global)?.at_root())).await
         }
         Command::Store(command) => store::run(command, global).await,
         Command::Completion(args) => completion::run(&args),

@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-pub(crate) use madako_console::{Format, Table, printable};
+pub(crate) use madako_console::{Format, Table, escape_unprintable};
 
 use crate::failure::Failure;
 
@@ -21,8 +21,8 @@ pub(crate) struct OutputArgs {
 
 /// # Errors
 /// Standard output cannot be written.
-pub(crate) fn print(text: &str) -> Result<(), Failure> {
-    Ok(madako_console::print(text)?)
+pub(crate) fn print_text(text: &str) -> Result<(), Failure> {
+    Ok(madako_console::print_text(text)?)
 }
 
 /// # Errors
@@ -35,20 +35,20 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
 ///
 /// # Errors
 /// Standard output cannot be written.
-pub(crate) fn show<T: Serialize>(
+pub(crate) fn show_value<T: Serialize>(
     format: Format,
     value: &T,
     table: impl FnOnce(&T) -> String,
 ) -> Result<(), Failure> {
-    Ok(madako_console::show(format, value, table)?)
+    Ok(madako_console::show_value(format, value, table)?)
 }
 
 /// Prints a message on standard error that is not part of the result.
-pub(crate) fn note(message: impl std::fmt::Display) {
-    madako_console::note(PROGRAM, message);
+pub(crate) fn print_note(message: impl std::fmt::Display) {
+    madako_console::print_note(PROGRAM, message);
 }
 
 /// Warns on standard error.
-pub(crate) fn warn(message: impl std::fmt::Display) {
-    note(format_args!("warning: {message}"));
+pub(crate) fn print_warning(message: impl std::fmt::Display) {
+    print_note(format_args!("warning: {message}"));
 }

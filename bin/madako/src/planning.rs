@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use madako_cluster_planner::render::{error_table, plan_table};
-use madako_cluster_planner::{DEFAULT_RETIRE_WAIT, Moment, PlanInput, Selector, WhatIf, WhatIfEnd, plan};
+use madako_cluster_planner::{
+    DEFAULT_RETIRE_WAIT, LeaderStage, PlanInput, Selector, WhatIf, WhatIfEnd, plan,
+};
 use madako_domain::cluster::{Cluster, Taint};
 use madako_domain::constraints::Constraints;
 use madako_domain::machine::{Machine, parse_date};
@@ -19,7 +21,7 @@ use time::OffsetDateTime;
 
 use crate::cli::Global;
 use crate::failure::Failure;
-use crate::output::{Format, show};
+use crate::output::{Format, show_value};
 
 /// Shows the next plan of the cluster, with its reasons; changes nothing.
 ///
@@ -126,8 +128,8 @@ struct Inputs {
 impl InputArgs {
     async fn gather(&self, global: &Global) -> Result<Inputs, Failure> {
         match (&self.template, &self.machines) {
-            (Some(template), Some(machines)) => files::gather(self, template, machines),
-            _ => running::gather(self, global).await,
+            (Some(template), Some(machines)) => files::gather_from_files(self, template, machines),
+            _ => running::gather_from_system(self, global).await,
         }
     }
 
@@ -142,7 +144,7 @@ impl InputArgs {
             now: self.now.unwrap_or_else(|| clock.now()),
             retire_wait: inputs.retire_wait,
             template_changed: inputs.template_changed,
-            moment: Moment::Running,
+            moment: LeaderStage::Running,
         }
     }
 }
@@ -150,9 +152,9 @@ impl InputArgs {
 pub(crate) async fn run_plan(args: PlanArgs, global: &Global, clock: &dyn Clock) -> Result<(), Failure> {
     let inputs = args.inputs.gather(global).await?;
     match plan(&args.inputs.planned_from(&inputs, clock)) {
-        Ok(plan) => show(args.inputs.output, &plan, plan_table),
+        Ok(plan) => show_value(args.inputs.output, &plan, plan_table),
         Err(error) => {
-            show(args.inputs.output, &error, error_table)?;
+            show_value(args.inputs.output, &error, error_table)?;
             Err(Failure::NoPlan)
         }
     }
@@ -162,7 +164,7 @@ pub(crate) async fn run_what_if(args: WhatIfArgs, global: &Global, clock: &dyn C
     let inputs = args.inputs.gather(global).await?;
     let input = args.inputs.planned_from(&inputs, clock);
     let mut answer = WhatIf::new(&input, &args.lose, &args.remove).map_err(Failure::bad_input)?;
-    match steps::print(args.inputs.output, &mut answer)? {
+    match steps::print_steps(args.inputs.output, &mut answer)? {
         WhatIfEnd::AtRest => Ok(()),
         WhatIfEnd::NoPlan(_) => Err(Failure::NoPlan),
         WhatIfEnd::NeverAtRest { plans } => Err(Failure::failed(format_args!(

@@ -6,8 +6,8 @@ use anyhow::Context as _;
 use madako_supervisor::http::MetricsText;
 
 /// Installs the recorder; once in a process.
-pub(crate) fn install() -> anyhow::Result<MetricsText> {
-    let recorder = madako_http::recorder().context("the buckets of the metrics are not valid")?;
+pub(crate) fn install_recorder() -> anyhow::Result<MetricsText> {
+    let recorder = madako_http::build_recorder().context("the buckets of the metrics are not valid")?;
     let handle = recorder.handle();
     metrics::set_global_recorder(recorder).ok().context("another recorder of metrics is installed")?;
     madako_supervisor::describe_metrics();

@@ -1,7 +1,7 @@
 //! `madako rehearse`: simulates the service on a copy of the running system while faults happen to it. Changes nothing.
 //!
 //! Flow: [`inputs`] reads the running system once, through read-only clients; then the copy is simulated on a runtime
-//! of its own with simulated time; [`show`] reports the result.
+//! of its own with simulated time; [`show_value`] reports the result.
 
 mod inputs;
 mod show;
@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use madako_console::{Stopwatch, read_text, shown};
-use madako_faults::{Expectations, Fault, MAX_BYTES, SHIPPED, Scenario, Span, World, shipped};
+use madako_console::{Stopwatch, display_name, read_text};
+use madako_faults::{Expectations, Fault, MAX_BYTES, SHIPPED, Scenario, Span, World, find_shipped};
 use madako_json::input::InputError;
 use madako_protocol::ports::Clock;
 use madako_simulation::history::Trace;
@@ -27,7 +27,7 @@ use tracing::subscriber::NoSubscriber;
 use self::show::RehearsalView;
 use crate::cli::{Global, whole_number};
 use crate::failure::Failure;
-use crate::output::{Format, PROGRAM, show};
+use crate::output::{Format, PROGRAM, show_value};
 use crate::serve_args::{INTERVALS, SESSION_TTLS, parse_bounded};
 
 /// Bounds of the duration of a repair command: below, nothing is visible; above, every deadline is over.
@@ -95,7 +95,7 @@ pub(crate) fn run(
     begin_in_time(&faults, args.length)?;
     let text = args.scenario.as_deref().map(scenario_text).transpose()?;
     let config = Config::load(global.config.as_deref())?;
-    let inputs = runtime.block_on(inputs::gather(args, &config, clock))?;
+    let inputs = runtime.block_on(inputs::gather_inputs(args, &config, clock))?;
     let copied = &inputs.copied;
     let scenario = args.play_rehearsal(faults, text, &world_of_copy(copied, &inputs.service))?;
     begin_in_time(&scenario.faults, args.length)?;
@@ -108,7 +108,7 @@ pub(crate) fn run(
         heals_percent: args.heals,
         walk_percent: f64::from(args.walk),
     };
-    let options = Options { trace, progress: Some(progress(args.length)), ..Options::default() };
+    let options = Options { trace, progress: Some(progress_printer(args.length)), ..Options::default() };
     keep_quiet();
     let began = Stopwatch::start();
     // The simulated actors' logs are in the trace; the log belongs to the real process.
@@ -124,7 +124,7 @@ pub(crate) fn run(
         rehearsal: &rehearsal,
         took: began.elapsed(),
     };
-    show(args.output, &seen.value(), |_| seen.text())?;
+    show_value(args.output, &seen.value(), |_| seen.text())?;
     match rehearsal.outcome() {
         Outcome::Passed => Ok(()),
         Outcome::Failed => {
@@ -151,7 +151,7 @@ fn not_begun(error: SimulateError) -> Failure {
 
 /// The text of a scenario, and its name in messages.
 fn scenario_text(name: &str) -> Result<(String, String), Failure> {
-    match shipped(name) {
+    match find_shipped(name) {
         Some(shipped) => Ok((name.to_owned(), shipped.text.to_owned())),
         None => {
             let named = |error: anyhow::Error| {
@@ -159,7 +159,7 @@ fn scenario_text(name: &str) -> Result<(String, String), Failure> {
                 anyhow::anyhow!("{error:#}; the shipped scenarios are {}", names.join(", "))
             };
             let text = read_text(name, MAX_BYTES).map_err(|error| Failure::BadInput(named(error)))?;
-            Ok((shown(name).to_owned(), text))
+            Ok((display_name(name).to_owned(), text))
         }
     }
 }
@@ -214,7 +214,7 @@ impl RehearseArgs {
     }
 }
 
-fn progress(length: Span) -> Progress {
+fn progress_printer(length: Span) -> Progress {
     let mut bar = madako_console::Progress::start(PROGRAM, "rehearsed", "s");
     Box::new(move |simulated| bar.advance(simulated.as_secs(), Some(length.duration().as_secs())))
 }

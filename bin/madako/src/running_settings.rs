@@ -34,7 +34,7 @@ pub(crate) struct Setting {
 
 /// # Errors
 /// The stored settings cannot be read: the message names the key, the reason and the way out.
-pub(crate) fn readable(state: &ClusterState) -> Result<(), String> {
+pub(crate) fn check_readable(state: &ClusterState) -> Result<(), String> {
     state.fault(keys::SETTINGS).map_or(Ok(()), |why| {
         Err(format!(
             "the settings of the running system, stored as {}, cannot be read: {why}; delete the key, and \
@@ -45,7 +45,7 @@ pub(crate) fn readable(state: &ClusterState) -> Result<(), String> {
 }
 
 /// The origin of settings without a flag: the leader's copy, or the configuration file.
-pub(crate) fn kept_or_file(is_kept: bool) -> String {
+pub(crate) fn settings_origin(is_kept: bool) -> String {
     match is_kept {
         true => Origin::RunningSystem.to_string(),
         false => {
@@ -57,8 +57,8 @@ pub(crate) fn kept_or_file(is_kept: bool) -> String {
 /// The flag's value if given; otherwise the value that `of` selects from the settings.
 ///
 /// # Errors
-/// No flag is given, and the stored settings cannot be read; see [`readable`].
-pub(crate) fn setting(
+/// No flag is given, and the stored settings cannot be read; see [`check_readable`].
+pub(crate) fn effective_setting(
     flag: Option<Duration>,
     state: &ClusterState,
     of: impl Fn(&Settings) -> Duration,
@@ -66,7 +66,7 @@ pub(crate) fn setting(
     if let Some(value) = flag {
         return Ok(Setting { value, origin: Origin::Flag });
     }
-    readable(state)?;
+    check_readable(state)?;
     Ok(match &state.settings {
         Some(stored) => Setting { value: of(&stored.value), origin: Origin::RunningSystem },
         None => Setting { value: of(&Settings::DEFAULT), origin: Origin::Default },

@@ -25,7 +25,7 @@ pub(crate) async fn run(options: ServeOptions) -> Result<(), Failure> {
         tracing::warn!("{warning}");
     }
 
-    let host = host::name();
+    let host = host::host_name();
     let service_options = ServiceOptions {
         instance: InstanceOptions {
             // The service knows it after the bind of its pages.
@@ -37,11 +37,11 @@ pub(crate) async fn run(options: ServeOptions) -> Result<(), Failure> {
             retire_wait: madako_cluster_planner::DEFAULT_RETIRE_WAIT,
             hold: options.config.repair.hold.clone(),
             reboots: options.config.reboots,
-            seed: host::seed().map_err(Failure::Failed)?,
+            seed: host::draw_seed().map_err(Failure::Failed)?,
         },
         http: options.http.to_string(),
         metrics: match options.telemetry {
-            true => recorder::install().map_err(Failure::Failed)?,
+            true => recorder::install_recorder().map_err(Failure::Failed)?,
             false => Arc::new(String::new),
         },
         version: VERSION,
@@ -73,7 +73,7 @@ pub(crate) async fn run(options: ServeOptions) -> Result<(), Failure> {
     notifier.started();
     tokio::select! {
         biased;
-        () = signals::stop() => {
+        () = signals::wait_for_stop() => {
             notifier.stops();
             tracing::info!("the service stops");
             service.stop().await;

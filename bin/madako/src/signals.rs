@@ -3,7 +3,7 @@
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Returns at the first signal. If the kernel refuses one handler, the other signal still ends the service.
-pub(crate) async fn stop() {
+pub(crate) async fn wait_for_stop() {
     let wait = async |kind: SignalKind| match signal(kind) {
         Ok(mut signals) => {
             signals.recv().await;

@@ -176,7 +176,7 @@ pub fn refuted_name(backup: &str) -> String {
 /// The oldest of these names beyond the number to keep, as CKE chooses them: names of backups order by their time.
 /// `spared` stays in any case. Refuted backups are chosen apart, with the same number.
 #[must_use]
-pub fn surplus(names: &[String], keep: usize, spared: Option<&str>) -> Vec<String> {
+pub fn surplus_backups(names: &[String], keep: usize, spared: Option<&str>) -> Vec<String> {
     let mut chosen = Vec::new();
     for suffix in [SUFFIX, REFUTED_SUFFIX] {
         let is_meant = |name: &&String| name.starts_with(PREFIX) && name.ends_with(suffix);
@@ -242,9 +242,9 @@ mod tests {
             (1, None, &["etcd-20240101-000000.backup", "etcd-20240102-000000.backup"][..]),
             (1, Some("etcd-20240101-000000.backup"), &["etcd-20240102-000000.backup"][..]),
         ] {
-            assert_eq!(surplus(&all, keep, spared), names(expected), "{keep} {spared:?}");
+            assert_eq!(surplus_backups(&all, keep, spared), names(expected), "{keep} {spared:?}");
         }
-        assert_eq!(surplus(&all, 0, None).len(), 4, "a refuted backup is chosen apart");
+        assert_eq!(surplus_backups(&all, 0, None).len(), 4, "a refuted backup is chosen apart");
     }
 
     #[test]

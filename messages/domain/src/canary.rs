@@ -140,7 +140,7 @@ const NONE: u8 = u8::MAX;
 
 /// Plants a bug in this process and removes the previous one.
 #[cfg(debug_assertions)]
-pub fn plant(canary: Option<Canary>) {
+pub fn plant_canary(canary: Option<Canary>) {
     let number = canary.map_or(NONE, |canary| canary as u8);
     PLANTED.number.store(number, std::sync::atomic::Ordering::Relaxed);
 }
@@ -179,11 +179,11 @@ mod tests {
     fn one_is_planted_at_a_time() {
         assert!(!Canary::ALL.iter().any(|canary| is_planted(*canary)));
         for canary in Canary::ALL {
-            plant(Some(*canary));
+            plant_canary(Some(*canary));
             let planted: Vec<_> = Canary::ALL.iter().filter(|canary| is_planted(**canary)).collect();
             assert_eq!(planted, [canary]);
         }
-        plant(None);
+        plant_canary(None);
         assert!(!Canary::ALL.iter().any(|canary| is_planted(*canary)));
     }
 }

@@ -12,7 +12,7 @@ use crate::rules::{self, ClusterForm};
 use crate::schema;
 use madako_json::go::{RawJson, go_object};
 use madako_json::input::{InputError, Problems, Warning};
-use madako_json::strict::walk::strict;
+use madako_json::strict::walk::check_strictly;
 use madako_json::strict::{HasSchema as _, Kind, Path, Tree, yaml};
 
 /// Label with the role of a node template or a node.
@@ -142,10 +142,10 @@ impl Cluster {
         form: ClusterForm,
         more: impl FnOnce(&Self, &Problems, &mut Problems),
     ) -> Result<Self, InputError> {
-        let tree = yaml::read(subject, text)?;
+        let tree = yaml::read_yaml(subject, text)?;
         let mut problems = Problems::default();
         // From here on `good` lacks the parts with a wrong shape, so that the rules can check the rest.
-        let good = strict(tree, Self::SCHEMA, Path::Root, &mut problems);
+        let good = check_strictly(tree, Self::SCHEMA, Path::Root, &mut problems);
         let mut cluster = if good == Tree::Null {
             Self::default()
         } else {

@@ -9,7 +9,7 @@ use crate::limits::MAX_COUNT;
 use madako_json::go::{UnknownFields, go_object};
 use madako_json::input::{InputError, Problems, Warning};
 use madako_json::strict::tree::{Number, Tree, shown_text};
-use madako_json::strict::walk::{HasSchema as _, Kind, Path, strict};
+use madako_json::strict::walk::{HasSchema as _, Kind, Path, check_strictly};
 use madako_json::strict::{nearest_name, yaml};
 
 const SUBJECT: &str = "set of constraints";
@@ -75,9 +75,9 @@ impl Constraints {
     /// # Errors
     /// The error names each wrong field and the expected value.
     pub fn from_yaml(text: &str) -> Result<Self, InputError> {
-        let tree = yaml::read(SUBJECT, text)?;
+        let tree = yaml::read_yaml(SUBJECT, text)?;
         let mut problems = Problems::default();
-        let good = strict(tree, Constraints::SCHEMA, Path::Root, &mut problems);
+        let good = check_strictly(tree, Constraints::SCHEMA, Path::Root, &mut problems);
         let mut constraints = Self::default();
         for field in FIELDS {
             if let Some(Tree::Number(Number::Integer(value))) = good.get(field.name) {

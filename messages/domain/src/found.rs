@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use crate::cluster::{Cluster, Taint};
 use crate::rules;
 use madako_json::input::{InputError, Problems};
-use madako_json::strict::walk::strict;
+use madako_json::strict::walk::check_strictly;
 use madako_json::strict::{HasSchema as _, Path, Tree, shown_text, yaml};
 
 /// Reads a cluster in YAML or JSON, such as `ckecli cluster get` prints.
@@ -20,9 +20,9 @@ use madako_json::strict::{HasSchema as _, Path, Tree, shown_text, yaml};
 /// The error names each wrong field and the expected value.
 pub fn cluster_from_yaml(text: &str) -> Result<Cluster, InputError> {
     const SUBJECT: &str = "current cluster";
-    let tree = yaml::read(SUBJECT, text)?;
+    let tree = yaml::read_yaml(SUBJECT, text)?;
     let mut problems = Problems::default();
-    let good = strict(tree, Cluster::SCHEMA, Path::Root, &mut problems);
+    let good = check_strictly(tree, Cluster::SCHEMA, Path::Root, &mut problems);
     problems.finish(SUBJECT)?;
     Ok(serde_json::from_str(&good.to_string()).expect("a value of the right shape can be read"))
 }
@@ -33,7 +33,7 @@ pub fn cluster_from_yaml(text: &str) -> Result<Cluster, InputError> {
 /// The error names each wrong field and the expected value.
 pub fn node_taints_from_yaml(text: &str) -> Result<BTreeMap<String, Vec<Taint>>, InputError> {
     const SUBJECT: &str = "taints of nodes";
-    let tree = yaml::read(SUBJECT, text)?;
+    let tree = yaml::read_yaml(SUBJECT, text)?;
     let mut problems = Problems::default();
     // Broken rules. A field with a wrong shape is reported once, not again as a broken rule.
     let mut broken = Problems::default();
@@ -52,7 +52,7 @@ pub fn node_taints_from_yaml(text: &str) -> Result<BTreeMap<String, Vec<Taint>>,
         let mut of_node: Vec<Taint> = Vec::new();
         for (index, taint) in list.items().iter().enumerate() {
             let path = path.item(index);
-            let good = strict(taint.clone(), Taint::SCHEMA, path, &mut problems);
+            let good = check_strictly(taint.clone(), Taint::SCHEMA, path, &mut problems);
             let taint: Taint = match good {
                 Tree::Null => continue,
                 good => {

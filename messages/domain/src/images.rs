@@ -105,7 +105,7 @@ impl GivenImages {
     /// # Errors
     /// The error names each unknown name and each text that is no image.
     pub fn from_yaml(text: &str) -> Result<Self, InputError> {
-        let tree = yaml::read("images", text)?;
+        let tree = yaml::read_yaml("images", text)?;
         let mut problems = Problems::default();
         let given = Self::from_tree(&tree, &mut problems);
         problems.finish("images")?;
@@ -187,7 +187,12 @@ pub enum Chosen {
 
 /// Chooses the image of a name.
 #[must_use]
-pub fn choose(name: ImageName, key: &GivenImages, configuration: &GivenImages, found: &Found) -> Chosen {
+pub fn choose_image(
+    name: ImageName,
+    key: &GivenImages,
+    configuration: &GivenImages,
+    found: &Found,
+) -> Chosen {
     let given = [(key, Source::Key), (configuration, Source::Configuration)];
     if let Some((image, source)) =
         given.into_iter().find_map(|(images, source)| Some((images.0.get(&name)?, source)))
@@ -204,7 +209,7 @@ pub fn choose(name: ImageName, key: &GivenImages, configuration: &GivenImages, f
 
 /// Lists nodes with different images, for a message.
 #[must_use]
-pub fn shown(found: &Found) -> String {
+pub fn list_found(found: &Found) -> String {
     let nodes = found.iter().map(|(image, nodes)| {
         let nodes: Vec<&str> = nodes.iter().map(String::as_str).collect();
         format!("{image} on {}", nodes.join(", "))
@@ -230,9 +235,9 @@ mod tests {
         let (key, file, none) =
             (given("etcd: a:1"), given("{etcd: b:1, tools: c:1}"), GivenImages::default());
         let nodes = found(&[("d:1", &["10.0.0.1", "10.0.0.2"])]);
-        let choose = |name, key, file, nodes| match choose(name, key, file, nodes) {
+        let choose = |name, key, file, nodes| match choose_image(name, key, file, nodes) {
             Chosen::Image(image, source) => format!("{image} {}", source.name()),
-            Chosen::Unclear(found) => shown(&found),
+            Chosen::Unclear(found) => list_found(&found),
         };
         let empty = Found::new();
         assert_eq!(choose(ImageName::Etcd, &key, &file, &nodes), "a:1 key");

@@ -19,7 +19,7 @@ use crate::constraints::Constraints;
 use crate::repair::queue::RepairQueue;
 
 pub use self::placement::{BindingCheck, BindingEvidence, PlacementChange, judged_by, placed_where_allowed};
-pub use self::quorum::{MemberLoss, quorum, quorum_of_plan, quorum_of_repair};
+pub use self::quorum::{MemberLoss, check_quorum, quorum_of_plan, quorum_of_repair};
 
 /// The id of an invariant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, IntoStaticStr, VariantArray)]
@@ -91,7 +91,7 @@ pub struct ClusterChange<'a> {
 pub fn check_cluster_change(change: &ClusterChange<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
     violations.extend(control_plane_size(change));
-    violations.extend(workers(change));
+    violations.extend(check_workers(change));
     violations.extend(few_changes(change));
     violations.extend(honest_nodes(change));
     violations.extend(repair::one_api_server_of_cluster(change.before, change.after, change.repairs));
@@ -116,7 +116,7 @@ pub fn control_plane_size(change: &ClusterChange<'_>) -> Option<Violation> {
 
 /// I4: at least `minimum-workers` workers, and no increase beyond `maximum-workers` when that is not 0.
 #[must_use]
-pub fn workers(change: &ClusterChange<'_>) -> Option<Violation> {
+pub fn check_workers(change: &ClusterChange<'_>) -> Option<Violation> {
     let after = change.after.workers().count();
     let before = change.before.map_or(0, |cluster| cluster.workers().count());
     let minimum = change.constraints.minimum_workers as usize;

@@ -15,7 +15,7 @@ use crate::schema;
 use madako_json::go::{ZERO_TIME, go_object};
 use madako_json::input::{InputError, Problems, Warning};
 use madako_json::named;
-use madako_json::strict::walk::strict;
+use madako_json::strict::walk::check_strictly;
 use madako_json::strict::{HasSchema as _, Kind, Path, Tree, shown_text, yaml};
 
 /// The lifecycle state of a machine, in sabakan's spelling (its `docs/lifecycle.md`).
@@ -257,7 +257,7 @@ impl QueryVariables {
         let tree = Tree::from_json(text)
             .map_err(|error| yaml::error_of_text(SUBJECT, error.to_string(), "one JSON object"))?;
         let mut problems = Problems::default();
-        let good = strict(tree, Self::SCHEMA, Path::Root, &mut problems);
+        let good = check_strictly(tree, Self::SCHEMA, Path::Root, &mut problems);
         let mut broken = Problems::default();
         for (name, params) in good.fields() {
             check_params(params, &Path::Root.field(name), &mut broken);

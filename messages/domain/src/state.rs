@@ -180,14 +180,12 @@ impl ClusterState {
         } else {
             Some(RevisedValue { value: Arc::new(Constraints::default()), revision: 0 })
         };
-        state.template =
-            read_json::<Cluster>(entries, keys::SABAKAN_TEMPLATE, &mut faults).and_then(|(value, revision)| {
-                match Template::new(value) {
-                    Ok(template) => Some(RevisedValue { value: Arc::new(template), revision }),
-                    Err(error) => {
-                        faults.push(Fault { key: keys::SABAKAN_TEMPLATE.to_owned(), why: error.to_string() });
-                        None
-                    }
+        state.template = read_json::<Cluster>(entries, keys::SABAKAN_TEMPLATE, &mut faults).and_then(
+            |(value, revision)| match Template::new(value) {
+                Ok(template) => Some(RevisedValue { value: Arc::new(template), revision }),
+                Err(error) => {
+                    faults.push(Fault { key: keys::SABAKAN_TEMPLATE.to_owned(), why: error.to_string() });
+                    None
                 }
             },
         );
@@ -215,8 +213,8 @@ impl ClusterState {
         }
         state.restore =
             read_json::<RestoreRequest>(entries, keys::ETCD_RESTORE, &mut faults).map(|(value, _)| value);
-        state.restored =
-            read_json::<Restored>(entries, keys::ETCD_RESTORED, &mut faults).map(|(value, _)| Arc::new(value));
+        state.restored = read_json::<Restored>(entries, keys::ETCD_RESTORED, &mut faults)
+            .map(|(value, _)| Arc::new(value));
         state.guard = read_json::<GuardState>(entries, keys::REMOVAL_GUARD, &mut faults)
             .map(|(value, revision)| RevisedValue { value, revision });
         state.obstacles = read_json::<Obstacles>(entries, keys::OBSTACLES, &mut faults)

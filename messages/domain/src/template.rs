@@ -44,7 +44,7 @@ impl Template {
     /// The error names each wrong field and the expected value.
     pub fn new(mut cluster: Cluster) -> Result<Self, InputError> {
         let mut problems = Problems::default();
-        let parts = Parts::read(&cluster, &mut problems);
+        let parts = TemplateParts::read(&cluster, &mut problems);
         parts.check(&mut problems);
         rules::check_configuration(&cluster, ClusterForm::Template, &mut problems);
         problems.finish(SUBJECT)?;
@@ -57,7 +57,7 @@ impl Template {
     /// # Errors
     /// The error names each wrong field and the expected value.
     pub fn from_yaml(text: &str) -> Result<Self, InputError> {
-        let mut parts = Parts::default();
+        let mut parts = TemplateParts::default();
         let cluster = Cluster::typed(SUBJECT, text, ClusterForm::Template, |cluster, shape, problems| {
             // Skip the check of the parts if the wrong shape of a field leaves a node's part unclear.
             let is_control_plane = |name: &str| nearest_name(name, [CONTROL_PLANE].into_iter()).is_some();
@@ -65,7 +65,7 @@ impl Template {
                 let node = field.strip_prefix("nodes[");
                 node.is_some_and(|node| node.split_once("].").is_none_or(|(_, name)| is_control_plane(name)))
             };
-            parts = Parts::read(cluster, problems);
+            parts = TemplateParts::read(cluster, problems);
             if !shape.has_problem(unclear) {
                 parts.check(problems);
             }
@@ -73,7 +73,7 @@ impl Template {
         Ok(Self::with(cluster, parts))
     }
 
-    fn with(cluster: Cluster, parts: Parts) -> Self {
+    fn with(cluster: Cluster, parts: TemplateParts) -> Self {
         let control_plane = parts.control_plane.first().copied().expect("a checked template has one");
         Self { cluster, control_plane, workers: parts.workers }
     }
@@ -116,12 +116,12 @@ impl Template {
 }
 
 #[derive(Default)]
-struct Parts {
+struct TemplateParts {
     control_plane: Vec<usize>,
     workers: Vec<WorkerTemplate>,
 }
 
-impl Parts {
+impl TemplateParts {
     fn read(cluster: &Cluster, problems: &mut Problems) -> Self {
         let mut parts = Self::default();
         for (index, node) in cluster.nodes.iter().enumerate() {

@@ -237,7 +237,9 @@ impl DrainOrder {
             return Err(Stop::Failed(UnfinishedDrain::Job(job.clone()).to_string()));
         }
         for pod in &pods {
-            if treatment_of(pod, protected, self.rules.purpose) != Treatment::Evict || pod.deleted_at.is_some() {
+            if treatment_of(pod, protected, self.rules.purpose) != Treatment::Evict
+                || pod.deleted_at.is_some()
+            {
                 continue;
             }
             let ask = |permit| async move { self.kubernetes.evict(&permit, &pod.id, true).await };

@@ -42,7 +42,7 @@ pub struct CertificateRequest {
 
 /// An issued certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Issued {
+pub struct IssuedCertificate {
     /// The certificate in PEM.
     pub certificate: String,
     /// The private key in PEM.
@@ -108,7 +108,7 @@ pub enum AuthorityError {
 
 /// The reason why a certificate must be issued anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Due {
+pub enum RenewalReason {
     /// There is no certificate, or an unreadable one.
     Missing,
     /// Another authority issued it, or it lacks a wanted name or use.
@@ -130,7 +130,7 @@ pub trait Authorities: Send + Sync + 'static {
     ///
     /// # Errors
     /// See [`AuthorityError`].
-    async fn issue(&self, request: &CertificateRequest) -> Result<Issued, AuthorityError>;
+    async fn issue(&self, request: &CertificateRequest) -> Result<IssuedCertificate, AuthorityError>;
 
     /// Whether certificates can be issued at present, as far as one cheap question tells.
     ///
@@ -153,5 +153,10 @@ pub trait Authorities: Send + Sync + 'static {
 
     /// The first reason to issue a certificate anew; `None` if it can stay. `issuer` is the certificate of the wanted
     /// authority. Names and uses beyond the wanted ones do not count: a certificate that CKE issued has some.
-    fn due(&self, certificate: Option<&str>, issuer: &str, wanted: &CertificateRequest) -> Option<Due>;
+    fn due(
+        &self,
+        certificate: Option<&str>,
+        issuer: &str,
+        wanted: &CertificateRequest,
+    ) -> Option<RenewalReason>;
 }

@@ -57,7 +57,7 @@ impl Drop for Task {
 
 /// Forwards the newest values to an actor, beginning with the present one. The actor handles each in the span in
 /// which it was published.
-pub fn forward<T, M>(
+pub fn forward_values<T, M>(
     mut values: Subscriber<T>,
     actor: ActorRef<Envelope<M>>,
     wrap: impl Fn(T, HandledSignal) -> M + Send + 'static,
@@ -69,7 +69,9 @@ where
     Task::start_anew(async move {
         loop {
             let (value, span) = values.next_in_span().await;
-            let Some(done) = span.in_scope(|| deliver(&actor, |mark| wrap(value, mark))) else { return };
+            let Some(done) = span.in_scope(|| deliver_message(&actor, |mark| wrap(value, mark))) else {
+                return;
+            };
             // Drop the value before waiting for the next one.
             drop(span);
             let _ = done.await;
@@ -94,7 +96,7 @@ pub fn send_later<M: Addressed + Send + 'static>(
 /// Sends a message of a feed. The receiver ends (with an error, because no value is ever sent) when the mark is
 /// dropped: the message was handled, or the actor ended and the next send fails. `None` if the actor has already
 /// ended.
-pub(crate) fn deliver<M: Addressed + Send + 'static>(
+pub(crate) fn deliver_message<M: Addressed + Send + 'static>(
     actor: &ActorRef<Envelope<M>>,
     message: impl FnOnce(HandledSignal) -> M,
 ) -> Option<oneshot::Receiver<()>> {

@@ -12,27 +12,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tracing::Span;
 
-struct Shared<T> {
-    newest: Mutex<Newest<T>>,
+struct SharedValue<T> {
+    newest: Mutex<NewestValue<T>>,
     ring: Notify,
 }
 
 /// The number of published values, and the last value with its span.
-type Newest<T> = (u64, Option<(T, Span)>);
+type NewestValue<T> = (u64, Option<(T, Span)>);
 
-impl<T> Shared<T> {
+impl<T> SharedValue<T> {
     // No code panics while it holds the lock, so a poisoned value is consistent.
-    fn lock(&self) -> MutexGuard<'_, Newest<T>> {
+    fn lock(&self) -> MutexGuard<'_, NewestValue<T>> {
         self.newest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Publishes values. Clones publish to the same subscribers.
-pub struct Publisher<T>(Arc<Shared<T>>);
+pub struct Publisher<T>(Arc<SharedValue<T>>);
 
 /// Reads the newest value and waits for newer ones. Each clone remembers separately which value it saw.
 pub struct Subscriber<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<SharedValue<T>>,
     seen: u64,
 }
 
@@ -63,7 +63,7 @@ impl<T> fmt::Debug for Subscriber<T> {
 /// A publisher and a subscriber, without a value yet.
 #[must_use]
 pub fn channel<T: Clone>() -> (Publisher<T>, Subscriber<T>) {
-    let shared = Arc::new(Shared { newest: Mutex::new((0, None)), ring: Notify::new() });
+    let shared = Arc::new(SharedValue { newest: Mutex::new((0, None)), ring: Notify::new() });
     (Publisher(Arc::clone(&shared)), Subscriber { shared, seen: 0 })
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Guarantees: a message counts from its sending until its handler begins, or until it is lost with its actor.
 
-use crate::telemetry::Counted;
+use crate::telemetry::CountedGauge;
 
 crate::declare_metrics! {
     gauge madako_actor_mailbox_messages(actor) "Messages in the mailboxes of actors of this name.";
@@ -18,7 +18,7 @@ pub trait Addressed {
 #[derive(Debug)]
 pub struct Envelope<M> {
     message: M,
-    waiting: Counted,
+    waiting: CountedGauge,
 }
 
 impl<M> Envelope<M> {
@@ -32,6 +32,6 @@ impl<M> Envelope<M> {
 
 impl<M: Addressed> From<M> for Envelope<M> {
     fn from(message: M) -> Self {
-        Self { message, waiting: Counted::new(madako_actor_mailbox_messages(M::ACTOR)) }
+        Self { message, waiting: CountedGauge::new(madako_actor_mailbox_messages(M::ACTOR)) }
     }
 }

@@ -36,9 +36,9 @@ impl Metric {
 
 /// Increments a gauge for its own lifetime.
 #[derive(Debug)]
-pub struct Counted(Gauge);
+pub struct CountedGauge(Gauge);
 
-impl Counted {
+impl CountedGauge {
     /// Increments the gauge.
     #[must_use]
     pub fn new(gauge: Gauge) -> Self {
@@ -47,7 +47,7 @@ impl Counted {
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountedGauge {
     fn drop(&mut self) {
         self.0.decrement(1.0);
     }

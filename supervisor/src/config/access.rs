@@ -15,7 +15,7 @@ use super::settings::{Findings, Pem};
 
 /// The client fields, before their checks.
 #[derive(Default)]
-pub(super) struct Given {
+pub(super) struct GivenAccess {
     pub(super) clients: StoreConfig,
     pub(super) endpoints: Option<Vec<String>>,
     pub(super) prefix: Option<String>,
@@ -34,8 +34,8 @@ struct LoadedPem {
 }
 
 /// Checks the access of a client. Without `endpoints` in the file the endpoints are empty.
-pub(super) fn read(given: Given, findings: &mut Findings) -> StoreConfig {
-    let Given { mut clients, endpoints, prefix, username, password, pems: [ca, cert, key] } = given;
+pub(super) fn read_access(given: GivenAccess, findings: &mut Findings) -> StoreConfig {
+    let GivenAccess { mut clients, endpoints, prefix, username, password, pems: [ca, cert, key] } = given;
     check_endpoints(endpoints.as_deref(), findings);
     clients.endpoints = endpoints.unwrap_or_default();
     clients.prefix = prefix.unwrap_or_else(|| super::DEFAULT_PREFIX.to_owned());
@@ -46,8 +46,8 @@ pub(super) fn read(given: Given, findings: &mut Findings) -> StoreConfig {
         (None, None) => {}
     }
     let names = [cert.names, key.names];
-    let ca = certificate(&ca, "", findings);
-    let cert = certificate(&cert, "", findings);
+    let ca = load_certificate(&ca, "", findings);
+    let cert = load_certificate(&cert, "", findings);
     let key = private_key(&key, "", findings);
     check_pair(names, cert.as_ref(), key.as_ref(), findings);
     clients.tls_ca = ca.map(|ca| ca.text);
@@ -65,9 +65,9 @@ pub(super) fn server_tls(
     needed: impl FnOnce(bool) -> [Option<String>; 3],
 ) -> Option<ServerTls> {
     let names = [cert, key, client_ca].map(|pem| pem.names);
-    let cert = certificate(cert, section, findings);
+    let cert = load_certificate(cert, section, findings);
     let key = private_key(key, section, findings);
-    let client_ca = certificate(client_ca, section, findings);
+    let client_ca = load_certificate(client_ca, section, findings);
     let given = [cert.is_some(), key.is_some(), client_ca.is_some()];
     for (index, expected) in needed(given.contains(&true)).into_iter().enumerate() {
         if let Some(expected) = expected.filter(|_| !given[index]) {
@@ -116,7 +116,7 @@ fn check_endpoints(endpoints: Option<&[String]>, findings: &mut Findings) {
 }
 
 /// Text from a file or from the field itself; the file wins, as in etcdutil. Includes the file's mode.
-fn load(pem: &Pem, section: &str, findings: &mut Findings) -> Option<(LoadedPem, Option<u32>)> {
+fn load_pem(pem: &Pem, section: &str, findings: &mut Findings) -> Option<(LoadedPem, Option<u32>)> {
     let [file, inline] = pem.names.map(|name| format!("{section}{name}"));
     match pem.file.as_deref().map(|path| (pem::read_file(path), path)) {
         None => {
@@ -131,8 +131,8 @@ fn load(pem: &Pem, section: &str, findings: &mut Findings) -> Option<(LoadedPem,
     }
 }
 
-fn certificate(pem: &Pem, section: &str, findings: &mut Findings) -> Option<LoadedPem> {
-    let (loaded, _) = load(pem, section, findings)?;
+fn load_certificate(pem: &Pem, section: &str, findings: &mut Findings) -> Option<LoadedPem> {
+    let (loaded, _) = load_pem(pem, section, findings)?;
     if !pem::has_certificates(&loaded.text) {
         findings.report(loaded.field, "another value", "certificates in PEM");
         return None;
@@ -141,7 +141,7 @@ fn certificate(pem: &Pem, section: &str, findings: &mut Findings) -> Option<Load
 }
 
 fn private_key(pem: &Pem, section: &str, findings: &mut Findings) -> Option<LoadedPem> {
-    let (loaded, mode) = load(pem, section, findings)?;
+    let (loaded, mode) = load_pem(pem, section, findings)?;
     if mode.is_some_and(|mode| mode & super::OTHERS_READ != 0) {
         findings.warn(format!("`{}`: other users can read the private key (chmod o-r)", loaded.field));
     }

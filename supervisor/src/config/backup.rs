@@ -28,7 +28,7 @@ const EVERY: Kind =
 const KEPT: Kind = Kind::Whole(*BACKUPS_KEPT.start() as i64, *BACKUPS_KEPT.end() as i64);
 
 /// Backups need operations on nodes, whose authorities give access to etcd.
-pub(super) fn read(
+pub(super) fn read_backup(
     schedule: BackupSchedule,
     mode: Option<Mode>,
     findings: &mut Findings,
@@ -64,9 +64,9 @@ mod tests {
     fn schedule(text: &str, mode: Option<Mode>) -> (Option<BackupSchedule>, Vec<String>, Vec<String>) {
         let mut findings = Findings::default();
         let text = format!("etcd_backup: {text}");
-        let tree = settings::read(&text, super::super::schema(), &mut findings).unwrap();
+        let tree = settings::read_settings(&text, super::super::schema(), &mut findings).unwrap();
         let section = tree.get("etcd_backup").unwrap();
-        let schedule = read(from_tree(section), mode, &mut findings);
+        let schedule = read_backup(from_tree(section), mode, &mut findings);
         let problems = findings.problems.finish("x").err().map(|error| error.problems).unwrap_or_default();
         (schedule, problems.iter().map(ToString::to_string).collect(), findings.warnings)
     }

@@ -105,7 +105,7 @@ section! {
 /// Bounds of the page cache in bytes: a few pages, and far more than the store of a cluster.
 const CACHE_BYTES: Kind = Kind::Whole(64 * 1024, 1024 * 1024 * 1024);
 
-pub(super) fn read((embedded, pems): (Embedded, [Pem; 3]), findings: &mut Findings) -> Embedded {
+pub(super) fn read_embedded((embedded, pems): (Embedded, [Pem; 3]), findings: &mut Findings) -> Embedded {
     let Embedded { listen, .. } = embedded;
     let outside = !listen.ip().is_loopback();
     let why = if outside { format!(", because {listen} is not loopback") } else { String::new() };

@@ -10,20 +10,20 @@ use super::pem;
 use super::settings::{Findings, section};
 
 #[derive(Default)]
-pub(super) struct Given {
+pub(super) struct GivenKeys {
     file: Option<String>,
     variable: Option<String>,
 }
 
 section! {
-    it: Given = Given::default() => {
+    it: GivenKeys = GivenKeys::default() => {
         "key_file": Kind::Text => it.file;
         "key_env": Kind::Text => it.variable;
     }
 }
 
 /// `path` is the path of the section.
-pub(super) fn read(given: &Given, path: &str, findings: &mut Findings) -> Keys {
+pub(super) fn read_keys(given: &GivenKeys, path: &str, findings: &mut Findings) -> Keys {
     let [file_field, env_field] = ["key_file", "key_env"].map(|name| format!("{path}.{name}"));
     let (field, origin, text) = match (&given.file, &given.variable) {
         (Some(file), None) => {

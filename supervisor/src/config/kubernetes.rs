@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use madako_kubernetes::Access;
+use madako_kubernetes::ApiServerAccess;
 
 use super::settings::{ABSOLUTE_PATH, Findings, section};
 
@@ -15,12 +15,12 @@ section! {
 const FIELD: &str = "kubernetes.kubeconfig";
 
 /// Reads the kubeconfig that the section names.
-pub(super) fn read(path: Option<String>, findings: &mut Findings) -> Option<Access> {
+pub(super) fn read_kubernetes(path: Option<String>, findings: &mut Findings) -> Option<ApiServerAccess> {
     let Some(path) = path else {
         findings.report_missing(FIELD, "the path of a kubeconfig");
         return None;
     };
-    let error = match Access::read(Path::new(&path)) {
+    let error = match ApiServerAccess::read(Path::new(&path)) {
         Ok(access) => return Some(access),
         Err(error) => error,
     };

@@ -17,7 +17,7 @@ use madako_ssh::SshKey;
 use strum::VariantNames as _;
 
 use super::settings::Findings;
-use super::{Given, backup, encryption, pem};
+use super::{GivenSettings, backup, encryption, pem};
 
 /// The value of `operations.mode`.
 #[derive(Debug, Clone, Copy, strum::EnumString, strum::VariantNames)]
@@ -65,7 +65,7 @@ pub(super) const MODE: Kind = Kind::OneOf(GivenMode::VARIANTS);
 pub(super) const HOST_KEYS: Kind = Kind::OneOf(HostKeyPolicy::VARIANTS);
 
 /// Reads the sections. The backup needs the mode.
-pub(super) fn read(given: &mut Given, findings: &mut Findings) -> Operations {
+pub(super) fn read_operations(given: &mut GivenSettings, findings: &mut Findings) -> Operations {
     let missing = match (given.has_ssh, &given.pki) {
         (true, Some(_)) => None,
         (false, Some(_)) => Some("section `ssh`"),
@@ -96,9 +96,9 @@ pub(super) fn read(given: &mut Given, findings: &mut Findings) -> Operations {
     Operations {
         mode,
         ssh,
-        pki: given.pki.take().map(|keys| encryption::read(&keys, "pki", findings)),
+        pki: given.pki.take().map(|keys| encryption::read_keys(&keys, "pki", findings)),
         settings: mem::take(&mut given.operations),
-        backup: given.backup.take().and_then(|schedule| backup::read(schedule, mode, findings)),
+        backup: given.backup.take().and_then(|schedule| backup::read_backup(schedule, mode, findings)),
     }
 }
 

@@ -162,10 +162,10 @@ impl Api {
 
 /// Settings that need a check.
 #[derive(Default)]
-pub(super) struct Given {
+pub(super) struct GivenPlacement {
     placement: Placement,
     metric_max_age: Option<Duration>,
-    encryption: Option<encryption::Given>,
+    encryption: Option<encryption::GivenKeys>,
     host: Option<String>,
     port: Option<u16>,
     is_tls: bool,
@@ -188,7 +188,7 @@ struct EnabledStrategy {
 }
 
 section! {
-    it: Given = Given::default() => {
+    it: GivenPlacement = GivenPlacement::default() => {
         "controllers": Kind::Bool => it.placement.controllers;
         "metrics_interval": INTERVAL => it.placement.metrics.interval, by read_span;
         "metric_max_age": DURATION => it.metric_max_age, by |age| Some(read_span(age));
@@ -265,11 +265,11 @@ fn seconds(value: &Tree) -> Option<Duration> {
     read_plain(value).map(Duration::from_secs_f64)
 }
 
-pub(super) fn read(given: Given, findings: &mut Findings) -> Placement {
+pub(super) fn read_placement(given: GivenPlacement, findings: &mut Findings) -> Placement {
     let mut placement = given.placement;
     placement.metrics = read_metrics(placement.metrics.interval, given.metric_max_age, findings);
     if let Some(keys) = given.encryption {
-        placement.encryption = encryption::read(&keys, "placement.encryption", findings).into();
+        placement.encryption = encryption::read_keys(&keys, "placement.encryption", findings).into();
     }
     let api = &mut placement.api;
     if given.host.is_some() || given.port.is_some() {

@@ -1,7 +1,7 @@
 //! The declaration of a section of the configuration file: the name and the kind of each field, and the place for its
 //! value.
 //!
-//! [`section!`] derives the schema and the reading from it. [`read`] compares the whole file with the schema first: a
+//! [`section!`] derives the schema and the reading from it. [`read_settings`] compares the whole file with the schema first: a
 //! value of a wrong kind is a problem, and counts as absent.
 
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use madako_json::duration;
 use madako_json::input::Problems;
-use madako_json::strict::walk::strict;
+use madako_json::strict::walk::check_strictly;
 use madako_json::strict::{Kind, Number, Path, Schema, Tree, yaml};
 use madako_protocol::secret::Secret;
 use serde::de::DeserializeOwned;
@@ -53,14 +53,18 @@ impl Findings {
 ///
 /// # Errors
 /// The text is no mapping in YAML. The error names place and reason, never the content: it may be a secret.
-pub(super) fn read(text: &str, schema: &'static Schema, findings: &mut Findings) -> Result<Tree, String> {
+pub(super) fn read_settings(
+    text: &str,
+    schema: &'static Schema,
+    findings: &mut Findings,
+) -> Result<Tree, String> {
     let mut tree = match yaml::parse(text)? {
         Tree::Null => Tree::Object(Vec::new()),
         tree @ Tree::Object(_) => tree,
         other => return Err(format!("expected a mapping of settings, got {}", other.kind())),
     };
     normalize(&mut tree, schema, Path::Root, findings);
-    Ok(strict(tree, schema, Path::Root, &mut findings.problems))
+    Ok(check_strictly(tree, schema, Path::Root, &mut findings.problems))
 }
 
 /// Gives values the form of their kinds: an empty section is an object, an integer can be a text (as in CKE), an empty

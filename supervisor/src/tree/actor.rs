@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SupervisionEvent};
 
-use super::event::{ChildExit, Meltdown, StopOutcome, error_with_sources, shorten};
+use super::event::{ChildExit, Meltdown, StopOutcome, error_with_sources, shorten_reason};
 use super::handle::{AddError, ChildStatus, FirstStart, Mode, Reply, StopError};
-use super::roster::{Control, LiveChild};
+use super::roster::{LiveChild, SupervisorControl};
 use super::spec::{ChildId, ChildSpec, StartError, SupervisorSpec};
 use super::state::State;
 
@@ -19,13 +19,13 @@ pub struct Supervisor;
 
 pub struct Arguments {
     pub(super) spec: SupervisorSpec,
-    pub(super) control: Arc<Control>,
+    pub(super) control: Arc<SupervisorControl>,
 }
 
 /// A message to a supervisor; [`SupervisorRef`](super::SupervisorRef) sends it.
-pub struct Message(Inner);
+pub struct Message(SupervisorMessage);
 
-enum Inner {
+enum SupervisorMessage {
     Command(Command),
     Note(ChildReport),
 }
@@ -63,13 +63,13 @@ pub(super) enum ChildReportKind {
 
 impl From<Command> for Message {
     fn from(command: Command) -> Self {
-        Self(Inner::Command(command))
+        Self(SupervisorMessage::Command(command))
     }
 }
 
 impl From<ChildReport> for Message {
     fn from(note: ChildReport) -> Self {
-        Self(Inner::Note(note))
+        Self(SupervisorMessage::Note(note))
     }
 }
 
@@ -102,13 +102,13 @@ impl Actor for Supervisor {
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
         match message.0 {
-            Inner::Note(note) => state.note(note),
-            Inner::Command(Command::Add(spec, reply)) => state.add(*spec, reply),
-            Inner::Command(Command::Stop(id, mode, reply)) => state.stop(&id, mode, reply),
-            Inner::Command(Command::Ready(reply)) => state.when_ready(reply),
+            SupervisorMessage::Note(note) => state.note(note),
+            SupervisorMessage::Command(Command::Add(spec, reply)) => state.add(*spec, reply),
+            SupervisorMessage::Command(Command::Stop(id, mode, reply)) => state.stop(&id, mode, reply),
+            SupervisorMessage::Command(Command::Ready(reply)) => state.when_ready(reply),
             // The caller may be gone.
-            Inner::Command(Command::Child(id, reply)) => drop(reply.send(state.child(&id))),
-            Inner::Command(Command::Status(reply)) => drop(reply.send(state.status())),
+            SupervisorMessage::Command(Command::Child(id, reply)) => drop(reply.send(state.find_child(&id))),
+            SupervisorMessage::Command(Command::Status(reply)) => drop(reply.send(state.status())),
         }
         Ok(())
     }
@@ -130,7 +130,7 @@ impl Actor for Supervisor {
             SupervisionEvent::ActorTerminated(cell, _, reason) => {
                 let exit = match reason {
                     Some(reason) if KILLED.contains(&reason.as_str()) => ChildExit::Killed,
-                    reason => ChildExit::Ended(reason.map(shorten)),
+                    reason => ChildExit::Ended(reason.map(shorten_reason)),
                 };
                 state.handle_exit(&cell, exit);
             }

@@ -117,11 +117,11 @@ pub(super) fn error_with_sources(error: &(dyn Error + 'static)) -> String {
         text.push_str(&cause.to_string());
         source = cause.source();
     }
-    shorten(text)
+    shorten_reason(text)
 }
 
 /// Cuts a text at [`REASON_MAX_BYTES`], between characters.
-pub(super) fn shorten(mut text: String) -> String {
+pub(super) fn shorten_reason(mut text: String) -> String {
     if text.len() > REASON_MAX_BYTES {
         text.truncate(text.floor_char_boundary(REASON_MAX_BYTES));
         text.push('…');

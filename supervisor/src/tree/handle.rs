@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use super::actor::{Arguments, Command, Message, Supervisor};
 use super::event::{Meltdown, StopOutcome};
-use super::roster::{Control, LiveChild};
+use super::roster::{LiveChild, SupervisorControl};
 use super::spec::{ChildId, ChildSpec, SupervisorSpec, actor_name};
 use crate::limits::CALL_DEADLINE;
 
@@ -186,7 +186,7 @@ async fn within_deadline<T>(answer: oneshot::Receiver<T>) -> Result<T, Superviso
 pub struct Tree {
     root: SupervisorRef,
     live: LiveChild,
-    control: Arc<Control>,
+    control: Arc<SupervisorControl>,
     kill_grace: Duration,
 }
 
@@ -196,7 +196,7 @@ impl Tree {
     /// # Errors
     /// A name is taken, or two children have one id.
     pub async fn start(spec: SupervisorSpec) -> Result<Self, SpawnErr> {
-        let control = Arc::new(Control::default());
+        let control = Arc::new(SupervisorControl::default());
         let kill_grace = spec.kill_grace;
         let name = actor_name(&spec.instance, &spec.id);
         let arguments = Arguments { spec, control: Arc::clone(&control) };

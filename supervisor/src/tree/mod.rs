@@ -11,7 +11,7 @@
 //! - [`stop_child`](SupervisorRef::stop_child) answers when the child and everything below it is gone; a child that
 //!   was removed during its back-off does not return;
 //! - more failures than the budget allows within its window end the supervisor with a [`Meltdown`], which counts as a
-//!   failure in its own supervisor, or, for a child with [`Exceeded::Report`], remove and report the child;
+//!   failure in its own supervisor, or, for a child with [`BudgetAction::Report`], remove and report the child;
 //! - with paused time on one thread, equal seeds and failures give equal events.
 //!
 //! Assumes: panics unwind (`panic = "abort"` would end the process); children end when they are killed, for which
@@ -38,5 +38,5 @@ pub use handle::{
     TreeStatus,
 };
 pub use policy::{Backoff, Budget};
-pub use roster::Started;
-pub use spec::{ChildId, ChildSpec, Exceeded, Restart, StartError, SupervisorSpec, actor_name};
+pub use roster::StartedActor;
+pub use spec::{BudgetAction, ChildId, ChildSpec, Restart, StartError, SupervisorSpec, actor_name};

@@ -83,16 +83,16 @@ impl Account {
 /// Waits of one child. Each child has its own random stream, so that adding a child does not change the waits of
 /// others.
 #[derive(Debug)]
-pub(super) struct Waits {
+pub(super) struct RestartWaits {
     backoff: Backoff,
     in_a_row: u32,
     chance: ChaCha8Rng,
 }
 
-impl Waits {
+impl RestartWaits {
     pub(super) fn new(backoff: Backoff, seed: u64, child: &str) -> Self {
         let mut chance = ChaCha8Rng::seed_from_u64(seed);
-        chance.set_stream(stream(child));
+        chance.set_stream(random_stream(child));
         Self { backoff, in_a_row: 0, chance }
     }
 
@@ -107,7 +107,7 @@ impl Waits {
 }
 
 /// FNV-1a: gives a name the same number in every process.
-fn stream(name: &str) -> u64 {
+fn random_stream(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })
@@ -121,14 +121,14 @@ mod tests {
 
     #[test]
     fn waits_double_up_to_the_longest() {
-        let mut waits = Waits::new(EXACT, 1, "a");
+        let mut waits = RestartWaits::new(EXACT, 1, "a");
         let got: Vec<u128> = (0..9).map(|_| waits.next(Duration::ZERO).as_millis()).collect();
         assert_eq!(got, [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]);
     }
 
     #[test]
     fn long_run_resets_the_back_off_and_a_shorter_run_does_not() {
-        let mut waits = Waits::new(EXACT, 1, "a");
+        let mut waits = RestartWaits::new(EXACT, 1, "a");
         waits.next(Duration::ZERO);
         waits.next(Duration::ZERO);
         assert_eq!(waits.next(EXACT.quiet - Duration::from_millis(1)).as_millis(), 400);
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn jitter_stays_within_its_part_and_follows_the_seed_and_the_name() {
         let draw = |seed, name: &str| -> Vec<Duration> {
-            let mut waits = Waits::new(Backoff::DEFAULT, seed, name);
+            let mut waits = RestartWaits::new(Backoff::DEFAULT, seed, name);
             (0..200).map(|_| waits.next(Backoff::DEFAULT.quiet)).collect()
         };
         let a = draw(1, "a");
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn many_failures_in_a_row_do_not_overflow() {
         let endless = Backoff { first: Duration::from_secs(1 << 40), max: Duration::MAX, ..EXACT };
-        let mut waits = Waits::new(endless, 1, "a");
+        let mut waits = RestartWaits::new(endless, 1, "a");
         for _ in 0..100 {
             assert_eq!(waits.next(Duration::ZERO), LONGEST_WAIT);
         }
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn the_default_budget_can_be_exceeded_with_the_default_backoff() {
-        let mut waits = Waits::new(EXACT, 1, "a");
+        let mut waits = RestartWaits::new(EXACT, 1, "a");
         let all: Duration = (0..Budget::DEFAULT.restarts).map(|_| waits.next(Duration::ZERO)).sum();
         assert!(all < Budget::DEFAULT.window, "{all:?}");
     }

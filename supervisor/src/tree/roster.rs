@@ -1,7 +1,7 @@
 //! The register of the live actors below a supervisor, readable from outside of it.
 //!
 //! When a ractor supervisor ends, its children receive a kill but nothing waits for them. So each supervisor shares a
-//! [`Control`] with its parent: through it the parent can hurry the supervisor, and can wait until everything below
+//! [`SupervisorControl`] with its parent: through it the parent can hurry the supervisor, and can wait until everything below
 //! is gone even if the supervisor was killed in mid-operation.
 
 use std::collections::BTreeMap;
@@ -22,12 +22,12 @@ use crate::limits::SUPERVISOR_GRACES;
 
 /// A started actor and its task, as `spawn_linked` returns them.
 #[derive(Debug)]
-pub struct Started {
+pub struct StartedActor {
     cell: ActorCell,
     task: JoinHandle<()>,
 }
 
-impl<M> From<(ActorRef<M>, JoinHandle<()>)> for Started {
+impl<M> From<(ActorRef<M>, JoinHandle<()>)> for StartedActor {
     fn from((actor, task): (ActorRef<M>, JoinHandle<()>)) -> Self {
         Self { cell: actor.get_cell(), task }
     }
@@ -38,7 +38,7 @@ pub(super) struct LiveChild {
     pub(super) cell: ActorCell,
     /// Ends after the drop of the actor's state; the actor's status becomes `Stopped` slightly earlier.
     task: Shared<BoxFuture<'static, ()>>,
-    control: Option<Arc<Control>>,
+    control: Option<Arc<SupervisorControl>>,
 }
 
 impl fmt::Debug for LiveChild {
@@ -56,31 +56,31 @@ pub(super) struct Entry {
 
 /// Shared between a supervisor and its parent.
 #[derive(Debug, Default)]
-pub(super) struct Control {
+pub(super) struct SupervisorControl {
     hurry: watch::Sender<bool>,
     starting: watch::Sender<usize>,
     roster: Mutex<BTreeMap<ActorId, Entry>>,
     meltdown: Mutex<Option<Meltdown>>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock_unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // No code under these locks panics; the data is consistent in any case.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Counts a start in flight while it lives.
-pub(super) struct Starting(Arc<Control>);
+pub(super) struct StartInFlight(Arc<SupervisorControl>);
 
-impl Drop for Starting {
+impl Drop for StartInFlight {
     fn drop(&mut self) {
         self.0.starting.send_modify(|n| *n = n.saturating_sub(1));
     }
 }
 
-impl Control {
-    pub(super) fn begin_start(self: &Arc<Self>) -> Starting {
+impl SupervisorControl {
+    pub(super) fn begin_start(self: &Arc<Self>) -> StartInFlight {
         self.starting.send_modify(|n| *n += 1);
-        Starting(Arc::clone(self))
+        StartInFlight(Arc::clone(self))
     }
 
     pub(super) async fn no_start_in_flight(&self) {
@@ -89,16 +89,16 @@ impl Control {
     }
 
     pub(super) fn insert(&self, order: u64, live: LiveChild) {
-        lock(&self.roster).insert(live.cell.get_id(), Entry { order, live });
+        lock_unpoisoned(&self.roster).insert(live.cell.get_id(), Entry { order, live });
     }
 
     pub(super) fn remove(&self, id: ActorId) {
-        lock(&self.roster).remove(&id);
+        lock_unpoisoned(&self.roster).remove(&id);
     }
 
     /// Everything that is not known to be gone, in the order of starts.
     pub(super) fn roster(&self) -> Vec<Entry> {
-        let mut entries: Vec<Entry> = lock(&self.roster).values().cloned().collect();
+        let mut entries: Vec<Entry> = lock_unpoisoned(&self.roster).values().cloned().collect();
         entries.sort_by_key(|e| e.order);
         entries
     }
@@ -116,22 +116,22 @@ impl Control {
     }
 
     pub(super) fn set_meltdown(&self, meltdown: Meltdown) {
-        *lock(&self.meltdown) = Some(meltdown);
+        *lock_unpoisoned(&self.meltdown) = Some(meltdown);
     }
 
     pub(super) fn meltdown(&self) -> Option<Meltdown> {
-        lock(&self.meltdown).clone()
+        lock_unpoisoned(&self.meltdown).clone()
     }
 }
 
 impl LiveChild {
-    pub(super) fn leaf(started: Started) -> Self {
-        let Started { cell, task } = started;
+    pub(super) fn leaf(started: StartedActor) -> Self {
+        let StartedActor { cell, task } = started;
         // A task that panicked or was cancelled has ended as well.
         Self { cell, task: task.map(drop).boxed().shared(), control: None }
     }
 
-    pub(super) fn supervisor(started: Started, control: Arc<Control>) -> Self {
+    pub(super) fn supervisor(started: StartedActor, control: Arc<SupervisorControl>) -> Self {
         Self { control: Some(control), ..Self::leaf(started) }
     }
 

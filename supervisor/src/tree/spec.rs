@@ -10,7 +10,7 @@ use ractor::{Actor, ActorCell, ActorProcessingErr, SpawnErr};
 use super::actor::{Arguments, Supervisor};
 use super::event::{BudgetExceeded, EventSink};
 use super::policy::{Backoff, Budget};
-use super::roster::{Control, LiveChild, Started};
+use super::roster::{LiveChild, StartedActor, SupervisorControl};
 use crate::limits::{ACTOR_STOP_DEADLINE, KILL_GRACE, START_DEADLINE, SUPERVISOR_STOP_DEADLINE};
 
 /// Name of a child, unique within its supervisor.
@@ -34,7 +34,7 @@ pub enum Restart {
 
 /// Action when a child's own budget is exceeded.
 #[derive(Clone)]
-pub enum Exceeded {
+pub enum BudgetAction {
     /// The supervisor melts down.
     Escalate,
     /// Removes the child and calls the function once the child is gone; the supervisor continues. The function runs
@@ -77,7 +77,7 @@ pub struct ChildSpec {
     pub(super) label: ChildId,
     pub(super) restart: Restart,
     pub(super) backoff: Option<Backoff>,
-    pub(super) own: Option<(Budget, Exceeded)>,
+    pub(super) own: Option<(Budget, BudgetAction)>,
     pub(super) start_deadline: Duration,
     pub(super) stop_deadline: Duration,
     pub(super) start: StartFn,
@@ -89,7 +89,7 @@ impl ChildSpec {
     pub fn new<F, Fut>(id: impl Into<ChildId>, start: F) -> Self
     where
         F: Fn(ActorCell) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<Started, StartError>> + Send + 'static,
+        Fut: Future<Output = Result<StartedActor, StartError>> + Send + 'static,
     {
         Self::with_start(
             id.into(),
@@ -127,7 +127,7 @@ impl ChildSpec {
             Arc::new(move |supervisor| {
                 let spec = spec.clone();
                 Box::pin(async move {
-                    let control = Arc::new(Control::default());
+                    let control = Arc::new(SupervisorControl::default());
                     let name = actor_name(&spec.instance, &spec.id);
                     let arguments = Arguments { spec, control: Arc::clone(&control) };
                     let started =
@@ -178,7 +178,7 @@ impl ChildSpec {
 
     /// Gives the child its own budget: its failures do not count for the supervisor's.
     #[must_use]
-    pub fn own_budget(mut self, budget: Budget, exceeded: Exceeded) -> Self {
+    pub fn own_budget(mut self, budget: Budget, exceeded: BudgetAction) -> Self {
         self.own = Some((budget, exceeded));
         self
     }

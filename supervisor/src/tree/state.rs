@@ -9,25 +9,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use madako_domain::canary::{Canary, is_planted};
-use madako_protocol::telemetry::Counted;
+use madako_protocol::telemetry::CountedGauge;
 use ractor::{ActorCell, ActorId, ActorRef, ActorStatus};
 use tokio::time::{Instant, sleep_until};
 
-use self::slot::{ChildEnd, Phase, Slot, Task};
+use self::slot::{ChildEnd, ChildSlot, Phase, Task};
 use self::start::start_child;
 use super::actor::{ChildReport, ChildReportKind, Children, Message};
 use super::event::{BudgetExceeded, ChildExit, Meltdown, StopOutcome, TreeEvent, error_with_sources};
 use super::handle::{AddError, FirstStart, Reply};
 use super::policy::Account;
-use super::roster::{Control, LiveChild};
-use super::spec::{ChildId, ChildSpec, Exceeded, Restart, SupervisorSpec};
+use super::roster::{LiveChild, SupervisorControl};
+use super::spec::{BudgetAction, ChildId, ChildSpec, Restart, SupervisorSpec};
 use crate::telemetry::{madako_actor_meltdowns_total, madako_actor_up};
 
 pub struct State {
     myself: ActorRef<Message>,
     spec: SupervisorSpec,
-    control: Arc<Control>,
-    slots: BTreeMap<u64, Slot>,
+    control: Arc<SupervisorControl>,
+    slots: BTreeMap<u64, ChildSlot>,
     by_id: BTreeMap<ChildId, u64>,
     by_actor: BTreeMap<ActorId, u64>,
     /// Ends that arrived before the report of the actor's start.
@@ -46,7 +46,7 @@ impl State {
     pub(super) fn new(
         myself: ActorRef<Message>,
         mut spec: SupervisorSpec,
-        control: Arc<Control>,
+        control: Arc<SupervisorControl>,
     ) -> Result<Self, AddError> {
         let children = std::mem::take(&mut spec.children);
         // Registers the counter, so that it shows 0 before the first meltdown.
@@ -81,7 +81,7 @@ impl State {
         let order = self.next_order;
         self.next_order += 1;
         self.by_id.insert(Arc::clone(&spec.id), order);
-        let slot = Slot::new(spec, self.spec.backoff, self.spec.seed);
+        let slot = ChildSlot::new(spec, self.spec.backoff, self.spec.seed);
         self.slots.insert(order, slot);
         Ok(order)
     }
@@ -133,7 +133,7 @@ impl State {
     }
 
     /// Gives the slot a new generation and phase, and ends its previous task.
-    fn begin_phase(&mut self, order: u64, phase: Phase) -> Option<(&mut Slot, u64)> {
+    fn begin_phase(&mut self, order: u64, phase: Phase) -> Option<(&mut ChildSlot, u64)> {
         self.next_generation += 1;
         let generation = self.next_generation;
         let slot = self.slots.get_mut(&order)?;
@@ -216,7 +216,7 @@ impl State {
         slot.phase = Phase::Running;
         slot.task = None;
         slot.started_at = Some(Instant::now());
-        slot.up = Some(Counted::new(madako_actor_up(slot.spec.label.to_string())));
+        slot.up = Some(CountedGauge::new(madako_actor_up(slot.spec.label.to_string())));
         let ended = live.cell.get_status() >= ActorStatus::Stopped;
         slot.live = Some(live);
         let child = Arc::clone(&slot.spec.id);
@@ -281,7 +281,7 @@ impl State {
             restart_in,
         };
         let exceeded = BudgetExceeded { child, restarts: budget.restarts, window: budget.window, reason };
-        let reported = matches!(slot.spec.own, Some((_, Exceeded::Report(_))));
+        let reported = matches!(slot.spec.own, Some((_, BudgetAction::Report(_))));
         self.emit(event);
         match restart_in {
             Some(wait) => self.begin_backoff(order, now + wait),
@@ -322,7 +322,7 @@ impl State {
         self.myself.stop(None);
     }
 
-    pub(super) fn child(&self, id: &ChildId) -> Option<ActorCell> {
+    pub(super) fn find_child(&self, id: &ChildId) -> Option<ActorCell> {
         let slot = self.by_id.get(id).and_then(|order| self.slots.get(order))?;
         match (&slot.phase, &slot.live) {
             (Phase::Running, Some(live)) => Some(live.cell.clone()),

@@ -23,7 +23,7 @@ pub enum LabError {
     /// More machines than [`MAX_MACHINES`], or none.
     #[error("a lab has 1 to {MAX_MACHINES} test machines, not {0}")]
     Machines(usize),
-    #[error("{what}: cannot start the program, or use one of its files")]
+    #[error("{what}: cannot start a program of the host, or use one of its files")]
     Start { what: String, source: io::Error },
     #[error("{what}: the command did not end within {within:?}; its last output: {said}")]
     Late { what: String, within: Duration, said: String },

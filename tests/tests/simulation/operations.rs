@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use etcd_client::{Txn, TxnOp};
-use madako_simulation::planted::{Handling, keep_quiet};
+use madako_simulation::planted::{MessageCounter, keep_quiet};
 use madako_supervisor::nodes::OperationsMode;
 use serde_json::json;
 
@@ -244,7 +244,7 @@ fn an_instance_that_observes_decides_and_changes_nothing() {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
-        let mut site = Site::new(&[], false, &Handling::default()).await;
+        let mut site = Site::new(&[], false, &MessageCounter::default()).await;
         site.start("etcd:1", OperationsMode::Observe).await;
         site.cluster(&[0, 1, 2], &[3]).await;
         let written = site.client.get("/cke/cluster", None).await.unwrap().header().unwrap().revision();
@@ -269,7 +269,7 @@ fn at_a_site(work: impl AsyncFnOnce(&mut Site)) {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
-        let mut site = Site::new(&[], false, &Handling::default()).await;
+        let mut site = Site::new(&[], false, &MessageCounter::default()).await;
         work(&mut site).await;
         site.stop().await;
     });

@@ -8,14 +8,14 @@ use std::path::Path;
 use std::process::Command;
 
 use madako_domain::invariants::Id;
-use madako_faults::{ClientKind, Count, Counts, Fault, Scenario, Shortfall, Span, shipped};
+use madako_faults::{ClientKind, Count, Counts, Fault, Scenario, Shortfall, Span, find_shipped};
 use madako_simulation::planted::keep_quiet;
 use madako_simulation::run::{Options, Outcome, Report, SimulateError, shrink, simulate};
 
 const TEN_MINUTES: Span = Span::seconds(600);
 
 fn scenario(name: &str) -> Scenario {
-    shipped(name).unwrap().scenario().unwrap()
+    find_shipped(name).unwrap().scenario().unwrap()
 }
 
 fn run(scenario: &Scenario, seed: u64, length: Span) -> Report {

@@ -40,11 +40,11 @@ impl Verdicts {
     }
 
     pub fn violated(&mut self, violation: &Violation) {
-        self.broken(violation.invariant.name(), violation.what.clone());
+        self.count_violation(violation.invariant.name(), violation.what.clone());
     }
 
     /// Counts a violation of a check that is no invariant.
-    pub fn broken(&mut self, name: &str, what: String) {
+    pub fn count_violation(&mut self, name: &str, what: String) {
         let verdict = self.of(name);
         verdict.broken += 1;
         if verdict.violations.len() < MOST_REPORTED {

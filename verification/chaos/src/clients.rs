@@ -16,10 +16,10 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::check::linear::{CallResult, ObjectOperation};
-use crate::history::{Call, End, Event, History};
-use crate::pace::Pace;
-use crate::web::{self, Answer, Unanswered, WebRequest};
-use crate::world::{NAMESPACE, VALUE, ZONES, application};
+use crate::history::{Call, Event, History, RequestEnd};
+use crate::pace::ClientPace;
+use crate::web::{self, Answer, RequestError, WebRequest};
+use crate::world::{NAMESPACE, VALUE, ZONES, application_resource};
 
 /// Calls of an object before its name is abandoned.
 const CALLS_A_NAME: u32 = 60;
@@ -77,20 +77,20 @@ impl Clients {
     }
 
     /// Runs one client with about `rate` calls a second until `stop`.
-    pub(crate) async fn work(
+    pub(crate) async fn run_client(
         self,
         client: u32,
         rate: f64,
         mut chance: ChaCha8Rng,
         stop: watch::Receiver<bool>,
     ) {
-        let mut pace = Pace::new(rate, chance.random_range(0.0..1.0), stop);
+        let mut pace = ClientPace::new(rate, chance.random_range(0.0..1.0), stop);
         while pace.wait_for_next_call(&mut chance).await {
-            self.act(client, &mut chance).await;
+            self.send_random_call(client, &mut chance).await;
         }
     }
 
-    async fn act(&self, client: u32, chance: &mut ChaCha8Rng) {
+    async fn send_random_call(&self, client: u32, chance: &mut ChaCha8Rng) {
         let slot = {
             let shared = self.lock_shared();
             let at = chance.random_range(0..shared.slots.len());
@@ -117,7 +117,7 @@ impl Clients {
             for door in &*self.doors {
                 let (end, _) =
                     self.ask(door, 0, &name, ObjectOperation::Read, WebRequest::get(&path, WITHIN)).await;
-                if let End::Unknown { .. } | End::NotSent = end {
+                if let RequestEnd::Unknown { .. } | RequestEnd::NotSent = end {
                     unanswered
                         .push(format!("instance={} did not answer a read of {name} in the end", door.0));
                 }
@@ -139,7 +139,7 @@ impl Clients {
     async fn create(&self, client: u32, slot: u32, chance: &mut ChaCha8Rng) {
         let (name, value) = (self.name(slot), self.next_value());
         let zone = chance.random_range(0..=ZONES.len());
-        let body = application(&name, ZONES.get(zone).copied(), value);
+        let body = application_resource(&name, ZONES.get(zone).copied(), value);
         let op = ObjectOperation::Create { value };
         self.call(client, &name, op, &Method::POST, &list_path(), None, Some(&body), chance).await;
         self.retire_name(slot);
@@ -195,7 +195,7 @@ impl Clients {
         name: &str,
         op: ObjectOperation,
         ask: WebRequest<'_>,
-    ) -> (End, Option<Answer>) {
+    ) -> (RequestEnd, Option<Answer>) {
         let (instance, expected, called) = (*instance, ask.expected, self.history.now());
         let answer = web::send_request(*door, ask).await;
         let returned = self.history.now();
@@ -207,13 +207,13 @@ impl Clients {
         (end, answer)
     }
 
-    fn note(&self, name: &str, end: &End) {
+    fn note(&self, name: &str, end: &RequestEnd) {
         let mut shared = self.lock_shared();
         let slot =
             shared.slots.iter_mut().find(|(number, slot)| object_name(**number, slot.generation) == name);
         if let Some((_, slot)) = slot {
             slot.calls += 1;
-            slot.unknown += u32::from(matches!(end, End::Unknown { .. }));
+            slot.unknown += u32::from(matches!(end, RequestEnd::Unknown { .. }));
         }
     }
 
@@ -267,11 +267,11 @@ fn value_of_label(body: &Value) -> Option<u64> {
 }
 
 /// The meaning of an answer for the object, and the answer on success.
-fn outcome_of(op: ObjectOperation, answer: Result<Answer, Unanswered>) -> (End, Option<Answer>) {
+fn outcome_of(op: ObjectOperation, answer: Result<Answer, RequestError>) -> (RequestEnd, Option<Answer>) {
     let answer = match answer {
         Ok(answer) => answer,
-        Err(Unanswered::NotSent(..)) => return (End::NotSent, None),
-        Err(error) => return (End::Unknown { why: error.to_string() }, None),
+        Err(RequestError::NotSent(..)) => return (RequestEnd::NotSent, None),
+        Err(error) => return (RequestEnd::Unknown { why: error.to_string() }, None),
     };
     let status = answer.status;
     let body = answer.json();
@@ -287,13 +287,13 @@ fn outcome_of(op: ObjectOperation, answer: Result<Answer, Unanswered>) -> (End, 
         (StatusCode::CONFLICT | StatusCode::PRECONDITION_FAILED, _) => CallResult::Changed,
         // It is unknown whether the call took effect before the error.
         (status, _) if status.is_server_error() => {
-            return (End::Unknown { why: format!("status {status}") }, None);
+            return (RequestEnd::Unknown { why: format!("status {status}") }, None);
         }
         _ => CallResult::Refused,
     };
     let done = matches!(said, CallResult::Done { .. });
     let revision = answer.revision.filter(|_| done);
-    (End::Answered { status: status.as_u16(), said, revision }, done.then_some(answer))
+    (RequestEnd::Answered { status: status.as_u16(), said, revision }, done.then_some(answer))
 }
 
 #[cfg(test)]
@@ -303,7 +303,7 @@ mod tests {
 
     use super::*;
 
-    fn answer(status: u16, body: &Value) -> Result<Answer, Unanswered> {
+    fn answer(status: u16, body: &Value) -> Result<Answer, RequestError> {
         Ok(Answer {
             status: StatusCode::from_u16(status).unwrap(),
             revision: Some(7),
@@ -337,8 +337,10 @@ mod tests {
             let (end, answer) = outcome_of(op, answer(status, body));
             assert_eq!(answer.is_some(), matches!(said, Some(CallResult::Done { .. })), "{op:?} {status}");
             match end {
-                End::Answered { said: is, .. } => assert_eq!(Some(is), said, "{op:?} {status}"),
-                end => assert!(said.is_none() && matches!(end, End::Unknown { .. }), "{op:?} {status}"),
+                RequestEnd::Answered { said: is, .. } => assert_eq!(Some(is), said, "{op:?} {status}"),
+                end => {
+                    assert!(said.is_none() && matches!(end, RequestEnd::Unknown { .. }), "{op:?} {status}")
+                }
             }
         }
     }

@@ -35,8 +35,8 @@ pub use self::control::{
 };
 pub use self::journal::{Journal, JournalError, Line, LineContent, read_journal};
 pub(crate) use self::kubernetes::{PROTECTED, path_of};
+use self::tap::AnswerTap;
 pub use self::tap::CorruptAnswer;
-use self::tap::Tap;
 use crate::network::{RANGE_SHOWN, is_apart};
 
 /// Start-up time of a machine after its power returns.
@@ -92,8 +92,8 @@ pub async fn serve(settings: Settings, clock: Arc<dyn Clock>) -> Result<(), Data
         Some(line) => line.time(),
         None => journal.write(LineContent::Started)?,
     };
-    let registry = SimulatedRegistry::new(machines(&settings, start, &before)?, Arc::clone(&clock));
-    let tap = Arc::new(Tap::new(journal));
+    let registry = SimulatedRegistry::new(recorded_machines(&settings, start, &before)?, Arc::clone(&clock));
+    let tap = Arc::new(AnswerTap::new(journal));
     let prometheus = SimulatedPrometheus::new(settings.seed, clock, wandering_metrics(&settings.metrics));
     let door = control::router(registry.clone(), Arc::clone(&tap), &before);
     let mut servers = Vec::new();
@@ -124,7 +124,7 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, DatacenterError> {
 }
 
 /// Rebuilds the machines from the journal: every change is repeated at its time.
-fn machines(
+fn recorded_machines(
     settings: &Settings,
     start: OffsetDateTime,
     journal: &[Line],
@@ -177,10 +177,10 @@ mod tests {
         };
         let start = OffsetDateTime::UNIX_EPOCH;
         let line = |seconds: i64, what| Line { at: seconds * 1_000_000, what };
-        let fresh = machines(&settings, start, &[]).unwrap();
+        let fresh = recorded_machines(&settings, start, &[]).unwrap();
         assert_eq!(fresh.machines().len(), 12);
         let journal = [line(0, LineContent::Started), line(5, LineContent::Power { rack: 1, on: false })];
-        let dark = machines(&settings, start, &journal).unwrap();
+        let dark = recorded_machines(&settings, start, &journal).unwrap();
         let unreachable = |datacenter: &Datacenter| {
             let all = datacenter.machines();
             all.iter().filter(|machine| machine.status.state == MachineState::Unreachable).count()

@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::clients::{Doors, list_path};
 use crate::history::{Event, History};
-use crate::web::{self, LineStream, Unanswered, WebRequest};
+use crate::web::{self, LineStream, RequestError, WebRequest};
 
 /// More followers than the usual number of instances, so that two watch the same one at times.
 pub(crate) const FOLLOWERS: u32 = 4;
@@ -68,7 +68,7 @@ struct Follower {
 
 impl Follower {
     /// Watches through one instance until the run is over and everything was delivered.
-    async fn listen(&mut self, instance: u32, door: SocketAddr) -> Result<(), Unanswered> {
+    async fn listen(&mut self, instance: u32, door: SocketAddr) -> Result<(), RequestError> {
         let follower = self.number;
         let asked = self.history.now();
         let path = format!("{}?watch&heartbeat={}", list_path(), HEARTBEAT.as_secs());
@@ -88,7 +88,7 @@ impl Follower {
         self.read_until_heartbeats(&mut lines).await
     }
 
-    async fn read_until_heartbeats(&self, lines: &mut LineStream) -> Result<(), Unanswered> {
+    async fn read_until_heartbeats(&self, lines: &mut LineStream) -> Result<(), RequestError> {
         let mut signs = 0;
         while signs < SIGNS {
             signs += u32::from(!self.record_line(&lines.next(SILENCE).await?));
@@ -96,11 +96,11 @@ impl Follower {
         Ok(())
     }
 
-    async fn list(&self, door: SocketAddr) -> Result<(), Unanswered> {
+    async fn list(&self, door: SocketAddr) -> Result<(), RequestError> {
         let (follower, asked) = (self.number, self.history.now());
         let answer = web::send_request(door, WebRequest::get(&list_path(), WITHIN)).await?;
         if answer.status != StatusCode::OK {
-            return Err(Unanswered::Unknown(door, format!("status {}", answer.status)));
+            return Err(RequestError::Unknown(door, format!("status {}", answer.status)));
         }
         self.history.note(Event::Listed { follower, asked, answer: answer.json() });
         Ok(())

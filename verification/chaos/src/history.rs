@@ -20,7 +20,7 @@ pub type Micros = u64;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "end")]
-pub enum End {
+pub enum RequestEnd {
     Answered {
         status: u16,
         /// Meaning of the answer.
@@ -48,21 +48,21 @@ pub struct Call {
     pub called: Micros,
     pub returned: Micros,
     #[serde(flatten)]
-    pub end: End,
+    pub end: RequestEnd,
 }
 
 impl Call {
     /// Whether clients count the call as failed: no answer, or a server error.
     #[must_use]
     pub fn has_failed(&self) -> bool {
-        !matches!(&self.end, End::Answered { .. })
+        !matches!(&self.end, RequestEnd::Answered { .. })
     }
 
     /// Revision of an acknowledged write.
     #[must_use]
     pub fn wrote(&self) -> Option<i64> {
         match &self.end {
-            End::Answered { said: CallResult::Done { .. }, revision, .. }
+            RequestEnd::Answered { said: CallResult::Done { .. }, revision, .. }
                 if self.op != ObjectOperation::Read =>
             {
                 *revision

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use madako_faults::{Act, CLOCK_JUMP, Injection, InstanceTarget, Target};
-use madako_judges::player::{FaultRefusal, Impossible, InjectedFault};
+use madako_judges::player::{FaultRefusal, ImpossibleFault, InjectedFault};
 
 use crate::network::{Node, with_causes};
 use crate::observer::Observer;
@@ -19,8 +19,8 @@ use crate::process::Process;
 use crate::watcher::Leaders;
 use crate::world::World;
 
-fn impossible_fault(why: impl std::fmt::Display) -> Impossible {
-    Impossible(why.to_string())
+fn impossible_fault(why: impl std::fmt::Display) -> ImpossibleFault {
+    ImpossibleFault(why.to_string())
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -165,9 +165,9 @@ impl Injector {
         node: &Node,
         injection: &Injection,
         begins: bool,
-    ) -> Result<(), Impossible> {
+    ) -> Result<(), ImpossibleFault> {
         match injection.act {
-            Act::Kill | Act::Pause => self.hold(world, node, injection.act, begins).await,
+            Act::Kill | Act::Pause => self.hold_process(world, node, injection.act, begins).await,
             Act::Cut | Act::Delay | Act::Loss | Act::Reset => world
                 .network
                 .fail(node, injection.act, begins)
@@ -175,14 +175,14 @@ impl Injector {
                 .map_err(|error| impossible_because(&error)),
             Act::Corrupt => {
                 count_cause(&mut self.spoiled.entry(node.clone()).or_default().corrupt, begins);
-                self.spoil(world, node).await
+                self.send_faults(world, node).await
             }
             Act::ClockJump if *node == Node::Registry => {
                 count_cause(&mut self.spoiled.entry(node.clone()).or_default().clock, begins);
-                self.spoil(world, node).await
+                self.send_faults(world, node).await
             }
-            Act::ClockJump => self.jump(world, node, begins),
-            Act::DiskFull => self.fill(world, node, begins).await,
+            Act::ClockJump => self.set_clock_ahead(world, node, begins),
+            Act::DiskFull => self.fill_disk(world, node, begins).await,
             Act::Panic | Act::Compact => {
                 Err(impossible_fault(format_args!("{} is none of {node}", injection.act)))
             }
@@ -190,7 +190,7 @@ impl Injector {
     }
 
     /// Sets an instance's clock ahead, or back.
-    fn jump(&mut self, world: &World, node: &Node, begins: bool) -> Result<(), Impossible> {
+    fn set_clock_ahead(&mut self, world: &World, node: &Node, begins: bool) -> Result<(), ImpossibleFault> {
         let spoiled = self.spoiled.entry(node.clone()).or_default();
         count_cause(&mut spoiled.clock, begins);
         let by = if spoiled.clock > 0 { CLOCK_JUMP } else { Duration::ZERO };
@@ -204,13 +204,13 @@ impl Injector {
     }
 
     /// Kills or stops a process, or undoes that unless another fault still holds.
-    async fn hold(
+    async fn hold_process(
         &mut self,
         world: &mut World,
         node: &Node,
         act: Act,
         begins: bool,
-    ) -> Result<(), Impossible> {
+    ) -> Result<(), ImpossibleFault> {
         let held = self.held.entry(node.clone()).or_default();
         count_cause(if act == Act::Kill { &mut held.killed } else { &mut held.paused }, begins);
         let (killed, paused) = (held.killed > 0, held.paused > 0);
@@ -233,7 +233,7 @@ impl Injector {
         if goes_on || restarted.is_some() {
             // Catches up on faults that changed while the server was down.
             if matches!(node, Node::Registry | Node::Provider(_)) {
-                self.spoil(world, node).await?;
+                self.send_faults(world, node).await?;
             }
             if *node == Node::Registry {
                 self.cut_power(world).await?;
@@ -270,12 +270,12 @@ fn count_cause(holds: &mut u32, begins: bool) {
 }
 
 /// Packets dropped around a node so far, for a fault that drops packets.
-async fn count_lost(world: &World, node: &Node, act: Act) -> Result<Option<u64>, Impossible> {
-    world.network.dropped(node, act).await.map_err(|error| impossible_because(&error))
+async fn count_lost(world: &World, node: &Node, act: Act) -> Result<Option<u64>, ImpossibleFault> {
+    world.network.count_dropped_packets(node, act).await.map_err(|error| impossible_because(&error))
 }
 
-fn impossible_because(error: &dyn std::error::Error) -> Impossible {
-    Impossible(with_causes(error))
+fn impossible_because(error: &dyn std::error::Error) -> ImpossibleFault {
+    ImpossibleFault(with_causes(error))
 }
 
 #[cfg(test)]

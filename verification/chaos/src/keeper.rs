@@ -15,7 +15,7 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 const WORD: &str = "__keep";
 
 /// Becomes the command if this program was started with the hidden word; otherwise returns `None`.
-pub fn entry(mut words: impl Iterator<Item = OsString>) -> Option<ExitCode> {
+pub fn keeper_main(mut words: impl Iterator<Item = OsString>) -> Option<ExitCode> {
     let _program = words.next();
     if words.next().as_deref() != Some(OsStr::new(WORD)) {
         return None;

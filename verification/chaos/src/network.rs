@@ -46,7 +46,7 @@ use tokio::sync::watch;
 pub(crate) use self::addresses::{RANGE_SHOWN, is_apart};
 pub use self::link::Link;
 use self::namespaces::Namespaces;
-pub use self::namespaces::{PacketDropError, Unavailable};
+pub use self::namespaces::{NamespaceError, PacketDropError};
 use self::open::OpenConnections;
 pub use self::tool::{ToolError, on_path};
 
@@ -144,7 +144,7 @@ pub enum NetworkChoice {
 /// The kind of network in use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "by")]
-pub enum Carrier {
+pub enum NetworkCarrier {
     /// Namespaces, in which packets are dropped, with proxies inside.
     Namespaces,
     /// Proxies on loopback for all faults.
@@ -154,7 +154,7 @@ pub enum Carrier {
     },
 }
 
-impl fmt::Display for Carrier {
+impl fmt::Display for NetworkCarrier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Namespaces => f.write_str("namespaces"),
@@ -198,11 +198,11 @@ impl Network {
     ///
     /// # Errors
     /// Namespaces were requested and are not available.
-    pub async fn open(choice: NetworkChoice, nodes: &[Node]) -> Result<Self, Unavailable> {
+    pub async fn open(choice: NetworkChoice, nodes: &[Node]) -> Result<Self, NamespaceError> {
         if choice == NetworkChoice::Proxies {
             return Ok(Self::default());
         }
-        let ground = match Namespaces::make(nodes).await {
+        let ground = match Namespaces::create_and_test(nodes).await {
             Ok(namespaces) => NodeLocation::Namespaces(Arc::new(namespaces)),
             Err(error) if choice == NetworkChoice::Namespaces => return Err(error),
             Err(error) => NodeLocation::Loopback(with_causes(&error)),
@@ -211,10 +211,10 @@ impl Network {
     }
 
     #[must_use]
-    pub fn carrier(&self) -> Carrier {
+    pub fn carrier(&self) -> NetworkCarrier {
         match &self.ground {
-            NodeLocation::Namespaces(_) => Carrier::Namespaces,
-            NodeLocation::Loopback(why) => Carrier::Proxies { why: why.clone() },
+            NodeLocation::Namespaces(_) => NetworkCarrier::Namespaces,
+            NodeLocation::Loopback(why) => NetworkCarrier::Proxies { why: why.clone() },
         }
     }
 
@@ -227,14 +227,14 @@ impl Network {
 
     /// The address on which a node's processes listen, if it has its own: beyond the reach of faults.
     #[must_use]
-    pub fn home(&self, node: &Node) -> Option<Ipv4Addr> {
-        self.namespaces()?.home(node)
+    pub fn faultless_address(&self, node: &Node) -> Option<Ipv4Addr> {
+        self.namespaces()?.faultless_address(node)
     }
 
     /// The program and arguments that run a command in the node's namespace.
     #[must_use]
     pub fn enter(&self, node: &Node, program: &Path, args: Vec<String>) -> (PathBuf, Vec<String>) {
-        let Some([enter, place]) = self.namespaces().and_then(|it| it.enter(node)) else {
+        let Some([enter, place]) = self.namespaces().and_then(|it| it.entering_words(node)) else {
             return (program.to_owned(), args);
         };
         let words = [place, "--".to_owned(), program.display().to_string()];
@@ -257,7 +257,7 @@ impl Network {
             Some(namespaces) => stream.peer_addr().ok().and_then(|from| namespaces.node_of(from.ip())),
             None => {
                 let processes = self.board.borrow().processes.clone();
-                owner::owner(stream, processes).await
+                owner::find_owner(stream, processes).await
             }
         };
         node.unwrap_or(Node::Client)
@@ -269,7 +269,7 @@ impl Network {
     /// The packet filter failed; the network is unchanged.
     pub async fn fail(&self, node: &Node, act: Act, begins: bool) -> Result<(), PacketDropError> {
         if let Some((namespaces, loses)) = self.namespaces().zip(DroppedShare::share_of(act)) {
-            return namespaces.lose(node, loses, begins).await;
+            return namespaces.set_packet_loss(node, loses, begins).await;
         }
         let count = |holds: &mut u32| *holds = if begins { *holds + 1 } else { holds.saturating_sub(1) };
         self.change(node, |trouble| match act {
@@ -286,9 +286,9 @@ impl Network {
     ///
     /// # Errors
     /// The counters cannot be read.
-    pub async fn dropped(&self, node: &Node, act: Act) -> Result<Option<u64>, PacketDropError> {
+    pub async fn count_dropped_packets(&self, node: &Node, act: Act) -> Result<Option<u64>, PacketDropError> {
         match self.namespaces().zip(DroppedShare::share_of(act)) {
-            Some((namespaces, loses)) => namespaces.dropped(node, loses).await.map(Some),
+            Some((namespaces, loses)) => namespaces.count_dropped_packets(node, loses).await.map(Some),
             None => Ok(None),
         }
     }

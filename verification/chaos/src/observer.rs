@@ -167,7 +167,7 @@ impl Observer {
     }
 
     #[must_use]
-    pub fn last(&self) -> i64 {
+    pub fn last_revision(&self) -> i64 {
         self.lock().revisions.keys().next_back().copied().unwrap_or(0)
     }
 
@@ -334,7 +334,7 @@ mod tests {
         observer.receive_revision(2, 3, vec![put("/cke/a", 2)]);
         assert_eq!(observer.behind(&BTreeMap::from([(1, 3), (2, 3)])), Vec::<String>::new());
         observer.receive_revision(1, 4, vec![put("/other/a", 4)]);
-        assert_eq!((observer.last(), observer.last_below(PREFIX)), (4, 3));
+        assert_eq!((observer.last_revision(), observer.last_below(PREFIX)), (4, 3));
     }
 
     #[tokio::test]

@@ -20,7 +20,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::history::{AcknowledgedWrite, Event, History};
 use crate::observer::PREFIX;
-use crate::pace::Pace;
+use crate::pace::ClientPace;
 use crate::registrar;
 
 /// Time limit of one request, with a new connection.
@@ -40,7 +40,7 @@ const OPERATIONS: [&str; 2] = ["unhealthy", "unreachable"];
 
 /// Watches a member until it has received the last revision, whose number arrives by `told`, or had enough time for
 /// that.
-pub(crate) async fn watches(
+pub(crate) async fn run_watches(
     member: u32,
     at: SocketAddr,
     history: History,
@@ -145,7 +145,7 @@ pub(crate) async fn write_until_stopped(
     mut chance: ChaCha8Rng,
     stop: watch::Receiver<bool>,
 ) {
-    let mut pace = Pace::new(rate, 1.0, stop);
+    let mut pace = ClientPace::new(rate, 1.0, stop);
     while pace.wait_for_next_call(&mut chance).await {
         let at = members[chance.random_range(0..members.len())];
         let what = chance.random_range(0..6_u32);
@@ -169,14 +169,14 @@ pub(crate) async fn write_until_stopped(
 
 /// Keys below the root and revision of an acknowledged write; `None`: a concurrent change came first, or there was
 /// nothing to do.
-type Written = Option<(i64, Vec<String>)>;
+type OperatorWrite = Option<(i64, Vec<String>)>;
 
 /// Commits puts if a key is unchanged.
-async fn commit(
+async fn commit_puts(
     client: &mut Client,
     (key, revision): (String, i64),
     puts: Vec<(String, Vec<u8>)>,
-) -> Result<Written, etcd_client::Error> {
+) -> Result<OperatorWrite, etcd_client::Error> {
     let unchanged = Compare::mod_revision(key, CompareOp::Equal, revision);
     let keys = puts.iter().map(|(key, _)| key.clone()).collect();
     let puts: Vec<TxnOp> = puts.into_iter().map(|(key, value)| TxnOp::put(key, value, None)).collect();
@@ -197,16 +197,18 @@ async fn read_stored(client: &mut Client, key: &str) -> Result<(String, i64, Vec
 }
 
 /// Demands one worker more or less, within what the machines allow.
-async fn ask_for_workers(client: &mut Client, drawn: u32) -> Result<Written, etcd_client::Error> {
+async fn ask_for_workers(client: &mut Client, drawn: u32) -> Result<OperatorWrite, etcd_client::Error> {
     let (key, revision, value) = read_stored(client, keys::CONSTRAINTS).await?;
     let Ok(mut constraints) = serde_json::from_slice::<Constraints>(&value) else { return Ok(None) };
     let most = constraints.maximum_workers.saturating_sub(2).max(2);
     constraints.minimum_workers = 1 + drawn % most;
     let Ok(value) = serde_json::to_vec(&constraints) else { return Ok(None) };
-    commit(client, (key.clone(), revision), vec![(key, value)]).await
+    commit_puts(client, (key.clone(), revision), vec![(key, value)]).await
 }
 
-async fn entries(client: &mut Client) -> Result<Vec<(String, i64, RepairQueueEntry)>, etcd_client::Error> {
+async fn list_queue_entries(
+    client: &mut Client,
+) -> Result<Vec<(String, i64, RepairQueueEntry)>, etcd_client::Error> {
     let prefix = format!("{PREFIX}{}", keys::REPAIRS);
     let answer = client.get(prefix, Some(GetOptions::new().with_prefix())).await?;
     let read = |kv: &etcd_client::KeyValue| {
@@ -221,8 +223,8 @@ async fn add_entry(
     client: &mut Client,
     registry: SocketAddr,
     drawn: u32,
-) -> Result<Written, etcd_client::Error> {
-    let entries = entries(client).await?;
+) -> Result<OperatorWrite, etcd_client::Error> {
+    let entries = list_queue_entries(client).await?;
     if entries.len() >= MOST_ENTRIES {
         return remove_finished(client).await;
     }
@@ -249,24 +251,29 @@ async fn add_entry(
         (counter.clone(), (index + 1).to_string().into_bytes()),
         (format!("{PREFIX}{}", keys::repair(index)), value),
     ];
-    commit(client, (counter, revision), puts).await
+    commit_puts(client, (counter, revision), puts).await
 }
 
-async fn reset_back_off(client: &mut Client) -> Result<Written, etcd_client::Error> {
-    let waits = entries(client).await?.into_iter().find(|(_, _, entry)| entry.drain_backoff_expire.is_some());
+async fn reset_back_off(client: &mut Client) -> Result<OperatorWrite, etcd_client::Error> {
+    let waits = list_queue_entries(client)
+        .await?
+        .into_iter()
+        .find(|(_, _, entry)| entry.drain_backoff_expire.is_some());
     let Some((key, revision, mut entry)) = waits else { return Ok(None) };
     entry.drain_backoff_count = 0;
     entry.drain_backoff_expire = None;
     let Ok(value) = serde_json::to_vec(&entry) else { return Ok(None) };
-    commit(client, (key.clone(), revision), vec![(key, value)]).await
+    commit_puts(client, (key.clone(), revision), vec![(key, value)]).await
 }
 
 /// Requests the removal of a finished entry.
-async fn remove_finished(client: &mut Client) -> Result<Written, etcd_client::Error> {
-    let finished =
-        entries(client).await?.into_iter().find(|(_, _, entry)| entry.is_finished() && !entry.deleted);
+async fn remove_finished(client: &mut Client) -> Result<OperatorWrite, etcd_client::Error> {
+    let finished = list_queue_entries(client)
+        .await?
+        .into_iter()
+        .find(|(_, _, entry)| entry.is_finished() && !entry.deleted);
     let Some((key, revision, mut entry)) = finished else { return Ok(None) };
     entry.deleted = true;
     let Ok(value) = serde_json::to_vec(&entry) else { return Ok(None) };
-    commit(client, (key.clone(), revision), vec![(key, value)]).await
+    commit_puts(client, (key.clone(), revision), vec![(key, value)]).await
 }

@@ -11,13 +11,13 @@ use tokio::time::{Instant, sleep_until};
 const LONGEST: Duration = Duration::from_secs(3600);
 
 /// The pace of one client. A delayed client does not catch up.
-pub(crate) struct Pace {
+pub(crate) struct ClientPace {
     pause: Duration,
     next: Instant,
     stop: watch::Receiver<bool>,
 }
 
-impl Pace {
+impl ClientPace {
     /// About `rate` calls a second until `stop` is set or its sender is gone. The first call comes after the share
     /// `first` of a pause.
     pub(crate) fn new(rate: f64, first: f64, stop: watch::Receiver<bool>) -> Self {

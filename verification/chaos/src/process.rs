@@ -48,7 +48,7 @@ pub enum ProcessError {
 #[derive(Debug)]
 pub(crate) struct Process {
     spec: ProcessSpec,
-    /// The program with [`keeper::entry`], which ties the process to this one.
+    /// The program with [`keeper::keeper_main`], which ties the process to this one.
     own: PathBuf,
     child: Option<Child>,
     stopped: bool,
@@ -64,7 +64,7 @@ impl Drop for Process {
 }
 
 impl Process {
-    /// `own` is the program that calls [`keeper::entry`].
+    /// `own` is the program that calls [`keeper::keeper_main`].
     pub(crate) fn start(own: &Path, spec: ProcessSpec) -> Result<Self, ProcessError> {
         let mut process = Self { spec, own: own.to_owned(), child: None, stopped: false };
         process.start_again()?;
@@ -192,7 +192,7 @@ fn last_words(log: &Path) -> io::Result<String> {
 /// The loopback address for processes that are restarted: made from this process's id, so that it belongs to this run
 /// alone. No other process listens there, and outgoing connections use the first address of loopback: the port of a
 /// process stays free while the process is down.
-fn host() -> Ipv4Addr {
+fn host_address() -> Ipv4Addr {
     let [_, high, middle, low] = std::process::id().to_be_bytes();
     Ipv4Addr::new(127, 64 | (high & 0x3f), middle, low)
 }
@@ -223,7 +223,7 @@ impl Ports {
             return Ok((home, port).into());
         }
         for _ in 0..TRIES {
-            let address = TcpListener::bind((host(), 0))?.local_addr()?;
+            let address = TcpListener::bind((host_address(), 0))?.local_addr()?;
             if self.given.insert(address.port()) {
                 return Ok(address);
             }

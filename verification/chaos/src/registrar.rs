@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use crate::datacenter::{ListedMachine, StateRequest};
 use crate::history::{Event, History};
-use crate::pace::Pace;
+use crate::pace::ClientPace;
 use crate::web::{self, WebRequest};
 
 /// Time limit of one request.
@@ -39,7 +39,7 @@ pub(crate) async fn run_client(
     mut chance: ChaCha8Rng,
     stop: watch::Receiver<bool>,
 ) {
-    let mut pace = Pace::new(rate, 1.0, stop);
+    let mut pace = ClientPace::new(rate, 1.0, stop);
     let mut ours = BTreeSet::new();
     while pace.wait_for_next_call(&mut chance).await {
         if chance.random_range(0..2_u32) == 0 {
@@ -48,7 +48,7 @@ pub(crate) async fn run_client(
             search_machines(ways.registry, &history).await;
         }
     }
-    heal(ways.control).await;
+    heal_machines(ways.control).await;
 }
 
 async fn search_machines(at: SocketAddr, history: &History) {
@@ -66,7 +66,7 @@ async fn search_machines(at: SocketAddr, history: &History) {
 /// Breaks one machine, or heals a broken one; does nothing while the registry does not answer. `ours` has the serials
 /// of the machines broken by these clients.
 async fn change_machine(at: SocketAddr, ours: &mut BTreeSet<String>, chance: &mut ChaCha8Rng) {
-    let Some(machines) = machines(at).await else { return };
+    let Some(machines) = list_machines(at).await else { return };
     let is_ours = |machine: &&ListedMachine| is_broken(machine) && ours.contains(&machine.serial);
     let broken: Vec<&ListedMachine> = machines.iter().filter(is_ours).collect();
     let well: Vec<&ListedMachine> =
@@ -93,18 +93,18 @@ fn is_broken(machine: &ListedMachine) -> bool {
 
 /// Addresses of the broken machines; empty while the registry does not answer.
 pub(crate) async fn broken_machines(at: SocketAddr) -> BTreeSet<String> {
-    let machines = machines(at).await.unwrap_or_default();
+    let machines = list_machines(at).await.unwrap_or_default();
     machines.into_iter().filter(is_broken).filter_map(|machine| machine.address).collect()
 }
 
-async fn heal(at: SocketAddr) {
-    let Some(machines) = machines(at).await else { return };
+async fn heal_machines(at: SocketAddr) {
+    let Some(machines) = list_machines(at).await else { return };
     for machine in machines.iter().filter(|machine| is_broken(machine)) {
         set_machine_state(at, machine, MachineState::Healthy).await;
     }
 }
 
-async fn machines(at: SocketAddr) -> Option<Vec<ListedMachine>> {
+async fn list_machines(at: SocketAddr) -> Option<Vec<ListedMachine>> {
     let answer = web::send_request(at, WebRequest::get("/machines", WITHIN)).await.ok()?;
     serde_json::from_slice(&answer.body).ok()
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use madako_domain::invariants::Id;
 use madako_domain::keys;
-use madako_faults::{Counts, Draw, Observed, Scenario, Schedule, Shortfall, Span, find_shortfalls};
+use madako_faults::{Counts, DrawnBeginning, Observed, Scenario, Schedule, Shortfall, Span, find_shortfalls};
 use madako_judges::{ExemptionUse, Fact};
 use serde::Serialize;
 
@@ -25,7 +25,7 @@ use crate::check::store::RegistryAnswers;
 use crate::check::{Verdict, Verdicts, acknowledged, api, placement, promises, store, watches};
 use crate::history::{Call, Event, Micros};
 use crate::inject::ProcessChecks;
-use crate::network::Carrier;
+use crate::network::NetworkCarrier;
 use crate::observer::{PREFIX, Revision};
 use crate::world::promised_terms;
 
@@ -45,7 +45,7 @@ pub(crate) struct Observations {
     pub(crate) scenario: Scenario,
     pub(crate) seed: u64,
     pub(crate) length: Span,
-    pub(crate) network: Carrier,
+    pub(crate) network: NetworkCarrier,
     pub(crate) schedule: Schedule,
     pub(crate) events: Vec<(Micros, Event)>,
     pub(crate) revisions: Vec<Revision>,
@@ -85,7 +85,7 @@ pub struct Report {
     pub seed: u64,
     /// Time in which faults begin.
     pub length: Span,
-    pub network: Carrier,
+    pub network: NetworkCarrier,
     pub outcome: Outcome,
     pub verdicts: Verdicts,
     pub exemptions: BTreeMap<&'static str, ExemptionUse>,
@@ -99,7 +99,7 @@ pub struct Report {
     /// Checks that the scenario was bound to exercise and that were not: the run fails.
     pub not_exercised: Vec<String>,
     /// Random beginnings of faults.
-    pub draws: Vec<Draw>,
+    pub draws: Vec<DrawnBeginning>,
     pub faults: Vec<FaultEffect>,
     #[serde(skip)]
     picture: String,
@@ -136,11 +136,11 @@ pub(crate) fn make_report(seen: Observations) -> Report {
     }
     verdicts.of(HISTORY).judged = seen.revisions.len() as u64;
     for wrong in seen.wrong.iter().cloned().chain(seen.unwritten.clone()) {
-        verdicts.broken(HISTORY, wrong);
+        verdicts.count_violation(HISTORY, wrong);
     }
     verdicts.of(PROCESSES).judged = seen.looked.times;
     for ended in &seen.looked.ended {
-        verdicts.broken(PROCESSES, ended.clone());
+        verdicts.count_violation(PROCESSES, ended.clone());
     }
     registry::judge_registry_requests(&seen.asked, &mut verdicts);
     let lasted = Duration::from_micros(seen.ended - seen.began);
@@ -148,15 +148,18 @@ pub(crate) fn make_report(seen: Observations) -> Report {
         promises::judge_promises(&seen.facts, (promised_terms(), lasted), excused, &mut verdicts);
     verdicts.of(GATE).judged = seen.epochs.len() as u64;
     for (invariant, times) in seen.gate.iter().filter(|(_, times)| **times > 0) {
-        verdicts.broken(GATE, format!("an instance kept itself from breaking {invariant}, {times} times"));
+        verdicts.count_violation(
+            GATE,
+            format!("an instance kept itself from breaking {invariant}, {times} times"),
+        );
     }
     let linearizability = linear::judge_linearizability(calls.iter().copied());
     verdicts.of(LINEARIZABLE).judged = linearizability.calls;
     for object in &linearizability.broken {
-        verdicts.broken(LINEARIZABLE, format!("the calls of {object} fit into no order"));
+        verdicts.count_violation(LINEARIZABLE, format!("the calls of {object} fit into no order"));
     }
     for object in &linearizability.undecided {
-        verdicts.broken(LINEARIZABLE, format!("the calls of {object} were too many to be judged"));
+        verdicts.count_violation(LINEARIZABLE, format!("the calls of {object} were too many to be judged"));
     }
     let counts = count_observations(&seen);
     let observed = Observed {
@@ -167,7 +170,7 @@ pub(crate) fn make_report(seen: Observations) -> Report {
     };
     let shortfalls = find_shortfalls(&seen.scenario.expect, &observed);
     let not_exercised = exercised::missing_checks(&seen.scenario, seen.length, &verdicts);
-    let outcome = outcome(&verdicts, &shortfalls, &not_exercised);
+    let outcome = run_outcome(&verdicts, &shortfalls, &not_exercised);
     let faults = recovery::effects_of_faults(&seen, &calls);
     let picture = timeline::draw_timeline(&seen, &calls);
     Report {
@@ -190,7 +193,7 @@ pub(crate) fn make_report(seen: Observations) -> Report {
     }
 }
 
-fn outcome(verdicts: &Verdicts, shortfalls: &[Shortfall], not_exercised: &[String]) -> Outcome {
+fn run_outcome(verdicts: &Verdicts, shortfalls: &[Shortfall], not_exercised: &[String]) -> Outcome {
     let only_skipped = shortfalls.iter().all(|short| matches!(short, Shortfall::Skipped { .. }));
     match (verdicts.any_broken() || !not_exercised.is_empty(), shortfalls.is_empty()) {
         (false, true) => Outcome::Passed,
@@ -263,7 +266,7 @@ impl Report {
             .map(|name| format!("{name} had nothing to judge, which this scenario is bound to give it"))
     }
 
-    fn word(verdict: &Verdict) -> &'static str {
+    fn verdict_word(verdict: &Verdict) -> &'static str {
         match (verdict.broken, verdict.judged) {
             (0, 0) => "not exercised",
             (0, _) => "held",

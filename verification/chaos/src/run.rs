@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use madako_faults::{ClientKind, Scenario, Schedule, Span, TooMany, schedule};
-use madako_judges::{Fact, Question};
+use madako_judges::{Fact, RegistryQuestion};
 use madako_protocol::ports::Clock;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::check::drains::effects;
+use crate::check::drains::effects_of;
 use crate::check::effects::commands_of;
 use crate::check::promises::RunObservations;
 use crate::check::registry::registry_requests;
@@ -36,7 +36,7 @@ use crate::operators;
 use crate::registrar::{self, RegistryAddresses};
 use crate::report::{self, Observations, Report};
 use crate::watcher::Leaders;
-use crate::world::{Instance, Plan, Programs, World, WorldError, clusters, settings_allow};
+use crate::world::{Instance, Plan, Programs, World, WorldError, cluster_names, settings_allow};
 
 /// Time until an instance leads and a cluster is committed, before any fault.
 const BEGINS_WITHIN: Duration = Duration::from_secs(60);
@@ -239,7 +239,7 @@ impl RunCourse<'_> {
                     let rate = client.rate.per_second() / f64::from(CLIENTS);
                     for number in 1..=CLIENTS {
                         let chance = client_generator(seed, number);
-                        working.spawn(clients.clone().work(number, rate, chance, stopped.clone()));
+                        working.spawn(clients.clone().run_client(number, rate, chance, stopped.clone()));
                     }
                 }
                 ClientKind::EtcdWatch => {
@@ -278,7 +278,7 @@ impl RunCourse<'_> {
         let mut watchers = JoinSet::new();
         if self.options.scenario.clients.iter().any(|client| client.kind == ClientKind::EtcdWatch) {
             for (number, at) in (1..).zip(&world.ways) {
-                watchers.spawn(operators::watches(number, *at, self.history.clone(), last.clone()));
+                watchers.spawn(operators::run_watches(number, *at, self.history.clone(), last.clone()));
             }
         }
         watchers
@@ -322,7 +322,7 @@ impl RunCourse<'_> {
     ) -> Result<Observations, RunError> {
         let lines = read_journal(&world.registry.journal)?;
         let asked = registry_requests(&lines);
-        let (acts, kubernetes) = (commands_of(&lines, self.unix), effects(&lines, self.unix));
+        let (acts, kubernetes) = (commands_of(&lines, self.unix), effects_of(&lines, self.unix));
         let values = world.provider.as_ref().map(|provider| read_journal(&provider.journal)).transpose()?;
         let lines: Vec<Line> = lines.into_iter().chain(values.unwrap_or_default()).collect();
         let (events, revisions) = (self.history.events(), observer.revisions());
@@ -335,11 +335,11 @@ impl RunCourse<'_> {
             schedule: &self.schedule,
             leading: &leading,
             epochs: &epochs,
-            clusters: clusters(&self.options.scenario.world),
+            clusters: cluster_names(&self.options.scenario.world),
         };
         let facts = outside.facts();
         let answered = facts.iter().filter_map(|(at, fact)| match fact {
-            Fact::Answered { question: Question::Machines, machines, .. } => {
+            Fact::Answered { question: RegistryQuestion::Machines, machines, .. } => {
                 Some((*at, machines.iter().map(|machine| machine.address.clone()).collect()))
             }
             _ => None,

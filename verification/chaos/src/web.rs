@@ -18,7 +18,7 @@ use tokio::time::timeout;
 const MAX_ANSWER: usize = 8 << 20;
 
 #[derive(Debug, thiserror::Error)]
-pub enum Unanswered {
+pub enum RequestError {
     /// No connection: nothing was sent.
     #[error("cannot connect to {0}")]
     NotSent(SocketAddr, #[source] std::io::Error),
@@ -72,22 +72,26 @@ impl<'a> WebRequest<'a> {
 /// Sends a request.
 ///
 /// # Errors
-/// See [`Unanswered`]; an answer of any status is no error.
-pub(crate) async fn send_request(address: SocketAddr, ask: WebRequest<'_>) -> Result<Answer, Unanswered> {
-    let late = || Unanswered::Late(address, ask.within);
+/// See [`RequestError`]; an answer of any status is no error.
+pub(crate) async fn send_request(address: SocketAddr, ask: WebRequest<'_>) -> Result<Answer, RequestError> {
+    let late = || RequestError::Late(address, ask.within);
     let exchanged = async {
         let stream =
-            TcpStream::connect(address).await.map_err(|error| Unanswered::NotSent(address, error))?;
+            TcpStream::connect(address).await.map_err(|error| RequestError::NotSent(address, error))?;
         exchange(address, stream, ask).await
     };
     timeout(ask.within, exchanged).await.unwrap_or_else(|_| Err(late()))
 }
 
-async fn exchange(address: SocketAddr, stream: TcpStream, ask: WebRequest<'_>) -> Result<Answer, Unanswered> {
-    let unknown = |error: &dyn std::fmt::Display| Unanswered::Unknown(address, error.to_string());
+async fn exchange(
+    address: SocketAddr,
+    stream: TcpStream,
+    ask: WebRequest<'_>,
+) -> Result<Answer, RequestError> {
+    let unknown = |error: &dyn std::fmt::Display| RequestError::Unknown(address, error.to_string());
     let (mut sender, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(|error| unknown(&error))?;
-    let request = request(address, ask).map_err(|error| unknown(&error))?;
+    let request = build_request(address, ask).map_err(|error| unknown(&error))?;
     let answered = async {
         let answer = sender.send_request(request).await.map_err(|error| unknown(&error))?;
         let (head, body) = answer.into_parts();
@@ -104,7 +108,7 @@ async fn exchange(address: SocketAddr, stream: TcpStream, ask: WebRequest<'_>) -
     }
 }
 
-fn request(address: SocketAddr, ask: WebRequest<'_>) -> http::Result<Request<Full<Bytes>>> {
+fn build_request(address: SocketAddr, ask: WebRequest<'_>) -> http::Result<Request<Full<Bytes>>> {
     let mut request = Request::builder()
         .method(ask.method)
         .uri(ask.path)
@@ -132,20 +136,21 @@ pub(crate) struct LineStream {
 /// Sends a request with a streamed answer, and waits for its head up to `within`.
 ///
 /// # Errors
-/// See [`Unanswered`]; an answer without success is an error, too.
+/// See [`RequestError`]; an answer without success is an error, too.
 pub(crate) async fn open_stream(
     address: SocketAddr,
     path: &str,
     within: Duration,
-) -> Result<LineStream, Unanswered> {
-    let unknown = |error: &dyn std::fmt::Display| Unanswered::Unknown(address, error.to_string());
+) -> Result<LineStream, RequestError> {
+    let unknown = |error: &dyn std::fmt::Display| RequestError::Unknown(address, error.to_string());
     let begun = async {
         let stream =
-            TcpStream::connect(address).await.map_err(|error| Unanswered::NotSent(address, error))?;
+            TcpStream::connect(address).await.map_err(|error| RequestError::NotSent(address, error))?;
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(|error| unknown(&error))?;
         let mut connection = Box::pin(connection);
-        let request = request(address, WebRequest::get(path, within)).map_err(|error| unknown(&error))?;
+        let request =
+            build_request(address, WebRequest::get(path, within)).map_err(|error| unknown(&error))?;
         let answer = tokio::select! {
             biased;
             answer = sender.send_request(request) => answer.map_err(|error| unknown(&error))?,
@@ -160,15 +165,15 @@ pub(crate) async fn open_stream(
         let body = answer.into_body();
         Ok(LineStream { address, body, connection: Some(connection), begun: BytesMut::new() })
     };
-    timeout(within, begun).await.unwrap_or(Err(Unanswered::Late(address, within)))
+    timeout(within, begun).await.unwrap_or(Err(RequestError::Late(address, within)))
 }
 
 impl LineStream {
     /// The next line, without its line end. Cancel safe: no line is lost.
     ///
     /// # Errors
-    /// See [`Unanswered`]; the end of the stream is an error, too. An unfinished last line is dropped.
-    pub(crate) async fn next(&mut self, within: Duration) -> Result<Bytes, Unanswered> {
+    /// See [`RequestError`]; the end of the stream is an error, too. An unfinished last line is dropped.
+    pub(crate) async fn next(&mut self, within: Duration) -> Result<Bytes, RequestError> {
         let address = self.address;
         let next = async {
             loop {
@@ -178,19 +183,19 @@ impl LineStream {
                 }
                 if self.begun.len() > MAX_ANSWER {
                     let why = format!("a line has more than {MAX_ANSWER} bytes");
-                    return Err(Unanswered::Unknown(address, why));
+                    return Err(RequestError::Unknown(address, why));
                 }
                 let piece = next_piece(&mut self.body, &mut self.connection).await;
                 match piece {
                     Some(Ok(piece)) => self.begun.extend_from_slice(&piece),
                     Some(Err(error)) => {
-                        return Err(Unanswered::Unknown(address, error.to_string()));
+                        return Err(RequestError::Unknown(address, error.to_string()));
                     }
-                    None => return Err(Unanswered::Unknown(address, "it ended".to_owned())),
+                    None => return Err(RequestError::Unknown(address, "it ended".to_owned())),
                 }
             }
         };
-        timeout(within, next).await.unwrap_or(Err(Unanswered::Late(address, within)))
+        timeout(within, next).await.unwrap_or(Err(RequestError::Late(address, within)))
     }
 }
 

@@ -21,13 +21,13 @@ use tokio::time::{Instant, sleep};
 
 use crate::datacenter::{self, metric_of};
 use crate::helper;
-use crate::network::{Link, Network, NetworkChoice, Node, Unavailable};
+use crate::network::{Link, NamespaceError, Network, NetworkChoice, Node};
 use crate::process::{Ports, Process, ProcessError, ProcessSpec};
-use crate::web::{self, Unanswered, WebRequest};
+use crate::web::{self, RequestError, WebRequest};
 
 pub(crate) use self::clock::OwnClock;
 pub(crate) use self::config::{
-    COMMAND_TIMEOUT, NAMESPACE, POLL, VALUE, ZONES, application, promised_terms, settings_allow,
+    COMMAND_TIMEOUT, NAMESPACE, POLL, VALUE, ZONES, application_resource, promised_terms, settings_allow,
 };
 pub(crate) use self::disk::Disk;
 
@@ -45,7 +45,7 @@ pub struct Programs {
     pub madako: PathBuf,
     /// Only for a store of real etcd members.
     pub etcd: PathBuf,
-    /// The program that calls [`crate::entry`].
+    /// The program that calls [`crate::hidden_command_main`].
     pub own: PathBuf,
 }
 
@@ -59,7 +59,7 @@ pub enum WorldError {
     Process(#[from] ProcessError),
     /// The requested network is not available.
     #[error("cannot put each process into a network namespace of its own")]
-    Network(#[from] Unavailable),
+    Network(#[from] NamespaceError),
     /// An awaited state was not reached.
     #[error("{what} within {within:?}: see the logs in the report directory")]
     Late { what: String, within: Duration },
@@ -71,7 +71,7 @@ pub enum WorldError {
     Refused(String, u16, String),
     /// A request got no answer.
     #[error("the request {0} got no answer")]
-    Unanswered(String, #[source] Unanswered),
+    Unanswered(String, #[source] RequestError),
 }
 
 pub(crate) fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> WorldError {
@@ -133,13 +133,13 @@ impl Plan<'_> {
     }
 
     /// Whether a fault does this to a target of this kind.
-    fn has(&self, act: Act, kind: TargetKind) -> bool {
+    fn has_fault(&self, act: Act, kind: TargetKind) -> bool {
         self.scenario.faults.iter().any(|fault| fault.act == act && fault.target.kind() == kind)
     }
 
     /// A small disk mounted on the directory, if a fault needs it.
     async fn disk(&self, at: &Path) -> Option<Result<Disk, String>> {
-        match self.has(Act::DiskFull, TargetKind::Store) {
+        match self.has_fault(Act::DiskFull, TargetKind::Store) {
             true => Some(Disk::mount(at).await),
             false => None,
         }
@@ -174,7 +174,7 @@ impl Plan<'_> {
     }
 }
 
-pub(crate) fn clusters(wanted: &ExpectedSize) -> Vec<String> {
+pub(crate) fn cluster_names(wanted: &ExpectedSize) -> Vec<String> {
     (1..=wanted.clusters).map(|number| format!("cluster-{number}")).collect()
 }
 
@@ -189,7 +189,9 @@ fn name_of(node: &Node) -> String {
 }
 
 fn served_address(network: &Network, ports: &mut Ports, node: &Node) -> Result<SocketAddr, WorldError> {
-    ports.next(network.home(node)).map_err(io_error(format!("cannot find a free port for {node}")))
+    ports
+        .next(network.faultless_address(node))
+        .map_err(io_error(format!("cannot find a free port for {node}")))
 }
 
 async fn wait_for_answer(process: &mut Process, at: SocketAddr, path: &str) -> Result<(), WorldError> {
@@ -229,7 +231,7 @@ async fn start_embedded(plan: &Plan<'_>, network: &Network, ports: &mut Ports) -
     Ok(Member { process, client, disk })
 }
 
-async fn server(
+async fn start_server(
     plan: &Plan<'_>,
     network: &Network,
     ports: &mut Ports,
@@ -239,7 +241,8 @@ async fn server(
     let flag = if node == Node::Registry { "--registry" } else { "--prometheus" };
     let journal = plan.logs.join(format!("{}.jsonl", name_of(&node)));
     let wanted = plan.wanted();
-    let metrics = clusters(wanted).iter().map(|cluster| metric_of(cluster)).collect::<Vec<_>>().join(",");
+    let metrics =
+        cluster_names(wanted).iter().map(|cluster| metric_of(cluster)).collect::<Vec<_>>().join(",");
     let args = [
         "datacenter".to_owned(),
         format!("{flag}={address}"),
@@ -268,9 +271,11 @@ impl World {
                 (BTreeMap::from([(1, start_embedded(plan, &network, &mut ports).await?)]), Vec::new())
             }
         };
-        let registry = server(plan, &network, &mut ports, Node::Registry).await?;
+        let registry = start_server(plan, &network, &mut ports, Node::Registry).await?;
         let provider = match plan.wanted().places() {
-            true => Some(server(plan, &network, &mut ports, Node::Provider(PROVIDER.to_owned())).await?),
+            true => {
+                Some(start_server(plan, &network, &mut ports, Node::Provider(PROVIDER.to_owned())).await?)
+            }
             false => None,
         };
         let mut world = Self {
@@ -299,7 +304,7 @@ impl World {
             let args = config::serve(&config.display().to_string(), &http.to_string());
             let mut environment = vec![(helper::INSTANCE.to_owned(), number.to_string())];
             let clock = plan
-                .has(Act::ClockJump, TargetKind::Instance)
+                .has_fault(Act::ClockJump, TargetKind::Instance)
                 .then(|| OwnClock::make(plan.data, &name_of(&node)));
             if let Some(Ok(clock)) = &clock {
                 environment.extend(clock.environment());
@@ -319,7 +324,7 @@ impl World {
     fn configure(&self, plan: &Plan<'_>, number: u32, endpoints: &[String]) -> Result<PathBuf, WorldError> {
         let kubeconfig = plan.data.join(format!("kubeconfig-{number}"));
         let server = format!("http://{}{}", self.registry_way, datacenter::path_of(number));
-        fs::write(&kubeconfig, config::kubeconfig("chaos", &server).to_string())
+        fs::write(&kubeconfig, config::kubeconfig_value("chaos", &server).to_string())
             .map_err(io_error("cannot write the kubeconfig"))?;
         let config = plan.data.join(format!("madako-{number}.yml"));
         fs::write(&config, config::configuration_file(endpoints, plan.wanted().places(), Some(&kubeconfig)))

@@ -53,7 +53,7 @@ pub struct Event {
 
 /// A drawn beginning of a fault of the kind `random`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Draw {
+pub struct DrawnBeginning {
     /// Index of the fault in the list, from 0.
     pub fault: usize,
     pub pause: Span,
@@ -68,7 +68,7 @@ pub struct Schedule {
     /// In the order of execution: at equal times ends come before beginnings.
     pub events: Vec<Event>,
     /// In the order of the faults.
-    pub draws: Vec<Draw>,
+    pub draws: Vec<DrawnBeginning>,
 }
 
 /// The faults begin too often within the run.
@@ -106,10 +106,10 @@ pub fn schedule(faults: &[Fault], length: Span, chance: &mut ChaCha8Rng) -> Resu
         }
     }
     // A draw beyond the end of the run begins no fault.
-    draws.retain(|draw: &Draw| draw.begins < length);
+    draws.retain(|draw: &DrawnBeginning| draw.begins < length);
     let mut injections: Vec<Injection> = strikes.into_values().flat_map(merge_injections).collect();
     injections.sort_by_key(|one| (one.begins, one.fault));
-    let events = events(&injections);
+    let events = events_of(&injections);
     Ok(Schedule { injections, events, draws })
 }
 
@@ -126,7 +126,7 @@ struct BeginTimes<'a> {
     fault: &'a Fault,
     number: usize,
     own: ChaCha8Rng,
-    draws: &'a mut Vec<Draw>,
+    draws: &'a mut Vec<DrawnBeginning>,
     last: Option<Span>,
 }
 
@@ -142,7 +142,7 @@ impl Iterator for BeginTimes<'_> {
             FaultTimes::Random { mean } => {
                 let pause = exponential(mean, &mut self.own);
                 let begins = last + pause;
-                self.draws.push(Draw { fault: self.number, pause, begins });
+                self.draws.push(DrawnBeginning { fault: self.number, pause, begins });
                 begins
             }
         };
@@ -192,7 +192,7 @@ fn merge_injections(mut same: Vec<Injection>) -> Vec<Injection> {
     merged
 }
 
-fn events(injections: &[Injection]) -> Vec<Event> {
+fn events_of(injections: &[Injection]) -> Vec<Event> {
     let mut events = Vec::with_capacity(2 * injections.len());
     for (injection, one) in injections.iter().enumerate() {
         let change = if one.ends.is_some() { InjectionChange::Begins } else { InjectionChange::Strikes };
@@ -203,7 +203,7 @@ fn events(injections: &[Injection]) -> Vec<Event> {
     events
 }
 
-impl fmt::Display for Draw {
+impl fmt::Display for DrawnBeginning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "drawn: faults[{}] pauses for {} and begins at {}", self.fault, self.pause, self.begins)
     }

@@ -25,11 +25,13 @@ mod tests;
 mod verdict;
 mod words;
 
-pub use expand::{Draw, Event, Injection, InjectionChange, MAX_STRIKES, Schedule, TooMany, schedule};
+pub use expand::{
+    DrawnBeginning, Event, Injection, InjectionChange, MAX_STRIKES, Schedule, TooMany, schedule,
+};
 pub use fault::{ACTORS, Act, Fault, FaultTimes, InstanceTarget, Target, TargetKind};
 pub use read::MAX_BYTES;
 pub use scenario::{Client, ClientKind, Expectations, Operations, Rate, Scenario, Store, World};
-pub use shipped::{SHIPPED, ShippedScenario, shipped};
+pub use shipped::{SHIPPED, ShippedScenario, find_shipped};
 pub use span::{Span, WRITTEN};
 pub use suits::{CLOCK_JUMP, DELAY, FaultLength, LOSS_PERCENT, fault_length, needs_nodes, suitable_targets};
 pub use verdict::{Count, Counts, Observed, Shortfall, find_shortfalls};

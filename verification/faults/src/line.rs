@@ -6,7 +6,7 @@ use madako_json::input::{InputError, Problems};
 use madako_json::strict::{Path, shown_text};
 
 use crate::fault::Fault;
-use crate::words::{Words, build_fault};
+use crate::words::{FaultWords, build_fault};
 
 /// The longest valid line has about 150 bytes.
 const MAX_BYTES: usize = 500;
@@ -43,7 +43,7 @@ impl FromStr for Fault {
 }
 
 /// Splits a line into the words of a fault; `None` if it has another form.
-fn split_words(text: &str) -> Option<Words<'_>> {
+fn split_words(text: &str) -> Option<FaultWords<'_>> {
     if text.len() > MAX_BYTES {
         return None;
     }
@@ -52,16 +52,16 @@ fn split_words(text: &str) -> Option<Words<'_>> {
         [act, target, rest @ ..] => (act, target, rest),
         _ => return None,
     };
-    let words = Words { act: Some(*act), target: Some(*target), ..Words::default() };
+    let words = FaultWords { act: Some(*act), target: Some(*target), ..FaultWords::default() };
     let (words, rest) = match rest {
-        ["at", span, rest @ ..] => (Words { at: Some(*span), ..words }, rest),
-        ["every", span, rest @ ..] => (Words { every: Some(*span), ..words }, rest),
-        ["random", "mean", span, rest @ ..] => (Words { random: Some(Some(*span)), ..words }, rest),
+        ["at", span, rest @ ..] => (FaultWords { at: Some(*span), ..words }, rest),
+        ["every", span, rest @ ..] => (FaultWords { every: Some(*span), ..words }, rest),
+        ["random", "mean", span, rest @ ..] => (FaultWords { random: Some(Some(*span)), ..words }, rest),
         _ => return None,
     };
     match rest {
         [] => Some(words),
-        ["for", span] => Some(Words { lasts: Some(*span), ..words }),
+        ["for", span] => Some(FaultWords { lasts: Some(*span), ..words }),
         _ => None,
     }
 }

@@ -11,7 +11,7 @@ use crate::name::{self, OWN_NAME, is_own_name, quote_shortened};
 use crate::scenario::{Client, ClientKind, Expectations, Rate, Scenario, World};
 use crate::span::{Span, WRITTEN};
 use crate::verdict::{Count, Counts};
-use crate::words::{Words, build_fault, in_world, parse_span};
+use crate::words::{FaultWords, build_fault, in_world, parse_span};
 
 /// A file with some hundred commented faults has a tenth of it.
 pub const MAX_BYTES: usize = 1 << 18;
@@ -92,7 +92,7 @@ static AT_LEAST: Schema = Schema {
 };
 
 /// Reads a scenario. `instead` is the existing world of [`Scenario::parse_in`].
-pub(crate) fn scenario(text: &str, instead: Option<&World>) -> Result<Scenario, InputError> {
+pub(crate) fn read_scenario(text: &str, instead: Option<&World>) -> Result<Scenario, InputError> {
     let document = Document::read("scenario", text, MAX_BYTES, &SCENARIO)?;
     let root = document.root();
     let mut problems = Problems::default();
@@ -105,7 +105,7 @@ pub(crate) fn scenario(text: &str, instead: Option<&World>) -> Result<Scenario, 
             World { instances: if given { own.instances } else { other.instances }, ..*other }
         }
     };
-    let clients = clients(root, &mut problems);
+    let clients = read_clients(root, &mut problems);
     // A target is compared with a world only if the world is valid.
     let known = document.is_sound("world") && problems.is_empty();
     let faults = read_faults(root, known.then_some(&world), &mut problems);
@@ -187,14 +187,14 @@ fn word_field<T: FromStr + VariantNames>(world: &Tree, field: &str, problems: &m
     }
 }
 
-fn clients(root: &Tree, problems: &mut Problems) -> Vec<Client> {
+fn read_clients(root: &Tree, problems: &mut Problems) -> Vec<Client> {
     let mut clients: Vec<Client> = Vec::new();
     let entries = root.get("clients").map(Tree::items).unwrap_or_default();
     for (index, entry) in entries.iter().enumerate() {
         let list = Path::Root.field("clients");
         let path = list.item(index);
         let kind = read_name::<ClientKind>(entry, "kind", &path, problems);
-        let rate = rate(entry, &path, problems);
+        let rate = read_rate(entry, &path, problems);
         let (Some(kind), Some(rate)) = (kind, rate) else { continue };
         if clients.iter().any(|client| client.kind == kind) {
             problems.add(path.field("kind"), kind.to_string(), "a kind that no other entry has");
@@ -219,7 +219,7 @@ fn read_name<T: FromStr + VariantNames>(
     None
 }
 
-fn rate(entry: &Tree, path: &Path<'_>, problems: &mut Problems) -> Option<Rate> {
+fn read_rate(entry: &Tree, path: &Path<'_>, problems: &mut Problems) -> Option<Rate> {
     let given = entry.get("rate");
     let number = match given {
         Some(Tree::Number(number)) => Some(number.to_float()),
@@ -244,7 +244,7 @@ fn read_faults(root: &Tree, world: Option<&World>, problems: &mut Problems) -> V
         let list = Path::Root.field("faults");
         let path = list.item(index);
         let random = entry.get("random");
-        let words = Words {
+        let words = FaultWords {
             act: text_field(entry, "do"),
             target: text_field(entry, "target"),
             at: text_field(entry, "at"),

@@ -194,7 +194,7 @@ impl Scenario {
     /// # Errors
     /// All problems, each with its line and the expected form.
     pub fn parse(text: &str) -> Result<Self, InputError> {
-        read::scenario(text, None)
+        read::read_scenario(text, None)
     }
 
     /// Reads a scenario that is played in an existing world: of the scenario's own world only the number of instances
@@ -203,7 +203,7 @@ impl Scenario {
     /// # Errors
     /// As for [`Scenario::parse`]; the existing world must have the targets.
     pub fn parse_in(text: &str, world: &World) -> Result<Self, InputError> {
-        read::scenario(text, Some(world))
+        read::read_scenario(text, Some(world))
     }
 
     /// Adds a fault, as `--fault` does.

@@ -50,7 +50,7 @@ pub const SHIPPED: [ShippedScenario; 28] = files![
 ];
 
 #[must_use]
-pub fn shipped(name: &str) -> Option<&'static ShippedScenario> {
+pub fn find_shipped(name: &str) -> Option<&'static ShippedScenario> {
     SHIPPED.iter().find(|shipped| shipped.name == name)
 }
 

@@ -33,7 +33,7 @@ expect:
 
 #[test]
 fn the_scenario_for_long_runs_has_each_kind_of_fault_that_processes_can_have() {
-    let scenario = shipped("processes-fail-at-times").unwrap().scenario().unwrap();
+    let scenario = find_shipped("processes-fail-at-times").unwrap().scenario().unwrap();
     let there: BTreeSet<Act> = scenario.faults.iter().map(|fault| fault.act).collect();
     let all = Act::ALL.iter().copied().filter(|act| *act != Act::Panic);
     assert_eq!(there, all.collect());
@@ -93,7 +93,7 @@ fn the_scenarios_that_ship_are_valid_and_have_one_name_each() {
     for one in SHIPPED {
         let scenario = one.scenario().unwrap_or_else(|error| panic!("{}: {error}", one.name));
         assert_eq!(scenario.name, one.name, "a file has its scenario's name");
-        assert_eq!(shipped(one.name), Some(&one));
+        assert_eq!(find_shipped(one.name), Some(&one));
         assert!(one.purpose().split(' ').count() >= 5, "{}: a comment says what it shows", one.name);
         assert!(
             !scenario.expect.at_least.is_empty(),
@@ -101,7 +101,7 @@ fn the_scenarios_that_ship_are_valid_and_have_one_name_each() {
             one.name
         );
     }
-    assert_eq!(shipped("none"), None);
+    assert_eq!(find_shipped("none"), None);
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn shipped_scenarios_can_reach_their_expected_faults_in_their_length() {
 
 #[test]
 fn each_actor_panics_in_the_scenario_of_panics() {
-    let scenario = shipped("panics-of-each-actor").unwrap().scenario().unwrap();
+    let scenario = find_shipped("panics-of-each-actor").unwrap().scenario().unwrap();
     let targets = scenario.faults.iter().filter_map(|fault| match fault.target {
         Target::Actor(actor) => Some(actor),
         _ => None,

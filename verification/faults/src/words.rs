@@ -22,7 +22,7 @@ const LEAST_PAUSE: Span = Span::seconds(1);
 const LEAST_LASTS: Span = Span::millis(100);
 /// The words of one fault, from a file or a line.
 #[derive(Debug, Default)]
-pub(crate) struct Words<'a> {
+pub(crate) struct FaultWords<'a> {
     pub(crate) act: Option<&'a str>,
     pub(crate) target: Option<&'a str>,
     pub(crate) at: Option<&'a str>,
@@ -33,7 +33,7 @@ pub(crate) struct Words<'a> {
 }
 
 /// The fault that the words describe. Problems are noted below `path`.
-pub(crate) fn build_fault(words: &Words<'_>, path: Path<'_>, problems: &mut Problems) -> Option<Fault> {
+pub(crate) fn build_fault(words: &FaultWords<'_>, path: Path<'_>, problems: &mut Problems) -> Option<Fault> {
     let act = match parse_name(words.act.unwrap_or_default()) {
         Ok(act) => Some(act),
         Err(expected) => {
@@ -92,7 +92,7 @@ fn check_for(fault: &Fault, path: &Path<'_>, problems: &mut Problems) -> bool {
     false
 }
 
-fn read_times(words: &Words<'_>, path: &Path<'_>, problems: &mut Problems) -> Option<FaultTimes> {
+fn read_times(words: &FaultWords<'_>, path: &Path<'_>, problems: &mut Problems) -> Option<FaultTimes> {
     match (words.at, words.every, words.random) {
         (Some(at), None, None) => {
             parse_span(at, Span::millis(0), &path.field("at"), problems).map(FaultTimes::At)

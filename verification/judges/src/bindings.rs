@@ -22,7 +22,7 @@ use time::OffsetDateTime;
 
 pub type Resources = BTreeMap<ObjectKey, Arc<Stored>>;
 
-pub type Values = BTreeMap<MetricKey, MetricState>;
+pub type MetricStates = BTreeMap<MetricKey, MetricState>;
 
 /// A resource from the value of its key; `None`: the value is none.
 #[must_use]
@@ -51,7 +51,7 @@ fn cloud_of(cluster: &Cluster, stored: &Resources) -> Option<Arc<Stored>> {
 pub fn violations_against(
     application: &Application,
     cluster: &Stored,
-    values: &Values,
+    values: &MetricStates,
     stored: &Resources,
 ) -> Option<Vec<Unmet>> {
     let cluster = Cluster::of(&cluster.object)?;
@@ -72,7 +72,7 @@ pub fn violations_against(
 pub fn find_misbound(
     (revision, after): (i64, &Arc<Stored>),
     target: Option<&Arc<Stored>>,
-    values: Values,
+    values: MetricStates,
     stored: &Resources,
 ) -> Vec<Violation> {
     let before = stored.get(&after.key);
@@ -104,7 +104,7 @@ pub fn find_misbound(
 /// Evaluates a calm state: applications that fit on a cluster are bound, and where they fit if they can move; deleted resources are gone
 /// unless a finalizer of a client holds them.
 #[must_use]
-pub fn find_unsettled(stored: &Resources, values: &Values) -> Vec<Violation> {
+pub fn find_unsettled(stored: &Resources, values: &MetricStates) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut record_violation = |what: String| found.push(Violation { invariant: Id::I12, what });
     for resource in stored.values() {

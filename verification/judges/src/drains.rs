@@ -11,7 +11,7 @@ use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 use crate::exemptions::Exemption;
 use crate::fact::{Fact, FactTime, KubernetesRequest, PodFact};
 use crate::observed_world::ObservedWorld;
-use crate::oracle::{Context, Predicate, Ruling};
+use crate::oracle::{Context, FactRuling, Predicate};
 
 /// Time for a new leader to end a drain that is over: leaders fail one after another for minutes.
 const NEW_LEADER: Duration = Duration::from_secs(20 * 60);
@@ -75,6 +75,8 @@ struct Request {
 pub(crate) struct DrainRequests {
     /// The entries of the reboot queue by key.
     reboots: BTreeMap<String, RebootQueueEntry>,
+    /// The reboot queue is disabled: none of its entries counts (CKE).
+    disabled: bool,
     draining: NodeSpans,
     active: NodeSpans,
     /// Requests that a revision may still explain.
@@ -98,15 +100,24 @@ impl DrainRequests {
 }
 
 impl Predicate for DrainRequests {
-    fn observe(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(
+        &mut self,
+        Context { at, fact, written, now, terms }: &Context<'_>,
+        ruling: &mut FactRuling<'_>,
+    ) {
         for written in written.iter().filter(|written| written.key.starts_with(keys::REBOOTS)) {
             match written.read::<RebootQueueEntry>().1 {
                 Some(entry) => drop(self.reboots.insert(written.key.clone(), entry)),
                 None => drop(self.reboots.remove(&written.key)),
             }
         }
-        let is_of_queue =
-            |key: &str| [keys::REPAIRS, keys::REBOOTS].iter().any(|prefix| key.starts_with(prefix));
+        if let Some(written) = written.iter().find(|written| written.key == keys::REBOOTS_DISABLED) {
+            self.disabled = written.read::<bool>().1.unwrap_or(false);
+        }
+        let is_of_queue = |key: &str| {
+            key == keys::REBOOTS_DISABLED
+                || [keys::REPAIRS, keys::REBOOTS].iter().any(|prefix| key.starts_with(prefix))
+        };
         if written.iter().any(|written| is_of_queue(&written.key)) {
             let drains = |entry: &RepairQueueEntry| {
                 is_active(entry) && entry.step_status == RepairStepStatus::Draining
@@ -117,10 +128,10 @@ impl Predicate for DrainRequests {
             };
             self.draining.set(*at, now, drains, rebooted(&[RebootStatus::Draining]));
             let under_way = rebooted(&[RebootStatus::Draining, RebootStatus::Rebooting]);
-            self.active.set(*at, now, is_active, under_way);
+            self.active.set(*at, now, is_active, under_way.filter(|_| !self.disabled));
         }
         if let Fact::Kubernetes { asked, node, sent, .. } = fact {
-            ruling.judged();
+            ruling.count_test();
             self.open.push(Request { at: *at, asked: *asked, node: node.clone(), sent: *sent });
         }
         let slack = terms.answer_within;
@@ -137,7 +148,7 @@ impl Predicate for DrainRequests {
             if self.is_explained(&request, *at, slack) {
                 ruling.exemptions.record_use(Exemption::HeldBack, *asked_at - *sent);
             } else {
-                ruling.broken(format_args!(
+                ruling.report_broken(format_args!(
                     "{asked:?} of {node} at {asked_at:?}, sent after {sent:?}; its drains were {:?}",
                     self.draining.of(node)
                 ));
@@ -152,7 +163,7 @@ pub(crate) struct EvictedFirst {
 }
 
 impl Predicate for EvictedFirst {
-    fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
         let Fact::Kubernetes { asked, refused, pod: Some(PodFact { name, .. }), .. } = fact else { return };
         match asked {
             KubernetesRequest::Delete => ruling.holds(self.refused.contains(name), || {
@@ -171,7 +182,7 @@ pub(crate) struct DrainEnds {
 }
 
 impl Predicate for DrainEnds {
-    fn observe(&mut self, Context { at, written, terms, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { at, written, terms, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
         for written in written.iter().filter(|written| written.key.starts_with(keys::REPAIRS)) {
             let (before, after) = written.read::<RepairQueueEntry>();
             let Some(after) = after else { continue };
@@ -190,7 +201,7 @@ fn transition(
     before: &RepairQueueEntry,
     after: &RepairQueueEntry,
     (lasted, timeout): (Duration, Duration),
-    ruling: &mut Ruling<'_>,
+    ruling: &mut FactRuling<'_>,
 ) {
     let in_step = |entry: &RepairQueueEntry, status| {
         entry.status == RepairStatus::Processing && entry.step_status == status
@@ -218,7 +229,9 @@ fn transition(
         && let Some(until) =
             before.drain_backoff_expire.filter(|until| *until > now && *until > since + lasted)
     {
-        ruling
-            .broken(format_args!("entry {} begins at {now}, and its back-off ends at {until}", after.index));
+        ruling.report_broken(format_args!(
+            "entry {} begins at {now}, and its back-off ends at {until}",
+            after.index
+        ));
     }
 }

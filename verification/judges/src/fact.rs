@@ -24,7 +24,7 @@ pub enum FaultPlace {
 /// A request of an instance to the registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Question {
+pub enum RegistryQuestion {
     Machines,
     /// Machines to be repaired.
     Reports,
@@ -145,12 +145,12 @@ pub enum Fact {
     /// A request of an instance reached the registry.
     Polled {
         instance: String,
-        question: Question,
+        question: RegistryQuestion,
     },
     /// A good answer of the registry reached an instance.
     Answered {
         instance: String,
-        question: Question,
+        question: RegistryQuestion,
         machines: Arc<Vec<MachineSeen>>,
     },
     /// A request of an instance reached a provider of metrics.

@@ -32,7 +32,7 @@ pub fn read_json<T: DeserializeOwned>(stored: &Stored, key: &str) -> Option<T> {
 
 /// The repairs and reboots among stored entries; `before` is the queue of the previous revision.
 #[must_use]
-pub fn queue(stored: &Stored, before: Option<&RepairQueue>) -> RepairQueue {
+pub fn decode_queue(stored: &Stored, before: Option<&RepairQueue>) -> RepairQueue {
     RepairQueue::decode(stored, before, &mut Vec::new())
 }
 
@@ -90,7 +90,7 @@ impl Clusters {
     /// Whether the newest cluster was made from the stored template, by the order of their revisions.
     #[must_use]
     pub fn is_template_applied(&self) -> bool {
-        self.made_from == template(&self.stored)
+        self.made_from == template_revision(&self.stored)
     }
 
     /// Evaluates a revision. `best` gets the instance that wrote a cluster, and evaluates it against the observations that it may be made
@@ -153,7 +153,7 @@ impl Clusters {
     ) {
         ruled.judged.extend([Id::I1, Id::I3, Id::I4, Id::I8, Id::I12]);
         // The service's own note of the template may be wrong.
-        let template = template(before);
+        let template = template_revision(before);
         let made_from = std::mem::replace(&mut self.made_from, template);
         let Some(after) = self.cluster() else {
             ruled.violations.push(new_violation(Id::I6, revision, "the cluster is gone, or is none"));
@@ -164,7 +164,7 @@ impl Clusters {
         // Records are of no account, and there may be a thousand.
         let counts = |key: &str| key.starts_with(keys::REPAIRS) || key.starts_with(keys::REBOOTS);
         let counted = before.iter().filter(|(key, _)| counts(key));
-        let repairs = queue(&counted.map(|(key, entry)| (key.clone(), entry.clone())).collect(), None);
+        let repairs = decode_queue(&counted.map(|(key, entry)| (key.clone(), entry.clone())).collect(), None);
         let judged_by = |observed: &BTreeSet<String>| {
             let change = ClusterChange {
                 before: old.as_ref(),
@@ -196,12 +196,12 @@ impl Clusters {
 }
 
 /// Revision of the stored template; 0: none is stored.
-fn template(stored: &Stored) -> i64 {
+fn template_revision(stored: &Stored) -> i64 {
     stored.get(keys::SABAKAN_TEMPLATE).map_or(0, |template| template.mod_revision)
 }
 
 /// Creation revisions and leases of the candidates' keys. `base` is what keys of the service begin with in `stored`.
-pub fn candidates<'a>(stored: &'a Stored, base: &str) -> impl Iterator<Item = (i64, i64)> + use<'a> {
+pub fn candidate_revisions<'a>(stored: &'a Stored, base: &str) -> impl Iterator<Item = (i64, i64)> + use<'a> {
     let leaders = format!("{base}{}", keys::LEADER);
     let from = stored.range(leaders.clone()..);
     from.take_while(move |(key, _)| key.starts_with(&leaders))

@@ -8,28 +8,34 @@ use madako_domain::keys;
 use madako_domain::machine::MachineState;
 
 use crate::exemptions::Exemption;
-use crate::fact::{Fact, FactTime, Question};
+use crate::fact::{Fact, FactTime, RegistryQuestion};
 use crate::observed_world::{ObservedWorld, changes_inputs, is_plan};
-use crate::oracle::{Context, Predicate, Ruling};
+use crate::oracle::{Context, FactRuling, Predicate};
 use crate::terms::{POLLS_TO_AGREE, SHARE};
 
 #[derive(Default)]
 pub(crate) struct IntegrationDisabled;
 
 impl Predicate for IntegrationDisabled {
-    fn observe(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(
+        &mut self,
+        Context { at, fact, written, now, terms }: &Context<'_>,
+        ruling: &mut FactRuling<'_>,
+    ) {
         let Some(since) = now.is_on(keys::SABAKAN_DISABLED) else { return };
         match fact {
             Fact::Stored { revision, .. } if is_plan(written) => {
-                ruling.broken(format_args!("revision {revision} is a plan, and the integration is disabled"));
+                ruling.report_broken(format_args!(
+                    "revision {revision} is a plan, and the integration is disabled"
+                ));
             }
             // A change that would be planned on.
-            Fact::Stored { .. } if changes_inputs(written) && *at > since => ruling.judged(),
+            Fact::Stored { .. } if changes_inputs(written) && *at > since => ruling.count_test(),
             // A leader that is cut off learns of the switch when its lease has ended at the latest.
-            Fact::Polled { instance, question: Question::Machines }
+            Fact::Polled { instance, question: RegistryQuestion::Machines }
                 if *at > since + terms.session_ttl + terms.tolerance =>
             {
-                ruling.broken(format_args!(
+                ruling.report_broken(format_args!(
                     "{instance} asks the registry for machines, and the integration is disabled since {since:?}"
                 ));
             }
@@ -41,7 +47,11 @@ impl Predicate for IntegrationDisabled {
 pub(crate) struct FreshObservation;
 
 impl Predicate for FreshObservation {
-    fn observe(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(
+        &mut self,
+        Context { at, fact, written, now, terms }: &Context<'_>,
+        ruling: &mut FactRuling<'_>,
+    ) {
         let Fact::Stored { revision, .. } = fact else { return };
         let answered = now.observed().map(|answer| answer.at);
         let stale = answered.map(|answered| answered + terms.stale());
@@ -51,7 +61,7 @@ impl Predicate for FreshObservation {
                 && now.is_on(keys::SABAKAN_DISABLED).is_none()
                 && stale.is_some_and(|stale| *at > stale)
             {
-                ruling.judged();
+                ruling.count_test();
             }
             return;
         }
@@ -60,7 +70,7 @@ impl Predicate for FreshObservation {
             Some(stale) if now.is_leading_troubled(stale) => {
                 ruling.exemptions.record_use(Exemption::UnderWay, *at - stale);
             }
-            _ => ruling.broken(format_args!(
+            _ => ruling.report_broken(format_args!(
                 "revision {revision} is a plan, and the leader's last answer of the registry came at {answered:?}"
             )),
         }
@@ -106,21 +116,25 @@ impl HeldRemoval {
 }
 
 impl Predicate for HeldRemoval {
-    fn observe(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(
+        &mut self,
+        Context { at, fact, written, now, terms }: &Context<'_>,
+        ruling: &mut FactRuling<'_>,
+    ) {
         match fact {
-            Fact::Answered { instance, question: Question::Machines, .. }
+            Fact::Answered { instance, question: RegistryQuestion::Machines, .. }
                 if now.leader.as_ref().is_some_and(|leader| leader.instance == *instance) =>
             {
                 self.handle_answer(*at, now);
                 if self.held.is_some() {
-                    ruling.judged();
+                    ruling.count_test();
                 }
             }
             Fact::Stored { revision, .. } if is_plan(written) => match self.held {
                 Some(held) if now.is_leading_troubled(held) => {
                     ruling.exemptions.record_use(Exemption::UnderWay, *at - held);
                 }
-                Some(held) if *at > held + terms.tolerance => ruling.broken(format_args!(
+                Some(held) if *at > held + terms.tolerance => ruling.report_broken(format_args!(
                     "revision {revision} is a plan, and since {held:?} the registry's answers lack {:?}",
                     self.missing
                 )),
@@ -138,7 +152,11 @@ pub(crate) struct CurrentInputs {
 }
 
 impl Predicate for CurrentInputs {
-    fn observe(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(
+        &mut self,
+        Context { at, fact, written, now, terms }: &Context<'_>,
+        ruling: &mut FactRuling<'_>,
+    ) {
         let Fact::Stored { revision, .. } = fact else { return };
         if changes_inputs(written) {
             self.changed = Some((*at, self.changed.map(|(last, _)| last)));
@@ -153,10 +171,10 @@ impl Predicate for CurrentInputs {
         let raced = matches!(self.changed, Some((last, Some(first)))
             if *at <= last + terms.tolerance && last <= first + terms.tolerance);
         if raced {
-            ruling.judged();
+            ruling.count_test();
         }
         if !right {
-            ruling.broken(format_args!(
+            ruling.report_broken(format_args!(
                 "revision {revision} is a plan of the template of {noted:?}, and the template is of {template:?}"
             ));
         }
@@ -166,7 +184,11 @@ impl Predicate for CurrentInputs {
 pub(crate) struct RetiredNotEarly;
 
 impl Predicate for RetiredNotEarly {
-    fn observe(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(
+        &mut self,
+        Context { at, fact, written, now, terms }: &Context<'_>,
+        ruling: &mut FactRuling<'_>,
+    ) {
         let Fact::Stored { revision, .. } = fact else { return };
         let (Some(answer), true) = (now.observed(), is_plan(written)) else { return };
         let Some(cluster) = written.iter().find(|written| written.key == keys::CLUSTER) else { return };
@@ -178,7 +200,7 @@ impl Predicate for RetiredNotEarly {
             if machine.state != MachineState::Retired {
                 continue;
             }
-            ruling.judged();
+            ruling.count_test();
             let retired = at.saturating_sub(machine.since);
             if retired + terms.tolerance >= terms.retire_wait {
                 continue;
@@ -186,7 +208,7 @@ impl Predicate for RetiredNotEarly {
             if now.is_clock_wrong(at.saturating_sub(terms.retire_wait)) {
                 ruling.exemptions.record_use(Exemption::WrongClock, terms.retire_wait - retired);
             } else {
-                ruling.broken(format_args!(
+                ruling.report_broken(format_args!(
                     "revision {revision} lets {} go, which is retired since {:?}",
                     node.address, machine.since
                 ));

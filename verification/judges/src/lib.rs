@@ -39,7 +39,7 @@ mod tests;
 pub use crate::exemptions::{Exemption, ExemptionUse, Exemptions};
 pub use crate::fact::{
     Change, Command, EffectStage, EtcdFact, Fact, FactTime, FaultPlace, KubernetesRequest, MachineSeen,
-    NodeEffect, PodFact, Question, Voter,
+    NodeEffect, PodFact, RegistryQuestion, Voter,
 };
 pub use crate::oracle::Oracle;
 pub use crate::promise::{Promise, Verdict};

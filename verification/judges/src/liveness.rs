@@ -14,7 +14,7 @@ use serde_json::Value as Json;
 
 use crate::fact::{Fact, FactTime, FaultPlace};
 use crate::observed_world::{Answer, ObservedWorld, StoredValue, changes_inputs};
-use crate::oracle::{Context, Predicate, Ruling};
+use crate::oracle::{Context, FactRuling, Predicate};
 
 /// Healthy machines outside the cluster that suffice to replace any single node, whatever its role and rack.
 const SPARE: usize = 4;
@@ -50,7 +50,7 @@ impl<K: Ord + Clone> Waiting<K> {
     }
 
     /// Objects that have waited longer than `limit`; reports each once.
-    pub(crate) fn overdue(&mut self, at: FactTime, limit: Duration) -> Vec<K> {
+    pub(crate) fn report_overdue(&mut self, at: FactTime, limit: Duration) -> Vec<K> {
         let mut overdue = Vec::new();
         for (key, (since, told)) in &mut self.since {
             if at > *since + limit && !*told {
@@ -66,7 +66,7 @@ impl<K: Ord + Clone> Waiting<K> {
 fn judge_waiting<K: Ord + Clone + std::fmt::Debug>(
     waiting: &mut Waiting<K>,
     seen: &Context<'_>,
-    ruling: &mut Ruling<'_>,
+    ruling: &mut FactRuling<'_>,
     (limit, what): (Duration, &str),
     wrong: impl FnOnce(&Cluster<'_>) -> BTreeSet<K>,
 ) {
@@ -100,11 +100,11 @@ fn judge_waiting<K: Ord + Clone + std::fmt::Debug>(
     };
     let wrong = wrong(&cluster);
     for _ in waiting.objects_done_waiting(&wrong) {
-        ruling.judged();
+        ruling.count_test();
     }
     waiting.update(wrong, *at);
-    for key in waiting.overdue(*at, limit) {
-        ruling.broken(format_args!("{key:?} {what} after {limit:?}"));
+    for key in waiting.report_overdue(*at, limit) {
+        ruling.report_broken(format_args!("{key:?} {what} after {limit:?}"));
     }
 }
 
@@ -154,7 +154,7 @@ impl<'a> Cluster<'a> {
 pub(crate) struct TemplateApplied(Waiting<()>);
 
 impl Predicate for TemplateApplied {
-    fn observe(&mut self, seen: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, seen: &Context<'_>, ruling: &mut FactRuling<'_>) {
         let now = seen.now;
         let noted = now.values.get(keys::CLUSTER_REVISION).and_then(StoredValue::read::<i64>);
         let template = now.values.get(keys::SABAKAN_TEMPLATE).map(|value| value.modified);
@@ -169,7 +169,7 @@ impl Predicate for TemplateApplied {
 pub(crate) struct ControlPlaneReplaced(Waiting<String>);
 
 impl Predicate for ControlPlaneReplaced {
-    fn observe(&mut self, seen: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, seen: &Context<'_>, ruling: &mut FactRuling<'_>) {
         let limit = seen.terms.reaction();
         judge_waiting(
             &mut self.0,
@@ -194,7 +194,7 @@ impl Predicate for ControlPlaneReplaced {
 pub(crate) struct RetiredLeaves(Waiting<String>);
 
 impl Predicate for RetiredLeaves {
-    fn observe(&mut self, seen: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, seen: &Context<'_>, ruling: &mut FactRuling<'_>) {
         let (limit, wait, at) = (seen.terms.reaction(), seen.terms.retire_wait, seen.at);
         judge_waiting(
             &mut self.0,
@@ -219,7 +219,7 @@ impl Predicate for RetiredLeaves {
 pub(crate) struct StateTaint(Waiting<String>);
 
 impl Predicate for StateTaint {
-    fn observe(&mut self, seen: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, seen: &Context<'_>, ruling: &mut FactRuling<'_>) {
         let limit = seen.terms.reaction();
         judge_waiting(
             &mut self.0,

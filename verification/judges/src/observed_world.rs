@@ -14,7 +14,7 @@ use madako_domain::status::{OperationPhase, ServerStatus};
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
-use crate::fact::{Change, Command, Fact, FactTime, FaultPlace, MachineSeen, Question};
+use crate::fact::{Change, Command, Fact, FactTime, FaultPlace, MachineSeen, RegistryQuestion};
 
 /// Remembered answers of the registry: a quarter of an hour with two requests a minute.
 const ANSWERS: usize = 32;
@@ -63,7 +63,7 @@ pub(crate) struct Leader {
 pub(crate) struct Answer {
     pub(crate) at: FactTime,
     pub(crate) instance: String,
-    pub(crate) question: Question,
+    pub(crate) question: RegistryQuestion,
     pub(crate) machines: Arc<Vec<MachineSeen>>,
 }
 
@@ -327,14 +327,14 @@ impl ObservedWorld {
         holds.any(|(_, value)| value.read::<Hold>().is_none_or(|hold| hold.is_held()))
     }
 
-    pub(crate) fn last_answer(&self, instance: &str, question: Question) -> Option<&Answer> {
+    pub(crate) fn last_answer(&self, instance: &str, question: RegistryQuestion) -> Option<&Answer> {
         let of = |answer: &&Answer| answer.question == question && answer.instance == instance;
         self.answers.iter().rev().find(of)
     }
 
     /// The leader's last observation of the machines.
     pub(crate) fn observed(&self) -> Option<&Answer> {
-        self.last_answer(&self.leader.as_ref()?.instance, Question::Machines)
+        self.last_answer(&self.leader.as_ref()?.instance, RegistryQuestion::Machines)
     }
 
     /// Whether the place has a fault, or had one since the given time.

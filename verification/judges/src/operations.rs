@@ -12,7 +12,7 @@ use madako_domain::record::Record;
 use crate::exemptions::Exemption;
 use crate::fact::{EffectStage, EtcdFact, Fact, FactTime, NodeEffect, Voter};
 use crate::observed_world::{StoredValue, WrittenKey};
-use crate::oracle::{Context, Predicate, Ruling};
+use crate::oracle::{Context, FactRuling, Predicate};
 use crate::restores::FormerClusters;
 
 /// Remembered announcements. The facts of nodes may be reported some commands later than the store's.
@@ -33,7 +33,11 @@ pub(crate) struct QuorumKept {
 }
 
 impl Predicate for QuorumKept {
-    fn observe(&mut self, Context { at, fact, written, terms, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(
+        &mut self,
+        Context { at, fact, written, terms, .. }: &Context<'_>,
+        ruling: &mut FactRuling<'_>,
+    ) {
         self.former.observe(fact, written);
         match fact {
             Fact::Stored { .. } => {
@@ -101,7 +105,7 @@ impl QuorumKept {
         (voting, others): (usize, &[Voter]),
         checked: Duration,
         at: FactTime,
-        ruling: &mut Ruling<'_>,
+        ruling: &mut FactRuling<'_>,
     ) {
         let in_sync = others.iter().filter(|voter| voter.out_of_sync.is_none()).count();
         // Members that failed after the check, except by an effect.
@@ -113,7 +117,7 @@ impl QuorumKept {
         let ages: Vec<Duration> = failed_since.filter_map(|voter| voter.out_of_sync).collect();
         let is_kept = in_sync * 2 > voting;
         if !is_kept && (in_sync + ages.len()) * 2 > voting {
-            ruling.judged();
+            ruling.count_test();
             ruling.exemptions.record_use(Exemption::UnderWay, ages.into_iter().max().unwrap_or_default());
             return;
         }
@@ -136,7 +140,7 @@ pub(crate) struct OneEtcd {
 }
 
 impl Predicate for OneEtcd {
-    fn observe(&mut self, Context { fact, written, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { fact, written, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
         self.former.observe(fact, written);
         let Fact::Etcd(EtcdFact::Formed { cluster }) = fact else { return };
         self.formed.insert(*cluster);
@@ -149,7 +153,7 @@ impl Predicate for OneEtcd {
 pub(crate) struct InitialisedOnce(BTreeSet<(u64, u64)>);
 
 impl Predicate for InitialisedOnce {
-    fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
         let Fact::Etcd(EtcdFact::Initialised { cluster, member, address }) = fact else { return };
         let is_first = self.0.insert((*cluster, *member));
         ruling.holds(is_first, || {
@@ -162,7 +166,7 @@ impl Predicate for InitialisedOnce {
 pub(crate) struct VoterDataKept(FormerClusters);
 
 impl Predicate for VoterDataKept {
-    fn observe(&mut self, Context { fact, written, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { fact, written, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
         self.0.observe(fact, written);
         let Fact::Etcd(EtcdFact::DataRemoved { effect, cluster, member, is_voting }) = fact else { return };
         ruling.holds(!is_voting || self.0.has(*cluster), || {
@@ -177,7 +181,7 @@ impl Predicate for VoterDataKept {
 pub(crate) struct WritesKept(BTreeMap<u64, u64>);
 
 impl Predicate for WritesKept {
-    fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
         match fact {
             Fact::Etcd(EtcdFact::Acknowledged { cluster, write }) => {
                 self.0.insert(*cluster, *write);
@@ -199,7 +203,7 @@ impl Predicate for WritesKept {
 pub(crate) struct EpochsInOrder(i64);
 
 impl Predicate for EpochsInOrder {
-    fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
         let Fact::Effect { effect, stage: EffectStage::Happened } = fact else { return };
         if effect.outlives_permit {
             return;
@@ -216,7 +220,7 @@ impl Predicate for EpochsInOrder {
 pub(crate) struct HostKeyKept;
 
 impl Predicate for HostKeyKept {
-    fn observe(&mut self, Context { written, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { written, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
         for write in written.iter().filter(|write| write.key.starts_with(keys::HOST_KEYS)) {
             let (before, after) = write.read::<PinnedKey>();
             let Some(after) = after else { continue };

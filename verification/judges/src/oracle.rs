@@ -20,7 +20,7 @@ pub(crate) struct Context<'a> {
 }
 
 /// Collects a predicate's judgement of a fact.
-pub(crate) struct Ruling<'a> {
+pub(crate) struct FactRuling<'a> {
     verdict: &'a mut PredicateVerdict,
     pub(crate) exemptions: &'a mut Exemptions,
     /// The judged revision: a user's own revision is not counted as a violation.
@@ -28,28 +28,28 @@ pub(crate) struct Ruling<'a> {
     at: FactTime,
 }
 
-impl Ruling<'_> {
+impl FactRuling<'_> {
     /// Counts a test of the promise.
-    pub(crate) fn judged(&mut self) {
+    pub(crate) fn count_test(&mut self) {
         self.verdict.judged += 1;
     }
 
-    pub(crate) fn broken(&mut self, what: impl std::fmt::Display) {
+    pub(crate) fn report_broken(&mut self, what: impl std::fmt::Display) {
         let what = format!("{:.1} s: {what}", self.at.as_secs_f64());
         self.verdict.found.push((self.revision, what));
     }
 
     /// Counts a test, and a violation unless `it_holds`.
     pub(crate) fn holds(&mut self, it_holds: bool, otherwise: impl FnOnce() -> String) {
-        self.judged();
+        self.count_test();
         if !it_holds {
-            self.broken(otherwise());
+            self.report_broken(otherwise());
         }
     }
 }
 
 pub(crate) trait Predicate: Send {
-    fn observe(&mut self, seen: &Context<'_>, ruling: &mut Ruling<'_>);
+    fn observe(&mut self, seen: &Context<'_>, ruling: &mut FactRuling<'_>);
 }
 
 #[derive(Default)]
@@ -69,8 +69,9 @@ pub struct Oracle {
 impl Oracle {
     #[must_use]
     pub fn new(terms: PromiseTerms) -> Self {
-        let predicates =
-            Promise::ALL.iter().map(|promise| (*promise, predicate(*promise), PredicateVerdict::default()));
+        let predicates = Promise::ALL
+            .iter()
+            .map(|promise| (*promise, predicate_of(*promise), PredicateVerdict::default()));
         Self {
             terms,
             picture: ObservedWorld::default(),
@@ -94,7 +95,8 @@ impl Oracle {
         let mut news = Vec::new();
         for (promise, predicate, verdict) in &mut self.predicates {
             let before = verdict.found.len();
-            predicate.observe(&seen, &mut Ruling { verdict, exemptions: &mut self.exemptions, revision, at });
+            predicate
+                .observe(&seen, &mut FactRuling { verdict, exemptions: &mut self.exemptions, revision, at });
             news.extend(verdict.found[before..].iter().map(|(_, what)| (*promise, what.clone())));
         }
         news
@@ -125,8 +127,8 @@ impl Oracle {
     }
 }
 
-fn predicate(promise: Promise) -> Box<dyn Predicate> {
-    use crate::fact::Question::{Machines, Reports};
+fn predicate_of(promise: Promise) -> Box<dyn Predicate> {
+    use crate::fact::RegistryQuestion::{Machines, Reports};
     match promise {
         Promise::IntegrationDisabled => Box::<keeping::IntegrationDisabled>::default(),
         Promise::TemplateApplied => Box::<liveness::TemplateApplied>::default(),

@@ -6,9 +6,9 @@ use std::time::Duration;
 use madako_domain::keys;
 
 use crate::exemptions::Exemption;
-use crate::fact::{Command, Fact, FactTime, FaultPlace, Question};
+use crate::fact::{Command, Fact, FactTime, FaultPlace, RegistryQuestion};
 use crate::observed_world::{ObservedWorld, WrittenKey};
-use crate::oracle::{Context, Predicate, Ruling};
+use crate::oracle::{Context, FactRuling, Predicate};
 use crate::terms::PromiseTerms;
 
 /// Length of the window in intervals: an immediate extra request shifts the following ones, without raising their rate.
@@ -36,7 +36,7 @@ impl EventWindow {
 }
 
 /// Events at an interval, for each of several keys.
-struct Rhythm<K> {
+struct ExpectedInterval<K> {
     came: BTreeMap<K, EventWindow>,
     /// Events that each allow one extra request at once.
     causes: EventWindow,
@@ -44,13 +44,13 @@ struct Rhythm<K> {
     due: BTreeMap<K, FactTime>,
 }
 
-impl<K> Default for Rhythm<K> {
+impl<K> Default for ExpectedInterval<K> {
     fn default() -> Self {
         Self { came: BTreeMap::new(), causes: EventWindow::default(), due: BTreeMap::new() }
     }
 }
 
-impl<K: Ord + Clone> Rhythm<K> {
+impl<K: Ord + Clone> ExpectedInterval<K> {
     /// Counts an event; returns a description if it came too often.
     fn note_arrival(&mut self, key: &K, at: FactTime, interval: Duration) -> Option<String> {
         let window = interval * WINDOW;
@@ -86,7 +86,7 @@ impl<K: Ord + Clone> Rhythm<K> {
 fn too_often(
     (now, terms): (&ObservedWorld, &PromiseTerms),
     (at, interval): (FactTime, Duration),
-    ruling: &mut Ruling<'_>,
+    ruling: &mut FactRuling<'_>,
     what: impl FnOnce() -> String,
 ) {
     // Held back requests arrive for about as long as the fault lasted.
@@ -94,7 +94,7 @@ fn too_often(
     if terms.holds_back && !undisturbed {
         ruling.exemptions.record_use(Exemption::Bunched, at.saturating_sub(now.last_disturbed()));
     } else {
-        ruling.broken(what());
+        ruling.report_broken(what());
     }
 }
 
@@ -103,34 +103,38 @@ fn count_writes(written: &[WrittenKey], keys: &[&str]) -> usize {
 }
 
 /// Whether an actor may have been restarted, or another instance may lead.
-fn begins_anew(fact: &Fact, written: &[WrittenKey]) -> bool {
+fn may_restart_requests(fact: &Fact, written: &[WrittenKey]) -> bool {
     matches!(fact, Fact::Troubled { .. }) || count_writes(written, &[keys::LEADER]) > 0
 }
 
 /// [`crate::Promise::MachinePolls`] and [`crate::Promise::ReportPolls`].
 pub(crate) struct Polls {
-    question: Question,
-    rhythm: Rhythm<String>,
+    question: RegistryQuestion,
+    rhythm: ExpectedInterval<String>,
 }
 
 impl Polls {
-    pub(crate) fn of(question: Question) -> Self {
-        Self { question, rhythm: Rhythm::default() }
+    pub(crate) fn of(question: RegistryQuestion) -> Self {
+        Self { question, rhythm: ExpectedInterval::default() }
     }
 
     /// The leader, while it is expected to poll and no fault prevents that.
     fn polls(&self, now: &ObservedWorld) -> Option<String> {
         let leader = now.leader.as_ref().filter(|_| now.is_quiet(&[FaultPlace::Registry]))?;
         let asks = match self.question {
-            Question::Machines => now.is_on(keys::SABAKAN_DISABLED).is_none(),
-            Question::Reports => now.is_on(keys::AUTO_REPAIR_DISABLED).is_none(),
+            RegistryQuestion::Machines => now.is_on(keys::SABAKAN_DISABLED).is_none(),
+            RegistryQuestion::Reports => now.is_on(keys::AUTO_REPAIR_DISABLED).is_none(),
         };
         (asks && now.values.contains_key(keys::SABAKAN_URL)).then(|| leader.instance.clone())
     }
 }
 
 impl Predicate for Polls {
-    fn observe(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(
+        &mut self,
+        Context { at, fact, written, now, terms }: &Context<'_>,
+        ruling: &mut FactRuling<'_>,
+    ) {
         // A change of one of these keys causes a request at once; so does a new actor. The request for reports is repeated
         // for a held rack.
         let causes = [
@@ -142,7 +146,7 @@ impl Predicate for Polls {
             keys::AUTO_REPAIR_VARIABLES,
             keys::REPAIR_HOLDS,
         ];
-        if begins_anew(fact, written) {
+        if may_restart_requests(fact, written) {
             self.rhythm.note_cause(*at);
             self.rhythm.due.clear();
         } else if count_writes(written, &causes) > 0 {
@@ -150,7 +154,7 @@ impl Predicate for Polls {
         }
         let wanted = self.polls(now).into_iter().collect();
         for instance in self.rhythm.update_wanted(wanted, *at, terms.interval + terms.tolerance) {
-            ruling.broken(format_args!(
+            ruling.report_broken(format_args!(
                 "{instance} leads, and asks nothing for more than {:?}",
                 terms.interval
             ));
@@ -159,7 +163,7 @@ impl Predicate for Polls {
             && *question == self.question
         {
             if self.rhythm.due.contains_key(instance) {
-                ruling.judged();
+                ruling.count_test();
             }
             let often = self.rhythm.note_arrival(instance, *at, terms.interval);
             if let Some(often) = often {
@@ -171,7 +175,7 @@ impl Predicate for Polls {
 
 #[derive(Default)]
 pub(crate) struct MetricRounds {
-    rhythm: Rhythm<(String, String)>,
+    rhythm: ExpectedInterval<(String, String)>,
     /// Last fetch of each metric by each instance, while no fault prevented fetching.
     last: BTreeMap<(String, String), FactTime>,
     /// Beginning of the use of each metric.
@@ -179,8 +183,12 @@ pub(crate) struct MetricRounds {
 }
 
 impl Predicate for MetricRounds {
-    fn observe(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
-        if begins_anew(fact, written) || count_writes(written, &["/core/"]) > 0 {
+    fn observe(
+        &mut self,
+        Context { at, fact, written, now, terms }: &Context<'_>,
+        ruling: &mut FactRuling<'_>,
+    ) {
+        if may_restart_requests(fact, written) || count_writes(written, &["/core/"]) > 0 {
             self.rhythm.note_cause(*at);
             self.last.clear();
         }
@@ -221,7 +229,7 @@ impl Predicate for MetricRounds {
 
 #[derive(Default)]
 pub(crate) struct HealthChecks {
-    rhythm: Rhythm<String>,
+    rhythm: ExpectedInterval<String>,
 }
 
 impl HealthChecks {
@@ -245,25 +253,31 @@ impl HealthChecks {
 }
 
 impl Predicate for HealthChecks {
-    fn observe(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(
+        &mut self,
+        Context { at, fact, written, now, terms }: &Context<'_>,
+        ruling: &mut FactRuling<'_>,
+    ) {
         // Each change of an entry causes a new check, and so does each failed attempt of a command.
         let entries = count_writes(written, &[keys::REPAIRS]);
         let attempt = matches!(fact, Fact::Ended { command: Command::Repair, .. });
         for _ in 0..entries + usize::from(attempt) {
             self.rhythm.note_cause(*at);
         }
-        if begins_anew(fact, written) || count_writes(written, &[keys::CLUSTER]) > 0 {
+        if may_restart_requests(fact, written) || count_writes(written, &[keys::CLUSTER]) > 0 {
             self.rhythm.note_cause(*at);
             self.rhythm.due.clear();
         }
         let wanted = Self::machines_to_check(now);
         for address in self.rhythm.update_wanted(wanted, *at, terms.interval + terms.tolerance) {
-            ruling
-                .broken(format_args!("no instance checks the health of {address} for {:?}", terms.interval));
+            ruling.report_broken(format_args!(
+                "no instance checks the health of {address} for {:?}",
+                terms.interval
+            ));
         }
         if let Fact::Began { command: Command::HealthCheck, address, instance } = fact {
             if self.rhythm.due.contains_key(address) {
-                ruling.judged();
+                ruling.count_test();
             }
             let often = self.rhythm.note_arrival(address, *at, terms.interval);
             if let Some(often) = often {

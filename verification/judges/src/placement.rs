@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 use crate::fact::{Fact, FactTime, FaultPlace};
 use crate::liveness::Waiting;
 use crate::observed_world::{ObservedWorld, StoredValue};
-use crate::oracle::{Context, Predicate, Ruling};
+use crate::oracle::{Context, FactRuling, Predicate};
 use crate::terms::MOST_SKIPPED;
 
 /// Prefix of placement's applications.
@@ -62,7 +62,7 @@ impl FailingMetrics {
 }
 
 impl Predicate for FailingMetrics {
-    fn observe(&mut self, seen: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, seen: &Context<'_>, ruling: &mut FactRuling<'_>) {
         let Context { at, fact, written, now, terms } = seen;
         if let Fact::Provided { metric, good } = fact {
             let (last, was, since) = self.good.entry(metric.clone()).or_insert((None, *good, *at));
@@ -85,13 +85,13 @@ impl Predicate for FailingMetrics {
         for (key, fails) in self.waiting.objects_done_waiting(&wrong) {
             let state = now.placed.get(key).map(|cluster| &*cluster.state);
             if state == Some(if *fails { FAILING } else { ONLINE }) {
-                ruling.judged();
+                ruling.count_test();
             }
         }
         self.waiting.update(wrong, *at);
-        for (key, fails) in self.waiting.overdue(*at, limit) {
+        for (key, fails) in self.waiting.report_overdue(*at, limit) {
             let wanted = if fails { FAILING } else { ONLINE };
-            ruling.broken(format_args!("{key} should be {wanted} for {limit:?}"));
+            ruling.report_broken(format_args!("{key} should be {wanted} for {limit:?}"));
         }
     }
 }
@@ -111,7 +111,11 @@ fn bound_cluster(value: Option<&StoredValue>) -> Option<String> {
 }
 
 impl Predicate for BetterCluster {
-    fn observe(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(
+        &mut self,
+        Context { at, fact, written, now, terms }: &Context<'_>,
+        ruling: &mut FactRuling<'_>,
+    ) {
         if let Fact::Improved { application, cluster } = fact {
             self.wanted.insert(application.clone(), cluster.clone());
         }
@@ -134,7 +138,7 @@ impl Predicate for BetterCluster {
                 self.wanted.remove(&written.key);
             }
             if moved {
-                ruling.judged();
+                ruling.count_test();
             }
         }
         if !now.is_quiet(&[FaultPlace::Providers]) {
@@ -152,9 +156,11 @@ impl Predicate for BetterCluster {
         // The application stays for `reschedule_after`, and then for as long as other moves delay it.
         let held = 1 + self.moved.div_ceil(MOVE_TOGETHER);
         let limit = terms.reschedule_after * (1 + held) + terms.metrics_interval * ROUNDS + terms.tolerance;
-        for key in self.waiting.overdue(*at, limit) {
+        for key in self.waiting.report_overdue(*at, limit) {
             let cluster = self.wanted.remove(&key).unwrap_or_default();
-            ruling.broken(format_args!("{key} has not moved to {cluster} for {limit:?}, which is better"));
+            ruling.report_broken(format_args!(
+                "{key} has not moved to {cluster} for {limit:?}, which is better"
+            ));
         }
     }
 }

@@ -19,7 +19,7 @@ const NOT_THERE: &str = "its target was not there in time, or did not take it";
 
 /// A change of the world to be attempted now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Attempt<'a> {
+pub struct FaultAttempt<'a> {
     /// Index of the injection in the schedule.
     pub number: usize,
     pub injection: &'a Injection,
@@ -39,17 +39,17 @@ pub struct InjectedFault {
 
 /// The reason why a fault can never be injected.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Impossible(pub String);
+pub struct ImpossibleFault(pub String);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FaultRefusal {
-    Impossible(Impossible),
+    Impossible(ImpossibleFault),
     /// The target is absent or refuses the fault at present.
     NotYet,
 }
 
-impl From<Impossible> for FaultRefusal {
-    fn from(impossible: Impossible) -> Self {
+impl From<ImpossibleFault> for FaultRefusal {
+    fn from(impossible: ImpossibleFault) -> Self {
         Self::Impossible(impossible)
     }
 }
@@ -102,7 +102,7 @@ impl<'a> Player<'a> {
         !self.waiting.is_empty() || !self.lasting.is_empty()
     }
 
-    pub fn scheduled(&mut self, now: Duration) -> Option<Attempt<'a>> {
+    pub fn next_scheduled(&mut self, now: Duration) -> Option<FaultAttempt<'a>> {
         while let Some(event) = self.schedule.events.get(self.next) {
             let (number, at) = (event.injection, event.at.duration());
             if at > now {
@@ -111,7 +111,7 @@ impl<'a> Player<'a> {
             self.next += 1;
             let begins = event.change != InjectionChange::Ends;
             if begins || !(self.skipped.contains_key(&number) || self.waiting.contains_key(&number)) {
-                return Some(self.attempt(number, begins, at));
+                return Some(self.build_attempt(number, begins, at));
             }
             if let Some(until) = self.waiting.get_mut(&number) {
                 *until = Some(at + self.patience);
@@ -125,26 +125,28 @@ impl<'a> Player<'a> {
 
     /// Attempts of late faults: beginnings of those that wait, and ends of those whose time is over.
     #[must_use]
-    pub fn overdue_attempts(&self, now: Duration) -> Vec<Attempt<'a>> {
-        let begin = self.waiting.keys().map(|number| self.attempt(*number, true, now));
+    pub fn overdue_attempts(&self, now: Duration) -> Vec<FaultAttempt<'a>> {
+        let begin = self.waiting.keys().map(|number| self.build_attempt(*number, true, now));
         let over = self.lasting.iter().filter(|(_, ends)| **ends <= now);
-        begin.chain(over.map(|(number, _)| self.attempt(*number, false, now))).collect()
+        begin.chain(over.map(|(number, _)| self.build_attempt(*number, false, now))).collect()
     }
 
     /// Takes the outcome of an attempt. Returns the entry for the history, unless the fault goes on waiting.
     pub fn take_outcome(
         &mut self,
-        attempt: &Attempt<'_>,
+        attempt: &FaultAttempt<'_>,
         outcome: Result<InjectedFault, FaultRefusal>,
     ) -> Option<FaultChange> {
-        let Attempt { number, injection, begins, at } = *attempt;
+        let FaultAttempt { number, injection, begins, at } = *attempt;
         let waited = if begins { self.waiting.remove(&number) } else { None };
         if !begins {
             self.lasting.remove(&number);
         }
         let done = match outcome {
             Ok(done) => done,
-            Err(FaultRefusal::Impossible(Impossible(why))) => return Some(self.skip(number, at, why)),
+            Err(FaultRefusal::Impossible(ImpossibleFault(why))) => {
+                return Some(self.skip_fault(number, at, why));
+            }
             Err(FaultRefusal::NotYet) if begins => {
                 let strikes = injection.ends.is_none();
                 let until = waited.unwrap_or_else(|| strikes.then(|| at + self.patience));
@@ -152,10 +154,10 @@ impl<'a> Player<'a> {
                     self.waiting.insert(number, until);
                     return None;
                 }
-                return Some(self.skip(number, at, NOT_THERE.to_owned()));
+                return Some(self.skip_fault(number, at, NOT_THERE.to_owned()));
             }
             // The target was known when the fault began.
-            Err(FaultRefusal::NotYet) => return Some(self.skip(number, at, NOT_THERE.to_owned())),
+            Err(FaultRefusal::NotYet) => return Some(self.skip_fault(number, at, NOT_THERE.to_owned())),
         };
         if let (Some(Some(_)), Some(ends)) = (waited, injection.ends) {
             let lasts = ends.duration().saturating_sub(injection.begins.duration());
@@ -170,10 +172,12 @@ impl<'a> Player<'a> {
     }
 
     /// Skips each fault that still waits.
-    pub fn give_up(&mut self, now: Duration) -> Vec<(Attempt<'a>, FaultChange)> {
+    pub fn give_up(&mut self, now: Duration) -> Vec<(FaultAttempt<'a>, FaultChange)> {
         let waiting = std::mem::take(&mut self.waiting).into_keys();
         waiting
-            .map(|number| (self.attempt(number, true, now), self.skip(number, now, NOT_THERE.to_owned())))
+            .map(|number| {
+                (self.build_attempt(number, true, now), self.skip_fault(number, now, NOT_THERE.to_owned()))
+            })
             .collect()
     }
 
@@ -183,11 +187,11 @@ impl<'a> Player<'a> {
         self.skipped
     }
 
-    fn attempt(&self, number: usize, begins: bool, at: Duration) -> Attempt<'a> {
-        Attempt { number, injection: &self.schedule.injections[number], begins, at }
+    fn build_attempt(&self, number: usize, begins: bool, at: Duration) -> FaultAttempt<'a> {
+        FaultAttempt { number, injection: &self.schedule.injections[number], begins, at }
     }
 
-    fn skip(&mut self, number: usize, at: Duration, why: String) -> FaultChange {
+    fn skip_fault(&mut self, number: usize, at: Duration, why: String) -> FaultChange {
         self.skipped.insert(number, why.clone());
         FaultChange { at: to_span(at), change: "skipped", on: None, dropped: None, why: Some(why) }
     }
@@ -230,7 +234,7 @@ mod tests {
         let schedule = schedule(faults.to_vec());
         let mut player = Player::new(&schedule, LENGTH, PATIENCE);
         let mut told = Vec::new();
-        let mut make = |player: &mut Player<'_>, attempt: Attempt<'_>, second: u64| {
+        let mut make = |player: &mut Player<'_>, attempt: FaultAttempt<'_>, second: u64| {
             let absent = leaderless.iter().any(|[from, until]| (*from..*until).contains(&second));
             let outcome = if attempt.begins && absent {
                 Err(FaultRefusal::NotYet)
@@ -244,7 +248,7 @@ mod tests {
         };
         for second in 0.. {
             let now = Duration::from_secs(second);
-            while let Some(attempt) = player.scheduled(now) {
+            while let Some(attempt) = player.next_scheduled(now) {
                 make(&mut player, attempt, second);
             }
             for attempt in player.overdue_attempts(now) {
@@ -288,7 +292,7 @@ mod tests {
         let strike = Span::seconds(100);
         let schedule = schedule(vec![fault(Act::Reset, 1, None)]);
         let mut player = Player::new(&schedule, strike, PATIENCE);
-        let attempt = player.scheduled(Duration::from_secs(1)).unwrap();
+        let attempt = player.next_scheduled(Duration::from_secs(1)).unwrap();
         assert_eq!(player.take_outcome(&attempt, Err(FaultRefusal::NotYet)), None);
         let again = player.overdue_attempts(Duration::from_secs(60)).remove(0);
         assert_eq!(player.take_outcome(&again, Err(FaultRefusal::NotYet)), None);
@@ -301,14 +305,14 @@ mod tests {
     fn a_fault_that_is_impossible_or_given_up_is_skipped_and_does_not_end() {
         let schedule = schedule(vec![fault(Act::Pause, 1, Some(3)), fault(Act::Cut, 2, Some(4))]);
         let mut player = Player::new(&schedule, LENGTH, PATIENCE);
-        let pause = player.scheduled(Duration::from_secs(1)).unwrap();
-        let told = player.take_outcome(&pause, Err(Impossible("no".to_owned()).into())).unwrap();
+        let pause = player.next_scheduled(Duration::from_secs(1)).unwrap();
+        let told = player.take_outcome(&pause, Err(ImpossibleFault("no".to_owned()).into())).unwrap();
         assert_eq!((told.change, told.why.as_deref()), ("skipped", Some("no")));
-        let cut = player.scheduled(Duration::from_secs(2)).unwrap();
+        let cut = player.next_scheduled(Duration::from_secs(2)).unwrap();
         assert_eq!(player.take_outcome(&cut, Err(FaultRefusal::NotYet)), None);
         let given_up = player.give_up(Duration::from_secs(3));
         assert_eq!(given_up.iter().map(|(attempt, _)| attempt.number).collect::<Vec<_>>(), [1]);
-        assert_eq!(player.scheduled(Duration::from_secs(60)), None);
+        assert_eq!(player.next_scheduled(Duration::from_secs(60)), None);
         assert_eq!((player.due(), player.is_late()), (None, false));
         assert_eq!(player.skipped().into_keys().collect::<Vec<_>>(), [0, 1]);
     }

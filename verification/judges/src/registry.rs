@@ -3,17 +3,21 @@
 use madako_domain::machine::MachineState;
 use serde_json::Value;
 
-use crate::fact::{FactTime, MachineSeen, Question};
+use crate::fact::{FactTime, MachineSeen, RegistryQuestion};
 
 /// A search that selects states asks for reports.
 #[must_use]
-pub fn question_of(request: &Value) -> Question {
-    if request["variables"]["having"]["states"].is_array() { Question::Reports } else { Question::Machines }
+pub fn question_of(request: &Value) -> RegistryQuestion {
+    if request["variables"]["having"]["states"].is_array() {
+        RegistryQuestion::Reports
+    } else {
+        RegistryQuestion::Machines
+    }
 }
 
 /// The machines with an address in an answer given at the time `now`; `None`: the answer has no list of machines.
 #[must_use]
-pub fn machines(answer: &Value, now: FactTime) -> Option<Vec<MachineSeen>> {
+pub fn machines_in_answer(answer: &Value, now: FactTime) -> Option<Vec<MachineSeen>> {
     let machines = answer["data"]["searchMachines"].as_array()?;
     let state = |name: &str| MachineState::ALL.iter().copied().find(|state| state.name() == name);
     let seen = |machine: &Value| {

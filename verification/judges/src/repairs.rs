@@ -10,10 +10,10 @@ use madako_domain::repair::kept::KeptEntry;
 use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 
 use crate::exemptions::Exemption;
-use crate::fact::{Command, Fact, FactTime, FaultPlace, Question};
+use crate::fact::{Command, Fact, FactTime, FaultPlace, RegistryQuestion};
 use crate::liveness::Waiting;
 use crate::observed_world::{BegunWork, ObservedWorld, QueueItem, WrittenKey};
-use crate::oracle::{Context, Predicate, Ruling};
+use crate::oracle::{Context, FactRuling, Predicate};
 use crate::terms::FRESH_ROUNDS;
 
 /// Entries have times in whole seconds: rounding may hide this much, over both ends of a span.
@@ -22,11 +22,11 @@ const SECONDS: Duration = Duration::from_secs(2);
 pub(crate) struct QueueDisabled;
 
 impl Predicate for QueueDisabled {
-    fn observe(&mut self, Context { at, fact, now, terms, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { at, fact, now, terms, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
         let Some(since) = now.is_on(keys::REPAIRS_DISABLED) else { return };
         for begun in &now.begun {
             let BegunWork { entry, .. } = begun;
-            ruling.broken(format_args!(
+            ruling.report_broken(format_args!(
                 "entry {} becomes {}, and the queue is disabled since {since:?}",
                 entry.index, entry.step_status
             ));
@@ -36,7 +36,7 @@ impl Predicate for QueueDisabled {
                 if now.is_leading_troubled(since) {
                     ruling.exemptions.record_use(Exemption::UnderWay, *at - since);
                 } else {
-                    ruling.broken(format_args!(
+                    ruling.report_broken(format_args!(
                         "{instance} runs a command for {address}, and the queue is disabled since {since:?}"
                     ));
                 }
@@ -47,7 +47,7 @@ impl Predicate for QueueDisabled {
                     item.entry.address == *address && item.entry.step_status == RepairStepStatus::Waiting
                 };
                 if !now.holds_a_rack() && now.entries.values().any(waits) {
-                    ruling.judged();
+                    ruling.count_test();
                 }
             }
             _ => {}
@@ -94,7 +94,11 @@ pub(crate) struct QueueResumes {
 }
 
 impl Predicate for QueueResumes {
-    fn observe(&mut self, Context { at, written, now, terms, fact }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(
+        &mut self,
+        Context { at, written, now, terms, fact }: &Context<'_>,
+        ruling: &mut FactRuling<'_>,
+    ) {
         if written.iter().any(|written| written.key == keys::REPAIRS_DISABLED) {
             self.waiting.clear();
             let queued = now.entries.iter().filter(|(_, item)| item.entry.status == RepairStatus::Queued);
@@ -105,7 +109,7 @@ impl Predicate for QueueResumes {
         }
         for begun in &now.begun {
             if self.waited.remove(&begun.entry.index) {
-                ruling.judged();
+                ruling.count_test();
             }
         }
         self.waited.retain(|index| {
@@ -121,8 +125,8 @@ impl Predicate for QueueResumes {
         let mut wrong = could_begin(now, *at, SECONDS);
         wrong.retain(|index| self.waited.contains(index));
         self.waiting.update(wrong, *at);
-        for index in self.waiting.overdue(*at, terms.reaction()) {
-            ruling.broken(format_args!("entry {index} is not begun, and the queue was enabled"));
+        for index in self.waiting.report_overdue(*at, terms.reaction()) {
+            ruling.report_broken(format_args!("entry {index} is not begun, and the queue was enabled"));
         }
     }
 }
@@ -131,7 +135,11 @@ impl Predicate for QueueResumes {
 pub(crate) struct AutoRepairDisabled;
 
 impl Predicate for AutoRepairDisabled {
-    fn observe(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(
+        &mut self,
+        Context { at, fact, written, now, terms }: &Context<'_>,
+        ruling: &mut FactRuling<'_>,
+    ) {
         let Some(since) = now.is_on(keys::AUTO_REPAIR_DISABLED) else { return };
         match fact {
             Fact::Stored { revision, .. } => {
@@ -141,21 +149,21 @@ impl Predicate for AutoRepairDisabled {
                         && written.after.is_some()
                 };
                 for added in written.iter().filter(new) {
-                    ruling.broken(format_args!(
+                    ruling.report_broken(format_args!(
                         "revision {revision} adds {}, and auto-repair is disabled",
                         added.key
                     ));
                 }
             }
             // A report that would become an entry.
-            Fact::Answered { question: Question::Machines, machines, .. } => {
+            Fact::Answered { question: RegistryQuestion::Machines, machines, .. } => {
                 let is_broken = |state| matches!(state, MachineState::Unhealthy | MachineState::Unreachable);
                 let has_entry =
                     |address: &str| now.entries.values().any(|item| item.entry.address == address);
                 let broken = machines.iter().filter(|machine| is_broken(machine.state));
                 if *at > since + terms.interval && broken.clone().any(|machine| !has_entry(&machine.address))
                 {
-                    ruling.judged();
+                    ruling.count_test();
                 }
             }
             _ => {}
@@ -166,7 +174,7 @@ impl Predicate for AutoRepairDisabled {
 pub(crate) struct ConcurrentRepairs;
 
 impl Predicate for ConcurrentRepairs {
-    fn observe(&mut self, Context { at, now, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { at, now, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
         for BegunWork { entry, .. } in &now.begun {
             let others: Vec<&QueueItem> = now
                 .entries
@@ -176,7 +184,7 @@ impl Predicate for ConcurrentRepairs {
                 .collect();
             let (count, most) = (others.len() as u64, now.rules.max_concurrent);
             if count + 1 == most {
-                ruling.judged();
+                ruling.count_test();
             }
             if count < most {
                 continue;
@@ -185,7 +193,7 @@ impl Predicate for ConcurrentRepairs {
                 Some((hidden, rest)) if count - hidden < most => {
                     ruling.exemptions.record_use(Exemption::WrongClock, rest);
                 }
-                _ => ruling.broken(format_args!(
+                _ => ruling.report_broken(format_args!(
                     "entry {} becomes {} beside {count}, of at most {most}",
                     entry.index, entry.step_status
                 )),
@@ -251,7 +259,7 @@ fn record_command(commands: &mut BTreeMap<String, (FactTime, bool)>, at: FactTim
 }
 
 impl Predicate for WatchLasts {
-    fn observe(&mut self, Context { at, fact, written, now, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { at, fact, written, now, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
         record_command(&mut self.commands, *at, fact);
         let next = now.begun.iter().filter_map(|begun| {
             let (step, since) = begun.commanded?;
@@ -267,14 +275,14 @@ impl Predicate for WatchLasts {
             let Some(steps) = now.rules.steps(&entry) else { continue };
             let watch = steps.get(step as usize).map_or(Duration::ZERO, |step| step.watch);
             let lasted = *at - since;
-            ruling.judged();
+            ruling.count_test();
             if lasted + SECONDS >= watch {
                 continue;
             }
             if now.is_clock_wrong(since) {
                 ruling.exemptions.record_use(Exemption::WrongClock, watch - lasted);
             } else {
-                ruling.broken(format_args!(
+                ruling.report_broken(format_args!(
                     "entry {} goes on {lasted:?} after the command of step {step}, which is watched for {watch:?}",
                     entry.index
                 ));
@@ -319,15 +327,19 @@ impl NextStep {
 }
 
 impl Predicate for NextStep {
-    fn observe(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(
+        &mut self,
+        Context { at, fact, written, now, terms }: &Context<'_>,
+        ruling: &mut FactRuling<'_>,
+    ) {
         record_command(&mut self.commands, *at, fact);
         if now.begun.iter().any(|begun| begun.commanded.is_some_and(|(step, _)| begun.entry.step > step)) {
-            ruling.judged();
+            ruling.count_test();
         }
         for before in fails_after_command(written, &self.commands, now) {
             let left = now.rules.steps(&before).map_or(0, <[_]>::len);
             if before.step as usize + 1 < left {
-                ruling.broken(format_args!(
+                ruling.report_broken(format_args!(
                     "entry {} fails after step {}, and has {left} steps",
                     before.index, before.step
                 ));
@@ -339,8 +351,8 @@ impl Predicate for NextStep {
             return;
         }
         self.waiting.update(Self::wait(now, *at), *at);
-        for index in self.waiting.overdue(*at, terms.reaction()) {
-            ruling.broken(format_args!("entry {index} does not go on to its next step"));
+        for index in self.waiting.report_overdue(*at, terms.reaction()) {
+            ruling.report_broken(format_args!("entry {index} does not go on to its next step"));
         }
     }
 }
@@ -379,11 +391,11 @@ impl Health {
 pub(crate) struct FreshHealth(Health);
 
 impl Predicate for FreshHealth {
-    fn observe(&mut self, Context { at, fact, now, terms, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { at, fact, now, terms, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
         for BegunWork { entry, .. } in &now.begun {
             let fresh = terms.interval * FRESH_ROUNDS + terms.tolerance;
             let asked = self.0.last(&entry.address);
-            ruling.judged();
+            ruling.count_test();
             let is_healthy = asked.is_some_and(|(_, healthy)| healthy);
             match asked {
                 _ if !is_healthy && self.0.has_result(&entry.address, false, at.saturating_sub(fresh)) => {}
@@ -396,7 +408,7 @@ impl Predicate for FreshHealth {
                     let unseen = at.saturating_sub(now.note_trouble_change(&FaultPlace::Hosts));
                     ruling.exemptions.record_use(Exemption::UnseenCheck, unseen);
                 }
-                _ => ruling.broken(format_args!(
+                _ => ruling.report_broken(format_args!(
                     "entry {} becomes {}, and its machine's health was asked at {asked:?}",
                     entry.index, entry.step_status
                 )),
@@ -410,7 +422,11 @@ impl Predicate for FreshHealth {
 pub(crate) struct HealthySucceeds(Health);
 
 impl Predicate for HealthySucceeds {
-    fn observe(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(
+        &mut self,
+        Context { at, fact, written, now, terms }: &Context<'_>,
+        ruling: &mut FactRuling<'_>,
+    ) {
         self.0.observe(*at, fact);
         let again =
             written.iter().filter(|written| written.key.starts_with(keys::REPAIR_KEPT)).any(|written| {
@@ -451,7 +467,7 @@ impl Predicate for HealthySucceeds {
 pub(crate) struct DeletionKept;
 
 impl Predicate for DeletionKept {
-    fn observe(&mut self, Context { written, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { written, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
         for written in written.iter() {
             let (ends, returns) = if written.key.starts_with(keys::REPAIRS) {
                 let (before, after) = written.read::<RepairQueueEntry>();

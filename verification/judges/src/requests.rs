@@ -2,21 +2,21 @@
 
 use crate::fact::{Fact, KubernetesRequest, PodFact};
 use crate::observed_world::ObservedWorld;
-use crate::oracle::{Context, Predicate, Ruling};
+use crate::oracle::{Context, FactRuling, Predicate};
 
 pub(crate) struct ProtectedPods;
 
 impl Predicate for ProtectedPods {
-    fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
         match fact {
             Fact::Kubernetes { asked, pod: Some(PodFact { name, protected: true }), .. }
                 if *asked == KubernetesRequest::Delete =>
             {
-                ruling.broken(format_args!("{name} is deleted, and its namespace is protected"));
+                ruling.report_broken(format_args!("{name} is deleted, and its namespace is protected"));
             }
             // The situation in which another pod would be deleted.
             Fact::Kubernetes { pod: Some(PodFact { protected: true, .. }), refused: true, .. }
-            | Fact::EvictionTried { protected: true, refused: true } => ruling.judged(),
+            | Fact::EvictionTried { protected: true, refused: true } => ruling.count_test(),
             _ => {}
         }
     }
@@ -25,7 +25,7 @@ impl Predicate for ProtectedPods {
 pub(crate) struct AllConditions;
 
 impl Predicate for AllConditions {
-    fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
         if let Fact::Transacted { held, written } = fact {
             ruling.holds(held == written, || {
                 format!("a transaction wrote: {written}, and all of its conditions held: {held}")
@@ -41,9 +41,9 @@ pub(crate) struct IfMatch {
 }
 
 impl Predicate for IfMatch {
-    fn observe(&mut self, Context { fact, now, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { fact, now, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
         match fact {
-            Fact::Conditional { status: 412, .. } => ruling.judged(),
+            Fact::Conditional { status: 412, .. } => ruling.count_test(),
             Fact::Conditional { key, version, status: 200..300, after: Some(after) } if version != after => {
                 self.told.push((key.clone(), *version, *after));
             }
@@ -53,7 +53,7 @@ impl Predicate for IfMatch {
         self.told.retain(|(key, version, after)| {
             let Some(before) = version_before(now, key, *after) else { return true };
             if before != *version {
-                ruling.broken(format_args!(
+                ruling.report_broken(format_args!(
                     "{key} was to be changed at {version}, and was at {before} until {after}"
                 ));
             }

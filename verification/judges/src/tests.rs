@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::{
     Change, Command, Exemption, ExemptionUse, Fact, FactTime, KubernetesRequest, MachineSeen, Oracle,
-    PodFact, Promise, PromiseTerms, Question,
+    PodFact, Promise, PromiseTerms, RegistryQuestion,
 };
 
 const TERMS: PromiseTerms = PromiseTerms {
@@ -67,7 +67,7 @@ impl Tape {
         tape.put(&[(keys::SABAKAN_URL, json!("http://registry"))]);
         tape.put(&[(keys::CONSTRAINTS, json!({"control-plane-count": 3, "minimum-workers": 10}))]);
         tape.template();
-        tape.poll(Question::Machines);
+        tape.poll(RegistryQuestion::Machines);
         tape.plan(&[1, 2, 3], &(4..16).collect::<Vec<_>>(), &[]);
         tape
     }
@@ -138,7 +138,7 @@ impl Tape {
     }
 
     /// A request to the registry and its answer.
-    fn poll(&mut self, question: Question) {
+    fn poll(&mut self, question: RegistryQuestion) {
         self.tell(Fact::Polled { instance: LEADER.to_owned(), question });
         let there = (1..=24).filter(|number| !self.missing.contains(number));
         let machines = there.map(|number| {

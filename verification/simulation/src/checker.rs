@@ -14,7 +14,7 @@ use madako_domain::machine::QueryVariables;
 use madako_domain::record::Record;
 use madako_domain::repair::report::default_variables;
 use madako_judges::history::{ByObservation, Change, Clusters, Stored};
-use madako_judges::{Exemption, Exemptions, Fact, Question};
+use madako_judges::{Exemption, Exemptions, Fact, RegistryQuestion};
 use madako_protocol::ports::{Registry, RegistryError, RegistryMachines};
 
 use crate::facts::{Facts, LastAnswers};
@@ -258,7 +258,7 @@ impl<R: Registry> Registry for ReportingRegistry<R> {
         let fetched = self.registry.machines(url, variables).await;
         if let Ok(fetched) = &fetched {
             let is_reports = variables == Some(&default_variables());
-            let question = if is_reports { Question::Reports } else { Question::Machines };
+            let question = if is_reports { RegistryQuestion::Reports } else { RegistryQuestion::Machines };
             let (instance, answers, facts) = &self.heard;
             let machines = answers.to(question);
             if !is_reports {

@@ -6,17 +6,17 @@ use std::collections::BTreeMap;
 use etcd_client::{Client, GetOptions};
 
 /// The revision of a key's last write, and a hash of the value.
-type Written = (i64, u64);
+type LastWrite = (i64, u64);
 
 /// All keys after the last observed revision.
 #[derive(Debug, Clone, Default)]
 pub struct Contents {
     revision: i64,
-    keys: BTreeMap<String, Written>,
+    keys: BTreeMap<String, LastWrite>,
 }
 
 /// FNV-1a over words instead of bytes; a hash is compared only with hashes of this function.
-fn hash(value: &[u8]) -> u64 {
+fn hash_value(value: &[u8]) -> u64 {
     value.chunks(8).fold(0xcbf2_9ce4_8422_2325, |hash: u64, chunk| {
         let mut word = [0; 8];
         word[..chunk.len()].copy_from_slice(chunk);
@@ -29,7 +29,7 @@ impl Contents {
     pub fn wrote(&mut self, revision: i64, key: &str, value: Option<&[u8]>) {
         self.revision = self.revision.max(revision);
         match value {
-            Some(value) => self.keys.insert(key.to_owned(), (revision, hash(value))),
+            Some(value) => self.keys.insert(key.to_owned(), (revision, hash_value(value))),
             None => self.keys.remove(key),
         };
     }
@@ -46,10 +46,10 @@ impl Contents {
                 self.revision
             ));
         }
-        let there: BTreeMap<&str, Written> = answer
+        let there: BTreeMap<&str, LastWrite> = answer
             .kvs()
             .iter()
-            .map(|kv| (kv.key_str().unwrap_or_default(), (kv.mod_revision(), hash(kv.value()))))
+            .map(|kv| (kv.key_str().unwrap_or_default(), (kv.mod_revision(), hash_value(kv.value()))))
             .collect();
         for (key, (written, value)) in &self.keys {
             match there.get(key.as_str()) {

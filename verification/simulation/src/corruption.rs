@@ -54,8 +54,8 @@ impl Corruption {
     }
 
     /// A transport to the registry that draws a new fault before each request.
-    pub fn spoiling<T>(&self, inner: Arc<T>) -> Spoiling<T> {
-        Spoiling { inner, corruption: self.clone() }
+    pub fn spoiling<T>(&self, inner: Arc<T>) -> CorruptedTransport<T> {
+        CorruptedTransport { inner, corruption: self.clone() }
     }
 
     fn draw(&self) {
@@ -72,13 +72,13 @@ impl Corruption {
 }
 
 /// See [`Corruption::spoiling`].
-pub struct Spoiling<T> {
+pub struct CorruptedTransport<T> {
     inner: Arc<T>,
     corruption: Corruption,
 }
 
 #[async_trait]
-impl<T: HttpTransport> HttpTransport for Spoiling<T> {
+impl<T: HttpTransport> HttpTransport for CorruptedTransport<T> {
     async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         self.corruption.draw();
         self.inner.send(request).await

@@ -105,7 +105,8 @@ impl Drains {
         let node = cluster.nodes.iter().find(|node| node.address == entry.address)?;
         let config = RepairConfig::read(&cluster.repair).unwrap();
         let drains = config.of(entry).ok()?.step(step)?.need_drain;
-        let left = unfinished_drain(&self.pods_on(node.name()), None, DrainPurpose::Repair).filter(|_| drains)?;
+        let left =
+            unfinished_drain(&self.pods_on(node.name()), None, DrainPurpose::Repair).filter(|_| drains)?;
         Some(format!("step {step} of entry {} drains, and {left}", entry.index))
     }
 

@@ -10,10 +10,10 @@ use async_trait::async_trait;
 use etcd_client::{Event, EventType};
 use madako_datacenter_sim::nodes::SimulatedNodes;
 use madako_domain::keys;
-use madako_judges::registry::{machines, question_of};
+use madako_judges::registry::{machines_in_answer, question_of};
 use madako_judges::{
-    Change, Exemptions, Fact, FactTime, FaultPlace, MachineSeen, Oracle, Promise, PromiseTerms, Question,
-    Verdict,
+    Change, Exemptions, Fact, FactTime, FaultPlace, MachineSeen, Oracle, Promise, PromiseTerms,
+    RegistryQuestion, Verdict,
 };
 use madako_protocol::permit::Permit;
 use madako_protocol::ports::{HttpError, HttpRequest, HttpResponse, HttpTransport};
@@ -133,12 +133,12 @@ impl Facts {
 
 /// The last complete answer to each question of an instance. Clones share their state.
 #[derive(Clone, Default)]
-pub struct LastAnswers(Arc<Mutex<BTreeMap<Question, Arc<Vec<MachineSeen>>>>>);
+pub struct LastAnswers(Arc<Mutex<BTreeMap<RegistryQuestion, Arc<Vec<MachineSeen>>>>>);
 
 impl LastAnswers {
     /// The machines with an address in the last answer.
     #[must_use]
-    pub fn to(&self, question: Question) -> Arc<Vec<MachineSeen>> {
+    pub fn to(&self, question: RegistryQuestion) -> Arc<Vec<MachineSeen>> {
         self.0.lock().unwrap().get(&question).cloned().unwrap_or_default()
     }
 }
@@ -152,18 +152,20 @@ pub struct ToRegistry<T> {
 }
 
 /// Parses JSON; `Null` if the text is not JSON.
-fn read(body: &[u8]) -> Value {
+fn parse_body(body: &[u8]) -> Value {
     serde_json::from_slice(body).unwrap_or_default()
 }
 
 #[async_trait]
 impl<T: HttpTransport> HttpTransport for ToRegistry<T> {
     async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let question = question_of(&read(&request.body));
+        let question = question_of(&parse_body(&request.body));
         self.facts.report(&Fact::Polled { instance: self.instance.to_owned(), question });
         let answer = self.inner.send(request).await;
-        let machines =
-            answer.as_ref().ok().and_then(|answer| machines(&read(&answer.body), self.facts.now()));
+        let machines = answer
+            .as_ref()
+            .ok()
+            .and_then(|answer| machines_in_answer(&parse_body(&answer.body), self.facts.now()));
         if let Some(machines) = machines {
             self.answers.0.lock().unwrap().insert(question, Arc::new(machines));
         }

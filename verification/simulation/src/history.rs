@@ -13,7 +13,7 @@ use madako_domain::invariants::Id;
 use madako_protocol::event::Event;
 use tokio::time::Instant;
 
-use crate::pace::Pace;
+use crate::pace::MessagePace;
 
 /// Number of lines in memory, for the report of a failed run.
 const KEPT: usize = 2_000;
@@ -40,7 +40,7 @@ struct HistoryState {
 #[derive(Clone)]
 pub struct History {
     since: Instant,
-    pace: Option<Pace>,
+    pace: Option<MessagePace>,
     inner: Arc<Mutex<HistoryState>>,
 }
 
@@ -72,7 +72,7 @@ impl History {
     }
 
     #[must_use]
-    pub fn paced(self, pace: &Pace) -> Self {
+    pub fn with_pace(self, pace: &MessagePace) -> Self {
         Self { pace: Some(pace.clone()), ..self }
     }
 

@@ -71,7 +71,7 @@ impl ReceivedReports {
 
 /// The answers of the registry, and the writes to the queue.
 #[derive(Default)]
-pub struct Holding {
+pub struct HoldJudge {
     ears: BTreeMap<String, ReceivedReports>,
     /// First reported time of each machine's change, while every answer reports the machine; `None` if later answers
     /// differ.
@@ -93,7 +93,7 @@ pub struct UnheldEntry {
     pub forgotten_for: Option<Duration>,
 }
 
-impl Holding {
+impl HoldJudge {
     pub fn elected(&mut self, name: &str, epoch: i64) {
         self.ears.insert(name.to_owned(), ReceivedReports { epoch, ..ReceivedReports::default() });
     }

@@ -179,7 +179,10 @@ impl Link {
     ///
     /// # Errors
     /// The link is cut, or the other end refuses connections.
-    pub async fn connect<S>(&self, connecting: impl Future<Output = io::Result<S>>) -> io::Result<Gate<S>> {
+    pub async fn connect<S>(
+        &self,
+        connecting: impl Future<Output = io::Result<S>>,
+    ) -> io::Result<LinkStream<S>> {
         let generation = self.passed().await?;
         for _ in 0..2 {
             let latency = self.latency();
@@ -195,7 +198,7 @@ impl Link {
             inner.used.connections
         };
         let (inward, outward) = (DelayedBytes::default(), DelayedBytes::default());
-        Ok(Gate { stream, link: self.clone(), id, generation, inward, outward, ended: false })
+        Ok(LinkStream { stream, link: self.clone(), id, generation, inward, outward, ended: false })
     }
 
     /// Waits until the link is not stalled. Returns the generation of connections.
@@ -218,7 +221,7 @@ impl Link {
     }
 
     /// Returns when connections of `generation` are broken.
-    pub async fn broken(&self, generation: u64) {
+    pub async fn wait_until_broken(&self, generation: u64) {
         let passer = self.passer();
         std::future::poll_fn(|context| {
             let mut inner = self.0.lock().unwrap();
@@ -351,7 +354,7 @@ impl DelayedBytes {
     }
 }
 
-pub struct Gate<S> {
+pub struct LinkStream<S> {
     stream: S,
     link: Link,
     id: u64,
@@ -362,13 +365,13 @@ pub struct Gate<S> {
     ended: bool,
 }
 
-impl<S> Gate<S> {
-    fn passes(&self, what: u8, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+impl<S> LinkStream<S> {
+    fn poll_link(&self, what: u8, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.link.passes((self.id, what), Some(self.generation), context).map_ok(|_| ())
     }
 }
 
-impl<S> Drop for Gate<S> {
+impl<S> Drop for LinkStream<S> {
     fn drop(&mut self) {
         let mut inner = self.link.0.lock().unwrap();
         inner.waiting.remove(&(self.id, READS));
@@ -376,9 +379,9 @@ impl<S> Drop for Gate<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> Gate<S> {
+impl<S: AsyncWrite + Unpin> LinkStream<S> {
     /// Writes the arrived bytes to the other end.
-    fn deliver(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+    fn write_arrived_bytes(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         while self.outward.poll_due(context).is_ready() {
             let Some((_, data)) = self.outward.queue.front() else { break };
             match Pin::new(&mut self.stream).poll_write(context, data) {
@@ -391,7 +394,7 @@ impl<S: AsyncWrite + Unpin> Gate<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> Gate<S> {
+impl<S: AsyncRead + Unpin> LinkStream<S> {
     /// Reads the bytes that the other end sent.
     fn take_in(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         let mut chunk = [0; CHUNK];
@@ -411,15 +414,15 @@ impl<S: AsyncRead + Unpin> Gate<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Gate<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for LinkStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        std::task::ready!(self.passes(READS, context))?;
+        std::task::ready!(self.poll_link(READS, context))?;
         let before = buffer.filled().len();
-        self.deliver(context)?;
+        self.write_arrived_bytes(context)?;
         let polled = if self.link.is_slow() || !self.inward.queue.is_empty() || self.ended {
             self.take_in(context)?;
             if self.inward.queue.is_empty() && self.ended {
@@ -446,14 +449,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Gate<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Gate<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for LinkStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        std::task::ready!(self.passes(WRITES, context))?;
-        self.deliver(context)?;
+        std::task::ready!(self.poll_link(WRITES, context))?;
+        self.write_arrived_bytes(context)?;
         let polled = if self.link.is_slow() || !self.outward.queue.is_empty() {
             if self.outward.bytes >= UNDER_WAY {
                 Poll::Pending
@@ -462,7 +465,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Gate<S> {
                 let latency = self.link.latency();
                 self.outward.push(Bytes::copy_from_slice(&bytes[..count]), latency);
                 // Registers the waker for the arrival of these bytes.
-                self.deliver(context)?;
+                self.write_arrived_bytes(context)?;
                 Poll::Ready(Ok(count))
             }
         } else {
@@ -477,8 +480,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Gate<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        std::task::ready!(self.passes(WRITES, context))?;
-        self.deliver(context)?;
+        std::task::ready!(self.poll_link(WRITES, context))?;
+        self.write_arrived_bytes(context)?;
         if !self.outward.queue.is_empty() {
             // The bytes are in flight; the next read delivers them.
             return Poll::Ready(Ok(()));
@@ -491,8 +494,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Gate<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if !self.outward.queue.is_empty() && self.passes(WRITES, context).is_ready() {
-            self.deliver(context)?;
+        if !self.outward.queue.is_empty() && self.poll_link(WRITES, context).is_ready() {
+            self.write_arrived_bytes(context)?;
             if !self.outward.queue.is_empty() {
                 self.link.wait((self.id, WRITES), context);
                 return Poll::Pending;

@@ -12,10 +12,10 @@ pub fn of_nodes(what: &Observed) -> Option<Fact> {
         Observed::Dropped { effect, .. } => (effect, EffectStage::Dropped),
         Observed::Etcd(fact) => return of_etcd(fact).map(Fact::Etcd),
     };
-    Some(Fact::Effect { effect: of_effect(effect), stage })
+    Some(Fact::Effect { effect: node_effect_of(effect), stage })
 }
 
-fn of_effect(effect: &nodes::Effect) -> NodeEffect {
+fn node_effect_of(effect: &nodes::Effect) -> NodeEffect {
     NodeEffect {
         number: effect.number,
         epoch: effect.epoch,
@@ -39,7 +39,7 @@ fn of_etcd(fact: &nodes::EtcdFact) -> Option<EtcdFact> {
         Seen::VoterLost { effect, cluster, member, voting, others, had_quorum } => {
             let voter = |voter: &nodes::Voter| Voter { member: voter.member, out_of_sync: voter.out_of_sync };
             EtcdFact::VoterLost {
-                effect: of_effect(effect),
+                effect: node_effect_of(effect),
                 cluster: *cluster,
                 member: *member,
                 voting: *voting,
@@ -48,7 +48,7 @@ fn of_etcd(fact: &nodes::EtcdFact) -> Option<EtcdFact> {
             }
         }
         Seen::DataRemoved { effect, cluster, member, is_voting } => EtcdFact::DataRemoved {
-            effect: of_effect(effect),
+            effect: node_effect_of(effect),
             cluster: *cluster,
             member: *member,
             is_voting: *is_voting,

@@ -48,7 +48,11 @@ const BACKUP_EVERY: Duration = Duration::from_secs(1800);
 
 /// The ports of operations on simulated nodes, without links.
 #[must_use]
-pub fn ports(nodes: &SimulatedNodes, authorities: Arc<dyn Authorities>, etcd_image: &str) -> OperationsPorts {
+pub fn node_ports(
+    nodes: &SimulatedNodes,
+    authorities: Arc<dyn Authorities>,
+    etcd_image: &str,
+) -> OperationsPorts {
     let mut settings = Settings::default();
     etcd_image.clone_into(settings.configured_images.image_mut(ImageName::Etcd));
     OperationsPorts {
@@ -71,7 +75,7 @@ pub fn ports(nodes: &SimulatedNodes, authorities: Arc<dyn Authorities>, etcd_ima
 
 /// The ports over the link of an instance.
 #[must_use]
-pub fn link_ports(ports: &OperationsPorts, link: &Link, witness: &Witness) -> OperationsPorts {
+pub fn link_ports(ports: &OperationsPorts, link: &Link, witness: &EffectWitness) -> OperationsPorts {
     let etcd =
         LinkedEtcd { inner: Arc::clone(&ports.runner.etcd), link: link.clone(), witness: witness.clone() };
     let driver =
@@ -91,15 +95,15 @@ pub fn link_ports(ports: &OperationsPorts, link: &Link, witness: &Witness) -> Op
 /// Judges the effects of an instance when they are sent, and reports the facts about nodes after them. The default value
 /// does neither.
 #[derive(Clone, Default)]
-pub struct Witness {
+pub struct EffectWitness {
     /// Name of the instance, its judge, the receiver of its facts, and the store with the leader's key.
     pub judges: Option<(String, RepairJudge, Facts, StoreProcess)>,
     pub nodes: Option<Nodes>,
 }
 
-impl Witness {
+impl EffectWitness {
     /// An effect is sent, unless its permit has ended.
-    async fn sends(&self, permit: &Permit, what: impl Display, to: &str) {
+    async fn judge_sent_effect(&self, permit: &Permit, what: impl Display, to: &str) {
         let Some((name, judge, facts, store)) = &self.judges else { return };
         if permit.check(tokio::time::Instant::now()).is_ok() {
             facts.note_permit(name, permit, store);
@@ -180,7 +184,7 @@ impl Nodes {
             let Some(address) = machine.address() else { continue };
             let serial = machine.spec.serial.clone();
             match told.serials.insert(address.to_owned(), Some(serial.clone())) {
-                None => self.nodes.add(address, rack(machine)),
+                None => self.nodes.add(address, rack_of(machine)),
                 Some(Some(before)) if before == serial => {}
                 Some(before) => {
                     told.counts.reinstalled += 1;
@@ -257,7 +261,7 @@ fn node_fault(act: Act) -> Option<NodeFault> {
     }
 }
 
-fn rack(machine: &Machine) -> u32 {
+fn rack_of(machine: &Machine) -> u32 {
     u32::try_from(machine.spec.rack).unwrap_or(u32::MAX)
 }
 

@@ -119,12 +119,12 @@ impl Operator {
 
     /// Writes the inputs of a new installation with this number of machines. Later acts use the same size.
     pub async fn install_for(&mut self, machines: u32) -> Result<(), Error> {
-        self.keeps(machines);
+        self.set_cluster_size(machines);
         self.install().await
     }
 
     /// Sets the size of the cluster for later acts.
-    pub fn keeps(&mut self, machines: u32) {
+    pub fn set_cluster_size(&mut self, machines: u32) {
         self.wanted = ExpectedSize::of(machines);
     }
 
@@ -208,7 +208,7 @@ impl Operator {
     ///
     /// # Errors
     /// The store does not answer; the outcome of the act is unknown.
-    pub async fn act(&mut self) -> Result<String, Error> {
+    pub async fn act_randomly(&mut self) -> Result<String, Error> {
         // The next act ends a block of planning.
         match self.obstacle {
             Some(PlanningBlock::Disabled) => {

@@ -22,14 +22,14 @@ struct PaceState {
 
 /// Counts messages and notes. Clones share their state.
 #[derive(Clone)]
-pub struct Pace {
+pub struct MessagePace {
     /// Maximum count within [`MOMENT`].
     most: u64,
     inner: Arc<Mutex<PaceState>>,
     rings: Arc<Notify>,
 }
 
-impl Pace {
+impl MessagePace {
     #[must_use]
     pub fn new(most: u64) -> Self {
         let inner = PaceState { since: Instant::now(), count: 0, ran_away: false };
@@ -71,7 +71,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn only_too_many_requests_within_a_second_are_a_runaway() {
-        let pace = Pace::new(10);
+        let pace = MessagePace::new(10);
         for _ in 0..100 {
             pace.count();
             tokio::time::advance(Duration::from_millis(100)).await;

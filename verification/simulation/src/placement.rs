@@ -32,7 +32,7 @@ use madako_domain::placement::ownership;
 use madako_domain::store::Entry;
 use madako_judges::Exemptions;
 use madako_judges::bindings::{Resources, find_unsettled, read_resource, scheduled_to, violations_against};
-use madako_judges::history::{Stored as Entries, candidates, find_decider};
+use madako_judges::history::{Stored as Entries, candidate_revisions, find_decider};
 use time::OffsetDateTime;
 
 use crate::contents::Contents;
@@ -306,7 +306,7 @@ impl JudgedPlacement {
             .iter()
             .any(|event| event.key.strip_prefix(PREFIX).is_some_and(|key| key.starts_with(keys::PLACEMENT)));
         if deciding {
-            self.decider(revision);
+            self.check_decider(revision);
         }
         let mut after = Vec::new();
         for event in events {
@@ -328,7 +328,7 @@ impl JudgedPlacement {
         let mut retried = BTreeSet::new();
         for (key, stored) in after.iter().filter(|(key, _)| key.kind == Kind::Application) {
             let application = stored.as_ref().and_then(|stored| Application::of(&stored.object));
-            if self.retries.wrote(key, application, checker.began + now) {
+            if self.retries.record_version(key, application, checker.began + now) {
                 retried.extend(keys_of(key));
             }
         }
@@ -361,9 +361,14 @@ impl JudgedPlacement {
     }
 
     /// Checks that the deciding leader is the oldest candidate and owns placement.
-    fn decider(&mut self, revision: i64) {
+    fn check_decider(&mut self, revision: i64) {
         let owner = self.others.get(ownership::KEY).map(|owner| (&*owner.value, owner.lease));
-        self.violations.extend(find_decider(revision, PREFIX, candidates(&self.others, PREFIX), owner));
+        self.violations.extend(find_decider(
+            revision,
+            PREFIX,
+            candidate_revisions(&self.others, PREFIX),
+            owner,
+        ));
     }
 
     fn apply_other(&mut self, revision: i64, event: &KeyChange) {

@@ -14,7 +14,7 @@ use metrics::{
 };
 use time::OffsetDateTime;
 
-use crate::pace::Pace;
+use crate::pace::MessagePace;
 
 pub const PLANTED: &str = "a planted panic";
 
@@ -58,20 +58,20 @@ struct PlantedState {
 
 /// Counts messages and requests. Clones share their state.
 #[derive(Clone, Default)]
-pub struct Handling {
+pub struct MessageCounter {
     inner: Arc<Mutex<PlantedState>>,
-    pace: Option<Pace>,
+    pace: Option<MessagePace>,
 }
 
-impl Handling {
+impl MessageCounter {
     /// Counts each message for a pace.
     #[must_use]
-    pub fn paced(pace: &Pace) -> Self {
+    pub fn with_pace(pace: &MessagePace) -> Self {
         Self { inner: Arc::default(), pace: Some(pace.clone()) }
     }
 
     /// Plants a panic in the next message of this actor of this instance.
-    pub fn plant(&self, instance: u32, actor: &str) {
+    pub fn plant_panic(&self, instance: u32, actor: &str) {
         self.inner.lock().unwrap().planted.insert(instance, Arc::from(actor));
     }
 
@@ -89,7 +89,7 @@ impl Handling {
 
     /// Number of messages that actors began to handle, by the actor's name.
     #[must_use]
-    pub fn handled(&self) -> BTreeMap<String, u64> {
+    pub fn handled_messages(&self) -> BTreeMap<String, u64> {
         let inner = self.inner.lock().unwrap();
         inner.handled.iter().map(|(actor, count)| (actor.to_string(), *count)).collect()
     }
@@ -119,7 +119,7 @@ impl Handling {
 
 struct Messages {
     actor: Arc<str>,
-    handling: Handling,
+    handling: MessageCounter,
 }
 
 impl CounterFn for Messages {
@@ -137,7 +137,7 @@ impl CounterFn for Messages {
 
 struct Requests {
     metric: &'static str,
-    handling: Handling,
+    handling: MessageCounter,
 }
 
 impl CounterFn for Requests {
@@ -148,7 +148,7 @@ impl CounterFn for Requests {
     fn absolute(&self, _: u64) {}
 }
 
-struct RefusedMessages(Handling);
+struct RefusedMessages(MessageCounter);
 
 impl CounterFn for RefusedMessages {
     fn increment(&self, value: u64) {
@@ -159,7 +159,7 @@ impl CounterFn for RefusedMessages {
 }
 
 /// Ignores every other metric.
-impl Recorder for Handling {
+impl Recorder for MessageCounter {
     fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
 
     fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
@@ -196,12 +196,12 @@ pub struct InstanceClock {
     instance: u32,
     world: Arc<dyn Clock>,
     ahead: Arc<Mutex<time::Duration>>,
-    handling: Handling,
+    handling: MessageCounter,
 }
 
 impl InstanceClock {
     #[must_use]
-    pub fn new(instance: u32, world: Arc<dyn Clock>, handling: Handling) -> Self {
+    pub fn new(instance: u32, world: Arc<dyn Clock>, handling: MessageCounter) -> Self {
         Self { instance, world, ahead: Arc::default(), handling }
     }
 
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn only_refused_outcomes_count_as_refused_writes() {
-        let handling = Handling::default();
+        let handling = MessageCounter::default();
         metrics::with_local_recorder(&handling, || {
             for outcome in ["committed", "store", "invariant", "encoding"] {
                 counter!(WRITES, "subject" => "cluster", "outcome" => outcome).increment(1);

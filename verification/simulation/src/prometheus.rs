@@ -31,7 +31,7 @@ pub const RANGE: (f64, f64) = (0.0, 100.0);
 const LATENCY: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trouble {
+pub enum PrometheusFault {
     /// The server refuses connections.
     Refuses,
     /// The server does not answer.
@@ -49,8 +49,13 @@ pub enum Trouble {
 }
 
 /// Faults of wrong answers.
-const WRONG: [Trouble; 5] =
-    [Trouble::CutOff, Trouble::NotJson, Trouble::WrongTypes, Trouble::Empty, Trouble::Status];
+const WRONG: [PrometheusFault; 5] = [
+    PrometheusFault::CutOff,
+    PrometheusFault::NotJson,
+    PrometheusFault::WrongTypes,
+    PrometheusFault::Empty,
+    PrometheusFault::Status,
+];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SeriesFault {
@@ -70,7 +75,7 @@ pub enum SeriesFault {
 struct PrometheusState {
     values: BTreeMap<&'static str, f64>,
     lies: BTreeMap<&'static str, SeriesFault>,
-    troubles: BTreeMap<&'static str, Trouble>,
+    troubles: BTreeMap<&'static str, PrometheusFault>,
     /// True if the last answer had a usable value for the series.
     given: BTreeMap<&'static str, bool>,
     /// Chooses the fault of each answer; `None` if answers are correct.
@@ -93,7 +98,7 @@ impl Prometheus {
     }
 
     /// Changes every value by a random step.
-    pub fn wander(&self, chance: &mut ChaCha8Rng) {
+    pub fn change_values(&self, chance: &mut ChaCha8Rng) {
         for value in self.inside.lock().unwrap().values.values_mut() {
             *value = (*value + chance.random_range(-12.0..12.0_f64)).round().clamp(RANGE.0, RANGE.1);
         }
@@ -102,13 +107,13 @@ impl Prometheus {
     /// Changes every value by a random step in one of twelve calls.
     pub fn wander_a_little(&self, chance: &mut ChaCha8Rng) {
         if chance.random_range(0..12_u32) == 0 {
-            self.wander(chance);
+            self.change_values(chance);
         }
     }
 
     /// Starts or ends a random fault, and returns a description of it.
-    pub fn disturb(&self, chance: &mut ChaCha8Rng) -> String {
-        use Trouble::{CutOff, Empty, Hangs, NotJson, Refuses, Slow, Status, WrongTypes};
+    pub fn toggle_random_fault(&self, chance: &mut ChaCha8Rng) -> String {
+        use PrometheusFault::{CutOff, Empty, Hangs, NotJson, Refuses, Slow, Status, WrongTypes};
         let mut inside = self.inside.lock().unwrap();
         let (server, name) = SERIES[chance.random_range(0..SERIES.len())];
         if chance.random_range(0..3_u32) == 0 {
@@ -148,7 +153,7 @@ impl Prometheus {
     }
 
     /// Removes a series from all answers, or restores it.
-    pub fn hide(&self, series: &'static str, hidden: bool) {
+    pub fn hide_series(&self, series: &'static str, hidden: bool) {
         let mut inside = self.inside.lock().unwrap();
         inside.lies.remove(series);
         if hidden {
@@ -157,19 +162,19 @@ impl Prometheus {
     }
 
     /// Gives every server the same fault.
-    pub fn break_all(&self, trouble: Trouble) {
+    pub fn break_all(&self, trouble: PrometheusFault) {
         let servers = SERIES.iter().map(|(server, _)| (*server, trouble));
         self.inside.lock().unwrap().troubles.extend(servers);
     }
 
-    pub fn heal(&self) {
+    pub fn end_fault(&self) {
         let mut inside = self.inside.lock().unwrap();
         inside.lies.clear();
         inside.troubles.clear();
     }
 
     /// The fault of the server that `url` names, and the server's body without a fault. Updates `given`.
-    fn answer(&self, url: &str) -> (Option<Trouble>, String) {
+    fn answer(&self, url: &str) -> (Option<PrometheusFault>, String) {
         let mut inside = self.inside.lock().unwrap();
         let drawn = inside.corrupt.as_mut().map(|chance| WRONG[chance.random_range(0..WRONG.len())]);
         let trouble = inside.troubles.iter().find(|(server, _)| url.contains(**server)).map(|(_, it)| *it);
@@ -177,11 +182,11 @@ impl Prometheus {
         let mut all = String::new();
         for (server, name) in SERIES {
             if url.contains(server) && url.contains(name) {
-                let good = matches!(trouble, None | Some(Trouble::Slow))
+                let good = matches!(trouble, None | Some(PrometheusFault::Slow))
                     && matches!(inside.lies.get(name), None | Some(SeriesFault::Twice));
                 inside.given.insert(name, good);
             }
-            if trouble == Some(Trouble::Empty) || !url.contains(server) || !url.contains(name) {
+            if trouble == Some(PrometheusFault::Empty) || !url.contains(server) || !url.contains(name) {
                 continue;
             }
             let value = inside.values[name];
@@ -235,11 +240,11 @@ impl HttpTransport for Prometheus {
         let asked = format!("{url}{}", String::from_utf8_lossy(&body));
         let (trouble, text) = self.answer(&asked);
         let takes = match trouble {
-            Some(Trouble::Hangs) => Duration::MAX,
-            Some(Trouble::Slow) => deadline.mul_f64(0.9),
+            Some(PrometheusFault::Hangs) => Duration::MAX,
+            Some(PrometheusFault::Slow) => deadline.mul_f64(0.9),
             _ => LATENCY,
         };
-        let good = matches!(trouble, None | Some(Trouble::Slow));
+        let good = matches!(trouble, None | Some(PrometheusFault::Slow));
         if good {
             // The servers read the values now, however long the answer takes.
             self.record_value(&asked);
@@ -249,15 +254,15 @@ impl HttpTransport for Prometheus {
             return Err(HttpError::Deadline { url, deadline });
         }
         let (status, body) = match trouble {
-            Some(Trouble::Refuses) => {
+            Some(PrometheusFault::Refuses) => {
                 return Err(HttpError::Connect { url, why: "connection refused".to_owned() });
             }
-            Some(Trouble::CutOff) => {
+            Some(PrometheusFault::CutOff) => {
                 return Err(HttpError::Truncated { url, why: "connection reset".to_owned() });
             }
-            Some(Trouble::Status) => (503, "not now".to_owned()),
-            Some(Trouble::NotJson) => (200, "<html>welcome</html>".to_owned()),
-            Some(Trouble::WrongTypes) => {
+            Some(PrometheusFault::Status) => (503, "not now".to_owned()),
+            Some(PrometheusFault::NotJson) => (200, "<html>welcome</html>".to_owned()),
+            Some(PrometheusFault::WrongTypes) => {
                 (200, r#"{"status":"success","data":{"resultType":"scalar","result":7}}"#.to_owned())
             }
             _ => (200, text),

@@ -43,7 +43,7 @@ impl QueueUser {
     ///
     /// # Errors
     /// The store does not answer; the outcome of the act is unknown.
-    pub async fn act(&mut self) -> Result<String, Error> {
+    pub async fn act_randomly(&mut self) -> Result<String, Error> {
         let entries = self.entries().await?;
         if entries.len() > FULL {
             return self.delete(&entries).await;

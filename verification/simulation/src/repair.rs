@@ -28,7 +28,7 @@ use madako_protocol::host::{Host, HostCommand, HostEnd, HostError, HostOutcome};
 use madako_protocol::permit::Permit;
 use madako_protocol::ports::RegistryMachines;
 
-use self::judged::{Judged, leader, new_violation};
+use self::judged::{JudgedRepairs, leader_revision, new_violation};
 use crate::drains::Drains;
 use crate::facts::Facts;
 use crate::history::History;
@@ -76,7 +76,7 @@ pub struct RepairCounts {
 /// Clones share their state.
 #[derive(Clone)]
 pub struct RepairJudge {
-    judged: Arc<Mutex<Judged>>,
+    judged: Arc<Mutex<JudgedRepairs>>,
     history: History,
     drains: Drains,
     facts: Facts,
@@ -130,7 +130,7 @@ impl RepairJudge {
         let mut judged = self.judged.lock().unwrap();
         let clustered = changes.iter().any(|(key, _)| key == keys::CLUSTER);
         let now = self.history.now();
-        let Judged { holding, entries, unheld, .. } = &mut *judged;
+        let JudgedRepairs { holding, entries, unheld, .. } = &mut *judged;
         for began in holding.judge_revision(revision, entries, &changes, now) {
             if began.forgotten_for.is_none() {
                 self.history.note("repairs", format_args!("revision {revision}: {}", began.what));
@@ -356,7 +356,7 @@ impl RepairJudge {
             found.push(new_violation(Id::I10, format!("{REBOOT} {address} runs beside one for {other}")));
         }
         // After a user deleted this leader's key, a successor may have ended the record, which this leader cannot know.
-        if leader(&entries) == Some(epoch) || !judged.is_loss_unobservable(epoch, now) {
+        if leader_revision(&entries) == Some(epoch) || !judged.is_loss_unobservable(epoch, now) {
             let is_announced = queue.records.unfinished.values().any(|item| {
                 item.value.operation == "reboot-reboot" && item.value.targets == [address.to_owned()]
             });
@@ -365,11 +365,13 @@ impl RepairJudge {
             let reboots = of_node
                 .any(|item| matches!(item.value.status, RebootStatus::Rebooting | RebootStatus::Cancelled));
             if !is_announced || !reboots {
-                found.push(new_violation(Id::I10, format!("{REBOOT} {address} runs without an announcement")));
+                found
+                    .push(new_violation(Id::I10, format!("{REBOOT} {address} runs without an announcement")));
             }
             self.history.judged(Id::I16);
             if let Some(left) = self.drains.check_emptied(address) {
-                found.push(new_violation(Id::I16,
+                found.push(new_violation(
+                    Id::I16,
                     format!("{REBOOT} {address} meets a node that is not drained: {left}"),
                 ));
             }
@@ -407,7 +409,8 @@ impl RepairJudge {
         let cluster =
             entries.get(keys::CLUSTER).and_then(|entry| serde_json::from_slice::<Cluster>(&entry.value).ok());
         // After a user deleted this leader's key, a successor may have ended the record, which this leader cannot know.
-        if leader(&entries) == Some(epoch) || !judged.is_loss_unobservable(epoch, self.history.now()) {
+        if leader_revision(&entries) == Some(epoch) || !judged.is_loss_unobservable(epoch, self.history.now())
+        {
             found.extend(judged.announced(&queue, epoch, program, address, |index, step| {
                 self.drains.check_drained(cluster.as_ref()?, &queue.entries.get(&index)?.value, step)
             }));

@@ -38,7 +38,7 @@ pub fn newly_held(before: &BTreeMap<String, Entry>, changes: &[Change]) -> u64 {
 }
 
 /// Violations in the additions and starts of a revision. `before` is the state before the revision.
-pub fn violations(before: &BTreeMap<String, Entry>, changes: &[Change]) -> Vec<Violation> {
+pub fn find_violations(before: &BTreeMap<String, Entry>, changes: &[Change]) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut wrong = |what: String| found.push(Violation { invariant: Id::I7, what });
     let held: BTreeMap<String, &str> = with_prefix(before, keys::REPAIR_HOLDS)

@@ -16,19 +16,19 @@ use time::OffsetDateTime;
 use crate::world::PREFIX;
 
 /// The next attempt according to a version of an application.
-struct Attempt {
+struct NextAttempt {
     due: Option<OffsetDateTime>,
     left: Option<i64>,
     bound: Option<ResourceRef>,
 }
 
 #[derive(Default)]
-pub(crate) struct Retries(BTreeMap<ObjectKey, Attempt>);
+pub(crate) struct Retries(BTreeMap<ObjectKey, NextAttempt>);
 
 impl Retries {
     /// Records a version of an application, and returns true if it is a retry; `None` is a deleted or unreadable
     /// application.
-    pub(crate) fn wrote(
+    pub(crate) fn record_version(
         &mut self,
         key: &ObjectKey,
         application: Option<&Application>,
@@ -37,7 +37,7 @@ impl Retries {
         let before = self.0.remove(key);
         let Some(Application { status, metadata, .. }) = application else { return false };
         let next = status.scheduled_retry.as_ref().map(Timestamp::instant);
-        let after = Attempt { due: next, left: status.retries, bound: status.scheduled_to.clone() };
+        let after = NextAttempt { due: next, left: status.retries, bound: status.scheduled_to.clone() };
         let is_retry = before.is_some_and(|before| {
             let was_due = before.due.is_some_and(|due| due <= now);
             let is_last = after.due.is_none() || after.left < before.left;
@@ -89,7 +89,7 @@ mod tests {
         let (key, now) =
             (ObjectKey::new(Kind::Application, Some("n"), "app"), datetime!(2026-01-01 00:10 UTC));
         let mut retries = Retries::default();
-        let told = versions.iter().map(|version| retries.wrote(&key, Application::of(version), now));
+        let told = versions.iter().map(|version| retries.record_version(&key, Application::of(version), now));
         told.collect::<Vec<bool>>().split_off(1)
     }
 

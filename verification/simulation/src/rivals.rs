@@ -22,7 +22,7 @@ use madako_domain::record::Record;
 use madako_domain::repair::RepairQueueEntry;
 use madako_domain::state::Fault;
 use madako_domain::store::{Condition, Epoch, Outcome, Snapshot, StoreError, Transaction, Write};
-use madako_protocol::placement::objects::{Follower, Gap, Objects, Selection};
+use madako_protocol::placement::objects::{Follower, FollowerGap, Objects, Selection};
 use madako_protocol::store::{Campaign, CampaignOptions, Store, WatchEvent};
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
@@ -102,7 +102,7 @@ struct RivalsState {
 pub struct Rivals(Arc<RivalsState>);
 
 /// The family of a key that is relative to the service's prefix, or at the root.
-fn family(key: &str) -> Option<&'static str> {
+fn key_family(key: &str) -> Option<&'static str> {
     FAMILIES.into_iter().find(
         |family| {
             if family.ends_with('/') { key.starts_with(family) } else { key == *family }
@@ -127,7 +127,7 @@ fn keys_and_values(transaction: &Transaction, base: &str) -> Vec<(&'static str, 
     if about.contains(keys::CLUSTER) {
         about.extend([keys::SABAKAN_TEMPLATE, keys::CONSTRAINTS, keys::SABAKAN_DISABLED]);
     }
-    about.into_iter().filter_map(|key| Some((family(key)?, key.to_owned()))).collect()
+    about.into_iter().filter_map(|key| Some((key_family(key)?, key.to_owned()))).collect()
 }
 
 impl Rivals {
@@ -145,12 +145,12 @@ impl Rivals {
     }
 
     /// Starts writes, at most `rate` per second to each family.
-    pub fn begin(&self, rate: f64) {
+    pub fn start_writes(&self, rate: f64) {
         self.0.state.lock().unwrap().pause = Some(Duration::from_secs_f64(1.0 / rate));
     }
 
     /// Stops writes, and resets switches.
-    pub async fn rest(&self) {
+    pub async fn stop_writes(&self) {
         self.0.state.lock().unwrap().pause = None;
         let thrown = std::mem::take(&mut self.0.state.lock().unwrap().thrown);
         for key in thrown {
@@ -190,7 +190,9 @@ impl Rivals {
             let now = Instant::now();
             // The family with the longest wait: a family that few transactions compare would lose most draws.
             known.retain(|(family, _)| state.next.get(family).is_none_or(|next| *next <= now));
-            let Some(longest) = known.iter().map(|(family, _)| state.next.get(family)).min() else { return };
+            let Some(longest) = known.iter().map(|(family, _)| state.next.get(family)).min() else {
+                return;
+            };
             known.retain(|(family, _)| state.next.get(family) == longest);
             let (family, key) = known.swap_remove(state.chance.random_range(0..known.len()));
             let pause = pause.mul_f64(state.chance.random_range(0.5..1.5));
@@ -208,7 +210,7 @@ impl Rivals {
         let mut client = self.0.store.client().await?;
         match family {
             keys::SABAKAN_DISABLED | keys::REPAIRS_DISABLED => self.set_switch(&mut client, family).await,
-            keys::REPAIRS_WRITE_INDEX => self.add(&mut client, number).await,
+            keys::REPAIRS_WRITE_INDEX => self.add_queue_entry(&mut client, number).await,
             keys::RECORD_ID => self.record(&mut client).await,
             _ => {
                 // A prefix stands for its first key.
@@ -274,7 +276,7 @@ impl Rivals {
     }
 
     /// Adds an entry as `ckecli repair-queue add` does.
-    async fn add(&self, client: &mut Client, number: u64) -> Option<String> {
+    async fn add_queue_entry(&self, client: &mut Client, number: u64) -> Option<String> {
         let counter = absolute_key(keys::REPAIRS_WRITE_INDEX);
         let there = GetOptions::new().with_prefix().with_count_only();
         if client.get(absolute_key(keys::REPAIRS), Some(there)).await.ok()?.count() >= FULL {
@@ -311,7 +313,7 @@ impl Rivals {
         let Ok(Outcome::Refused { failed }) = outcome else { return };
         let compared = failed.iter().map(|condition| relative_key(base, condition.compared()));
         let families = compared.map(|key| {
-            if key.starts_with(keys::LEADER) { keys::LEADER } else { family(key).unwrap_or(OTHER) }
+            if key.starts_with(keys::LEADER) { keys::LEADER } else { key_family(key).unwrap_or(OTHER) }
         });
         let first = families.min_by_key(|family| *family == OTHER).unwrap_or(OTHER);
         *self.0.state.lock().unwrap().refused.entry(first).or_default() += 1;
@@ -444,7 +446,7 @@ impl Objects for ContendedObjects {
         self.inner.follow_all()
     }
 
-    fn follow(&self, after: i64) -> Result<Box<dyn Follower>, Gap> {
+    fn follow(&self, after: i64) -> Result<Box<dyn Follower>, FollowerGap> {
         self.inner.follow(after)
     }
 
@@ -475,7 +477,7 @@ mod tests {
             ("/kubernetes/clusters/n/c", Some(CLUSTERS)),
             ("leader//1", None),
         ] {
-            assert_eq!(family(key), wanted, "{key}");
+            assert_eq!(key_family(key), wanted, "{key}");
         }
         assert_eq!(relative_key("", "/cke/records"), "records");
         assert_eq!(relative_key(PREFIX, "records"), "records");
@@ -528,7 +530,7 @@ mod tests {
             panic!()
         };
         assert!(rivals.refused_counts().is_empty());
-        rivals.begin(0.1);
+        rivals.start_writes(0.1);
         let refused = contended.commit(transaction(revision)).await.unwrap();
         assert!(matches!(refused, Outcome::Refused { .. }), "{refused:?}");
         assert_eq!(rivals.refused_counts(), BTreeMap::from([(keys::RECORD_ID, 1)]));

@@ -53,7 +53,7 @@ impl<T: HttpTransport> LinkedTransport<T> {
                 self.requests.fetch_add(1, Ordering::Relaxed);
                 answer?
             }
-            () = self.link.broken(generation) => {
+            () = self.link.wait_until_broken(generation) => {
                 return Err(broken_route(&url, &io::ErrorKind::ConnectionReset.into()));
             }
         };

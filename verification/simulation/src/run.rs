@@ -44,9 +44,9 @@ use crate::drains::{Drains, EVICTION_TIMEOUT};
 use crate::facts::Facts;
 use crate::history::{History, Trace};
 use crate::operator::Operator;
-use crate::pace::Pace;
+use crate::pace::MessagePace;
 use crate::placement::PlacementChecker;
-use crate::planted::Handling;
+use crate::planted::MessageCounter;
 use crate::queue_user::QueueUser;
 use crate::repair::RepairJudge;
 use crate::rivals::Rivals;
@@ -55,11 +55,11 @@ use crate::world::{Hosts, METRICS_INTERVAL, NAMES, RESCHEDULE_AFTER, ServiceSett
 
 use self::inject::Injector;
 use self::operations::Rollout;
-use self::people::{ClientResults, People};
+use self::people::{ClientResults, RunningClients};
 pub use madako_judges::Verdict;
 
-pub use self::report::{Calm, Outcome, Report, Skipped};
-use self::settle::Settling;
+pub use self::report::{Outcome, QuietPeriod, Report, SkippedFault};
+use self::settle::SettlingRun;
 pub use self::shrink::{ShrunkScenario, shrink};
 
 /// Interval of the upkeep of the world: attempts of late faults, restarts of ended instances, new values of metrics.
@@ -80,14 +80,14 @@ fn count_objects(world: &madako_faults::World) -> u64 {
 }
 
 /// A runtime of one thread with paused time, and a pace that counts by its clock.
-fn paused_runtime(most_a_second: u64) -> (Runtime, Pace) {
+fn paused_runtime(most_a_second: u64) -> (Runtime, MessagePace) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
         .expect("a runtime of one thread without I/O needs nothing that could be missing");
     let inside = runtime.enter();
-    let pace = Pace::new(most_a_second);
+    let pace = MessagePace::new(most_a_second);
     drop(inside);
     (runtime, pace)
 }
@@ -151,7 +151,7 @@ pub enum SimulateError {
 const SHORTEST: Span = Span::seconds(60);
 
 /// Each kind of random choice has a generator of its own, so that one change does not reshuffle the others.
-fn generator(seed: u64, stream: u64) -> ChaCha8Rng {
+fn seeded_generator(seed: u64, stream: u64) -> ChaCha8Rng {
     let mut generator = ChaCha8Rng::seed_from_u64(seed);
     generator.set_stream(stream);
     generator
@@ -162,7 +162,7 @@ fn generator(seed: u64, stream: u64) -> ChaCha8Rng {
 /// # Errors
 /// The faults begin too often.
 pub fn laid_out(scenario: &Scenario, seed: u64, length: Span) -> Result<Schedule, TooMany> {
-    schedule(&scenario.faults, length, &mut generator(seed, 0))
+    schedule(&scenario.faults, length, &mut seeded_generator(seed, 0))
 }
 
 /// Plays the faults of a scenario for `length`, and then waits for the quiet period or the end of the time allowed for
@@ -184,7 +184,7 @@ pub fn simulate(
     }
     let schedule = laid_out(scenario, seed, length)?;
     let (runtime, pace) = paused_runtime(most_a_second(count_objects(&scenario.world)));
-    let handling = Handling::paced(&pace);
+    let handling = MessageCounter::with_pace(&pace);
     metrics::with_local_recorder(&handling, || {
         runtime.block_on(run(scenario, (seed, length), schedule, options, (handling.clone(), pace)))
     })
@@ -195,15 +195,15 @@ async fn run(
     (seed, length): (u64, Span),
     schedule: Schedule,
     options: Options,
-    (handling, pace): (Handling, Pace),
+    (handling, pace): (MessageCounter, MessagePace),
 ) -> Result<Report, SimulateError> {
     let began = Instant::now();
     let date = datetime!(2026-01-01 00:00:00 UTC);
     let clock: Arc<dyn Clock> = Arc::new(SimulatedClock::new(date));
-    let registry = SimulatedRegistry::new(datacenter(scenario, seed, date)?, Arc::clone(&clock));
-    let history = History::traced(options.trace).paced(&pace);
+    let registry = SimulatedRegistry::new(build_datacenter(scenario, seed, date)?, Arc::clone(&clock));
+    let history = History::traced(options.trace).with_pace(&pace);
     note_schedule(&history, &schedule);
-    let disk = ForgetfulDisk::new(generator(seed, 7));
+    let disk = ForgetfulDisk::new(seeded_generator(seed, 7));
     let store = StoreProcess::on(disk.clone(), seed);
     store.start().expect("an empty disk can be opened");
     let checker = Checker::new(history.clone());
@@ -218,7 +218,7 @@ async fn run(
         Task::start(repairs.clone().watch(store.clone())),
         Task::start(facts.clone().watch(store.clone())),
     ];
-    let mut operator = Operator::new(store.clone(), generator(seed, 1));
+    let mut operator = Operator::new(store.clone(), seeded_generator(seed, 1));
     operator.repairs(repairs.clone());
     if has_clients(scenario, ClientKind::Reboots) {
         operator.reboots();
@@ -227,7 +227,8 @@ async fn run(
     if has_clients(scenario, ClientKind::Reboots) {
         reboots::leave_records(&store, &repairs).await.expect("a store that was just started takes writes");
     }
-    let queue_user = QueueUser::new(store.clone(), registry.clone(), repairs.clone(), generator(seed, 4));
+    let queue_user =
+        QueueUser::new(store.clone(), registry.clone(), repairs.clone(), seeded_generator(seed, 4));
     let hosts = Hosts {
         host: SimulatedHost::new(registry.clone(), CommandBehaviour::demo()),
         kubernetes: drains.kubernetes.clone(),
@@ -244,18 +245,18 @@ async fn run(
     (world.handling, world.facts) = (handling, facts.clone());
     if has_clients(scenario, ClientKind::Rivals) {
         world.rivals =
-            Some(Rivals::new(store.clone(), repairs.clone(), history.clone(), generator(seed, 11)));
+            Some(Rivals::new(store.clone(), repairs.clone(), history.clone(), seeded_generator(seed, 11)));
     }
-    operations::switch_on(scenario, seed, &mut world);
+    operations::enable_operations(scenario, seed, &mut world);
     reboots::carry_out(&world);
     judges.extend(world.nodes.clone().map(|nodes| Task::start(nodes.watch(world.checker.clone()))));
-    let people = People::start(scenario, seed, &world, operator, queue_user);
-    let mut injector = Injector::new(world, disk, generator(seed, 8));
+    let people = RunningClients::start(scenario, seed, &world, operator, queue_user);
+    let mut injector = Injector::new(world, disk, seeded_generator(seed, 8));
     injector.rollout = scenario.world.operates().then(|| Rollout::of(length.duration()));
     for name in NAMES.into_iter().take(scenario.world.instances as usize) {
         injector.start(name).await;
     }
-    let mut idle = Idle {
+    let mut idle = IdlePhase {
         began,
         ticks: 0,
         progress: options.progress,
@@ -281,10 +282,10 @@ async fn run(
             missed = ambush::end_leaders(&mut injector, &mut people, (&drains, &repairs)).await;
         }
         // A cleanup that exceeds its time counts as failed.
-        tokio::time::timeout(LONGEST_REST, people.rest()).await.unwrap_or_default()
+        tokio::time::timeout(LONGEST_REST, people.clean_up()).await.unwrap_or_default()
     };
     let settling =
-        Settling { facts: &facts, drains: &drains, repairs: &repairs, pace: &pace, to_the_end, rested };
+        SettlingRun { facts: &facts, drains: &drains, repairs: &repairs, pace: &pace, to_the_end, rested };
     let mut report = settle::settle_run(scenario, (seed, length), injector, done, settling).await;
     report.calm.found.extend(find_ended_judge(&judges).into_iter().chain(missed));
     drop(judges);
@@ -307,7 +308,7 @@ async fn play_schedule(
     schedule: &Schedule,
     length: Span,
     only: Option<&BTreeSet<usize>>,
-    idle: &mut Idle,
+    idle: &mut IdlePhase,
     injector: &mut Injector,
 ) -> bool {
     let mut schedule = schedule.clone();
@@ -319,7 +320,7 @@ async fn play_schedule(
         if !to_the_end {
             break;
         }
-        if let Some(attempt) = player.scheduled(due) {
+        if let Some(attempt) = player.next_scheduled(due) {
             injector.make(&mut player, attempt).await;
         }
     }
@@ -339,17 +340,17 @@ async fn play_schedule(
 }
 
 /// The state of a run between faults.
-struct Idle {
+struct IdlePhase {
     began: Instant,
     ticks: u32,
     progress: Option<Progress>,
-    pace: Pace,
+    pace: MessagePace,
     /// Judges whose findings end the run; `None`: findings do not end it.
     judges: Option<(Checker, PlacementChecker, RepairJudge, Facts)>,
     wrong_since: Option<Instant>,
 }
 
-impl Idle {
+impl IdlePhase {
     fn next_tick(&self) -> Instant {
         self.began + TICK * (self.ticks + 1)
     }
@@ -424,7 +425,7 @@ fn note_schedule(history: &History, schedule: &Schedule) {
 
 /// A data center of the scenario's size, in which nothing breaks without a fault of the scenario. Setups, updates and
 /// retirements of machines come to their end.
-fn datacenter(
+fn build_datacenter(
     scenario: &Scenario,
     seed: u64,
     start: time::OffsetDateTime,

@@ -14,7 +14,7 @@ use madako_supervisor::tree::ChildSpec;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::io::DuplexStream;
 
-use crate::link::{Gate, Link};
+use crate::link::{Link, LinkStream};
 
 /// Dialers to the served pages or APIs, by instance name.
 pub type LinkedDialers = Arc<Mutex<BTreeMap<&'static str, LinkedDialer>>>;
@@ -30,14 +30,14 @@ impl LinkedDialer {
     ///
     /// # Errors
     /// The link is cut, or the server does not run.
-    pub async fn connect(&self) -> io::Result<Gate<DuplexStream>> {
+    pub async fn connect(&self) -> io::Result<LinkStream<DuplexStream>> {
         self.link.connect(self.dialer.connect()).await
     }
 }
 
 /// A router and the place where its door is registered.
 #[derive(Clone)]
-pub struct Served {
+pub struct ServedRouter {
     pub name: &'static str,
     pub router: Router,
     pub limits: Limits,
@@ -47,7 +47,7 @@ pub struct Served {
 }
 
 #[must_use]
-pub fn http_child(instance: &str, id: &'static str, served: Served) -> ChildSpec {
+pub fn http_child(instance: &str, id: &'static str, served: ServedRouter) -> ChildSpec {
     ChildSpec::actor(instance, id, move || (RunningServer, served.clone()))
 }
 
@@ -60,10 +60,14 @@ pub struct PanicMessage;
 impl Actor for RunningServer {
     type Msg = PanicMessage;
     type State = Task;
-    type Arguments = Served;
+    type Arguments = ServedRouter;
 
-    async fn pre_start(&self, _: ActorRef<PanicMessage>, served: Served) -> Result<Task, ActorProcessingErr> {
-        let (dialer, listener) = memory::listener();
+    async fn pre_start(
+        &self,
+        _: ActorRef<PanicMessage>,
+        served: ServedRouter,
+    ) -> Result<Task, ActorProcessingErr> {
+        let (dialer, listener) = memory::memory_listener();
         served.doors.lock().unwrap().insert(served.name, LinkedDialer { dialer, link: served.link });
         Ok(Task::start(async move {
             serve(listener, served.router, served.limits, no_client_certificate, std::future::pending())

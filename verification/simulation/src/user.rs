@@ -96,7 +96,7 @@ impl User {
 
     /// A drill of three cases: a cluster whose only metric has no value for a while, an application for which another
     /// cluster becomes better, and a change of an outdated version.
-    pub async fn drill(&mut self) {
+    pub async fn provoke_promises(&mut self) {
         self.define().await;
         let metric = |name: &str| json!([{"name": name, "weight": 1.0}]);
         self.named += 1;
@@ -121,7 +121,7 @@ impl User {
         });
         self.create(Kind::Application, &name, spec, json!({})).await;
         tokio::time::sleep(Duration::from_secs(90)).await;
-        self.prometheus.hide(FAILS, true);
+        self.prometheus.hide_series(FAILS, true);
         if let Some((version, mut value)) = self.read(&application).await {
             let to = value["status"]["scheduled_to"]["name"].as_str().map(str::to_owned);
             let better = if to.as_ref() == Some(&poor) { other } else { poor };
@@ -136,7 +136,7 @@ impl User {
             }
         }
         tokio::time::sleep(Duration::from_secs(180)).await;
-        self.prometheus.hide(FAILS, false);
+        self.prometheus.hide_series(FAILS, false);
         tokio::time::sleep(Duration::from_secs(120)).await;
     }
 
@@ -167,7 +167,7 @@ impl User {
     }
 
     /// Fills the store, then sends `rate` requests a second on average through the API until `stop` is true.
-    pub async fn work(mut self, rate: Option<f64>, mut stop: watch::Receiver<bool>) -> Self {
+    pub async fn run_until_stopped(mut self, rate: Option<f64>, mut stop: watch::Receiver<bool>) -> Self {
         self.create_initial_resources(&stop).await;
         let Some(rate) = rate else { return self };
         let mut wipes = 0;
@@ -197,7 +197,7 @@ impl User {
             25..31 => self.set_state().await,
             31..35 => self.change_cluster().await,
             35 => self.delete(Kind::Cluster).await,
-            36..38 => self.table().await,
+            36..38 => self.create_static_provider().await,
             38..40 => self.define_anew().await,
             40..42 => self.read_list(Kind::Application).await,
             42..50 => format!("lists {} clusters", self.list(Kind::Cluster).await.len()),
@@ -206,7 +206,7 @@ impl User {
     }
 
     /// Leaves a state that can become quiet: everything is defined, and all clusters are online.
-    pub async fn leave(&mut self) {
+    pub async fn prepare_quiet_state(&mut self) {
         self.define().await;
         for key in self.list(Kind::Cluster).await {
             self.change(&key, "/status", |cluster| {

@@ -105,9 +105,9 @@ struct WalkState {
 
 /// All providers of a copy. Clones share their state.
 #[derive(Clone)]
-pub struct Walk(Arc<WalkState>);
+pub struct RandomWalk(Arc<WalkState>);
 
-impl Walk {
+impl RandomWalk {
     /// Starts now. A step is at most `percent` of a metric's range.
     #[must_use]
     pub fn new(seed: u64, providers: Vec<CopiedProvider>, percent: f64) -> Self {
@@ -202,7 +202,7 @@ impl HttpTransport for WalkServer {
 
 /// The providers behind the links of one instance.
 pub struct LinkedProviders {
-    walk: Walk,
+    walk: RandomWalk,
     ways: Vec<LinkedTransport<WalkServer>>,
 }
 

@@ -24,7 +24,7 @@ use madako_protocol::store::Store;
 use madako_sabakan::SabakanRegistry;
 use madako_store::{CachedObjects, Encryption, EtcdStore, StoreConfig};
 use madako_supervisor::config::Metrics;
-use madako_supervisor::http::{HTTP, HttpSettings, LeaseWait, MetricsText, PLACEMENT_API, pages};
+use madako_supervisor::http::{HTTP, HttpSettings, LeaseWait, MetricsText, PLACEMENT_API, page_routes};
 use madako_supervisor::instance::{Instance, InstanceOptions, InstanceView, PlacementPorts, Ports};
 use madako_supervisor::nodes::OperationsPorts;
 
@@ -35,16 +35,16 @@ use crate::facts::{AtProviders, Facts, LastAnswers, ToProviders, ToRegistry};
 use crate::history::{History, event_line};
 use crate::link::Link;
 use crate::network::{Endpoint, Network};
-use crate::nodes::{Nodes, Witness, link_ports};
+use crate::nodes::{EffectWitness, Nodes, link_ports};
 use crate::placement::PlacementChecker;
-use crate::planted::{Handling, InstanceClock, PLANTED};
+use crate::planted::{InstanceClock, MessageCounter, PLANTED};
 use crate::prometheus::Prometheus;
 use crate::repair::{JudgedHost, RepairJudge};
 use crate::rivals::Rivals;
 use crate::routed::LinkedTransport;
-use crate::serving::{LinkedDialers, Served, http_child};
+use crate::serving::{LinkedDialers, ServedRouter, http_child};
 use crate::store_process::StoreProcess;
-use crate::walk::Walk;
+use crate::walk::RandomWalk;
 
 /// Prefix of the service's keys.
 pub const PREFIX: &str = "/cke/";
@@ -142,7 +142,7 @@ pub struct World {
     pub unplanted: Arc<Mutex<Vec<String>>>,
     pub working: ServiceSettings,
     /// Metrics providers of a copied world, instead of `prometheus`.
-    pub walk: Option<Walk>,
+    pub walk: Option<RandomWalk>,
     pub prometheus: Prometheus,
     /// Dialers to the APIs of the instances, by name.
     pub doors: LinkedDialers,
@@ -152,7 +152,7 @@ pub struct World {
     pub counts: Arc<Mutex<Counts>>,
     pub network: Network,
     /// Counts messages of actors, and plants panics.
-    pub handling: Handling,
+    pub handling: MessageCounter,
     /// Switch for wrong answers of the registry.
     pub corruption: Corruption,
     pub requests: Requests,
@@ -189,7 +189,7 @@ pub struct Counts {
     pub failed_operations: u64,
 }
 
-pub struct Running {
+pub struct RunningInstance {
     pub instance: Instance,
     pub link: Link,
     pub clock: InstanceClock,
@@ -288,7 +288,7 @@ impl World {
             pages: LinkedDialers::default(),
             metrics: Arc::new(String::new),
             counts: Arc::default(),
-            handling: Handling::default(),
+            handling: MessageCounter::default(),
             requests: Requests::default(),
             last_leader: Arc::default(),
             places,
@@ -335,7 +335,13 @@ impl World {
     }
 
     /// Serves placement's API at the door `name`.
-    fn api(&self, name: &'static str, objects: Arc<dyn Objects>, clock: &InstanceClock, seed: u64) -> Served {
+    fn api(
+        &self,
+        name: &'static str,
+        objects: Arc<dyn Objects>,
+        clock: &InstanceClock,
+        seed: u64,
+    ) -> ServedRouter {
         let objects = match &self.rivals {
             Some(rivals) => rivals.before_objects(objects),
             None => objects,
@@ -351,7 +357,7 @@ impl World {
             settings: Settings { authorization: Authorization::AlwaysAllow, ..Settings::new("simulated") },
         });
         let link = self.network.link(Endpoint::People, Endpoint::Instance(instance_number(name)));
-        Served { name, router, limits: Limits::PLACEMENT, doors: Arc::clone(&self.doors), link }
+        ServedRouter { name, router, limits: Limits::PLACEMENT, doors: Arc::clone(&self.doors), link }
     }
 
     fn host(&self, name: &str) -> Option<Arc<dyn Host>> {
@@ -382,7 +388,7 @@ impl World {
         let told = |Hosts { judge, .. }: &Hosts| {
             (name.to_owned(), judge.clone(), self.facts.clone(), self.store.clone())
         };
-        let witness = Witness { judges: self.hosts.as_ref().map(told), nodes: self.nodes.clone() };
+        let witness = EffectWitness { judges: self.hosts.as_ref().map(told), nodes: self.nodes.clone() };
         Some(link_ports(ports, &self.network.link(place, Endpoint::Nodes), &witness))
     }
 
@@ -390,7 +396,7 @@ impl World {
     ///
     /// # Panics
     /// The name is not in [`NAMES`].
-    pub async fn start(&mut self, name: &'static str) -> Running {
+    pub async fn start(&mut self, name: &'static str) -> RunningInstance {
         self.started += 1;
         let seed = self.seed.wrapping_mul(1_000_003).wrapping_add(self.started);
         let place = Endpoint::Instance(instance_number(name));
@@ -461,16 +467,16 @@ impl World {
             let lease_wait = LeaseWait::default();
             let settings =
                 HttpSettings { store, timeout: PAGES_TIMEOUT, metrics, version: "simulated", lease_wait };
-            let router = pages(settings, view, None);
+            let router = page_routes(settings, view, None);
             let link = self.network.link(Endpoint::People, place);
             let doors = Arc::clone(&self.pages);
-            let pages = Served { name, router, limits: Limits::DEFAULT, doors, link };
+            let pages = ServedRouter { name, router, limits: Limits::DEFAULT, doors, link };
             let api = objects.map(|objects| self.api(name, objects, &clock, seed));
             let api = api.map(|api| http_child(&id, PLACEMENT_API, api));
             std::iter::once(http_child(&id, HTTP, pages)).chain(api).collect()
         };
         let instance = Instance::start(options, ports, served).await.unwrap();
-        Running { instance, link, clock }
+        RunningInstance { instance, link, clock }
     }
 }
 

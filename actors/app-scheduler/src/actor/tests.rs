@@ -17,7 +17,7 @@ use madako_domain::placement::object_value::Resource as _;
 use madako_domain::placement::ownership::Ownership;
 use madako_domain::store::{StoreError, StoreErrorKind, Write};
 use madako_protocol::actors::CommitError;
-use madako_protocol::placement::objects::Gap;
+use madako_protocol::placement::objects::FollowerGap;
 use tokio::time::Instant;
 
 use self::store::PREFIX;
@@ -412,7 +412,7 @@ async fn changes_that_were_missed_are_listed_again() {
     let followers = std::mem::take(&mut world.store.lock().followers);
     world.put(application("a"));
     for follower in followers {
-        follower.send(Err(Gap::Lagged { limit: 1 })).unwrap();
+        follower.send(Err(FollowerGap::Lagged { limit: 1 })).unwrap();
     }
     world.until("bound", |world| world.bound("a").is_some()).await;
 }

@@ -8,8 +8,8 @@ use madako_domain::placement::kubernetes::{Application, Cluster, ClusterState};
 use time::OffsetDateTime;
 
 use super::{ApplicationAct, Clouds, PassContext, Verdict};
-use crate::config::later;
-use crate::draw::Draw;
+use crate::config::add_duration;
+use crate::draw::SeededDraw;
 use crate::failure::next_attempt;
 use crate::scope::{ConstraintResult, Rank, Scope};
 use crate::snapshot::TypedResource;
@@ -82,7 +82,8 @@ impl<'a> Evaluation<'_, '_, 'a> {
             Availability::Deleted => CurrentFit::Gone,
             Availability::NotOnline => {
                 let since = self.context.memory.clusters.get(key).and_then(|kept| kept.not_online_since);
-                let until = later(since.unwrap_or(self.context.now), self.context.config.reschedule_after);
+                let until =
+                    add_duration(since.unwrap_or(self.context.now), self.context.config.reschedule_after);
                 if until > self.context.now { CurrentFit::Grace { until } } else { CurrentFit::NotOnline }
             }
         }
@@ -137,10 +138,10 @@ impl<'a> Evaluation<'_, '_, 'a> {
             CurrentFit::Grace { until } => Some(waiting().retry_at(until)),
             CurrentFit::Failing => Some(waiting()),
             _ if !self.is_created_still_best(at, rank, current) => None,
-            CurrentFit::Fits | CurrentFit::Waits => Some(self.go(current, at, rank, Move::Created)),
-            CurrentFit::NotOnline => Some(self.go(current, at, rank, Move::NotOnline)),
-            CurrentFit::Misfit => Some(self.go(current, at, rank, Move::Misfit)),
-            CurrentFit::Gone => Some(self.go(current, at, rank, Move::Gone)),
+            CurrentFit::Fits | CurrentFit::Waits => Some(self.decide_move(current, at, rank, Move::Created)),
+            CurrentFit::NotOnline => Some(self.decide_move(current, at, rank, Move::NotOnline)),
+            CurrentFit::Misfit => Some(self.decide_move(current, at, rank, Move::Misfit)),
+            CurrentFit::Gone => Some(self.decide_move(current, at, rank, Move::Gone)),
         }
     }
 
@@ -162,7 +163,7 @@ impl<'a> Evaluation<'_, '_, 'a> {
             Ok(until) => (until > self.context.now).then_some(Stay::MigrationTimeout { until }),
             // Beyond the calendar: stay for ever, or not at all.
             Err(_) => (application.status.migration_timeout > 0).then_some(Stay::MigrationTimeout {
-                until: later(self.context.now, std::time::Duration::MAX),
+                until: add_duration(self.context.now, std::time::Duration::MAX),
             }),
         }
     }
@@ -206,9 +207,9 @@ impl<'a> Evaluation<'_, '_, 'a> {
         let scheduled = self.application.value.status.scheduled.as_ref();
         if let Some(scheduled) = scheduled {
             let reschedule_after = self.context.config.reschedule_after;
-            let until = later(scheduled.instant(), reschedule_after);
+            let until = add_duration(scheduled.instant(), reschedule_after);
             // A timestamp beyond the maximum clock skew came from a wrong clock; ignore it.
-            let is_sane = until <= later(self.context.now, reschedule_after.saturating_mul(2));
+            let is_sane = until <= add_duration(self.context.now, reschedule_after.saturating_mul(2));
             if until > self.context.now && is_sane {
                 return stays(Stay::Recent { until }).retry_at(until);
             }
@@ -231,7 +232,7 @@ impl<'a> Evaluation<'_, '_, 'a> {
             (BestCloud::None, None) => stays(Stay::Best),
             (BestCloud::None, Some((rank, members))) => {
                 let to = self.draw(&members);
-                self.go(current, to, rank, Move::Better)
+                self.decide_move(current, to, rank, Move::Better)
             }
         }
     }
@@ -256,12 +257,12 @@ impl<'a> Evaluation<'_, '_, 'a> {
             (BestCloud::None, None) => self.fail(),
             (BestCloud::None, Some((rank, members))) => {
                 let to = self.draw(&members);
-                self.go(current, to, rank, why)
+                self.decide_move(current, to, rank, why)
             }
         }
     }
 
-    fn go(&self, current: &CurrentCluster, at: usize, rank: Rank, why: Move) -> Verdict<'a> {
+    fn decide_move(&self, current: &CurrentCluster, at: usize, rank: Rank, why: Move) -> Verdict<'a> {
         let to = self.clusters.target(at);
         let outcome = Outcome::Moved { from: current.key.clone(), to: to.key().clone(), why: why.clone() };
         let act = ApplicationAct::Bind { to: Rc::clone(to), moves: Some(why.clone()) };
@@ -354,8 +355,8 @@ impl<'a> Evaluation<'_, '_, 'a> {
         match members {
             [only] => *only,
             _ => {
-                let chosen =
-                    Draw::new(self.context.seed, &self.application.value.metadata.uid).below(members.len());
+                let chosen = SeededDraw::new(self.context.seed, &self.application.value.metadata.uid)
+                    .below(members.len());
                 members.get(chosen).copied().unwrap_or_default()
             }
         }

@@ -319,7 +319,7 @@ proptest! {
             let fit: BTreeMap<_, _> = world
                 .snapshot
                 .of::<Cluster>()
-                .filter(|cluster| madako_domain::placement::fit::unavailable(cluster.value).is_empty())
+                .filter(|cluster| madako_domain::placement::fit::unavailable_reasons(cluster.value).is_empty())
                 .filter(|cluster| {
                     let known = |metric: &MetricRef| {
                         let key = MetricKey { namespace: None, name: metric.name.clone() };

@@ -13,7 +13,7 @@ use ractor::ActorRef;
 use time::OffsetDateTime;
 
 use super::{InputEvaluation, PlannerState, STALE_AFTER_POLLS};
-use crate::obstacles::{PlanningResult, obstacles};
+use crate::obstacles::{PlanningResult, obstacles_to_planning};
 
 /// Identity of a state's question to the registry: revisions of URL and variables; `None`: the integration is
 /// disabled.
@@ -36,7 +36,7 @@ impl PlannerState {
                 Err(error) => PlanningResult::Failed(error),
             },
         };
-        let found = obstacles(state, result, self.given.clock.now());
+        let found = obstacles_to_planning(state, result, self.given.clock.now());
         let noted = state.obstacles.as_ref().map(|noted| &noted.value);
         let revision = state.revision_of(keys::OBSTACLES);
         // Unreadable obstacles are overwritten.

@@ -16,7 +16,7 @@ use madako_domain::cluster::Taint;
 use madako_domain::observation::TaintsPoll;
 use madako_protocol::actors::PlannerMessage;
 use madako_protocol::event::Event;
-use madako_protocol::feed::{Task, forward};
+use madako_protocol::feed::{Task, forward_values};
 use madako_protocol::kubernetes::Kubernetes;
 use madako_protocol::latest::{self, Publisher};
 use madako_protocol::mailbox::Envelope;
@@ -45,7 +45,10 @@ impl NodeTaints {
     ) -> Self {
         let feeds = api.map(|api| {
             let (polls, seen) = latest::channel();
-            [Task::start(poll(api, interval, polls)), forward(seen, actor, PlannerMessage::Taints)]
+            [
+                Task::start(poll_taints(api, interval, polls)),
+                forward_values(seen, actor, PlannerMessage::Taints),
+            ]
         });
         Self { feeds, known: BTreeMap::new(), seen: None, polled: false, reported: None }
     }
@@ -86,7 +89,7 @@ impl NodeTaints {
 }
 
 /// Reads the nodes once an interval, for ever.
-async fn poll(api: Arc<dyn Kubernetes>, interval: Duration, polls: Publisher<Arc<TaintsPoll>>) {
+async fn poll_taints(api: Arc<dyn Kubernetes>, interval: Duration, polls: Publisher<Arc<TaintsPoll>>) {
     let mut within = interval.min(FIRST_READ_WITHIN);
     loop {
         let begun = Instant::now();

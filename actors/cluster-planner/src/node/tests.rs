@@ -32,9 +32,9 @@ fn dates_are_written_as_go_does() {
 
 #[test]
 fn a_month_is_that_of_the_date_s_own_offset() {
-    assert_eq!(month(date("2021-12-31T23:30:00-05:00")), "2021-12");
-    assert_eq!(month(date("2022-01-01T00:30:00+09:00")), "2022-01");
-    assert_eq!(month(date("0987-06-05T00:00:00Z")), "0987-06");
+    assert_eq!(month_label(date("2021-12-31T23:30:00-05:00")), "2021-12");
+    assert_eq!(month_label(date("2022-01-01T00:30:00+09:00")), "2022-01");
+    assert_eq!(month_label(date("0987-06-05T00:00:00Z")), "0987-06");
 }
 
 fn full_machine() -> Machine {

@@ -4,7 +4,7 @@ use madako_domain::machine::MachineState;
 use madako_domain::plan::{Action, PlanErrorKind};
 use time::Duration;
 
-use crate::Moment;
+use crate::LeaderStage;
 use crate::testing::{MachineWith as _, Site, machine, outcome};
 
 fn healthy(addresses: &[&str], role: &str) -> Vec<madako_domain::machine::Machine> {
@@ -151,7 +151,7 @@ fn a_tainted_machine_is_not_chosen_for_the_control_plane_but_may_be_a_worker() {
 #[test]
 fn a_leader_that_starts_makes_no_first_cluster() {
     let mut site = Site::new(healthy(&["10.0.0.1", "10.0.0.2"], "a"));
-    site.moment = Moment::LeaderStart;
+    site.moment = LeaderStage::LeaderStart;
     for changed in [false, true] {
         site.template_changed = changed;
         let plan = site.plan().unwrap();

@@ -17,7 +17,7 @@ use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
 
 use crate::testing::Site;
-use crate::{Moment, plan};
+use crate::{LeaderStage, plan};
 
 mod history;
 
@@ -164,7 +164,7 @@ fn the_histories_reach_every_action_and_every_error() {
 fn constraints_hold_at_rest(site: &Site, planned: &Result<Plan, PlanError>) {
     let Ok(Plan { action: None, reasons, .. }) = planned else { return };
     let Some(current) = &site.current else { return };
-    if site.moment == Moment::LeaderStart {
+    if site.moment == LeaderStage::LeaderStart {
         return;
     }
     let at = |address: &str| {
@@ -196,7 +196,7 @@ fn contradictions_are_refused(site: &Site, planned: &Result<Plan, PlanError>) {
     if no_control_plane && let Ok(Plan { cluster: Some(after), .. }) = planned {
         assert!(before == 0 || after.control_plane().count() > 0, "the last control plane node left");
     }
-    if site.current.is_some() || site.moment == Moment::LeaderStart {
+    if site.current.is_some() || site.moment == LeaderStage::LeaderStart {
         return;
     }
     let (minimum, maximum) = (constraints.minimum_workers, constraints.maximum_workers);
@@ -306,7 +306,7 @@ fn assert_error_is_consistent(site: &Site, error: &PlanError) {
     assert_eq!(failed, 1);
     assert!(error.reasons.iter().all(|reason| reason.outcome != Outcome::Fired));
     match error.kind {
-        PlanErrorKind::MissingMachine => assert_eq!(site.moment, Moment::LeaderStart),
+        PlanErrorKind::MissingMachine => assert_eq!(site.moment, LeaderStage::LeaderStart),
         PlanErrorKind::TooManyNonExistent => assert!(site.current.is_some()),
         PlanErrorKind::RoleWithoutTemplate | PlanErrorKind::NotAvailable => {}
     }

@@ -5,7 +5,7 @@ use madako_domain::machine::{Machine, MachineState};
 use madako_domain::plan::{Action, ChangeKind, PlanErrorKind, PlanReason};
 use madako_domain::template::Template;
 
-use crate::Moment;
+use crate::LeaderStage;
 use crate::testing::{Site, machine, outcome, why_not};
 
 fn site() -> Site {
@@ -47,14 +47,14 @@ fn an_action_comes_first_and_uses_the_changed_template() {
 #[test]
 fn when_a_leader_starts_a_changed_template_comes_before_any_rule_and_an_unchanged_one_is_nothing() {
     let mut site = site();
-    site.moment = Moment::LeaderStart;
+    site.moment = LeaderStage::LeaderStart;
     site.machine("10.0.0.1").status.state = MachineState::Retiring;
     let plan = site.step();
     assert_eq!(plan.action, Some(Action::Regenerate));
     assert_eq!(why_not(&plan, Action::TaintNodes), [&PlanReason::LeaderStarts]);
     site.constraints.control_plane_count = 3;
     assert_eq!(site.step().action, None);
-    site.moment = Moment::Running;
+    site.moment = LeaderStage::Running;
     assert_eq!(site.step().action, Some(Action::IncreaseControlPlane));
 }
 
@@ -71,14 +71,14 @@ fn a_template_that_is_new_by_its_revision_only_is_written_once_more() {
 #[test]
 fn constraints_are_filled_up_with_the_changed_template() {
     let mut site = site().with_constraints(1, 3, 0);
-    site.moment = Moment::LeaderStart;
+    site.moment = LeaderStage::LeaderStart;
     assert_eq!(outcome(&site.plan().unwrap()).2, ["10.0.0.5", "10.0.0.1", "10.0.0.2"]);
 }
 
 #[test]
 fn a_node_without_a_machine_keeps_a_leader_from_regenerating_at_its_start() {
     let mut site = site();
-    site.moment = Moment::LeaderStart;
+    site.moment = LeaderStage::LeaderStart;
     site.remove("10.0.0.1");
     let error = site.plan().unwrap_err();
     assert_eq!(error.kind, PlanErrorKind::MissingMachine);
@@ -86,7 +86,7 @@ fn a_node_without_a_machine_keeps_a_leader_from_regenerating_at_its_start() {
         error.message,
         "the changed template cannot be applied: no machine in the list has the address of 10.0.0.1"
     );
-    site.moment = Moment::Running;
+    site.moment = LeaderStage::Running;
     assert_eq!(site.plan().unwrap().action, Some(Action::RemoveNonExistentNodes));
 }
 
@@ -96,7 +96,7 @@ fn a_template_that_drops_the_role_of_workers_fails_and_names_role_and_nodes() {
     let mut template = site.template.cluster().clone();
     template.nodes[1].labels.insert(LABEL_ROLE.to_owned(), "b".to_owned());
     site.template = Template::new(template).unwrap();
-    for moment in [Moment::LeaderStart, Moment::Running] {
+    for moment in [LeaderStage::LeaderStart, LeaderStage::Running] {
         site.moment = moment;
         let error = site.plan().unwrap_err();
         assert_eq!(error.kind, PlanErrorKind::RoleWithoutTemplate);

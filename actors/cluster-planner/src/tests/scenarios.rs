@@ -11,7 +11,7 @@ use madako_domain::template::Template;
 
 use crate::render::{end_table, error_table, plan_table, step_table};
 use crate::testing::{Site, machine, template};
-use crate::{Moment, WhatIfEnd};
+use crate::{LeaderStage, WhatIfEnd};
 
 /// Maximum plans of `settle`: a longer script is hard to read.
 const MOST_STEPS: usize = 12;
@@ -57,8 +57,8 @@ fn command(site: &mut Site, words: &[&str]) -> String {
             site.machines.push(copy);
         }
         ["taint", address, key] => site.taint(address, key),
-        ["leader", "starts"] => site.moment = Moment::LeaderStart,
-        ["leader", "runs"] => site.moment = Moment::Running,
+        ["leader", "starts"] => site.moment = LeaderStage::LeaderStart,
+        ["leader", "runs"] => site.moment = LeaderStage::Running,
         ["plan"] => {
             return match site.plan() {
                 Ok(plan) => {

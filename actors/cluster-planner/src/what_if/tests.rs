@@ -69,7 +69,7 @@ fn missing_machines_end_the_what_if_answer() {
 fn a_changed_template_is_applied_once() {
     let mut site = site();
     site.template_changed = true;
-    site.moment = Moment::LeaderStart;
+    site.moment = LeaderStage::LeaderStart;
     assert_eq!(actions(&site.what_if(&[], &[])), [Action::Regenerate]);
 }
 
@@ -103,7 +103,7 @@ fn every_plan_is_shown_until_nothing_is_left_however_many_they_are() {
 fn endless_planner_is_reported_as_an_error() {
     let site = retired(10);
     let mut answer = WhatIf::new(&site.input(), &[], &[]).unwrap();
-    assert_eq!(answer.most, most_plans(11, 11));
+    assert_eq!(answer.most, max_plans(11, 11));
     // No input is known for which the planner cycles: a small bound stands for one.
     answer.most = 3;
     for _ in 0..3 {

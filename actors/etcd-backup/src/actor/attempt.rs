@@ -13,7 +13,7 @@ use time::OffsetDateTime;
 use super::BackupsArguments;
 
 /// The inputs of a backup.
-pub(crate) struct Attempt {
+pub(crate) struct BackupAttempt {
     pub(crate) given: BackupsArguments,
     pub(crate) permits: Permits,
     /// Addresses of the nodes with members of etcd.
@@ -25,7 +25,7 @@ pub(crate) struct Attempt {
 }
 
 /// Makes a backup that counts, and removes older ones.
-pub(crate) async fn make_backup(attempt: &Attempt) -> BackupEnd {
+pub(crate) async fn make_backup(attempt: &BackupAttempt) -> BackupEnd {
     let outcome = attempt.recorded().await;
     // The record that counts now names a file that must stay.
     let counted = match &outcome {
@@ -40,7 +40,7 @@ pub(crate) async fn make_backup(attempt: &Attempt) -> BackupEnd {
     BackupEnd { outcome, removed }
 }
 
-impl Attempt {
+impl BackupAttempt {
     /// Makes a backup and its record. Returns the revision of the record, too.
     async fn recorded(&self) -> Result<(BackupRecord, i64), BackupFailure> {
         let BackupsArguments { schedule, backups, epoch, leader, .. } = &self.given;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use madako_domain::backup::{Difference, EtcdContents, backup_name, refuted_name};
-use madako_domain::canary::{Canary, plant};
+use madako_domain::canary::{Canary, plant_canary};
 use madako_domain::cluster::{Cluster, Node};
 use madako_domain::state::RevisedValue;
 use madako_protocol::actors::{CommitError, Committed, LeaderMessage, Mutation};
@@ -289,11 +289,11 @@ async fn a_backup_without_its_proof_is_not_recorded_and_the_recorded_one_stays()
 
 #[tokio::test(start_paused = true)]
 async fn a_planted_bug_records_a_backup_without_a_proof() {
-    plant(Some(Canary::BackupUnproved));
+    plant_canary(Some(Canary::BackupUnproved));
     let site = site(true).await;
     *site.world.fails.lock().unwrap() = Some(refuted);
     site.until(|world| world.commits.lock().unwrap().len() == 1).await;
-    plant(None);
+    plant_canary(None);
     let commits = site.world.commits.lock().unwrap();
     assert!(commits[0].0.proved_at.is_some() && site.world.proved.lock().unwrap().is_empty());
 }

@@ -87,7 +87,7 @@ impl LeaderState {
         let (given, gate, epoch) = (self.given.clone(), gate.clone(), epoch.clone());
         let leader = myself.clone();
         self.claiming = Some(Task::start(async move {
-            let placement = claimed(&gate, &given, &epoch).await;
+            let placement = claim_placement(&gate, &given, &epoch).await;
             match placement {
                 Ownership::Ours { .. } => {}
                 // The watch shows this owner and its end; until then no action is needed.
@@ -119,7 +119,11 @@ impl LeaderState {
 }
 
 /// Claims placement; emits an event on failure.
-pub(super) async fn claimed(gate: &PlacementGate, given: &LeaderArguments, epoch: &Epoch) -> Ownership {
+pub(super) async fn claim_placement(
+    gate: &PlacementGate,
+    given: &LeaderArguments,
+    epoch: &Epoch,
+) -> Ownership {
     claim_ownership(gate, epoch).await.unwrap_or_else(|error| {
         given.events.emit(Event::CommitFailed { what: "claim of placement", why: error.to_string() });
         Ownership::Unknown

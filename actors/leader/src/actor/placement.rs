@@ -12,7 +12,7 @@ use madako_domain::placement::change::PlacementMutation;
 use madako_domain::placement::kind::ObjectKey;
 use madako_domain::placement::objects::Stored;
 use madako_domain::placement::ownership;
-use madako_domain::placement::ownership::{Ownership, Step, fence};
+use madako_domain::placement::ownership::{Ownership, Step, ownership_fence};
 use madako_domain::store::{Epoch, Outcome, Transaction};
 use madako_protocol::actors::CommitError;
 use madako_protocol::placement::objects::Objects;
@@ -41,7 +41,9 @@ pub(crate) async fn claim_ownership(gate: &PlacementGate, epoch: &Epoch) -> Resu
             Step::Claim(transaction) => {
                 match gate.root.commit(transaction).await.map_err(CommitError::Store)? {
                     Outcome::Committed { revision } => return Ok(Ownership::Ours { revision }),
-                    Outcome::Refused { failed } if failed.contains(&fence(&gate.prefix, epoch)) => break,
+                    Outcome::Refused { failed } if failed.contains(&ownership_fence(&gate.prefix, epoch)) => {
+                        break;
+                    }
                     // Another client wrote the key in the meantime: read it again.
                     Outcome::Refused { .. } => {}
                 }
@@ -52,7 +54,7 @@ pub(crate) async fn claim_ownership(gate: &PlacementGate, epoch: &Epoch) -> Resu
 }
 
 /// Checks the invariant and builds the transaction at the root.
-pub(crate) fn transaction(
+pub(crate) fn placement_transaction(
     epoch: &Epoch,
     prefix: &str,
     owner: &Ownership,
@@ -73,7 +75,7 @@ pub(crate) fn transaction(
     if !changed.is_empty() {
         return Err(CommitError::Conflict { keys: changed });
     }
-    let mut conditions = vec![fence(prefix, epoch), owned];
+    let mut conditions = vec![ownership_fence(prefix, epoch), owned];
     conditions.extend(given);
     for judged in judged_by(evidence) {
         match conditions.iter().find(|condition| condition.compared() == judged.compared()) {

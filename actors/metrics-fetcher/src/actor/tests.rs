@@ -18,7 +18,7 @@ use madako_domain::store::{Outcome, StoreError, Transaction};
 use madako_protocol::actors::FetcherMessage;
 use madako_protocol::latest::{self, Subscriber};
 use madako_protocol::mailbox::Envelope;
-use madako_protocol::placement::objects::{Follower, Gap, Objects, Selection};
+use madako_protocol::placement::objects::{Follower, FollowerGap, Objects, Selection};
 use madako_protocol::placement::providers::{
     FetchError, MetricsProviders, PROVIDER_DEADLINE, Sample, Samples,
 };
@@ -37,7 +37,7 @@ const INTERVAL: Duration = Duration::from_secs(15);
 /// Far longer than any wait on paused time.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-type FollowResult = Result<Vec<Arc<Change>>, Gap>;
+type FollowResult = Result<Vec<Arc<Change>>, FollowerGap>;
 
 #[derive(Default)]
 struct FakeObjects(Mutex<(Store, Vec<mpsc::UnboundedSender<FollowResult>>)>);
@@ -53,7 +53,7 @@ impl FakeObjects {
     fn gap(&self, meanwhile: Vec<Object>) {
         let mut inner = self.0.lock().unwrap();
         for follower in std::mem::take(&mut inner.1) {
-            let _ = follower.send(Err(Gap::Lagged { limit: 1 }));
+            let _ = follower.send(Err(FollowerGap::Lagged { limit: 1 }));
         }
         for object in meanwhile {
             inner.0.put(object);
@@ -69,7 +69,7 @@ struct FakeFollower(mpsc::UnboundedReceiver<FollowResult>);
 
 #[async_trait]
 impl Follower for FakeFollower {
-    async fn next(&mut self) -> Result<Vec<Arc<Change>>, Gap> {
+    async fn next(&mut self) -> Result<Vec<Arc<Change>>, FollowerGap> {
         match self.0.recv().await {
             Some(next) => next,
             None => std::future::pending().await,
@@ -110,7 +110,7 @@ impl Objects for FakeObjects {
         (inner.0.revision, inner.0.all(), Box::new(FakeFollower(receiver)))
     }
 
-    fn follow(&self, _: i64) -> Result<Box<dyn Follower>, Gap> {
+    fn follow(&self, _: i64) -> Result<Box<dyn Follower>, FollowerGap> {
         unreachable!("the fetcher follows everything")
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use madako_domain::placement::core::MetricsProviderKind;
 use madako_protocol::placement::providers::Samples;
 
-use super::{Fetch, Notice};
+use super::{DueFetch, ProviderNotice};
 use crate::breaker::Breaker;
 use crate::catalog::{ProviderKey, Source};
 
@@ -100,7 +100,7 @@ impl Providers {
     }
 
     /// Fetches to begin now: all tables, which do not block, and as many others as slots allow.
-    pub(super) fn start(&mut self, elapsed: Duration, deadline: Duration, at_once: usize) -> Vec<Fetch> {
+    pub(super) fn start(&mut self, elapsed: Duration, deadline: Duration, at_once: usize) -> Vec<DueFetch> {
         let all = &self.all;
         self.queue.retain(|key| all.get(key).is_some_and(Provider::is_due));
         let (tables, others): (VecDeque<_>, VecDeque<_>) =
@@ -121,13 +121,13 @@ impl Providers {
         begun.into_iter().filter_map(|key| self.begin(key, elapsed, deadline)).collect()
     }
 
-    fn begin(&mut self, key: ProviderKey, elapsed: Duration, deadline: Duration) -> Option<Fetch> {
+    fn begin(&mut self, key: ProviderKey, elapsed: Duration, deadline: Duration) -> Option<DueFetch> {
         let provider = self.all.get_mut(&key)?;
         self.last += 1;
         let names = std::mem::take(&mut provider.due);
         provider.running = Some(RunningFetch { id: self.last, since: elapsed, names: names.clone() });
         let kind = Arc::clone(&provider.kind);
-        Some(Fetch { id: self.last, provider: key, kind, names, deadline })
+        Some(DueFetch { id: self.last, provider: key, kind, names, deadline })
     }
 
     /// Whether the answer of a running fetch is needed.
@@ -156,16 +156,16 @@ impl Providers {
             .collect()
     }
 
-    pub(super) fn update_breaker(&mut self, key: &ProviderKey, samples: &Samples) -> Option<Notice> {
+    pub(super) fn update_breaker(&mut self, key: &ProviderKey, samples: &Samples) -> Option<ProviderNotice> {
         let breaker = &mut self.all.get_mut(key)?.breaker;
         let provider = key.clone();
         let mut errors = samples.values().map(|sample| sample.as_ref().err());
         let answered = errors.clone().any(|error| error.is_none_or(|error| !error.is_providers()));
         if answered {
-            return breaker.record_answer().then_some(Notice::Up { provider });
+            return breaker.record_answer().then_some(ProviderNotice::Up { provider });
         }
         let why = errors.next().flatten().filter(|error| !error.is_definition())?.clone();
-        breaker.record_failure().then_some(Notice::Down { provider, why })
+        breaker.record_failure().then_some(ProviderNotice::Down { provider, why })
     }
 
     pub(super) fn providers_down(&self) -> impl Iterator<Item = &MetricsProviderKind> {
@@ -190,7 +190,7 @@ impl Provider {
         matches!(*self.kind, MetricsProviderKind::Static(_))
     }
 
-    fn failed_last(&self) -> bool {
+    fn has_failed_last_fetch(&self) -> bool {
         self.breaker.failures() > 0
     }
 }
@@ -214,7 +214,7 @@ impl Slots {
             return;
         }
         self.taken += 1;
-        self.by_failing += usize::from(provider.failed_last());
+        self.by_failing += usize::from(provider.has_failed_last_fetch());
         *self.by_namespace.entry(key.namespace.clone()).or_default() += 1;
     }
 
@@ -233,10 +233,11 @@ impl Slots {
         let waiting = queue.iter().enumerate().filter_map(|(at, key)| Some((at, key, all.get(key)?)));
         waiting
             .filter(|(_, key, provider)| {
-                self.of(key) < of_namespace && (self.by_failing < of_failing || !provider.failed_last())
+                self.of(key) < of_namespace
+                    && (self.by_failing < of_failing || !provider.has_failed_last_fetch())
             })
             .min_by_key(|(at, key, provider)| {
-                (provider.failed_last(), self.of(key), provider.breaker.failures(), *at)
+                (provider.has_failed_last_fetch(), self.of(key), provider.breaker.failures(), *at)
             })
             .map(|(at, ..)| at)
     }

@@ -7,7 +7,7 @@ use madako_domain::placement::metadata::{Reason, ReasonCode};
 use madako_domain::placement::metrics::{MetricKey, MetricState, Value};
 use madako_protocol::placement::providers::{FetchError, Sample};
 
-use super::Moment;
+use super::ClockReading;
 use crate::bounds;
 use crate::catalog::{Source, Undefined, shorten_name};
 use crate::trust::History;
@@ -29,7 +29,7 @@ pub enum Condition {
 }
 
 #[derive(Debug)]
-pub(super) struct Track {
+pub(super) struct MetricTrack {
     /// Origin by the present definitions; `None`: undefined.
     source: Option<Source>,
     /// A fetch by the present definition is still due.
@@ -58,8 +58,8 @@ struct KeptValue {
     since: Duration,
 }
 
-impl Track {
-    pub(super) fn new(now: Moment) -> Self {
+impl MetricTrack {
+    pub(super) fn new(now: ClockReading) -> Self {
         Self { source: None, pending: false, known: None, history: History::new(now.at), history_of: None }
     }
 
@@ -89,7 +89,7 @@ impl Track {
     }
 
     /// Applies an answer of the present source.
-    pub(super) fn answer(&mut self, key: &MetricKey, sample: &Result<Sample, FetchError>, now: Moment) {
+    pub(super) fn answer(&mut self, key: &MetricKey, sample: &Result<Sample, FetchError>, now: ClockReading) {
         let Some(source) = self.source.clone() else { return };
         self.pending = false;
         if self.history_of.as_ref().is_some_and(|old| !old.same_origin(&source)) {
@@ -126,7 +126,7 @@ impl Track {
     }
 
     /// Drops expired values.
-    pub(super) fn age(&mut self, now: Moment, max_age: Duration) {
+    pub(super) fn age(&mut self, now: ClockReading, max_age: Duration) {
         self.history.forget(now.elapsed);
         let Some(known) = &mut self.known else { return };
         let too_old = |kept: &mut KeptValue| now.elapsed.saturating_sub(kept.since) >= max_age;

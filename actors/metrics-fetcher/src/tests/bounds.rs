@@ -4,7 +4,7 @@ use madako_domain::placement::core::MetricSpec;
 use madako_domain::placement::object_value::Object;
 
 use super::store::{global, metric_with};
-use crate::bounds::{check, normalize};
+use crate::bounds::{check_bounds, normalize};
 
 fn spec(min: f64, max: f64, allowed: &[i64]) -> MetricSpec {
     match metric_with(&global("m"), "p", "m", min, max, allowed) {
@@ -51,14 +51,14 @@ fn a_definition_that_no_value_can_meet_is_wrong() {
         (6.0, 5.0, &[], "its minimum 6 is not below its maximum 5"),
         (0.0, 5.0, &[6, -1], "none of its allowed values lies between 0 and 5"),
     ] {
-        assert_eq!(check(&spec(min, max, allowed)), Err(why.to_owned()));
+        assert_eq!(check_bounds(&spec(min, max, allowed)), Err(why.to_owned()));
     }
     let mut endless = spec(0.0, 5.0, &[]);
     for (min, max) in [(f64::NAN, 1.0), (0.0, f64::INFINITY), (f64::NEG_INFINITY, 0.0)] {
         (endless.min, endless.max) = (min, max);
-        assert!(check(&endless).is_err());
+        assert!(check_bounds(&endless).is_err());
     }
-    assert_eq!(check(&spec(0.0, 5.0, &[6, 5])), Ok(()));
+    assert_eq!(check_bounds(&spec(0.0, 5.0, &[6, 5])), Ok(()));
 }
 
 proptest! {
@@ -70,7 +70,7 @@ proptest! {
     ) {
         points.sort_by(f64::total_cmp);
         let spec = spec(points[0], points[3], &[]);
-        prop_assume!(check(&spec).is_ok());
+        prop_assume!(check_bounds(&spec).is_ok());
         let low = normalize(&spec, points[1]).unwrap();
         let high = normalize(&spec, points[2]).unwrap();
         prop_assert!((0.0..=1.0).contains(&low) && low <= high && high <= 1.0, "{low} {high}");

@@ -5,17 +5,17 @@ use madako_domain::placement::object_value::Object;
 use serde_json::json;
 
 use super::store::{Store, cluster, global, metadata, metric, object, of, prometheus, reference};
-use crate::catalog::{Catalog, ProviderKey};
+use crate::catalog::{DefinitionCatalog, ProviderKey};
 
-fn catalog(objects: Vec<Object>) -> Catalog {
-    let (mut store, mut catalog) = (Store::default(), Catalog::default());
+fn catalog(objects: Vec<Object>) -> DefinitionCatalog {
+    let (mut store, mut catalog) = (Store::default(), DefinitionCatalog::default());
     for object in objects {
         catalog.apply(&store.put(object));
     }
     catalog
 }
 
-fn wanted(catalog: &Catalog) -> Vec<MetricKey> {
+fn wanted(catalog: &DefinitionCatalog) -> Vec<MetricKey> {
     catalog.wanted_metrics().into_iter().collect()
 }
 
@@ -43,7 +43,7 @@ fn clusters_clouds_and_projects_refer_to_metrics_of_their_namespace_or_global_me
 
 #[test]
 fn metric_is_fetched_until_its_last_reference_is_removed() {
-    let (mut store, mut catalog) = (Store::default(), Catalog::default());
+    let (mut store, mut catalog) = (Store::default(), DefinitionCatalog::default());
     let load = [reference("load", false)];
     assert!(catalog.apply(&store.put(cluster("n", "a", &load))));
     assert!(!catalog.apply(&store.put(cluster("n", "b", &load))), "it was wanted before");
@@ -64,7 +64,7 @@ fn constraints_want_the_metrics_defined_by_their_name() {
         let spec = json!({ "manifest": [], "constraints": { "cluster": { "metrics": constraints } } });
         object(Kind::Application, &json!({ "metadata": metadata(Some("n"), "app"), "spec": spec }))
     };
-    let (mut store, mut catalog) = (Store::default(), Catalog::default());
+    let (mut store, mut catalog) = (Store::default(), DefinitionCatalog::default());
     catalog.apply(&store.put(app(&["load > 5", "heat lt 3", "this cannot be read"])));
     assert_eq!(wanted(&catalog), vec![]);
     assert!(catalog.apply(&store.put(metric(&global("load"), "p", "l", 0.0, 1.0))));

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::schedule::Bench;
 use super::store::{cluster, metric, of, prometheus, reference, table};
-use crate::schedule::Fetch;
+use crate::schedule::DueFetch;
 
 /// Duration of a round, and of a fetch that hangs, in seconds.
 const ROUND: u64 = 15;
@@ -34,7 +34,7 @@ fn late() -> FetchError {
 /// A schedule, and the hanging fetches with their ends.
 struct World {
     bench: Bench,
-    hanging: Vec<(u64, Fetch)>,
+    hanging: Vec<(u64, DueFetch)>,
     answered: BTreeMap<MetricKey, u64>,
 }
 
@@ -46,11 +46,11 @@ impl World {
     }
 
     /// A second passes. Fetches that match `hangs` do not answer; the others answer at once.
-    fn second(&mut self, hangs: impl Fn(&Fetch) -> bool) {
+    fn second(&mut self, hangs: impl Fn(&DueFetch) -> bool) {
         let now = self.bench.seconds;
         let (ended, hanging) = self.hanging.drain(..).partition(|(end, _)| *end <= now);
         self.hanging = hanging;
-        let ended: Vec<(u64, Fetch)> = ended;
+        let ended: Vec<(u64, DueFetch)> = ended;
         for (_, fetch) in ended {
             self.bench.answer(&fetch, |_| Err(late()));
         }
@@ -88,7 +88,7 @@ fn hanging_providers_delay_no_other_namespace() {
     objects.push(cluster("bad", "listed", &[reference("listed", true)]));
     objects.extend(one("good", "p"));
     let mut world = World::with(objects);
-    let hangs = |fetch: &Fetch| {
+    let hangs = |fetch: &DueFetch| {
         fetch.provider.namespace.as_deref() == Some("bad") && fetch.provider.name.starts_with('p')
     };
     let good = [of("bad", "listed"), of("good", "p")];

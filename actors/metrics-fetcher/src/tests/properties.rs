@@ -10,8 +10,8 @@ use proptest::prelude::*;
 
 use super::schedule::Bench;
 use super::store::{cluster, global, metric, of, prometheus, reference};
-use crate::catalog::{Catalog, ProviderKey};
-use crate::schedule::Fetch;
+use crate::catalog::{DefinitionCatalog, ProviderKey};
+use crate::schedule::DueFetch;
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -76,19 +76,24 @@ fn key(namespaced: bool, name: u8) -> MetricKey {
 /// The schedule and its running fetches.
 struct World {
     bench: Bench,
-    running: Vec<Fetch>,
+    running: Vec<DueFetch>,
     last: BTreeMap<MetricKey, MetricState>,
     /// The store's catalog, rebuilt after each change.
-    catalog: Catalog,
+    catalog: DefinitionCatalog,
 }
 
 impl World {
     fn new() -> Self {
-        Self { bench: Bench::new(), running: Vec::new(), last: BTreeMap::new(), catalog: Catalog::default() }
+        Self {
+            bench: Bench::new(),
+            running: Vec::new(),
+            last: BTreeMap::new(),
+            catalog: DefinitionCatalog::default(),
+        }
     }
 
     fn read_store(&mut self) {
-        self.catalog = Catalog::default();
+        self.catalog = DefinitionCatalog::default();
         for stored in self.bench.store.objects.values() {
             self.catalog.put(stored);
         }

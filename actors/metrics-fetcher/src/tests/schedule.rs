@@ -11,7 +11,7 @@ use strum::VariantNames as _;
 use time::macros::datetime;
 
 use super::store::{Store, cluster, global, metric, metric_with, of, prometheus, reference, table};
-use crate::schedule::{Condition, Fetch, FetchSchedule, Moment, Notice, Settings};
+use crate::schedule::{ClockReading, Condition, DueFetch, FetchSchedule, ProviderNotice, Settings};
 
 const SETTINGS: Settings =
     Settings { max_age: Duration::from_secs(45), deadline: Duration::from_secs(10), at_once: 4 };
@@ -39,9 +39,9 @@ impl Bench {
         bench
     }
 
-    pub(super) fn now(&self) -> Moment {
+    pub(super) fn now(&self) -> ClockReading {
         let elapsed = Duration::from_secs(self.seconds);
-        Moment { at: datetime!(2026-01-01 00:00 UTC) + elapsed, elapsed }
+        ClockReading { at: datetime!(2026-01-01 00:00 UTC) + elapsed, elapsed }
     }
 
     pub(super) fn put(&mut self, objects: Vec<Object>) {
@@ -54,25 +54,25 @@ impl Bench {
         self.schedule.change(&[change], self.now());
     }
 
-    pub(super) fn start(&mut self) -> Vec<Fetch> {
+    pub(super) fn start(&mut self) -> Vec<DueFetch> {
         let now = self.now();
         self.schedule.start(now)
     }
 
-    fn round(&mut self) -> Vec<Fetch> {
+    fn round(&mut self) -> Vec<DueFetch> {
         let now = self.now();
         self.schedule.begin_round(now);
         self.start()
     }
 
     /// Provider and names of the one fetch that begins now.
-    fn one(&mut self) -> Fetch {
+    fn one(&mut self) -> DueFetch {
         let mut fetches = self.start();
         assert_eq!(fetches.len(), 1, "{fetches:?}");
         fetches.remove(0)
     }
 
-    pub(super) fn answer(&mut self, fetch: &Fetch, each: impl Fn(&str) -> Result<f64, FetchError>) {
+    pub(super) fn answer(&mut self, fetch: &DueFetch, each: impl Fn(&str) -> Result<f64, FetchError>) {
         let samples: Samples = fetch
             .names
             .iter()
@@ -108,7 +108,7 @@ fn down() -> FetchError {
     FetchError::Unreachable { address: "http://p".to_owned(), why: "refused".to_owned() }
 }
 
-fn names(fetch: &Fetch) -> Vec<&str> {
+fn names(fetch: &DueFetch) -> Vec<&str> {
     fetch.names.iter().map(String::as_str).collect()
 }
 
@@ -352,7 +352,10 @@ fn provider_that_is_down_is_asked_seldom_but_immediately_for_new_metrics() {
     }
     assert_eq!(asked, "yyy.y...y...");
     let provider = crate::catalog::ProviderKey { namespace: None, name: "p".to_owned() };
-    assert_eq!(bench.schedule.take_notices(), [Notice::Down { provider: provider.clone(), why: down() }]);
+    assert_eq!(
+        bench.schedule.take_notices(),
+        [ProviderNotice::Down { provider: provider.clone(), why: down() }]
+    );
     assert_eq!(bench.schedule.summary(bench.now())["prometheus"].down, 1);
 
     bench.whole_round(&Err(down()));
@@ -372,7 +375,7 @@ fn provider_that_is_down_is_asked_seldom_but_immediately_for_new_metrics() {
     let fetch = bench.one();
     bench.answer(&fetch, |_| Ok(1.0));
     assert_eq!(bench.raw("c"), Some(1.0));
-    assert_eq!(bench.schedule.take_notices(), [Notice::Up { provider }]);
+    assert_eq!(bench.schedule.take_notices(), [ProviderNotice::Up { provider }]);
     bench.whole_round(&Ok(1.0));
     assert_eq!(bench.raw("b"), Some(1.0));
     assert_eq!(bench.round().len(), 1);

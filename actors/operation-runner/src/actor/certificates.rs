@@ -37,8 +37,8 @@ impl Executor {
             files.push(NodeFile { path: format!("{ETCD_PKI}/{name}"), content });
         };
         for (certificate, key, request) in [
-            (ETCD_SERVER, "server.key", certificates::server(node)),
-            (ETCD_PEER, "peer.key", certificates::peer(node)),
+            (ETCD_SERVER, "server.key", certificates::server_certificate_request(node)),
+            (ETCD_PEER, "peer.key", certificates::peer_certificate_request(node)),
         ] {
             let issuer = self.authorities.certificate(request.authority).await?;
             if self.authorities.due(known(certificate), &issuer, &request).is_some() {

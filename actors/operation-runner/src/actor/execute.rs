@@ -7,7 +7,7 @@ use madako_domain::canary::{Canary, is_planted};
 use madako_domain::certificate::NodeCertificate;
 use madako_domain::cluster::Cluster;
 use madako_domain::containers::{Container, ContainerOptions};
-use madako_domain::invariants::quorum;
+use madako_domain::invariants::check_quorum;
 use madako_domain::node_status::{EtcdMember, EtcdStatus, EtcdVersion};
 use madako_effects::{PERMIT_PAUSE, Permits};
 use madako_protocol::actors::{NodeMessage, OperationEnd};
@@ -20,7 +20,7 @@ use ractor::{ActorRef, registry};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use crate::command::{Command, Run, Volume};
+use crate::command::{Command, RunMode, Volume};
 use crate::input::Images;
 use crate::limits::{MAX_ERROR, PROMOTE_TRIES, WAIT_PAUSE, WAIT_TRIES};
 use crate::operation::{Operation, OperationName};
@@ -120,7 +120,7 @@ impl Executor {
         }
         // Members whose state is unknown count as not in sync: without an answer, none may be lost.
         let status = self.etcd.status(&basis.asked).await?;
-        match quorum(&status.members, &command.loss(&operation.targets, &status.members)) {
+        match check_quorum(&status.members, &command.loss(&operation.targets, &status.members)) {
             Some(violation) => Err(violation.to_string().into()),
             None => Ok(()),
         }
@@ -145,14 +145,14 @@ impl Executor {
                 }
             }
             Command::RunContainer { container, run } => {
-                if let (Container::Etcd, Run::Start, Some(target)) = (container, run, targets.first()) {
+                if let (Container::Etcd, RunMode::Start, Some(target)) = (container, run, targets.first()) {
                     self.refuse_older(target, &self.images.etcd, control_plane).await?;
                 }
                 let initial = match run {
-                    Run::Initial(members) => InitialCluster::New(members),
-                    Run::Start | Run::Restart => InitialCluster::None,
+                    RunMode::Initial(members) => InitialCluster::New(members),
+                    RunMode::Start | RunMode::Restart => InitialCluster::None,
                 };
-                let restart = *run == Run::Restart;
+                let restart = *run == RunMode::Restart;
                 self.everywhere(targets, |address| NodeAction::RunContainer {
                     spec: self.spec(*container, address, initial, basis),
                     restart,

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::{Inputs, RunnerState};
 use crate::certificates;
 use crate::held::Reason;
-use crate::page::{HeldPage, Mode, NodePage, OpsPage, Running};
+use crate::page::{HeldPage, Mode, NodePage, OpsPage, RunningCommandPage};
 
 /// Addresses of the cluster's nodes that the last collection did not reach.
 fn unreachable(inputs: &Inputs, collected: &Collected) -> BTreeSet<String> {
@@ -29,7 +29,7 @@ impl RunnerState {
         self.count_nodes(inputs);
         let now = Instant::now();
         let decision = self.decision.as_ref();
-        let running = self.effects.under_way().map(|announced| Running {
+        let running = self.effects.under_way().map(|announced| RunningCommandPage {
             record: announced.step.record,
             operation: announced.step.operation.name.name().to_owned(),
             command: announced.step.command().to_string(),
@@ -162,6 +162,7 @@ fn show_certificates(inputs: &Inputs, collected: &Collected) {
     let validities = nodes().flat_map(|node| node.etcd_certificates.values()).filter_map(|it| it.validity);
     let end = validities.map(|validity| validity.to.unix_timestamp()).min().unwrap_or(0);
     super::madako_etcd_certificates_end_timestamp_seconds().set(end as f64);
-    let unreadable = nodes().filter(|node| certificates::unreadable(node).next().is_some()).count();
+    let unreadable =
+        nodes().filter(|node| certificates::unreadable_certificates(node).next().is_some()).count();
     super::madako_nodes_with_unreadable_certificates().set(unreadable as f64);
 }

@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 
 /// Unix times in seconds, by the object of the state.
 #[derive(Debug)]
-pub(super) struct Since<K>(BTreeMap<K, i64>);
+pub(super) struct FirstSeenTimes<K>(BTreeMap<K, i64>);
 
-impl<K> Default for Since<K> {
+impl<K> Default for FirstSeenTimes<K> {
     fn default() -> Self {
         Self(BTreeMap::new())
     }
 }
 
-impl<K: Ord + Clone> Since<K> {
+impl<K: Ord + Clone> FirstSeenTimes<K> {
     /// Notes the objects in that state at `now`. All others left it.
     pub(super) fn note(&mut self, present: impl IntoIterator<Item = K>, now: i64) {
         let began = |key: K| {
@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     fn a_state_that_lasts_keeps_its_beginning_and_one_that_ended_begins_anew() {
-        let mut since = Since::default();
+        let mut since = FirstSeenTimes::default();
         assert_eq!(since.earliest(), None);
         since.note(["a"], 10);
         since.note(["a", "b"], 20);

@@ -4,7 +4,7 @@ use madako_domain::certificate::Validity;
 use madako_domain::containers::Container;
 use madako_domain::node_status::{EtcdMember, EtcdStatus};
 use madako_json::go::RawJson;
-use madako_protocol::authorities::{AuthorityError, CertificateRequest, Due, Issued};
+use madako_protocol::authorities::{AuthorityError, CertificateRequest, IssuedCertificate, RenewalReason};
 use madako_protocol::etcd::EtcdError;
 use madako_protocol::permit::Permit;
 
@@ -48,7 +48,7 @@ impl Authorities for Members {
         panic!("no certificate is read")
     }
 
-    async fn issue(&self, _: &CertificateRequest) -> Result<Issued, AuthorityError> {
+    async fn issue(&self, _: &CertificateRequest) -> Result<IssuedCertificate, AuthorityError> {
         panic!("no certificate is issued")
     }
 
@@ -56,7 +56,7 @@ impl Authorities for Members {
         panic!("no certificate is read")
     }
 
-    fn due(&self, _: Option<&str>, _: &str, _: &CertificateRequest) -> Option<Due> {
+    fn due(&self, _: Option<&str>, _: &str, _: &CertificateRequest) -> Option<RenewalReason> {
         panic!("no certificate is read")
     }
 }

@@ -10,7 +10,11 @@ use madako_protocol::feed::Task;
 use tokio::time::sleep;
 
 /// Starts a removal after each interval, as long as the task lives. A failed one is tried again after the next interval.
-pub(super) fn every(interval: Duration, permits: Permits, authorities: Arc<dyn Authorities>) -> Task {
+pub(super) fn tidy_at_interval(
+    interval: Duration,
+    permits: Permits,
+    authorities: Arc<dyn Authorities>,
+) -> Task {
     Task::start_anew(async move {
         loop {
             sleep(interval).await;
@@ -40,7 +44,9 @@ mod tests {
     use async_trait::async_trait;
     use madako_domain::certificate::Validity;
     use madako_protocol::actors::LeaderMessage;
-    use madako_protocol::authorities::{AuthorityError, CertificateRequest, Due, Issued};
+    use madako_protocol::authorities::{
+        AuthorityError, CertificateRequest, IssuedCertificate, RenewalReason,
+    };
     use madako_protocol::mailbox::Envelope;
     use madako_protocol::permit::Permit;
     use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -61,7 +67,7 @@ mod tests {
             Err(AuthorityError::Missing { authority })
         }
 
-        async fn issue(&self, _: &CertificateRequest) -> Result<Issued, AuthorityError> {
+        async fn issue(&self, _: &CertificateRequest) -> Result<IssuedCertificate, AuthorityError> {
             Err(AuthorityError::NoIssuer)
         }
 
@@ -77,7 +83,7 @@ mod tests {
             None
         }
 
-        fn due(&self, _: Option<&str>, _: &str, _: &CertificateRequest) -> Option<Due> {
+        fn due(&self, _: Option<&str>, _: &str, _: &CertificateRequest) -> Option<RenewalReason> {
             None
         }
     }
@@ -113,7 +119,7 @@ mod tests {
         let name = format!("leader of tidy, {keeps}");
         let (leader, _) = Actor::spawn(Some(name.clone()), Giving, ()).await.unwrap();
         let permits = Permits { leader: name, epoch: 1 };
-        let task = every(Duration::from_secs(60), permits, Arc::clone(&authorities) as _);
+        let task = tidy_at_interval(Duration::from_secs(60), permits, Arc::clone(&authorities) as _);
         sleep(Duration::from_secs(150)).await;
         drop(task);
         sleep(Duration::from_secs(300)).await;

@@ -113,7 +113,7 @@ impl Configuration {
     #[must_use]
     pub fn read(component: Component, file: &str, unknown: Unknown) -> Option<Self> {
         let kind = Kind::of(component)?;
-        let tree = yaml::read(component.name(), file).ok()?;
+        let tree = yaml::read_yaml(component.name(), file).ok()?;
         let shape = kind.shape(unknown);
         matches!(tree, Tree::Object(_)).then(|| kind.finish(shape.canonical(&tree), unknown))
     }

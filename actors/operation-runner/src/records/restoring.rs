@@ -8,7 +8,7 @@ use madako_domain::restore::{RestoreRequest, Restored};
 use madako_domain::state::ClusterState;
 use time::OffsetDateTime;
 
-use super::{Failed, Step};
+use super::{AnnouncedStep, Failed};
 use crate::command::{Command, Volume};
 use crate::decide::Decision;
 use crate::held::Reason;
@@ -16,7 +16,7 @@ use crate::operation::OperationName;
 
 /// The request that the operation carries out. An operator may have replaced it meanwhile. An operation without a snapshot
 /// starts the member of the restore that has begun.
-fn request<'s>(state: &'s ClusterState, step: &Step) -> Option<&'s RestoreRequest> {
+fn pending_request<'s>(state: &'s ClusterState, step: &AnnouncedStep) -> Option<&'s RestoreRequest> {
     let staged = step.operation.commands.iter().find_map(|command| match command {
         Command::StageSnapshot { id, .. } => Some(id),
         _ => None,
@@ -29,9 +29,9 @@ fn request<'s>(state: &'s ClusterState, step: &Step) -> Option<&'s RestoreReques
 }
 
 /// The end of a restore whose request an operator has replaced or deleted: it begins no other command.
-pub(super) fn replaced(state: &ClusterState, step: &Step) -> Option<Failed> {
+pub(super) fn replaced(state: &ClusterState, step: &AnnouncedStep) -> Option<Failed> {
     let is_restore = step.operation.name == OperationName::EtcdRestore;
-    (is_restore && request(state, step).is_none()).then(|| Failed {
+    (is_restore && pending_request(state, step).is_none()).then(|| Failed {
         why: "the request of the restore is another one, or gone".to_owned(),
         is_final: false,
     })
@@ -40,14 +40,14 @@ pub(super) fn replaced(state: &ClusterState, step: &Step) -> Option<Failed> {
 /// The writes with the end of a command. `next` is the next command of the operation.
 pub(super) fn succeeded(
     state: &ClusterState,
-    step: &Step,
-    next: Option<&Step>,
+    step: &AnnouncedStep,
+    next: Option<&AnnouncedStep>,
     now: OffsetDateTime,
 ) -> Vec<RepairWrite> {
-    if let Some(request) = request(state, step) {
+    if let Some(request) = pending_request(state, step) {
         let begins = next.is_some_and(|next| matches!(next.command(), Command::StopEtcdMembers { .. }));
         if begins && !state.is_restoring() {
-            return vec![RepairWrite::Restored(begun(state, request, now))];
+            return vec![RepairWrite::Restored(restore_begun_write(state, request, now))];
         }
         if next.is_none() {
             return vec![RepairWrite::Restore(None)];
@@ -57,7 +57,7 @@ pub(super) fn succeeded(
 }
 
 /// The restore begins: all control plane nodes may have data of before it, the restored one until its data are replaced.
-fn begun(state: &ClusterState, request: &RestoreRequest, now: OffsetDateTime) -> Restored {
+fn restore_begun_write(state: &ClusterState, request: &RestoreRequest, now: OffsetDateTime) -> Restored {
     let cluster = state.cluster.iter().flat_map(|cluster| cluster.value.control_plane());
     let before = state.restored.iter().flat_map(|restored| &restored.stale);
     let stale: BTreeSet<String> = cluster.map(|node| &node.address).chain(before).cloned().collect();
@@ -71,7 +71,7 @@ fn begun(state: &ClusterState, request: &RestoreRequest, now: OffsetDateTime) ->
 }
 
 /// After the removal or the replacement of their data, nodes have none of before the restore.
-fn without_data(state: &ClusterState, step: &Step) -> Option<RepairWrite> {
+fn without_data(state: &ClusterState, step: &AnnouncedStep) -> Option<RepairWrite> {
     let is_without =
         matches!(step.command(), Command::VolumeRemove(Volume::Data(_)) | Command::UseSnapshot { .. });
     if !is_without {
@@ -85,9 +85,9 @@ fn without_data(state: &ClusterState, step: &Step) -> Option<RepairWrite> {
 
 /// Notes a failure for good, so that no other attempt follows. A restore that has begun goes on, except without a usable
 /// snapshot.
-pub(super) fn refused(state: &ClusterState, step: &Step, failed: &Failed) -> Vec<RepairWrite> {
+pub(super) fn refused(state: &ClusterState, step: &AnnouncedStep, failed: &Failed) -> Vec<RepairWrite> {
     let is_of_snapshot = matches!(step.command(), Command::StageSnapshot { .. });
-    let request = request(state, step).filter(|_| failed.is_final);
+    let request = pending_request(state, step).filter(|_| failed.is_final);
     let request = request.filter(|_| is_of_snapshot || !state.is_restoring());
     let refused =
         request.map(|request| RestoreRequest { refused: Some(failed.why.clone()), ..request.clone() });
@@ -95,24 +95,28 @@ pub(super) fn refused(state: &ClusterState, step: &Step, failed: &Failed) -> Vec
 }
 
 /// Notes in the request that the decision refuses it: etcd that is silent for a moment later must not be replaced then.
-pub(crate) fn refuse(state: &ClusterState, decision: &Decision) -> Option<RepairChange> {
+pub(crate) fn refuse_request(state: &ClusterState, decision: &Decision) -> Option<RepairChange> {
     let request = state.restore.as_ref().filter(|request| request.refused.is_none())?;
     let refused = decision.held.iter().find_map(|held| match &held.reason {
         Reason::RestoreRefused { why } if held.what == OperationName::EtcdRestore => Some(why.clone()),
         _ => None,
     })?;
     let refused = RestoreRequest { refused: Some(refused), ..request.clone() };
-    (!state.is_restoring()).then(|| change(state, "restore-refuse", Some(refused)))
+    (!state.is_restoring()).then(|| restore_change(state, "restore-refuse", Some(refused)))
 }
 
 /// Deletes a request that did not begin in time, or whose restore is done.
-pub(crate) fn forget(state: &ClusterState, is_done: bool, now: OffsetDateTime) -> Option<RepairChange> {
+pub(crate) fn forget_old_request(
+    state: &ClusterState,
+    is_done: bool,
+    now: OffsetDateTime,
+) -> Option<RepairChange> {
     let request = state.restore.as_ref()?;
     let is_over = if state.is_restoring() { is_done } else { !request.is_valid(now) };
-    is_over.then(|| change(state, "restore-forget", None))
+    is_over.then(|| restore_change(state, "restore-forget", None))
 }
 
-fn change(state: &ClusterState, what: &'static str, request: Option<RestoreRequest>) -> RepairChange {
+fn restore_change(state: &ClusterState, what: &'static str, request: Option<RestoreRequest>) -> RepairChange {
     RepairChange {
         what,
         conditions: vec![state.unchanged(keys::ETCD_RESTORE)],

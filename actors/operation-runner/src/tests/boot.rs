@@ -3,7 +3,7 @@
 use madako_domain::containers::Container;
 
 use super::fleet::{A, B, C, D, Fleet, X, check};
-use crate::command::{Command, Run};
+use crate::command::{Command, RunMode};
 
 fn commands(fleet: &Fleet) -> Vec<String> {
     fleet.decide().operations[0]
@@ -236,7 +236,7 @@ fn members_that_are_down_start_with_their_data() {
         ["run-container etcd", "wait-etcd-sync https://.11:2379,https://.12:2379,https://.13:2379"]
     );
     let start = &fleet_start(&Fleet::stopped());
-    assert_eq!(start, &Command::RunContainer { container: Container::Etcd, run: Run::Start });
+    assert_eq!(start, &Command::RunContainer { container: Container::Etcd, run: RunMode::Start });
     check(
         Fleet::stopped(),
         |fleet| {

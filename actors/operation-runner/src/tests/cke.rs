@@ -308,7 +308,10 @@ fn same_content(path: &str, source: &Source, theirs: &str, cluster: &Cluster) {
         (Source::Encryption, _) => {
             let ours = encryption::configuration(&encryption::read(KEYS).unwrap());
             let theirs = theirs.replace("typeMeta: {}\n", "");
-            assert_eq!(yaml::read("ours", ours.reveal()).unwrap(), yaml::read("theirs", &theirs).unwrap());
+            assert_eq!(
+                yaml::read_yaml("ours", ours.reveal()).unwrap(),
+                yaml::read_yaml("theirs", &theirs).unwrap()
+            );
         }
         (Source::Kubeconfig(subject), _) => {
             let user = match subject {

@@ -14,7 +14,7 @@ use madako_domain::record::RecordStatus;
 use madako_json::go::RawJson;
 use time::OffsetDateTime;
 
-use crate::command::{Command, Run, Volume};
+use crate::command::{Command, RunMode, Volume};
 use crate::difference::{DueFiles, differences};
 use crate::operation::{Operation, OperationName};
 use crate::wanted::{self, InitialCluster, peer_url};
@@ -278,21 +278,25 @@ impl Model {
         true
     }
 
-    fn run_container(&mut self, address: &str, container: Container, run: &Run) -> bool {
+    fn run_container(&mut self, address: &str, container: Container, run: &RunMode) -> bool {
         let node = self.on(address);
         let known = node.containers.get(&container);
         assert!(known.is_none_or(|known| !known.foreign), "a foreign container on {address}");
-        if known.is_some_and(|known| known.running) && *run != Run::Restart {
+        if known.is_some_and(|known| known.running) && *run != RunMode::Restart {
             return true;
         }
         let builtin = match (container, run) {
             (Container::Rivers, _) => wanted::rivers(&self.cluster),
             (Container::EtcdRivers, _) => wanted::etcd_rivers(&self.cluster),
-            (Container::Etcd, Run::Initial(members)) => wanted::etcd(address, InitialCluster::New(members)),
+            (Container::Etcd, RunMode::Initial(members)) => {
+                wanted::etcd(address, InitialCluster::New(members))
+            }
             (Container::Etcd, _) => wanted::etcd(address, InitialCluster::None),
         };
         if container == Container::Etcd && !matches!(self.on(address).data, Some(Data::Of(_))) {
-            let Run::Initial(first) = run else { panic!("etcd starts on {address} without data: {self:?}") };
+            let RunMode::Initial(first) = run else {
+                panic!("etcd starts on {address} without data: {self:?}")
+            };
             self.initialise(address, first);
         }
         self.start(address, container, builtin);

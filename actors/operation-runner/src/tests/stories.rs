@@ -9,17 +9,17 @@ use madako_domain::state::ClusterState;
 use time::OffsetDateTime;
 
 use super::fleet::{A, B, C, Fleet, X};
-use crate::stories::{Around, NodeStory, Stories, stories};
+use crate::stories::{NodeStories, NodeStory, StoryContext, tell_stories};
 
 const SINCE: OffsetDateTime = OffsetDateTime::UNIX_EPOCH;
 
 /// The stories of a fleet. Every node has its state since [`SINCE`].
-fn told(fleet: &Fleet, state: &ClusterState, errors: &[(&str, &str)]) -> Stories {
+fn told(fleet: &Fleet, state: &ClusterState, errors: &[(&str, &str)]) -> NodeStories {
     let errors: BTreeMap<String, String> =
         errors.iter().map(|(node, error)| ((*node).to_owned(), (*error).to_owned())).collect();
     let decision = fleet.decide();
     let since = |_: &str, _: bool| Some(SINCE);
-    stories(&fleet.input(), &Around { state, decision: &decision, errors: &errors, since: &since })
+    tell_stories(&fleet.input(), &StoryContext { state, decision: &decision, errors: &errors, since: &since })
 }
 
 fn story(fleet: &Fleet, node: &str) -> NodeStory {
@@ -97,7 +97,8 @@ fn the_page_is_read_as_it_was_written_and_without_fields_of_later_versions() {
     fleet.certificates(A, &[("server.crt", 300)]);
     let stories = told(&fleet, &ClusterState::default(), &[]);
     let text = serde_json::to_string(&stories).unwrap();
-    assert_eq!(serde_json::from_str::<Stories>(&text).unwrap(), stories);
-    let later: Stories = serde_json::from_str(r#"{"10.0.0.1": {"reachable": true, "later": 1}}"#).unwrap();
+    assert_eq!(serde_json::from_str::<NodeStories>(&text).unwrap(), stories);
+    let later: NodeStories =
+        serde_json::from_str(r#"{"10.0.0.1": {"reachable": true, "later": 1}}"#).unwrap();
     assert!(later["10.0.0.1"].reachable);
 }

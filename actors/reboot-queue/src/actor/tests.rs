@@ -161,7 +161,8 @@ async fn failed_commands_are_repeated_and_the_boot_check_decides() {
         world.begin().await;
         world.until_entry(0, |entry| entry.status == RebootStatus::Rebooting).await;
         world.until_record(1).await;
-        assert_eq!(world.host.ran().iter().filter(|words| words.starts_with("reboot")).count(), ran);
+        let reboots = world.host.ran().iter().filter(|words| words.starts_with("reboot")).count();
+        assert_eq!(reboots, ran, "{:?}", world.history());
         assert!(world.history()[1].contains(record), "{:?}", world.history());
         world.host.boot("w");
         world.until_gone(0).await;

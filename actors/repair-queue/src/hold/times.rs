@@ -115,7 +115,7 @@ impl Times {
             let before = before.as_ref()?;
             Some((*told - before.told, before.told))
         });
-        let common = common_move(moves.collect(), settings.within);
+        let common = common_clock_move(moves.collect(), settings.within);
         let elapsed = seen.zip(before.seen).map(|(now, then)| now.saturating_duration_since(then));
         let machines = known.into_iter().map(|(machine, told, before)| {
             let same = before.filter(|before| {
@@ -193,7 +193,7 @@ impl<'a> PreviousTimes<'a> {
 
 /// Common move of the times due to clocks, as far as it is credible; `moves` has, for each report, the move and the
 /// previous time.
-fn common_move(mut moves: Vec<(time::Duration, OffsetDateTime)>, together: Duration) -> time::Duration {
+fn common_clock_move(mut moves: Vec<(time::Duration, OffsetDateTime)>, together: Duration) -> time::Duration {
     let none = time::Duration::ZERO;
     if moves.len() < FEWEST {
         return none;

@@ -86,7 +86,11 @@ fn an_api_server_is_not_repaired_beside_a_reboot_of_another() {
         let drains = status == RebootStatus::Draining;
         store.reboot(0, "a", status);
         let actions = actions_of(&store);
-        assert_eq!(actions[&0].1, drains.then_some(BlockedBy::RebootDrains), "a node has one drain at a time");
+        assert_eq!(
+            actions[&0].1,
+            drains.then_some(BlockedBy::RebootDrains),
+            "a node has one drain at a time"
+        );
         assert!(due(&actions).contains(&1));
     }
     let mut store = store(&[queued(0, "a", "plain")]);

@@ -137,7 +137,7 @@ fn nothing_is_added_while_something_that_is_asked_for_cannot_be_read_but_racks_a
         let state = state(&[URL, if key == OPEN.0 { ("x", "") } else { OPEN }, (key, value)]);
         assert_eq!(unreadable(&state), Some(key));
         let decision = decided(&state, &given).unwrap();
-        assert_eq!(decision.stop, Some(Stop::Unreadable { key: key.to_owned() }));
+        assert_eq!(decision.stop, Some(AdditionStop::Unreadable { key: key.to_owned() }));
         assert_eq!((&decision.add[..], &decision.refused[..]), (&[][..], &[][..]));
         let held = change(&state, &decision).unwrap();
         let [RepairWrite::Hold { rack, hold: Some(hold) }] = &held.writes[..] else { panic!("{held:?}") };

@@ -8,7 +8,7 @@ use madako_domain::kubernetes::{ANNOTATION_REBOOT, EvictionOutcome, KubeNode, Po
 use time::OffsetDateTime;
 
 use super::selector;
-use crate::chance::{Chance, Kind};
+use crate::chance::{Kind, SeededChance};
 
 /// Mean time from a pod's binding until it runs.
 const START_TAKES: Duration = Duration::from_secs(5);
@@ -78,14 +78,14 @@ struct SimulatedPod {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Step {
+enum PodStep {
     Run,
     Complete,
     End,
 }
 
 pub struct Cluster {
-    chance: Chance,
+    chance: SeededChance,
     now: OffsetDateTime,
     nodes: BTreeMap<String, KubeNode>,
     namespaces: BTreeMap<String, BTreeMap<String, String>>,
@@ -93,7 +93,7 @@ pub struct Cluster {
     budgets: Vec<Budget>,
     /// By uid, so that pods are ordered by age.
     pods: BTreeMap<u64, SimulatedPod>,
-    due: BTreeSet<(OffsetDateTime, u64, Step)>,
+    due: BTreeSet<(OffsetDateTime, u64, PodStep)>,
     made: u64,
     writes: u64,
 }
@@ -101,7 +101,7 @@ pub struct Cluster {
 impl Cluster {
     pub(super) fn new(seed: u64, now: OffsetDateTime) -> Self {
         Self {
-            chance: Chance::new(seed),
+            chance: SeededChance::new(seed),
             now,
             nodes: BTreeMap::new(),
             namespaces: BTreeMap::new(),
@@ -325,19 +325,19 @@ impl Cluster {
         self.now = self.now.max(to);
     }
 
-    fn step(&mut self, uid: u64, step: Step) {
+    fn step(&mut self, uid: u64, step: PodStep) {
         let Some(kept) = self.pods.get_mut(&uid) else { return };
         let node = kept.node.as_deref().and_then(|node| self.nodes.get(node));
         if kept.stuck || node.is_none_or(|node| node.ready != Some(true)) {
             return;
         }
         match (step, kept.pod.phase, kept.pod.deleted_at) {
-            (Step::Run, PodPhase::Pending, None) => {
+            (PodStep::Run, PodPhase::Pending, None) => {
                 kept.pod.phase = PodPhase::Running;
                 self.plan(uid);
             }
-            (Step::Complete, PodPhase::Running, None) => kept.pod.phase = PodPhase::Succeeded,
-            (Step::End, _, Some(_)) => {
+            (PodStep::Complete, PodPhase::Running, None) => kept.pod.phase = PodPhase::Succeeded,
+            (PodStep::End, _, Some(_)) => {
                 self.pods.remove(&uid);
                 self.settle();
             }
@@ -352,10 +352,12 @@ impl Cluster {
         let (subject, nth) = (saturating_number(kept.workload as u64), saturating_number(uid));
         let taking = |kind, mean| self.chance.taking(kind, subject, nth, mean);
         let (after, step) = match (kept.pod.deleted_at, kept.pod.phase, workload.owner) {
-            (Some(_), ..) => (taking(Kind::PodEndTakes, workload.ends_within).min(workload.grace), Step::End),
-            (None, PodPhase::Pending, _) => (taking(Kind::PodStartTakes, START_TAKES), Step::Run),
+            (Some(_), ..) => {
+                (taking(Kind::PodEndTakes, workload.ends_within).min(workload.grace), PodStep::End)
+            }
+            (None, PodPhase::Pending, _) => (taking(Kind::PodStartTakes, START_TAKES), PodStep::Run),
             (None, PodPhase::Running, Owner::Job { takes, .. }) => {
-                (taking(Kind::JobTakes, takes), Step::Complete)
+                (taking(Kind::JobTakes, takes), PodStep::Complete)
             }
             _ => return,
         };

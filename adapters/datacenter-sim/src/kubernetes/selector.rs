@@ -15,7 +15,7 @@ enum Requirement<'a> {
 /// server.
 pub(super) fn selector_matches(selector: &str, labels: &BTreeMap<String, String>) -> Result<bool, String> {
     let requirements: Result<Vec<Requirement<'_>>, String> =
-        split(selector).into_iter().filter(|part| !part.is_empty()).map(requirement).collect();
+        split(selector).into_iter().filter(|part| !part.is_empty()).map(parse_requirement).collect();
     Ok(requirements?.iter().all(|requirement| is_met(requirement, labels)))
 }
 
@@ -47,7 +47,7 @@ fn split(selector: &str) -> Vec<&str> {
     parts
 }
 
-fn requirement(part: &str) -> Result<Requirement<'_>, String> {
+fn parse_requirement(part: &str) -> Result<Requirement<'_>, String> {
     let wrong = || format!("unable to parse requirement: {part}");
     let key =
         |key: &'_ str| !key.is_empty() && !key.contains(|c: char| c.is_whitespace() || "()=!,".contains(c));

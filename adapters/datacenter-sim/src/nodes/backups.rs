@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use madako_domain::backup::{EtcdContents, backup_name, compare, refuted_name, surplus};
+use madako_domain::backup::{EtcdContents, backup_name, compare, refuted_name, surplus_backups};
 use madako_protocol::backup::{Backup, BackupError, EtcdBackups, PermitSource};
 use madako_protocol::etcd::EtcdError;
 use madako_protocol::permit::Permit;
@@ -84,7 +84,7 @@ impl SimulatedBackups {
     }
 }
 
-fn contents(writes: u64) -> EtcdContents {
+fn contents_after_writes(writes: u64) -> EtcdContents {
     let revision = i64::try_from(writes).unwrap_or(i64::MAX);
     EtcdContents { revision, keys: writes, hash: format!("{writes:064x}") }
 }
@@ -111,7 +111,12 @@ impl EtcdBackups for SimulatedBackups {
         let mut files = self.files();
         let written = if files.spoils { before.saturating_sub(1) } else { before };
         files.written.insert(name.clone(), written);
-        Ok(Backup { name, at, size: SIZE, revisions: (contents(before).revision, contents(after).revision) })
+        Ok(Backup {
+            name,
+            at,
+            size: SIZE,
+            revisions: (contents_after_writes(before).revision, contents_after_writes(after).revision),
+        })
     }
 
     async fn prove(
@@ -126,7 +131,7 @@ impl EtcdBackups for SimulatedBackups {
         sleep(PROOF).await;
         self.writes("proof", addresses)?;
         let mut files = self.files();
-        let restored = files.written.get(&backup.name).copied().map(contents);
+        let restored = files.written.get(&backup.name).copied().map(contents_after_writes);
         let restored = restored.ok_or_else(|| BackupError::NotRestored {
             name: backup.name.clone(),
             why: "there is no such file".to_owned(),
@@ -155,7 +160,7 @@ impl EtcdBackups for SimulatedBackups {
         permit.check(Instant::now())?;
         let mut files = self.files();
         let names: Vec<String> = files.written.keys().cloned().collect();
-        let removed = surplus(&names, keep, spared);
+        let removed = surplus_backups(&names, keep, spared);
         files.written.retain(|name, _| !removed.contains(name));
         Ok(removed)
     }

@@ -30,7 +30,7 @@ struct Connection {
 
 /// A time-out, and the error that it gives.
 #[derive(Clone, Copy)]
-struct Patience<'a> {
+struct RequestDeadline<'a> {
     what: &'a str,
     limit: Duration,
     until: Instant,
@@ -91,7 +91,7 @@ impl Connection {
         NodeError::Unreachable { address: self.address.clone(), why: "connection reset".to_owned() }
     }
 
-    fn deadline(&self, patience: &Patience<'_>) -> NodeError {
+    fn deadline(&self, patience: &RequestDeadline<'_>) -> NodeError {
         NodeError::Deadline {
             address: self.address.clone(),
             what: patience.what.to_owned(),
@@ -111,7 +111,7 @@ impl Connection {
         &self,
         order: Order,
         permitted: Option<Instant>,
-        patience: Patience<'_>,
+        patience: RequestDeadline<'_>,
     ) -> Result<Answer, NodeError> {
         let (reply, mut answer) = oneshot::channel::<Reply>();
         let sent = self.nodes.with(|world| {
@@ -164,7 +164,7 @@ impl NodeConnection for Connection {
 
     async fn status(&self, volume: &str) -> Result<NodeStatus, NodeError> {
         let until = Instant::now() + STATUS_DEADLINE;
-        let patience = Patience { what: STATUS, limit: STATUS_DEADLINE, until };
+        let patience = RequestDeadline { what: STATUS, limit: STATUS_DEADLINE, until };
         match self.exchange(Order::Status(volume.to_owned()), None, patience).await? {
             Answer::Status(status) => Ok(*status),
             _ => Err(self.malformed(STATUS)),
@@ -205,7 +205,7 @@ impl NodeConnection for Connection {
         };
         let deadline = now + ACTION_DEADLINE;
         let until = if outlives_permit { deadline } else { deadline.min(permit.expires_at()) };
-        let patience = Patience { what: &what, limit: until - now, until };
+        let patience = RequestDeadline { what: &what, limit: until - now, until };
         match self
             .exchange(Order::Act(Box::new(action.clone()), effect), Some(permit.expires_at()), patience)
             .await?

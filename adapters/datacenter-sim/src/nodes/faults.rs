@@ -26,7 +26,7 @@ pub enum NodeFault {
 
 /// A part of the network whose nodes reach each other. Clients are on the mainland.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Island {
+pub(crate) enum NetworkIsland {
     Mainland,
     Of(NodePlace),
 }
@@ -54,9 +54,9 @@ impl NodeFaults {
             || self.0.contains_key(&(NodePlace::Rack(rack), fault))
     }
 
-    pub(crate) fn island(&self, address: &str, rack: u32) -> Island {
+    pub(crate) fn island(&self, address: &str, rack: u32) -> NetworkIsland {
         let places = [NodePlace::Address(address.to_owned()), NodePlace::Rack(rack)];
         let cut = places.into_iter().find(|place| self.0.contains_key(&(place.clone(), NodeFault::Cut)));
-        cut.map_or(Island::Mainland, Island::Of)
+        cut.map_or(NetworkIsland::Mainland, NetworkIsland::Of)
     }
 }

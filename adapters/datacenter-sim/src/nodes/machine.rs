@@ -50,7 +50,7 @@ pub(crate) struct Snapshot {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Ran {
+pub(crate) struct StartedContainer {
     pub(crate) status: ContainerStatus,
     /// Volumes: name and path in the container.
     volumes: Vec<(String, String)>,
@@ -60,7 +60,7 @@ pub(crate) struct Ran {
     pub(crate) process: Option<Process>,
 }
 
-impl Ran {
+impl StartedContainer {
     pub(crate) fn data_volume(&self) -> Option<&str> {
         let is_data = |(_, path): &&(String, String)| path == DATA_DIRECTORY;
         self.volumes.iter().find(is_data).map(|(name, _)| name.as_str())
@@ -102,7 +102,7 @@ pub(crate) struct Machine {
     /// Beginning of the present silence towards clients.
     pub(crate) silent_since: Option<Instant>,
     installations: u32,
-    pub(crate) containers: BTreeMap<String, Ran>,
+    pub(crate) containers: BTreeMap<String, StartedContainer>,
     pub(crate) volumes: BTreeMap<String, Content>,
     pub(crate) images: BTreeSet<String>,
     pub(crate) files: BTreeMap<String, FileContent>,
@@ -163,7 +163,7 @@ impl Machine {
     }
 
     pub(crate) fn end_containers(&mut self) {
-        self.containers.values_mut().for_each(Ran::end);
+        self.containers.values_mut().for_each(StartedContainer::end);
     }
 
     /// The status, where `volume` is the configured one.
@@ -313,7 +313,7 @@ impl Machine {
             foreign: false,
             started_at: None,
         };
-        let ran = Ran { status, volumes: spec.volumes.clone(), start, process: None };
+        let ran = StartedContainer { status, volumes: spec.volumes.clone(), start, process: None };
         self.containers.insert(name.to_owned(), ran);
         Ok(())
     }
@@ -328,7 +328,7 @@ impl Machine {
             foreign: true,
             started_at: None,
         };
-        let ran = Ran { status, volumes: Vec::new(), start, process: None };
+        let ran = StartedContainer { status, volumes: Vec::new(), start, process: None };
         self.containers.insert(name.to_owned(), ran);
     }
 
@@ -341,7 +341,7 @@ impl Machine {
     }
 
     fn remove_volume(&mut self, name: &str) -> Result<(), ActionFailure> {
-        let uses = |ran: &Ran| ran.volumes.iter().any(|(volume, _)| volume == name);
+        let uses = |ran: &StartedContainer| ran.volumes.iter().any(|(volume, _)| volume == name);
         if self.containers.values().any(uses) {
             return Err(ActionFailure { code: 1, why: format!("volume {name} is in use") });
         }

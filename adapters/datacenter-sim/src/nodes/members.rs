@@ -24,7 +24,7 @@ pub struct Acknowledged {
     pub number: u64,
 }
 
-fn unavailable(what: &'static str) -> EtcdError {
+fn unavailable_error(what: &'static str) -> EtcdError {
     EtcdError::Unavailable { what, why: format!("no answer within {ETCD_DEADLINE:?}") }
 }
 
@@ -79,7 +79,7 @@ impl SimulatedNodes {
             ChangeResult::Refused(why) => Err(EtcdError::Refused { what, why }),
             ChangeResult::Unavailable | ChangeResult::Late => {
                 sleep_until(until).await;
-                Err(unavailable(what))
+                Err(unavailable_error(what))
             }
         }
     }
@@ -94,7 +94,7 @@ impl EtcdCluster for SimulatedNodes {
             Some(status) => Ok(status),
             None => {
                 sleep_until(began + ETCD_DEADLINE).await;
-                Err(unavailable(STATUS))
+                Err(unavailable_error(STATUS))
             }
         }
     }

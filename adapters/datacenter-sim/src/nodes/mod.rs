@@ -90,15 +90,15 @@ impl SimulatedNodes {
 
     /// Begins a fault. A fault with several causes ends with the last of them.
     pub fn begin(&self, place: &NodePlace, fault: NodeFault) {
-        self.change(|world| world.set_fault(place, fault, true));
+        self.change_world(|world| world.set_fault(place, fault, true));
     }
 
     pub fn end(&self, place: &NodePlace, fault: NodeFault) {
-        self.change(|world| world.set_fault(place, fault, false));
+        self.change_world(|world| world.set_fault(place, fault, false));
     }
 
     pub fn reset(&self, place: &NodePlace) {
-        self.change(|world| {
+        self.change_world(|world| {
             for address in world.at_place(place) {
                 world.nodes.entry(address).and_modify(|node| node.connections += 1);
             }
@@ -107,7 +107,7 @@ impl SimulatedNodes {
 
     /// Installs a node anew: its disk is empty, and it has another host key.
     pub fn reinstall(&self, address: &str) {
-        self.change(|world| {
+        self.change_world(|world| {
             if let Some(machine) = world.nodes.get_mut(address) {
                 machine.reinstall();
             }
@@ -117,7 +117,7 @@ impl SimulatedNodes {
 
     /// Ends a container as another program on the node would.
     pub fn end_container(&self, address: &str, container: Container) {
-        self.change(|world| {
+        self.change_world(|world| {
             let machine = world.nodes.get_mut(address);
             if let Some(ran) = machine.and_then(|machine| machine.containers.get_mut(container.name())) {
                 ran.end();
@@ -128,12 +128,12 @@ impl SimulatedNodes {
 
     /// Saves a snapshot of the etcd that the member at `member` belongs to, in a file of a node.
     pub fn save_snapshot(&self, member: &str, address: &str, path: &str) {
-        self.change(|world| world.save_snapshot(member, address, path));
+        self.change_world(|world| world.save_snapshot(member, address, path));
     }
 
     /// Damages a snapshot, so that its checksum is wrong.
     pub fn damage_snapshot(&self, address: &str, path: &str) {
-        self.change(|world| {
+        self.change_world(|world| {
             let machine = world.nodes.get_mut(address);
             if let Some(snapshot) = machine.and_then(|machine| machine.snapshots.get_mut(path)) {
                 snapshot.is_damaged = true;
@@ -143,7 +143,7 @@ impl SimulatedNodes {
 
     /// Replaces a container by one of another program.
     pub fn run_foreign(&self, address: &str, container: Container) {
-        self.change(|world| {
+        self.change_world(|world| {
             let start = world.number();
             if let Some(machine) = world.nodes.get_mut(address) {
                 machine.run_foreign(container.name(), start);
@@ -193,7 +193,7 @@ impl SimulatedNodes {
     }
 
     /// As [`Self::with`], for changes that may end a wait.
-    fn change(&self, act: impl FnOnce(&mut World)) {
+    fn change_world(&self, act: impl FnOnce(&mut World)) {
         self.with(act);
         self.changes.send_modify(|changes| *changes += 1);
     }

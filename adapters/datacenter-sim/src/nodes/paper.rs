@@ -8,7 +8,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use madako_domain::authority::Authority;
 use madako_domain::certificate::Validity;
-use madako_protocol::authorities::{Authorities, AuthorityError, CertificateRequest, Due, Issued};
+use madako_protocol::authorities::{
+    Authorities, AuthorityError, CertificateRequest, IssuedCertificate, RenewalReason,
+};
 use madako_protocol::ports::Clock;
 use madako_protocol::secret::Secret;
 use time::OffsetDateTime;
@@ -29,7 +31,7 @@ impl PaperAuthorities {
 }
 
 /// The part of a certificate that does not depend on time.
-fn subject(wanted: &CertificateRequest) -> String {
+fn certificate_subject(wanted: &CertificateRequest) -> String {
     let CertificateRequest { authority, common_name, organization, dns_names, addresses, usage, .. } = wanted;
     let names: Vec<&str> = dns_names.iter().chain(addresses).map(String::as_str).collect();
     format!("{authority} certifies {common_name} {organization} {} {usage:?}", names.join(","))
@@ -41,12 +43,12 @@ impl Authorities for PaperAuthorities {
         Ok(format!("certificate of {authority}"))
     }
 
-    async fn issue(&self, request: &CertificateRequest) -> Result<Issued, AuthorityError> {
+    async fn issue(&self, request: &CertificateRequest) -> Result<IssuedCertificate, AuthorityError> {
         let from = self.clock.now().unix_timestamp();
         let life = request.validity.min(self.longest).as_secs();
         let to = from.saturating_add_unsigned(life);
-        let certificate = format!("{} from {from} to {to}", subject(request));
-        Ok(Issued { certificate, private_key: Secret::new("key".to_owned()) })
+        let certificate = format!("{} from {from} to {to}", certificate_subject(request));
+        Ok(IssuedCertificate { certificate, private_key: Secret::new("key".to_owned()) })
     }
 
     fn validity(&self, certificate: &str) -> Option<Validity> {
@@ -56,15 +58,20 @@ impl Authorities for PaperAuthorities {
         Some(Validity { from: time(from)?, to: time(to)? })
     }
 
-    fn due(&self, certificate: Option<&str>, issuer: &str, wanted: &CertificateRequest) -> Option<Due> {
+    fn due(
+        &self,
+        certificate: Option<&str>,
+        issuer: &str,
+        wanted: &CertificateRequest,
+    ) -> Option<RenewalReason> {
         let Some((certificate, validity)) = certificate.and_then(|it| Some((it, self.validity(it)?))) else {
-            return Some(Due::Missing);
+            return Some(RenewalReason::Missing);
         };
         let is_own = issuer == format!("certificate of {}", wanted.authority)
-            && certificate.starts_with(&format!("{} from ", subject(wanted)));
+            && certificate.starts_with(&format!("{} from ", certificate_subject(wanted)));
         if !is_own {
-            return Some(Due::Foreign);
+            return Some(RenewalReason::Foreign);
         }
-        validity.must_renew(self.clock.now()).then_some(Due::Old)
+        validity.must_renew(self.clock.now()).then_some(RenewalReason::Old)
     }
 }

@@ -10,14 +10,14 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::etcd::{Clusters, Request};
-use super::faults::{Island, NodeFault, NodeFaults, NodePlace};
+use super::faults::{NetworkIsland, NodeFault, NodeFaults, NodePlace};
 use super::limits::{
     BOOT_TAKES, DELAY_FACTOR, ETCD_START_TAKES, LATENCY, MAX_SILENCE, PULL_TAKES, RUN_TAKES, SHORT_TAKES,
     STAGE_TAKES, STOP_TAKES,
 };
 use super::log::{Effect, EtcdFact, Log, NodeFact, Observed};
 use super::machine::{ActionFailure, Content, Machine};
-use crate::chance::{Chance, Kind};
+use crate::chance::{Kind, SeededChance};
 
 #[derive(Debug)]
 pub(crate) enum Order {
@@ -76,7 +76,7 @@ enum Event {
 pub(crate) struct World {
     began: Instant,
     pub(crate) now: Instant,
-    chance: Chance,
+    chance: SeededChance,
     pub(crate) nodes: BTreeMap<String, Machine>,
     faults: NodeFaults,
     pub(crate) etcd: Clusters,
@@ -95,7 +95,7 @@ impl World {
         Self {
             began: now,
             now,
-            chance: Chance::new(seed),
+            chance: SeededChance::new(seed),
             nodes: BTreeMap::new(),
             faults: NodeFaults::default(),
             etcd: Clusters::new(),
@@ -150,7 +150,7 @@ impl World {
         self.nodes.get(address).is_some_and(|machine| self.faults.holds(address, machine.rack, fault))
     }
 
-    pub(crate) fn island(&self, address: &str) -> Island {
+    pub(crate) fn island(&self, address: &str) -> NetworkIsland {
         let rack = self.nodes.get(address).map_or(0, |machine| machine.rack);
         self.faults.island(address, rack)
     }
@@ -161,7 +161,7 @@ impl World {
     }
 
     pub(crate) fn answers(&self, address: &str) -> bool {
-        self.is_awake(address) && self.island(address) == Island::Mainland
+        self.is_awake(address) && self.island(address) == NetworkIsland::Mainland
     }
 
     /// Carries out all events until a time.
@@ -175,7 +175,7 @@ impl World {
                 self.settles.pop_first();
                 self.settle();
             } else if let Some((_, event)) = self.events.pop_first() {
-                self.happen(event);
+                self.apply_event(event);
             }
         }
         self.now = self.now.max(now);
@@ -186,7 +186,7 @@ impl World {
         self.events.insert((time, number), event);
     }
 
-    fn happen(&mut self, event: Event) {
+    fn apply_event(&mut self, event: Event) {
         match event {
             Event::Step(number) => self.step(number),
             Event::Request(request) => self.take_request(*request),
@@ -252,8 +252,8 @@ impl World {
             self.drop_effect(command.order, "the node lost its power");
             return;
         }
-        let is_held =
-            !self.is_awake(&address) || (!command.has_arrived && self.island(&address) != Island::Mainland);
+        let is_held = !self.is_awake(&address)
+            || (!command.has_arrived && self.island(&address) != NetworkIsland::Mainland);
         if is_held {
             command.due = None;
             self.commands.insert(number, command);

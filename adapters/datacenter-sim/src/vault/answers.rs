@@ -15,7 +15,7 @@ const ROLE_ID: &str = "simulated-role";
 /// A status code with a body; `None` has no body.
 pub(super) type Answer = (u16, Option<Value>);
 
-pub(super) fn errors(status: u16, messages: &[&str]) -> Answer {
+pub(super) fn error_answer(status: u16, messages: &[&str]) -> Answer {
     (status, Some(json!({ "errors": messages })))
 }
 
@@ -59,7 +59,7 @@ impl SimulatedVault {
         let asked = ReceivedRequest::new(&request);
         let what = format!("{method} {}", asked.as_ref().map_or("?", |asked| asked.path.as_str()));
         let (status, body) = match &asked {
-            None => errors(400, &["error parsing JSON"]),
+            None => error_answer(400, &["error parsing JSON"]),
             Some(asked) => self.answer_request(asked).await,
         };
         let mut state = self.lock();
@@ -100,14 +100,14 @@ impl State {
             return Some((200, Some(json!({ "sealed": false }))));
         }
         if self.sealed {
-            return Some(errors(503, &["Vault is sealed"]));
+            return Some(error_answer(503, &["Vault is sealed"]));
         }
         if asked.path == "auth/approle/login" {
             let is_known =
                 asked.text("role_id") == ROLE_ID && self.role_secrets.contains(asked.text("secret_id"));
             return Some(match self.period.filter(|_| is_known) {
                 Some(period) => self.new_token(Some(period)),
-                None => errors(400, &["invalid role or secret ID"]),
+                None => error_answer(400, &["invalid role or secret ID"]),
             });
         }
         if let Some(user) = asked.path.strip_prefix("auth/userpass/login/") {
@@ -115,7 +115,7 @@ impl State {
             return Some(if is_known {
                 self.new_token(None)
             } else {
-                errors(400, &["invalid username or password"])
+                error_answer(400, &["invalid username or password"])
             });
         }
         let token = asked.token.as_deref().unwrap_or_default();
@@ -126,7 +126,7 @@ impl State {
         // Tokens of users have no end here, and the policy of an operator.
         let is_operator = matches!(self.tokens.get(token), Some(None));
         let may = is_operator || asked.path.starts_with("cke/") || asked.path == "auth/token/renew-self";
-        (!is_live || !may).then(|| errors(403, &["permission denied"]))
+        (!is_live || !may).then(|| error_answer(403, &["permission denied"]))
     }
 
     /// A new token; without a period it has no end.
@@ -178,7 +178,7 @@ impl State {
             }
             _ => match (path.strip_prefix("sys/mounts/"), path.strip_prefix("auth/userpass/users/")) {
                 (Some(mount), _) if self.mounts.contains_key(mount) => {
-                    errors(400, &[&format!("path is already in use at {mount}/")])
+                    error_answer(400, &[&format!("path is already in use at {mount}/")])
                 }
                 (Some(mount), _) => {
                     self.mounts.insert(mount.to_owned(), asked.text("type").to_owned());
@@ -202,5 +202,5 @@ fn token_answer(token: &str, period: Option<Duration>) -> Answer {
 
 /// The answer to a path below no mount.
 pub(super) fn no_route(path: &str) -> Answer {
-    errors(404, &[&format!("no handler for route {path:?}. route entry not found.")])
+    error_answer(404, &[&format!("no handler for route {path:?}. route entry not found.")])
 }

@@ -7,7 +7,7 @@ use madako_protocol::authorities::{CertificateRequest, Usage};
 use serde_json::{Map, Value, json};
 
 use super::SimulatedVault;
-use super::answers::{Answer, ReceivedRequest, data_answer, errors, no_route};
+use super::answers::{Answer, ReceivedRequest, data_answer, error_answer, no_route};
 
 /// Prefix of the mounts of authorities.
 const AUTHORITIES: &str = "cke/ca-";
@@ -15,7 +15,7 @@ const SECRETS: &str = "cke/secrets";
 
 /// The answer to a read of something that does not exist.
 fn empty_answer() -> Answer {
-    errors(404, &[])
+    error_answer(404, &[])
 }
 
 impl SimulatedVault {
@@ -57,9 +57,9 @@ impl SimulatedVault {
             Some(("issue", role)) => {
                 let role = self.lock().roles.get(&format!("{mount}/roles/{role}")).cloned();
                 match role {
-                    None => errors(400, &[&format!("unknown role: {}", asked.path)]),
+                    None => error_answer(400, &[&format!("unknown role: {}", asked.path)]),
                     Some(_) if !self.lock().roots.contains(mount) => {
-                        errors(500, &["no default issuer currently configured"])
+                        error_answer(500, &["no default issuer currently configured"])
                     }
                     Some(role) => self.issue(authority, &role, asked).await,
                 }
@@ -69,12 +69,12 @@ impl SimulatedVault {
                     self.lock().roots.insert(mount.to_owned());
                     data_answer(json!({ "certificate": certificate }))
                 }
-                Err(error) => errors(500, &[&error.to_string()]),
+                Err(error) => error_answer(500, &[&error.to_string()]),
             },
             _ if rest == "tidy" => {
                 (202, Some(json!({ "warnings": ["Tidy operation successfully started."] })))
             }
-            _ => errors(404, &["unsupported path"]),
+            _ => error_answer(404, &["unsupported path"]),
         }
     }
 
@@ -108,7 +108,7 @@ impl SimulatedVault {
                 "certificate": issued.certificate,
                 "private_key": issued.private_key.reveal(),
             })),
-            Err(error) => errors(400, &[&error.to_string()]),
+            Err(error) => error_answer(400, &[&error.to_string()]),
         }
     }
 }
@@ -135,8 +135,9 @@ fn certificate_request(
         (_, "false") => Usage::Server,
         _ => Usage::Both,
     };
-    let given = Some(asked.text("ttl")).filter(|ttl| !ttl.is_empty()).map(time);
-    let validity = given.unwrap_or_else(|| time(of_role("ttl"))).min(time(of_role("max_ttl")));
+    let given = Some(asked.text("ttl")).filter(|ttl| !ttl.is_empty()).map(parse_duration);
+    let validity =
+        given.unwrap_or_else(|| parse_duration(of_role("ttl"))).min(parse_duration(of_role("max_ttl")));
     CertificateRequest {
         authority,
         common_name,
@@ -149,7 +150,7 @@ fn certificate_request(
 }
 
 /// A time in hours or seconds.
-fn time(text: &str) -> Duration {
+fn parse_duration(text: &str) -> Duration {
     let (digits, unit) = match text.strip_suffix('h') {
         Some(hours) => (hours, 3600),
         None => (text.trim_end_matches('s'), 1),

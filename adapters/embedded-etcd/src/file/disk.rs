@@ -41,14 +41,14 @@ pub(crate) struct Disk {
 /// Writes since the start of the rehearsal.
 #[derive(Debug)]
 struct Rehearsal {
-    overlay: Overlay,
+    overlay: DiskOverlay,
     effects: Vec<Effect>,
     progress: Progress,
 }
 
 /// Blocks written in memory over an unchanged storage.
 #[derive(Debug, Default)]
-struct Overlay {
+struct DiskOverlay {
     len: u64,
     blocks: BTreeMap<u64, Box<[u8; BLOCK_BYTES as usize]>>,
 }
@@ -68,7 +68,7 @@ impl Disk {
             storage,
             rehearsing: AtomicBool::new(true),
             rehearsal: Mutex::new(Rehearsal {
-                overlay: Overlay::new(len),
+                overlay: DiskOverlay::new(len),
                 effects: Vec::new(),
                 progress: Progress::of(len, Instant::now()),
             }),
@@ -79,14 +79,14 @@ impl Disk {
     }
 
     /// Enters the next step of the rehearsal, which the log shows.
-    pub(super) fn enter(&self, step: Step) {
+    pub(super) fn enter_step(&self, step: Step) {
         self.rehearsal().progress.enter(step);
     }
 
     /// Applies the rehearsed writes to the storage.
     pub(crate) fn accept(&self) -> io::Result<()> {
         let mut rehearsal = self.rehearsal();
-        rehearsal.overlay = Overlay::default();
+        rehearsal.overlay = DiskOverlay::default();
         for effect in std::mem::take(&mut rehearsal.effects) {
             match effect {
                 Effect::SetLen(len) => self.storage.set_len(len)?,
@@ -101,7 +101,7 @@ impl Disk {
     }
 
     /// Fills the space of a write at `offset..end`. Later fills start after it, so the write itself needs no lock.
-    fn fill(&self, offset: u64, end: u64) -> io::Result<()> {
+    fn allocate_space(&self, offset: u64, end: u64) -> io::Result<()> {
         let mut filled = self.lock_filled();
         if end <= *filled {
             return Ok(());
@@ -128,13 +128,16 @@ impl Disk {
         self.filled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn handle(self: &Arc<Self>) -> Handle {
-        Handle(Arc::clone(self))
+    pub(crate) fn create_handle(self: &Arc<Self>) -> DiskHandle {
+        DiskHandle(Arc::clone(self))
     }
 
     /// A backend for a read-only database, for a storage that accepts no writes.
     pub(crate) fn open_overlay(self: &Arc<Self>) -> io::Result<OverlayBackend> {
-        Ok(OverlayBackend { disk: Arc::clone(self), overlay: Mutex::new(Overlay::new(self.storage.len()?)) })
+        Ok(OverlayBackend {
+            disk: Arc::clone(self),
+            overlay: Mutex::new(DiskOverlay::new(self.storage.len()?)),
+        })
     }
 
     pub(crate) fn len(&self) -> u64 {
@@ -159,7 +162,7 @@ impl Disk {
         self.rehearsing.load(Ordering::Acquire)
     }
 
-    fn note<T>(&self, result: io::Result<T>) -> io::Result<T> {
+    fn note_error<T>(&self, result: io::Result<T>) -> io::Result<T> {
         result.inspect_err(|error| {
             if is_full(error) {
                 self.full.store(true, Ordering::Release);
@@ -180,9 +183,9 @@ pub(crate) fn is_full(error: &io::Error) -> bool {
 
 /// Backend of the writing database. Closing it keeps the storage and its lock.
 #[derive(Debug)]
-pub(crate) struct Handle(Arc<Disk>);
+pub(crate) struct DiskHandle(Arc<Disk>);
 
-impl StorageBackend for Handle {
+impl StorageBackend for DiskHandle {
     fn len(&self) -> io::Result<u64> {
         if self.0.is_rehearsing() { Ok(self.0.rehearsal().overlay.len) } else { self.0.storage.len() }
     }
@@ -200,7 +203,7 @@ impl StorageBackend for Handle {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         if !self.0.is_rehearsing() {
-            return self.0.note(self.0.set_len(len));
+            return self.0.note_error(self.0.set_len(len));
         }
         let mut rehearsal = self.0.rehearsal();
         rehearsal.overlay.set_len(len);
@@ -222,8 +225,8 @@ impl StorageBackend for Handle {
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         if !self.0.is_rehearsing() {
-            let filled = self.0.fill(offset, offset + data.len() as u64);
-            return self.0.note(filled.and_then(|()| self.0.storage.write(offset, data)));
+            let filled = self.0.allocate_space(offset, offset + data.len() as u64);
+            return self.0.note_error(filled.and_then(|()| self.0.storage.write(offset, data)));
         }
         let mut rehearsal = self.0.rehearsal();
         rehearsal.overlay.write(&*self.0.storage, offset, data)?;
@@ -236,11 +239,11 @@ impl StorageBackend for Handle {
 #[derive(Debug)]
 pub(crate) struct OverlayBackend {
     disk: Arc<Disk>,
-    overlay: Mutex<Overlay>,
+    overlay: Mutex<DiskOverlay>,
 }
 
 impl OverlayBackend {
-    fn overlay(&self) -> MutexGuard<'_, Overlay> {
+    fn overlay(&self) -> MutexGuard<'_, DiskOverlay> {
         self.overlay.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -268,7 +271,7 @@ impl StorageBackend for OverlayBackend {
     }
 }
 
-impl Overlay {
+impl DiskOverlay {
     fn new(len: u64) -> Self {
         Self { len, blocks: BTreeMap::new() }
     }

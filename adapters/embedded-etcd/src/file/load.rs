@@ -5,13 +5,13 @@ use redb::{ReadableDatabase, ReadableTable, ReadableTableMetadata};
 use super::tables::{Identity, LEASES, META, OWNED_LEASES, REVISIONS, meta};
 use crate::index::{Change, Index, SupersededChange};
 use crate::leases::{LeaseChange, LeaseTable};
-use crate::range::View;
+use crate::range::ReadableRevisions;
 use crate::record::{Record, Revision};
 
 #[derive(Debug)]
 pub(crate) struct LoadedFile {
     pub(crate) index: Index,
-    pub(crate) view: View,
+    pub(crate) view: ReadableRevisions,
     pub(crate) leases: LeaseTable,
     pub(crate) identity: Identity,
     pub(crate) alarms: u64,
@@ -25,13 +25,13 @@ pub(crate) struct LoadedFile {
 pub(crate) enum LoadError {
     #[error("cannot read the records of the store from its file")]
     Read(#[from] redb::Error),
-    #[error("the checksum of the record of revision {main}.{sub} in the file is wrong")]
+    #[error("the record of revision {main}.{sub} in the file of the embedded store has a wrong checksum")]
     Checksum { main: i64, sub: u32 },
-    #[error("{expected} records should be in the file, and it has {found}")]
+    #[error("the file of the embedded store has {found} records, expected {expected}")]
     Missing { found: u64, expected: u64 },
-    #[error("the file has the layout version {0}, and this program reads only version {current}", current = meta::CURRENT_FORMAT)]
+    #[error("the file of the embedded store has the layout version {0}, and this program reads only version {current}", current = meta::CURRENT_FORMAT)]
     Format(u64),
-    #[error("the table of settings in the file has no entry {0:?}")]
+    #[error("the table of settings in the file of the embedded store has no entry {0:?}")]
     NoEntry(&'static str),
 }
 
@@ -65,7 +65,7 @@ macro_rules! read_errors {
 read_errors!(redb::StorageError, redb::TableError, redb::TransactionError);
 
 /// Reads and verifies the whole file; `None` if it has no tables yet.
-pub(crate) fn load(database: &redb::Database) -> Result<Option<LoadedFile>, LoadError> {
+pub(crate) fn load_store(database: &redb::Database) -> Result<Option<LoadedFile>, LoadError> {
     let transaction = database.begin_read()?;
     let numbers = match transaction.open_table(META) {
         Ok(numbers) => numbers,
@@ -133,7 +133,7 @@ pub(crate) fn load(database: &redb::Database) -> Result<Option<LoadedFile>, Load
     let superseded = index.compact(compacted);
     Ok(Some(LoadedFile {
         index,
-        view: View { current, compacted },
+        view: ReadableRevisions { current, compacted },
         leases,
         identity: Identity {
             cluster_id: number(meta::CLUSTER_ID)?,

@@ -10,11 +10,11 @@ use redb::{Database, ReadableDatabase as _};
 use tokio::sync::mpsc;
 
 use super::disk::Disk;
-use super::open::{FILE_NAME, LOCK_NAME, check_file, create_file, damaged_file, lock, open_error};
-use crate::failure::{Failure, Snapshot as View};
+use super::open::{FILE_NAME, LOCK_NAME, check_file, create_file, damaged_file, lock_directory, open_error};
+use crate::failure::{Failure, Snapshot as ReadableRevisions};
 use crate::limits::MAX_WAITING_PARTS;
 use crate::options::{Backend, Commit, DEFAULT_CACHE_BYTES, OpenError, Options};
-use crate::snapshot::{Snapshot, send};
+use crate::snapshot::{Snapshot, send_snapshot};
 
 /// A file without checksum errors.
 #[derive(Debug, Clone)]
@@ -41,7 +41,7 @@ pub fn verify(path: &Path) -> Result<VerifiedFile, OpenError> {
 ///
 /// # Errors
 /// Those of [`verify`], or an error of `take`.
-pub async fn save(
+pub async fn save_snapshot(
     path: &Path,
     mut take: impl FnMut(&[u8]) -> io::Result<()>,
 ) -> Result<VerifiedFile, OpenError> {
@@ -49,8 +49,8 @@ pub async fn save(
     let shown = verified.file.display().to_string();
     let transaction = database.begin_read().map_err(|error| damaged_file(&shown, error.to_string()))?;
     let (parts, mut made) = mpsc::channel(MAX_WAITING_PARTS);
-    let view = View::new(transaction, &Failure::none());
-    let making = async move { send(view, &parts).await };
+    let view = ReadableRevisions::new(transaction, &Failure::none());
+    let making = async move { send_snapshot(view, &parts).await };
     // When this ends, it drops the receiver, which stops the producer.
     let taking = async move {
         while let Some(part) = made.recv().await {
@@ -78,7 +78,7 @@ fn open_verified(path: &Path) -> Result<OpenFile, OpenError> {
         false => (path.parent(), path.to_owned()),
     };
     let _lock = match directory {
-        Some(directory) if directory.join(LOCK_NAME).exists() => Some(lock(directory)?),
+        Some(directory) if directory.join(LOCK_NAME).exists() => Some(lock_directory(directory)?),
         _ => None,
     };
     let shown = file.display().to_string();
@@ -115,7 +115,7 @@ pub fn restore(
     seed: u64,
 ) -> Result<Option<PathBuf>, OpenError> {
     fs::create_dir_all(directory).map_err(|source| open_error("create", directory.display(), source))?;
-    let _lock = lock(directory)?;
+    let _lock = lock_directory(directory)?;
     let file = directory.join(FILE_NAME);
     let mut kept = None;
     if file.try_exists().map_err(|source| open_error("find", file.display(), source))? {

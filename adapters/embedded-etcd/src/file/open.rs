@@ -16,7 +16,7 @@ use redb::backends::{FileBackend, InMemoryBackend};
 use redb::{Database, StorageBackend};
 
 use super::disk::Disk;
-use super::load::{LoadError, LoadedFile, load};
+use super::load::{LoadError, LoadedFile, load_store};
 use super::progress::Step;
 use super::tables::{Identity, LEASES, META, REVISIONS, meta};
 use crate::options::{Backend, InitialContents, OpenError, Options};
@@ -41,20 +41,20 @@ pub(crate) struct OpenedFile {
     pub(crate) lock: Option<File>,
 }
 
-pub(crate) fn open(options: &Options) -> Result<OpenedFile, OpenError> {
+pub(crate) fn open_store(options: &Options) -> Result<OpenedFile, OpenError> {
     match &options.backend {
-        Backend::Memory => on_storage(options, Arc::new(InMemoryBackend::new()), "memory"),
+        Backend::Memory => open_on_storage(options, Arc::new(InMemoryBackend::new()), "memory"),
         Backend::Custom(storage) => {
             begin_anew_if_never_begun(&**storage)
                 .map_err(|source| open_error("prepare", "the storage", source))?;
-            on_storage(options, Arc::clone(storage), "the storage")
+            open_on_storage(options, Arc::clone(storage), "the storage")
         }
         Backend::File(directory) => in_directory(options, directory),
     }
 }
 
 pub(crate) fn reopen(disk: &Arc<Disk>, cache_bytes: usize) -> Result<(Database, LoadedFile), LoadError> {
-    opened_on(disk.handle(), cache_bytes)
+    opened_on(disk.create_handle(), cache_bytes)
 }
 
 /// Reopens it read-only, for a storage that accepts no writes.
@@ -75,14 +75,14 @@ fn opened_on(backend: impl StorageBackend, cache_bytes: usize) -> Result<(Databa
         .set_cache_size(cache_bytes)
         .create_with_backend(backend)
         .map_err(|error| LoadError::Read(error.into()))?;
-    let loaded = load(&database)?.ok_or(LoadError::NoEntry(meta::FORMAT))?;
+    let loaded = load_store(&database)?.ok_or(LoadError::NoEntry(meta::FORMAT))?;
     Ok((database, loaded))
 }
 
 fn in_directory(options: &Options, directory: &Path) -> Result<OpenedFile, OpenError> {
     let shown = directory.display().to_string();
     fs::create_dir_all(directory).map_err(|source| open_error("create", &shown, source))?;
-    let lock = lock(directory)?;
+    let lock = lock_directory(directory)?;
     let path = directory.join(FILE_NAME);
     let exists = path.try_exists().map_err(|source| open_error("find", path.display(), source))?;
     let mut opened = if exists {
@@ -106,7 +106,7 @@ fn in_directory(options: &Options, directory: &Path) -> Result<OpenedFile, OpenE
     Ok(opened)
 }
 
-pub(super) fn lock(directory: &Path) -> Result<File, OpenError> {
+pub(super) fn lock_directory(directory: &Path) -> Result<File, OpenError> {
     let path = directory.join(LOCK_NAME);
     let file = only_for_owner(OpenOptions::new().write(true).create(true).truncate(false))
         .open(&path)
@@ -133,7 +133,7 @@ pub(super) fn create_file(options: &Options, directory: &Path) -> Result<OpenedF
 
 fn on_file(options: &Options, file: File, path: &Path) -> Result<OpenedFile, OpenError> {
     let storage = FileBackend::new(file).map_err(|error| damaged_file(path.display(), error.to_string()))?;
-    on_storage(options, Arc::new(storage), &path.display().to_string())
+    open_on_storage(options, Arc::new(storage), &path.display().to_string())
 }
 
 /// Only the owner of the file may read keys and values.
@@ -155,7 +155,7 @@ fn begin_anew_if_never_begun(storage: &dyn StorageBackend) -> io::Result<()> {
     if magic == [0; MAGIC_BYTES] { storage.set_len(0) } else { Ok(()) }
 }
 
-fn on_storage(
+fn open_on_storage(
     options: &Options,
     storage: Arc<dyn StorageBackend>,
     name: &str,
@@ -200,14 +200,14 @@ fn check_and_load(disk: &Arc<Disk>, cache_bytes: usize) -> Result<CheckedFile, S
     let mut database = Database::builder()
         .set_cache_size(cache_bytes)
         .set_repair_callback(move |_| repaired.store(true, Ordering::Relaxed))
-        .create_with_backend(disk.handle())
+        .create_with_backend(disk.create_handle())
         .map_err(|error| error.to_string())?;
-    disk.enter(Step::Pages);
+    disk.enter_step(Step::Pages);
     if !database.check_integrity().map_err(|error| error.to_string())? {
         return Err("checksums of its pages are wrong".to_owned());
     }
-    disk.enter(Step::Records);
-    let loaded = load(&database).map_err(|error| error.detail())?;
+    disk.enter_step(Step::Records);
+    let loaded = load_store(&database).map_err(|error| error.detail())?;
     Ok(CheckedFile { database, loaded, was_closed: !was_repaired.load(Ordering::Relaxed) })
 }
 
@@ -308,7 +308,7 @@ fn begin_term(
         loaded.identity.term += 1;
         return Ok(loaded);
     }
-    load(database)
+    load_store(database)
         .map_err(|error| match error {
             LoadError::Read(error) => error,
             other => redb::Error::Corrupted(other.to_string()),

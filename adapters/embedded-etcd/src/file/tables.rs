@@ -3,7 +3,7 @@
 
 use redb::{ReadableTable, TableDefinition};
 
-use crate::range::Values;
+use crate::range::RecordSource;
 use crate::record::{REVISION_BYTES, Record, Revision};
 use crate::request_error::RequestError;
 
@@ -45,7 +45,7 @@ pub(crate) struct Identity {
 /// Reads values within a transaction.
 pub(crate) struct StoredValues<'a, T>(pub(crate) &'a T);
 
-impl<T: ReadableTable<&'static [u8; REVISION_BYTES], &'static [u8]>> Values for StoredValues<'_, T> {
+impl<T: ReadableTable<&'static [u8; REVISION_BYTES], &'static [u8]>> RecordSource for StoredValues<'_, T> {
     fn record<R>(&self, revision: Revision, show: impl FnOnce(Record<'_>) -> R) -> Result<R, RequestError> {
         let failed = |what: &dyn std::fmt::Display| {
             RequestError::Failed(format!("reading revision {}.{}: {what}", revision.main, revision.sub))

@@ -12,11 +12,11 @@ use tower::util::BoxCloneSyncService;
 
 /// Adapts the services to the client's channel.
 #[derive(Clone)]
-struct Direct(Router);
+struct DirectTransport(Router);
 
 type Answer = Pin<Box<dyn Future<Output = Result<http::Response<Body>, tower::BoxError>> + Send>>;
 
-impl Service<http::Request<Body>> for Direct {
+impl Service<http::Request<Body>> for DirectTransport {
     type Response = http::Response<Body>;
     type Error = tower::BoxError;
     type Future = Answer;
@@ -38,5 +38,5 @@ impl Service<http::Request<Body>> for Direct {
 }
 
 pub(crate) async fn direct_client(router: Router) -> Result<Client, etcd_client::Error> {
-    Client::from_channel(Channel::Custom(BoxCloneSyncService::new(Direct(router))), None).await
+    Client::from_channel(Channel::Custom(BoxCloneSyncService::new(DirectTransport(router))), None).await
 }

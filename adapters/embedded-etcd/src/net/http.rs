@@ -12,11 +12,11 @@ use crate::services::{ETCD_CLUSTER_VERSION, ETCD_VERSION};
 use crate::store::Store;
 
 pub(crate) fn add_health_routes(router: Router, store: Arc<Store>) -> Router {
-    router.route("/health", get(health).with_state(store)).route("/version", get(version))
+    router.route("/health", get(answer_health).with_state(store)).route("/version", get(answer_version))
 }
 
 /// Healthy: no alarm is active and the store has not failed.
-async fn health(State(store): State<Arc<Store>>) -> Response {
+async fn answer_health(State(store): State<Arc<Store>>) -> Response {
     let healthy = store.state().alarms == 0 && store.failure.reason().is_none();
     let plain = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
     if healthy {
@@ -26,7 +26,7 @@ async fn health(State(store): State<Arc<Store>>) -> Response {
     }
 }
 
-async fn version() -> Response {
+async fn answer_version() -> Response {
     let body = format!(r#"{{"etcdserver":"{ETCD_VERSION}","etcdcluster":"{ETCD_CLUSTER_VERSION}"}}"#);
     ([(header::CONTENT_TYPE, "application/json")], body).into_response()
 }

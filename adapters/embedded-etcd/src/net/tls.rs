@@ -40,7 +40,7 @@ impl ServerTls {
     /// Configuration for rustls. Offers HTTP/2 and HTTP/1.1, as etcd does.
     pub(crate) fn config(&self) -> Result<Arc<rustls::ServerConfig>, TlsError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let chain = certificates(&self.certificate, "certificate")?;
+        let chain = read_certificates(&self.certificate, "certificate")?;
         let key = PrivateKeyDer::from_pem_slice(&self.key)
             .map_err(|source| TlsError::Pem { what: "private key", source })?;
         let builder = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
@@ -50,7 +50,7 @@ impl ServerTls {
             None => builder.with_no_client_auth(),
             Some(authority) => {
                 let mut roots = RootCertStore::empty();
-                for certificate in certificates(authority, "client CA")? {
+                for certificate in read_certificates(authority, "client CA")? {
                     roots.add(certificate).map_err(|error| TlsError::ClientCa(error.into()))?;
                 }
                 let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
@@ -65,7 +65,7 @@ impl ServerTls {
     }
 }
 
-fn certificates(pem: &[u8], what: &'static str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+fn read_certificates(pem: &[u8], what: &'static str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let certificates = CertificateDer::pem_slice_iter(pem)
         .collect::<Result<Vec<_>, _>>()
         .map_err(|source| TlsError::Pem { what, source })?;

@@ -4,7 +4,7 @@ use etcd_client::proto::{PbRangeRequest, PbResponseHeader};
 use proptest::prelude::*;
 use prost::Message;
 
-use super::{RangePlan, Values, View};
+use super::{RangePlan, ReadableRevisions, RecordSource};
 use crate::index::{Change, Index};
 use crate::record::{Record, Revision};
 use crate::request_error::RequestError;
@@ -12,7 +12,7 @@ use crate::request_error::RequestError;
 #[derive(Debug, Default)]
 struct Written(BTreeMap<Revision, (Vec<u8>, Vec<u8>, Change)>);
 
-impl Values for Written {
+impl RecordSource for Written {
     fn record<T>(&self, revision: Revision, show: impl FnOnce(Record<'_>) -> T) -> Result<T, RequestError> {
         let (key, value, change) = &self.0[&revision];
         Ok(show(Record { key, value, create: change.create, version: change.version, lease: change.lease }))
@@ -52,7 +52,7 @@ proptest! {
             count_only,
             ..PbRangeRequest::default()
         };
-        let view = View { current: pairs.len() as i64 + 1, compacted: -1 };
+        let view = ReadableRevisions { current: pairs.len() as i64 + 1, compacted: -1 };
         let header = PbResponseHeader { cluster_id: u64::MAX, member_id: 7, revision: view.current, raft_term: 2 };
         let plan = || RangePlan::new(&index, view, &request).unwrap();
         let message = plan().finish(&written, header).unwrap();

@@ -7,7 +7,7 @@ use etcd_client::proto::{
 };
 use tonic::{Request, Response, Status};
 
-use super::{Api, ok_response};
+use super::{ServiceState, ok_response};
 use crate::request_error::RequestError;
 
 const ALONE: RequestError = RequestError::Unsupported(
@@ -15,7 +15,7 @@ const ALONE: RequestError = RequestError::Unsupported(
 );
 
 #[tonic::async_trait]
-impl PbClusterService for Api {
+impl PbClusterService for ServiceState {
     async fn member_list(
         &self,
         _: Request<PbMemberListRequest>,

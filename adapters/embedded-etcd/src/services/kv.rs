@@ -7,14 +7,14 @@ use etcd_client::proto::{
 use prost::Message;
 use tonic::{Request, Response, Status};
 
-use super::{Answers, Api, ok_response, unexpected_answer};
+use super::{Answers, ServiceState, ok_response, unexpected_answer};
 use crate::check::{check_delete, check_put, check_size, check_txn, is_read_only};
 use crate::limits::STREAMED_PART_BYTES;
 use crate::range::check_range;
 use crate::store::{Answer, Operation};
 
 #[tonic::async_trait]
-impl PbKvService for Api {
+impl PbKvService for ServiceState {
     async fn range(&self, request: Request<PbRangeRequest>) -> Result<Response<PbRangeResponse>, Status> {
         let request = request.into_inner();
         check_range(&request)?;

@@ -12,14 +12,14 @@ use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{Answers, Api, ok_response, unexpected_answer};
+use super::{Answers, ServiceState, ok_response, unexpected_answer};
 use crate::leases::Renewal;
 use crate::limits::MAX_WAITING_ANSWERS;
 use crate::request_error::RequestError;
 use crate::store::{Answer, Operation, Store};
 
 #[tonic::async_trait]
-impl PbLeaseService for Api {
+impl PbLeaseService for ServiceState {
     async fn lease_grant(
         &self,
         request: Request<PbLeaseGrantRequest>,
@@ -119,8 +119,11 @@ async fn keep_alive(
         // The header is older than the renewal: a client must not see a keep-alive succeed at a revision at which the
         // lease was already revoked.
         let header = store.current_header();
-        let answer =
-            renew(&store, id).await.map(|ttl| PbLeaseKeepAliveResponse { header: Some(header), id, ttl });
+        let answer = renew_lease(&store, id).await.map(|ttl| PbLeaseKeepAliveResponse {
+            header: Some(header),
+            id,
+            ttl,
+        });
         let ends = answer.is_err();
         if answers.send(answer.map_err(Status::from)).await.is_err() || ends {
             return;
@@ -129,7 +132,7 @@ async fn keep_alive(
 }
 
 /// The new time to live in seconds; 0 for a lease that does not exist.
-async fn renew(store: &Store, id: i64) -> Result<i64, RequestError> {
+async fn renew_lease(store: &Store, id: i64) -> Result<i64, RequestError> {
     match store.renew(id) {
         Renewal::Renewed { ttl_seconds } => Ok(ttl_seconds),
         Renewal::Unknown => Ok(0),

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-use super::{Answers, Api, ETCD_VERSION, ok_response};
+use super::{Answers, ETCD_VERSION, ServiceState, ok_response};
 use crate::hash::hash_kv;
 use crate::limits::MAX_WAITING_PARTS;
 use crate::request_error::RequestError;
@@ -26,7 +26,7 @@ const NO_TYPE: i32 = 0;
 const TYPES: std::ops::RangeInclusive<i32> = 1..=2;
 
 #[tonic::async_trait]
-impl PbMaintenanceService for Api {
+impl PbMaintenanceService for ServiceState {
     async fn alarm(&self, request: Request<PbAlarmRequest>) -> Result<Response<PbAlarmResponse>, Status> {
         let PbAlarmRequest { action, alarm, .. } = request.into_inner();
         let wanted: Vec<i32> = TYPES.filter(|known| alarm == NO_TYPE || alarm == *known).collect();
@@ -116,7 +116,7 @@ impl PbMaintenanceService for Api {
         let snapshot = self.store.snapshot()?;
         let (parts, receiver) = mpsc::channel(MAX_WAITING_PARTS);
         tokio::spawn(async move {
-            if let Err(refusal) = crate::snapshot::send(snapshot, &parts).await {
+            if let Err(refusal) = crate::snapshot::send_snapshot(snapshot, &parts).await {
                 // The client may have disconnected: most incomplete snapshots end this way.
                 let _ = parts.send(Err(refusal.into())).await;
             }

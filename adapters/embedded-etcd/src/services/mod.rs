@@ -28,7 +28,7 @@ type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// All services; cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct Api {
+pub(crate) struct ServiceState {
     store: Arc<Store>,
     /// Name in `member list`.
     name: Arc<str>,
@@ -37,7 +37,7 @@ pub(crate) struct Api {
     owner: Option<Arc<str>>,
 }
 
-impl Api {
+impl ServiceState {
     pub(crate) fn new(store: Arc<Store>, name: &str, client_urls: &[String]) -> Self {
         Self { store, name: name.into(), client_urls: client_urls.into(), owner: None }
     }

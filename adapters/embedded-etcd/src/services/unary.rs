@@ -33,7 +33,7 @@ pub(super) async fn refuse_as_etcd(response: Response) -> Response {
 }
 
 /// The single request of a call, of at most `limit` bytes.
-pub(super) async fn request<M: Message + Default>(mut body: Body, limit: usize) -> Result<M, Status> {
+pub(super) async fn decode_request<M: Message + Default>(mut body: Body, limit: usize) -> Result<M, Status> {
     let malformed = || Status::internal("the request is not one message of gRPC");
     let mut received = BytesMut::new();
     let mut length = None;

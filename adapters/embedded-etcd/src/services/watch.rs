@@ -7,11 +7,11 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{Answers, Api, ok_response};
+use super::{Answers, ServiceState, ok_response};
 use crate::watch::{MAX_WAITING_RESPONSES, WatchStream};
 
 #[tonic::async_trait]
-impl PbWatchService for Api {
+impl PbWatchService for ServiceState {
     type WatchStream = Answers<PbWatchResponse>;
 
     async fn watch(

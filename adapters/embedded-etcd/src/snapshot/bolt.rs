@@ -57,19 +57,19 @@ impl LeafBuilder {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.bytes() >= LEAF_BYTES || self.elements.len() >= LEAF_ELEMENTS
+        self.page_size() >= LEAF_BYTES || self.elements.len() >= LEAF_ELEMENTS
     }
 
     pub(super) fn first_key(&self) -> Option<&[u8]> {
         self.elements.first().map(|(_, entry)| entry.key.as_slice())
     }
 
-    fn bytes(&self) -> usize {
+    fn page_size(&self) -> usize {
         PAGE_HEADER_BYTES + self.elements.len() * ELEMENT_BYTES + self.data_bytes
     }
 
     pub(super) fn pages(&self) -> u64 {
-        self.bytes().div_ceil(PAGE_BYTES) as u64
+        self.page_size().div_ceil(PAGE_BYTES) as u64
     }
 
     pub(super) fn build(&self, page: u64) -> Vec<u8> {
@@ -119,7 +119,7 @@ impl FilePlan {
         self.leaves.iter().map(|(_, page, _)| *page)
     }
 
-    pub(super) fn bytes(&self) -> u64 {
+    pub(super) fn file_size(&self) -> u64 {
         let (branches, _) = self.tree();
         (self.next_page + branches.len() as u64) * PAGE_BYTES as u64
     }
@@ -275,7 +275,7 @@ mod tests {
             assert_eq!(tail.len() / PAGE_BYTES, branches, "{leaves} leaves");
             let pages = (head.len() + tail.len()) as u64 / PAGE_BYTES as u64 + leaves;
             assert_eq!(high_water(&head), pages, "{leaves} leaves");
-            assert_eq!(plan.bytes(), pages * PAGE_BYTES as u64, "{leaves} leaves");
+            assert_eq!(plan.file_size(), pages * PAGE_BYTES as u64, "{leaves} leaves");
         }
     }
 }

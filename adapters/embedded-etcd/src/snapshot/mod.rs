@@ -15,7 +15,7 @@ use redb::{ReadTransaction, ReadableTable};
 use tokio::sync::mpsc;
 use tonic::Status;
 
-use crate::failure::Snapshot as View;
+use crate::failure::Snapshot as ReadableRevisions;
 use crate::file::{LEASES, META, meta};
 use crate::hash::etcd_key;
 use crate::limits::SNAPSHOT_PART_BYTES;
@@ -36,15 +36,15 @@ struct StoredLease {
 }
 
 /// Sends the snapshot followed by its SHA-256, as etcd does.
-pub(crate) async fn send(
-    snapshot: View,
+pub(crate) async fn send_snapshot(
+    snapshot: ReadableRevisions,
     parts: &mpsc::Sender<Result<PbSnapshotResponse, Status>>,
 ) -> Result<(), RequestError> {
     let revisions = open_revisions(&snapshot)?;
     let mut plan = FilePlan::new(small_buckets(&snapshot, &revisions)?);
     let mut next = Some(Revision::first_of(0));
     while let Some(from) = next {
-        let (leaf, rest) = leaf(&revisions, from)?;
+        let (leaf, rest) = build_leaf(&revisions, from)?;
         if let Some(first_key) = leaf.first_key() {
             plan.add_leaf(first_key.to_vec(), leaf.pages());
         }
@@ -53,7 +53,7 @@ pub(crate) async fn send(
     }
     let mut sender = Sender {
         parts,
-        remaining: plan.bytes(),
+        remaining: plan.file_size(),
         buffer: Vec::with_capacity(SNAPSHOT_PART_BYTES),
         digest: ring::digest::Context::new(&ring::digest::SHA256),
     };
@@ -61,7 +61,7 @@ pub(crate) async fn send(
     let mut next = Some(Revision::first_of(0));
     let mut pages = plan.leaf_pages();
     while let Some(from) = next {
-        let (leaf, rest) = leaf(&revisions, from)?;
+        let (leaf, rest) = build_leaf(&revisions, from)?;
         if leaf.first_key().is_some() {
             let page =
                 pages.next().ok_or_else(|| internal_error(&"the store changed during the snapshot"))?;
@@ -74,7 +74,7 @@ pub(crate) async fn send(
 }
 
 /// The changes from `from` on that fit into a leaf, and the start of the next leaf.
-fn leaf(
+fn build_leaf(
     revisions: &StoredRevisions,
     from: Revision,
 ) -> Result<(LeafBuilder, Option<Revision>), RequestError> {

@@ -69,7 +69,8 @@ impl Snapshot {
         let pages = Pages::of(bytes)?;
         let mut changes = Vec::new();
         pages.visit_bucket(CHANGES.as_bytes(), &mut |key, value| {
-            let (revision, is_tombstone) = revision(key).ok_or("a key of a change is not a revision")?;
+            let (revision, is_tombstone) =
+                parse_revision(key).ok_or("a key of a change is not a revision")?;
             let mut pair = PbKeyValue::decode(value).map_err(|_| "a change cannot be decoded")?;
             if is_tombstone {
                 pair = PbKeyValue { key: pair.key, ..PbKeyValue::default() };
@@ -86,7 +87,7 @@ impl Snapshot {
         let mut compacted = -1;
         pages.visit_bucket(b"meta", &mut |key, value| {
             if key == COMPACTED {
-                compacted = revision(value).ok_or("the last compaction is not a revision")?.0.main;
+                compacted = parse_revision(value).ok_or("the last compaction is not a revision")?.0.main;
             }
             Ok(())
         })?;
@@ -95,7 +96,7 @@ impl Snapshot {
 }
 
 /// Revision in etcd's encoding, and whether it is a deletion.
-fn revision(key: &[u8]) -> Option<(Revision, bool)> {
+fn parse_revision(key: &[u8]) -> Option<(Revision, bool)> {
     let (main, rest) = key.split_first_chunk::<8>()?;
     let (sub, rest) = rest.strip_prefix(b"_")?.split_first_chunk::<8>()?;
     let revision =
@@ -114,7 +115,7 @@ struct Pages<'a> {
 impl<'a> Pages<'a> {
     fn of(bytes: &'a [u8]) -> Result<Self, &'static str> {
         let valid = PAGE_SIZES.into_iter().flat_map(|page_bytes| [(page_bytes, 0), (page_bytes, page_bytes)]);
-        let newest = valid.filter_map(|(page_bytes, at)| meta(bytes, page_bytes, at)).max();
+        let newest = valid.filter_map(|(page_bytes, at)| parse_meta_page(bytes, page_bytes, at)).max();
         let (_, root, page_bytes) = newest.ok_or("it has no valid meta page")?;
         Ok(Self { bytes, page_bytes, root })
     }
@@ -129,7 +130,7 @@ impl<'a> Pages<'a> {
             Ok(())
         })?;
         let Some(header) = header else { return Ok(()) };
-        let root = number_at(header, 0).ok_or("a bucket has no header")?;
+        let root = read_u64_at(header, 0).ok_or("a bucket has no header")?;
         // A small bucket is inline, after its header.
         let page = if root == 0 { header.get(16..).ok_or("a bucket has no page")? } else { self.page(root)? };
         self.visit_elements(page, &mut self.pages(), &mut |_, key, value| take(key, value))
@@ -164,7 +165,7 @@ impl<'a> Pages<'a> {
             };
             match flags {
                 BRANCH => {
-                    let child = number_at(element, 8).ok_or(CUT_OFF)?;
+                    let child = read_u64_at(element, 8).ok_or(CUT_OFF)?;
                     self.visit_elements(self.page(child)?, left, take)?;
                 }
                 LEAF => {
@@ -183,15 +184,15 @@ impl<'a> Pages<'a> {
 }
 
 /// Transaction, root page and page size of a valid meta page.
-fn meta(bytes: &[u8], page_bytes: usize, at: usize) -> Option<(u64, u64, usize)> {
+fn parse_meta_page(bytes: &[u8], page_bytes: usize, at: usize) -> Option<(u64, u64, usize)> {
     let meta = bytes.get(at + PAGE_HEADER_BYTES..)?;
     let words =
         [0, 4, 8].map(|at| meta.get(at..)?.first_chunk::<4>().map(|bytes| u32::from_le_bytes(*bytes)));
     let is_valid = words == [Some(MAGIC), Some(VERSION), Some(page_bytes as u32)]
-        && number_at(meta, META_BYTES)? == fnv1a(&meta[..META_BYTES]);
-    is_valid.then_some((number_at(meta, 48)?, number_at(meta, 16)?, page_bytes))
+        && read_u64_at(meta, META_BYTES)? == fnv1a(&meta[..META_BYTES]);
+    is_valid.then_some((read_u64_at(meta, 48)?, read_u64_at(meta, 16)?, page_bytes))
 }
 
-fn number_at(bytes: &[u8], at: usize) -> Option<u64> {
+fn read_u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk::<8>()?))
 }

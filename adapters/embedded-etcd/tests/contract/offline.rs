@@ -4,7 +4,8 @@ use std::path::Path;
 
 use etcd_client::{Client, CompactionOptions, GetOptions, PutOptions};
 use madako_embedded_etcd::{
-    Backend, Commit, EmbeddedEtcd, OpenError, Options, Snapshot, SnapshotError, restore, save, verify,
+    Backend, Commit, EmbeddedEtcd, OpenError, Options, Snapshot, SnapshotError, restore, save_snapshot,
+    verify,
 };
 
 use crate::peers::RealEtcd;
@@ -91,14 +92,14 @@ async fn a_closed_store_is_saved_as_the_open_one_was() {
     store.shutdown().await;
     let before = std::fs::read(directory.path().join("etcd.redb")).expect("the file");
     let mut closed = Vec::new();
-    let taken = save(directory.path(), |bytes| {
+    let taken = save_snapshot(directory.path(), |bytes| {
         closed.extend_from_slice(bytes);
         Ok(())
     });
     assert_eq!(taken.await.expect("it is saved").compacted, 150);
     assert!(closed == open, "{} bytes against {}", closed.len(), open.len());
-    let full = save(directory.path(), |_| Err(std::io::ErrorKind::StorageFull.into())).await;
-    assert!(matches!(full, Err(OpenError::Io { operation: "writing", .. })), "{full:?}");
+    let full = save_snapshot(directory.path(), |_| Err(std::io::ErrorKind::StorageFull.into())).await;
+    assert!(matches!(full, Err(OpenError::Io { operation: "write", .. })), "{full:?}");
     assert!(std::fs::read(directory.path().join("etcd.redb")).expect("the file") == before);
 }
 

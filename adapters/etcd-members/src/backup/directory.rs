@@ -102,8 +102,8 @@ impl Directory {
     }
 
     /// The file in which a backup is written before it has its name.
-    pub(crate) fn part(&self, name: &str) -> Part {
-        Part(self.path.join(format!(".{name}.part")))
+    pub(crate) fn part(&self, name: &str) -> UnnamedBackup {
+        UnnamedBackup(self.path.join(format!(".{name}.part")))
     }
 
     /// A backup is never replaced: two in one second would have the same name.
@@ -185,15 +185,15 @@ impl Drop for ScratchPlace {
 }
 
 /// A backup before it has its name. Its file goes with this value, unless it was renamed.
-pub(crate) struct Part(PathBuf);
+pub(crate) struct UnnamedBackup(PathBuf);
 
-impl Part {
+impl UnnamedBackup {
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 }
 
-impl Drop for Part {
+impl Drop for UnnamedBackup {
     fn drop(&mut self) {
         // A renamed file is not there. The next call removes a file that stays.
         let _ = fs::remove_file(&self.0);
@@ -208,14 +208,14 @@ fn sync_directory(directory: &Path) -> Result<(), BackupError> {
 /// Reads a snapshot of etcd again, and compares the checksum that etcd appended. Returns its size in bytes.
 pub(crate) async fn verify_snapshot(path: PathBuf) -> Result<u64, BackupError> {
     run_blocking(move || {
-        let read = checksums(&path).map_err(|error| file_error("read", &path, error))?;
+        let read = check_file_checksum(&path).map_err(|error| file_error("read", &path, error))?;
         read.map_err(|why| BackupError::Damaged { why })
     })
     .await
 }
 
 /// The size of a snapshot whose checksum is right, or the fault.
-fn checksums(path: &Path) -> io::Result<Result<u64, String>> {
+fn check_file_checksum(path: &Path) -> io::Result<Result<u64, String>> {
     let mut file = File::open(path)?;
     let size = file.metadata()?.len();
     let checksum = SHA256_OUTPUT_LEN as u64;

@@ -23,10 +23,10 @@ pub(crate) async fn check_programs(
     permits: &dyn PermitSource,
     cluster: Option<String>,
 ) -> Result<(), BackupError> {
-    let cluster = cluster.as_deref().and_then(read);
+    let cluster = cluster.as_deref().and_then(parse_version);
     for (program, question) in [(ETCD, "--version"), (ETCDCTL, "version")] {
         let asked = run(host, permits, program, &[question.to_owned()], VERSION).await?;
-        let answered = asked.stdout.lines().find_map(|line| read(line.split_once(": ")?.1));
+        let answered = asked.stdout.lines().find_map(|line| parse_version(line.split_once(": ")?.1));
         let version = answered.filter(|_| asked.succeeded()).ok_or_else(|| BackupError::Program {
             program,
             why: format!("{program} {question} does not tell its version: {}", last_message(&asked)),
@@ -36,7 +36,7 @@ pub(crate) async fn check_programs(
     Ok(())
 }
 
-fn read(text: &str) -> Option<Version> {
+fn parse_version(text: &str) -> Option<Version> {
     let mut numbers = text.trim().split('.').map(|number| number.parse().ok());
     Some((numbers.next()??, numbers.next()??))
 }
@@ -111,10 +111,10 @@ mod tests {
 
     #[test]
     fn versions_are_read_from_the_words_of_the_programs() {
-        assert_eq!(read("3.4.23"), Some((3, 4)));
-        assert_eq!(read(" 3.5.15\n"), Some((3, 5)));
-        assert_eq!(read("3"), None);
-        assert_eq!(read("unknown"), None);
+        assert_eq!(parse_version("3.4.23"), Some((3, 4)));
+        assert_eq!(parse_version(" 3.5.15\n"), Some((3, 5)));
+        assert_eq!(parse_version("3"), None);
+        assert_eq!(parse_version("unknown"), None);
     }
 
     #[test]

@@ -55,13 +55,13 @@ impl Scratch {
 type Process<'a> = Pin<Box<dyn Future<Output = Result<HostOutcome, BackupError>> + Send + 'a>>;
 
 /// A restored etcd with its process, which ends when this is dropped.
-pub(crate) struct Running<'a> {
+pub(crate) struct RestoredEtcd<'a> {
     scratch: Scratch,
     process: Process<'a>,
     backup: String,
 }
 
-impl Running<'_> {
+impl RestoredEtcd<'_> {
     /// Works with the restored etcd, and ends it then. If etcd ends first, that is the error.
     pub(crate) async fn run_with_restored<'s, T, F>(
         &'s mut self,
@@ -137,8 +137,8 @@ pub(crate) async fn start<'a>(
     name: &str,
     revision: i64,
     place: &Path,
-) -> Result<Running<'a>, BackupError> {
-    let tls = credentials(place)?;
+) -> Result<RestoredEtcd<'a>, BackupError> {
+    let tls = create_credentials(place)?;
     let port = free_port().map_err(|error| file_error("find a port for", place, error))?;
     let url = format!("https://{ADDRESS}:{port}");
     let file = |name: &str| place.join(name).display().to_string();
@@ -163,8 +163,8 @@ pub(crate) async fn start<'a>(
         "--log-level=error".to_owned(),
     ];
     let mut process: Process<'a> = Box::pin(async move { run(host, permits, ETCD, &arguments, PROOF).await });
-    let client =
-        client(&url, tls).map_err(|error| file_error("connect to the restored etcd in", place, error))?;
+    let client = scratch_client(&url, tls)
+        .map_err(|error| file_error("connect to the restored etcd in", place, error))?;
     let by = Instant::now() + START;
     let answers = async {
         loop {
@@ -182,7 +182,7 @@ pub(crate) async fn start<'a>(
                 name: name.to_owned(),
                 why: format!("the restored etcd has revision {present} instead of {revision}"),
             }),
-            Ok(present) => Ok(Running {
+            Ok(present) => Ok(RestoredEtcd {
                 scratch: Scratch { client, revision, present },
                 process,
                 backup: name.to_owned(),
@@ -200,7 +200,7 @@ fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind((ADDRESS, 0))?.local_addr()?.port())
 }
 
-fn client(url: &str, tls: TlsOptions) -> Result<Client, String> {
+fn scratch_client(url: &str, tls: TlsOptions) -> Result<Client, String> {
     let endpoint = Endpoint::from_shared(url.to_owned()).map_err(|error| error.to_string())?;
     let endpoint = endpoint.connect_timeout(CONNECT).tls_config(tls).map_err(|error| error.to_string())?;
     // Without a user, no authentication is awaited.
@@ -213,7 +213,7 @@ const CERTIFICATE: &str = "server.crt";
 const KEY: &str = "server.key";
 
 /// Makes an authority for this proof alone, and writes the files of a server. Returns the credentials of a client.
-fn credentials(place: &Path) -> Result<TlsOptions, BackupError> {
+fn create_credentials(place: &Path) -> Result<TlsOptions, BackupError> {
     let failed = |error: rcgen::Error| file_error("make certificates in", place, error);
     let authority_key = KeyPair::generate().map_err(failed)?;
     let mut authority = certificate_for(NAME);

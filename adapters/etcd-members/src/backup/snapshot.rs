@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::directory::run_blocking;
-use super::{Step, TAKE, file_error};
+use super::{BackupStep, TAKE, file_error};
 use crate::failure::Failure;
 use crate::limits::{MOST_SNAPSHOT_BYTES, PARTS_IN_MEMORY, SNAPSHOT_SILENCE};
 
@@ -19,7 +19,7 @@ use crate::limits::{MOST_SNAPSHOT_BYTES, PARTS_IN_MEMORY, SNAPSHOT_SILENCE};
 pub(crate) async fn write_snapshot(
     member: &Client,
     path: &Path,
-    progress: &(dyn Fn(Step) + Send + Sync),
+    progress: &(dyn Fn(BackupStep) + Send + Sync),
 ) -> Result<(), BackupError> {
     let (parts, mut waiting) = mpsc::channel::<Vec<u8>>(PARTS_IN_MEMORY);
     let file = path.to_owned();
@@ -45,7 +45,7 @@ pub(crate) async fn write_snapshot(
 async fn receive_parts(
     member: &Client,
     parts: mpsc::Sender<Vec<u8>>,
-    progress: &(dyn Fn(Step) + Send + Sync),
+    progress: &(dyn Fn(BackupStep) + Send + Sync),
 ) -> Result<(), Failure> {
     let late = |_| Failure::Unavailable(format!("no part of the snapshot within {SNAPSHOT_SILENCE:?}"));
     let mut maintenance = member.maintenance_client();
@@ -63,6 +63,6 @@ async fn receive_parts(
         if parts.send(part.blob().to_vec()).await.is_err() {
             return Ok(());
         }
-        progress(Step::Written { bytes: written, of: written + remaining });
+        progress(BackupStep::Written { bytes: written, of: written + remaining });
     }
 }

@@ -21,7 +21,7 @@ use tokio::process::Command;
 
 use super::fleet::{Alone, Fleet, addresses, permit};
 use crate::BackupsOnHost;
-use crate::backup::{Step, snapshot};
+use crate::backup::{BackupStep, snapshot};
 
 /// Processes of this test, which end when their future is dropped.
 #[derive(Default)]
@@ -150,8 +150,11 @@ async fn a_backup_is_proved_by_an_etcd_that_was_restored_from_it() {
     assert_eq!(place.names(), [LOCK.to_owned(), backup.name.clone()], "the scratch directory is gone");
     assert_eq!(*place.host.run.lock().unwrap(), ["etcd", "etcdctl", "etcdctl", "etcdctl", "etcd"]);
     let steps = steps.lock().unwrap().clone();
-    let whole = Step::Written { bytes: backup.size, of: backup.size };
-    assert!(steps.contains(&whole) && steps.contains(&Step::Compared { keys: 200, of: 200 }), "{steps:?}");
+    let whole = BackupStep::Written { bytes: backup.size, of: backup.size };
+    assert!(
+        steps.contains(&whole) && steps.contains(&BackupStep::Compared { keys: 200, of: 200 }),
+        "{steps:?}"
+    );
 
     let refused = place.backups.take(&permit(), &place.asked, place.path(), at(0)).await.unwrap_err();
     assert!(refused.to_string().contains("it exists already"), "{refused}");

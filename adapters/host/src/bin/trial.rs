@@ -12,7 +12,7 @@ use madako_protocol::permit::Permit;
 use tokio::time::Instant;
 
 fn main() -> ExitCode {
-    if let Some(code) = madako_host::entry(std::env::args_os()) {
+    if let Some(code) = madako_host::watcher_main(std::env::args_os()) {
         return code;
     }
     let words: Vec<String> = std::env::args().skip(1).collect();

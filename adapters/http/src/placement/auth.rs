@@ -50,7 +50,7 @@ impl Authenticator for ByCertificate {
     }
 }
 
-pub(super) async fn user(
+pub(super) async fn authenticate_user(
     authenticators: &[Arc<dyn Authenticator>],
     allow_anonymous: bool,
     request: &Parts,
@@ -78,7 +78,7 @@ mod tests {
         if let Some(cn) = cn {
             parts.extensions.insert(ClientCertificate { common_name: cn.to_owned() });
         }
-        user(authenticators, anonymous, &parts).await
+        authenticate_user(authenticators, anonymous, &parts).await
     }
 
     #[tokio::test]

@@ -62,7 +62,7 @@ macro_rules! with_type {
     };
 }
 
-pub(super) fn resource(kind: Kind, body: &str) -> Result<Object, Problem> {
+pub(super) fn parse_resource(kind: Kind, body: &str) -> Result<Object, Problem> {
     with_type!(kind, Type => read_body::<Type>(kind.name(), body).map(Resource::into_object))
 }
 
@@ -101,7 +101,7 @@ pub(super) fn change_whole(kind: Kind, body: &str) -> Result<Change, Problem> {
 }
 
 fn merge_update<T: Resource>(stored: &T, new: T, now: &Timestamp) -> Result<Effect, Problem> {
-    let refused = |status, detail| Err(Problem::titled(status, ProblemTitle::UpdateError, detail));
+    let refused = |status, detail| Err(Problem::with_title(status, ProblemTitle::UpdateError, detail));
     if stored.metadata().deleted.is_some() {
         let present: BTreeSet<&String> = stored.metadata().finalizers.iter().collect();
         if new.metadata().finalizers.iter().any(|finalizer| !present.contains(finalizer)) {
@@ -153,23 +153,23 @@ pub(super) fn delete(force: bool) -> Change {
 /// Replaces a part of a resource. `None` if the kind has no such part.
 pub(super) fn change_part(kind: Kind, part: Subresource, body: &str) -> Option<Result<Change, Problem>> {
     Some(match (kind, part) {
-        (Kind::Application, Subresource::Status) => status::<Application>(body),
-        (Kind::Cluster, Subresource::Status) => status::<Cluster>(body),
-        (Kind::MagnumCluster, Subresource::Status) => status::<MagnumCluster>(body),
-        (Kind::Project, Subresource::Status) => status::<Project>(body),
-        (Kind::Cloud, Subresource::Status) => status::<Cloud>(body),
-        (Kind::GlobalCloud, Subresource::Status) => status::<GlobalCloud>(body),
+        (Kind::Application, Subresource::Status) => parse_status_change::<Application>(body),
+        (Kind::Cluster, Subresource::Status) => parse_status_change::<Cluster>(body),
+        (Kind::MagnumCluster, Subresource::Status) => parse_status_change::<MagnumCluster>(body),
+        (Kind::Project, Subresource::Status) => parse_status_change::<Project>(body),
+        (Kind::Cloud, Subresource::Status) => parse_status_change::<Cloud>(body),
+        (Kind::GlobalCloud, Subresource::Status) => parse_status_change::<GlobalCloud>(body),
         (Kind::Application, Subresource::Binding) => application_binding(body),
         (Kind::Cluster, Subresource::Binding) => cluster_binding(body),
         (Kind::MagnumCluster, Subresource::Binding) => magnum_binding(body),
-        (Kind::Application, Subresource::Complete) => complete(body),
+        (Kind::Application, Subresource::Complete) => parse_complete_change(body),
         (Kind::Application, Subresource::Shutdown) => shutdown(body),
         (Kind::Application, Subresource::Retry) => Ok(retry()),
         _ => return None,
     })
 }
 
-fn status<T: WithStatus + 'static>(body: &str) -> Result<Change, Problem>
+fn parse_status_change<T: WithStatus + 'static>(body: &str) -> Result<Change, Problem>
 where
     T::Status: Send + Sync,
 {
@@ -198,7 +198,7 @@ fn application_binding(body: &str) -> Result<Change, Problem> {
             && application.status.scheduled.is_some()
         {
             // The decision did not change, so `scheduled` does not change either (Krake's "Scheduling", "scheduled").
-            binding::trigger(application, now.instant());
+            binding::trigger_update(application, now.instant());
         } else {
             binding::bind_application(application, cluster.clone(), now.instant());
         }
@@ -224,7 +224,7 @@ fn magnum_binding(body: &str) -> Result<Change, Problem> {
     }))
 }
 
-fn complete(body: &str) -> Result<Change, Problem> {
+fn parse_complete_change(body: &str) -> Result<Change, Problem> {
     let token = read_body::<ApplicationComplete>("Complete", body)?.token;
     Ok(change_resource::<Application>(move |application, now| {
         check_token(application.status.complete_token.as_ref(), token.as_ref())?;
@@ -252,7 +252,7 @@ fn retry() -> Change {
         let status = &mut application.status;
         if status.state != ApplicationState::Degraded {
             let detail = "No migration or deletion retry needed";
-            return Err(Problem::titled(StatusCode::BAD_REQUEST, ProblemTitle::UpdateError, detail));
+            return Err(Problem::with_title(StatusCode::BAD_REQUEST, ProblemTitle::UpdateError, detail));
         }
         status.state = ApplicationState::WaitingForCleaning;
         status.shutdown_grace_period = None;
@@ -290,8 +290,8 @@ fn check_reference(field: &str, reference: &ResourceRef, kinds: &[Kind]) -> Resu
         kinds.iter().map(|kind| format!("{} of {}", kind.name(), kind.api().name())).collect();
     let got = format!(
         "{:?} of {:?}",
-        super::query::shortened(&reference.kind),
-        super::query::shortened(&reference.api)
+        super::query::shorten_parameter(&reference.kind),
+        super::query::shorten_parameter(&reference.api)
     );
     Err(Problem::invalid_field(field, got, format!("a reference to a {}", names.join(", or a "))))
 }
@@ -323,7 +323,7 @@ fn accept_request<T>(read: Result<RequestedDocument<T>, RequestError>) -> Result
             }
             Ok(read.value)
         }
-        Err(RequestError::NotJson(_)) => Err(Problem::plain(StatusCode::UNSUPPORTED_MEDIA_TYPE)),
+        Err(RequestError::NotJson(_)) => Err(Problem::without_detail(StatusCode::UNSUPPORTED_MEDIA_TYPE)),
         Err(RequestError::Invalid(error)) => Err(Problem::invalid(error)),
     }
 }

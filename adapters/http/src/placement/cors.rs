@@ -16,7 +16,7 @@ fn allows_origin(allowed: &str, origin: &HeaderValue) -> bool {
     allowed == ANY || origin.as_bytes() == allowed.as_bytes()
 }
 
-pub(super) fn preflight(allowed: &str, headers: &HeaderMap) -> Result<Response, Problem> {
+pub(super) fn answer_preflight(allowed: &str, headers: &HeaderMap) -> Result<Response, Problem> {
     let failed = |why: String| {
         Err(Problem::new(StatusCode::FORBIDDEN, format!("CORS preflight request failed: {why}")))
     };

@@ -84,7 +84,7 @@ impl RequestContext {
                 Err(not_leader_problem(&error.to_string()))
             }
             Err(NoExplanation::Unread(error)) => Err(Problem::store(&error)),
-            Err(NoExplanation::Refused(error)) => Err(refusal(&error)),
+            Err(NoExplanation::Refused(error)) => Err(problem_of(&error)),
         }
     }
 
@@ -105,12 +105,12 @@ fn not_leader_problem(why: &str) -> Problem {
         .with(header::RETRY_AFTER, HeaderValue::from_static("1"))
 }
 
-fn refusal(error: &ExplainError) -> Problem {
+fn problem_of(error: &ExplainError) -> Problem {
     let detail = error.to_string();
     let field = |name: &str, expected: &str| Problem::invalid_field(name, detail.clone(), expected);
     match error {
         ExplainError::Unknown { .. } => {
-            Problem::titled(StatusCode::NOT_FOUND, ProblemTitle::NotFoundError, detail)
+            Problem::with_title(StatusCode::NOT_FOUND, ProblemTitle::NotFoundError, detail)
         }
         ExplainError::UnknownMetric { .. } => field("with", "a metric of a candidate"),
         ExplainError::BadValue { .. } => field("with", "a value that the metric may have"),

@@ -12,7 +12,7 @@ use madako_protocol::placement::objects::Selection;
 
 use super::problem::Problem;
 use super::rbac::GrantedScope;
-use super::selector::{Page, Selector, token};
+use super::selector::{Page, Selector, continue_token};
 use super::service::{JSON, RequestContext};
 
 impl RequestContext {
@@ -45,7 +45,7 @@ fn cut_to_page(items: &mut Vec<Arc<Stored>>, page: &Page) -> String {
     match page.limit {
         Some(limit) if items.len() > limit => {
             items.truncate(limit);
-            let last = items.last().map(|stored| token(&stored.key.etcd_key())).unwrap_or_default();
+            let last = items.last().map(|stored| continue_token(&stored.key.etcd_key())).unwrap_or_default();
             format!(r#"{{"continue": "{last}"}}"#)
         }
         _ => "{}".to_owned(),

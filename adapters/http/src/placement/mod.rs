@@ -15,7 +15,7 @@
 //! - Bodies, waiting and the number of streams are bounded ([`Settings`], [`BLOCKING`]).
 //!
 //! Assumes: the listener adds the verified certificate of a client ([`ClientCertificate`]) to the extensions of its
-//! requests, and extends the deadline of waiting requests by [`patience`].
+//! requests, and extends the deadline of waiting requests by [`additional_wait`].
 //!
 //! Does not: make placement decisions, collect garbage, or encrypt (the store does).
 
@@ -126,7 +126,7 @@ pub fn router(api: PlacementApi) -> Router {
 
 /// Additional time for the answer to a request that waits for a state.
 #[must_use]
-pub fn patience(uri: &Uri) -> Duration {
+pub fn additional_wait(uri: &Uri) -> Duration {
     match query::Query::read(uri.query()).get("blocking") {
         None | Some("False") => Duration::ZERO,
         Some(_) => BLOCKING,

@@ -10,9 +10,9 @@ use axum::http::Method;
 use madako_domain::placement::kind::{Kind, ObjectKey};
 use serde_json::{Map, Value, json};
 
-use self::types::{Direction, LABEL, LABEL_KEY, NAME, Types, reference};
+use self::types::{Direction, LABEL, LABEL_KEY, NAME, Types, schema_reference};
 use super::explain::MOST_ASSUMPTIONS;
-use super::route::{DEPENDENTS, EXPLAIN, Target, subresources};
+use super::route::{DEPENDENTS, EXPLAIN, Target, subresources_of};
 
 /// Label selectors, as [`super::selector`] parses them.
 const SELECTOR: &str = "^((!?KEY|KEY(=|==|!=)VALUE|KEY (in|notin) \\(VALUE(,VALUE)*\\))\
@@ -21,7 +21,7 @@ const SELECTOR: &str = "^((!?KEY|KEY(=|==|!=)VALUE|KEY (in|notin) \\(VALUE(,VALU
 /// A metric and its assumed value.
 const ASSUMED: &str = "^[^\n\r]*[^=\n\r]=[+-]?([0-9]{1,15}([.][0-9]{0,15})?|[.][0-9]{1,15})$";
 
-pub(super) fn document(version: &str) -> Value {
+pub(super) fn openapi_document(version: &str) -> Value {
     let mut types = Types::default();
     let mut paths = Map::new();
     for page in [
@@ -37,7 +37,7 @@ pub(super) fn document(version: &str) -> Value {
         (Target::Document, "/openapi.json", "This document", 200, json!({"type": "object"})),
     ] {
         let (_, path, summary, status, schema) = page;
-        let mut responses = problems(&[401, 503]);
+        let mut responses = problem_responses(&[401, 503]);
         responses.insert(status.to_string(), describe_answer(summary, schema));
         let name = path.trim_matches('/').replace('.', "_");
         let id = format!("get_{}", if name.is_empty() { "index" } else { &name });
@@ -54,7 +54,7 @@ pub(super) fn document(version: &str) -> Value {
                 item.insert("parameters".to_owned(), parameters.into());
             }
             for method in target.methods().iter().filter(|method| is_described(method)) {
-                let operation = operation(&mut types, kind, &target, method);
+                let operation = operation_object(&mut types, kind, &target, method);
                 item.insert(method.as_str().to_lowercase(), operation);
             }
             paths.insert(path, item.into());
@@ -89,7 +89,7 @@ fn list_targets(kind: Kind) -> Vec<(String, Target)> {
     }
     targets.push((format!("{collection}/{{name}}"), Target::Object(key.clone())));
     targets.extend(
-        subresources(kind)
+        subresources_of(kind)
             .iter()
             .map(|part| (format!("{collection}/{{name}}/{}", part.name()), Target::Part(key.clone(), *part))),
     );
@@ -117,10 +117,10 @@ fn name_schema() -> Value {
     json!({"type": "string", "pattern": NAME})
 }
 
-fn operation(types: &mut Types, kind: Kind, target: &Target, method: &Method) -> Value {
+fn operation_object(types: &mut Types, kind: Kind, target: &Target, method: &Method) -> Value {
     match target {
-        Target::Explanation(_) => return explanation(),
-        Target::Dependents(_) => return dependents(kind),
+        Target::Explanation(_) => return explanation_path(),
+        Target::Dependents(_) => return dependents_path(kind),
         _ => {}
     }
     let resource = types.object(kind.schema(), Direction::Answer);
@@ -187,7 +187,7 @@ fn operation(types: &mut Types, kind: Kind, target: &Target, method: &Method) ->
             "description": "`True` removes an application or a cluster at once, and a stored resource that cannot be read.",
         }));
     }
-    if part.is_none() && *method != Method::GET && super::query::states(kind).is_some() {
+    if part.is_none() && *method != Method::GET && super::query::state_names(kind).is_some() {
         description.push("With `blocking=STATE` (or `deleted`) the answer waits up to 60 s for that state.");
     }
     if !description.is_empty() {
@@ -196,7 +196,7 @@ fn operation(types: &mut Types, kind: Kind, target: &Target, method: &Method) ->
     if !parameters.is_empty() {
         operation.insert("parameters".to_owned(), parameters.into());
     }
-    let mut responses = problems(&statuses);
+    let mut responses = problem_responses(&statuses);
     let shown = if verb.starts_with("list") { types.list(kind, &resource) } else { resource };
     let mut success = describe_answer("The requested resources", shown);
     if !verb.starts_with("list") {
@@ -214,12 +214,12 @@ fn operation(types: &mut Types, kind: Kind, target: &Target, method: &Method) ->
 }
 
 /// Extension: the scheduler's explanation of an application's placement.
-fn explanation() -> Value {
+fn explanation_path() -> Value {
     let parameter = |name: &str, item: Value, text: &str| {
         let texts = json!({"type": "array", "items": item, "maxItems": MOST_ASSUMPTIONS / 2});
         json!({"name": name, "in": "query", "schema": texts, "description": text})
     };
-    let mut responses = problems(&[401, 403, 404, 422, 503]);
+    let mut responses = problem_responses(&[401, 403, 404, 422, 503]);
     let schema = json!({"type": "object", "required": ["application", "revision", "decision", "clusters"]});
     responses.insert(
         "200".to_owned(),
@@ -246,7 +246,7 @@ fn explanation() -> Value {
 }
 
 /// Extension: the resources that the garbage collection deletes with a resource.
-fn dependents(kind: Kind) -> Value {
+fn dependents_path(kind: Kind) -> Value {
     let one = json!({
         "type": "object",
         "required": ["kind", "namespace", "name"],
@@ -265,7 +265,7 @@ fn dependents(kind: Kind) -> Value {
             },
         },
     });
-    let mut responses = problems(&[401, 403, 404, 409, 503]);
+    let mut responses = problem_responses(&[401, 403, 404, 409, 503]);
     responses
         .insert("200".to_owned(), describe_answer("The resources that a deletion removes as well", schema));
     json!({
@@ -294,8 +294,8 @@ fn describe_answer(description: &str, schema: Value) -> Value {
     json!({"description": description, "content": {"application/json": {"schema": schema}}})
 }
 
-fn problems(statuses: &[u16]) -> Map<String, Value> {
-    let schema = reference("Problem");
+fn problem_responses(statuses: &[u16]) -> Map<String, Value> {
+    let schema = schema_reference("Problem");
     statuses
         .iter()
         .map(|status| {
@@ -322,7 +322,7 @@ fn problem_schema() -> Value {
 
 /// The template of a target's path in the document.
 #[cfg(test)]
-pub(super) fn template(target: &Target) -> String {
+pub(super) fn path_template(target: &Target) -> String {
     let kind = match target {
         Target::Index => return "/".to_owned(),
         Target::Me => return "/me".to_owned(),
@@ -357,21 +357,23 @@ mod tests {
 
     #[test]
     fn every_path_and_method_is_described() {
-        let document = document("1");
+        let document = openapi_document("1");
         let paths = document["paths"].as_object().unwrap();
         let mut operations = 0;
         for (path, item) in paths {
             let example = path.replace("{namespace}", "n").replace("{name}", "a");
             let target = find_target(&example).unwrap_or_else(|| panic!("{path} stands for nothing"));
-            assert_eq!(template(&target), *path);
+            assert_eq!(path_template(&target), *path);
             for method in target.methods().iter().filter(|method| is_described(method)) {
                 let operation = &item[method.as_str().to_lowercase()];
                 assert!(operation["operationId"].is_string(), "{method} {path}");
                 operations += 1;
             }
         }
-        let expected: usize =
-            Kind::ALL.iter().map(|kind| 6 + usize::from(kind.namespaced()) + subresources(*kind).len()).sum();
+        let expected: usize = Kind::ALL
+            .iter()
+            .map(|kind| 6 + usize::from(kind.namespaced()) + subresources_of(*kind).len())
+            .sum();
         // Plus the pages and the explanation of an application.
         assert_eq!(operations, expected + 4 + 1);
         let mut ids: Vec<&str> = paths
@@ -399,7 +401,7 @@ mod tests {
                 _ => {}
             }
         }
-        let document = document("1");
+        let document = openapi_document("1");
         check(&document, document["components"]["schemas"].as_object().unwrap());
     }
 }

@@ -7,7 +7,7 @@ use madako_domain::placement::kind::ObjectKey;
 use madako_domain::store::{StoreError, StoreErrorKind};
 use madako_json::input::{InputError, Problem as FieldProblem};
 use madako_json::krake::json;
-use madako_protocol::placement::objects::Gap;
+use madako_protocol::placement::objects::FollowerGap;
 use serde::Serialize;
 
 /// Media type of a problem in Krake's server.
@@ -59,7 +59,7 @@ struct SerializedProblem<'a> {
 }
 
 impl Problem {
-    pub fn titled(status: StatusCode, title: ProblemTitle, detail: impl Into<String>) -> Self {
+    pub fn with_title(status: StatusCode, title: ProblemTitle, detail: impl Into<String>) -> Self {
         Self { title: Some(title), ..Self::new(status, detail) }
     }
 
@@ -68,7 +68,7 @@ impl Problem {
     }
 
     /// A problem without further detail, in the words of Krake's server.
-    pub(super) fn plain(status: StatusCode) -> Self {
+    pub(super) fn without_detail(status: StatusCode) -> Self {
         let detail = format!("{}: {}", status.as_u16(), status.canonical_reason().unwrap_or("Refused"));
         Self::new(status, detail)
     }
@@ -88,7 +88,7 @@ impl Problem {
             None => "None".to_owned(),
         };
         let detail = format!("'{}' '{}' does not exist in namespace {namespace}", key.kind.name(), key.name);
-        Self::titled(StatusCode::NOT_FOUND, ProblemTitle::NotFoundError, detail)
+        Self::with_title(StatusCode::NOT_FOUND, ProblemTitle::NotFoundError, detail)
     }
 
     pub(super) fn exists(key: &ObjectKey) -> Self {
@@ -96,12 +96,16 @@ impl Problem {
         if let Some(namespace) = &key.namespace {
             detail += &format!(" in namespace '{namespace}'");
         }
-        Self::titled(StatusCode::CONFLICT, ProblemTitle::ResourceAlreadyExists, detail)
+        Self::with_title(StatusCode::CONFLICT, ProblemTitle::ResourceAlreadyExists, detail)
     }
 
     /// Every attempt conflicted with a concurrent write.
     pub(super) fn conflict() -> Self {
-        Self::titled(StatusCode::CONFLICT, ProblemTitle::TransactionError, "Concurrent writes to database")
+        Self::with_title(
+            StatusCode::CONFLICT,
+            ProblemTitle::TransactionError,
+            "Concurrent writes to database",
+        )
     }
 
     /// The resource's version is not the one that the request requires.
@@ -129,7 +133,7 @@ impl Problem {
         let detail = format!("Trying to update an immutable field: {field}");
         Self {
             errors: error.problems,
-            ..Self::titled(StatusCode::BAD_REQUEST, ProblemTitle::UpdateError, detail)
+            ..Self::with_title(StatusCode::BAD_REQUEST, ProblemTitle::UpdateError, detail)
         }
     }
 
@@ -162,7 +166,7 @@ impl Problem {
     }
 
     /// The store was replaced while the watch started.
-    pub(super) fn replaced(gap: &Gap) -> Self {
+    pub(super) fn replaced(gap: &FollowerGap) -> Self {
         let status = StatusCode::SERVICE_UNAVAILABLE;
         Self::new(status, format!("503: {gap}")).retry_later(status)
     }
@@ -231,7 +235,7 @@ mod tests {
             r#"{"type": "about:blank", "title": "NOT_FOUND_ERROR", "status": 404, "detail": "'Role' 'r' does not exist in namespace None"}"#
         );
         assert_eq!(
-            text(&Problem::plain(StatusCode::FORBIDDEN), "https://docs").await,
+            text(&Problem::without_detail(StatusCode::FORBIDDEN), "https://docs").await,
             r#"{"type": "about:blank", "status": 403, "detail": "403: Forbidden"}"#
         );
         assert_eq!(

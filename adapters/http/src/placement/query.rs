@@ -59,7 +59,7 @@ impl Query {
         let seconds: u64 = parse_number(text).ok_or_else(|| {
             Problem::invalid_field(
                 "heartbeat",
-                format!("{:?}", shortened(text)),
+                format!("{:?}", shorten_parameter(text)),
                 "a whole number of seconds, 0 or more",
             )
         })?;
@@ -67,7 +67,7 @@ impl Query {
     }
 
     pub(super) fn awaited_condition(&self, kind: Kind) -> Result<Option<AwaitedCondition>, Problem> {
-        let Some(states) = states(kind) else { return Ok(None) };
+        let Some(states) = state_names(kind) else { return Ok(None) };
         let Some(text) = self.get("blocking").filter(|text| *text != "False") else { return Ok(None) };
         let state = text.to_uppercase();
         if state == DELETED {
@@ -77,7 +77,7 @@ impl Query {
             Some(state) => Ok(Some(AwaitedCondition::State(state))),
             None => {
                 let expected = format!("deleted, False, or one of {}", states.join(", ").to_lowercase());
-                Err(Problem::invalid_field("blocking", format!("{:?}", shortened(text)), expected))
+                Err(Problem::invalid_field("blocking", format!("{:?}", shorten_parameter(text)), expected))
             }
         }
     }
@@ -89,7 +89,7 @@ pub(super) enum AwaitedCondition {
     State(&'static str),
 }
 
-pub(super) fn states(kind: Kind) -> Option<&'static [&'static str]> {
+pub(super) fn state_names(kind: Kind) -> Option<&'static [&'static str]> {
     let status = kind.schema().fields.iter().find(|field| field.name == "status")?;
     let Shape::Object(status) = &status.shape else { return None };
     let state = status.fields.iter().find(|field| field.name == "state")?;
@@ -129,7 +129,7 @@ pub(super) fn parse_number(text: &str) -> Option<u64> {
     Some(digits.parse().unwrap_or(u64::MAX))
 }
 
-pub(super) fn shortened(text: &str) -> &str {
+pub(super) fn shorten_parameter(text: &str) -> &str {
     text.char_indices().nth(MAX_QUERY_SHOWN).map_or(text, |(end, _)| &text[..end])
 }
 

@@ -28,7 +28,7 @@ pub(super) const EXPLAIN: &str = "explain";
 pub(super) const DEPENDENTS: &str = "dependents";
 
 /// Parts of a kind's resources that have a path.
-pub(super) fn subresources(kind: Kind) -> &'static [Subresource] {
+pub(super) fn subresources_of(kind: Kind) -> &'static [Subresource] {
     use Subresource::{Binding, Complete, Retry, Shutdown, Status};
     match kind {
         Kind::Application => &[Status, Binding, Complete, Shutdown, Retry],
@@ -86,7 +86,7 @@ pub(super) fn find_target(path: &str) -> Option<Target> {
         }
         [name, DEPENDENTS] if !name.is_empty() => Some(Target::Dependents(key(name))),
         [name, part] if !name.is_empty() => {
-            let part = subresources(kind).iter().copied().find(|known| known.name() == *part)?;
+            let part = subresources_of(kind).iter().copied().find(|known| known.name() == *part)?;
             Some(Target::Part(key(name), part))
         }
         _ => None,
@@ -149,7 +149,7 @@ mod tests {
             let key = ObjectKey::new(kind, Some("testing"), "one");
             assert_eq!(find_target(&format!("{base}/one")), Some(Target::Object(key.clone())));
             assert_eq!(find_target(&format!("{base}/one/dependents")), Some(Target::Dependents(key.clone())));
-            for part in subresources(kind) {
+            for part in subresources_of(kind) {
                 let path = format!("{base}/one/{}", part.name());
                 assert_eq!(find_target(&path), Some(Target::Part(key.clone(), *part)), "{path}");
             }

@@ -5,7 +5,7 @@ use madako_domain::placement::kind::Kind;
 use madako_json::krake::entries::Labels;
 
 use super::problem::Problem;
-use super::query::{Query, parse_number, shortened};
+use super::query::{Query, parse_number, shorten_parameter};
 use crate::limits::MAX_TERMS;
 
 const EXPECTED: &str = "requirements such as key=value, key!=value, key in (a,b), key notin (a,b), key or !key, \
@@ -28,7 +28,7 @@ impl Selector {
     pub(super) fn read(query: &Query) -> Result<Self, Problem> {
         let text = query.get("labelSelector").unwrap_or_default();
         Self::parse(text).ok_or_else(|| {
-            Problem::invalid_field("labelSelector", format!("{:?}", shortened(text)), EXPECTED)
+            Problem::invalid_field("labelSelector", format!("{:?}", shorten_parameter(text)), EXPECTED)
         })
     }
 
@@ -77,7 +77,9 @@ fn parse_requirement(text: &str) -> Option<LabelRequirement> {
         let right = right.strip_prefix('=').unwrap_or(right);
         return Some(LabelRequirement::In(key(left)?, vec![value(right)?]));
     }
-    let Some((left, values)) = text.split_once('(') else { return Some(LabelRequirement::Has(key(text)?)) };
+    let Some((left, values)) = text.split_once('(') else {
+        return Some(LabelRequirement::Has(key(text)?));
+    };
     let values = values.strip_suffix(')')?.split(',').map(value).collect::<Option<Vec<_>>>()?;
     let (name, operator) = left.trim_end().rsplit_once(char::is_whitespace)?;
     match operator {
@@ -103,7 +105,7 @@ impl Page {
                 _ => {
                     return Err(Problem::invalid_field(
                         "limit",
-                        format!("{:?}", shortened(text)),
+                        format!("{:?}", shorten_parameter(text)),
                         "a whole number from 1 up",
                     ));
                 }
@@ -111,10 +113,10 @@ impl Page {
         };
         let after = match query.get("continue") {
             None | Some("") => None,
-            Some(token) => Some(key(token, kind).ok_or_else(|| {
+            Some(token) => Some(key_of_token(token, kind).ok_or_else(|| {
                 Problem::invalid_field(
                     "continue",
-                    format!("{:?}", shortened(token)),
+                    format!("{:?}", shorten_parameter(token)),
                     "`metadata.continue` of the list before",
                 )
             })?),
@@ -124,11 +126,11 @@ impl Page {
 }
 
 /// Token that continues a list after a key.
-pub(super) fn token(key: &str) -> String {
+pub(super) fn continue_token(key: &str) -> String {
     key.bytes().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn key(token: &str, kind: Kind) -> Option<String> {
+fn key_of_token(token: &str, kind: Kind) -> Option<String> {
     let digits = token.as_bytes();
     if !digits.len().is_multiple_of(2) {
         return None;
@@ -207,10 +209,11 @@ mod tests {
     fn a_page_is_named_by_where_it_begins() {
         let key = "/core/roles/é";
         let query = |text: &str| Query::read(Some(text));
-        let page = Page::read(&query(&format!("limit=2&continue={}", token(key))), Kind::Role).unwrap();
+        let page =
+            Page::read(&query(&format!("limit=2&continue={}", continue_token(key))), Kind::Role).unwrap();
         assert_eq!(page, Page { limit: Some(2), after: Some(key.to_owned()) });
         assert_eq!(Page::read(&query("continue="), Kind::Role).unwrap(), Page::default());
-        let elsewhere = format!("continue={}", token("/core/metrics/n/m"));
+        let elsewhere = format!("continue={}", continue_token("/core/metrics/n/m"));
         for wrong in [
             "limit=0",
             "limit=-1",

@@ -68,16 +68,17 @@ async fn dispatch_request(service: Arc<Service>, request: Request) -> Result<Res
     let options = parts.method == Method::OPTIONS;
     let user = match options {
         true => ANONYMOUS.to_owned(),
-        false => auth::user(authenticators, settings.allow_anonymous, &parts).await?,
+        false => auth::authenticate_user(authenticators, settings.allow_anonymous, &parts).await?,
     };
-    let target = route::find_target(parts.uri.path()).ok_or_else(|| Problem::plain(StatusCode::NOT_FOUND))?;
+    let target =
+        route::find_target(parts.uri.path()).ok_or_else(|| Problem::without_detail(StatusCode::NOT_FOUND))?;
     if options {
-        return cors::preflight(&settings.cors_origin, &parts.headers);
+        return cors::answer_preflight(&settings.cors_origin, &parts.headers);
     }
     if !target.methods().contains(&parts.method) {
         let allowed = target.methods().iter().map(Method::as_str).collect::<Vec<_>>().join(",");
         let allowed = HeaderValue::from_str(&allowed).expect("names of methods are visible characters");
-        return Err(Problem::plain(StatusCode::METHOD_NOT_ALLOWED).with(header::ALLOW, allowed));
+        return Err(Problem::without_detail(StatusCode::METHOD_NOT_ALLOWED).with(header::ALLOW, allowed));
     }
     let query = Query::read(parts.uri.query());
     let turn = RequestContext { service, parts, query, user, fresh: None };
@@ -89,7 +90,7 @@ async fn dispatch_request(service: Arc<Service>, request: Request) -> Result<Res
             let document = turn
                 .service
                 .document
-                .get_or_init(|| openapi::document(&turn.settings().version).to_string().into());
+                .get_or_init(|| openapi::openapi_document(&turn.settings().version).to_string().into());
             Ok(([(header::CONTENT_TYPE, JSON)], document.clone()).into_response())
         }
         Target::Collection { kind, namespace } if turn.parts.method == Method::POST => {
@@ -186,11 +187,15 @@ impl RequestContext {
     pub(super) async fn authorize(&mut self, wish: &RequestedAccess<'_>) -> Result<GrantedScope, Problem> {
         match self.settings().authorization {
             Authorization::AlwaysAllow => Ok(GrantedScope::Whole),
-            Authorization::AlwaysDeny => Err(Problem::plain(StatusCode::FORBIDDEN)),
-            Authorization::Rbac if self.user == ANONYMOUS => Err(Problem::plain(StatusCode::UNAUTHORIZED)),
+            Authorization::AlwaysDeny => Err(Problem::without_detail(StatusCode::FORBIDDEN)),
+            Authorization::Rbac if self.user == ANONYMOUS => {
+                Err(Problem::without_detail(StatusCode::UNAUTHORIZED))
+            }
             Authorization::Rbac => {
                 self.refresh().await?;
-                self.service.granted(&self.user, wish).ok_or_else(|| Problem::plain(StatusCode::FORBIDDEN))
+                self.service
+                    .granted(&self.user, wish)
+                    .ok_or_else(|| Problem::without_detail(StatusCode::FORBIDDEN))
             }
         }
     }
@@ -251,7 +256,7 @@ impl RequestContext {
     ) -> Result<Response, Problem> {
         let place = namespace.as_deref().map_or(RequestScope::Global, RequestScope::Namespace);
         self.authorize(&RequestedAccess { kind, part: None, verb: Verb::Create, scope: place }).await?;
-        let resource = change::resource(kind, &self.text(body).await?)?;
+        let resource = change::parse_resource(kind, &self.text(body).await?)?;
         let awaited = self.query.awaited_condition(kind)?;
         let uid = self.service.api.uids.draw();
         let object = change::prepare_create(resource, namespace.as_deref(), &self.service.now(), uid)?;
@@ -302,7 +307,7 @@ impl RequestContext {
             _ => self.text(body).await?,
         };
         let change = change::change_part(key.kind, part, &text)
-            .ok_or_else(|| Problem::plain(StatusCode::NOT_FOUND))??;
+            .ok_or_else(|| Problem::without_detail(StatusCode::NOT_FOUND))??;
         self.write(key, change).await
     }
 
@@ -319,7 +324,7 @@ impl RequestContext {
     async fn finish(
         self,
         written: WrittenResource,
-        awaited: Option<super::wait::Wait>,
+        awaited: Option<super::wait::AwaitedState>,
     ) -> Result<Response, Problem> {
         let written = match awaited {
             Some(wait) => wait.wait_for_state(written).await,
@@ -348,7 +353,8 @@ impl RequestContext {
                 return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
             }
         };
-        String::from_utf8(bytes.into()).map_err(|_| Problem::plain(StatusCode::UNSUPPORTED_MEDIA_TYPE))
+        String::from_utf8(bytes.into())
+            .map_err(|_| Problem::without_detail(StatusCode::UNSUPPORTED_MEDIA_TYPE))
     }
 }
 

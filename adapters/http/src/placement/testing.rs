@@ -10,7 +10,7 @@ use madako_domain::placement::object_value::Object;
 use madako_domain::placement::objects::{Change, Stored, Unread};
 use madako_domain::state::Fault;
 use madako_domain::store::{Condition, Outcome, StoreError, Transaction, Write};
-use madako_protocol::placement::objects::{Follower, Gap, Objects, Selection};
+use madako_protocol::placement::objects::{Follower, FollowerGap, Objects, Selection};
 use tokio::sync::watch;
 
 /// Runs before a transaction, as a concurrent writer would.
@@ -199,10 +199,10 @@ impl Objects for MemoryObjects {
         (viewed, all, self.follow(viewed).unwrap())
     }
 
-    fn follow(&self, after: i64) -> Result<Box<dyn Follower>, Gap> {
+    fn follow(&self, after: i64) -> Result<Box<dyn Follower>, FollowerGap> {
         let inner = self.inner();
         if after < inner.forgotten {
-            return Err(Gap::Relisted { why: "the store was replaced".to_owned() });
+            return Err(FollowerGap::Relisted { why: "the store was replaced".to_owned() });
         }
         let next = inner.changes.partition_point(|change| change.revision <= after);
         let moved = self.moved.subscribe();
@@ -276,11 +276,11 @@ struct Following {
 
 #[async_trait]
 impl Follower for Following {
-    async fn next(&mut self) -> Result<Vec<Arc<Change>>, Gap> {
+    async fn next(&mut self) -> Result<Vec<Arc<Change>>, FollowerGap> {
         loop {
             let (generation, _) = *self.moved.borrow_and_update();
             if generation != self.generation {
-                return Err(Gap::Relisted { why: "the store was replaced".to_owned() });
+                return Err(FollowerGap::Relisted { why: "the store was replaced".to_owned() });
             }
             {
                 let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
@@ -291,7 +291,7 @@ impl Follower for Following {
                 }
             }
             if self.moved.changed().await.is_err() {
-                return Err(Gap::Relisted { why: "the store is gone".to_owned() });
+                return Err(FollowerGap::Relisted { why: "the store is gone".to_owned() });
             }
         }
     }

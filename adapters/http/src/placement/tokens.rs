@@ -54,7 +54,7 @@ struct KeycloakAnswer {
 #[async_trait]
 impl Authenticator for Keystone {
     async fn authenticate(&self, request: &Parts) -> Result<Option<String>, Problem> {
-        let Some(token) = token(request)? else { return Ok(None) };
+        let Some(token) = bearer_token(request)? else { return Ok(None) };
         let sent = HttpRequest {
             method: HttpMethod::Get,
             url: format!("{}/auth/tokens", self.endpoint.trim_end_matches('/')),
@@ -77,7 +77,7 @@ impl Authenticator for Keystone {
 #[async_trait]
 impl Authenticator for Keycloak {
     async fn authenticate(&self, request: &Parts) -> Result<Option<String>, Problem> {
-        let Some(token) = token(request)? else { return Ok(None) };
+        let Some(token) = bearer_token(request)? else { return Ok(None) };
         let (endpoint, realm) = (self.endpoint.trim_end_matches('/'), encode_text(&self.realm));
         let sent = HttpRequest {
             method: HttpMethod::Post,
@@ -96,7 +96,7 @@ impl Authenticator for Keycloak {
     }
 }
 
-fn token(request: &Parts) -> Result<Option<&str>, Problem> {
+fn bearer_token(request: &Parts) -> Result<Option<&str>, Problem> {
     let Some(value) = request.headers.get(header::AUTHORIZATION) else { return Ok(None) };
     let text = value.to_str().map_err(|_| Problem::unauthenticated())?.trim();
     let (scheme, token) = text.split_once(' ').unwrap_or((text, ""));
@@ -113,7 +113,8 @@ async fn ask_token_service(
     let began = Instant::now();
     let answer = transport.send(request).await;
     telemetry::madako_authentication_request_seconds(service.to_lowercase()).record(began.elapsed());
-    telemetry::madako_authentication_requests_total(service.to_lowercase(), outcome(&answer)).increment(1);
+    telemetry::madako_authentication_requests_total(service.to_lowercase(), outcome_label(&answer))
+        .increment(1);
     let answer = answer.map_err(|error| {
         tracing::warn!(%error, "{service} does not answer a request about a token");
         unusable_answer(service, "does not answer")
@@ -128,12 +129,12 @@ async fn ask_token_service(
         status => {
             let reason = status.ok().and_then(|status| status.canonical_reason()).unwrap_or_default();
             let detail = format!("Invalid {service} token (HTTP {} {reason})", answer.status);
-            Err(Problem::titled(StatusCode::UNAUTHORIZED, title, detail))
+            Err(Problem::with_title(StatusCode::UNAUTHORIZED, title, detail))
         }
     }
 }
 
-fn outcome(answer: &Result<HttpResponse, HttpError>) -> &'static str {
+fn outcome_label(answer: &Result<HttpResponse, HttpError>) -> &'static str {
     match answer.as_ref().map(|answer| answer.status) {
         Ok(200) => "ok",
         Ok(500..) => "failed",
@@ -239,7 +240,7 @@ mod tests {
         let deadline = || HttpError::Deadline { url: String::new(), deadline: TOKEN_DEADLINE };
         let status = |status| HttpResponse { status, headers: vec![], body: Bytes::new() };
         let answers = [Ok(status(200)), Ok(status(404)), Ok(status(302)), Ok(status(503)), Err(deadline())];
-        let names = answers.each_ref().map(outcome);
+        let names = answers.each_ref().map(outcome_label);
         assert_eq!(names, ["ok", "refused", "refused", "failed", "unreachable"]);
     }
 

@@ -20,12 +20,12 @@ impl Uids {
         let mut bytes = [0; 16];
         // No code panics while the generator is locked, and a partial draw would do no harm.
         self.0.lock().unwrap_or_else(PoisonError::into_inner).fill_bytes(&mut bytes);
-        uuid(bytes)
+        format_uuid(bytes)
     }
 }
 
 /// The text of a UUID of version 4 and variant 1 (RFC 9562, 5.4).
-fn uuid(mut bytes: [u8; 16]) -> String {
+fn format_uuid(mut bytes: [u8; 16]) -> String {
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
     let mut text = String::with_capacity(36);
@@ -46,8 +46,8 @@ mod tests {
 
     #[test]
     fn identities_have_the_form_of_version_4_and_differ() {
-        assert_eq!(uuid([0; 16]), "00000000-0000-4000-8000-000000000000");
-        assert_eq!(uuid([0xff; 16]), "ffffffff-ffff-4fff-bfff-ffffffffffff");
+        assert_eq!(format_uuid([0; 16]), "00000000-0000-4000-8000-000000000000");
+        assert_eq!(format_uuid([0xff; 16]), "ffffffff-ffff-4fff-bfff-ffffffffffff");
         let (one, same) = (Uids::seeded([7; 32]), Uids::seeded([7; 32]));
         let drawn = one.draw();
         assert_eq!(drawn, same.draw());

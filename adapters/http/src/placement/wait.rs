@@ -37,7 +37,7 @@ impl Closing {
 }
 
 /// A state that an answer waits for, with a follower that started before the write.
-pub(super) struct Wait {
+pub(super) struct AwaitedState {
     awaited: AwaitedCondition,
     service: Arc<Service>,
     follower: Box<dyn Follower>,
@@ -51,17 +51,17 @@ impl RequestContext {
     pub(super) async fn expect(
         &mut self,
         awaited: Option<AwaitedCondition>,
-    ) -> Result<Option<Wait>, Problem> {
+    ) -> Result<Option<AwaitedState>, Problem> {
         let Some(awaited) = awaited else { return Ok(None) };
         let place = self.service.stream()?;
         let until = Instant::now() + BLOCKING;
         let follower = self.follow().await?;
         let (service, closing) = (Arc::clone(&self.service), self.closing());
-        Ok(Some(Wait { awaited, service, follower, until, closing, _place: place }))
+        Ok(Some(AwaitedState { awaited, service, follower, until, closing, _place: place }))
     }
 }
 
-impl Wait {
+impl AwaitedState {
     /// The resource in the awaited state, or as it was written if the state is not reached in time, as in Krake.
     pub(super) async fn wait_for_state(mut self, written: WrittenResource) -> WrittenResource {
         if self.is_satisfied(&written) {

@@ -15,13 +15,13 @@ use futures::stream;
 use madako_domain::placement::core::Verb;
 use madako_domain::placement::kind::Kind;
 use madako_domain::placement::objects::{Change, Stored};
-use madako_protocol::placement::objects::{Follower, Gap};
-use madako_protocol::telemetry::Counted;
+use madako_protocol::placement::objects::{Follower, FollowerGap};
+use madako_protocol::telemetry::CountedGauge;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use super::problem::Problem;
-use super::query::shortened;
+use super::query::shorten_parameter;
 use super::rbac::{GrantedScope, RequestScope, RequestedAccess};
 use super::selector::Selector;
 use super::service::{RequestContext, Service};
@@ -36,7 +36,7 @@ const LINES: &str = "application/x-ndjson";
 #[derive(Debug, thiserror::Error)]
 enum WatchEnd {
     #[error("the watch ends because it missed changes: list the resources again, and watch from there")]
-    Gap(#[from] Gap),
+    Gap(#[from] FollowerGap),
     #[error("the user no longer has the permission to watch")]
     Forbidden,
 }
@@ -66,14 +66,14 @@ impl RequestContext {
     ) -> Result<Response, Problem> {
         for pages in ["limit", "continue"] {
             if let Some(value) = self.query.get(pages) {
-                let got = format!("{:?}", shortened(value));
+                let got = format!("{:?}", shorten_parameter(value));
                 return Err(Problem::invalid_field(pages, got, "nothing: a watch has no pages"));
             }
         }
         let place = self.service.stream()?;
         let follower = self.follow().await?;
         let watch = Watch {
-            _open: Counted::new(madako_placement_watches(selected.kind.name())),
+            _open: CountedGauge::new(madako_placement_watches(selected.kind.name())),
             selected,
             follower,
             heartbeat: heartbeat.map(heartbeat_interval),
@@ -125,7 +125,7 @@ struct Watch {
     service: Arc<Service>,
     user: String,
     _place: OwnedSemaphorePermit,
-    _open: Counted,
+    _open: CountedGauge,
 }
 
 impl Watch {

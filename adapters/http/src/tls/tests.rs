@@ -57,7 +57,7 @@ async fn served(tls: Tls) -> SocketAddr {
 /// Requests the client's name, with or without a certificate.
 async fn ask(address: SocketAddr, trusted: &str, shown: Option<&(String, String)>) -> io::Result<String> {
     let mut roots = RootCertStore::empty();
-    for authority in certificates(trusted, "test").unwrap() {
+    for authority in read_certificates(trusted, "test").unwrap() {
         roots.add(authority).unwrap();
     }
     let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
@@ -68,7 +68,7 @@ async fn ask(address: SocketAddr, trusted: &str, shown: Option<&(String, String)
         None => builder.with_no_client_auth(),
         Some((certificate, key)) => builder
             .with_client_auth_cert(
-                certificates(certificate, "test").unwrap(),
+                read_certificates(certificate, "test").unwrap(),
                 PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap(),
             )
             .unwrap(),

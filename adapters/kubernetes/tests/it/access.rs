@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use madako_kubernetes::{Access, MAX_FILE_BYTES};
+use madako_kubernetes::{ApiServerAccess, MAX_FILE_BYTES};
 use tempfile::TempDir;
 
 use crate::pki::Authority;
@@ -25,7 +25,7 @@ impl Files {
     }
 
     fn wrong(&self, text: &str) -> String {
-        Access::read(&self.write("kubeconfig", text)).unwrap_err().to_string()
+        ApiServerAccess::read(&self.write("kubeconfig", text)).unwrap_err().to_string()
     }
 }
 
@@ -58,7 +58,7 @@ fn tokens_and_certificates_are_taken_inline_and_from_files() {
             "{client-certificate: client.crt, client-key: client.key}",
         ),
     ] {
-        let access = Access::read(&files.write("kubeconfig", &kubeconfig(SERVER, cluster, user)));
+        let access = ApiServerAccess::read(&files.write("kubeconfig", &kubeconfig(SERVER, cluster, user)));
         let access = access.unwrap_or_else(|error| panic!("{cluster} {user}: {error}"));
         assert_eq!(access.server(), SERVER);
         let shown = format!("{access:?}");
@@ -67,7 +67,7 @@ fn tokens_and_certificates_are_taken_inline_and_from_files() {
     // JSON is YAML, and a user without credentials sends anonymous requests.
     let json = r#"{"current-context": "a", "contexts": [{"name": "a", "context": {"cluster": "b", "user": ""}}],
         "clusters": [{"name": "b", "cluster": {"server": "http://10.0.0.1:8080"}}]}"#;
-    Access::read(&files.write("kubeconfig", json)).unwrap();
+    ApiServerAccess::read(&files.write("kubeconfig", json)).unwrap();
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn everything_that_is_wrong_is_named_and_nothing_secret_is_repeated() {
         assert!(found.iter().all(|found| error.contains(found)), "{found:?} in: {error}");
         assert!(!error.replace("hunter2.pem", "").contains("hunter2"), "{error}");
     }
-    let error = Access::read(&files.0.path().join("gone")).unwrap_err().to_string();
+    let error = ApiServerAccess::read(&files.0.path().join("gone")).unwrap_err().to_string();
     assert!(error.contains("a file that can be read"), "{error}");
 }
 
@@ -176,17 +176,17 @@ fn credentials_that_others_can_read_are_refused() {
     let path = files.write("kubeconfig", &kubeconfig(SERVER, "{}", "{token: hunter2}"));
     for (mode, refused) in [(0o600, false), (0o640, false), (0o644, true), (0o602, true)] {
         open(&path, mode);
-        assert_eq!(Access::read(&path).is_err(), refused, "{mode:o}");
+        assert_eq!(ApiServerAccess::read(&path).is_err(), refused, "{mode:o}");
         let link = files.0.path().join(format!("link-{mode:o}"));
         symlink(&path, &link).unwrap();
-        assert_eq!(Access::read(&link).is_err(), refused, "{mode:o}");
+        assert_eq!(ApiServerAccess::read(&link).is_err(), refused, "{mode:o}");
     }
     // A kubeconfig without a secret of its own may be readable for others; the key that it names may not.
     let user = "{client-certificate: client.crt, client-key: client.key}";
     std::fs::write(&path, kubeconfig(SERVER, "{}", user)).unwrap();
     open(&path, 0o644);
-    Access::read(&path).unwrap();
+    ApiServerAccess::read(&path).unwrap();
     open(&key, 0o644);
-    let error = Access::read(&path).unwrap_err().to_string();
+    let error = ApiServerAccess::read(&path).unwrap_err().to_string();
     assert!(error.contains("users[us].user.client-key") && error.contains("0644"), "{error}");
 }

@@ -1,6 +1,6 @@
 //! Test support for the Kubernetes adapter on a real API server: a connected adapter, and faults.
 
-use madako_kubernetes::{Access, ApiServer, Limits};
+use madako_kubernetes::{ApiServer, ApiServerAccess, Limits};
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::Child;
@@ -10,7 +10,7 @@ use crate::server::{Server, restrict};
 
 impl Server {
     pub(crate) fn adapter(&self, token: &str, limits: Limits) -> ApiServer {
-        let access = Access::read(&self.kubeconfig("adapter", &self.token(token))).unwrap();
+        let access = ApiServerAccess::read(&self.kubeconfig("adapter", &self.token(token))).unwrap();
         ApiServer::new(&access, limits).unwrap()
     }
 
@@ -21,7 +21,7 @@ impl Server {
             restrict(&self.directory.path().join(name));
         }
         let user = "{client-certificate: client.crt, client-key: client.key}";
-        let access = Access::read(&self.kubeconfig("by-certificate", user)).unwrap();
+        let access = ApiServerAccess::read(&self.kubeconfig("by-certificate", user)).unwrap();
         ApiServer::new(&access, Limits::default()).unwrap()
     }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use madako_kubernetes::{Access, ApiServer, Limits};
+use madako_kubernetes::{ApiServer, ApiServerAccess, Limits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
@@ -64,7 +64,7 @@ impl Fake {
 }
 
 pub(crate) fn connect(kubeconfig: &Path, limits: Limits) -> ApiServer {
-    ApiServer::new(&Access::read(kubeconfig).unwrap(), limits).unwrap()
+    ApiServer::new(&ApiServerAccess::read(kubeconfig).unwrap(), limits).unwrap()
 }
 
 impl Drop for Fake {

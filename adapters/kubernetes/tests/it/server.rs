@@ -34,7 +34,8 @@ const ROLE: &str = r#"{
         {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "patch"]},
         {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["list"]},
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "get", "delete"]},
-        {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]}
+        {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},
+        {"apiGroups": ["apps"], "resources": ["daemonsets"], "verbs": ["list"]}
     ]
 }"#;
 

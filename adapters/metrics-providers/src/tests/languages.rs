@@ -99,15 +99,15 @@ fn table(value: &str, table: &str, comparison: &str) -> KafkaSpec {
 fn check(names: &BTreeSet<String>) {
     let owned: Vec<String> = names.iter().cloned().collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let query = prometheus::query(&names);
+    let query = prometheus::promql_query(&names);
     assert_eq!(promql(&query).as_ref(), Some(&owned), "{query}");
-    let query = influx::query(names[0], &names);
+    let query = influx::flux_query(names[0], &names);
     let (bucket, measurements) = flux::read(&query).unwrap_or_else(|| panic!("{query}"));
     assert_eq!((bucket.as_str(), measurements), (names[0], owned), "{query}");
     for name in names {
-        let statement = ksql::query(&table("v", "t", "c"), name);
+        let statement = ksql::ksql_query(&table("v", "t", "c"), name);
         assert_eq!(ksql_name(&statement, "SELECT v FROM t WHERE c = ").as_deref(), Some(name), "{statement}");
-        let quoted = ksql::identifier(name);
+        let quoted = ksql::quote_identifier(name);
         let plain = quoted == name;
         let inner = quoted.strip_prefix('`').and_then(|inner| inner.strip_suffix('`'));
         let whole = |inner: &str| !inner.replace("``", "").contains('`');
@@ -149,17 +149,17 @@ fn plain_and_quoted_columns_stay_as_they_are_and_others_are_quoted() {
         ("`a` FROM b; --`", "```a`` FROM b; --```"),
         ("größe", "`größe`"),
     ] {
-        assert_eq!(ksql::identifier(written), sent);
+        assert_eq!(ksql::quote_identifier(written), sent);
     }
-    let statement = ksql::query(&table("v", "a b", "c"), "it's");
+    let statement = ksql::ksql_query(&table("v", "a b", "c"), "it's");
     assert_eq!(statement, "SELECT v FROM `a b` WHERE c = 'it''s';");
 }
 
 #[test]
 fn the_queries_are_those_that_the_servers_take() {
-    assert_eq!(prometheus::query(&["a:b", "c.d"]), r#"{__name__=~"a:b|c\\.d"}"#);
+    assert_eq!(prometheus::promql_query(&["a:b", "c.d"]), r#"{__name__=~"a:b|c\\.d"}"#);
     assert_eq!(
-        influx::query("b", &["one", "$two"]),
+        influx::flux_query("b", &["one", "$two"]),
         r#"from(bucket: "b") |> range(start: -1h) |> filter(fn: (r) => r._measurement == "one" or r._measurement == "\x24two") |> last()"#
     );
 }

@@ -54,7 +54,7 @@ async fn fifty_metrics_take_one_request_and_long_ones_too() {
             (method, Some("/api/v1/query"))
         );
         let query = asked[0].parameter("query").unwrap();
-        assert_eq!(query, crate::prometheus::query(&names));
+        assert_eq!(query, crate::prometheus::promql_query(&names));
     }
 }
 

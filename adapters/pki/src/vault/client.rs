@@ -33,20 +33,20 @@ pub(crate) struct Request {
     /// Query of the URL; empty for none.
     pub(crate) query: &'static str,
     /// Body. It may contain secrets, and no error shows it.
-    pub(crate) body: Option<Body>,
+    pub(crate) body: Option<RequestBody>,
 }
 
 /// The members of a JSON object; `Debug` hides them.
 #[derive(Clone, Default)]
-pub(crate) struct Body(pub(crate) Map<String, Value>);
+pub(crate) struct RequestBody(pub(crate) Map<String, Value>);
 
-impl fmt::Debug for Body {
+impl fmt::Debug for RequestBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.0.keys()).finish()
     }
 }
 
-impl<const N: usize> From<[(&str, &str); N]> for Body {
+impl<const N: usize> From<[(&str, &str); N]> for RequestBody {
     fn from(members: [(&str, &str); N]) -> Self {
         Self(members.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect())
     }
@@ -57,7 +57,7 @@ impl Request {
         Self { call, method: HttpMethod::Get, path: path.into(), query: "", body: None }
     }
 
-    pub(crate) fn put(call: Call, path: impl Into<String>, body: impl Into<Body>) -> Self {
+    pub(crate) fn put(call: Call, path: impl Into<String>, body: impl Into<RequestBody>) -> Self {
         Self { call, method: HttpMethod::Put, path: path.into(), query: "", body: Some(body.into()) }
     }
 
@@ -145,7 +145,7 @@ impl Client {
         headers.extend(token.map(|token| ("x-vault-token".to_owned(), token.reveal().to_owned())));
         let body = match &request.body {
             None => Vec::new(),
-            Some(Body(members)) => {
+            Some(RequestBody(members)) => {
                 headers.push(("content-type".to_owned(), "application/json".to_owned()));
                 serde_json::to_vec(members).expect("text and numbers always have a JSON form")
             }

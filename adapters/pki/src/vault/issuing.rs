@@ -1,13 +1,13 @@
 //! Issues certificates of the authorities in Vault.
 
 use madako_domain::authority::Authority;
-use madako_domain::vault::mount;
-use madako_protocol::authorities::{AuthorityError, CertificateRequest, Issued};
+use madako_domain::vault::mount_of;
+use madako_protocol::authorities::{AuthorityError, CertificateRequest, IssuedCertificate};
 use madako_protocol::secret::Secret;
 use madako_protocol::vault::VaultError;
 use serde_json::Value;
 
-use super::client::{Body, Request};
+use super::client::{Request, RequestBody};
 use super::requests;
 use super::session::Session;
 use super::telemetry::Call;
@@ -17,9 +17,12 @@ const TIDY_SAFETY: &str = "1m0s";
 
 impl Session {
     /// Issues a certificate as CKE does.
-    pub(crate) async fn issue(&self, wanted: &CertificateRequest) -> Result<Issued, AuthorityError> {
-        let issue = requests::issue(wanted);
-        let engine = mount(wanted.authority);
+    pub(crate) async fn issue(
+        &self,
+        wanted: &CertificateRequest,
+    ) -> Result<IssuedCertificate, AuthorityError> {
+        let issue = requests::issue_request(wanted);
+        let engine = mount_of(wanted.authority);
         let role = format!("{engine}/roles/{}", issue.role);
         // A one-time role that a killed process left names another user's group.
         let is_there =
@@ -36,7 +39,7 @@ impl Session {
         let answer = issued?;
         let text = |name| answer.text(name).ok_or_else(|| self.client.lacks(&request, name));
         let certificate = text("certificate")?.to_owned();
-        Ok(Issued { certificate, private_key: Secret::new(text("private_key")?) })
+        Ok(IssuedCertificate { certificate, private_key: Secret::new(text("private_key")?) })
     }
 
     /// Starts the removal of expired certificates. Vault does it in the background.
@@ -46,8 +49,8 @@ impl Session {
             ("tidy_revocation_list", Value::Bool(true)),
             ("safety_buffer", Value::from(TIDY_SAFETY)),
         ];
-        let body = Body(members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect());
-        let request = Request::put(Call::Tidy, format!("{}/tidy", mount(authority)), body);
+        let body = RequestBody(members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect());
+        let request = Request::put(Call::Tidy, format!("{}/tidy", mount_of(authority)), body);
         let answer = self.call(&request).await?;
         tracing::debug!(%authority, warnings = ?answer.warnings, "Vault removes expired certificates");
         Ok(())

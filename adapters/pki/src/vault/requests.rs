@@ -7,7 +7,7 @@ use madako_domain::canary::{Canary, is_planted};
 use madako_protocol::authorities::CertificateRequest;
 use serde_json::Value;
 
-use super::client::Body;
+use super::client::RequestBody;
 
 /// The administrator of etcd, whose certificates have a role of their own.
 const ROOT: &str = "root";
@@ -16,20 +16,20 @@ const TEN_YEARS: &str = "87600h";
 
 /// A request of CKE.
 #[derive(Debug, Clone)]
-pub(crate) struct Issue {
+pub(crate) struct IssueRequest {
     pub(crate) role: &'static str,
     /// True if the role is written before each use and deleted after it, since it names the group of one user.
     pub(crate) one_time: bool,
-    pub(crate) role_body: Body,
-    pub(crate) body: Body,
+    pub(crate) role_body: RequestBody,
+    pub(crate) body: RequestBody,
 }
 
 /// The role and the body for a certificate, as CKE has them for that certificate.
 ///
 /// Certificates of members and of components have no time of their own: their role limits it.
-pub(crate) fn issue(request: &CertificateRequest) -> Issue {
+pub(crate) fn issue_request(request: &CertificateRequest) -> IssueRequest {
     let CertificateRequest { authority, common_name, organization, .. } = request;
-    let mut role_body = Body::default();
+    let mut role_body = RequestBody::default();
     let mut set = |name: &str, value: &str| drop(role_body.0.insert(name.to_owned(), value.into()));
     let (role, ttl, max_ttl) = match authority {
         Authority::EtcdClient if common_name == ROOT => ("admin", "2h", "24h"),
@@ -58,11 +58,11 @@ pub(crate) fn issue(request: &CertificateRequest) -> Issue {
         }
     }
     let one_time = *authority == Authority::Kubernetes;
-    Issue { role, one_time, role_body, body: certificate_body(request) }
+    IssueRequest { role, one_time, role_body, body: certificate_body(request) }
 }
 
-fn certificate_body(request: &CertificateRequest) -> Body {
-    let mut body = Body::default();
+fn certificate_body(request: &CertificateRequest) -> RequestBody {
+    let mut body = RequestBody::default();
     let mut set = |name: &str, value: String| drop(body.0.insert(name.to_owned(), Value::String(value)));
     let named = if is_planted(Canary::CertificateForAnother) { "localhost" } else { &request.common_name };
     set("common_name", named.to_owned());
@@ -134,8 +134,8 @@ mod tests {
         ];
         let mut shown = String::new();
         for request in requests {
-            let Issue { role, one_time, role_body, body } = issue(&request);
-            let json = |body: Body| serde_json::to_string(&body.0).unwrap();
+            let IssueRequest { role, one_time, role_body, body } = issue_request(&request);
+            let json = |body: RequestBody| serde_json::to_string(&body.0).unwrap();
             let _ = writeln!(shown, "{} {role}{}", request.authority, if one_time { " once" } else { "" });
             let _ = writeln!(shown, "  role {}\n  issue {}", json(role_body), json(body));
         }

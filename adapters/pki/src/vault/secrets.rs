@@ -16,7 +16,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::Vault;
-use super::client::{Body, Request};
+use super::client::{Request, RequestBody};
 use super::session::Session;
 use super::telemetry::Call;
 use crate::limits::{ENCRYPTION_KEY_BYTES, KEPT_ENCRYPTION_KEYS};
@@ -114,6 +114,6 @@ impl VaultSecrets {
     }
 
     async fn write(&self, path: &str, fields: Map<String, Value>) -> Result<(), VaultError> {
-        self.0.call(&Request::put(Call::Secrets, path, Body(fields))).await.map(drop)
+        self.0.call(&Request::put(Call::Secrets, path, RequestBody(fields))).await.map(drop)
     }
 }

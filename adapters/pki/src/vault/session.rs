@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::client::{Answer, Client, Request};
 use super::telemetry::Call;
-use super::token::{Step, Token};
+use super::token::{Token, TokenStep};
 
 const LOGIN: &str = "auth/approle/login";
 const RENEWAL: &str = "auth/token/renew-self";
@@ -71,12 +71,12 @@ impl Session {
         let now = Instant::now();
         let (step, used) = match present.as_ref() {
             Some(token) => (token.step(now), token.text.clone()),
-            None => (Step::LogIn, Secret::default()),
+            None => (TokenStep::LogIn, Secret::default()),
         };
         match step {
-            Step::Use => return Ok((used, false)),
-            Step::LogIn => {}
-            Step::Renew => match self.renewed(&used, now).await {
+            TokenStep::Use => return Ok((used, false)),
+            TokenStep::LogIn => {}
+            TokenStep::Renew => match self.renewed(&used, now).await {
                 Ok(token) => return Ok((present.insert(token).text.clone(), false)),
                 Err(VaultError::Denied { .. }) => {}
                 Err(error) => {

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use madako_domain::authority::Authority;
-use madako_domain::vault::{SECRETS, VaultAccess, mount};
+use madako_domain::vault::{SECRETS, VaultAccess, mount_of};
 use madako_protocol::ports::HttpTransport;
 use madako_protocol::secret::Secret;
 use madako_protocol::vault::VaultError;
 use serde_json::{Value, json};
 
-use super::client::{Answer, Body, Client, Request};
+use super::client::{Answer, Client, Request, RequestBody};
 use super::session::Session;
 use super::telemetry::Call;
-use super::{Transports, VaultSecrets, session};
+use super::{Transports, VaultSecrets, open_session};
 
 /// Validity of an authority, and the maximum of its certificates (CKE's values).
 const HUNDRED_YEARS: &str = "876000h";
@@ -90,7 +90,7 @@ impl Operator {
         let mounts = self.call(&request).await?.data.ok_or_else(|| self.client.lacks(&request, "data"))?;
         let is_mounted = |path: &str| mounts.contains_key(&format!("{path}/"));
         for authority in Authority::ALL {
-            let path = mount(authority);
+            let path = mount_of(authority);
             if !is_mounted(&path) {
                 let config = json!({"max_lease_ttl": HUNDRED_YEARS, "default_lease_ttl": TEN_YEARS});
                 self.mount_at(&path, [("type", "pki".into()), ("config", config)]).await?;
@@ -106,7 +106,7 @@ impl Operator {
     }
 
     async fn mount_at(&self, path: &str, members: [(&str, Value); 2]) -> Result<(), VaultError> {
-        let body = Body(members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect());
+        let body = RequestBody(members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect());
         self.call(&Request::put(Call::Setup, format!("sys/mounts/{path}"), body)).await.map(drop)
     }
 
@@ -140,7 +140,7 @@ impl Role {
     /// # Errors
     /// The access is unusable.
     pub fn new(access: &VaultAccess, transports: &dyn Transports) -> Result<Self, VaultError> {
-        Ok(Self(Arc::new(session(access, transports)?)))
+        Ok(Self(Arc::new(open_session(access, transports)?)))
     }
 
     /// Creates the root of an authority, whose key never leaves Vault. Returns its certificate in PEM.
@@ -148,7 +148,7 @@ impl Role {
     /// # Errors
     /// See [`VaultError`].
     pub async fn create_root(&self, authority: Authority) -> Result<String, VaultError> {
-        let path = format!("{}/root/generate/internal", mount(authority));
+        let path = format!("{}/root/generate/internal", mount_of(authority));
         let body = [("common_name", authority.common_name()), ("ttl", HUNDRED_YEARS), ("format", "pem")];
         let request = Request::put(Call::Setup, path, body);
         let answer = self.0.call(&request).await?;

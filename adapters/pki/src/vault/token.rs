@@ -23,7 +23,7 @@ pub(crate) struct Token {
 
 /// The next step of a caller that needs a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum TokenStep {
     Use,
     Renew,
     LogIn,
@@ -38,15 +38,15 @@ impl Token {
     }
 
     /// A token is used only if the request ends before the lease does, whatever the request takes.
-    pub(crate) fn step(&self, now: Instant) -> Step {
+    pub(crate) fn step(&self, now: Instant) -> TokenStep {
         let age = now.saturating_duration_since(self.since);
         if self.lease.is_zero() {
-            return Step::Use;
+            return TokenStep::Use;
         }
         if age + VAULT_DEADLINE >= self.lease && !is_planted(Canary::TokenPastItsEnd) {
-            return Step::LogIn;
+            return TokenStep::LogIn;
         }
-        if self.renewable && now >= self.renew_at { Step::Renew } else { Step::Use }
+        if self.renewable && now >= self.renew_at { TokenStep::Renew } else { TokenStep::Use }
     }
 
     /// Notes a renewal that failed for another reason than the token.
@@ -69,19 +69,19 @@ mod tests {
         let at = |seconds| begun + Duration::from_secs(seconds);
         let hour = token(3600, true, begun);
         for (seconds, expected) in [
-            (0, Step::Use),
-            (1799, Step::Use),
-            (1800, Step::Renew),
-            (3589, Step::Renew),
-            (3590, Step::LogIn),
-            (9999, Step::LogIn),
+            (0, TokenStep::Use),
+            (1799, TokenStep::Use),
+            (1800, TokenStep::Renew),
+            (3589, TokenStep::Renew),
+            (3590, TokenStep::LogIn),
+            (9999, TokenStep::LogIn),
         ] {
             assert_eq!(hour.step(at(seconds)), expected, "after {seconds} s");
         }
         let fixed = token(3600, false, begun);
-        assert_eq!((fixed.step(at(3589)), fixed.step(at(3590))), (Step::Use, Step::LogIn));
-        assert_eq!(token(0, false, begun).step(at(1 << 30)), Step::Use, "a root token has no end");
-        assert_eq!(token(5, true, begun).step(begun), Step::LogIn, "a request could outlast the token");
+        assert_eq!((fixed.step(at(3589)), fixed.step(at(3590))), (TokenStep::Use, TokenStep::LogIn));
+        assert_eq!(token(0, false, begun).step(at(1 << 30)), TokenStep::Use, "a root token has no end");
+        assert_eq!(token(5, true, begun).step(begun), TokenStep::LogIn, "a request could outlast the token");
     }
 
     #[test]
@@ -90,8 +90,8 @@ mod tests {
         let at = |seconds| begun + Duration::from_secs(seconds);
         let mut hour = token(3600, true, begun);
         hour.renewal_failed(at(1800));
-        assert_eq!((hour.step(at(1829)), hour.step(at(1830))), (Step::Use, Step::Renew));
+        assert_eq!((hour.step(at(1829)), hour.step(at(1830))), (TokenStep::Use, TokenStep::Renew));
         hour.renewal_failed(at(3589));
-        assert_eq!(hour.step(at(3590)), Step::LogIn);
+        assert_eq!(hour.step(at(3590)), TokenStep::LogIn);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use russh::client::Msg;
 use russh::{ChannelMsg, ChannelReadHalf, ChannelWriteHalf, Sig};
 
-use super::{Answer, RemoteError, Session, broken};
+use super::{Answer, RemoteError, Session, broken_connection};
 use crate::limits::{MAX_STDERR, MAX_STDOUT};
 
 /// Exit codes for a command that came too late, and for one that `timeout` killed.
@@ -24,18 +24,18 @@ pub(crate) struct RunningCommand {
     begun: Option<(u32, u64)>,
     /// The node may have been told to go on.
     may_run: bool,
-    output: Output,
+    output: CommandOutput,
 }
 
 /// The output of a command so far.
 #[derive(Default)]
-struct Output {
+struct CommandOutput {
     stdout: Vec<u8>,
     stderr: Vec<u8>,
     code: Option<u32>,
 }
 
-impl Output {
+impl CommandOutput {
     /// Takes a message. True if it is the last one.
     fn take(&mut self, message: ChannelMsg) -> Result<bool, RemoteError> {
         match message {
@@ -91,9 +91,9 @@ impl RunningCommand {
             writer: Some(Arc::new(writer)),
             begun: None,
             may_run: false,
-            output: Output::default(),
+            output: CommandOutput::default(),
         };
-        running.writer()?.exec(true, command).await.map_err(broken)?;
+        running.writer()?.exec(true, command).await.map_err(broken_connection)?;
         while running.begun.is_none() {
             if running.take_next().await? {
                 break;

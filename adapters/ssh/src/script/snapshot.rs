@@ -27,7 +27,7 @@ const TOOL: &str =
 
 /// Restores the snapshot into `restored-$1`, which exists only with the whole result. A directory `before-restore-$1`
 /// shows that the second step has begun.
-fn stage_inside() -> String {
+fn stage_script() -> String {
     format!(
         r#"set -eu
 cd {DATA}
@@ -80,17 +80,17 @@ fn run_words(volume: &str, more: &str) -> String {
     )
 }
 
-fn mounted(path: &str) -> String {
+fn snapshot_mount_option(path: &str) -> String {
     quote(&format!("--mount=type=bind,src={path},dst={SNAPSHOT},readonly"))
 }
 
 /// Ends a container of an earlier attempt, whose client may be gone.
-fn forget() -> String {
+fn remove_earlier_container() -> String {
     format!("docker container rm --force {NAME} >/dev/null 2>&1 || :")
 }
 
 /// Tells failures of the snapshot from those of the engine, by the exit code and the messages of docker.
-fn judge(path: &str) -> String {
+fn judge_snapshot(path: &str) -> String {
     format!(
         r#"printf '%s\n' "$said" | tail -n 3 >&2
 case $code in
@@ -105,18 +105,18 @@ exit "$code"
 }
 
 /// The script of the first step.
-pub(crate) fn stage(restore: &SnapshotRestore) -> String {
+pub(crate) fn stage_snapshot(restore: &SnapshotRestore) -> String {
     let SnapshotRestore { image, volume, path, id, name, peer_url } = restore;
     format!(
         "set -u\n{forget}\nsaid=$({run} {image} -c {inside} sh {id} {name} {url} 2>&1)\ncode=$?\n{judge}",
-        forget = forget(),
-        run = run_words(volume, &format!(" {}", mounted(path))),
+        forget = remove_earlier_container(),
+        run = run_words(volume, &format!(" {}", snapshot_mount_option(path))),
         image = quote(image),
-        inside = quote(&stage_inside()),
+        inside = quote(&stage_script()),
         id = quote(id),
         name = quote(name),
         url = quote(peer_url),
-        judge = judge(path),
+        judge = judge_snapshot(path),
     )
 }
 
@@ -130,7 +130,7 @@ if [ -n "$running" ]; then echo 'etcd runs, and its data cannot be replaced' >&2
 {forget}
 exec {run} {image} -c {inside} sh {id} >/dev/null
 "#,
-        forget = forget(),
+        forget = remove_earlier_container(),
         run = run_words(volume, ""),
         image = quote(image),
         inside = quote(&swap_inside()),
@@ -140,7 +140,7 @@ exec {run} {image} -c {inside} sh {id} >/dev/null
 
 /// The script of a look: a line with time and size of the file, and one with etcd's own description. The restore on trial
 /// proves the checksum.
-pub(crate) fn look(image: &str, path: &str) -> String {
+pub(crate) fn describe_snapshot(image: &str, path: &str) -> String {
     let inside = format!(
         r#"set -eu
 {TOOL}
@@ -152,26 +152,26 @@ $tool snapshot restore {SNAPSHOT} --data-dir /tmp/trial >&2 || exit {BAD_SNAPSHO
         "set -u\nerrors=$(mktemp) || exit 1\ntrap 'rm -f \"$errors\"' EXIT\n\
          docker run --rm --pull=never --log-driver=none --network=none --user=0:0 --security-opt=label=disable \
          --entrypoint=sh {mount} {image} -c {inside} 2>\"$errors\"\ncode=$?\nsaid=$(cat \"$errors\")\n{judge}",
-        mount = mounted(path),
+        mount = snapshot_mount_option(path),
         image = quote(image),
         inside = quote(&inside),
-        judge = judge(path),
+        judge = judge_snapshot(path),
     )
 }
 
 /// etcd's description of a snapshot.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Described {
+struct SnapshotDescription {
     revision: i64,
     total_key: u64,
 }
 
-/// Reads the answer of [`look`].
+/// Reads the answer of [`describe_snapshot`].
 ///
 /// # Errors
 /// The fault of an unexpected answer.
-pub(crate) fn read(answer: &str) -> Result<SnapshotContent, String> {
+pub(crate) fn read_description(answer: &str) -> Result<SnapshotContent, String> {
     let mut lines = answer.lines();
     let file =
         lines.next().and_then(|line| line.strip_prefix("FILE ")).ok_or("the first line is another one")?;
@@ -181,7 +181,8 @@ pub(crate) fn read(answer: &str) -> Result<SnapshotContent, String> {
     let modified = OffsetDateTime::from_unix_timestamp(modified).map_err(|error| error.to_string())?;
     let bytes = bytes.parse().map_err(number)?;
     let described = lines.next().ok_or("the description of the snapshot is missing")?;
-    let described: Described = serde_json::from_str(described).map_err(|error| error.to_string())?;
+    let described: SnapshotDescription =
+        serde_json::from_str(described).map_err(|error| error.to_string())?;
     Ok(SnapshotContent { revision: described.revision, keys: described.total_key, bytes, modified })
 }
 

@@ -75,7 +75,7 @@ fn a_container_starts_with_every_word_as_given_and_its_label() {
     assert_eq!(outcome, Outcome::success());
     assert_eq!(docker.changes(), [run_words_of(false)]);
     let spec = spec();
-    let label = label::write(&spec.builtin, &spec.extra);
+    let label = label::write_label(&spec.builtin, &spec.extra);
     assert_eq!(docker.stdin(), format!("com.cybozu.cke={label}\n"));
 }
 
@@ -142,7 +142,10 @@ fn a_container_that_ignores_sigterm_is_killed_when_the_time_is_over() {
 #[test]
 fn the_grace_leaves_time_for_the_rest() {
     for (seconds, grace) in [(3, 1), (8, 3), (15, 10), (600, 10)] {
-        assert!(end(seconds).contains(&format!("timeout {grace} docker container wait")), "{seconds}");
+        assert!(
+            end_container(seconds).contains(&format!("timeout {grace} docker container wait")),
+            "{seconds}"
+        );
     }
 }
 

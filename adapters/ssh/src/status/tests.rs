@@ -22,7 +22,7 @@ fn own_etcd(volume: &str) -> String {
 fn the_last_start_of_a_container_is_read() {
     let started = |time: &str| {
         let answer = format!("C [\"/etcd\",true,\"i\",\"\",[],\"{time}\"]\nEND\n");
-        read(&answer, "v").unwrap().containers["etcd"].started_at.map(OffsetDateTime::unix_timestamp)
+        parse_status(&answer, "v").unwrap().containers["etcd"].started_at.map(OffsetDateTime::unix_timestamp)
     };
     assert_eq!(started("2026-01-01T00:00:00.123456789Z"), Some(1_767_225_600));
     assert_eq!(started("0001-01-01T00:00:00Z"), None, "it never started");
@@ -35,7 +35,7 @@ fn a_whole_answer_is_read() {
         "{}\nC [\"/rivers\",false,\"tools:1\",\"\",[]]\nV my-volume\nV etcd-added-member-2\nE content\nEND\n",
         own_etcd("my-volume")
     );
-    let status = read(&answer, "my-volume").unwrap();
+    let status = parse_status(&answer, "my-volume").unwrap();
     assert!(status.reachable && status.etcd_data && !status.etcd_mark && !status.etcd_other_volume);
     assert_eq!(status.etcd_empty, Some(false));
     let own = status.own_container(Container::Etcd).unwrap();
@@ -47,7 +47,7 @@ fn a_whole_answer_is_read() {
 #[test]
 fn a_label_that_is_absent_or_no_json_makes_a_container_foreign() {
     for label in ["null", "\"\"", "\"x\"", "\"{\"", "\"[]\""] {
-        let status = read(&format!("{}\nEND\n", etcd(label, "[]")), "v").unwrap();
+        let status = parse_status(&format!("{}\nEND\n", etcd(label, "[]")), "v").unwrap();
         assert!(status.is_foreign(Container::Etcd), "{label}");
         assert!(!status.etcd_other_volume);
     }
@@ -73,14 +73,14 @@ fn an_incomplete_or_unknown_answer_is_an_error() {
         "C {}\nEND\n",
         &format!("{etcd}\n{etcd}\nEND\n"),
     ] {
-        read(answer, "v").unwrap_err();
+        parse_status(answer, "v").unwrap_err();
     }
-    read("END\n", "v").unwrap();
+    parse_status("END\n", "v").unwrap();
 }
 
 #[test]
 fn data_in_another_volume_are_noticed() {
-    let other = |answer: &str, volume: &str| read(answer, volume).unwrap().etcd_other_volume;
+    let other = |answer: &str, volume: &str| parse_status(answer, volume).unwrap().etcd_other_volume;
     assert!(other(&format!("{}\nV new\nEND\n", own_etcd("old")), "new"), "the container has it");
     assert!(!other(&format!("{}\nV new\nEND\n", own_etcd("new")), "new"));
     assert!(other("V etcd-cke\nEND\n", "new"), "the default volume is there, and the configured one is not");
@@ -91,10 +91,10 @@ fn data_in_another_volume_are_noticed() {
 
 #[test]
 fn the_content_of_a_missing_volume_is_unknown() {
-    assert_eq!(read("V v\nE empty\nEND\n", "v").unwrap().etcd_empty, Some(true));
-    assert_eq!(read("V v\nE unknown\nEND\n", "v").unwrap().etcd_empty, None);
-    assert_eq!(read("V v\nEND\n", "v").unwrap().etcd_empty, None);
-    assert_eq!(read("V v2\nE empty\nEND\n", "v").unwrap().etcd_empty, None);
+    assert_eq!(parse_status("V v\nE empty\nEND\n", "v").unwrap().etcd_empty, Some(true));
+    assert_eq!(parse_status("V v\nE unknown\nEND\n", "v").unwrap().etcd_empty, None);
+    assert_eq!(parse_status("V v\nEND\n", "v").unwrap().etcd_empty, None);
+    assert_eq!(parse_status("V v2\nE empty\nEND\n", "v").unwrap().etcd_empty, None);
 }
 
 /// Runs the script with a program `docker` that answers as the text says.
@@ -121,7 +121,7 @@ fn with_engine(answers: &str) -> Option<bool> {
     let docker = format!("case \"$1 $2\" in 'volume ls') echo 'V v';; {answers} esac");
     let output = run(&docker, "v");
     assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
-    read(&String::from_utf8(output.stdout).unwrap(), "v").unwrap().etcd_empty
+    parse_status(&String::from_utf8(output.stdout).unwrap(), "v").unwrap().etcd_empty
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn certificates_are_read_and_keys_are_not() {
         assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
         String::from_utf8(output.stdout).unwrap()
     };
-    let certificates = || read(&answer(), "v").unwrap().etcd_certificates;
+    let certificates = || parse_status(&answer(), "v").unwrap().etcd_certificates;
     assert!(certificates().is_empty(), "nothing is there");
 
     let pem = "-----BEGIN CERTIFICATE-----\nAb+/=\n-----END CERTIFICATE-----\n";

@@ -9,7 +9,7 @@ use madako_domain::store::{Entry, KeyChange};
 use madako_protocol::store::WatchEvent;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum CandidateStanding {
     /// The watch has not reached this candidate's key yet.
     Unknown,
     /// A key with a lower create revision exists.
@@ -31,7 +31,7 @@ pub(super) struct OwnKey {
 
 /// The keys of all candidates, as far as the watch has come.
 #[derive(Debug, Default)]
-pub(super) struct Ballot {
+pub(super) struct CandidateList {
     revision: i64,
     candidates: BTreeMap<String, (i64, Bytes)>,
     own: Option<OwnKey>,
@@ -39,19 +39,19 @@ pub(super) struct Ballot {
     shown: bool,
 }
 
-impl Ballot {
+impl CandidateList {
     /// Records that this candidate's key is in the store.
-    pub(super) fn enrol(&mut self, own: OwnKey) {
+    pub(super) fn set_own_key(&mut self, own: OwnKey) {
         self.own = Some(own);
         self.shown = false;
     }
 
-    pub(super) fn withdraw(&mut self) {
+    pub(super) fn clear_own_key(&mut self) {
         self.own = None;
         self.shown = false;
     }
 
-    pub(super) fn take(&mut self, event: WatchEvent) {
+    pub(super) fn apply_event(&mut self, event: WatchEvent) {
         match event {
             WatchEvent::Listed(snapshot) => {
                 self.revision = snapshot.revision;
@@ -79,14 +79,14 @@ impl Ballot {
         self.candidates.insert(key, (entry.create_revision, entry.value));
     }
 
-    pub(super) fn evaluate(&mut self) -> Standing {
-        let Some(own) = &self.own else { return Standing::Unknown };
+    pub(super) fn evaluate(&mut self) -> CandidateStanding {
+        let Some(own) = &self.own else { return CandidateStanding::Unknown };
         let there = self.candidates.get(&own.key).is_some_and(|(created, _)| *created == own.create_revision);
         if !there {
             return if self.shown || self.revision >= own.create_revision {
-                Standing::Gone
+                CandidateStanding::Gone
             } else {
-                Standing::Unknown
+                CandidateStanding::Unknown
             };
         }
         self.shown = true;
@@ -98,14 +98,14 @@ impl Ballot {
         };
         match first {
             Some((key, (_, value))) if *key != own.key => {
-                Standing::Behind { leader: String::from_utf8_lossy(value).into_owned() }
+                CandidateStanding::Behind { leader: String::from_utf8_lossy(value).into_owned() }
             }
-            _ => Standing::First,
+            _ => CandidateStanding::First,
         }
     }
 }
 
-pub(super) fn key(lease: i64) -> String {
+pub(super) fn candidate_key(lease: i64) -> String {
     keys::leader(lease)
 }
 
@@ -133,54 +133,54 @@ mod tests {
         WatchEvent::Changed { revision, changes: vec![KeyChange { key: key.into(), entry }] }
     }
 
-    fn enrolled(key: &str, create_revision: i64) -> Ballot {
-        let mut ballot = Ballot::default();
-        ballot.enrol(OwnKey { key: key.into(), create_revision });
+    fn enrolled(key: &str, create_revision: i64) -> CandidateList {
+        let mut ballot = CandidateList::default();
+        ballot.set_own_key(OwnKey { key: key.into(), create_revision });
         ballot
     }
 
     #[test]
     fn a_candidate_waits_for_all_that_came_before_and_for_none_that_came_after() {
         let mut ballot = enrolled("b", 7);
-        assert_eq!(ballot.evaluate(), Standing::Unknown);
-        ballot.take(listed(8, &[("c", 5), ("a", 6), ("b", 7), ("0", 8)]));
-        assert_eq!(ballot.evaluate(), Standing::Behind { leader: "c".into() });
-        ballot.take(changed(9, "c", None));
-        assert_eq!(ballot.evaluate(), Standing::Behind { leader: "a".into() });
-        ballot.take(changed(10, "a", None));
-        assert_eq!(ballot.evaluate(), Standing::First);
+        assert_eq!(ballot.evaluate(), CandidateStanding::Unknown);
+        ballot.apply_event(listed(8, &[("c", 5), ("a", 6), ("b", 7), ("0", 8)]));
+        assert_eq!(ballot.evaluate(), CandidateStanding::Behind { leader: "c".into() });
+        ballot.apply_event(changed(9, "c", None));
+        assert_eq!(ballot.evaluate(), CandidateStanding::Behind { leader: "a".into() });
+        ballot.apply_event(changed(10, "a", None));
+        assert_eq!(ballot.evaluate(), CandidateStanding::First);
     }
 
     #[test]
     fn a_watch_that_has_not_come_as_far_as_our_key_decides_nothing() {
         let mut ballot = enrolled("b", 7);
-        ballot.take(listed(6, &[]));
-        assert_eq!(ballot.evaluate(), Standing::Unknown, "an empty list of before is no election");
-        ballot.take(changed(7, "b", Some(7)));
-        assert_eq!(ballot.evaluate(), Standing::First);
+        ballot.apply_event(listed(6, &[]));
+        assert_eq!(ballot.evaluate(), CandidateStanding::Unknown, "an empty list of before is no election");
+        ballot.apply_event(changed(7, "b", Some(7)));
+        assert_eq!(ballot.evaluate(), CandidateStanding::First);
     }
 
     #[test]
     fn leader_key_deleted_or_recreated_by_another_client_counts_as_lost() {
         let mut ballot = enrolled("b", 7);
-        ballot.take(listed(7, &[("b", 7)]));
-        assert_eq!(ballot.evaluate(), Standing::First);
-        ballot.take(changed(8, "b", None));
-        assert_eq!(ballot.evaluate(), Standing::Gone);
-        ballot.take(changed(9, "b", Some(9)));
-        assert_eq!(ballot.evaluate(), Standing::Gone, "a key of the same name is not the same key");
+        ballot.apply_event(listed(7, &[("b", 7)]));
+        assert_eq!(ballot.evaluate(), CandidateStanding::First);
+        ballot.apply_event(changed(8, "b", None));
+        assert_eq!(ballot.evaluate(), CandidateStanding::Gone);
+        ballot.apply_event(changed(9, "b", Some(9)));
+        assert_eq!(ballot.evaluate(), CandidateStanding::Gone, "a key of the same name is not the same key");
 
         let mut ballot = enrolled("b", 7);
-        ballot.take(listed(7, &[("b", 7)]));
-        assert_eq!(ballot.evaluate(), Standing::First);
-        ballot.take(listed(3, &[]));
-        assert_eq!(ballot.evaluate(), Standing::Gone, "a store that went back does not have it");
+        ballot.apply_event(listed(7, &[("b", 7)]));
+        assert_eq!(ballot.evaluate(), CandidateStanding::First);
+        ballot.apply_event(listed(3, &[]));
+        assert_eq!(ballot.evaluate(), CandidateStanding::Gone, "a store that went back does not have it");
     }
 
     #[test]
     fn a_deletion_that_the_list_had_swallowed_is_noticed() {
         let mut ballot = enrolled("b", 7);
-        ballot.take(listed(9, &[("a", 2)]));
-        assert_eq!(ballot.evaluate(), Standing::Gone);
+        ballot.apply_event(listed(9, &[("a", 2)]));
+        assert_eq!(ballot.evaluate(), CandidateStanding::Gone);
     }
 }

@@ -46,7 +46,7 @@ pub(super) async fn grant(connections: Arc<Connections>, ttl: i64) -> Result<Ses
 
 /// Renews a lease with a new stream each time, so that no broken stream remains. Returns the time of the request: from
 /// then on the lease has its full TTL.
-pub(super) async fn renew(
+pub(super) async fn renew_lease(
     connections: Arc<Connections>,
     lease: i64,
     patience: Duration,
@@ -77,13 +77,13 @@ pub(super) async fn revoke(
 }
 
 /// Puts the candidate's key unless it exists from an earlier attempt whose answer was lost.
-pub(super) async fn enrol(
+pub(super) async fn create_candidate_key(
     connections: Arc<Connections>,
     namespace: Namespace,
     lease: i64,
     host: String,
 ) -> Result<OwnKey, SessionError> {
-    let key = ballot::key(lease);
+    let key = ballot::candidate_key(lease);
     let absolute = namespace.absolute(&key);
     let put = TxnOp::put(absolute.clone(), host, Some(PutOptions::new().with_lease(lease)));
     let txn = Txn::new()

@@ -36,7 +36,7 @@ impl Session {
 
     /// Records a renewal by a request that was sent at `sent`.
     pub(super) fn note_renewal(&mut self, sent: Instant) {
-        self.valid_until = sent + (self.ttl - margin(self.ttl));
+        self.valid_until = sent + (self.ttl - safety_margin(self.ttl));
         if is_planted(Canary::EndlessTerm) {
             self.valid_until += 10 * self.ttl;
         }
@@ -49,7 +49,7 @@ impl Session {
     }
 }
 
-fn margin(ttl: Duration) -> Duration {
+fn safety_margin(ttl: Duration) -> Duration {
     (ttl / TTL_MARGIN).min(LONGEST_MARGIN)
 }
 

@@ -10,8 +10,8 @@ use tokio::task::yield_now;
 
 use super::decode::decode;
 use super::source::Source;
-use super::view::{DecodedResource, Step};
-use super::{Position, Shared};
+use super::view::{DecodedResource, ObjectUpdate};
+use super::{CacheState, Position};
 use crate::encryption::Encryption;
 use crate::limits::{MOST_FED_AT_ONCE, MOST_LOGGED};
 use crate::telemetry;
@@ -28,7 +28,7 @@ struct Gauges {
 }
 
 impl Gauges {
-    fn show(&mut self, shared: &Shared) {
+    fn show(&mut self, shared: &CacheState) {
         let (revision, faults, kept, counts) = {
             let view = shared.read();
             (view.revision(), view.fault_count(), view.ring().len(), view.counts())
@@ -46,7 +46,7 @@ impl Gauges {
 }
 
 /// Feeds the view until the cache is dropped.
-pub(super) async fn run(source: Arc<dyn Source>, shared: Arc<Shared>) {
+pub(super) async fn run(source: Arc<dyn Source>, shared: Arc<CacheState>) {
     let mut seen = source.watch(Interest::Below(&PREFIXES));
     let encryption = source.encryption();
     let mut gauges = Gauges::default();
@@ -67,18 +67,18 @@ pub(super) async fn run(source: Arc<dyn Source>, shared: Arc<Shared>) {
                 } else {
                     tracing::info!(%error, "the view of placement's resources receives no changes");
                 }
-                *shared.trouble() = Some(error);
+                *shared.lock_trouble() = Some(error);
                 shared.publish_position(Position { attached: false, ..shared.position() });
             }
             FeedEvent::Resumed => {
-                shared.trouble().take();
+                shared.lock_trouble().take();
                 shared.publish_position(Position { attached: true, ..shared.position() });
             }
         }
     }
 }
 
-async fn take_list(shared: &Shared, encryption: &Encryption, snapshot: Snapshot, cause: &'static str) {
+async fn take_list(shared: &CacheState, encryption: &Encryption, snapshot: Snapshot, cause: &'static str) {
     let mut values: BTreeMap<String, (i64, DecodedResource)> = BTreeMap::new();
     for (count, (key, entry)) in snapshot.entries.into_iter().enumerate() {
         if count % MOST_FED_AT_ONCE == MOST_FED_AT_ONCE - 1 {
@@ -98,20 +98,25 @@ async fn take_list(shared: &Shared, encryption: &Encryption, snapshot: Snapshot,
         (view.generation(), faults, replaced)
     };
     drop(replaced);
-    shared.trouble().take();
+    shared.lock_trouble().take();
     shared.publish_position(Position { generation, revision: snapshot.revision, attached: true });
     shared.news.publish(());
     report_faults(faults);
 }
 
-async fn take_changes(shared: &Shared, encryption: &Encryption, revision: i64, changes: Vec<DatedChange>) {
+async fn take_changes(
+    shared: &CacheState,
+    encryption: &Encryption,
+    revision: i64,
+    changes: Vec<DatedChange>,
+) {
     let mut steps = Vec::with_capacity(changes.len());
     for (count, DatedChange { revision, change }) in changes.into_iter().enumerate() {
         if count % MOST_FED_AT_ONCE == MOST_FED_AT_ONCE - 1 {
             yield_now().await;
         }
         let value = change.entry.map(|entry| (entry.mod_revision, decode(&change.key, &entry, encryption)));
-        steps.push(Step { revision, key: change.key, value });
+        steps.push(ObjectUpdate { revision, key: change.key, value });
     }
     let (faults, news) = shared.write().advance(revision, steps);
     shared.publish_position(Position { revision, ..shared.position() });

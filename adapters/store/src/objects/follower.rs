@@ -5,30 +5,30 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use madako_domain::placement::objects::Change;
 use madako_protocol::latest::Subscriber;
-use madako_protocol::placement::objects::{Follower, Gap};
-use madako_protocol::telemetry::Counted;
+use madako_protocol::placement::objects::{Follower, FollowerGap};
+use madako_protocol::telemetry::CountedGauge;
 
-use super::Shared;
+use super::CacheState;
 use crate::telemetry;
 
 pub(super) struct Cursor {
-    shared: Arc<Shared>,
+    shared: Arc<CacheState>,
     news: Subscriber<()>,
     generation: u64,
     next: u64,
     /// Final gap of the follower; no change follows it.
-    ended: Option<Gap>,
-    _open: Counted,
+    ended: Option<FollowerGap>,
+    _open: CountedGauge,
 }
 
 impl Cursor {
     /// `news` must not have received any event later than the caller's read of the view.
-    pub(super) fn new(shared: Arc<Shared>, news: Subscriber<()>, generation: u64, next: u64) -> Self {
-        let _open = Counted::new(telemetry::madako_objects_followers());
+    pub(super) fn new(shared: Arc<CacheState>, news: Subscriber<()>, generation: u64, next: u64) -> Self {
+        let _open = CountedGauge::new(telemetry::madako_objects_followers());
         Self { shared, news, generation, next, ended: None, _open }
     }
 
-    fn take(&mut self) -> Result<Vec<Arc<Change>>, Gap> {
+    fn take(&mut self) -> Result<Vec<Arc<Change>>, FollowerGap> {
         if let Some(gap) = &self.ended {
             return Err(gap.clone());
         }
@@ -37,8 +37,8 @@ impl Cursor {
             Ok(changes) => self.next += changes.len() as u64,
             Err(gap) => {
                 let reason = match gap {
-                    Gap::Lagged { .. } => "lagged",
-                    Gap::Relisted { .. } => "relisted",
+                    FollowerGap::Lagged { .. } => "lagged",
+                    FollowerGap::Relisted { .. } => "relisted",
                 };
                 telemetry::madako_objects_gaps_total(reason).increment(1);
                 self.ended = Some(gap.clone());
@@ -50,7 +50,7 @@ impl Cursor {
 
 #[async_trait]
 impl Follower for Cursor {
-    async fn next(&mut self) -> Result<Vec<Arc<Change>>, Gap> {
+    async fn next(&mut self) -> Result<Vec<Arc<Change>>, FollowerGap> {
         loop {
             let taken = self.take()?;
             if !taken.is_empty() {

@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
 use super::source::Source;
-use super::{Position, Shared};
+use super::{CacheState, Position};
 use crate::limits::{MOST_READS_WAITING, MOST_REPORTED};
 use crate::telemetry;
 
@@ -72,7 +72,7 @@ impl RevisionReader {
 /// An asker, and the task that it needs.
 pub(super) fn revision_reader(
     source: Arc<dyn Source>,
-    shared: Arc<Shared>,
+    shared: Arc<CacheState>,
 ) -> (RevisionReader, impl Future<Output = ()> + Send + 'static) {
     let (sender, mut readers) = mpsc::channel(MOST_READS_WAITING);
     let asker = RevisionReader { readers: sender, reported: Mutex::default(), deadline: source.deadline() };
@@ -92,9 +92,9 @@ pub(super) fn revision_reader(
 }
 
 /// Waits until the view shows the store's present state. Returns a revision that it has reached.
-pub(super) async fn refresh(
+pub(super) async fn refresh_cache(
     asker: &RevisionReader,
-    shared: &Shared,
+    shared: &CacheState,
     deadline: Duration,
 ) -> Result<i64, StoreError> {
     let began = Instant::now();
@@ -109,7 +109,7 @@ pub(super) async fn refresh(
 
 async fn wait_for_revision(
     asker: &RevisionReader,
-    shared: &Shared,
+    shared: &CacheState,
     wanted: &mut Option<i64>,
 ) -> Result<i64, StoreError> {
     loop {
@@ -148,9 +148,9 @@ fn feed_ended() -> StoreError {
     StoreError { operation: OPERATION.to_owned(), kind: StoreErrorKind::Other, why }
 }
 
-fn deadline_error(shared: &Shared, wanted: Option<i64>, deadline: Duration) -> StoreError {
+fn deadline_error(shared: &CacheState, wanted: Option<i64>, deadline: Duration) -> StoreError {
     let now = shared.position();
-    let trouble = if now.attached { None } else { shared.trouble().clone() };
+    let trouble = if now.attached { None } else { shared.lock_trouble().clone() };
     let why = match wanted {
         None => format!("the store did not report its revision within {deadline:?}"),
         Some(_) if now.generation == 0 => format!("the store could not be read within {deadline:?}"),

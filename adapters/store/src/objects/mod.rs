@@ -41,7 +41,7 @@ use madako_domain::state::Fault;
 use madako_domain::store::{Entry, Outcome, StoreError, Transaction};
 use madako_protocol::feed::Task;
 use madako_protocol::latest::{self, Publisher, Subscriber};
-use madako_protocol::placement::objects::{Follower, Gap, Objects, Selection};
+use madako_protocol::placement::objects::{Follower, FollowerGap, Objects, Selection};
 use tokio::time::Instant;
 
 use self::follower::Cursor;
@@ -58,7 +58,7 @@ pub(crate) fn decode_entry(key: &str, entry: &Entry, encryption: &Encryption) ->
 }
 
 pub struct CachedObjects {
-    shared: Arc<Shared>,
+    shared: Arc<CacheState>,
     source: Arc<dyn Source>,
     asker: RevisionReader,
     writer: Writer,
@@ -77,7 +77,7 @@ struct Position {
 }
 
 /// State that readers, followers and the feed share.
-struct Shared {
+struct CacheState {
     view: RwLock<View>,
     /// Published after the view has changed.
     position: Publisher<Position>,
@@ -89,7 +89,7 @@ struct Shared {
     trouble: Mutex<Option<StoreError>>,
 }
 
-impl Shared {
+impl CacheState {
     fn new() -> Arc<Self> {
         let ((position, positions), (news, follows)) = (latest::channel(), latest::channel());
         position.publish(Position::default());
@@ -112,11 +112,11 @@ impl Shared {
     }
 
     /// Signals new changes for followers.
-    fn follows(&self) -> Subscriber<()> {
+    fn subscribe_to_news(&self) -> Subscriber<()> {
         self.unseen.1.clone()
     }
 
-    fn trouble(&self) -> MutexGuard<'_, Option<StoreError>> {
+    fn lock_trouble(&self) -> MutexGuard<'_, Option<StoreError>> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -138,7 +138,7 @@ impl CachedObjects {
     }
 
     fn with_source(source: Arc<dyn Source>) -> Self {
-        let shared = Shared::new();
+        let shared = CacheState::new();
         let feed = Task::start(feed::run(Arc::clone(&source), Arc::clone(&shared)));
         let (asker, asking) = freshness::revision_reader(Arc::clone(&source), Arc::clone(&shared));
         let (writer, lanes) = together::start_writer(&source);
@@ -158,7 +158,7 @@ impl Drop for CachedObjects {
 #[async_trait]
 impl Objects for CachedObjects {
     async fn refresh(&self) -> Result<i64, StoreError> {
-        freshness::refresh(&self.asker, &self.shared, self.source.deadline()).await
+        freshness::refresh_cache(&self.asker, &self.shared, self.source.deadline()).await
     }
 
     fn revision(&self) -> Option<i64> {
@@ -189,14 +189,14 @@ impl Objects for CachedObjects {
     }
 
     fn follow_all(&self) -> (i64, Vec<Arc<Stored>>, Box<dyn Follower>) {
-        let news = self.shared.follows();
+        let news = self.shared.subscribe_to_news();
         let view = self.shared.read();
-        let cursor = Cursor::new(Arc::clone(&self.shared), news, view.generation(), view.ring().end());
+        let cursor = Cursor::new(Arc::clone(&self.shared), news, view.generation(), view.ring().end_number());
         (view.revision(), view.all(), Box::new(cursor))
     }
 
-    fn follow(&self, after: i64) -> Result<Box<dyn Follower>, Gap> {
-        let news = self.shared.follows();
+    fn follow(&self, after: i64) -> Result<Box<dyn Follower>, FollowerGap> {
+        let news = self.shared.subscribe_to_news();
         let view = self.shared.read();
         // A revision that was reported for a former store is not valid for this one.
         if self.asker.reported_of_another_generation(after, view.generation(), Instant::now()) {

@@ -13,7 +13,7 @@ const OVERHEAD: usize = 512;
 
 /// Changes in the order of revisions, numbered without gaps.
 #[derive(Debug, Default)]
-pub(super) struct Ring {
+pub(super) struct ChangeRing {
     changes: VecDeque<Arc<Change>>,
     first: u64,
     bytes: usize,
@@ -22,10 +22,10 @@ pub(super) struct Ring {
     most_changes: Option<usize>,
 }
 
-impl Ring {
+impl ChangeRing {
     /// An empty ring whose changes up to `floor` are unknown. Numbers continue.
     pub(super) fn clear_until(&mut self, floor: i64) {
-        self.first = self.end();
+        self.first = self.end_number();
         self.changes.clear();
         self.bytes = 0;
         self.floor = floor;
@@ -33,16 +33,16 @@ impl Ring {
 
     /// A ring with another limit, for tests.
     #[cfg(test)]
-    pub(super) fn holding(most_changes: usize) -> Self {
+    pub(super) fn with_limit(most_changes: usize) -> Self {
         Self { most_changes: Some(most_changes), ..Self::default() }
     }
 
     pub(super) fn push(&mut self, change: Arc<Change>) {
-        self.bytes += weight(&change);
+        self.bytes += approximate_bytes(&change);
         self.changes.push_back(change);
         while self.changes.len() > self.limit() || (self.bytes > MOST_RING_BYTES && self.changes.len() > 1) {
             let Some(gone) = self.changes.pop_front() else { return };
-            self.bytes -= weight(&gone);
+            self.bytes -= approximate_bytes(&gone);
             self.first += 1;
             self.floor = gone.revision;
         }
@@ -56,7 +56,7 @@ impl Ring {
         self.changes.len()
     }
 
-    pub(super) fn end(&self) -> u64 {
+    pub(super) fn end_number(&self) -> u64 {
         self.first + self.changes.len() as u64
     }
 
@@ -67,7 +67,7 @@ impl Ring {
     }
 
     /// Changes from a number on, in whole revisions; possibly none. `None` if some are missing.
-    pub(super) fn from(&self, number: u64) -> Option<Vec<Arc<Change>>> {
+    pub(super) fn changes_from(&self, number: u64) -> Option<Vec<Arc<Change>>> {
         let skipped = usize::try_from(number.checked_sub(self.first)?).ok()?;
         let waiting = self.changes.len().checked_sub(skipped)?;
         let mut end = skipped + waiting.min(MOST_READ_AT_ONCE);
@@ -79,7 +79,7 @@ impl Ring {
     }
 }
 
-fn weight(change: &Change) -> usize {
+fn approximate_bytes(change: &Change) -> usize {
     // The earlier state is usually shared with an earlier change, so only the larger of the two counts.
     let json = |stored: &Option<Arc<Stored>>| stored.as_ref().map_or(0, |stored| stored.wire.len());
     OVERHEAD + json(&change.after).max(json(&change.before))
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn ring_of_changes_is_bounded_in_bytes() {
-        let mut ring = Ring::default();
+        let mut ring = ChangeRing::default();
         let most = MOST_RING_BYTES / OVERHEAD;
         for revision in 1..=most as i64 + 10 {
             ring.push(change(revision));
@@ -114,15 +114,15 @@ mod tests {
 
     #[test]
     fn a_revision_is_taken_whole() {
-        let mut ring = Ring::default();
+        let mut ring = ChangeRing::default();
         (0..MOST_READ_AT_ONCE).for_each(|_| ring.push(change(1)));
         (0..MOST_READ_AT_ONCE).for_each(|_| ring.push(change(2)));
         ring.push(change(3));
-        let taken = ring.from(1).unwrap();
+        let taken = ring.changes_from(1).unwrap();
         assert_eq!(taken.len(), 2 * MOST_READ_AT_ONCE - 1);
-        assert_eq!(revisions(&ring.from(2 * MOST_READ_AT_ONCE as u64).unwrap()), [3]);
-        assert!(ring.from(ring.end()).unwrap().is_empty());
-        assert!(ring.from(ring.end() + 1).is_none(), "a number of another ring");
+        assert_eq!(revisions(&ring.changes_from(2 * MOST_READ_AT_ONCE as u64).unwrap()), [3]);
+        assert!(ring.changes_from(ring.end_number()).unwrap().is_empty());
+        assert!(ring.changes_from(ring.end_number() + 1).is_none(), "a number of another ring");
     }
 
     proptest! {
@@ -135,10 +135,10 @@ mod tests {
             steps in prop::collection::vec((1usize..4, any::<bool>()), 0..60),
             behind in 0i64..25,
         ) {
-            let mut ring = Ring::holding(most);
+            let mut ring = ChangeRing::with_limit(most);
             let mut revision = 0;
             let mut all = Vec::new();
-            let mut push = |ring: &mut Ring, size: usize| {
+            let mut push = |ring: &mut ChangeRing, size: usize| {
                 revision += 1;
                 (0..size).for_each(|_| { ring.push(change(revision)); all.push(revision); });
                 (revision, all.clone())
@@ -158,7 +158,7 @@ mod tests {
                 (_, known) = push(&mut ring, size);
                 waiting += size;
                 if looks {
-                    let Some(taken) = ring.from(next) else {
+                    let Some(taken) = ring.changes_from(next) else {
                         prop_assert!(waiting > most);
                         return Ok(());
                     };
@@ -167,7 +167,7 @@ mod tests {
                     told.extend(revisions(&taken));
                 }
             }
-            let Some(last) = ring.from(next) else {
+            let Some(last) = ring.changes_from(next) else {
                 prop_assert!(waiting > most);
                 return Ok(());
             };

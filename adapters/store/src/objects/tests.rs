@@ -294,7 +294,7 @@ async fn follower_receives_exactly_the_changes_after_its_revision() {
     }
     assert_eq!(
         told.objects.follow(4).err(),
-        Some(Gap::Relisted { why: "it was read for the first time".into() })
+        Some(FollowerGap::Relisted { why: "it was read for the first time".into() })
     );
 }
 
@@ -304,7 +304,10 @@ async fn a_list_ends_followers_and_an_interruption_does_not() {
     let (revision, all, mut early) = told.objects.follow_all();
     assert_eq!((revision, all.len()), (0, 0));
     told.list(5, &["a"], "start").await;
-    assert!(matches!(early.next().await, Err(Gap::Relisted { .. })), "it saw nothing of the first list");
+    assert!(
+        matches!(early.next().await, Err(FollowerGap::Relisted { .. })),
+        "it saw nothing of the first list"
+    );
     let mut follower = told.objects.follow(5).unwrap();
     told.interrupt().await;
     told.see(FeedEvent::Resumed).await;
@@ -313,7 +316,7 @@ async fn a_list_ends_followers_and_an_interruption_does_not() {
     told.list(6, &["a", "b"], "compacted").await;
     for _ in 0..2 {
         let why = "it was compacted beyond the last revision of the view".to_owned();
-        assert_eq!(follower.next().await.unwrap_err(), Gap::Relisted { why });
+        assert_eq!(follower.next().await.unwrap_err(), FollowerGap::Relisted { why });
     }
 }
 
@@ -331,7 +334,7 @@ async fn revision_of_a_replaced_store_cannot_be_followed() {
     }
     let objects = Arc::clone(&told.objects);
     until(move || objects.revision() == Some(9)).await;
-    assert!(matches!(told.objects.follow(after), Err(Gap::Relisted { .. })));
+    assert!(matches!(told.objects.follow(after), Err(FollowerGap::Relisted { .. })));
     assert!(told.objects.follow(8).is_ok());
     tokio::time::advance(DEADLINE).await;
     assert!(told.objects.follow(after).is_ok(), "whoever was told it then is gone");
@@ -341,7 +344,7 @@ async fn revision_of_a_replaced_store_cannot_be_followed() {
 async fn slow_follower_gets_a_gap_and_delays_no_other_follower() {
     const MOST: usize = 50;
     let told = cache();
-    *told.objects.shared.write() = View::keeping(ring::Ring::holding(MOST));
+    *told.objects.shared.write() = View::with_ring(ring::ChangeRing::with_limit(MOST));
     told.list(1, &[], "start").await;
     let mut slow = told.objects.follow(1).unwrap();
     let mut quick = told.objects.follow(1).unwrap();
@@ -356,9 +359,9 @@ async fn slow_follower_gets_a_gap_and_delays_no_other_follower() {
     assert!(taken.iter().copied().eq(2..2 + taken.len() as i64), "each once, in order");
     assert!(taken.len() > MOST);
     for _ in 0..2 {
-        assert_eq!(slow.next().await.unwrap_err(), Gap::Lagged { limit: MOST });
+        assert_eq!(slow.next().await.unwrap_err(), FollowerGap::Lagged { limit: MOST });
     }
-    assert_eq!(told.objects.follow(1).err(), Some(Gap::Lagged { limit: MOST }));
+    assert_eq!(told.objects.follow(1).err(), Some(FollowerGap::Lagged { limit: MOST }));
 }
 
 #[tokio::test(start_paused = true)]
@@ -383,7 +386,7 @@ async fn followers_end_with_the_cache() {
     told.list(1, &[], "start").await;
     let mut follower = told.objects.follow(1).unwrap();
     drop(told);
-    assert!(matches!(timeout(DEADLINE, follower.next()).await, Ok(Err(Gap::Relisted { .. }))));
+    assert!(matches!(timeout(DEADLINE, follower.next()).await, Ok(Err(FollowerGap::Relisted { .. }))));
 }
 
 #[tokio::test(start_paused = true)]

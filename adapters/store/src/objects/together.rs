@@ -40,7 +40,7 @@ pub(super) fn start_writer(
     let receiver = Arc::new(Mutex::new(receiver));
     // A request may already be in progress, and the next one has its own deadline.
     let patience = source.deadline() * 2;
-    let lane = |_| send(Arc::clone(source), Arc::clone(&receiver));
+    let lane = |_| send_transactions(Arc::clone(source), Arc::clone(&receiver));
     (Writer { waiting, patience }, std::array::from_fn(lane))
 }
 
@@ -69,7 +69,10 @@ fn deadline_error(patience: Duration) -> StoreError {
 }
 
 /// Sends waiting transactions, one request after the other.
-async fn send(source: Arc<dyn Source>, receiver: Arc<Mutex<mpsc::Receiver<WaitingTransaction>>>) {
+async fn send_transactions(
+    source: Arc<dyn Source>,
+    receiver: Arc<Mutex<mpsc::Receiver<WaitingTransaction>>>,
+) {
     let mut waiting = VecDeque::new();
     loop {
         if waiting.is_empty() {

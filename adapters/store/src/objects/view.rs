@@ -8,16 +8,16 @@ use std::sync::Arc;
 use madako_domain::placement::kind::Kind;
 use madako_domain::placement::objects::{Change, Stored, Unread};
 use madako_domain::state::Fault;
-use madako_protocol::placement::objects::Gap;
+use madako_protocol::placement::objects::FollowerGap;
 
 use super::decode::DecodeFault;
-use super::ring::Ring;
+use super::ring::ChangeRing;
 
 pub(super) type DecodedResource = Result<Arc<Stored>, DecodeFault>;
 
 /// The new state of a key at a revision.
 #[derive(Debug)]
-pub(super) struct Step {
+pub(super) struct ObjectUpdate {
     pub(super) revision: i64,
     /// Absolute key in etcd.
     pub(super) key: String,
@@ -33,7 +33,7 @@ pub(super) struct View {
     objects: BTreeMap<String, Arc<Stored>>,
     faults: BTreeMap<String, Unread>,
     counts: BTreeMap<Kind, usize>,
-    ring: Ring,
+    ring: ChangeRing,
     listed: i64,
     why: &'static str,
 }
@@ -43,7 +43,7 @@ pub(super) type NewFaults = Vec<Fault>;
 impl View {
     /// A view with another ring, for tests.
     #[cfg(test)]
-    pub(super) fn keeping(ring: Ring) -> Self {
+    pub(super) fn with_ring(ring: ChangeRing) -> Self {
         Self { ring, ..Self::default() }
     }
 
@@ -55,7 +55,7 @@ impl View {
         self.revision
     }
 
-    pub(super) fn ring(&self) -> &Ring {
+    pub(super) fn ring(&self) -> &ChangeRing {
         &self.ring
     }
 
@@ -107,7 +107,7 @@ impl View {
                     *self.counts.entry(stored.key.kind).or_default() += 1;
                     objects.insert(key, stored);
                 }
-                Err(wrong) => drop(faults.insert(key, unread(mod_revision, wrong))),
+                Err(wrong) => drop(faults.insert(key, unread_value(mod_revision, wrong))),
             }
         }
         let known = mem::replace(&mut self.faults, faults);
@@ -123,13 +123,13 @@ impl View {
     }
 
     /// Advances to a revision. Returns the new faults, and whether followers have new changes.
-    pub(super) fn advance(&mut self, revision: i64, steps: Vec<Step>) -> (NewFaults, bool) {
+    pub(super) fn advance(&mut self, revision: i64, steps: Vec<ObjectUpdate>) -> (NewFaults, bool) {
         let mut new = Vec::new();
-        let end = self.ring.end();
-        for Step { revision, key, value } in steps {
+        let end = self.ring.end_number();
+        for ObjectUpdate { revision, key, value } in steps {
             let (after, unread) = match value {
                 Some((_, Ok(stored))) => (Some(stored), None),
-                Some((mod_revision, Err(wrong))) => (None, Some(unread(mod_revision, wrong))),
+                Some((mod_revision, Err(wrong))) => (None, Some(unread_value(mod_revision, wrong))),
                 None => (None, None),
             };
             match unread {
@@ -151,7 +151,7 @@ impl View {
             }
         }
         self.revision = revision;
-        (new, self.ring.end() > end)
+        (new, self.ring.end_number() > end)
     }
 
     fn count(&mut self, before: Option<&Stored>, after: Option<&Stored>) {
@@ -164,7 +164,7 @@ impl View {
     }
 
     /// Number of the first change after a revision of this generation.
-    pub(super) fn follow(&self, after: i64) -> Result<u64, Gap> {
+    pub(super) fn follow(&self, after: i64) -> Result<u64, FollowerGap> {
         if after > self.revision || after < self.listed {
             return Err(self.gap_of_relisting());
         }
@@ -172,11 +172,11 @@ impl View {
     }
 
     /// The changes from a number of a generation on.
-    pub(super) fn changes(&self, generation: u64, from: u64) -> Result<Vec<Arc<Change>>, Gap> {
+    pub(super) fn changes(&self, generation: u64, from: u64) -> Result<Vec<Arc<Change>>, FollowerGap> {
         if generation != self.generation {
             return Err(self.gap_of_relisting());
         }
-        self.ring.from(from).ok_or_else(|| self.gap_of_lag())
+        self.ring.changes_from(from).ok_or_else(|| self.gap_of_lag())
     }
 
     /// Ends the view: no further changes arrive.
@@ -186,17 +186,17 @@ impl View {
     }
 
     /// The gap between a generation and the one before.
-    pub(super) fn gap_of_relisting(&self) -> Gap {
+    pub(super) fn gap_of_relisting(&self) -> FollowerGap {
         let why = if self.generation == 0 { "the store was not read yet" } else { self.why };
-        Gap::Relisted { why: why.to_owned() }
+        FollowerGap::Relisted { why: why.to_owned() }
     }
 
-    fn gap_of_lag(&self) -> Gap {
-        Gap::Lagged { limit: self.ring.len() }
+    fn gap_of_lag(&self) -> FollowerGap {
+        FollowerGap::Lagged { limit: self.ring.len() }
     }
 }
 
-fn unread(mod_revision: i64, wrong: DecodeFault) -> Unread {
+fn unread_value(mod_revision: i64, wrong: DecodeFault) -> Unread {
     let DecodeFault { why, encrypted } = wrong;
     Unread { mod_revision, why, encrypted }
 }

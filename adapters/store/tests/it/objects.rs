@@ -8,7 +8,7 @@ use std::time::Duration;
 use madako_domain::placement::kind::{Kind, ObjectKey};
 use madako_domain::placement::objects::Change;
 use madako_domain::store::{Condition, Outcome, StoreErrorKind, Transaction, Write};
-use madako_protocol::placement::objects::{Follower, Gap, Objects as _, Selection};
+use madako_protocol::placement::objects::{Follower, FollowerGap, Objects as _, Selection};
 use madako_protocol::store::Store as _;
 use madako_store::{CachedObjects, EtcdStore};
 use rand::{RngExt as _, SeedableRng as _};
@@ -244,7 +244,7 @@ async fn a_store_that_is_replaced_a_hundred_times_is_seen_as_it_is() {
         let all = fresh_at_last(&objects).await;
         assert_eq!(all.len() as u64, revisions, "round {round}");
         assert!(all.values().all(|uid| *uid == round.to_string()), "round {round}: {all:?}");
-        relisted += u32::from(matches!(follower.next().await, Err(Gap::Relisted { .. })));
+        relisted += u32::from(matches!(follower.next().await, Err(FollowerGap::Relisted { .. })));
         address.replace(round + 2);
         way.cut();
     }
@@ -409,9 +409,9 @@ async fn follower_across_a_compaction_gets_a_gap_and_the_view_is_complete() {
     etcd.by_hand().await.compact(last, None).await.unwrap();
     proxy.weather(Weather::Clear);
     proxy.cut();
-    assert!(matches!(within("a gap", follower.next()).await, Err(Gap::Relisted { .. })));
+    assert!(matches!(within("a gap", follower.next()).await, Err(FollowerGap::Relisted { .. })));
     assert_eq!(fresh_at_last(&objects).await, of(&[("a", "2")]));
-    assert!(matches!(objects.follow(before), Err(Gap::Relisted { .. })));
+    assert!(matches!(objects.follow(before), Err(FollowerGap::Relisted { .. })));
     // A compaction of delivered changes has no effect on followers.
     let (revision, _, mut follower) = objects.follow_all();
     let last = write(&root, vec![role("b", 1)]).await;

@@ -29,7 +29,10 @@ fn a_process_that_ended_by_itself_is_found_though_a_fault_kills_it_later() {
     let Ended { code, out, errors } = run.ended();
     assert_eq!(code, 1, "see {place}:\n{errors}\n{out}");
     assert!(errors.contains("the run did not pass: processes was broken 1 times\n"), "{errors}");
-    assert!(out.contains("- **processes**: instance-1 ended by itself: signal: 9 (SIGKILL)"), "{out}");
+    assert!(
+        out.contains("- **processes**: the process instance-1 ended by itself: signal: 9 (SIGKILL)"),
+        "{out}"
+    );
 }
 
 /// Kills the first instance when the first fault has struck.

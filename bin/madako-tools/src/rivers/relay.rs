@@ -25,7 +25,7 @@ thread_local! {
 ///
 /// # Errors
 /// One of the two connections broke.
-pub(crate) async fn relay(client: &mut TcpStream, upstream: &mut TcpStream) -> io::Result<()> {
+pub(crate) async fn relay_streams(client: &mut TcpStream, upstream: &mut TcpStream) -> io::Result<()> {
     let (from_client, to_client) = client.split();
     let (from_upstream, to_upstream) = upstream.split();
     let mut up = Direction::new(from_client, to_upstream);

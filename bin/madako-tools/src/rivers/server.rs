@@ -16,7 +16,7 @@ use tokio::task::{JoinError, JoinSet};
 
 use crate::limits::ACCEPT_PAUSE;
 use crate::rivers::log::Log;
-use crate::rivers::relay::relay;
+use crate::rivers::relay::relay_streams;
 use crate::rivers::settings::Settings;
 use crate::rivers::sockets;
 use crate::rivers::upstreams::{Upstream, is_lost};
@@ -119,14 +119,14 @@ impl Server {
     }
 
     async fn connection(self: Arc<Self>, mut client: TcpStream) {
-        if let Err(error) = sockets::prepare(&client, self.keep_alive) {
+        if let Err(error) = sockets::set_socket_options(&client, self.keep_alive) {
             self.log.debug("a client is gone", &[("error", &error)]);
             return;
         }
         let Some((upstream, health, mut stream)) = self.dialled().await else { return };
         let address = &upstream.address;
         tokio::select! {
-            ended = relay(&mut client, &mut stream) => match ended {
+            ended = relay_streams(&mut client, &mut stream) => match ended {
                 Ok(()) => self.log.debug("a connection ends", &[("upstream", address)]),
                 Err(error) => {
                     self.log.debug("a connection breaks", &[("upstream", address), ("error", &error)]);
@@ -142,7 +142,7 @@ impl Server {
         candidates.shuffle(&mut *self.chance.lock().unwrap_or_else(PoisonError::into_inner));
         let mut last: io::Result<()> = Ok(());
         for upstream in candidates {
-            let Some(health) = upstream.health() else { continue };
+            let Some(health) = upstream.health_receiver() else { continue };
             match upstream.dial().await {
                 Ok(stream) => {
                     if self.starved.swap(false, Ordering::Relaxed) {

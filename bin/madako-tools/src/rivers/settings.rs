@@ -46,7 +46,7 @@ impl Settings {
         }
         let upstreams = required_value(&flags, "upstreams")?
             .split(',')
-            .map(|text| address("upstreams", text))
+            .map(|text| parse_address("upstreams", text))
             .collect::<Result<Vec<_>, _>>()?;
         if upstreams.len() > MAX_UPSTREAMS {
             let number = upstreams.len();
@@ -54,7 +54,7 @@ impl Settings {
         }
         let listen = required_value(&flags, "listen")?;
         let listen = if listen.starts_with(':') { format!("0.0.0.0{listen}") } else { listen.to_owned() };
-        let time = |name, default| duration(&flags, name, default);
+        let time = |name, default| duration_flag(&flags, name, default);
         let zero_is = |time: Duration, other| if time.is_zero() { other } else { time };
         let (shortest, longest) = KEEP_ALIVE_RANGE;
         let check = time("check-interval", CHECK_INTERVAL)?;
@@ -63,7 +63,7 @@ impl Settings {
         }
         Ok(Self {
             upstreams,
-            listen: address("listen", &listen)?,
+            listen: parse_address("listen", &listen)?,
             shutdown: Some(time("shutdown-timeout", SHUTDOWN_TIMEOUT)?).filter(|time| !time.is_zero()),
             dial: zero_is(time("dial-timeout", DIAL_TIMEOUT)?, LONGEST_DIAL).min(LONGEST_DIAL),
             keep_alive: zero_is(time("dial-keep-alive", DIAL_KEEP_ALIVE)?, DIAL_KEEP_ALIVE)
@@ -84,7 +84,7 @@ fn required_value<'a>(flags: &Flags<'a>, name: &str) -> Result<&'a str, Failure>
 }
 
 /// An IP address or `localhost`, with a port.
-fn address(name: &str, text: &str) -> Result<SocketAddr, Failure> {
+fn parse_address(name: &str, text: &str) -> Result<SocketAddr, Failure> {
     let local = text.strip_prefix("localhost:").and_then(|port| port.parse().ok());
     let address = local.map(|port| (Ipv4Addr::LOCALHOST, port).into()).or_else(|| text.parse().ok());
     address.ok_or_else(|| {
@@ -94,7 +94,7 @@ fn address(name: &str, text: &str) -> Result<SocketAddr, Failure> {
     })
 }
 
-fn duration(flags: &Flags<'_>, name: &str, default: Duration) -> Result<Duration, Failure> {
+fn duration_flag(flags: &Flags<'_>, name: &str, default: Duration) -> Result<Duration, Failure> {
     let Some(text) = flags.value(name) else { return Ok(default) };
     madako_json::duration::parse(text)
         .map_err(|expected| Failure::Usage(format!("--{name} {text:?} is not a duration: {expected}")))

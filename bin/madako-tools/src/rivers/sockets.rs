@@ -23,7 +23,7 @@ pub(crate) async fn dial(
 ) -> io::Result<TcpStream> {
     let late = |_| io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {limit:?}"));
     let stream = timeout(limit, TcpStream::connect(address)).await.map_err(late)??;
-    prepare(&stream, keep_alive)?;
+    set_socket_options(&stream, keep_alive)?;
     Ok(stream)
 }
 
@@ -31,7 +31,7 @@ pub(crate) async fn dial(
 ///
 /// # Errors
 /// The peer has closed the connection already.
-pub(crate) fn prepare(stream: &TcpStream, keep_alive: Duration) -> io::Result<()> {
+pub(crate) fn set_socket_options(stream: &TcpStream, keep_alive: Duration) -> io::Result<()> {
     stream.set_nodelay(true)?;
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, keep_alive)?;
@@ -44,7 +44,7 @@ pub(crate) fn prepare(stream: &TcpStream, keep_alive: Duration) -> io::Result<()
 ///
 /// # Errors
 /// The limit does not suffice for a single connection.
-pub(crate) fn capacity() -> Result<usize> {
+pub(crate) fn connection_capacity() -> Result<usize> {
     let needed = RESERVED_FILES + 2 * MAX_CONNECTIONS as u64;
     let limit = getrlimit(Resource::Nofile);
     let maximum = limit.maximum.unwrap_or(u64::MAX).min(needed);

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::rivers::relay::relay;
+use crate::rivers::relay::relay_streams;
 
 /// The two ends of a connection over loopback.
 async fn pair() -> (TcpStream, TcpStream) {
@@ -42,7 +42,7 @@ async fn relayed(up: &[Vec<u8>], down: &[Vec<u8>], patient: bool) -> (Vec<u8>, V
     let (at_client, at_upstream, ended) = tokio::join!(
         exchange(client, up, false),
         exchange(upstream, down, patient),
-        relay(&mut accepted, &mut dialled),
+        relay_streams(&mut accepted, &mut dialled),
     );
     ended.expect("both connections live");
     (at_upstream, at_client)

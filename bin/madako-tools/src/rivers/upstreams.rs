@@ -27,7 +27,7 @@ impl Upstream {
     }
 
     /// The health, for [`is_lost`]; `None` if the upstream is unhealthy.
-    pub(crate) fn health(&self) -> Option<watch::Receiver<bool>> {
+    pub(crate) fn health_receiver(&self) -> Option<watch::Receiver<bool>> {
         let health = self.healthy.subscribe();
         let healthy = *health.borrow();
         healthy.then_some(health)

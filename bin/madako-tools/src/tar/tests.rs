@@ -38,7 +38,7 @@ fn archive(files: &[([u8; BLOCK], &[u8])]) -> Vec<u8> {
 }
 
 fn refusal(archive: &[u8]) -> String {
-    format!("{:#}", entries(archive).expect_err("the archive is refused"))
+    format!("{:#}", parse_entries(archive).expect_err("the archive is refused"))
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn files_have_path_mode_owner_and_content() {
         (sealed(directory), b""),
         (sealed(prefixed), b"key"),
     ]);
-    let read = entries(&archive).expect("a valid archive");
+    let read = parse_entries(&archive).expect("a valid archive");
     let expected = [
         Entry {
             parents: vec!["etc", "etcd"],
@@ -78,7 +78,7 @@ fn archives_of_gnu_tar_are_read() {
     gnu[257..265].copy_from_slice(b"ustar  \0");
     gnu[345..356].copy_from_slice(b"15100000000");
     let archive = archive(&[(sealed(gnu), b"x")]);
-    let read = entries(&archive).expect("a valid archive");
+    let read = parse_entries(&archive).expect("a valid archive");
     assert_eq!((read[0].parents.len(), read[0].name, read[0].mode), (0, "a", 0o644));
 }
 
@@ -87,7 +87,7 @@ fn every_cut_before_the_end_mark_is_refused() {
     let archive = archive(&[(header("a", 0o644, 0, 700), &[1; 700]), (header("b", 0o644, 0, 0), b"")]);
     let whole = archive.len() - BLOCK;
     for length in 0..archive.len() {
-        assert_eq!(entries(&archive[..length]).is_ok(), length >= whole, "{length} bytes");
+        assert_eq!(parse_entries(&archive[..length]).is_ok(), length >= whole, "{length} bytes");
     }
 }
 
@@ -137,7 +137,7 @@ proptest! {
         let mut bytes = sealed(header).to_vec();
         bytes.extend(tail);
         for archive in [bytes, archive(&[(self::header(&name, 0o644, 0, 0), b"")])] {
-            for entry in entries(&archive).unwrap_or_default() {
+            for entry in parse_entries(&archive).unwrap_or_default() {
                 prop_assert!(!entry.parents.contains(&".."));
                 prop_assert!(!entry.name.contains('/') && !["", ".", ".."].contains(&entry.name));
             }

@@ -24,7 +24,7 @@ use madako_store::{CachedObjects, EtcdStore, StoreConfig};
 use madako_supervisor::clock::SystemClock;
 use madako_supervisor::config::Metrics;
 use madako_supervisor::http::{
-    Bound, HTTP, HttpSettings, LeaseWait, PLACEMENT_API, Served, http_child, pages,
+    BoundListener, HTTP, HttpSettings, LeaseWait, PLACEMENT_API, ServedRouter, http_child, page_routes,
 };
 use madako_supervisor::instance::{
     FETCHER, Instance, InstanceOptions, InstanceView, LEADER, PLANNER, POLLER, PlacementPorts, Ports, REIGN,
@@ -167,7 +167,7 @@ impl Running {
         let (id, http) = (format!("bench-{number}"), if with_placement { SERVING.len() } else { 0 });
         let mut served = Vec::with_capacity(http);
         for name in &SERVING[..http] {
-            served.push((*name, Bound::new("127.0.0.1:0").await?));
+            served.push((*name, BoundListener::new("127.0.0.1:0").await?));
         }
         let serves = |view: &InstanceView| http_servers(&id, &store, served, view);
         let ports = Ports {
@@ -278,7 +278,7 @@ impl Running {
     }
 }
 
-pub(crate) async fn measure(table: &mut Table) -> anyhow::Result<()> {
+pub(crate) async fn measure_actors(table: &mut Table) -> anyhow::Result<()> {
     // Suppresses the messages of deliberate panics.
     let shows = panic::take_hook();
     panic::set_hook(Box::new(move |panicked| {
@@ -295,7 +295,7 @@ pub(crate) async fn measure(table: &mut Table) -> anyhow::Result<()> {
         running.until("calm", |told| Victim::Leader.shows_recovery(&told.event).then_some(())).await?;
         for _ in 0..ROUNDS {
             for (victim, works) in &mut works {
-                let (returned, worked) = panics(&mut scene, &mut running, *victim).await?;
+                let (returned, worked) = measure_panics(&mut scene, &mut running, *victim).await?;
                 back.add(returned);
                 works.add(worked);
             }
@@ -330,7 +330,7 @@ pub(crate) async fn measure(table: &mut Table) -> anyhow::Result<()> {
 fn http_servers(
     id: &str,
     store: &Arc<dyn Store>,
-    served: Vec<(&'static str, Bound)>,
+    served: Vec<(&'static str, BoundListener)>,
     view: &InstanceView,
 ) -> Vec<ChildSpec> {
     let settings = HttpSettings {
@@ -341,8 +341,8 @@ fn http_servers(
         lease_wait: LeaseWait::default(),
     };
     let serves = |(name, bound)| {
-        let router = pages(settings.clone(), view, None);
-        http_child(id, name, Served { bound, router, limits: Limits::DEFAULT, tls: None }, view)
+        let router = page_routes(settings.clone(), view, None);
+        http_child(id, name, ServedRouter { bound, router, limits: Limits::DEFAULT, tls: None }, view)
     };
     served.into_iter().map(serves).collect()
 }
@@ -402,7 +402,7 @@ async fn queue_one_more(scene: &Scene) -> anyhow::Result<()> {
 
 /// Makes an actor panic. Returns the times until it was back, and until it worked again, both from its end and without
 /// the back-off.
-async fn panics(
+async fn measure_panics(
     scene: &mut Scene,
     running: &mut Running,
     victim: Victim,

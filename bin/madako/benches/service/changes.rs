@@ -23,32 +23,36 @@ const PAUSE: Duration = Duration::from_millis(170);
 /// No lease expires during the measurement of commits.
 const TTL: &str = "60s";
 
-pub(crate) async fn measure(mut chance: ChaCha8Rng, table: &mut Table) -> anyhow::Result<()> {
+pub(crate) async fn measure_changes(mut chance: ChaCha8Rng, table: &mut Table) -> anyhow::Result<()> {
     for (machines, workers) in [(60, 20), (1_000, 880)] {
         let mut scene = Scene::on_etcd(machines, TTL).await?;
         let instance = scene.instance()?;
-        let measured = constraints(&mut scene, workers, &mut chance).await;
+        let measured = measure_constraint_changes(&mut scene, workers, &mut chance).await;
         let name = format!("commit after a changed constraint, etcd, {machines} machines");
         table.times(name, AIM, &scene.explain(measured)?);
-        let measured = registry(&mut scene, &mut chance).await;
+        let measured = measure_registry_changes(&mut scene, &mut chance).await;
         scene.explain(measured)?.fill(machines, table);
         drop(instance);
     }
     for (machines, workers) in [(60, 20), (1_000, 880)] {
         let (mut scene, instance) = Scene::on_embedded(machines, TTL).await?;
-        let measured = constraints(&mut scene, workers, &mut chance).await;
+        let measured = measure_constraint_changes(&mut scene, workers, &mut chance).await;
         let name = format!("commit after a changed constraint, embedded store, {machines} machines");
         table.times(name, AIM, &scene.explain(measured)?);
         if machines == 1_000 {
             scene.registry.polls(POLLS).await?;
-            size::memory(&scene, &instance, table)?;
+            size::add_memory_row(&scene, &instance, table)?;
         }
     }
     Ok(())
 }
 
 /// Demands one worker more, repeatedly.
-async fn constraints(scene: &mut Scene, workers: usize, chance: &mut ChaCha8Rng) -> anyhow::Result<Times> {
+async fn measure_constraint_changes(
+    scene: &mut Scene,
+    workers: usize,
+    chance: &mut ChaCha8Rng,
+) -> anyhow::Result<Times> {
     scene.install(workers).await?;
     let mut times = Times::default();
     for _ in 0..SAMPLES {
@@ -78,14 +82,17 @@ impl PolledRegistry {
                 format_time(INTERVAL),
                 self.from_change
             ),
-            Some(self.polls == 1 && self.from_poll.worst() < INTERVAL),
+            Some(self.polls == 1 && self.from_poll.maximum() < INTERVAL),
         );
         table.noted("part of this: from the poll to the commit", &self.from_poll);
     }
 }
 
 /// Retires machines at random times between two polls.
-async fn registry(scene: &mut Scene, chance: &mut ChaCha8Rng) -> anyhow::Result<PolledRegistry> {
+async fn measure_registry_changes(
+    scene: &mut Scene,
+    chance: &mut ChaCha8Rng,
+) -> anyhow::Result<PolledRegistry> {
     // So many that retired workers need no replacement, which would be another commit.
     let enough = scene.workers - SAMPLES;
     scene.constrain(enough).await?;
@@ -95,7 +102,7 @@ async fn registry(scene: &mut Scene, chance: &mut ChaCha8Rng) -> anyhow::Result<
         let address = scene.witness.untainted_worker(chance.random_range(0..1_000))?;
         let changed = scene.registry.retire(&address)?;
         let committed = scene.witness.until_tainted(&address).await?;
-        let polls = scene.registry.asked(changed, committed);
+        let polls = scene.registry.requests_between(changed, committed);
         let seen = *polls.first().ok_or_else(|| anyhow::anyhow!("committed without a poll"))?;
         measured.from_change.add(committed - changed);
         measured.from_poll.add(committed - seen);

@@ -50,7 +50,7 @@ struct HandOver {
     commits: Duration,
 }
 
-pub(crate) async fn measure(mut chance: ChaCha8Rng, table: &mut Table) -> anyhow::Result<()> {
+pub(crate) async fn measure_handover(mut chance: ChaCha8Rng, table: &mut Table) -> anyhow::Result<()> {
     let mut scene = Scene::on_etcd(60, TTL).await?;
     let (mut gone, mut leads, mut commits) = (Times::default(), Times::default(), Times::default());
     let mut instances = start_three_instances(&mut scene).await?;

@@ -25,19 +25,19 @@ const COMMITTED: Duration = Duration::from_millis(200);
 /// Pause before a refused write is repeated, as an operator would, only faster.
 const AGAIN: Duration = Duration::from_millis(10);
 
-pub(crate) async fn measure(mut chance: ChaCha8Rng, table: &mut Table) -> anyhow::Result<()> {
+pub(crate) async fn measure_losses(mut chance: ChaCha8Rng, table: &mut Table) -> anyhow::Result<()> {
     let times = leader_of_etcd(&mut chance).await?;
     table.times(
         "commit of a constraint that was changed after `kill -9` of etcd's leader, three members",
         ELECTED,
         &times,
     );
-    let (times, polls) = registry(&mut chance).await?;
+    let (times, polls) = measure_registry_loss(&mut chance).await?;
     table.row(
         "commit after the registry was unreachable for 3 to 4 polls, from its return",
         "one poll",
         format!("at the latest by poll {polls}; every {}: {times}", format_time(INTERVAL)),
-        Some(polls == 1 && times.worst() <= INTERVAL + COMMITTED),
+        Some(polls == 1 && times.maximum() <= INTERVAL + COMMITTED),
     );
     Ok(())
 }
@@ -100,7 +100,7 @@ async fn read_leader(member: &Etcd) -> Option<(u64, u64)> {
 }
 
 /// Times from the registry's return to the commit, and the maximum number of polls.
-async fn registry(chance: &mut ChaCha8Rng) -> anyhow::Result<(Times, usize)> {
+async fn measure_registry_loss(chance: &mut ChaCha8Rng) -> anyhow::Result<(Times, usize)> {
     let mut scene = Scene::on_etcd(60, TTL).await?;
     let _instance = scene.instance()?;
     let installed = scene.install(20).await;
@@ -111,15 +111,15 @@ async fn registry(chance: &mut ChaCha8Rng) -> anyhow::Result<(Times, usize)> {
     let mut most = 0;
     for _ in 0..SAMPLES {
         let address = scene.witness.untainted_worker(chance.random_range(0..1_000))?;
-        scene.registry.refuse(true);
+        scene.registry.refuse_connections(true);
         sleep(INTERVAL * 3 + INTERVAL.mul_f64(chance.random())).await;
         scene.registry.retire(&address)?;
         let back = Instant::now();
-        scene.registry.refuse(false);
+        scene.registry.refuse_connections(false);
         let committed = scene.witness.until_tainted(&address).await;
         let committed = scene.explain(committed)?;
         times.add(committed - back);
-        most = most.max(scene.registry.asked(back, committed).len());
+        most = most.max(scene.registry.requests_between(back, committed).len());
     }
     Ok((times, most))
 }

@@ -44,7 +44,7 @@ fn main() -> anyhow::Result<()> {
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let mut table = Table::default();
-    let load = load();
+    let load = load_average();
     for part in PARTS {
         if !wanted.is_empty() && !wanted.iter().any(|word| word == part) {
             continue;
@@ -53,16 +53,16 @@ fn main() -> anyhow::Result<()> {
         let chance = ChaCha8Rng::seed_from_u64(SEED);
         let measured = runtime.block_on(async {
             match part {
-                "changes" => changes::measure(chance, &mut table).await,
-                "handover" => handover::measure(chance, &mut table).await,
-                "crash" => crash::measure(chance, &mut table).await,
-                "losses" => losses::measure(chance, &mut table).await,
-                "actors" => actors::measure(&mut table).await,
-                "nodes" => nodes::measure(&mut table).await,
-                "placement" => placement::measure(&mut table).await,
-                "rest" => placement::at_rest::measure(&mut table).await,
+                "changes" => changes::measure_changes(chance, &mut table).await,
+                "handover" => handover::measure_handover(chance, &mut table).await,
+                "crash" => crash::measure_crash(chance, &mut table).await,
+                "losses" => losses::measure_losses(chance, &mut table).await,
+                "actors" => actors::measure_actors(&mut table).await,
+                "nodes" => nodes::measure_nodes(&mut table).await,
+                "placement" => placement::measure_placement(&mut table).await,
+                "rest" => placement::at_rest::measure_at_rest(&mut table).await,
                 "commands" => placement::commands::measure(&mut table).await,
-                _ => size::measure(&mut table).await,
+                _ => size::measure_size(&mut table).await,
             }
         });
         // The results so far are still of use.
@@ -71,12 +71,15 @@ fn main() -> anyhow::Result<()> {
             return Err(error);
         }
     }
-    println!("{table}\nLoad of the machine in the last minute: {load} before, {} at the end.", self::load());
+    println!(
+        "{table}\nLoad of the machine in the last minute: {load} before, {} at the end.",
+        self::load_average()
+    );
     Ok(())
 }
 
 /// Load average of the last minute: other processes make times longer.
-fn load() -> String {
+fn load_average() -> String {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     load.split(' ').next().unwrap_or_default().to_owned()
 }

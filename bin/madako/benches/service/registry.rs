@@ -26,7 +26,7 @@ impl RequestTimes {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn hear(&self, variables: &QueryVariables) {
+    fn record_request(&self, variables: &QueryVariables) {
         if variables.having.as_ref().is_none_or(|having| having.states.is_none()) {
             self.noted().push(Instant::now());
         }
@@ -50,7 +50,7 @@ impl Registry {
         let simulated = SimulatedRegistry::new(Datacenter::new(config)?, Arc::new(SystemClock));
         let asked = RequestTimes::default();
         let hears = asked.clone();
-        simulated.hear_searches(Box::new(move |variables| hears.hear(variables)));
+        simulated.hear_searches(Box::new(move |variables| hears.record_request(variables)));
         let listener = TcpListener::bind("127.0.0.1:0").await.context("the registry cannot listen")?;
         let url = format!("http://{}{GRAPHQL_PATH}", listener.local_addr()?);
         let server = simulated.clone();
@@ -72,7 +72,7 @@ impl Registry {
     }
 
     /// Refuses new connections and cuts the present ones, or accepts connections again.
-    pub(crate) fn refuse(&self, refuse: bool) {
+    pub(crate) fn refuse_connections(&self, refuse: bool) {
         let switch = self.simulated.faults();
         match refuse {
             true => switch.set(Fault::RefuseConnections),
@@ -81,7 +81,7 @@ impl Registry {
     }
 
     /// The poller's requests after `after` and up to `until`, oldest first.
-    pub(crate) fn asked(&self, after: Instant, until: Instant) -> Vec<Instant> {
+    pub(crate) fn requests_between(&self, after: Instant, until: Instant) -> Vec<Instant> {
         let asked = |at: &Instant| (after..=until).contains(at);
         self.asked.noted().iter().copied().filter(asked).collect()
     }

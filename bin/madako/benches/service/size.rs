@@ -26,7 +26,7 @@ pub(crate) fn mib(bytes: u64) -> String {
 }
 
 /// Adds the row of an instance's memory.
-pub(crate) fn memory(scene: &Scene, instance: &Madako, table: &mut Table) -> anyhow::Result<()> {
+pub(crate) fn add_memory_row(scene: &Scene, instance: &Madako, table: &mut Table) -> anyhow::Result<()> {
     let memory = instance.memory()?;
     let nodes = scene.witness.cluster()?.nodes.len();
     table.row(
@@ -38,7 +38,7 @@ pub(crate) fn memory(scene: &Scene, instance: &Madako, table: &mut Table) -> any
     Ok(())
 }
 
-pub(crate) async fn measure(table: &mut Table) -> anyhow::Result<()> {
+pub(crate) async fn measure_size(table: &mut Table) -> anyhow::Result<()> {
     let binary = std::fs::metadata(env!("CARGO_BIN_EXE_madako")).context("the program is not there")?.len();
     table.row("size of the stripped binary", mib(BINARY), mib(binary), Some(binary < BINARY));
 

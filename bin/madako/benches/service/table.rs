@@ -32,13 +32,13 @@ impl Table {
 
     /// Adds a row of times, each of which should meet the target.
     pub(crate) fn times(&mut self, measure: impl Into<String>, aim: Duration, times: &Times) {
-        self.row(measure, format_time(aim), times.to_string(), Some(times.worst() <= aim));
+        self.row(measure, format_time(aim), times.to_string(), Some(times.maximum() <= aim));
     }
 
     /// Adds a row of times whose median should meet the target: a client's usual experience, whatever other processes
     /// do at times.
     pub(crate) fn median(&mut self, measure: impl Into<String>, aim: Duration, times: &Times) {
-        let measured = format!("median {}, {}", format_time(times.median()), times.tail());
+        let measured = format!("median {}, {}", format_time(times.median()), times.p99_and_maximum());
         self.row(measure, format_time(aim), measured, Some(times.median() <= aim));
     }
 
@@ -79,12 +79,12 @@ impl Times {
     }
 
     /// The 99th percentile and the maximum.
-    pub(crate) fn tail(&self) -> String {
+    pub(crate) fn p99_and_maximum(&self) -> String {
         let slow = self.0[(self.0.len() - 1) * 99 / 100];
-        format!("p99 {}, worst {}", format_time(slow), format_time(self.worst()))
+        format!("p99 {}, worst {}", format_time(slow), format_time(self.maximum()))
     }
 
-    pub(crate) fn worst(&self) -> Duration {
+    pub(crate) fn maximum(&self) -> Duration {
         self.0[self.0.len() - 1]
     }
 }
@@ -99,7 +99,7 @@ impl FromIterator<Duration> for Times {
 
 impl fmt::Display for Times {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (median, worst) = (format_time(self.median()), format_time(self.worst()));
+        let (median, worst) = (format_time(self.median()), format_time(self.maximum()));
         write!(f, "median {median}, worst of {} {worst}", self.0.len())
     }
 }

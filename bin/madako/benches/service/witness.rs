@@ -114,7 +114,7 @@ impl Witness {
         let seen = async {
             loop {
                 let seen = self.seen.recv().await.context("the watches ended")?;
-                self.take(&seen);
+                self.record_change(&seen);
                 if is(self, &seen) {
                     return anyhow::Ok(seen);
                 }
@@ -145,7 +145,7 @@ impl Witness {
     /// Records the changes that have arrived.
     pub(crate) fn catch_up(&mut self) {
         while let Ok(seen) = self.seen.try_recv() {
-            self.take(&seen);
+            self.record_change(&seen);
         }
     }
 
@@ -168,7 +168,7 @@ impl Witness {
         Ok(good[place % good.len()].to_owned())
     }
 
-    fn take(&mut self, seen: &TimedChange) {
+    fn record_change(&mut self, seen: &TimedChange) {
         if seen.key.starts_with(keys::LEADER) {
             match &seen.entry {
                 Some(entry) => self.leaders.insert(seen.key.clone(), entry.clone()),

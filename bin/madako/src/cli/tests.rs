@@ -42,7 +42,7 @@ fn parsed(line: &str) -> Result<Cli, clap::Error> {
 
 #[test]
 fn the_definition_is_consistent() {
-    negative_is_a_value(Cli::command()).debug_assert();
+    accept_negative_values(Cli::command()).debug_assert();
 }
 
 #[test]
@@ -89,6 +89,8 @@ fn the_words_are_those_of_ckecli_and_krakectl_and_ours() {
             "reboot-queue cancel",
             "reboot-queue cancel-all",
             "reboot-queue reset-backoff",
+            "reboot-queue explain",
+            "reboot-queue release",
             "resource list",
             "resource get",
             "resource set",
@@ -346,7 +348,7 @@ fn operations_on_nodes_need_a_session_in_which_a_command_can_run() {
         args.options(&global)
     };
     let refused = options("act", "9.9s").map(drop).unwrap_err();
-    assert_eq!(refused.code(), 2);
+    assert_eq!(refused.exit_code(), 2);
     let text = refused.message().unwrap();
     assert!(text.contains("--session-ttl 9s is too short") && text.contains("at least 10s"), "{text}");
     assert!(

@@ -8,7 +8,7 @@ use madako_protocol::ports::Clock;
 use madako_protocol::store::Store;
 
 use crate::cli::Global;
-use crate::commands::settings::{is_enabled, set_variables, show_variables, stored, switch};
+use crate::commands::settings::{is_enabled, set_variables, show_variables, stored_setting, switch_setting};
 use crate::failure::Failure;
 use crate::input::read_text;
 use crate::output::OutputArgs;
@@ -57,12 +57,13 @@ pub(crate) async fn run<S: Store>(
 ) -> Result<(), Failure> {
     const VARIABLES: &str = keys::AUTO_REPAIR_VARIABLES;
     match command {
-        Command::Enable => switch(&store()?, keys::AUTO_REPAIR_DISABLED, false).await,
-        Command::Disable => switch(&store()?, keys::AUTO_REPAIR_DISABLED, true).await,
+        Command::Enable => switch_setting(&store()?, keys::AUTO_REPAIR_DISABLED, false).await,
+        Command::Disable => switch_setting(&store()?, keys::AUTO_REPAIR_DISABLED, true).await,
         Command::IsEnabled(args) => is_enabled(&args, &store()?, keys::AUTO_REPAIR_DISABLED).await,
         Command::SetVariables { file } => set_variables(&read_text(&file)?, &store()?, VARIABLES).await,
         Command::GetVariables(args) => {
-            let entry = stored(&store()?, VARIABLES, "variables are", "auto-repair set-variables").await?;
+            let entry =
+                stored_setting(&store()?, VARIABLES, "variables are", "auto-repair set-variables").await?;
             show_variables(&args, VARIABLES, &entry)
         }
         Command::Plan(args) => plan::run(&args, global, clock),

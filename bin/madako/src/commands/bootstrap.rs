@@ -20,12 +20,12 @@ use madako_store::EtcdStore;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::access::{get, unchanged};
+use crate::access::{get_entry, unchanged_condition};
 use crate::failure::Failure;
 use crate::host;
-use crate::input::{STDIN, documents, read_documents, shown};
+use crate::input::{STDIN, display_name, parse_documents, read_documents};
 use crate::limits::{MAX_BOOTSTRAP_TRIES, MAX_RESOURCES, MAX_TEXT_SHOWN};
-use crate::output::{Format, Table, print, show, warn};
+use crate::output::{Format, Table, print_text, print_warning, show_value};
 
 /// Roles of a new installation.
 const DEFAULT_ROLES: &str = include_str!("bootstrap/default_roles.yaml");
@@ -84,14 +84,14 @@ pub(crate) async fn run(
         return Err(Failure::bad_input("only one file can come from standard input"));
     }
     if args.print {
-        return print(DEFAULT_ROLES);
+        return print_text(DEFAULT_ROLES);
     }
-    let files = args.files.iter().map(|file| Ok((shown(file), read_documents(file)?)));
+    let files = args.files.iter().map(|file| Ok((display_name(file), read_documents(file)?)));
     let files = [default_roles(args.default_roles)?, files.collect::<Result<Vec<_>, Failure>>()?].concat();
-    let uids = Uids::seeded(host::chance().map_err(Failure::Failed)?);
+    let uids = Uids::seeded(host::draw_bytes().map_err(Failure::Failed)?);
     let objects = validate_documents(&files, &Timestamp::new(clock.now()), &|| uids.draw())?;
-    let loaded = load(&objects, args.force, &store()?).await?;
-    show(args.output, &loaded, |loaded| format_table(loaded))
+    let loaded = load_resources(&objects, args.force, &store()?).await?;
+    show_value(args.output, &loaded, |loaded| format_table(loaded))
 }
 
 /// The default roles if requested, in the form of a file's documents.
@@ -99,7 +99,7 @@ fn default_roles(wanted: bool) -> Result<Vec<(&'static str, Vec<Value>)>, Failur
     if !wanted {
         return Ok(Vec::new());
     }
-    let roles = documents(DEFAULT_ROLES).map_err(Failure::failed)?;
+    let roles = parse_documents(DEFAULT_ROLES).map_err(Failure::failed)?;
     Ok(vec![("the default roles", roles)])
 }
 
@@ -113,7 +113,7 @@ fn format_table(loaded: &[LoadedResource]) -> String {
 }
 
 /// The kinds that Krake's program can load.
-fn loadable() -> impl Iterator<Item = Kind> + Clone {
+fn loadable_kinds() -> impl Iterator<Item = Kind> + Clone {
     Kind::ALL.iter().copied().filter(|kind| kind.api() == ApiGroup::Core)
 }
 
@@ -131,11 +131,11 @@ fn validate_documents(
     let mut places: BTreeMap<ObjectKey, String> = BTreeMap::new();
     for (file, documents) in files {
         if documents.is_empty() {
-            warn(format_args!("{file} contains no document"));
+            print_warning(format_args!("{file} contains no document"));
         }
         for (number, document) in documents.iter().enumerate() {
             let place = format!("{file}, document {}", number + 1);
-            match resource(document, now, draw_uid) {
+            match parse_resource(document, now, draw_uid) {
                 Err(found) => problems.extend(found.into_iter().map(|problem| {
                     let field =
                         if problem.field.is_empty() { String::new() } else { format!(", {}", problem.field) };
@@ -168,7 +168,7 @@ fn validate_documents(
     }
 }
 
-fn resource(
+fn parse_resource(
     document: &Value,
     now: &Timestamp,
     draw_uid: &dyn Fn() -> String,
@@ -187,16 +187,16 @@ fn resource(
         }
         Ok(_) => Err(problems),
         Err(RequestError::Invalid(error)) => Err([error.problems, problems].concat()),
-        Err(RequestError::NotJson(why)) => Err(vec![problem("", why, "a resource")]),
+        Err(RequestError::NotJson(why)) => Err(vec![field_problem("", why, "a resource")]),
     }
 }
 
-fn problem(field: &str, got: impl Into<String>, expected: impl Into<String>) -> Problem {
+fn field_problem(field: &str, got: impl Into<String>, expected: impl Into<String>) -> Problem {
     Problem { field: field.to_owned(), got: got.into(), expected: expected.into() }
 }
 
 /// A short form of an invalid value.
-fn got(value: &Value) -> String {
+fn describe_value(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::Object(_) => "an object".to_owned(),
@@ -207,17 +207,21 @@ fn got(value: &Value) -> String {
 
 fn kind_of(document: &Value) -> Result<Kind, Vec<Problem>> {
     if !document.is_object() {
-        return Err(vec![problem("", got(document), "an object with api, kind and metadata")]);
+        return Err(vec![field_problem(
+            "",
+            describe_value(document),
+            "an object with api, kind and metadata",
+        )]);
     }
     let (api, kind) = (&document["api"], &document["kind"]);
-    let found = loadable().find(|known| kind == known.name());
+    let found = loadable_kinds().find(|known| kind == known.name());
     let mut problems = Vec::new();
     if api != ApiGroup::Core.name() {
-        problems.push(problem("api", got(api), format!("{:?}", ApiGroup::Core.name())));
+        problems.push(field_problem("api", describe_value(api), format!("{:?}", ApiGroup::Core.name())));
     }
     if found.is_none() {
-        let names: Vec<_> = loadable().map(|kind| kind.name()).collect();
-        problems.push(problem("kind", got(kind), format!("one of {}", names.join(", "))));
+        let names: Vec<_> = loadable_kinds().map(|kind| kind.name()).collect();
+        problems.push(field_problem("kind", describe_value(kind), format!("one of {}", names.join(", "))));
     }
     found.filter(|_| problems.is_empty()).ok_or(problems)
 }
@@ -234,21 +238,25 @@ impl PreservedFields {
         let metadata = &document["metadata"];
         let namespace = &metadata["namespace"];
         if kind.namespaced() && namespace.is_null() {
-            problems.push(problem("metadata.namespace", "", "a namespace"));
+            problems.push(field_problem("metadata.namespace", "", "a namespace"));
         }
         if !kind.namespaced() && !namespace.is_null() {
             let expected = format!("no namespace: a {kind} is global");
-            problems.push(problem("metadata.namespace", got(namespace), expected));
+            problems.push(field_problem("metadata.namespace", describe_value(namespace), expected));
         }
         if !metadata["deleted"].is_null() {
             let expected = "no value: a resource in deletion cannot be loaded";
-            problems.push(problem("metadata.deleted", got(&metadata["deleted"]), expected));
+            problems.push(field_problem("metadata.deleted", describe_value(&metadata["deleted"]), expected));
         }
         let mut time = |name: &str| {
             let value = &metadata[name];
             let time = value.as_str().and_then(Timestamp::parse);
             if time.is_none() && !value.is_null() {
-                problems.push(problem(&format!("metadata.{name}"), got(value), "a time in ISO 8601"));
+                problems.push(field_problem(
+                    &format!("metadata.{name}"),
+                    describe_value(value),
+                    "a time in ISO 8601",
+                ));
             }
             time
         };
@@ -257,7 +265,7 @@ impl PreservedFields {
             Value::Null => None,
             Value::String(uid) if !uid.is_empty() => Some(uid.clone()),
             other => {
-                problems.push(problem("metadata.uid", got(other), "a text, such as a UUID"));
+                problems.push(field_problem("metadata.uid", describe_value(other), "a text, such as a UUID"));
                 None
             }
         };
@@ -266,7 +274,11 @@ impl PreservedFields {
 }
 
 /// Stores all objects, or none.
-async fn load(objects: &[Object], force: bool, store: &EtcdStore) -> Result<Vec<LoadedResource>, Failure> {
+async fn load_resources(
+    objects: &[Object],
+    force: bool,
+    store: &EtcdStore,
+) -> Result<Vec<LoadedResource>, Failure> {
     for _ in 0..MAX_BOOTSTRAP_TRIES {
         let mut conditions = Vec::new();
         let mut writes = Vec::new();
@@ -274,11 +286,11 @@ async fn load(objects: &[Object], force: bool, store: &EtcdStore) -> Result<Vec<
         for object in objects {
             let key = object.key();
             let etcd_key = key.etcd_key();
-            let stored = if force { get(store, &etcd_key).await? } else { None };
+            let stored = if force { get_entry(store, &etcd_key).await? } else { None };
             if let Some(stored) = &stored {
                 check_readable(&key, &stored.value, store)?;
             }
-            conditions.push(unchanged(&etcd_key, stored.as_ref()));
+            conditions.push(unchanged_condition(&etcd_key, stored.as_ref()));
             writes.push(Write::Put { key: etcd_key, value: Bytes::from(object.to_json()), lease: 0 });
             loaded.push(LoadedResource {
                 action: if stored.is_some() { "replaced" } else { "added" },
@@ -290,7 +302,7 @@ async fn load(objects: &[Object], force: bool, store: &EtcdStore) -> Result<Vec<
         }
         match store.commit(Transaction { conditions, writes }).await {
             Ok(Outcome::Committed { .. }) => return Ok(loaded),
-            Ok(Outcome::Refused { failed }) if !force => return Err(there_already(&failed)),
+            Ok(Outcome::Refused { failed }) if !force => return Err(failure_of_existing(&failed)),
             Ok(Outcome::Refused { .. }) => {}
             Err(error) => {
                 let unsure = matches!(error.kind, StoreErrorKind::Unavailable | StoreErrorKind::Deadline);
@@ -320,7 +332,7 @@ fn check_readable(key: &ObjectKey, value: &[u8], store: &EtcdStore) -> Result<()
     }
 }
 
-fn there_already(failed: &[Condition]) -> Failure {
+fn failure_of_existing(failed: &[Condition]) -> Failure {
     let names: Vec<_> = failed
         .iter()
         .map(|condition| {
@@ -412,6 +424,6 @@ mod tests {
             message.starts_with("129 resources are too many: one transaction stores at most 128"),
             "{message}"
         );
-        assert_eq!(validate(&[]).unwrap_err().code(), 2);
+        assert_eq!(validate(&[]).unwrap_err().exit_code(), 2);
     }
 }

@@ -19,11 +19,11 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use serde_json::json;
 
-use crate::access::{self, changed_meanwhile, get, put_if, unchanged};
+use crate::access::{self, changed_meanwhile, get_entry, put_if, unchanged_condition};
 use crate::cli::Global;
 use crate::failure::Failure;
-use crate::input::{STDIN, read_text, shown};
-use crate::output::{OutputArgs, Table, print, print_bytes, show};
+use crate::input::{STDIN, display_name, read_text};
+use crate::output::{OutputArgs, Table, print_bytes, print_text, show_value};
 
 /// Creates, shows or stores the certificate authorities of the cluster.
 ///
@@ -42,7 +42,7 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  madako ca get server > ca-server.crt")]
     Get {
         /// Name of the authority
-        #[arg(value_parser = authority())]
+        #[arg(value_parser = authority_parser())]
         name: Authority,
     },
     /// Stores the certificate of an authority, and its private key.
@@ -54,7 +54,7 @@ pub(crate) enum Command {
     )]
     Set {
         /// Name of the authority
-        #[arg(value_parser = authority())]
+        #[arg(value_parser = authority_parser())]
         name: Authority,
         /// Certificate in PEM
         file: String,
@@ -64,7 +64,7 @@ pub(crate) enum Command {
     },
 }
 
-fn authority() -> impl TypedValueParser<Value = Authority> {
+fn authority_parser() -> impl TypedValueParser<Value = Authority> {
     PossibleValuesParser::new(Authority::ALL.map(|authority| authority.name()))
         .try_map(|name| name.parse::<Authority>())
 }
@@ -77,7 +77,7 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure
         }
         Command::Get { name } => {
             let key = keys::ca(name);
-            let entry = get(&access::open(global)?, &key).await?;
+            let entry = get_entry(&access::open_store(global)?, &key).await?;
             let entry = entry.ok_or(AuthorityError::Missing { authority: name });
             print_bytes(&entry?.value)
         }
@@ -87,19 +87,19 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure
             }
             let certificate = read_text(&file)?;
             let Some(key) = key else {
-                return set_certificate(name, &file, certificate, &access::open(global)?).await;
+                return set_certificate(name, &file, certificate, &access::open_store(global)?).await;
             };
             refuse_beside_vault(global).await?;
             let key = Secret::new(read_text(&key)?);
             built_in(global)?.import(name, &certificate, &key).await?;
-            print(&format!("{name}: stored with its private key\n"))
+            print_text(&format!("{name}: stored with its private key\n"))
         }
     }
 }
 
 /// Vault keeps the private keys of its authorities; others would have no effect.
 async fn refuse_beside_vault(global: &Global) -> Result<(), Failure> {
-    match get(&access::open(global)?, keys::VAULT).await? {
+    match get_entry(&access::open_store(global)?, keys::VAULT).await? {
         None => Ok(()),
         Some(_) => Err(Failure::bad_input(
             "the store has the key vault: Vault issues the certificates, and private keys of authorities in the store would have \
@@ -127,11 +127,11 @@ pub(super) fn built_in(global: &Global) -> Result<BuiltInAuthorities, Failure> {
 ///
 /// # Errors
 /// The configuration is not usable.
-pub(super) fn issuing(global: &Global) -> Result<Arc<dyn Authorities>, Failure> {
+pub(super) fn issuing_authorities(global: &Global) -> Result<Arc<dyn Authorities>, Failure> {
     let config = Config::load(global.config.as_deref())?;
     let store: Arc<dyn Store> = Arc::new(access::open_configured(&config)?);
     let pki = config.operations.pki.as_ref();
-    Ok(operations::authorities(&operations::vault(&store), pki, &store, Arc::new(SystemClock)))
+    Ok(operations::choose_authorities(&operations::vault_client(&store), pki, &store, Arc::new(SystemClock)))
 }
 
 async fn init(args: &OutputArgs, authorities: &BuiltInAuthorities) -> Result<(), Failure> {
@@ -140,10 +140,10 @@ async fn init(args: &OutputArgs, authorities: &BuiltInAuthorities) -> Result<(),
     let state = |created: bool| if created { "created" } else { "existing" };
     let Some(format) = args.output else {
         let lines = all.map(|(authority, created)| format!("{authority}: {}\n", state(created)));
-        return print(&lines.concat());
+        return print_text(&lines.concat());
     };
     let value = all.map(|(authority, created)| json!({ "name": authority.name(), "created": created }));
-    show(format, &value, |_| {
+    show_value(format, &value, |_| {
         let mut table = Table::new(["AUTHORITY", "STATE"]);
         for (authority, created) in all {
             table.row([authority.to_string(), state(created).to_owned()]);
@@ -160,31 +160,33 @@ async fn set_certificate(
     store: &EtcdStore,
 ) -> Result<(), Failure> {
     if CertificateDer::from_pem_slice(certificate.as_bytes()).is_err() {
-        return Err(Failure::bad_input(format_args!("{} has no certificate in PEM", shown(file))));
+        return Err(Failure::bad_input(format_args!("{} has no certificate in PEM", display_name(file))));
     }
     let key = keys::ca(authority);
-    let before = get(store, &key).await?;
+    let before = get_entry(store, &key).await?;
     let told = match &before {
         Some(entry) if entry.value[..] == *certificate.as_bytes() => {
-            return print(&format!("{authority}: stored, unchanged\n"));
+            return print_text(&format!("{authority}: stored, unchanged\n"));
         }
         Some(_) => "stored, replacing the previous certificate",
         None => "stored",
     };
     let private = format!("{}{authority}", keys::CA_KEYS);
-    if get(store, &private).await?.is_some() {
+    if get_entry(store, &private).await?.is_some() {
         return Err(Failure::bad_input(format_args!(
             "{private} has the private key of another certificate: give the private key of {} with --key",
-            shown(file)
+            display_name(file)
         )));
     }
     let conditions =
-        vec![unchanged(&key, before.as_ref()), Condition::Unchanged { key: private, revision: 0 }];
+        vec![unchanged_condition(&key, before.as_ref()), Condition::Unchanged { key: private, revision: 0 }];
     match put_if(store, &key, certificate.into_bytes(), conditions).await? {
-        true if get(store, keys::VAULT).await?.is_some() => print(&format!("{authority}: {told}\n")),
-        true => {
-            print(&format!("{authority}: {told}; Madako cannot issue certificates without its private key\n"))
+        true if get_entry(store, keys::VAULT).await?.is_some() => {
+            print_text(&format!("{authority}: {told}\n"))
         }
+        true => print_text(&format!(
+            "{authority}: {told}; Madako cannot issue certificates without its private key\n"
+        )),
         false => Err(changed_meanwhile(&key)),
     }
 }

@@ -9,10 +9,10 @@ use madako_domain::keys;
 use madako_json::go::{stored_json, with_every_field};
 use madako_protocol::store::Store;
 
-use crate::access::{changed_meanwhile, decode, get, put_if, unchanged};
+use crate::access::{changed_meanwhile, decode, get_entry, put_if, unchanged_condition};
 use crate::failure::Failure;
 use crate::input::read_text;
-use crate::output::{Format, OutputArgs, Table, print, show, warn};
+use crate::output::{Format, OutputArgs, Table, print_text, print_warning, show_value};
 
 /// Label with the rack of a node.
 const LABEL_RACK: &str = "cke.cybozu.com/rack";
@@ -26,9 +26,9 @@ pub(crate) enum Command {
     Get(OutputArgs),
     /// Stores a cluster configuration.
     ///
-    /// The command validates the whole configuration, which must satisfy the constraints, and replaces the stored one.
-    /// It prints the added and removed nodes. While the integration with sabakan is on, the planner continues from the
-    /// new configuration.
+    /// The command validates the whole configuration, which must satisfy the constraints, and replaces the stored
+    /// one. The command prints the added and removed nodes. While the integration with sabakan is on, the planner
+    /// continues from the new configuration.
     #[command(after_help = "Example:\n  madako cluster set cluster.yml")]
     Set {
         /// Configuration in YAML or JSON; - reads standard input
@@ -39,37 +39,40 @@ pub(crate) enum Command {
 pub(crate) async fn run(command: Command, store: &dyn Store) -> Result<(), Failure> {
     match command {
         Command::Get(args) => {
-            let entry = get(store, keys::CLUSTER)
+            let entry = get_entry(store, keys::CLUSTER)
                 .await?
                 .ok_or_else(|| Failure::failed("no cluster configuration is stored"))?;
             let cluster: Cluster = decode(keys::CLUSTER, &entry)?;
             show_cluster(&args, &cluster)
         }
-        Command::Set { file } => set(&read_text(&file)?, store).await,
+        Command::Set { file } => set_cluster(&read_text(&file)?, store).await,
     }
 }
 
-async fn set(text: &str, store: &dyn Store) -> Result<(), Failure> {
+async fn set_cluster(text: &str, store: &dyn Store) -> Result<(), Failure> {
     let cluster = Cluster::from_yaml(text)?;
-    let stored_constraints = get(store, keys::CONSTRAINTS).await?;
+    let stored_constraints = get_entry(store, keys::CONSTRAINTS).await?;
     let constraints = match &stored_constraints {
         None => Constraints::default(),
         Some(entry) => decode(keys::CONSTRAINTS, entry)?,
     };
     constraints.check(&cluster)?;
     for warning in cluster.warnings() {
-        warn(warning);
+        print_warning(warning);
     }
-    let stored = get(store, keys::CLUSTER).await?;
+    let stored = get_entry(store, keys::CLUSTER).await?;
     // The checked constraints must still hold at the write.
     let conditions = vec![
-        unchanged(keys::CLUSTER, stored.as_ref()),
-        unchanged(keys::CONSTRAINTS, stored_constraints.as_ref()),
+        unchanged_condition(keys::CLUSTER, stored.as_ref()),
+        unchanged_condition(keys::CONSTRAINTS, stored_constraints.as_ref()),
     ];
     if !put_if(store, keys::CLUSTER, stored_json(&cluster)?.into_bytes(), conditions).await? {
         return Err(changed_meanwhile("the cluster or the constraints"));
     }
-    print(&describe_change(stored.and_then(|entry| decode(keys::CLUSTER, &entry).ok()).as_ref(), &cluster))
+    print_text(&describe_change(
+        stored.and_then(|entry| decode(keys::CLUSTER, &entry).ok()).as_ref(),
+        &cluster,
+    ))
 }
 
 /// The nodes that a configuration adds and removes. An unreadable former configuration counts as empty.
@@ -92,7 +95,7 @@ fn describe_change(before: Option<&Cluster>, after: &Cluster) -> String {
 }
 
 pub(crate) fn show_cluster(args: &OutputArgs, cluster: &Cluster) -> Result<(), Failure> {
-    show(args.output.unwrap_or(Format::Yaml), &with_every_field(cluster)?, |_| format_table(cluster))
+    show_value(args.output.unwrap_or(Format::Yaml), &with_every_field(cluster)?, |_| format_table(cluster))
 }
 
 fn format_table(cluster: &Cluster) -> String {

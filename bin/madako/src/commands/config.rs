@@ -6,7 +6,7 @@ use clap::{Subcommand, ValueEnum};
 use madako_supervisor::config::{Config, StoreChoice};
 
 use crate::failure::Failure;
-use crate::output::{print, warn};
+use crate::output::{print_text, print_warning};
 
 const SINGLE: &str = include_str!("config/single.yml");
 const ETCD: &str = include_str!("config/etcd.yml");
@@ -75,27 +75,27 @@ pub(crate) enum TemplatePurpose {
 
 pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     match command {
-        Command::Example { purpose } => print(match purpose {
+        Command::Example { purpose } => print_text(match purpose {
             Purpose::Single => SINGLE,
             Purpose::Etcd => ETCD,
             Purpose::Placement => PLACEMENT,
             Purpose::Repair => REPAIR,
         }),
-        Command::Check { file } => check(file),
+        Command::Check { file } => check_file(file),
     }
 }
 
 pub(crate) fn run_template(command: &TemplateCommand) -> Result<(), Failure> {
     let TemplateCommand::Example { purpose } = command;
     match purpose {
-        TemplatePurpose::Cluster => print(TEMPLATE),
-        TemplatePurpose::Repair => print(&format!("{TEMPLATE}{REPAIR_TEMPLATE}")),
+        TemplatePurpose::Cluster => print_text(TEMPLATE),
+        TemplatePurpose::Repair => print_text(&format!("{TEMPLATE}{REPAIR_TEMPLATE}")),
     }
 }
 
-fn check(file: &str) -> Result<(), Failure> {
+fn check_file(file: &str) -> Result<(), Failure> {
     let config = Config::load(Some(Path::new(file)))?;
-    config.warnings.iter().for_each(warn);
+    config.warnings.iter().for_each(print_warning);
     let store = match &config.store {
         StoreChoice::Embedded(embedded) => format!("embedded, in {}", embedded.data_dir.display()),
         StoreChoice::External => format!("etcd at {}", config.clients.endpoints.join(", ")),
@@ -103,7 +103,7 @@ fn check(file: &str) -> Result<(), Failure> {
     let placement = if config.placement.is_some() { "on" } else { "off" };
     let kubernetes = config.kubernetes.as_ref().map_or("none", |access| access.server());
     let operations: &str = config.operations.mode.map_or("off", Into::into);
-    print(&format!(
+    print_text(&format!(
         "{file} is valid.\nStore       {store}\nOperations  {operations}\nPlacement   {placement}\nAPI server  {kubernetes}\n"
     ))
 }

@@ -9,9 +9,9 @@ use madako_domain::store::Entry;
 use madako_protocol::store::Store;
 use serde_json::value::RawValue;
 
-use crate::access::{decode, get, modify};
+use crate::access::{decode, get_entry, modify};
 use crate::failure::Failure;
-use crate::output::{Format, OutputArgs, Table, show, warn};
+use crate::output::{Format, OutputArgs, Table, print_warning, show_value};
 
 /// Shows or sets constraints.
 #[derive(Debug, Subcommand)]
@@ -45,11 +45,11 @@ fn about_set() -> String {
 pub(crate) async fn run(command: Command, store: &dyn Store) -> Result<(), Failure> {
     match command {
         Command::Show(args) => {
-            let entry = get(store, keys::CONSTRAINTS)
+            let entry = get_entry(store, keys::CONSTRAINTS)
                 .await?
                 .ok_or_else(|| Failure::failed("no constraints are stored, so the defaults apply"))?;
             let constraints: Constraints = decode(keys::CONSTRAINTS, &entry)?;
-            show(args.output.unwrap_or(Format::Json), &constraints, format_table)
+            show_value(args.output.unwrap_or(Format::Json), &constraints, format_table)
         }
         Command::Set { name, value } => {
             // The argument is validated before the first connection.
@@ -66,7 +66,7 @@ pub(crate) async fn run(command: Command, store: &dyn Store) -> Result<(), Failu
             })
             .await?;
             for warning in warnings.into_iter().filter(|warning| warning.field == name) {
-                warn(warning);
+                print_warning(warning);
             }
             Ok(())
         }

@@ -13,7 +13,7 @@ use crate::access::open_configured;
 use crate::cli::Global;
 use crate::failure::Failure;
 use crate::list::{Surface, Tone};
-use crate::output::{Format, printable, show};
+use crate::output::{Format, escape_unprintable, show_value};
 
 /// Checks the configuration, the store, the leader, the clock, the registry, certificates, the API server and metrics.
 ///
@@ -71,7 +71,7 @@ impl Check {
 pub(crate) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let checks = check_all(global).await?;
     let is_wrong = checks.iter().any(|check| check.result == Verdict::Wrong);
-    show(args.output, &checks, |checks| text(checks, Surface::of_output()))?;
+    show_value(args.output, &checks, |checks| text(checks, Surface::of_output()))?;
     if is_wrong { Err(Failure::NeedsAttention) } else { Ok(()) }
 }
 
@@ -114,12 +114,12 @@ fn text(checks: &[Check], surface: Surface) -> String {
         // Several problems of one input have a line each.
         for (place, line) in found.split('\n').enumerate() {
             let first = if place == 0 { format!("{word:<6}  {check:<14} ") } else { " ".repeat(INDENT) };
-            push_wrapped(&mut text, &first, &printable(line), INDENT, width);
+            push_wrapped(&mut text, &first, &escape_unprintable(line), INDENT, width);
         }
         text.replace_range(begin..begin + word.len(), &tone.paint(word, surface.has_colours));
         if let Some(fix) = fix {
             let first = format!("{:INDENT$}-> ", "");
-            push_wrapped(&mut text, &first, &printable(fix), first.len(), width);
+            push_wrapped(&mut text, &first, &escape_unprintable(fix), first.len(), width);
         }
     }
     text

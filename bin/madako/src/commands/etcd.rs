@@ -18,12 +18,12 @@ use madako_domain::authority::Authority;
 use madako_protocol::authorities::{CertificateRequest, Usage};
 use serde::Serialize;
 
-use crate::access::open;
+use crate::access::open_store;
 use crate::cli::Global;
-use crate::commands::ca::issuing;
+use crate::commands::ca::issuing_authorities;
 use crate::failure::Failure;
 use crate::limits::{MAX_COMMON_NAME, MAX_USER_VALIDITY, ROOT_VALIDITY};
-use crate::output::{OutputArgs, print};
+use crate::output::{OutputArgs, print_text};
 use crate::serve_args::parse_bounded;
 
 /// Issues certificates for clients of the cluster's etcd, adds users, makes backups, and restarts its members.
@@ -57,10 +57,10 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  madako etcd user-add coil /coil/")]
     UserAdd {
         /// Name of the user and of its role
-        #[arg(value_parser = user::name)]
+        #[arg(value_parser = user::parse_name)]
         name: String,
         /// Beginning of the keys of the user
-        #[arg(value_parser = user::prefix)]
+        #[arg(value_parser = user::parse_prefix)]
         prefix: String,
     },
     /// Takes a snapshot of the cluster's etcd, which holds the data of Kubernetes, and keeps it on this host.
@@ -138,10 +138,12 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure
         Command::RootIssue(output) => ("root".to_owned(), ROOT_VALIDITY, output),
         Command::UserAdd { name, prefix } => return user::run(&name, &prefix, global).await,
         Command::LocalBackup(args) => return backup::run(args, global).await,
-        Command::Restart { address, output } => return restart::run(&address, output, &open(global)?).await,
+        Command::Restart { address, output } => {
+            return restart::run(&address, output, &open_store(global)?).await;
+        }
         Command::Restore(args) => return Box::pin(restore::run(&args, global)).await,
     };
-    let authorities = issuing(global)?;
+    let authorities = issuing_authorities(global)?;
     let request = CertificateRequest {
         authority: Authority::EtcdClient,
         common_name: name.clone(),
@@ -162,20 +164,20 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure
                 private_key,
                 ca_certificate: &ca_certificate,
             };
-            print(&format!("{}\n", serde_json::to_string_pretty(&credentials)?))
+            print_text(&format!("{}\n", serde_json::to_string_pretty(&credentials)?))
         }
         Form::File => {
-            write("etcd-ca.crt", 0o644, &ca_certificate)?;
-            write(&format!("etcd-{name}.crt"), 0o644, &issued.certificate)?;
-            write(&format!("etcd-{name}.key"), 0o600, private_key)?;
+            write_output_file("etcd-ca.crt", 0o644, &ca_certificate)?;
+            write_output_file(&format!("etcd-{name}.crt"), 0o644, &issued.certificate)?;
+            write_output_file(&format!("etcd-{name}.key"), 0o600, private_key)?;
             // Spaces as ckecli prints them.
-            print(&format!("cert files:  etcd-ca.crt etcd-{name}.crt etcd-{name}.key\n"))
+            print_text(&format!("cert files:  etcd-ca.crt etcd-{name}.crt etcd-{name}.key\n"))
         }
     }
 }
 
 /// Writes a file whole. A former file of this name is replaced, since it may have another mode.
-fn write(name: &str, mode: u32, text: &str) -> Result<(), Failure> {
+fn write_output_file(name: &str, mode: u32, text: &str) -> Result<(), Failure> {
     let part = format!(".{name}.part");
     let written = write_new(&part, mode, text).and_then(|()| fs::rename(&part, name));
     written.with_context(|| format!("cannot write {name}")).map_err(Failure::Failed)

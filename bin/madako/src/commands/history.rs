@@ -13,12 +13,12 @@ use time::OffsetDateTime;
 
 use crate::access::decode;
 use crate::cli::whole_number;
-use crate::commands::node::list::since;
+use crate::commands::node::list::since_cell;
 use crate::commands::repair_queue::moment;
 use crate::failure::Failure;
 use crate::limits::{FIRST_FOLLOWED, LIST_PAUSE, MOST_RECORDS};
 use crate::list::{AsList, Cell, CkeListArgs, List, ListForm, Tone};
-use crate::output::{note, print, printable};
+use crate::output::{escape_unprintable, print_note, print_text};
 
 /// Shows the records of operations, the newest first.
 ///
@@ -43,7 +43,7 @@ fn parse_count(text: &str) -> Result<usize, String> {
 
 pub(crate) async fn run(args: Args, store: &dyn Store) -> Result<(), Failure> {
     if args.follow {
-        return follow(&args, store, &Printer::new(args.list.form())?).await;
+        return follow_records(&args, store, &Printer::new(args.list.form())?).await;
     }
     let limit = if args.count == 0 { usize::MAX } else { args.count };
     let newest_first = async || {
@@ -58,7 +58,7 @@ pub(crate) async fn run(args: Args, store: &dyn Store) -> Result<(), Failure> {
     args.list.show(columns(), &SystemClock, LIST_PAUSE, newest_first, in_cke).await
 }
 
-async fn follow(args: &Args, store: &dyn Store, printer: &Printer) -> Result<(), Failure> {
+async fn follow_records(args: &Args, store: &dyn Store, printer: &Printer) -> Result<(), Failure> {
     let limit = if args.count == 0 { FIRST_FOLLOWED } else { args.count };
     let mut events = store.watch(keys::RECORDS);
     // The last shown version of each record: a repeated list shows only changes.
@@ -93,7 +93,7 @@ async fn follow(args: &Args, store: &dyn Store, printer: &Printer) -> Result<(),
             }
             WatchEvent::Interrupted(error) => {
                 if !interrupted {
-                    note(format_args!("{error}; waiting for the store"));
+                    print_note(format_args!("{error}; waiting for the store"));
                 }
                 interrupted = true;
             }
@@ -128,15 +128,15 @@ impl Printer {
 
     fn print_record(&self, record: &Record) -> Result<(), Failure> {
         match self {
-            Self::Documents => print(&to_pretty_json(record)?),
-            Self::Lines => print(&(serde_json::to_string(record)? + "\n")),
-            Self::Yaml => print(&format!("---\n{}", to_yaml(record)?)),
+            Self::Documents => print_text(&to_pretty_json(record)?),
+            Self::Lines => print_text(&(serde_json::to_string(record)? + "\n")),
+            Self::Yaml => print_text(&format!("---\n{}", to_yaml(record)?)),
             Self::Table => {
                 let rest = [
                     &record.operation,
                     &command(record),
                     &record.targets.join(","),
-                    outcome(record),
+                    record_outcome(record),
                     &record.info,
                     &record.error,
                 ];
@@ -149,7 +149,7 @@ impl Printer {
                     took(record),
                     rest.join("  ")
                 );
-                print(&format!("{}\n", printable(&line)))
+                print_text(&format!("{}\n", escape_unprintable(&line)))
             }
         }
     }
@@ -173,11 +173,11 @@ impl AsList for Vec<Record> {
             let took = record.end_at.map_or(f64::INFINITY, |end| (end - record.start_at).as_seconds_f64());
             list.add(vec![
                 Cell::new(record.id.to_string()).ordered(record.id),
-                since(Some(record.start_at), now),
+                since_cell(Some(record.start_at), now),
                 Cell::new(self::took(record)).ordered_by(took),
                 record.operation.as_str().into(),
                 record.targets.join(",").into(),
-                Cell::new(outcome(record)).toned(tone),
+                Cell::new(record_outcome(record)).toned(tone),
                 why.as_str().into(),
                 record.status.to_string().into(),
                 command(record).into(),
@@ -201,7 +201,7 @@ fn command(record: &Record) -> String {
 
 /// The outcome of an operation. A failed repair is not a status of its record: the record of the failure has no
 /// command, and ends well.
-fn outcome(record: &Record) -> &'static str {
+fn record_outcome(record: &Record) -> &'static str {
     match record.status {
         RecordStatus::New | RecordStatus::Running => "under way",
         RecordStatus::Cancelled => "cancelled before its end",

@@ -4,23 +4,23 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use clap::Subcommand;
-use madako_domain::images::{Chosen, Found, GivenImages, ImageName, choose, is_image, shown};
+use madako_domain::images::{Chosen, Found, GivenImages, ImageName, choose_image, is_image, list_found};
 use madako_domain::keys;
 use madako_domain::limits::MAX_IMAGE;
-use madako_operation_runner::images::found;
+use madako_operation_runner::images::images_on_nodes;
 use madako_protocol::store::Store;
 use madako_supervisor::clock::SystemClock;
 use madako_supervisor::config::Config;
 use serde::Serialize;
 use time::OffsetDateTime;
 
-use super::ops::collected::gather;
-use crate::access::{decode, get, modify, open_configured};
+use super::ops::collected::gather_states;
+use crate::access::{decode, get_entry, modify, open_configured};
 use crate::cli::Global;
 use crate::failure::Failure;
 use crate::limits::NODES_PAUSE;
 use crate::list::{AsList, Cell, List, ListArgs, Tone};
-use crate::output::{OutputArgs, Table, note, print, show};
+use crate::output::{OutputArgs, Table, print_note, print_text, show_value};
 
 /// Lists the names of the container images of a cluster, and sets them.
 ///
@@ -99,28 +99,28 @@ impl FromStr for Assignment {
 
 pub(crate) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     match &args.command {
-        None => all(args, global).await,
-        Some(Command::List(args)) => list(args, global).await,
-        Some(Command::Set { images }) => set(images, &crate::access::open(global)?).await,
-        Some(Command::Adopt) => adopt(global).await,
+        None => print_all(args, global).await,
+        Some(Command::List(args)) => list_images(args, global).await,
+        Some(Command::Set { images }) => set_images(images, &crate::access::open_store(global)?).await,
+        Some(Command::Adopt) => adopt_images(global).await,
     }
 }
 
-async fn all(args: &Args, global: &Global) -> Result<(), Failure> {
+async fn print_all(args: &Args, global: &Global) -> Result<(), Failure> {
     let config = Config::load(global.config.as_deref())?;
-    let key = stored(&open_configured(&config)?).await?;
+    let key = stored_images(&open_configured(&config)?).await?;
     let configured = &config.operations.settings.configured_images;
     let all: Vec<String> = ImageName::ALL
         .into_iter()
-        .map(|name| match choose(name, &key, configured, &Found::new()) {
+        .map(|name| match choose_image(name, &key, configured, &Found::new()) {
             Chosen::Image(image, _) => image,
             Chosen::Unclear(_) => unreachable!("no node was asked"),
         })
         .collect();
     let Some(format) = args.output.output else {
-        return print(&all.iter().map(|image| format!("{image}\n")).collect::<String>());
+        return print_text(&all.iter().map(|image| format!("{image}\n")).collect::<String>());
     };
-    show(format, &all, |all| {
+    show_value(format, &all, |all| {
         let mut table = Table::new(["IMAGE"]);
         for image in all {
             table.row([image.clone()]);
@@ -130,8 +130,8 @@ async fn all(args: &Args, global: &Global) -> Result<(), Failure> {
 }
 
 /// The images of the key.
-async fn stored(store: &dyn Store) -> Result<GivenImages, Failure> {
-    match get(store, keys::IMAGES).await? {
+async fn stored_images(store: &dyn Store) -> Result<GivenImages, Failure> {
+    match get_entry(store, keys::IMAGES).await? {
         None => Ok(GivenImages::default()),
         Some(entry) => decode(keys::IMAGES, &entry),
     }
@@ -151,11 +151,11 @@ struct Row {
     nodes: Found,
 }
 
-async fn list(args: &ListArgs, global: &Global) -> Result<(), Failure> {
+async fn list_images(args: &ListArgs, global: &Global) -> Result<(), Failure> {
     let mut unclear_images = Vec::new();
     let shown = async || {
         let rows = rows(global).await?;
-        unclear_images = rows.iter().filter(|row| row.image.is_none()).map(unclear).collect();
+        unclear_images = rows.iter().filter(|row| row.image.is_none()).map(unclear_image).collect();
         Ok(rows)
     };
     args.show(columns(), &SystemClock, NODES_PAUSE, shown).await?;
@@ -164,7 +164,7 @@ async fn list(args: &ListArgs, global: &Global) -> Result<(), Failure> {
 
 async fn rows(global: &Global) -> Result<Vec<Row>, Failure> {
     let config = Config::load(global.config.as_deref())?;
-    let gathered = gather(global).await?;
+    let gathered = gather_states(global).await?;
     if let Some(why) = gathered.state.fault(keys::IMAGES) {
         return Err(Failure::failed(format_args!(
             "the stored value of {} cannot be read: {why}",
@@ -174,8 +174,8 @@ async fn rows(global: &Global) -> Result<Vec<Row>, Failure> {
     let (cluster, status) = (&gathered.inputs.cluster, &gathered.inputs.status);
     let configured = &config.operations.settings.configured_images;
     let row = |name: ImageName| {
-        let nodes = found(name, cluster, status);
-        let (image, source) = match choose(name, &gathered.state.images, configured, &nodes) {
+        let nodes = images_on_nodes(name, cluster, status);
+        let (image, source) = match choose_image(name, &gathered.state.images, configured, &nodes) {
             Chosen::Image(image, source) => (Some(image), source.name()),
             Chosen::Unclear(_) => (None, UNCLEAR),
         };
@@ -197,22 +197,22 @@ impl AsList for Vec<Row> {
                 row.name.into(),
                 row.image.as_deref().unwrap_or("-").into(),
                 Cell::new(row.source).toned(tone),
-                shown(&row.nodes).into(),
+                list_found(&row.nodes).into(),
             ]);
         }
         list
     }
 }
 
-fn unclear(row: &Row) -> String {
+fn unclear_image(row: &Row) -> String {
     let name = row.name;
     format!(
         "the control plane nodes have different images of {name} ({}): run madako images set {name}=IMAGE",
-        shown(&row.nodes)
+        list_found(&row.nodes)
     )
 }
 
-async fn set(images: &[Assignment], store: &dyn Store) -> Result<(), Failure> {
+async fn set_images(images: &[Assignment], store: &dyn Store) -> Result<(), Failure> {
     modify(store, keys::IMAGES, |entry| {
         let mut stored: GivenImages = match entry {
             None => GivenImages::default(),
@@ -229,8 +229,8 @@ async fn set(images: &[Assignment], store: &dyn Store) -> Result<(), Failure> {
     .await
 }
 
-async fn adopt(global: &Global) -> Result<(), Failure> {
-    let gathered = gather(global).await?;
+async fn adopt_images(global: &Global) -> Result<(), Failure> {
+    let gathered = gather_states(global).await?;
     let (cluster, status) = (&gathered.inputs.cluster, &gathered.inputs.status);
     let answers = |address: &str| status.nodes.get(address).is_some_and(|node| node.reachable);
     let silent: Vec<&str> =
@@ -242,8 +242,8 @@ async fn adopt(global: &Global) -> Result<(), Failure> {
         )));
     }
     let images: BTreeMap<ImageName, Found> =
-        ImageName::ALL.into_iter().map(|name| (name, found(name, cluster, status))).collect();
-    let store = crate::access::open(global)?;
+        ImageName::ALL.into_iter().map(|name| (name, images_on_nodes(name, cluster, status))).collect();
+    let store = crate::access::open_store(global)?;
     let adopted = modify(&store, keys::IMAGES, |entry| {
         let mut stored: GivenImages = match entry {
             None => GivenImages::default(),
@@ -252,10 +252,10 @@ async fn adopt(global: &Global) -> Result<(), Failure> {
         let mut adopted = Vec::new();
         let missing: Vec<_> = images.iter().filter(|(name, _)| !stored.0.contains_key(*name)).collect();
         for (name, found) in missing {
-            match choose(*name, &GivenImages::default(), &GivenImages::default(), found) {
+            match choose_image(*name, &GivenImages::default(), &GivenImages::default(), found) {
                 Chosen::Unclear(nodes) => {
                     let row = Row { name: name.name(), image: None, source: UNCLEAR, nodes };
-                    return Err(Failure::failed(format_args!("nothing is stored: {}", unclear(&row))));
+                    return Err(Failure::failed(format_args!("nothing is stored: {}", unclear_image(&row))));
                 }
                 Chosen::Image(image, _) if !found.is_empty() => {
                     adopted.push(format!("{name}={image}"));
@@ -268,10 +268,10 @@ async fn adopt(global: &Global) -> Result<(), Failure> {
     })
     .await?;
     if adopted.is_empty() {
-        note("nothing to adopt: no node has a container with an image that the key lacks");
+        print_note("nothing to adopt: no node has a container with an image that the key lacks");
         return Ok(());
     }
-    print(&adopted.iter().map(|image| format!("{image}\n")).collect::<String>())
+    print_text(&adopted.iter().map(|image| format!("{image}\n")).collect::<String>())
 }
 
 #[cfg(test)]

@@ -9,12 +9,12 @@ use madako_operation_runner::kubernetes::kubeconfig::{Credentials, inline};
 use madako_protocol::authorities::{CertificateRequest, Usage};
 use madako_protocol::store::Store;
 
-use crate::access::{decode, get, open};
+use crate::access::{decode, get_entry, open_store};
 use crate::cli::Global;
-use crate::commands::ca::issuing;
+use crate::commands::ca::issuing_authorities;
 use crate::failure::Failure;
 use crate::limits::{LOOK_UP, MAX_COMMON_NAME, MAX_KUBERNETES_VALIDITY};
-use crate::output::print;
+use crate::output::print_text;
 use crate::serve_args::parse_bounded;
 
 /// Name of the API server within the cluster.
@@ -37,15 +37,15 @@ pub(crate) struct Args {
           value_parser = |text: &str| parse_bounded(text, (Duration::from_secs(1), MAX_KUBERNETES_VALIDITY)))]
     ttl: Duration,
     /// Group of the user
-    #[arg(short, long, value_name = "NAME", default_value = "system:masters", value_parser = subject)]
+    #[arg(short, long, value_name = "NAME", default_value = "system:masters", value_parser = parse_subject)]
     group: String,
     /// Name of the user
-    #[arg(short, long, value_name = "NAME", default_value = "admin", value_parser = subject)]
+    #[arg(short, long, value_name = "NAME", default_value = "admin", value_parser = parse_subject)]
     user: String,
 }
 
 /// A common name or an organization.
-fn subject(text: &str) -> Result<String, String> {
+fn parse_subject(text: &str) -> Result<String, String> {
     let fits = (1..=MAX_COMMON_NAME).contains(&text.len());
     match fits && text.chars().all(|c| c.is_ascii_graphic()) {
         true => Ok(text.to_owned()),
@@ -55,8 +55,8 @@ fn subject(text: &str) -> Result<String, String> {
 
 pub(crate) async fn run(args: Args, global: &Global) -> Result<(), Failure> {
     let Args { ttl, group, user } = args;
-    let cluster = cluster(&open(global)?).await?;
-    let authorities = issuing(global)?;
+    let cluster = read_cluster(&open_store(global)?).await?;
+    let authorities = issuing_authorities(global)?;
     let server = match resolves().await {
         true => format!("https://{SERVICE}"),
         false => {
@@ -79,11 +79,11 @@ pub(crate) async fn run(args: Args, global: &Global) -> Result<(), Failure> {
     let credentials =
         Credentials { trusted: &trusted, certificate: &issued.certificate, key: &issued.private_key };
     // ckecli prints an empty line at the end.
-    print(&format!("{}\n", inline(&cluster.name, &user, &server, &credentials).reveal()))
+    print_text(&format!("{}\n", inline(&cluster.name, &user, &server, &credentials).reveal()))
 }
 
-async fn cluster(store: &dyn Store) -> Result<Cluster, Failure> {
-    let stored = get(store, keys::CLUSTER).await?;
+async fn read_cluster(store: &dyn Store) -> Result<Cluster, Failure> {
+    let stored = get_entry(store, keys::CLUSTER).await?;
     let stored = stored.ok_or_else(|| Failure::failed("no cluster is stored: there is no API server"))?;
     decode(keys::CLUSTER, &stored)
 }

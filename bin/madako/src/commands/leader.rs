@@ -5,7 +5,7 @@ use madako_protocol::store::Store;
 use serde_json::json;
 
 use crate::failure::Failure;
-use crate::output::{OutputArgs, Table, print, show};
+use crate::output::{OutputArgs, Table, print_text, show_value};
 
 /// Shows the host name of the leader.
 #[derive(Debug, clap::Args)]
@@ -24,9 +24,9 @@ pub(crate) async fn run(args: Args, store: &dyn Store) -> Result<(), Failure> {
         .min_by_key(|entry| entry.create_revision)
         .ok_or_else(|| Failure::failed("no leader"))?;
     let name = String::from_utf8_lossy(&leader.value).into_owned();
-    let Some(format) = args.output.output else { return print(&format!("{name}\n")) };
+    let Some(format) = args.output.output else { return print_text(&format!("{name}\n")) };
     let value = json!({ "leader": name, "epoch": leader.create_revision, "candidates": count });
-    show(format, &value, |_| {
+    show_value(format, &value, |_| {
         let mut table = Table::new(["LEADER", "EPOCH", "CANDIDATES"]);
         table.row([name.clone(), leader.create_revision.to_string(), count.to_string()]);
         table.text()

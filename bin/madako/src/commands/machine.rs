@@ -9,7 +9,7 @@ use madako_protocol::ports::Clock as _;
 use madako_protocol::store::Store;
 use madako_supervisor::clock::SystemClock;
 
-use crate::access::open;
+use crate::access::open_store;
 use crate::cli::Global;
 use crate::failure::Failure;
 
@@ -28,12 +28,12 @@ pub(crate) enum Command {
 /// # Errors
 /// The store or the registry does not answer.
 pub(crate) async fn names(store: &dyn Store) -> Result<Vec<String>, Failure> {
-    let known = known::read(true, store, SystemClock.now()).await?;
+    let known = known::read_known_machines(true, store, SystemClock.now()).await?;
     Ok(known.machines.into_iter().flat_map(|machine| [machine.address, machine.serial]).flatten().collect())
 }
 
 pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure> {
-    let store = open(global)?;
+    let store = open_store(global)?;
     match command {
         Command::List(args) => list::run(&args, &store).await,
         Command::Show(args) => show::run(&args, &store).await,

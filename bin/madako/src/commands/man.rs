@@ -6,7 +6,7 @@ use clap::CommandFactory;
 
 use crate::cli::Cli;
 use crate::failure::Failure;
-use crate::output::note;
+use crate::output::print_note;
 
 /// Writes a man page for each command into a directory.
 ///
@@ -22,6 +22,6 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let shown = args.directory.display();
     clap_mangen::generate_to(Cli::command(), &args.directory)
         .map_err(|error| Failure::failed(format_args!("cannot write man pages to {shown}: {error}")))?;
-    note(format_args!("wrote the man pages to {shown}"));
+    print_note(format_args!("wrote the man pages to {shown}"));
     Ok(())
 }

@@ -5,13 +5,13 @@ mod show;
 
 use clap::Subcommand;
 use madako_console::in_words;
-use madako_operation_runner::stories::Stories;
+use madako_operation_runner::stories::NodeStories;
 use madako_protocol::store::Store;
 use time::{Duration, OffsetDateTime};
 
-use crate::access::open;
+use crate::access::open_store;
 use crate::cli::Global;
-use crate::commands::ops::running::{page, unreadable};
+use crate::commands::ops::running::{fetch_page, unreadable_page};
 use crate::failure::Failure;
 
 /// Shows the nodes of the cluster, as the leader last saw them.
@@ -25,7 +25,7 @@ pub(crate) enum Command {
 }
 
 pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure> {
-    let store = open(global)?;
+    let store = open_store(global)?;
     match command {
         Command::List(args) => list::run(&args, &store).await,
         Command::Show(args) => show::run(&args, &store).await,
@@ -33,18 +33,18 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure
 }
 
 /// The leader's page.
-async fn stories(store: &dyn Store) -> Result<Stories, Failure> {
-    let (url, body) = page("nodes", store).await?;
-    serde_json::from_slice(&body).map_err(|error| unreadable(&url, &error))
+async fn read_stories(store: &dyn Store) -> Result<NodeStories, Failure> {
+    let (url, body) = fetch_page("nodes", store).await?;
+    serde_json::from_slice(&body).map_err(|error| unreadable_page(&url, &error))
 }
 
 /// The time between two times in its two largest units, such as `3d4h`; 0 if it is negative.
-pub(crate) fn age(between: Duration) -> String {
+pub(crate) fn format_age(between: Duration) -> String {
     in_words(u64::try_from(between.whole_seconds()).unwrap_or(0))
 }
 
 pub(crate) fn age_of(time: Option<OffsetDateTime>, now: OffsetDateTime) -> String {
-    time.map_or_else(|| "-".to_owned(), |time| age(now - time))
+    time.map_or_else(|| "-".to_owned(), |time| format_age(now - time))
 }
 
 #[cfg(test)]
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn an_age_has_its_two_largest_units() {
-        assert_eq!(age(Duration::seconds(3_660)), "1h1m");
-        assert_eq!(age(Duration::seconds(-5)), "0s", "clocks differ");
+        assert_eq!(format_age(Duration::seconds(3_660)), "1h1m");
+        assert_eq!(format_age(Duration::seconds(-5)), "0s", "clocks differ");
     }
 }

@@ -36,7 +36,7 @@ pub(crate) enum Command {
 
 pub(crate) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     match &args.command {
-        None => running::run(args.output.unwrap_or(Format::Table), &access::open(global)?).await,
+        None => running::run(args.output.unwrap_or(Format::Table), &access::open_store(global)?).await,
         Some(_) if args.output.is_some() => {
             Err(Failure::bad_input("the option -o belongs after `plan` or `diff`"))
         }
@@ -76,7 +76,7 @@ fn join_addresses(addresses: &[impl AsRef<str>]) -> String {
 }
 
 /// Operations below `heading` and held operations, each as a table unless there are none.
-fn tables(heading: &str, operations: &[ShownOperation], held: &[ShownHeld]) -> String {
+fn operation_tables(heading: &str, operations: &[ShownOperation], held: &[ShownHeld]) -> String {
     let mut text = String::new();
     if !operations.is_empty() {
         let mut table = Table::new([heading, "TARGETS", "COMMAND", "OF"]);

@@ -43,7 +43,7 @@ use self::words::{Create, GROUPS, Resource, Verb};
 use super::kubernetes;
 use crate::failure::Failure;
 use crate::limits::MAX_TRIES;
-use crate::output::{printable, warn};
+use crate::output::{escape_unprintable, print_warning};
 
 /// A parsed command.
 #[derive(Debug)]
@@ -104,8 +104,8 @@ impl clap::Subcommand for Command {
     fn augment_subcommands(command: clap::Command) -> clap::Command {
         let issue = kubernetes::Args::augment_args(clap::Command::new(ISSUE));
         let group = |group: &words::Group| match group.word {
-            KUBE => words::group(group).subcommand(issue.clone()),
-            _ => words::group(group),
+            KUBE => words::group_command(group).subcommand(issue.clone()),
+            _ => words::group_command(group),
         };
         command.subcommands(GROUPS.iter().map(group))
     }
@@ -169,7 +169,7 @@ pub(crate) async fn run(command: ResourceCommand, config: Option<&Path>) -> Resu
         }
         Verb::Get => {
             let api = Api::new(&settings)?;
-            let mut document = read(&api, &place, given.name()?).await?.body;
+            let mut document = read_resource(&api, &place, given.name()?).await?.body;
             if resource.kind == Kind::Cluster {
                 cluster::add_inherited(&api, &mut document).await?;
             }
@@ -189,10 +189,10 @@ pub(crate) async fn run(command: ResourceCommand, config: Option<&Path>) -> Resu
         (waited, answer.as_ref().and_then(|it| it["status"]["state"].as_str()))
         && !state.eq_ignore_ascii_case(waited)
     {
-        warn(format_args!("the state is {} now, not {waited}", printable(state)));
+        print_warning(format_args!("the state is {} now, not {waited}", escape_unprintable(state)));
     }
     match answer {
-        Some(document) => show::one(resource, format, &document),
+        Some(document) => show::show_one(resource, format, &document),
         None => Ok(()),
     }
 }
@@ -213,7 +213,7 @@ pub(crate) async fn names(
     list::names(&Api::new(&settings)?, &place).await
 }
 
-async fn read(api: &Api, place: &CommandScope, name: &str) -> Result<client::Answer, Failure> {
+async fn read_resource(api: &Api, place: &CommandScope, name: &str) -> Result<client::Answer, Failure> {
     api.send(&Request::new("GET", place.segments(&[name]), place.called(name))).await
 }
 
@@ -274,7 +274,7 @@ async fn rewrite(
 ) -> Result<RewriteOutcome, Failure> {
     let name = path.first().copied().unwrap_or_default();
     for _ in 0..MAX_TRIES {
-        let read = read(api, place, name).await?;
+        let read = read_resource(api, place, name).await?;
         let mut document = read.body.clone();
         apply(&mut document)?;
         if document == read.body {

@@ -14,14 +14,14 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use time::OffsetDateTime;
 
-use crate::access::{changed_meanwhile, decode, get, list, put_if, unchanged};
+use crate::access::{changed_meanwhile, decode, get_entry, list_entries, put_if, unchanged_condition};
 use crate::cli::whole_number;
-use crate::commands::node::age;
+use crate::commands::node::format_age;
 use crate::commands::repair_queue::moment;
 use crate::failure::Failure;
 use crate::limits::{LIST_PAUSE, MAX_ADD_TRIES, MAX_CHANGE_TRIES};
 use crate::list::{AsList, Cell, CkeListArgs, List, Tone};
-use crate::output::{OutputArgs, Table, print, show};
+use crate::output::{OutputArgs, Table, print_text, show_value};
 
 /// An entry of the repair queue or of the reboot queue.
 pub(crate) trait QueueEntry: Serialize + DeserializeOwned {
@@ -84,14 +84,14 @@ impl QueueEntry for RebootQueueEntry {
 }
 
 /// A number of an entry on the command line.
-pub(crate) fn index(text: &str) -> Result<i64, String> {
+pub(crate) fn parse_index(text: &str) -> Result<i64, String> {
     const INDEXES: RangeInclusive<u64> = 0..=i64::MAX.cast_unsigned();
     whole_number(text, INDEXES).map(u64::cast_signed)
 }
 
 /// All entries in the order of their numbers.
-pub(crate) async fn entries<T: QueueEntry>(store: &dyn Store) -> Result<Vec<T>, Failure> {
-    list(store, T::PREFIX).await?.iter().map(|(key, entry)| decode(key, entry)).collect()
+pub(crate) async fn queue_entries<T: QueueEntry>(store: &dyn Store) -> Result<Vec<T>, Failure> {
+    list_entries(store, T::PREFIX).await?.iter().map(|(key, entry)| decode(key, entry)).collect()
 }
 
 /// Shows all entries. `columns`: the list without lines.
@@ -107,13 +107,13 @@ where
         // Go writes a nil slice as null, and escapes some characters.
         Ok(if entries.is_empty() { "null\n".to_owned() } else { escaped(to_pretty_json(entries)?) })
     };
-    args.show(columns, &SystemClock, LIST_PAUSE, async || entries(store).await, in_cke).await
+    args.show(columns, &SystemClock, LIST_PAUSE, async || queue_entries(store).await, in_cke).await
 }
 
 /// The remaining time of a back-off; the first end is first.
 pub(crate) fn backoff_cell(until: Option<OffsetDateTime>, now: OffsetDateTime) -> Cell {
     let Some(until) = until.filter(|until| *until > now) else { return Cell::new("-").ordered(i64::MAX) };
-    Cell::new(age(until - now))
+    Cell::new(format_age(until - now))
         .ordered(until.unix_timestamp())
         .exactly(moment(Some(until)))
         .toned(Tone::Notice)
@@ -128,10 +128,10 @@ pub(crate) async fn append<T: Serialize>(
     number: impl Fn(&mut T, i64),
 ) -> Result<(), Failure> {
     for _ in 0..MAX_ADD_TRIES {
-        let stored = get(store, counter).await?;
+        let stored = get_entry(store, counter).await?;
         let first = next_index(counter, stored.as_ref(), entries.len())?;
         let mut next = first;
-        let mut conditions = vec![unchanged(counter, stored.as_ref())];
+        let mut conditions = vec![unchanged_condition(counter, stored.as_ref())];
         let mut writes = Vec::new();
         let put = |key: String, value: String| Write::Put { key, value: value.into_bytes().into(), lease: 0 };
         for entry in &mut *entries {
@@ -164,12 +164,12 @@ async fn change_entry<T: Serialize + DeserializeOwned>(
     change: impl Fn(&mut T) -> bool,
 ) -> Result<Option<(bool, T)>, Failure> {
     for _ in 0..MAX_CHANGE_TRIES {
-        let Some(stored) = get(store, key).await? else { return Ok(None) };
+        let Some(stored) = get_entry(store, key).await? else { return Ok(None) };
         let mut entry: T = decode(key, &stored)?;
         if !change(&mut entry) {
             return Ok(Some((false, entry)));
         }
-        let conditions = vec![unchanged(key, Some(&stored))];
+        let conditions = vec![unchanged_condition(key, Some(&stored))];
         if put_if(store, key, escaped(serde_json::to_string(&entry)?).into_bytes(), conditions).await? {
             return Ok(Some((true, entry)));
         }
@@ -187,7 +187,7 @@ pub(crate) async fn remove<T: QueueEntry>(
         return Err(Failure::failed(format_args!("the {} has no entry {index}", T::QUEUE)));
     };
     let before = if changed { "" } else { ", as before" };
-    print(&format!("{}: to be removed{before}\n", entry.describe()))
+    print_text(&format!("{}: to be removed{before}\n", entry.describe()))
 }
 
 /// Requests the removal of all entries for which `mark` returns true, and shows their numbers. `done` says in the output
@@ -199,18 +199,18 @@ pub(crate) async fn remove_all<T: QueueEntry>(
     mark: impl Fn(&mut T) -> bool,
 ) -> Result<(), Failure> {
     let mut removed = Vec::new();
-    for (key, _) in list(store, T::PREFIX).await? {
+    for (key, _) in list_entries(store, T::PREFIX).await? {
         if let Some((true, entry)) = change_entry(store, &key, &mark).await? {
             removed.push(entry.index());
             if args.output.is_none() {
                 // Printed one by one, as ckecli does: a later removal may fail.
-                print(&format!("{}\n", entry.index()))?;
+                print_text(&format!("{}\n", entry.index()))?;
             }
         }
     }
     match args.output {
         None => Ok(()),
-        Some(format) => show(format, &json!({ (done): removed }), |_| {
+        Some(format) => show_value(format, &json!({ (done): removed }), |_| {
             let mut table = Table::new([&*done.to_uppercase()]);
             for index in &removed {
                 table.row([index.to_string()]);
@@ -222,14 +222,14 @@ pub(crate) async fn remove_all<T: QueueEntry>(
 
 /// Ends the back-off of all entries with aborted drains, and shows them.
 pub(crate) async fn reset_backoff<T: QueueEntry>(store: &dyn Store) -> Result<(), Failure> {
-    for (key, _) in list(store, T::PREFIX).await? {
+    for (key, _) in list_entries(store, T::PREFIX).await? {
         let reset = |entry: &mut T| {
             let (count, expire) = entry.backoff();
             let had_end = expire.take().is_some();
             std::mem::take(count) != 0 || had_end
         };
         if let Some((true, entry)) = change_entry(store, &key, reset).await? {
-            print(&format!("{}: retried at once\n", entry.describe()))?;
+            print_text(&format!("{}: retried at once\n", entry.describe()))?;
         }
     }
     Ok(())

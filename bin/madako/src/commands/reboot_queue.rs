@@ -13,9 +13,9 @@ use time::OffsetDateTime;
 
 use crate::cli::Global;
 use crate::commands::machine::list::address_order;
-use crate::commands::node::list::since;
-use crate::commands::queue::{self, index};
-use crate::commands::settings::{is_enabled, switch};
+use crate::commands::node::list::since_cell;
+use crate::commands::queue::{self, parse_index};
+use crate::commands::settings::{is_enabled, switch_setting};
 use crate::failure::Failure;
 use crate::list::{AsList, Cell, CkeListArgs, List, Tone};
 use crate::output::OutputArgs;
@@ -58,7 +58,7 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  madako reboot-queue cancel 12")]
     Cancel {
         /// Number of the entry
-        #[arg(value_parser = index)]
+        #[arg(value_parser = parse_index)]
         index: i64,
     },
     /// Cancels every entry, and shows their numbers.
@@ -79,8 +79,8 @@ pub(crate) async fn run(
     clock: &dyn Clock,
 ) -> Result<(), Failure> {
     match command {
-        Command::Enable => switch(store, keys::REBOOTS_DISABLED, false).await,
-        Command::Disable => switch(store, keys::REBOOTS_DISABLED, true).await,
+        Command::Enable => switch_setting(store, keys::REBOOTS_DISABLED, false).await,
+        Command::Disable => switch_setting(store, keys::REBOOTS_DISABLED, true).await,
         Command::IsEnabled(args) => is_enabled(&args, store, keys::REBOOTS_DISABLED).await,
         Command::Add { file } => add::run(&file, store).await,
         Command::List(args) => queue::show_list::<RebootQueueEntry>(&args, store, columns()).await,
@@ -109,7 +109,7 @@ impl AsList for Vec<RebootQueueEntry> {
                 Cell::new(entry.index.to_string()).ordered(entry.index),
                 Cell::new(&entry.node).ordered(address_order(Some(&entry.node))),
                 Cell::new(entry.status.to_string()).toned(tone),
-                since(entry.last_transition_time, now),
+                since_cell(entry.last_transition_time, now),
                 Cell::new(entry.drain_backoff_count.to_string()).ordered(entry.drain_backoff_count.into()),
                 queue::backoff_cell(entry.drain_backoff_expire, now),
             ]);

@@ -14,9 +14,9 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::cli::Global;
 use crate::commands::machine::list::address_order;
-use crate::commands::node::list::since;
-use crate::commands::queue::{self, index};
-use crate::commands::settings::{is_enabled, switch};
+use crate::commands::node::list::since_cell;
+use crate::commands::queue::{self, parse_index};
+use crate::commands::settings::{is_enabled, switch_setting};
 use crate::failure::Failure;
 use crate::list::{AsList, Cell, CkeListArgs, List, Tone};
 use crate::output::OutputArgs;
@@ -56,7 +56,7 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  madako repair-queue delete 12")]
     Delete {
         /// Number of the entry
-        #[arg(value_parser = index)]
+        #[arg(value_parser = parse_index)]
         index: i64,
     },
     /// Requests the removal of every entry that succeeded or failed, and shows their numbers.
@@ -80,8 +80,8 @@ pub(crate) async fn run(
     clock: &dyn Clock,
 ) -> Result<(), Failure> {
     match command {
-        Command::Enable => switch(store, keys::REPAIRS_DISABLED, false).await,
-        Command::Disable => switch(store, keys::REPAIRS_DISABLED, true).await,
+        Command::Enable => switch_setting(store, keys::REPAIRS_DISABLED, false).await,
+        Command::Disable => switch_setting(store, keys::REPAIRS_DISABLED, true).await,
         Command::IsEnabled(args) => is_enabled(&args, store, keys::REPAIRS_DISABLED).await,
         Command::Add { operation, machine_type, address } => {
             add::run(RepairQueueEntry::new(operation, machine_type, address), store).await
@@ -123,7 +123,7 @@ impl AsList for Vec<RepairQueueEntry> {
                 entry.operation.as_str().into(),
                 Cell::new(format!("{}{removed}", entry.status)).toned(tone(&entry.status)),
                 Cell::new(format!("{} {}", entry.step, entry.step_status)),
-                since(entry.last_transition_time, now),
+                since_cell(entry.last_transition_time, now),
                 queue::backoff_cell(entry.drain_backoff_expire, now),
                 entry.nodename.as_str().into(),
             ]);

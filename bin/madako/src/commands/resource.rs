@@ -12,8 +12,8 @@ use serde::Serialize;
 
 use crate::access;
 use crate::failure::Failure;
-use crate::input::documents;
-use crate::output::{Format, OutputArgs, Table, print, show};
+use crate::input::parse_documents;
+use crate::output::{Format, OutputArgs, Table, print_text, show_value};
 
 /// Shows or changes the user-defined resources: manifests for Kubernetes.
 ///
@@ -58,9 +58,9 @@ pub(crate) enum Command {
 
 pub(crate) async fn run(command: Command, store: &dyn Store) -> Result<(), Failure> {
     match command {
-        Command::List(args) => list(&args, store).await,
-        Command::Get { key, output } => get(&key, &output, store).await,
-        Command::Set { file } => set(&file, store).await,
+        Command::List(args) => list_resources(&args, store).await,
+        Command::Get { key, output } => get_resource(&key, &output, store).await,
+        Command::Set { file } => set_resources(&file, store).await,
         Command::Delete { file } => delete(&file, store).await,
     }
 }
@@ -83,15 +83,15 @@ impl Row {
     }
 }
 
-async fn list(args: &OutputArgs, store: &dyn Store) -> Result<(), Failure> {
-    let stored = access::list(store, keys::RESOURCES).await?;
+async fn list_resources(args: &OutputArgs, store: &dyn Store) -> Result<(), Failure> {
+    let stored = access::list_entries(store, keys::RESOURCES).await?;
     let mut rows: Vec<Row> = stored.iter().map(|(key, entry)| Row::new(key, entry)).collect();
     let Some(format) = args.output else {
         // ckecli lists in the order of the keys.
-        return print(&rows.iter().map(|row| format!("{}\n", row.key)).collect::<String>());
+        return print_text(&rows.iter().map(|row| format!("{}\n", row.key)).collect::<String>());
     };
     rows.sort_by(|a, b| (a.rank.is_none(), a.rank, &a.key).cmp(&(b.rank.is_none(), b.rank, &b.key)));
-    show(format, &rows, |rows| {
+    show_value(format, &rows, |rows| {
         let mut table = Table::new(["KEY", "RANK", "REVISION", "BYTES"]);
         for row in rows {
             let rank =
@@ -102,43 +102,43 @@ async fn list(args: &OutputArgs, store: &dyn Store) -> Result<(), Failure> {
     })
 }
 
-async fn get(key: &str, args: &OutputArgs, store: &dyn Store) -> Result<(), Failure> {
-    let stored = access::get(store, &format!("{}{key}", keys::RESOURCES)).await?;
+async fn get_resource(key: &str, args: &OutputArgs, store: &dyn Store) -> Result<(), Failure> {
+    let stored = access::get_entry(store, &format!("{}{key}", keys::RESOURCES)).await?;
     let Some(entry) = stored else {
         return Err(Failure::failed(format_args!("no resource {} is stored", shown_text(key))));
     };
     let text = String::from_utf8_lossy(&entry.value);
     match args.output {
-        None | Some(Format::Table) => print(&format!("{}\n", text.trim())),
+        None | Some(Format::Table) => print_text(&format!("{}\n", text.trim())),
         Some(format) => {
             let unreadable =
                 |why| Failure::failed(format_args!("the resource {key} is not valid YAML: {why}"));
-            let manifests = documents(&text).map_err(unreadable)?;
-            show(format, &manifests.first(), |_| String::new())
+            let manifests = parse_documents(&text).map_err(unreadable)?;
+            show_value(format, &manifests.first(), |_| String::new())
         }
     }
 }
 
-async fn set(file: &str, store: &dyn Store) -> Result<(), Failure> {
-    for manifest in file::read(file)? {
+async fn set_resources(file: &str, store: &dyn Store) -> Result<(), Failure> {
+    for manifest in file::read_manifests(file)? {
         let value = manifest.text.into_bytes();
         access::put_if(store, &manifest.key.stored(), value, Vec::new()).await?;
         // Printed one by one: a later write may fail.
-        print(&format!("{}: stored\n", manifest.key))?;
+        print_text(&format!("{}: stored\n", manifest.key))?;
     }
     Ok(())
 }
 
 async fn delete(file: &str, store: &dyn Store) -> Result<(), Failure> {
-    for manifest in file::read(file)? {
+    for manifest in file::read_manifests(file)? {
         let key = manifest.key.stored();
-        let existed = access::get(store, &key).await?.is_some();
+        let existed = access::get_entry(store, &key).await?.is_some();
         if existed {
             let writes = vec![Write::Delete { key }];
             store.commit(Transaction { conditions: Vec::new(), writes }).await?;
         }
         let text = if existed { "deleted" } else { "was not stored" };
-        print(&format!("{}: {text}\n", manifest.key))?;
+        print_text(&format!("{}: {text}\n", manifest.key))?;
     }
     Ok(())
 }

@@ -15,11 +15,12 @@ use serde_json::json;
 use crate::access::decode;
 use crate::commands::cluster::show_cluster;
 use crate::commands::settings::{
-    is_enabled, replace_and_report, scalar, set_variables, show_variables, stored, switch,
+    is_enabled, print_scalar, replace_and_report, set_variables, show_variables, stored_setting,
+    switch_setting,
 };
 use crate::failure::Failure;
 use crate::input::read_text;
-use crate::output::{OutputArgs, warn};
+use crate::output::{OutputArgs, print_warning};
 
 /// Shows or changes the integration with sabakan, the registry of machines.
 #[derive(Debug, Subcommand)]
@@ -82,8 +83,8 @@ pub(crate) enum Command {
 
 pub(crate) async fn run(command: Command, store: &dyn Store) -> Result<(), Failure> {
     match command {
-        Command::Enable => switch(store, keys::SABAKAN_DISABLED, false).await,
-        Command::Disable => switch(store, keys::SABAKAN_DISABLED, true).await,
+        Command::Enable => switch_setting(store, keys::SABAKAN_DISABLED, false).await,
+        Command::Disable => switch_setting(store, keys::SABAKAN_DISABLED, true).await,
         Command::IsEnabled(args) => is_enabled(&args, store, keys::SABAKAN_DISABLED).await,
         Command::SetUrl { url } => {
             replace_and_report("URL", store, keys::SABAKAN_URL, endpoint_url(&url)?.into_bytes()).await
@@ -91,7 +92,8 @@ pub(crate) async fn run(command: Command, store: &dyn Store) -> Result<(), Failu
         Command::GetUrl(args) => get_url(&args, store).await,
         Command::SetTemplate { file } => set_template(&read_text(&file)?, store).await,
         Command::GetTemplate(args) => {
-            let entry = stored(store, keys::SABAKAN_TEMPLATE, "template is", "sabakan set-template").await?;
+            let entry =
+                stored_setting(store, keys::SABAKAN_TEMPLATE, "template is", "sabakan set-template").await?;
             show_cluster(&args, &decode::<Cluster>(keys::SABAKAN_TEMPLATE, &entry)?)
         }
         Command::SetVariables { file } => {
@@ -99,7 +101,7 @@ pub(crate) async fn run(command: Command, store: &dyn Store) -> Result<(), Failu
         }
         Command::GetVariables(args) => {
             const KEY: &str = keys::SABAKAN_VARIABLES;
-            let entry = stored(store, KEY, "variables are", "sabakan set-variables").await?;
+            let entry = stored_setting(store, KEY, "variables are", "sabakan set-variables").await?;
             show_variables(&args, KEY, &entry)
         }
         Command::ConfirmRemoval(args) => removal::run(&args, store).await,
@@ -107,15 +109,15 @@ pub(crate) async fn run(command: Command, store: &dyn Store) -> Result<(), Failu
 }
 
 async fn get_url(args: &OutputArgs, store: &dyn Store) -> Result<(), Failure> {
-    let entry = stored(store, keys::SABAKAN_URL, "URL is", "sabakan set-url").await?;
+    let entry = stored_setting(store, keys::SABAKAN_URL, "URL is", "sabakan set-url").await?;
     let url = String::from_utf8_lossy(&entry.value);
-    scalar(args, "url", &url, &json!(url))
+    print_scalar(args, "url", &url, &json!(url))
 }
 
 async fn set_template(text: &str, store: &dyn Store) -> Result<(), Failure> {
     let template = Template::from_yaml(text)?;
     for warning in template.warnings() {
-        warn(warning);
+        print_warning(warning);
     }
     let value = stored_json(template.cluster())?.into_bytes();
     replace_and_report("template", store, keys::SABAKAN_TEMPLATE, value).await

@@ -5,25 +5,25 @@ use madako_domain::store::Entry;
 use madako_protocol::store::Store;
 use serde_json::{Value, json};
 
-use crate::access::{decode, get, modify, replace};
+use crate::access::{decode, get_entry, modify, replace};
 use crate::failure::Failure;
-use crate::output::{Format, OutputArgs, Table, print, print_bytes, show, warn};
+use crate::output::{Format, OutputArgs, Table, print_bytes, print_text, print_warning, show_value};
 
-pub(crate) async fn switch(store: &dyn Store, key: &str, disabled: bool) -> Result<(), Failure> {
+pub(crate) async fn switch_setting(store: &dyn Store, key: &str, disabled: bool) -> Result<(), Failure> {
     modify(store, key, |_| Ok((disabled.to_string().into_bytes(), ()))).await
 }
 
 /// Shows the state of that key. CKE compares the bytes: anything but `true` means enabled.
 pub(crate) async fn is_enabled(args: &OutputArgs, store: &dyn Store, key: &str) -> Result<(), Failure> {
-    let disabled = get(store, key).await?.is_some_and(|entry| &entry.value[..] == b"true");
-    scalar(args, "enabled", &(!disabled).to_string(), &json!(!disabled))
+    let disabled = get_entry(store, key).await?.is_some_and(|entry| &entry.value[..] == b"true");
+    print_scalar(args, "enabled", &(!disabled).to_string(), &json!(!disabled))
 }
 
 /// One value: as a bare line, or as a field.
-pub(crate) fn scalar(args: &OutputArgs, name: &str, text: &str, value: &Value) -> Result<(), Failure> {
+pub(crate) fn print_scalar(args: &OutputArgs, name: &str, text: &str, value: &Value) -> Result<(), Failure> {
     match args.output {
-        None => print(&format!("{text}\n")),
-        Some(format) => show(format, &json!({ name: value }), |_| {
+        None => print_text(&format!("{text}\n")),
+        Some(format) => show_value(format, &json!({ name: value }), |_| {
             let mut table = Table::new([name.to_uppercase().as_str()]);
             table.row([text.to_owned()]);
             table.text()
@@ -32,8 +32,13 @@ pub(crate) fn scalar(args: &OutputArgs, name: &str, text: &str, value: &Value) -
 }
 
 /// The value of a key; without one, the error says with `how` to set it.
-pub(crate) async fn stored(store: &dyn Store, key: &str, what: &str, how: &str) -> Result<Entry, Failure> {
-    get(store, key)
+pub(crate) async fn stored_setting(
+    store: &dyn Store,
+    key: &str,
+    what: &str,
+    how: &str,
+) -> Result<Entry, Failure> {
+    get_entry(store, key)
         .await?
         .ok_or_else(|| Failure::failed(format_args!("no {what} stored (madako {how} stores one)")))
 }
@@ -46,7 +51,7 @@ pub(crate) async fn replace_and_report(
     value: Vec<u8>,
 ) -> Result<(), Failure> {
     let before = replace(store, key, value.clone()).await?;
-    print(&match before {
+    print_text(&match before {
         None => format!("{what}: stored\n"),
         Some(entry) if entry.value[..] == value[..] => format!("{what}: stored, unchanged\n"),
         Some(_) => format!("{what}: stored, replacing the previous value\n"),
@@ -57,7 +62,7 @@ pub(crate) async fn replace_and_report(
 pub(crate) async fn set_variables(text: &str, store: &dyn Store, key: &str) -> Result<(), Failure> {
     let variables = QueryVariables::from_json(text)?;
     for warning in variables.warnings() {
-        warn(warning);
+        print_warning(warning);
     }
     replace_and_report("variables", store, key, text.as_bytes().to_vec()).await
 }
@@ -66,10 +71,10 @@ pub(crate) async fn set_variables(text: &str, store: &dyn Store, key: &str) -> R
 pub(crate) fn show_variables(args: &OutputArgs, key: &str, entry: &Entry) -> Result<(), Failure> {
     match args.output {
         None => print_bytes(&entry.value),
-        Some(Format::Table) => print(&variables_table(&decode(key, entry)?)),
+        Some(Format::Table) => print_text(&variables_table(&decode(key, entry)?)),
         Some(format) => {
             let value: Value = decode(key, entry)?;
-            show(format, &value, |_| String::new())
+            show_value(format, &value, |_| String::new())
         }
     }
 }

@@ -8,10 +8,10 @@ use clap::Subcommand;
 use madako_protocol::store::Store;
 
 pub(crate) use self::connect::ScpArgs;
-use crate::access::open;
+use crate::access::open_store;
 use crate::cli::Global;
 use crate::failure::Failure;
-use crate::input::{read_text, shown};
+use crate::input::{display_name, read_text};
 use crate::output::OutputArgs;
 
 /// Connects to a node with the key of the service, or manages keys.
@@ -57,16 +57,16 @@ enum Command {
 pub(crate) async fn run(args: Args, global: &Global) -> Result<(), Failure> {
     match (args.command, args.node) {
         (Some(Command::Forget { address, output }), _) => {
-            forget::run(&address, output, &open(global)? as &dyn Store).await
+            forget::run(&address, output, &open_store(global)? as &dyn Store).await
         }
         (Some(Command::Key(command)), _) => key::run(command, global).await,
-        (None, Some(node)) => connect::ssh(&node, &args.words, global).await,
+        (None, Some(node)) => connect::run_ssh(&node, &args.words, global).await,
         (None, None) => Err(Failure::bad_input("no node is named: give its address or its name")),
     }
 }
 
 pub(crate) async fn run_scp(args: ScpArgs, global: &Global) -> Result<(), Failure> {
-    connect::scp(&args, global).await
+    connect::run_scp(&args, global).await
 }
 
 /// The text of a file with a private key without passphrase.
@@ -79,7 +79,7 @@ pub(crate) fn read_login_key(file: &str) -> Result<String, Failure> {
         Ok(_) => Ok(text),
         Err(error) => Err(Failure::bad_input(format_args!(
             "got {} ({error}), expected {}",
-            shown(file),
+            display_name(file),
             error.expected()
         ))),
     }

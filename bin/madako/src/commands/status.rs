@@ -11,12 +11,12 @@ use madako_protocol::ports::Clock as _;
 use madako_store::EtcdStore;
 use madako_supervisor::clock::SystemClock;
 
-use self::facts::read;
-use crate::access::{decode, get};
+use self::facts::read_facts;
+use crate::access::{decode, get_entry};
 use crate::failure::Failure;
 use crate::limits::LIST_PAUSE;
 use crate::list::{Surface, watch};
-use crate::output::{Format, OutputArgs, print, show};
+use crate::output::{Format, OutputArgs, print_text, show_value};
 
 /// Shows the running system: its faults, the leader, the last poll and plan, nodes, repairs, placement and the store.
 ///
@@ -43,10 +43,10 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args, store: &EtcdStore) -> Result<(), Failure> {
     let surface = Surface::of_output();
     if args.watch {
-        let first = read(store, SystemClock.now()).await?;
-        let reading = async || read(store, SystemClock.now()).await;
+        let first = read_facts(store, SystemClock.now()).await?;
+        let reading = async || read_facts(store, SystemClock.now()).await;
         return watch(LIST_PAUSE, surface.is_terminal, first, reading, |facts| {
-            Ok(screen::draw(facts, SystemClock.now(), Surface::of_output()))
+            Ok(screen::draw_screen(facts, SystemClock.now(), Surface::of_output()))
         })
         .await;
     }
@@ -54,13 +54,13 @@ pub(crate) async fn run(args: Args, store: &EtcdStore) -> Result<(), Failure> {
         Some(format) => format,
         None if args.check || surface.is_terminal => Format::Table,
         None => {
-            let entry = get(store, keys::STATUS).await?.ok_or(Failure::NoStatus)?;
+            let entry = get_entry(store, keys::STATUS).await?.ok_or(Failure::NoStatus)?;
             let status: ServerStatus = decode(keys::STATUS, &entry)?;
-            return print(&format!("{}\n", serde_json::to_string(&status)?));
+            return print_text(&format!("{}\n", serde_json::to_string(&status)?));
         }
     };
-    let facts = read(store, SystemClock.now()).await?;
-    show(format, &facts, |facts| screen::draw(facts, SystemClock.now(), surface))?;
+    let facts = read_facts(store, SystemClock.now()).await?;
+    show_value(format, &facts, |facts| screen::draw_screen(facts, SystemClock.now(), surface))?;
     // A leader without a cluster has no phase.
     match facts.phase.is_some() || facts.leader.is_some() {
         false => Err(Failure::NoStatus),

@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::cli::Global;
 use crate::failure::Failure;
 use crate::host;
-use crate::output::{OutputArgs, Table, print, show};
+use crate::output::{OutputArgs, Table, print_text, show_value};
 
 /// Verifies, saves and restores the store.
 ///
@@ -80,7 +80,7 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure
             let verified = verify(&path).map_err(|error| Failure::Failed(error.into()))?;
             let end = if verified.was_closed { "closed" } else { "not closed: its process was killed" };
             let Some(format) = output.output else {
-                return print(&format!(
+                return print_text(&format!(
                     "{} is whole: revision {}, {} bytes, {end}\n",
                     verified.file.display(),
                     verified.revision,
@@ -94,7 +94,7 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure
                 "compacted": verified.compacted,
                 "closed": verified.was_closed,
             });
-            show(format, &value, |_| {
+            show_value(format, &value, |_| {
                 let mut table = Table::new(["FILE", "BYTES", "REVISION", "COMPACTED", "END"]);
                 table.row([
                     verified.file.display().to_string(),
@@ -113,7 +113,7 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure
             let snapshot = Snapshot::read(&bytes)
                 .map_err(|error| Failure::bad_input(format_args!("{shown} cannot be restored: {error}")))?;
             let (revision, changes) = (snapshot.revision(), snapshot.changes());
-            let seed = host::seed().map_err(Failure::Failed)?;
+            let seed = host::draw_seed().map_err(Failure::Failed)?;
             let kept = restore(snapshot, &to, force, seed).map_err(|error| match error {
                 OpenError::Exists { .. } => Failure::BadInput(error.into()),
                 other => Failure::Failed(other.into()),
@@ -121,10 +121,10 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure
             let Some(format) = output.output else {
                 let kept = kept
                     .map_or_else(String::new, |kept| format!("; the previous file is {}", kept.display()));
-                return print(&format!("{} has the store at revision {revision}{kept}\n", to.display()));
+                return print_text(&format!("{} has the store at revision {revision}{kept}\n", to.display()));
             };
             let value = json!({ "directory": to, "revision": revision, "changes": changes, "kept": kept });
-            show(format, &value, |_| {
+            show_value(format, &value, |_| {
                 let mut table = Table::new(["DIRECTORY", "REVISION", "CHANGES", "KEPT"]);
                 let kept = kept.as_ref().map_or_else(|| "-".to_owned(), |kept| kept.display().to_string());
                 table.row([to.display().to_string(), revision.to_string(), changes.to_string(), kept]);

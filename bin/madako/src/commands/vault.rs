@@ -14,7 +14,7 @@ use crate::access;
 use crate::cli::Global;
 use crate::commands::ssh::read_login_key;
 use crate::failure::Failure;
-use crate::output::print;
+use crate::output::print_text;
 
 /// Sets Vault up, and changes the secrets in it.
 ///
@@ -56,22 +56,23 @@ pub(crate) enum Command {
 pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure> {
     match command {
         Command::Init(args) => init::run(&args, global).await,
-        Command::Config { file } => config::run(&file, &access::open(global)?).await,
+        Command::Config { file } => config::run(&file, &access::open_store(global)?).await,
         Command::SshPrivkey { host, file } => {
             let key = Secret::new(read_login_key(&file)?);
-            Ok(secrets(global).await?.put_login_key(&host, &key).await?)
+            Ok(open_secrets(global).await?.put_login_key(&host, &key).await?)
         }
         Command::Enckey => {
-            secrets(global).await?.rotate_encryption_key(SystemClock.now()).await?;
-            print("succeeded\n")
+            open_secrets(global).await?.rotate_encryption_key(SystemClock.now()).await?;
+            print_text("succeeded\n")
         }
     }
 }
 
 /// CKE's secrets in the Vault that the store names.
-async fn secrets(global: &Global) -> Result<VaultSecrets, Failure> {
-    let store: std::sync::Arc<dyn madako_protocol::store::Store> = std::sync::Arc::new(access::open(global)?);
-    let secrets = madako_supervisor::operations::vault(&store).secrets().await?;
+async fn open_secrets(global: &Global) -> Result<VaultSecrets, Failure> {
+    let store: std::sync::Arc<dyn madako_protocol::store::Store> =
+        std::sync::Arc::new(access::open_store(global)?);
+    let secrets = madako_supervisor::operations::vault_client(&store).secrets().await?;
     secrets.ok_or_else(|| {
         Failure::bad_input(
             "the store has no access to Vault: madako vault init or madako vault config stores it",

@@ -114,7 +114,7 @@ async fn show(
 ) -> anyhow::Result<()> {
     let began = Instant::now();
     let end = options.length.map(|length| began + length);
-    let mut stop = std::pin::pin!(crate::signals::stop());
+    let mut stop = std::pin::pin!(crate::signals::wait_for_stop());
     let mut mischief = DemoFaults::new(options.seed);
     let mut frames = tokio::time::interval(FRAME);
     frames.set_missed_tick_behavior(MissedTickBehavior::Skip);

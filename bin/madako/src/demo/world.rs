@@ -108,9 +108,9 @@ impl World {
         let events = journal.listen();
         let service_options = ServiceOptions {
             operations: Default::default(),
-            instance: instance("demo", crate::host::name(), options.seed),
+            instance: instance("demo", crate::host::host_name(), options.seed),
             http: options.http.to_string(),
-            metrics: crate::recorder::install()?,
+            metrics: crate::recorder::install_recorder()?,
             version: crate::VERSION,
             journal,
             placement: Some(placement_on(options.http)),

@@ -41,7 +41,7 @@ pub(super) struct Line<'a> {
 const RESERVED: [&str; 5] = ["topic", "logged_at", "severity", "utsname", "message"];
 
 /// A field's name in the form of cybozu-go/log: lower case letters, digits and `_`, no digit first.
-pub(super) fn key(name: &str) -> String {
+pub(super) fn escape_key(name: &str) -> String {
     let mut key: String =
         name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' }).collect();
     if key.starts_with(|c: char| c.is_ascii_digit()) || RESERVED.contains(&key.as_str()) {
@@ -54,7 +54,7 @@ impl Line<'_> {
     /// The line, with its line end.
     pub(super) fn format(self, format: LogFormat) -> String {
         self.fields.sort_by(|(one, _), (other, _)| one.cmp(other));
-        let at = timestamp(self.at);
+        let at = format_timestamp(self.at);
         let Self { topic, utsname, message, fields, .. } = self;
         let severity = self.severity.name();
         let mut text = String::new();
@@ -76,7 +76,7 @@ impl Line<'_> {
         };
         for (name, value) in fields {
             let _ = match format {
-                LogFormat::Plain | LogFormat::Logfmt => write!(text, " {name}={}", value.go()),
+                LogFormat::Plain | LogFormat::Logfmt => write!(text, " {name}={}", value.go_literal()),
                 LogFormat::Json => write!(text, r#","{name}":{}"#, value.json()),
             };
         }
@@ -86,7 +86,7 @@ impl Line<'_> {
 }
 
 /// RFC 3339 in UTC, always with six digits of a second.
-fn timestamp(at: OffsetDateTime) -> String {
+fn format_timestamp(at: OffsetDateTime) -> String {
     let at = at.to_offset(UtcOffset::UTC);
     format!(
         "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:06}Z",
@@ -101,7 +101,7 @@ fn timestamp(at: OffsetDateTime) -> String {
 }
 
 impl Value {
-    fn go(&self) -> String {
+    fn go_literal(&self) -> String {
         match self {
             Self::Text(text) => go_quoted(text),
             Self::Integer(value) => value.to_string(),
@@ -114,7 +114,7 @@ impl Value {
         match self {
             Self::Text(text) => json_quoted(text),
             Self::Float(value) if !value.is_finite() => json_quoted(&go_float(*value)),
-            other => other.go(),
+            other => other.go_literal(),
         }
     }
 }

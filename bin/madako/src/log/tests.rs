@@ -22,7 +22,7 @@ fn logged(format: LogFormat, severity: Severity, act: impl FnOnce()) -> String {
         topic: "madako".to_owned(),
         utsname: "host-1".to_owned(),
         clock: Arc::new(Noon),
-        output: Output::Memory(Arc::clone(&buffer)),
+        output: LogOutput::Memory(Arc::clone(&buffer)),
         traced: false,
     };
     tracing::subscriber::with_default(log.subscriber(None), act);
@@ -120,9 +120,12 @@ fn names_become_valid_and_errors_have_their_causes() {
             "x"
         );
     });
-    for part in
-        ["\"otel_name\":1", "\"message_id\":2", "\"_topic\":3", "\"error\":\"outer: an error occurred"]
-    {
+    for part in [
+        "\"otel_name\":1",
+        "\"message_id\":2",
+        "\"_topic\":3",
+        "\"error\":\"cannot write the report: an error occurred",
+    ] {
         assert!(text.contains(part), "{part} is not in {text}");
     }
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();

@@ -12,12 +12,12 @@ use madako_sabakan::{leave_out_without_address, parse_machines};
 
 use super::{InputArgs, Inputs};
 use crate::failure::Failure;
-use crate::input::{STDIN, in_file, read, read_text};
+use crate::input::{STDIN, in_file, read_input, read_text};
 use crate::limits::MAX_FILES_NAMED;
-use crate::output::{note, warn};
+use crate::output::{print_note, print_warning};
 
 /// Reads and checks the files.
-pub(super) fn gather(args: &InputArgs, template: &str, machines: &str) -> Result<Inputs, Failure> {
+pub(super) fn gather_from_files(args: &InputArgs, template: &str, machines: &str) -> Result<Inputs, Failure> {
     let named = [
         Some(template),
         Some(machines),
@@ -30,18 +30,18 @@ pub(super) fn gather(args: &InputArgs, template: &str, machines: &str) -> Result
     }
     let template = parse(template, Template::from_yaml)?;
     for warning in template.warnings() {
-        warn(warning);
+        print_warning(warning);
     }
     let fetched = leave_out_without_address(
-        parse_machines(&read(machines)?).map_err(|error| in_file(machines, error))?,
+        parse_machines(&read_input(machines)?).map_err(|error| in_file(machines, error))?,
     );
     note_left_out(&fetched.left_out_serials());
     let inputs = Inputs {
         template,
-        constraints: optional(args.constraints.as_deref(), Constraints::from_yaml)?.unwrap_or_default(),
+        constraints: read_optional(args.constraints.as_deref(), Constraints::from_yaml)?.unwrap_or_default(),
         machines: fetched.machines,
-        current: optional(args.current.as_deref(), cluster_from_yaml)?,
-        node_taints: optional(args.node_taints.as_deref(), node_taints_from_yaml)?.unwrap_or_default(),
+        current: read_optional(args.current.as_deref(), cluster_from_yaml)?,
+        node_taints: read_optional(args.node_taints.as_deref(), node_taints_from_yaml)?.unwrap_or_default(),
         // Files contain no repairs.
         under_repair: BTreeSet::new(),
         template_changed: args.template_changed,
@@ -70,7 +70,7 @@ fn warn_of_strangers(inputs: &Inputs) {
     }
     let named = strangers.iter().take(MAX_FILES_NAMED).copied().collect::<Vec<_>>().join(", ");
     let more = if strangers.len() > MAX_FILES_NAMED { ", ..." } else { "" };
-    warn(format_args!(
+    print_warning(format_args!(
         "taints are given for {named}{more}: no machine and no node of the cluster has such an address"
     ));
 }
@@ -82,14 +82,17 @@ pub(super) fn note_left_out(serials: &[String]) {
     }
     let named: Vec<&str> = serials.iter().take(MAX_FILES_NAMED).map(String::as_str).collect();
     let more = if serials.len() > MAX_FILES_NAMED { ", ..." } else { "" };
-    note(format_args!(
+    print_note(format_args!(
         "left out {} without an IPv4 address: {}{more}",
         if serials.len() == 1 { "1 machine".to_owned() } else { format!("{} machines", serials.len()) },
         named.join(", ")
     ));
 }
 
-fn optional<T>(name: Option<&str>, read: fn(&str) -> Result<T, InputError>) -> Result<Option<T>, Failure> {
+fn read_optional<T>(
+    name: Option<&str>,
+    read: fn(&str) -> Result<T, InputError>,
+) -> Result<Option<T>, Failure> {
     name.map(|name| parse(name, read)).transpose()
 }
 

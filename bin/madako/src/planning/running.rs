@@ -15,12 +15,12 @@ use super::{InputArgs, Inputs};
 use crate::access;
 use crate::cli::Global;
 use crate::failure::Failure;
-use crate::output::note;
-use crate::running_settings::{Origin, setting};
+use crate::output::print_note;
+use crate::running_settings::{Origin, effective_setting};
 
 /// Reads the store at one revision and asks the registry.
-pub(super) async fn gather(args: &InputArgs, global: &Global) -> Result<Inputs, Failure> {
-    let store = access::open(global)?;
+pub(super) async fn gather_from_system(args: &InputArgs, global: &Global) -> Result<Inputs, Failure> {
+    let store = access::open_store(global)?;
     let snapshot = store.list("").await?;
     let state = ClusterState::decode(snapshot.revision, &snapshot.entries, None);
     for key in [
@@ -35,7 +35,8 @@ pub(super) async fn gather(args: &InputArgs, global: &Global) -> Result<Inputs, 
             return Err(Failure::failed(format_args!("the stored value of {key} cannot be used: {why}")));
         }
     }
-    let wait = setting(args.retire_wait, &state, |settings| settings.retire_wait).map_err(Failure::failed)?;
+    let wait = effective_setting(args.retire_wait, &state, |settings| settings.retire_wait)
+        .map_err(Failure::failed)?;
     let missing = |what: &str, command: &str| {
         Failure::failed(format_args!(
             "no {what} is stored (madako sabakan {command} stores one), so there is no plan"
@@ -46,13 +47,13 @@ pub(super) async fn gather(args: &InputArgs, global: &Global) -> Result<Inputs, 
     let constraints = state.constraints.as_ref().map(|stored| (*stored.value).clone()).unwrap_or_default();
     if wait.origin != Origin::Flag {
         let (seconds, origin) = (wait.value.as_secs_f64(), wait.origin);
-        note(format_args!("retired machines leave after {seconds} s, {origin}"));
+        print_note(format_args!("retired machines leave after {seconds} s, {origin}"));
     }
     if state.disabled {
-        note("the integration with sabakan is off: the service does not plan now");
+        print_note("the integration with sabakan is off: the service does not plan now");
     }
     if let Some(guard) = state.guard.as_ref().filter(|guard| !guard.value.vanished.is_empty()) {
-        note(format_args!(
+        print_note(format_args!(
             "the removal guard holds back the removal of {} nodes: the service does not plan it yet (see \
              madako sabakan confirm-removal)",
             guard.value.vanished.len()

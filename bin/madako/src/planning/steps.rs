@@ -4,7 +4,7 @@
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 
 use madako_cluster_planner::render::{end_table, step_table};
-use madako_cluster_planner::{WhatIfEnd, WhatIf};
+use madako_cluster_planner::{WhatIf, WhatIfEnd};
 use madako_console::Progress;
 use madako_domain::plan::Plan;
 use madako_json::go::to_yaml;
@@ -17,12 +17,12 @@ use crate::output::{Format, PROGRAM};
 ///
 /// # Errors
 /// Standard output cannot be written.
-pub(super) fn print(format: Format, answer: &mut WhatIf<'_>) -> Result<WhatIfEnd, Failure> {
+pub(super) fn print_steps(format: Format, answer: &mut WhatIf<'_>) -> Result<WhatIfEnd, Failure> {
     let mut series = Series { answer, progress: progress() };
     let mut out = BufWriter::new(io::stdout().lock());
     let end = match format {
         Format::Table => print_table(&mut out, &mut series)?,
-        Format::Json => json(&mut out, &mut series)?,
+        Format::Json => print_json(&mut out, &mut series)?,
         Format::Yaml => print_yaml(&mut out, &mut series)?,
     };
     out.flush()?;
@@ -69,7 +69,7 @@ fn print_table(out: &mut impl Write, answer: &mut Series<'_, '_>) -> Result<What
 }
 
 /// `{"plans": [...], "end": null}`, a plan a line: indented it would be twice as long.
-fn json(out: &mut impl Write, answer: &mut Series<'_, '_>) -> Result<WhatIfEnd, Failure> {
+fn print_json(out: &mut impl Write, answer: &mut Series<'_, '_>) -> Result<WhatIfEnd, Failure> {
     out.write_all(b"{\"plans\": [")?;
     let mut before: &[u8] = b"\n";
     loop {

@@ -20,7 +20,7 @@ use madako_metrics_providers::Providers;
 use madako_protocol::placement::providers::{MetricsProviders as _, PROVIDER_DEADLINE, Samples};
 use madako_protocol::ports::{Clock, HttpTransport, Registry as _, RegistryMachines};
 use madako_sabakan::SabakanRegistry;
-use madako_simulation::run::rehearsal::{CopiedSystem, OWN_KEYS, Service, providers};
+use madako_simulation::run::rehearsal::{CopiedSystem, OWN_KEYS, Service, copied_providers};
 use madako_simulation::walk::CopiedProvider;
 use madako_simulation::world::ServiceSettings;
 use madako_store::CopyReader;
@@ -31,8 +31,8 @@ use tokio::task::JoinSet;
 use super::RehearseArgs;
 use crate::failure::Failure;
 use crate::limits::{ASKED_AT_ONCE, PROVIDERS_TAKE};
-use crate::output::note;
-use crate::running_settings::{Setting, readable, setting};
+use crate::output::print_note;
+use crate::running_settings::{Setting, check_readable, effective_setting};
 
 /// Seed of the jitter between connection attempts.
 const SEED: u64 = 0;
@@ -47,7 +47,7 @@ const NEEDED: [&str; 6] = [
     keys::SABAKAN_VARIABLES,
 ];
 
-pub(super) struct Inputs {
+pub(super) struct RehearsalInputs {
     pub(super) copied: CopiedSystem,
     pub(super) service: Service,
     pub(super) settings: RehearsalSettings,
@@ -68,8 +68,9 @@ impl RehearsalSettings {
     /// # Errors
     /// A needed setting of the leader cannot be read.
     fn of(args: &RehearseArgs, state: &ClusterState) -> Result<Self, Failure> {
-        readable(state).map_err(unready)?;
-        let chosen = |flag, of: fn(&Settings) -> Duration| setting(flag, state, of).map_err(unready);
+        check_readable(state).map_err(store_not_ready)?;
+        let chosen =
+            |flag, of: fn(&Settings) -> Duration| effective_setting(flag, state, of).map_err(store_not_ready);
         let kept = state.settings.as_ref().map(|stored| stored.value.clone());
         Ok(Self {
             interval: chosen(args.interval, |settings| settings.interval)?,
@@ -82,42 +83,42 @@ impl RehearsalSettings {
 }
 
 /// An input that cannot be read or used.
-fn unready(message: impl std::fmt::Display) -> Failure {
+fn store_not_ready(message: impl std::fmt::Display) -> Failure {
     Failure::NotRehearsed(anyhow::anyhow!("{message}"))
 }
 
-fn unread(error: StoreError) -> Failure {
+fn unreadable_store(error: StoreError) -> Failure {
     match Failure::from(error) {
         Failure::Failed(error) => Failure::NotRehearsed(error),
         other => other,
     }
 }
 
-pub(super) async fn gather(
+pub(super) async fn gather_inputs(
     args: &RehearseArgs,
     config: &Config,
     clock: &dyn Clock,
-) -> Result<Inputs, Failure> {
+) -> Result<RehearsalInputs, Failure> {
     let mut notes = Vec::new();
     let decides = config.placement.as_ref().is_some_and(|placement| placement.controllers);
     let reader = CopyReader::open(&config.clients, SEED).map_err(|error| Failure::BadInput(error.into()))?;
     let skipped = [Kind::Role, Kind::RoleBinding];
     let kinds = Kind::ALL.iter().filter(|kind| decides && !skipped.contains(kind));
     let root: Vec<&str> = kinds.map(|kind| kind.prefix()).chain([ownership::KEY]).collect();
-    let keyspace = reader.read(&OWN_KEYS, &root).await.map_err(unread)?;
+    let keyspace = reader.read(&OWN_KEYS, &root).await.map_err(unreadable_store)?;
     // The clock of the copy continues from here.
     let at = clock.now();
     let state = ClusterState::decode(keyspace.revision, &keyspace.own, None);
     for fault in &state.faults {
         let text = format!("the stored value of {} cannot be used: {}", fault.key, fault.why);
         if NEEDED.contains(&fault.key.as_str()) {
-            return Err(unready(text));
+            return Err(store_not_ready(text));
         }
         notes.push(text);
     }
     let settings = RehearsalSettings::of(args, &state)?;
     let url = state.url.as_ref().ok_or_else(|| {
-        unready(
+        store_not_ready(
             "no URL of the registry is stored (madako sabakan set-url stores one), so no machine is known",
         )
     })?;
@@ -157,17 +158,17 @@ pub(super) async fn gather(
     };
     let encryption =
         config.placement.as_ref().map(|placement| placement.encryption.clone()).unwrap_or_default();
-    let mut copied_providers = Vec::new();
+    let mut providers = Vec::new();
     if places {
         let (resources, wrong) = keyspace.resources(&encryption);
         for (key, why) in wrong.into_iter().filter(|(key, _)| key != ownership::KEY) {
             notes.push(format!("{key} cannot be read and is ignored: {why}"));
         }
-        let (found, undefined) = providers(&resources);
+        let (found, undefined) = copied_providers(&resources);
         let without_source =
             |metric: &String| format!("the metric {metric} has no definition or no provider");
         notes.extend(undefined.iter().map(without_source));
-        copied_providers = read_values(found, &transport, &mut notes).await;
+        providers = read_values(found, &transport, &mut notes).await;
     }
     let working = working_settings(&settings, config);
     let service = Service { working, places, kubernetes: config.kubernetes.is_some() };
@@ -175,7 +176,7 @@ pub(super) async fn gather(
         notes.push("no API server is configured: steps that drain wait, as in the running system".to_owned());
     }
     for text in &notes {
-        note(text);
+        print_note(text);
     }
     let copied = CopiedSystem {
         at,
@@ -183,9 +184,9 @@ pub(super) async fn gather(
         own: keyspace.own,
         root: if places { keyspace.root } else { BTreeMap::new() },
         machines,
-        providers: copied_providers,
+        providers,
     };
-    Ok(Inputs { copied, service, settings, notes })
+    Ok(RehearsalInputs { copied, service, settings, notes })
 }
 
 fn has_drains(state: &ClusterState) -> bool {

@@ -6,15 +6,15 @@ use madako_faults::{Count, Scenario, Span};
 use madako_simulation::run::rehearsal::{
     POD_ENDS, PlanSeen, Rehearsal, RepairSeen, START_TAKES, UPDATE_TAKES,
 };
-use madako_simulation::run::{Calm, Outcome};
+use madako_simulation::run::{Outcome, QuietPeriod};
 use madako_simulation::walk::STEP;
 use serde_json::{Value, json};
 use time::format_description::well_known::Rfc3339;
 
 use super::RehearseArgs;
-use super::inputs::Inputs;
+use super::inputs::RehearsalInputs;
 use crate::output::Table;
-use crate::running_settings::kept_or_file;
+use crate::running_settings::settings_origin;
 
 /// Rows of a text table; `-o json` has all.
 const ROWS: usize = 60;
@@ -26,7 +26,7 @@ const NAMED: usize = 5;
 pub(super) struct RehearsalView<'a> {
     pub(super) args: &'a RehearseArgs,
     pub(super) scenario: &'a Scenario,
-    pub(super) inputs: &'a Inputs,
+    pub(super) inputs: &'a RehearsalInputs,
     pub(super) rehearsal: &'a Rehearsal,
     pub(super) took: Duration,
 }
@@ -35,7 +35,7 @@ fn to_span(duration: Duration) -> Span {
     Span::millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
-fn count(number: usize, one: &str, several: &str) -> String {
+fn count_noun(number: usize, one: &str, several: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{number} {several}") }
 }
 
@@ -76,7 +76,8 @@ impl RehearsalView<'_> {
     }
 
     pub(super) fn skipped(&self) -> Vec<String> {
-        let told = |skipped: &madako_simulation::run::Skipped| format!("{}: {}", skipped.fault, skipped.why);
+        let told =
+            |skipped: &madako_simulation::run::SkippedFault| format!("{}: {}", skipped.fault, skipped.why);
         self.rehearsal.skipped.iter().take(NAMED).map(told).collect()
     }
 
@@ -132,7 +133,7 @@ impl RehearsalView<'_> {
                     settings.retire_wait.origin
                 ),
             ),
-            row("held racks", kept_or_file(settings.repair.is_some())),
+            row("held racks", settings_origin(settings.repair.is_some())),
             row("store", "one member in memory".to_owned()),
             row("people and clients", "only the service works with the copy".to_owned()),
             row("machines", "only faults break machines; none is added or removed".to_owned()),
@@ -156,7 +157,7 @@ impl RehearsalView<'_> {
             rows.push(row("pods", is));
         }
         if service.places {
-            rows.push(row("placement", kept_or_file(settings.placement.is_some())));
+            rows.push(row("placement", settings_origin(settings.placement.is_some())));
             rows.push(row(
                 "metrics",
                 format!(
@@ -246,11 +247,11 @@ impl RehearsalView<'_> {
             format!("{}\n{more}", lines.join("\n"))
         });
         text += &format_section("Plans", rehearsal.plans.len(), || {
-            format_table(["AT", "ACTION", "NODES", "WHY"], rehearsal.plans.iter().map(plan).collect())
+            format_table(["AT", "ACTION", "NODES", "WHY"], rehearsal.plans.iter().map(plan_cells).collect())
         });
         text += &format_section("Repairs", rehearsal.repairs.len(), || {
             let heading = ["ENTRY", "MACHINE", "OPERATION", "REQUESTED", "BEGINS", "ENDS", "STATUS", "LAST"];
-            format_table(heading, rehearsal.repairs.iter().map(repair).collect())
+            format_table(heading, rehearsal.repairs.iter().map(repair_cells).collect())
         });
         text += &format_section("Placement", rehearsal.placements.len(), || {
             let rows = rehearsal.placements.iter().map(|seen| {
@@ -307,7 +308,7 @@ impl RehearsalView<'_> {
             (Some(change), None) => format!("The last change was at {change}.\n"),
             (None, _) => "Nothing was changed.\n".to_owned(),
         };
-        let Calm { after, within, .. } = &rehearsal.calm;
+        let QuietPeriod { after, within, .. } = &rehearsal.calm;
         text += &match after {
             Some(after) => format!(
                 "Calm {after} after the end of the {}, with constant metrics; the limit is {within}.\n",
@@ -320,7 +321,7 @@ impl RehearsalView<'_> {
             rehearsal.simulated.as_secs_f64(),
             self.took.as_secs_f64(),
             rehearsal.history.0,
-            count(rehearsal.history.1, "line", "lines")
+            count_noun(rehearsal.history.1, "line", "lines")
         );
         text
     }
@@ -331,7 +332,7 @@ fn format_section(name: &str, entries: usize, text: impl FnOnce() -> String) -> 
     if entries == 0 { format!("\n{name}: none\n") } else { format!("\n{name}:\n{}", text()) }
 }
 
-fn plan(seen: &PlanSeen) -> [String; 4] {
+fn plan_cells(seen: &PlanSeen) -> [String; 4] {
     let mut nodes: Vec<String> = seen
         .changes
         .iter()
@@ -346,7 +347,7 @@ fn plan(seen: &PlanSeen) -> [String; 4] {
     [seen.at.to_string(), seen.action.clone(), nodes.join(", "), why]
 }
 
-fn repair(seen: &RepairSeen) -> [String; 8] {
+fn repair_cells(seen: &RepairSeen) -> [String; 8] {
     let last = seen.steps.last().map(|step| step.what.clone()).unwrap_or_default();
     let began = if seen.requested.is_none() && seen.status != "queued" { "before" } else { "-" };
     [

@@ -15,7 +15,7 @@ use madako_supervisor::clock::SystemClock;
 use madako_supervisor::config::{Config, StoreChoice};
 use tokio::net::TcpListener;
 
-use crate::access::get;
+use crate::access::get_entry;
 use crate::demo_args::SEED;
 use crate::failure::Failure;
 
@@ -61,7 +61,7 @@ impl SimulatedSite {
     /// # Errors
     /// The store has the URL of another registry, or does not answer.
     pub(super) async fn store_url(&self, store: &dyn Store) -> Result<(), Failure> {
-        match get(store, keys::SABAKAN_URL).await? {
+        match get_entry(store, keys::SABAKAN_URL).await? {
             None => {}
             Some(stored) if stored.value == self.url.as_bytes() => return Ok(()),
             Some(stored) => {

@@ -8,7 +8,7 @@ use madako_supervisor::config::{Config, StoreChoice};
 use madako_supervisor::service::Service;
 
 use crate::VERSION;
-use crate::access::get;
+use crate::access::get_entry;
 use crate::serve_args::ServeOptions;
 
 /// Logs the version, the store with its directory, the listeners, the registry, and all that is off.
@@ -35,7 +35,7 @@ pub(super) async fn log_start(service: &Service, options: &ServeOptions) {
 
 /// The URL of the registry, or why it is not known. Polls read it again.
 async fn registry(store: &Arc<EtcdStore>) -> String {
-    match get(store.as_ref(), keys::SABAKAN_URL).await {
+    match get_entry(store.as_ref(), keys::SABAKAN_URL).await {
         Ok(Some(entry)) => String::from_utf8_lossy(&entry.value).into_owned(),
         Ok(None) => "none: madako sabakan set-url stores its URL".to_owned(),
         Err(failure) => format!("unknown: {}", failure.message().unwrap_or_default()),

@@ -68,7 +68,10 @@ async fn each_fault_has_its_remedy() {
         ("leader", "start madako serve"),
         ("registry", "status 500"),
         ("stored value", "store a valid value of sabakan/template"),
-        ("certificate", "authority server: expected one certificate in PEM"),
+        (
+            "certificate",
+            "authority server: the text has no certificate, or several: expected one certificate in PEM",
+        ),
     ] {
         let checks = found(&shown, name);
         assert!(

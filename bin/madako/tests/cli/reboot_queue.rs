@@ -2,8 +2,12 @@
 //! `storage.go`).
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
+use madako_protocol::ports::Clock as _;
+use madako_supervisor::clock::SystemClock;
 use serde_json::json;
+use time::format_description::well_known::Rfc3339;
 
 use crate::program::{Answer, CLUSTER, Etcd, madako};
 
@@ -96,12 +100,14 @@ async fn explanation_names_next_actions_and_release_the_overdue_workers() {
     etcd.run(&["cluster", "set", &file]).await.calm();
     etcd.put("reboots/data/0000000000000000", rebooting(0, "10.0.0.1", LONG_AGO)).await;
     etcd.put("reboots/data/0000000000000001", rebooting(1, "10.0.0.2", LONG_AGO)).await;
+    let created = etcd.revision_of("reboots/data/0000000000000001").await;
     // Its boot began in the future of every clock, so that it is not overdue.
     etcd.put("reboots/data/0000000000000002", rebooting(2, "10.0.0.3", "2100-01-01T00:00:00Z")).await;
 
     let answer = etcd.run(&["reboot-queue", "explain", "-o", "json"]).await;
     assert_eq!(answer.code, 1, "an entry is held: {}", answer.err);
-    let named = |entry: &serde_json::Value| ["index", "obstacle", "is_held"].map(|field| entry[field].clone());
+    let named =
+        |entry: &serde_json::Value| ["index", "obstacle", "is_held"].map(|field| entry[field].clone());
     assert_eq!(
         answer.json().as_array().unwrap().iter().map(named).collect::<Vec<_>>(),
         [
@@ -111,15 +117,20 @@ async fn explanation_names_next_actions_and_release_the_overdue_workers() {
         ]
     );
     let ordinary = etcd.run(&["reboot-queue", "explain", "10.0.0.3"]).await.calm();
-    assert!(ordinary.contains("2      10.0.0.3  the entry is removed when the node has booted"), "{ordinary}");
+    assert!(
+        ordinary.contains("2      10.0.0.3  the entry is removed when the node has booted"),
+        "{ordinary}"
+    );
 
-    let patient = std::fs::read_to_string(etcd.config()).unwrap() + "reboot: {boot_timeout: 1000000h}\n";
+    let patient = std::fs::read_to_string(etcd.config()).unwrap() + "reboot: {boot_timeout: 24h}\n";
     let patient = etcd.file("patient.yml", patient);
+    let hours_ago = (SystemClock.now() - Duration::from_secs(7200)).replace_nanosecond(0).unwrap();
+    let recent = rebooting(1, "10.0.0.2", &hours_ago.format(&Rfc3339).unwrap());
+    etcd.put("reboots/data/0000000000000001", recent).await;
     let message = madako(&["--config", &patient, "reboot-queue", "release"]).await.refused(1);
     assert!(message.contains("no worker of the reboot queue is overdue"), "{message}");
     let released = etcd.run(&["reboot-queue", "release"]).await.calm();
     assert_eq!(released, "RELEASED  NODE\n1         10.0.0.2\n", "a control plane node is not released");
-    let created = etcd.revision_of("reboots/data/0000000000000001").await;
     let kept = etcd.get("madako/reboots/released").await.unwrap();
     assert_eq!(kept, format!(r#"{{"entries":{{"1":{created}}}}}"#));
     etcd.run(&["reboot-queue", "release"]).await.refused(1);

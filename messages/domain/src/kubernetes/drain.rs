@@ -102,7 +102,11 @@ pub fn running_job(pods: &[Pod]) -> Option<&PodId> {
 
 /// The pod or volume that the drain waits for; `None` when only pods that stay are left. `node` is read for reboots.
 #[must_use]
-pub fn unfinished_drain(pods: &[Pod], node: Option<&KubeNode>, purpose: DrainPurpose) -> Option<UnfinishedDrain> {
+pub fn unfinished_drain(
+    pods: &[Pod],
+    node: Option<&KubeNode>,
+    purpose: DrainPurpose,
+) -> Option<UnfinishedDrain> {
     let none = BTreeSet::new();
     let pod = pods.iter().find_map(|pod| match treatment_of(pod, &none, purpose) {
         Treatment::Stay => None,
@@ -183,7 +187,8 @@ mod tests {
         let job = pod("b", Some("Job"), PodPhase::Running);
         assert_eq!(left(&[stays.clone(), job]).unwrap().to_string(), "the pod b/p of a job runs");
         let node = KubeNode { volumes_in_use: vec!["kubernetes.io/csi/v".to_owned()], ..KubeNode::default() };
-        let volume = unfinished_drain(std::slice::from_ref(&stays), Some(&node), DrainPurpose::Reboot).unwrap();
+        let volume =
+            unfinished_drain(std::slice::from_ref(&stays), Some(&node), DrainPurpose::Reboot).unwrap();
         assert_eq!(volume.to_string(), "the volume kubernetes.io/csi/v is in use");
         assert_eq!(unfinished_drain(&[stays], Some(&node), DrainPurpose::Repair), None);
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use madako_json::input::{InputError, Problems};
 use madako_json::strict::tree::{Tree, shown_text};
-use madako_json::strict::walk::{Kind, Path, Schema, Unknown, Walk};
+use madako_json::strict::walk::{Kind, Path, Schema, SchemaWalk, UnknownFieldPolicy};
 use madako_json::strict::yaml;
 
 use time::OffsetDateTime;
@@ -84,10 +84,10 @@ static BOOTSTRAP: Schema =
 /// # Errors
 /// The error names each wrong, unknown or missing field and the expected value.
 pub fn status_from_yaml(text: &str) -> Result<FleetStatus, InputError> {
-    let tree = yaml::read(SUBJECT, text)?;
+    let tree = yaml::read_yaml(SUBJECT, text)?;
     let mut problems = Problems::default();
     let nodes_are_null = tree.fields().iter().any(|(name, value)| name == "nodes" && *value == Tree::Null);
-    let mut walk = Walk { root: &STATUS, unknown: Unknown::Refuse, problems: &mut problems };
+    let mut walk = SchemaWalk { root: &STATUS, unknown: UnknownFieldPolicy::Refuse, problems: &mut problems };
     let good = walk.object(tree, &STATUS, Path::Root);
     let mut reader = Reader { problems: Problems::default() };
     let status = reader.status(&good, nodes_are_null);
@@ -117,7 +117,7 @@ impl Reader {
         }
         let path = Path::Root.field("nodes");
         let mut nodes = BTreeMap::new();
-        for (address, node) in entries(tree, "nodes") {
+        for (address, node) in object_entries(tree, "nodes") {
             nodes.insert(address.clone(), self.node(node, &path.entry(address)));
         }
         FleetStatus {
@@ -125,7 +125,7 @@ impl Reader {
             nodes,
             etcd: tree.get("etcd").map(|etcd| self.etcd(etcd)),
             bootstrap: tree.get("bootstrap").map(|bootstrap| self.bootstrap(bootstrap)),
-            interrupted_removals: texts(tree, "interrupted_removals").into_iter().collect(),
+            interrupted_removals: list_of_texts(tree, "interrupted_removals").into_iter().collect(),
             etcd_image_version: self.version(tree, "etcd_image_version", Path::Root),
         }
     }
@@ -140,14 +140,14 @@ impl Reader {
                 false
             }
         };
-        let containers = entries(tree, "containers");
-        let certificates = entries(tree, "etcd_certificates").iter();
+        let containers = object_entries(tree, "containers");
+        let certificates = object_entries(tree, "etcd_certificates").iter();
         let at = path.field("etcd_certificates");
         let certificates =
             certificates.map(|(name, it)| (name.clone(), self.certificate(it, &at.entry(name)))).collect();
         NodeStatus {
             reachable: is_set(tree, "reachable"),
-            containers: containers.iter().map(|(name, it)| (name.clone(), container(it))).collect(),
+            containers: containers.iter().map(|(name, it)| (name.clone(), read_container(it))).collect(),
             etcd_data: is_set(tree, "etcd_data"),
             etcd_mark: is_set(tree, "etcd_mark"),
             etcd_empty: read_flag(tree, "etcd_empty"),
@@ -189,7 +189,7 @@ impl Reader {
         EtcdMember {
             id: id.unwrap_or_default(),
             name: word_at(tree, "name").unwrap_or_default().to_owned(),
-            peer_urls: texts(tree, "peer_urls"),
+            peer_urls: list_of_texts(tree, "peer_urls"),
             learner: is_set(tree, "learner"),
             in_sync: read_flag(tree, "in_sync"),
             version: self.version(tree, "version", *path),
@@ -203,7 +203,7 @@ impl Reader {
             let got = if text.is_empty() { String::new() } else { shown_text(text) };
             self.problems.add("bootstrap.status", got, RECORD_STATUS);
         }
-        Bootstrap { status, targets: texts(tree, "targets") }
+        Bootstrap { status, targets: list_of_texts(tree, "targets") }
     }
 
     /// A version; an empty text is none.
@@ -217,7 +217,7 @@ impl Reader {
     }
 }
 
-fn container(tree: &Tree) -> ContainerStatus {
+fn read_container(tree: &Tree) -> ContainerStatus {
     let params = |field: &str| match tree.get(field) {
         None => ServiceParams::default(),
         Some(good) => {
@@ -249,11 +249,11 @@ fn is_set(tree: &Tree, field: &str) -> bool {
     read_flag(tree, field) == Some(true)
 }
 
-fn entries<'a>(tree: &'a Tree, field: &str) -> &'a [(String, Tree)] {
+fn object_entries<'a>(tree: &'a Tree, field: &str) -> &'a [(String, Tree)] {
     tree.get(field).map(Tree::fields).unwrap_or_default()
 }
 
-fn texts(tree: &Tree, field: &str) -> Vec<String> {
+fn list_of_texts(tree: &Tree, field: &str) -> Vec<String> {
     let items = tree.get(field).map(Tree::items).unwrap_or_default();
     items.iter().filter_map(Tree::text).map(str::to_owned).collect()
 }

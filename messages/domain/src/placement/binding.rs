@@ -21,12 +21,12 @@ pub fn bind_application(application: &mut Application, cluster: ResourceRef, now
     own_reference(metadata, &cluster, status.scheduled_to.as_ref(), status.running_on.as_ref());
     status.scheduled = Some(Timestamp::new(now));
     status.scheduled_to = Some(cluster);
-    trigger(application, now);
+    trigger_update(application, now);
 }
 
 /// Marks an application as scheduled in its current form, so that it can be deployed
 /// (`status.kube_controller_triggered`).
-pub fn trigger(application: &mut Application, now: OffsetDateTime) {
+pub fn trigger_update(application: &mut Application, now: OffsetDateTime) {
     let now = Timestamp::new(now);
     let modified = &application.metadata.modified;
     let triggered = if *modified > now { Timestamp::new(modified.instant()) } else { now };

@@ -83,9 +83,9 @@ impl Requirements<'_> {
     /// True if a place meets all requirements.
     #[must_use]
     pub fn met_by(&self, offer: &Offer<'_>) -> bool {
-        self.labels.iter().all(|constraint| label(constraint, offer).matched())
+        self.labels.iter().all(|constraint| evaluate_label(constraint, offer).matched())
             && self.custom_resources.iter().all(|name| has_custom_resource(offer.custom_resources(), name))
-            && self.metrics.iter().all(|constraint| metric(constraint, offer).0.matched())
+            && self.metrics.iter().all(|constraint| evaluate_metric(constraint, offer).0.matched())
     }
 
     /// All unmet requirements, in the order of the specification.
@@ -104,7 +104,7 @@ impl Requirements<'_> {
 
 /// The reasons why a cluster accepts no applications at all; empty if it accepts them.
 #[must_use]
-pub fn unavailable(cluster: &Cluster) -> Vec<Unmet> {
+pub fn unavailable_reasons(cluster: &Cluster) -> Vec<Unmet> {
     let deleted = cluster.metadata.deleted.is_some().then_some(Unmet::Deleted);
     let state = cluster.status.state;
     let offline = (state != ClusterState::Online).then_some(Unmet::NotOnline { state });
@@ -115,16 +115,16 @@ pub fn unavailable(cluster: &Cluster) -> Vec<Unmet> {
 /// fits.
 #[must_use]
 pub fn unmet_requirements(application: &Application, cluster: &Cluster, offer: &Offer<'_>) -> Vec<Unmet> {
-    let mut all = unavailable(cluster);
+    let mut all = unavailable_reasons(cluster);
     all.extend(Requirements::from(application).unmet_requirements(offer));
     all
 }
 
-fn label<'a>(constraint: &'a LabelConstraint, offer: &Offer<'a>) -> LabelVerdict<'a> {
+fn evaluate_label<'a>(constraint: &'a LabelConstraint, offer: &Offer<'a>) -> LabelVerdict<'a> {
     constraint.evaluate_value(constraint.rule().ok().and_then(|rule| offer.label(&rule.key)))
 }
 
-fn metric<'a, 'o>(
+fn evaluate_metric<'a, 'o>(
     constraint: &'a MetricConstraint,
     offer: &'o Offer<'_>,
 ) -> (MetricVerdict<'a>, Option<&'o MissingValue>) {
@@ -137,7 +137,7 @@ fn metric<'a, 'o>(
 
 fn unmet_label(constraint: &LabelConstraint, offer: &Offer<'_>) -> Option<Unmet> {
     let canonical = || constraint.canonical().to_owned();
-    Some(match label(constraint, offer) {
+    Some(match evaluate_label(constraint, offer) {
         LabelVerdict::Matched { .. } => return None,
         LabelVerdict::Missing => Unmet::Label { constraint: canonical(), got: None },
         LabelVerdict::Differs { value } => {
@@ -151,7 +151,7 @@ fn unmet_label(constraint: &LabelConstraint, offer: &Offer<'_>) -> Option<Unmet>
 
 fn unmet_metric(constraint: &MetricConstraint, offer: &Offer<'_>) -> Option<Unmet> {
     let canonical = || constraint.canonical().to_owned();
-    let (verdict, lack) = metric(constraint, offer);
+    let (verdict, lack) = evaluate_metric(constraint, offer);
     Some(match verdict {
         MetricVerdict::Matched { .. } => return None,
         MetricVerdict::Missing => Unmet::MetricMissing {

@@ -10,7 +10,7 @@ use madako_json::krake::tagged::{Tagged, variants};
 
 object! {
     /// Access to an Infrastructure Manager: a token, or a user with a password.
-    pub struct ImSpec check(rules::im_spec) {
+    pub struct ImSpec check(rules::check_im_spec) {
         /// Address of the Infrastructure Manager.
         pub url: String = required;
         /// User; requires a password.

@@ -62,7 +62,7 @@ impl Metadata {
             modified: now,
             deleted: None,
             owners: Vec::new(),
-            rest: madako_json::krake::reader::Rest::default(),
+            rest: madako_json::krake::reader::UnreadFields::default(),
         }
     }
 }
@@ -108,7 +108,7 @@ impl ResourceRef {
             namespace: key.namespace.clone(),
             kind: key.kind.name().to_owned(),
             name: key.name.clone(),
-            rest: madako_json::krake::reader::Rest::default(),
+            rest: madako_json::krake::reader::UnreadFields::default(),
         }
     }
 
@@ -233,7 +233,7 @@ impl Reason {
     /// A reason with its message.
     #[must_use]
     pub fn new(code: ReasonCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), rest: madako_json::krake::reader::Rest::default() }
+        Self { code, message: message.into(), rest: madako_json::krake::reader::UnreadFields::default() }
     }
 }
 
@@ -241,7 +241,12 @@ impl MetricRef {
     /// A reference to a metric with its weight.
     #[must_use]
     pub fn new(name: impl Into<String>, weight: f64, namespaced: bool) -> Self {
-        Self { name: name.into(), weight, namespaced, rest: madako_json::krake::reader::Rest::default() }
+        Self {
+            name: name.into(),
+            weight,
+            namespaced,
+            rest: madako_json::krake::reader::UnreadFields::default(),
+        }
     }
 }
 

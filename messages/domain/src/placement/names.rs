@@ -35,7 +35,7 @@ pub(crate) fn check_labels(labels: &Labels, path: Path<'_>, problems: &mut Probl
         }
         if !is_label_value(value) {
             problems.add(
-                path.entry(&madako_json::krake::reader::shortened(key)),
+                path.entry(&madako_json::krake::reader::shorten_name(key)),
                 shown_text(value),
                 LABEL_VALUE,
             );

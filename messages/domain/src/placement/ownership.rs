@@ -54,7 +54,7 @@ pub enum Step {
 
 /// The fence of an epoch of a prefix, with absolute keys.
 #[must_use]
-pub fn fence(prefix: &str, epoch: &Epoch) -> Condition {
+pub fn ownership_fence(prefix: &str, epoch: &Epoch) -> Condition {
     Condition::Created { key: format!("{prefix}{}", epoch.key), revision: epoch.number }
 }
 
@@ -70,7 +70,7 @@ pub fn next_step(owner: Option<&Entry>, prefix: &str, epoch: &Epoch) -> Step {
         }
         _ => Step::Claim(Transaction {
             conditions: vec![
-                fence(prefix, epoch),
+                ownership_fence(prefix, epoch),
                 Condition::Unchanged {
                     key: KEY.to_owned(),
                     revision: owner.map_or(0, |owner| owner.mod_revision),

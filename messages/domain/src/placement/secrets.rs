@@ -58,11 +58,11 @@ impl Kind {
     /// True if resources of this kind have secret fields.
     #[must_use]
     pub fn holds_secrets(self) -> bool {
-        fields_hold(self.schema())
+        has_secret_field(self.schema())
     }
 }
 
-fn fields_hold(schema: &Schema) -> bool {
+fn has_secret_field(schema: &Schema) -> bool {
     schema.fields.iter().any(|field| holds_secret(&field.shape))
 }
 
@@ -70,7 +70,7 @@ fn holds_secret(shape: &Shape) -> bool {
     match shape {
         Shape::Secret | Shape::SecretFreeForm => true,
         Shape::List(inner) | Shape::Map(inner) | Shape::Nullable(inner) => holds_secret(inner),
-        Shape::Object(schema) => fields_hold(schema),
+        Shape::Object(schema) => has_secret_field(schema),
         Shape::Tagged(variants) => variants.iter().any(|(_, content)| holds_secret(content)),
         Shape::Text
         | Shape::LabelConstraint

@@ -155,7 +155,7 @@ impl RepairChange {
                     writes.push(put_json(keys::repair(entry.index), entry)?);
                     writes.retain(|write| !is_put(write, keys::REPAIRS_WRITE_INDEX));
                     if !is_planted(Canary::WriteIndexForgotten) {
-                        writes.push(counter(keys::REPAIRS_WRITE_INDEX, entry.index + 1));
+                        writes.push(counter_write(keys::REPAIRS_WRITE_INDEX, entry.index + 1));
                     }
                 }
                 RepairWrite::Removed { index } => writes.push(Write::Delete { key: keys::repair(*index) }),
@@ -171,10 +171,10 @@ impl RepairChange {
                     writes.push(put_json(keys::record(record.id), record)?);
                     if known.insert(record.id, 0).is_none() {
                         writes.retain(|write| !is_put(write, keys::RECORD_ID));
-                        writes.push(counter(keys::RECORD_ID, record.id + 1));
+                        writes.push(counter_write(keys::RECORD_ID, record.id + 1));
                     }
                 }
-                RepairWrite::ConfigVersion => writes.push(counter(keys::CONFIG_VERSION, 2)),
+                RepairWrite::ConfigVersion => writes.push(counter_write(keys::CONFIG_VERSION, 2)),
                 RepairWrite::RestartTaken { address } => {
                     writes.push(Write::Delete { key: keys::etcd_restart(address) });
                 }
@@ -219,7 +219,7 @@ fn is_put(write: &Write, wanted: &str) -> bool {
     matches!(write, Write::Put { key, .. } if key == wanted)
 }
 
-fn counter(key: &str, next: i64) -> Write {
+fn counter_write(key: &str, next: i64) -> Write {
     Write::Put { key: key.to_owned(), value: next.to_string().into(), lease: 0 }
 }
 

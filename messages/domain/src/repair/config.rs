@@ -137,7 +137,7 @@ impl RepairConfig {
             protected_namespaces,
             evict_attempts: max_attempts(stored.evict_retries),
             evict_interval: pause_of(stored.evict_interval),
-            eviction_timeout: timeout(stored.eviction_timeout, EVICTION_TIMEOUT),
+            eviction_timeout: timeout_or_default(stored.eviction_timeout, EVICTION_TIMEOUT),
         })
     }
 
@@ -192,8 +192,8 @@ impl From<StoredOperation> for RepairOperation {
         Self {
             name: stored.name,
             steps: stored.steps.into_iter().map(RepairStep::from).collect(),
-            health_check: command(stored.health_check, stored.timeout, HEALTH_CHECK_TIMEOUT),
-            success: command(stored.success, stored.success_timeout, SUCCESS_TIMEOUT),
+            health_check: repair_command(stored.health_check, stored.timeout, HEALTH_CHECK_TIMEOUT),
+            success: repair_command(stored.success, stored.success_timeout, SUCCESS_TIMEOUT),
         }
     }
 }
@@ -201,7 +201,7 @@ impl From<StoredOperation> for RepairOperation {
 impl From<StoredStep> for RepairStep {
     fn from(stored: StoredStep) -> Self {
         Self {
-            command: command(stored.command, stored.timeout, COMMAND_TIMEOUT),
+            command: repair_command(stored.command, stored.timeout, COMMAND_TIMEOUT),
             attempts: max_attempts(stored.retries),
             interval: pause_of(stored.interval),
             need_drain: stored.need_drain,
@@ -210,8 +210,12 @@ impl From<StoredStep> for RepairStep {
     }
 }
 
-pub(crate) fn command(words: Vec<String>, seconds: Option<i64>, default: Duration) -> Option<RepairCommand> {
-    (!words.is_empty()).then(|| RepairCommand { words, timeout: timeout(seconds, default) })
+pub(crate) fn repair_command(
+    words: Vec<String>,
+    seconds: Option<i64>,
+    default: Duration,
+) -> Option<RepairCommand> {
+    (!words.is_empty()).then(|| RepairCommand { words, timeout: timeout_or_default(seconds, default) })
 }
 
 pub(crate) fn to_count(number: i64) -> u32 {
@@ -226,7 +230,7 @@ pub(crate) fn pause_of(seconds: Option<i64>) -> Duration {
     Duration::from_secs(u64::try_from(seconds.unwrap_or(0)).unwrap_or(0)).min(LONGEST_SETTING)
 }
 
-pub(crate) fn timeout(seconds: Option<i64>, default: Duration) -> Duration {
+pub(crate) fn timeout_or_default(seconds: Option<i64>, default: Duration) -> Duration {
     match seconds {
         None => default,
         Some(seconds) if seconds <= 0 => COMMAND_TIMEOUT,

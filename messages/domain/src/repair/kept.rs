@@ -12,7 +12,7 @@ use crate::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 
 /// A command that was started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Started {
+pub struct StartedRepairCommand {
     /// The step of the command.
     pub step: u32,
     /// Start time, equal to the entry's time of transition.
@@ -29,7 +29,7 @@ pub struct KeptEntry {
     pub entry: i64,
     /// The repair command that was started last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub started: Option<Started>,
+    pub started: Option<StartedRepairCommand>,
     /// Id of the success command's record, once that command was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finishing: Option<i64>,
@@ -62,7 +62,7 @@ pub struct EntryEnd {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MissingProgress<'a> {
     /// The entry lacks the start of this command.
-    Started(&'a Started),
+    Started(&'a StartedRepairCommand),
     /// The entry lacks its end.
     Ended(&'a EntryEnd),
 }
@@ -101,7 +101,7 @@ mod tests {
     fn older_states_and_newer_states_are_distinguished() {
         use RepairStatus::{Failed, Processing, Queued};
         use RepairStepStatus::{Draining, Waiting, Watching};
-        let started = Started { step: 1, at: AT, record: 7 };
+        let started = StartedRepairCommand { step: 1, at: AT, record: 7 };
         let kept = KeptEntry { entry: 3, started: Some(started.clone()), ..KeptEntry::default() };
         for (status, step, step_status, behind) in [
             (Queued, 0, Waiting, true),
@@ -134,7 +134,7 @@ mod tests {
     fn kept_entry_survives_json() {
         let kept = KeptEntry {
             entry: 3,
-            started: Some(Started { step: 1, at: AT, record: 7 }),
+            started: Some(StartedRepairCommand { step: 1, at: AT, record: 7 }),
             drain: Some("a job runs".to_owned()),
             ..KeptEntry::default()
         };

@@ -129,9 +129,9 @@ impl RepairQueue {
         let is_true = |key: &str| entries.get(key).is_some_and(|entry| &entry.value[..] == b"true");
         let last = last.unwrap_or(&none);
         let mut queue = Self {
-            entries: items(entries, keys::REPAIRS, &last.entries, faults),
-            kept: items(entries, keys::REPAIR_KEPT, &last.kept, faults),
-            reboots: items(entries, keys::REBOOTS, &last.reboots, faults),
+            entries: decode_items(entries, keys::REPAIRS, &last.entries, faults),
+            kept: decode_items(entries, keys::REPAIR_KEPT, &last.kept, faults),
+            reboots: decode_items(entries, keys::REBOOTS, &last.reboots, faults),
             reboots_disabled: is_true(keys::REBOOTS_DISABLED),
             reboots_released: read_json(entries, keys::REBOOTS_RELEASED, faults)
                 .map(|(value, _)| value)
@@ -321,7 +321,7 @@ fn read_item<T>(value: T, entry: &Entry) -> Arc<Item<T>> {
     Arc::new(Item { value, created: entry.create_revision, revision: entry.mod_revision })
 }
 
-fn items<T: DeserializeOwned>(
+fn decode_items<T: DeserializeOwned>(
     entries: &BTreeMap<String, Entry>,
     prefix: &str,
     last: &Items<T>,

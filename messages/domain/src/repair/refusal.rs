@@ -141,7 +141,7 @@ pub struct Refusal {
 /// The reason why no report is added. Holds of racks are evaluated nevertheless.
 #[derive(Debug, Clone, PartialEq, Eq, IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
-pub enum Stop {
+pub enum AdditionStop {
     /// An operator disabled auto-repair.
     #[strum(serialize = "auto-repair-disabled")]
     Disabled,
@@ -152,9 +152,9 @@ pub enum Stop {
     },
 }
 
-named!(Reason names, Stop);
+named!(Reason names, AdditionStop);
 
-impl fmt::Display for Stop {
+impl fmt::Display for AdditionStop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Disabled => f.write_str("auto-repair is disabled; madako auto-repair enable enables it"),

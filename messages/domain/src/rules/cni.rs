@@ -3,7 +3,7 @@
 
 use madako_json::input::Problems;
 use madako_json::strict::tree::{Tree, shown_text};
-use madako_json::strict::walk::{Kind, Path, Schema, Unknown, Walk};
+use madako_json::strict::walk::{Kind, Path, Schema, SchemaWalk, UnknownFieldPolicy};
 
 static NETWORK: Schema = Schema {
     fields: &[
@@ -65,7 +65,7 @@ pub(super) fn check_file(file: &Tree, path: &Path<'_>, problems: &mut Problems) 
 
 fn check_network(tree: Tree, path: Path<'_>, problems: &mut Problems) {
     let typed = tree.get("type").is_some();
-    let mut walk = Walk { root: &NETWORK, unknown: Unknown::Keep, problems };
+    let mut walk = SchemaWalk { root: &NETWORK, unknown: UnknownFieldPolicy::Keep, problems };
     let good = walk.object(tree, &NETWORK, path);
     match good.get("type").and_then(Tree::text) {
         Some("") => problems.add(path.field("type"), "\"\"", "the name of a plugin"),

@@ -5,7 +5,7 @@ use crate::rules::names;
 use madako_json::input::Problems;
 use madako_json::strict::components;
 use madako_json::strict::tree::{Tree, shown_text};
-use madako_json::strict::walk::{Path, Schema, Unknown, Walk};
+use madako_json::strict::walk::{Path, Schema, SchemaWalk, UnknownFieldPolicy};
 
 pub(super) struct ConfigKind {
     api_version: &'static str,
@@ -64,7 +64,7 @@ impl ConfigKind {
         }
         // `apiVersion` and `kind` were checked above; skip them, so that a wrong type is not reported twice.
         let rest = config.fields().iter().filter(|(name, _)| !matches!(name.as_str(), "apiVersion" | "kind"));
-        let mut walk = Walk { root: self.schema, unknown: Unknown::Keep, problems };
+        let mut walk = SchemaWalk { root: self.schema, unknown: UnknownFieldPolicy::Keep, problems };
         let good = walk.object(Tree::Object(rest.cloned().collect()), self.schema, *path);
         if let Some(CheckedConfig { name, valid, expected }) = self.checked
             && let Some(text) = good.get(name).and_then(Tree::text)

@@ -22,7 +22,7 @@ use crate::schema;
 use madako_json::go::RawJson;
 use madako_json::input::Problems;
 use madako_json::strict::tree::{Tree, shown_text};
-use madako_json::strict::walk::{HasSchema as _, Path, Schema, Unknown, Walk};
+use madako_json::strict::walk::{HasSchema as _, Path, Schema, SchemaWalk, UnknownFieldPolicy};
 
 pub(crate) use node::check_taint;
 pub(crate) use warnings::warnings;
@@ -104,6 +104,6 @@ fn read_section(raw: &RawJson, name: &str, schema: &'static Schema, problems: &m
             return Tree::Object(Vec::new());
         }
     };
-    let mut walk = Walk { root: schema, unknown: Unknown::Keep, problems };
+    let mut walk = SchemaWalk { root: schema, unknown: UnknownFieldPolicy::Keep, problems };
     walk.object(tree, schema, Path::Root.field(name))
 }

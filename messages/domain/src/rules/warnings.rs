@@ -43,15 +43,15 @@ pub(crate) fn warnings(cluster: &Cluster, form: ClusterForm) -> Vec<Warning> {
     }
     // A valid part can be parsed; the rules refused any other.
     let read = |text: Option<&str>| text.and_then(|text| Tree::from_stored(text).ok()).unwrap_or(Tree::Null);
-    repair(&read(cluster.repair.text()), &mut warnings);
-    options(&read(cluster.options.text()), &mut warnings);
+    warn_about_repair(&read(cluster.repair.text()), &mut warnings);
+    warn_about_options(&read(cluster.options.text()), &mut warnings);
     warnings
 }
 
-fn repair(repair: &Tree, warnings: &mut Vec<Warning>) {
+fn warn_about_repair(repair: &Tree, warnings: &mut Vec<Warning>) {
     let mut known = BTreeMap::new();
-    for (index, procedure) in items(repair.get("repair_procedures")).iter().enumerate() {
-        for machine_type in items(procedure.get("machine_types")).iter().filter_map(Tree::text) {
+    for (index, procedure) in list_items(repair.get("repair_procedures")).iter().enumerate() {
+        for machine_type in list_items(procedure.get("machine_types")).iter().filter_map(Tree::text) {
             let first = *known.entry(machine_type).or_insert(index);
             if first != index {
                 let path = Path::Root.field("repair");
@@ -66,13 +66,13 @@ fn repair(repair: &Tree, warnings: &mut Vec<Warning>) {
     }
 }
 
-fn options(options: &Tree, warnings: &mut Vec<Warning>) {
+fn warn_about_options(options: &Tree, warnings: &mut Vec<Warning>) {
     let root = Path::Root.field("options");
     for (component, parameters) in options.fields() {
         let path = root.field(component);
         warn_about_shell(parameters, &path, warnings);
         let path = path.field("extra_binds");
-        for (index, mount) in items(parameters.get("extra_binds")).iter().enumerate() {
+        for (index, mount) in list_items(parameters.get("extra_binds")).iter().enumerate() {
             for (name, known) in [("propagation", &PROPAGATIONS[..]), ("selinux_label", &["", "z", "Z"])] {
                 if let Some(value) = mount.get(name).and_then(Tree::text)
                     && !known.contains(&value)
@@ -109,7 +109,7 @@ fn options(options: &Tree, warnings: &mut Vec<Warning>) {
 fn warn_about_shell(parameters: &Tree, path: &Path<'_>, warnings: &mut Vec<Warning>) {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || PLAIN.contains(c);
     let args = path.field("extra_args");
-    for (index, arg) in items(parameters.get("extra_args")).iter().enumerate() {
+    for (index, arg) in list_items(parameters.get("extra_args")).iter().enumerate() {
         let Some(text) = arg.text() else { continue };
         if text.is_empty() {
             warnings.push(Warning::new(args.item(index), "CKE drops an empty argument"));
@@ -126,6 +126,6 @@ fn warn_about_shell(parameters: &Tree, path: &Path<'_>, warnings: &mut Vec<Warni
     }
 }
 
-fn items(tree: Option<&Tree>) -> &[Tree] {
+fn list_items(tree: Option<&Tree>) -> &[Tree] {
     tree.map_or(&[], Tree::items)
 }

@@ -71,7 +71,7 @@ fn stored_value(given: &Tree, kind: &'static Kind, reads_empty: bool) -> Tree {
             Tree::List(items.iter().map(|given| stored_value(given, item, reads_empty)).collect())
         }
         // Go has maps here and writes their entries sorted by name.
-        (Kind::Map(_) | Kind::FreeForm | Kind::Any, given) => sorted(given),
+        (Kind::Map(_) | Kind::FreeForm | Kind::Any, given) => sort_fields(given),
         (_, given) => given.clone(),
     }
 }
@@ -105,12 +105,12 @@ fn is_empty_list_or_map(value: &Tree) -> bool {
     }
 }
 
-fn sorted(tree: &Tree) -> Tree {
+fn sort_fields(tree: &Tree) -> Tree {
     match tree {
-        Tree::List(items) => Tree::List(items.iter().map(sorted).collect()),
+        Tree::List(items) => Tree::List(items.iter().map(sort_fields).collect()),
         Tree::Object(fields) => {
             let mut fields: Vec<_> =
-                fields.iter().map(|(name, value)| (name.clone(), sorted(value))).collect();
+                fields.iter().map(|(name, value)| (name.clone(), sort_fields(value))).collect();
             fields.sort_by(|(one, _), (other, _)| one.cmp(other));
             Tree::Object(fields)
         }

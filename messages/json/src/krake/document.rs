@@ -40,7 +40,8 @@ pub fn from_stored<T: Field>(subject: &str, text: &str) -> Result<T, InputError>
     // A line end would break the lines of a watch's stream. Text that is not JSON may still be readable: `NaN` and
     // `Infinity` are numbers in Python.
     if parsed.is_err() || text.contains(['\n', '\r']) {
-        normalized = json::normalized(text).map_err(|error| refuse_document(subject, error.to_string()))?;
+        normalized =
+            json::normalize_text(text).map_err(|error| refuse_document(subject, error.to_string()))?;
         parsed = serde_json::from_str(&normalized);
     }
     let raw = parsed.map_err(|error| refuse_document(subject, error.to_string()))?;
@@ -107,7 +108,7 @@ pub fn update_document<T: Field>(subject: &str, current: &mut T, new: T) -> Resu
 /// # Errors
 /// The nesting exceeds [`json::MAX_JSON_DEPTH`].
 fn request_text(subject: &str, text: &str) -> Result<String, RequestError> {
-    json::normalized(text).map_err(|error| {
+    json::normalize_text(text).map_err(|error| {
         let mut problems = Problems::default();
         problems.add("", error.to_string(), format!("at most {} levels", json::MAX_JSON_DEPTH));
         problems.into_error(subject).into()

@@ -101,7 +101,7 @@ impl<T: Field> Field for Entries<T> {
         let members = reader.any_members(raw, path)?.into_entries();
         // Read every entry before failing, so that the error names every wrong one. `members` has no duplicate names.
         let entries = members.into_iter().map(|(name, raw)| {
-            let value = T::read(raw, path.entry(&super::reader::shortened(&name)), reader);
+            let value = T::read(raw, path.entry(&super::reader::shorten_name(&name)), reader);
             Some((name.into_owned(), value?))
         });
         entries.collect::<Vec<_>>().into_iter().collect::<Option<Vec<_>>>().map(Self)

@@ -61,7 +61,7 @@ impl Default for JsonObject {
 
 impl PartialEq for JsonObject {
     fn eq(&self, other: &Self) -> bool {
-        self.text() == other.text() || json::same(&self.0, &other.0)
+        self.text() == other.text() || json::are_same_values(&self.0, &other.0)
     }
 }
 

@@ -85,7 +85,7 @@ fn python_float(value: f64) -> String {
 #[error("the JSON has more than {MAX_JSON_DEPTH} levels of nesting")]
 pub struct TooDeep;
 
-/// A stored text as JSON, with Python's non-finite numbers replaced as in [`normalized`]. `None` if the result is not
+/// A stored text as JSON, with Python's non-finite numbers replaced as in [`normalize_text`]. `None` if the result is not
 /// JSON either.
 #[must_use]
 pub fn make_readable(text: &str) -> Option<Cow<'_, str>> {
@@ -93,12 +93,12 @@ pub fn make_readable(text: &str) -> Option<Cow<'_, str>> {
     if is_json(text) {
         return Some(Cow::Borrowed(text));
     }
-    normalized(text).ok().filter(|text| is_json(text)).map(Cow::Owned)
+    normalize_text(text).ok().filter(|text| is_json(text)).map(Cow::Owned)
 }
 
 /// The text on one line, with Python's spacing between values. Python's numbers that JSON does not have (`NaN`,
 /// `Infinity`) are replaced by the numbers of [`NOT_FINITE`].
-pub fn normalized(text: &str) -> Result<String, TooDeep> {
+pub fn normalize_text(text: &str) -> Result<String, TooDeep> {
     let mut written = String::with_capacity(text.len() + text.len() / 8);
     let mut depth = 0usize;
     let mut gap = false;
@@ -148,7 +148,7 @@ pub fn normalized(text: &str) -> Result<String, TooDeep> {
     Ok(written)
 }
 
-/// The original text of a number that [`normalized`] inserted.
+/// The original text of a number that [`normalize_text`] inserted.
 pub fn not_finite(number: &str) -> Option<&'static str> {
     NOT_FINITE.iter().find(|(_, known)| *known == number).map(|(name, _)| *name)
 }
@@ -209,14 +209,14 @@ fn string_end(text: &str) -> usize {
     text.len()
 }
 
-/// [`normalized`] for JSON text from this process; returns the text unchanged if its nesting is too deep.
+/// [`normalize_text`] for JSON text from this process; returns the text unchanged if its nesting is too deep.
 pub fn with_spaces(text: &str) -> Cow<'_, str> {
-    normalized(text).map_or(Cow::Borrowed(text), Cow::Owned)
+    normalize_text(text).map_or(Cow::Borrowed(text), Cow::Owned)
 }
 
 /// True if two JSON values are equal: numbers by value, objects in any order. Values that nest more deeply than
 /// [`MAX_JSON_DEPTH`] count as different.
-pub fn same(one: &RawValue, two: &RawValue) -> bool {
+pub fn are_same_values(one: &RawValue, two: &RawValue) -> bool {
     same_within(one, two, MAX_JSON_DEPTH)
 }
 
@@ -305,10 +305,10 @@ mod tests {
             ("\"open", "\"open"),
             ("", ""),
         ] {
-            assert_eq!(normalized(text).unwrap(), expected, "{text}");
+            assert_eq!(normalize_text(text).unwrap(), expected, "{text}");
         }
-        assert!(normalized(&"[".repeat(MAX_JSON_DEPTH)).is_ok());
-        assert_eq!(normalized(&"[".repeat(MAX_JSON_DEPTH + 1)), Err(TooDeep));
+        assert!(normalize_text(&"[".repeat(MAX_JSON_DEPTH)).is_ok());
+        assert_eq!(normalize_text(&"[".repeat(MAX_JSON_DEPTH + 1)), Err(TooDeep));
     }
 
     #[test]
@@ -336,7 +336,7 @@ mod tests {
     #[test]
     fn equal_values_compare_equal_in_any_notation() {
         let same = |one: &str, two: &str| {
-            super::same(serde_json::from_str(one).unwrap(), serde_json::from_str(two).unwrap())
+            super::are_same_values(serde_json::from_str(one).unwrap(), serde_json::from_str(two).unwrap())
         };
         for (one, two) in
             [(r#"{"a":1,"b":[1.0,"é"]}"#, r#"{"b": [1, "\u00e9"], "a": 1}"#), ("1e2", "100.0"), ("[]", "[ ]")]

@@ -41,7 +41,7 @@ macro_rules! object {
 
         impl Default for $name {
             fn default() -> Self {
-                Self { $($field: $default,)* rest: $crate::krake::reader::Rest::default() }
+                Self { $($field: $default,)* rest: $crate::krake::reader::UnreadFields::default() }
             }
         }
     };
@@ -65,7 +65,7 @@ macro_rules! object {
         pub struct $name {
             $($(#[$field_meta])* pub $field: $type,)*
             /// Unknown fields, kept as their original text.
-            pub rest: $crate::krake::reader::Rest,
+            pub rest: $crate::krake::reader::UnreadFields,
         }
 
         impl $name {
@@ -116,7 +116,7 @@ macro_rules! object {
                 if constants.contains(&None) {
                     return None;
                 }
-                let value = Self { $($field: $field?,)* rest: members.rest() };
+                let value = Self { $($field: $field?,)* rest: members.into_unread_fields() };
                 $(reader.check(&value, path, $rule);)?
                 Some(value)
             }

@@ -121,7 +121,7 @@ impl Reader {
             Some(near) => format!("a known field such as {near:?}"),
             None => format!("one of {}", known.collect::<Vec<_>>().join(", ")),
         };
-        self.note(path.field(&shortened(name)), "an unknown field", expected);
+        self.note(path.field(&shorten_name(name)), "an unknown field", expected);
     }
 
     /// All members of an object. Of two stored members with one name the last counts, as in Python; a request with
@@ -141,7 +141,7 @@ impl Reader {
         };
         if self.is_request() {
             for name in repeated {
-                self.note(path.field(&shortened(&name)), "the field for the second time", "it once");
+                self.note(path.field(&shorten_name(&name)), "the field for the second time", "it once");
             }
         }
         Some(Members(members))
@@ -219,21 +219,21 @@ impl<'a> Members<'a> {
     }
 
     /// The remaining members as unknown fields to keep.
-    pub fn rest(self) -> Rest {
+    pub fn into_unread_fields(self) -> UnreadFields {
         let mut rest = UnknownFields::default();
         for (name, raw) in self.0 {
             rest.push(name.into_owned(), RawJson::from(json::replace_infinite_numbers(raw)));
         }
-        Rest(rest)
+        UnreadFields(rest)
     }
 }
 
 /// Unknown fields in input order, written back after the known ones. Their values may be secret, so `Debug` shows
 /// their names only.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Rest(UnknownFields);
+pub struct UnreadFields(UnknownFields);
 
-impl Rest {
+impl UnreadFields {
     /// The fields as name and value, in input order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &RawJson)> {
         self.0.iter()
@@ -246,7 +246,7 @@ impl Rest {
     }
 }
 
-impl fmt::Debug for Rest {
+impl fmt::Debug for UnreadFields {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.iter().map(|(name, _)| name)).finish()
     }
@@ -333,7 +333,7 @@ fn describe_kind(raw: &RawValue) -> String {
 }
 
 /// A name from the input for a message: shortened and on one line.
-pub fn shortened(name: &str) -> String {
+pub fn shorten_name(name: &str) -> String {
     let (name, dots) = match name.char_indices().nth(MAX_NAME_SHOWN) {
         None => (name, ""),
         Some((end, _)) => (&name[..end], "..."),

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::value::RawValue;
 
-use super::reader::{Field, Reader, Rest};
+use super::reader::{Field, Reader, UnreadFields};
 use super::schema::{FieldSchema, Shape};
 use crate::strict::walk::Path;
 
@@ -38,12 +38,12 @@ pub struct Tagged<T> {
     /// The content of the form.
     pub value: T,
     /// Unknown fields, kept as their original text.
-    pub rest: Rest,
+    pub rest: UnreadFields,
 }
 
 impl<T> From<T> for Tagged<T> {
     fn from(value: T) -> Self {
-        Self { value, rest: Rest::default() }
+        Self { value, rest: UnreadFields::default() }
     }
 }
 
@@ -74,7 +74,7 @@ impl<T: Variants> Field for Tagged<T> {
             }
             return value.map(Self::from);
         }
-        Some(Self { value: value?, rest: members.rest() })
+        Some(Self { value: value?, rest: members.into_unread_fields() })
     }
 }
 

@@ -44,7 +44,7 @@ impl Timestamp {
     /// Reads a text; `None` if it is not a valid time.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let instant = instant(text)?;
+        let instant = parse_instant(text)?;
         Some(Self { instant, text: text.into() })
     }
 
@@ -129,7 +129,7 @@ impl UnreadText<'_> {
     }
 }
 
-fn instant(text: &str) -> Option<OffsetDateTime> {
+fn parse_instant(text: &str) -> Option<OffsetDateTime> {
     if text.len() > MAX_TIMESTAMP_TEXT {
         return None;
     }
@@ -147,10 +147,10 @@ fn instant(text: &str) -> Option<OffsetDateTime> {
     if rest.one_of(&[':']).is_some() {
         second = to_small_number(rest.take_digits(1, 2)?)?;
         if rest.one_of(&['.']).is_some() {
-            microsecond = fraction(&mut rest)?;
+            microsecond = parse_fraction(&mut rest)?;
         }
     }
-    let offset = offset(&mut rest)?;
+    let offset = parse_offset(&mut rest)?;
     // Python's years begin at 1.
     if !rest.0.is_empty() || year == 0 {
         return None;
@@ -165,7 +165,7 @@ fn to_small_number(number: u32) -> Option<u8> {
 }
 
 /// Microseconds from one to twelve digits; digits after the sixth are cut.
-fn fraction(rest: &mut UnreadText<'_>) -> Option<u32> {
+fn parse_fraction(rest: &mut UnreadText<'_>) -> Option<u32> {
     let before = rest.0.len();
     let mut value = rest.take_digits(1, 6)?;
     for _ in before - rest.0.len()..6 {
@@ -176,7 +176,7 @@ fn fraction(rest: &mut UnreadText<'_>) -> Option<u32> {
 }
 
 /// `Z`, or hours with optional minutes; nothing means UTC.
-fn offset(rest: &mut UnreadText<'_>) -> Option<UtcOffset> {
+fn parse_offset(rest: &mut UnreadText<'_>) -> Option<UtcOffset> {
     match rest.one_of(&['Z', '+', '-']) {
         None | Some('Z') => Some(UtcOffset::UTC),
         Some(sign) => {

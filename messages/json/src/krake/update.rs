@@ -9,7 +9,7 @@ use crate::strict::walk::Path;
 pub fn refuse_change<T: Serialize>(current: &T, new: &T, path: Path<'_>, problems: &mut Problems) {
     let shown = |value: &T| {
         let text = serde_json::to_string(value).unwrap_or_else(|_| "a value".to_owned());
-        super::reader::shortened(&text)
+        super::reader::shorten_name(&text)
     };
     problems.add(path, shown(new), format!("{}, which cannot be changed", shown(current)));
 }

@@ -3,7 +3,7 @@
 use crate::input::{InputError, Problem, Problems, are_related_paths};
 use crate::strict::lines::LineNumbers;
 use crate::strict::tree::Tree;
-use crate::strict::walk::{Path, Schema, strict};
+use crate::strict::walk::{Path, Schema, check_strictly};
 use crate::strict::yaml;
 
 /// A document during its check: the valid parts, and the problems of the rest.
@@ -33,9 +33,9 @@ impl<'a> Document<'a> {
             let got = format!("{} bytes", text.len());
             return Err(yaml::error_of_text(subject, got, &format!("at most {most} bytes")));
         }
-        let tree = yaml::read(subject, text)?;
+        let tree = yaml::read_yaml(subject, text)?;
         let mut problems = Problems::default();
-        let root = strict(tree, schema, Path::Root, &mut problems);
+        let root = check_strictly(tree, schema, Path::Root, &mut problems);
         Ok(Self { subject, text, root, problems })
     }
 

@@ -11,7 +11,7 @@ pub fn nearest_name<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Opt
     }
     let name = fold_name(name);
     known
-        .map(|candidate| (distance(&name, &fold_name(candidate)), candidate))
+        .map(|candidate| (edit_distance(&name, &fold_name(candidate)), candidate))
         .filter(|(distance, candidate)| *distance <= candidate.len() / 3)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
@@ -23,7 +23,7 @@ fn fold_name(name: &str) -> Vec<char> {
 }
 
 /// The number of characters to add, remove, replace or swap with their neighbour.
-fn distance(a: &[char], b: &[char]) -> usize {
+fn edit_distance(a: &[char], b: &[char]) -> usize {
     let mut before: Vec<usize> = Vec::new();
     let mut last: Vec<usize> = (0..=b.len()).collect();
     for i in 1..=a.len() {

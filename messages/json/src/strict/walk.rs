@@ -115,7 +115,7 @@ impl<T: HasKind> HasKind for BTreeMap<String, T> {
 
 /// The treatment of unknown fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unknown {
+pub enum UnknownFieldPolicy {
     /// For typed input: unknown fields are problems, and so are known names in another case.
     Refuse,
     /// For stored values: a newer version may know the field. Names match in any case, as in Go.
@@ -134,7 +134,7 @@ pub fn unknown_names<'s>(
         match known.map(|(_, kind)| kind.of_value()) {
             None => {
                 let near = hint::nearest_name(name, schema.fields.iter().map(|(known, _)| *known));
-                report(path.field(&shortened(name)), near);
+                report(path.field(&shorten_name(name)), near);
             }
             Some(Kind::Object(schema)) => unknown_names(value, schema, path.field(name), report),
             Some(Kind::List(Kind::Object(schema))) => {
@@ -198,21 +198,21 @@ impl From<Path<'_>> for String {
 }
 
 /// A comparison of one input with its schema.
-pub struct Walk<'a> {
+pub struct SchemaWalk<'a> {
     /// The schema of the whole input, which finds the right place of a misplaced field.
     pub root: &'static Schema,
     /// The treatment of unknown fields.
-    pub unknown: Unknown,
+    pub unknown: UnknownFieldPolicy,
     /// All problems so far.
     pub problems: &'a mut Problems,
 }
 
 /// The parts of a typed input with the right shape; the others are problems.
-pub fn strict(tree: Tree, schema: &'static Schema, path: Path<'_>, problems: &mut Problems) -> Tree {
-    Walk { root: schema, unknown: Unknown::Refuse, problems }.object(tree, schema, path)
+pub fn check_strictly(tree: Tree, schema: &'static Schema, path: Path<'_>, problems: &mut Problems) -> Tree {
+    SchemaWalk { root: schema, unknown: UnknownFieldPolicy::Refuse, problems }.object(tree, schema, path)
 }
 
-impl Walk<'_> {
+impl SchemaWalk<'_> {
     /// Checks an object and returns it without its wrong parts, so that the caller can check the rest further.
     pub fn object(&mut self, tree: Tree, schema: &'static Schema, path: Path<'_>) -> Tree {
         let Tree::Object(fields) = tree else {
@@ -230,9 +230,9 @@ impl Walk<'_> {
                         good.push((name, value));
                     }
                 }
-                None if self.unknown == Unknown::Keep => good.push((name, value)),
+                None if self.unknown == UnknownFieldPolicy::Keep => good.push((name, value)),
                 None => self.problems.add(
-                    path.field(&shortened(&name)),
+                    path.field(&shorten_name(&name)),
                     "an unknown field",
                     self.hint(schema, &name, path),
                 ),
@@ -244,8 +244,8 @@ impl Walk<'_> {
     fn find_field(&self, schema: &'static Schema, name: &str) -> Option<(&'static str, &'static Kind)> {
         let exact = schema.fields.iter().find(|(known, _)| *known == name);
         let found = match self.unknown {
-            Unknown::Refuse => exact,
-            Unknown::Keep => {
+            UnknownFieldPolicy::Refuse => exact,
+            UnknownFieldPolicy::Keep => {
                 exact.or_else(|| schema.fields.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)))
             }
         };
@@ -407,7 +407,7 @@ fn empty_value(kind: &Kind) -> Tree {
     }
 }
 
-fn shortened(name: &str) -> String {
+fn shorten_name(name: &str) -> String {
     match name.char_indices().nth(MAX_FIELD_SHOWN) {
         None => name.to_owned(),
         Some((end, _)) => format!("{}...", &name[..end]),

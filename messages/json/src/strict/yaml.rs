@@ -12,7 +12,7 @@ use crate::strict::tree::{Tree, shown_text};
 
 /// Reads one document. Scalars have their types of YAML 1.1, as in CKE's reader: `yes` and `on` are booleans, `0644`
 /// is octal.
-pub fn read(subject: &str, text: &str) -> Result<Tree, InputError> {
+pub fn read_yaml(subject: &str, text: &str) -> Result<Tree, InputError> {
     if text.len() > MAX_TEXT_BYTES {
         let got = format!("{} bytes", text.len());
         return Err(error_of_text(subject, got, &format!("at most {MAX_TEXT_BYTES} bytes")));

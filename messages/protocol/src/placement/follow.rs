@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use ractor::ActorRef;
 
-use super::objects::{Gap, Objects};
-use crate::feed::{HandledSignal, Task, deliver};
+use super::objects::{FollowerGap, Objects};
+use crate::feed::{HandledSignal, Task, deliver_message};
 use crate::limits::RELIST_PAUSE;
 use crate::mailbox::{Addressed, Envelope};
 use madako_domain::placement::objects::{Change, Stored};
@@ -24,7 +24,7 @@ pub enum FollowEvent {
         /// All resources of placement.
         objects: Vec<Arc<Stored>>,
         /// The reason for a repeated list.
-        after: Option<Gap>,
+        after: Option<FollowerGap>,
     },
     /// The changes since the last message.
     Changed(Vec<Arc<Change>>),
@@ -45,7 +45,7 @@ where
             let (revision, objects, mut follower) = objects.follow_all();
             let mut news = FollowEvent::Listed { revision, objects, after };
             let gap = loop {
-                let Some(done) = deliver(&actor, |mark| wrap(news, mark)) else { return };
+                let Some(done) = deliver_message(&actor, |mark| wrap(news, mark)) else { return };
                 let _ = done.await;
                 news = match follower.next().await {
                     Ok(changes) => FollowEvent::Changed(changes),

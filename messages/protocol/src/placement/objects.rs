@@ -20,7 +20,7 @@ use madako_domain::store::{Outcome, StoreError, Transaction};
 
 /// The reason why a follower ended. Its user must list everything again.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Gap {
+pub enum FollowerGap {
     /// The follower was too slow, and the changes that it has not taken are no longer stored.
     #[error(
         "the follower of placement resources missed changes: more than {limit} arrived since its last read; list the resources again"
@@ -43,8 +43,8 @@ pub trait Follower: Send {
     /// The next changes in order: all changes of one or more revisions, never none. Cancel-safe: no change is lost.
     ///
     /// # Errors
-    /// See [`Gap`]; no changes follow it.
-    async fn next(&mut self) -> Result<Vec<Arc<Change>>, Gap>;
+    /// See [`FollowerGap`]; no changes follow it.
+    async fn next(&mut self) -> Result<Vec<Arc<Change>>, FollowerGap>;
 }
 
 /// The selection of a list.
@@ -88,7 +88,7 @@ pub trait Objects: Send + Sync + 'static {
     ///
     /// # Errors
     /// The changes since then are no longer stored.
-    fn follow(&self, after: i64) -> Result<Box<dyn Follower>, Gap>;
+    fn follow(&self, after: i64) -> Result<Box<dyn Follower>, FollowerGap>;
 
     /// Runs one transaction at the root of etcd, with absolute keys. Does not retry.
     ///

@@ -11,7 +11,7 @@ use crate::tree::actor::ChildReportKind;
 use crate::tree::event::{Meltdown, StopOutcome, TreeEvent};
 use crate::tree::handle::{AddError, Mode, Reply, StopError};
 use crate::tree::roster::{HaltOnDrop, LiveChild};
-use crate::tree::spec::{ChildId, Exceeded};
+use crate::tree::spec::{BudgetAction, ChildId};
 
 impl State {
     pub(in crate::tree) fn stop(
@@ -82,7 +82,7 @@ impl State {
             Phase::Ending(ChildEnd::GivenUp(exceeded)) => {
                 tracing::error!(%supervisor, %exceeded, "an actor exceeded its restart budget");
                 self.emit(TreeEvent::ChildGivenUp { supervisor, exceeded: exceeded.clone() });
-                if let Some((_, Exceeded::Report(report))) = &slot.spec.own {
+                if let Some((_, BudgetAction::Report(report))) = &slot.spec.own {
                     report(exceeded);
                 }
             }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use madako_protocol::telemetry::{Counted, Counter};
+use madako_protocol::telemetry::{CountedGauge, Counter};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::telemetry::madako_actor_restarts_total;
 use crate::tree::event::{BudgetExceeded, StopOutcome};
 use crate::tree::handle::{AddError, ChildState, ChildStatus, FirstStart, Reply, StopError};
-use crate::tree::policy::{Account, Backoff, Waits};
+use crate::tree::policy::{Account, Backoff, RestartWaits};
 use crate::tree::roster::LiveChild;
 use crate::tree::spec::ChildSpec;
 
@@ -33,7 +33,7 @@ pub(super) enum ChildEnd {
     GivenUp(BudgetExceeded),
 }
 
-pub(super) struct Slot {
+pub(super) struct ChildSlot {
     pub(super) spec: ChildSpec,
     pub(super) phase: Phase,
     /// Generation of the slot's task; reports of other generations are void.
@@ -42,9 +42,9 @@ pub(super) struct Slot {
     /// The running actor, or the last one until it is known to be gone.
     pub(super) live: Option<LiveChild>,
     /// Counts the running actor.
-    pub(super) up: Option<Counted>,
+    pub(super) up: Option<CountedGauge>,
     pub(super) started_at: Option<Instant>,
-    pub(super) waits: Waits,
+    pub(super) waits: RestartWaits,
     pub(super) account: Option<Account>,
     pub(super) restarts: u64,
     pub(super) restarts_total: Counter,
@@ -65,7 +65,7 @@ impl Drop for Task {
     }
 }
 
-impl Slot {
+impl ChildSlot {
     /// A child before its first start; `backoff` applies if `spec` has none.
     pub(super) fn new(spec: ChildSpec, backoff: Backoff, seed: u64) -> Self {
         let backoff = spec.backoff.unwrap_or(backoff);
@@ -76,7 +76,7 @@ impl Slot {
             live: None,
             up: None,
             started_at: None,
-            waits: Waits::new(backoff, seed, &spec.id),
+            waits: RestartWaits::new(backoff, seed, &spec.id),
             account: spec.own.as_ref().map(|(budget, _)| Account::new(*budget)),
             restarts: 0,
             // Registers the counter, so that it shows 0 before the first restart.

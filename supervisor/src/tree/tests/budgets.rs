@@ -104,7 +104,7 @@ async fn a_start_that_always_fails_exceeds_the_budget_too() {
 async fn a_child_with_a_budget_of_its_own_does_not_charge_its_supervisors() {
     let stage = TestTree::new("budget-own");
     let own = Budget { restarts: 5, window: Duration::from_secs(60) };
-    let a = stage.worker("a").own_budget(own, Exceeded::Escalate);
+    let a = stage.worker("a").own_budget(own, BudgetAction::Escalate);
     let spec = stage.supervisor("root").budget(Budget { restarts: 0, ..TWO });
     let tree = start(spec.child(a).child(stage.worker("b"))).await;
     fail_until(&stage, "a", "restarted a #5").await;
@@ -119,7 +119,7 @@ async fn a_child_that_reports_is_removed_and_may_be_added_again() {
     let reports = watch::Sender::new(Vec::new());
     let told = reports.clone();
     let report =
-        Exceeded::Report(Arc::new(move |exceeded| told.send_modify(|r: &mut Vec<_>| r.push(exceeded))));
+        BudgetAction::Report(Arc::new(move |exceeded| told.send_modify(|r: &mut Vec<_>| r.push(exceeded))));
     let a = stage.worker("a").own_budget(TWO, report);
     let tree = start(stage.supervisor("root").child(a.clone()).child(stage.worker("b"))).await;
     let b = stage.cell("b").get_id();

@@ -66,7 +66,7 @@ async fn a_second_child_of_one_id_is_refused_and_the_first_is_unharmed() {
 
     let twice = stage.supervisor("root").child(stage.worker("a")).child(stage.worker("a"));
     let error = Tree::start(twice).await.unwrap_err();
-    assert!(error.to_string().contains("child a exists already"), "{error}");
+    assert!(error.to_string().contains("its supervisor has an actor of that name already"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]

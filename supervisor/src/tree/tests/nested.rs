@@ -56,7 +56,7 @@ async fn when_it_melts_down_too_often_it_is_reported_and_the_root_lives() {
     let stage = TestTree::new("nest-report");
     let reports = watch::Sender::new(0);
     let told = reports.clone();
-    let report = Exceeded::Report(Arc::new(move |_| told.send_modify(|n| *n += 1)));
+    let report = BudgetAction::Report(Arc::new(move |_| told.send_modify(|n| *n += 1)));
     let own = Budget { restarts: 1, window: Duration::from_secs(600) };
     let bad = stage.supervisor("reign").budget(TWO).child(stage.starting("planner", |_| Start::Fails));
     let tree = start(stage.supervisor("root").child(stage.worker("http"))).await;

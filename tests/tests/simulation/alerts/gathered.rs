@@ -22,12 +22,12 @@ pub struct Process(Arc<Mutex<Arc<PrometheusRecorder>>>);
 
 impl Process {
     pub fn new() -> Self {
-        Self(Arc::new(Mutex::new(Arc::new(madako_http::recorder().unwrap()))))
+        Self(Arc::new(Mutex::new(Arc::new(madako_http::build_recorder().unwrap()))))
     }
 
     /// Restarts the process, and returns the function that renders its page.
     pub fn starts(&self) -> MetricsText {
-        let recorder = madako_http::recorder().unwrap();
+        let recorder = madako_http::build_recorder().unwrap();
         let page = recorder.handle();
         *self.0.lock().unwrap() = Arc::new(recorder);
         madako_supervisor::describe_metrics();

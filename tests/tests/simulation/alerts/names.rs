@@ -9,11 +9,12 @@ use super::script::scenarios;
 use super::{panels, promtool, stage};
 
 /// Beginnings of the names of metrics that no simulated instance shows, and the reasons.
-const ELSEWHERE: [(&str, &str); 6] = [
-    ("madako_authentication_request", "whoever asks it for something brings no token of another service"),
+const ELSEWHERE: [(&str, &str); 7] = [
+    ("madako_authentication_request", "its clients bring no token of another service"),
     ("madako_host_command", "a simulated host stands in the place of the adapter that counts commands"),
     ("madako_kubernetes_request", "simulated nodes stand in the place of the adapter that counts requests"),
     ("madako_predecessor_lease_seconds", "its store is in memory, and no process preceded it"),
+    ("madako_reboot_command_seconds", "no operator of these scenarios asks for a reboot"),
     ("madako_store_keys_skipped_total", "every key of its store is UTF-8"),
     ("process_", "it is no process of its own"),
 ];

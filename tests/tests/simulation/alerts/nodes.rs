@@ -23,7 +23,9 @@ use madako_domain::host_key::HostKey;
 use madako_domain::images::ImageName;
 use madako_domain::keys;
 use madako_domain::node_status::NodeStatus;
-use madako_protocol::authorities::{Authorities, AuthorityError, CertificateRequest, Due, Issued};
+use madako_protocol::authorities::{
+    Authorities, AuthorityError, CertificateRequest, IssuedCertificate, RenewalReason,
+};
 use madako_protocol::node::{NodeAction, NodeConnection, NodeDriver, NodeError, NodeTarget, SnapshotContent};
 use madako_protocol::permit::Permit;
 use madako_protocol::ports::Clock;
@@ -185,7 +187,7 @@ impl Authorities for Lasting {
         self.now().certificate(authority).await
     }
 
-    async fn issue(&self, request: &CertificateRequest) -> Result<Issued, AuthorityError> {
+    async fn issue(&self, request: &CertificateRequest) -> Result<IssuedCertificate, AuthorityError> {
         self.now().issue(request).await
     }
 
@@ -193,7 +195,12 @@ impl Authorities for Lasting {
         self.now().validity(certificate)
     }
 
-    fn due(&self, certificate: Option<&str>, issuer: &str, wanted: &CertificateRequest) -> Option<Due> {
+    fn due(
+        &self,
+        certificate: Option<&str>,
+        issuer: &str,
+        wanted: &CertificateRequest,
+    ) -> Option<RenewalReason> {
         self.now().due(certificate, issuer, wanted)
     }
 }

@@ -26,10 +26,10 @@ use madako_simulation::history::History;
 use madako_simulation::network::{Condition, Endpoint};
 use madako_simulation::operator::Operator;
 use madako_simulation::placement::PlacementChecker;
-use madako_simulation::prometheus::Trouble;
+use madako_simulation::prometheus::PrometheusFault;
 use madako_simulation::repair::RepairJudge;
 use madako_simulation::store_process::StoreProcess;
-use madako_simulation::world::{Hosts, PREFIX, Running, World};
+use madako_simulation::world::{Hosts, PREFIX, RunningInstance, World};
 use madako_store::{EtcdStore, StoreConfig};
 use madako_supervisor::instance::LEADER;
 use madako_supervisor::measured::Measured;
@@ -92,7 +92,7 @@ pub fn play(scenario: &Scenario, gathered: &Gathered, after: Duration) {
 
 struct AlertTest {
     world: World,
-    running: Option<Running>,
+    running: Option<RunningInstance>,
     process: Process,
     disk: ForgetfulDisk,
     /// Holds the note on the last failure of the store.
@@ -285,8 +285,8 @@ impl AlertTest {
             ["end"] => {}
             ["registry", ref how @ ..] => set(self.world.registry.faults(), how),
             ["kubernetes", ref how @ ..] => set(&self.kubernetes, how),
-            ["providers", "well"] => self.world.prometheus.heal(),
-            ["providers", "refuse"] => self.world.prometheus.break_all(Trouble::Refuses),
+            ["providers", "well"] => self.world.prometheus.end_fault(),
+            ["providers", "refuse"] => self.world.prometheus.break_all(PrometheusFault::Refuses),
             ["metric", name, value] => self.world.prometheus.set(name, value.parse().unwrap()),
             ["metrics", "swing", "every", pause, "until", end] => {
                 let (end, pause) = (began + time(end), time(pause));

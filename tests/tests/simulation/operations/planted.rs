@@ -1,11 +1,11 @@
 //! The planted bugs of operations: `docs/canaries.md` lists them with the story and the seed that find each first.
 //!
-//! A seed disturbs a story one to three times, at moments at which something happens without disturbances.
+//! A seed disturbs a story at one to three moments. Each of them is a moment at which something happens in the story without disturbances.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use madako_domain::canary::{Canary, Part, plant};
+use madako_domain::canary::{Canary, Part, plant_canary};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 
@@ -71,16 +71,16 @@ struct Player(BTreeMap<Story, BTreeSet<Duration>>);
 impl Player {
     fn new() -> Self {
         madako_simulation::planted::keep_quiet();
-        plant(None);
+        plant_canary(None);
         Self(BTreeMap::new())
     }
 
     fn play(&mut self, story: Story, seed: u64, bug: Option<Canary>) -> Played {
         let moments = self.0.entry(story).or_insert_with(|| story.play(&[]).moments);
         let disturbances = disturbances(seed, moments);
-        plant(bug);
+        plant_canary(bug);
         let played = story.play(&disturbances);
-        plant(None);
+        plant_canary(None);
         played
     }
 }

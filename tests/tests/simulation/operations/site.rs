@@ -19,13 +19,13 @@ use madako_simulation::facts::Facts;
 use madako_simulation::history::History;
 use madako_simulation::link::Mode;
 use madako_simulation::network::Endpoint;
-use madako_simulation::nodes::ports;
+use madako_simulation::nodes::node_ports;
 use madako_simulation::placement::PlacementChecker;
-use madako_simulation::planted::Handling;
+use madako_simulation::planted::MessageCounter;
 use madako_simulation::revisions::every_revision;
 use madako_simulation::run::promised_terms;
 use madako_simulation::store_process::StoreProcess;
-use madako_simulation::world::{Running, World};
+use madako_simulation::world::{RunningInstance, World};
 use madako_supervisor::nodes::{BackupPorts, OperationsMode, OperationsPorts, RUNNER};
 use madako_supervisor::tree::ChildState;
 use serde_json::{Value, json};
@@ -107,9 +107,9 @@ pub struct Stopped;
 pub struct Site {
     pub nodes: SimulatedNodes,
     pub world: World,
-    pub running: Option<Running>,
+    pub running: Option<RunningInstance>,
     /// Another instance, where there is one.
-    standby: Option<Running>,
+    standby: Option<RunningInstance>,
     has_standby: bool,
     /// The instance whose links stand still.
     silent: Option<Endpoint>,
@@ -150,7 +150,7 @@ impl Site {
     pub async fn new(
         disturbances: &[(Duration, Disturbance)],
         has_standby: bool,
-        handling: &Handling,
+        handling: &MessageCounter,
     ) -> Self {
         let start = start();
         let clock: Arc<dyn Clock> = Arc::new(SimulatedClock::new(start));
@@ -212,7 +212,7 @@ impl Site {
             backups: Arc::new(backups),
         });
         // Other stories have the moments of operations alone.
-        let ports = ports(&self.nodes, self.authorities(), etcd);
+        let ports = node_ports(&self.nodes, self.authorities(), etcd);
         self.world.operations = Some(OperationsPorts { mode, backups, ..ports });
         self.stop().await;
         self.running = Some(self.world.start("alpha").await);
@@ -223,8 +223,8 @@ impl Site {
 
     /// Stops all instances, the leader last.
     pub async fn stop(&mut self) {
-        let is_leader = |running: &Running| running.instance.view().reign.borrow().is_some();
-        let mut instances: Vec<Running> =
+        let is_leader = |running: &RunningInstance| running.instance.view().reign.borrow().is_some();
+        let mut instances: Vec<RunningInstance> =
             self.running.take().into_iter().chain(self.standby.take()).collect();
         instances.sort_by_key(is_leader);
         for running in instances {
@@ -280,7 +280,7 @@ impl Site {
                 }
             }
             Act::Silence => {
-                let leads = |running: &Running| running.instance.view().reign.borrow().is_some();
+                let leads = |running: &RunningInstance| running.instance.view().reign.borrow().is_some();
                 let place = Endpoint::Instance(if self.standby.as_ref().is_some_and(leads) { 2 } else { 1 });
                 self.world.network.change(place, |condition| condition.silent += 1);
                 self.silent = Some(place);
@@ -290,7 +290,7 @@ impl Site {
                     self.world.network.change(place, |condition| condition.silent -= 1);
                 }
             }
-            Act::Fail => self.world.handling.plant(1, RUNNER),
+            Act::Fail => self.world.handling.plant_panic(1, RUNNER),
             Act::Begin(number, fault) => self.nodes.begin(&NodePlace::Address(address(number)), fault),
             Act::End(number, fault) => self.nodes.end(&NodePlace::Address(address(number)), fault),
         }

@@ -8,7 +8,7 @@ use madako_domain::backup::BackupRecord;
 use madako_domain::containers::Container;
 use madako_domain::record::{Command, Record};
 use madako_protocol::node::FileContent;
-use madako_simulation::planted::Handling;
+use madako_simulation::planted::MessageCounter;
 use serde_json::{Value, json};
 use time::format_description::well_known::Rfc3339;
 use tokio::time::Instant;
@@ -126,7 +126,7 @@ impl Story {
     fn play_with(self, disturbances: &[(Duration, Disturbance)], has_standby: bool) -> Played {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-        let handling = Handling::default();
+        let handling = MessageCounter::default();
         metrics::with_local_recorder(&handling.clone(), || {
             runtime.block_on(async {
                 let mut site = Site::new(disturbances, has_standby, &handling).await;

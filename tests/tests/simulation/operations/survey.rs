@@ -7,7 +7,7 @@ use etcd_client::GetOptions;
 use madako_domain::images::ImageName;
 use madako_domain::state::ClusterState;
 use madako_domain::store::Entry;
-use madako_operation_runner::{Access, Settings, survey};
+use madako_operation_runner::{Settings, SurveyAccess, survey};
 use madako_protocol::node::NodeTarget;
 use madako_protocol::permit::Permit;
 use madako_simulation::repair::entry_of;
@@ -28,7 +28,7 @@ pub async fn image_version(site: &mut Site, image: &str) -> Result<String, Strin
         |address: &str| NodeTarget { address: address.to_owned(), user: "cke".to_owned(), pinned: None };
     let view = site.running.as_ref().unwrap().instance.view();
     let epoch = view.reign.borrow().as_ref().unwrap().number;
-    let access = Access {
+    let access = SurveyAccess {
         driver: site.nodes.driver(),
         targets: cluster.nodes.iter().map(|node| (node.address.clone(), target(&node.address))).collect(),
         // The judges know no operator, whose permit has no epoch.

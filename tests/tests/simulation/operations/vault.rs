@@ -9,7 +9,7 @@ use madako_domain::containers::Container;
 use madako_domain::keys;
 use madako_protocol::authorities::Authorities;
 use madako_protocol::store::Store;
-use madako_simulation::planted::Handling;
+use madako_simulation::planted::MessageCounter;
 use madako_store::{EtcdStore, StoreConfig};
 
 use super::site::{OUTAGE, Site, Stopped, address};
@@ -62,7 +62,7 @@ fn operations_stay_held_between_passes_while_vault_is_sealed_or_does_not_answer(
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
-        let mut site = Site::new(&[], false, &Handling::default()).await;
+        let mut site = Site::new(&[], false, &MessageCounter::default()).await;
         // Shorter than the deadline of a request.
         site.world.working.interval = Duration::from_secs(5);
         site.use_vault().await;

@@ -62,7 +62,7 @@ pub fn judge_acknowledged_writes<'a>(
 mod tests {
     use super::*;
     use crate::check::linear::{CallResult, ObjectOperation};
-    use crate::history::End;
+    use crate::history::RequestEnd;
     use crate::observer::Change;
 
     fn revision(number: i64, key: &str, value: Option<&str>) -> Revision {
@@ -73,7 +73,7 @@ mod tests {
 
     fn acknowledged(key: &str, revision: i64) -> Call {
         let said = CallResult::Done { value: None, deleting: false };
-        let end = End::Answered { status: 200, said, revision: Some(revision) };
+        let end = RequestEnd::Answered { status: 200, said, revision: Some(revision) };
         let op = ObjectOperation::Create { value: 1 };
         Call {
             client: 1,

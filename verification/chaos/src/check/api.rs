@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use self::store::{Stored, WatchEvent, key_of};
+use self::store::{StoreHistory, WatchEvent, key_of};
 use super::Verdicts;
 use crate::history::{Event, Micros};
 use crate::observer::Revision;
@@ -34,19 +34,19 @@ pub fn judge_api_answers(
 ) {
     verdicts.of(LISTS);
     verdicts.of(API_WATCHES);
-    let stored = Stored::read(revisions);
+    let stored = StoreHistory::read(revisions);
     let mut judge = Judge { stored: &stored, open: BTreeMap::new(), complete: BTreeMap::new() };
     for (_, event) in events {
-        judge.event(event, verdicts);
+        judge.judge_event(event, verdicts);
     }
     for follower in judge.complete.iter().filter(|(_, complete)| calm && !**complete).map(|(it, _)| it) {
         let what = format!("follower {follower} could not watch to the end, though all was calm");
-        verdicts.broken(API_WATCHES, what);
+        verdicts.count_violation(API_WATCHES, what);
     }
 }
 
 struct Judge<'a> {
-    stored: &'a Stored,
+    stored: &'a StoreHistory,
     open: BTreeMap<u32, Watch>,
     /// Followers, with whether their last watch lasted until the end.
     complete: BTreeMap<u32, bool>,
@@ -65,7 +65,7 @@ struct Watch {
 }
 
 impl Judge<'_> {
-    fn event(&mut self, event: &Event, verdicts: &mut Verdicts) {
+    fn judge_event(&mut self, event: &Event, verdicts: &mut Verdicts) {
         match event {
             Event::Opened { follower, instance, asked } => {
                 let least = self.stored.steps_until(*asked);
@@ -73,7 +73,7 @@ impl Judge<'_> {
                 self.open.insert(*follower, watch);
                 self.complete.insert(*follower, false);
             }
-            Event::Listed { follower, asked, answer } => self.list(*follower, *asked, answer, verdicts),
+            Event::Listed { follower, asked, answer } => self.judge_list(*follower, *asked, answer, verdicts),
             Event::WatchLine { follower, line } => {
                 verdicts.of(API_WATCHES).judged += 1;
                 let told = match self.open.get_mut(follower) {
@@ -86,7 +86,7 @@ impl Judge<'_> {
                     }
                 };
                 if let Err(why) = told {
-                    verdicts.broken(API_WATCHES, format!("follower {follower}: {why}"));
+                    verdicts.count_violation(API_WATCHES, format!("follower {follower}: {why}"));
                 }
             }
             Event::Closed { follower, why } => {
@@ -98,21 +98,21 @@ impl Judge<'_> {
                 if let Some(what) = watch.find_withheld_step(self.stored) {
                     let instance = watch.instance;
                     let what = format!("follower {follower}: a watch of instance={instance} {what}");
-                    verdicts.broken(API_WATCHES, what);
+                    verdicts.count_violation(API_WATCHES, what);
                 }
             }
             _ => {}
         }
     }
 
-    fn list(&mut self, follower: u32, asked: Micros, answer: &Value, verdicts: &mut Verdicts) {
+    fn judge_list(&mut self, follower: u32, asked: Micros, answer: &Value, verdicts: &mut Verdicts) {
         verdicts.of(LISTS).judged += 1;
         let Some([fewest, most]) = self.stored.listed(self.stored.steps_until(asked), answer) else {
             let names: Vec<String> = answer["items"].as_array().into_iter().flatten().map(key_of).collect();
             let what = format!(
                 "follower {follower}: at no revision since it was asked for there was what a list has: {names:?}"
             );
-            verdicts.broken(LISTS, what);
+            verdicts.count_violation(LISTS, what);
             return;
         };
         if let Some(watch) = self.open.get_mut(&follower) {
@@ -127,7 +127,7 @@ impl Watch {
     ///
     /// # Errors
     /// The reason why this line is wrong here.
-    fn check_event(&mut self, line: &Value, stored: &Stored) -> Result<(), String> {
+    fn check_event(&mut self, line: &Value, stored: &StoreHistory) -> Result<(), String> {
         let shown = WatchEvent {
             event: line["type"].as_str().unwrap_or_default().to_owned(),
             object: line["object"].clone(),
@@ -157,7 +157,7 @@ impl Watch {
     }
 
     /// Steps that the watch should have delivered before its end.
-    fn find_withheld_step(&self, stored: &Stored) -> Option<String> {
+    fn find_withheld_step(&self, stored: &StoreHistory) -> Option<String> {
         let [first, last] = self.listed.filter(|_| !self.broken)?;
         let told = match &self.at {
             // The watch may have begun as late as the first list.

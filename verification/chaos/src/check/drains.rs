@@ -45,7 +45,7 @@ pub struct Effect {
 
 /// The effects in a journal, with times relative to `unix`, the beginning of the history.
 #[must_use]
-pub fn effects(lines: &[Line], unix: OffsetDateTime) -> Vec<Effect> {
+pub fn effects_of(lines: &[Line], unix: OffsetDateTime) -> Vec<Effect> {
     let at = |line: &Line| Micros::try_from((line.time() - unix).whole_microseconds()).unwrap_or(0);
     let effect = |line: &Line| match &line.what {
         LineContent::Kubernetes { instance, asked, node, pod, refused } => {

@@ -15,7 +15,7 @@ use std::rc::Rc;
 use serde::{Deserialize, Serialize};
 use stateright::semantics::{ConsistencyTester as _, LinearizabilityTester, SequentialSpec};
 
-use crate::history::{Call, End};
+use crate::history::{Call, RequestEnd};
 
 /// Search steps for one object. Without trouble a call takes a few; an object with some unknown ends takes some
 /// thousands.
@@ -165,9 +165,9 @@ pub fn judge_linearizability<'a>(calls: impl IntoIterator<Item = &'a Call>) -> L
     let mut objects: BTreeMap<&str, Vec<&Call>> = BTreeMap::new();
     for call in calls {
         let says_nothing = match call.end {
-            End::NotSent => true,
-            End::Unknown { .. } => call.op == ObjectOperation::Read,
-            End::Answered { .. } => false,
+            RequestEnd::NotSent => true,
+            RequestEnd::Unknown { .. } => call.op == ObjectOperation::Read,
+            RequestEnd::Answered { .. } => false,
         };
         if !says_nothing {
             objects.entry(&call.object).or_default().push(call);
@@ -177,7 +177,8 @@ pub fn judge_linearizability<'a>(calls: impl IntoIterator<Item = &'a Call>) -> L
     for (name, calls) in objects {
         judged.objects += 1;
         judged.calls += calls.len() as u64;
-        judged.unknown += calls.iter().filter(|call| matches!(call.end, End::Unknown { .. })).count() as u64;
+        judged.unknown +=
+            calls.iter().filter(|call| matches!(call.end, RequestEnd::Unknown { .. })).count() as u64;
         match is_linearizable(&calls) {
             Some(true) => {}
             Some(false) => judged.broken.push(name.to_owned()),
@@ -194,7 +195,7 @@ fn is_linearizable(calls: &[&Call]) -> Option<bool> {
     let mut edges: Vec<(u64, bool, usize)> = Vec::new();
     for (index, call) in calls.iter().enumerate() {
         edges.push((call.called, false, index));
-        if matches!(call.end, End::Answered { .. }) {
+        if matches!(call.end, RequestEnd::Answered { .. }) {
             edges.push((call.returned, true, index));
         }
     }
@@ -211,7 +212,7 @@ fn is_linearizable(calls: &[&Call]) -> Option<bool> {
             threads.push(None);
         }
         let taken = match (&calls[index].end, ends) {
-            (End::Answered { said, .. }, true) => {
+            (RequestEnd::Answered { said, .. }, true) => {
                 threads[thread] = None;
                 tester.on_return(thread, *said).map(drop)
             }
@@ -238,7 +239,7 @@ fn decisive_calls<'a>(calls: &[&'a Call]) -> Vec<&'a Call> {
         .iter()
         .flat_map(|call| {
             let read = match &call.end {
-                End::Answered { said: CallResult::Done { value, .. }, .. } => *value,
+                RequestEnd::Answered { said: CallResult::Done { value, .. }, .. } => *value,
                 _ => None,
             };
             let over = match call.op {
@@ -249,7 +250,7 @@ fn decisive_calls<'a>(calls: &[&'a Call]) -> Vec<&'a Call> {
         })
         .collect();
     let tells = |call: &&&Call| match (&call.end, call.op) {
-        (End::Unknown { .. }, ObjectOperation::Write { value, .. }) => met.contains(&value),
+        (RequestEnd::Unknown { .. }, ObjectOperation::Write { value, .. }) => met.contains(&value),
         _ => true,
     };
     calls.iter().filter(tells).copied().collect()

@@ -30,7 +30,7 @@ pub fn judge_placement(revisions: &[Revision], calm: bool, verdicts: &mut Verdic
                     Some(stored) => Some(stored),
                     None => {
                         let what = format!("revision {}: {key} cannot be read", revision.revision);
-                        verdicts.broken("placement", what);
+                        verdicts.count_violation("placement", what);
                         continue;
                     }
                 },
@@ -39,7 +39,7 @@ pub fn judge_placement(revisions: &[Revision], calm: bool, verdicts: &mut Verdic
         }
         for stored in after.iter().filter_map(|(_, stored)| stored.as_ref()) {
             if stored.key.kind == Kind::Application {
-                application(revision.revision, stored, &objects, verdicts);
+                check_application(revision.revision, stored, &objects, verdicts);
             }
         }
         for (key, stored) in after {
@@ -60,7 +60,7 @@ fn judge_settled(objects: &Resources, verdicts: &mut Verdicts) {
     find_unsettled(objects, &BTreeMap::new()).iter().for_each(|violation| verdicts.violated(violation));
 }
 
-fn application(revision: i64, stored: &Arc<Stored>, objects: &Resources, verdicts: &mut Verdicts) {
+fn check_application(revision: i64, stored: &Arc<Stored>, objects: &Resources, verdicts: &mut Verdicts) {
     let key = &stored.key;
     let former = objects.get(key).and_then(|before| scheduled_to(before));
     let to = scheduled_to(stored);

@@ -13,15 +13,15 @@ use madako_domain::keys;
 use madako_faults::{Act, Schedule};
 use madako_judges::{
     Change, Command, Exemption, Exemptions, Fact, FaultPlace, MachineSeen, Oracle, PodFact, PromiseTerms,
-    Question,
+    RegistryQuestion,
 };
 use time::OffsetDateTime;
 
 use super::Verdicts;
-use super::drains::{Effect, earliest_sending, effects, held_requests};
+use super::drains::{Effect, earliest_sending, effects_of, held_requests};
 use super::effects::HEARD_LATER;
 use crate::datacenter::{CorruptAnswer, Line, LineContent, PROTECTED, metric_of};
-use crate::history::{AcknowledgedWrite, Call, End, Event, Micros, micros};
+use crate::history::{AcknowledgedWrite, Call, Event, Micros, RequestEnd, micros};
 use crate::network::Node;
 use crate::observer::{PREFIX, Revision};
 use crate::world::COMMAND_TIMEOUT;
@@ -56,13 +56,13 @@ pub(crate) fn judge_promises(
     for (promise, verdict) in oracle.verdicts() {
         verdicts.of(promise.name()).judged += verdict.judged;
         for what in verdict.violations {
-            verdicts.broken(promise.name(), what);
+            verdicts.count_violation(promise.name(), what);
         }
     }
     exemptions.add(&oracle.exemptions());
     verdicts.of(EXCUSED).judged = Exemption::ALL.len() as u64;
     for beyond in exemptions.exceeded_bounds(length) {
-        verdicts.broken(EXCUSED, beyond);
+        verdicts.count_violation(EXCUSED, beyond);
     }
     exemptions
 }
@@ -105,7 +105,7 @@ impl RunObservations<'_> {
 
     fn of_kubernetes(&self) -> impl Iterator<Item = (Micros, Fact)> {
         let held = held_requests(self.events, self.schedule);
-        effects(self.lines, self.unix).into_iter().map(move |effect| {
+        effects_of(self.lines, self.unix).into_iter().map(move |effect| {
             let sent = Duration::from_micros(earliest_sending(&effect, &held));
             let Effect { at, asked, node, pod, refused, .. } = effect;
             let protected =
@@ -129,7 +129,7 @@ impl RunObservations<'_> {
     }
 
     fn of_epoch(&self, epoch: i64) -> String {
-        self.epochs.get(&epoch).map_or_else(|| format!("epoch={epoch}"), |number| instance(*number))
+        self.epochs.get(&epoch).map_or_else(|| format!("epoch={epoch}"), |number| instance_name(*number))
     }
 
     /// The leader at a time. An election is observed a little later.
@@ -147,7 +147,7 @@ impl RunObservations<'_> {
     fn polled(
         &self,
         at: Micros,
-        question: Question,
+        question: RegistryQuestion,
         machines: Option<&Arc<Vec<MachineSeen>>>,
     ) -> impl Iterator<Item = Fact> {
         let instance = self.leader(at);
@@ -183,7 +183,7 @@ impl RunObservations<'_> {
     }
 }
 
-fn instance(number: u32) -> String {
+fn instance_name(number: u32) -> String {
     Node::Instance(number).to_string()
 }
 
@@ -214,7 +214,7 @@ fn trouble_facts(act: Act, on: &str, change: &str) -> Vec<Fact> {
 
 /// The facts of a client's call: its write, and its condition.
 fn call_facts(call: &Call) -> Vec<Fact> {
-    let End::Answered { status, revision: after, .. } = call.end else { return Vec::new() };
+    let RequestEnd::Answered { status, revision: after, .. } = call.end else { return Vec::new() };
     let named =
         call.expected.map(|version| Fact::Conditional { key: call.object.clone(), version, status, after });
     let wrote = call.wrote().map(|revision| Fact::ByUser { revision });
@@ -237,10 +237,10 @@ fn of_commands(
 ) -> Vec<(Micros, Fact)> {
     match what {
         LineContent::Acts { number, instance: of, address, waited, .. } => {
-            running.insert(*number, (at, instance(*of), address.clone()));
+            running.insert(*number, (at, instance_name(*of), address.clone()));
             vec![(
                 at.saturating_sub(*waited),
-                command_began((instance(*of), address.clone()), Command::Repair),
+                command_began((instance_name(*of), address.clone()), Command::Repair),
             )]
         }
         LineContent::Acted { number, whole, .. } => {
@@ -250,7 +250,7 @@ fn of_commands(
             ends.map(fact).into_iter().collect()
         }
         LineContent::Checked { instance: of, address, waited, healthy } => {
-            let whose = (instance(*of), address.clone());
+            let whose = (instance_name(*of), address.clone());
             let check = Command::HealthCheck;
             vec![
                 (at.saturating_sub(*waited), command_began(whose.clone(), check)),

@@ -33,6 +33,6 @@ pub fn registry_requests(lines: &[Line]) -> RegistryRequests {
 pub fn judge_registry_requests(asked: &RegistryRequests, verdicts: &mut Verdicts) {
     verdicts.of(REGISTRY).judged += asked.answers + asked.changes.len() as u64;
     for change in &asked.changes {
-        verdicts.broken(REGISTRY, format!("the registry was to be changed: {change}"));
+        verdicts.count_violation(REGISTRY, format!("the registry was to be changed: {change}"));
     }
 }

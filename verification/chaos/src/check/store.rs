@@ -11,7 +11,9 @@ use madako_domain::placement::ownership;
 use madako_domain::repair::RepairStatus;
 use madako_domain::repair::queue::RepairQueue;
 use madako_domain::store::Entry;
-use madako_judges::history::{Change, Clusters, candidates, find_decider, new_violation, queue, read_json};
+use madako_judges::history::{
+    Change, Clusters, candidate_revisions, decode_queue, find_decider, new_violation, read_json,
+};
 
 use super::Verdicts;
 use crate::history::Micros;
@@ -31,7 +33,7 @@ pub fn judge_store(revisions: &[Revision], answered: &RegistryAnswers, calm: boo
     let (clusters, queue) = (Clusters::default(), RepairQueue::default());
     let mut judge = Judge { answered, clusters, owner: None, queue };
     for revision in revisions {
-        judge.revision(revision, verdicts);
+        judge.judge_revision(revision, verdicts);
     }
     if calm {
         judge.end(verdicts);
@@ -46,7 +48,7 @@ struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    fn revision(&mut self, revision: &Revision, verdicts: &mut Verdicts) {
+    fn judge_revision(&mut self, revision: &Revision, verdicts: &mut Verdicts) {
         let number = revision.revision;
         let ours = |change: &crate::observer::Change| {
             Some((change.key.strip_prefix(PREFIX)?.to_owned(), change.entry()))
@@ -56,7 +58,7 @@ impl Judge<'_> {
         if touches(keys::PLACEMENT) {
             verdicts.judged(Id::I1, 1);
             let owner = self.owner.as_ref().map(|owner| (&*owner.value, owner.lease));
-            let found = find_decider(number, PREFIX, candidates(self.clusters.stored(), ""), owner);
+            let found = find_decider(number, PREFIX, candidate_revisions(self.clusters.stored(), ""), owner);
             found.iter().for_each(|found| verdicts.violated(found));
         }
         if let Some(change) = revision.changes.iter().find(|change| change.key == ownership::KEY) {
@@ -71,7 +73,7 @@ impl Judge<'_> {
         ruled.judged.into_iter().for_each(|invariant| verdicts.judged(invariant, 1));
         ruled.violations.iter().for_each(|violation| verdicts.violated(violation));
         if [keys::REPAIRS, keys::REPAIR_KEPT, keys::RECORDS, keys::REBOOTS].into_iter().any(touches) {
-            self.repairs(number, verdicts);
+            self.judge_repairs(number, verdicts);
         }
     }
 
@@ -92,7 +94,7 @@ impl Judge<'_> {
                  least {minimum_workers} are wanted"
             ));
         }
-        for (index, item) in &queue(self.clusters.stored(), None).entries {
+        for (index, item) in &decode_queue(self.clusters.stored(), None).entries {
             if item.value.status == RepairStatus::Processing {
                 unmet(format!("in the end: repair {index} of {} is left in the middle", item.value.address));
             }
@@ -100,12 +102,12 @@ impl Judge<'_> {
     }
 
     /// I7, I8 and I10 of the current queue; a lasting violation is reported once.
-    fn repairs(&mut self, number: i64, verdicts: &mut Verdicts) {
+    fn judge_repairs(&mut self, number: i64, verdicts: &mut Verdicts) {
         for invariant in [Id::I7, Id::I8, Id::I10] {
             verdicts.judged(invariant, 1);
         }
         let cluster = self.clusters.cluster();
-        let after = queue(self.clusters.stored(), Some(&self.queue));
+        let after = decode_queue(self.clusters.stored(), Some(&self.queue));
         let states = |queue: &RepairQueue| {
             let mut found = one_repair_a_machine(queue);
             found.extend(one_api_server(queue, cluster.as_ref()));

@@ -32,12 +32,15 @@ pub fn judge_watches(events: &[(Micros, Event)], revisions: &[Revision], verdict
                         "a watcher of store={member} received revision {revision} with {keys} keys after {before}; the \
                          next revision with its count of keys is {next:?}"
                     );
-                    verdicts.broken(WATCHES, what);
+                    verdicts.count_violation(WATCHES, what);
                 }
             }
             Event::WatchEnds { member, until } => {
                 let Some(before) = last.get(member) else {
-                    verdicts.broken(WATCHES, format!("store={member} answered no watch of the observer"));
+                    verdicts.count_violation(
+                        WATCHES,
+                        format!("store={member} answered no watch of the observer"),
+                    );
                     continue;
                 };
                 let silent = (before + 1..=*until).find(|revision| ours.contains_key(revision));
@@ -46,7 +49,7 @@ pub fn judge_watches(events: &[(Micros, Event)], revisions: &[Revision], verdict
                         "a watcher of store={member} heard nothing after revision {before}, though there were \
                          {next} and more up to {until}"
                     );
-                    verdicts.broken(WATCHES, what);
+                    verdicts.count_violation(WATCHES, what);
                 }
             }
             _ => {}

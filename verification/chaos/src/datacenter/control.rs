@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::caller::{Caller, monotonic};
 use super::journal::{JournalError, Line, LineContent};
-use super::tap::Tap;
+use super::tap::AnswerTap;
 
 /// Duration of a reset: long enough to lose its leader meanwhile.
 const RESET_TAKES: Duration = Duration::from_secs(2);
@@ -81,7 +81,7 @@ pub struct ListedMachine {
 #[derive(Clone)]
 struct ControlState {
     registry: SimulatedRegistry,
-    tap: Arc<Tap>,
+    tap: Arc<AnswerTap>,
     held: Arc<Mutex<CommandState>>,
 }
 
@@ -95,7 +95,7 @@ struct CommandState {
 }
 
 impl ControlState {
-    fn new(registry: SimulatedRegistry, tap: Arc<Tap>, journal: &[Line]) -> Self {
+    fn new(registry: SimulatedRegistry, tap: Arc<AnswerTap>, journal: &[Line]) -> Self {
         let mut held = CommandState::default();
         for line in journal {
             match &line.what {
@@ -122,18 +122,18 @@ impl ControlState {
 
 pub(super) fn router(
     registry: SimulatedRegistry,
-    tap: Arc<Tap>,
+    tap: Arc<AnswerTap>,
     journal: &[Line],
 ) -> IntoMakeServiceWithConnectInfo<Router, Caller> {
     Router::new()
         .route("/health", get(async || StatusCode::OK))
-        .route("/machines", get(machines))
-        .route("/power", post(power))
+        .route("/machines", get(list_machines))
+        .route("/power", post(set_power))
         .route("/state", post(set_machine_state))
         .route("/corrupt", post(switch_corruption))
-        .route("/clock", post(clock))
-        .route("/repair", post(repair))
-        .route("/healthy", post(healthy))
+        .route("/clock", post(set_clock))
+        .route("/repair", post(repair_machine))
+        .route("/healthy", post(answer_health))
         .with_state(ControlState::new(registry, tap, journal))
         .into_make_service_with_connect_info()
 }
@@ -159,7 +159,7 @@ impl IntoResponse for ControlRefusal {
     }
 }
 
-async fn machines(State(door): State<ControlState>) -> Json<Vec<ListedMachine>> {
+async fn list_machines(State(door): State<ControlState>) -> Json<Vec<ListedMachine>> {
     let listed = |machine: Machine| ListedMachine {
         address: machine.address().map(str::to_owned),
         rack: u32::try_from(machine.spec.rack).unwrap_or(u32::MAX),
@@ -169,7 +169,7 @@ async fn machines(State(door): State<ControlState>) -> Json<Vec<ListedMachine>> 
     Json(door.registry.machines().into_iter().map(listed).collect())
 }
 
-async fn power(
+async fn set_power(
     State(door): State<ControlState>,
     Json(powered): Json<PowerState>,
 ) -> Result<StatusCode, ControlRefusal> {
@@ -242,7 +242,7 @@ impl Drop for RunningCommand {
 }
 
 /// Resets a machine. Most resets heal it, unless it has no power.
-async fn repair(
+async fn repair_machine(
     State(door): State<ControlState>,
     ConnectInfo(caller): ConnectInfo<Caller>,
     Json(repaired): Json<RepairRequest>,
@@ -269,7 +269,7 @@ async fn repair(
 }
 
 /// Answers with the output of the health check.
-async fn healthy(
+async fn answer_health(
     State(door): State<ControlState>,
     Json(repaired): Json<RepairRequest>,
 ) -> Result<String, ControlRefusal> {
@@ -284,11 +284,11 @@ async fn switch_corruption(
     State(door): State<ControlState>,
     Json(corrupted): Json<CorruptionSwitch>,
 ) -> Result<StatusCode, ControlRefusal> {
-    door.tap.corrupt(corrupted.seed)?;
+    door.tap.set_corruption(corrupted.seed)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn clock(
+async fn set_clock(
     State(door): State<ControlState>,
     Json(clocked): Json<ClockChange>,
 ) -> Result<StatusCode, ControlRefusal> {
@@ -347,7 +347,7 @@ mod tests {
             let config = DatacenterConfig::new(1, OffsetDateTime::UNIX_EPOCH, 2, &[("compute", 6)]);
             let datacenter = Datacenter::new(config).unwrap();
             let registry = SimulatedRegistry::new(datacenter, Arc::clone(&clock));
-            let tap = Arc::new(Tap::new(Journal::open(&journal, clock).unwrap()));
+            let tap = Arc::new(AnswerTap::new(Journal::open(&journal, clock).unwrap()));
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let at = listener.local_addr().unwrap();
             let door = router(registry, tap, &[]);

@@ -11,22 +11,22 @@ use axum::http::{Method, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use madako_datacenter_sim::GRAPHQL_PATH;
-use madako_judges::{Question, registry};
+use madako_judges::{RegistryQuestion, registry};
 use serde_json::Value;
 
 use super::journal::LineContent;
-use super::tap::Tap;
+use super::tap::AnswerTap;
 
 /// Name of the service's query.
 const SEARCH_OF_THE_SERVICE: &str = "ckeSearch";
 /// Bytes of a request: a search has less than two kilobytes.
 const MAX_REQUEST: usize = 1 << 20;
 
-pub(super) fn guard_router(registry: Router, tap: &Arc<Tap>) -> Router {
+pub(super) fn guard_router(registry: Router, tap: &Arc<AnswerTap>) -> Router {
     registry.layer(from_fn_with_state(Arc::clone(tap), record_and_forward))
 }
 
-async fn record_and_forward(State(tap): State<Arc<Tap>>, request: Request, next: Next) -> Response {
+async fn record_and_forward(State(tap): State<Arc<AnswerTap>>, request: Request, next: Next) -> Response {
     let (head, body) = request.into_parts();
     let body = match to_bytes(body, MAX_REQUEST).await {
         Ok(body) => body,
@@ -53,7 +53,7 @@ async fn record_and_forward(State(tap): State<Arc<Tap>>, request: Request, next:
 }
 
 /// The question of the service's query; `None`: a search of another client.
-fn question_of(body: &[u8]) -> Option<Question> {
+fn question_of(body: &[u8]) -> Option<RegistryQuestion> {
     let call: Value = serde_json::from_slice(body).ok()?;
     call["query"].as_str()?.contains(SEARCH_OF_THE_SERVICE).then(|| registry::question_of(&call))
 }
@@ -108,7 +108,7 @@ mod tests {
         let journal = files.path().join("journal.jsonl");
         let config = DatacenterConfig::new(1, OffsetDateTime::UNIX_EPOCH, 2, &[("compute", 6)]);
         let registry = SimulatedRegistry::new(Datacenter::new(config).unwrap(), Arc::new(Still));
-        let tap = Arc::new(Tap::new(Journal::open(&journal, Arc::new(Still)).unwrap()));
+        let tap = Arc::new(AnswerTap::new(Journal::open(&journal, Arc::new(Still)).unwrap()));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();
         let server = guard_router(registry.router(), &tap);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use madako_domain::machine::MachineState;
-use madako_judges::{KubernetesRequest, MachineSeen, Question};
+use madako_judges::{KubernetesRequest, MachineSeen, RegistryQuestion};
 use madako_protocol::ports::Clock;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -81,7 +81,7 @@ pub enum LineContent {
     },
     /// The registry answered the service.
     Polled {
-        question: Question,
+        question: RegistryQuestion,
         /// The machines in the answer, with times since 1970; `None`: the same as in the last answer.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         machines: Option<Vec<MachineSeen>>,
@@ -161,7 +161,7 @@ impl Journal {
     /// Appends a line. Returns its time.
     pub fn write(&self, what: LineContent) -> Result<OffsetDateTime, JournalError> {
         let mut file = self.file();
-        self.append(&mut file, self.now(), what)
+        self.append_line(&mut file, self.now(), what)
     }
 
     /// The current time on the journal's clock.
@@ -171,10 +171,10 @@ impl Journal {
 
     /// Appends a line with an earlier time, at which its content was known to hold.
     pub(super) fn write_as_of(&self, at: OffsetDateTime, what: LineContent) -> Result<(), JournalError> {
-        self.append(&mut self.file(), at, what).map(drop)
+        self.append_line(&mut self.file(), at, what).map(drop)
     }
 
-    fn append(
+    fn append_line(
         &self,
         file: &mut File,
         at: OffsetDateTime,

@@ -27,7 +27,7 @@ use madako_protocol::ports::Clock;
 use time::OffsetDateTime;
 
 use super::journal::{JournalError, Line, LineContent};
-use super::tap::Tap;
+use super::tap::AnswerTap;
 
 /// The namespace whose pods are only evicted, never deleted; also the value of its label `team`.
 pub(crate) const PROTECTED: &str = "kept";
@@ -80,7 +80,7 @@ pub(super) struct ApiServer {
     cluster: SimulatedKubernetes,
     time: Arc<LastChangeClock>,
     registry: SimulatedRegistry,
-    tap: Arc<Tap>,
+    tap: Arc<AnswerTap>,
     /// Serializes each change with its line in the journal.
     turn: Arc<Mutex<()>>,
 }
@@ -90,7 +90,7 @@ impl ApiServer {
     pub(super) fn new(
         seed: u64,
         registry: SimulatedRegistry,
-        tap: Arc<Tap>,
+        tap: Arc<AnswerTap>,
         start: OffsetDateTime,
         journal: &[Line],
     ) -> Self {
@@ -106,21 +106,21 @@ impl ApiServer {
             if let LineContent::Kubernetes { asked, node, pod, .. } = &line.what {
                 let change = Change { asked: *asked, node: node.clone(), pod: pod.clone() };
                 // A change that was refused then is refused again.
-                server.at(line.at, |cluster| carry_out(cluster, &change));
+                server.change_at(line.at, |cluster| carry_out(cluster, &change));
             }
         }
         server
     }
 
     fn read_cluster<R>(&self, look: impl FnOnce(&mut Cluster) -> R) -> R {
-        self.in_turn(|server| server.at(micros(server.tap.journal.now()), look))
+        self.in_turn(|server| server.change_at(micros(server.tap.journal.now()), look))
     }
 
     /// Makes a change that an instance requests, and records it unless its object does not exist.
     fn change(&self, instance: u32, change: &Change) -> Result<ChangeOutcome, JournalError> {
         self.in_turn(|server| {
             let now = micros(server.tap.journal.now());
-            let came = server.at(now, |cluster| carry_out(cluster, change));
+            let came = server.change_at(now, |cluster| carry_out(cluster, change));
             if came != ChangeOutcome::NotThere {
                 let Change { asked, node, pod } = change.clone();
                 let refused = matches!(came, ChangeOutcome::Refused(_));
@@ -137,7 +137,7 @@ impl ApiServer {
         act(self)
     }
 
-    fn at<R>(&self, time: i64, act: impl FnOnce(&mut Cluster) -> R) -> R {
+    fn change_at<R>(&self, time: i64, act: impl FnOnce(&mut Cluster) -> R) -> R {
         // A clock that was set back does not set the cluster back.
         self.time.0.fetch_max(time, Ordering::Relaxed);
         self.cluster.with(act)

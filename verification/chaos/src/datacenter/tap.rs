@@ -10,7 +10,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use madako_judges::{MachineSeen, Question, registry};
+use madako_judges::{MachineSeen, RegistryQuestion, registry};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
@@ -52,7 +52,7 @@ const SAME_BEGINNING: Duration = Duration::from_secs(1);
 /// JSON pointers of the lists in the answers of the registry and of the provider.
 const LISTS: [&str; 2] = ["/data/searchMachines", "/data/result"];
 
-pub(super) struct Tap {
+pub(super) struct AnswerTap {
     pub(super) journal: Journal,
     state: Mutex<TapState>,
 }
@@ -61,22 +61,22 @@ pub(super) struct Tap {
 struct TapState {
     chance: Option<ChaCha8Rng>,
     /// The machines in the last recorded answer, so that an equal answer is not repeated in the journal.
-    told: BTreeMap<Question, Vec<MachineSeen>>,
+    told: BTreeMap<RegistryQuestion, Vec<MachineSeen>>,
 }
 
-impl Tap {
+impl AnswerTap {
     pub(super) fn new(journal: Journal) -> Self {
         Self { journal, state: Mutex::default() }
     }
 
     /// Corrupts every answer from now on, each in a way drawn by the seed; `None` ends it.
-    pub(super) fn corrupt(&self, seed: Option<u64>) -> Result<(), JournalError> {
+    pub(super) fn set_corruption(&self, seed: Option<u64>) -> Result<(), JournalError> {
         self.journal.write(LineContent::Corrupt { on: seed.is_some() })?;
         self.state().chance = seed.map(ChaCha8Rng::seed_from_u64);
         Ok(())
     }
 
-    fn draw(&self) -> Option<CorruptAnswer> {
+    fn draw_corruption(&self) -> Option<CorruptAnswer> {
         let mut state = self.state();
         let chance = state.chance.as_mut()?;
         Some(CorruptAnswer::VARIANTS[chance.random_range(0..CorruptAnswer::VARIANTS.len())])
@@ -85,14 +85,14 @@ impl Tap {
     /// Records the registry's answer before the service gets it.
     fn note_poll(
         &self,
-        question: Question,
+        question: RegistryQuestion,
         answer: &Value,
         spoilt: Option<CorruptAnswer>,
     ) -> Result<(), JournalError> {
         let now = (self.journal.now() - OffsetDateTime::UNIX_EPOCH).try_into().unwrap_or_default();
         let mut machines = match spoilt {
             Some(spoilt) if !spoilt.is_list() => None,
-            _ => registry::machines(answer, now),
+            _ => registry::machines_in_answer(answer, now),
         };
         let mut state = self.state();
         if machines.as_ref().zip(state.told.get(&question)).is_some_and(|(new, told)| are_same(new, told)) {
@@ -135,11 +135,11 @@ fn metric_value(series: &Value) -> Option<(String, f64)> {
     Some((name.to_owned(), series.pointer("/value/1")?.as_str()?.parse().ok()?))
 }
 
-pub(super) fn tap_router(server: Router, tap: &Arc<Tap>) -> Router {
+pub(super) fn tap_router(server: Router, tap: &Arc<AnswerTap>) -> Router {
     server.layer(from_fn_with_state(Arc::clone(tap), record_and_corrupt))
 }
 
-async fn record_and_corrupt(State(tap): State<Arc<Tap>>, request: Request, next: Next) -> Response {
+async fn record_and_corrupt(State(tap): State<Arc<AnswerTap>>, request: Request, next: Next) -> Response {
     let asked = request.uri().to_string();
     let (mut head, body) = next.run(request).await.into_parts();
     let failed = |why: String| (StatusCode::INTERNAL_SERVER_ERROR, why).into_response();
@@ -147,7 +147,7 @@ async fn record_and_corrupt(State(tap): State<Arc<Tap>>, request: Request, next:
         Ok(body) => body,
         Err(error) => return failed(error.to_string()),
     };
-    let spoilt = tap.draw();
+    let spoilt = tap.draw_corruption();
     let mut answer = serde_json::from_slice(&body).unwrap_or(Value::Null);
     let has_values = answer.pointer(LISTS[1]).is_some();
     let text = match spoilt {
@@ -158,7 +158,7 @@ async fn record_and_corrupt(State(tap): State<Arc<Tap>>, request: Request, next:
             answer.to_string().into()
         }
     };
-    let told = match head.extensions.get::<Question>() {
+    let told = match head.extensions.get::<RegistryQuestion>() {
         Some(question) => tap.note_poll(*question, &answer, spoilt),
         None if has_values => tap.note_fetch(asked, &answer, spoilt),
         None => Ok(()),

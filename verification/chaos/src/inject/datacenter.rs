@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::Method;
 use madako_domain::machine::MachineState;
 use madako_faults::{CLOCK_JUMP, Injection, Target};
-use madako_judges::player::Impossible;
+use madako_judges::player::ImpossibleFault;
 use serde::Serialize;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
@@ -26,7 +26,11 @@ const GLANCE: Duration = Duration::from_millis(20);
 
 impl Injector {
     /// Sends the current faults to a server of the data center, if it runs.
-    pub(super) async fn spoil(&mut self, world: &mut World, node: &Node) -> Result<(), Impossible> {
+    pub(super) async fn send_faults(
+        &mut self,
+        world: &mut World,
+        node: &Node,
+    ) -> Result<(), ImpossibleFault> {
         let spoiled = self.spoiled.get(node).copied().unwrap_or_default();
         let server = match node {
             Node::Provider(_) => world.provider.as_ref(),
@@ -50,14 +54,14 @@ impl Injector {
         world: &World,
         injection: &Injection,
         begins: bool,
-    ) -> Result<String, Impossible> {
+    ) -> Result<String, ImpossibleFault> {
         count_cause(self.dark.entry(injection.target.clone()).or_default(), begins);
         self.cut_power(world).await?;
         Ok(injection.target.to_string())
     }
 
     /// Makes the registry show exactly the machines that are gone as unreachable, if it runs.
-    pub(super) async fn cut_power(&mut self, world: &World) -> Result<(), Impossible> {
+    pub(super) async fn cut_power(&mut self, world: &World) -> Result<(), ImpossibleFault> {
         let registry = &world.registry;
         // A registry that is down or stopped gets this when it runs again.
         if registry.process.is_down() || registry.process.is_stopped() {
@@ -91,12 +95,12 @@ async fn send_control_request(
     at: SocketAddr,
     path: &str,
     body: &(impl Serialize + Sync),
-) -> Result<(), Impossible> {
+) -> Result<(), ImpossibleFault> {
     let body = json!(body);
     let began = Instant::now();
     let answer = loop {
         match web::send_request(at, WebRequest::send(&Method::POST, path, &body, DONE_WITHIN)).await {
-            Err(web::Unanswered::NotSent(..)) if began.elapsed() < STARTED_WITHIN => sleep(GLANCE).await,
+            Err(web::RequestError::NotSent(..)) if began.elapsed() < STARTED_WITHIN => sleep(GLANCE).await,
             answer => break answer.map_err(|error| impossible_because(&error))?,
         }
     };

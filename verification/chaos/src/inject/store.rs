@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use etcd_client::{Client, ConnectOptions};
-use madako_judges::player::{FaultRefusal, Impossible};
+use madako_judges::player::{FaultRefusal, ImpossibleFault};
 use tokio::time::{sleep, timeout};
 
 use super::{Injector, count_cause, impossible_because, impossible_fault};
@@ -19,12 +19,12 @@ const GLANCE: Duration = Duration::from_millis(20);
 
 impl Injector {
     /// Fills the disk of a member, or frees it; then restarts the member if it ended for that reason.
-    pub(super) async fn fill(
+    pub(super) async fn fill_disk(
         &mut self,
         world: &mut World,
         node: &Node,
         begins: bool,
-    ) -> Result<(), Impossible> {
+    ) -> Result<(), ImpossibleFault> {
         let full = self.full.entry(node.clone()).or_default();
         count_cause(full, begins);
         let full = *full > 0;
@@ -34,7 +34,11 @@ impl Injector {
         let disk = member.disk.as_ref().ok_or_else(|| impossible_fault("it has no disk of its own"))?;
         let disk = disk.as_ref().map_err(impossible_fault)?;
         if full {
-            return if begins { disk.fill().map_err(|error| impossible_because(&error)) } else { Ok(()) };
+            return if begins {
+                disk.fill_disk().map_err(|error| impossible_because(&error))
+            } else {
+                Ok(())
+            };
         }
         disk.clear().map_err(|error| impossible_because(&error))?;
         let process = &mut member.process;
@@ -67,7 +71,7 @@ impl Injector {
             let present = client.get("none", None).await?;
             let revision = present.header().map_or(0, etcd_client::ResponseHeader::revision);
             // The observer must have seen all revisions before they are compacted away.
-            while self.observer.last() < revision {
+            while self.observer.last_revision() < revision {
                 sleep(GLANCE).await;
             }
             client.compact(revision, None).await

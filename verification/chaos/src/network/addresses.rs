@@ -37,9 +37,9 @@ pub(super) enum BlockHalf {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Block(u32);
+pub(super) struct AddressBlock(u32);
 
-impl Block {
+impl AddressBlock {
     /// Numbers that differ by a multiple of `BLOCKS` give the same block.
     pub(super) fn nth(number: u32) -> Self {
         Self(number % BLOCKS)
@@ -60,7 +60,7 @@ impl Block {
 }
 
 /// Host numbers of nodes, in order.
-pub(super) fn hosts() -> impl Iterator<Item = u8> {
+pub(super) fn host_numbers() -> impl Iterator<Item = u8> {
     FIRST..=LAST
 }
 
@@ -82,11 +82,11 @@ pub(super) fn foreign_route(routes: &str) -> Option<&str> {
     routes.lines().map(str::trim).filter(|line| !line.is_empty()).find(|line| {
         let ours = line.split_whitespace().skip_while(|word| *word != "dev").nth(1);
         let ours = ours.is_some_and(|device| device.starts_with(DEVICE));
-        !ours && destination(line).is_none_or(|(network, bits)| overlaps_range(network, bits))
+        !ours && parse_destination(line).is_none_or(|(network, bits)| overlaps_range(network, bits))
     })
 }
 
-fn destination(route: &str) -> Option<(Ipv4Addr, u32)> {
+fn parse_destination(route: &str) -> Option<(Ipv4Addr, u32)> {
     let mut words = route.split_whitespace();
     let mut word = words.next()?;
     // A route other than a unicast one begins with its type.
@@ -103,14 +103,14 @@ mod tests {
 
     #[test]
     fn blocks_fill_the_range_and_do_not_meet() {
-        let (first, last) = (Block::nth(0), Block::nth(BLOCKS - 1));
+        let (first, last) = (AddressBlock::nth(0), AddressBlock::nth(BLOCKS - 1));
         assert_eq!(first.address(BlockHalf::Data, OUTSIDE).to_string(), "198.18.0.1");
         assert_eq!(first.address(BlockHalf::Admin, OUTSIDE).to_string(), "198.18.0.65");
         assert_eq!(last.address(BlockHalf::Admin, LAST).to_string(), "198.19.255.254");
-        assert_eq!(Block::nth(BLOCKS + 1), Block::nth(1));
-        assert!(Block::nth(1).address(BlockHalf::Data, 0) > first.address(BlockHalf::Admin, LAST));
+        assert_eq!(AddressBlock::nth(BLOCKS + 1), AddressBlock::nth(1));
+        assert!(AddressBlock::nth(1).address(BlockHalf::Data, 0) > first.address(BlockHalf::Admin, LAST));
         assert!(last.device().len() <= 15, "{}", last.device());
-        assert_eq!(hosts().count(), 61);
+        assert_eq!(host_numbers().count(), 61);
     }
 
     #[test]

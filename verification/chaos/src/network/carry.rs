@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until};
 use super::{DELAY, LOSS_PERCENT, LinkView, MAX_LOSSES, NetworkFaults, PIECE, QUEUE, RETRANSMIT};
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum CopyEnd {
     /// Both ends closed their stream, and all bytes arrived.
     Done,
     /// One end is gone, or a fault reset it: the other end gets a reset.
@@ -27,7 +27,7 @@ pub(super) async fn carry_both_ways(
     server: &mut TcpStream,
     view: &LinkView,
     chances: [ChaCha8Rng; 2],
-) -> End {
+) -> CopyEnd {
     let (from_client, to_client) = client.split();
     let (from_server, to_server) = server.split();
     let [there, back] = chances;
@@ -40,13 +40,13 @@ pub(super) async fn carry_both_ways(
     };
     tokio::select! {
         biased;
-        () = view.wait_until(|trouble| trouble.resets != resets) => End::Reset,
-        ended = both => if ended.is_ok() { End::Done } else { End::Reset },
+        () = view.wait_until(|trouble| trouble.resets != resets) => CopyEnd::Reset,
+        ended = both => if ended.is_ok() { CopyEnd::Done } else { CopyEnd::Reset },
     }
 }
 
 /// A piece with its arrival time; an empty piece is the end of the stream.
-type Piece = (Instant, Vec<u8>);
+type DelayedPiece = (Instant, Vec<u8>);
 
 async fn one_way(
     from: ReadHalf<'_>,
@@ -60,7 +60,7 @@ async fn one_way(
 
 async fn read_pieces(
     mut from: ReadHalf<'_>,
-    pieces: mpsc::Sender<Piece>,
+    pieces: mpsc::Sender<DelayedPiece>,
     view: &LinkView,
     mut chance: ChaCha8Rng,
 ) -> io::Result<()> {
@@ -69,7 +69,7 @@ async fn read_pieces(
         let length = from.read(&mut buffer).await?;
         let piece = buffer[..length].to_vec();
         let last = piece.is_empty();
-        let due = Instant::now() + delay(view.now(), &mut chance);
+        let due = Instant::now() + draw_delay(view.now(), &mut chance);
         if pieces.send((due, piece)).await.is_err() || last {
             return Ok(());
         }
@@ -77,7 +77,7 @@ async fn read_pieces(
 }
 
 /// Additional delay of a piece.
-pub(super) fn delay(trouble: NetworkFaults, chance: &mut ChaCha8Rng) -> Duration {
+pub(super) fn draw_delay(trouble: NetworkFaults, chance: &mut ChaCha8Rng) -> Duration {
     let mut late = if trouble.delay > 0 { DELAY } else { Duration::ZERO };
     if trouble.loss > 0 {
         let mut again = RETRANSMIT;
@@ -94,7 +94,7 @@ pub(super) fn delay(trouble: NetworkFaults, chance: &mut ChaCha8Rng) -> Duration
 
 async fn write_pieces(
     mut to: WriteHalf<'_>,
-    mut pieces: mpsc::Receiver<Piece>,
+    mut pieces: mpsc::Receiver<DelayedPiece>,
     view: &LinkView,
 ) -> io::Result<()> {
     while let Some((due, piece)) = pieces.recv().await {

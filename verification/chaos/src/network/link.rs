@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use tokio::net::TcpStream;
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::carry::{End, carry_both_ways};
+use super::carry::{CopyEnd, carry_both_ways};
 use super::{LinkView, MAX_CONNECTIONS, Network, Node};
 
 /// Pause after a failed accept.
@@ -91,7 +91,7 @@ async fn connect(
     let _counts = network.open.count([from.clone(), to.clone()]);
     let view = network.view(from, to);
     let end = serve(&mut client, upstream, &view, chances).await;
-    if end == End::Reset {
+    if end == CopyEnd::Reset {
         // Dropping this socket sends a reset. An error means that the socket is gone already.
         let _ = client.set_zero_linger();
     }
@@ -102,7 +102,7 @@ async fn serve(
     upstream: SocketAddr,
     view: &LinkView,
     chances: [ChaCha8Rng; 2],
-) -> End {
+) -> CopyEnd {
     let resets = view.now().resets;
     let dialled = async {
         view.wait_until_restored().await;
@@ -110,14 +110,14 @@ async fn serve(
     };
     let server = tokio::select! {
         biased;
-        () = view.wait_until(|trouble| trouble.resets != resets) => return End::Reset,
+        () = view.wait_until(|trouble| trouble.resets != resets) => return CopyEnd::Reset,
         server = dialled => server,
     };
-    let Ok(mut server) = server else { return End::Reset };
+    let Ok(mut server) = server else { return CopyEnd::Reset };
     // Small requests must not wait for each other (Nagle); the next read notices a socket that is gone.
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let end = carry_both_ways(client, &mut server, view, chances).await;
-    if end == End::Reset {
+    if end == CopyEnd::Reset {
         let _ = server.set_zero_linger();
     }
     end
@@ -251,11 +251,11 @@ mod tests {
     fn a_tenth_is_lost_and_comes_later_the_more_often_it_is() {
         let mut chance = chance();
         let trouble = NetworkFaults { loss: 1, ..NetworkFaults::default() };
-        let late: Vec<Duration> = (0..10_000).map(|_| carry::delay(trouble, &mut chance)).collect();
+        let late: Vec<Duration> = (0..10_000).map(|_| carry::draw_delay(trouble, &mut chance)).collect();
         let lost = late.iter().filter(|late| !late.is_zero()).count();
         assert!((900..1100).contains(&lost), "{lost}");
         let twice = late.iter().filter(|late| **late == Duration::from_millis(600)).count();
         assert!((50..150).contains(&twice), "{twice}");
-        assert_eq!(carry::delay(NetworkFaults::default(), &mut chance), Duration::ZERO);
+        assert_eq!(carry::draw_delay(NetworkFaults::default(), &mut chance), Duration::ZERO);
     }
 }

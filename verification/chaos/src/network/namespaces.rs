@@ -4,7 +4,7 @@
 //! device leads from the machine's own namespace to the bridge. Nothing else leads out of the namespaces, not even to
 //! the machine: the only route of a node is the one to the other nodes.
 //!
-//! Guarantees: [`Namespaces::make`] has checked that connections between two nodes and from outside work, that a node
+//! Guarantees: [`Namespaces::create_and_test`] has checked that connections between two nodes and from outside work, that a node
 //! that is cut off gets none, and that dropped packets are counted. On drop the kernel removes everything, as it does
 //! when the run's process is killed.
 //!
@@ -21,9 +21,9 @@ use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 use tokio::time::{sleep, timeout};
 
-use super::addresses::{self, Block, BlockHalf, OUTSIDE, RANGE_SHOWN};
-use super::rules::{self, FaultyNode, port};
-use super::space::Space;
+use super::addresses::{self, AddressBlock, BlockHalf, OUTSIDE, RANGE_SHOWN};
+use super::rules::{self, FaultyNode, bridge_port};
+use super::space::NetworkNamespace;
 use super::tool::{self, ToolError, on_path};
 use super::{DroppedShare, Node};
 
@@ -39,7 +39,7 @@ const GLANCE: Duration = Duration::from_millis(10);
 
 /// Reasons why nodes cannot be in namespaces.
 #[derive(Debug, thiserror::Error)]
-pub enum Unavailable {
+pub enum NamespaceError {
     /// A program is missing; with its package.
     #[error("the program {0} is not installed: install the Debian package {1}")]
     NotInstalled(&'static str, &'static str),
@@ -72,16 +72,16 @@ pub enum PacketDropError {
 }
 
 #[derive(Debug)]
-struct Site {
+struct NodeNamespace {
     host: u8,
-    space: Space,
+    space: NetworkNamespace,
 }
 
 #[derive(Debug)]
 pub(super) struct Namespaces {
-    block: Block,
-    hub: Space,
-    sites: BTreeMap<Node, Site>,
+    block: AddressBlock,
+    hub: NetworkNamespace,
+    sites: BTreeMap<Node, NodeNamespace>,
     /// Active drops around each node, counted.
     lost: Mutex<BTreeMap<Node, DropCounts>>,
 }
@@ -94,22 +94,25 @@ struct DropCounts {
 
 impl Namespaces {
     /// Makes a namespace for each node, and tries them out.
-    pub(super) async fn make(nodes: &[Node]) -> Result<Self, Unavailable> {
+    pub(super) async fn create_and_test(nodes: &[Node]) -> Result<Self, NamespaceError> {
         let missing = TOOLS.into_iter().find(|(program, _)| on_path(program).is_none());
         if let Some((program, package)) = missing {
-            return Err(Unavailable::NotInstalled(program, package));
+            return Err(NamespaceError::NotInstalled(program, package));
         }
         let words = ["ip", "-oneline", "-4", "route", "show", "table", "all", "root", addresses::AROUND];
         let routes = tool::run("what routes there are", &words, "").await?;
         if let Some(route) = addresses::foreign_route(&routes) {
-            return Err(Unavailable::Routed(route.to_owned()));
+            return Err(NamespaceError::Routed(route.to_owned()));
         }
-        let hub = Space::make("the network".to_owned()).await?;
+        let hub = NetworkNamespace::create("the network".to_owned()).await?;
         let mut sites = BTreeMap::new();
-        let mut hosts = addresses::hosts();
+        let mut hosts = addresses::host_numbers();
         for node in nodes {
-            let host = hosts.next().ok_or(Unavailable::TooMany(nodes.len()))?;
-            sites.insert(node.clone(), Site { host, space: Space::make(node.to_string()).await? });
+            let host = hosts.next().ok_or(NamespaceError::TooMany(nodes.len()))?;
+            sites.insert(
+                node.clone(),
+                NodeNamespace { host, space: NetworkNamespace::create(node.to_string()).await? },
+            );
         }
         let block = reserve_block(&hub).await?;
         let made = Self { block, hub, sites, lost: Mutex::default() };
@@ -122,27 +125,27 @@ impl Namespaces {
         let mut bridge =
             "link add name hub type bridge\nlink set dev hub up\nlink set dev root master hub up\n"
                 .to_owned();
-        for Site { host, space } in self.sites.values() {
-            let port = port(*host);
+        for NodeNamespace { host, space } in self.sites.values() {
+            let port = bridge_port(*host);
             bridge += &format!("link add name {port} type veth peer name net netns {}\n", space.path());
             bridge += &format!("link set dev {port} master hub up\n");
         }
         let words = ["ip", "-batch", "-"];
         self.hub.run("a bridge", &words, &bridge).await?;
-        for Site { host, space } in self.sites.values() {
-            let inside = format!("link set dev lo up\n{}", self.device("net", *host));
+        for NodeNamespace { host, space } in self.sites.values() {
+            let inside = format!("link set dev lo up\n{}", self.device_commands("net", *host));
             space.run("addresses", &words, &inside).await?;
         }
         let device = self.block.device();
         // Shows users of the machine the owner of the device.
         let whose = format!("link set dev {device} alias \"madako-chaos, process {}\"\n", std::process::id());
-        tool::run("addresses", &words, &format!("{whose}{}", self.device(&device, OUTSIDE))).await?;
+        tool::run("addresses", &words, &format!("{whose}{}", self.device_commands(&device, OUTSIDE))).await?;
         let table = rules::empty_rules(self.sites.values().map(|site| site.host));
         self.hub.run("a table for nft", &["nft", "-f", "-"], &table).await.map(drop)
     }
 
     /// Input for `ip` about a device.
-    fn device(&self, name: &str, host: u8) -> String {
+    fn device_commands(&self, name: &str, host: u8) -> String {
         let address = |half| {
             let (address, bits) = (self.block.address(half, host), addresses::HALF_BITS);
             format!("address add {address}/{bits} dev {name}\n")
@@ -151,67 +154,68 @@ impl Namespaces {
     }
 
     /// Checks that packets arrive, and that packets of a cut do not.
-    async fn check_links_and_cuts(&self) -> Result<(), Unavailable> {
-        let useless = |why: &str| Unavailable::Useless(why.to_owned());
+    async fn check_links_and_cuts(&self) -> Result<(), NamespaceError> {
+        let useless = |why: &str| NamespaceError::Useless(why.to_owned());
         let mut nodes = self.sites.keys();
         let Some((one, other)) = nodes.next().map(|one| (one, nodes.next().unwrap_or(one))) else {
             return Ok(());
         };
         let failed = |error: io::Error| {
-            Unavailable::Useless(format!("a process cannot listen in a network namespace: {error}"))
+            NamespaceError::Useless(format!("a process cannot listen in a network namespace: {error}"))
         };
         let listener = self.listen(one).await.map_err(failed)?;
         let at = listener.local_addr().map_err(failed)?;
         let Some(from) = self.sites.get(other) else { return Ok(()) };
         let connecting = move || Connection::connect_timeout(&at, CONNECTS_WITHIN).map(drop);
-        let connected = from.space.within(connecting).await;
-        connected.map_err(|error| Unavailable::Useless(format!("nodes do not reach each other: {error}")))?;
+        let connected = from.space.run_inside(connecting).await;
+        connected
+            .map_err(|error| NamespaceError::Useless(format!("nodes do not reach each other: {error}")))?;
         if !matches!(timeout(CONNECTS_WITHIN, TcpStream::connect(at)).await, Ok(Ok(_))) {
             return Err(useless("no node can be reached from outside of the namespaces"));
         }
-        self.lose(one, DroppedShare::All, true).await?;
+        self.set_packet_loss(one, DroppedShare::All, true).await?;
         let counted = async {
-            while self.dropped(one, DroppedShare::All).await? == 0 {
+            while self.count_dropped_packets(one, DroppedShare::All).await? == 0 {
                 sleep(GLANCE).await;
             }
-            Ok::<(), Unavailable>(())
+            Ok::<(), NamespaceError>(())
         };
         tokio::select! {
             biased;
             noticed = TcpStream::connect(at) => return Err(match noticed {
                 Ok(_) => useless("a connection passes a cut"),
-                Err(error) => Unavailable::Useless(format!("a cut reports an error instead of losing packets: {error}")),
+                Err(error) => NamespaceError::Useless(format!("a cut reports an error instead of losing packets: {error}")),
             }),
             counted = timeout(CONNECTS_WITHIN, counted) => {
                 counted.map_err(|_| useless("nft counts no dropped packets"))??;
             }
         }
-        Ok(self.lose(one, DroppedShare::All, false).await?)
+        Ok(self.set_packet_loss(one, DroppedShare::All, false).await?)
     }
 
-    fn site(&self, node: &Node) -> Option<&Site> {
+    fn namespace_of(&self, node: &Node) -> Option<&NodeNamespace> {
         self.sites.get(node)
     }
 
     /// The address on which a node's processes listen, beyond the reach of faults.
-    pub(super) fn home(&self, node: &Node) -> Option<Ipv4Addr> {
-        self.site(node).map(|site| self.block.address(BlockHalf::Admin, site.host))
+    pub(super) fn faultless_address(&self, node: &Node) -> Option<Ipv4Addr> {
+        self.namespace_of(node).map(|site| self.block.address(BlockHalf::Admin, site.host))
     }
 
     /// Listens at a node's address in the network with faults.
     pub(super) async fn listen(&self, node: &Node) -> io::Result<TcpListener> {
-        let site = self.site(node).ok_or(io::ErrorKind::NotFound)?;
+        let site = self.namespace_of(node).ok_or(io::ErrorKind::NotFound)?;
         let at = SocketAddr::from((self.block.address(BlockHalf::Data, site.host), 0));
-        site.space.within(move || TcpListener::bind(at)).await
+        site.space.run_inside(move || TcpListener::bind(at)).await
     }
 
     /// The words before a command that runs in the node's namespace.
-    pub(super) fn enter(&self, node: &Node) -> Option<[String; 2]> {
-        self.site(node).map(|site| site.space.enter())
+    pub(super) fn entering_words(&self, node: &Node) -> Option<[String; 2]> {
+        self.namespace_of(node).map(|site| site.space.entering_words())
     }
 
     pub(super) fn node_of(&self, address: IpAddr) -> Option<Node> {
-        let is_at = |site: &Site| {
+        let is_at = |site: &NodeNamespace| {
             [BlockHalf::Data, BlockHalf::Admin]
                 .iter()
                 .any(|half| self.block.address(*half, site.host) == address)
@@ -220,33 +224,37 @@ impl Namespaces {
     }
 
     /// Begins or ends dropping packets around a node. On an error nothing changes.
-    pub(super) async fn lose(
+    pub(super) async fn set_packet_loss(
         &self,
         node: &Node,
         loses: DroppedShare,
         begins: bool,
     ) -> Result<(), PacketDropError> {
-        self.site(node).ok_or_else(|| PacketDropError::NoNode(node.clone()))?;
+        self.namespace_of(node).ok_or_else(|| PacketDropError::NoNode(node.clone()))?;
         let mut lost = self.lost.lock().await;
         let mut next = lost.clone();
         let DropCounts { all, some } = next.entry(node.clone()).or_default();
         let count = if loses == DroppedShare::All { all } else { some };
         *count = if begins { *count + 1 } else { count.saturating_sub(1) };
-        let hit = |(node, site): (&Node, &Site)| {
+        let hit = |(node, site): (&Node, &NodeNamespace)| {
             let DropCounts { all, some } = next.get(node).copied().unwrap_or_default();
             let address = self.block.address(BlockHalf::Data, site.host);
             FaultyNode { host: site.host, address, cut: all > 0, loss: some > 0 }
         };
         let hits: Vec<FaultyNode> = self.sites.iter().map(hit).collect();
         let what = format!("{} {loses} around {node}", if begins { "beginning" } else { "ending" });
-        self.hub.run(&what, &["nft", "-f", "-"], &rules::rules(&hits)).await?;
+        self.hub.run(&what, &["nft", "-f", "-"], &rules::nft_rules(&hits)).await?;
         *lost = next;
         Ok(())
     }
 
     /// Packets dropped around a node so far.
-    pub(super) async fn dropped(&self, node: &Node, loses: DroppedShare) -> Result<u64, PacketDropError> {
-        let site = self.site(node).ok_or_else(|| PacketDropError::NoNode(node.clone()))?;
+    pub(super) async fn count_dropped_packets(
+        &self,
+        node: &Node,
+        loses: DroppedShare,
+    ) -> Result<u64, PacketDropError> {
+        let site = self.namespace_of(node).ok_or_else(|| PacketDropError::NoNode(node.clone()))?;
         let what = format!("counting {loses} around {node}");
         let counters = self.hub.run(&what, &rules::COUNTERS, "").await?;
         rules::count_dropped(&counters, site.host, loses)
@@ -255,10 +263,10 @@ impl Namespaces {
 }
 
 /// Reserves a free block of addresses by creating its device.
-async fn reserve_block(hub: &Space) -> Result<Block, Unavailable> {
+async fn reserve_block(hub: &NetworkNamespace) -> Result<AddressBlock, NamespaceError> {
     let path = hub.path();
     for step in 0..TRIES {
-        let block = Block::nth(std::process::id().wrapping_add(step));
+        let block = AddressBlock::nth(std::process::id().wrapping_add(step));
         let device = block.device();
         let words =
             ["ip", "link", "add", "name", &device, "type", "veth", "peer", "name", "root", "netns", &path];
@@ -268,7 +276,7 @@ async fn reserve_block(hub: &Space) -> Result<Block, Unavailable> {
             Err(error) => return Err(error.into()),
         }
     }
-    Err(Unavailable::Taken)
+    Err(NamespaceError::Taken)
 }
 
 #[cfg(test)]

@@ -23,14 +23,14 @@ const PIECE: usize = 64 * 1024;
     clippy::disallowed_methods,
     reason = "real files beside real processes; nothing is repeated by a seed here"
 )]
-pub(super) async fn owner(stream: &TcpStream, processes: BTreeMap<u32, Node>) -> Option<Node> {
+pub(super) async fn find_owner(stream: &TcpStream, processes: BTreeMap<u32, Node>) -> Option<Node> {
     let (theirs, ours) = (stream.peer_addr().ok()?, stream.local_addr().ok()?);
     tokio::task::spawn_blocking(move || find_process(theirs, ours, &processes)).await.ok()?
 }
 
 fn find_process(theirs: SocketAddr, ours: SocketAddr, processes: &BTreeMap<u32, Node>) -> Option<Node> {
     let sockets = BufReader::with_capacity(PIECE, File::open(SOCKETS).ok()?);
-    let inode = sockets.lines().map_while(Result::ok).find_map(|line| inode(&line, theirs, ours))?;
+    let inode = sockets.lines().map_while(Result::ok).find_map(|line| parse_inode(&line, theirs, ours))?;
     let named = format!("socket:[{inode}]");
     let holds = |process: &&u32| {
         let Ok(files) = fs::read_dir(format!("/proc/{process}/fd")) else { return false };
@@ -40,7 +40,7 @@ fn find_process(theirs: SocketAddr, ours: SocketAddr, processes: &BTreeMap<u32, 
 }
 
 /// The inode of the socket if the line is about the connection between these addresses.
-fn inode(line: &str, local: SocketAddr, remote: SocketAddr) -> Option<u64> {
+fn parse_inode(line: &str, local: SocketAddr, remote: SocketAddr) -> Option<u64> {
     let mut words = line.split_whitespace().skip(1);
     let (is_local, is_remote) = (words.next()? == show_owner(local)?, words.next()? == show_owner(remote)?);
     // Skips state, queues, timer, retransmits, user and time-out.
@@ -64,9 +64,9 @@ mod tests {
         let line = "   0: 0100007F:1F90 0201007F:C350 01 00000000:00000000 00:00000000 00000000     0        0 4711 1 0";
         let (local, remote) = ("127.0.0.1:8080".parse().unwrap(), "127.0.1.2:50000".parse().unwrap());
         if cfg!(target_endian = "little") {
-            assert_eq!(inode(line, local, remote), Some(4711));
+            assert_eq!(parse_inode(line, local, remote), Some(4711));
         }
-        assert_eq!(inode(line, remote, local), None);
-        assert_eq!(inode("  sl  local_address rem_address   st tx_queue", local, remote), None);
+        assert_eq!(parse_inode(line, remote, local), None);
+        assert_eq!(parse_inode("  sl  local_address rem_address   st tx_queue", local, remote), None);
     }
 }

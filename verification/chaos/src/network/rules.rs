@@ -28,11 +28,11 @@ pub(super) struct FaultyNode {
 }
 
 /// The device of the wire to a node.
-pub(super) fn port(host: u8) -> String {
+pub(super) fn bridge_port(host: u8) -> String {
     format!("n{host}")
 }
 
-fn counter(host: u8, loses: DroppedShare) -> String {
+fn counter_name(host: u8, loses: DroppedShare) -> String {
     match loses {
         DroppedShare::All => format!("cut_{host}"),
         DroppedShare::Some => format!("loss_{host}"),
@@ -45,27 +45,29 @@ pub(super) fn empty_rules(hosts: impl Iterator<Item = u8>) -> String {
     for host in hosts {
         for loses in [DroppedShare::All, DroppedShare::Some] {
             // Writing to a string does not fail.
-            let _ = writeln!(text, " counter {} {{ }}", counter(host, loses));
+            let _ = writeln!(text, " counter {} {{ }}", counter_name(host, loses));
         }
     }
     text + &format!(" chain {CHAIN} {{ type filter hook forward priority 0; policy accept; }}\n}}\n")
 }
 
 /// All rules, replacing all former ones. nft applies them atomically.
-pub(super) fn rules(hits: &[FaultyNode]) -> String {
+pub(super) fn nft_rules(hits: &[FaultyNode]) -> String {
     let mut text = format!("flush chain {TABLE} {CHAIN}\n");
     for FaultyNode { host, address, cut, loss } in hits {
-        let port = port(*host);
+        let port = bridge_port(*host);
         let both =
             [format!("iifname {port} ip saddr {address}"), format!("oifname {port} ip daddr {address}")];
         for way in both {
             if *cut {
-                let counter = counter(*host, DroppedShare::All);
+                let counter = counter_name(*host, DroppedShare::All);
                 let _ = writeln!(text, "add rule {TABLE} {CHAIN} {way} counter name {counter} drop");
             }
             if *loss {
-                let (counter, chance) =
-                    (counter(*host, DroppedShare::Some), format!("numgen random mod 100 < {LOSS_PERCENT}"));
+                let (counter, chance) = (
+                    counter_name(*host, DroppedShare::Some),
+                    format!("numgen random mod 100 < {LOSS_PERCENT}"),
+                );
                 let _ = writeln!(text, "add rule {TABLE} {CHAIN} {way} {chance} counter name {counter} drop");
             }
         }
@@ -75,7 +77,7 @@ pub(super) fn rules(hits: &[FaultyNode]) -> String {
 
 /// Packets dropped around a node so far; `None`: the output lacks the counter.
 pub(super) fn count_dropped(counters: &str, host: u8, loses: DroppedShare) -> Option<u64> {
-    let name = counter(host, loses);
+    let name = counter_name(host, loses);
     let answer: Value = serde_json::from_str(counters).ok()?;
     let counters = answer["nftables"].as_array()?.iter().map(|one| &one["counter"]);
     let counter = counters.into_iter().find(|counter| counter["name"] == name.as_str())?;
@@ -101,7 +103,7 @@ mod tests {
     #[test]
     fn cut_node_loses_all_packets_in_both_directions() {
         assert_eq!(
-            rules(&[HIT, FaultyNode { host: 2, cut: true, ..HIT }]),
+            nft_rules(&[HIT, FaultyNode { host: 2, cut: true, ..HIT }]),
             "flush chain bridge madako pass\n\
              add rule bridge madako pass iifname n2 ip saddr 198.18.0.3 counter name cut_2 drop\n\
              add rule bridge madako pass oifname n2 ip daddr 198.18.0.3 counter name cut_2 drop\n"
@@ -110,14 +112,14 @@ mod tests {
 
     #[test]
     fn lost_and_cut_packets_have_separate_counters() {
-        let text = rules(&[FaultyNode { cut: true, loss: true, ..HIT }]);
+        let text = nft_rules(&[FaultyNode { cut: true, loss: true, ..HIT }]);
         let lines: Vec<&str> = text.lines().skip(1).collect();
         assert_eq!(lines.len(), 4, "{text}");
         for pair in lines.chunks(2) {
             assert!(pair[0].ends_with(" counter name cut_3 drop") && !pair[0].contains("numgen"), "{text}");
             assert!(pair[1].ends_with(" numgen random mod 100 < 10 counter name loss_3 drop"), "{text}");
         }
-        assert_eq!(rules(&[]), "flush chain bridge madako pass\n");
+        assert_eq!(nft_rules(&[]), "flush chain bridge madako pass\n");
     }
 
     #[test]

@@ -15,19 +15,19 @@ use tokio::time::timeout;
 use super::tool::{self, ToolError, WITHIN};
 
 #[derive(Debug)]
-pub(super) struct Space {
+pub(super) struct NetworkNamespace {
     name: String,
     file: File,
 }
 
-impl Space {
+impl NetworkNamespace {
     /// A new namespace with only a loopback device, which is down. The name is for messages.
-    pub(super) async fn make(name: String) -> Result<Self, ToolError> {
+    pub(super) async fn create(name: String) -> Result<Self, ToolError> {
         let what = format!("the namespace of {name}");
         // `cat` echoes the first line once it is in its namespace, and ends with its input.
         let words = ["unshare", "--net", "cat"];
         let start = |source| ToolError::Start { what: what.clone(), program: words.join(" "), source };
-        let mut child = tool::command(&words).spawn().map_err(start)?;
+        let mut child = tool::tool_command(&words).spawn().map_err(start)?;
         let made = async {
             let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
             let mut heard = [0];
@@ -55,14 +55,14 @@ impl Space {
     }
 
     /// The words before a command that runs inside: they become the command and change nothing else of it.
-    pub(super) fn enter(&self) -> [String; 2] {
+    pub(super) fn entering_words(&self) -> [String; 2] {
         ["nsenter".to_owned(), format!("--net={}", self.path())]
     }
 
     /// Runs a program inside. `what` is for messages.
     pub(super) async fn run(&self, what: &str, words: &[&str], input: &str) -> Result<String, ToolError> {
         let what = format!("{what} in the namespace of {}", self.name);
-        let enter = self.enter();
+        let enter = self.entering_words();
         let all: Vec<&str> = enter.iter().map(String::as_str).chain(words.iter().copied()).collect();
         tool::run(&what, &all, input).await
     }
@@ -76,7 +76,7 @@ impl Space {
         clippy::disallowed_methods,
         reason = "a thread enters a namespace for good, so it must be one that ends; nothing is repeated by a seed here"
     )]
-    pub(super) async fn within<T: Send + 'static>(
+    pub(super) async fn run_inside<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {

@@ -56,7 +56,7 @@ pub(super) async fn run(what: &str, words: &[&str], input: &str) -> Result<Strin
     let program = words.join(" ");
     let (what, program) = (|| what.to_owned(), || program.clone());
     let start = |source| ToolError::Start { what: what(), program: program(), source };
-    let mut child = command(words).spawn().map_err(start)?;
+    let mut child = tool_command(words).spawn().map_err(start)?;
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let feed = async {
         if let Some(mut stdin) = stdin {
@@ -76,7 +76,7 @@ pub(super) async fn run(what: &str, words: &[&str], input: &str) -> Result<Strin
 }
 
 /// A command that ends with this process and prints English.
-pub(super) fn command(words: &[&str]) -> Command {
+pub(super) fn tool_command(words: &[&str]) -> Command {
     let mut command = Command::new(words.first().copied().unwrap_or_default());
     command.args(words.get(1..).unwrap_or_default()).env("LC_ALL", "C").kill_on_drop(true);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -107,7 +107,10 @@ mod tests {
     async fn output_and_failure_of_a_tool_are_reported() {
         assert_eq!(run("an echo", &["cat"], "twice").await.unwrap(), "twice");
         let failed = run("a file", &["cat", "/nowhere/at-all"], "").await.unwrap_err().to_string();
-        assert!(failed.starts_with("a file: cat /nowhere/at-all failed and printed: cat: "), "{failed}");
+        assert!(
+            failed.starts_with("a file: the program cat /nowhere/at-all failed and printed: cat: "),
+            "{failed}"
+        );
         let missing = run("nothing", &["/nowhere/at-all"], "").await.unwrap_err();
         assert!(matches!(missing, ToolError::Start { .. }), "{missing}");
     }

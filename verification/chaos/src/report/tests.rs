@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::check::linear::{CallResult, ObjectOperation};
-use crate::history::End;
+use crate::history::RequestEnd;
 use crate::observer::Change;
 
 /// Lease of the leader, whose epoch is 2.
@@ -59,7 +59,8 @@ fn revisions(all: Vec<Vec<Change>>) -> Vec<Revision> {
 }
 
 fn call(at: Micros, op: ObjectOperation, value: Option<u64>, revision: Option<i64>) -> (Micros, Event) {
-    let end = End::Answered { status: 200, said: CallResult::Done { value, deleting: false }, revision };
+    let end =
+        RequestEnd::Answered { status: 200, said: CallResult::Done { value, deleting: false }, revision };
     let object = OBJECT.to_owned();
     (
         at,
@@ -95,7 +96,7 @@ fn seen() -> Observations {
         scenario: Scenario::parse(scenario).unwrap(),
         seed: 1,
         length: Span::seconds(10),
-        network: Carrier::Namespaces,
+        network: NetworkCarrier::Namespaces,
         schedule: Schedule { injections: Vec::new(), events: Vec::new(), draws: Vec::new() },
         events: vec![
             call(71, ObjectOperation::Create { value: 1 }, None, Some(7)),
@@ -231,7 +232,7 @@ fn refused_or_empty_read_prevents_a_pass() {
     for said in [CallResult::Refused, CallResult::Done { value: None, deleting: false }] {
         let mut doctored = seen();
         let Some((_, Event::Call(call))) = doctored.events.last_mut() else { panic!("it is a call") };
-        call.end = End::Answered { status: 400, said, revision: None };
+        call.end = RequestEnd::Answered { status: 400, said, revision: None };
         assert_eq!(told(doctored), failed("linearizable"), "{said:?}");
     }
 }

@@ -7,7 +7,7 @@ use madako_judges::{Exemption, Promise};
 
 use super::{Outcome, Report};
 use crate::check::Verdict;
-use crate::network::Carrier;
+use crate::network::NetworkCarrier;
 
 /// Lines of a table; `report.json` has all of it.
 const MOST_LINES: usize = 200;
@@ -19,7 +19,7 @@ fn write_table<'a>(
 ) -> fmt::Result {
     writeln!(f, "| {what} | Verdict | Judged |\n|---|---|---|")?;
     for (name, verdict) in verdicts {
-        writeln!(f, "| {name} | {} | {} |", Report::word(verdict), verdict.judged)?;
+        writeln!(f, "| {name} | {} | {} |", Report::verdict_word(verdict), verdict.judged)?;
     }
     Ok(())
 }
@@ -38,10 +38,10 @@ impl fmt::Display for Report {
             None => writeln!(f, "It did not become calm.")?,
         }
         let made = match self.network {
-            Carrier::Namespaces => {
+            NetworkCarrier::Namespaces => {
                 "Cuts and losses were made by nft between the namespaces, delays and resets by proxies."
             }
-            Carrier::Proxies { .. } => {
+            NetworkCarrier::Proxies { .. } => {
                 "Cuts, delays, losses and resets were made by proxies between the processes."
             }
         };
@@ -56,7 +56,7 @@ impl fmt::Display for Report {
         let promises: Vec<&str> = Promise::ALL.iter().map(|promise| promise.name()).collect();
         let is_promise = |name: &str| promises.contains(&name);
         let verdicts = self.verdicts.0.iter();
-        write_table(f, "LineContent", verdicts.clone().filter(|(name, _)| !is_promise(name)))?;
+        write_table(f, "Check", verdicts.clone().filter(|(name, _)| !is_promise(name)))?;
         writeln!(f)?;
         write_table(f, "Promise", verdicts.filter(|(name, _)| is_promise(name)))?;
         for (name, verdict) in &self.verdicts.0 {

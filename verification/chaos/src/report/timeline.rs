@@ -71,7 +71,7 @@ pub(super) fn draw_timeline(seen: &Observations, calls: &[&Call]) -> String {
         let seconds = (at - picture.from) / 1_000_000;
         let _ = writeln!(picture.svg, "<text x=\"{x:.0}\" y=\"14\" fill=\"#666\">{seconds} s</text>");
     }
-    leaders(&mut picture, seen);
+    draw_leaders(&mut picture, seen);
     for (injection, one) in seen.schedule.injections.iter().enumerate().take(MOST_FAULTS) {
         let times: Vec<Micros> = seen
             .events
@@ -110,7 +110,7 @@ pub(super) fn draw_timeline(seen: &Observations, calls: &[&Call]) -> String {
     )
 }
 
-fn leaders(picture: &mut TimelineDrawing, seen: &Observations) {
+fn draw_leaders(picture: &mut TimelineDrawing, seen: &Observations) {
     for instance in 1..=seen.scenario.world.instances {
         picture.draw_lane(&format!("instance={instance} leads"));
         for (index, (at, epoch)) in seen.leading.iter().enumerate() {

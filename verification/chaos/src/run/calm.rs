@@ -9,7 +9,7 @@ use madako_faults::Span;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{GLANCE, RunCourse, RunError};
-use crate::check::drains::effects;
+use crate::check::drains::effects_of;
 use crate::datacenter::read_journal;
 use crate::history::{Micros, micros};
 use crate::inject::Injector;
@@ -60,7 +60,7 @@ impl RunCourse<'_> {
 
     /// Time of the last change of Kubernetes: a node is uncordoned after the last write.
     fn last_effect(&self, world: &World) -> Result<Micros, RunError> {
-        let effects = effects(&read_journal(&world.registry.journal)?, self.unix);
+        let effects = effects_of(&read_journal(&world.registry.journal)?, self.unix);
         Ok(effects.last().map_or(0, |effect| effect.at))
     }
 

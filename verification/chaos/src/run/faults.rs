@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use madako_faults::Schedule;
-use madako_judges::player::{Attempt, FaultChange, Player};
+use madako_judges::player::{FaultAttempt, FaultChange, Player};
 use tokio::time::{Instant, sleep_until};
 
 use super::{GLANCE, RunCourse};
@@ -32,7 +32,7 @@ impl RunCourse<'_> {
             let glance = player.is_late().then(|| Instant::now() + GLANCE);
             let Some(wakes) = [due, glance].into_iter().flatten().min() else { return player.skipped() };
             sleep_until(wakes).await;
-            while let Some(attempt) = player.scheduled(began.elapsed()) {
+            while let Some(attempt) = player.next_scheduled(began.elapsed()) {
                 processes.make(&mut player, attempt).await;
             }
             if glance == Some(wakes) {
@@ -43,7 +43,7 @@ impl RunCourse<'_> {
         }
     }
 
-    fn tell_fault(&self, Attempt { number, injection, .. }: &Attempt<'_>, told: FaultChange) {
+    fn tell_fault(&self, FaultAttempt { number, injection, .. }: &FaultAttempt<'_>, told: FaultChange) {
         let FaultChange { at, change, on, dropped, why } = told;
         let what = format!("{} {}", injection.act, injection.target);
         let on_whom = on.as_deref().filter(|on| *on != injection.target.to_string());
@@ -64,7 +64,7 @@ struct Processes<'a> {
 }
 
 impl Processes<'_> {
-    async fn make(&mut self, player: &mut Player<'_>, attempt: Attempt<'_>) {
+    async fn make(&mut self, player: &mut Player<'_>, attempt: FaultAttempt<'_>) {
         let fault = (attempt.number, attempt.injection);
         let outcome = self.injector.inject(self.world, fault, attempt.begins).await;
         if let Some(told) = player.take_outcome(&attempt, outcome) {

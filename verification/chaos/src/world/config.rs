@@ -96,7 +96,7 @@ pub(super) fn serve(config: &str, http: &str) -> Vec<String> {
 }
 
 /// The operator's constraints, which the machines of the world can meet, with some to spare.
-pub(super) fn constraints(world: &World) -> [(&'static str, u32); 3] {
+pub(super) fn constraint_values(world: &World) -> [(&'static str, u32); 3] {
     let control_plane = if world.machines < 6 { 1 } else { CONTROL_PLANE };
     let minimum = (world.machines * 2 / 5).saturating_sub(control_plane).max(1);
     [
@@ -107,7 +107,7 @@ pub(super) fn constraints(world: &World) -> [(&'static str, u32); 3] {
 }
 
 /// The cluster template. Its repair commands are this program; some of them drain the node first.
-pub(super) fn template(own: &str, door: &str) -> String {
+pub(super) fn template_text(own: &str, door: &str) -> String {
     let command = |what: &str| json!([own, helper::WORD, what, door]);
     let step = |drains: bool| {
         json!({
@@ -162,19 +162,19 @@ service_subnet: 10.68.0.0/16
 /// Zones of the clusters, in turn; applications demand one of them.
 pub(crate) const ZONES: [&str; 3] = ["a", "b", "c"];
 
-pub(super) fn cluster(name: &str, number: usize) -> Value {
+pub(super) fn cluster_resource(name: &str, number: usize) -> Value {
     json!({
         "metadata": {"name": name, "labels": {"zone": ZONES[number % ZONES.len()]}},
         "spec": {
             // No client calls this server: a cluster with a kubeconfig counts as existing.
-            "kubeconfig": kubeconfig(name, &format!("https://{name}.invalid:6443")),
+            "kubeconfig": kubeconfig_value(name, &format!("https://{name}.invalid:6443")),
             "constraints": {"cloud": {"labels": [], "metrics": []}},
             "metrics": [{"name": metric_of(name), "weight": 1.0, "namespaced": false}],
         },
     })
 }
 
-pub(super) fn kubeconfig(name: &str, server: &str) -> Value {
+pub(super) fn kubeconfig_value(name: &str, server: &str) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Config",
@@ -185,11 +185,11 @@ pub(super) fn kubeconfig(name: &str, server: &str) -> Value {
     })
 }
 
-pub(super) fn provider(name: &str, url: &str) -> Value {
+pub(super) fn provider_resource(name: &str, url: &str) -> Value {
     json!({"metadata": {"name": name}, "spec": {"type": "prometheus", "prometheus": {"url": url}}})
 }
 
-pub(super) fn metric(name: &str, provider: &str) -> Value {
+pub(super) fn metric_resource(name: &str, provider: &str) -> Value {
     json!({
         "metadata": {"name": name},
         "spec": {
@@ -201,7 +201,7 @@ pub(super) fn metric(name: &str, provider: &str) -> Value {
     })
 }
 
-pub(crate) fn application(name: &str, zone: Option<&str>, value: u64) -> Value {
+pub(crate) fn application_resource(name: &str, zone: Option<&str>, value: u64) -> Value {
     let labels: Vec<String> = zone.iter().map(|zone| format!("zone is {zone}")).collect();
     json!({
         "metadata": {"name": name, "labels": {VALUE: value.to_string()}},
@@ -223,7 +223,7 @@ mod tests {
     fn constraints_can_be_met_by_small_and_large_worlds() {
         for machines in [4, 6, 20, 60, 10_000] {
             let world = World { machines, ..World::default() };
-            let [(_, control_plane), (_, minimum), (_, maximum)] = constraints(&world);
+            let [(_, control_plane), (_, minimum), (_, maximum)] = constraint_values(&world);
             assert!(control_plane >= 1 && minimum >= 1 && maximum > minimum, "{machines}");
             assert!(control_plane + minimum <= machines, "{machines}: {control_plane} and {minimum}");
         }

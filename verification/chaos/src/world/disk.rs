@@ -38,7 +38,7 @@ impl Disk {
     ///
     /// # Errors
     /// The file cannot be created.
-    pub(crate) fn fill(&self) -> io::Result<()> {
+    pub(crate) fn fill_disk(&self) -> io::Result<()> {
         let mut filler = File::create(self.at.join(FILLER))?;
         for piece in PIECES {
             let piece = vec![0; piece];

@@ -13,7 +13,7 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 use super::{
-    ANSWERS_WITHIN, LINKS, NAMESPACE, PROVIDER, Plan, World, WorldError, clusters, config, io_error,
+    ANSWERS_WITHIN, LINKS, NAMESPACE, PROVIDER, Plan, World, WorldError, cluster_names, config, io_error,
 };
 use crate::datacenter::metric_of;
 use crate::network::Node;
@@ -31,12 +31,12 @@ impl World {
             .map_err(io_error("cannot write the operator's configuration file"))?;
         let template = plan.data.join("template.yml");
         let own = plan.programs.own.display().to_string();
-        let text = config::template(&own, &self.registry.control.to_string());
+        let text = config::template_text(&own, &self.registry.control.to_string());
         fs::write(&template, text).map_err(io_error("cannot write the template"))?;
         let registry = self.registry_way;
-        let run = async |args: &[&str]| command(&plan.programs.madako, &config, args).await;
+        let run = async |args: &[&str]| run_madako(&plan.programs.madako, &config, args).await;
         run(&["sabakan", "set-url", &format!("http://{registry}/graphql")]).await?;
-        for (name, value) in config::constraints(plan.wanted()) {
+        for (name, value) in config::constraint_values(plan.wanted()) {
             run(&["constraints", "set", name, &value.to_string()]).await?;
         }
         run(&["sabakan", "set-template", &template.display().to_string()]).await
@@ -50,13 +50,15 @@ impl World {
         let to = Node::Provider(PROVIDER.to_owned());
         let url = format!("http://{}", self.link(to, provider, &mut chance).await?);
         let Some(at) = self.instances.values().next().map(|instance| instance.http) else { return Ok(()) };
-        let send = async |method: &Method, path: &str, body: &Value| send(at, method, path, body).await;
-        send(&Method::POST, "/core/globalmetricsproviders", &config::provider(PROVIDER, &url)).await?;
+        let send =
+            async |method: &Method, path: &str, body: &Value| send_to_api(at, method, path, body).await;
+        send(&Method::POST, "/core/globalmetricsproviders", &config::provider_resource(PROVIDER, &url))
+            .await?;
         let all = format!("/kubernetes/namespaces/{NAMESPACE}/clusters");
-        for (number, name) in clusters(plan.wanted()).iter().enumerate() {
-            let metric = config::metric(&metric_of(name), PROVIDER);
+        for (number, name) in cluster_names(plan.wanted()).iter().enumerate() {
+            let metric = config::metric_resource(&metric_of(name), PROVIDER);
             send(&Method::POST, "/core/globalmetrics", &metric).await?;
-            let mut made = send(&Method::POST, &all, &config::cluster(name, number)).await?;
+            let mut made = send(&Method::POST, &all, &config::cluster_resource(name, number)).await?;
             made["status"]["state"] = "ONLINE".into();
             send(&Method::PUT, &format!("{all}/{name}/status"), &made).await?;
         }
@@ -65,7 +67,7 @@ impl World {
 }
 
 /// Runs an operator's command.
-async fn command(madako: &Path, config: &Path, args: &[&str]) -> Result<(), WorldError> {
+async fn run_madako(madako: &Path, config: &Path, args: &[&str]) -> Result<(), WorldError> {
     let mut command = Command::new(madako);
     command.arg("--config").arg(config).args(args).kill_on_drop(true);
     let words = || args.join(" ");
@@ -82,7 +84,7 @@ async fn command(madako: &Path, config: &Path, args: &[&str]) -> Result<(), Worl
 }
 
 /// Sends a request that must succeed; retries while no instance leads yet.
-async fn send(at: SocketAddr, method: &Method, path: &str, body: &Value) -> Result<Value, WorldError> {
+async fn send_to_api(at: SocketAddr, method: &Method, path: &str, body: &Value) -> Result<Value, WorldError> {
     let what = format!("{method} {path}");
     let answer = web::send_request(at, WebRequest::send(method, path, body, ANSWERS_WITHIN)).await;
     let answer = answer.map_err(|error| WorldError::Unanswered(what.clone(), error))?;

@@ -126,7 +126,7 @@ fn a_run_with_more_faults_than_anybody_could_read_about_is_refused() {
 proptest! {
     #[test]
     fn a_schedule_is_in_order_and_whole(seed in any::<u64>(), minutes in 1..600_u64) {
-        let storm = shipped("everything-fails-at-times").unwrap().scenario().unwrap();
+        let storm = find_shipped("everything-fails-at-times").unwrap().scenario().unwrap();
         let length = Span::seconds(60 * minutes);
         let found = schedule(&storm.faults, length, &mut generator(seed)).unwrap();
         prop_assert_eq!(&schedule(&storm.faults, length, &mut generator(seed)).unwrap(), &found);

@@ -21,10 +21,10 @@ fn nothing_is_planned_while_the_integration_is_disabled() {
         tape.put(&[(keys::SABAKAN_DISABLED, json!(true))]);
         tape.later(10).template();
         // A request of an instance that had not learned of the switch.
-        tape.later(40).poll(Question::Machines);
+        tape.later(40).poll(RegistryQuestion::Machines);
         tape.later(60);
         if spoiled {
-            tape.poll(Question::Machines);
+            tape.poll(RegistryQuestion::Machines);
         }
     });
 }
@@ -34,14 +34,14 @@ fn a_changed_template_is_applied() {
     judges(Promise::TemplateApplied, |tape, spoiled| {
         tape.later(10).template();
         let template = tape.revision;
-        tape.later(50).poll(Question::Machines);
+        tape.later(50).poll(RegistryQuestion::Machines);
         if !spoiled {
             tape.plan_of(template, &[1, 2, 3], &WORKERS, &[]);
         }
         for _ in 0..2 {
-            tape.later(60).poll(Question::Machines);
+            tape.later(60).poll(RegistryQuestion::Machines);
         }
-        tape.later(20).poll(Question::Reports);
+        tape.later(20).poll(RegistryQuestion::Reports);
     });
 }
 
@@ -51,7 +51,7 @@ fn no_plan_is_made_on_an_old_answer() {
         tape.later(200).template();
         let template = tape.revision;
         if !spoiled {
-            tape.later(10).poll(Question::Machines);
+            tape.later(10).poll(RegistryQuestion::Machines);
         }
         tape.plan_of(template, &[1, 2, 3], &WORKERS, &[]);
     });
@@ -62,7 +62,7 @@ fn nothing_is_planned_on_an_answer_that_is_held() {
     judges(Promise::HeldRemoval, |tape, spoiled| {
         tape.missing = vec![14, 15];
         for poll in 0..3 {
-            tape.later(60).poll(Question::Machines);
+            tape.later(60).poll(RegistryQuestion::Machines);
             if spoiled && poll == 1 {
                 tape.template();
                 tape.plan(&[1, 2, 3], &WORKERS[..10], &[]);
@@ -79,10 +79,10 @@ fn nothing_is_planned_on_an_answer_that_is_held() {
 fn a_removal_that_an_operator_confirms_is_not_held() {
     let mut tape = Tape::new();
     tape.missing = vec![14, 15];
-    tape.later(60).poll(Question::Machines);
+    tape.later(60).poll(RegistryQuestion::Machines);
     let vanished = [address(14), address(15)];
     tape.put(&[(keys::REMOVAL_GUARD, json!({"vanished": vanished, "agreed": 1, "confirmed": true}))]);
-    tape.later(10).poll(Question::Machines);
+    tape.later(10).poll(RegistryQuestion::Machines);
     tape.plan(&[1, 2, 3], &WORKERS[..10], &[]);
     tape.keeps(Promise::HeldRemoval);
 }
@@ -103,7 +103,7 @@ fn an_unreachable_control_plane_node_is_replaced() {
     judges(Promise::ControlPlaneReplaced, |tape, spoiled| {
         tape.state(1, Unreachable);
         for _ in 0..4 {
-            tape.later(60).poll(Question::Machines);
+            tape.later(60).poll(RegistryQuestion::Machines);
             if !spoiled {
                 tape.plan_of(4, &[16, 2, 3], &WORKERS, &[]);
             }
@@ -114,7 +114,7 @@ fn an_unreachable_control_plane_node_is_replaced() {
     tape.state(1, Unreachable);
     tape.state(2, Unreachable);
     for _ in 0..5 {
-        tape.later(60).poll(Question::Machines);
+        tape.later(60).poll(RegistryQuestion::Machines);
     }
     assert_eq!(tape.of(Promise::ControlPlaneReplaced), (0, 0));
 }
@@ -126,10 +126,10 @@ fn a_plan_may_wait_for_an_operation_on_nodes_and_for_nothing_else() {
         let phase = if spoiled { "completed" } else { "etcd-maintain" };
         tape.put(&[(keys::STATUS, json!({"phase": phase, "timestamp": "2026-01-01T00:00:00Z"}))]);
         for _ in 0..4 {
-            tape.later(60).poll(Question::Machines);
+            tape.later(60).poll(RegistryQuestion::Machines);
         }
         tape.put(&[(keys::STATUS, json!({"phase": "completed", "timestamp": "2026-01-01T00:04:00Z"}))]);
-        tape.later(60).poll(Question::Machines);
+        tape.later(60).poll(RegistryQuestion::Machines);
         tape.plan_of(4, &[16, 2, 3], &WORKERS, &[]);
     });
 }
@@ -139,7 +139,7 @@ fn a_retired_worker_leaves_when_its_time_is_over_and_not_before() {
     let leaves = |tape: &mut Tape, after: Option<u32>| {
         tape.state(15, Retired);
         for minute in 1..=9 {
-            tape.later(60).poll(Question::Machines);
+            tape.later(60).poll(RegistryQuestion::Machines);
             if after == Some(minute) {
                 tape.plan_of(4, &[1, 2, 3], &WORKERS[..11], &[]);
             }
@@ -154,7 +154,7 @@ fn a_node_has_the_taint_of_its_machines_state() {
     judges(Promise::StateTaint, |tape, spoiled| {
         tape.state(15, Retiring);
         for _ in 0..4 {
-            tape.later(60).poll(Question::Machines);
+            tape.later(60).poll(RegistryQuestion::Machines);
             if !spoiled {
                 tape.plan_of(4, &[1, 2, 3], &WORKERS, &[(15, "retiring")]);
             }

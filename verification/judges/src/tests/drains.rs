@@ -70,6 +70,17 @@ fn node_is_not_uncordoned_during_its_repair() {
     });
 }
 
+#[test]
+fn node_is_not_uncordoned_during_its_reboot_unless_the_queue_is_disabled() {
+    judges(Promise::DrainRequests, |tape, spoiled| {
+        let entry = json!({"index": "3", "node": NODE, "status": "rebooting"});
+        tape.put(&[(&keys::reboot(3), entry)]);
+        tape.later(20).put(&[(keys::REBOOTS_DISABLED, json!(!spoiled))]);
+        tape.later(20).kubernetes(Uncordon, NODE, None, false);
+        tape.later(20).write_entry(1, "queued", 0, "waiting");
+    });
+}
+
 /// An entry with the index 0 whose times are seconds of a leader's clock.
 fn entry(tape: &mut Tape, step_status: &str, at: i64, backed_off: Option<(u32, i64)>) {
     let (key, mut entry) = tape.entry(0, "processing", 0, step_status);

@@ -85,14 +85,14 @@ fn an_application_moves_to_the_better_cluster() {
         let on = |name: &str| json!({"status": {"scheduled_to": {"name": name}}});
         tape.put(&[(KEY, on("poor")), ("/kubernetes/clusters/n/good", cluster("ONLINE"))]);
         tape.tell(Fact::Improved { application: KEY.to_owned(), cluster: "good".to_owned() });
-        tape.later(100).poll(Question::Machines);
+        tape.later(100).poll(RegistryQuestion::Machines);
         // Two other applications move meanwhile, so that the move may take a minute longer.
         for other in ["b", "c"] {
             let key = format!("/kubernetes/applications/n/{other}");
             tape.put(&[(&key, on("poor"))]);
             tape.put(&[(&key, on("good"))]);
         }
-        tape.later(if spoiled { 150 } else { 110 }).poll(Question::Machines);
+        tape.later(if spoiled { 150 } else { 110 }).poll(RegistryQuestion::Machines);
         tape.put(&[(KEY, on("good"))]);
     });
 }

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::FaultPlace;
 
-fn polls(tape: &mut Tape, every: u64, question: Question) {
+fn polls(tape: &mut Tape, every: u64, question: RegistryQuestion) {
     for _ in 0..600 / every {
         tape.later(every).poll(question);
     }
@@ -13,9 +13,10 @@ fn polls(tape: &mut Tape, every: u64, question: Question) {
 
 #[test]
 fn the_registry_is_asked_at_the_interval() {
-    for (promise, question) in
-        [(Promise::MachinePolls, Question::Machines), (Promise::ReportPolls, Question::Reports)]
-    {
+    for (promise, question) in [
+        (Promise::MachinePolls, RegistryQuestion::Machines),
+        (Promise::ReportPolls, RegistryQuestion::Reports),
+    ] {
         let often = |every: u64| {
             let mut tape = Tape::new();
             polls(&mut tape, every, question);
@@ -31,11 +32,11 @@ fn the_registry_is_asked_at_the_interval() {
 #[test]
 fn a_registry_that_is_cut_off_is_asked_less() {
     let mut tape = Tape::new();
-    polls(&mut tape, 60, Question::Machines);
+    polls(&mut tape, 60, RegistryQuestion::Machines);
     let trouble = |begins| Fact::Troubled { place: FaultPlace::Registry, clock: false, begins };
     tape.tell(trouble(true));
     tape.later(200).tell(trouble(false));
-    tape.later(50).poll(Question::Machines);
+    tape.later(50).poll(RegistryQuestion::Machines);
     tape.keeps(Promise::MachinePolls);
 }
 
@@ -80,7 +81,7 @@ fn polls_that_a_fault_held_back_are_not_too_many_where_requests_are_held_back() 
         tape.later(300).tell(Fact::Troubled { place: FaultPlace::Registry, clock: false, begins: false });
         tape.later(calm);
         for _ in 0..20 {
-            tape.later(1).poll(Question::Machines);
+            tape.later(1).poll(RegistryQuestion::Machines);
         }
         (tape.of(Promise::MachinePolls).1 > 0, tape.used(Exemption::Bunched))
     };

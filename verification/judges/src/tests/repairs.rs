@@ -45,7 +45,7 @@ fn no_report_becomes_an_entry_while_auto_repair_is_disabled() {
     judges(Promise::AutoRepairDisabled, |tape, spoiled| {
         tape.put(&[(keys::AUTO_REPAIR_DISABLED, json!(true))]);
         tape.state(5, MachineState::Unhealthy);
-        tape.later(70).poll(Question::Machines);
+        tape.later(70).poll(RegistryQuestion::Machines);
         if spoiled {
             tape.write_entry(1, "queued", 0, "waiting");
         }

@@ -43,7 +43,7 @@ impl LinkedBackups {
         };
         tokio::select! {
             biased;
-            () = self.link.broken(generation) => Err(unavailable("connection reset".to_owned())),
+            () = self.link.wait_until_broken(generation) => Err(unavailable("connection reset".to_owned())),
             () = self.link.silent_for(MAX_SILENCE) => Err(unavailable("connection timed out".to_owned())),
             answer = exchange => answer,
         }

@@ -18,7 +18,7 @@ use madako_protocol::node::{NodeAction, NodeConnection, NodeDriver, NodeError, N
 use madako_protocol::permit::Permit;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::Witness;
+use super::EffectWitness;
 use crate::link::Link;
 
 /// Time-out of a connection attempt: CKE's for TCP, handshake and session.
@@ -41,7 +41,7 @@ pub(super) async fn pass_link(link: &Link, generation: u64) -> io::Result<()> {
 pub(crate) struct LinkedNodes {
     pub(crate) inner: Arc<dyn NodeDriver>,
     pub(crate) link: Link,
-    pub(crate) witness: Witness,
+    pub(crate) witness: EffectWitness,
 }
 
 struct LinkedConnection {
@@ -49,10 +49,10 @@ struct LinkedConnection {
     link: Link,
     generation: u64,
     address: String,
-    witness: Witness,
+    witness: EffectWitness,
 }
 
-fn unreachable(address: &str, why: &str) -> NodeError {
+fn unreachable_node(address: &str, why: &str) -> NodeError {
     NodeError::Unreachable { address: address.to_owned(), why: why.to_owned() }
 }
 
@@ -60,20 +60,21 @@ fn unreachable(address: &str, why: &str) -> NodeError {
 impl NodeDriver for LinkedNodes {
     async fn connect(&self, target: &NodeTarget) -> Result<Arc<dyn NodeConnection>, NodeError> {
         let address = target.address.clone();
-        let lost = |error: io::Error| unreachable(&address, &error.kind().to_string());
+        let lost = |error: io::Error| unreachable_node(&address, &error.kind().to_string());
         let connecting = async {
             let generation = self.link.passed().await.map_err(lost)?;
             pass_link(&self.link, generation).await.map_err(lost)?;
             let inner = tokio::select! {
                 biased;
-                () = self.link.broken(generation) => return Err(unreachable(&address, "connection reset")),
+                () = self.link.wait_until_broken(generation) => return Err(unreachable_node(&address, "connection reset")),
                 connected = self.inner.connect(target) => connected?,
             };
             pass_link(&self.link, generation).await.map_err(lost)?;
             Ok((inner, generation))
         };
         let connected = timeout(CONNECT_DEADLINE, connecting).await;
-        let (inner, generation) = connected.map_err(|_| unreachable(&address, "connection timed out"))??;
+        let (inner, generation) =
+            connected.map_err(|_| unreachable_node(&address, "connection timed out"))??;
         let (link, witness) = (self.link.clone(), self.witness.clone());
         Ok(Arc::new(LinkedConnection { inner, link, generation, address, witness }))
     }
@@ -84,7 +85,7 @@ impl LinkedConnection {
     async fn wait_for_loss(&self) {
         tokio::select! {
             biased;
-            () = self.link.broken(self.generation) => {}
+            () = self.link.wait_until_broken(self.generation) => {}
             () = self.link.silent_for(MAX_SILENCE) => {}
         }
     }
@@ -94,7 +95,7 @@ impl LinkedConnection {
         &self,
         request: impl Future<Output = Result<R, NodeError>> + Send,
     ) -> Result<R, NodeError> {
-        let lost = |error: io::Error| unreachable(&self.address, &error.kind().to_string());
+        let lost = |error: io::Error| unreachable_node(&self.address, &error.kind().to_string());
         let exchange = async {
             pass_link(&self.link, self.generation).await.map_err(lost)?;
             let answer = request.await;
@@ -103,7 +104,7 @@ impl LinkedConnection {
         };
         tokio::select! {
             biased;
-            () = self.wait_for_loss() => Err(unreachable(&self.address, "connection reset")),
+            () = self.wait_for_loss() => Err(unreachable_node(&self.address, "connection reset")),
             answer = exchange => answer,
         }
     }
@@ -125,7 +126,7 @@ impl NodeConnection for LinkedConnection {
 
     async fn act(&self, permit: &Permit, action: &NodeAction) -> Result<String, NodeError> {
         let acting = async {
-            self.witness.sends(permit, action, &self.address).await;
+            self.witness.judge_sent_effect(permit, action, &self.address).await;
             self.inner.act(permit, action).await
         };
         let result = self.exchange(acting).await;
@@ -146,7 +147,7 @@ impl NodeConnection for LinkedConnection {
 pub(crate) struct LinkedEtcd {
     pub(crate) inner: Arc<dyn EtcdCluster>,
     pub(crate) link: Link,
-    pub(crate) witness: Witness,
+    pub(crate) witness: EffectWitness,
 }
 
 impl LinkedEtcd {
@@ -163,7 +164,7 @@ impl LinkedEtcd {
             pass_link(&self.link, generation).await.map_err(lost)?;
             let answer = tokio::select! {
                 biased;
-                () = self.link.broken(generation) => return Err(unavailable("connection reset".to_owned())),
+                () = self.link.wait_until_broken(generation) => return Err(unavailable("connection reset".to_owned())),
                 answer = request => answer,
             };
             pass_link(&self.link, generation).await.map_err(lost)?;
@@ -182,7 +183,7 @@ impl LinkedEtcd {
         request: impl Future<Output = Result<R, EtcdError>> + Send,
     ) -> Result<R, EtcdError> {
         let changing = async {
-            self.witness.sends(permit, what, "etcd").await;
+            self.witness.judge_sent_effect(permit, what, "etcd").await;
             request.await
         };
         let result = self.exchange(what, changing).await;
@@ -236,7 +237,8 @@ mod tests {
     async fn connected(link: &Link) -> Arc<dyn NodeConnection> {
         let nodes = SimulatedNodes::new(1);
         nodes.add("10.0.0.1", 0);
-        let driver = LinkedNodes { inner: nodes.driver(), link: link.clone(), witness: Witness::default() };
+        let driver =
+            LinkedNodes { inner: nodes.driver(), link: link.clone(), witness: EffectWitness::default() };
         let target = NodeTarget { address: "10.0.0.1".to_owned(), user: "cke".to_owned(), pinned: None };
         driver.connect(&target).await.unwrap()
     }
@@ -270,7 +272,7 @@ mod tests {
         let acted = connection.act(&permit, &action).await;
         assert!(matches!(acted, Err(NodeError::Unreachable { .. })), "{acted:?}");
         let inner = SimulatedNodes::new(1).etcd();
-        let etcd = LinkedEtcd { inner, link: link.clone(), witness: Witness::default() };
+        let etcd = LinkedEtcd { inner, link: link.clone(), witness: EffectWitness::default() };
         let removed = etcd.remove(&permit, &["10.0.0.1".to_owned()], 1).await;
         assert!(matches!(removed, Err(EtcdError::Unavailable { .. })), "{removed:?}");
         link.set(Mode::Stalled);

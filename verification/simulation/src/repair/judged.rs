@@ -13,9 +13,9 @@ use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 use madako_domain::store::Entry;
 use madako_judges::{Exemption, Exemptions};
 
-use super::standing::Standing;
+use super::standing::StandingViolations;
 use super::{ATTEMPTS, RepairCounts};
-use crate::holding::{Holding, UnheldEntry};
+use crate::holding::{HoldJudge, UnheldEntry};
 use crate::requests;
 use crate::world::SESSION_TTL;
 
@@ -30,14 +30,14 @@ pub(super) fn new_violation(invariant: Id, what: String) -> Violation {
 }
 
 #[derive(Default)]
-pub(super) struct Judged {
+pub(super) struct JudgedRepairs {
     pub(super) entries: BTreeMap<String, Entry>,
     pub(super) queue: RepairQueue,
     pub(super) cluster: Option<Cluster>,
     /// Violations by revision. Those of effects have a negative revision, which no user can have written.
     pub(super) found: Vec<(i64, Violation)>,
     /// Compares stored holds with the answers of the registry.
-    pub(super) holding: Holding,
+    pub(super) holding: HoldJudge,
     pub(super) unheld: Vec<(i64, UnheldEntry)>,
     /// Revisions that users wrote: their violations are not the service's.
     pub(super) users: BTreeSet<i64>,
@@ -56,13 +56,13 @@ pub(super) struct Judged {
     /// Epochs whose leader key a user deleted, with the time: they cannot know that until their lease would have ended.
     pub(super) deposed: BTreeMap<i64, Duration>,
     /// Violations of the last judged state of the queue.
-    pub(super) standing: Standing,
+    pub(super) standing: StandingViolations,
     pub(super) exemptions: Exemptions,
     /// Pairs of epochs that led at once; each is reported once.
     pub(super) lead_together: BTreeSet<(i64, i64)>,
 }
 
-impl Judged {
+impl JudgedRepairs {
     /// A violation if an effect's epoch does not lead; `None` if it leads, or cannot know yet that it does not.
     pub(super) fn leads(
         &mut self,
@@ -70,7 +70,7 @@ impl Judged {
         entries: &BTreeMap<String, Entry>,
         now: Duration,
     ) -> Option<Violation> {
-        let leader = leader(entries);
+        let leader = leader_revision(entries);
         if leader == Some(epoch) {
             return None;
         }
@@ -151,7 +151,7 @@ impl Judged {
             let keys: Vec<&str> = changes.iter().map(|(key, _)| key.as_str()).collect();
             found.push(new_violation(Id::I12, format!("{} are written as they are there", keys.join(", "))));
         }
-        found.extend(requests::violations(&self.entries, &changes));
+        found.extend(requests::find_violations(&self.entries, &changes));
         self.added.insert(revision, requests::count_added(&self.entries, &changes));
         self.seen.held += requests::newly_held(&self.entries, &changes);
         let mut newest = self.queue.records.known.keys().next_back().copied().unwrap_or(0);
@@ -200,7 +200,7 @@ impl Judged {
         if touched {
             let after = RepairQueue::decode(&self.entries, Some(&self.queue), &mut Vec::new());
             let cluster = self.cluster.as_ref();
-            found.extend(self.standing.judge(&after, cluster, now, &mut self.exemptions));
+            found.extend(self.standing.added_violations(&after, cluster, now, &mut self.exemptions));
             for (index, item) in &after.entries {
                 let before = self.queue.entries.get(index).filter(|before| before.created == item.created);
                 let drains = |entry: &RepairQueueEntry| {
@@ -305,7 +305,7 @@ impl Judged {
 }
 
 /// Epoch of the leader, which is the oldest candidate.
-pub(super) fn leader(entries: &BTreeMap<String, Entry>) -> Option<i64> {
+pub(super) fn leader_revision(entries: &BTreeMap<String, Entry>) -> Option<i64> {
     let keys = entries.iter().filter(|(key, _)| key.starts_with(keys::LEADER));
     keys.map(|(_, entry)| entry.create_revision).min()
 }

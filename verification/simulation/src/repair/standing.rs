@@ -3,7 +3,7 @@
 //! Guarantees: a violation counts when it begins, and again whenever a revision adds something to what it concerns:
 //! another repair, another busy node, another record. A violation that ended and comes again counts again.
 //!
-//! A violation that merely stays is an exemption, [`Exemption::Standing`], with one use a violation.
+//! A violation that merely stays is an exemption, [`Exemption::StandingViolations`], with one use a violation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use madako_judges::{Exemption, Exemptions};
 
 /// The violated invariants, each with its parts and the time at which its violation began.
 #[derive(Default)]
-pub(super) struct Standing(BTreeMap<Id, (BTreeSet<ConcernedPart>, Duration)>);
+pub(super) struct StandingViolations(BTreeMap<Id, (BTreeSet<ConcernedPart>, Duration)>);
 
 /// Something that a violation concerns.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,9 +31,9 @@ enum ConcernedPart {
     KeptRecord(i64),
 }
 
-impl Standing {
+impl StandingViolations {
     /// The violations that this state of the queue adds to those of the state before.
-    pub(super) fn judge(
+    pub(super) fn added_violations(
         &mut self,
         queue: &RepairQueue,
         cluster: Option<&Cluster>,
@@ -42,7 +42,7 @@ impl Standing {
     ) -> Vec<Violation> {
         let before = std::mem::take(&mut self.0);
         let mut found = Vec::new();
-        for violation in violations(queue, cluster) {
+        for violation in find_violations(queue, cluster) {
             let id = violation.invariant;
             let parts = concerned_parts(id, queue, cluster);
             let stays = before.get(&id).filter(|(known, _)| parts.is_subset(known));
@@ -68,7 +68,7 @@ impl Standing {
     }
 }
 
-fn violations(queue: &RepairQueue, cluster: Option<&Cluster>) -> Vec<Violation> {
+fn find_violations(queue: &RepairQueue, cluster: Option<&Cluster>) -> Vec<Violation> {
     let mut found = one_repair_a_machine(queue);
     found.extend(one_api_server(queue, cluster));
     found.extend(records(queue));

@@ -79,7 +79,7 @@ pub(super) async fn end_leaders(
         }
     }
     drains.forbid(false);
-    missed.extend(taint(injector, drains).await);
+    missed.extend(taint_drained_node(injector, drains).await);
     missed
 }
 
@@ -123,7 +123,7 @@ async fn kill_leader(injector: &mut Injector) {
     let schedule = Schedule { injections, events, draws: Vec::new() };
     let mut player = Player::new(&schedule, AWAY, PATIENCE);
     for at in [begins, AWAY] {
-        if let Some(attempt) = player.scheduled(at.duration()) {
+        if let Some(attempt) = player.next_scheduled(at.duration()) {
             injector.make(&mut player, attempt).await;
         }
         if at == begins {
@@ -145,7 +145,7 @@ async fn stop_leader(injector: &mut Injector) {
 }
 
 /// Taints a control plane node, which must then leave the control plane. Returns a finding if it stays.
-async fn taint(injector: &mut Injector, drains: &Drains) -> Option<String> {
+async fn taint_drained_node(injector: &mut Injector, drains: &Drains) -> Option<String> {
     let cluster = injector.world.checker.cluster()?;
     let node = cluster.control_plane().next()?.clone();
     let taint =

@@ -12,8 +12,8 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::generator;
 use super::people::{Calls, wait_for_next};
+use super::seeded_generator;
 use crate::api::{Answer, Request, send_request};
 use crate::facts::Facts;
 use crate::history::History;
@@ -28,7 +28,7 @@ use crate::world::World;
 /// Share of the rivals' requests that go through the API or come from the second operator.
 const PART: f64 = 0.1;
 
-pub(super) struct Contenders {
+pub(super) struct ConcurrentWriters {
     rivals: Rivals,
     operator: Operator,
     queue: QueueUser,
@@ -41,14 +41,15 @@ pub(super) struct Contenders {
     number: u64,
 }
 
-impl Contenders {
+impl ConcurrentWriters {
     /// `None`: the world has no rivals.
     pub(super) fn new(scenario: &Scenario, seed: u64, world: &World) -> Option<Self> {
         let judge = world.hosts.as_ref()?.judge.clone();
-        let mut operator = Operator::new(world.store.clone(), generator(seed, 12));
+        let mut operator = Operator::new(world.store.clone(), seeded_generator(seed, 12));
         operator.repairs(judge.clone());
-        operator.keeps(scenario.world.machines);
-        let queue = QueueUser::new(world.store.clone(), world.registry.clone(), judge, generator(seed, 13));
+        operator.set_cluster_size(scenario.world.machines);
+        let queue =
+            QueueUser::new(world.store.clone(), world.registry.clone(), judge, seeded_generator(seed, 13));
         Some(Self {
             rivals: world.rivals.clone()?,
             operator,
@@ -57,7 +58,7 @@ impl Contenders {
             placement: world.placement.clone(),
             facts: world.facts.clone(),
             history: world.history.clone(),
-            chance: generator(seed, 14),
+            chance: seeded_generator(seed, 14),
             calls: Calls::default(),
             number: 0,
         })
@@ -65,7 +66,7 @@ impl Contenders {
 
     /// Works until `stop` is true.
     pub(super) async fn work(mut self, rate: f64, mut stop: watch::Receiver<bool>) -> Self {
-        self.rivals.begin(rate);
+        self.rivals.start_writes(rate);
         while wait_for_next(rate * PART, &mut self.chance, &mut stop).await {
             self.calls.made += 1;
             // A queue that stays disabled for most of a run sends no transaction that could be refused.
@@ -73,15 +74,15 @@ impl Contenders {
                 self.history.note("contender", format_args!("cannot enable repairs: {error}"));
             }
             let done = match self.chance.random_range(0..12_u32) {
-                0 => self.operator.act().await.map_err(|error| error.to_string()),
-                1 => self.queue.act().await.map_err(|error| error.to_string()),
+                0 => self.operator.act_randomly().await.map_err(|error| error.to_string()),
+                1 => self.queue.act_randomly().await.map_err(|error| error.to_string()),
                 2..=5 => Ok(self.change_concurrently(Kind::Cluster).await),
                 _ => Ok(self.change_concurrently(Kind::Application).await),
             };
             self.calls.failed += u64::from(done.is_err());
             self.history.note("contender", done.unwrap_or_else(|error| format!("in vain: {error}")));
         }
-        self.rivals.rest().await;
+        self.rivals.stop_writes().await;
         self
     }
 

@@ -54,7 +54,7 @@ pub(super) fn is_held(scenario: &Scenario, length: Span) -> bool {
         && kinds.into_iter().all(|kind| super::has_clients(scenario, kind))
 }
 
-struct Drill<'a> {
+struct PromiseDrill<'a> {
     injector: &'a mut Injector,
     people: &'a mut StoppedClients,
     drains: &'a Drains,
@@ -64,21 +64,21 @@ struct Drill<'a> {
 pub(super) async fn provoke_promises(injector: &mut Injector, people: &mut StoppedClients, drains: &Drains) {
     injector.world.history.note("drill", "begins");
     if let Some(registry) = &mut people.registry {
-        registry.leave();
+        registry.restore_machines();
     }
     let mut placement = people.placement.take();
     let of_placement = async {
         if let Some(user) = &mut placement {
-            user.drill().await;
+            user.provoke_promises().await;
         }
     };
-    let mut drill = Drill { injector, people, drains };
+    let mut drill = PromiseDrill { injector, people, drains };
     tokio::join!(of_placement, drill.provoke_machine_promises());
     people.placement = placement;
     injector.world.history.note("drill", "ends");
 }
 
-impl Drill<'_> {
+impl PromiseDrill<'_> {
     fn note(&self, what: &str) {
         self.injector.world.history.note("drill", what);
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use madako_datacenter_sim::Fault;
 use madako_domain::invariants::Id;
 use madako_faults::{Act, CLOCK_JUMP, Injection, InstanceTarget, Target};
-use madako_judges::player::{Attempt, FaultChange, FaultRefusal, InjectedFault, Player};
+use madako_judges::player::{FaultAttempt, FaultChange, FaultRefusal, InjectedFault, Player};
 use madako_judges::{Fact, FaultPlace as Part};
 use madako_supervisor::http::{HTTP, PLACEMENT_API};
 use madako_supervisor::instance::{LEADER, REIGN};
@@ -21,11 +21,11 @@ use rand_chacha::ChaCha8Rng;
 
 use super::machines::{Hardware, Machines};
 use super::operations::Rollout;
-use super::report::Skipped;
+use super::report::SkippedFault;
 use crate::disk::ForgetfulDisk;
 use crate::network::Endpoint;
 use crate::serving::PanicMessage;
-use crate::world::{NAMES, Running, World};
+use crate::world::{NAMES, RunningInstance, World};
 
 /// The metrics provider of every world.
 const PROVIDER: &str = "prometheus";
@@ -40,7 +40,7 @@ enum Victim {
 /// The world, and the faults in force.
 pub(super) struct Injector {
     pub(super) world: World,
-    pub(super) running: BTreeMap<&'static str, Running>,
+    pub(super) running: BTreeMap<&'static str, RunningInstance>,
     disk: ForgetfulDisk,
     chance: ChaCha8Rng,
     machines: Machines,
@@ -52,7 +52,7 @@ pub(super) struct Injector {
     /// The planted panic: number of the injection, instance, and actor.
     planted: Option<(usize, u32, &'static str)>,
     pub(super) injected: u64,
-    pub(super) skipped: Vec<Skipped>,
+    pub(super) skipped: Vec<SkippedFault>,
     /// `None` without operations on nodes.
     pub(super) rollout: Option<Rollout>,
     /// Members of etcd that restarted before the end of the faults.
@@ -61,7 +61,7 @@ pub(super) struct Injector {
     pub(super) store_is_lost: bool,
 }
 
-fn instance(place: Endpoint) -> Option<&'static str> {
+fn instance_id(place: Endpoint) -> Option<&'static str> {
     match place {
         Endpoint::Instance(number) => NAMES.get(number as usize - 1).copied(),
         _ => None,
@@ -102,15 +102,16 @@ impl Injector {
 
     /// The instance that reports that it leads; of several, the one with the latest term.
     pub(super) fn leader(&self) -> Option<&'static str> {
-        let term =
-            |running: &Running| running.instance.view().reign.borrow().as_ref().map(|epoch| epoch.number);
-        let leads = |(name, running): (&&'static str, &Running)| Some((term(running)?, *name));
+        let term = |running: &RunningInstance| {
+            running.instance.view().reign.borrow().as_ref().map(|epoch| epoch.number)
+        };
+        let leads = |(name, running): (&&'static str, &RunningInstance)| Some((term(running)?, *name));
         self.running.iter().filter_map(leads).max().map(|(_, name)| name)
     }
 
     /// Makes an attempt, and passes its outcome to the player.
-    pub(super) async fn make(&mut self, player: &mut Player<'_>, attempt: Attempt<'_>) {
-        let Attempt { number, injection, begins, .. } = attempt;
+    pub(super) async fn make(&mut self, player: &mut Player<'_>, attempt: FaultAttempt<'_>) {
+        let FaultAttempt { number, injection, begins, .. } = attempt;
         let outcome = if !begins || self.try_to_begin(number, injection).await {
             Ok(InjectedFault { on: injection.target.to_string(), dropped: None })
         } else {
@@ -127,13 +128,13 @@ impl Injector {
     /// Keeps a skipped fault. The history already has the other outcomes.
     pub(super) fn note_skipped(
         &mut self,
-        Attempt { number, injection, .. }: &Attempt<'_>,
+        FaultAttempt { number, injection, .. }: &FaultAttempt<'_>,
         told: FaultChange,
     ) {
         let Some(why) = told.why else { return };
         self.note(*number, format_args!("{} {}: {why}", injection.act, injection.target));
         let fault = format!("{} {} at {}", injection.act, injection.target, injection.begins);
-        self.skipped.push(Skipped { injection: *number, fault, why });
+        self.skipped.push(SkippedFault { injection: *number, fault, why });
     }
 
     async fn try_to_begin(&mut self, number: usize, injection: &Injection) -> bool {
@@ -175,7 +176,7 @@ impl Injector {
         let place = match target {
             Target::Rack(rack) => return Some(Victim::Machines(Hardware::Rack(*rack))),
             Target::Address(address) => {
-                return self.machines.at(&address.to_string()).map(Victim::Machines);
+                return self.machines.hardware_at(&address.to_string()).map(Victim::Machines);
             }
             Target::Instance(InstanceTarget::Number(number)) => Endpoint::Instance(*number),
             Target::Instance(InstanceTarget::Leader) => {
@@ -214,8 +215,8 @@ impl Injector {
         match act {
             Act::Kill => {
                 network.change(place, |condition| condition.down += 1);
-                if let Some(running) = instance(place).and_then(|name| self.running.remove(name)) {
-                    let name = instance(place).unwrap_or_default();
+                if let Some(running) = instance_id(place).and_then(|name| self.running.remove(name)) {
+                    let name = instance_id(place).unwrap_or_default();
                     self.world.doors.lock().unwrap().remove(name);
                     self.world.pages.lock().unwrap().remove(name);
                     network.forget(place);
@@ -268,7 +269,9 @@ impl Injector {
                 }
                 network.change(place, |condition| less(&mut condition.down));
                 let is_up = network.condition(place).down == 0;
-                if let Some(name) = instance(place).filter(|name| is_up && !self.running.contains_key(name)) {
+                if let Some(name) =
+                    instance_id(place).filter(|name| is_up && !self.running.contains_key(name))
+                {
                     self.start(name).await;
                 }
             }
@@ -323,7 +326,7 @@ impl Injector {
                 if is_ahead { faults.set(fault) } else { faults.clear(&fault) }
             }
             _ => {
-                if let Some(running) = instance(place).and_then(|name| self.running.get(name)) {
+                if let Some(running) = instance_id(place).and_then(|name| self.running.get(name)) {
                     running.clock.jump(if is_ahead { clock_lead() } else { time::Duration::ZERO });
                 }
             }
@@ -341,7 +344,7 @@ impl Injector {
             }
             _ => {
                 let seed: u64 = self.chance.random();
-                self.world.prometheus.corrupt(is_corrupt.then(|| super::generator(seed, 0)));
+                self.world.prometheus.corrupt(is_corrupt.then(|| super::seeded_generator(seed, 0)));
             }
         }
     }
@@ -373,7 +376,7 @@ impl Injector {
             }
             _ if self.planted.is_some() => return false,
             _ => {
-                self.world.handling.plant(instance, actor);
+                self.world.handling.plant_panic(instance, actor);
                 self.planted = Some((number, instance, actor));
             }
         }
@@ -459,7 +462,7 @@ impl Injector {
         if let Some(name) = leads {
             let _moved = self.world.handling.clear(instance);
             let instance = crate::world::instance_number(name);
-            self.world.handling.plant(instance, actor);
+            self.world.handling.plant_panic(instance, actor);
             self.planted = Some((number, instance, actor));
         }
     }
@@ -479,8 +482,9 @@ impl Injector {
     /// Passes the instances that report that they lead to a judge.
     fn judge_leaders(&self) {
         let Some(hosts) = &self.world.hosts else { return };
-        let epoch =
-            |running: &Running| running.instance.view().reign.borrow().as_ref().map(|epoch| epoch.number);
+        let epoch = |running: &RunningInstance| {
+            running.instance.view().reign.borrow().as_ref().map(|epoch| epoch.number)
+        };
         let leaders = self.running.iter().filter_map(|(name, running)| Some((*name, epoch(running)?)));
         hosts.judge.judge_reported_leaders(&leaders.collect::<Vec<_>>());
     }
@@ -502,7 +506,7 @@ impl Injector {
         {
             self.injected -= 1;
             let why = "the actor handled no message until the faults stopped".to_owned();
-            self.skipped.push(Skipped { injection: number, fault: format!("panic actor={actor}"), why });
+            self.skipped.push(SkippedFault { injection: number, fault: format!("panic actor={actor}"), why });
         }
     }
 }

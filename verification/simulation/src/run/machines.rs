@@ -55,7 +55,7 @@ impl Machines {
         Self { registry, racks: BTreeMap::new(), machines: BTreeMap::new(), nodes }
     }
 
-    pub(super) fn at(&self, address: &str) -> Option<Hardware> {
+    pub(super) fn hardware_at(&self, address: &str) -> Option<Hardware> {
         let machines = self.registry.machines();
         let is_there = |other: &String| other == address;
         let machine = machines.into_iter().find(|machine| machine.spec.ipv4.iter().any(is_there))?;

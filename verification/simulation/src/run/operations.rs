@@ -15,7 +15,7 @@ use madako_supervisor::nodes::Settings;
 use super::inject::Injector;
 use crate::history::History;
 use crate::network::Endpoint;
-use crate::nodes::{NodeCounts, Nodes, ports};
+use crate::nodes::{NodeCounts, Nodes, node_ports};
 use crate::repair::RepairJudge;
 use crate::world::World;
 
@@ -31,13 +31,13 @@ const RESTARTS_UNDER_FAULTS: Span = Span::seconds(3600);
 /// Operations that may fail in a minute, averaged over a run: a third of the waits for etcd if it never had a majority.
 const MOST_FAILED_A_MINUTE: u64 = 1;
 
-pub(super) fn switch_on(scenario: &Scenario, seed: u64, world: &mut World) {
+pub(super) fn enable_operations(scenario: &Scenario, seed: u64, world: &mut World) {
     if !scenario.world.operates() {
         return;
     }
     let nodes = Nodes::new(seed, world.registry.clone(), world.history.clone(), world.facts.clone());
     let authorities = Arc::new(PaperAuthorities::new(Arc::clone(&world.clock), CERTIFICATE_LIFE));
-    world.operations = Some(ports(&nodes.nodes, authorities, &Settings::default().images.etcd));
+    world.operations = Some(node_ports(&nodes.nodes, authorities, &Settings::default().images.etcd));
     world.nodes = Some(nodes);
 }
 
@@ -101,7 +101,7 @@ pub(super) async fn find_deviations(injector: &Injector, repairs: &RepairJudge) 
     let Some(nodes) = &world.nodes else { return Vec::new() };
     let Some(cluster) = world.checker.cluster() else { return Vec::new() };
     let mut found = members_of_etcd(nodes, &cluster).await;
-    found.extend(containers(nodes, &cluster, &world.history));
+    found.extend(unhealthy_containers(nodes, &cluster, &world.history));
     found.extend(repairs.unfinished_records().into_iter().map(|record| format!("{record} is unfinished")));
     found
 }
@@ -127,7 +127,7 @@ async fn members_of_etcd(nodes: &Nodes, cluster: &Cluster) -> Vec<String> {
     found
 }
 
-fn containers(nodes: &Nodes, cluster: &Cluster, history: &History) -> Vec<String> {
+fn unhealthy_containers(nodes: &Nodes, cluster: &Cluster, history: &History) -> Vec<String> {
     let mut found = Vec::new();
     for node in &cluster.nodes {
         let Some(view) = nodes.nodes.view(&node.address).filter(|view| view.is_on) else {
@@ -177,7 +177,7 @@ pub(super) fn missing_events(counts: NodeCounts, restarted: u64) -> Vec<String> 
 }
 
 /// The events as numbers of the report.
-pub(super) fn numbers(counts: NodeCounts, restarted: u64) -> [(String, u64); 7] {
+pub(super) fn report_numbers(counts: NodeCounts, restarted: u64) -> [(String, u64); 7] {
     let NodeCounts { effects, added, promoted, removed, written, reinstalled, .. } = counts;
     [
         ("effects on nodes".to_owned(), effects),

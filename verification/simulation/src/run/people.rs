@@ -16,11 +16,11 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::contenders::Contenders;
-use super::generator;
-use super::reboots::OfReboots;
-use super::registry_clients::OfRegistry;
+use super::contenders::ConcurrentWriters;
+use super::reboots::RebootClients;
+use super::registry_clients::RegistryClients;
 use super::saboteurs::Saboteurs;
+use super::seeded_generator;
 use crate::history::History;
 use crate::network::Endpoint;
 use crate::operator::Operator;
@@ -43,13 +43,13 @@ pub(super) struct Calls {
     pub(super) failed: u64,
 }
 
-pub(super) struct People {
+pub(super) struct RunningClients {
     stop: watch::Sender<bool>,
     placement: Option<JoinHandle<User>>,
-    etcd: JoinHandle<OfEtcd>,
-    registry: Option<JoinHandle<OfRegistry>>,
-    contenders: Option<JoinHandle<Contenders>>,
-    reboots: Option<JoinHandle<OfReboots>>,
+    etcd: JoinHandle<EtcdClients>,
+    registry: Option<JoinHandle<RegistryClients>>,
+    contenders: Option<JoinHandle<ConcurrentWriters>>,
+    reboots: Option<JoinHandle<RebootClients>>,
     saboteurs: Option<JoinHandle<Saboteurs>>,
 }
 
@@ -65,7 +65,7 @@ impl ClientResults {
     }
 }
 
-impl People {
+impl RunningClients {
     pub(super) fn start(
         scenario: &Scenario,
         seed: u64,
@@ -84,7 +84,7 @@ impl People {
                 world.placement.clone(),
                 world.prometheus.clone(),
                 world.history.clone(),
-                generator(seed, 3),
+                seeded_generator(seed, 3),
             );
             let (applications, clusters) =
                 (scenario.world.applications as usize, scenario.world.clusters as usize);
@@ -95,29 +95,30 @@ impl People {
             tokio::spawn(
                 user.with_facts(world.facts.clone())
                     .with_size(size)
-                    .work(rate(ClientKind::Placement), stopped.clone()),
+                    .run_until_stopped(rate(ClientKind::Placement), stopped.clone()),
             )
         });
         let link = world.network.link(Endpoint::People, Endpoint::Store);
         let config = StoreConfig { prefix: PREFIX.to_owned(), ..StoreConfig::default() };
         let store = EtcdStore::with_connector(link.connector(world.store.clone()), &config, seed);
-        let etcd = OfEtcd {
+        let etcd = EtcdClients {
             store: store.expect("a prefix is all that was set"),
             operator,
             queue,
             history: world.history.clone(),
-            chance: generator(seed, 9),
+            chance: seeded_generator(seed, 9),
             calls: Calls::default(),
         };
-        let etcd = tokio::spawn(etcd.work(rate(ClientKind::EtcdWatch), stopped.clone()));
+        let etcd = tokio::spawn(etcd.run_until_stopped(rate(ClientKind::EtcdWatch), stopped.clone()));
         let registry = rate(ClientKind::Registry)
-            .map(|rate| tokio::spawn(OfRegistry::new(world, seed).work(rate, stopped.clone())));
+            .map(|rate| tokio::spawn(RegistryClients::new(world, seed).work(rate, stopped.clone())));
         let contenders = rate(ClientKind::Rivals).and_then(|rate| {
-            let contenders = Contenders::new(scenario, seed, world)?;
+            let contenders = ConcurrentWriters::new(scenario, seed, world)?;
             Some(tokio::spawn(contenders.work(rate, stopped.clone())))
         });
-        let reboots = rate(ClientKind::Reboots)
-            .and_then(|rate| Some(tokio::spawn(OfReboots::new(seed, world)?.work(rate, stopped.clone()))));
+        let reboots = rate(ClientKind::Reboots).and_then(|rate| {
+            Some(tokio::spawn(RebootClients::new(seed, world)?.run_until_stopped(rate, stopped.clone())))
+        });
         let saboteurs = rate(ClientKind::Saboteurs)
             .and_then(|rate| Some(tokio::spawn(Saboteurs::new(seed, world, stopped)?.work(rate))));
         Self { stop, placement, etcd, registry, contenders, reboots, saboteurs }
@@ -157,7 +158,7 @@ impl People {
 
 /// Clients that no longer act by themselves.
 pub(super) struct StoppedClients {
-    pub(super) registry: Option<OfRegistry>,
+    pub(super) registry: Option<RegistryClients>,
     pub(super) operator: Operator,
     pub(super) queue: QueueUser,
     pub(super) placement: Option<User>,
@@ -168,13 +169,13 @@ pub(super) struct StoppedClients {
 impl StoppedClients {
     /// Cleans up after all clients, so that a quiet period can come. Returns false if the store refused writes for
     /// that.
-    pub(super) async fn rest(mut self) -> (ClientResults, bool) {
+    pub(super) async fn clean_up(mut self) -> (ClientResults, bool) {
         if let Some(registry) = &mut self.registry {
-            registry.leave();
+            registry.restore_machines();
         }
         let left = self.leave().await;
         if let Some(user) = &mut self.placement {
-            user.leave().await;
+            user.prepare_quiet_state().await;
             // Requests of the cleanup count; their failures do not, because they are no failures of the service.
             self.calls.entry("placement").or_default().made = user.done.requests;
         }
@@ -228,7 +229,7 @@ pub(super) async fn wait_for_next(
 }
 
 /// Clients of etcd, like `ckecli`.
-struct OfEtcd {
+struct EtcdClients {
     store: EtcdStore,
     operator: Operator,
     queue: QueueUser,
@@ -237,8 +238,8 @@ struct OfEtcd {
     calls: Calls,
 }
 
-impl OfEtcd {
-    async fn work(mut self, rate: Option<f64>, mut stop: watch::Receiver<bool>) -> Self {
+impl EtcdClients {
+    async fn run_until_stopped(mut self, rate: Option<f64>, mut stop: watch::Receiver<bool>) -> Self {
         self.first_work(&mut stop).await;
         let Some(rate) = rate else { return self };
         let (acts, repairs) = (period_of(rate, BETWEEN_ACTS), period_of(rate, BETWEEN_REPAIRS));
@@ -246,9 +247,9 @@ impl OfEtcd {
             self.calls.made += 1;
             let draw: f64 = self.chance.random();
             let done = if draw < acts {
-                self.operator.act().await.map_err(|error| error.to_string())
+                self.operator.act_randomly().await.map_err(|error| error.to_string())
             } else if draw < acts + repairs {
-                self.queue.act().await.map_err(|error| error.to_string())
+                self.queue.act_randomly().await.map_err(|error| error.to_string())
             } else {
                 let prefixes = ["repairs/", "records/", "sabakan/", "cluster"];
                 let prefix = prefixes[self.chance.random_range(0..prefixes.len())];
@@ -300,7 +301,7 @@ mod tests {
             let start = datetime!(2026-01-01 00:00 UTC);
             let clock = Arc::new(SimulatedClock::new(start));
             let history = History::new();
-            let store = StoreProcess::on(ForgetfulDisk::new(generator(1, 7)), 1);
+            let store = StoreProcess::on(ForgetfulDisk::new(seeded_generator(1, 7)), 1);
             if runs {
                 store.start().unwrap();
             }
@@ -310,8 +311,8 @@ mod tests {
             let mut people = StoppedClients {
                 registry: None,
                 placement: None,
-                operator: Operator::new(store.clone(), generator(1, 1)),
-                queue: QueueUser::new(store, registry, judge, generator(1, 4)),
+                operator: Operator::new(store.clone(), seeded_generator(1, 1)),
+                queue: QueueUser::new(store, registry, judge, seeded_generator(1, 4)),
                 history,
                 calls: BTreeMap::new(),
             };

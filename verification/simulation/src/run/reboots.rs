@@ -1,7 +1,7 @@
 //! Reboots: operators request, cancel and hold them as `ckecli reboot-queue` does. While a control plane node reboots,
 //! operators request repairs of control plane nodes. The service carries the reboots out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use etcd_client::{Compare, CompareOp, Error, GetOptions, Txn, TxnOp};
@@ -17,8 +17,8 @@ use rand_chacha::ChaCha8Rng;
 use time::OffsetDateTime;
 use tokio::sync::watch;
 
-use super::generator;
 use super::people::{Calls, wait_for_next};
+use super::seeded_generator;
 use crate::history::History;
 use crate::queue_user::QueueUser;
 use crate::repair::{RepairJudge, entry_of};
@@ -89,33 +89,47 @@ pub(super) fn carry_out(world: &World) {
 }
 
 /// The operators that request reboots.
-pub(super) struct OfReboots {
+pub(super) struct RebootClients {
     store: StoreProcess,
     judge: RepairJudge,
     queue: QueueUser,
     history: History,
     chance: ChaCha8Rng,
+    /// Keys of reboots beside which they asked for repairs.
+    asked_beside: BTreeSet<String>,
     pub(super) calls: Calls,
 }
 
 /// All stored keys of cluster keeping.
 type Stored = BTreeMap<String, Entry>;
 
-impl OfReboots {
+impl RebootClients {
     /// `None`: this world has no repairs.
     pub(super) fn new(seed: u64, world: &World) -> Option<Self> {
         let judge = world.hosts.as_ref()?.judge.clone();
-        let queue =
-            QueueUser::new(world.store.clone(), world.registry.clone(), judge.clone(), generator(seed, 15));
+        let queue = QueueUser::new(
+            world.store.clone(),
+            world.registry.clone(),
+            judge.clone(),
+            seeded_generator(seed, 15),
+        );
         let (store, history) = (world.store.clone(), world.history.clone());
-        Some(Self { store, judge, queue, history, chance: generator(seed, 16), calls: Calls::default() })
+        Some(Self {
+            store,
+            judge,
+            queue,
+            history,
+            chance: seeded_generator(seed, 16),
+            asked_beside: BTreeSet::new(),
+            calls: Calls::default(),
+        })
     }
 
     /// Works until `stop` is true, and then enables the queue and cancels all reboots.
-    pub(super) async fn work(mut self, rate: f64, mut stop: watch::Receiver<bool>) -> Self {
+    pub(super) async fn run_until_stopped(mut self, rate: f64, mut stop: watch::Receiver<bool>) -> Self {
         while wait_for_next(rate, &mut self.chance, &mut stop).await {
             self.calls.made += 1;
-            let done = self.act().await.map_err(|error| error.to_string());
+            let done = self.continue_or_request_reboot().await.map_err(|error| error.to_string());
             self.calls.failed += u64::from(done.is_err());
             self.history.note("reboots", done.unwrap_or_else(|error| format!("in vain: {error}")));
         }
@@ -134,7 +148,7 @@ impl OfReboots {
         Ok(answer.kvs().iter().filter_map(entry).collect())
     }
 
-    async fn act(&mut self) -> Result<String, Error> {
+    async fn continue_or_request_reboot(&mut self) -> Result<String, Error> {
         let stored = self.stored().await?;
         let cluster = stored.get(keys::CLUSTER).and_then(|entry| serde_json::from_slice(&entry.value).ok());
         let Some(cluster): Option<Cluster> = cluster else { return Ok("finds no cluster".to_owned()) };
@@ -148,8 +162,9 @@ impl OfReboots {
         let under_way = |entry: &RebootQueueEntry| {
             matches!(entry.status, RebootStatus::Draining | RebootStatus::Rebooting)
         };
-        let reboots = entries.iter().any(|(_, _, entry)| under_way(entry) && is_control_plane(&entry.node));
-        if reboots && self.chance.random_range(0..2_u32) == 0 {
+        let reboot = entries.iter().find(|(_, _, entry)| under_way(entry) && is_control_plane(&entry.node));
+        // Once for each reboot: a boot may hang for long.
+        if reboot.is_some_and(|(key, ..)| self.asked_beside.insert(key.clone())) {
             let asked = self.queue.add_control_plane().await?;
             return Ok(format!("a control plane node reboots; {asked}"));
         }
@@ -164,9 +179,9 @@ impl OfReboots {
         }
     }
 
-    /// Requests a reboot as `ckecli reboot-queue add` does: in every second case, of a control plane node.
+    /// Requests a reboot as `ckecli reboot-queue add` does: in three cases of four, of a control plane node.
     async fn ask(&mut self, stored: &Stored, cluster: &Cluster) -> Result<String, Error> {
-        let control_plane = self.chance.random_range(0..2_u32) > 0;
+        let control_plane = self.chance.random_range(0..4_u32) > 0;
         let nodes: Vec<&str> = cluster
             .nodes
             .iter()

@@ -16,10 +16,10 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::generator;
 use super::people::{Calls, period_of, wait_for_next};
+use super::seeded_generator;
 use crate::checker::Checker;
-use crate::corruption::Spoiling;
+use crate::corruption::CorruptedTransport;
 use crate::history::History;
 use crate::network::Endpoint;
 use crate::routed::LinkedTransport;
@@ -43,16 +43,16 @@ const BETWEEN_MISTAKES: Duration = Duration::from_secs(25 * 60);
 /// Number of polls that a mistake lasts: more than the removal guard waits for.
 const MISTAKE_POLLS: Range<f64> = 5.0..10.0;
 
-type Transport = LinkedTransport<Spoiling<InMemoryHttp>>;
+type Transport = LinkedTransport<CorruptedTransport<InMemoryHttp>>;
 
 /// A machine without addresses in the registry, by mistake.
-struct Mistake {
+struct RegistryMistake {
     until: Instant,
     serial: String,
     addresses: Vec<Ipv4Addr>,
 }
 
-pub(super) struct OfRegistry {
+pub(super) struct RegistryClients {
     search: SabakanRegistry<Transport>,
     transport: Arc<Transport>,
     registry: SimulatedRegistry,
@@ -62,11 +62,11 @@ pub(super) struct OfRegistry {
     chance: ChaCha8Rng,
     /// Serials of machines that the clients took out of service.
     broken: Vec<String>,
-    mistakes: Vec<Mistake>,
+    mistakes: Vec<RegistryMistake>,
     pub(super) calls: Calls,
 }
 
-impl OfRegistry {
+impl RegistryClients {
     pub(super) fn new(world: &World, seed: u64) -> Self {
         let link = world.network.link(Endpoint::People, Endpoint::Registry);
         let inner = world.corruption.spoiling(Arc::new(world.registry.in_memory_transport()));
@@ -77,7 +77,7 @@ impl OfRegistry {
             registry: world.registry.clone(),
             checker: world.checker.clone(),
             history: world.history.clone(),
-            chance: generator(seed, 10),
+            chance: seeded_generator(seed, 10),
             broken: Vec::new(),
             mistakes: Vec::new(),
             calls: Calls::default(),
@@ -99,7 +99,7 @@ impl OfRegistry {
                 self.calls.failed += u64::from(found.is_err());
                 continue;
             }
-            let (serial, state) = self.choose();
+            let (serial, state) = self.choose_machine();
             let done = self.set_state(&serial, state).await;
             self.calls.failed += u64::from(!done);
             self.history.note("registry", format_args!("{serial} is to be {state:?}: {done}"));
@@ -127,15 +127,17 @@ impl OfRegistry {
             let serial = machine.spec.serial;
             if self.registry.set_addresses(&serial, &[]).is_ok() {
                 self.history.note("registry", format_args!("{serial} loses its addresses"));
-                self.mistakes.push(Mistake { until, serial, addresses });
+                self.mistakes.push(RegistryMistake { until, serial, addresses });
             }
         }
     }
 
     /// Ends mistakes whose time is over.
     fn end_mistakes(&mut self, now: Instant) {
-        let over = |mistake: &mut Mistake| mistake.until <= now;
-        for Mistake { serial, addresses, .. } in self.mistakes.extract_if(.., over).collect::<Vec<_>>() {
+        let over = |mistake: &mut RegistryMistake| mistake.until <= now;
+        for RegistryMistake { serial, addresses, .. } in
+            self.mistakes.extract_if(.., over).collect::<Vec<_>>()
+        {
             let mended = match self.registry.set_addresses(&serial, &addresses) {
                 Ok(()) => "has its addresses again",
                 // The machine was retired and removed meanwhile.
@@ -145,7 +147,7 @@ impl OfRegistry {
         }
     }
 
-    fn choose(&mut self) -> (String, MachineState) {
+    fn choose_machine(&mut self) -> (String, MachineState) {
         let machines = self.registry.machines();
         let most = (machines.len() * BROKEN_PERCENT / 100).max(1);
         let mends = self.broken.len() >= most || self.chance.random_range(0..3_u32) == 0;
@@ -189,7 +191,7 @@ impl OfRegistry {
     }
 
     /// Brings back all machines that the clients took out of service, and ends all mistakes.
-    pub(super) fn leave(&mut self) {
+    pub(super) fn restore_machines(&mut self) {
         for serial in std::mem::take(&mut self.broken) {
             let _refused = self.registry.set_state(&serial, MachineState::Healthy);
         }

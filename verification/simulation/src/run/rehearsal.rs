@@ -47,29 +47,29 @@ use time::OffsetDateTime;
 use tokio::time::Instant;
 
 use super::inject::Injector;
-use super::report::{Calm, Outcome, Skipped, verdicts};
+use super::report::{Outcome, QuietPeriod, SkippedFault, verdicts_by_invariant};
 use super::settle::cut_short;
 use super::{
-    Idle, Options, SHORTEST, SimulateError, find_ended_judge, generator, laid_out, most_a_second,
-    note_schedule, paused_runtime, play_schedule,
+    IdlePhase, Options, SHORTEST, SimulateError, find_ended_judge, laid_out, most_a_second, note_schedule,
+    paused_runtime, play_schedule, seeded_generator,
 };
 use crate::checker::Checker;
 use crate::clock::SimulatedClock;
 use crate::disk::ForgetfulDisk;
 use crate::drains::Drains;
 use crate::history::History;
-use crate::pace::Pace;
+use crate::pace::MessagePace;
 use crate::placement::PlacementChecker;
-use crate::planted::Handling;
+use crate::planted::MessageCounter;
 use crate::store_process::StoreProcess;
-use crate::walk::{CopiedProvider, Walk};
+use crate::walk::{CopiedProvider, RandomWalk};
 use crate::world::{Effects, NAMES, PREFIX, ServiceSettings, World};
 
 use self::calm::Waiting;
 use self::commands::Commands;
 pub use self::observations::{PlacementSeen, PlanSeen, RemainingObstacle, RepairSeen, StepSeen, WaitSeen};
 use self::observer::Observer;
-pub use self::resources::providers;
+pub use self::resources::copied_providers;
 pub use self::targets::{check_targets, world_of_copy};
 
 /// Prefixes, below the service's prefix, of the keys on which the service decides and a rehearsal depends.
@@ -125,7 +125,7 @@ pub struct Assumptions {
 pub struct Rehearsal {
     pub schedule: Schedule,
     /// Faults that could not be injected.
-    pub skipped: Vec<Skipped>,
+    pub skipped: Vec<SkippedFault>,
     /// Every committed plan, in order.
     pub plans: Vec<PlanSeen>,
     /// Unfinished repairs of the copy and all later ones, by number.
@@ -137,7 +137,7 @@ pub struct Rehearsal {
     /// Obstacles that remained at the end.
     pub held: Vec<RemainingObstacle>,
     pub invariants: BTreeMap<Id, Verdict>,
-    pub calm: Calm,
+    pub calm: QuietPeriod,
     /// Time of the last write, except retries of applications without a suitable cluster; `None` without a write.
     pub last_change: Option<Span>,
     pub counts: Counts,
@@ -181,7 +181,7 @@ pub fn rehearse(
     let schedule = laid_out(scenario, seed, length)?;
     let things = copied.machines.len() + copied.own.len() + copied.root.len();
     let (runtime, pace) = paused_runtime(most_a_second(things as u64));
-    let handling = Handling::paced(&pace);
+    let handling = MessageCounter::with_pace(&pace);
     metrics::with_local_recorder(&handling, || {
         let handling = handling.clone();
         let stage = RehearsalParameters { service, assumed, scenario, seed, length, handling, pace };
@@ -195,8 +195,8 @@ struct RehearsalParameters<'a> {
     scenario: &'a Scenario,
     seed: u64,
     length: Span,
-    handling: Handling,
-    pace: Pace,
+    handling: MessageCounter,
+    pace: MessagePace,
 }
 
 impl RehearsalParameters<'_> {
@@ -208,19 +208,21 @@ impl RehearsalParameters<'_> {
     ) -> Result<Rehearsal, SimulateError> {
         let began = Instant::now();
         let clock: Arc<dyn Clock> = Arc::new(SimulatedClock::new(copied.at));
-        let datacenter = Datacenter::copied(self.seed, copied.at, rates(), copied.machines.clone())?;
+        let datacenter =
+            Datacenter::copied(self.seed, copied.at, rehearsal_rates(), copied.machines.clone())?;
         let registry = SimulatedRegistry::new(datacenter, Arc::clone(&clock));
-        let history = History::traced(options.trace).paced(&self.pace);
+        let history = History::traced(options.trace).with_pace(&self.pace);
         note_schedule(&history, &schedule);
         let (own, root) = without_leases(copied.own, copied.root);
-        let disk = ForgetfulDisk::new(generator(self.seed, 7));
+        let disk = ForgetfulDisk::new(seeded_generator(self.seed, 7));
         let contents = initial_contents(copied.revision, &own, &root);
         let store = StoreProcess::beginning_with(Some(contents), disk.clone(), self.seed);
         store.start().map_err(SimulateError::Contents)?;
 
         let state = ClusterState::decode(copied.revision, &own, None);
         let cluster = state.cluster.as_ref().map(|cluster| Arc::clone(&cluster.value));
-        let drains = self.service.kubernetes.then(|| kubernetes(self.seed, &clock, cluster.as_deref()));
+        let drains =
+            self.service.kubernetes.then(|| simulated_kubernetes(self.seed, &clock, cluster.as_deref()));
         let pods = drains.as_ref().map(|drains| drains.kubernetes.with(|cluster| cluster.pods().len()));
         let observer = Observer::new((history.clone(), copied.at), &own, copied.revision, drains.clone());
         let checker = Checker::new(history.clone()).polled_every(self.service.working.interval);
@@ -238,7 +240,7 @@ impl RehearsalParameters<'_> {
             (history.clone(), checker.clone(), PlacementChecker::new(history.clone(), copied.at)),
             None,
         );
-        let walk = Walk::new(self.seed, copied.providers, self.assumed.walk_percent);
+        let walk = RandomWalk::new(self.seed, copied.providers, self.assumed.walk_percent);
         world.handling = self.handling.clone();
         world.working = self.service.working.clone();
         world.walk = Some(walk.clone());
@@ -247,13 +249,13 @@ impl RehearsalParameters<'_> {
             host: Arc::new(self.commands(registry, &state)) as Arc<dyn Host>,
             kubernetes: drains.map(|drains| Arc::new(drains.kubernetes) as Arc<dyn Kubernetes>),
         });
-        let mut injector = Injector::new(world, disk, generator(self.seed, 8));
+        let mut injector = Injector::new(world, disk, seeded_generator(self.seed, 8));
         for name in NAMES.into_iter().take(self.scenario.world.instances as usize) {
             injector.start(name).await;
         }
         let progress = options.progress;
         let pace = self.pace.clone();
-        let mut idle = Idle { began, ticks: 0, progress, pace, judges: None, wrong_since: None };
+        let mut idle = IdlePhase { began, ticks: 0, progress, pace, judges: None, wrong_since: None };
         let to_the_end =
             play_schedule(&schedule, self.length, options.only.as_ref(), &mut idle, &mut injector).await;
         if idle.is_hopeless(&injector) {
@@ -265,7 +267,8 @@ impl RehearsalParameters<'_> {
         let working = &self.service.working;
         let allowed = self.scenario.expect.calm_within.map(|span| span.duration());
         let drains = self.service.kubernetes;
-        let waiting = Waiting { working, allowed, drains, state: &state, applications: applications(&root) };
+        let waiting =
+            Waiting { working, allowed, drains, state: &state, applications: count_applications(&root) };
         let mut calm = tokio::select! {
             biased;
             () = self.pace.runs_away() => {
@@ -296,7 +299,7 @@ impl RehearsalParameters<'_> {
             placements: seen.placements,
             waits: (seen.waits, seen.more_waits),
             held,
-            invariants: verdicts(&history.judgements(), violations),
+            invariants: verdicts_by_invariant(&history.judgements(), violations),
             calm,
             last_change: seen.last_change,
             counts: Counts {
@@ -328,7 +331,7 @@ impl RehearsalParameters<'_> {
 }
 
 /// No machine breaks without a fault; setups and updates in progress end.
-fn rates() -> Rates {
+fn rehearsal_rates() -> Rates {
     Rates { initialize_takes: Some(START_TAKES), update_takes: Some(UPDATE_TAKES), ..Rates::without_events() }
 }
 
@@ -364,7 +367,7 @@ fn initial_contents(
 }
 
 /// An API server with the nodes of the cluster, and with pods for drains.
-fn kubernetes(seed: u64, clock: &Arc<dyn Clock>, cluster: Option<&Cluster>) -> Drains {
+fn simulated_kubernetes(seed: u64, clock: &Arc<dyn Clock>, cluster: Option<&Cluster>) -> Drains {
     let drains = Drains { kubernetes: SimulatedKubernetes::new(seed, Arc::clone(clock)) };
     let nodes = cluster.map_or(0, |cluster| cluster.nodes.len());
     if let Some(cluster) = cluster {
@@ -384,11 +387,11 @@ fn kubernetes(seed: u64, clock: &Arc<dyn Clock>, cluster: Option<&Cluster>) -> D
     drains
 }
 
-fn applications(root: &BTreeMap<String, Entry>) -> usize {
+fn count_applications(root: &BTreeMap<String, Entry>) -> usize {
     let prefix = madako_domain::placement::kind::Kind::Application.prefix();
     root.keys().filter(|key| key.starts_with(prefix)).count()
 }
 
-fn racks(machines: &[Machine]) -> BTreeSet<u32> {
+fn racks_of(machines: &[Machine]) -> BTreeSet<u32> {
     machines.iter().filter_map(|machine| u32::try_from(machine.spec.rack).ok()).collect()
 }

@@ -9,7 +9,7 @@ use madako_judges::{Exemptions, Promise, Verdict};
 
 /// A fault of the schedule that was not injected.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Skipped {
+pub struct SkippedFault {
     /// Number of the fault in the schedule.
     pub injection: usize,
     pub fault: String,
@@ -19,7 +19,7 @@ pub struct Skipped {
 
 /// Result of the wait for a quiet period after the last fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Calm {
+pub struct QuietPeriod {
     /// Time from the last fault to the quiet period; `None` if the wait ended without one.
     pub after: Option<Span>,
     /// Time allowed for it.
@@ -36,7 +36,7 @@ pub struct Report {
     pub length: Span,
     /// The faults and their times, with the random choices for them.
     pub schedule: Schedule,
-    pub skipped: Vec<Skipped>,
+    pub skipped: Vec<SkippedFault>,
     pub invariants: BTreeMap<Id, Verdict>,
     pub promises: BTreeMap<Promise, Verdict>,
     /// Deviations that judges excused.
@@ -45,7 +45,7 @@ pub struct Report {
     pub untested: Vec<Promise>,
     /// Invariants that were not evaluated, although this world has their subject.
     pub not_exercised: Vec<Id>,
-    pub calm: Calm,
+    pub calm: QuietPeriod,
     /// Other reasons why the run does not pass.
     pub shortfalls: Vec<Shortfall>,
     pub counts: Counts,
@@ -107,7 +107,10 @@ impl Report {
 }
 
 /// Combines the numbers of evaluations and the violations into verdicts.
-pub(super) fn verdicts(judged: &BTreeMap<Id, u64>, violations: Vec<Violation>) -> BTreeMap<Id, Verdict> {
+pub(super) fn verdicts_by_invariant(
+    judged: &BTreeMap<Id, u64>,
+    violations: Vec<Violation>,
+) -> BTreeMap<Id, Verdict> {
     let mut verdicts: BTreeMap<Id, Verdict> = Id::ALL
         .iter()
         .map(|&id| (id, Verdict { judged: judged.get(&id).copied().unwrap_or(0), violations: Vec::new() }))

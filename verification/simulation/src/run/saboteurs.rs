@@ -17,8 +17,8 @@ use rand_chacha::ChaCha8Rng;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use super::generator;
 use super::people::{Calls, wait_for_next};
+use super::seeded_generator;
 use crate::drains::Drains;
 use crate::facts::Facts;
 use crate::history::History;
@@ -76,7 +76,7 @@ impl Saboteurs {
             prometheus: world.prometheus.clone(),
             facts: world.facts.clone(),
             history: world.history.clone(),
-            chance: generator(seed, 17),
+            chance: seeded_generator(seed, 17),
             stop,
             calls: Calls::default(),
         })
@@ -86,15 +86,15 @@ impl Saboteurs {
         let mut stop = self.stop.clone();
         while wait_for_next(rate, &mut self.chance, &mut stop).await {
             self.calls.made += 1;
-            let done = self.act().await.map_err(|error| error.to_string());
+            let done = self.begin_random_fault().await.map_err(|error| error.to_string());
             self.calls.failed += u64::from(done.is_err());
             self.history.note("saboteur", done.unwrap_or_else(|error| format!("in vain: {error}")));
         }
-        self.prometheus.heal();
+        self.prometheus.end_fault();
         self
     }
 
-    async fn act(&mut self) -> Result<String, Error> {
+    async fn begin_random_fault(&mut self) -> Result<String, Error> {
         let length = Duration::from_secs_f64(self.chance.random_range(LASTS));
         Ok(match self.chance.random_range(0..12_u32) {
             0 | 1 => self.spoil_api_server(length),
@@ -103,8 +103,8 @@ impl Saboteurs {
             5 => self.hang_random_kubelet(length),
             6..=8 => self.spoil_registry(length),
             9 => self.make_machine_flap(length),
-            10 => self.prometheus.disturb(&mut self.chance),
-            _ => self.wipe().await?,
+            10 => self.prometheus.toggle_random_fault(&mut self.chance),
+            _ => self.delete_all_resources().await?,
         })
     }
 
@@ -139,9 +139,9 @@ impl Saboteurs {
 
     fn stick_pods(&mut self, length: Duration) -> String {
         let pods = self.drains.kubernetes.with(|kubernetes| kubernetes.pods());
-        let ends = pods
-            .iter()
-            .filter(|(_, pod)| unfinished_drain(std::slice::from_ref(pod), None, DrainPurpose::Repair).is_some());
+        let ends = pods.iter().filter(|(_, pod)| {
+            unfinished_drain(std::slice::from_ref(pod), None, DrainPurpose::Repair).is_some()
+        });
         let pods: Vec<PodId> = ends.map(|(_, pod)| pod.id.clone()).collect();
         let stuck: Vec<PodId> = (0..STUCK).filter_map(|_| self.one_of(&pods).cloned()).collect();
         let kubernetes = self.drains.kubernetes.clone();
@@ -203,7 +203,7 @@ impl Saboteurs {
     }
 
     /// Deletes all resources of placement, and sometimes its owner, past the API.
-    async fn wipe(&mut self) -> Result<String, Error> {
+    async fn delete_all_resources(&mut self) -> Result<String, Error> {
         let below = ["/core/", "/infrastructure/", "/kubernetes/", "/openstack/"];
         let mut writes: Vec<TxnOp> =
             below.map(|below| TxnOp::delete(below, Some(DeleteOptions::new().with_prefix()))).to_vec();

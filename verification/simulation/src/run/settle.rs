@@ -13,13 +13,13 @@ use madako_judges::Promise;
 use super::inject::Injector;
 use super::operations;
 use super::people::ClientResults;
-use super::report::{Calm, Report, verdicts};
+use super::report::{QuietPeriod, Report, verdicts_by_invariant};
 use crate::drains::Drains;
 use crate::facts::Facts;
 use crate::network::Endpoint;
 use crate::nodes::Nodes;
 use crate::operator::ExpectedSize;
-use crate::pace::Pace;
+use crate::pace::MessagePace;
 use crate::placement::PlacementCounts;
 use crate::repair::{RepairCounts, RepairJudge};
 use crate::rivals::{REQUIRED, Rivals};
@@ -52,11 +52,11 @@ fn to_span(duration: Duration) -> Span {
     Span::millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
-pub(super) struct Settling<'a> {
+pub(super) struct SettlingRun<'a> {
     pub(super) facts: &'a Facts,
     pub(super) drains: &'a Drains,
     pub(super) repairs: &'a RepairJudge,
-    pub(super) pace: &'a Pace,
+    pub(super) pace: &'a MessagePace,
     /// True if the run came to its end, so that a quiet period is required.
     pub(super) to_the_end: bool,
     /// True if the cleanup of the clients succeeded.
@@ -68,7 +68,7 @@ pub(super) async fn settle_run(
     (seed, length): (u64, Span),
     mut injector: Injector,
     done: ClientResults,
-    Settling { facts, drains, repairs, pace, to_the_end, rested }: Settling<'_>,
+    SettlingRun { facts, drains, repairs, pace, to_the_end, rested }: SettlingRun<'_>,
 ) -> Report {
     let history = injector.world.history.clone();
     let placement = injector.world.placement.clone();
@@ -186,12 +186,12 @@ pub(super) async fn settle_run(
         length,
         schedule: Schedule { injections: Vec::new(), events: Vec::new(), draws: Vec::new() },
         skipped: std::mem::take(&mut injector.skipped),
-        invariants: verdicts(&judged, violations),
+        invariants: verdicts_by_invariant(&judged, violations),
         promises,
         exemptions,
         untested,
         not_exercised,
-        calm: Calm { after: calm_after, within: to_span(within), found },
+        calm: QuietPeriod { after: calm_after, within: to_span(within), found },
         shortfalls: short,
         counts: observed.counts,
         calls: done.calls.iter().map(|(kind, calls)| (*kind, (calls.made, calls.failed))).collect(),
@@ -275,7 +275,7 @@ fn final_deviations(scenario: &Scenario, injector: &Injector) -> Vec<String> {
     match injector.world.checker.cluster() {
         None => found.push("no cluster was committed".to_owned()),
         Some(cluster) => {
-            found.extend(unfit(&cluster, &injector.world.registry.machines()));
+            found.extend(reasons_against(&cluster, &injector.world.registry.machines()));
             if !injector.world.checker.is_template_applied() {
                 found.push("the cluster was not made from the last template".to_owned());
             }
@@ -293,7 +293,7 @@ fn final_deviations(scenario: &Scenario, injector: &Injector) -> Vec<String> {
 
 /// Nodes that do not belong in the cluster at the end: their machine is missing, has retired, or is unhealthy in the
 /// control plane.
-fn unfit(cluster: &Cluster, machines: &[Machine]) -> Vec<String> {
+fn reasons_against(cluster: &Cluster, machines: &[Machine]) -> Vec<String> {
     let unfit = |node: &Node| {
         let machine = machines.iter().find(|machine| machine.address() == Some(&*node.address));
         let Some(machine) = machine else {
@@ -341,7 +341,7 @@ fn traffic_of_links(injector: &Injector) -> BTreeMap<String, u64> {
     let world = &injector.world;
     let mut traffic: BTreeMap<String, u64> = world
         .handling
-        .handled()
+        .handled_messages()
         .into_iter()
         .map(|(actor, count)| (format!("messages of {actor}"), count))
         .collect();
@@ -357,7 +357,7 @@ fn traffic_of_links(injector: &Injector) -> BTreeMap<String, u64> {
         let failed = world.counts.lock().unwrap().failed_operations;
         traffic.insert("operations that failed".to_owned(), failed);
     }
-    let numbers = |nodes: &Nodes| operations::numbers(nodes.counts(), injector.restarted);
+    let numbers = |nodes: &Nodes| operations::report_numbers(nodes.counts(), injector.restarted);
     traffic.extend(world.nodes.iter().flat_map(numbers));
     let count = |count: &std::sync::atomic::AtomicU64| count.load(std::sync::atomic::Ordering::Relaxed);
     traffic.insert("requests to the registry".to_owned(), count(&world.requests.registry));
@@ -401,14 +401,14 @@ mod tests {
         let cluster = Cluster { nodes: nodes.clone(), ..Cluster::default() };
         let mut states = |first, second| {
             (machines[0].status.state, machines[1].status.state) = (first, second);
-            unfit(&cluster, &machines).len()
+            reasons_against(&cluster, &machines).len()
         };
         use MachineState::{Healthy, Retired, Unreachable, Updating};
         assert_eq!(states(Healthy, Updating), 0);
         assert_eq!(states(Unreachable, Retired), 2);
         assert_eq!(states(Healthy, Healthy), 0);
         let twice = Cluster { nodes: vec![nodes[0].clone(), nodes[0].clone()], ..Cluster::default() };
-        assert_eq!(unfit(&twice, &machines).len(), 1);
-        assert_eq!(unfit(&cluster, &[]).len(), 2);
+        assert_eq!(reasons_against(&twice, &machines).len(), 1);
+        assert_eq!(reasons_against(&cluster, &[]).len(), 2);
     }
 }

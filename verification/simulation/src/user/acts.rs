@@ -52,7 +52,7 @@ impl User {
         self.remove(&key).await
     }
 
-    pub(super) async fn table(&mut self) -> String {
+    pub(super) async fn create_static_provider(&mut self) -> String {
         let key = ObjectKey::new(Kind::GlobalMetricsProvider, None, "table");
         let value = f64::from(self.chance.random_range(0..100_u8));
         self.change(&key, "", |table| table["spec"]["static"]["metrics"][TABLED] = json!(value)).await

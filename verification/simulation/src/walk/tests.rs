@@ -21,14 +21,14 @@ fn provider(name: &str, metrics: &[(&str, CopiedMetric)]) -> CopiedProvider {
     CopiedProvider { name: name.to_owned(), kind: kind(name), metrics }
 }
 
-fn walk(seed: u64, percent: f64) -> Walk {
+fn walk(seed: u64, percent: f64) -> RandomWalk {
     let one = provider("one", &[("walks", metric(Some(12.0), false)), ("stands", metric(Some(13.0), true))]);
     let two = provider("two", &[("unknown", metric(None, true))]);
-    Walk::new(seed, vec![one, two], percent)
+    RandomWalk::new(seed, vec![one, two], percent)
 }
 
 struct Site {
-    walk: Walk,
+    walk: RandomWalk,
     network: Network,
     fetching: LinkedProviders,
 }

@@ -13,7 +13,7 @@ use madako_domain::placement::objects::{Change, Stored, Unread};
 use madako_domain::state::Fault;
 use madako_domain::store::{Condition, Entry, Epoch, Outcome, Snapshot, StoreError, Transaction, Write};
 use madako_protocol::actors::CommitError;
-use madako_protocol::placement::objects::{Follower, Gap, Objects, Selection};
+use madako_protocol::placement::objects::{Follower, FollowerGap, Objects, Selection};
 use madako_protocol::store::{Campaign, CampaignOptions, Store, WatchEvent};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -21,7 +21,7 @@ use tokio::time::Instant;
 /// Prefix of all kept keys.
 pub(super) const PREFIX: &str = "/cke/";
 
-type Followed = Result<Vec<Arc<Change>>, Gap>;
+type Followed = Result<Vec<Arc<Change>>, FollowerGap>;
 pub(super) type Meanwhile = Box<dyn FnOnce(&mut Inner) + Send>;
 
 pub(super) type Saved = (i64, BTreeMap<String, Entry>, BTreeMap<ObjectKey, Arc<Stored>>);
@@ -84,7 +84,7 @@ impl Inner {
         (self.revision, self.entries, self.objects) = saved;
         for follower in std::mem::take(&mut self.followers) {
             // The follower may have ended.
-            let _ = follower.send(Err(Gap::Relisted { why: "it is another store".to_owned() }));
+            let _ = follower.send(Err(FollowerGap::Relisted { why: "it is another store".to_owned() }));
         }
     }
 
@@ -180,7 +180,7 @@ impl Objects for FakeStore {
         (inner.revision, inner.objects.values().cloned().collect(), Box::new(FakeFollower(receiver)))
     }
 
-    fn follow(&self, _: i64) -> Result<Box<dyn Follower>, Gap> {
+    fn follow(&self, _: i64) -> Result<Box<dyn Follower>, FollowerGap> {
         unreachable!("the scheduler follows everything")
     }
 

@@ -73,7 +73,7 @@ fn node(name: &str, key: &str) -> KubeNode {
 /// Starts the reads without an actor.
 fn asking(api: &Arc<Api>) -> (Task, Subscriber<Arc<TaintsPoll>>) {
     let (polls, seen) = latest::channel();
-    (Task::start(poll(Arc::clone(api) as Arc<dyn Kubernetes>, INTERVAL, polls)), seen)
+    (Task::start(poll_taints(Arc::clone(api) as Arc<dyn Kubernetes>, INTERVAL, polls)), seen)
 }
 
 /// Taints before the first answer.

@@ -6,7 +6,7 @@ use madako_domain::template::Template;
 use proptest::prelude::*;
 
 use crate::testing::{Site, machine, template};
-use crate::{Moment, most_plans};
+use crate::{LeaderStage, max_plans};
 
 const ROLES: [&str; 3] = ["a", "b", "c"];
 
@@ -211,7 +211,7 @@ impl World {
                 site.template = built(kind);
                 site.template_changed = site.current.is_some();
             }
-            Event::Leader => site.moment = Moment::LeaderStart,
+            Event::Leader => site.moment = LeaderStage::LeaderStart,
         }
     }
 }
@@ -222,12 +222,12 @@ pub(super) fn live(history: &History, mut check: impl FnMut(&Site, &Result<Plan,
     let mut rest = |world: &mut World| {
         // One more for the first plan of a leader, and one that finds nothing to do.
         let nodes = world.site.current.as_ref().map_or(0, |cluster| cluster.nodes.len());
-        let most = most_plans(world.site.machines.len(), nodes) + 2;
+        let most = max_plans(world.site.machines.len(), nodes) + 2;
         for _ in 0..most {
             let planned = world.site.plan();
             check(&world.site, &planned);
-            let starting = world.site.moment == Moment::LeaderStart;
-            world.site.moment = Moment::Running;
+            let starting = world.site.moment == LeaderStage::LeaderStart;
+            world.site.moment = LeaderStage::Running;
             match planned {
                 Ok(plan) if plan.action.is_some() => world.site.commit(&plan),
                 // The rules follow the first plan of a leader.

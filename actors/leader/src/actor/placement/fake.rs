@@ -11,7 +11,7 @@ use madako_domain::state::Fault;
 use madako_domain::store::{
     Condition, Entry, Epoch, KeyChange, Outcome, Snapshot, StoreError, StoreErrorKind, Transaction, Write,
 };
-use madako_protocol::placement::objects::{Follower, Gap, Objects, Selection};
+use madako_protocol::placement::objects::{Follower, FollowerGap, Objects, Selection};
 use madako_protocol::store::{Campaign, CampaignEvent, CampaignOptions, Store, WatchEvent};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -234,7 +234,7 @@ impl Objects for FakeObjects {
         panic!("the leader follows nothing")
     }
 
-    fn follow(&self, _: i64) -> Result<Box<dyn Follower>, Gap> {
+    fn follow(&self, _: i64) -> Result<Box<dyn Follower>, FollowerGap> {
         panic!("the leader follows nothing")
     }
 

@@ -72,7 +72,7 @@ const OURS: Ownership = Ownership::Ours { revision: 3 };
 
 fn made(owner: &Ownership, change: &PlacementMutation) -> Result<Transaction, CommitError> {
     let epoch = Epoch { number: 7, key: "leader//1f".into(), lease: 0x1f };
-    transaction(&epoch, "/a/", owner, change, &|_| None)
+    placement_transaction(&epoch, "/a/", owner, change, &|_| None)
 }
 
 /// Binds the application to a cluster of a location, with evidence and without comparisons.

@@ -64,7 +64,7 @@ async fn a_success_command_that_fails_fails_the_entry() {
     }
     world.begin().await;
     world.until_status(0, RepairStatus::Failed).await;
-    assert_eq!(world.records()[0].error, "cannot start celebrate: no such file");
+    assert_eq!(world.records()[0].error, "cannot start the command celebrate: no such file");
 }
 
 #[tokio::test(start_paused = true)]

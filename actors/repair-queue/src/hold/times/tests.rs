@@ -220,7 +220,7 @@ fn a_later_move_is_believed_of_many_that_failed_apart_and_an_earlier_one_of_many
     let seconds = time::Duration::seconds_f64;
     let by = |moves: &[(f64, f64)]| {
         let moves = moves.iter().map(|(by, before)| (seconds(*by), now() + seconds(*before))).collect();
-        common_move(moves, HoldSettings::WITHIN).as_seconds_f64()
+        common_clock_move(moves, HoldSettings::WITHIN).as_seconds_f64()
     };
     for (moves, expected) in [
         (&[(5_000.0, 0.0), (5_001.0, 9_000.0), (5_002.0, 20_000.0)][..], 5_001.0),

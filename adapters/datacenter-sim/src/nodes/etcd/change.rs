@@ -6,8 +6,8 @@ use madako_domain::node_status::{EtcdMember, EtcdStatus};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::{Member, Runner, id};
-use crate::nodes::faults::Island;
+use super::{Member, Runner, hash_to_id};
+use crate::nodes::faults::NetworkIsland;
 use crate::nodes::limits::{HEALTH_INTERVAL, MAX_LEARNERS};
 use crate::nodes::log::{Effect, EtcdFact, Observed};
 use crate::nodes::machine::version;
@@ -107,7 +107,7 @@ impl World {
         let runners = self.runners();
         let at = |address: &String| {
             let is_reached =
-                |runner: &&Runner| runner.address == *address && runner.island == Island::Mainland;
+                |runner: &&Runner| runner.address == *address && runner.island == NetworkIsland::Mainland;
             runners.iter().find(is_reached).cloned()
         };
         addresses.iter().find_map(at)
@@ -117,7 +117,7 @@ impl World {
         let Some(asked) = self.first_reachable(addresses) else { return ChangeResult::Unavailable };
         let id = asked.cluster;
         let quorum = self.etcd.get(&id).and_then(|cluster| cluster.quorum.as_ref());
-        if quorum != Some(&Island::Mainland) {
+        if quorum != Some(&NetworkIsland::Mainland) {
             return ChangeResult::Unavailable;
         }
         let changed = match change {
@@ -156,7 +156,7 @@ impl World {
     fn add_learner(&mut self, id: u64, peer_url: &str) -> Result<Option<EtcdFact>, String> {
         let connected = self.count_connected(id, HEALTH_INTERVAL);
         let cluster = self.etcd.get_mut(&id).ok_or("no cluster")?;
-        if cluster.at(peer_url).is_some() {
+        if cluster.member_with_url(peer_url).is_some() {
             return Ok(None);
         }
         if connected < cluster.count_voting() {
@@ -166,7 +166,7 @@ impl World {
             return Err("etcdserver: too many learner members in cluster".to_owned());
         }
         cluster.additions += 1;
-        let member = self::id(&[peer_url, &id.to_string(), &cluster.additions.to_string()]);
+        let member = self::hash_to_id(&[peer_url, &id.to_string(), &cluster.additions.to_string()]);
         let peer_url = peer_url.to_owned();
         let added = Member { name: String::new(), peer_url: peer_url.clone(), learner: true };
         cluster.members.insert(member, added);
@@ -240,20 +240,20 @@ impl World {
     /// Number of the last acknowledged write; `None`: no asked member has a majority.
     pub(crate) fn writes(&self, addresses: &[String]) -> Option<u64> {
         let cluster = self.etcd.get(&self.first_reachable(addresses)?.cluster)?;
-        (cluster.quorum == Some(Island::Mainland)).then_some(cluster.writes)
+        (cluster.quorum == Some(NetworkIsland::Mainland)).then_some(cluster.writes)
     }
 
     /// The answer to a status request; `None`: no asked member answers.
     pub(crate) fn etcd_status(&self, addresses: &[String]) -> Option<EtcdStatus> {
         let asked = self.first_reachable(addresses)?;
         let cluster = self.etcd.get(&asked.cluster)?;
-        let healthy = cluster.quorum == Some(Island::Mainland);
+        let healthy = cluster.quorum == Some(NetworkIsland::Mainland);
         let mut members = cluster.list_members();
         for member in &mut members {
             let runners = self.runners();
             let is_it = |runner: &&Runner| {
                 (runner.cluster, runner.member, &runner.island)
-                    == (asked.cluster, member.id, &Island::Mainland)
+                    == (asked.cluster, member.id, &NetworkIsland::Mainland)
             };
             let machine = runners.iter().find(is_it).and_then(|runner| self.nodes.get(&runner.address));
             let process = machine.and_then(|machine| machine.process());

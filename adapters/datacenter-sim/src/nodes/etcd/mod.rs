@@ -15,7 +15,7 @@ use std::time::Duration;
 use madako_domain::node_status::EtcdMember;
 use tokio::time::Instant;
 
-use super::faults::Island;
+use super::faults::NetworkIsland;
 
 pub(crate) use change::{Change, ChangeResult, Request};
 pub(crate) use settle::Runner;
@@ -67,7 +67,7 @@ pub(crate) struct Cluster {
     in_sync: BTreeSet<u64>,
     last_in_sync: BTreeMap<u64, Instant>,
     /// The part of the network with a majority.
-    pub(crate) quorum: Option<Island>,
+    pub(crate) quorum: Option<NetworkIsland>,
     pub(crate) users: BTreeSet<String>,
     pub(crate) has_authentication: bool,
     /// Number of members that were added.
@@ -79,12 +79,12 @@ impl Cluster {
     fn of(members: &BTreeMap<String, String>, token: &str) -> (u64, Self) {
         let member = |(name, url): (&String, &String)| {
             let member = Member { name: name.clone(), peer_url: url.clone(), learner: false };
-            (id(&[url, token]), member)
+            (hash_to_id(&[url, token]), member)
         };
         let members: BTreeMap<u64, Member> = members.iter().map(member).collect();
         let ids: Vec<String> = members.keys().map(u64::to_string).collect();
         let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
-        (id(&ids), Self { members, ..Self::default() })
+        (hash_to_id(&ids), Self { members, ..Self::default() })
     }
 
     pub(crate) fn is_voting(&self, member: u64) -> bool {
@@ -96,7 +96,7 @@ impl Cluster {
     }
 
     /// The id of the member with a peer URL.
-    fn at(&self, peer_url: &str) -> Option<u64> {
+    fn member_with_url(&self, peer_url: &str) -> Option<u64> {
         self.members.iter().find(|(_, member)| member.peer_url == peer_url).map(|(id, _)| *id)
     }
 
@@ -118,7 +118,7 @@ impl Cluster {
 pub(crate) type Clusters = BTreeMap<u64, Cluster>;
 
 /// An id, equal for equal parts (FNV-1a).
-fn id(parts: &[&str]) -> u64 {
+fn hash_to_id(parts: &[&str]) -> u64 {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0100_0000_01b3;
     let bytes = parts.iter().flat_map(|part| part.bytes().chain([0]));

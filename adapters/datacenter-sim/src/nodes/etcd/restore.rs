@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use madako_protocol::node::SnapshotRestore;
 
-use super::{Cluster, id};
+use super::{Cluster, hash_to_id};
 use crate::nodes::machine::{Content, MemberData, Snapshot};
 use crate::nodes::world::World;
 
@@ -29,7 +29,7 @@ impl World {
         let token = format!("madako-restore-{}", restore.id);
         let own = BTreeMap::from([(restore.name.clone(), restore.peer_url.clone())]);
         let (cluster, mut formed) = Cluster::of(&own, &token);
-        let member = id(&[&restore.peer_url, &token]);
+        let member = hash_to_id(&[&restore.peer_url, &token]);
         let writes = snapshot.writes;
         formed.writes = writes;
         formed.initialised.insert(member);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use madako_domain::containers::Container;
 
 use super::Cluster;
-use crate::nodes::faults::Island;
+use crate::nodes::faults::NetworkIsland;
 use crate::nodes::log::{Effect, EtcdFact, Observed, Voter};
 use crate::nodes::world::World;
 
@@ -14,7 +14,7 @@ pub(crate) struct Runner {
     pub(crate) address: String,
     pub(crate) cluster: u64,
     pub(crate) member: u64,
-    pub(crate) island: Island,
+    pub(crate) island: NetworkIsland,
     /// Number of the last write that the member has.
     writes: u64,
     /// See [`MemberData`](crate::nodes::MemberData).
@@ -71,7 +71,7 @@ impl World {
         let (is_formed, had_quorum) = (cluster.formed, cluster.quorum.is_some());
         let voters: Vec<&&Runner> =
             runners.iter().filter(|runner| cluster.is_voting(runner.member)).collect();
-        cluster.quorum = majority(cluster, &voters);
+        cluster.quorum = island_with_majority(cluster, &voters);
         let quorum = cluster.quorum.clone();
         cluster.formed |= quorum.is_some();
         let members = cluster.members.keys().copied().collect();
@@ -188,11 +188,11 @@ impl World {
 }
 
 /// The part of the network with a majority of the voting members.
-fn majority(cluster: &Cluster, voters: &[&&Runner]) -> Option<Island> {
-    let mut by_island: BTreeMap<&Island, usize> = BTreeMap::new();
+fn island_with_majority(cluster: &Cluster, voters: &[&&Runner]) -> Option<NetworkIsland> {
+    let mut by_island: BTreeMap<&NetworkIsland, usize> = BTreeMap::new();
     for voter in voters {
         *by_island.entry(&voter.island).or_default() += 1;
     }
-    let is_majority = |(_, count): &(&Island, usize)| *count * 2 > cluster.count_voting();
+    let is_majority = |(_, count): &(&NetworkIsland, usize)| *count * 2 > cluster.count_voting();
     by_island.into_iter().find(is_majority).map(|(island, _)| island.clone())
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use madako_domain::containers::Container;
 
-use super::{Cluster, Process, Runner, id};
+use super::{Cluster, Process, Runner, hash_to_id};
 use crate::chance::Kind;
 use crate::nodes::limits::CATCH_UP_TAKES;
 use crate::nodes::log::{EtcdFact, Observed};
@@ -124,7 +124,7 @@ impl World {
         let token = format!("{} {address} {}", arguments.token, self.etcd.len());
         let (cluster, formed) = Cluster::of(&own, &token);
         self.etcd.entry(cluster).or_insert(formed);
-        let member = id(&[&arguments.peer_url, &token]);
+        let member = hash_to_id(&[&arguments.peer_url, &token]);
         self.initialise(address, cluster, member)
     }
 
@@ -135,13 +135,13 @@ impl World {
         initial: &BTreeMap<String, String>,
     ) -> Result<MemberData, String> {
         if let Some(known) = self.peer_cluster(address, &arguments.peer_url, initial, true)
-            && let Some(member) = self.etcd[&known].at(&arguments.peer_url)
+            && let Some(member) = self.etcd[&known].member_with_url(&arguments.peer_url)
             && self.etcd[&known].initialised.contains(&member)
         {
             return Err(format!("member {member:x} has already been bootstrapped"));
         }
         let (cluster, new) = Cluster::of(initial, &arguments.token);
-        let member = id(&[&arguments.peer_url, &arguments.token]);
+        let member = hash_to_id(&[&arguments.peer_url, &arguments.token]);
         let known = self.etcd.entry(cluster).or_insert(new);
         if !known.members.contains_key(&member) {
             return Err("the member has been permanently removed from the cluster".to_owned());
@@ -163,7 +163,9 @@ impl World {
         if members != initial.values().collect() {
             return Err("error validating peerURLs: the members are not those of the cluster".to_owned());
         }
-        let Some(member) = known.at(peer_url) else { return Err("the member was not added".to_owned()) };
+        let Some(member) = known.member_with_url(peer_url) else {
+            return Err("the member was not added".to_owned());
+        };
         // With an empty log under its old id, a member panics as soon as it hears of the committed index.
         if known.initialised.contains(&member) {
             return Err(

@@ -21,7 +21,7 @@ fn a_rehearsal_reads_its_own_writes_and_reaches_the_storage_only_when_accepted()
     storage.write(0, &[7; 6000]).unwrap();
     let before = contents(&*storage);
     let disk = Disk::rehearse(Arc::clone(&storage)).unwrap();
-    let handle = disk.handle();
+    let handle = disk.create_handle();
     handle.set_len(10_000).unwrap();
     handle.write(4090, &[1; 12]).unwrap();
     handle.set_len(5000).unwrap();
@@ -73,7 +73,7 @@ fn file_space_is_filled_once_ahead_of_use_and_never_over_data() {
     storage.write(100, &[7; 50]).unwrap();
     let disk = Disk::rehearse(Arc::clone(&storage) as Arc<dyn StorageBackend>).unwrap();
     disk.accept().unwrap();
-    let handle = disk.handle();
+    let handle = disk.create_handle();
     let mut expected = vec![0; len as usize];
     expected[100..150].fill(7);
     let mut put = |offset: u64, byte| {
@@ -98,9 +98,9 @@ fn file_space_is_filled_once_ahead_of_use_and_never_over_data() {
     let disk = Disk::rehearse(Arc::clone(&storage) as Arc<dyn StorageBackend>).unwrap();
     disk.accept().unwrap();
     let before = written();
-    disk.handle().write(1605, &[9; 5]).unwrap();
+    disk.create_handle().write(1605, &[9; 5]).unwrap();
     assert_eq!(written() - before, 5);
-    disk.handle().write(1605, &[9; 6]).unwrap();
+    disk.create_handle().write(1605, &[9; 6]).unwrap();
     assert_eq!(written() - before, 5 + 3000 - 1610 + 6);
 }
 
@@ -180,9 +180,9 @@ fn room_that_one_thread_fills_loses_nothing_that_another_writes() {
     let disk = Disk::rehearse(Arc::clone(&meeting) as Arc<dyn StorageBackend>).unwrap();
     disk.accept().unwrap();
     std::thread::scope(|scope| {
-        scope.spawn(|| disk.handle().write(0, &[1; 10]).unwrap());
+        scope.spawn(|| disk.create_handle().write(0, &[1; 10]).unwrap());
         meeting.wait_until_filling();
-        disk.handle().write(5_000, &[2; 10]).unwrap();
+        disk.create_handle().write(5_000, &[2; 10]).unwrap();
     });
     let contents = contents(&meeting.storage);
     assert_eq!((&contents[..10], &contents[5_000..5_010]), (&[1; 10][..], &[2; 10][..]));
@@ -213,7 +213,7 @@ fn threads_that_read_beside_the_writer_spoil_nothing() {
     let meeting = Arc::new(Meeting::default());
     let disk = Disk::rehearse(Arc::clone(&meeting) as Arc<dyn StorageBackend>).unwrap();
     let create =
-        || Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(disk.handle()).unwrap();
+        || Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(disk.create_handle()).unwrap();
     drop(create());
     disk.accept().unwrap();
     let mut database = create();

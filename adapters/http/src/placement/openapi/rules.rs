@@ -8,7 +8,7 @@ pub(super) fn add_rules(name: &str, described: &mut Value) {
     match name {
         "ApplicationSpec" => {
             described["properties"]["tosca"] = json!({"anyOf": [
-                {"type": "string", "pattern": "^$|[.]ya?ml$"}, no_value(), template(),
+                {"type": "string", "pattern": "^$|[.]ya?ml$"}, no_value(), template_schema(),
             ]});
             let address = json!({"type": "string", "pattern": CSAR});
             described["properties"]["csar"] = json!({"anyOf": [address, {"type": "null"}]});
@@ -19,12 +19,12 @@ pub(super) fn add_rules(name: &str, described: &mut Value) {
             ]);
         }
         "ClusterSpec" => {
-            described["properties"]["kubeconfig"] = json!({"anyOf": [no_value(), kubeconfig()]});
+            described["properties"]["kubeconfig"] = json!({"anyOf": [no_value(), kubeconfig_schema()]});
             let output =
                 require_member("kubeconfig", &json!({"not": {"enum": [null, false, 0, "", [], {}]}}));
             let outputs = require_member("topology_template", &require_member("outputs", &output));
             described["properties"]["tosca"] =
-                json!({"anyOf": [no_value(), {"allOf": [template(), outputs]}]});
+                json!({"anyOf": [no_value(), {"allOf": [template_schema(), outputs]}]});
             described["anyOf"] =
                 json!([require_member("kubeconfig", &any_value()), require_member("tosca", &any_value())]);
         }
@@ -65,11 +65,11 @@ fn any_value() -> Value {
     json!({"type": "object", "minProperties": 1})
 }
 
-fn template() -> Value {
+fn template_schema() -> Value {
     require_member("tosca_definitions_version", &json!({"type": "string"}))
 }
 
-fn kubeconfig() -> Value {
+fn kubeconfig_schema() -> Value {
     let list = |required: &[&str]| {
         let item = json!({"type": "object", "required": required});
         json!({"type": "array", "minItems": 1, "maxItems": 1, "items": item})
@@ -85,12 +85,12 @@ fn kubeconfig() -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::document;
+    use super::super::openapi_document;
     use super::*;
 
     #[test]
     fn rules_across_fields_are_only_in_request_types() {
-        let document = document("1");
+        let document = openapi_document("1");
         let types = &document["components"]["schemas"];
         for name in ["ApplicationSpec", "ClusterSpec", "ImSpec"] {
             assert!(types[format!("{name}Request")]["anyOf"].is_array(), "{name}");
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn names_have_a_pattern_where_another_name_is_refused() {
-        let document = document("1");
+        let document = openapi_document("1");
         let list = "/kubernetes/namespaces/{namespace}/applications";
         let pattern = |path: &str, rest: &str| {
             let parameters = document["paths"][path].pointer(rest).unwrap().as_array().unwrap();

@@ -49,7 +49,7 @@ impl Types {
             let described = self.describe(schema, side);
             self.named.insert(name.clone(), described);
         }
-        reference(&name)
+        schema_reference(&name)
     }
 
     fn describe(&mut self, schema: &'static Schema, side: Direction) -> Value {
@@ -209,7 +209,7 @@ impl Types {
             },
         });
         self.named.insert(name.clone(), described);
-        reference(&name)
+        schema_reference(&name)
     }
 }
 
@@ -224,6 +224,6 @@ fn target_of(kind: &Kind) -> Value {
     json!({"type": "object", "required": required, "properties": properties, "additionalProperties": false})
 }
 
-pub(super) fn reference(name: &str) -> Value {
+pub(super) fn schema_reference(name: &str) -> Value {
     json!({"$ref": format!("#/components/schemas/{name}")})
 }

@@ -36,7 +36,7 @@ async fn each_right_opens_exactly_its_paths() {
             let all = format!("/{}/{}", kind.api().name(), kind.plural());
             table.push(("GET", all, kind.plural().to_owned(), "list", 200));
         }
-        for part in route::subresources(kind) {
+        for part in route::subresources_of(kind) {
             let (resource, status) = match (kind, part.name()) {
                 (_, "retry") => (format!("{}/status", kind.plural()), 404),
                 (Kind::MagnumCluster, "binding") => (format!("{}/binding", kind.plural()), 404),

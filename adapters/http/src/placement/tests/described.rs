@@ -10,8 +10,8 @@ use super::*;
 pub(super) fn check(method: &str, path: &str, sent: Option<&Value>, answer: &Answer) {
     let Some(target) = route::find_target(path) else { return };
     static DOCUMENT: OnceLock<Value> = OnceLock::new();
-    let document = DOCUMENT.get_or_init(|| openapi::document("1"));
-    let template = openapi::template(&target);
+    let document = DOCUMENT.get_or_init(|| openapi::openapi_document("1"));
+    let template = openapi::path_template(&target);
     let operation = &document["paths"][&template][method.to_lowercase()];
     // An operation that is not described is refused.
     if operation.is_null() {
@@ -109,7 +109,7 @@ async fn the_document_is_served_and_describes_itself() {
 
 #[test]
 fn schema_validation_finds_deviations() {
-    let document = openapi::document("1");
+    let document = openapi::openapi_document("1");
     let role = json!({"$ref": "#/components/schemas/RoleRequest"});
     let mut body = example(Kind::Role, "r");
     assert_eq!(valid(&document, &role, &body), Ok(()));

@@ -213,9 +213,9 @@ async fn follower_shows_the_last_decision_and_names_the_leader() {
 async fn a_question_without_an_answer_is_refused_with_the_reason() {
     let world = world();
     for (question, status, says) in [
-        ("unknown/explain", 404, "there is no Application testing/unknown"),
+        ("unknown/explain", 404, "the placement API has no Application testing/unknown"),
         ("elsewhere/explain", 503, "ask the leader, on host1"),
-        ("late/explain", 503, "did not answer in time"),
+        ("late/explain", 503, "did not answer the request for an explanation in time"),
         ("known/explain?with=load=2", 422, "load cannot have the value 2: no"),
         ("known/explain?with=load", 422, "load=0.5"),
     ] {

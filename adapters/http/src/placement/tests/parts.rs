@@ -18,11 +18,11 @@ fn set_status(world: &World, name: &str, fields: &Value) {
 
 #[tokio::test]
 async fn a_status_is_written_and_nothing_else() {
-    for kind in Kind::ALL.iter().copied().filter(|kind| !route::subresources(*kind).is_empty()) {
+    for kind in Kind::ALL.iter().copied().filter(|kind| !route::subresources_of(*kind).is_empty()) {
         let world = world();
         let (path, created) = world.created(kind, "one").await;
         let mut body = created.clone();
-        let state = query::states(kind).unwrap().last().unwrap();
+        let state = query::state_names(kind).unwrap().last().unwrap();
         body["status"]["state"] = json!(state);
         body["metadata"]["labels"] = json!({"not": "taken"});
         let answer = world.say("PUT", &format!("{path}/status"), &body).await.with(200).json();

@@ -164,7 +164,7 @@ impl Draw {
 
 #[tokio::test]
 async fn valid_bodies_round_trip_and_invalid_bodies_are_refused() {
-    let document = openapi::document("1");
+    let document = openapi::openapi_document("1");
     let mut draw = Draw { chance: ChaCha8Rng::seed_from_u64(4), document: document.clone() };
     let mut round_trips = 0;
     for &kind in Kind::ALL {
@@ -204,7 +204,7 @@ async fn valid_bodies_round_trip_and_invalid_bodies_are_refused() {
                     refused += 1;
                 }
             }
-            let parts = route::subresources(kind);
+            let parts = route::subresources_of(kind);
             if !parts.is_empty() {
                 let part = draw.one(parts).name();
                 let mut spoilt = created_example(&world, kind).await;

@@ -78,7 +78,7 @@ fn a_restore_keeps_the_former_data_and_may_run_twice() {
             inside.write_data(former);
         }
         for _ in 0..2 {
-            assert_eq!(inside.run(&stage_inside()), (0, String::new()));
+            assert_eq!(inside.run(&stage_script()), (0, String::new()));
             assert_eq!(inside.database("member").as_deref(), former, "the data stay");
             assert_eq!(inside.database("restored-7/member").as_deref(), Some("restored"));
         }
@@ -89,7 +89,7 @@ fn a_restore_keeps_the_former_data_and_may_run_twice() {
         }
         // The restored member has other data meanwhile: the restore is not repeated.
         inside.write_data("later");
-        assert_eq!(inside.run(&stage_inside()), (0, String::new()));
+        assert_eq!(inside.run(&stage_script()), (0, String::new()));
         assert_eq!(inside.run(&swap_inside()), (0, String::new()));
         assert_eq!(inside.database("member").as_deref(), Some("later"));
         assert_eq!(inside.entries(), ["before-restore-7", "member"]);
@@ -100,11 +100,11 @@ fn a_restore_keeps_the_former_data_and_may_run_twice() {
 fn an_interrupted_exchange_goes_on() {
     let inside = Inside::new("restored");
     inside.write_data("former");
-    inside.run(&stage_inside());
+    inside.run(&stage_script());
     // The former data were moved, and the restored ones were not.
     fs::create_dir(inside.data().join("before-restore-7")).unwrap();
     fs::rename(inside.data().join("member"), inside.data().join("before-restore-7/member")).unwrap();
-    assert_eq!(inside.run(&stage_inside()), (0, String::new()));
+    assert_eq!(inside.run(&stage_script()), (0, String::new()));
     assert_eq!(inside.run(&swap_inside()), (0, String::new()));
     assert_eq!(inside.database("member").as_deref(), Some("restored"));
     assert_eq!(inside.database("before-restore-7/member").as_deref(), Some("former"));
@@ -115,7 +115,7 @@ fn an_exchange_loses_no_data_that_it_does_not_expect() {
     let inside = Inside::new("restored");
     inside.write_data("former");
     assert_eq!(inside.run(&swap_inside()).0, 1, "there is no restored snapshot");
-    inside.run(&stage_inside());
+    inside.run(&stage_script());
     fs::create_dir_all(inside.data().join("before-restore-7/member")).unwrap();
     let (code, said) = inside.run(&swap_inside());
     assert!(code == 1 && said.contains("has both member and before-restore-7/member"), "{said}");
@@ -129,7 +129,7 @@ fn a_damaged_snapshot_and_parts_of_former_restores_leave_nothing() {
     for part in ["restoring-6", "restored-6", "restoring-7"] {
         fs::create_dir(inside.data().join(part)).unwrap();
     }
-    let (code, said) = inside.run(&stage_inside());
+    let (code, said) = inside.run(&stage_script());
     assert_eq!(code, i32::try_from(BAD_SNAPSHOT).unwrap());
     assert!(said.contains("expected sha256"), "{said}");
     assert_eq!(inside.entries(), ["member"]);
@@ -150,7 +150,7 @@ fn restore() -> SnapshotRestore {
 fn staged(docker: &str) -> (i32, String) {
     let fake = FakeDocker::new();
     fake.program("docker", &format!("[ \"$1\" = run ] || exit 0\n{docker}"));
-    let outcome = fake.run(&Script::from(stage(&restore())));
+    let outcome = fake.run(&Script::from(stage_snapshot(&restore())));
     (outcome.code.unwrap(), outcome.stderr)
 }
 
@@ -175,7 +175,7 @@ fn failures_of_a_snapshot_differ_from_those_of_the_engine() {
 #[test]
 fn each_step_runs_as_one_container_with_every_word_as_given() {
     let fake = FakeDocker::new();
-    fake.run(&Script::from(stage(&restore())));
+    fake.run(&Script::from(stage_snapshot(&restore())));
     fake.run(&Script::from(swap(&restore())));
     let [first, stage, second, swap] = &fake.changes()[..] else { panic!("{:?}", fake.changes()) };
     assert_eq!((first, second), (&words("container rm --force madako-etcd-restore"), first));
@@ -204,10 +204,10 @@ fn data_are_not_exchanged_while_etcd_runs() {
 #[test]
 fn a_look_is_read() {
     let described = r#"{"hash":1918566322,"revision":6,"totalKey":9,"totalSize":20480}"#;
-    let content = read(&format!("FILE 1767225600 20512\n{described}\n")).unwrap();
+    let content = read_description(&format!("FILE 1767225600 20512\n{described}\n")).unwrap();
     let modified = OffsetDateTime::from_unix_timestamp(1_767_225_600).unwrap();
     assert_eq!(content, SnapshotContent { revision: 6, keys: 9, bytes: 20512, modified });
     for answer in ["", "FILE 1\n", "FILE 1 2\n", "FILE x 2\n{}\n", "FILE 1 2\n{}\n", described] {
-        read(answer).unwrap_err();
+        read_description(answer).unwrap_err();
     }
 }

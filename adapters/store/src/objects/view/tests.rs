@@ -20,17 +20,21 @@ fn role(name: &str) -> ObjectKey {
     ObjectKey::new(Kind::Role, None, name)
 }
 
-fn put(name: &str, revision: i64) -> Step {
+fn put(name: &str, revision: i64) -> ObjectUpdate {
     let value = Some((revision, Ok(stored(&role(name), revision))));
-    Step { revision, key: role(name).etcd_key(), value }
+    ObjectUpdate { revision, key: role(name).etcd_key(), value }
 }
 
-fn spoil(name: &str, revision: i64) -> Step {
-    Step { revision, key: role(name).etcd_key(), value: Some((revision, Err("spoilt".to_owned().into()))) }
+fn spoil(name: &str, revision: i64) -> ObjectUpdate {
+    ObjectUpdate {
+        revision,
+        key: role(name).etcd_key(),
+        value: Some((revision, Err("spoilt".to_owned().into()))),
+    }
 }
 
-fn delete(name: &str, revision: i64) -> Step {
-    Step { revision, key: role(name).etcd_key(), value: None }
+fn delete(name: &str, revision: i64) -> ObjectUpdate {
+    ObjectUpdate { revision, key: role(name).etcd_key(), value: None }
 }
 
 fn names(view: &View) -> Vec<String> {
@@ -103,7 +107,7 @@ fn list_replaces_the_view_and_ends_its_followers() {
     assert_eq!(new, [], "this fault was known");
     assert_eq!(replaced.len(), 1);
     assert_eq!((view.revision(), names(&view), view.fault_count()), (5, vec!["b".to_owned()], 1));
-    let gap = Gap::Relisted { why: "it is another one".into() };
+    let gap = FollowerGap::Relisted { why: "it is another one".into() };
     assert_eq!(view.changes(generation, next).unwrap_err(), gap);
     assert_eq!(view.follow(101).unwrap_err(), gap, "a revision that is still to come");
     assert_eq!(view.follow(4).unwrap_err(), gap, "nobody knows what came between it and the list");
@@ -113,7 +117,10 @@ fn list_replaces_the_view_and_ends_its_followers() {
 #[test]
 fn unread_view_cannot_be_followed() {
     let view = View::default();
-    assert_eq!(view.follow(1).unwrap_err(), Gap::Relisted { why: "the store was not read yet".into() });
+    assert_eq!(
+        view.follow(1).unwrap_err(),
+        FollowerGap::Relisted { why: "the store was not read yet".into() }
+    );
 }
 
 proptest! {
@@ -132,7 +139,7 @@ proptest! {
             if n == start % steps.len() {
                 let seen: BTreeMap<_, _> =
                     view.all().iter().map(|s| (s.key.name.clone(), s.mod_revision)).collect();
-                followed = Some((view.ring().end(), seen));
+                followed = Some((view.ring().end_number(), seen));
             }
             revision += 1;
             let step: BTreeMap<_, _> = step.iter().cloned().collect();

@@ -36,7 +36,7 @@ const COLLECTIONS: usize = 15;
 const CONNECTED: Duration = Duration::from_secs(180);
 const GLANCE: Duration = Duration::from_millis(50);
 
-pub(crate) async fn measure(table: &mut Table) -> anyhow::Result<()> {
+pub(crate) async fn measure_nodes(table: &mut Table) -> anyhow::Result<()> {
     if std::net::TcpListener::bind(("10.0.0.4", 22)).is_err() {
         eprintln!("  skipped: it needs a network namespace of its own, see benches/service/nodes");
         return Ok(());

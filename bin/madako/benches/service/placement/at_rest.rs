@@ -63,7 +63,7 @@ impl IdleService {
     }
 }
 
-pub(crate) async fn measure(table: &mut Table) -> anyhow::Result<()> {
+pub(crate) async fn measure_at_rest(table: &mut Table) -> anyhow::Result<()> {
     let with = IdleService::start(&[]).await?;
     let without = IdleService::start(&["--without-telemetry", "--loglevel", "critical"]).await?;
     sleep(SETTLING).await;

@@ -25,7 +25,7 @@ const MANY_CLUSTERS: usize = 100;
 /// Minimum placements a second.
 const AIM: f64 = 3_000.0;
 
-pub(super) async fn measure(table: &mut Table) -> anyhow::Result<()> {
+pub(super) async fn measure_all_bindings(table: &mut Table) -> anyhow::Result<()> {
     let mut times = Vec::new();
     for _ in 0..TRIES {
         times.push(measure_creations().await?);

@@ -34,7 +34,7 @@ impl Rate {
     }
 }
 
-pub(super) async fn measure(table: &mut Table) -> anyhow::Result<()> {
+pub(super) async fn measure_all_creates(table: &mut Table) -> anyhow::Result<()> {
     for (on, rbac, controllers) in [
         (StoreKind::Etcd, false, false),
         (StoreKind::Etcd, true, false),
@@ -86,7 +86,7 @@ fn add_row(table: &mut Table, name: String, aim: Option<f64>, done: &LoadResult<
     table.row(
         format!("{name}, {CLIENTS} clients"),
         aim.map_or_else(|| "-".to_owned(), |aim| format!("{aim} /s")),
-        format!("{:.0} /s, {}; generator: {generator}{took}", rate.a_second(), rate.times.tail()),
+        format!("{:.0} /s, {}; generator: {generator}{took}", rate.a_second(), rate.times.p99_and_maximum()),
         reached,
     );
 }
@@ -100,7 +100,7 @@ async fn measure_creates(address: std::net::SocketAddr) -> anyhow::Result<Rate> 
     for _ in 0..CLIENTS {
         connections.push(Connection::open(address).await?);
     }
-    clients(connections, requests, async |connection: &mut Connection, request: &Vec<u8>| {
+    run_clients(connections, requests, async |connection: &mut Connection, request: &Vec<u8>| {
         connection.expect(request).await.map(drop)
     })
     .await
@@ -115,7 +115,7 @@ async fn measure_puts(endpoint: String) -> anyhow::Result<Rate> {
     for _ in 0..CLIENTS {
         connections.push(Client::connect([&endpoint], None).await.context("etcd does not answer")?);
     }
-    clients(connections, requests, async move |client: &mut Client, key: &String| {
+    run_clients(connections, requests, async move |client: &mut Client, key: &String| {
         client.put(key.as_str(), value.as_str(), None).await?;
         Ok(())
     })
@@ -123,7 +123,7 @@ async fn measure_puts(endpoint: String) -> anyhow::Result<Rate> {
 }
 
 /// Each client sends its next request after the answer.
-async fn clients<C: 'static, R: 'static>(
+async fn run_clients<C: 'static, R: 'static>(
     connections: Vec<C>,
     requests: Vec<R>,
     ask: impl AsyncFn(&mut C, &R) -> anyhow::Result<()> + Clone + 'static,

@@ -25,9 +25,9 @@ where
     let run = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let done = runtime.context("no runtime").and_then(|runtime| {
-            let began = on_core();
+            let began = cpu_time_of_thread();
             let value = LocalSet::new().block_on(&runtime, work())?;
-            Ok(LoadResult { value, core: on_core().saturating_sub(began) })
+            Ok(LoadResult { value, core: cpu_time_of_thread().saturating_sub(began) })
         });
         // The receiver is gone if the measurement was given up.
         let _ = sender.send(done);
@@ -38,7 +38,7 @@ where
 }
 
 /// CPU time of this thread.
-fn on_core() -> Duration {
+fn cpu_time_of_thread() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::try_from(time).unwrap_or_default()
 }

@@ -17,9 +17,9 @@ mod watchers;
 
 use crate::table::Table;
 
-pub(crate) async fn measure(table: &mut Table) -> anyhow::Result<()> {
-    creates::measure(table).await?;
-    reads::measure(table).await?;
-    watchers::measure(table).await?;
-    bindings::measure(table).await
+pub(crate) async fn measure_placement(table: &mut Table) -> anyhow::Result<()> {
+    creates::measure_all_creates(table).await?;
+    reads::measure_all_reads(table).await?;
+    watchers::measure_watchers(table).await?;
+    bindings::measure_all_bindings(table).await
 }

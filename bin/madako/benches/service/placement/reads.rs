@@ -26,7 +26,7 @@ struct MeasuredReads {
     ranges: Times,
 }
 
-pub(super) async fn measure(table: &mut Table) -> anyhow::Result<()> {
+pub(super) async fn measure_all_reads(table: &mut Table) -> anyhow::Result<()> {
     for (on, rbac) in [(StoreKind::Etcd, false), (StoreKind::Etcd, true), (StoreKind::Embedded, false)] {
         let stage = PlacementFixture::start(Settings { on, rbac, controllers: false }).await?;
         let (address, endpoint) = (stage.address, stage.endpoint.clone());

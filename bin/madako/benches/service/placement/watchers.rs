@@ -21,7 +21,7 @@ const MEMORY: u64 = 100 * MIB;
 /// Precedes the number of a change.
 const MARK: &str = "\"change\": \"";
 
-pub(super) async fn measure(table: &mut Table) -> anyhow::Result<()> {
+pub(super) async fn measure_watchers(table: &mut Table) -> anyhow::Result<()> {
     for on in [StoreKind::Etcd, StoreKind::Embedded] {
         let stage = PlacementFixture::start(Settings { on, rbac: false, controllers: false }).await?;
         let mut connection = stage.connect().await?;

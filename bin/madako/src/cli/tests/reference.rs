@@ -14,11 +14,11 @@ const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/commands.md"
 const INTRODUCTION: &str = "\
 # Commands
 
-`madako serve` runs the service, and `madako demo` shows it. All other commands are for operators. They use the store
-of the service, with the configuration file of the service, and the words, keys and values of ckecli. The placement
-commands (`kube`, `infra`, `os`, `core`) are krakectl's. They use the API of the service, which `krakectl.yaml` names,
-and accept krakectl's aliases (`kubernetes`, `application`, `gip`, `mp`, ...). No command uses a proxy of the
-environment.
+`madako serve` runs the service, and `madako demo` shows it. All other commands are for operators. These commands use
+the store of the service, with the configuration file of the service, and the words, keys and values of ckecli. The
+placement commands (`kube`, `infra`, `os`, `core`) are krakectl's. The placement commands use the API of the service,
+which `krakectl.yaml` names, and accept krakectl's aliases (`kubernetes`, `application`, `gip`, `mp`, ...). No command
+uses a proxy of the environment.
 
 This page is generated from the program's help (`madako help COMMAND`); a test compares the two.
 
@@ -27,8 +27,8 @@ This page is generated from the program's help (`madako help COMMAND`); a test c
 - `FILE` may be `-` for standard input.
 - Results go to standard output. Errors, warnings and notes go to standard error, each beginning with `madako: `; an
   error is one message that names every wrong field.
-- A command validates its whole input before it stores anything. It stores a value only if no other client changed the
-  value at the same time; otherwise it reports the conflict and writes nothing.
+- A command validates its whole input before it stores anything. A command stores a value only if no other client
+  changed the value at the same time; otherwise it reports the conflict and writes nothing.
 - Without `-o`, the output has the form of ckecli. Tables are for people and may change; JSON and YAML are for programs.
   A command that deletes or overwrites something prints the change, where ckecli prints nothing.
 - When an option is given twice, the last one counts.

@@ -18,9 +18,9 @@ use serde_json::value::RawValue;
 
 use crate::cli::Global;
 use crate::failure::Failure;
-use crate::input::{STDIN, in_file, read, read_text};
+use crate::input::{STDIN, in_file, read_input, read_text};
 use crate::limits::MAX_PROBLEMS;
-use crate::output::{Format, Table, show};
+use crate::output::{Format, Table, show_value};
 
 /// Shows the machines of a file that would be repaired, and why the others would not; opens no connection and changes
 /// nothing.
@@ -63,12 +63,12 @@ pub(super) fn run(args: &Args, global: &Global, clock: &dyn Clock) -> Result<(),
     if named.chain([&args.machines]).filter(|name| *name == STDIN).count() > 1 {
         return Err(Failure::bad_input("only one file can come from standard input"));
     }
-    let reports = machines(&args.machines)?;
-    let entries: Vec<RepairQueueEntry> = list(args.entries.as_deref(), "list of repair queue entries")?;
-    let reboots = list(args.reboots.as_deref(), "list of reboot queue entries")?;
-    let nodes: Vec<String> = list(args.nodes.as_deref(), "list of node addresses")?;
-    let constraints = constraints(args.constraints.as_deref())?;
-    let hold = hold(args, global)?;
+    let reports = read_machines(&args.machines)?;
+    let entries: Vec<RepairQueueEntry> = read_list(args.entries.as_deref(), "list of repair queue entries")?;
+    let reboots = read_list(args.reboots.as_deref(), "list of reboot queue entries")?;
+    let nodes: Vec<String> = read_list(args.nodes.as_deref(), "list of node addresses")?;
+    let constraints = read_constraints(args.constraints.as_deref())?;
+    let hold = hold_settings(args, global)?;
     let (at, kept) = (clock.now(), Holds::new());
     let decision = limit(&LimiterInput {
         reports: &reports,
@@ -82,12 +82,12 @@ pub(super) fn run(args: &Args, global: &Global, clock: &dyn Clock) -> Result<(),
         hold: hold.as_ref(),
         holds: &kept,
     });
-    show(args.output, &Answer::new(&decision, &reports), Answer::format_table)
+    show_value(args.output, &Answer::new(&decision, &reports), Answer::format_table)
 }
 
 /// The limits from which failures of a rack are one event, as in the service. `--hold-racks` enables them also where the
 /// service's configuration disables them.
-fn hold(args: &Args, global: &Global) -> Result<Option<HoldSettings>, Failure> {
+fn hold_settings(args: &Args, global: &Global) -> Result<Option<HoldSettings>, Failure> {
     if !args.hold_racks {
         return Ok(None);
     }
@@ -136,8 +136,8 @@ impl Answer<'_> {
     }
 }
 
-fn machines(name: &str) -> Result<Vec<Machine>, Failure> {
-    let bytes = read(name)?;
+fn read_machines(name: &str) -> Result<Vec<Machine>, Failure> {
+    let bytes = read_input(name)?;
     // Go writes an empty list as null.
     if bytes.trim_ascii() == b"null" {
         return Ok(Vec::new());
@@ -145,7 +145,7 @@ fn machines(name: &str) -> Result<Vec<Machine>, Failure> {
     parse_machines(&bytes).map_err(|error| in_file(name, error))
 }
 
-fn constraints(name: Option<&str>) -> Result<Constraints, Failure> {
+fn read_constraints(name: Option<&str>) -> Result<Constraints, Failure> {
     let Some(name) = name else { return Ok(Constraints::default()) };
     let text = read_text(name)?;
     if text.trim() == "null" {
@@ -155,7 +155,7 @@ fn constraints(name: Option<&str>) -> Result<Constraints, Failure> {
 }
 
 /// A JSON list; empty without a file, and for `null`.
-fn list<T: DeserializeOwned>(name: Option<&str>, subject: &str) -> Result<Vec<T>, Failure> {
+fn read_list<T: DeserializeOwned>(name: Option<&str>, subject: &str) -> Result<Vec<T>, Failure> {
     let Some(name) = name else { return Ok(Vec::new()) };
     let text = read_text(name)?;
     let mut problems = Problems::default();

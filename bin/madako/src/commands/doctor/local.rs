@@ -10,7 +10,7 @@ use time::OffsetDateTime;
 
 use super::Check;
 use crate::cli::Global;
-use crate::commands::node::age;
+use crate::commands::node::format_age;
 use crate::limits::{FREE_SPACE, SOON};
 
 pub(super) fn config_path(global: &Global) -> String {
@@ -98,7 +98,7 @@ pub(super) fn check_certificate(name: &str, pem: &str, now: OffsetDateTime, fix:
     match read_validity(pem) {
         Err(error) => Check::wrong(NAME, format!("{name}: {error}"), fix),
         Ok(validity) if validity.to <= now => {
-            Check::wrong(NAME, format!("{name} ended {} ago", age(now - validity.to)), fix)
+            Check::wrong(NAME, format!("{name} ended {} ago", format_age(now - validity.to)), fix)
         }
         Ok(validity) if validity.from > now => Check::wrong(
             NAME,
@@ -106,8 +106,8 @@ pub(super) fn check_certificate(name: &str, pem: &str, now: OffsetDateTime, fix:
             "check the clock of this machine",
         ),
         Ok(validity) if validity.to - now < SOON => {
-            Check::notice(NAME, format!("{name} ends in {}", age(validity.to - now)), fix)
+            Check::notice(NAME, format!("{name} ends in {}", format_age(validity.to - now)), fix)
         }
-        Ok(validity) => Check::good(NAME, format!("{name} ends in {}", age(validity.to - now))),
+        Ok(validity) => Check::good(NAME, format!("{name} ends in {}", format_age(validity.to - now))),
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use madako_console::Progress;
 use madako_domain::backup::{BACKUP_DIRECTORY, BACKUPS_KEPT, DEFAULT_KEPT, EtcdContents};
-use madako_etcd_members::{BackupsOnHost, Step};
+use madako_etcd_members::{BackupStep, BackupsOnHost};
 use madako_host::CommandsOnHost;
 use madako_protocol::backup::{Backup, BackupError, EtcdBackups as _, PermitSource};
 use madako_protocol::permit::{Permit, PermitEnded};
@@ -15,11 +15,11 @@ use madako_protocol::ports::Clock as _;
 use madako_supervisor::clock::SystemClock;
 use serde_json::json;
 
-use super::members::{members, permit};
+use super::members::{command_permit, open_members};
 use crate::cli::{Global, whole_number};
 use crate::failure::Failure;
 use crate::limits::COMMAND_SILENCE;
-use crate::output::{OutputArgs, PROGRAM, Table, note, print, show};
+use crate::output::{OutputArgs, PROGRAM, Table, print_note, print_text, show_value};
 use crate::signals;
 
 #[derive(Debug, clap::Args)]
@@ -28,7 +28,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIRECTORY", default_value = BACKUP_DIRECTORY)]
     dir: PathBuf,
     /// Number of backups to keep
-    #[arg(long, value_name = "NUMBER", default_value_t = DEFAULT_KEPT, value_parser = kept)]
+    #[arg(long, value_name = "NUMBER", default_value_t = DEFAULT_KEPT, value_parser = parse_kept)]
     max_backups: usize,
     /// Prove the backup: restore an etcd from it on this host, and compare it with the cluster
     #[arg(long)]
@@ -37,7 +37,7 @@ pub(crate) struct Args {
     output: OutputArgs,
 }
 
-fn kept(text: &str) -> Result<usize, String> {
+fn parse_kept(text: &str) -> Result<usize, String> {
     let number = whole_number(text, BACKUPS_KEPT)?;
     usize::try_from(number).map_err(|error| error.to_string())
 }
@@ -48,7 +48,7 @@ struct Operator;
 #[async_trait]
 impl PermitSource for Operator {
     async fn permit(&self) -> Result<Permit, PermitEnded> {
-        Ok(permit())
+        Ok(command_permit())
     }
 }
 
@@ -56,20 +56,20 @@ impl PermitSource for Operator {
 pub(super) async fn run(args: Args, global: &Global) -> Result<(), Failure> {
     tokio::select! {
         biased;
-        () = signals::stop() => Err(Failure::failed("interrupted: an unfinished backup or proof was given up")),
+        () = signals::wait_for_stop() => Err(Failure::failed("interrupted: an unfinished backup or proof was given up")),
         done = back_up(&args, global) => done,
     }
 }
 
 async fn back_up(args: &Args, global: &Global) -> Result<(), Failure> {
-    let (etcd, addresses) = members(global).await?;
+    let (etcd, addresses) = open_members(global).await?;
     let backups = BackupsOnHost::new(Arc::new(etcd), Arc::new(CommandsOnHost::new(COMMAND_SILENCE)));
     let backups = match io::stderr().is_terminal() {
-        true => backups.with_progress(progress()),
+        true => backups.with_progress(progress_printer()),
         false => backups,
     };
-    let says = |line: String| if args.output.output.is_none() { print(&line) } else { Ok(()) };
-    let backup = backups.take(&permit(), &addresses, &args.dir, SystemClock.now()).await?;
+    let says = |line: String| if args.output.output.is_none() { print_text(&line) } else { Ok(()) };
+    let backup = backups.take(&command_permit(), &addresses, &args.dir, SystemClock.now()).await?;
     says(format!("created backup {}\n", backup.name))?;
     let mut contents = None;
     if args.prove {
@@ -80,14 +80,14 @@ async fn back_up(args: &Args, global: &Global) -> Result<(), Failure> {
         ))?;
         contents = Some(proved);
     }
-    let removed = backups.rotate(&permit(), &args.dir, args.max_backups, Some(&backup.name)).await?;
+    let removed = backups.rotate(&command_permit(), &args.dir, args.max_backups, Some(&backup.name)).await?;
     for name in &removed {
         says(format!("removed {name}\n"))?;
     }
-    shown(args, &backup, contents.as_ref(), &removed)
+    shown_backup(args, &backup, contents.as_ref(), &removed)
 }
 
-fn shown(
+fn shown_backup(
     args: &Args,
     backup: &Backup,
     contents: Option<&EtcdContents>,
@@ -103,7 +103,7 @@ fn shown(
         "hash": contents.map(|contents| &contents.hash),
         "removed": removed,
     });
-    show(format, &value, |value| {
+    show_value(format, &value, |value| {
         let mut table = Table::new(["BACKUP", "BYTES", "PROVED", "REVISION", "KEYS"]);
         let text = |name: &str| match &value[name] {
             serde_json::Value::String(text) => text.clone(),
@@ -116,20 +116,20 @@ fn shown(
 }
 
 /// Shows a bar for the bytes of the snapshot and one for the compared keys, and tells each other step.
-fn progress() -> impl Fn(Step) + Send + Sync {
-    let bar = Mutex::new(None::<(std::mem::Discriminant<Step>, Progress)>);
+fn progress_printer() -> impl Fn(BackupStep) + Send + Sync {
+    let bar = Mutex::new(None::<(std::mem::Discriminant<BackupStep>, Progress)>);
     move |step| {
         // No code panics while it holds the lock.
         let mut bar = bar.lock().unwrap_or_else(PoisonError::into_inner);
         let kind = std::mem::discriminant(&step);
         let (what, unit, done, of) = match step {
-            Step::Written { bytes, of } => ("snapshot", "KiB", bytes >> 10, of >> 10),
-            Step::Compared { keys, of } => ("comparing", "keys", keys, of),
-            Step::Verifying | Step::Restoring | Step::Starting => {
+            BackupStep::Written { bytes, of } => ("snapshot", "KiB", bytes >> 10, of >> 10),
+            BackupStep::Compared { keys, of } => ("comparing", "keys", keys, of),
+            BackupStep::Verifying | BackupStep::Restoring | BackupStep::Starting => {
                 *bar = None;
-                note(match step {
-                    Step::Verifying => "verifying the checksum",
-                    Step::Restoring => "restoring an etcd from the backup",
+                print_note(match step {
+                    BackupStep::Verifying => "verifying the checksum",
+                    BackupStep::Restoring => "restoring an etcd from the backup",
                     _ => "starting the restored etcd",
                 });
                 return;

@@ -6,25 +6,25 @@ use madako_etcd_members::{CLIENT_PORT, EtcdMembers};
 use madako_protocol::permit::Permit;
 use tokio::time::Instant;
 
-use crate::access::{decode, get, open};
+use crate::access::{decode, get_entry, open_store};
 use crate::cli::Global;
-use crate::commands::ca::issuing;
+use crate::commands::ca::issuing_authorities;
 use crate::failure::Failure;
 use crate::limits::OPERATOR_ACTS;
 
 /// The cluster's etcd, and the addresses of the nodes with its members.
-pub(super) async fn members(global: &Global) -> Result<(EtcdMembers, Vec<String>), Failure> {
-    let stored = get(&open(global)?, keys::CLUSTER).await?;
+pub(super) async fn open_members(global: &Global) -> Result<(EtcdMembers, Vec<String>), Failure> {
+    let stored = get_entry(&open_store(global)?, keys::CLUSTER).await?;
     let stored = stored.ok_or_else(|| Failure::failed("no cluster is stored: it has no etcd"))?;
     let cluster: Cluster = decode(keys::CLUSTER, &stored)?;
     let addresses: Vec<String> = cluster.control_plane().map(|node| node.address.clone()).collect();
     if addresses.is_empty() {
         return Err(Failure::failed("the cluster has no control plane node: it has no etcd"));
     }
-    Ok((EtcdMembers::new(issuing(global)?, CLIENT_PORT), addresses))
+    Ok((EtcdMembers::new(issuing_authorities(global)?, CLIENT_PORT), addresses))
 }
 
 /// An operator acts without an epoch: the command itself is the permission.
-pub(crate) fn permit() -> Permit {
+pub(crate) fn command_permit() -> Permit {
     Permit::give(0, Instant::now() + OPERATOR_ACTS)
 }

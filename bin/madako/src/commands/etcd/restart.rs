@@ -8,13 +8,13 @@ use madako_protocol::store::Store;
 use madako_supervisor::clock::SystemClock;
 use serde_json::json;
 
-use crate::access::{changed_meanwhile, decode, get, put_if, unchanged};
+use crate::access::{changed_meanwhile, decode, get_entry, put_if, unchanged_condition};
 use crate::failure::Failure;
-use crate::output::{OutputArgs, Table, print, show};
+use crate::output::{OutputArgs, Table, print_text, show_value};
 
 /// The command leaves a request in the store, which the leader takes with the record of the restart.
 pub(super) async fn run(address: &str, output: OutputArgs, store: &dyn Store) -> Result<(), Failure> {
-    let stored = get(store, keys::CLUSTER).await?;
+    let stored = get_entry(store, keys::CLUSTER).await?;
     let stored =
         stored.ok_or_else(|| Failure::failed("no cluster is stored: there is no etcd to restart"))?;
     let cluster: Cluster = decode(keys::CLUSTER, &stored)?;
@@ -26,20 +26,21 @@ pub(super) async fn run(address: &str, output: OutputArgs, store: &dyn Store) ->
         )));
     }
     let key = keys::etcd_restart(address);
-    let present = get(store, &key).await?;
+    let present = get_entry(store, &key).await?;
     let request = RestartRequest { requested_at: SystemClock.now() };
     // A node that leaves the control plane at this moment gets no request.
-    let conditions = vec![unchanged(&key, present.as_ref()), unchanged(keys::CLUSTER, Some(&stored))];
+    let conditions =
+        vec![unchanged_condition(&key, present.as_ref()), unchanged_condition(keys::CLUSTER, Some(&stored))];
     if !put_if(store, &key, serde_json::to_vec(&request)?, conditions).await? {
         return Err(changed_meanwhile(&key));
     }
     let Some(format) = output.output else {
-        return print(&format!(
+        return print_text(&format!(
             "{address}: the leader restarts etcd in its next pass; `madako ops` and `madako history` show it\n"
         ));
     };
     let asked = json!({ "address": address, "requested_at": serde_json::to_value(request)?["requested_at"] });
-    show(format, &asked, |asked| {
+    show_value(format, &asked, |asked| {
         let mut table = Table::new(["ADDRESS", "REQUESTED AT"]);
         let time = asked["requested_at"].as_str().unwrap_or_default();
         table.row([address.to_owned(), time.to_owned()]);

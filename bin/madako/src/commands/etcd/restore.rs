@@ -8,11 +8,11 @@ use madako_domain::restore::RestoreRequest;
 use madako_protocol::ports::Clock as _;
 use madako_supervisor::clock::SystemClock;
 
-use crate::access::{changed_meanwhile, decode, get, open, put_if, unchanged};
+use crate::access::{changed_meanwhile, decode, get_entry, open_store, put_if, unchanged_condition};
 use crate::cli::Global;
 use crate::failure::Failure;
 use crate::limits::MAX_SNAPSHOT_PATH;
-use crate::output::print;
+use crate::output::print_text;
 
 /// Restores etcd from a snapshot on a control plane node, after the loss of the majority of its members.
 ///
@@ -71,27 +71,29 @@ pub(super) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     if args.dry_run {
         return dry_run::run(args, global).await;
     }
-    let store = open(global)?;
-    let stored = get(&store, keys::CLUSTER).await?;
+    let store = open_store(global)?;
+    let stored = get_entry(&store, keys::CLUSTER).await?;
     let stored =
         stored.ok_or_else(|| Failure::failed("no cluster is stored: there is no etcd to restore"))?;
-    check(args, &decode(keys::CLUSTER, &stored)?)?;
-    let present = get(&store, keys::ETCD_RESTORE).await?;
-    let request = request(args);
+    check_arguments(args, &decode(keys::CLUSTER, &stored)?)?;
+    let present = get_entry(&store, keys::ETCD_RESTORE).await?;
+    let request = restore_request(args);
     // A node that leaves the control plane at this moment gets no request.
-    let conditions =
-        vec![unchanged(keys::ETCD_RESTORE, present.as_ref()), unchanged(keys::CLUSTER, Some(&stored))];
+    let conditions = vec![
+        unchanged_condition(keys::ETCD_RESTORE, present.as_ref()),
+        unchanged_condition(keys::CLUSTER, Some(&stored)),
+    ];
     if !put_if(&store, keys::ETCD_RESTORE, serde_json::to_vec(&request)?, conditions).await? {
         return Err(changed_meanwhile(keys::ETCD_RESTORE));
     }
     let former = if present.is_some() { "; it replaces an earlier request" } else { "" };
-    print(&format!(
+    print_text(&format!(
         "{}: the leader restores {} in its next rounds{former}; `madako ops` and `madako history` show it\n",
         args.node, args.path
     ))
 }
 
-fn request(args: &Args) -> RestoreRequest {
+fn restore_request(args: &Args) -> RestoreRequest {
     RestoreRequest {
         address: args.node.clone(),
         path: args.path.clone(),
@@ -101,7 +103,7 @@ fn request(args: &Args) -> RestoreRequest {
 }
 
 /// Checks the confirmation and the node.
-fn check(args: &Args, cluster: &Cluster) -> Result<(), Failure> {
+fn check_arguments(args: &Args, cluster: &Cluster) -> Result<(), Failure> {
     if args.confirm != cluster.name {
         return Err(Failure::bad_input(format_args!(
             "--confirm is {:?}, and the name of the cluster is {:?}: nothing is restored",

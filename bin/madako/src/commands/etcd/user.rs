@@ -2,7 +2,7 @@
 
 use madako_protocol::etcd::EtcdError;
 
-use super::members::{members, permit};
+use super::members::{command_permit, open_members};
 use crate::cli::Global;
 use crate::failure::Failure;
 
@@ -10,14 +10,14 @@ use crate::failure::Failure;
 const RESERVED: [&str; 2] = ["root", "backup"];
 
 /// A name that no user of the cluster itself has.
-pub(super) fn name(text: &str) -> Result<String, String> {
+pub(super) fn parse_name(text: &str) -> Result<String, String> {
     match RESERVED.contains(&text) {
         true => Err(format!("expected another name than {}", RESERVED.join(" and "))),
         false => super::user_name(text),
     }
 }
 
-pub(super) fn prefix(text: &str) -> Result<String, String> {
+pub(super) fn parse_prefix(text: &str) -> Result<String, String> {
     match text.is_empty() {
         true => Err("expected the beginning of the keys that the user may read and write".to_owned()),
         false => Ok(text.to_owned()),
@@ -26,8 +26,8 @@ pub(super) fn prefix(text: &str) -> Result<String, String> {
 
 /// As ckecli, the command prints nothing.
 pub(super) async fn run(name: &str, prefix: &str, global: &Global) -> Result<(), Failure> {
-    let (etcd, addresses) = members(global).await?;
-    Ok(etcd.add_user(&permit(), &addresses, name, prefix).await?)
+    let (etcd, addresses) = open_members(global).await?;
+    Ok(etcd.add_user(&command_permit(), &addresses, name, prefix).await?)
 }
 
 impl From<EtcdError> for Failure {

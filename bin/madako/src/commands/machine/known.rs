@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use madako_cluster_planner::{Moment, PlanInput, judge_eligibility, plan};
+use madako_cluster_planner::{LeaderStage, PlanInput, judge_eligibility, plan};
 use madako_domain::cluster::{Cluster, Node, Taint};
 use madako_domain::keys;
 use madako_domain::machine::{Machine, QueryVariables};
@@ -18,7 +18,7 @@ use time::OffsetDateTime;
 
 use crate::failure::Failure;
 use crate::last_plan::{LastPlan, last_plan};
-use crate::running_settings::setting;
+use crate::running_settings::effective_setting;
 
 /// State of a node whose machine the registry does not list.
 pub(super) const MISSING: &str = "MISSING";
@@ -53,7 +53,7 @@ pub(super) struct KnownMachine {
 }
 
 /// All machines with the registry's own descriptions, and remarks for the operator.
-pub(super) struct Known {
+pub(super) struct KnownMachines {
     pub(super) machines: Vec<KnownMachine>,
     /// The registry's machines, in its order.
     pub(super) registered: Vec<Machine>,
@@ -61,7 +61,11 @@ pub(super) struct Known {
 }
 
 /// Reads the store at one revision and asks the registry; `all`: also machines that the query of the cluster excludes.
-pub(super) async fn read(all: bool, store: &dyn Store, now: OffsetDateTime) -> Result<Known, Failure> {
+pub(super) async fn read_known_machines(
+    all: bool,
+    store: &dyn Store,
+    now: OffsetDateTime,
+) -> Result<KnownMachines, Failure> {
     let snapshot = store.list("").await?;
     let state = ClusterState::decode(snapshot.revision, &snapshot.entries, None);
     for key in [keys::SABAKAN_URL, keys::SABAKAN_VARIABLES, keys::CLUSTER] {
@@ -83,7 +87,7 @@ pub(super) async fn read(all: bool, store: &dyn Store, now: OffsetDateTime) -> R
     let last = last_plan(snapshot.entries.get(keys::LAST_PLAN))?;
     // A plan for machines that the query excludes would choose them.
     let (machines, remarks) = describe_machines(&registered, &state, last.as_ref(), !all, now)?;
-    Ok(Known { machines, registered, remarks })
+    Ok(KnownMachines { machines, registered, remarks })
 }
 
 /// The machines in the order of racks, with the nodes that have none, and remarks on plans.
@@ -128,7 +132,7 @@ fn describe_machines(
             role: Some(spec.role.clone()),
             bmc_type: Some(spec.bmc.bmc_type.clone()),
             state: machine.status.state.name(),
-            since: began(machine, now),
+            since: state_began(machine, now),
             retire_date: Some(spec.retire_date),
             next: change.map(|(change, _)| *change),
             why,
@@ -177,7 +181,7 @@ fn in_cluster(
 }
 
 /// Beginning of the machine's state, to the second.
-fn began(machine: &Machine, now: OffsetDateTime) -> Option<OffsetDateTime> {
+fn state_began(machine: &Machine, now: OffsetDateTime) -> Option<OffsetDateTime> {
     let lasts = time::Duration::checked_seconds_f64(machine.status.duration)?;
     let began = now.checked_sub(lasts)?;
     Some(began.replace_nanosecond(0).unwrap_or(began))
@@ -207,7 +211,7 @@ fn next_changes(
     let (Some(template), Some(constraints)) = (&state.template, &state.constraints) else {
         return Ok(BTreeMap::new());
     };
-    let wait = setting(None, state, |settings| settings.retire_wait).map_err(Failure::failed)?;
+    let wait = effective_setting(None, state, |settings| settings.retire_wait).map_err(Failure::failed)?;
     let under_repair = state.repair.under_way().map(str::to_owned).collect();
     let input = PlanInput {
         template: &template.value,
@@ -219,7 +223,7 @@ fn next_changes(
         now,
         retire_wait: wait.value,
         template_changed: state.template_changed(),
-        moment: Moment::Running,
+        moment: LeaderStage::Running,
     };
     let plan = match plan(&input) {
         Ok(plan) => plan,

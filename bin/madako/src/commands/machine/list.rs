@@ -6,14 +6,14 @@ use madako_protocol::store::Store;
 use madako_supervisor::clock::SystemClock;
 use time::OffsetDateTime;
 
-use super::known::{Known, KnownMachine, MISSING, read};
-use crate::commands::node::list::since;
+use super::known::{KnownMachine, KnownMachines, MISSING, read_known_machines};
+use crate::commands::node::list::since_cell;
 use crate::commands::repair_queue::describe_step;
 use crate::failure::Failure;
 use crate::input::STDIN;
 use crate::limits::REGISTRY_PAUSE;
 use crate::list::{AsList, Cell, List, ListArgs, Tone};
-use crate::output::{note, print_bytes};
+use crate::output::{print_bytes, print_note};
 
 /// Shows one line for each machine: rack, role, state and since when, part in the cluster, repair, and why it has that part.
 ///
@@ -30,7 +30,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     list: ListArgs,
     #[command(flatten)]
-    filter: Filter,
+    filter: MachineFilter,
     /// Also boot servers and retired machines, and all others that the query of the cluster excludes
     #[arg(long)]
     all: bool,
@@ -41,7 +41,7 @@ pub(crate) struct Args {
 
 /// Machines must match one value of each option that is given.
 #[derive(Debug, clap::Args)]
-struct Filter {
+struct MachineFilter {
     /// Only machines of this rack; may be given several times
     #[arg(long, value_name = "NUMBER")]
     rack: Vec<i64>,
@@ -72,7 +72,7 @@ fn parse_state(text: &str) -> Result<String, String> {
         .ok_or_else(|| format!("expected one of {}, {MISSING}", MachineState::NAMES.join(", ")))
 }
 
-impl Filter {
+impl MachineFilter {
     fn keeps(&self, machine: &KnownMachine) -> bool {
         fn admits<T: PartialEq>(wanted: &[T], value: Option<T>) -> bool {
             wanted.is_empty() || value.is_some_and(|value| wanted.contains(&value))
@@ -91,13 +91,14 @@ impl Filter {
 
 pub(super) async fn run(args: &Args, store: &dyn Store) -> Result<(), Failure> {
     if let Some(file) = &args.export {
-        return export(file, args, read(args.all, store, SystemClock.now()).await?);
+        return export(file, args, read_known_machines(args.all, store, SystemClock.now()).await?);
     }
     let mut told = Vec::new();
     let shown = async || {
-        let Known { mut machines, remarks, .. } = read(args.all, store, SystemClock.now()).await?;
+        let KnownMachines { mut machines, remarks, .. } =
+            read_known_machines(args.all, store, SystemClock.now()).await?;
         if remarks != told {
-            remarks.iter().for_each(note);
+            remarks.iter().for_each(print_note);
             told = remarks;
         }
         machines.retain(|machine| args.filter.keeps(machine));
@@ -107,7 +108,7 @@ pub(super) async fn run(args: &Args, store: &dyn Store) -> Result<(), Failure> {
 }
 
 /// Writes the machines as the registry describes them.
-fn export(file: &str, args: &Args, known: Known) -> Result<(), Failure> {
+fn export(file: &str, args: &Args, known: KnownMachines) -> Result<(), Failure> {
     let kept: Vec<&str> = known
         .machines
         .iter()
@@ -124,7 +125,7 @@ fn export(file: &str, args: &Args, known: Known) -> Result<(), Failure> {
     }
     std::fs::write(file, &text)
         .map_err(|error| Failure::failed(format_args!("cannot write the machines to {file}: {error}")))?;
-    note(format_args!("wrote {} machines to {file}", machines.len()));
+    print_note(format_args!("wrote {} machines to {file}", machines.len()));
     Ok(())
 }
 
@@ -137,13 +138,13 @@ impl AsList for Vec<KnownMachine> {
     fn list(&self, now: OffsetDateTime) -> List {
         let mut list = columns();
         for machine in self {
-            list.add(line(machine, now));
+            list.add(machine_line(machine, now));
         }
         list
     }
 }
 
-fn line(machine: &KnownMachine, now: OffsetDateTime) -> Vec<Cell> {
+fn machine_line(machine: &KnownMachine, now: OffsetDateTime) -> Vec<Cell> {
     let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());
     let rack = machine.rack;
     let repair = machine.repair.as_ref();
@@ -156,7 +157,7 @@ fn line(machine: &KnownMachine, now: OffsetDateTime) -> Vec<Cell> {
             .ordered(rack.unwrap_or(i64::MAX)),
         text(&machine.role).into(),
         Cell::new(machine.state).toned(state_tone(machine.state)),
-        since(machine.since, now),
+        since_cell(machine.since, now),
         machine.part.unwrap_or("-").into(),
         Cell::new(repair.map_or_else(|| "-".to_owned(), describe_step))
             .toned(if is_open { Tone::Notice } else { Tone::Plain })

@@ -10,13 +10,13 @@ use madako_supervisor::clock::SystemClock;
 use serde::Serialize;
 use time::OffsetDateTime;
 
-use super::known::{KnownMachine, read};
+use super::known::{KnownMachine, read_known_machines};
 use crate::commands::node::age_of;
 use crate::commands::queue;
 use crate::commands::repair_queue::describe_step;
 use crate::failure::Failure;
 use crate::list::Surface;
-use crate::output::{Format, Table, printable, show};
+use crate::output::{Format, Table, escape_unprintable, show_value};
 
 /// Shows a machine: rack, role, state, part in the cluster and why, taints, the change in the next plan, and its repairs.
 ///
@@ -32,7 +32,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Serialize)]
-struct Shown {
+struct ShownMachine {
     #[serde(flatten)]
     machine: KnownMachine,
     /// All its entries of the repair queue.
@@ -42,27 +42,27 @@ struct Shown {
 pub(super) async fn run(args: &Args, store: &dyn Store) -> Result<(), Failure> {
     let named = args.machine.as_str();
     // Of the query of the cluster first, since only its machines have a next plan.
-    let mut found = find(named, read(false, store, SystemClock.now()).await?.machines);
+    let mut found = find_machine(named, read_known_machines(false, store, SystemClock.now()).await?.machines);
     if found.is_none() {
-        found = find(named, read(true, store, SystemClock.now()).await?.machines);
+        found = find_machine(named, read_known_machines(true, store, SystemClock.now()).await?.machines);
     }
     let machine = found.ok_or_else(|| {
         Failure::bad_input(format_args!(
             "no machine of the registry has the serial or address {named}: madako machine list --all shows all machines"
         ))
     })?;
-    let mut repairs: Vec<RepairQueueEntry> = queue::entries(store).await?;
+    let mut repairs: Vec<RepairQueueEntry> = queue::queue_entries(store).await?;
     repairs.retain(|entry| Some(&entry.address) == machine.address.as_ref());
-    let shown = Shown { machine, repairs };
-    show(args.output, &shown, |shown| text(shown, SystemClock.now()))
+    let shown = ShownMachine { machine, repairs };
+    show_value(args.output, &shown, |shown| machine_text(shown, SystemClock.now()))
 }
 
-fn find(named: &str, machines: Vec<KnownMachine>) -> Option<KnownMachine> {
+fn find_machine(named: &str, machines: Vec<KnownMachine>) -> Option<KnownMachine> {
     let names = |machine: &KnownMachine| [machine.serial.clone(), machine.address.clone()];
     machines.into_iter().find(|machine| names(machine).iter().flatten().any(|name| name == named))
 }
 
-fn text(shown: &Shown, now: OffsetDateTime) -> String {
+fn machine_text(shown: &ShownMachine, now: OffsetDateTime) -> String {
     let machine = &shown.machine;
     let rack = machine.rack.zip(machine.index_in_rack).map(|(rack, index)| format!("{rack}, place {index}"));
     let part = machine.part.map(|part| match &machine.node {
@@ -89,7 +89,7 @@ fn text(shown: &Shown, now: OffsetDateTime) -> String {
     for (name, value) in lines {
         if let Some(value) = value.filter(|value| !value.is_empty()) {
             let first = format!("{name:<9} ");
-            push_wrapped(&mut text, &first, &printable(&value), first.len(), width);
+            push_wrapped(&mut text, &first, &escape_unprintable(&value), first.len(), width);
         }
     }
     if !shown.repairs.is_empty() {

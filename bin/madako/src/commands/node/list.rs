@@ -1,12 +1,12 @@
 //! `madako node list`: prints one line for each node of the cluster.
 
-use madako_operation_runner::stories::{NodeStory, Stories};
+use madako_operation_runner::stories::{NodeStories, NodeStory};
 use madako_protocol::store::Store;
 use madako_supervisor::clock::SystemClock;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::{age, age_of, stories};
+use super::{age_of, format_age, read_stories};
 use crate::failure::Failure;
 use crate::limits::LIST_PAUSE;
 use crate::list::{AsList, Cell, List, ListArgs, Tone};
@@ -28,7 +28,7 @@ pub(crate) struct Args {
 }
 
 pub(super) async fn run(args: &Args, store: &dyn Store) -> Result<(), Failure> {
-    args.list.show(columns(), &SystemClock, LIST_PAUSE, async || stories(store).await).await
+    args.list.show(columns(), &SystemClock, LIST_PAUSE, async || read_stories(store).await).await
 }
 
 fn columns() -> List {
@@ -36,18 +36,18 @@ fn columns() -> List {
     List::new(&columns, &["HOSTNAME", "HOST KEY", "WHY"])
 }
 
-impl AsList for Stories {
+impl AsList for NodeStories {
     fn list(&self, now: OffsetDateTime) -> List {
         let mut list = columns();
         // Number of the address in the order of addresses.
         for (number, (address, story)) in (0..).zip(self) {
-            list.add(line(number, address, story, now));
+            list.add(node_line(number, address, story, now));
         }
         list
     }
 }
 
-fn line(number: i64, address: &str, story: &NodeStory, now: OffsetDateTime) -> Vec<Cell> {
+fn node_line(number: i64, address: &str, story: &NodeStory, now: OffsetDateTime) -> Vec<Cell> {
     let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
     let tone = if story.reachable { Tone::Good } else { Tone::Bad };
     let host_key = story.host_key.as_ref().map(|pinned| pinned.fingerprint.clone());
@@ -58,24 +58,24 @@ fn line(number: i64, address: &str, story: &NodeStory, now: OffsetDateTime) -> V
         Cell::new(if story.control_plane { "control-plane" } else { "worker" })
             .ordered(i64::from(!story.control_plane)),
         // Unreachable nodes first.
-        Cell::new(state(story)).ordered(i64::from(story.reachable)).toned(if story.backing_off {
+        Cell::new(state_label(story)).ordered(i64::from(story.reachable)).toned(if story.backing_off {
             Tone::Notice
         } else {
             tone
         }),
         // The last change of the state first.
-        since(story.since, now),
+        since_cell(story.since, now),
         // Nodes with outdated or stopped containers first.
-        Cell::new(containers(story)).ordered(-count(to_change(story))),
-        etcd(story).into(),
+        Cell::new(container_counts(story)).ordered(-count(to_change(story))),
+        etcd_label(story).into(),
         // Unreadable certificates, then the first end first.
-        Cell::new(certificates(story, now)).ordered(match first_end(story) {
+        Cell::new(certificates_label(story, now)).ordered(match first_end(story) {
             _ if !story.unreadable_certificates.is_empty() => i64::MIN,
             Some(end) => end.unix_timestamp(),
             None => i64::MAX,
         }),
         // Nodes with most held operations first.
-        Cell::new(held(story)).ordered(-count(story.held.len())),
+        Cell::new(held_label(story)).ordered(-count(story.held.len())),
         story.hostname.clone().into(),
         host_key.unwrap_or_else(|| "-".to_owned()).into(),
         story.error.clone().or(why).unwrap_or_default().into(),
@@ -83,13 +83,13 @@ fn line(number: i64, address: &str, story: &NodeStory, now: OffsetDateTime) -> V
 }
 
 /// The age of a time; the newest time is first.
-pub(crate) fn since(time: Option<OffsetDateTime>, now: OffsetDateTime) -> Cell {
+pub(crate) fn since_cell(time: Option<OffsetDateTime>, now: OffsetDateTime) -> Cell {
     let exact = time.and_then(|time| time.format(&Rfc3339).ok()).unwrap_or_default();
     let order = time.map_or(i64::MAX, |time| -time.unix_timestamp());
     Cell::new(age_of(time, now)).ordered(order).exactly(exact)
 }
 
-fn state(story: &NodeStory) -> &'static str {
+fn state_label(story: &NodeStory) -> &'static str {
     match (story.reachable, story.backing_off) {
         (false, _) => "unreachable",
         (true, true) => "backs-off",
@@ -102,7 +102,7 @@ fn to_change(story: &NodeStory) -> usize {
     story.containers.values().filter(|it| !it.running || !it.outdated.is_empty()).count()
 }
 
-fn containers(story: &NodeStory) -> String {
+fn container_counts(story: &NodeStory) -> String {
     if !story.reachable {
         return "-".to_owned();
     }
@@ -112,7 +112,7 @@ fn containers(story: &NodeStory) -> String {
     format!("{runs}/{}{text}", story.containers.len())
 }
 
-pub(super) fn etcd(story: &NodeStory) -> &'static str {
+pub(super) fn etcd_label(story: &NodeStory) -> &'static str {
     match &story.etcd {
         _ if story.stale => "stale",
         None => "-",
@@ -129,14 +129,14 @@ fn first_end(story: &NodeStory) -> Option<OffsetDateTime> {
     story.certificates.values().map(|certificate| certificate.not_after).min()
 }
 
-fn certificates(story: &NodeStory, now: OffsetDateTime) -> String {
+fn certificates_label(story: &NodeStory, now: OffsetDateTime) -> String {
     if !story.unreadable_certificates.is_empty() {
         return "UNKNOWN".to_owned();
     }
-    first_end(story).map_or_else(|| "-".to_owned(), |end| age(end - now))
+    first_end(story).map_or_else(|| "-".to_owned(), |end| format_age(end - now))
 }
 
-fn held(story: &NodeStory) -> String {
+fn held_label(story: &NodeStory) -> String {
     match story.held.as_slice() {
         [] => "-".to_owned(),
         [one] => format!("{} {}", one.what, one.reason),
@@ -157,14 +157,14 @@ mod tests {
     const NOW: OffsetDateTime = datetime!(2026-06-02 0:00 UTC);
 
     /// The address of the first line in the order of a column.
-    fn first(stories: &Stories, by: &str) -> String {
+    fn first(stories: &NodeStories, by: &str) -> String {
         let mut list = stories.list(NOW);
         list.sort_by(by).unwrap();
         let text = list.text(false, Surface::default());
         text.lines().nth(1).unwrap().split(' ').next().unwrap().to_owned()
     }
 
-    fn stories_of_two() -> Stories {
+    fn stories_of_two() -> NodeStories {
         let container = |outdated: &[&str]| ContainerStory {
             running: true,
             outdated: outdated.iter().map(|why| (*why).to_owned()).collect(),
@@ -248,7 +248,7 @@ mod tests {
             NodeStory { unreadable_certificates: unreadable, ..NodeStory::default() },
         );
         assert_eq!(first(&stories, "certificates"), "10.0.0.3");
-        assert_eq!(certificates(&stories["10.0.0.3"], NOW), "UNKNOWN");
+        assert_eq!(certificates_label(&stories["10.0.0.3"], NOW), "UNKNOWN");
     }
 
     #[test]

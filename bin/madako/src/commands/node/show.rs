@@ -10,13 +10,13 @@ use madako_supervisor::clock::SystemClock;
 use serde::Serialize;
 use time::OffsetDateTime;
 
-use super::list::etcd;
-use super::{age, age_of, stories};
-use crate::access::{decode, list};
+use super::list::etcd_label;
+use super::{age_of, format_age, read_stories};
+use crate::access::{decode, list_entries};
 use crate::failure::Failure;
 use crate::limits::NODE_RECORDS;
 use crate::list::Surface;
-use crate::output::{Format, Table, printable, show};
+use crate::output::{Format, Table, escape_unprintable, show_value};
 
 /// Shows what the leader knows of a node: since when it is reachable, its host key, its containers and why each is outdated,
 /// its member of etcd, its certificates, its last operations, and what is held and why.
@@ -33,7 +33,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Serialize)]
-struct Shown<'a> {
+struct ShownNode<'a> {
     address: &'a str,
     #[serde(flatten)]
     story: NodeStory,
@@ -43,14 +43,14 @@ struct Shown<'a> {
 
 pub(super) async fn run(args: &Args, store: &dyn Store) -> Result<(), Failure> {
     let address = &args.address;
-    let mut stories = stories(store).await?;
+    let mut stories = read_stories(store).await?;
     let story = stories.remove(address);
     let story = story.ok_or_else(|| {
         Failure::bad_input(format_args!(
             "{address} is no node of the cluster: madako node list shows all nodes"
         ))
     })?;
-    let records = list(store, keys::RECORDS).await?;
+    let records = list_entries(store, keys::RECORDS).await?;
     let mut operations = Vec::new();
     for (key, entry) in records.iter().rev() {
         let record: Record = decode(key, entry)?;
@@ -61,11 +61,11 @@ pub(super) async fn run(args: &Args, store: &dyn Store) -> Result<(), Failure> {
             break;
         }
     }
-    let shown = Shown { address, story, operations };
-    show(args.output, &shown, |shown| text(shown, SystemClock.now()))
+    let shown = ShownNode { address, story, operations };
+    show_value(args.output, &shown, |shown| node_text(shown, SystemClock.now()))
 }
 
-fn text(shown: &Shown<'_>, now: OffsetDateTime) -> String {
+fn node_text(shown: &ShownNode<'_>, now: OffsetDateTime) -> String {
     let story = &shown.story;
     let mut lines: Vec<(&str, String)> = vec![("Address", shown.address.to_owned())];
     if !story.hostname.is_empty() {
@@ -80,16 +80,16 @@ fn text(shown: &Shown<'_>, now: OffsetDateTime) -> String {
     let host_key = story.host_key.as_ref().map_or_else(
         || "not pinned".to_owned(),
         |pinned| {
-            let age = pinned.pinned_at.map(|at| format!(", pinned {} ago", age(now - at)));
+            let age = pinned.pinned_at.map(|at| format!(", pinned {} ago", format_age(now - at)));
             format!("{}{}", pinned.fingerprint, age.unwrap_or_default())
         },
     );
     lines.push(("Host key", host_key));
     let member = story.etcd.as_ref().map_or_else(
-        || etcd(story).to_owned(),
+        || etcd_label(story).to_owned(),
         |member| {
             let version = member.version.as_ref().map(|version| format!(", version {version}"));
-            format!("member {}, {}{}", member.id, etcd(story), version.unwrap_or_default())
+            format!("member {}, {}{}", member.id, etcd_label(story), version.unwrap_or_default())
         },
     );
     lines.push(("etcd", if member == "-" { "no member".to_owned() } else { member }));
@@ -97,15 +97,20 @@ fn text(shown: &Shown<'_>, now: OffsetDateTime) -> String {
     let mut text = String::new();
     for (name, value) in lines {
         let first = format!("{name:<10} ");
-        push_wrapped(&mut text, &first, &printable(&value), first.len(), width);
+        push_wrapped(&mut text, &first, &escape_unprintable(&value), first.len(), width);
     }
-    for table in [containers(story, now), certificates(story, now), held(story), operations(shown, now)] {
+    for table in [
+        container_section(story, now),
+        certificate_section(story, now),
+        held_section(story),
+        operation_section(shown, now),
+    ] {
         text.push_str(&table.map(|table| format!("\n{table}")).unwrap_or_default());
     }
     text
 }
 
-fn containers(story: &NodeStory, now: OffsetDateTime) -> Option<String> {
+fn container_section(story: &NodeStory, now: OffsetDateTime) -> Option<String> {
     let mut table = Table::new(["CONTAINER", "STATE", "AGE", "IMAGE", "OUTDATED"]);
     for (name, container) in &story.containers {
         let state = match (container.foreign, container.running) {
@@ -128,11 +133,11 @@ fn containers(story: &NodeStory, now: OffsetDateTime) -> Option<String> {
     (!story.containers.is_empty()).then(|| table.text())
 }
 
-fn certificates(story: &NodeStory, now: OffsetDateTime) -> Option<String> {
+fn certificate_section(story: &NodeStory, now: OffsetDateTime) -> Option<String> {
     let mut table = Table::new(["CERTIFICATE", "ENDS IN", "NOT AFTER"]);
     for (file, certificate) in &story.certificates {
         let left = certificate.not_after - now;
-        let left = if left.is_negative() { "ended".to_owned() } else { age(left) };
+        let left = if left.is_negative() { "ended".to_owned() } else { format_age(left) };
         table.row([file.clone(), left, certificate.not_after.to_string()]);
     }
     for file in &story.unreadable_certificates {
@@ -141,7 +146,7 @@ fn certificates(story: &NodeStory, now: OffsetDateTime) -> Option<String> {
     (!story.certificates.is_empty() || !story.unreadable_certificates.is_empty()).then(|| table.text())
 }
 
-fn held(story: &NodeStory) -> Option<String> {
+fn held_section(story: &NodeStory) -> Option<String> {
     let mut table = Table::new(["HELD", "REASON", "WHY"]);
     for held in &story.held {
         table.row([held.what.clone(), held.reason.clone(), held.why.clone()]);
@@ -149,14 +154,14 @@ fn held(story: &NodeStory) -> Option<String> {
     (!story.held.is_empty()).then(|| table.text())
 }
 
-fn operations(shown: &Shown<'_>, now: OffsetDateTime) -> Option<String> {
+fn operation_section(shown: &ShownNode<'_>, now: OffsetDateTime) -> Option<String> {
     let mut table = Table::new(["RECORD", "OPERATION", "STATUS", "AGE", "COMMAND", "ERROR"]);
     for record in &shown.operations {
         table.row([
             record.id.to_string(),
             record.operation.clone(),
             record.status.to_string(),
-            age(now - record.start_at),
+            format_age(now - record.start_at),
             record.command.name.clone(),
             record.error.clone(),
         ]);

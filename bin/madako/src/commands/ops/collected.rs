@@ -8,40 +8,40 @@ use madako_domain::containers::ContainerOptions;
 use madako_domain::keys;
 use madako_domain::node_status::FleetStatus;
 use madako_domain::state::ClusterState;
-use madako_operation_runner::{Access, Settings, survey};
+use madako_operation_runner::{Settings, SurveyAccess, survey};
 use madako_protocol::ports::Clock;
 use madako_protocol::store::Store;
 use madako_supervisor::clock::SystemClock;
 use madako_supervisor::config::Config;
-use madako_supervisor::nodes::{OperationsMode, OperationsPorts, target};
-use madako_supervisor::operations::ports;
+use madako_supervisor::nodes::{OperationsMode, OperationsPorts, node_target};
+use madako_supervisor::operations::operations_ports;
 
-use super::plan::Inputs;
+use super::plan::CollectedInputs;
 use crate::access;
 use crate::cli::Global;
-use crate::commands::etcd::members::permit;
+use crate::commands::etcd::members::command_permit;
 use crate::failure::Failure;
 use crate::host;
 use crate::limits::MAX_TOLD;
-use crate::output::{note, printable};
+use crate::output::{escape_unprintable, print_note};
 
 /// The state of a fleet, and the ports through which it was read.
-pub(crate) struct Gathered {
-    pub(crate) inputs: Inputs,
+pub(crate) struct GatheredStates {
+    pub(crate) inputs: CollectedInputs,
     pub(crate) state: ClusterState,
     pub(crate) ports: OperationsPorts,
 }
 
 /// Reads the cluster from the store and the state of its nodes from the nodes.
-pub(crate) async fn gather(global: &Global) -> Result<Gathered, Failure> {
+pub(crate) async fn gather_states(global: &Global) -> Result<GatheredStates, Failure> {
     let config = Config::load(global.config.as_deref())?;
     let mut operations = config.operations.clone();
     // The mode is that of the service. This command never acts.
     operations.mode = Some(OperationsMode::Observe);
     let store: Arc<dyn Store> = Arc::new(access::open_configured(&config)?);
-    let seed = host::seed().map_err(Failure::Failed)?;
+    let seed = host::draw_seed().map_err(Failure::Failed)?;
     let clock = Arc::new(SystemClock);
-    let ports = ports(&operations, Arc::clone(&store), clock, None, seed).ok_or_else(|| {
+    let ports = operations_ports(&operations, Arc::clone(&store), clock, None, seed).ok_or_else(|| {
         Failure::failed("operations on nodes are off: set operations.mode in the configuration file")
     })?;
     let snapshot = store.list("").await?;
@@ -56,7 +56,7 @@ pub(crate) async fn gather(global: &Global) -> Result<Gathered, Failure> {
     let options =
         options.ok_or_else(|| unusable(state.options_fault.as_deref().unwrap_or("it has no options")))?;
     let configured = &config.operations.settings;
-    let (status, settings) = collect(&ports, &cluster, &options, &state, configured).await?;
+    let (status, settings) = collect_states(&ports, &cluster, &options, &state, configured).await?;
     let now = SystemClock.now();
     let valid = state.restarts.iter().filter(|(_, request)| request.is_valid(now));
     let restarts = valid.map(|(address, _)| address.clone()).collect();
@@ -65,11 +65,12 @@ pub(crate) async fn gather(global: &Global) -> Result<Gathered, Failure> {
     let stale = state.restored.as_ref().map(|restored| restored.stale.clone()).unwrap_or_default();
     // A read certificate of etcd is no proof that another one can be issued.
     let authorities = ports.runner.authorities.ready().await.err().map(|error| error.to_string());
-    let inputs = Inputs { cluster, options, status, restarts, restore, stale, authorities, settings };
-    Ok(Gathered { inputs, state, ports })
+    let inputs =
+        CollectedInputs { cluster, options, status, restarts, restore, stale, authorities, settings };
+    Ok(GatheredStates { inputs, state, ports })
 }
 
-async fn collect(
+async fn collect_states(
     ports: &OperationsPorts,
     cluster: &Cluster,
     options: &ContainerOptions,
@@ -79,15 +80,15 @@ async fn collect(
     let targets: BTreeMap<_, _> = cluster
         .nodes
         .iter()
-        .map(|node| (node.address.clone(), target(node, ports.host_keys, &state.host_keys)))
+        .map(|node| (node.address.clone(), node_target(node, ports.host_keys, &state.host_keys)))
         .collect();
-    let access = Access { driver: Arc::clone(&ports.driver), targets, permit: permit() };
+    let access = SurveyAccess { driver: Arc::clone(&ports.driver), targets, permit: command_permit() };
     let surveyed = survey(&access, ports.runner.clone(), (cluster, options), state, configured).await;
     let (status, settings, errors) =
         surveyed.ok_or_else(|| Failure::failed("the stored config-version is neither 1 nor 2"))?;
     for error in &errors {
         let why: String = error.chars().take(MAX_TOLD).collect();
-        note(printable(&why));
+        print_note(escape_unprintable(&why));
     }
     Ok((status, settings))
 }

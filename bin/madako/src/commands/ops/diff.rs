@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{collected, plan};
 use crate::cli::Global;
 use crate::failure::Failure;
-use crate::output::{Format, Table, show};
+use crate::output::{Format, Table, show_value};
 
 /// Shows each container, file, certificate, volume, member of etcd and key that the service would change, with the reason;
 /// says "nothing" when there is none. Changes nothing.
@@ -39,22 +39,22 @@ pub(crate) struct Args {
 }
 
 #[derive(Serialize)]
-struct Shown {
+struct ShownDifference {
     differences: Vec<Difference>,
 }
 
 pub(super) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
-    let differences = find(args, global).await.map_err(Failure::into_bad_input)?;
-    let shown = Shown { differences };
-    show(args.output, &shown, table)?;
+    let differences = find_differences(args, global).await.map_err(Failure::into_bad_input)?;
+    let shown = ShownDifference { differences };
+    show_value(args.output, &shown, difference_table)?;
     if shown.differences.is_empty() { Ok(()) } else { Err(Failure::Different) }
 }
 
-async fn find(args: &Args, global: &Global) -> Result<Vec<Difference>, Failure> {
+async fn find_differences(args: &Args, global: &Global) -> Result<Vec<Difference>, Failure> {
     let (inputs, due) = match (&args.cluster, &args.status) {
         (Some(cluster), Some(status)) => (plan::from_files(cluster, status, global)?, DueFiles::new()),
         _ => {
-            let gathered = collected::gather(global).await?;
+            let gathered = collected::gather_states(global).await?;
             let (authorities, inputs) = (&*gathered.ports.runner.authorities, gathered.inputs);
             let due = due_files(authorities, &inputs.cluster, &inputs.status).await?;
             (inputs, due)
@@ -63,7 +63,7 @@ async fn find(args: &Args, global: &Global) -> Result<Vec<Difference>, Failure> 
     Ok(differences(&inputs.input(&inputs.settings), &due))
 }
 
-fn table(shown: &Shown) -> String {
+fn difference_table(shown: &ShownDifference) -> String {
     if shown.differences.is_empty() {
         return "nothing\n".to_owned();
     }

@@ -16,11 +16,11 @@ use madako_protocol::ports::Clock as _;
 use madako_supervisor::clock::SystemClock;
 use madako_supervisor::config::Config;
 
-use super::{ShownCommand, ShownHeld, ShownOperation, collected, join_addresses, tables};
+use super::{ShownCommand, ShownHeld, ShownOperation, collected, join_addresses, operation_tables};
 use crate::cli::Global;
 use crate::failure::Failure;
 use crate::input::{STDIN, in_file, read_text};
-use crate::output::{Format, show, warn};
+use crate::output::{Format, print_warning, show_value};
 use crate::serve_args::parse_updates;
 
 /// Shows the operations of the next reconcile pass, and the operations that are held, with the reasons. Changes nothing.
@@ -62,7 +62,7 @@ pub(crate) struct Args {
 }
 
 /// The state that a plan is for.
-pub(crate) struct Inputs {
+pub(crate) struct CollectedInputs {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) options: Arc<ContainerOptions>,
     pub(crate) status: FleetStatus,
@@ -79,7 +79,7 @@ pub(crate) struct Inputs {
 
 static NONE: BTreeSet<String> = BTreeSet::new();
 
-impl Inputs {
+impl CollectedInputs {
     pub(crate) fn input<'a>(&'a self, settings: &'a Settings) -> Input<'a> {
         Input {
             cluster: &self.cluster,
@@ -102,15 +102,19 @@ impl Inputs {
 pub(super) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let inputs = match (&args.cluster, &args.status) {
         (Some(cluster), Some(status)) => from_files(cluster, status, global)?,
-        _ => collected::gather(global).await?.inputs,
+        _ => collected::gather_states(global).await?.inputs,
     };
     let settings =
         Settings { max_concurrent_updates: args.max_concurrent_updates, ..inputs.settings.clone() };
     let decision = decide(&inputs.input(&settings));
-    show(args.output, &decision, table)
+    show_value(args.output, &decision, decision_table)
 }
 
-pub(super) fn from_files(cluster_file: &str, status_file: &str, global: &Global) -> Result<Inputs, Failure> {
+pub(super) fn from_files(
+    cluster_file: &str,
+    status_file: &str,
+    global: &Global,
+) -> Result<CollectedInputs, Failure> {
     if cluster_file == STDIN && status_file == STDIN {
         return Err(Failure::bad_input("only one file can come from standard input"));
     }
@@ -124,8 +128,8 @@ pub(super) fn from_files(cluster_file: &str, status_file: &str, global: &Global)
     let reported: BTreeSet<&str> = status.nodes.keys().map(String::as_str).collect();
     warn_of("the cluster has no node", reported.difference(&known).copied());
     warn_of("the status lacks nodes, which count as unreachable:", known.difference(&reported).copied());
-    let settings = with_images(&settings(global)?, &ClusterState::default(), &cluster, &status);
-    Ok(Inputs {
+    let settings = with_images(&read_settings(global)?, &ClusterState::default(), &cluster, &status);
+    Ok(CollectedInputs {
         cluster: Arc::new(cluster),
         options: Arc::new(options),
         status,
@@ -138,7 +142,7 @@ pub(super) fn from_files(cluster_file: &str, status_file: &str, global: &Global)
 }
 
 /// The settings of the configuration file that the operator named.
-fn settings(global: &Global) -> Result<Settings, Failure> {
+fn read_settings(global: &Global) -> Result<Settings, Failure> {
     match global.config.as_deref() {
         None => Ok(Settings::default()),
         Some(file) => Ok(Config::load(Some(file))?.operations.settings),
@@ -148,11 +152,11 @@ fn settings(global: &Global) -> Result<Settings, Failure> {
 fn warn_of<'a>(what: &str, addresses: impl Iterator<Item = &'a str>) {
     let addresses: Vec<&str> = addresses.collect();
     if !addresses.is_empty() {
-        warn(format_args!("{what} {}", join_addresses(&addresses)));
+        print_warning(format_args!("{what} {}", join_addresses(&addresses)));
     }
 }
 
-fn table(decision: &Decision) -> String {
+fn decision_table(decision: &Decision) -> String {
     let operations = decision.operations.iter().map(|operation| ShownOperation {
         name: operation.name.to_string(),
         targets: operation.targets.clone(),
@@ -168,6 +172,6 @@ fn table(decision: &Decision) -> String {
         targets: held.targets.clone(),
         why: held.reason.to_string(),
     });
-    let tables = tables("OPERATION", &operations.collect::<Vec<_>>(), &held.collect::<Vec<_>>());
+    let tables = operation_tables("OPERATION", &operations.collect::<Vec<_>>(), &held.collect::<Vec<_>>());
     format!("Phase  {}\n{tables}", decision.phase)
 }

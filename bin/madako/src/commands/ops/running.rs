@@ -11,11 +11,11 @@ use madako_protocol::store::Store;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{ShownHeld, ShownOperation, join_addresses, tables};
-use crate::access::get;
+use super::{ShownHeld, ShownOperation, join_addresses, operation_tables};
+use crate::access::get_entry;
 use crate::failure::Failure;
 use crate::limits::{MAX_OPS_PAGE, MAX_TOLD, OPS_DEADLINE};
-use crate::output::{Format, Table, print, printable, show};
+use crate::output::{Format, Table, escape_unprintable, print_text, show_value};
 
 /// The leader's page. Unknown fields are those of later versions.
 #[derive(Debug, Deserialize)]
@@ -27,7 +27,7 @@ struct Page {
     #[serde(default)]
     nodes: BTreeMap<String, Node>,
     #[serde(default)]
-    running: Option<Running>,
+    running: Option<ObservedRunning>,
     #[serde(default)]
     next: Vec<ShownOperation>,
     #[serde(default)]
@@ -48,7 +48,7 @@ struct Node {
 }
 
 #[derive(Debug, Deserialize)]
-struct Running {
+struct ObservedRunning {
     record: i64,
     operation: String,
     command: String,
@@ -57,22 +57,22 @@ struct Running {
 }
 
 pub(super) async fn run(format: Format, store: &dyn Store) -> Result<(), Failure> {
-    let (url, body) = page("ops", store).await?;
-    let unreadable = |error| unreadable(&url, &error);
+    let (url, body) = fetch_page("ops", store).await?;
+    let unreadable = |error| unreadable_page(&url, &error);
     let page: Page = serde_json::from_slice(&body).map_err(unreadable)?;
     match format {
-        Format::Table => print(&table(&page)),
+        Format::Table => print_text(&page_table(&page)),
         // The page as it is.
-        Format::Json => print(&format!("{}\n", String::from_utf8_lossy(&body).trim_end())),
+        Format::Json => print_text(&format!("{}\n", String::from_utf8_lossy(&body).trim_end())),
         Format::Yaml => {
             let value: Value = serde_json::from_slice(&body).map_err(unreadable)?;
-            show(format, &value, |_| String::new())
+            show_value(format, &value, |_| String::new())
         }
     }
 }
 
-pub(crate) async fn page(name: &str, store: &dyn Store) -> Result<(String, Bytes), Failure> {
-    let url = get(store, keys::LEADER_URL).await?.ok_or_else(|| {
+pub(crate) async fn fetch_page(name: &str, store: &dyn Store) -> Result<(String, Bytes), Failure> {
+    let url = get_entry(store, keys::LEADER_URL).await?.ok_or_else(|| {
         Failure::failed("no leader has stored its address (madako/leader-url): no instance of Madako leads")
     })?;
     let url = format!("{}/{name}", String::from_utf8_lossy(&url.value).trim_end_matches('/'));
@@ -80,7 +80,7 @@ pub(crate) async fn page(name: &str, store: &dyn Store) -> Result<(String, Bytes
     Ok((url, body))
 }
 
-pub(crate) fn unreadable(url: &str, error: &serde_json::Error) -> Failure {
+pub(crate) fn unreadable_page(url: &str, error: &serde_json::Error) -> Failure {
     Failure::failed(format_args!("the answer of {url} cannot be read: {error}"))
 }
 
@@ -108,14 +108,14 @@ pub(crate) async fn get_page(url: &str, deadline: Duration) -> Result<HttpRespon
 pub(crate) async fn get_body(url: &str, deadline: Duration) -> Result<Bytes, Failure> {
     let answer = get_page(url, deadline).await?;
     if answer.status != 200 {
-        return Err(refuse(url, &answer));
+        return Err(refused_page(url, &answer));
     }
     Ok(answer.body)
 }
 
-fn refuse(url: &str, answer: &HttpResponse) -> Failure {
+fn refused_page(url: &str, answer: &HttpResponse) -> Failure {
     let why: String = String::from_utf8_lossy(&answer.body).trim().chars().take(MAX_TOLD).collect();
-    Failure::failed(format_args!("{url} answered {}: {}", answer.status, printable(&why)))
+    Failure::failed(format_args!("{url} answered {}: {}", answer.status, escape_unprintable(&why)))
 }
 
 async fn fetch(url: &str) -> Result<Bytes, Failure> {
@@ -129,21 +129,22 @@ async fn fetch(url: &str) -> Result<Bytes, Failure> {
             "the leader shows no operations on nodes at {url}: operations.mode is off there, no cluster is stored, or \
              another instance has become the leader"
         ))),
-        _ => Err(refuse(url, &answer)),
+        _ => Err(refused_page(url, &answer)),
     }
 }
 
-fn table(page: &Page) -> String {
+fn page_table(page: &Page) -> String {
     let phase = page.phase.as_deref().unwrap_or("not decided yet");
-    let mut text = format!("Phase    {} (mode {})\n", printable(phase), printable(&page.mode));
-    let running = page.running.as_ref().map_or_else(|| "nothing".to_owned(), running);
-    text.push_str(&format!("Running  {}\n", printable(&running)));
+    let mut text =
+        format!("Phase    {} (mode {})\n", escape_unprintable(phase), escape_unprintable(&page.mode));
+    let running = page.running.as_ref().map_or_else(|| "nothing".to_owned(), running_line);
+    text.push_str(&format!("Running  {}\n", escape_unprintable(&running)));
     if !page.nodes.is_empty() {
         let reachable = page.nodes.values().filter(|node| node.reachable).count();
         text.push_str(&format!("Nodes    {reachable} of {} reachable\n", page.nodes.len()));
     }
-    text.push_str(&tables("NEXT", &page.next, &page.held));
-    let nodes = absent(page);
+    text.push_str(&operation_tables("NEXT", &page.next, &page.held));
+    let nodes = absent_parts(page);
     if !nodes.is_empty() {
         let mut table = Table::new(["NODE", "STATE", "WHY"]);
         for (address, state, why) in nodes {
@@ -155,13 +156,13 @@ fn table(page: &Page) -> String {
     text
 }
 
-fn running(running: &Running) -> String {
-    let Running { record, operation, command, targets } = running;
+fn running_line(running: &ObservedRunning) -> String {
+    let ObservedRunning { record, operation, command, targets } = running;
     format!("{operation} on {}: {command} (record {record})", join_addresses(targets))
 }
 
 /// Nodes on which no operation runs now, with state and reason.
-fn absent(page: &Page) -> Vec<(&str, String, String)> {
+fn absent_parts(page: &Page) -> Vec<(&str, String, String)> {
     let mut found: Vec<_> = page
         .nodes
         .iter()

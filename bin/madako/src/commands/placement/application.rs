@@ -4,13 +4,16 @@ use clap::{Arg, ArgAction};
 use madako_domain::placement::kind::Kind;
 use serde_json::{Map, Value, json};
 
-use super::edit::{Change, append, merge, place, put, put_all};
+use super::edit::{Change, append, merge, put_all, put_value, value_at};
 use super::given::GivenOptions;
 use super::show::Column;
-use super::words::{Create, Resource, Update, backoffs, labels, name, switch, text, texts, wait};
+use super::words::{
+    Create, Resource, Update, backoff_options, label_option, name_argument, repeated_text_option,
+    switch_option, text_option, wait,
+};
 use crate::failure::Failure;
 use crate::input::read_documents;
-use crate::output::warn;
+use crate::output::print_warning;
 
 /// Default time for an application's shutdown hook, in seconds (krakectl's).
 const SHUTDOWN_SECONDS: i64 = 60;
@@ -60,18 +63,23 @@ pub(super) const APPLICATION: Resource = Resource {
     delete: || {
         vec![
             wait(&["deleting", "deleted"]),
-            switch("force", "Deletes the application even if its cluster cannot be reached"),
+            switch_option("force", "Deletes the application even if its cluster cannot be reached"),
         ]
     },
     retry: true,
 };
 
-fn sources() -> Vec<Arg> {
+fn source_options() -> Vec<Arg> {
     vec![
-        text("file", "FILE", "Kubernetes manifests or a TOSCA template; - reads standard input").short('f'),
-        text("url", "URL", "Address of a TOSCA template (.yaml, .yml) or a CSAR archive (.csar, .zip)")
-            .short('u'),
-        text(
+        text_option("file", "FILE", "Kubernetes manifests or a TOSCA template; - reads standard input")
+            .short('f'),
+        text_option(
+            "url",
+            "URL",
+            "Address of a TOSCA template (.yaml, .yml) or a CSAR archive (.csar, .zip)",
+        )
+        .short('u'),
+        text_option(
             "observer_schema_file",
             "FILE",
             "Schema of the observed fields of the manifests; without it, all fields are observed",
@@ -86,15 +94,15 @@ fn shared_options() -> Vec<Arg> {
     let resource = "Custom resource definition that the cluster must have; may be given several times";
     let metric = "Constraint for metrics of the cluster; may be given several times";
     vec![
-        switch("enable-migration", "Allows moves to another cluster (the default)")
+        switch_option("enable-migration", "Allows moves to another cluster (the default)")
             .conflicts_with("disable-migration"),
-        switch("disable-migration", "Keeps the application on its cluster"),
-        texts("cluster-label-constraint", "CONSTRAINT", label).short('L'),
-        texts("cluster-resource-constraint", "NAME", resource).short('R'),
-        texts("cluster-metric-constraint", "CONSTRAINT", metric).short('M'),
-        labels(),
-        switch("hook-complete", "Lets the application report its completion"),
-        text(
+        switch_option("disable-migration", "Keeps the application on its cluster"),
+        repeated_text_option("cluster-label-constraint", "CONSTRAINT", label).short('L'),
+        repeated_text_option("cluster-resource-constraint", "NAME", resource).short('R'),
+        repeated_text_option("cluster-metric-constraint", "CONSTRAINT", metric).short('M'),
+        label_option(),
+        switch_option("hook-complete", "Lets the application report its completion"),
+        text_option(
             "hook-shutdown",
             "SECONDS",
             "Lets the application shut itself down: time-out in seconds (60), then give_up or delete, then \
@@ -108,31 +116,32 @@ fn shared_options() -> Vec<Arg> {
 
 fn create_options() -> Vec<Arg> {
     let inject = "Replaces values of environment variables in the manifests; may be given several times";
-    let mut options = vec![name("Name of the application")];
-    options.extend(sources());
+    let mut options = vec![name_argument("Name of the application")];
+    options.extend(source_options());
     options.push(wait(&["creating", "pending", "running"]));
     options.extend(shared_options());
-    options.extend(backoffs(true));
-    options.push(switch("auto-cluster-create", "Allows the creation of a cluster for the application"));
-    options.push(texts("inject", "KEY=VALUE", inject).short('i').num_args(1..));
+    options.extend(backoff_options(true));
+    options
+        .push(switch_option("auto-cluster-create", "Allows the creation of a cluster for the application"));
+    options.push(repeated_text_option("inject", "KEY=VALUE", inject).short('i').num_args(1..));
     options
 }
 
 fn update_options() -> Vec<Arg> {
-    let mut options = vec![name("Name of the application")];
-    options.extend(sources());
+    let mut options = vec![name_argument("Name of the application")];
+    options.extend(source_options());
     options.extend([
         wait(&["reconciling", "running"]),
-        switch("remove-existing-labels", "Removes the existing labels first"),
-        switch("remove-existing-label-constraints", "Removes the existing label constraints first"),
-        switch(
+        switch_option("remove-existing-labels", "Removes the existing labels first"),
+        switch_option("remove-existing-label-constraints", "Removes the existing label constraints first"),
+        switch_option(
             "remove-existing-resource-constraints",
             "Removes the existing custom resource constraints first",
         ),
-        switch("remove-existing-metric-constraints", "Removes the existing metric constraints first"),
+        switch_option("remove-existing-metric-constraints", "Removes the existing metric constraints first"),
     ]);
     options.extend(shared_options());
-    options.extend(backoffs(false));
+    options.extend(backoff_options(false));
     options
 }
 
@@ -183,7 +192,7 @@ impl Source {
 }
 
 /// The given hooks as fields of a specification.
-fn hooks(given: &GivenOptions) -> Result<Map<String, Value>, Failure> {
+fn read_hooks(given: &GivenOptions) -> Result<Map<String, Value>, Failure> {
     let mut fields = Map::new();
     let mut names = Vec::new();
     if given.flag("hook-complete") {
@@ -250,7 +259,7 @@ fn build(given: &GivenOptions) -> Result<Value, Failure> {
         },
     });
     source.put(&mut application["spec"]);
-    merge(&mut application, &["spec"], &hooks(given)?);
+    merge(&mut application, &["spec"], &read_hooks(given)?);
     warn_of_moves(&application);
     let variables = given.entries("inject")?;
     if !variables.is_empty() {
@@ -271,22 +280,22 @@ fn changes_of(given: &GivenOptions) -> Result<Change, Failure> {
     let mut source = json!({});
     let replaced = Source::of(given)?.map(|made_of| made_of.put(&mut source)).is_some();
     let schema = given.text("observer_schema_file").map(read_documents).transpose()?;
-    let (labels, hooks) = (given.entries("label")?, hooks(given)?);
+    let (labels, hooks) = (given.entries("label")?, read_hooks(given)?);
     let given = given.clone();
     Ok(Change::new(move |application| {
         if replaced {
             merge(application, &["spec"], source.as_object().unwrap_or(&Map::new()));
         }
-        put(application, &["spec", "observer_schema"], schema.clone());
+        put_value(application, &["spec", "observer_schema"], schema.clone());
         if given.flag("remove-existing-labels") {
-            *place(application, &["metadata", "labels"]) = json!({});
+            *value_at(application, &["metadata", "labels"]) = json!({});
         }
         merge(application, &["metadata", "labels"], &labels);
         merge(application, &["spec"], &hooks);
         for (field, remove, option, adds) in CONSTRAINTS {
             let path = ["spec", "constraints", "cluster", field];
             if given.flag(remove) {
-                *place(application, &path) = json!([]);
+                *value_at(application, &path) = json!([]);
             }
             let values = given.texts(option);
             if adds && !values.is_empty() {
@@ -300,9 +309,9 @@ fn changes_of(given: &GivenOptions) -> Result<Change, Failure> {
             (false, false) => None,
             (enabled, _) => Some(enabled),
         };
-        put(application, &["spec", "constraints", "migration"], migration);
+        put_value(application, &["spec", "constraints", "migration"], migration);
         for field in ["backoff", "backoff_delay", "backoff_limit"] {
-            put(application, &["spec", field], given.whole(field));
+            put_value(application, &["spec", field], given.whole(field));
         }
         warn_of_moves(application);
     }))
@@ -324,7 +333,7 @@ fn warn_of_moves(application: &Value) {
     }
     let hard: Vec<&str> = HARD_TO_MOVE.into_iter().filter(|kind| kinds.contains(kind)).collect();
     if !hard.is_empty() {
-        warn(format_args!(
+        print_warning(format_args!(
             "{} may lose work when the application is moved: give it a shutdown hook (--hook-shutdown), or \
              keep it on its cluster (--disable-migration)",
             hard.join(", ")

@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::config::{Settings, Tls};
 use crate::failure::Failure;
 use crate::limits::{CONNECT_TIMEOUT, DEADLINE, MAX_ANSWER_BYTES, MAX_ANSWER_SHOWN, MAX_PEM_BYTES, WAIT};
-use crate::output::printable;
+use crate::output::escape_unprintable;
 
 #[derive(Debug)]
 pub(super) struct Request {
@@ -112,7 +112,7 @@ impl Api {
         body: &[u8],
     ) -> Result<Answer, Failure> {
         if !status.is_success() {
-            return Err(refusal(request, status, body));
+            return Err(refusal_failure(request, status, body));
         }
         let body = if body.is_empty() {
             Value::Null
@@ -169,7 +169,7 @@ impl Api {
                 sending.header(header::CONTENT_TYPE, "application/json").body(serde_json::to_vec(body)?);
         }
         let mut response = sending.send().await.map_err(|error| self.unreachable(&error))?;
-        let etag = etag(&response);
+        let etag = etag_of(&response);
         let mut body = BytesMut::new();
         while let Some(chunk) = response.chunk().await.map_err(|error| self.unreachable(&error))? {
             if body.len() + chunk.len() > MAX_ANSWER_BYTES {
@@ -195,14 +195,14 @@ impl Api {
     }
 }
 
-fn etag(response: &Response) -> Option<String> {
+fn etag_of(response: &Response) -> Option<String> {
     Some(response.headers().get(header::ETAG)?.to_str().ok()?.to_owned())
 }
 
 /// The message of a refusal; each invalid field has its own line if the service names the fields.
-fn refusal(request: &Request, status: StatusCode, body: &[u8]) -> Failure {
+fn refusal_failure(request: &Request, status: StatusCode, body: &[u8]) -> Failure {
     let problem: Value = serde_json::from_slice(body).unwrap_or_default();
-    let field = |one: &Value, name: &str| clean(one[name].as_str().unwrap_or_default());
+    let field = |one: &Value, name: &str| remove_control_characters(one[name].as_str().unwrap_or_default());
     let errors: Vec<Problem> = problem["errors"]
         .as_array()
         .into_iter()
@@ -216,11 +216,14 @@ fn refusal(request: &Request, status: StatusCode, body: &[u8]) -> Failure {
     if !errors.is_empty() {
         return InputError { subject: request.subject.clone(), problems: errors }.into();
     }
-    let title = problem["title"].as_str().map(|title| format!(" {}", clean(title))).unwrap_or_default();
+    let title = problem["title"]
+        .as_str()
+        .map(|title| format!(" {}", remove_control_characters(title)))
+        .unwrap_or_default();
     let detail = match &problem["detail"] {
         Value::Null => String::new(),
-        Value::String(text) => format!(": {}", clean(text)),
-        other => format!(": {}", clean(&other.to_string())),
+        Value::String(text) => format!(": {}", remove_control_characters(text)),
+        other => format!(": {}", remove_control_characters(&other.to_string())),
     };
     let hint = match status {
         StatusCode::UNAUTHORIZED => "; the client certificate under tls in krakectl.yaml names the user",
@@ -246,8 +249,8 @@ fn refusal(request: &Request, status: StatusCode, body: &[u8]) -> Failure {
 }
 
 /// Text of the service without control characters.
-fn clean(text: &str) -> String {
-    printable(&text.chars().take(MAX_ANSWER_SHOWN).collect::<String>())
+fn remove_control_characters(text: &str) -> String {
+    escape_unprintable(&text.chars().take(MAX_ANSWER_SHOWN).collect::<String>())
 }
 
 fn tls_config(tls: Option<&Tls>, https: bool) -> Result<ClientConfig, Failure> {
@@ -255,8 +258,8 @@ fn tls_config(tls: Option<&Tls>, https: bool) -> Result<ClientConfig, Failure> {
     match tls {
         None if !https => {}
         Some(Tls { ca: Some(path), .. }) => {
-            for certificate in certificates(path)? {
-                roots.add(certificate).map_err(|error| unusable(path, &error))?;
+            for certificate in read_certificates(path)? {
+                roots.add(certificate).map_err(|error| unusable_file(path, &error))?;
             }
         }
         None | Some(Tls { ca: None, .. }) => {
@@ -270,8 +273,9 @@ fn tls_config(tls: Option<&Tls>, https: bool) -> Result<ClientConfig, Failure> {
         .map_err(|error| Failure::Failed(error.into()))?
         .with_root_certificates(roots);
     let Some(tls) = tls else { return Ok(builder.with_no_client_auth()) };
-    let key = PrivateKeyDer::from_pem_slice(&pem(&tls.key)?).map_err(|error| unusable(&tls.key, &error))?;
-    builder.with_client_auth_cert(certificates(&tls.cert)?, key).map_err(|error| {
+    let key = PrivateKeyDer::from_pem_slice(&read_pem(&tls.key)?)
+        .map_err(|error| unusable_file(&tls.key, &error))?;
+    builder.with_client_auth_cert(read_certificates(&tls.cert)?, key).map_err(|error| {
         Failure::bad_input(format_args!(
             "the certificate {} and the key {} do not match: {error}",
             tls.cert.display(),
@@ -280,29 +284,29 @@ fn tls_config(tls: Option<&Tls>, https: bool) -> Result<ClientConfig, Failure> {
     })
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Failure> {
-    let text = pem(path)?;
+fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Failure> {
+    let text = read_pem(path)?;
     let certificates: Vec<_> = CertificateDer::pem_slice_iter(&text)
         .collect::<Result<_, _>>()
-        .map_err(|error| unusable(path, &error))?;
+        .map_err(|error| unusable_file(path, &error))?;
     if certificates.is_empty() {
         return Err(Failure::bad_input(format_args!("{} contains no certificate", path.display())));
     }
     Ok(certificates)
 }
 
-fn pem(path: &Path) -> Result<Vec<u8>, Failure> {
-    let facts = fs::metadata(path).map_err(|error| unusable(path, &error))?;
+fn read_pem(path: &Path) -> Result<Vec<u8>, Failure> {
+    let facts = fs::metadata(path).map_err(|error| unusable_file(path, &error))?;
     if facts.len() > MAX_PEM_BYTES {
         return Err(Failure::bad_input(format_args!(
             "{} is longer than {MAX_PEM_BYTES} bytes",
             path.display()
         )));
     }
-    fs::read(path).map_err(|error| unusable(path, &error))
+    fs::read(path).map_err(|error| unusable_file(path, &error))
 }
 
 /// The readers' errors describe the form of a certificate or key, never its content.
-fn unusable(path: &Path, error: &dyn std::fmt::Display) -> Failure {
+fn unusable_file(path: &Path, error: &dyn std::fmt::Display) -> Failure {
     Failure::bad_input(format_args!("{} cannot be used: {error}", path.display()))
 }

@@ -6,17 +6,18 @@ use madako_domain::placement::kubernetes::ClusterState;
 use serde_json::{Map, Value, json};
 
 use super::client::{Api, Request};
-use super::edit::{Change, append, merge, place, put, put_all};
+use super::edit::{Change, append, merge, put_all, put_value, value_at};
 use super::given::GivenOptions;
 use super::kubeconfig::of_one_context;
 use super::show::Column;
 use super::words::{
-    Create, Resource, Update, backoffs, global_metric, labels, metric, name, switch, text, texts,
+    Create, Resource, Update, backoff_options, global_metric, label_option, metric_option, name_argument,
+    repeated_text_option, switch_option, text_option,
 };
 use super::{CommandScope, RewriteOutcome, rewrite};
 use crate::failure::Failure;
 use crate::input::read_documents;
-use crate::output::warn;
+use crate::output::print_warning;
 
 pub(super) const CLUSTER: Resource = Resource {
     kind: Kind::Cluster,
@@ -54,14 +55,14 @@ pub(super) const CLUSTER: Resource = Resource {
         more: "The cluster is created on a cloud, from a TOSCA template. For an existing cluster, use \
                register.",
         options: || {
-            let mut options = vec![name("Name of the cluster"), tosca().required(true)];
+            let mut options = vec![name_argument("Name of the cluster"), tosca_option().required(true)];
             options.extend(shared_options());
             options.extend(cloud_constraints());
             options.extend([
-                switch("inherit-labels", "Inherits the labels of its cloud"),
-                switch("inherit-metrics", "Inherits the metrics of its cloud"),
+                switch_option("inherit-labels", "Inherits the labels of its cloud"),
+                switch_option("inherit-metrics", "Inherits the metrics of its cloud"),
             ]);
-            options.extend(backoffs(true));
+            options.extend(backoff_options(true));
             options
         },
         build,
@@ -70,22 +71,27 @@ pub(super) const CLUSTER: Resource = Resource {
     update: Update {
         more: "Given labels, metrics and constraints are added; custom resources are replaced.",
         options: || {
-            let mut options = vec![name("Name of the cluster"), kubeconfig(), context(), tosca()];
+            let mut options = vec![
+                name_argument("Name of the cluster"),
+                kubeconfig_option(),
+                context_option(),
+                tosca_option(),
+            ];
             options.extend([
-                switch("remove-existing-labels", "Removes the existing labels first"),
-                switch("remove-existing-metrics", "Removes the existing metrics first"),
-                switch(
+                switch_option("remove-existing-labels", "Removes the existing labels first"),
+                switch_option("remove-existing-metrics", "Removes the existing metrics first"),
+                switch_option(
                     "remove-existing-cloud-label-constraints",
                     "Removes the existing label constraints first",
                 ),
-                switch(
+                switch_option(
                     "remove-existing-cloud-metric-constraints",
                     "Removes the existing metric constraints first",
                 ),
             ]);
             options.extend(shared_options());
             options.extend(cloud_constraints());
-            options.extend(backoffs(false));
+            options.extend(backoff_options(false));
             options
         },
         changes: changes_of,
@@ -94,46 +100,52 @@ pub(super) const CLUSTER: Resource = Resource {
     delete: || {
         let help = "Deletes the cluster at once, even if it cannot be reached; its applications stay, and move \
              elsewhere";
-        vec![switch("force", help)]
+        vec![switch_option("force", help)]
     },
     retry: false,
 };
 
-fn kubeconfig() -> Arg {
-    text("kubeconfig", "FILE", "Kubeconfig that controls the cluster; - reads standard input").short('k')
+fn kubeconfig_option() -> Arg {
+    text_option("kubeconfig", "FILE", "Kubeconfig that controls the cluster; - reads standard input")
+        .short('k')
 }
 
-fn context() -> Arg {
-    text("context", "NAME", "Context of the kubeconfig [default: its current one]").short('c')
+fn context_option() -> Arg {
+    text_option("context", "NAME", "Context of the kubeconfig [default: its current one]").short('c')
 }
 
-fn tosca() -> Arg {
-    text("file", "FILE", "TOSCA template of the cluster; - reads standard input").short('f')
+fn tosca_option() -> Arg {
+    text_option("file", "FILE", "TOSCA template of the cluster; - reads standard input").short('f')
 }
 
 fn shared_options() -> Vec<Arg> {
     let resource = "Custom resource definition that the cluster has; may be given several times";
-    vec![texts("custom-resource", "NAME", resource).short('R'), metric(), global_metric(), labels()]
+    vec![
+        repeated_text_option("custom-resource", "NAME", resource).short('R'),
+        metric_option(),
+        global_metric(),
+        label_option(),
+    ]
 }
 
 fn cloud_constraints() -> [Arg; 2] {
     let label = "Constraint for labels of the cloud; may be given several times";
     let metric = "Constraint for metrics of the cloud; may be given several times";
     [
-        texts("cloud-label-constraint", "CONSTRAINT", label).short('L'),
-        texts("cloud-metric-constraint", "CONSTRAINT", metric).short('M'),
+        repeated_text_option("cloud-label-constraint", "CONSTRAINT", label).short('L'),
+        repeated_text_option("cloud-metric-constraint", "CONSTRAINT", metric).short('M'),
     ]
 }
 
 fn register_options() -> Vec<Arg> {
-    let mut options = vec![kubeconfig().required(true), context()];
+    let mut options = vec![kubeconfig_option().required(true), context_option()];
     options.extend(shared_options());
-    options.extend(backoffs(true));
+    options.extend(backoff_options(true));
     options
 }
 
 /// The specification for `create` and `register`.
-fn spec(given: &GivenOptions) -> Result<Value, Failure> {
+fn cluster_spec(given: &GivenOptions) -> Result<Value, Failure> {
     Ok(json!({
         "metrics": given.metrics()?,
         "custom_resources": given.texts("custom-resource"),
@@ -152,14 +164,14 @@ fn spec(given: &GivenOptions) -> Result<Value, Failure> {
 /// The document of an existing cluster, under its name in the kubeconfig.
 fn read_registration(given: &GivenOptions) -> Result<Value, Failure> {
     let (config, name) = of_one_context(given.text("kubeconfig").unwrap_or_default(), given.text("context"))?;
-    let mut spec = spec(given)?;
+    let mut spec = cluster_spec(given)?;
     spec["kubeconfig"] = config;
     Ok(json!({ "metadata": { "name": name, "labels": given.entries("label")? }, "spec": spec }))
 }
 
 fn build(given: &GivenOptions) -> Result<Value, Failure> {
-    let mut spec = spec(given)?;
-    spec["tosca"] = template(given.text("file").unwrap_or_default())?;
+    let mut spec = cluster_spec(given)?;
+    spec["tosca"] = read_template(given.text("file").unwrap_or_default())?;
     spec["inherit_metrics"] = given.flag("inherit-metrics").into();
     Ok(json!({
         "metadata": {
@@ -171,7 +183,7 @@ fn build(given: &GivenOptions) -> Result<Value, Failure> {
     }))
 }
 
-fn template(file: &str) -> Result<Value, Failure> {
+fn read_template(file: &str) -> Result<Value, Failure> {
     let mut documents = read_documents(file)?;
     match documents.len() {
         1 => Ok(documents.swap_remove(0)),
@@ -182,20 +194,20 @@ fn template(file: &str) -> Result<Value, Failure> {
 }
 
 fn changes_of(given: &GivenOptions) -> Result<Change, Failure> {
-    let tosca = given.text("file").map(template).transpose()?;
+    let tosca = given.text("file").map(read_template).transpose()?;
     let config =
         given.text("kubeconfig").map(|file| of_one_context(file, given.text("context"))).transpose()?;
     let (labels, metrics) = (given.entries("label")?, given.metrics()?);
     let given = given.clone();
     Ok(Change::new(move |cluster| {
-        put(cluster, &["spec", "tosca"], tosca.clone());
-        put(cluster, &["spec", "kubeconfig"], config.as_ref().map(|(config, _)| config.clone()));
+        put_value(cluster, &["spec", "tosca"], tosca.clone());
+        put_value(cluster, &["spec", "kubeconfig"], config.as_ref().map(|(config, _)| config.clone()));
         if given.flag("remove-existing-labels") {
-            *place(cluster, &["metadata", "labels"]) = json!({});
+            *value_at(cluster, &["metadata", "labels"]) = json!({});
         }
         merge(cluster, &["metadata", "labels"], &labels);
         if given.flag("remove-existing-metrics") {
-            *place(cluster, &["spec", "metrics"]) = json!([]);
+            *value_at(cluster, &["spec", "metrics"]) = json!([]);
         }
         append(cluster, &["spec", "metrics"], &metrics, false);
         put_all(cluster, &["spec", "custom_resources"], &given.texts("custom-resource"));
@@ -205,7 +217,7 @@ fn changes_of(given: &GivenOptions) -> Result<Change, Failure> {
         ] {
             let path = ["spec", "constraints", "cloud", field];
             if given.flag(remove) {
-                *place(cluster, &path) = json!([]);
+                *value_at(cluster, &path) = json!([]);
             }
             let values: Vec<Value> = given.texts(option).into_iter().map(Value::from).collect();
             if !values.is_empty() {
@@ -213,7 +225,7 @@ fn changes_of(given: &GivenOptions) -> Result<Change, Failure> {
             }
         }
         for field in ["backoff", "backoff_delay", "backoff_limit"] {
-            put(cluster, &["spec", field], given.whole(field));
+            put_value(cluster, &["spec", field], given.whole(field));
         }
     }))
 }
@@ -225,7 +237,7 @@ const STATES: [(&str, ClusterState); 2] =
 pub(super) fn state_options() -> [Arg; 2] {
     let words = STATES.map(|(word, _)| word);
     let state = Arg::new("state").value_name("STATE").required(true).value_parser(words);
-    [name("Name of the cluster"), state.help("New state of the cluster")]
+    [name_argument("Name of the cluster"), state.help("New state of the cluster")]
 }
 
 /// Writes the state of a cluster with the request of Krake's cluster observer, which the API validates. Does nothing if
@@ -238,7 +250,7 @@ pub(super) async fn set_state(
     let word = given.text("state").unwrap_or_default();
     let state = STATES.iter().find(|(known, _)| *known == word).map(|(_, state)| state.name());
     let name = given.name()?;
-    let apply = Change::new(move |cluster| put(cluster, &["status", "state"], state)).apply;
+    let apply = Change::new(move |cluster| put_value(cluster, &["status", "state"], state)).apply;
     match rewrite(api, place, &[name, "status"], Vec::new(), &apply).await? {
         RewriteOutcome::Same(cluster) | RewriteOutcome::Changed(Some(cluster)) => Ok(cluster),
         RewriteOutcome::Changed(None) => Ok(Value::Null),
@@ -267,7 +279,7 @@ pub(super) async fn add_inherited(api: &Api, cluster: &mut Value) -> Result<(), 
     let cloud = match api.send(&request).await {
         Ok(answer) => answer.body,
         Err(failure) => {
-            warn(format_args!(
+            print_warning(format_args!(
                 "the labels and metrics that it inherits from its cloud are not shown: {}",
                 failure.message().unwrap_or_default()
             ));

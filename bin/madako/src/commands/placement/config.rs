@@ -14,8 +14,8 @@ use reqwest::Url;
 use serde_json::Value;
 
 use crate::failure::Failure;
-use crate::input::{MAX_SETTINGS_BYTES, documents, read_bounded};
-use crate::output::warn;
+use crate::input::{MAX_SETTINGS_BYTES, parse_documents, read_bounded};
+use crate::output::print_warning;
 
 const FILE: &str = "krakectl.yaml";
 const SYSTEM: &str = "/etc/krakectl/krakectl.yaml";
@@ -49,15 +49,16 @@ impl Settings {
     /// The file or the address cannot be read or is invalid.
     pub(super) fn load(named: Option<&Path>, api_url: Option<&str>) -> Result<Self, Failure> {
         if let Some(path) = named {
-            let text = read_bounded(path, MAX_SETTINGS_BYTES).map_err(|error| unreadable(path, &error))?;
+            let text =
+                read_bounded(path, MAX_SETTINGS_BYTES).map_err(|error| unreadable_file(path, &error))?;
             return Self::parse(&text, &path.display().to_string(), api_url);
         }
-        for path in places() {
+        for path in config_paths() {
             match read_bounded(&path, MAX_SETTINGS_BYTES) {
                 Ok(text) => return Self::parse(&text, &path.display().to_string(), api_url),
                 Err(error)
                     if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
-                Err(error) => return Err(unreadable(&path, &error)),
+                Err(error) => return Err(unreadable_file(&path, &error)),
             }
         }
         Self::parse(
@@ -78,7 +79,7 @@ impl Settings {
     }
 
     fn parse(text: &str, origin: &str, api_url: Option<&str>) -> Result<Self, Failure> {
-        let documents = documents(text)
+        let documents = parse_documents(text)
             .map_err(|why| Failure::bad_input(format_args!("{origin} is not valid YAML: {why}")))?;
         let mut reading = Reading { problems: Vec::new() };
         let file = match documents.as_slice() {
@@ -89,7 +90,7 @@ impl Settings {
         };
         for name in file.as_object().into_iter().flatten().map(|(name, _)| name) {
             if !KNOWN.contains(&name.as_str()) {
-                warn(format_args!("{origin}: the setting {name} is unknown and has no effect"));
+                print_warning(format_args!("{origin}: the setting {name} is unknown and has no effect"));
             }
         }
         let url = match api_url {
@@ -105,7 +106,7 @@ impl Settings {
                 Some(_) => {
                     let tls = tls.filter(|_| url.scheme() == "https");
                     let origin = format!("--api-url, beside {origin}");
-                    Self { url: bare(url), origin, user, tls }
+                    Self { url: without_credentials(url), origin, user, tls }
                 }
             }),
             _ => Err(InputError { subject: origin.to_owned(), problems: reading.problems }.into()),
@@ -113,11 +114,11 @@ impl Settings {
     }
 }
 
-fn unreadable(path: &Path, error: &io::Error) -> Failure {
+fn unreadable_file(path: &Path, error: &io::Error) -> Failure {
     Failure::bad_input(format_args!("{} cannot be read: {error}", path.display()))
 }
 
-fn places() -> Vec<PathBuf> {
+fn config_paths() -> Vec<PathBuf> {
     let home = || env::var_os("HOME").map(|home| Path::new(&home).join(".config"));
     let own = env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).or_else(home);
     [Some(PathBuf::from(FILE)), own.map(|own| own.join(FILE)), Some(PathBuf::from(SYSTEM))]
@@ -130,7 +131,7 @@ fn places() -> Vec<PathBuf> {
 fn with_scheme(mut url: Url, tls: bool) -> Url {
     let scheme = if tls { "https" } else { "http" };
     if url.scheme() != scheme {
-        warn(format_args!(
+        print_warning(format_args!(
             "the client uses {scheme} instead of {}, because TLS is {} in krakectl's settings",
             url.scheme(),
             if tls { "enabled" } else { "disabled" }
@@ -138,13 +139,13 @@ fn with_scheme(mut url: Url, tls: bool) -> Url {
         // `set_scheme` can exchange http and https.
         let _ = url.set_scheme(scheme);
     }
-    bare(url)
+    without_credentials(url)
 }
 
 /// The address without path, query and fragment.
-fn bare(mut url: Url) -> Url {
+fn without_credentials(mut url: Url) -> Url {
     if !matches!(url.path(), "" | "/") || url.query().is_some() {
-        warn("path and query of the API's address have no effect, as with krakectl");
+        print_warning("path and query of the API's address have no effect, as with krakectl");
     }
     url.set_path("/");
     url.set_query(None);
@@ -227,7 +228,7 @@ mod tests {
 
     fn message(text: &str) -> String {
         let failure = parse(text).unwrap_err();
-        assert_eq!(failure.code(), 2);
+        assert_eq!(failure.exit_code(), 2);
         failure.message().unwrap()
     }
 

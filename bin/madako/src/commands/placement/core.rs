@@ -9,13 +9,16 @@ use serde_json::{Map, Value, json};
 
 use super::CommandScope;
 use super::client::{Api, Request};
-use super::edit::{Apply, Change, place, put};
+use super::edit::{Apply, Change, put_value, value_at};
 use super::given::GivenOptions;
 use super::show::Column;
-use super::words::{Create, Resource, Update, decimal, name, none, text, types, weighted, whole};
+use super::words::{
+    Create, Resource, Update, decimal_option, integer_option, name_argument, no_options, provider_types,
+    text_option, weighted_option,
+};
 use crate::failure::Failure;
 use crate::input::read_documents;
-use crate::output::warn;
+use crate::output::print_warning;
 
 const METRIC_COLUMNS: &[Column] = &[
     Column::new("provider", "/spec/provider/name"),
@@ -45,7 +48,7 @@ pub(super) const METRIC: Resource = Resource {
         changes: |given| Ok(change_metric(given, "mp-name")),
         example: "heat --max 10",
     },
-    delete: none,
+    delete: no_options,
     retry: false,
 };
 
@@ -70,7 +73,7 @@ pub(super) const GLOBAL_METRIC: Resource = Resource {
         changes: |given| Ok(change_metric(given, "gmp-name")),
         example: "heat --max 10",
     },
-    delete: none,
+    delete: no_options,
     retry: false,
 };
 
@@ -81,14 +84,14 @@ fn metric_options(provider: &'static str, new: bool) -> Vec<Arg> {
         "Name of the metric at the provider"
     };
     vec![
-        name("Name of the metric"),
-        text(provider, "NAME", "Metrics provider").required(new),
-        decimal("min", "Least value").required(new),
-        decimal("max", "Greatest value").required(new),
-        whole("allowed-values", "Allowed values; without them, any value from least to greatest")
+        name_argument("Name of the metric"),
+        text_option(provider, "NAME", "Metrics provider").required(new),
+        decimal_option("min", "Least value").required(new),
+        decimal_option("max", "Greatest value").required(new),
+        integer_option("allowed-values", "Allowed values; without them, any value from least to greatest")
             .num_args(0..)
             .action(clap::ArgAction::Append),
-        text("metric-name", "NAME", named),
+        text_option("metric-name", "NAME", named),
     ]
 }
 
@@ -142,7 +145,7 @@ pub(super) async fn check_provider(api: &Api, at: &CommandScope, metric: &Value)
         // A role may allow access to metrics alone.
         Err(failure) => {
             let why = failure.message().unwrap_or_default();
-            warn(format_args!("it is unknown whether the metrics provider exists: {why}"));
+            print_warning(format_args!("it is unknown whether the metrics provider exists: {why}"));
             Ok(())
         }
     }
@@ -151,13 +154,13 @@ pub(super) async fn check_provider(api: &Api, at: &CommandScope, metric: &Value)
 fn change_metric(given: &GivenOptions, provider: &'static str) -> Change {
     let given = given.clone();
     let apply: Apply = Box::new(move |metric| {
-        put(metric, &["spec", "min"], given.decimal("min"));
-        put(metric, &["spec", "max"], given.decimal("max"));
+        put_value(metric, &["spec", "min"], given.decimal("min"));
+        put_value(metric, &["spec", "max"], given.decimal("max"));
         if given.has("allowed-values") {
-            *place(metric, &["spec", "allowed_values"]) = allowed_numbers(&given).into();
+            *value_at(metric, &["spec", "allowed_values"]) = allowed_numbers(&given).into();
         }
-        put(metric, &["spec", "provider", "name"], given.text(provider));
-        put(metric, &["spec", "provider", "metric"], given.text("metric-name"));
+        put_value(metric, &["spec", "provider", "name"], given.text(provider));
+        put_value(metric, &["spec", "provider", "metric"], given.text("metric-name"));
         check_range(metric)
     });
     Change { name: None, apply }
@@ -166,7 +169,7 @@ fn change_metric(given: &GivenOptions, provider: &'static str) -> Change {
 const PROVIDER_COLUMNS: &[Column] = &[Column::new("type", "/spec/type")];
 const PROVIDER_DETAILS: &[Column] = &[Column::tagged("/spec", MetricsProviderKind::fields)];
 
-const fn provider(
+const fn provider_resource(
     kind: Kind,
     word: &'static str,
     aliases: &'static [&'static str],
@@ -184,9 +187,9 @@ const fn provider(
         create: Some(Create {
             more: "A provider needs every option whose help names its type.",
             options: || {
-                let of_type = text("type", "TYPE", "Type of the provider").required(true);
+                let of_type = text_option("type", "TYPE", "Type of the provider").required(true);
                 let mut options = provider_arguments();
-                options.insert(1, of_type.value_parser(types::<MetricsProviderKind>()));
+                options.insert(1, of_type.value_parser(provider_types::<MetricsProviderKind>()));
                 options
             },
             build: build_provider,
@@ -199,15 +202,20 @@ const fn provider(
             changes: change_provider,
             example: "static --metric heat 0.9 --metric cost 0.1",
         },
-        delete: none,
+        delete: no_options,
         retry: false,
     }
 }
 
-pub(super) const METRICS_PROVIDER: Resource =
-    provider(Kind::MetricsProvider, "metricsprovider", &["mp"], "a metrics provider", "metrics providers");
+pub(super) const METRICS_PROVIDER: Resource = provider_resource(
+    Kind::MetricsProvider,
+    "metricsprovider",
+    &["mp"],
+    "a metrics provider",
+    "metrics providers",
+);
 
-pub(super) const GLOBAL_METRICS_PROVIDER: Resource = provider(
+pub(super) const GLOBAL_METRICS_PROVIDER: Resource = provider_resource(
     Kind::GlobalMetricsProvider,
     "globalmetricsprovider",
     &["gmp"],
@@ -218,28 +226,31 @@ pub(super) const GLOBAL_METRICS_PROVIDER: Resource = provider(
 /// The option for each field of the types, under the name of the field.
 pub(super) fn provider_options() -> [(&'static str, Arg); 8] {
     [
-        ("url", text("url", "URL", "Address of the server")),
+        ("url", text_option("url", "URL", "Address of the server")),
         (
             "metrics",
-            weighted("metric", "VALUE", "Metric and its value; may be given several times").short('m'),
+            weighted_option("metric", "VALUE", "Metric and its value; may be given several times").short('m'),
         ),
-        ("table", text("table", "NAME", "Table with the metrics")),
-        ("comparison_column", text("comparison-column", "NAME", "Column with the names of the metrics")),
-        ("value_column", text("value-column", "NAME", "Column with the values of the metrics")),
-        ("token", text("token", "TOKEN", "Token of the API")),
-        ("org", text("org", "NAME", "Organization of the bucket")),
-        ("bucket", text("bucket", "NAME", "Bucket with the metrics")),
+        ("table", text_option("table", "NAME", "Table with the metrics")),
+        (
+            "comparison_column",
+            text_option("comparison-column", "NAME", "Column with the names of the metrics"),
+        ),
+        ("value_column", text_option("value-column", "NAME", "Column with the values of the metrics")),
+        ("token", text_option("token", "TOKEN", "Token of the API")),
+        ("org", text_option("org", "NAME", "Organization of the bucket")),
+        ("bucket", text_option("bucket", "NAME", "Bucket with the metrics")),
     ]
 }
 
 fn provider_arguments() -> Vec<Arg> {
     let with_types = |(field, option): (&str, Arg)| {
-        let mut types = types::<MetricsProviderKind>();
+        let mut types = provider_types::<MetricsProviderKind>();
         types.retain(|of_type| field_of_type(of_type, field).is_some());
         let help = option.get_help().map(ToString::to_string).unwrap_or_default();
         option.help(format!("{help} ({})", types.join(", ")))
     };
-    let name = name("Name of the metrics provider");
+    let name = name_argument("Name of the metrics provider");
     std::iter::once(name).chain(provider_options().map(with_types)).collect()
 }
 
@@ -307,7 +318,7 @@ fn change_provider(given: &GivenOptions) -> Result<Change, Failure> {
         apply: Box::new(move |provider| {
             let of_type = provider["spec"]["type"].as_str().unwrap_or_default().to_owned();
             for (field, value) in fields_of(&given, &of_type)? {
-                *place(provider, &["spec", &of_type, &field]) = value;
+                *value_at(provider, &["spec", &of_type, &field]) = value;
             }
             Ok(())
         }),
@@ -357,13 +368,13 @@ const fn from_file(
         create: Some(create),
         register: None,
         update: Update { more: FILE_MORE, options: file_options, changes: change_from_file, example },
-        delete: none,
+        delete: no_options,
         retry: false,
     }
 }
 
 fn file_options() -> Vec<Arg> {
-    vec![text("file", "FILE", "The document; - reads standard input").short('f').required(true)]
+    vec![text_option("file", "FILE", "The document; - reads standard input").short('f').required(true)]
 }
 
 fn build_from_file(given: &GivenOptions) -> Result<Value, Failure> {
@@ -390,10 +401,10 @@ fn change_from_file(given: &GivenOptions) -> Result<Change, Failure> {
                 // Fields that only the service sets stay.
                 Value::Object(inner) if field == "metadata" => {
                     for (field, value) in inner {
-                        *place(resource, &["metadata", field]) = value.clone();
+                        *value_at(resource, &["metadata", field]) = value.clone();
                     }
                 }
-                value => *place(resource, &[field]) = value.clone(),
+                value => *value_at(resource, &[field]) = value.clone(),
             }
         }
     });

@@ -14,7 +14,7 @@ use super::client::{Api, Request};
 use super::given::GivenOptions;
 use crate::failure::Failure;
 use crate::limits::MAX_NAMED;
-use crate::output::{Format, Table, note, printable, show, warn};
+use crate::output::{Format, Table, escape_unprintable, print_note, print_warning, show_value};
 
 /// The resources that are deleted along with another one, from the API.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -37,16 +37,17 @@ impl Dependents {
     }
 
     fn describe(&self, subject: &str) -> String {
-        let mut text = format!("deleting {subject} also deletes {} that it owns:", resources(self.count()));
+        let mut text =
+            format!("deleting {subject} also deletes {} that it owns:", count_resources(self.count()));
         for Dependent { kind, namespace, name } in self.dependents.iter().take(MAX_NAMED) {
             let namespace = namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
-            text += &format!("\n  {}", printable(&format!("{kind} {namespace}{name}")));
+            text += &format!("\n  {}", escape_unprintable(&format!("{kind} {namespace}{name}")));
         }
         if let Some(more) = self.dependents.len().checked_sub(MAX_NAMED).filter(|more| *more > 0) {
             text += &format!("\n  and {more} more (--dry-run lists all of them)");
         }
         if self.hidden > 0 {
-            text += &format!("\n  {} that you may not list", resources(self.hidden));
+            text += &format!("\n  {} that you may not list", count_resources(self.hidden));
         }
         text
     }
@@ -65,13 +66,13 @@ impl Dependents {
         };
         format!(
             "Deleting {subject} also deletes {} that it owns:\n\n{}{hidden}",
-            resources(self.count()),
+            count_resources(self.count()),
             table.text()
         )
     }
 }
 
-fn resources(count: usize) -> String {
+fn count_resources(count: usize) -> String {
     if count == 1 { "1 resource".to_owned() } else { format!("{count} resources") }
 }
 
@@ -88,21 +89,22 @@ pub(super) async fn run(
     let dependents =
         if given.flag("force") { Ok(Dependents::default()) } else { read_dependents(api, place, name).await };
     if given.flag("dry-run") {
-        return show(format, &dependents?, |dependents| dependents.format_table(&subject)).map(|()| None);
+        return show_value(format, &dependents?, |dependents| dependents.format_table(&subject))
+            .map(|()| None);
     }
     match dependents {
         Ok(dependents) if dependents.count() == 0 => {}
         Ok(dependents) => {
             let text = dependents.describe(&subject);
             if !given.flag("yes") {
-                confirm(&text, &subject)?;
+                confirm_deletion(&text, &subject)?;
             } else {
-                note(text);
+                print_note(text);
             }
         }
         Err(failure) if given.flag("yes") => {
             let why = failure.message().unwrap_or_default();
-            warn(format_args!("the command deletes without knowing the dependent resources: {why}"));
+            print_warning(format_args!("the command deletes without knowing the dependent resources: {why}"));
         }
         Err(failure) => {
             let why = failure.message().unwrap_or_default();
@@ -124,14 +126,14 @@ async fn read_dependents(api: &Api, place: &CommandScope, name: &str) -> Result<
         .map_err(|error| Failure::failed(format_args!("{} cannot be read: {error}", request.subject)))
 }
 
-fn confirm(text: &str, subject: &str) -> Result<(), Failure> {
+fn confirm_deletion(text: &str, subject: &str) -> Result<(), Failure> {
     if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
         return Err(Failure::bad_input(format_args!(
             "{text}\nnothing was deleted: there is no terminal for the question; --yes confirms the deletion \
              of all of this"
         )));
     }
-    note(format_args!("{text}\nDelete {subject} and all of this? Type yes to agree:"));
+    print_note(format_args!("{text}\nDelete {subject} and all of this? Type yes to agree:"));
     let mut answer = String::new();
     io::stdin().read_line(&mut answer)?;
     match answer.trim() {

@@ -17,7 +17,7 @@ use super::given::GivenOptions;
 use super::{CommandScope, Settings};
 use crate::failure::Failure;
 use crate::list::Surface;
-use crate::output::{Format, print, show};
+use crate::output::{Format, print_text, show_value};
 
 /// The parts of an explanation that the table shows.
 #[derive(Deserialize)]
@@ -112,9 +112,9 @@ pub(super) async fn run(
                 has_colours: surface.has_colours,
                 is_whole: given.flag("candidates"),
             };
-            print(&format_text(&place.called(name), &read_view(&request, answer)?, shape))
+            print_text(&format_text(&place.called(name), &read_view(&request, answer)?, shape))
         }
-        format => show(format, &answer.body, |_: &Value| String::new()),
+        format => show_value(format, &answer.body, |_: &Value| String::new()),
     }
 }
 

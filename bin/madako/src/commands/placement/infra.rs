@@ -4,11 +4,14 @@ use clap::Arg;
 use madako_domain::placement::kind::Kind;
 use serde_json::{Value, json};
 
-use super::edit::{Change, place, put, put_all};
+use super::edit::{Change, put_all, put_value, value_at};
 use super::given::GivenOptions;
-use super::password::password;
+use super::password::read_password;
 use super::show::Column;
-use super::words::{Create, Resource, Update, global_metric, labels, metric, name, none, text};
+use super::words::{
+    Create, Resource, Update, global_metric, label_option, metric_option, name_argument, no_options,
+    text_option,
+};
 use crate::failure::Failure;
 
 const PROVIDER_COLUMNS: &[Column] = &[Column::new("type", "/spec/type"), Column::new("url", "/spec/im/url")];
@@ -22,7 +25,7 @@ const PROVIDER_EXAMPLE: &str = "example --type im --url https://im.example.org:8
 const CLOUD_MORE: &str = "Without --password the command asks for the password, or reads it from standard \
                           input.";
 
-const fn provider(
+const fn provider_resource(
     kind: Kind,
     word: &'static str,
     aliases: &'static [&'static str],
@@ -50,12 +53,12 @@ const fn provider(
             changes: change_provider,
             example: "example --url https://im.example.org:8800",
         },
-        delete: none,
+        delete: no_options,
         retry: false,
     }
 }
 
-pub(super) const PROVIDER: Resource = provider(
+pub(super) const PROVIDER: Resource = provider_resource(
     Kind::InfrastructureProvider,
     "provider",
     &["infrastructureprovider", "ip"],
@@ -63,7 +66,7 @@ pub(super) const PROVIDER: Resource = provider(
     "infrastructure providers",
 );
 
-pub(super) const GLOBAL_PROVIDER: Resource = provider(
+pub(super) const GLOBAL_PROVIDER: Resource = provider_resource(
     Kind::GlobalInfrastructureProvider,
     "globalprovider",
     &["globalinfrastructureprovider", "gprovider", "gip"],
@@ -72,21 +75,21 @@ pub(super) const GLOBAL_PROVIDER: Resource = provider(
 );
 
 fn provider_options(new: bool) -> Vec<Arg> {
-    let mut options = vec![name("Name of the infrastructure provider")];
+    let mut options = vec![name_argument("Name of the infrastructure provider")];
     if new {
-        options.push(text("type", "TYPE", "Type of the provider").required(true).value_parser(["im"]));
+        options.push(text_option("type", "TYPE", "Type of the provider").required(true).value_parser(["im"]));
     }
     options.extend([
-        text("url", "URL", "Address of the provider's API").required(new),
-        text("username", "NAME", "User of the provider's API"),
-        text("password", "PASSWORD", "Password of the provider's API"),
-        text("token", "TOKEN", "Token of the provider's API"),
+        text_option("url", "URL", "Address of the provider's API").required(new),
+        text_option("username", "NAME", "User of the provider's API"),
+        text_option("password", "PASSWORD", "Password of the provider's API"),
+        text_option("token", "TOKEN", "Token of the provider's API"),
     ]);
     options
 }
 
 fn build_provider(given: &GivenOptions) -> Result<Value, Failure> {
-    let password = password(given.text("password"), "the infrastructure provider")?;
+    let password = read_password(given.text("password"), "the infrastructure provider")?;
     Ok(json!({
         "metadata": { "name": given.name()? },
         "spec": {
@@ -106,7 +109,7 @@ fn change_provider(given: &GivenOptions) -> Result<Change, Failure> {
     let given = given.clone();
     Ok(Change::new(move |provider| {
         for field in ["url", "username", "password", "token"] {
-            put(provider, &["spec", "im", field], given.text(field));
+            put_value(provider, &["spec", "im", field], given.text(field));
         }
     }))
 }
@@ -133,7 +136,7 @@ pub(super) const CLOUD: Resource = Resource {
         changes: change_cloud,
         example: "example -l location=DE",
     },
-    delete: none,
+    delete: no_options,
     retry: false,
 };
 
@@ -159,39 +162,44 @@ pub(super) const GLOBAL_CLOUD: Resource = Resource {
         changes: change_cloud,
         example: "example -l location=DE",
     },
-    delete: none,
+    delete: no_options,
     retry: false,
 };
 
 fn cloud_options(new: bool, namespaced: bool) -> Vec<Arg> {
     let default = |arg: Arg, value: &'static str| if new { arg.default_value(value) } else { arg };
-    let mut options = vec![name("Name of the cloud")];
+    let mut options = vec![name_argument("Name of the cloud")];
     if new {
-        options.push(text("type", "TYPE", "Type of the cloud").required(true).value_parser(["openstack"]));
+        options.push(
+            text_option("type", "TYPE", "Type of the cloud").required(true).value_parser(["openstack"]),
+        );
     }
     let of_everybody =
-        text("global-infra-provider", "NAME", "Global infrastructure provider that manages the cloud");
+        text_option("global-infra-provider", "NAME", "Global infrastructure provider that manages the cloud");
     if namespaced {
-        let own =
-            text("infra-provider", "NAME", "Infrastructure provider of the namespace that manages the cloud")
-                .conflicts_with("global-infra-provider");
+        let own = text_option(
+            "infra-provider",
+            "NAME",
+            "Infrastructure provider of the namespace that manages the cloud",
+        )
+        .conflicts_with("global-infra-provider");
         options.push(if new { own.required_unless_present("global-infra-provider") } else { own });
         options.push(of_everybody);
     } else {
         options.push(of_everybody.required(new));
     }
     options.extend([
-        text("url", "URL", "Address of OpenStack's identity service (Keystone)").required(new),
-        text("username", "NAME", "Name or UUID of the OpenStack user").required(new),
-        text("password", "PASSWORD", "Password of the OpenStack user"),
-        text("project", "NAME", "Name or UUID of the OpenStack project").required(new),
-        default(text("domain-name", "NAME", "Domain of the OpenStack user"), "Default"),
-        default(text("domain-id", "ID", "Id of the domain of the OpenStack project"), "default"),
+        text_option("url", "URL", "Address of OpenStack's identity service (Keystone)").required(new),
+        text_option("username", "NAME", "Name or UUID of the OpenStack user").required(new),
+        text_option("password", "PASSWORD", "Password of the OpenStack user"),
+        text_option("project", "NAME", "Name or UUID of the OpenStack project").required(new),
+        default(text_option("domain-name", "NAME", "Domain of the OpenStack user"), "Default"),
+        default(text_option("domain-id", "ID", "Id of the domain of the OpenStack project"), "default"),
         global_metric(),
-        labels(),
+        label_option(),
     ]);
     if namespaced {
-        options.push(metric());
+        options.push(metric_option());
     }
     options
 }
@@ -206,7 +214,7 @@ fn provider_of(given: &GivenOptions) -> Option<Value> {
 fn build_cloud(given: &GivenOptions) -> Result<Value, Failure> {
     let metrics = given.metrics()?;
     let labels = given.entries("label")?;
-    let password = password(given.text("password"), "the OpenStack user")?;
+    let password = read_password(given.text("password"), "the OpenStack user")?;
     Ok(json!({
         "metadata": { "name": given.name()?, "labels": labels },
         "spec": {
@@ -237,21 +245,21 @@ fn change_cloud(given: &GivenOptions) -> Result<Change, Failure> {
     let given = given.clone();
     Ok(Change::new(move |cloud| {
         if !labels.is_empty() {
-            *place(cloud, &["metadata", "labels"]) = labels.clone().into();
+            *value_at(cloud, &["metadata", "labels"]) = labels.clone().into();
         }
-        let openstack = place(cloud, &["spec", "openstack"]);
-        put(openstack, &["url"], given.text("url"));
+        let openstack = value_at(cloud, &["spec", "openstack"]);
+        put_value(openstack, &["url"], given.text("url"));
         put_all(openstack, &["metrics"], &metrics);
         if let Some(provider) = &provider {
             for field in ["name", "namespaced"] {
-                *place(openstack, &["infrastructure_provider", field]) = provider[field].clone();
+                *value_at(openstack, &["infrastructure_provider", field]) = provider[field].clone();
             }
         }
         let auth = |path: [&'static str; 2]| [&["auth", "password"][..], &path[..]].concat();
-        put(openstack, &auth(["user", "username"]), given.text("username"));
-        put(openstack, &auth(["user", "password"]), given.text("password"));
-        put(openstack, &auth(["user", "domain_name"]), given.text("domain-name"));
-        put(openstack, &auth(["project", "name"]), given.text("project"));
-        put(openstack, &auth(["project", "domain_id"]), given.text("domain-id"));
+        put_value(openstack, &auth(["user", "username"]), given.text("username"));
+        put_value(openstack, &auth(["user", "password"]), given.text("password"));
+        put_value(openstack, &auth(["user", "domain_name"]), given.text("domain-name"));
+        put_value(openstack, &auth(["project", "name"]), given.text("project"));
+        put_value(openstack, &auth(["project", "domain_id"]), given.text("domain-id"));
     }))
 }

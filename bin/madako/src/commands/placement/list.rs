@@ -19,11 +19,11 @@ use super::client::{Api, Request};
 use super::explain::{ExplanationView, describe_wait, read_view, request};
 use super::show::{BASE, Column};
 use super::words::Resource;
-use crate::commands::node::list::since;
+use crate::commands::node::list::since_cell;
 use crate::failure::Failure;
 use crate::limits::{EXPLAINED_AT_ONCE, LIST_PAUSE, MAX_EXPLAINED};
 use crate::list::{AsList, Cell, List, ListArgs, Tone};
-use crate::output::note;
+use crate::output::print_note;
 
 pub(super) async fn run(
     api: &Api,
@@ -40,7 +40,7 @@ pub(super) async fn run(
             explained = explain_all(api, &items).await;
         }
         if explained.remarks != told {
-            explained.remarks.iter().for_each(note);
+            explained.remarks.iter().for_each(print_note);
             told.clone_from(&explained.remarks);
         }
         Ok(Items { resource, items, explained })
@@ -187,7 +187,7 @@ impl AsList for Items {
                     let explanation = key(item).and_then(|key| self.explained.by_name.get(&key));
                     cells.extend(of_application(item, explanation, now));
                 }
-                _ => cells.push(since(instant(&item["metadata"]["created"]), now)),
+                _ => cells.push(since_cell(instant(&item["metadata"]["created"]), now)),
             }
             cells.extend(wide().iter().map(|column| cell(column, item)));
             list.add(cells);
@@ -238,7 +238,7 @@ fn of_application(item: &Value, explanation: Option<&Explanation>, now: OffsetDa
         named.unwrap_or_else(|| "-".to_owned()).into(),
         // The best score first.
         Cell::new(shown).ordered_by(score.map_or(f64::INFINITY, |score| -score)),
-        since(bound, now),
+        since_cell(bound, now),
         why_not_running(item, explanation).into(),
     ]
 }

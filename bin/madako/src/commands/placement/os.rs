@@ -4,10 +4,13 @@ use clap::Arg;
 use madako_domain::placement::kind::Kind;
 use serde_json::{Value, json};
 
-use super::edit::{Change, place, put, put_all};
+use super::edit::{Change, put_all, put_value, value_at};
 use super::given::GivenOptions;
 use super::show::Column;
-use super::words::{Create, Resource, Update, labels, metric, name, none, text, texts, whole};
+use super::words::{
+    Create, Resource, Update, integer_option, label_option, metric_option, name_argument, no_options,
+    repeated_text_option, text_option,
+};
 use crate::failure::Failure;
 
 pub(super) const PROJECT: Resource = Resource {
@@ -39,29 +42,29 @@ pub(super) const PROJECT: Resource = Resource {
         changes: change_project,
         example: "example --template 1234",
     },
-    delete: none,
+    delete: no_options,
     retry: false,
 };
 
 fn project_options(new: bool) -> Vec<Arg> {
     vec![
-        name("Name of the project"),
-        text("auth-url", "URL", "Address of OpenStack's identity service (Keystone)"),
-        text("application-credential", "ID", "Id and secret of an application credential")
+        name_argument("Name of the project"),
+        text_option("auth-url", "URL", "Address of OpenStack's identity service (Keystone)"),
+        text_option("application-credential", "ID", "Id and secret of an application credential")
             .num_args(2)
             .value_names(["ID", "SECRET"])
             .conflicts_with_all(["user-id", "password", "project-id"]),
-        text("user-id", "UUID", "OpenStack user"),
-        text("password", "PASSWORD", "Password of the OpenStack user"),
-        text("project-id", "UUID", "OpenStack project"),
-        text("template", "UUID", "Template of Magnum clusters").required(new),
-        labels(),
-        metric(),
+        text_option("user-id", "UUID", "OpenStack user"),
+        text_option("password", "PASSWORD", "Password of the OpenStack user"),
+        text_option("project-id", "UUID", "OpenStack project"),
+        text_option("template", "UUID", "Template of Magnum clusters").required(new),
+        label_option(),
+        metric_option(),
     ]
 }
 
 /// The authentication from options and environment.
-fn auth(given: &GivenOptions) -> Result<Value, Failure> {
+fn auth_document(given: &GivenOptions) -> Result<Value, Failure> {
     if let [id, secret] = given.texts("application-credential").as_slice() {
         return Ok(json!({
             "type": "application_credential",
@@ -82,7 +85,7 @@ fn build_project(given: &GivenOptions) -> Result<Value, Failure> {
         "metadata": { "name": given.name()?, "labels": given.entries("label")? },
         "spec": {
             "url": given.text_or_env("auth-url", "OS_AUTH_URL")?,
-            "auth": auth(given)?,
+            "auth": auth_document(given)?,
             "template": given.json("template"),
             "metrics": given.metrics()?,
         },
@@ -92,14 +95,14 @@ fn build_project(given: &GivenOptions) -> Result<Value, Failure> {
 fn change_project(given: &GivenOptions) -> Result<Change, Failure> {
     let is_given =
         ["application-credential", "user-id", "password", "project-id"].iter().any(|id| given.has(id));
-    let auth = is_given.then(|| auth(given)).transpose()?;
+    let auth = is_given.then(|| auth_document(given)).transpose()?;
     let (labels, metrics) = (given.entries("label")?, given.metrics()?);
     let given = given.clone();
     Ok(Change::new(move |project| {
-        put(project, &["spec", "auth"], auth.clone());
-        put(project, &["spec", "template"], given.text("template"));
-        put(project, &["spec", "url"], given.text("auth-url"));
-        put(project, &["metadata", "labels"], (!labels.is_empty()).then(|| labels.clone()));
+        put_value(project, &["spec", "auth"], auth.clone());
+        put_value(project, &["spec", "template"], given.text("template"));
+        put_value(project, &["spec", "url"], given.text("auth-url"));
+        put_value(project, &["metadata", "labels"], (!labels.is_empty()).then(|| labels.clone()));
         put_all(project, &["spec", "metrics"], &metrics);
     }))
 }
@@ -127,13 +130,13 @@ pub(super) const MAGNUM_CLUSTER: Resource = Resource {
     create: Some(Create {
         more: "",
         options: || {
-            let mut options = vec![name("Name of the cluster")];
+            let mut options = vec![name_argument("Name of the cluster")];
             options.extend([
-                whole("master-count", "Number of control plane nodes"),
-                whole("node-count", "Number of workers"),
-                constraint(),
-                labels(),
-                metric(),
+                integer_option("master-count", "Number of control plane nodes"),
+                integer_option("node-count", "Number of workers"),
+                constraint_option(),
+                label_option(),
+                metric_option(),
             ]);
             options
         },
@@ -145,22 +148,22 @@ pub(super) const MAGNUM_CLUSTER: Resource = Resource {
         more: "Metrics and constraints are replaced.",
         options: || {
             vec![
-                name("Name of the cluster"),
-                whole("node-count", "Number of workers"),
-                constraint(),
-                metric(),
+                name_argument("Name of the cluster"),
+                integer_option("node-count", "Number of workers"),
+                constraint_option(),
+                metric_option(),
             ]
         },
         changes: change_magnum,
         example: "example --node-count 5",
     },
-    delete: none,
+    delete: no_options,
     retry: false,
 };
 
-fn constraint() -> Arg {
+fn constraint_option() -> Arg {
     let help = "Constraint for labels of the project; may be given several times";
-    texts("project-label-constraint", "CONSTRAINT", help).short('L')
+    repeated_text_option("project-label-constraint", "CONSTRAINT", help).short('L')
 }
 
 const CONSTRAINTS: [&str; 4] = ["spec", "constraints", "project", "labels"];
@@ -182,7 +185,7 @@ fn change_magnum(given: &GivenOptions) -> Result<Change, Failure> {
     let metrics = given.metrics()?;
     let given = given.clone();
     Ok(Change::new(move |cluster| {
-        put(place(cluster, &["spec"]), &["node_count"], given.whole("node-count"));
+        put_value(value_at(cluster, &["spec"]), &["node_count"], given.whole("node-count"));
         put_all(cluster, &["spec", "metrics"], &metrics);
         put_all(cluster, &CONSTRAINTS, &given.texts("project-label-constraint"));
     }))

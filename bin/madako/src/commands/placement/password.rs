@@ -17,7 +17,7 @@ const DELETE: u8 = 127;
 ///
 /// # Errors
 /// There is no password.
-pub(super) fn password(given: Option<&str>, of_whom: &str) -> Result<String, Failure> {
+pub(super) fn read_password(given: Option<&str>, of_whom: &str) -> Result<String, Failure> {
     let bytes = match given {
         Some(given) => return Ok(given.to_owned()),
         None if io::stdin().is_terminal() => read_typed(&format!("Password of {of_whom}: "))?,

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::words::Resource;
 use crate::failure::Failure;
-use crate::output::{Format, Table, show};
+use crate::output::{Format, Table, show_value};
 
 /// Placeholder for a missing value, as in krakectl's tables.
 const NOTHING: &str = "None";
@@ -75,8 +75,8 @@ impl Column {
             ValueFormat::Time => {
                 value.and_then(Value::as_str).map_or_else(|| NOTHING.to_owned(), to_the_second)
             }
-            ValueFormat::Nodes(condition, good) => nodes(value, condition, good),
-            ValueFormat::Pods => pods(value),
+            ValueFormat::Nodes(condition, good) => count_nodes(value, condition, good),
+            ValueFormat::Pods => count_pods(value),
         }
     }
 
@@ -107,8 +107,8 @@ pub(super) const BASE: [Column; 6] = [
     Column::time("deleted", "/metadata/deleted"),
 ];
 
-pub(super) fn one(resource: &Resource, format: Format, document: &Value) -> Result<(), Failure> {
-    show(format, document, |document| {
+pub(super) fn show_one(resource: &Resource, format: Format, document: &Value) -> Result<(), Failure> {
+    show_value(format, document, |document| {
         let mut table = Table::new(["FIELD", "VALUE"]);
         for column in BASE.iter().chain(resource.columns).chain(resource.details) {
             for (name, text) in column.lines(document) {
@@ -130,7 +130,9 @@ fn format_words(value: &Value) -> String {
         }
         Value::Object(fields) if !fields.is_empty() => {
             let one = |(name, value): (&String, &Value)| match value {
-                Value::Object(inner) if !inner.is_empty() => format!("{name}: ({})", format_words(value)),
+                Value::Object(inner) if !inner.is_empty() => {
+                    format!("{name}: ({})", format_words(value))
+                }
                 Value::Array(inner) if !inner.is_empty() => format!("{name}: [{}]", format_words(value)),
                 _ => format!("{name}: {}", format_words(value)),
             };
@@ -149,7 +151,7 @@ fn to_the_second(text: &str) -> String {
 }
 
 /// Number of nodes with a condition. A node that does not report a good condition counts as having it, as in krakectl.
-fn nodes(value: Option<&Value>, condition: &str, good: bool) -> String {
+fn count_nodes(value: Option<&Value>, condition: &str, good: bool) -> String {
     let nodes = value.and_then(Value::as_array).filter(|nodes| !nodes.is_empty());
     let Some(nodes) = nodes else { return NOTHING.to_owned() };
     let is_so = |node: &&Value| {
@@ -163,7 +165,7 @@ fn nodes(value: Option<&Value>, condition: &str, good: bool) -> String {
     format!("{}/{}", nodes.iter().filter(is_so).count(), nodes.len())
 }
 
-fn pods(value: Option<&Value>) -> String {
+fn count_pods(value: Option<&Value>) -> String {
     let Some(health) = value.filter(|value| value.is_object()) else { return NOTHING.to_owned() };
     let count = |name: &str| format_words(&health[name]);
     if !health["completed_pods"].is_null() {
@@ -219,12 +221,12 @@ mod tests {
         };
         let nodes_of =
             json!([node("True", "True"), node("Unknown", "False"), {"status": {"conditions": []}}]);
-        assert_eq!(nodes(Some(&nodes_of), "Ready", true), "2/3");
-        assert_eq!(nodes(Some(&nodes_of), "DiskPressure", false), "1/3");
-        assert_eq!(nodes(Some(&json!([])), "Ready", true), "None");
+        assert_eq!(count_nodes(Some(&nodes_of), "Ready", true), "2/3");
+        assert_eq!(count_nodes(Some(&nodes_of), "DiskPressure", false), "1/3");
+        assert_eq!(count_nodes(Some(&json!([])), "Ready", true), "None");
         let health = json!({"running_pods": 1, "failed_pods": 2, "completed_pods": 3, "desired_pods": 4});
-        assert_eq!(pods(Some(&health)), "1 active / 2 failed / 3 succeeded / 4 desired");
+        assert_eq!(count_pods(Some(&health)), "1 active / 2 failed / 3 succeeded / 4 desired");
         let health = json!({"running_pods": 1, "failed_pods": 0, "completed_pods": null, "desired_pods": 4});
-        assert_eq!(pods(Some(&health)), "1 active / 4 desired");
+        assert_eq!(count_pods(Some(&health)), "1 active / 4 desired");
     }
 }

@@ -309,7 +309,7 @@ fn contradictory_options_are_refused_before_a_request() {
     ] {
         let failure = created(&line.replace('@', files.path().to_str().unwrap())).unwrap_err();
         let message = failure.message().unwrap();
-        assert_eq!(failure.code(), 2, "{line}: {message}");
+        assert_eq!(failure.exit_code(), 2, "{line}: {message}");
         assert!(message.contains(part), "{line}: {part:?} is not in {message}");
     }
     let prometheus = json!({"spec": {"type": "prometheus", "prometheus": {"url": "u"}}});

@@ -194,7 +194,7 @@ impl Resource {
         match verb {
             Verb::List if self.kind.namespaced() => {
                 vec![
-                    switch("all", "Lists the resources of all namespaces")
+                    switch_option("all", "Lists the resources of all namespaces")
                         .short('a')
                         .conflicts_with("namespace"),
                 ]
@@ -206,15 +206,20 @@ impl Resource {
             Verb::Get | Verb::Retry => vec![name()],
             Verb::Explain => vec![
                 name(),
-                texts("with", "METRIC=VALUE", "Assumes this value of a metric; may be given several times"),
-                texts("without", "CLUSTER", "Excludes a cluster; may be given several times"),
-                switch("candidates", "Shows all metrics and all obstacles of each candidate").long("all"),
+                repeated_text_option(
+                    "with",
+                    "METRIC=VALUE",
+                    "Assumes this value of a metric; may be given several times",
+                ),
+                repeated_text_option("without", "CLUSTER", "Excludes a cluster; may be given several times"),
+                switch_option("candidates", "Shows all metrics and all obstacles of each candidate")
+                    .long("all"),
             ],
             Verb::Update => (self.update.options)(),
             Verb::Delete => {
                 let asks = [
-                    switch("yes", "Deletes all dependent resources without a question").short('y'),
-                    switch("dry-run", "Shows the dependent resources, and deletes nothing"),
+                    switch_option("yes", "Deletes all dependent resources without a question").short('y'),
+                    switch_option("dry-run", "Shows the dependent resources, and deletes nothing"),
                 ];
                 [vec![name()], (self.delete)(), asks.to_vec()].concat()
             }
@@ -246,19 +251,20 @@ impl Resource {
         }
         if self.kind.namespaced() {
             command = command.arg(
-                text("namespace", "NAMESPACE", "Namespace [default: the user of krakectl.yaml]").short('n'),
+                text_option("namespace", "NAMESPACE", "Namespace [default: the user of krakectl.yaml]")
+                    .short('n'),
             );
         }
         command = match verb {
             // The documentation of the options is no text of the command.
             Verb::List => ListArgs::augment_args(command),
-            _ => command.arg(output()),
+            _ => command.arg(output_option()),
         };
-        command.about(about).args(api())
+        command.about(about).args(api_options())
     }
 }
 
-pub(super) fn group(group: &Group) -> Command {
+pub(super) fn group_command(group: &Group) -> Command {
     let resources = group.resources.iter().map(|resource| {
         let verbs = Verb::ALL
             .iter()
@@ -272,14 +278,14 @@ pub(super) fn group(group: &Group) -> Command {
     });
     Command::new(group.word)
         .about(group.about)
-        .args(api().map(|arg| arg.global(true)))
+        .args(api_options().map(|arg| arg.global(true)))
         .visible_aliases(group.alias)
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommands(resources)
 }
 
-fn output() -> Arg {
+fn output_option() -> Arg {
     Arg::new("output")
         .short('o')
         .long("output")
@@ -290,7 +296,7 @@ fn output() -> Arg {
 }
 
 /// Options for the API: krakectl's file instead of CKE's, under the same name, and the address.
-fn api() -> [Arg; 2] {
+fn api_options() -> [Arg; 2] {
     let config = Arg::new("config")
         .long("config")
         .value_name("FILE")
@@ -299,72 +305,74 @@ fn api() -> [Arg; 2] {
         .help(
             "krakectl's configuration file [default: krakectl.yaml here, in ~/.config or in /etc/krakectl]",
         );
-    let url = text("api-url", "URL", "Address of the API, instead of api_url of the configuration file");
+    let url =
+        text_option("api-url", "URL", "Address of the API, instead of api_url of the configuration file");
     [config, url.value_hint(ValueHint::Url)]
 }
 
-pub(super) fn text(name: &'static str, value: &'static str, help: &'static str) -> Arg {
+pub(super) fn text_option(name: &'static str, value: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).value_name(value).help(help)
 }
 
 /// The values of `--type`: the types that the domain has.
-pub(super) fn types<T: Variants>() -> Vec<&'static str> {
+pub(super) fn provider_types<T: Variants>() -> Vec<&'static str> {
     T::VARIANTS.iter().map(|(of_type, _)| *of_type).collect()
 }
 
 /// An option that may be repeated.
-pub(super) fn texts(name: &'static str, value: &'static str, help: &'static str) -> Arg {
-    text(name, value, help).action(ArgAction::Append)
+pub(super) fn repeated_text_option(name: &'static str, value: &'static str, help: &'static str) -> Arg {
+    text_option(name, value, help).action(ArgAction::Append)
 }
 
-pub(super) fn switch(name: &'static str, help: &'static str) -> Arg {
+pub(super) fn switch_option(name: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
 }
 
-pub(super) fn whole(name: &'static str, help: &'static str) -> Arg {
-    text(name, "NUMBER", help)
+pub(super) fn integer_option(name: &'static str, help: &'static str) -> Arg {
+    text_option(name, "NUMBER", help)
         .value_parser(|text: &str| text.parse::<i64>().map_err(|_| "expected a whole number".to_owned()))
 }
 
-pub(super) fn decimal(name: &'static str, help: &'static str) -> Arg {
-    text(name, "NUMBER", help).value_parser(|text: &str| {
+pub(super) fn decimal_option(name: &'static str, help: &'static str) -> Arg {
+    text_option(name, "NUMBER", help).value_parser(|text: &str| {
         let number = text.parse().ok().filter(|number: &f64| number.is_finite());
         number.ok_or_else(|| "expected a finite decimal number".to_owned())
     })
 }
 
 /// The name of a resource to be created.
-pub(super) fn name(help: &'static str) -> Arg {
+pub(super) fn name_argument(help: &'static str) -> Arg {
     Arg::new("name").value_name("NAME").required(true).help(help)
 }
 
-pub(super) fn labels() -> Arg {
-    texts("label", "KEY=VALUE", "Label of the resource; may be given several times").short('l')
+pub(super) fn label_option() -> Arg {
+    repeated_text_option("label", "KEY=VALUE", "Label of the resource; may be given several times").short('l')
 }
 
 /// Metrics of the namespace with their weights.
-pub(super) fn metric() -> Arg {
-    weighted("metric", "WEIGHT", "Metric of the namespace and its weight; may be given several times")
+pub(super) fn metric_option() -> Arg {
+    weighted_option("metric", "WEIGHT", "Metric of the namespace and its weight; may be given several times")
 }
 
 /// Global metrics with their weights.
 pub(super) fn global_metric() -> Arg {
-    weighted("global-metric", "WEIGHT", "Global metric and its weight; may be given several times")
+    weighted_option("global-metric", "WEIGHT", "Global metric and its weight; may be given several times")
 }
 
 /// Pairs of a name and a number.
-pub(super) fn weighted(name: &'static str, number: &'static str, help: &'static str) -> Arg {
-    texts(name, "METRIC", help).num_args(2).value_names(["METRIC", number])
+pub(super) fn weighted_option(name: &'static str, number: &'static str, help: &'static str) -> Arg {
+    repeated_text_option(name, "METRIC", help).num_args(2).value_names(["METRIC", number])
 }
 
 /// Back-off options. Without defaults in an update: an option that is not given leaves its field.
-pub(super) fn backoffs(defaults: bool) -> [Arg; 3] {
+pub(super) fn backoff_options(defaults: bool) -> [Arg; 3] {
     let one = |arg: Arg, default: &'static str| if defaults { arg.default_value(default) } else { arg };
     [
-        one(whole("backoff", "Factor by which the delay between attempts grows"), "1"),
-        one(whole("backoff_delay", "Seconds between attempts").alias("backoff-delay"), "1"),
+        one(integer_option("backoff", "Factor by which the delay between attempts grows"), "1"),
+        one(integer_option("backoff_delay", "Seconds between attempts").alias("backoff-delay"), "1"),
         one(
-            whole("backoff_limit", "Maximum number of attempts; -1 is no limit").alias("backoff-limit"),
+            integer_option("backoff_limit", "Maximum number of attempts; -1 is no limit")
+                .alias("backoff-limit"),
             "-1",
         ),
     ]
@@ -373,12 +381,12 @@ pub(super) fn backoffs(defaults: bool) -> [Arg; 3] {
 /// Waiting for a state; the last of `states` is the default.
 pub(super) fn wait(states: &'static [&'static str]) -> Arg {
     let last = states.last().copied().unwrap_or_default();
-    text("wait", "STATE", "Waits up to a minute for a state; without a value, for the last of these")
+    text_option("wait", "STATE", "Waits up to a minute for a state; without a value, for the last of these")
         .num_args(0..=1)
         .default_missing_value(last)
         .value_parser(states.to_vec())
 }
 
-pub(super) fn none() -> Vec<Arg> {
+pub(super) fn no_options() -> Vec<Arg> {
     Vec::new()
 }

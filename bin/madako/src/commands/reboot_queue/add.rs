@@ -7,12 +7,12 @@ use madako_domain::keys;
 use madako_domain::reboot::RebootQueueEntry;
 use madako_protocol::store::Store;
 
-use crate::access::{decode, get};
+use crate::access::{decode, get_entry};
 use crate::commands::queue::append;
 use crate::failure::Failure;
-use crate::input::{read_text, shown};
+use crate::input::{display_name, read_text};
 use crate::limits::{MAX_PROBLEMS, MAX_REBOOTS_ADDED, REBOOTS_AT_ONCE};
-use crate::output::{printable, warn};
+use crate::output::{escape_unprintable, print_warning};
 
 /// Adds an entry for each address of the file, in its order.
 pub(super) async fn run(file: &str, store: &dyn Store) -> Result<(), Failure> {
@@ -22,10 +22,10 @@ pub(super) async fn run(file: &str, store: &dyn Store) -> Result<(), Failure> {
         let found = if nodes.is_empty() { "no address" } else { "more addresses" };
         return Err(Failure::bad_input(format_args!(
             "{}: {found}, expected 1 to {MAX_REBOOTS_ADDED} addresses of nodes",
-            shown(file)
+            display_name(file)
         )));
     }
-    let stored = get(store, keys::CLUSTER).await?.ok_or_else(|| {
+    let stored = get_entry(store, keys::CLUSTER).await?.ok_or_else(|| {
         Failure::failed("no cluster configuration is stored, so there is no node to reboot")
     })?;
     let cluster: Cluster = decode(keys::CLUSTER, &stored)?;
@@ -36,13 +36,13 @@ pub(super) async fn run(file: &str, store: &dyn Store) -> Result<(), Failure> {
         let more = if unknown.len() > named.len() { ", and more" } else { "" };
         return Err(Failure::bad_input(format_args!(
             "{}: no node of the cluster has the address {}{more}; no entry was added",
-            shown(file),
+            display_name(file),
             named.join(", ")
         )));
     }
     let mut seen = BTreeSet::new();
     for node in nodes.iter().filter(|node| !seen.insert(**node)) {
-        warn(format_args!("{node} occurs more than once: its later entries wait for the first"));
+        print_warning(format_args!("{node} occurs more than once: its later entries wait for the first"));
     }
     let mut entries: Vec<RebootQueueEntry> = nodes.into_iter().map(RebootQueueEntry::new).collect();
     let total = entries.len();
@@ -52,7 +52,7 @@ pub(super) async fn run(file: &str, store: &dyn Store) -> Result<(), Failure> {
             match number * REBOOTS_AT_ONCE {
                 0 => failure,
                 added => {
-                    warn(format_args!("the first {added} of {total} entries were added"));
+                    print_warning(format_args!("the first {added} of {total} entries were added"));
                     failure
                 }
             }
@@ -62,5 +62,5 @@ pub(super) async fn run(file: &str, store: &dyn Store) -> Result<(), Failure> {
 }
 
 fn shorten(node: &str) -> String {
-    printable(&node.chars().take(crate::limits::MAX_TEXT_SHOWN).collect::<String>())
+    escape_unprintable(&node.chars().take(crate::limits::MAX_TEXT_SHOWN).collect::<String>())
 }

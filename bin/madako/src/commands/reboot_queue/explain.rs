@@ -9,7 +9,7 @@ use madako_supervisor::config::Config;
 
 use crate::cli::Global;
 use crate::failure::Failure;
-use crate::output::{Format, Table, show};
+use crate::output::{Format, Table, show_value};
 
 /// Shows the next action for each entry, its time, and its obstacle, in the order of service.
 ///
@@ -36,7 +36,7 @@ pub(super) async fn run(
     clock: &dyn Clock,
 ) -> Result<(), Failure> {
     let explained = find(args, global, store, clock).await.map_err(Failure::into_bad_input)?;
-    show(args.output, &explained, |explained| format_table(explained))?;
+    show_value(args.output, &explained, |explained| format_table(explained))?;
     if explained.iter().any(|entry| entry.is_held) { Err(Failure::Different) } else { Ok(()) }
 }
 

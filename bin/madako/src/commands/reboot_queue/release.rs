@@ -15,7 +15,7 @@ use crate::access::{changed_meanwhile, put_if};
 use crate::cli::Global;
 use crate::failure::Failure;
 use crate::limits::MAX_CHANGE_TRIES;
-use crate::output::{Format, Table, show};
+use crate::output::{Format, Table, show_value};
 
 /// Releases the entries of workers that did not boot in time: they no longer hold the queue.
 ///
@@ -69,7 +69,7 @@ pub(super) async fn run(
         let value = ReleasedReboots { entries: kept.into_iter().chain(created).collect() };
         let conditions = vec![state.unchanged(keys::REBOOTS_RELEASED)];
         if put_if(store, keys::REBOOTS_RELEASED, serde_json::to_vec(&value)?, conditions).await? {
-            return show(args.output, &released, |released| format_table(released));
+            return show_value(args.output, &released, |released| format_table(released));
         }
     }
     Err(changed_meanwhile(keys::REBOOTS_RELEASED))

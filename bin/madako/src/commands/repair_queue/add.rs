@@ -8,17 +8,17 @@ use madako_domain::repair::RepairQueueEntry;
 use madako_domain::repair::config::RepairConfig;
 use madako_protocol::store::Store;
 
-use crate::access::{decode, get};
+use crate::access::{decode, get_entry};
 use crate::commands::queue::append;
 use crate::failure::Failure;
-use crate::output::warn;
+use crate::output::print_warning;
 
 /// Adds an entry if the configuration has its operation for its machine type.
 pub(super) async fn run(mut entry: RepairQueueEntry, store: &dyn Store) -> Result<(), Failure> {
     if entry.address.parse::<IpAddr>().is_err() {
-        warn(format_args!("{:?} is not an IP address", entry.address));
+        print_warning(format_args!("{:?} is not an IP address", entry.address));
     }
-    let stored = get(store, keys::CLUSTER).await?.ok_or_else(|| {
+    let stored = get_entry(store, keys::CLUSTER).await?.ok_or_else(|| {
         Failure::failed("no cluster configuration is stored, so there is no repair procedure")
     })?;
     let cluster: Cluster = decode(keys::CLUSTER, &stored)?;

@@ -17,18 +17,18 @@ use time::format_description::well_known::Rfc3339;
 
 use self::reports::Report;
 use crate::cli::Global;
-use crate::commands::node::age;
+use crate::commands::node::format_age;
 use crate::failure::Failure;
-use crate::output::{Format, Table, show};
+use crate::output::{Format, Table, show_value};
 
 /// Shows the next step for each machine that is reported or has an entry, its time, and its obstacles.
 ///
 /// The command reads the store and asks sabakan once for the machines to repair, unless that is switched off. While a
-/// rack is held, it also asks for the machines of the cluster's query, to find the machines of that rack. It also asks
-/// for an ADDRESS that is neither reported nor a node nor in the queue, and fails if sabakan has no such machine. It
-/// changes nothing. It omits machines that are not reported and have no entry. Only the leader knows whether a machine
-/// is healthy: NEXT applies to an unhealthy machine; the entry of a healthy one succeeds. The configuration file of
-/// this command determines whether Kubernetes is reached.
+/// rack is held, it also asks for the machines of the cluster's query, to find the machines of that rack. The command
+/// also asks for an ADDRESS that is neither reported nor a node nor in the queue, and fails if sabakan has no such
+/// machine. It changes nothing. The output omits machines that are not reported and have no entry. Only the leader
+/// knows whether a machine is healthy: NEXT applies to an unhealthy machine; the entry of a healthy one succeeds. The
+/// configuration file of this command determines whether Kubernetes is reached.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  madako repair-queue explain\n  madako repair-queue explain 10.0.1.7 -o json"
@@ -45,13 +45,13 @@ pub(crate) struct Args {
 struct Explanation {
     /// `None`: the registry was not asked or did not answer.
     reports: Option<Vec<Report>>,
-    held: Vec<Held>,
+    held: Vec<HeldRack>,
     entries: Vec<Explained>,
 }
 
 /// A rack on hold.
 #[derive(Serialize)]
-struct Held {
+struct HeldRack {
     rack: String,
     label: String,
     since: Option<String>,
@@ -93,13 +93,13 @@ pub(super) async fn run(
         reports::exists(&state, address).await?;
     }
     let explanation = Explanation { reports, held: held(&kept, &found.holds), entries };
-    show(args.output, &explanation, |explanation| format_table(explanation, clock.now()))
+    show_value(args.output, &explanation, |explanation| format_table(explanation, clock.now()))
 }
 
 /// The racks on hold, and those that the present answer would hold. A hold that this answer ends lasts until the leader
 /// has the answer.
-fn held(kept: &KeptRacks<'_>, after: &Holds) -> Vec<Held> {
-    let held = |rack: &str, hold: &Hold, expected| Held {
+fn held(kept: &KeptRacks<'_>, after: &Holds) -> Vec<HeldRack> {
+    let held = |rack: &str, hold: &Hold, expected| HeldRack {
         rack: rack.to_owned(),
         label: hold.label.to_string(),
         since: hold.held_since().map(|since| super::moment(Some(since))),
@@ -112,7 +112,7 @@ fn held(kept: &KeptRacks<'_>, after: &Holds) -> Vec<Held> {
         kept.holds.iter().filter(|(_, hold)| hold.is_held()).map(|(rack, hold)| held(rack, hold, false));
     let next = after.iter().filter(|(rack, hold)| hold.is_held() && !is_kept(rack));
     let held = now.chain(next.map(|(rack, hold)| held(rack, hold, true)));
-    let unreadable = kept.unreadable.iter().map(|rack| Held {
+    let unreadable = kept.unreadable.iter().map(|rack| HeldRack {
         rack: (*rack).to_owned(),
         label: String::new(),
         since: None,
@@ -125,7 +125,7 @@ fn held(kept: &KeptRacks<'_>, after: &Holds) -> Vec<Held> {
 
 /// The age of a time in RFC 3339, as all tables show times.
 fn age_in_table(since: &str, now: OffsetDateTime) -> String {
-    OffsetDateTime::parse(since, &Rfc3339).map_or_else(|_| since.to_owned(), |since| age(now - since))
+    OffsetDateTime::parse(since, &Rfc3339).map_or_else(|_| since.to_owned(), |since| format_age(now - since))
 }
 
 fn format_table(explanation: &Explanation, now: OffsetDateTime) -> String {
@@ -135,9 +135,9 @@ fn format_table(explanation: &Explanation, now: OffsetDateTime) -> String {
         for held in &explanation.held {
             let since = held.since.as_ref().map(|since| age_in_table(since, now)).unwrap_or_default();
             let machines = match held {
-                Held { unreadable: true, .. } => "not readable".to_owned(),
+                HeldRack { unreadable: true, .. } => "not readable".to_owned(),
                 // The leader knows earlier answers, and may treat the same reports as old ones.
-                Held { expected: true, .. } => {
+                HeldRack { expected: true, .. } => {
                     format!("{} (from this answer of sabakan; not held yet)", held.machines.join(","))
                 }
                 _ => held.machines.join(","),

@@ -5,9 +5,9 @@ use madako_domain::repair::hold::{HeldReport, Hold};
 use madako_protocol::store::Store;
 use serde::Serialize;
 
-use crate::access::{changed_meanwhile, decode, get, modify, remove_if};
+use crate::access::{changed_meanwhile, decode, get_entry, modify, remove_if};
 use crate::failure::Failure;
-use crate::output::{Format, Table, show};
+use crate::output::{Format, Table, show_value};
 
 /// Releases a rack that is held because several of its machines failed at about the same time.
 ///
@@ -25,7 +25,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Serialize)]
-struct Released {
+struct ReleasedRack {
     rack: String,
     released: Vec<HeldReport>,
     /// The stored hold was unreadable, and was removed.
@@ -36,7 +36,7 @@ struct Released {
 pub(super) async fn run(args: &Args, store: &dyn Store) -> Result<(), Failure> {
     let key = keys::repair_hold(&args.rack);
     let not_held = || Failure::failed(format_args!("rack {} is not held", args.rack));
-    let kept = get(store, &key).await?.ok_or_else(not_held)?;
+    let kept = get_entry(store, &key).await?.ok_or_else(not_held)?;
     let released = match decode::<Hold>(&key, &kept) {
         Ok(_) => Some(release_rack(store, &key, not_held).await?),
         // The cause of the hold is unknown: the key is removed if it is unchanged.
@@ -44,8 +44,9 @@ pub(super) async fn run(args: &Args, store: &dyn Store) -> Result<(), Failure> {
         Err(_) => return Err(changed_meanwhile(&key)),
     };
     let unreadable = released.is_none();
-    let released = Released { rack: args.rack.clone(), released: released.unwrap_or_default(), unreadable };
-    show(args.output, &released, format_table)
+    let released =
+        ReleasedRack { rack: args.rack.clone(), released: released.unwrap_or_default(), unreadable };
+    show_value(args.output, &released, format_table)
 }
 
 /// Ends the hold of the rack.
@@ -65,7 +66,7 @@ async fn release_rack(
     .await
 }
 
-fn format_table(released: &Released) -> String {
+fn format_table(released: &ReleasedRack) -> String {
     if released.unreadable {
         return format!(
             "Rack {} is released. The reports of its hold could not be read: reported machines that failed \

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use madako_domain::resource::ResourceKey;
 
 use crate::failure::Failure;
-use crate::input::{documents, read_text, shown};
+use crate::input::{display_name, parse_documents, read_text};
 use crate::limits::{MAX_FILE_RESOURCES, MAX_PROBLEMS, MAX_RESOURCE_BYTES};
 
 /// A manifest with its text.
@@ -19,12 +19,12 @@ pub(super) struct Manifest {
 ///
 /// # Errors
 /// The file cannot be read, has no manifest, or has wrong ones: the error names each, and never its content.
-pub(super) fn read(file: &str) -> Result<Vec<Manifest>, Failure> {
-    manifests(&read_text(file)?)
-        .map_err(|why| Failure::bad_input(format_args!("{}: {why}; nothing was changed", shown(file))))
+pub(super) fn read_manifests(file: &str) -> Result<Vec<Manifest>, Failure> {
+    parse_manifests(&read_text(file)?)
+        .map_err(|why| Failure::bad_input(format_args!("{}: {why}; nothing was changed", display_name(file))))
 }
 
-fn manifests(text: &str) -> Result<Vec<Manifest>, String> {
+fn parse_manifests(text: &str) -> Result<Vec<Manifest>, String> {
     let mut manifests = Vec::new();
     let mut keys = BTreeSet::new();
     let mut problems = Vec::new();
@@ -56,7 +56,7 @@ fn read_one(text: &str) -> Result<Option<ResourceKey>, String> {
     if text.len() > MAX_RESOURCE_BYTES {
         return Err(format!("{} bytes, expected at most {MAX_RESOURCE_BYTES}", text.len()));
     }
-    match &documents(text).map_err(|why| format!("not valid YAML: {why}"))?[..] {
+    match &parse_documents(text).map_err(|why| format!("not valid YAML: {why}"))?[..] {
         [] => Ok(None),
         [manifest] => ResourceKey::of_manifest(manifest).map(Some).map_err(|why| why.to_string()),
         [..] => {
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn texts_are_kept_as_typed() {
-        let read = manifests(TWO).unwrap();
+        let read = parse_manifests(TWO).unwrap();
         let shown: Vec<_> = read.iter().map(|manifest| (manifest.key.to_string(), &*manifest.text)).collect();
         let (first, second) = TWO.split_once("--- # next\n\n---\n").unwrap();
         assert_eq!(shown, [("Namespace/a".to_owned(), first), ("Secret/a/s".to_owned(), second)]);
@@ -101,7 +101,7 @@ mod tests {
             "{TWO}\n---\nkind: Secret\nstringData: {{a: hunter2}}\n---\n- hunter2\n---\na: 'hunter2\n---\n{}",
             TWO.split_once("---").unwrap().0
         );
-        let why = manifests(&text).unwrap_err();
+        let why = parse_manifests(&text).unwrap_err();
         for part in [
             "document 4: apiVersion: expected a version",
             "document 5: document: expected an object",
@@ -111,16 +111,16 @@ mod tests {
             assert!(why.contains(part), "{why}");
         }
         assert!(!why.contains("hunter2"), "{why}");
-        assert_eq!(manifests("---\n# nothing\n").unwrap_err(), "no manifest, expected at least one");
+        assert_eq!(parse_manifests("---\n# nothing\n").unwrap_err(), "no manifest, expected at least one");
     }
 
     #[test]
     fn large_files_are_refused() {
         let long = format!("{}# {}\n", TWO.split_once("---").unwrap().0, "x".repeat(MAX_RESOURCE_BYTES));
-        assert!(manifests(&long).unwrap_err().contains("expected at most 1048576"));
+        assert!(parse_manifests(&long).unwrap_err().contains("expected at most 1048576"));
         let many: String = (0..=MAX_FILE_RESOURCES)
             .map(|number| format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: n{number}}}\n---\n"))
             .collect();
-        assert_eq!(manifests(&many).unwrap_err(), "1001 resources, expected at most 1000");
+        assert_eq!(parse_manifests(&many).unwrap_err(), "1001 resources, expected at most 1000");
     }
 }

@@ -5,9 +5,9 @@ use madako_domain::keys;
 use madako_protocol::store::Store;
 use serde_json::{Value, json};
 
-use crate::access::{decode, get, modify};
+use crate::access::{decode, get_entry, modify};
 use crate::failure::Failure;
-use crate::output::{Format, Table, show};
+use crate::output::{Format, Table, show_value};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -21,19 +21,19 @@ pub(crate) struct Args {
 
 pub(super) async fn run(args: &Args, store: &dyn Store) -> Result<(), Failure> {
     let held = if args.dry_run {
-        match get(store, keys::REMOVAL_GUARD).await? {
+        match get_entry(store, keys::REMOVAL_GUARD).await? {
             None => GuardState::default(),
             Some(entry) => decode(keys::REMOVAL_GUARD, &entry)?,
         }
     } else {
-        confirm(store).await?
+        confirm_removal(store).await?
     };
-    show(args.output, &json!(held), |_| format_table(&held))
+    show_value(args.output, &json!(held), |_| format_table(&held))
 }
 
 /// Confirms exactly the removal that is held at the write; does nothing if none is held.
-async fn confirm(store: &dyn Store) -> Result<GuardState, Failure> {
-    let Some(entry) = get(store, keys::REMOVAL_GUARD).await? else { return Ok(GuardState::default()) };
+async fn confirm_removal(store: &dyn Store) -> Result<GuardState, Failure> {
+    let Some(entry) = get_entry(store, keys::REMOVAL_GUARD).await? else { return Ok(GuardState::default()) };
     let held: GuardState = decode(keys::REMOVAL_GUARD, &entry)?;
     if held.vanished.is_empty() {
         return Ok(GuardState::default());

@@ -64,16 +64,16 @@ impl Identity {
     }
 }
 
-pub(super) async fn ssh(target: &str, words: &[String], global: &Global) -> Result<(), Failure> {
-    let identity = identity(node_of(target), global).await?;
+pub(super) async fn run_ssh(target: &str, words: &[String], global: &Global) -> Result<(), Failure> {
+    let identity = login_identity(node_of(target), global).await?;
     run("ssh", &identity, &[], std::iter::once(target).chain(words.iter().map(String::as_str)))
 }
 
-pub(super) async fn scp(args: &ScpArgs, global: &Global) -> Result<(), Failure> {
+pub(super) async fn run_scp(args: &ScpArgs, global: &Global) -> Result<(), Failure> {
     let remote = args.files.iter().find_map(|file| file.split_once(':'));
     let (target, _) =
         remote.ok_or_else(|| Failure::bad_input("node name is not specified: one file must be NODE:FILE"))?;
-    let identity = identity(node_of(target), global).await?;
+    let identity = login_identity(node_of(target), global).await?;
     let options: &[&str] = if args.recursive { &["-r"] } else { &[] };
     run("scp", &identity, options, args.files.iter().map(String::as_str))
 }
@@ -84,10 +84,11 @@ fn node_of(target: &str) -> &str {
 }
 
 /// The key that the service uses for a node.
-async fn identity(node: &str, global: &Global) -> Result<Identity, Failure> {
+async fn login_identity(node: &str, global: &Global) -> Result<Identity, Failure> {
     let config = Config::load(global.config.as_deref())?;
     let store: Arc<dyn Store> = Arc::new(access::open_configured(&config)?);
-    let keys = operations::login_keys(&operations::vault(&store), config.operations.pki.as_ref(), &store);
+    let keys =
+        operations::login_keys(&operations::vault_client(&store), config.operations.pki.as_ref(), &store);
     let sources = keys.read().await.map_err(Failure::failed)?;
     if let Some(key) = sources.iter().find_map(|source| source.of(node)) {
         let identity = Identity::in_memory(key.map_err(|error| Failure::failed(error.clone()))?)

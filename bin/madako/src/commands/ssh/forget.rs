@@ -5,13 +5,13 @@ use madako_domain::keys;
 use madako_protocol::store::Store;
 use serde_json::json;
 
-use crate::access::{changed_meanwhile, decode, get, remove_if};
+use crate::access::{changed_meanwhile, decode, get_entry, remove_if};
 use crate::failure::Failure;
-use crate::output::{OutputArgs, Table, print, printable, show};
+use crate::output::{OutputArgs, Table, escape_unprintable, print_text, show_value};
 
 pub(super) async fn run(address: &str, output: OutputArgs, store: &dyn Store) -> Result<(), Failure> {
     let key = keys::host_key(address);
-    let entry = get(store, &key)
+    let entry = get_entry(store, &key)
         .await?
         .ok_or_else(|| Failure::failed(format_args!("no host key of {address} is pinned")))?;
     // An unreadable value would keep the node unreachable.
@@ -25,9 +25,13 @@ pub(super) async fn run(address: &str, output: OutputArgs, store: &dyn Store) ->
     };
     let Some(format) = output.output else {
         let machine = if serial.is_empty() { String::new() } else { format!(" of the machine {serial}") };
-        return print(&format!("{address}: forgot {}{}\n", printable(fingerprint), printable(&machine)));
+        return print_text(&format!(
+            "{address}: forgot {}{}\n",
+            escape_unprintable(fingerprint),
+            escape_unprintable(&machine)
+        ));
     };
-    show(format, &json!({ "address": address, "forgotten": pinned }), |_| {
+    show_value(format, &json!({ "address": address, "forgotten": pinned }), |_| {
         let mut table = Table::new(["ADDRESS", "FORGOTTEN", "SERIAL"]);
         table.row([address.to_owned(), fingerprint.to_owned(), serial.to_owned()]);
         table.text()

@@ -13,7 +13,7 @@ use super::read_login_key;
 use crate::access;
 use crate::cli::Global;
 use crate::failure::Failure;
-use crate::output::print;
+use crate::output::print_text;
 
 /// Manages the private keys for logins on nodes.
 #[derive(Debug, Subcommand)]
@@ -40,10 +40,11 @@ pub(super) async fn run(command: Command, global: &Global) -> Result<(), Failure
     let key = Secret::new(read_login_key(&file)?);
     let config = Config::load(global.config.as_deref())?;
     let store: Arc<dyn Store> = Arc::new(access::open_configured(&config)?);
-    let keys = operations::login_keys(&operations::vault(&store), config.operations.pki.as_ref(), &store);
+    let keys =
+        operations::login_keys(&operations::vault_client(&store), config.operations.pki.as_ref(), &store);
     keys.put(&host, &key).await?;
     let of = if host.is_empty() { "default" } else { &host };
-    print(&format!("{of}: stored, encrypted\n"))
+    print_text(&format!("{of}: stored, encrypted\n"))
 }
 
 impl From<PutLoginKeyError> for Failure {

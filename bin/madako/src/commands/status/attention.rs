@@ -13,7 +13,7 @@ use time::OffsetDateTime;
 
 use super::facts::Facts;
 use super::samples::Samples;
-use crate::commands::node::age;
+use crate::commands::node::format_age;
 use crate::limits::MAX_REPAIRS_SHOWN;
 
 /// No candidate has a leader key.
@@ -84,7 +84,7 @@ fn check_leadership(facts: &Facts, samples: &Samples, now: OffsetDateTime) -> Ve
             format!(
                 "{} has not renewed its lease for {}, and another instance can lead in {left} s",
                 leader.host,
-                age(silent)
+                format_age(silent)
             )
         });
         let why = [silence, awaited].into_iter().flatten().collect::<Vec<_>>().join("; ");

@@ -173,7 +173,7 @@ struct Health {
 ///
 /// # Errors
 /// The store does not answer, or CKE's status is unreadable.
-pub(super) async fn read(store: &EtcdStore, now: OffsetDateTime) -> Result<Facts, Failure> {
+pub(super) async fn read_facts(store: &EtcdStore, now: OffsetDateTime) -> Result<Facts, Failure> {
     let watch = Stopwatch::start();
     let lists = try_join_all(READ.iter().map(|prefix| store.list(prefix))).await?;
     let answered_milliseconds = u64::try_from(watch.elapsed().as_millis()).unwrap_or(u64::MAX);

@@ -8,14 +8,14 @@ use time::OffsetDateTime;
 
 use super::attention::{Attention, plural};
 use super::facts::Facts;
-use crate::commands::node::{age, age_of};
+use crate::commands::node::{age_of, format_age};
 use crate::list::{Surface, Tone};
-use crate::output::printable;
+use crate::output::escape_unprintable;
 
 /// Columns of names, with the space behind them.
 const NAMES: usize = 11;
 
-pub(super) fn draw(facts: &Facts, now: OffsetDateTime, surface: Surface) -> String {
+pub(super) fn draw_screen(facts: &Facts, now: OffsetDateTime, surface: Surface) -> String {
     let mut text = String::new();
     let urgent = facts.attention.iter().filter(|attention| !attention.informs).count();
     let verdict = match urgent {
@@ -33,28 +33,30 @@ pub(super) fn draw(facts: &Facts, now: OffsetDateTime, surface: Surface) -> Stri
     }
     text.push('\n');
     let width = surface.width.unwrap_or(USUAL_WIDTH);
-    for (name, value) in lines(facts, now) {
-        push_wrapped(&mut text, &format!("{name:<NAMES$}"), &printable(&value), NAMES, width);
+    for (name, value) in status_lines(facts, now) {
+        push_wrapped(&mut text, &format!("{name:<NAMES$}"), &escape_unprintable(&value), NAMES, width);
     }
     text
 }
 
 fn push_attention(text: &mut String, attention: &Attention, now: OffsetDateTime, surface: Surface) {
     let Attention { what, since, rule, informs, why, remedy } = attention;
-    let since =
-        since.map_or_else(|| "since an unknown time".to_owned(), |since| format!("for {}", age(now - since)));
+    let since = since.map_or_else(
+        || "since an unknown time".to_owned(),
+        |since| format!("for {}", format_age(now - since)),
+    );
     let (mark, tone) = if *informs { ("i", Tone::Plain) } else { ("!", Tone::Bad) };
     let width = surface.width.unwrap_or(USUAL_WIDTH);
-    let head = format!("{mark} {}: {rule} {since}", printable(what));
+    let head = format!("{mark} {}: {rule} {since}", escape_unprintable(what));
     text.push_str(&tone.paint(&head, surface.has_colours));
     text.push('\n');
-    push_wrapped(text, "  ", &printable(why), 2, width);
-    push_wrapped(text, "  -> ", &printable(remedy), 5, width);
+    push_wrapped(text, "  ", &escape_unprintable(why), 2, width);
+    push_wrapped(text, "  -> ", &escape_unprintable(remedy), 5, width);
 }
 
-fn lines(facts: &Facts, now: OffsetDateTime) -> Vec<(&'static str, String)> {
+fn status_lines(facts: &Facts, now: OffsetDateTime) -> Vec<(&'static str, String)> {
     let mut lines = vec![
-        ("Leader", leader(facts, now)),
+        ("Leader", leader_line(facts, now)),
         (
             "Phase",
             match &facts.phase {
@@ -62,17 +64,17 @@ fn lines(facts: &Facts, now: OffsetDateTime) -> Vec<(&'static str, String)> {
                 None => "none: no leader has stored a status".to_owned(),
             },
         ),
-        ("Registry", registry(facts, now)),
-        ("Plan", plan(facts, now)),
-        ("Nodes", nodes(facts)),
-        ("Repairs", repairs(facts)),
+        ("Registry", registry_line(facts, now)),
+        ("Plan", plan_line(facts, now)),
+        ("Nodes", nodes_line(facts)),
+        ("Repairs", repairs_line(facts)),
     ];
     for entry in &facts.repairs.under_way {
         lines.push(("", entry.clone()));
     }
-    lines.push(("Placement", placement(facts)));
+    lines.push(("Placement", placement_line(facts)));
     if let Some(at) = facts.etcd_backup {
-        lines.push(("Backup", format!("of the cluster's etcd {} ago", age(now - at))));
+        lines.push(("Backup", format!("of the cluster's etcd {} ago", format_age(now - at))));
     }
     let store = &facts.store;
     lines.push((
@@ -85,9 +87,9 @@ fn lines(facts: &Facts, now: OffsetDateTime) -> Vec<(&'static str, String)> {
     lines
 }
 
-fn leader(facts: &Facts, now: OffsetDateTime) -> String {
+fn leader_line(facts: &Facts, now: OffsetDateTime) -> String {
     let Some(leader) = &facts.leader else { return "none".to_owned() };
-    let since = leader.since.map_or_else(String::new, |since| format!(" for {}", age(now - since)));
+    let since = leader.since.map_or_else(String::new, |since| format!(" for {}", format_age(now - since)));
     let others = match leader.candidates.as_slice() {
         [] => "no other candidate".to_owned(),
         [one] => format!("next {one}"),
@@ -96,7 +98,7 @@ fn leader(facts: &Facts, now: OffsetDateTime) -> String {
     format!("{}{since} (epoch {}), {others}", leader.host, leader.epoch)
 }
 
-fn registry(facts: &Facts, now: OffsetDateTime) -> String {
+fn registry_line(facts: &Facts, now: OffsetDateTime) -> String {
     let registry = &facts.registry;
     let Some(url) = &registry.url else { return "none: madako sabakan set-url stores one".to_owned() };
     if !registry.enabled {
@@ -104,24 +106,28 @@ fn registry(facts: &Facts, now: OffsetDateTime) -> String {
     }
     match (registry.answered, registry.machines) {
         (Some(answered), Some(machines)) => {
-            format!("{} {} ago from {url}", plural(machines, "machine", "machines"), age(now - answered))
+            format!(
+                "{} {} ago from {url}",
+                plural(machines, "machine", "machines"),
+                format_age(now - answered)
+            )
         }
         _ => format!("{url}, no answer known"),
     }
 }
 
-fn plan(facts: &Facts, now: OffsetDateTime) -> String {
-    let made = facts.plan.made.map(|made| format!("made {} ago", age(now - made)));
+fn plan_line(facts: &Facts, now: OffsetDateTime) -> String {
+    let made = facts.plan.made.map(|made| format!("made {} ago", format_age(now - made)));
     let committed = facts.plan.committed.as_ref().map(|last| {
         let action = last.action.as_deref().unwrap_or("no action");
         let changes = plural(last.changes_total, "node", "nodes");
-        format!("last change: {action} of {changes} {} ago", age(now - last.at))
+        format!("last change: {action} of {changes} {} ago", format_age(now - last.at))
     });
     let told: Vec<String> = [made, committed].into_iter().flatten().collect();
     if told.is_empty() { "none known".to_owned() } else { told.join("; ") }
 }
 
-fn nodes(facts: &Facts) -> String {
+fn nodes_line(facts: &Facts) -> String {
     let nodes = &facts.nodes;
     let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
     let mut text = format!(
@@ -140,7 +146,7 @@ fn nodes(facts: &Facts) -> String {
     text
 }
 
-fn repairs(facts: &Facts) -> String {
+fn repairs_line(facts: &Facts) -> String {
     let repairs = &facts.repairs;
     let mut parts = Vec::new();
     if repairs.entries.is_empty() {
@@ -163,7 +169,7 @@ fn repairs(facts: &Facts) -> String {
     parts.join("; ")
 }
 
-fn placement(facts: &Facts) -> String {
+fn placement_line(facts: &Facts) -> String {
     let Some(placement) = &facts.placement else { return "not decided by this leader".to_owned() };
     let total: u64 = placement.applications.values().sum();
     let mut parts = vec![match total {
@@ -219,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_calm_system_is_shown_in_a_few_lines() {
-        let text = draw(&facts(), NOW, Surface::default());
+        let text = draw_screen(&facts(), NOW, Surface::default());
         assert!(
             text.starts_with(
                 "Calm: nothing needs attention.\n\nLeader     host-a for 3h0m (epoch 590), next host-b\n"
@@ -244,7 +250,7 @@ mod tests {
         };
         let facts = Facts { attention: vec![attention], ..facts() };
         let surface = Surface { width: Some(40), has_colours: true, is_terminal: true };
-        let text = draw(&facts, NOW, surface);
+        let text = draw_screen(&facts, NOW, surface);
         assert!(text.starts_with("\u{1b}[31m1 thing needs attention:\u{1b}[0m\n\u{1b}[31m! plans: no-plan for 5m0s\u{1b}[0m\n  a long reason"), "{text}");
         assert!(text.contains("\n  -> do something\n"), "{text}");
         assert!(

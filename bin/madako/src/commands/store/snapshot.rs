@@ -6,14 +6,14 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use madako_embedded_etcd::{Snapshot, save};
+use madako_embedded_etcd::{Snapshot, save_snapshot};
 use madako_store::SaveError;
 use serde_json::json;
 
 use crate::access;
 use crate::cli::Global;
 use crate::failure::Failure;
-use crate::output::{OutputArgs, Table, print, show};
+use crate::output::{OutputArgs, Table, print_text, show_value};
 
 pub(super) struct Target {
     pub(super) to: PathBuf,
@@ -38,14 +38,14 @@ pub(super) async fn run(
     // An invalid configuration is reported before anything is written.
     let running = match path {
         Some(_) => None,
-        None => Some(access::open(global)?),
+        None => Some(access::open_store(global)?),
     };
     let part = PathBuf::from(format!("{shown}.part"));
     let writing = || format!("cannot write {}", part.display());
-    let mut file = BufWriter::new(begin(&part).with_context(writing).map_err(Failure::Failed)?);
+    let mut file = BufWriter::new(create_part_file(&part).with_context(writing).map_err(Failure::Failed)?);
     let saved = match (path, &running) {
         (Some(path), _) => {
-            let saved = save(path, |bytes| file.write_all(bytes)).await;
+            let saved = save_snapshot(path, |bytes| file.write_all(bytes)).await;
             saved.map(drop).map_err(|error| Failure::Failed(error.into()))
         }
         (None, Some(store)) => {
@@ -73,12 +73,12 @@ pub(super) async fn run(
     };
     let (revision, changes) = (snapshot.revision(), snapshot.changes());
     let Some(format) = output.output else {
-        return print(&format!(
+        return print_text(&format!(
             "{shown} has the store at revision {revision}: {changes} changes, {bytes} bytes\n"
         ));
     };
     let value = json!({ "snapshot": to, "revision": revision, "changes": changes, "bytes": bytes });
-    show(format, &value, |_| {
+    show_value(format, &value, |_| {
         let mut table = Table::new(["SNAPSHOT", "REVISION", "CHANGES", "BYTES"]);
         table.row([shown.to_string(), revision.to_string(), changes.to_string(), bytes.to_string()]);
         table.text()
@@ -86,7 +86,7 @@ pub(super) async fn run(
 }
 
 /// Creates the file with restricted access, since it contains secrets.
-fn begin(part: &Path) -> io::Result<File> {
+fn create_part_file(part: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(part)
 }
 

@@ -10,20 +10,20 @@ use serde_json::Value;
 
 use crate::access::replace;
 use crate::failure::Failure;
-use crate::input::{in_file, read_text, shown};
+use crate::input::{display_name, in_file, read_text};
 
 const FIELDS: [&str; 4] = ["endpoint", "ca-cert", "role-id", "secret-id"];
 
 pub(super) async fn run(file: &str, store: &dyn Store) -> Result<(), Failure> {
-    let access = read(&read_text(file)?).map_err(|problems| match problems {
+    let access = read_access(&read_text(file)?).map_err(|problems| match problems {
         Some(error) => in_file(file, error),
-        None => Failure::bad_input(format_args!("{} is no JSON object", shown(file))),
+        None => Failure::bad_input(format_args!("{} is no JSON object", display_name(file))),
     })?;
     replace(store, keys::VAULT, serde_json::to_vec(&access)?).await.map(drop)
 }
 
 /// The access in a text. `None`: it is no JSON object; serde's message could quote the secret.
-fn read(text: &str) -> Result<VaultAccess, Option<InputError>> {
+fn read_access(text: &str) -> Result<VaultAccess, Option<InputError>> {
     let Ok(Value::Object(fields)) = serde_json::from_str::<Value>(text) else { return Err(None) };
     let mut problems = Vec::new();
     let mut report = |field: &str, got: &str, expected: &str| {
@@ -71,9 +71,9 @@ mod tests {
     #[test]
     fn every_problem_is_named_without_the_secret() {
         let good = r#"{"endpoint": "https://vault:8200", "role-id": "r", "secret-id": "s"}"#;
-        assert_eq!(read(good).unwrap().role_id, "r");
-        let error =
-            read(r#"{"endpoint": "vault", "ca-cert": "x", "role_id": "r", "secret-id": 7}"#).unwrap_err();
+        assert_eq!(read_access(good).unwrap().role_id, "r");
+        let error = read_access(r#"{"endpoint": "vault", "ca-cert": "x", "role_id": "r", "secret-id": 7}"#)
+            .unwrap_err();
         let text = error.unwrap().to_string();
         for part in
             ["endpoint", "ca-cert", "role_id: got an unknown field", "role-id", "secret-id: got no text"]
@@ -81,7 +81,7 @@ mod tests {
             assert!(text.contains(part), "{part} is not in {text}");
         }
         for text in ["", "[]", "hunter2", r#"{"secret-id": "hunter2""#] {
-            assert!(matches!(read(text), Err(None)), "{text}");
+            assert!(matches!(read_access(text), Err(None)), "{text}");
         }
     }
 }

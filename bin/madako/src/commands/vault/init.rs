@@ -7,7 +7,7 @@ use std::sync::Arc;
 use madako_domain::authority::Authority;
 use madako_domain::keys;
 use madako_domain::store::Condition;
-use madako_domain::vault::{VaultAccess, mount};
+use madako_domain::vault::{VaultAccess, mount_of};
 use madako_pki::vault::{Operator, Role, SetUp, Transports as _};
 use madako_protocol::ports::{Clock as _, HttpTransport};
 use madako_protocol::secret::Secret;
@@ -16,13 +16,13 @@ use madako_store::EtcdStore;
 use madako_supervisor::clock::SystemClock;
 use madako_supervisor::vault::VaultTransports;
 
-use crate::access::{self, changed_meanwhile, decode, get, put_if};
+use crate::access::{self, changed_meanwhile, decode, get_entry, put_if};
 use crate::cli::Global;
 use crate::commands::placement::read_hidden;
 use crate::failure::Failure;
 use crate::input::read_text;
 use crate::limits::MAX_LOGIN_NAME;
-use crate::output::print;
+use crate::output::print_text;
 
 /// Address of a Vault that no option and no variable names: that of Vault's own client.
 const DEFAULT_ENDPOINT: &str = "https://127.0.0.1:8200";
@@ -50,15 +50,15 @@ pub(crate) struct Args {
 }
 
 pub(super) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
-    let store = access::open(global)?;
-    let cacert = args.cacert.clone().or_else(|| variable("VAULT_CACERT"));
+    let store = access::open_store(global)?;
+    let cacert = args.cacert.clone().or_else(|| environment_variable("VAULT_CACERT"));
     let ca_cert = cacert.as_deref().map(read_text).transpose()?.unwrap_or_default();
     let transport = VaultTransports.transport(&ca_cert);
     let transport = transport.map_err(|why| {
         Failure::bad_input(format_args!("{} cannot be used: {why}", cacert.as_deref().unwrap_or_default()))
     })?;
-    let endpoint = args.endpoint.clone().or_else(|| variable("VAULT_ADDR"));
-    let operator = operator(transport, endpoint.as_deref().unwrap_or(DEFAULT_ENDPOINT)).await?;
+    let endpoint = args.endpoint.clone().or_else(|| environment_variable("VAULT_ADDR"));
+    let operator = operator_session(transport, endpoint.as_deref().unwrap_or(DEFAULT_ENDPOINT)).await?;
     let mut told = String::new();
     let mounted = operator.mount(|step| {
         told += &match step {
@@ -68,7 +68,7 @@ pub(super) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     });
     // The mounts before a failed one have happened.
     let mounted = mounted.await;
-    print(&told)?;
+    print_text(&told)?;
     mounted?;
     let access = stored_or_created(&operator, ca_cert, &store).await?;
     let role = Role::new(&access, &VaultTransports)?;
@@ -82,21 +82,21 @@ pub(super) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     Ok(())
 }
 
-fn variable(name: &str) -> Option<String> {
+fn environment_variable(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-async fn operator(transport: Arc<dyn HttpTransport>, endpoint: &str) -> Result<Operator, Failure> {
-    if let Some(token) = variable("VAULT_TOKEN") {
+async fn operator_session(transport: Arc<dyn HttpTransport>, endpoint: &str) -> Result<Operator, Failure> {
+    if let Some(token) = environment_variable("VAULT_TOKEN") {
         return Ok(Operator::with_token(transport, endpoint, Secret::new(token))?);
     }
-    let user = asked("Vault username: ")?;
+    let user = ask_on_terminal("Vault username: ")?;
     let password = Secret::new(read_hidden("Vault password: ")?);
     Ok(Operator::log_in(transport, endpoint, &user, &password).await?)
 }
 
 /// A line of standard input.
-fn asked(prompt: &str) -> Result<String, Failure> {
+fn ask_on_terminal(prompt: &str) -> Result<String, Failure> {
     write!(io::stdout(), "{prompt}")?;
     io::stdout().flush()?;
     let mut line = String::new();
@@ -114,7 +114,7 @@ async fn stored_or_created(
     ca_cert: String,
     store: &EtcdStore,
 ) -> Result<VaultAccess, Failure> {
-    if let Some(entry) = get(store, keys::VAULT).await? {
+    if let Some(entry) = get_entry(store, keys::VAULT).await? {
         return decode(keys::VAULT, &entry);
     }
     let access = operator.create_role(ca_cert).await.map_err(|error| match error {
@@ -133,11 +133,11 @@ async fn stored_or_created(
 /// Creates the root of an authority, unless the store has its certificate.
 async fn create_root(authority: Authority, role: &Role, store: &EtcdStore) -> Result<(), Failure> {
     let key = keys::ca(authority);
-    if get(store, &key).await?.is_some() {
+    if get_entry(store, &key).await?.is_some() {
         return Ok(());
     }
     let certificate = role.create_root(authority).await?;
-    print(&format!("issued root certificate for {}\n", mount(authority)))?;
+    print_text(&format!("issued root certificate for {}\n", mount_of(authority)))?;
     let absent = vec![Condition::Unchanged { key: key.clone(), revision: 0 }];
     match put_if(store, &key, certificate.into_bytes(), absent).await? {
         true => Ok(()),

@@ -16,19 +16,19 @@ impl<'a> Cursor<'a> {
         Self { text, at: 0 }
     }
 
-    fn rest(&self) -> &'a str {
+    fn unread_text(&self) -> &'a str {
         &self.text[self.at..]
     }
 
     fn skip_blanks(&mut self) {
-        let rest = self.rest();
+        let rest = self.unread_text();
         self.at += rest.len() - rest.trim_start_matches([' ', '\t']).len();
     }
 
     /// The next word, without reading it; empty before a sign or the end.
     pub(super) fn peek_word(&mut self) -> &'a str {
         self.skip_blanks();
-        let rest = self.rest();
+        let rest = self.unread_text();
         &rest[..rest.find(ends_word).unwrap_or(rest.len())]
     }
 
@@ -40,7 +40,7 @@ impl<'a> Cursor<'a> {
     /// Reads the literal if it comes next. It may be a sign, a word or the beginning of a word.
     pub(super) fn skip_literal(&mut self, literal: &str) -> bool {
         self.skip_blanks();
-        let there = self.rest().starts_with(literal);
+        let there = self.unread_text().starts_with(literal);
         if there {
             self.at += literal.len();
         }
@@ -62,7 +62,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads a word that satisfies a rule.
-    pub(super) fn word(
+    pub(super) fn read_word(
         &mut self,
         rule: impl FnOnce(&str) -> bool,
         expected: &'static str,
@@ -78,12 +78,12 @@ impl<'a> Cursor<'a> {
     /// `Ok` when only blanks are left.
     pub(super) fn end(&mut self) -> Result<(), ConstraintError> {
         self.skip_blanks();
-        if self.rest().is_empty() { Ok(()) } else { Err(self.error("the end of the constraint")) }
+        if self.unread_text().is_empty() { Ok(()) } else { Err(self.error("the end of the constraint")) }
     }
 
     pub(super) fn error(&mut self, expected: &'static str) -> ConstraintError {
         let word = self.peek_word();
-        let got = match self.rest().chars().next() {
+        let got = match self.unread_text().chars().next() {
             None => "the end".to_owned(),
             Some(sign) if word.is_empty() => format!("{:?}", sign.to_string()),
             Some(_) => shown_text(word),

@@ -115,12 +115,12 @@ impl sealed::Read for LabelRule {
     const SHAPE: Shape = Shape::LabelConstraint;
 
     fn read(cursor: &mut Cursor<'_>) -> Result<Self, ConstraintError> {
-        let key = cursor.word(is_label_key, KEY)?.to_owned();
-        Ok(Self { key, test: test(cursor)? })
+        let key = cursor.read_word(is_label_key, KEY)?.to_owned();
+        Ok(Self { key, test: parse_test(cursor)? })
     }
 }
 
-fn test(cursor: &mut Cursor<'_>) -> Result<LabelTest, ConstraintError> {
+fn parse_test(cursor: &mut Cursor<'_>) -> Result<LabelTest, ConstraintError> {
     if cursor.skip_literal("!=") {
         return Ok(LabelTest::IsNot(parse_value(cursor, VALUE)?));
     }
@@ -169,7 +169,7 @@ fn test(cursor: &mut Cursor<'_>) -> Result<LabelTest, ConstraintError> {
 }
 
 fn parse_value(cursor: &mut Cursor<'_>, expected: &'static str) -> Result<String, ConstraintError> {
-    cursor.word(is_label_value, expected).map(str::to_owned)
+    cursor.read_word(is_label_value, expected).map(str::to_owned)
 }
 
 /// `(DE, SK)` with at least one value; commas at the end are ignored.

@@ -133,8 +133,8 @@ impl sealed::Read for MetricRule {
     const SHAPE: Shape = Shape::MetricConstraint;
 
     fn read(cursor: &mut Cursor<'_>) -> Result<Self, ConstraintError> {
-        let name = cursor.word(|word| is_resource_name(word) || is_label_key(word), NAME)?;
-        let (comparison, expected) = comparison(cursor)?;
+        let name = cursor.read_word(|word| is_resource_name(word) || is_label_key(word), NAME)?;
+        let (comparison, expected) = parse_comparison(cursor)?;
         let word = cursor.peek_word();
         // Adding 0 turns a negative zero into zero: both are equal, but have different texts.
         let number = parse_number(word).ok_or_else(|| cursor.error(expected))? + 0.0;
@@ -158,7 +158,7 @@ const SIGNS: [(&str, Comparison); 9] = [
 
 /// The operator, and the tokens that may follow. As in Krake, words need no blank between them nor before the number;
 /// a number never begins with a letter.
-fn comparison(cursor: &mut Cursor<'_>) -> Result<(Comparison, &'static str), ConstraintError> {
+fn parse_comparison(cursor: &mut Cursor<'_>) -> Result<(Comparison, &'static str), ConstraintError> {
     if let Some((_, comparison)) = SIGNS.into_iter().find(|(sign, _)| cursor.skip_literal(sign)) {
         return Ok((comparison, NUMBER));
     }

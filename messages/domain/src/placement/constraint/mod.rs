@@ -113,13 +113,13 @@ impl<R: Language> Constraint<R> {
     /// # Errors
     /// The text is not a constraint; the error has the position and the allowed tokens.
     pub fn parse(written: &str) -> Result<Self, ConstraintError> {
-        Ok(Self::new(written.to_owned(), Ok(read(written)?)))
+        Ok(Self::new(written.to_owned(), Ok(parse_constraint(written)?)))
     }
 
     /// Takes a stored text, whether it can be parsed or not. Deserialization does the same.
     #[must_use]
     pub fn stored(written: String) -> Self {
-        let rule = read(&written);
+        let rule = parse_constraint(&written);
         Self::new(written, rule)
     }
 
@@ -150,7 +150,7 @@ impl<R: Language> Constraint<R> {
     }
 }
 
-fn read<R: Language>(written: &str) -> Result<R, ConstraintError> {
+fn parse_constraint<R: Language>(written: &str) -> Result<R, ConstraintError> {
     if written.len() > MAX_CONSTRAINT {
         let got = format!("{} bytes", written.len());
         return Err(ConstraintError { column: 1, got, expected: "at most 65536 bytes" });

@@ -108,7 +108,7 @@ impl<'a> Offer<'a> {
         values: &'a BTreeMap<MetricKey, MetricState>,
         compared: Compared,
     ) -> Self {
-        let mut labels = labels(&cluster.metadata);
+        let mut labels = label_texts(&cluster.metadata);
         let namespace = cluster.metadata.namespace.as_deref();
         let mut metrics: Vec<_> =
             cluster.spec.metrics.iter().map(|metric| offer_of(metric, namespace, false, values)).collect();
@@ -148,7 +148,7 @@ impl<'a> Offer<'a> {
     ) -> Self {
         let metrics = cloud.kind().metrics().iter();
         let metrics = metrics.map(|metric| offer_of(metric, cloud.namespace(), false, values)).collect();
-        Self::new(labels(cloud.metadata()), &[], metrics, compared)
+        Self::new(label_texts(cloud.metadata()), &[], metrics, compared)
     }
 
     /// The offer of a project to Magnum clusters.
@@ -161,7 +161,7 @@ impl<'a> Offer<'a> {
         let namespace = project.metadata.namespace.as_deref();
         let metrics = project.spec.metrics.iter();
         let metrics = metrics.map(|metric| offer_of(metric, namespace, false, values)).collect();
-        Self::new(labels(&project.metadata), &[], metrics, compared)
+        Self::new(label_texts(&project.metadata), &[], metrics, compared)
     }
 
     fn new(
@@ -204,7 +204,7 @@ impl<'a> Offer<'a> {
     }
 }
 
-fn labels(metadata: &Metadata) -> BTreeMap<&str, &str> {
+fn label_texts(metadata: &Metadata) -> BTreeMap<&str, &str> {
     metadata.labels.iter().map(|(name, value)| (name, value.as_str())).collect()
 }
 

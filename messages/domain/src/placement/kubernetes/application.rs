@@ -33,7 +33,7 @@ object! {
 
 object! {
     /// Specification of an application: a manifest, a TOSCA template, or a CSAR archive.
-    pub struct ApplicationSpec check(rules::application) {
+    pub struct ApplicationSpec check(rules::check_application) {
         /// Kubernetes resources to create.
         pub manifest: Vec<JsonObject> = required;
         /// TOSCA template, or the address of one.

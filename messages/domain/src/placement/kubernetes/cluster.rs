@@ -29,7 +29,7 @@ object! {
 
 object! {
     /// Specification of a cluster: a kubeconfig, or a TOSCA template.
-    pub struct ClusterSpec check(rules::cluster) {
+    pub struct ClusterSpec check(rules::check_cluster) {
         /// Access to the cluster, with one context, one user and one cluster.
         pub kubeconfig: SecretObject = optional(SecretObject::default());
         /// TOSCA template from which an infrastructure provider creates the cluster.

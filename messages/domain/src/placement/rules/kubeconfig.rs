@@ -9,7 +9,7 @@ use madako_json::strict::walk::Path;
 
 /// Requires one context, one user and one cluster, with the current context naming the context, and that context
 /// naming the cluster.
-pub(super) fn check(kubeconfig: &JsonObject, path: Path<'_>, problems: &mut Problems) {
+pub(super) fn check_kubeconfig(kubeconfig: &JsonObject, path: Path<'_>, problems: &mut Problems) {
     let config = match kubeconfig.parse() {
         Ok(config) => config,
         // The request was parsed before, so no error is expected.

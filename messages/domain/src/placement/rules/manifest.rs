@@ -8,7 +8,7 @@ use madako_json::krake::free::JsonObject;
 use madako_json::strict::walk::Path;
 
 /// Requires an API version, a kind and a name in every resource.
-pub(super) fn check(manifest: &[JsonObject], path: Path<'_>, problems: &mut Problems) {
+pub(super) fn check_manifest(manifest: &[JsonObject], path: Path<'_>, problems: &mut Problems) {
     for (index, resource) in manifest.iter().enumerate() {
         let path = path.item(index);
         match resource.parse() {

@@ -15,7 +15,7 @@ use madako_json::strict::tree::shown_text;
 use madako_json::strict::walk::Path;
 
 /// Requires a valid manifest, TOSCA template or CSAR archive.
-pub(super) fn application(spec: &ApplicationSpec, path: Path<'_>, problems: &mut Problems) {
+pub(super) fn check_application(spec: &ApplicationSpec, path: Path<'_>, problems: &mut Problems) {
     let csar = spec.csar.as_deref().unwrap_or_default();
     if spec.manifest.is_empty() && spec.tosca.is_empty() && csar.is_empty() {
         problems.add(
@@ -28,21 +28,28 @@ pub(super) fn application(spec: &ApplicationSpec, path: Path<'_>, problems: &mut
         Tosca::Url(url) if !url.is_empty() && !has_suffix(url, &[".yaml", ".yml"]) => {
             problems.add(path.field("tosca"), shown_text(url), "an address that ends in .yaml or .yml");
         }
-        Tosca::Template(template) if !template.is_empty() => tosca(template, path.field("tosca"), problems),
+        Tosca::Template(template) if !template.is_empty() => {
+            check_tosca(template, path.field("tosca"), problems)
+        }
         _ => {}
     }
     // An empty address is wrong, as in Krake.
     if spec.csar.is_some() && !has_suffix(csar, &[".csar", ".zip"]) {
         problems.add(path.field("csar"), shown_text(csar), "an address that ends in .csar or .zip");
     }
-    manifest::check(&spec.manifest, path.field("manifest"), problems);
+    manifest::check_manifest(&spec.manifest, path.field("manifest"), problems);
     if !spec.manifest.is_empty() {
-        observer::check(&spec.observer_schema, &spec.manifest, path.field("observer_schema"), problems);
+        observer::check_observer_schemas(
+            &spec.observer_schema,
+            &spec.manifest,
+            path.field("observer_schema"),
+            problems,
+        );
     }
 }
 
 /// Requires a valid kubeconfig or TOSCA template.
-pub(super) fn cluster(spec: &ClusterSpec, path: Path<'_>, problems: &mut Problems) {
+pub(super) fn check_cluster(spec: &ClusterSpec, path: Path<'_>, problems: &mut Problems) {
     let kubeconfig = spec.kubeconfig.reveal();
     if kubeconfig.is_empty() && spec.tosca.is_empty() {
         problems.add(
@@ -52,7 +59,7 @@ pub(super) fn cluster(spec: &ClusterSpec, path: Path<'_>, problems: &mut Problem
         );
     }
     if !kubeconfig.is_empty() {
-        kubeconfig::check(kubeconfig, path.field("kubeconfig"), problems);
+        kubeconfig::check_kubeconfig(kubeconfig, path.field("kubeconfig"), problems);
     }
     if !spec.tosca.is_empty() {
         cluster_template_at(&spec.tosca, path.field("tosca"), problems);
@@ -75,11 +82,11 @@ fn cluster_template_at(template: &JsonObject, path: Path<'_>, problems: &mut Pro
         let path = path.field("topology_template");
         problems.add(path.field("outputs"), "no \"kubeconfig\"", "an output \"kubeconfig\"");
     }
-    tosca(template, path, problems);
+    check_tosca(template, path, problems);
 }
 
 /// Requires a token, or a user and a password, for an Infrastructure Manager.
-pub(super) fn im_spec(spec: &ImSpec, path: Path<'_>, problems: &mut Problems) {
+pub(super) fn check_im_spec(spec: &ImSpec, path: Path<'_>, problems: &mut Problems) {
     if spec.token.is_none() && (spec.username.is_none() || spec.password.is_none()) {
         problems.add(
             path.field("token"),
@@ -107,7 +114,7 @@ pub(super) fn global_cloud(cloud: &GlobalCloud, path: Path<'_>, problems: &mut P
 }
 
 /// Requires the version, without which no TOSCA template can be read.
-fn tosca(template: &JsonObject, path: Path<'_>, problems: &mut Problems) {
+fn check_tosca(template: &JsonObject, path: Path<'_>, problems: &mut Problems) {
     const VERSION: &str = "tosca_definitions_version";
     match template.parse().map(|template| template.get(VERSION).cloned()) {
         Ok(Some(serde_json::Value::String(_))) => {}

@@ -14,7 +14,7 @@ const LEAST: &str = "observer_schema_list_min_length";
 const MOST: &str = "observer_schema_list_max_length";
 
 /// Requires that each schema names a resource of the manifest and ends in `null` values.
-pub(super) fn check(
+pub(super) fn check_observer_schemas(
     schemas: &[JsonObject],
     manifest: &[JsonObject],
     path: Path<'_>,
@@ -69,7 +69,7 @@ fn check_resource(schema: &Map<String, Value>, path: Path<'_>, problems: &mut Pr
 
 fn check_fields(fields: &Map<String, Value>, checked: &[&str], path: Path<'_>, problems: &mut Problems) {
     for (name, value) in fields.iter().filter(|(name, _)| !checked.contains(&name.as_str())) {
-        check_value(value, path.field(&madako_json::krake::reader::shortened(name)), problems);
+        check_value(value, path.field(&madako_json::krake::reader::shorten_name(name)), problems);
     }
 }
 

@@ -62,7 +62,7 @@ impl Site {
             }
             (Shape::Map(entry), Value::Object(entries)) => {
                 for (name, value) in entries {
-                    let shown = madako_json::krake::reader::shortened(name);
+                    let shown = madako_json::krake::reader::shorten_name(name);
                     self.step(Step::Name(name.clone()), &format!("[{shown}]"), entry).walk(value, sites);
                 }
             }

@@ -18,7 +18,7 @@ use madako_domain::store::{Outcome, StoreError, Transaction};
 /// Far longer than any step on paused time.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-type FollowResult = Result<Vec<Arc<Change>>, Gap>;
+type FollowResult = Result<Vec<Arc<Change>>, FollowerGap>;
 
 /// A source whose followers get the messages of the test. Each list has its own revision.
 #[derive(Default)]
@@ -73,7 +73,7 @@ impl Objects for FakeObjects {
         (inner.0, Vec::new(), Box::new(FakeFollower(receiver)))
     }
 
-    fn follow(&self, _: i64) -> Result<Box<dyn Follower>, Gap> {
+    fn follow(&self, _: i64) -> Result<Box<dyn Follower>, FollowerGap> {
         unreachable!("everything is followed")
     }
 
@@ -167,10 +167,10 @@ async fn follower_lists_again_after_a_gap_with_the_reason_and_a_pause() {
     drop(setup.next().await);
     for (list, limit) in [(200, 7), (300, 8)] {
         let began = Instant::now();
-        setup.objects.tell(Err(Gap::Lagged { limit }));
+        setup.objects.tell(Err(FollowerGap::Lagged { limit }));
         let Message(listed, _handled) = setup.next().await;
         let FollowEvent::Listed { revision, after, .. } = listed else { panic!("{listed:?}") };
-        assert_eq!((revision, after), (list, Some(Gap::Lagged { limit })));
+        assert_eq!((revision, after), (list, Some(FollowerGap::Lagged { limit })));
         assert!(began.elapsed() >= RELIST_PAUSE);
     }
     setup.objects.tell(Ok(change(301)));

@@ -32,7 +32,7 @@ impl fmt::Display for WatchEvent {
 
 /// A revision that changed applications.
 #[derive(Debug)]
-pub(super) struct Step {
+pub(super) struct StoreStep {
     revision: i64,
     at: Micros,
     pub(super) changes: BTreeMap<String, WatchEvent>,
@@ -40,11 +40,11 @@ pub(super) struct Step {
 
 /// Every revision that changed applications, in order.
 #[derive(Debug)]
-pub(super) struct Stored {
-    pub(super) steps: Vec<Step>,
+pub(super) struct StoreHistory {
+    pub(super) steps: Vec<StoreStep>,
 }
 
-impl Stored {
+impl StoreHistory {
     pub(super) fn read(revisions: &[Revision]) -> Self {
         let mut objects: BTreeMap<&str, Value> = BTreeMap::new();
         let mut steps = Vec::new();
@@ -69,7 +69,7 @@ impl Stored {
                 changes.extend(shown.map(|shown| (key.to_owned(), shown)));
             }
             if !changes.is_empty() {
-                steps.push(Step { revision: revision.revision, at: revision.at, changes });
+                steps.push(StoreStep { revision: revision.revision, at: revision.at, changes });
             }
         }
         Self { steps }

@@ -37,7 +37,7 @@ impl Story {
     /// Violations by name, with their numbers.
     fn judged(&mut self) -> Vec<(String, u64)> {
         self.journal.sort_by_key(|line| line.at);
-        let effects = effects(&self.journal, OffsetDateTime::UNIX_EPOCH);
+        let effects = effects_of(&self.journal, OffsetDateTime::UNIX_EPOCH);
         let leading = [(10 * SECOND, Some(5)), (20 * SECOND, None), (25 * SECOND, Some(9))];
         let epochs = BTreeMap::from([(5, 1), (9, 2)]);
         let mut verdicts = Verdicts::default();
@@ -69,7 +69,7 @@ fn good() -> Story {
 #[test]
 fn requests_of_the_leader_are_right() {
     assert_eq!(good().judged(), []);
-    let counted = count_effects(&effects(&good().journal, OffsetDateTime::UNIX_EPOCH));
+    let counted = count_effects(&effects_of(&good().journal, OffsetDateTime::UNIX_EPOCH));
     assert_eq!(counted, EffectCounts { cordoned: 2, uncordoned: 2, evicted: 2, refused: 0, deleted: 2 });
 }
 

@@ -4,7 +4,7 @@ use super::*;
 
 /// A call with its span of time, operation and answer; `None`: unknown.
 fn call(called: u64, returned: u64, op: ObjectOperation, said: Option<CallResult>) -> Call {
-    let end = said.map_or(End::Unknown { why: "late".to_owned() }, |said| End::Answered {
+    let end = said.map_or(RequestEnd::Unknown { why: "late".to_owned() }, |said| RequestEnd::Answered {
         status: 200,
         said,
         revision: None,
@@ -136,7 +136,7 @@ fn a_call_without_an_end_may_have_happened_at_any_later_time_or_never() {
 #[test]
 fn unsent_calls_and_unanswered_reads_are_not_judged() {
     let mut never = call(0, 1, create(1), None);
-    never.end = End::NotSent;
+    never.end = RequestEnd::NotSent;
     let judged = judge_linearizability(&[never, call(2, 3, ObjectOperation::Read, None)]);
     assert_eq!(judged, LinearizabilityResult::default());
 }

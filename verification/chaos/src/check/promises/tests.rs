@@ -6,7 +6,7 @@ use madako_judges::{KubernetesRequest, Promise};
 
 use super::*;
 use crate::check::linear::{CallResult, ObjectOperation};
-use crate::observer::Change as Stored;
+use crate::observer::Change as StoreHistory;
 use crate::world::promised_terms;
 
 const SECOND: Micros = 1_000_000;
@@ -16,7 +16,7 @@ fn line(second: i64, what: LineContent) -> Line {
 }
 
 fn polled(second: i64, machines: Option<Vec<MachineSeen>>, spoilt: Option<CorruptAnswer>) -> Line {
-    line(second, LineContent::Polled { question: Question::Machines, machines, spoilt })
+    line(second, LineContent::Polled { question: RegistryQuestion::Machines, machines, spoilt })
 }
 
 fn healthy(address: &str) -> MachineSeen {
@@ -25,7 +25,7 @@ fn healthy(address: &str) -> MachineSeen {
 
 /// A run that begins at 100 s; instance 2 leads from its second 3 on.
 fn facts(lines: &[Line], events: &[(Micros, Event)], act: Act) -> Vec<(Micros, Fact)> {
-    let leader = Stored {
+    let leader = StoreHistory {
         key: "/cke/leader//a".to_owned(),
         value: Some(b"host".to_vec()),
         created: 5,
@@ -149,7 +149,7 @@ fn faults_are_of_the_places_that_they_are_on() {
 
 #[test]
 fn a_client_that_names_a_version_is_heard() {
-    let end = End::Answered {
+    let end = RequestEnd::Answered {
         status: 200,
         said: CallResult::Done { value: None, deleting: false },
         revision: Some(9),

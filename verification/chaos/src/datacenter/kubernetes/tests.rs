@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use madako_datacenter_sim::{Datacenter, DatacenterConfig};
 use madako_domain::kubernetes::{KubeNode, PodId, PodPhase};
-use madako_kubernetes::{Access, Limits};
+use madako_kubernetes::{ApiServerAccess, Limits};
 use madako_protocol::kubernetes::{Kubernetes as _, KubernetesError};
 use madako_protocol::permit::Permit;
 use serde_json::json;
@@ -38,7 +38,7 @@ fn server(journal: &Path, hand: &ManualClock) -> ApiServer {
     let datacenter = Datacenter::new(config).unwrap();
     let registry = SimulatedRegistry::new(datacenter, Arc::clone(&clock));
     let before = read_journal(journal).unwrap();
-    let tap = Arc::new(Tap::new(Journal::open(journal, clock).unwrap()));
+    let tap = Arc::new(AnswerTap::new(Journal::open(journal, clock).unwrap()));
     ApiServer::new(1, registry, tap, start, &before)
 }
 
@@ -56,7 +56,7 @@ async fn client(server: &ApiServer, files: &Path) -> madako_kubernetes::ApiServe
         "clusters": [{"name": "c", "cluster": {"server": url}}],
     });
     std::fs::write(&path, text.to_string()).unwrap();
-    madako_kubernetes::ApiServer::new(&Access::read(&path).unwrap(), Limits::default()).unwrap()
+    madako_kubernetes::ApiServer::new(&ApiServerAccess::read(&path).unwrap(), Limits::default()).unwrap()
 }
 
 /// Nodes and pods with everything that the API shows of them.

@@ -36,10 +36,10 @@ async fn packets_are_lost_on_the_wire_and_nothing_is_left() {
         cut_off(&namespaces, &node, &mut client, at).await;
         lossy(&namespaces, &node, &mut client).await;
     }
-    let error = namespaces.lose(&Node::Registry, DroppedShare::All, true).await.unwrap_err();
+    let error = namespaces.set_packet_loss(&Node::Registry, DroppedShare::All, true).await.unwrap_err();
     assert_eq!(error.to_string(), "cannot drop packets of registry: it has no network namespace");
 
-    let mut spaces: Vec<&Space> = namespaces.sites.values().map(|site| &site.space).collect();
+    let mut spaces: Vec<&NetworkNamespace> = namespaces.sites.values().map(|site| &site.space).collect();
     spaces.push(&namespaces.hub);
     let held: Vec<PathBuf> = spaces.into_iter().map(|space| fs::read_link(space.path()).unwrap()).collect();
     assert!(held.iter().all(|namespace| is_held(namespace)), "{held:?}");
@@ -51,48 +51,50 @@ async fn packets_are_lost_on_the_wire_and_nothing_is_left() {
 
 /// Nothing passes a cut, without notice, and data sent meanwhile arrives afterwards. Observers are not cut off.
 async fn cut_off(namespaces: &Namespaces, node: &Node, client: &mut TcpStream, at: SocketAddr) {
-    let before = namespaces.dropped(node, DroppedShare::All).await.unwrap();
+    let before = namespaces.count_dropped_packets(node, DroppedShare::All).await.unwrap();
     // Two cuts: they hold until both are over.
     for _ in 0..2 {
-        namespaces.lose(node, DroppedShare::All, true).await.unwrap();
+        namespaces.set_packet_loss(node, DroppedShare::All, true).await.unwrap();
     }
-    namespaces.lose(node, DroppedShare::All, false).await.unwrap();
+    namespaces.set_packet_loss(node, DroppedShare::All, false).await.unwrap();
     client.write_all(b"late").await.unwrap();
-    until("it is counted", async || namespaces.dropped(node, DroppedShare::All).await.unwrap() > before)
-        .await;
+    until("it is counted", async || {
+        namespaces.count_dropped_packets(node, DroppedShare::All).await.unwrap() > before
+    })
+    .await;
     let mut heard = [0; 4];
     assert!(timeout(SILENCE, client.read_exact(&mut heard)).await.is_err(), "{node}: nothing passes a cut");
     let attempt = connected(namespaces, &CLIENT, at, SILENCE).await;
     assert_eq!(attempt.unwrap_err().kind(), io::ErrorKind::TimedOut, "{node}: nobody is told");
-    let home = SocketAddr::from((namespaces.home(node).unwrap(), 0));
+    let home = SocketAddr::from((namespaces.faultless_address(node).unwrap(), 0));
     let space = &namespaces.sites[node].space;
-    let past = space.within(move || TcpListener::bind(home)).await.unwrap().local_addr();
+    let past = space.run_inside(move || TcpListener::bind(home)).await.unwrap().local_addr();
     // Without a listener the connection is refused at once: packets arrive.
     let said = timeout(PATIENCE, TcpStream::connect(past.unwrap())).await.unwrap();
     assert_eq!(said.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
-    namespaces.lose(node, DroppedShare::All, false).await.unwrap();
+    namespaces.set_packet_loss(node, DroppedShare::All, false).await.unwrap();
     hears(client, b"late").await;
 }
 
 /// Dropped packets are retransmitted: all data arrives.
 async fn lossy(namespaces: &Namespaces, node: &Node, client: &mut TcpStream) {
-    assert_eq!(namespaces.dropped(node, DroppedShare::Some).await.unwrap(), 0);
-    namespaces.lose(node, DroppedShare::Some, true).await.unwrap();
+    assert_eq!(namespaces.count_dropped_packets(node, DroppedShare::Some).await.unwrap(), 0);
+    namespaces.set_packet_loss(node, DroppedShare::Some, true).await.unwrap();
     let began = Instant::now();
-    while namespaces.dropped(node, DroppedShare::Some).await.unwrap() == 0 {
+    while namespaces.count_dropped_packets(node, DroppedShare::Some).await.unwrap() == 0 {
         assert!(began.elapsed() < PATIENCE, "{node}: nothing was lost within {PATIENCE:?}");
         for _ in 0..WORDS {
             says(client, b"more").await;
         }
     }
-    namespaces.lose(node, DroppedShare::Some, false).await.unwrap();
+    namespaces.set_packet_loss(node, DroppedShare::Some, false).await.unwrap();
     says(client, b"done").await;
 }
 
 /// Namespaces whose making is cancelled leave nothing behind either.
 async fn dropped_in_the_middle() {
     let nodes = [CLIENT, SERVER];
-    let mut making = Box::pin(Namespaces::make(&nodes));
+    let mut making = Box::pin(Namespaces::create_and_test(&nodes));
     tokio::select! {
         biased;
         () = until("a device", async || !devices().is_empty()) => drop(making),
@@ -103,7 +105,7 @@ async fn dropped_in_the_middle() {
 
 /// `None`: the machine does not allow namespaces. CI must allow them.
 async fn made() -> Option<Namespaces> {
-    match Namespaces::make(&[CLIENT, SERVER]).await {
+    match Namespaces::create_and_test(&[CLIENT, SERVER]).await {
         Ok(made) => Some(made),
         Err(error) => {
             let why = with_causes(&error);
@@ -132,7 +134,7 @@ async fn connected(
     within: Duration,
 ) -> io::Result<TcpStream> {
     let space = &namespaces.sites[from].space;
-    let stream = space.within(move || Connection::connect_timeout(&to, within)).await?;
+    let stream = space.run_inside(move || Connection::connect_timeout(&to, within)).await?;
     stream.set_nonblocking(true)?;
     TcpStream::from_std(stream)
 }

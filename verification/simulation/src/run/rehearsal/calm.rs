@@ -9,7 +9,7 @@ use madako_faults::Span;
 
 use super::super::inject::Injector;
 use super::observer::Observer;
-use super::{Calm, START_TAKES, UPDATE_TAKES};
+use super::{QuietPeriod, START_TAKES, UPDATE_TAKES};
 use crate::world::ServiceSettings;
 
 /// Minimum length of the quiet period, without writes: longer than any pause of the service except back-offs of drains.
@@ -77,7 +77,7 @@ impl Waiting<'_> {
     }
 
     /// Length of the quiet period: longer than any pause of the service or of a repair.
-    fn quiet(&self) -> Duration {
+    fn quiet_period(&self) -> Duration {
         let pause = self.state.repair_config.as_ref().map_or(Duration::ZERO, |config| longest_repair(config));
         let after = self.working.scheduler.reschedule_after;
         let quiet = if self.drains { QUIET + LONGEST_BACK_OFF } else { QUIET };
@@ -85,19 +85,19 @@ impl Waiting<'_> {
     }
 
     /// The result without a wait; `found` has the reason.
-    pub(super) fn without_wait(&self, observer: &Observer, found: Vec<String>) -> Calm {
-        Calm { after: None, within: to_span(self.allowed_wait(observer)), found }
+    pub(super) fn without_wait(&self, observer: &Observer, found: Vec<String>) -> QuietPeriod {
+        QuietPeriod { after: None, within: to_span(self.allowed_wait(observer)), found }
     }
 
     fn allowed_wait(&self, observer: &Observer) -> Duration {
         self.allowed.unwrap_or_else(|| self.settings_allow(observer.unfinished()))
     }
 
-    pub(super) async fn until_calm(&self, injector: &mut Injector, observer: &Observer) -> Calm {
+    pub(super) async fn until_calm(&self, injector: &mut Injector, observer: &Observer) -> QuietPeriod {
         let history = injector.world.history.clone();
         let began = history.now();
         let within = self.allowed_wait(observer);
-        let quiet = self.quiet();
+        let quiet = self.quiet_period();
         let last = loop {
             tokio::time::sleep(LOOK).await;
             injector.restart_ended_instances().await;
@@ -127,7 +127,8 @@ impl Waiting<'_> {
             }
             Some(_) => {}
         }
-        let leads = |running: &&crate::world::Running| running.instance.view().reign.borrow().is_some();
+        let leads =
+            |running: &&crate::world::RunningInstance| running.instance.view().reign.borrow().is_some();
         let leaders = injector.running.values().filter(leads).count();
         if leaders != 1 {
             found.push(format!("one instance should lead, and {leaders} do"));
@@ -137,6 +138,6 @@ impl Waiting<'_> {
                 found.push(format!("{name} has given up"));
             }
         }
-        Calm { after: after.map(to_span), within: to_span(within), found }
+        QuietPeriod { after: after.map(to_span), within: to_span(within), found }
     }
 }

@@ -90,7 +90,7 @@ pub(super) struct Observer {
     drains: Option<Drains>,
 }
 
-fn application(key: &str) -> Option<ObjectKey> {
+fn application_key(key: &str) -> Option<ObjectKey> {
     ObjectKey::from_etcd_key(key).filter(|key| key.kind == Kind::Application)
 }
 
@@ -98,7 +98,7 @@ fn to_span(duration: Duration) -> Span {
     Span::millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
-fn read<T: serde::de::DeserializeOwned>(entry: &Entry) -> Option<T> {
+fn decode_entry<T: serde::de::DeserializeOwned>(entry: &Entry) -> Option<T> {
     serde_json::from_slice(&entry.value).ok()
 }
 
@@ -113,7 +113,7 @@ impl Observer {
         let mut inner = ObserverState {
             entries: own.clone(),
             queue: RepairQueue::decode(own, None, &mut Vec::new()),
-            cluster: own.get(keys::CLUSTER).and_then(read),
+            cluster: own.get(keys::CLUSTER).and_then(decode_entry),
             ..ObserverState::default()
         };
         for item in inner.queue.entries.values().filter(|item| !item.value.is_finished()) {
@@ -143,7 +143,7 @@ impl Observer {
         let mut own = Vec::new();
         let wall = self.began + now;
         let applications =
-            changes.iter().filter_map(|(key, entry)| Some((application(key)?, entry.as_ref())));
+            changes.iter().filter_map(|(key, entry)| Some((application_key(key)?, entry.as_ref())));
         let retried: BTreeSet<String> = applications
             .filter(|(key, entry)| inner.note_retry(key, *entry, wall))
             .flat_map(|(key, _)| keys_of(&key))
@@ -169,7 +169,7 @@ impl Observer {
         let clustered = own.iter().any(|(key, _)| key == keys::CLUSTER);
         self.repairs(inner, own, now);
         if clustered {
-            inner.cluster = inner.entries.get(keys::CLUSTER).and_then(read);
+            inner.cluster = inner.entries.get(keys::CLUSTER).and_then(decode_entry);
             if let (Some(drains), Some(cluster)) = (&self.drains, &inner.cluster) {
                 drains.follow(cluster);
             }
@@ -192,10 +192,12 @@ impl Observer {
             return;
         }
         let after = RepairQueue::decode(&inner.entries, Some(&inner.queue), &mut Vec::new());
-        let cluster: Option<Cluster> = inner.entries.get(keys::CLUSTER).and_then(read);
-        let before: BTreeSet<String> =
-            states(&inner.queue, inner.cluster.as_ref()).into_iter().map(|found| found.what).collect();
-        for violation in states(&after, cluster.as_ref()) {
+        let cluster: Option<Cluster> = inner.entries.get(keys::CLUSTER).and_then(decode_entry);
+        let before: BTreeSet<String> = invariant_violations(&inner.queue, inner.cluster.as_ref())
+            .into_iter()
+            .map(|found| found.what)
+            .collect();
+        for violation in invariant_violations(&after, cluster.as_ref()) {
             if !before.contains(&violation.what) {
                 self.history.note("observer", &violation);
                 inner.violations.push(violation);
@@ -283,7 +285,7 @@ impl ObserverState {
         let text = entry.and_then(|entry| std::str::from_utf8(&entry.value).ok());
         // An unreadable application is no retry.
         let object = text.and_then(|text| Object::from_stored(key.kind, text).ok());
-        self.retries.wrote(key, object.as_ref().and_then(Application::of), wall)
+        self.retries.record_version(key, object.as_ref().and_then(Application::of), wall)
     }
 
     fn last_write(&self, since: Duration) -> Option<Duration> {
@@ -292,7 +294,7 @@ impl ObserverState {
     }
 
     fn note_plan(&mut self, entry: Option<&Entry>, now: Duration) {
-        let Some(plan) = entry.and_then(read::<LastPlan>) else { return };
+        let Some(plan) = entry.and_then(decode_entry::<LastPlan>) else { return };
         let fired = plan.reasons.into_iter().filter(|reason| reason.outcome == RuleOutcome::Fired);
         self.seen.plans.push(PlanSeen {
             at: to_span(now),
@@ -304,7 +306,7 @@ impl ObserverState {
     }
 
     fn note_decision(&mut self, application: &str, entry: &Entry, now: Duration) {
-        let Some(decision) = read::<Decision>(entry) else { return };
+        let Some(decision) = decode_entry::<Decision>(entry) else { return };
         let row = reasons::decision_row(&decision);
         // A mere retry adds no row.
         if self.decisions.get(application).is_none_or(|before| reasons::decision_row(before) != row) {
@@ -362,7 +364,7 @@ impl RehearsalObservations {
 }
 
 /// Violations of I7, I8 and I10 in one state of the queue.
-fn states(queue: &RepairQueue, cluster: Option<&Cluster>) -> Vec<Violation> {
+fn invariant_violations(queue: &RepairQueue, cluster: Option<&Cluster>) -> Vec<Violation> {
     let mut found = one_repair_a_machine(queue);
     found.extend(one_api_server(queue, cluster));
     found.extend(records(queue));

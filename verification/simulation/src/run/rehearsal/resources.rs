@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use madako_domain::placement::objects::Stored;
-use madako_metrics_fetcher::catalog::Catalog;
+use madako_metrics_fetcher::catalog::DefinitionCatalog;
 
 use crate::walk::{CopiedMetric, CopiedProvider};
 
 /// Returns the providers of used metrics, each with its metrics but no values, and the used metrics without a source,
 /// which have none in the running system either.
 #[must_use]
-pub fn providers(resources: &[Arc<Stored>]) -> (Vec<CopiedProvider>, Vec<String>) {
-    let mut catalog = Catalog::default();
+pub fn copied_providers(resources: &[Arc<Stored>]) -> (Vec<CopiedProvider>, Vec<String>) {
+    let mut catalog = DefinitionCatalog::default();
     for stored in resources {
         catalog.put(stored);
     }

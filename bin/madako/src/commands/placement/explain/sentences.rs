@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{Dropped, Metric};
 use crate::commands::repair_queue::moment;
-use crate::output::printable;
+use crate::output::escape_unprintable;
 
 /// The outcome of a decision in a sentence.
 fn describe_outcome(outcome: &Outcome) -> String {
@@ -132,7 +132,7 @@ pub(super) fn metric(metric: &Metric) -> String {
     if let (Some(value), Some(age)) = (value, age) {
         text += &format!(" ({value}, {age:.0} s old");
         if let Some(note) = note {
-            text += &format!("; {}", printable(note));
+            text += &format!("; {}", escape_unprintable(note));
         }
         text.push(')');
     }

@@ -9,7 +9,7 @@ use super::sentences::{describe_decision, describe_dropped, format_number, metri
 use super::{Candidate, ExplanationView, Target};
 use crate::commands::repair_queue::moment;
 use crate::list::Tone;
-use crate::output::printable;
+use crate::output::escape_unprintable;
 
 /// Columns of a score, such as `0.524`.
 const SCORE: usize = 6;
@@ -29,7 +29,8 @@ pub(super) struct Shape {
 
 pub(super) fn format_text(application: &str, shown: &ExplanationView, shape: Shape) -> String {
     let mut text = String::new();
-    let mut say = |sentence: &str| push_wrapped(&mut text, "", &printable(sentence), GAP, shape.width);
+    let mut say =
+        |sentence: &str| push_wrapped(&mut text, "", &escape_unprintable(sentence), GAP, shape.width);
     match (&shown.decision, &shown.leader) {
         (Some(decision), _) => say(&format!("{application}: {}", describe_decision(decision))),
         (None, Some(host)) => {
@@ -69,7 +70,7 @@ pub(super) fn format_text(application: &str, shown: &ExplanationView, shape: Sha
 fn push_whole(text: &mut String, candidate: &Candidate, shape: Shape) {
     let indent = " ".repeat(GAP);
     let mut say = |first: &str, words: &str| {
-        push_wrapped(text, first, &printable(words), 2 * GAP, shape.width);
+        push_wrapped(text, first, &escape_unprintable(words), 2 * GAP, shape.width);
     };
     say("", &name(candidate));
     if candidate.score.is_some() || candidate.base.is_some() {
@@ -99,12 +100,14 @@ fn push_table(text: &mut String, heading: &str, candidates: &[&Candidate], shape
             None => candidate.metrics.iter().map(metric_in_short).collect::<Vec<_>>().join(", "),
         };
         let begin_of_line = text.len();
-        text.push_str((first + &cut(&printable(&words), shape.width.saturating_sub(begin))).trim_end());
+        text.push_str(
+            (first + &cut(&escape_unprintable(&words), shape.width.saturating_sub(begin))).trim_end(),
+        );
         text.push('\n');
         if wins {
             let indent = " ".repeat(GAP);
             for it in &candidate.metrics {
-                push_wrapped(text, &indent, &printable(&metric(it)), 2 * GAP, shape.width);
+                push_wrapped(text, &indent, &escape_unprintable(&metric(it)), 2 * GAP, shape.width);
             }
         }
         let tone = match (&candidate.dropped, place) {
@@ -131,7 +134,7 @@ fn mark(candidate: &Candidate) -> &'static str {
 /// The name in so many columns. The mark of the current candidate is never cut.
 fn fitted_name(candidate: &Candidate, columns: usize) -> String {
     let mark = mark(candidate);
-    let name = printable(&name(candidate));
+    let name = escape_unprintable(&name(candidate));
     let name = name.strip_suffix(mark).unwrap_or(&name);
     format!("{:<columns$}", cut(name, columns - mark.len()) + mark)
 }
@@ -162,10 +165,10 @@ fn advice(clusters: &[Candidate], width: usize) -> String {
         let first = &first.name;
         let sentence =
             format!("{namespace}/{first}{others} is {state}: {why}. Once it can run applications:");
-        push_wrapped(&mut text, "", &printable(&sentence), GAP, width);
+        push_wrapped(&mut text, "", &escape_unprintable(&sentence), GAP, width);
         // Not wrapped: an operator copies the command.
         let command = format!("  madako kube cluster set-state {first} online -n {namespace}");
-        text.push_str(&printable(&command));
+        text.push_str(&escape_unprintable(&command));
         text.push('\n');
     }
     if text.is_empty() { text } else { format!("\n{text}") }

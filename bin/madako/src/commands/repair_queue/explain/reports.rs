@@ -21,7 +21,7 @@ use time::OffsetDateTime;
 
 use crate::commands::repair_queue::moment;
 use crate::failure::Failure;
-use crate::output::{note, warn};
+use crate::output::{print_note, print_warning};
 
 #[derive(Serialize)]
 pub(super) struct Report {
@@ -68,10 +68,10 @@ pub(super) async fn gather(
     let mut found = ReportsAnswer { reports: None, kept, holds, reported: None, observed: None };
     if let Some(key) = unreadable(state) {
         let why = state.fault(key).unwrap_or_default();
-        warn(format_args!("nothing is added automatically: {key} cannot be used: {why}"));
+        print_warning(format_args!("nothing is added automatically: {key} cannot be used: {why}"));
     }
     if state.auto_repair_disabled {
-        note("auto-repair is switched off: nothing is added automatically");
+        print_note("auto-repair is switched off: nothing is added automatically");
     }
     let transport = ReqwestTransport::new().map_err(|error| Failure::Failed(error.into()))?;
     let registry = SabakanRegistry::new(Arc::new(transport));
@@ -125,7 +125,7 @@ pub(super) async fn exists(state: &ClusterState, address: &str) -> Result<(), Fa
 async fn read_reports(state: &ClusterState, registry: &dyn Registry) -> Option<Vec<Machine>> {
     if state.reports_query().is_none() {
         if !state.auto_repair_disabled {
-            note(if state.url.is_none() {
+            print_note(if state.url.is_none() {
                 "no URL of sabakan is stored: nothing is added automatically"
             } else {
                 "the stored variables of auto-repair cannot be used: nothing is added automatically"
@@ -141,7 +141,7 @@ async fn read_reports(state: &ClusterState, registry: &dyn Registry) -> Option<V
     match registry.machines(url, Some(&variables)).await {
         Ok(fetched) => Some([fetched.machines, fetched.left_out].concat()),
         Err(error) => {
-            warn(format_args!("the machines to repair are unknown: {error}"));
+            print_warning(format_args!("the machines to repair are unknown: {error}"));
             None
         }
     }
@@ -155,7 +155,9 @@ async fn read_observation(state: &ClusterState, registry: &dyn Registry) -> Opti
     match registry.machines(&url.value, variables).await {
         Ok(fetched) => Some(fetched.machines),
         Err(error) => {
-            warn(format_args!("the machines of a held rack are known from reports and nodes only: {error}"));
+            print_warning(format_args!(
+                "the machines of a held rack are known from reports and nodes only: {error}"
+            ));
             None
         }
     }

@@ -18,8 +18,8 @@ fn snapshot() -> SnapshotContent {
     SnapshotContent { revision: 100, keys: 5, bytes: 9, modified: NOW - Duration::HOUR }
 }
 
-fn newest(revision: i64, at: Option<OffsetDateTime>) -> Newest {
-    Newest { revision, at, source: "the member on 10.0.0.1 has it".to_owned() }
+fn newest(revision: i64, at: Option<OffsetDateTime>) -> NewestSnapshot {
+    NewestSnapshot { revision, at, source: "the member on 10.0.0.1 has it".to_owned() }
 }
 
 /// Three control plane nodes, of which the first answers and the third has come back, and a worker.
@@ -65,7 +65,9 @@ fn decision((cluster, status): (&Cluster, &FleetStatus), address: &str) -> Decis
 
 #[test]
 fn the_loss_counts_from_the_snapshot_to_the_newest_known_revision() {
-    let lost = |snapshot: Option<&SnapshotContent>, newest: Option<&Newest>| lost(snapshot, newest, NOW);
+    let lost = |snapshot: Option<&SnapshotContent>, newest: Option<&NewestSnapshot>| {
+        lost_data(snapshot, newest, NOW)
+    };
     assert_eq!(
         lost(Some(&snapshot()), Some(&newest(130, None))),
         "all writes of the last 1h0m: at least 30 revisions, up to 130 (the member on 10.0.0.1 has it)"
@@ -82,7 +84,7 @@ fn each_step_and_each_other_node_is_shown() {
     let (cluster, status) = fleet();
     let decision = decision((&cluster, &status), "10.0.0.1");
     let newest = newest(130, None);
-    let text = text((&cluster, &status), &decision, Ok(snapshot()), Some(&newest), NOW);
+    let text = dry_run_text((&cluster, &status), &decision, Ok(snapshot()), Some(&newest), NOW);
     assert_eq!(
         text,
         "\
@@ -114,7 +116,7 @@ added anew
 fn a_refusal_is_shown_with_its_reason_and_without_steps() {
     let (cluster, status) = fleet();
     let decision = decision((&cluster, &status), "10.0.0.2");
-    let text = text((&cluster, &status), &decision, Err("no\u{1b}[1m file".to_owned()), None, NOW);
+    let text = dry_run_text((&cluster, &status), &decision, Err("no\u{1b}[1m file".to_owned()), None, NOW);
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines[..2], ["Snapshot  unusable: no\u{fffd}[1m file", "Lost      unknown"], "{text}");
     assert!(lines.len() == 3 && lines[2].starts_with("Refused   these nodes do not answer"), "{text}");
