@@ -89,7 +89,7 @@ pub(crate) struct Given {
     embedded: Option<(Embedded, [Pem; 3])>,
     placement: Option<placement::Given>,
     repair: Option<(bool, HoldSettings)>,
-    kubeconfig: Option<Option<String>>,
+    kubernetes: Option<kubernetes::Given>,
     mode: Option<GivenMode>,
     ssh: Ssh,
     has_ssh: bool,
@@ -111,7 +111,7 @@ section! {
         at "embedded": embedded => it.embedded;
         at "placement": placement => it.placement;
         at "repair": repair => it.repair;
-        at "kubernetes": kubernetes => it.kubeconfig;
+        at "kubernetes": kubernetes => it.kubernetes;
         at "pki": encryption => it.pki;
         at "etcd_backup": backup => it.backup;
         in "operations" {
@@ -199,8 +199,12 @@ impl Config {
         let mut clients = access::read(mem::take(&mut given.access), &mut findings);
         let embedded = given.embedded.take().map(|embedded| embedded::read(embedded, &mut findings));
         let placement = given.placement.take().map(|placement| placement::read(placement, &mut findings));
-        let kubernetes = given.kubeconfig.take().and_then(|path| kubernetes::read(path, &mut findings));
-        let operations = operations::read(&mut given, &mut findings);
+        let mut operations = operations::read(&mut given, &mut findings);
+        let mut kubernetes = None;
+        if let Some(given) = given.kubernetes.take() {
+            let operates = operations.mode.is_some();
+            (kubernetes, operations.settings.kubernetes) = kubernetes::read(given, operates, &mut findings);
+        }
 
         let Findings { mut problems, warnings, secret, .. } = findings;
         problems.number_lines(text);

@@ -57,6 +57,7 @@ fn calm(cluster: &Cluster) -> FleetStatus {
         bootstrap: None,
         interrupted_removals: BTreeSet::new(),
         etcd_image_version: None,
+        kubernetes: None,
     };
     for (node, id) in cluster.nodes.iter().zip(1..) {
         let mut state = NodeStatus { reachable: true, ..NodeStatus::default() };
@@ -115,6 +116,7 @@ fn measure<T>(
         restore: None,
         stale: &BTreeSet::new(),
         authorities: None,
+        kubernetes: None,
         settings: &settings,
     };
     drop(act(&input));

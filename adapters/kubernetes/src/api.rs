@@ -28,7 +28,7 @@ use crate::{
     convert,
 };
 
-const FIELD_MANAGER: &str = "madako";
+pub(crate) const FIELD_MANAGER: &str = "madako";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -60,9 +60,9 @@ pub struct ConnectError {
 }
 
 pub struct ApiServer {
-    client: Client,
+    pub(crate) client: Client,
     server: String,
-    limits: Limits,
+    pub(crate) limits: Limits,
 }
 
 impl fmt::Debug for ApiServer {
@@ -81,7 +81,7 @@ impl ApiServer {
     /// See [`ConnectError`].
     pub fn new(access: &Access, limits: Limits) -> Result<Self, ConnectError> {
         let server = access.server().to_owned();
-        match exchange::client(access, limits.max_answer_bytes) {
+        match exchange::client(access, limits.max_answer_bytes, true) {
             Ok(client) => Ok(Self { client, server, limits }),
             Err(source) => Err(ConnectError { server, source: Box::new(source) }),
         }
@@ -121,7 +121,7 @@ impl ApiServer {
     }
 
     /// Deadline of a write: no request may start after the permit ended, however long the connection takes.
-    fn begin(&self, permit: &Permit) -> Result<RequestDeadline, KubernetesError> {
+    pub(crate) fn begin(&self, permit: &Permit) -> Result<RequestDeadline, KubernetesError> {
         let now = Instant::now();
         permit.check(now)?;
         let until = RequestDeadline::after(self.limits.write_deadline);

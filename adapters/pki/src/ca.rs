@@ -228,6 +228,10 @@ fn leaf(common_name: &str, usage: Usage) -> CertificateParams {
         Usage::Server => vec![ExtendedKeyUsagePurpose::ServerAuth],
         Usage::Client => vec![ExtendedKeyUsagePurpose::ClientAuth],
         Usage::Both => vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth],
+        Usage::Tokens => {
+            params.key_usages.push(KeyUsagePurpose::KeyCertSign);
+            Vec::new()
+        }
     };
     params
 }

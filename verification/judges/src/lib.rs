@@ -14,6 +14,7 @@
 //! Apart from the oracle, [`player`] plays the schedules of simulation and chaos.
 
 pub mod bindings;
+mod components;
 mod drains;
 mod exemptions;
 mod fact;
@@ -38,8 +39,8 @@ mod tests;
 
 pub use crate::exemptions::{Exemption, Exemptions, Use};
 pub use crate::fact::{
-    At, Change, Command, EffectStage, EtcdFact, Fact, KubernetesRequest, MachineSeen, NodeEffect, Place,
-    PodFact, Question, Voter,
+    At, Change, Command, ComponentFact, EffectStage, EtcdFact, Fact, KubernetesRequest, MachineSeen,
+    NodeEffect, Place, PodFact, Question, Voter,
 };
 pub use crate::oracle::Oracle;
 pub use crate::promise::{Promise, Verdict};

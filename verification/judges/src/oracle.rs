@@ -7,7 +7,9 @@ use crate::fact::{At, Fact};
 use crate::picture::{Picture, Written};
 use crate::promise::{Promise, Verdict};
 use crate::terms::Terms;
-use crate::{drains, keeping, leading, liveness, operations, pace, placement, repairs, requests, restores};
+use crate::{
+    components, drains, keeping, leading, liveness, operations, pace, placement, repairs, requests, restores,
+};
 
 pub(crate) struct Context<'a> {
     pub(crate) at: At,
@@ -167,5 +169,7 @@ fn predicate(promise: Promise) -> Box<dyn Predicate> {
         Promise::WritesKept => Box::<operations::WritesKept>::default(),
         Promise::EpochsInOrder => Box::<operations::EpochsInOrder>::default(),
         Promise::HostKeyKept => Box::new(operations::HostKeyKept),
+        Promise::ApiKept => Box::<components::ApiKept>::default(),
+        Promise::BootTaintsFirst => Box::new(components::BootTaintsFirst),
     }
 }

@@ -1,6 +1,7 @@
 //! For each predicate, a stream that keeps its promise, and a spoiled one.
 
 mod cluster;
+mod components;
 mod drains;
 mod operations;
 mod others;

@@ -1,7 +1,9 @@
 //! Facts about the simulated nodes and their etcd, for judges.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
+
+use madako_domain::cluster::Taint;
 
 use super::limits::MAX_FACTS;
 
@@ -43,6 +45,26 @@ pub enum Observed {
         why: String,
     },
     Etcd(EtcdFact),
+    Kubernetes(KubernetesFact),
+}
+
+/// A change of Kubernetes' components by an effect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KubernetesFact {
+    /// An effect ended a healthy API server.
+    ApiServerEnded {
+        effect: Effect,
+        /// Addresses of the other nodes with an API server, and the time for which each was not healthy; `None`: it was.
+        others: BTreeMap<String, Option<Duration>>,
+    },
+    /// An effect started a kubelet that did not run.
+    KubeletStarted {
+        effect: Effect,
+        /// Name of the Node object.
+        node: String,
+        /// Taints of that object; `None` if there is none.
+        taints: Option<Vec<Taint>>,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

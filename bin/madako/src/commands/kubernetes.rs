@@ -1,5 +1,7 @@
 //! `madako kubernetes issue`: certificates for users of Kubernetes, in ckecli's words and output.
 
+pub(crate) mod status;
+
 use std::time::Duration;
 
 use madako_domain::authority::Authority;

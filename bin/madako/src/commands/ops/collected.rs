@@ -8,7 +8,8 @@ use madako_domain::containers::ContainerOptions;
 use madako_domain::keys;
 use madako_domain::node_status::FleetStatus;
 use madako_domain::state::ClusterState;
-use madako_operation_runner::{Access, Settings, survey};
+use madako_operation_runner::kubernetes::options::KubernetesOptions;
+use madako_operation_runner::{Access, KubernetesMode, Settings, survey};
 use madako_protocol::ports::Clock;
 use madako_protocol::store::Store;
 use madako_supervisor::clock::SystemClock;
@@ -16,7 +17,7 @@ use madako_supervisor::config::Config;
 use madako_supervisor::nodes::{OperationsMode, OperationsPorts, target};
 use madako_supervisor::operations::ports;
 
-use super::plan::Inputs;
+use super::plan::{Inputs, KubernetesInputs};
 use crate::access;
 use crate::cli::Global;
 use crate::commands::etcd::members::permit;
@@ -34,7 +35,17 @@ pub(crate) struct Gathered {
 
 /// Reads the cluster from the store and the state of its nodes from the nodes.
 pub(crate) async fn gather(global: &Global) -> Result<Gathered, Failure> {
-    let config = Config::load(global.config.as_deref())?;
+    gather_configured(Config::load(global.config.as_deref())?).await
+}
+
+/// As [`gather`], with the components of Kubernetes, whether the service leaves them to CKE or not.
+pub(crate) async fn gather_kubernetes(global: &Global) -> Result<Gathered, Failure> {
+    let mut config = Config::load(global.config.as_deref())?;
+    config.operations.settings.kubernetes = KubernetesMode::Observe;
+    gather_configured(config).await
+}
+
+async fn gather_configured(config: Config) -> Result<Gathered, Failure> {
     let mut operations = config.operations.clone();
     // The mode is that of the service. This command never acts.
     operations.mode = Some(OperationsMode::Observe);
@@ -64,7 +75,12 @@ pub(crate) async fn gather(global: &Global) -> Result<Gathered, Failure> {
     let stale = state.restored.as_ref().map(|restored| restored.stale.clone()).unwrap_or_default();
     // A read certificate of etcd is no proof that another one can be issued.
     let authorities = ports.runner.authorities.ready().await.err().map(|error| error.to_string());
-    let inputs = Inputs { cluster, options, status, restarts, restore, stale, authorities, settings };
+    let kubernetes = (settings.kubernetes != KubernetesMode::Off).then(|| KubernetesInputs {
+        options: KubernetesOptions::read(&cluster.options).map_err(|error| error.to_string()),
+        busy: state.repair.under_way().map(str::to_owned).collect(),
+    });
+    let inputs =
+        Inputs { cluster, options, status, restarts, restore, stale, authorities, kubernetes, settings };
     Ok(Gathered { inputs, state, ports })
 }
 
