@@ -86,7 +86,7 @@ pub struct View<'a> {
     pub now: OffsetDateTime,
 }
 
-/// What the entries that came before occupy.
+/// Slots and control plane nodes that the earlier entries of the pass hold, and overdue workers.
 struct Occupied {
     /// Workers that hold a slot.
     workers: u32,

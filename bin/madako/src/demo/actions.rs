@@ -1,4 +1,4 @@
-//! What a user does to the demo with keys: power cuts, broken machines, a stopped leader, failing repairs.
+//! Faults that keys of the demo cause: power cuts, broken machines, a stopped leader, failing repairs.
 //!
 //! Guarantees: each action uses the ways by which such a fault reaches the real service; the service does not know that a
 //! user caused it.

@@ -1,4 +1,4 @@
-//! What happened, a line for each thing: events about one thing are one line, which grows.
+//! The demo's list of events: events about one machine, rack or application share a line, which grows.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -241,7 +241,7 @@ fn actors(tree: &TreeStatus, depth: usize) -> Vec<ActorLine> {
     lines
 }
 
-/// What a key asks for.
+/// The command of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeyCommand {
     End,

@@ -1,6 +1,6 @@
 //! The demo's live view on the terminal. Drawing is a function of a [`Picture`] and the size of the terminal.
 //!
-//! Guarantees: a screen of 80 by 24 shows the legend, the keys, and the addresses. What happened has a line each, with an
+//! Guarantees: a screen of 80 by 24 shows the legend, the keys, and the addresses. Each event has a line, with an
 //! ellipsis where it is too long; other text is wrapped. A list that does not fit shows its newest or most
 //! telling items, with the number of the others. A screen without room for everything shows either the clusters or the
 //! last plan, and the key that switches between them. No meaning is in a colour alone.

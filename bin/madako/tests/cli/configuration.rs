@@ -146,7 +146,7 @@ async fn completions_are_scripts_that_ask_the_program() {
     assert!(status.success());
 }
 
-/// What the program offers for the last word of a line, as bash asks for it.
+/// The completions of the last word of a line, as bash requests them.
 async fn completed(words: &[&str]) -> Vec<String> {
     let last = words.len().to_string();
     let mut command = command(&[&["--", "madako"], words].concat());

@@ -73,7 +73,7 @@ async fn read_items(api: &Api, place: &CommandScope, called: &str) -> Result<Vec
 #[derive(Debug, Default, PartialEq)]
 struct Explained {
     by_name: BTreeMap<(String, String), Explanation>,
-    /// What is missing, and why.
+    /// Reasons why scores or explanations are missing.
     remarks: Vec<String>,
 }
 
