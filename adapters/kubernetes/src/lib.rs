@@ -24,6 +24,7 @@
 mod access;
 mod answer;
 mod api;
+mod components;
 mod convert;
 mod exchange;
 mod limits;
@@ -31,6 +32,7 @@ mod telemetry;
 
 pub use access::{ApiServerAccess, MAX_FILE_BYTES};
 pub use api::{ApiServer, ConnectError, Limits};
+pub use components::NodeComponents;
 pub use telemetry::METRICS;
 
 pub use crate::limits::{

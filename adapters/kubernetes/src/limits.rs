@@ -45,6 +45,21 @@ pub const MAX_DAEMON_SETS: usize = 1_000;
 /// starts at 12,500 in the cluster.
 pub const MAX_PODS: usize = 15_000;
 
+/// Time for a health check, as in CKE.
+pub(crate) const CHECK_DEADLINE: Duration = Duration::from_secs(5);
+/// Upper bound of an answer to a health check in bytes: a page with one namespace.
+pub(crate) const MAX_CHECK_BYTES: usize = 1 << 20;
+/// Pages of names: each name has some 500 bytes of metadata around it.
+pub(crate) const NAMES_PAGE: u32 = 500;
+/// Validity of the client certificate, as in CKE.
+pub(crate) const CERTIFICATE: Duration = Duration::from_secs(25 * 3600);
+/// Age at which another one is issued, as in CKE.
+pub(crate) const CERTIFICATE_AGE: Duration = Duration::from_secs(24 * 3600);
+/// Time until the next request for a certificate after a failed one.
+pub(crate) const RENEWAL_PAUSE: Duration = Duration::from_secs(60);
+/// Attempts to change a Node object that other clients change at the same time: kubelets write to it every 5 min.
+pub(crate) const CHANGE_TRIES: usize = 5;
+
 const _: () = assert!(
     CONNECT_TIMEOUT.as_secs() < WRITE_DEADLINE.as_secs()
         && WRITE_DEADLINE.as_secs() < READ_DEADLINE.as_secs()

@@ -59,9 +59,17 @@ promises! {
     LossProved, "A restore of etcd begins only while no majority of its members runs.";
     EpochsInOrder, "No effect of an older epoch follows an effect of a newer epoch on nodes or on the members of etcd.";
     HostKeyKept, "A pinned host key is replaced only for a machine with another serial, or after an operator deleted it.";
+    ApiKept, "A healthy API server of Kubernetes is ended only while every other configured API server is healthy.";
+    BootTaintsFirst, "A kubelet starts on a registered node only after the Node object has the boot taints.";
 }
 
 impl Promise {
+    /// Whether only a world whose Kubernetes is acted on can test the promise.
+    #[must_use]
+    pub fn needs_components(self) -> bool {
+        matches!(self, Self::ApiKept | Self::BootTaintsFirst)
+    }
+
     /// Whether only a world with nodes can test the promise.
     #[must_use]
     pub fn needs_nodes(self) -> bool {

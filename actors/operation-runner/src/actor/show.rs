@@ -8,7 +8,6 @@ use madako_domain::node_status::EtcdStatus;
 use madako_protocol::actors::Collected;
 use madako_protocol::event::Event;
 use madako_protocol::operations::OperationsState;
-use strum::VariantNames as _;
 use tokio::time::Instant;
 
 use super::{Inputs, RunnerState};
@@ -86,15 +85,15 @@ impl RunnerState {
 
     /// Counts the held operations by reason, and emits them.
     fn say_held(&mut self, held: &[HeldPage]) {
-        for reason in Reason::VARIANTS {
-            let count = held.iter().filter(|held| held.held.reason.name() == *reason).count();
-            super::madako_operations_held(*reason).set(count as f64);
+        for reason in Reason::names() {
+            let count = held.iter().filter(|held| held.held.reason.name() == reason).count();
+            super::madako_operations_held(reason).set(count as f64);
         }
         let now = self.given.clock.now().unix_timestamp();
         self.held_since.note(held.iter().map(|held| held.held.reason.name()), now);
-        for reason in Reason::VARIANTS {
-            let since = self.held_since.of(reason).unwrap_or(0);
-            super::madako_operations_held_since_timestamp_seconds(*reason).set(since as f64);
+        for reason in Reason::names() {
+            let since = self.held_since.of(&reason).unwrap_or(0);
+            super::madako_operations_held_since_timestamp_seconds(reason).set(since as f64);
         }
         let text = |HeldPage { held, why }: &HeldPage| {
             format!("{} of {}: {why}", held.what, held.targets.join(", "))

@@ -9,7 +9,9 @@ use madako_datacenter_sim::nodes::{NodeFault, NodePlace, SimulatedBackups, Simul
 use madako_datacenter_sim::vault::SimulatedVault;
 use madako_datacenter_sim::{Datacenter, DatacenterConfig, SimulatedRegistry};
 use madako_domain::backup::{BackupRecord, BackupSchedule};
+use madako_domain::component::Component;
 use madako_domain::containers::Container;
+use madako_domain::images::ImageName;
 use madako_domain::node_status::EtcdMember;
 use madako_domain::record::Record;
 use madako_protocol::ports::Clock;
@@ -26,7 +28,7 @@ use madako_simulation::revisions::every_revision;
 use madako_simulation::run::promised_terms;
 use madako_simulation::store_process::StoreProcess;
 use madako_simulation::world::{RunningInstance, World};
-use madako_supervisor::nodes::{BackupPorts, OperationsMode, OperationsPorts, RUNNER};
+use madako_supervisor::nodes::{BackupPorts, KubernetesMode, OperationsMode, OperationsPorts, RUNNER};
 use madako_supervisor::tree::ChildState;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
@@ -118,6 +120,10 @@ pub struct Site {
     pub certificate_life: Duration,
     /// Issues the certificates; without it, the authorities are the built-in ones.
     pub vault: Option<SimulatedVault>,
+    /// The image of Kubernetes; `None`: its components are left to CKE.
+    pub kubernetes: Option<String>,
+    /// The field `options` of the cluster.
+    pub options: Value,
     /// `None`: the leader makes no backups.
     pub backups: Option<SimulatedBackups>,
     /// Recorded proofs that nobody made.
@@ -186,6 +192,8 @@ impl Site {
             records: Arc::default(),
             certificate_life: CERTIFICATE_LIFE,
             vault: None,
+            kubernetes: None,
+            options: json!({}),
             backups: None,
             unproved: Vec::new(),
             restless: None,
@@ -212,7 +220,11 @@ impl Site {
             backups: Arc::new(backups),
         });
         // Other stories have the moments of operations alone.
-        let ports = node_ports(&self.nodes, self.authorities(), etcd);
+        let mut ports = node_ports(&self.nodes, self.authorities(), etcd);
+        if let Some(image) = &self.kubernetes {
+            ports.settings.kubernetes = KubernetesMode::Act;
+            image.clone_into(ports.settings.configured_images.image_mut(ImageName::Kubernetes));
+        }
         self.world.operations = Some(OperationsPorts { mode, backups, ..ports });
         self.stop().await;
         self.running = Some(self.world.start("alpha").await);
@@ -247,7 +259,8 @@ impl Site {
         let node = |number: &usize, control_plane: bool| json!({"address": address(*number), "user": "cke", "control_plane": control_plane});
         let nodes = control_plane.iter().map(|number| node(number, true));
         let nodes: Vec<Value> = nodes.chain(workers.iter().map(|number| node(number, false))).collect();
-        let cluster = json!({"name": "c", "nodes": nodes, "service_subnet": "10.1.0.0/16"});
+        let cluster =
+            json!({"name": "c", "nodes": nodes, "service_subnet": "10.1.0.0/16", "options": self.options});
         self.put("cluster", &cluster.to_string()).await;
     }
 
@@ -408,7 +421,40 @@ impl Site {
             && members == wanted.iter().cloned().collect()
             && wanted.iter().all(runs)
             && etcd.healthy
+            && self.runs_components(wanted)
             && self.is_clean()
+    }
+
+    /// All components run with the wanted image and arguments, and none of the control plane elsewhere, if Kubernetes is
+    /// acted on.
+    fn runs_components(&self, control_plane: &[String]) -> bool {
+        let Some(image) = &self.kubernetes else { return true };
+        let registered = self.nodes.registered();
+        let runs = |address: &String, component: Component| {
+            let view = self.nodes.view(address).unwrap();
+            let key = if component == Component::ApiServer { "kube-api" } else { component.name() };
+            let wanted: Vec<&str> = self.options[key]["extra_args"]
+                .as_array()
+                .map(|args| args.iter().filter_map(Value::as_str).collect())
+                .unwrap_or_default();
+            view.containers
+                .get(component.name())
+                .is_some_and(|it| it.running && it.image == *image && it.extra.args == wanted)
+        };
+        let is_wanted = |address: &String, component: Component| {
+            control_plane.contains(address) || !component.is_of_control_plane()
+        };
+        let has = |address: &String, component: Component| {
+            self.nodes.view(address).unwrap().containers.contains_key(component.name())
+        };
+        let wanted = |address: &&String| {
+            let mut components = Component::ALL.into_iter();
+            components.all(|component| match is_wanted(address, component) {
+                true => runs(address, component),
+                false => !has(address, component),
+            }) && registered.contains_key(*address)
+        };
+        control_plane.iter().chain(&self.workers).all(|address| wanted(&address))
     }
 
     /// The data of a former member are gone from a worker, if its removal began there.
