@@ -32,7 +32,7 @@ promises! {
     MachinePolls, "The leader polls the registry for machines at the poll interval.";
     ReportPolls, "The leader polls the registry for machines to repair at the poll interval.";
     MetricRounds, "Each metric is fetched once per metrics interval.";
-    HealthChecks, "The health of each machine with an unfinished entry is checked once per poll interval.";
+    HealthChecks, "The health of each machine with an unfinished entry is checked once per poll interval, for each such entry.";
     QueueDisabled, "While the repair queue is disabled, no drain and no repair command begins.";
     QueueResumes, "A repair queue resumes its work when it is enabled again.";
     AutoRepairDisabled, "While auto-repair is disabled, no report becomes an entry.";
