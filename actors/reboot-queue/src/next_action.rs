@@ -97,6 +97,10 @@ pub enum BlockedBy {
     EtcdNotGood {
         why: String,
     },
+    /// Invariant I13: every other API server must be healthy.
+    ApiNotAvailable {
+        violation: String,
+    },
     TooManyUnreachable {
         nodes: Vec<String>,
         maximum: usize,
@@ -221,6 +225,7 @@ impl fmt::Display for BlockedBy {
                 write!(f, "the command of record {record} runs (madako history shows it)")
             }
             Self::EtcdNotGood { why } => write!(f, "etcd is not in good health: {why}"),
+            Self::ApiNotAvailable { violation } => f.write_str(violation),
             Self::TooManyUnreachable { nodes, maximum } => write!(
                 f,
                 "{} other nodes are unreachable, and maximum-unreachable-nodes-for-reboot is {maximum}: {}",

@@ -65,6 +65,8 @@ pub struct Live {
     pub unreachable: BTreeSet<String>,
     /// The reason why etcd is not known to be good.
     pub etcd: Option<String>,
+    /// Control plane nodes whose reboot would break invariant I13, with the violation.
+    pub api: BTreeMap<String, String>,
     /// An operation on nodes is due or runs.
     pub operation_due: bool,
     /// This instance runs commands.
@@ -272,9 +274,9 @@ impl View<'_> {
         let until = self.since(entry) + timeout;
         let waits = match self.live.drains.get(&index) {
             Some(Drain::Runs { .. }) if is_planted(Canary::RebootNotDrained) => {
-                return (Action::Reboot, self.reboot_waits(is_control_plane));
+                return (Action::Reboot, self.reboot_waits(&entry.node, is_control_plane));
             }
-            Some(Drain::Done) => return (Action::Reboot, self.reboot_waits(is_control_plane)),
+            Some(Drain::Done) => return (Action::Reboot, self.reboot_waits(&entry.node, is_control_plane)),
             Some(Drain::Failed { why }) => {
                 return (Action::BackOff(Aborted::Impossible { why: why.clone() }), None);
             }
@@ -301,8 +303,9 @@ impl View<'_> {
         (Action::Reboot, Some(blocked_by))
     }
 
-    /// The obstacle to the reboot of an empty node. The reboot of a control plane node takes its member of etcd away.
-    fn reboot_waits(&self, is_control_plane: bool) -> Option<BlockedBy> {
+    /// The obstacle to the reboot of an empty node. The reboot of a control plane node takes its member of etcd and its
+    /// API server away.
+    fn reboot_waits(&self, node: &str, is_control_plane: bool) -> Option<BlockedBy> {
         if !self.live.host {
             return Some(BlockedBy::NoHost);
         }
@@ -310,8 +313,15 @@ impl View<'_> {
         if let Some(record) = self.queue.records.unfinished.keys().next() {
             return Some(BlockedBy::CommandRuns { record: *record });
         }
-        let why = self.live.etcd.as_ref().filter(|_| is_control_plane)?;
-        Some(BlockedBy::EtcdNotGood { why: why.clone() })
+        if let Some(why) = self.live.etcd.as_ref().filter(|_| is_control_plane) {
+            return Some(BlockedBy::EtcdNotGood { why: why.clone() });
+        }
+        self.api_waits(node)
+    }
+
+    fn api_waits(&self, node: &str) -> Option<BlockedBy> {
+        let violation = self.live.api.get(node)?.clone();
+        Some(BlockedBy::ApiNotAvailable { violation })
     }
 
     fn queued(
@@ -342,7 +352,7 @@ impl View<'_> {
         } else if occupied.workers >= maximum {
             return Some(BlockedBy::Slots { maximum });
         }
-        self.gate(&occupied.stuck)
+        self.gate(&occupied.stuck).or_else(|| self.api_waits(&entry.node))
     }
 
     /// The obstacle to every new drain.

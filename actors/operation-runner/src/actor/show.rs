@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use madako_domain::component::Component;
 use madako_domain::node_status::EtcdStatus;
 use madako_protocol::actors::Collected;
 use madako_protocol::event::Event;
@@ -20,6 +21,13 @@ fn unreachable(inputs: &Inputs, collected: &Collected) -> BTreeSet<String> {
     let is_reachable = |address: &str| collected.nodes.get(address).is_some_and(|node| node.reachable);
     let nodes = inputs.cluster.nodes.iter().map(|node| &node.address);
     nodes.filter(|address| !is_reachable(address)).cloned().collect()
+}
+
+/// The health of the configured API servers at the last collection; empty if they were not asked.
+fn api_servers(inputs: &Inputs, collected: &Collected) -> BTreeMap<String, bool> {
+    let Some(answers) = &collected.kubernetes else { return BTreeMap::new() };
+    let health = |address: &str| answers.is_healthy(Component::ApiServer, address);
+    inputs.cluster.control_plane().map(|node| (node.address.clone(), health(&node.address))).collect()
 }
 
 impl RunnerState {
@@ -45,6 +53,7 @@ impl RunnerState {
                 has_data: collected.asked_etcd,
                 unreachable: unreachable(inputs, collected),
                 etcd: collected.etcd.clone().map(Arc::new),
+                api_servers: api_servers(inputs, collected),
                 read_at: self.collection_began,
             });
         }
@@ -108,7 +117,14 @@ impl RunnerState {
         self.say(vec![format!("all operations: the field options of the cluster cannot be used: {why}")]);
         let read_at = self.collection_began;
         let unreachable = BTreeSet::new();
-        self.find(OperationsState { is_due: false, has_data: true, unreachable, etcd: None, read_at });
+        self.find(OperationsState {
+            is_due: false,
+            has_data: true,
+            unreachable,
+            etcd: None,
+            api_servers: BTreeMap::new(),
+            read_at,
+        });
     }
 
     /// Publishes findings. Equal ones wake no other actor.
