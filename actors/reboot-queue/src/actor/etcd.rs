@@ -131,7 +131,8 @@ mod tests {
     async fn healthy_api_server_reboots_only_while_all_others_are_healthy() {
         let answers = EtcdAnswers::default();
         let servers = |b: bool| [("a", true), ("b", b)].map(|(at, up)| (at.to_owned(), up)).into();
-        let gaps = |b: bool| answers.api_gaps(Some(&OperationsState { api_servers: servers(b), ..found(&[]) }));
+        let gaps =
+            |b: bool| answers.api_gaps(Some(&OperationsState { api_servers: servers(b), ..found(&[]) }));
         assert_eq!(gaps(true), BTreeMap::new());
         assert_eq!(gaps(false).keys().collect::<Vec<_>>(), ["a"], "b is down, and may reboot");
     }

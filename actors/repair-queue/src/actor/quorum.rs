@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use madako_domain::invariants::{api_available, quorum_of_repair};
 use madako_domain::invariants::repair::is_active;
+use madako_domain::invariants::{api_available, quorum_of_repair};
 use madako_domain::state::ClusterState;
 use madako_protocol::operations::OperationsState;
 use tokio::time::Instant;

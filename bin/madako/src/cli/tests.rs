@@ -148,6 +148,7 @@ fn the_words_are_those_of_ckecli_and_krakectl_and_ours() {
             "kube cluster delete",
             "kube cluster set-state",
             "kube issue",
+            "kube status",
             "infra provider list",
             "infra provider register",
             "infra provider get",
