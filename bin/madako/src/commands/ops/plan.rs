@@ -10,9 +10,12 @@ use madako_domain::node_status::{FleetStatus, status_from_yaml};
 use madako_domain::restore::RestoreRequest;
 use madako_domain::state::ClusterState;
 use madako_operation_runner::images::with_images;
+use madako_operation_runner::kubernetes::objects::apply::ReadResources;
 use madako_operation_runner::kubernetes::options::KubernetesOptions;
 use madako_operation_runner::limits::MAX_CONCURRENT_UPDATES;
-use madako_operation_runner::{Decision, Input, KubernetesPart, RequestedRestore, Settings, decide};
+use madako_operation_runner::{
+    Decision, Input, KubernetesPart, ObjectsPart, RequestedRestore, Settings, decide,
+};
 use madako_protocol::ports::Clock as _;
 use madako_supervisor::clock::SystemClock;
 use madako_supervisor::config::Config;
@@ -86,6 +89,9 @@ pub(crate) struct KubernetesInputs {
     pub(crate) options: Result<KubernetesOptions, String>,
     /// Nodes that drain, reboot or are repaired.
     pub(crate) busy: BTreeSet<String>,
+    pub(crate) resources: ReadResources,
+    /// The removal guard holds an observation of the registry back.
+    pub(crate) is_guarded: bool,
 }
 
 /// The first wave of restarts, which a plan shows.
@@ -114,6 +120,11 @@ impl CollectedInputs {
                 // One look does not tell for how long they are healthy.
                 settling: &NONE,
                 wave: FIRST_WAVE,
+                objects: ObjectsPart {
+                    user: &kubernetes.resources,
+                    is_guarded: kubernetes.is_guarded,
+                    ..ObjectsPart::default()
+                },
             }),
             settings,
         }
