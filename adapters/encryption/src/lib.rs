@@ -49,10 +49,10 @@ const ID_BYTES: usize = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeysError {
     /// No key, only comments.
-    #[error("the text has no encryption key")]
+    #[error("the list of encryption keys is empty: expected one key of {KEY_BYTES} bytes in Base64 a line")]
     None,
     /// More keys than allowed.
-    #[error("the text has more than {MOST_ENCRYPTION_KEYS} encryption keys")]
+    #[error("the list has more than {MOST_ENCRYPTION_KEYS} encryption keys: remove keys that no stored value uses")]
     TooMany,
     #[error("line {0} is not an encryption key of {KEY_BYTES} bytes in Base64")]
     NotAKey(usize),

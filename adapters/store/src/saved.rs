@@ -15,7 +15,7 @@ use crate::telemetry::Operation;
 pub enum SaveError {
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("cannot write the snapshot to its file")]
+    #[error("cannot write the snapshot of etcd to the output file")]
     Write(#[source] io::Error),
 }
 

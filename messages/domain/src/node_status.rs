@@ -223,7 +223,7 @@ impl FromStr for EtcdVersion {
 
 /// A text that is no version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("expected a version such as 3.5.15")]
+#[error("the text is not a version of etcd: expected one such as 3.5.15")]
 pub struct NoVersion;
 
 impl fmt::Display for EtcdVersion {

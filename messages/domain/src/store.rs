@@ -142,7 +142,7 @@ named!(StoreErrorKind);
 
 /// A failed operation on the store. After `Unavailable` or `Deadline` a write may have happened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{operation} failed: {why}")]
+#[error("cannot complete the {operation} in etcd: {why}")]
 pub struct StoreError {
     /// The operation and its object, such as `read of sabakan/`.
     pub operation: String,

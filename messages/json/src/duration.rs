@@ -21,7 +21,7 @@ const UNITS: [(&str, u128); 8] = [
 
 /// The text is not a duration. The message names the expected notation and leaves the text out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("expected a duration such as 2s, 1m30s or 1.5h")]
+#[error("the text is not a duration: expected one such as 2s, 1m30s or 1.5h")]
 pub struct NotADuration;
 
 /// Reads a duration.

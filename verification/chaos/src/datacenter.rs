@@ -70,7 +70,7 @@ pub enum DatacenterError {
     Settings(#[from] InputError),
     #[error(transparent)]
     Journal(#[from] JournalError),
-    #[error("an HTTP server of the simulated data center ended")]
+    #[error("an HTTP server of the simulated data center ended before the run did")]
     Served(#[source] io::Error),
 }
 

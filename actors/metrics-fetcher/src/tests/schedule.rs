@@ -268,7 +268,7 @@ fn a_value_that_is_not_allowed_is_a_failure_of_its_fetch() {
     }
     bench.whole_round(&Err(FetchError::NotFound { expected: "a series" }));
     let message = bench.state(&global("a")).reason.unwrap().message;
-    assert_eq!(message, "metric a (there on metrics provider p): the metric has no value: expected a series");
+    assert_eq!(message, "metric a (there on metrics provider p): the metrics provider's answer has no value of the metric: expected a series");
 }
 
 #[test]

@@ -23,7 +23,7 @@ pub(crate) struct LoadedFile {
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadError {
-    #[error("cannot read the records of the store from its file")]
+    #[error("cannot read the records of the embedded store from its database file")]
     Read(#[from] redb::Error),
     #[error("the record of revision {main}.{sub} in the file of the embedded store has a wrong checksum")]
     Checksum { main: i64, sub: u32 },

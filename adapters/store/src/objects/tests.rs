@@ -235,7 +235,7 @@ async fn a_read_ends_with_the_deadline() {
     told.question().await.send(Ok(5)).unwrap();
     let error = read.await.unwrap().unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Unavailable);
-    assert!(error.why.ends_with("watch of every key failed: the connection is gone"), "{error}");
+    assert!(error.why.ends_with("cannot complete the watch of every key in etcd: the connection is gone"), "{error}");
 
     told.list(5, &[], "start").await;
     let read = told.read();

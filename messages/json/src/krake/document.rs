@@ -14,7 +14,7 @@ use crate::strict::walk::Path;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     /// The body is not JSON (HTTP 415 in Krake).
-    #[error("the body is not JSON: {0}")]
+    #[error("the request body is not JSON: {0}")]
     NotJson(String),
     /// The body has the wrong shape or breaks a rule (HTTP 422).
     #[error(transparent)]
