@@ -84,11 +84,11 @@ pub(crate) struct NodeActorsContext {
 pub(crate) fn node_children(ports: &OperationsPorts, around: &NodeActorsContext) -> [ChildSpec; 2] {
     let roster = RosterArguments { ports: ports.clone(), around: around.clone() };
     let clock = Arc::clone(&around.clock);
-    let roster = ChildSpec::actor(&around.instance, ROSTER, move || {
+    let roster = ChildSpec::for_actor(&around.instance, ROSTER, move || {
         (Measured::new(Roster, ROSTER, &clock), roster.clone())
     });
     let nodes = SupervisorSpec::new(around.instance.as_str(), NODES, around.seed, Arc::clone(&around.sink))
-        .child(roster);
+        .with_child(roster);
     let runner = RunnerArguments {
         mode: ports.mode,
         epoch: around.gate.as_ref().map_or(0, |gate| gate.epoch),
@@ -104,16 +104,16 @@ pub(crate) fn node_children(ports: &OperationsPorts, around: &NodeActorsContext)
         operations: around.operations.clone(),
     };
     let clock = Arc::clone(&around.clock);
-    let runner = ChildSpec::actor(&around.instance, RUNNER, move || {
+    let runner = ChildSpec::for_actor(&around.instance, RUNNER, move || {
         (Measured::new(Runner, RUNNER, &clock), runner.clone())
     });
-    [ChildSpec::supervisor(nodes), runner]
+    [ChildSpec::for_supervisor(nodes), runner]
 }
 
 /// The login of a node, and the host key that it must prove.
 #[must_use]
 pub fn node_target(node: &ClusterNode, host_keys: HostKeyPolicy, pinned: &PinnedKeys) -> NodeTarget {
-    let Identity { user, serial } = Identity::of(node);
+    let Identity { user, serial } = Identity::from_node(node);
     let pinned = pinned_for(pinned, &node.address, &serial).filter(|_| host_keys == HostKeyPolicy::Pin);
     let pinned = pinned.map(|(key, _)| key.host_key.clone());
     NodeTarget { address: node.address.clone(), user, pinned }
@@ -166,7 +166,7 @@ struct Identity {
 }
 
 impl Identity {
-    fn of(node: &ClusterNode) -> Self {
+    fn from_node(node: &ClusterNode) -> Self {
         let serial = node.annotations.get(ANNOTATION_SERIAL).cloned().unwrap_or_default();
         Self { user: node.user.clone(), serial }
     }
@@ -228,8 +228,12 @@ impl RosterState {
     async fn follow(&mut self) {
         let Some(cluster) = self.newest.as_ref().and_then(|state| state.cluster.clone()) else { return };
         let Some(nodes) = SupervisorRef::find(&self.given.around.instance, NODES) else { return };
-        let wanted: BTreeMap<&str, Identity> =
-            cluster.value.nodes.iter().map(|node| (node.address.as_str(), Identity::of(node))).collect();
+        let wanted: BTreeMap<&str, Identity> = cluster
+            .value
+            .nodes
+            .iter()
+            .map(|node| (node.address.as_str(), Identity::from_node(node)))
+            .collect();
         let gone =
             self.running.iter().filter(|(address, identity)| wanted.get(address.as_str()) != Some(*identity));
         let gone: Vec<String> = gone.map(|(address, _)| address.clone()).collect();
@@ -243,14 +247,14 @@ impl RosterState {
             if self.running.contains_key(address) || self.parked.contains_key(address) {
                 continue;
             }
-            match nodes.add_child(self.child(address, &identity)).await {
+            match nodes.add_child(self.child_spec(address, &identity)).await {
                 Ok(_) => drop(self.running.insert(address.to_owned(), identity)),
                 Err(error) => tracing::warn!(address, %error, "cannot start the actor of a node"),
             }
         }
     }
 
-    fn child(&self, address: &str, identity: &Identity) -> ChildSpec {
+    fn child_spec(&self, address: &str, identity: &Identity) -> ChildSpec {
         let RosterArguments { ports, around } = &self.given;
         let given = NodeArguments {
             address: address.to_owned(),
@@ -263,10 +267,10 @@ impl RosterState {
             seed: seed_of(around.seed, address),
         };
         let (clock, roster, parked) = (Arc::clone(&around.clock), self.myself.clone(), address.to_owned());
-        ChildSpec::actor(&around.instance, child_id(address), move || {
+        ChildSpec::for_actor(&around.instance, child_id(address), move || {
             (Measured::new(Node, NODE, &clock), given.clone())
         })
-        .label(NODE)
+        .with_label(NODE)
         .own_budget(
             NODE_BUDGET,
             BudgetAction::Report(Arc::new(move |exceeded| {

@@ -13,7 +13,7 @@ use madako_domain::placement::ownership;
 use madako_domain::settings::PlacementSettings;
 use madako_domain::store::{StoreError, StoreErrorKind};
 use madako_http::placement::{
-    Authenticator, ByCertificate, Keycloak, Keystone, PlacementApi, StaticUser, Uids, router,
+    Authenticator, ByCertificate, Keycloak, Keystone, PlacementApi, StaticUser, UidSource, router,
 };
 use madako_http::tls::{Tls, TlsError};
 use madako_http::{BindError, Limits, Router};
@@ -122,7 +122,7 @@ pub(crate) async fn build_api(
         authenticators: build_authenticators(api, tls.is_some(), &ports.transport),
         objects: ports.objects,
         clock: ports.clock,
-        uids: Uids::seeded(seed_of_uids(seed)),
+        uids: UidSource::from_seed(seed_of_uids(seed)),
         explainer: ports.explainer,
         settings: madako_http::placement::Settings { version: version.to_owned(), ..api.settings.clone() },
     });
@@ -153,7 +153,7 @@ pub(crate) struct AskScheduler {
 
 impl AskScheduler {
     /// `prefix` is the instance's key prefix.
-    pub(crate) fn of(instance: &str, root: Arc<dyn Store>, prefix: &str) -> Self {
+    pub(crate) fn for_instance(instance: &str, root: Arc<dyn Store>, prefix: &str) -> Self {
         Self { name: actor_name(instance, SCHEDULER), root, prefix: prefix.to_owned() }
     }
 

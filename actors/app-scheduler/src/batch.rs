@@ -58,7 +58,7 @@ impl Batch {
         self.change.objects.is_empty() && self.change.kept.is_empty()
     }
 
-    pub(crate) fn mutation(&self, evidence: Vec<BindingEvidence>) -> Mutation {
+    pub(crate) fn make_mutation(&self, evidence: Vec<BindingEvidence>) -> Mutation {
         let mut change = PlacementMutation { evidence, ..self.change.clone() };
         if is_planted(Canary::UnconditionalWrite) {
             change.unchanged.clear();
@@ -121,8 +121,11 @@ fn batch_with_room(all: &mut Vec<Batch>, conditions: usize, writes: usize, bytes
 }
 
 fn add_unit(all: &mut Vec<Batch>, unit: &WriteUnit) -> Result<(), serde_json::Error> {
-    let objects: Vec<(&ObjectKey, Option<StoredObject>)> =
-        unit.writes.iter().map(|write| (&write.key, write.object.as_ref().map(StoredObject::of))).collect();
+    let objects: Vec<(&ObjectKey, Option<StoredObject>)> = unit
+        .writes
+        .iter()
+        .map(|write| (&write.key, write.object.as_ref().map(StoredObject::from_object)))
+        .collect();
     let decision = match &unit.decision {
         None => None,
         Some((application, decision)) => {

@@ -33,7 +33,7 @@ pub(crate) struct DefinitionRevisions {
 }
 
 impl DefinitionRevisions {
-    pub(crate) fn of(snapshot: &Snapshot, metric: &Stored, spec: &MetricSpec) -> Self {
+    pub(crate) fn for_metric(snapshot: &Snapshot, metric: &Stored, spec: &MetricSpec) -> Self {
         let namespace = metric.key.namespace.as_deref();
         let kind = if namespace.is_some() { Kind::MetricsProvider } else { Kind::GlobalMetricsProvider };
         let provider = ObjectKey::new(kind, namespace, spec.provider.name.as_str());
@@ -74,7 +74,7 @@ impl<'a> MetricValues<'a> {
         let namespaced = snapshot.of::<Metric>().map(|TypedResource { stored, value }| (stored, &value.spec));
         let definitions = global.chain(namespaced).map(|(stored, spec)| {
             let key = MetricKey { namespace: stored.key.namespace.clone(), name: stored.key.name.clone() };
-            (key, DefinitionRevisions::of(snapshot, stored, spec))
+            (key, DefinitionRevisions::for_metric(snapshot, stored, spec))
         });
         Self {
             states: observed.map_or(&NOTHING, |observed| &observed.metrics),
@@ -92,7 +92,7 @@ impl<'a> MetricValues<'a> {
     }
 
     pub(crate) fn value_of(&mut self, metric: &OfferedMetric<'_>) -> MetricValue {
-        if let Some(reason) = metric.invalid() {
+        if let Some(reason) = metric.invalid_reference() {
             return MetricValue::Failing(Some(reason));
         }
         let defined = self.definitions.get(&metric.key).copied().unwrap_or_default();

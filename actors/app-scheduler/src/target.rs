@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use madako_domain::canary::{Canary, is_planted};
-use madako_domain::placement::fit::{AnyCloud, Compared, Offer};
+use madako_domain::placement::fit::{AnyCloud, ComparedMetrics, Offer};
 use madako_domain::placement::infrastructure::CloudState;
 use madako_domain::placement::kind::{Kind, ObjectKey};
 use madako_domain::placement::kubernetes::{Cluster, ClusterState};
@@ -53,11 +53,11 @@ pub(crate) struct BaseScore {
 impl BaseScore {
     /// Score for an unbound application: the weighted mean, 0 without weights.
     pub(crate) fn score(&self) -> f64 {
-        self.with(0.0)
+        self.with_stickiness(0.0)
     }
 
     /// Score for the application that is bound to it.
-    pub(crate) fn with(&self, stickiness: f64) -> f64 {
+    pub(crate) fn with_stickiness(&self, stickiness: f64) -> f64 {
         if !self.has_metrics {
             // The seed's formula for a cluster without metrics: the value of staying, 1, times its weight.
             return stickiness;
@@ -85,15 +85,15 @@ enum State {
 }
 
 impl<'a> Target<'a> {
-    pub(crate) fn cluster(
+    pub(crate) fn from_cluster(
         resource: TypedResource<'a, Cluster>,
         snapshot: &'a Snapshot,
         values: &mut MetricValues<'a>,
-        compared: Compared,
+        compared: ComparedMetrics,
     ) -> Self {
         let cloud =
             resource.value.status.scheduled_to.as_ref().and_then(|cloud| bound_cloud(cloud, snapshot));
-        let any = cloud.and_then(|stored| AnyCloud::of(&stored.object));
+        let any = cloud.and_then(|stored| AnyCloud::from_object(&stored.object));
         let offer = Offer::of_cluster(resource.value, any, values.states(), compared);
         let state = match resource.value.status.state {
             ClusterState::Online => State::Online,
@@ -103,12 +103,12 @@ impl<'a> Target<'a> {
         Self { cloud, ..Self::new(resource.stored, offer, state, values) }
     }
 
-    pub(crate) fn cloud(
+    pub(crate) fn from_cloud(
         stored: &'a Stored,
         values: &mut MetricValues<'a>,
-        compared: Compared,
+        compared: ComparedMetrics,
     ) -> Option<Self> {
-        let any = AnyCloud::of(&stored.object)?;
+        let any = AnyCloud::from_object(&stored.object)?;
         let status = match any {
             AnyCloud::Global(cloud) => &cloud.status,
             AnyCloud::Namespaced(cloud) => &cloud.status,
@@ -120,10 +120,10 @@ impl<'a> Target<'a> {
         Some(Self::new(stored, Offer::of_cloud(any, values.states(), compared), state, values))
     }
 
-    pub(crate) fn project(
+    pub(crate) fn from_project(
         resource: TypedResource<'a, Project>,
         values: &mut MetricValues<'a>,
-        compared: Compared,
+        compared: ComparedMetrics,
     ) -> Self {
         let state = match resource.value.status.state {
             ProjectState::Online => State::Online,

@@ -16,7 +16,7 @@ use crate::target::{MetricsTurn, Target};
 pub(crate) fn update_state(target: &Target<'_>, draft: &mut DraftedChanges) {
     let (online, failing) = shown_failures(&target.stored.object);
     let Some(turn) = target.metrics_transition(online, failing) else { return };
-    let Some(object) = draft.object(target.stored, WriteKind::Metrics) else { return };
+    let Some(object) = draft.object_mut(target.stored, WriteKind::Metrics) else { return };
     let (fails, reasons): (bool, Entries<Reason>) = match turn {
         MetricsTurn::Fails(reasons) => (true, reasons.into_iter().collect()),
         MetricsTurn::Recovers => (false, Entries::new()),

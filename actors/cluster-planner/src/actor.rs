@@ -247,7 +247,7 @@ impl PlannerState {
     /// Evaluates the inputs, and plans if they allow it.
     fn evaluate_inputs(&self) -> InputEvaluation {
         let Some(state) = &self.state else { return InputEvaluation::Blocked(PlanBlockedBy::NoState) };
-        if state.revision < self.committed || self.taints.awaited() {
+        if state.revision < self.committed || self.taints.is_awaiting_first_poll() {
             return InputEvaluation::Behind;
         }
         if let Some(blocked) = blocked_by_state(state) {
@@ -364,7 +364,7 @@ impl PlannerState {
             }
             Err(error) => {
                 self.given.events.emit(Event::CommitFailed { what: "cluster", why: error.to_string() });
-                match error.failure() {
+                match error.failure_class() {
                     // The watch brings a state for the next plan, or this epoch is over.
                     Failure::Outdated => {}
                     // Equal inputs would be rejected again: wait for new ones.
@@ -458,7 +458,7 @@ fn blocked_by_state(state: &ClusterState) -> Option<PlanBlockedBy> {
         keys::SABAKAN_VARIABLES,
         keys::REMOVAL_GUARD,
     ] {
-        if let Some(why) = state.fault(key) {
+        if let Some(why) = state.fault_of(key) {
             return Some(PlanBlockedBy::Unusable { key: key.to_owned(), why: why.to_owned() });
         }
     }

@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::inventory::Id;
+use crate::inventory::MachineId;
 use crate::score::{POINTS_PER_NODE, rack_points};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,18 +16,18 @@ pub(crate) struct Candidate {
     /// The machine's points, higher first.
     pub(crate) points: Reverse<i64>,
     /// Lower first.
-    pub(crate) id: Id,
+    pub(crate) id: MachineId,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PickedMachine {
-    pub(crate) id: Id,
+    pub(crate) id: MachineId,
     pub(crate) score: i64,
     /// The machine's part of the score.
     pub(crate) points: i64,
     /// Number of candidates, including this one.
     pub(crate) considered: usize,
-    pub(crate) runner_up: Option<(Id, i64)>,
+    pub(crate) runner_up: Option<(MachineId, i64)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,18 +52,18 @@ pub(crate) struct Picker {
     candidates: Vec<Candidate>,
     racks: Vec<Rack>,
     /// Best of each rack: score, id, index into `racks`.
-    best: BinaryHeap<(i64, Reverse<Id>, usize)>,
+    best: BinaryHeap<(i64, Reverse<MachineId>, usize)>,
     left: usize,
 }
 
 impl Picker {
     /// Picks the highest scores; `nodes_in` gives the present nodes of the kind in a rack.
-    pub(crate) fn joining(candidates: Vec<Candidate>, nodes_in: impl Fn(i64) -> u64) -> Self {
+    pub(crate) fn to_join(candidates: Vec<Candidate>, nodes_in: impl Fn(i64) -> u64) -> Self {
         Self::new(PickGoal::Join, candidates, |rack| rack_points(nodes_in(rack)))
     }
 
     /// Picks the lowest scores; the candidates are all nodes of the kind.
-    pub(crate) fn leaving(mut candidates: Vec<Candidate>, nodes_in: impl Fn(i64) -> u64) -> Self {
+    pub(crate) fn to_leave(mut candidates: Vec<Candidate>, nodes_in: impl Fn(i64) -> u64) -> Self {
         for candidate in &mut candidates {
             candidate.points.0 = -candidate.points.0;
         }
@@ -85,7 +85,7 @@ impl Picker {
         picker
     }
 
-    fn best_of(&self, index: usize) -> Option<(i64, Reverse<Id>, usize)> {
+    fn best_of(&self, index: usize) -> Option<(i64, Reverse<MachineId>, usize)> {
         let rack = &self.racks[index];
         let candidate = self.candidates[..rack.end].get(rack.next)?;
         Some((candidate.points.0 + rack.points, Reverse(candidate.id), index))
@@ -99,7 +99,7 @@ impl Picker {
     }
 
     /// The machine that [`Self::pick`] would take.
-    pub(crate) fn peek(&self) -> Option<Id> {
+    pub(crate) fn peek(&self) -> Option<MachineId> {
         self.best.peek().map(|(_, Reverse(id), _)| *id)
     }
 

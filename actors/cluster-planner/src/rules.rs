@@ -10,7 +10,7 @@ use madako_domain::canary::{Canary, is_planted};
 use madako_domain::machine::MachineState;
 use madako_domain::plan::{Action, Deselection, LeavingReason, Part, PlanErrorKind, PlanReason, Source};
 
-use crate::inventory::Id;
+use crate::inventory::MachineId;
 use crate::node::{has_state_taint, state_taint_value};
 use crate::picker::{Candidate, Picker};
 use crate::planner::{Planner, RuleAttempt, RuleError, join_addresses};
@@ -20,7 +20,7 @@ use crate::score::staying_points;
 const SMALLEST_TO_REPLACE_ONE: usize = 3;
 
 impl Planner<'_> {
-    pub(crate) fn initialize(&mut self) -> Result<RuleAttempt, RuleError> {
+    pub(crate) fn initialize_cluster(&mut self) -> Result<RuleAttempt, RuleError> {
         let rule = Action::Initialize;
         self.note_rule(rule, PlanReason::NoCluster);
         self.refuse_empty_control_plane(rule)?;
@@ -89,7 +89,8 @@ impl Planner<'_> {
             Candidate { rack: entry.rack, points: Reverse(staying_points(entry, self.input.now)), id: *id }
         });
         let racks = self.draft.by_rack(self.draft.control_plane().iter().copied());
-        let mut picker = Picker::leaving(candidates.collect(), |rack| racks.get(&rack).copied().unwrap_or(0));
+        let mut picker =
+            Picker::to_leave(candidates.collect(), |rack| racks.get(&rack).copied().unwrap_or(0));
         let mut deselected = BTreeSet::new();
         let mut kept = Vec::new();
         while nodes - (deselected.len() as u64) > count {
@@ -108,7 +109,7 @@ impl Planner<'_> {
                 pick.runner_up.map(|(id, score)| (self.inventory.entry(id).address.to_owned(), score));
             let score = self.parts_of_score(&pick);
             let deselection = Deselection { considered: pick.considered as u64, score, runner_up };
-            self.scored(rule, PlanReason::Deselected(Box::new(deselection)), pick.id, pick.score);
+            self.record_score(rule, PlanReason::Deselected(Box::new(deselection)), pick.id, pick.score);
             self.demote_or_remove(rule, pick.id);
             deselected.insert(pick.id);
         }
@@ -127,19 +128,19 @@ impl Planner<'_> {
     }
 
     /// Makes a former control plane node a worker if its role and `maximum-workers` allow it; else it leaves.
-    fn demote_or_remove(&mut self, rule: Action, id: Id) {
+    fn demote_or_remove(&mut self, rule: Action, id: MachineId) {
         match self.why_no_worker(id) {
             Some(leaving) => self.fired_about(rule, PlanReason::Leaves(leaving), id),
             None => self.demote_node(rule, id),
         }
     }
 
-    fn demote_node(&mut self, rule: Action, id: Id) {
+    fn demote_node(&mut self, rule: Action, id: MachineId) {
         self.draft.add_worker(id, &self.templates);
         self.fired_about(rule, PlanReason::BecomesWorker, id);
     }
 
-    fn why_no_worker(&self, id: Id) -> Option<LeavingReason> {
+    fn why_no_worker(&self, id: MachineId) -> Option<LeavingReason> {
         if self.draft.template_of(id, &self.templates).is_none() {
             let role = self.inventory.role(self.inventory.entry(id).role).into();
             return Some(LeavingReason::RoleWithoutTemplate { role });
@@ -155,7 +156,7 @@ impl Planner<'_> {
     pub(crate) fn replace_control_plane(&mut self) -> RuleAttempt {
         let rule = Action::ReplaceControlPlane;
         let nodes = self.draft.control_plane().len();
-        let bad: Vec<(Id, PlanReason)> =
+        let bad: Vec<(MachineId, PlanReason)> =
             self.draft.control_plane().iter().filter_map(|id| Some((*id, self.why_bad(*id)?))).collect();
         if bad.is_empty() {
             self.not_fired(rule, PlanReason::ControlPlaneGood { nodes: nodes as u64 });
@@ -201,7 +202,7 @@ impl Planner<'_> {
     }
 
     /// Removes a bad node from the control plane.
-    fn replace(&mut self, rule: Action, bad: Id, leaving: Option<LeavingReason>) {
+    fn replace(&mut self, rule: Action, bad: MachineId, leaving: Option<LeavingReason>) {
         self.draft.remove_control_plane(&BTreeSet::from([bad]));
         let maximum = match leaving {
             None => return self.demote_node(rule, bad),
@@ -218,7 +219,7 @@ impl Planner<'_> {
         self.demote_node(rule, bad);
     }
 
-    fn why_bad(&self, id: Id) -> Option<PlanReason> {
+    fn why_bad(&self, id: MachineId) -> Option<PlanReason> {
         match self.inventory.entry(id).state {
             MachineState::Healthy | MachineState::Updating | MachineState::Uninitialized => {
                 self.bad_taint(id).map(|key| PlanReason::BadTaint { key: key.into() })
@@ -245,7 +246,8 @@ impl Planner<'_> {
         }
         let next = self.next_template();
         if !self.has_spare(next) {
-            let mut shortage = self.shortage(Part::Worker, self.templates.role(next).cloned(), minimum);
+            let mut shortage =
+                self.describe_shortage(Part::Worker, self.templates.role(next).cloned(), minimum);
             shortage.have = healthy;
             self.not_fired(rule, why);
             self.not_fired(rule, PlanReason::Shortage(Box::new(shortage)));
@@ -264,11 +266,11 @@ impl Planner<'_> {
     pub(crate) fn decrease_workers(&mut self) -> RuleAttempt {
         let rule = Action::DecreaseWorkers;
         let wait_seconds = self.input.retire_wait.as_secs_f64();
-        let is_retired = |id: &Id| self.inventory.entry(*id).state == MachineState::Retired;
-        let retired: Vec<Id> = self.draft.workers().iter().copied().filter(is_retired).collect();
-        let seconds = |id: Id| self.inventory.machine(id).status.duration;
+        let is_retired = |id: &MachineId| self.inventory.entry(*id).state == MachineState::Retired;
+        let retired: Vec<MachineId> = self.draft.workers().iter().copied().filter(is_retired).collect();
+        let seconds = |id: MachineId| self.inventory.machine(id).status.duration;
         // One of several machines that claim the address may be healthy: the node stays.
-        let for_long = |id: &Id| seconds(*id) > wait_seconds && !self.inventory.entry(*id).shared;
+        let for_long = |id: &MachineId| seconds(*id) > wait_seconds && !self.inventory.entry(*id).shared;
         let Some(leaving) = retired.iter().copied().find(for_long) else {
             self.not_fired(rule, PlanReason::NoneRetired { retired: retired.len() as u64, wait_seconds });
             return RuleAttempt::StepsAside;
@@ -278,7 +280,8 @@ impl Planner<'_> {
         // The next template while the retired node still counts, as in CKE.
         let next = self.next_template();
         if self.draft.count(Part::Worker) <= minimum && !self.has_spare(next) {
-            let mut shortage = self.shortage(Part::Worker, self.templates.role(next).cloned(), minimum);
+            let mut shortage =
+                self.describe_shortage(Part::Worker, self.templates.role(next).cloned(), minimum);
             shortage.have -= 1;
             self.note_not_fired_for(rule, why, leaving);
             self.note_not_fired_for(rule, PlanReason::NoSpare(Box::new(shortage)), leaving);
@@ -293,10 +296,11 @@ impl Planner<'_> {
     pub(crate) fn taint_nodes(&mut self) -> RuleAttempt {
         let rule = Action::TaintNodes;
         let ids = || self.draft.control_plane().iter().chain(self.draft.workers()).copied();
-        let state = |id: Id| self.inventory.entry(id).state;
-        let is_wrong =
-            |id: &Id| self.draft.node_before(*id).is_some_and(|node| !has_state_taint(node, state(*id)));
-        let wrong: Vec<Id> = ids().filter(is_wrong).collect();
+        let state = |id: MachineId| self.inventory.entry(id).state;
+        let is_wrong = |id: &MachineId| {
+            self.draft.node_before(*id).is_some_and(|node| !has_state_taint(node, state(*id)))
+        };
+        let wrong: Vec<MachineId> = ids().filter(is_wrong).collect();
         if wrong.is_empty() {
             let nodes = ids().count() as u64;
             self.not_fired(rule, PlanReason::TaintsRight { nodes });
@@ -310,7 +314,7 @@ impl Planner<'_> {
     }
 
     /// Applies the changed template to the same nodes.
-    pub(crate) fn regenerate(&mut self) -> Result<RuleAttempt, RuleError> {
+    pub(crate) fn regenerate_nodes(&mut self) -> Result<RuleAttempt, RuleError> {
         let rule = Action::Regenerate;
         if !self.input.template_changed {
             self.not_fired(rule, PlanReason::TemplateUnchanged);

@@ -33,7 +33,7 @@ pub(crate) fn age_of_last(
     last: Option<&BackupRecord>,
     now: OffsetDateTime,
 ) -> Option<Duration> {
-    let last = last.filter(|last| last.counts(schedule.prove))?;
+    let last = last.filter(|last| last.counts_as_backup(schedule.prove))?;
     if last.at - now > CLOCK_SKEW {
         return None;
     }

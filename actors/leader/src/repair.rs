@@ -1,6 +1,6 @@
 //! Transactions of the repair queue and the reboot queue: checked by invariants, fenced and complete. Pure.
 
-use madako_domain::invariants::repair::{begins, check_repair_change};
+use madako_domain::invariants::repair::{begins_repair, check_repair_change};
 use madako_domain::keys;
 use madako_domain::repair::change::{RepairChange, RepairWrite};
 use madako_domain::state::ClusterState;
@@ -42,11 +42,11 @@ pub(crate) fn repair_transaction(
             CommitError::Conflict { keys }
         });
     }
-    let mut conditions = vec![epoch.fence()];
+    let mut conditions = vec![epoch.fencing_condition()];
     conditions.extend(change.conditions.iter().cloned());
-    if begins(change, &state.repair) {
+    if begins_repair(change, &state.repair) {
         // The check used this control plane: no node joins it in the meantime.
-        let same_cluster = state.unchanged(keys::CLUSTER);
+        let same_cluster = state.require_unchanged(keys::CLUSTER);
         if !conditions.contains(&same_cluster) {
             conditions.push(same_cluster);
         }
@@ -60,7 +60,7 @@ pub(crate) fn repair_transaction(
             }),
         );
     }
-    Ok(Transaction { conditions, writes: change.stored(&state.repair)? })
+    Ok(Transaction { conditions, writes: change.encode_writes(&state.repair)? })
 }
 
 /// Keys that a change compares and whose state differs from the decision's.
@@ -71,7 +71,7 @@ fn changed_since(change: &RepairChange, state: &ClusterState) -> Vec<String> {
         }
         _ => false,
     };
-    change.conditions.iter().filter(is_another).map(|condition| condition.compared().to_owned()).collect()
+    change.conditions.iter().filter(is_another).map(|condition| condition.compared_key().to_owned()).collect()
 }
 
 fn compares_key(change: &RepairChange, wanted: &str) -> bool {

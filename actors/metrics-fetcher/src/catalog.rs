@@ -70,7 +70,7 @@ impl Source {
 
 /// Error of a metric without an origin.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Undefined {
+pub struct UndefinedMetric {
     /// Revision of the metric's definition; 0: there is none.
     pub metric_revision: i64,
     /// Revision of the provider's definition; 0: there is none.
@@ -141,8 +141,8 @@ impl DefinitionCatalog {
     ///
     /// # Errors
     /// Its definition or its provider's is missing or invalid.
-    pub fn resolve(&self, key: &MetricKey) -> Result<Source, Undefined> {
-        let undefined = |metric_revision, provider_revision, code, message| Undefined {
+    pub fn resolve(&self, key: &MetricKey) -> Result<Source, UndefinedMetric> {
+        let undefined = |metric_revision, provider_revision, code, message| UndefinedMetric {
             metric_revision,
             provider_revision,
             reason: Reason::new(code, message),
@@ -242,7 +242,7 @@ fn references_of(key: &ObjectKey, object: &Object) -> References {
         own.into_iter().chain([global(name)])
     });
     References {
-        referred: metrics.iter().filter_map(|metric| MetricKey::of(metric, namespace)).collect(),
+        referred: metrics.iter().filter_map(|metric| MetricKey::from_reference(metric, namespace)).collect(),
         mentioned: mentioned.collect(),
     }
 }

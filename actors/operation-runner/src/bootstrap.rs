@@ -14,7 +14,7 @@ use madako_domain::status::OperationPhase;
 use crate::decide::Row;
 use crate::held::{DataContradiction, Held, Reason};
 use crate::operation::OperationName;
-use crate::view::{Need, NodeView, View};
+use crate::view::{NodeView, OperationNeed, View};
 
 /// The progress of the bootstrap.
 enum State {
@@ -52,12 +52,13 @@ pub(crate) fn bootstrap_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
         }
         State::Due(targets) => {
             let nodes = view.control_plane_nodes();
-            let needs = [Need::Name(Container::Etcd), Need::Volume];
-            let is_usable = view.usable(name, &needs, nodes, held).len() == view.control_plane.len();
+            let needs = [OperationNeed::Name(Container::Etcd), OperationNeed::Volume];
+            let is_usable =
+                view.select_usable_nodes(name, &needs, nodes, held).len() == view.control_plane.len();
             if !is_usable {
                 return aborted;
             }
-            Some((OperationPhase::EtcdBoot, vec![view.maker().bootstrap(targets)]))
+            Some((OperationPhase::EtcdBoot, vec![view.command_maker().bootstrap(targets)]))
         }
     }
 }

@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::certificates;
 use crate::input::Input;
-use crate::outdated::outdated;
+use crate::outdated::reasons_to_restart;
 use crate::view::{NodeView, View};
 use crate::wanted::{self, InitialCluster};
 
@@ -49,7 +49,7 @@ pub type DueFiles = BTreeMap<String, BTreeMap<String, String>>;
 
 /// All differences, in the order of the nodes.
 #[must_use]
-pub fn differences(input: &Input<'_>, due: &DueFiles) -> Vec<Difference> {
+pub fn find_differences(input: &Input<'_>, due: &DueFiles) -> Vec<Difference> {
     let view = View::new(input);
     let mut found = Vec::new();
     let mut add = |node: &str, kind, name: &str, why: String| {
@@ -58,7 +58,8 @@ pub fn differences(input: &Input<'_>, due: &DueFiles) -> Vec<Difference> {
     if input.status.config_version != ConfigVersion::Two {
         add("", Kind::Key, keys::CONFIG_VERSION, "it becomes 2".to_owned());
     }
-    let (rivers, etcd_rivers) = (wanted::rivers(input.cluster), wanted::etcd_rivers(input.cluster));
+    let (rivers, etcd_rivers) =
+        (wanted::rivers_parameters(input.cluster), wanted::etcd_rivers(input.cluster));
     for node in &view.nodes {
         if !node.status.reachable {
             let why = "it does not answer, and its state is unknown".to_owned();
@@ -69,7 +70,7 @@ pub fn differences(input: &Input<'_>, due: &DueFiles) -> Vec<Difference> {
             let builtin = match container {
                 Container::Rivers => &rivers,
                 Container::EtcdRivers => &etcd_rivers,
-                Container::Etcd => &wanted::etcd(node.address, InitialCluster::None),
+                Container::Etcd => &wanted::etcd_parameters(node.address, InitialCluster::None),
             };
             for why in of_container(&view, node, container, builtin) {
                 add(node.address, Kind::Container, container.name(), why);
@@ -110,7 +111,7 @@ fn of_container(
         None if is_wanted => vec!["it is started".to_owned()],
         Some(status) => {
             let input = view.input;
-            let found = outdated(container, status, builtin, input.options, &input.settings.images);
+            let found = reasons_to_restart(container, status, builtin, input.options, &input.settings.images);
             let mut why: Vec<String> = found.iter().map(|it| format!("it restarts: {it}")).collect();
             if is_etcd && input.restarts.contains(node.address) {
                 why.push("it restarts: an operator asked for it".to_owned());

@@ -38,7 +38,7 @@ impl Default for Images {
 
 impl Images {
     #[must_use]
-    pub fn of(&self, container: Container) -> &str {
+    pub fn image_of(&self, container: Container) -> &str {
         match container {
             Container::Rivers | Container::EtcdRivers => &self.tools,
             Container::Etcd => &self.etcd,

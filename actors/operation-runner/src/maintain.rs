@@ -9,9 +9,9 @@ use madako_domain::status::OperationPhase;
 use crate::command::{Command, Volume};
 use crate::decide::Row;
 use crate::held::{Held, Reason};
-use crate::operation::{Operation, OperationName, single};
+use crate::operation::{Operation, OperationName, single_command_operation};
 use crate::restart;
-use crate::view::{MemberView, Need, NodeView, View};
+use crate::view::{MemberView, NodeView, OperationNeed, View};
 use crate::wanted::{self, InitialCluster};
 
 /// An operation on members that a rule asks for.
@@ -132,7 +132,11 @@ fn new_nodes<'v>(view: &'v View<'v>) -> Option<DueMaintenance<'v>> {
 fn outdated_members<'v>(view: &'v View<'v>) -> Option<DueMaintenance<'v>> {
     due_for_nodes(view, OperationName::EtcdRestart, |node| {
         node.control_plane
-            && view.is_outdated(node, Container::Etcd, &wanted::etcd(node.address, InitialCluster::None))
+            && view.is_outdated(
+                node,
+                Container::Etcd,
+                &wanted::etcd_parameters(node.address, InitialCluster::None),
+            )
     })
 }
 
@@ -191,7 +195,7 @@ impl<'v> DueMaintenance<'v> {
         self.members.iter().take(most).map(|member| member.address.clone()).collect()
     }
 
-    fn ids(&self) -> Vec<u64> {
+    fn member_ids(&self) -> Vec<u64> {
         self.members.iter().filter_map(|member| member.id).collect()
     }
 }
@@ -207,7 +211,7 @@ fn operation_unless_held(
         return None;
     }
     let operation = operation_on_member(view, due, held)?;
-    if let Some(reason) = view.quorum(&operation) {
+    if let Some(reason) = view.quorum_obstacle(&operation) {
         held.push(Held { what: due.name, reason, targets: operation.targets });
         return None;
     }
@@ -235,12 +239,12 @@ fn of_all_members(view: &View<'_>, due: &DueMaintenance<'_>) -> Option<Reason> {
 
 /// The operation on the members whose nodes have no obstacle.
 fn operation_on_member(view: &View<'_>, due: &DueMaintenance<'_>, held: &mut Vec<Held>) -> Option<Operation> {
-    let maker = view.maker();
+    let maker = view.command_maker();
     match due.name {
         OperationName::EtcdAddMember | OperationName::EtcdRestart => {
-            let needs = [Need::Name(Container::Etcd), Need::Volume];
+            let needs = [OperationNeed::Name(Container::Etcd), OperationNeed::Volume];
             let nodes = due.members.iter().filter_map(|member| member.node);
-            let target = view.usable(due.name, &needs, nodes, held).into_iter().next()?;
+            let target = view.select_usable_nodes(due.name, &needs, nodes, held).into_iter().next()?;
             if due.name == OperationName::EtcdRestart {
                 return Some(maker.restart(target));
             }
@@ -253,12 +257,16 @@ fn operation_on_member(view: &View<'_>, due: &DueMaintenance<'_>, held: &mut Vec
         OperationName::EtcdPromoteMember => {
             let member = due.members.first()?;
             let promote = Command::PromoteEtcdMember { id: member.id };
-            Some(single(due.name, vec![member.address.clone()], promote))
+            Some(single_command_operation(due.name, vec![member.address.clone()], promote))
         }
         OperationName::EtcdMarkMember => {
-            Some(single(due.name, due.targets(), Command::VolumeCreate(Volume::Mark)))
+            Some(single_command_operation(due.name, due.targets(), Command::VolumeCreate(Volume::Mark)))
         }
-        _ => Some(single(due.name, due.targets(), Command::RemoveEtcdMember { ids: due.ids() })),
+        _ => Some(single_command_operation(
+            due.name,
+            due.targets(),
+            Command::RemoveEtcdMember { ids: due.member_ids() },
+        )),
     }
 }
 
@@ -272,9 +280,9 @@ fn remove_members_and_data(
     let is_ready =
         |member: &&ConcernedMember<'_>| member.id.is_none() || member.node.is_some_and(NodeView::is_ready);
     let nodes = due.members.iter().filter(is_ready).filter_map(|member| member.node);
-    let targets = view.usable(due.name, &[Need::Name(Container::Etcd)], nodes, held);
+    let targets = view.select_usable_nodes(due.name, &[OperationNeed::Name(Container::Etcd)], nodes, held);
     let concerned =
         due.members.iter().filter(|member| !is_ready(member) || targets.contains(&member.address));
     let ids: Vec<u64> = concerned.filter_map(|member| member.id).collect();
-    (!ids.is_empty() || !targets.is_empty()).then(|| view.maker().destroy_members(targets, ids))
+    (!ids.is_empty() || !targets.is_empty()).then(|| view.command_maker().destroy_members(targets, ids))
 }

@@ -20,7 +20,7 @@ use madako_domain::repair::change::RepairChange;
 use madako_domain::repair::command::{CommandEnd, HowEnded};
 use madako_domain::state::ClusterState;
 use madako_effects::{
-    Action as Does, EffectEvent, EffectRunner, Evidence, Left, Permits, Workflow, command_end,
+    Action as Does, EffectEvent, EffectRunner, Evidence, Permits, RemainingEffect, Workflow, command_end,
 };
 use madako_protocol::actors::{Failure, Mutation, RebootMessage};
 use madako_protocol::event::{Event, EventSink};
@@ -163,7 +163,7 @@ impl Actor for RebootQueueActor {
                 None
             }
             RebootMessage::Effect(event) => {
-                let actions = state.effects.on(event, Instant::now());
+                let actions = state.effects.handle_event(event, Instant::now());
                 if !state.perform(actions) {
                     return Ok(());
                 }
@@ -187,7 +187,7 @@ impl Actor for RebootQueueActor {
         _: ActorRef<Envelope<RebootMessage>>,
         state: &mut RebootState,
     ) -> Result<(), ActorProcessingErr> {
-        let actions = state.effects.on(EffectEvent::Lost, Instant::now());
+        let actions = state.effects.handle_event(EffectEvent::Lost, Instant::now());
         state.perform(actions);
         Ok(())
     }
@@ -196,9 +196,9 @@ impl Actor for RebootQueueActor {
 impl RebootState {
     fn tick(&mut self) {
         self.timer = Some(send_later(self.myself.clone(), self.given.interval, RebootMessage::Tick));
-        let actions = self.effects.on(EffectEvent::Passed, Instant::now());
+        let actions = self.effects.handle_event(EffectEvent::Passed, Instant::now());
         self.perform(actions);
-        self.effects.forgive();
+        self.effects.clear_refusal();
         self.suspended.clear();
     }
 
@@ -396,9 +396,9 @@ impl RebootState {
                 Does::Decide => decides = true,
                 Does::Report { effect, left } => {
                     let left = match left {
-                        Left::NotBegun => "the command did not begin",
-                        Left::Unknown => "the command was ended; its effect is unknown",
-                        Left::NotRecorded => "the command ended; its end is not recorded",
+                        RemainingEffect::NotBegun => "the command did not begin",
+                        RemainingEffect::Unknown => "the command was ended; its effect is unknown",
+                        RemainingEffect::NotRecorded => "the command ended; its end is not recorded",
                     };
                     let (entry, record) = (effect.index, effect.record);
                     tracing::warn!(
@@ -433,11 +433,11 @@ impl RebootState {
                 let (what, why) = (writing.operation, error.to_string());
                 self.given.events.emit(Event::CommitFailed { what, why });
                 if let Some((index, _)) = writing.entry
-                    && error.failure() == Failure::Rejected
+                    && error.failure_class() == Failure::Rejected
                     && self.effects.conclusion().is_none()
                 {
                     self.suspended.insert(index);
-                    self.effects.forgive();
+                    self.effects.clear_refusal();
                 }
             }
         }

@@ -136,7 +136,8 @@ impl<'a> Transition<'a> {
     /// Conditions of an announcement: the queue is enabled, and the cluster is unchanged.
     fn begins(&self) -> Vec<Condition> {
         let mut conditions = self.conditions();
-        conditions.extend([keys::REBOOTS_DISABLED, keys::CLUSTER].map(|key| self.state.unchanged(key)));
+        conditions
+            .extend([keys::REBOOTS_DISABLED, keys::CLUSTER].map(|key| self.state.require_unchanged(key)));
         conditions
     }
 }
@@ -189,7 +190,7 @@ pub fn show_running(state: &ClusterState) -> Option<RepairChange> {
     let runs = !queue.reboots_disabled && !queue.reboots.is_empty();
     (runs != queue.reboots_running).then(|| RepairChange {
         what: "reboot-running",
-        conditions: vec![state.unchanged(keys::REBOOTS_RUNNING)],
+        conditions: vec![state.require_unchanged(keys::REBOOTS_RUNNING)],
         writes: vec![RepairWrite::RebootsRunning(runs)],
     })
 }

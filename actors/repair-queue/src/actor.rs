@@ -191,7 +191,7 @@ impl Actor for RepairQueueActor {
                 None
             }
             RepairMessage::Effect(event) => {
-                let actions = state.effects.on(event, Instant::now());
+                let actions = state.effects.handle_event(event, Instant::now());
                 if !state.perform(actions) {
                     return Ok(());
                 }
@@ -223,7 +223,7 @@ impl Actor for RepairQueueActor {
         _: ActorRef<Envelope<RepairMessage>>,
         state: &mut RepairState,
     ) -> Result<(), ActorProcessingErr> {
-        let actions = state.effects.on(EffectEvent::Lost, Instant::now());
+        let actions = state.effects.handle_event(EffectEvent::Lost, Instant::now());
         state.perform(actions);
         Ok(())
     }
@@ -232,9 +232,9 @@ impl Actor for RepairQueueActor {
 impl RepairState {
     fn tick(&mut self) {
         self.timer = Some(send_later(self.myself.clone(), self.given.interval, RepairMessage::Tick));
-        let actions = self.effects.on(EffectEvent::Passed, Instant::now());
+        let actions = self.effects.handle_event(EffectEvent::Passed, Instant::now());
         self.perform(actions);
-        self.effects.forgive();
+        self.effects.clear_refusal();
         self.suspended.clear();
         self.check_nodes();
     }

@@ -171,7 +171,7 @@ pub fn next_actions(view: &View<'_>) -> Vec<NextAction> {
         processed.entry(candidate.entry.address.as_str()).or_insert(candidate.index);
     }
     let stray = view.queue.kept.keys().find_map(|index| {
-        let record = view.queue.command_of(*index)?;
+        let record = view.queue.unfinished_command_of(*index)?;
         candidates.iter().all(|candidate| candidate.command != Some(record)).then_some(record)
     });
     let drained = view.queue.rebooting_nodes().filter(|(_, entry)| entry.status == RebootStatus::Draining);
@@ -209,7 +209,7 @@ impl<'a> View<'a> {
         if entry.is_finished() {
             return Some((Action::Nothing, None));
         }
-        self.queue.kept_of(index)?.behind(entry).map(|_| (Action::Restore, runs))
+        self.queue.kept_of(index)?.find_missing_progress(entry).map(|_| (Action::Restore, runs))
     }
 
     /// Obstacle of an entry whose command runs.
@@ -217,7 +217,7 @@ impl<'a> View<'a> {
         if let Some(record) = self.queue.repair_of(index) {
             return Some(BlockedBy::CommandRuns { record });
         }
-        self.queue.command_of(index).map(|record| BlockedBy::SuccessCommandRuns { record })
+        self.queue.unfinished_command_of(index).map(|record| BlockedBy::SuccessCommandRuns { record })
     }
 
     /// Time of the entry's last transition, corrected for wrong clocks.
@@ -228,10 +228,10 @@ impl<'a> View<'a> {
     fn candidate(&self, index: i64, entry: &'a RepairQueueEntry) -> Candidate<'a> {
         let node = self.nodes.get(entry.address.as_str()).copied();
         let operation = match self.config {
-            Ok(config) => config.of(entry).map_err(BlockedBy::Missing),
+            Ok(config) => config.operation_for(entry).map_err(BlockedBy::Missing),
             Err(blocked_by) => Err(blocked_by.clone()),
         };
-        let command = self.queue.command_of(index);
+        let command = self.queue.unfinished_command_of(index);
         let priority = match (&entry.status, &entry.step_status) {
             _ if command.is_some() => Priority::UnderWay,
             (RepairStatus::Processing, RepairStepStatus::Draining) => Priority::UnderWay,

@@ -122,7 +122,7 @@ impl<'a> Transition<'a> {
     #[must_use]
     pub fn restore(mut self) -> Option<RepairChange> {
         let was = format!("{} (step {}, {})", self.entry.status, self.entry.step, self.entry.step_status);
-        let what = match self.kept.behind(&self.entry)? {
+        let what = match self.kept.find_missing_progress(&self.entry)? {
             MissingProgress::Started(started) => {
                 let started = started.clone();
                 self.entry.status = RepairStatus::Processing;
@@ -197,7 +197,7 @@ impl<'a> Transition<'a> {
         let mut conditions = self.conditions();
         let revision = self.state.repair.disabled_revision;
         conditions.push(Condition::Unchanged { key: keys::REPAIRS_DISABLED.to_owned(), revision });
-        conditions.push(self.state.unchanged(keys::CLUSTER));
+        conditions.push(self.state.require_unchanged(keys::CLUSTER));
         conditions
     }
 }
@@ -296,7 +296,8 @@ pub fn forget_kept_state(queue: &RepairQueue) -> Option<RepairChange> {
     let gone =
         |index: &&i64| !queue.entries.contains_key(*index) && !queue.unreadable.entries.contains_key(*index);
     // While its command runs, the kept data is the only trace of that command.
-    let index = queue.kept.keys().filter(|index| queue.command_of(**index).is_none()).find(gone)?;
+    let index =
+        queue.kept.keys().filter(|index| queue.unfinished_command_of(**index).is_none()).find(gone)?;
     Some(RepairChange {
         what: "repair-forget",
         conditions: vec![queue.entry_unchanged(*index), queue.kept_unchanged(*index)],

@@ -157,7 +157,7 @@ impl SimulatedHost {
 
     /// Records a run; returns its number and the number of earlier commands on its machine.
     fn begin(&self, epoch: i64, program: &str, address: &str) -> (u64, u32) {
-        let began = self.registry.with(|datacenter| datacenter.now());
+        let began = self.registry.with_datacenter(|datacenter| datacenter.now());
         let mut log = self.lock();
         let number = log.begun;
         log.begun += 1;
@@ -181,7 +181,7 @@ impl SimulatedHost {
     }
 
     fn end(&self, number: u64) {
-        let ended = self.registry.with(|datacenter| datacenter.now());
+        let ended = self.registry.with_datacenter(|datacenter| datacenter.now());
         if let Some(run) = self.lock().runs.get_mut(&number) {
             run.ended = Some(ended);
         }
@@ -190,9 +190,9 @@ impl SimulatedHost {
     async fn check(&self, address: &str, deadline: Duration, nth: u32) -> HostOutcome {
         sleep(CHECK_TAKES.min(deadline)).await;
         let confused = self.habits.confused_percent;
-        let answer = self.registry.with(|datacenter| {
+        let answer = self.registry.with_datacenter(|datacenter| {
             let place = datacenter.at_address(address)?;
-            let answer = if datacenter.chance.percent(Kind::CheckConfused, place, nth, confused) {
+            let answer = if datacenter.chance.is_within_percent(Kind::CheckConfused, place, nth, confused) {
                 "maybe"
             } else if datacenter.is_healthy(place) {
                 "true"
@@ -212,7 +212,7 @@ impl SimulatedHost {
         let Ok(since) = since.parse::<i64>() else {
             return command_outcome(HostEnd::Exited { code: 2 }, "no time", CHECK_TAKES);
         };
-        let now = self.registry.with(|datacenter| datacenter.now());
+        let now = self.registry.with_datacenter(|datacenter| datacenter.now());
         let boot = self.lock().boots.get(address).copied();
         let has_booted = boot.is_some_and(|(down, up)| down.unix_timestamp() >= since && up <= now);
         command_outcome(HostEnd::Exited { code: 0 }, if has_booted { "true" } else { "false" }, CHECK_TAKES)
@@ -220,10 +220,10 @@ impl SimulatedHost {
 
     /// The machine goes down now.
     fn reboot(&self, address: &str, nth: u32) {
-        let boot = self.registry.with(|datacenter| {
+        let boot = self.registry.with_datacenter(|datacenter| {
             let place = datacenter.at_address(address)?;
-            let hangs = datacenter.chance.percent(Kind::CommandHeals, place, nth, HANGING_BOOTS);
-            let takes = datacenter.chance.taking(Kind::CommandTakes, place, nth + 1, BOOT_TAKES);
+            let hangs = datacenter.chance.is_within_percent(Kind::CommandHeals, place, nth, HANGING_BOOTS);
+            let takes = datacenter.chance.draw_duration(Kind::CommandTakes, place, nth + 1, BOOT_TAKES);
             Some((datacenter.now(), if hangs { BOOT_HANGS } else { takes }))
         });
         let Some((now, takes)) = boot else { return };
@@ -247,13 +247,13 @@ impl SimulatedHost {
     ) -> CommandResult {
         let habits = self.habits;
         let must_fail = std::mem::take(&mut self.lock().fails_next);
-        let drawn = self.registry.with(|datacenter| {
+        let drawn = self.registry.with_datacenter(|datacenter| {
             let place = datacenter.at_address(address)?;
             let chance = &datacenter.chance;
-            let takes = chance.taking(Kind::CommandTakes, place, nth, habits.takes);
-            let drawn = chance.below(Kind::CommandFate, place, nth, 100);
-            let heals =
-                program == RESET && chance.percent(Kind::CommandHeals, place, nth, habits.heals_percent);
+            let takes = chance.draw_duration(Kind::CommandTakes, place, nth, habits.takes);
+            let drawn = chance.number_below(Kind::CommandFate, place, nth, 100);
+            let heals = program == RESET
+                && chance.is_within_percent(Kind::CommandHeals, place, nth, habits.heals_percent);
             let failing = u64::from(habits.fails_percent);
             let hanging = failing + u64::from(habits.hangs_percent);
             let lost = hanging + u64::from(habits.lost_percent);
@@ -278,7 +278,7 @@ impl SimulatedHost {
             if program == REBOOT {
                 self.reboot(address, nth);
             } else if heals {
-                self.registry.with(|datacenter| datacenter.heal_machine(address));
+                self.registry.with_datacenter(|datacenter| datacenter.heal_machine(address));
             }
         };
         match fate {

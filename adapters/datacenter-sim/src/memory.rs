@@ -40,7 +40,7 @@ impl SimulatedRegistry {
 impl InMemoryHttp {
     /// A transport that sends every request to one router.
     #[must_use]
-    pub fn to(router: Router) -> Self {
+    pub fn for_router(router: Router) -> Self {
         Self { router, registry: FaultSwitch::new(), link: FaultSwitch::new() }
     }
 
@@ -52,7 +52,7 @@ impl InMemoryHttp {
     }
 
     async fn exchange(&self, request: HttpRequest, shown: &str) -> Result<HttpResponse, HttpError> {
-        self.link.delay().await;
+        self.link.wait_for_faults().await;
         let refused = || HttpError::Connect { url: shown.to_owned(), why: "connection refused".to_owned() };
         if self.registry.is_refusing() || self.link.is_refusing() {
             return Err(refused());
@@ -71,8 +71,8 @@ impl InMemoryHttp {
             tokio::select! {
                 biased;
                 answer = &mut answer => return answer,
-                () = self.registry.until_refusing(true) => return Err(cut_answer(shown, "connection reset")),
-                () = self.link.until_refusing(true) => return Err(cut_answer(shown, "connection reset")),
+                () = self.registry.wait_until_refusing(true) => return Err(cut_answer(shown, "connection reset")),
+                () = self.link.wait_until_refusing(true) => return Err(cut_answer(shown, "connection reset")),
                 // Dropping the server drops its half of the pipe, so the client sees the end.
                 () = finish_server(&mut server), if server.is_some() => server = None,
             }

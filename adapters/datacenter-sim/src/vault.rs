@@ -83,12 +83,12 @@ impl SimulatedVault {
     }
 
     /// Lets the server vanish, or return.
-    pub fn vanish(&self, gone: bool) {
+    pub fn set_gone(&self, gone: bool) {
         self.lock().gone = gone;
     }
 
     /// Makes each answer late.
-    pub fn slow(&self, delay: Duration) {
+    pub fn set_delay(&self, delay: Duration) {
         self.lock().delay = delay;
     }
 
@@ -99,7 +99,7 @@ impl SimulatedVault {
 
     /// The requests so far, in the order of their answers.
     #[must_use]
-    pub fn requests(&self) -> Vec<VaultRequest> {
+    pub fn received_requests(&self) -> Vec<VaultRequest> {
         self.lock().requests.clone()
     }
 

@@ -58,7 +58,7 @@ async fn compare() -> Outcome<()> {
     let directory = tempfile::tempdir()?;
     let peers = [start_embedded(directory.path())?, start_etcd(directory.path())?];
     for peer in &peers {
-        peer.client().await?;
+        peer.connect_client().await?;
     }
     println!("{:<34} {:>14} {:>14} {:>7}", "", peers[0].name, peers[1].name, "ratio");
     for clients in CLIENTS {
@@ -109,7 +109,7 @@ fn median(mut of: Vec<f64>) -> f64 {
 }
 
 impl Peer {
-    async fn client(&self) -> Outcome<Client> {
+    async fn connect_client(&self) -> Outcome<Client> {
         let start = Instant::now();
         loop {
             let error = match Client::connect([&self.url], None).await {
@@ -161,7 +161,7 @@ fn start_etcd(directory: &Path) -> Outcome<Peer> {
 async fn puts_per_second(peer: &Peer, clients: usize) -> Outcome<f64> {
     let mut connected = Vec::new();
     for _ in 0..clients {
-        connected.push(peer.client().await?);
+        connected.push(peer.connect_client().await?);
     }
     let start = Instant::now();
     let end = start + PUT_TIME;
@@ -188,7 +188,7 @@ async fn puts_per_second(peer: &Peer, clients: usize) -> Outcome<f64> {
 }
 
 async fn get_micros(peer: &Peer) -> Outcome<f64> {
-    let mut client = peer.client().await?;
+    let mut client = peer.connect_client().await?;
     let mut times = Vec::with_capacity(GETS);
     for number in 0..GETS {
         let key = format!("bench/1/0/{}", number % 500);
@@ -201,7 +201,7 @@ async fn get_micros(peer: &Peer) -> Outcome<f64> {
 }
 
 async fn fill_range(peer: &Peer) -> Outcome<()> {
-    let mut client = peer.client().await?;
+    let mut client = peer.connect_client().await?;
     for number in 0..RANGE_KEYS {
         client.put(format!("range/{number:05}"), vec![b'r'; VALUE_BYTES], None).await?;
     }
@@ -209,7 +209,7 @@ async fn fill_range(peer: &Peer) -> Outcome<()> {
 }
 
 async fn range_micros(peer: &Peer) -> Outcome<f64> {
-    let mut client = peer.client().await?;
+    let mut client = peer.connect_client().await?;
     let mut times = Vec::with_capacity(RANGES);
     for _ in 0..RANGES {
         let start = Instant::now();

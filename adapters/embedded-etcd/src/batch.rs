@@ -98,12 +98,12 @@ impl<'a> Batch<'a> {
         self.end_write(response).map(Answer::Delete)
     }
 
-    pub(crate) fn txn(&mut self, request: &PbTxnRequest) -> Result<Answer, RequestError> {
+    pub(crate) fn apply_transaction(&mut self, request: &PbTxnRequest) -> Result<Answer, RequestError> {
         if has_put(request) {
             self.refuse_when_full()?;
         }
         let path = {
-            let state = self.store.state();
+            let state = self.store.lock_state();
             let path =
                 Path::decide(&state.index, self.head.view.current, &StoredValues(&self.table), request)?;
             self.check_puts(&state.index, request, &path)?;
@@ -222,7 +222,7 @@ impl<'a> Batch<'a> {
             self.head.view.current = main;
             self.changes.touched = true;
             let events = RevisionEvents { main, events };
-            self.changes.bytes_added += events.bytes() as u64;
+            self.changes.bytes_added += events.size_in_bytes() as u64;
             self.changes.revisions.push(events);
         }
         outcome
@@ -244,7 +244,7 @@ impl<'a> Batch<'a> {
 
     fn apply_put(&mut self, request: PbPutRequest) -> Result<PbPutResponse, RequestError> {
         let main = self.write_revision();
-        let previous = self.store.state().index.change_at(&request.key, main).copied();
+        let previous = self.store.lock_state().index.change_at(&request.key, main).copied();
         let mut previous_pair = None;
         if request.ignore_value || request.prev_kv {
             previous_pair = match previous {
@@ -280,9 +280,9 @@ impl<'a> Batch<'a> {
         let main = self.write_revision();
         let found: Vec<(Vec<u8>, Change)> = self
             .store
-            .state()
+            .lock_state()
             .index
-            .range(Span::new(&request.key, &request.range_end), main)
+            .changes_in_range(Span::new(&request.key, &request.range_end), main)
             .map(|(key, change)| (key.to_vec(), *change))
             .collect();
         let mut prev_kvs = Vec::new();
@@ -310,7 +310,7 @@ impl<'a> Batch<'a> {
             let response = match &operation.request {
                 Some(PbTxnOpRequest::RequestRange(range)) => {
                     let view = ReadableRevisions { current: self.read_revision(), ..self.head.view };
-                    let plan = RangePlan::new(&self.store.state().index, view, range)?;
+                    let plan = RangePlan::new(&self.store.lock_state().index, view, range)?;
                     PbTxnOpResponse::ResponseRange(
                         plan.finish(&StoredValues(&self.table), only_revision(view.current))?,
                     )

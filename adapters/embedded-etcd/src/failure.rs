@@ -11,7 +11,7 @@ use tokio::sync::watch;
 pub(crate) struct Failure(Arc<watch::Sender<Option<String>>>);
 
 impl Failure {
-    pub(crate) fn none() -> Self {
+    pub(crate) fn unset() -> Self {
         Self(Arc::new(watch::Sender::new(None)))
     }
 

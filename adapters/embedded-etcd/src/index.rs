@@ -1,6 +1,6 @@
 //! The in-memory index: the changes of each key since the last compaction, without values.
 //!
-//! Guarantees: [`Index::change_at`] and [`Index::range`] answer for any revision that is not compacted, regardless of newer
+//! Guarantees: [`Index::change_at`] and [`Index::changes_in_range`] answer for any revision that is not compacted, regardless of newer
 //! changes in the index. The writer therefore adds changes at once; readers ask for the newest durable revision and do
 //! not see them before they are on disk.
 //! The index has all properties of a pair that a range request can ask about except the value, so only values are read
@@ -47,7 +47,7 @@ impl Index {
     }
 
     /// The keys that exist at revision `main`, in order.
-    pub(crate) fn range<'a>(
+    pub(crate) fn changes_in_range<'a>(
         &'a self,
         span: Span<'a>,
         main: i64,
@@ -172,7 +172,8 @@ mod tests {
     #[test]
     fn ranges_hold_the_keys_of_their_revision() {
         let index = index(&[("a", 2, 1), ("b", 3, 1), ("b", 5, 0), ("c", 4, 1)]);
-        let keys = |span, main| index.range(span, main).map(|(key, _)| key.to_vec()).collect::<Vec<_>>();
+        let keys =
+            |span, main| index.changes_in_range(span, main).map(|(key, _)| key.to_vec()).collect::<Vec<_>>();
         assert_eq!(keys(Span::From(b"a"), 4), [b"a", b"b", b"c"]);
         assert_eq!(keys(Span::From(b"b"), 5), [b"c"]);
         assert_eq!(keys(Span::Between(b"a", b"c"), 3), [b"a", b"b"]);

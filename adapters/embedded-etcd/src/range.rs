@@ -86,7 +86,7 @@ impl RangePlan {
         request: &PbRangeRequest,
     ) -> Result<Self, RequestError> {
         let revision = view.resolve(request.revision)?;
-        let found = index.range(Span::new(&request.key, &request.range_end), revision);
+        let found = index.changes_in_range(Span::new(&request.key, &request.range_end), revision);
         if request.count_only {
             let count = found.count() as i64;
             return Ok(Self { pairs: Pairs::WithValues(Vec::new()), count, more: false, by_value: None });

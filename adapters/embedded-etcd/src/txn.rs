@@ -123,7 +123,7 @@ fn comparison_holds(
     compare: &PbCompare,
 ) -> Result<bool, RequestError> {
     let mut found = false;
-    for (_, change) in index.range(Span::new(&compare.key, &compare.range_end), current) {
+    for (_, change) in index.changes_in_range(Span::new(&compare.key, &compare.range_end), current) {
         found = true;
         if !holds_for(Some(change), values, compare)? {
             return Ok(false);

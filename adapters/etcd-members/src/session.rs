@@ -82,7 +82,7 @@ pub(crate) async fn find_member(
 
 async fn ask_address(connections: &Connections, address: &str) -> AskedAddress {
     let by = Instant::now() + REQUEST;
-    let client = match connections.client(address) {
+    let client = match connections.client_of(address) {
         Ok(client) => client,
         Err(failure) => return AskedAddress::Failed(failure),
     };

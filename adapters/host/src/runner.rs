@@ -19,7 +19,7 @@ use crate::notes::CommandNote;
 use crate::orphans;
 use crate::protocol::{
     EndedCommand, KILL_PATIENCE, MAX_ORDER, MAX_REPORTS, Order, ProcessEnd, Report, THIS_PROGRAM, WATCH,
-    monotonic,
+    monotonic_nanoseconds,
 };
 use crate::telemetry::RunningCommand;
 
@@ -67,7 +67,8 @@ impl CommandsOnHost {
             words: command.words.clone(),
             deadline_ms: milliseconds(command.deadline),
             silence_ms: milliseconds(self.silence),
-            begin_before: monotonic().saturating_add(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX)),
+            begin_before: monotonic_nanoseconds()
+                .saturating_add(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX)),
             note: note.as_ref().map(|note| note.path().to_owned()),
         };
         let mut order = serde_json::to_vec(&order).map_err(|error| not_started(error.to_string()))?;
@@ -88,7 +89,7 @@ impl CommandsOnHost {
         // Dropped with this future in all cases; the closed pipe makes the watcher kill.
         let pipes = &mut watched.watcher;
         let pipes = (pipes.stdin.take(), pipes.stdout.take(), pipes.stderr.take());
-        let guard = watched.guard();
+        let guard = watched.start_guard();
         let (Some(orders), Some(reports), Some(complaints)) = pipes else {
             return Err(not_started("its watcher has no pipes".to_owned()));
         };

@@ -247,7 +247,7 @@ impl StartedCommand {
     }
 
     fn report(self, took: Duration) -> Report {
-        match self.streams.failure() {
+        match self.streams.start_failure() {
             Some(StartFailure::TooLate) => return Report::TooLate,
             Some(StartFailure::Failed(why)) => return Report::NotStarted { why },
             None => {}
@@ -265,7 +265,7 @@ impl StartedCommand {
             Some(status) if self.hunt.is_none() || left_running => end_of(status),
             _ => ProcessEnd::Deadline,
         };
-        let [(stdout, stdout_cut), (stderr, stderr_cut)] = self.streams.texts();
+        let [(stdout, stdout_cut), (stderr, stderr_cut)] = self.streams.output_texts();
         let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         Report::Ended(EndedCommand {
             end,

@@ -57,9 +57,10 @@ pub(crate) fn render(action: &NodeAction, seconds: u64) -> Result<Script, TarErr
             format!("docker volume create -- {} >/dev/null", quote(name)).into()
         }
         NodeAction::RemoveVolume { name } => remove_volume(name).into(),
-        NodeAction::WriteFiles { tools, directory, files } => {
-            Script { text: tools::write_files(tools, directory), stdin: tar::archive(directory, files)? }
-        }
+        NodeAction::WriteFiles { tools, directory, files } => Script {
+            text: tools::write_files(tools, directory),
+            stdin: tar::write_archive(directory, files)?,
+        },
         NodeAction::MakeDirectories { tools, directories, mode } => {
             tools::make_directories(tools, directories, *mode).into()
         }
@@ -133,9 +134,9 @@ fn demand_data(spec: &ContainerSpec) -> String {
     let is_first = spec.builtin.args.iter().any(|arg| arg.starts_with(FIRST_MEMBERS));
     let is_elsewhere = spec.extra.args.iter().any(|arg| arg.trim_start_matches('-').starts_with("data-dir"));
     let volume = spec.volumes.iter().find(|(_, path)| path == DATA).map(|(name, _)| quote(name));
-    let Some(name) =
-        volume.filter(|_| spec.container == ContainerName::of(Container::Etcd) && !is_first && !is_elsewhere)
-    else {
+    let Some(name) = volume.filter(|_| {
+        spec.container == ContainerName::for_container(Container::Etcd) && !is_first && !is_elsewhere
+    }) else {
         return String::new();
     };
     format!(

@@ -81,7 +81,7 @@ impl StoreConfig {
     /// # Errors
     /// The first invalid setting.
     pub fn check(&self) -> Result<(), ConfigError> {
-        self.dialled().map(drop)
+        self.dial_endpoints().map(drop)
     }
 
     /// User and password, if both are set. If only one is set, it is ignored, as in CKE's client.
@@ -97,17 +97,17 @@ impl StoreConfig {
         Ok(self.timeout)
     }
 
-    pub(crate) fn dialled(&self) -> Result<Vec<(String, Endpoint)>, ConfigError> {
+    pub(crate) fn dial_endpoints(&self) -> Result<Vec<(String, Endpoint)>, ConfigError> {
         let timeout = self.checked_timeout()?;
         if self.endpoints.is_empty() || self.endpoints.len() > MOST_ENDPOINTS {
             return Err(ConfigError::Endpoints(self.endpoints.len()));
         }
-        let tls = self.tls()?;
+        let tls = self.tls_config()?;
         self.endpoints.iter().map(|given| to_endpoint(given.trim(), tls.as_ref(), timeout)).collect()
     }
 
     /// The TLS configuration; `None` if no TLS setting is set.
-    fn tls(&self) -> Result<Option<ClientTlsConfig>, ConfigError> {
+    fn tls_config(&self) -> Result<Option<ClientTlsConfig>, ConfigError> {
         let mut tls = ClientTlsConfig::new();
         tls = match &self.tls_ca {
             Some(pem) => {

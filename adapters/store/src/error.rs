@@ -136,7 +136,7 @@ fn describe_cause(error: &Error) -> String {
 
 pub(crate) fn store_error(operation: Operation, object: &str, endpoint: &str, error: &Error) -> StoreError {
     StoreError {
-        operation: operation.of(object),
+        operation: operation.describe_on(object),
         kind: kind_of(error),
         why: format!("{}, from {endpoint}", describe_cause(error)),
     }

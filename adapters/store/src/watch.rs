@@ -22,8 +22,8 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 pub(crate) use self::assembly::DatedChange;
 use self::assembly::{Assembly, DeliveredState, ReceivedChange, WholeRevisions};
-pub(crate) use self::interest::Interest;
 use self::interest::StoreReader;
+pub(crate) use self::interest::WatchedKeys;
 use crate::backoff::Backoff;
 use crate::connections::{Connection, Connections, Failed};
 use crate::error::{kind_of, revision_is_gone, store_error};
@@ -70,7 +70,7 @@ pub(crate) fn watch(
     backoff: Backoff,
 ) -> mpsc::Receiver<WatchEvent> {
     let (events, receiver) = mpsc::channel(WATCH_BUFFER);
-    let interest = Interest::All;
+    let interest = WatchedKeys::All;
     let watcher = Watcher {
         connections,
         namespace,
@@ -88,7 +88,7 @@ pub(crate) fn watch(
 pub(crate) fn watch_every_revision(
     connections: Arc<Connections>,
     namespace: Namespace,
-    interest: Interest,
+    interest: WatchedKeys,
     backoff: Backoff,
 ) -> mpsc::Receiver<FeedEvent> {
     let (events, receiver) = mpsc::channel(WATCH_BUFFER);
@@ -102,7 +102,7 @@ struct Watcher<E> {
     connections: Arc<Connections>,
     namespace: Namespace,
     prefix: String,
-    interest: Interest,
+    interest: WatchedKeys,
     events: mpsc::Sender<E>,
     wrap: fn(FeedEvent) -> Option<E>,
     /// Last delivered state. `None` before the first list, and when a new list is needed.
@@ -163,7 +163,7 @@ impl<E: Send + 'static> Watcher<E> {
                     }
                     // Sent once per interruption. The port gets it only after the first list.
                     if began
-                        && (cause_is_delivered(&self.delivered, cause) || self.interest != Interest::All)
+                        && (cause_is_delivered(&self.delivered, cause) || self.interest != WatchedKeys::All)
                         && self.send(FeedEvent::Interrupted(error)).await.is_err()
                     {
                         return;
@@ -205,7 +205,7 @@ impl<E: Send + 'static> Watcher<E> {
         let from =
             StoreReader { connections: &self.connections, namespace: &self.namespace, prefix: &self.prefix };
         match &self.delivered {
-            Some(delivered) => match self.interest.at(from, delivered.revision).await {
+            Some(delivered) => match self.interest.read_at_revision(from, delivered.revision).await {
                 Ok(then) if then == *delivered => {
                     telemetry::madako_store_watch_resumptions_total(self.prefix.clone()).increment(1);
                     self.send(FeedEvent::Resumed).await?;
@@ -230,7 +230,7 @@ impl<E: Send + 'static> Watcher<E> {
 
     /// Opens a stream from a revision, or (0) from now.
     async fn open(&self, from: i64) -> Result<OpenStream, StreamEnd> {
-        let Range { from: key, end } = self.namespace.range(&self.prefix);
+        let Range { from: key, end } = self.namespace.key_range(&self.prefix);
         let mut options = WatchOptions::new().with_range(end).with_fragment();
         if from > 0 {
             options = options.with_start_revision(from);
@@ -238,7 +238,7 @@ impl<E: Send + 'static> Watcher<E> {
         let ask = |connection: Arc<Connection>| {
             let (key, options) = (key.clone(), options.clone());
             async move {
-                let mut stream = connection.watches().watch(key, Some(options)).await?;
+                let mut stream = connection.watch_client().watch(key, Some(options)).await?;
                 let first = stream.message().await?.ok_or_else(stream_ended)?;
                 if first.canceled() && is_denied(&first) && connection.has_credentials() {
                     // etcd 3.4 does not distinguish an unknown token from a missing permission.
@@ -247,8 +247,10 @@ impl<E: Send + 'static> Watcher<E> {
                 Ok((connection, stream, first))
             }
         };
-        let (connection, stream, first) =
-            self.connections.request(Operation::Watch, &self.prefix, self.connections.timeout(), ask).await?;
+        let (connection, stream, first) = self
+            .connections
+            .send_request(Operation::Watch, &self.prefix, self.connections.timeout(), ask)
+            .await?;
         self.refuse_canceled(&connection, &first)?;
         Ok(OpenStream { connection, stream })
     }
@@ -265,7 +267,11 @@ impl<E: Send + 'static> Watcher<E> {
         let reason = answer.cancel_reason();
         let reason = if reason.is_empty() { "the store ended the watch" } else { reason };
         let why = format!("{reason}, from {}", connection.name());
-        Err(StreamEnd::Failed(StoreError { operation: Operation::Watch.of(&self.prefix), kind, why }))
+        Err(StreamEnd::Failed(StoreError {
+            operation: Operation::Watch.describe_on(&self.prefix),
+            kind,
+            why,
+        }))
     }
 
     async fn follow(&mut self, open: OpenStream) -> StreamEnd {
@@ -340,7 +346,7 @@ impl<E: Send + 'static> Watcher<E> {
 
     fn stream_silent(&self, connection: &Connection) -> StoreError {
         StoreError {
-            operation: Operation::Watch.of(&self.prefix),
+            operation: Operation::Watch.describe_on(&self.prefix),
             kind: StoreErrorKind::Deadline,
             why: format!("no message in time, from {}", connection.name()),
         }
@@ -367,7 +373,7 @@ fn is_denied(answer: &WatchResponse) -> bool {
 
 fn changes_of_answer(
     namespace: &Namespace,
-    interest: Interest,
+    interest: WatchedKeys,
     answer: WatchResponse,
 ) -> Vec<ReceivedChange> {
     answer

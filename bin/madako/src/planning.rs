@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use madako_cluster_planner::render::{error_table, plan_table};
 use madako_cluster_planner::{
-    DEFAULT_RETIRE_WAIT, LeaderStage, PlanInput, Selector, WhatIf, WhatIfEnd, plan,
+    DEFAULT_RETIRE_WAIT, LeaderStage, MachineSelector, PlanInput, WhatIf, WhatIfEnd, plan,
 };
 use madako_domain::cluster::{Cluster, Taint};
 use madako_domain::constraints::Constraints;
@@ -48,10 +48,10 @@ pub(crate) struct PlanArgs {
 pub(crate) struct WhatIfArgs {
     /// Machines that become unreachable; may be given several times
     #[arg(long, value_name = "SELECTOR")]
-    lose: Vec<Selector>,
+    lose: Vec<MachineSelector>,
     /// Machines that are removed from the list; may be given several times
     #[arg(long, value_name = "SELECTOR")]
-    remove: Vec<Selector>,
+    remove: Vec<MachineSelector>,
     #[command(flatten)]
     inputs: InputArgs,
 }

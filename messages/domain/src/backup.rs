@@ -75,7 +75,7 @@ pub struct BackupRecord {
 impl BackupRecord {
     /// Whether the backup counts for a schedule that wants proofs or not.
     #[must_use]
-    pub fn counts(&self, prove: bool) -> bool {
+    pub fn counts_as_backup(&self, prove: bool) -> bool {
         self.proved_at.is_some() || !prove
     }
 }
@@ -265,12 +265,12 @@ mod tests {
             r#"{"at":"2023-11-14T22:13:23Z","host":"boot-0","file":"/var/cke/etcd-backups/etcd-20231114-221323.backup","size":20512,"revision":7}"#
         );
         assert_eq!(serde_json::from_str::<BackupRecord>(&text).unwrap(), record);
-        assert!(record.counts(false) && !record.counts(true));
+        assert!(record.counts_as_backup(false) && !record.counts_as_backup(true));
         (record.keys, record.hash, record.proved_at) =
             (Some(3), Some("ab".to_owned()), Some(at(1_700_000_013)));
         let text = serde_json::to_string(&record).unwrap();
         assert!(text.ends_with(r#""keys":3,"hash":"ab","proved_at":"2023-11-14T22:13:33Z"}"#), "{text}");
         assert_eq!(serde_json::from_str::<BackupRecord>(&text).unwrap(), record);
-        assert!(record.counts(false) && record.counts(true));
+        assert!(record.counts_as_backup(false) && record.counts_as_backup(true));
     }
 }

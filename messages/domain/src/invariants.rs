@@ -140,8 +140,8 @@ pub fn check_workers(change: &ClusterChange<'_>) -> Option<Violation> {
 /// I5: less than half of the control plane is replaced at once.
 #[must_use]
 pub fn few_changes(change: &ClusterChange<'_>) -> Option<Violation> {
-    let before: BTreeSet<&str> = addresses(change.before?.control_plane());
-    let after: BTreeSet<&str> = addresses(change.after.control_plane());
+    let before: BTreeSet<&str> = collect_addresses(change.before?.control_plane());
+    let after: BTreeSet<&str> = collect_addresses(change.after.control_plane());
     let left = before.difference(&after).count();
     let entered = after.difference(&before).count();
     let replaced = left.min(entered);
@@ -177,7 +177,7 @@ pub fn check_change(change: &ClusterChange<'_>) -> Option<Violation> {
 
 /// A write of the service in the store's history.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Written {
+pub struct WrittenKey {
     /// Revision of the write.
     pub revision: i64,
     /// Create revision of the leader key of the writer's epoch.
@@ -195,7 +195,7 @@ pub struct EpochLifetime {
 
 /// I1: the writer of each revision held the oldest leader key of that revision.
 #[must_use]
-pub fn one_writer(writes: &[Written], terms: &[EpochLifetime]) -> Vec<Violation> {
+pub fn one_writer(writes: &[WrittenKey], terms: &[EpochLifetime]) -> Vec<Violation> {
     writes
         .iter()
         .filter_map(|write| {
@@ -240,7 +240,7 @@ pub fn nothing_lost(
         .collect()
 }
 
-fn addresses<'a>(nodes: impl Iterator<Item = &'a crate::cluster::Node>) -> BTreeSet<&'a str> {
+fn collect_addresses<'a>(nodes: impl Iterator<Item = &'a crate::cluster::Node>) -> BTreeSet<&'a str> {
     nodes.map(|node| node.address.as_str()).collect()
 }
 
@@ -336,7 +336,7 @@ mod tests {
     #[test]
     fn a_write_belongs_to_the_oldest_leader_key_of_its_revision() {
         let terms = [EpochLifetime { epoch: 2, ended: Some(9) }, EpochLifetime { epoch: 5, ended: None }];
-        let write = |revision, epoch| Written { revision, epoch };
+        let write = |revision, epoch| WrittenKey { revision, epoch };
         assert_eq!(one_writer(&[write(3, 2), write(8, 2), write(10, 5)], &terms), []);
         assert_eq!(one_writer(&[write(7, 5)], &terms).len(), 1);
         assert_eq!(one_writer(&[write(12, 2)], &terms).len(), 1);

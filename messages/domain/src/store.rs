@@ -69,7 +69,7 @@ pub enum Condition {
 impl Condition {
     /// The key or prefix of the comparison.
     #[must_use]
-    pub fn compared(&self) -> &str {
+    pub fn compared_key(&self) -> &str {
         match self {
             Self::Created { key, .. } | Self::Unchanged { key, .. } => key,
             Self::NoneSince { prefix, .. } => prefix,
@@ -166,7 +166,7 @@ pub struct Epoch {
 impl Epoch {
     /// The condition that fences every write of this epoch: the leader key still exists.
     #[must_use]
-    pub fn fence(&self) -> Condition {
+    pub fn fencing_condition(&self) -> Condition {
         Condition::Created { key: self.key.clone(), revision: self.number }
     }
 }

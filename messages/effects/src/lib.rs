@@ -41,7 +41,7 @@ mod workflow;
 
 pub use madako_protocol::effect::{AttemptEnd, EffectEvent};
 
-pub use crate::action::{Action, Conclusion, Effect, Evidence, Left};
+pub use crate::action::{Action, Conclusion, Effect, Evidence, RemainingEffect};
 pub use crate::changes::{RETRY_FIRST, RETRY_MOST};
 pub use crate::drain::{DrainOrder, DrainRules};
 pub use crate::host::{attempt_command, command_end, run_check};

@@ -13,7 +13,7 @@ use super::state::State;
 /// ractor's text in place of a reason when an actor was killed or its task cancelled.
 const KILLED: [&str; 2] = ["killed", "actor_task_cancelled"];
 
-/// The supervisor actor. [`Tree`](super::Tree) and [`ChildSpec::supervisor`] start it.
+/// The supervisor actor. [`Tree`](super::Tree) and [`ChildSpec::for_supervisor`] start it.
 #[derive(Debug)]
 pub struct Supervisor;
 

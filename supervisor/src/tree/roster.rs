@@ -125,14 +125,14 @@ impl SupervisorControl {
 }
 
 impl LiveChild {
-    pub(super) fn leaf(started: StartedActor) -> Self {
+    pub(super) fn for_actor(started: StartedActor) -> Self {
         let StartedActor { cell, task } = started;
         // A task that panicked or was cancelled has ended as well.
         Self { cell, task: task.map(drop).boxed().shared(), control: None }
     }
 
-    pub(super) fn supervisor(started: StartedActor, control: Arc<SupervisorControl>) -> Self {
-        Self { control: Some(control), ..Self::leaf(started) }
+    pub(super) fn for_supervisor(started: StartedActor, control: Arc<SupervisorControl>) -> Self {
+        Self { control: Some(control), ..Self::for_actor(started) }
     }
 
     pub(super) fn is_supervisor(&self) -> bool {

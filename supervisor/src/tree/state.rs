@@ -272,7 +272,7 @@ impl State {
         let ran = slot.started_at.take().map_or(Duration::ZERO, |t| now.duration_since(t));
         let account = slot.account.as_mut().unwrap_or(&mut self.account);
         let budget = account.budget();
-        let restart_in = account.charge(now).then(|| slot.waits.next(ran));
+        let restart_in = account.charge_restart(now).then(|| slot.waits.next(ran));
         tracing::warn!(%supervisor, %child, %reason, ?restart_in, "an actor failed");
         let event = TreeEvent::ChildFailed {
             supervisor: Arc::clone(&supervisor),

@@ -227,7 +227,7 @@ fn read_rate(entry: &Tree, path: &Path<'_>, problems: &mut Problems) -> Option<R
     };
     let rate = number.filter(|number| (RATES.0..=RATES.1).contains(number)).and_then(Rate::from_number);
     if rate.is_none() {
-        let got = given.map(Tree::shown).unwrap_or_default();
+        let got = given.map(Tree::short_text).unwrap_or_default();
         let expected = format!("requests a second, from {} to {} in steps of {}", RATES.0, RATES.1, RATES.0);
         problems.add(path.field("rate"), got, expected);
     }

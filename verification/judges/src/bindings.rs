@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use madako_domain::invariants::{BindingEvidence, Id, PlacementChange, Violation, placed_where_allowed};
-use madako_domain::placement::fit::{AnyCloud, Compared, Offer, Unmet, unmet_requirements};
+use madako_domain::placement::fit::{AnyCloud, ComparedMetrics, Offer, UnmetConstraint, unmet_requirements};
 use madako_domain::placement::kind::ObjectKey;
 use madako_domain::placement::kubernetes::{Application, Cluster, ClusterState};
 use madako_domain::placement::metadata::{CASCADE_DELETION, ResourceRef};
@@ -53,14 +53,14 @@ pub fn violations_against(
     cluster: &Stored,
     values: &MetricStates,
     stored: &Resources,
-) -> Option<Vec<Unmet>> {
+) -> Option<Vec<UnmetConstraint>> {
     let cluster = Cluster::of(&cluster.object)?;
     let cloud = cloud_of(cluster, stored);
-    let cloud = cloud.as_ref().and_then(|cloud| AnyCloud::of(&cloud.object));
+    let cloud = cloud.as_ref().and_then(|cloud| AnyCloud::from_object(&cloud.object));
     Some(unmet_requirements(
         application,
         cluster,
-        &Offer::of_cluster(cluster, cloud, values, Compared::Value),
+        &Offer::of_cluster(cluster, cloud, values, ComparedMetrics::Value),
     ))
 }
 
@@ -85,7 +85,7 @@ pub fn find_misbound(
             at: OffsetDateTime::UNIX_EPOCH,
             metrics: values,
         })),
-        compared: Compared::Value,
+        compared: ComparedMetrics::Value,
     });
     let key = after.key.etcd_key();
     let found = placed_where_allowed(&PlacementChange {

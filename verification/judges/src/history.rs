@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use madako_domain::cluster::Cluster;
 use madako_domain::constraints::Constraints;
 use madako_domain::invariants::{
-    ClusterChange, EpochLifetime, Id, Violation, Written, check_cluster_change, one_writer,
+    ClusterChange, EpochLifetime, Id, Violation, WrittenKey, check_cluster_change, one_writer,
 };
 use madako_domain::keys;
 use madako_domain::repair::queue::RepairQueue;
@@ -189,7 +189,7 @@ impl Clusters {
         }
         ruled.violations.extend(best.unwrap_or_else(|| judged_by(&BTreeSet::new())));
         ruled.violations.extend(match epoch {
-            Some(epoch) => one_writer(&[Written { revision, epoch }], &self.terms),
+            Some(epoch) => one_writer(&[WrittenKey { revision, epoch }], &self.terms),
             None => vec![new_violation(Id::I1, revision, "no plan names the epoch that wrote the cluster")],
         });
     }

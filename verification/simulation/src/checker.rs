@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use madako_datacenter_sim::FaultSwitch;
 use madako_domain::cluster::Cluster;
-use madako_domain::invariants::{Id, Violation, Written, nothing_lost, one_writer};
+use madako_domain::invariants::{Id, Violation, WrittenKey, nothing_lost, one_writer};
 use madako_domain::keys;
 use madako_domain::machine::QueryVariables;
 use madako_domain::record::Record;
@@ -48,7 +48,7 @@ struct CheckedRun {
     clusters: Clusters,
     history: BTreeMap<i64, BTreeSet<String>>,
     acknowledged: BTreeMap<i64, BTreeSet<String>>,
-    acknowledged_writes: Vec<Written>,
+    acknowledged_writes: Vec<WrittenKey>,
     observed: VecDeque<RegistryObservation>,
     /// Acknowledged changes of the repair queue, by revision.
     acknowledged_repairs: BTreeMap<i64, String>,
@@ -132,7 +132,7 @@ impl Checker {
             _ => None,
         };
         judged.acknowledged.entry(revision).or_default().extend(key.map(str::to_owned));
-        judged.acknowledged_writes.push(Written { revision, epoch });
+        judged.acknowledged_writes.push(WrittenKey { revision, epoch });
         self.history.judged(Id::I1);
         self.history.judged(Id::I9);
     }
@@ -269,7 +269,7 @@ impl<R: Registry> Registry for ReportingRegistry<R> {
             if let Some((name, judge, faults)) = &self.repairs
                 && is_reports
             {
-                judge.record_answer(name, fetched, &faults.present());
+                judge.record_answer(name, fetched, &faults.present_faults());
             }
         }
         fetched

@@ -35,7 +35,7 @@ impl JudgedKubernetes {
     }
 
     fn node_of(&self, pod: &PodId) -> String {
-        let pods = self.kubernetes.with(|kubernetes| kubernetes.pods());
+        let pods = self.kubernetes.with_cluster(|kubernetes| kubernetes.pods());
         pods.into_iter().find(|(_, it)| it.id == *pod).and_then(|(node, _)| node).unwrap_or_default()
     }
 

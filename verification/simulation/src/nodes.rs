@@ -59,13 +59,13 @@ pub fn node_ports(
     etcd_image.clone_into(settings.configured_images.image_mut(ImageName::Etcd));
     OperationsPorts {
         mode: OperationsMode::Act,
-        driver: nodes.driver(),
+        driver: nodes.driver_port(),
         host_keys: HostKeyPolicy::Pin,
         settings,
         runner: RunnerPorts {
-            etcd: nodes.etcd(),
+            etcd: nodes.etcd_port(),
             authorities,
-            components: nodes.components(),
+            components: nodes.components_port(),
             secrets: Arc::new(PaperSecrets),
         },
         backups: Some(BackupPorts {
@@ -194,7 +194,7 @@ impl Nodes {
 
     /// Brings the nodes to the machines of the registry. A machine without an address keeps its node.
     fn follow(&self) {
-        let machines = self.inner.registry.machines();
+        let machines = self.inner.registry.list_machines();
         let mut told = self.inner.told.lock().unwrap();
         for machine in &machines {
             let Some(address) = machine.address() else { continue };
@@ -205,7 +205,7 @@ impl Nodes {
                 Some(before) => {
                     told.counts.reinstalled += 1;
                     self.inner.history.note("nodes", format_args!("{address} is the new machine {serial}"));
-                    self.nodes.reinstall(address);
+                    self.nodes.reinstall_node(address);
                     if before.is_none() {
                         self.nodes.end(&NodePlace::Address(address.to_owned()), NodeFault::Kill);
                     }

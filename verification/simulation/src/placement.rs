@@ -22,7 +22,7 @@ use etcd_client::EventType;
 use madako_domain::invariants::{Id, Violation};
 use madako_domain::keys;
 use madako_domain::placement::core::MetricsProviderKind;
-use madako_domain::placement::fit::Unmet;
+use madako_domain::placement::fit::UnmetConstraint;
 use madako_domain::placement::kind::{Kind, ObjectKey};
 use madako_domain::placement::kubernetes::{Application, Cluster, ClusterState};
 use madako_domain::placement::metrics::{MetricKey, MetricState, Trust, Value};
@@ -287,7 +287,7 @@ impl JudgedPlacement {
         application: &Application,
         cluster: &Stored,
         values: &BTreeMap<MetricKey, MetricState>,
-    ) -> Option<Vec<Unmet>> {
+    ) -> Option<Vec<UnmetConstraint>> {
         violations_against(application, cluster, values, &self.objects)
     }
 

@@ -168,7 +168,7 @@ impl QueueUser {
 
     /// Adds an entry for one machine in any state, as `ckecli repair-queue add` does.
     pub async fn add_one(&mut self) -> Result<String, Error> {
-        let machines = self.registry.machines();
+        let machines = self.registry.list_machines();
         let machine = &machines[self.chance.random_range(0..machines.len())];
         let address = machine.address().unwrap_or_default().to_owned();
         let machine_type = machine.spec.bmc.bmc_type.clone();
@@ -179,7 +179,7 @@ impl QueueUser {
     pub async fn add_broken(&mut self) -> Result<String, Error> {
         let broken: Vec<_> = self
             .registry
-            .machines()
+            .list_machines()
             .into_iter()
             .filter(|machine| {
                 let broken =
@@ -207,7 +207,8 @@ impl QueueUser {
         let mut told = Vec::new();
         for node in nodes.iter().take(2) {
             // A broken machine takes the repair through all its steps.
-            let serial = self.registry.machines().into_iter().find(|machine| machine.address() == Some(node));
+            let serial =
+                self.registry.list_machines().into_iter().find(|machine| machine.address() == Some(node));
             if let Some(machine) = serial {
                 // The registry refuses this for a machine in setup; its repair finds the machine as it is.
                 let _ = self.registry.set_state(&machine.spec.serial, MachineState::Unhealthy);

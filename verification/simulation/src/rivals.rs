@@ -17,7 +17,7 @@ use async_trait::async_trait;
 use etcd_client::{Client, Compare, CompareOp, GetOptions, Txn, TxnOp};
 use madako_domain::keys;
 use madako_domain::placement::kind::ObjectKey;
-use madako_domain::placement::objects::{Stored, Unread};
+use madako_domain::placement::objects::{Stored, UnreadResource};
 use madako_domain::record::Record;
 use madako_domain::repair::RepairQueueEntry;
 use madako_domain::state::Fault;
@@ -122,7 +122,7 @@ fn keys_and_values(transaction: &Transaction, base: &str) -> Vec<(&'static str, 
     let written = transaction.writes.iter().map(|write| match write {
         Write::Put { key, .. } | Write::Delete { key } => key.as_str(),
     });
-    let keys = compared.map(Condition::compared).chain(written).map(|key| relative_key(base, key));
+    let keys = compared.map(Condition::compared_key).chain(written).map(|key| relative_key(base, key));
     let mut about: BTreeSet<&str> = keys.collect();
     if about.contains(keys::CLUSTER) {
         about.extend([keys::SABAKAN_TEMPLATE, keys::CONSTRAINTS, keys::SABAKAN_DISABLED]);
@@ -311,7 +311,7 @@ impl Rivals {
     /// Counts a refused transaction.
     fn note_answer(&self, outcome: &Result<Outcome, StoreError>, base: &str) {
         let Ok(Outcome::Refused { failed }) = outcome else { return };
-        let compared = failed.iter().map(|condition| relative_key(base, condition.compared()));
+        let compared = failed.iter().map(|condition| relative_key(base, condition.compared_key()));
         let families = compared.map(|key| {
             if key.starts_with(keys::LEADER) { keys::LEADER } else { key_family(key).unwrap_or(OTHER) }
         });
@@ -434,7 +434,7 @@ impl Objects for ContendedObjects {
         self.inner.list(selection)
     }
 
-    fn unread(&self, key: &ObjectKey) -> Option<Unread> {
+    fn unread(&self, key: &ObjectKey) -> Option<UnreadResource> {
         self.inner.unread(key)
     }
 

@@ -48,7 +48,7 @@ pub struct ServedRouter {
 
 #[must_use]
 pub fn http_child(instance: &str, id: &'static str, served: ServedRouter) -> ChildSpec {
-    ChildSpec::actor(instance, id, move || (RunningServer, served.clone()))
+    ChildSpec::for_actor(instance, id, move || (RunningServer, served.clone()))
 }
 
 struct RunningServer;

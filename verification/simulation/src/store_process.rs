@@ -99,7 +99,7 @@ impl StoreProcess {
     /// The reason why the store no longer writes, after a failure of its disk.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
-        self.etcd().and_then(|etcd| etcd.failure())
+        self.etcd().and_then(|etcd| etcd.failure_reason())
     }
 
     /// A connection as a listener accepts it.
@@ -115,7 +115,7 @@ impl StoreProcess {
     /// A client without a simulated link, for judges and operators; `None` if the store does not run.
     pub async fn client(&self) -> Option<Client> {
         let etcd = self.etcd()?;
-        Some(etcd.client().await.unwrap())
+        Some(etcd.direct_client().await.unwrap())
     }
 
     /// A client for operators, with an error that says that the store refuses connections.

@@ -11,7 +11,7 @@ use madako_datacenter_sim::kubernetes::SimulatedKubernetes;
 use madako_domain::reboot::RebootSettings;
 use madako_domain::repair::hold::HoldSettings;
 use madako_http::Limits;
-use madako_http::placement::{Authorization, PlacementApi, Settings, StaticUser, Uids, router};
+use madako_http::placement::{Authorization, PlacementApi, Settings, StaticUser, UidSource, router};
 use madako_judges::FaultPlace as Part;
 use madako_metrics_providers::Providers;
 use madako_protocol::event::{Event, EventSink};
@@ -95,7 +95,7 @@ impl Default for ServiceSettings {
             session_ttl: SESSION_TTL,
             retire_wait: RETIRE_WAIT,
             hold: Some(HoldSettings::default()),
-            metrics: Metrics::every(METRICS_INTERVAL),
+            metrics: Metrics::with_interval(METRICS_INTERVAL),
             scheduler: SchedulerConfig {
                 reschedule_after: RESCHEDULE_AFTER,
                 max_moves: MAX_MOVES,
@@ -351,7 +351,7 @@ impl World {
         let router = router(PlacementApi {
             objects,
             clock: Arc::new(clock.clone()),
-            uids: Uids::seeded(bytes),
+            uids: UidSource::from_seed(bytes),
             explainer: None,
             authenticators: vec![Arc::new(StaticUser("system".to_owned()))],
             settings: Settings { authorization: Authorization::AlwaysAllow, ..Settings::new("simulated") },

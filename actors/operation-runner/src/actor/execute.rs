@@ -132,7 +132,7 @@ impl Executor {
         }
         // Members whose state is unknown count as not in sync: without an answer, none may be lost.
         let status = self.etcd.status(&basis.asked).await?;
-        match check_quorum(&status.members, &command.loss(&operation.targets, &status.members)) {
+        match check_quorum(&status.members, &command.member_loss(&operation.targets, &status.members)) {
             Some(violation) => Err(violation.to_string().into()),
             None => Ok(()),
         }
@@ -232,15 +232,15 @@ impl Executor {
         basis: &Basis,
     ) -> ContainerSpec {
         let builtin = match container {
-            Container::Rivers => wanted::rivers(&basis.cluster),
+            Container::Rivers => wanted::rivers_parameters(&basis.cluster),
             Container::EtcdRivers => wanted::etcd_rivers(&basis.cluster),
-            Container::Etcd => wanted::etcd(address, initial),
+            Container::Etcd => wanted::etcd_parameters(address, initial),
         };
         let volumes = match container {
             Container::Etcd => vec![(basis.options.etcd_volume.clone(), ETCD_DATA.to_owned())],
             Container::Rivers | Container::EtcdRivers => Vec::new(),
         };
-        let image = self.images.of(container).to_owned();
+        let image = self.images.image_of(container).to_owned();
         ContainerSpec {
             container: container.into(),
             image,

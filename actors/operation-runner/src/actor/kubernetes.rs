@@ -146,7 +146,7 @@ impl Executor {
                         let (components, servers) = (Arc::clone(&self.components), &servers);
                         async move { components.add_taints(&permit, servers, node, &options.boot_taints).await }
                     };
-                    self.permits.effect(add, |_| ()).await?;
+                    self.permits.run_effect(add, |_| ()).await?;
                 }
                 Ok(())
             }

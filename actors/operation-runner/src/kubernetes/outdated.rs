@@ -7,7 +7,7 @@ use madako_domain::node_status::ContainerStatus;
 use super::configuration::{Configuration, Unknown};
 use super::options::KubernetesOptions;
 use super::params::{RUNTIME_ENDPOINT, builtin};
-use crate::outdated::{Outdated, differences};
+use crate::outdated::{Outdated, find_differences};
 use madako_domain::component::Component;
 
 /// The configuration file of a component on a node.
@@ -65,7 +65,8 @@ impl Wanted<'_> {
                 return Verdict::OtherRuntime { has: has.to_owned(), wanted: wanted.to_owned() };
             }
         }
-        let mut found = differences(status, self.image, [&builtin, self.options.extra(component)], |_| true);
+        let mut found =
+            find_differences(status, self.image, [&builtin, self.options.extra(component)], |_| true);
         self.add_file(component, node, file, &mut found);
         if found.is_empty() { Verdict::Current } else { Verdict::Outdated(found) }
     }

@@ -97,7 +97,7 @@ impl RebootCommand {
                 let pod = &pod;
                 async move { kubernetes.delete(&permit, pod).await }
             };
-            permits.effect(delete, |_| {}).await?;
+            permits.run_effect(delete, |_| {}).await?;
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 
 use madako_domain::repair::change::{RepairChange, RepairWrite};
 use madako_domain::state::ClusterState;
-use madako_effects::{Action, EffectEvent, Left, command_end};
+use madako_effects::{Action, EffectEvent, RemainingEffect, command_end};
 use madako_protocol::actors::{CommitError, Committed, Failure, Mutation};
 use madako_protocol::event::Event;
 use madako_protocol::permit::Permit;
@@ -128,9 +128,9 @@ impl RepairState {
                 Action::Report { effect: AnnouncedCommand { command, .. }, left } => {
                     let (entry, record) = (command.index, command.record);
                     let left = match left {
-                        Left::NotBegun => "the command did not begin",
-                        Left::Unknown => "the command was ended; its effect is unknown",
-                        Left::NotRecorded => "the command ended; its end is not recorded",
+                        RemainingEffect::NotBegun => "the command did not begin",
+                        RemainingEffect::Unknown => "the command was ended; its effect is unknown",
+                        RemainingEffect::NotRecorded => "the command ended; its end is not recorded",
                     };
                     tracing::warn!(entry, record, left, "the next leader cancels the record of a command");
                 }
@@ -146,9 +146,9 @@ impl RepairState {
             Ok(_) => self.committed_as(writing),
             Err(error) => {
                 self.given.events.emit(Event::CommitFailed { what: writing.what, why: error.to_string() });
-                if error.failure() == Failure::Rejected && writing.suspends_subject {
+                if error.failure_class() == Failure::Rejected && writing.suspends_subject {
                     self.suspended.insert(writing.subject);
-                    self.effects.forgive();
+                    self.effects.clear_refusal();
                 }
             }
         }

@@ -131,7 +131,7 @@ impl RepairState {
         index: i64,
     ) -> Option<(&'s RepairOperation, &'s str)> {
         let entry = &state.repair.entries.get(&index)?.value;
-        let operation = state.repair_config.as_ref()?.of(entry).ok()?;
+        let operation = state.repair_config.as_ref()?.operation_for(entry).ok()?;
         Some((operation, &entry.address))
     }
 
@@ -221,7 +221,10 @@ impl RepairState {
             // No drain for an entry that is about to be removed or restored from an overwritten state.
             .filter(|(index, item)| {
                 !item.value.deleted
-                    && state.repair.kept_of(**index).is_none_or(|kept| kept.behind(&item.value).is_none())
+                    && state
+                        .repair
+                        .kept_of(**index)
+                        .is_none_or(|kept| kept.find_missing_progress(&item.value).is_none())
             })
             .map(|(index, item)| (*index, Arc::clone(item)))
             .collect();

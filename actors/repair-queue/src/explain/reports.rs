@@ -42,7 +42,7 @@ pub fn prospects<'a>(
         let mut reasons: Vec<_> = stop.clone().into_iter().collect();
         reasons.extend(limits.iter().map(|reason| (reason.name(), reason.to_string())));
         let adds = entry.filter(|_| stop.is_none());
-        let missing = adds.and_then(|entry| state.repair_config.as_ref()?.of(entry).err());
+        let missing = adds.and_then(|entry| state.repair_config.as_ref()?.operation_for(entry).err());
         reasons.extend(
             missing.map(|missing| ("missing", format!("{missing}: the entry will wait until there is one"))),
         );

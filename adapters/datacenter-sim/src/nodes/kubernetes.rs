@@ -74,7 +74,9 @@ fn first_taints(machine: &Machine) -> Vec<Taint> {
 
 impl World {
     fn is_healthy(&self, component: Component, address: &str) -> bool {
-        let Some(machine) = self.nodes.get(address).filter(|_| self.answers(address)) else { return false };
+        let Some(machine) = self.nodes.get(address).filter(|_| self.answers_requests(address)) else {
+            return false;
+        };
         let runs = |name: &str| machine.containers.get(name).filter(|ran| ran.status.running);
         let Some(ran) = runs(component.name()) else { return false };
         let has_begun = ran.since.is_some_and(|since| since + COMPONENT_START_TAKES <= self.now);
@@ -167,7 +169,7 @@ impl World {
     }
 }
 
-fn unavailable(what: String) -> KubernetesError {
+fn unavailable_error(what: String) -> KubernetesError {
     KubernetesError::Unavailable { what, why: format!("no answer within {COMPONENT_DEADLINE:?}") }
 }
 
@@ -182,14 +184,14 @@ impl SimulatedNodes {
         let began = Instant::now();
         sleep_until(began + 2 * LATENCY).await;
         let is_up = |world: &World| servers.iter().any(|it| world.is_healthy(Component::ApiServer, it));
-        let answer = self.with(|world| {
+        let answer = self.with_world(|world| {
             world.register();
             is_up(world).then(|| ask(world))
         });
         if answer.is_none() {
             sleep_until(began + COMPONENT_DEADLINE).await;
         }
-        answer.ok_or_else(|| unavailable(what))
+        answer.ok_or_else(|| unavailable_error(what))
     }
 }
 
@@ -199,14 +201,14 @@ impl Components for SimulatedNodes {
         let began = Instant::now();
         sleep_until(began + 2 * LATENCY).await;
         let (is_healthy, answers) =
-            self.with(|world| (world.is_healthy(component, address), world.answers(address)));
+            self.with_world(|world| (world.is_healthy(component, address), world.answers_requests(address)));
         if is_healthy {
             return Ok(());
         }
         if !answers {
             sleep_until(began + COMPONENT_DEADLINE).await;
         }
-        Err(unavailable(format!("health of {component} on {address}")))
+        Err(unavailable_error(format!("health of {component} on {address}")))
     }
 
     async fn registered(&self, servers: &[String]) -> Result<BTreeSet<String>, KubernetesError> {

@@ -44,7 +44,7 @@ fn text(response: &HttpResponse) -> &str {
 async fn a_whole_machine_has_sabakans_shape() {
     let (registry, clock) = quiet();
     let machine =
-        registry.machines().into_iter().find(|m| m.spec.rack == 1 && m.spec.index_in_rack == 4).unwrap();
+        registry.list_machines().into_iter().find(|m| m.spec.rack == 1 && m.spec.index_in_rack == 4).unwrap();
     let serial = machine.spec.serial.as_str();
     registry.set_state(serial, MachineState::Updating).unwrap();
     clock.pass(90);
@@ -85,7 +85,7 @@ async fn a_whole_machine_has_sabakans_shape() {
 #[tokio::test]
 async fn a_machine_without_labels_has_null() {
     let (registry, _) = quiet();
-    let serial = registry.machines()[0].spec.serial.clone();
+    let serial = registry.list_machines()[0].spec.serial.clone();
     registry.set_labels(&serial, Vec::new()).unwrap();
     let query = "query($s: ID!) { machine(serial: $s) { spec { labels { name } } } }";
     let (_, answer) = ask(&registry.in_memory_transport(), query, json!({"s": serial})).await;
@@ -96,7 +96,8 @@ async fn a_machine_without_labels_has_null() {
 async fn an_explicit_null_replaces_the_querys_default() {
     let (registry, _) = quiet();
     let http = registry.in_memory_transport();
-    let retired = registry.machines().into_iter().find(|m| m.spec.role == "compute").unwrap().spec.serial;
+    let retired =
+        registry.list_machines().into_iter().find(|m| m.spec.role == "compute").unwrap().spec.serial;
     for state in [MachineState::Retiring, MachineState::Retired] {
         registry.set_state(&retired, state).unwrap();
     }
@@ -121,7 +122,7 @@ async fn an_explicit_null_replaces_the_querys_default() {
 async fn errors_have_the_members_and_texts_of_sabakan() {
     let (registry, _) = quiet();
     let http = registry.in_memory_transport();
-    let serial = registry.machines()[0].spec.serial.clone();
+    let serial = registry.list_machines()[0].spec.serial.clone();
     let post = async |query: &str| {
         let body = json!({"query": query}).to_string();
         let response = send(&http, HttpMethod::Post, "/graphql", JSON, &body).await;
@@ -224,7 +225,7 @@ async fn variables_are_checked_and_coerced_as_in_sabakan() {
 async fn http_is_as_sabakan_speaks_it() {
     let (registry, _) = quiet();
     let http = registry.in_memory_transport();
-    let serial = registry.machines()[0].spec.serial.clone();
+    let serial = registry.list_machines()[0].spec.serial.clone();
     let get = async |target: &str| send(&http, HttpMethod::Get, target, &[], "").await;
     let found =
         get(&format!("/graphql?query=%7Bmachine(serial:%22{serial}%22)%7Bspec%7Bserial%7D%7D%7D")).await;
@@ -300,7 +301,7 @@ fn a_fault_takes_the_place_of_one_of_its_kind() {
     faults.set(Fault::ShrinkList(10));
     faults.set(Fault::Status(500));
     faults.set(Fault::ShrinkList(20));
-    assert_eq!(faults.present(), [Fault::Status(500), Fault::ShrinkList(20)]);
+    assert_eq!(faults.present_faults(), [Fault::Status(500), Fault::ShrinkList(20)]);
     faults.clear(&Fault::ShrinkList(0));
-    assert_eq!(faults.present(), [Fault::Status(500)]);
+    assert_eq!(faults.present_faults(), [Fault::Status(500)]);
 }

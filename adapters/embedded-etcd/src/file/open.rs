@@ -53,7 +53,7 @@ pub(crate) fn open_store(options: &Options) -> Result<OpenedFile, OpenError> {
     }
 }
 
-pub(crate) fn reopen(disk: &Arc<Disk>, cache_bytes: usize) -> Result<(Database, LoadedFile), LoadError> {
+pub(crate) fn reopen_file(disk: &Arc<Disk>, cache_bytes: usize) -> Result<(Database, LoadedFile), LoadError> {
     opened_on(disk.create_handle(), cache_bytes)
 }
 
@@ -163,12 +163,12 @@ fn open_on_storage(
     if let Some(contents) = &options.contents {
         check_contents(contents)?;
     }
-    let disk = Disk::rehearse(storage).map_err(|source| open_error("read", name, source))?;
+    let disk = Disk::for_rehearsal(storage).map_err(|source| open_error("read", name, source))?;
     let CheckedFile { database, loaded, was_closed } = check_file(&disk, options.cache_bytes, name)?;
     if loaded.is_some() {
         tracing::info!(name, bytes = disk.len(), was_closed, "the embedded store's file is intact");
     }
-    disk.accept().map_err(|source| open_error("write", name, source))?;
+    disk.accept_changes().map_err(|source| open_error("write", name, source))?;
     let loaded = begin_term(&database, loaded, options).map_err(|error| match error {
         redb::Error::Io(source) => open_error("write", name, source),
         other => open_error("write", name, io::Error::other(other)),
@@ -207,7 +207,7 @@ fn check_and_load(disk: &Arc<Disk>, cache_bytes: usize) -> Result<CheckedFile, S
         return Err("checksums of its pages are wrong".to_owned());
     }
     disk.enter_step(Step::Records);
-    let loaded = load_store(&database).map_err(|error| error.detail())?;
+    let loaded = load_store(&database).map_err(|error| error.detailed_message())?;
     Ok(CheckedFile { database, loaded, was_closed: !was_repaired.load(Ordering::Relaxed) })
 }
 

@@ -72,7 +72,7 @@ impl ServiceState {
     /// Completes a header that has only its revision.
     fn complete(&self, header: &mut Option<PbResponseHeader>) {
         if let Some(header) = header {
-            *header = self.store.header(header.revision);
+            *header = self.store.response_header(header.revision);
         }
     }
 }

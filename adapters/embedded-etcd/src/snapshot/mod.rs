@@ -46,7 +46,7 @@ pub(crate) async fn send_snapshot(
     while let Some(from) = next {
         let (leaf, rest) = build_leaf(&revisions, from)?;
         if let Some(first_key) = leaf.first_key() {
-            plan.add_leaf(first_key.to_vec(), leaf.pages());
+            plan.add_leaf(first_key.to_vec(), leaf.count_pages());
         }
         next = rest;
         tokio::task::yield_now().await;
@@ -57,7 +57,7 @@ pub(crate) async fn send_snapshot(
         buffer: Vec::with_capacity(SNAPSHOT_PART_BYTES),
         digest: ring::digest::Context::new(&ring::digest::SHA256),
     };
-    sender.push(&plan.head()).await?;
+    sender.push(&plan.write_head()).await?;
     let mut next = Some(Revision::first_of(0));
     let mut pages = plan.leaf_pages();
     while let Some(from) = next {
@@ -69,7 +69,7 @@ pub(crate) async fn send_snapshot(
         }
         next = rest;
     }
-    sender.push(&plan.branches()).await?;
+    sender.push(&plan.write_branches()).await?;
     sender.finish().await
 }
 

@@ -61,12 +61,12 @@ impl Snapshot {
     }
 
     #[must_use]
-    pub fn changes(&self) -> usize {
+    pub fn count_changes(&self) -> usize {
         self.changes.len()
     }
 
     fn from_pages(bytes: &[u8]) -> Result<Self, &'static str> {
-        let pages = Pages::of(bytes)?;
+        let pages = Pages::open(bytes)?;
         let mut changes = Vec::new();
         pages.visit_bucket(CHANGES.as_bytes(), &mut |key, value| {
             let (revision, is_tombstone) =
@@ -113,7 +113,7 @@ struct Pages<'a> {
 }
 
 impl<'a> Pages<'a> {
-    fn of(bytes: &'a [u8]) -> Result<Self, &'static str> {
+    fn open(bytes: &'a [u8]) -> Result<Self, &'static str> {
         let valid = PAGE_SIZES.into_iter().flat_map(|page_bytes| [(page_bytes, 0), (page_bytes, page_bytes)]);
         let newest = valid.filter_map(|(page_bytes, at)| parse_meta_page(bytes, page_bytes, at)).max();
         let (_, root, page_bytes) = newest.ok_or("it has no valid meta page")?;
@@ -123,7 +123,7 @@ impl<'a> Pages<'a> {
     /// Every entry of a bucket; none if the bucket does not exist.
     fn visit_bucket(&self, bucket: &[u8], take: Take<'_>) -> Result<(), &'static str> {
         let mut header = None;
-        self.visit_elements(self.page(self.root)?, &mut self.pages(), &mut |flags, key, value| {
+        self.visit_elements(self.page(self.root)?, &mut self.count_pages(), &mut |flags, key, value| {
             if flags & IS_BUCKET != 0 && key == bucket {
                 header = Some(value);
             }
@@ -133,11 +133,11 @@ impl<'a> Pages<'a> {
         let root = read_u64_at(header, 0).ok_or("a bucket has no header")?;
         // A small bucket is inline, after its header.
         let page = if root == 0 { header.get(16..).ok_or("a bucket has no page")? } else { self.page(root)? };
-        self.visit_elements(page, &mut self.pages(), &mut |_, key, value| take(key, value))
+        self.visit_elements(page, &mut self.count_pages(), &mut |_, key, value| take(key, value))
     }
 
     /// Upper bound of pages in a valid walk over a tree; exceeding it means a cycle.
-    fn pages(&self) -> usize {
+    fn count_pages(&self) -> usize {
         self.bytes.len() / self.page_bytes
     }
 

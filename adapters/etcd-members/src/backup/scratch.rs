@@ -47,7 +47,7 @@ impl Scratch {
     ///
     /// The file has no revision of its own, but those of its keys. Its newest ones are missing if they were deletions and
     /// a compaction removed them, or if etcd is empty.
-    pub(crate) fn revision(&self, before: i64) -> i64 {
+    pub(crate) fn restored_revision(&self, before: i64) -> i64 {
         if self.revision < before && before <= self.present { before } else { self.revision }
     }
 }

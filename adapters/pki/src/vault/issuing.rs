@@ -37,7 +37,8 @@ impl Session {
             self.call(&Request::delete(Call::Role, role.as_str())).await?;
         }
         let answer = issued?;
-        let text = |name| answer.text(name).ok_or_else(|| self.client.lacks(&request, name));
+        let text =
+            |name| answer.text_field(name).ok_or_else(|| self.client.missing_member_error(&request, name));
         let certificate = text("certificate")?.to_owned();
         Ok(IssuedCertificate { certificate, private_key: Secret::new(text("private_key")?) })
     }

@@ -62,8 +62,8 @@ impl Vault {
     ///
     /// # Errors
     /// The access is unusable.
-    pub async fn secrets(&self) -> Result<Option<VaultSecrets>, VaultError> {
-        Ok(self.session().await?.map(VaultSecrets))
+    pub async fn open_secrets(&self) -> Result<Option<VaultSecrets>, VaultError> {
+        Ok(self.open_session().await?.map(VaultSecrets))
     }
 }
 
@@ -118,7 +118,7 @@ impl VaultSecrets {
             Some(text) => {
                 text.as_str().and_then(|text| serde_json::from_str(text).ok()).ok_or_else(|| {
                     let request = Request::get(Call::Secrets, KUBERNETES_SECRET);
-                    self.0.client.lacks(&request, "aescbc with keys in JSON")
+                    self.0.client.missing_member_error(&request, "aescbc with keys in JSON")
                 })?
             }
         };

@@ -206,7 +206,7 @@ async fn ten_thousand_machines_are_within_the_limits() {
     let fetched = client.machines("http://simulated/graphql", None).await.unwrap();
     assert_eq!(fetched.machines.len(), 10_000);
     let expected: Vec<_> =
-        registry.machines().into_iter().filter(|machine| machine.spec.role != "boot").collect();
+        registry.list_machines().into_iter().filter(|machine| machine.spec.role != "boot").collect();
     assert_eq!(fetched.machines, expected, "every field arrives as it was, in the registry's order");
 }
 

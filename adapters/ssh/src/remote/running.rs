@@ -63,7 +63,7 @@ impl CommandOutput {
         Ok(false)
     }
 
-    fn answer(&mut self) -> Result<Answer, RemoteError> {
+    fn into_answer(&mut self) -> Result<Answer, RemoteError> {
         match self.code {
             Some(code) if LATE.contains(&code) => Err(RemoteError::Late),
             Some(code) => Ok(Answer {
@@ -93,7 +93,7 @@ impl RunningCommand {
             may_run: false,
             output: CommandOutput::default(),
         };
-        running.writer()?.exec(true, command).await.map_err(broken_connection)?;
+        running.channel_writer()?.exec(true, command).await.map_err(broken_connection)?;
         while running.begun.is_none() {
             if running.take_next().await? {
                 break;
@@ -108,7 +108,7 @@ impl RunningCommand {
         if self.writer.is_some() {
             return None;
         }
-        let answer = self.output.answer();
+        let answer = self.output.into_answer();
         Some(match answer {
             Ok(Answer { code: 0, .. }) => {
                 Err(RemoteError::Malformed("the login shell ran no command".to_owned()))
@@ -122,7 +122,7 @@ impl RunningCommand {
         let (_, uptime) = self.begun.ok_or_else(|| RemoteError::Malformed("no first line".to_owned()))?;
         let mut input = format!("{}\n", uptime.saturating_add(seconds)).into_bytes();
         input.extend_from_slice(stdin);
-        let writer = Arc::clone(self.writer()?);
+        let writer = Arc::clone(self.channel_writer()?);
         let mut feeding = pin!(async move {
             writer.data_bytes(input).await?;
             writer.eof().await
@@ -133,7 +133,7 @@ impl RunningCommand {
             tokio::select! {
                 biased;
                 last = self.take_next() => if last? {
-                    return self.output.answer();
+                    return self.output.into_answer();
                 },
                 // A command may end without reading its input; its answer says why.
                 _ = &mut feeding, if !fed => fed = true,
@@ -141,7 +141,7 @@ impl RunningCommand {
         }
     }
 
-    fn writer(&self) -> Result<&Arc<ChannelWriteHalf<Msg>>, RemoteError> {
+    fn channel_writer(&self) -> Result<&Arc<ChannelWriteHalf<Msg>>, RemoteError> {
         self.writer.as_ref().ok_or_else(|| RemoteError::Broken("the channel is closed".to_owned()))
     }
 

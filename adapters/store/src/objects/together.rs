@@ -127,7 +127,7 @@ fn take_compatible(waiting: &mut VecDeque<WaitingTransaction>) -> Vec<WaitingTra
 }
 
 fn keys_touched(transaction: &Transaction) -> impl Iterator<Item = &str> {
-    let compared = transaction.conditions.iter().map(Condition::compared);
+    let compared = transaction.conditions.iter().map(Condition::compared_key);
     let written = transaction.writes.iter().map(|write| match write {
         Write::Put { key, .. } | Write::Delete { key } => key.as_str(),
     });

@@ -160,7 +160,7 @@ impl Running {
             prefix: settings.prefix.clone(),
             objects: Arc::new(CachedObjects::start(&store)),
             providers: Arc::new(Providers::new(Arc::clone(&transport))),
-            metrics: Metrics::every(Duration::from_secs(60)),
+            metrics: Metrics::with_interval(Duration::from_secs(60)),
             scheduler: Arc::new(SchedulerConfig::default()),
         });
         let store: Arc<dyn Store> = Arc::new(store);
@@ -201,10 +201,10 @@ impl Running {
         let parent = if SERVING.contains(&name) {
             root.clone()
         } else {
-            SupervisorRef::from_cell(root.child(REIGN).await.ok().flatten()?)?
+            SupervisorRef::from_cell(root.find_child(REIGN).await.ok().flatten()?)?
         };
         // An ended actor has no children.
-        let cell = parent.child(name).await.ok().flatten()?;
+        let cell = parent.find_child(name).await.ok().flatten()?;
         let now = Instant::now();
         cell.kill();
         Some(now)

@@ -64,7 +64,7 @@ impl Registry {
 
     /// Retires the machine with this address, so that its node must get a taint. Returns the time of the change.
     pub(crate) fn retire(&self, address: &str) -> anyhow::Result<Instant> {
-        let machines = self.simulated.machines();
+        let machines = self.simulated.list_machines();
         let machine = machines.iter().find(|machine| machine.address() == Some(address));
         let serial = &machine.context("a node without a machine")?.spec.serial;
         self.simulated.set_state(serial, MachineState::Retiring)?;

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use madako_domain::placement::kind::{ApiGroup, Kind, ObjectKey};
 use madako_domain::placement::object_value::Object;
 use madako_domain::store::{Condition, Outcome, StoreErrorKind, Transaction, Write};
-use madako_http::placement::Uids;
+use madako_http::placement::UidSource;
 use madako_json::input::{InputError, Problem};
 use madako_json::krake::document::RequestError;
 use madako_json::krake::timestamp::Timestamp;
@@ -88,7 +88,7 @@ pub(crate) async fn run(
     }
     let files = args.files.iter().map(|file| Ok((display_name(file), read_documents(file)?)));
     let files = [default_roles(args.default_roles)?, files.collect::<Result<Vec<_>, Failure>>()?].concat();
-    let uids = Uids::seeded(host::draw_bytes().map_err(Failure::Failed)?);
+    let uids = UidSource::from_seed(host::draw_bytes().map_err(Failure::Failed)?);
     let objects = validate_documents(&files, &Timestamp::new(clock.now()), &|| uids.draw())?;
     let loaded = load_resources(&objects, args.force, &store()?).await?;
     show_value(args.output, &loaded, |loaded| format_table(loaded))
@@ -336,7 +336,7 @@ fn failure_of_existing(failed: &[Condition]) -> Failure {
     let names: Vec<_> = failed
         .iter()
         .map(|condition| {
-            let key = condition.compared();
+            let key = condition.compared_key();
             ObjectKey::from_etcd_key(key).map_or_else(|| key.to_owned(), |key| key.to_string())
         })
         .collect();

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use clap::Subcommand;
-use madako_domain::images::{Chosen, Found, GivenImages, ImageName, choose_image, is_image, list_found};
+use madako_domain::images::{
+    ChosenImage, FoundImage, GivenImages, ImageName, choose_image, is_image, list_found,
+};
 use madako_domain::keys;
 use madako_domain::limits::MAX_IMAGE;
 use madako_operation_runner::images::images_on_nodes;
@@ -112,9 +114,9 @@ async fn print_all(args: &Args, global: &Global) -> Result<(), Failure> {
     let configured = &config.operations.settings.configured_images;
     let all: Vec<String> = ImageName::ALL
         .into_iter()
-        .map(|name| match choose_image(name, &key, configured, &Found::new()) {
-            Chosen::Image(image, _) => image,
-            Chosen::Unclear(_) => unreachable!("no node was asked"),
+        .map(|name| match choose_image(name, &key, configured, &FoundImage::new()) {
+            ChosenImage::Image(image, _) => image,
+            ChosenImage::Unclear(_) => unreachable!("no node was asked"),
         })
         .collect();
     let Some(format) = args.output.output else {
@@ -148,7 +150,7 @@ struct Row {
     image: Option<String>,
     source: &'static str,
     /// The images of control plane nodes, with their addresses.
-    nodes: Found,
+    nodes: FoundImage,
 }
 
 async fn list_images(args: &ListArgs, global: &Global) -> Result<(), Failure> {
@@ -165,7 +167,7 @@ async fn list_images(args: &ListArgs, global: &Global) -> Result<(), Failure> {
 async fn rows(global: &Global) -> Result<Vec<Row>, Failure> {
     let config = Config::load(global.config.as_deref())?;
     let gathered = gather_states(global).await?;
-    if let Some(why) = gathered.state.fault(keys::IMAGES) {
+    if let Some(why) = gathered.state.fault_of(keys::IMAGES) {
         return Err(Failure::failed(format_args!(
             "the stored value of {} cannot be read: {why}",
             keys::IMAGES
@@ -176,8 +178,8 @@ async fn rows(global: &Global) -> Result<Vec<Row>, Failure> {
     let row = |name: ImageName| {
         let nodes = images_on_nodes(name, cluster, status);
         let (image, source) = match choose_image(name, &gathered.state.images, configured, &nodes) {
-            Chosen::Image(image, source) => (Some(image), source.name()),
-            Chosen::Unclear(_) => (None, UNCLEAR),
+            ChosenImage::Image(image, source) => (Some(image), source.name()),
+            ChosenImage::Unclear(_) => (None, UNCLEAR),
         };
         Row { name: name.name(), image, source, nodes }
     };
@@ -241,7 +243,7 @@ async fn adopt_images(global: &Global) -> Result<(), Failure> {
             silent.join(", ")
         )));
     }
-    let images: BTreeMap<ImageName, Found> =
+    let images: BTreeMap<ImageName, FoundImage> =
         ImageName::ALL.into_iter().map(|name| (name, images_on_nodes(name, cluster, status))).collect();
     let store = crate::access::open_store(global)?;
     let adopted = modify(&store, keys::IMAGES, |entry| {
@@ -253,15 +255,15 @@ async fn adopt_images(global: &Global) -> Result<(), Failure> {
         let missing: Vec<_> = images.iter().filter(|(name, _)| !stored.0.contains_key(*name)).collect();
         for (name, found) in missing {
             match choose_image(*name, &GivenImages::default(), &GivenImages::default(), found) {
-                Chosen::Unclear(nodes) => {
+                ChosenImage::Unclear(nodes) => {
                     let row = Row { name: name.name(), image: None, source: UNCLEAR, nodes };
                     return Err(Failure::failed(format_args!("nothing is stored: {}", unclear_image(&row))));
                 }
-                Chosen::Image(image, _) if !found.is_empty() => {
+                ChosenImage::Image(image, _) if !found.is_empty() => {
                     adopted.push(format!("{name}={image}"));
                     stored.0.insert(*name, image);
                 }
-                Chosen::Image(..) => {}
+                ChosenImage::Image(..) => {}
             }
         }
         Ok((serde_json::to_vec(&stored)?, adopted))

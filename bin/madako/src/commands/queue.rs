@@ -6,7 +6,7 @@ use madako_domain::keys;
 use madako_domain::reboot::RebootQueueEntry;
 use madako_domain::repair::RepairQueueEntry;
 use madako_domain::store::{Condition, Entry, Outcome, Transaction, Write};
-use madako_json::go::{escaped, to_pretty_json};
+use madako_json::go::{escape_html, to_pretty_json};
 use madako_protocol::store::Store;
 use madako_supervisor::clock::SystemClock;
 use serde::Serialize;
@@ -105,7 +105,7 @@ where
 {
     let in_cke = |entries: &Vec<T>| {
         // Go writes a nil slice as null, and escapes some characters.
-        Ok(if entries.is_empty() { "null\n".to_owned() } else { escaped(to_pretty_json(entries)?) })
+        Ok(if entries.is_empty() { "null\n".to_owned() } else { escape_html(to_pretty_json(entries)?) })
     };
     args.show(columns, &SystemClock, LIST_PAUSE, async || queue_entries(store).await, in_cke).await
 }
@@ -138,7 +138,7 @@ pub(crate) async fn append<T: Serialize>(
             number(entry, next);
             // An existing entry is not overwritten, whatever the counter says.
             conditions.push(Condition::Unchanged { key: key(next), revision: 0 });
-            writes.push(put(key(next), escaped(serde_json::to_string(entry)?)));
+            writes.push(put(key(next), escape_html(serde_json::to_string(entry)?)));
             next += 1;
         }
         writes.push(put(counter.to_owned(), next.to_string()));
@@ -170,7 +170,7 @@ async fn change_entry<T: Serialize + DeserializeOwned>(
             return Ok(Some((false, entry)));
         }
         let conditions = vec![unchanged_condition(key, Some(&stored))];
-        if put_if(store, key, escaped(serde_json::to_string(&entry)?).into_bytes(), conditions).await? {
+        if put_if(store, key, escape_html(serde_json::to_string(&entry)?).into_bytes(), conditions).await? {
             return Ok(Some((true, entry)));
         }
     }

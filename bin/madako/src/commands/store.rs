@@ -112,7 +112,7 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure
             let bytes = bytes.map_err(Failure::BadInput)?;
             let snapshot = Snapshot::read(&bytes)
                 .map_err(|error| Failure::bad_input(format_args!("{shown} cannot be restored: {error}")))?;
-            let (revision, changes) = (snapshot.revision(), snapshot.changes());
+            let (revision, changes) = (snapshot.revision(), snapshot.count_changes());
             let seed = host::draw_seed().map_err(Failure::Failed)?;
             let kept = restore(snapshot, &to, force, seed).map_err(|error| match error {
                 OpenError::Exists { .. } => Failure::BadInput(error.into()),

@@ -54,11 +54,13 @@ impl DemoFaults {
 /// The service ends.
 pub(crate) async fn kill(root: &SupervisorRef, actor: &str) -> Result<bool, SupervisorEnded> {
     let parent = match actor {
-        POLLER | PLANNER | FETCHER | SCHEDULER => root.child(REIGN).await?.and_then(SupervisorRef::from_cell),
+        POLLER | PLANNER | FETCHER | SCHEDULER => {
+            root.find_child(REIGN).await?.and_then(SupervisorRef::from_cell)
+        }
         _ => Some(root.clone()),
     };
     let Some(parent) = parent else { return Ok(false) };
-    let cell = parent.child(actor).await?;
+    let cell = parent.find_child(actor).await?;
     if let Some(cell) = &cell {
         cell.kill();
     }

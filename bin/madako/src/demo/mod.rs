@@ -218,10 +218,11 @@ async fn refresh(world: &World, picture: &mut Picture, began: Instant) {
     let state = view.state.newest();
     picture.revision = picture.revision.max(state.as_ref().map_or(0, |state| state.revision));
     let cluster = state.as_ref().and_then(|state| state.cluster.as_ref()).map(|cluster| &*cluster.value);
-    picture.show(&world.registry.machines(), cluster);
+    picture.show(&world.registry.list_machines(), cluster);
     picture.landscape = world.placing.landscape();
     // A tree that has ended shows no actors.
-    let actors = world.service.instance().status().await.map_or_else(|_| Vec::new(), |tree| actors(&tree, 0));
+    let actors =
+        world.service.instance().read_status().await.map_or_else(|_| Vec::new(), |tree| actors(&tree, 0));
     picture.show_actors(actors);
 }
 

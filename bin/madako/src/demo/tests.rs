@@ -11,7 +11,7 @@ use madako_datacenter_sim::{
 use madako_domain::placement::decision::{Move, Outcome};
 use madako_domain::plan::Action;
 use madako_embedded_etcd::{Backend, Commit, EmbeddedEtcd, Options};
-use madako_http::placement::{PlacementApi, Settings, StaticUser, Uids, router};
+use madako_http::placement::{PlacementApi, Settings, StaticUser, UidSource, router};
 use madako_metrics_providers::Providers;
 use madako_protocol::event::{Event, EventSink};
 use madako_protocol::host::Host;
@@ -81,12 +81,12 @@ fn placement_on(
     let api = router(PlacementApi {
         objects: Arc::clone(&objects),
         clock: Arc::clone(clock),
-        uids: Uids::seeded([7; 32]),
+        uids: UidSource::from_seed([7; 32]),
         explainer: None,
         authenticators: vec![Arc::new(StaticUser(placement::USER.to_owned()))],
         settings: Settings { version: "test".to_owned(), ..settings.api.settings },
     });
-    let transport = Arc::new(InMemoryHttp::to(prometheus.router().merge(api)));
+    let transport = Arc::new(InMemoryHttp::for_router(prometheus.router().merge(api)));
     let ports = PlacementPorts {
         root: Arc::new(store.at_root()),
         prefix: store.prefix().to_owned(),
@@ -102,13 +102,13 @@ fn placement_on(
 async fn watch(seed: u64, length: Duration) -> DemoHistory {
     let began = Instant::now();
     let clock: Arc<dyn Clock> = Arc::new(PausedClock(began));
-    let datacenter = Datacenter::new(DatacenterConfig::demo(seed, clock.now())).unwrap();
+    let datacenter = Datacenter::new(DatacenterConfig::for_demo(seed, clock.now())).unwrap();
     let registry = SimulatedRegistry::new(datacenter, Arc::clone(&clock));
     let host: Arc<dyn Host> = Arc::new(SimulatedHost::new(registry.clone(), world::COMMANDS));
     let etcd = EmbeddedEtcd::open(Options::new(Backend::Memory, Commit::Inline, seed)).unwrap();
     let clients = StoreConfig { prefix: DEFAULT_PREFIX.to_owned(), ..StoreConfig::default() };
-    let served = ServedStore::unserved(etcd);
-    let store = Arc::new(served.client(&clients, seed).await.unwrap());
+    let served = ServedStore::without_server(etcd);
+    let store = Arc::new(served.connect_client(&clients, seed).await.unwrap());
     world::install(&store, "http://registry.invalid/graphql").await.unwrap();
     let journal = Journal::new("demo");
     let mut events = journal.listen();

@@ -80,7 +80,7 @@ impl Drop for Directory {
 impl World {
     pub(crate) async fn start(options: &DemoOptions) -> anyhow::Result<Self> {
         let clock = Arc::new(SystemClock);
-        let datacenter = Datacenter::new(DatacenterConfig::demo(options.seed, clock.now()))?;
+        let datacenter = Datacenter::new(DatacenterConfig::for_demo(options.seed, clock.now()))?;
         let registry = SimulatedRegistry::new(datacenter, Arc::clone(&clock) as Arc<dyn Clock>);
         let prometheus = SimulatedPrometheus::new(options.seed, clock, placement::metrics());
         let host = SimulatedHost::new(registry.clone(), COMMANDS);
@@ -103,7 +103,7 @@ impl World {
         };
         let etcd = store.address();
         let clients = StoreConfig { prefix: DEFAULT_PREFIX.to_owned(), ..StoreConfig::default() };
-        install(&store.client(&clients, options.seed).await?, &url).await?;
+        install(&store.connect_client(&clients, options.seed).await?, &url).await?;
         let journal = if options.log { Journal::new("demo") } else { Journal::without_log("demo") };
         let events = journal.listen();
         let service_options = ServiceOptions {

@@ -31,7 +31,7 @@ pub(super) async fn gather_from_system(args: &InputArgs, global: &Global) -> Res
         keys::SABAKAN_VARIABLES,
         keys::SABAKAN_URL,
     ] {
-        if let Some(why) = state.fault(key) {
+        if let Some(why) = state.fault_of(key) {
             return Err(Failure::failed(format_args!("the stored value of {key} cannot be used: {why}")));
         }
     }

@@ -85,13 +85,13 @@ pub fn one_api_server_of_cluster(
 
 /// True if a change begins to drain, reboot or repair a machine that is not drained, rebooting or under repair yet.
 #[must_use]
-pub fn begins(change: &RepairChange, before: &RepairQueue) -> bool {
+pub fn begins_repair(change: &RepairChange, before: &RepairQueue) -> bool {
     let active = |queue: &RepairQueue| -> BTreeSet<String> {
         let active = queue.entries.values().filter(|item| is_active(&item.value));
         let repaired = active.map(|item| item.value.address.as_str());
         repaired.chain(queue.rebooting_nodes().map(|(node, _)| node)).map(str::to_owned).collect()
     };
-    !active(&change.applied(before)).is_subset(&active(before))
+    !active(&change.apply_to(before)).is_subset(&active(before))
 }
 
 /// Nodes that are drained for a reboot while they are under repair.
@@ -127,7 +127,7 @@ fn several_api_servers(busy: &BTreeSet<&str>) -> Violation {
 
 /// I10: at most one record is unfinished, and at most 1,000 are kept.
 #[must_use]
-pub fn records(queue: &RepairQueue) -> Vec<Violation> {
+pub fn check_records(queue: &RepairQueue) -> Vec<Violation> {
     let records = &queue.records;
     let mut violations = Vec::new();
     if records.unfinished.len() > 1 {
@@ -154,7 +154,7 @@ pub fn check_repair_change(
     cluster: Option<&Cluster>,
     maximum: i64,
 ) -> Vec<Violation> {
-    let after = change.applied(before);
+    let after = change.apply_to(before);
     let mut violations = one_repair_a_machine_change(change, before, &after, maximum);
     violations.extend(one_queue_a_node_change(before, &after));
     violations.extend(one_api_server_change(before, &after, cluster));
@@ -231,7 +231,7 @@ fn records_change(change: &RepairChange, before: &RepairQueue, after: &RepairQue
     }
     let (was, are) = (before.records.unfinished.len(), after.records.unfinished.len());
     if are > 1 && are > was {
-        violations.extend(records(after).into_iter().take(1));
+        violations.extend(check_records(after).into_iter().take(1));
     }
     let (was, are) = (before.records.known.len(), after.records.known.len());
     if are > MAX_RECORDS && are > was {
@@ -318,7 +318,7 @@ mod tests {
         let before = queue(&[entry(0, "w", Processing, Waiting), entry(1, "w", Queued, Waiting)]);
         let begun = RepairWrite::Entry(entry(1, "w", Processing, Draining));
         assert_eq!(judged(&before, vec![begun.clone()]), [Id::I7]);
-        assert_eq!(one_repair_a_machine(&change(vec![begun]).applied(&before)).len(), 1);
+        assert_eq!(one_repair_a_machine(&change(vec![begun]).apply_to(&before)).len(), 1);
     }
 
     #[test]
@@ -334,7 +334,7 @@ mod tests {
         let before = queue(&[entry(0, "a", Processing, Watching), entry(1, "b", Queued, Waiting)]);
         let begun = vec![RepairWrite::Entry(entry(1, "b", Processing, Watching))];
         assert_eq!(judged(&before, begun.clone()), [Id::I8]);
-        assert!(one_api_server(&change(begun.clone()).applied(&before), Some(&cluster())).is_some());
+        assert!(one_api_server(&change(begun.clone()).apply_to(&before), Some(&cluster())).is_some());
         let mut rebooting = queue(&[entry(1, "b", Queued, Waiting)]);
         rebooting.reboots.insert(0, rebooted("a"));
         assert_eq!(judged(&rebooting, begun), [Id::I8]);
@@ -385,7 +385,7 @@ mod tests {
             entry(1, "b", Queued, Waiting),
             entry(2, "w", Processing, Waiting),
         ]);
-        let begins = |entry| begins(&change(vec![RepairWrite::Entry(entry)]), &before);
+        let begins = |entry| begins_repair(&change(vec![RepairWrite::Entry(entry)]), &before);
         assert!(begins(entry(1, "b", Processing, Draining)) && begins(entry(2, "w", Processing, Watching)));
         assert!(!begins(entry(0, "a", Processing, Watching)) && !begins(entry(0, "a", Processing, Waiting)));
     }
@@ -410,9 +410,9 @@ mod tests {
         before.records.next = Some((1001, 1));
         let change = change(vec![record(1001, true)]);
         assert_eq!(check_repair_change(&change, &before, None, 0), []);
-        let after = change.applied(&before);
+        let after = change.apply_to(&before);
         assert_eq!((after.records.known.len(), after.records.known.contains_key(&1)), (1000, false));
-        let deleted = change.stored(&before).unwrap();
+        let deleted = change.encode_writes(&before).unwrap();
         assert!(deleted.contains(&crate::store::Write::Delete { key: crate::keys::record(1) }));
     }
 }

@@ -82,7 +82,7 @@ pub struct RepairChange {
 impl RepairChange {
     /// The queue after the change. New values have revision 0.
     #[must_use]
-    pub fn applied(&self, queue: &RepairQueue) -> RepairQueue {
+    pub fn apply_to(&self, queue: &RepairQueue) -> RepairQueue {
         let mut after = queue.clone();
         for write in &self.writes {
             match write {
@@ -145,7 +145,7 @@ impl RepairChange {
     ///
     /// # Errors
     /// A value cannot be encoded.
-    pub fn stored(&self, queue: &RepairQueue) -> Result<Vec<Write>, EncodeError> {
+    pub fn encode_writes(&self, queue: &RepairQueue) -> Result<Vec<Write>, EncodeError> {
         let mut writes = Vec::new();
         let mut known = queue.records.known.clone();
         for write in &self.writes {

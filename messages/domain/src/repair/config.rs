@@ -145,7 +145,11 @@ impl RepairConfig {
     ///
     /// # Errors
     /// The configuration lacks the procedure or the operation.
-    pub fn operation(&self, machine_type: &str, operation: &str) -> Result<&RepairOperation, MissingConfig> {
+    pub fn find_operation(
+        &self,
+        machine_type: &str,
+        operation: &str,
+    ) -> Result<&RepairOperation, MissingConfig> {
         let named =
             |procedure: &&RepairProcedure| procedure.machine_types.iter().any(|known| known == machine_type);
         let procedure = self
@@ -165,8 +169,8 @@ impl RepairConfig {
     ///
     /// # Errors
     /// The configuration lacks the procedure or the operation.
-    pub fn of(&self, entry: &RepairQueueEntry) -> Result<&RepairOperation, MissingConfig> {
-        self.operation(&entry.machine_type, &entry.operation)
+    pub fn operation_for(&self, entry: &RepairQueueEntry) -> Result<&RepairOperation, MissingConfig> {
+        self.find_operation(&entry.machine_type, &entry.operation)
     }
 }
 
@@ -266,7 +270,7 @@ mod tests {
         assert_eq!(config.evict_interval, Duration::from_secs(5));
         assert_eq!(config.eviction_timeout, Duration::from_secs(90));
         assert_eq!(config.protected_namespaces, "team=a");
-        let operation = config.operation("t1", "unreachable").unwrap();
+        let operation = config.find_operation("t1", "unreachable").unwrap();
         assert_eq!(operation.health_check.as_ref().unwrap().timeout, Duration::from_secs(7));
         let success = operation.success.as_ref().unwrap();
         assert_eq!(success.for_machine("10.0.0.1"), ["done", "-v", "10.0.0.1"]);
@@ -301,7 +305,7 @@ mod tests {
                 "watch_seconds":9223372036854775807,"command_retries":9223372036854775807}]}]}]}"#,
         )
         .unwrap();
-        let operation = config.operation("t", "o").unwrap();
+        let operation = config.find_operation("t", "o").unwrap();
         for command in [&operation.health_check, &operation.success, &operation.steps[0].command] {
             assert_eq!(command.as_ref().unwrap().timeout, COMMAND_TIMEOUT);
         }
@@ -312,10 +316,10 @@ mod tests {
     fn first_procedure_for_a_type_applies_and_a_missing_operation_is_named() {
         let config = read(FULL).unwrap();
         assert_eq!(
-            config.operation("t3", "unreachable"),
+            config.find_operation("t3", "unreachable"),
             Err(MissingConfig::Procedure { machine_type: "t3".to_owned() })
         );
-        let error = config.operation("t2", "unhealthy").unwrap_err();
+        let error = config.find_operation("t2", "unhealthy").unwrap_err();
         assert_eq!(
             error.to_string(),
             "the repair procedure for machines of type \"t2\" has no operation \"unhealthy\""

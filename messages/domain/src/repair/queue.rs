@@ -192,19 +192,19 @@ impl RepairQueue {
     /// The record of the running command of an entry, success commands included. It comes from Madako's own state,
     /// because another program may have overwritten the entry with an older or unreadable one.
     #[must_use]
-    pub fn command_of(&self, index: i64) -> Option<i64> {
+    pub fn unfinished_command_of(&self, index: i64) -> Option<i64> {
         let finishing = self.kept.get(&index).and_then(|item| item.value.finishing);
-        self.repair_of(index).or(finishing.filter(|record| self.runs(*record)))
+        self.repair_of(index).or(finishing.filter(|record| self.is_unfinished_record(*record)))
     }
 
     /// The record of the running repair command of an entry. It excludes success commands.
     #[must_use]
     pub fn repair_of(&self, index: i64) -> Option<i64> {
         let started = self.kept.get(&index)?.value.started.as_ref()?;
-        Some(started.record).filter(|record| self.runs(*record))
+        Some(started.record).filter(|record| self.is_unfinished_record(*record))
     }
 
-    fn runs(&self, record: i64) -> bool {
+    fn is_unfinished_record(&self, record: i64) -> bool {
         self.records.unfinished.contains_key(&record)
     }
 

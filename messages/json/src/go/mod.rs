@@ -20,4 +20,4 @@ pub use open_enum::open_enum;
 pub use raw::{RawJson, UnknownFields};
 pub use scalar::ZERO_TIME;
 pub use scalar::{Decimal, OptionalTime, Time, is_zero};
-pub use stored::{escaped, stored_json, with_every_field};
+pub use stored::{escape_html, stored_json, with_every_field};

@@ -75,9 +75,9 @@ pub fn status_from_request<S: Field>(
     let raw = request_value(&text)?;
     let mut reader = Reader::new(Source::Request);
     let mut status = None;
-    if let Some(mut members) = reader.members(raw, Path::Root, schema) {
+    if let Some(mut members) = reader.read_members(raw, Path::Root, schema) {
         for (name, value) in schema.constants {
-            let _noted = reader.constant(&mut members, name, value, Path::Root);
+            let _noted = reader.read_constant(&mut members, name, value, Path::Root);
         }
         for field in schema.fields {
             let path = Path::Root.field(field.name);

@@ -107,7 +107,7 @@ impl State {
                 Some(live) => live.stop(deadline, &mut hurry, grace).await,
                 None => StopOutcome::Stopped,
             };
-            report_child(&supervisor, order, generation, ChildReportKind::Stopped(outcome.of(ended)));
+            report_child(&supervisor, order, generation, ChildReportKind::Stopped(outcome.with_end(ended)));
         })));
     }
 
@@ -134,7 +134,7 @@ impl State {
             // would live until the drop of the supervisor. An unlinked child drops its state at its end.
             let guard = HaltOnDrop(entry.live.clone());
             entry.live.cell.unlink(self.myself.get_cell());
-            let outcome = entry.live.stop(deadline, &mut hurry, grace).await.of(ended);
+            let outcome = entry.live.stop(deadline, &mut hurry, grace).await.with_end(ended);
             drop(guard);
             self.close_child(entry.order, &entry.live, outcome);
         }

@@ -324,7 +324,7 @@ impl Site {
                 return Ok(());
             }
             if Instant::now() > patience {
-                let status = self.nodes.etcd().status(&wanted).await;
+                let status = self.nodes.etcd_port().status(&wanted).await;
                 let history = self.world.history.last(40);
                 self.restless =
                     Some(format!("{wanted:?} are not the members in time: {status:?}\n{history}"));
@@ -347,7 +347,7 @@ impl Site {
 
     /// Addresses of the nodes with an actor that runs.
     pub async fn node_actors(&self) -> BTreeSet<String> {
-        let status = self.running.as_ref().unwrap().instance.root().status().await.unwrap();
+        let status = self.running.as_ref().unwrap().instance.root().read_status().await.unwrap();
         let mut trees = vec![status];
         let mut found = BTreeSet::new();
         while let Some(tree) = trees.pop() {
@@ -408,12 +408,12 @@ impl Site {
     async fn is_settled(&mut self, wanted: &[String]) -> bool {
         let stored = self.client.get("/cke/status", None).await.unwrap();
         let phase = stored.kvs().first().is_some_and(|kv| kv.value_str().unwrap().contains("completed"));
-        let Ok(etcd) = self.nodes.etcd().status(wanted).await else { return false };
+        let Ok(etcd) = self.nodes.etcd_port().status(wanted).await else { return false };
         let in_sync = |member: &EtcdMember| member.is_in_sync() && !member.learner;
         let members: BTreeSet<String> =
             etcd.members.iter().filter(|member| in_sync(member)).map(|member| member.name.clone()).collect();
         let runs = |address: &String| {
-            let view = self.nodes.view(address).unwrap();
+            let view = self.nodes.view_node(address).unwrap();
             Container::ALL.iter().all(|it| view.containers.get(it.name()).is_some_and(|it| it.running))
         };
         phase
@@ -429,9 +429,9 @@ impl Site {
     /// acted on.
     fn runs_components(&self, control_plane: &[String]) -> bool {
         let Some(image) = &self.kubernetes else { return true };
-        let registered = self.nodes.registered();
+        let registered = self.nodes.registered_taints();
         let runs = |address: &String, component: Component| {
-            let view = self.nodes.view(address).unwrap();
+            let view = self.nodes.view_node(address).unwrap();
             let key = if component == Component::ApiServer { "kube-api" } else { component.name() };
             let wanted: Vec<&str> = self.options[key]["extra_args"]
                 .as_array()
@@ -445,7 +445,7 @@ impl Site {
             control_plane.contains(address) || !component.is_of_control_plane()
         };
         let has = |address: &String, component: Component| {
-            self.nodes.view(address).unwrap().containers.contains_key(component.name())
+            self.nodes.view_node(address).unwrap().containers.contains_key(component.name())
         };
         let wanted = |address: &&String| {
             let mut components = Component::ALL.into_iter();
@@ -463,7 +463,7 @@ impl Site {
         let removals = records.iter().filter(|it| it.record.operation == "etcd-destroy-member");
         let removed: BTreeSet<&String> = removals.flat_map(|it| &it.record.targets).collect();
         let mut former = self.workers.iter().filter(|worker| removed.contains(worker));
-        former.all(|address| self.nodes.view(address).unwrap().volumes.is_empty())
+        former.all(|address| self.nodes.view_node(address).unwrap().volumes.is_empty())
     }
 }
 

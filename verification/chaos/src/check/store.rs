@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use madako_domain::constraints::Constraints;
-use madako_domain::invariants::repair::{one_api_server, one_repair_a_machine, records};
+use madako_domain::invariants::repair::{check_records, one_api_server, one_repair_a_machine};
 use madako_domain::invariants::{Id, Violation};
 use madako_domain::keys;
 use madako_domain::placement::ownership;
@@ -111,7 +111,7 @@ impl Judge<'_> {
         let states = |queue: &RepairQueue| {
             let mut found = one_repair_a_machine(queue);
             found.extend(one_api_server(queue, cluster.as_ref()));
-            found.extend(records(queue));
+            found.extend(check_records(queue));
             found
         };
         let before: BTreeSet<String> = states(&self.queue).into_iter().map(|found| found.what).collect();

@@ -109,7 +109,7 @@ impl ControlState {
     }
 
     fn find(&self, machine: &str) -> Option<Machine> {
-        self.registry.machines().into_iter().find(|known| {
+        self.registry.list_machines().into_iter().find(|known| {
             known.spec.serial == machine || known.spec.ipv4.iter().any(|address| address == machine)
         })
     }
@@ -166,7 +166,7 @@ async fn list_machines(State(door): State<ControlState>) -> Json<Vec<ListedMachi
         state: machine.status.state,
         serial: machine.spec.serial,
     };
-    Json(door.registry.machines().into_iter().map(listed).collect())
+    Json(door.registry.list_machines().into_iter().map(listed).collect())
 }
 
 async fn set_power(
@@ -259,8 +259,8 @@ async fn repair_machine(
     let Some(machine) = door.find(&address) else { return Ok(StatusCode::NO_CONTENT) };
     let rack = u32::try_from(machine.spec.rack).unwrap_or(u32::MAX);
     let serial = machine.spec.serial;
-    let dark =
-        door.registry.with(|datacenter| datacenter.is_dark(rack)) || door.held().serials.contains(&serial);
+    let dark = door.registry.with_datacenter(|datacenter| datacenter.is_dark(rack))
+        || door.held().serials.contains(&serial);
     let helps = !dark && number % HELPS_NOT_EVERY != HELPS_NOT_EVERY - 1;
     if helps && door.registry.set_state(&serial, MachineState::Healthy).is_ok() {
         door.tap.journal.write(LineContent::State { serial, state: MachineState::Healthy, held: false })?;

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use madako_datacenter_sim::SimulatedRegistry;
-use madako_datacenter_sim::kubernetes::{Budget, Cluster, Owner, SimulatedKubernetes, Workload};
+use madako_datacenter_sim::kubernetes::{Cluster, DisruptionBudget, PodOwner, SimulatedKubernetes, Workload};
 use madako_domain::kubernetes::{EvictionOutcome, Pod};
 use madako_judges::KubernetesRequest;
 use madako_protocol::ports::Clock;
@@ -96,8 +96,8 @@ impl ApiServer {
     ) -> Self {
         let time = Arc::new(LastChangeClock(AtomicI64::new(micros(start))));
         let cluster = SimulatedKubernetes::new(seed, Arc::clone(&time) as Arc<dyn Clock>);
-        let machines = registry.machines();
-        cluster.with(|cluster| {
+        let machines = registry.list_machines();
+        cluster.with_cluster(|cluster| {
             machines.iter().filter_map(|machine| machine.address()).for_each(|name| cluster.add_node(name));
             create_pods(cluster, u32::try_from(machines.len()).unwrap_or(u32::MAX));
         });
@@ -140,7 +140,7 @@ impl ApiServer {
     fn change_at<R>(&self, time: i64, act: impl FnOnce(&mut Cluster) -> R) -> R {
         // A clock that was set back does not set the cluster back.
         self.time.0.fetch_max(time, Ordering::Relaxed);
-        self.cluster.with(act)
+        self.cluster.with_cluster(act)
     }
 }
 
@@ -155,11 +155,11 @@ fn create_pods(cluster: &mut Cluster, machines: u32) {
         cluster.add_workload(Workload {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
-            owner: Owner::ReplicaSet { replicas },
+            owner: PodOwner::ReplicaSet { replicas },
             grace: GRACE,
             ends_within: ENDS_WITHIN,
         });
-        cluster.add_budget(Budget {
+        cluster.add_budget(DisruptionBudget {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             workload: name.to_owned(),

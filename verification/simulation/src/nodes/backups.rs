@@ -104,7 +104,7 @@ mod tests {
             let permit = Permit::give(1, began + Duration::from_secs(60));
             let taken = linked.take(&permit, &[], Path::new("/b"), OffsetDateTime::UNIX_EPOCH).await;
             assert!(matches!(taken, Err(BackupError::Etcd(_))), "{taken:?}");
-            assert_eq!((began.elapsed(), backups.taken()), (takes, 0));
+            assert_eq!((began.elapsed(), backups.count_taken()), (takes, 0));
         }
     }
 }

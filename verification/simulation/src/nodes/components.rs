@@ -92,7 +92,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn components_behind_a_cut_link_do_not_answer() {
         let link = Link::default();
-        let inner = SimulatedNodes::new(1).components();
+        let inner = SimulatedNodes::new(1).components_port();
         let components = LinkedComponents { inner, link: link.clone(), witness: EffectWitness::default() };
         let why = |error: KubernetesError| error.to_string();
         let asked = components.registered(&[]).await.map_err(why);

@@ -238,7 +238,7 @@ mod tests {
         let nodes = SimulatedNodes::new(1);
         nodes.add("10.0.0.1", 0);
         let driver =
-            LinkedNodes { inner: nodes.driver(), link: link.clone(), witness: EffectWitness::default() };
+            LinkedNodes { inner: nodes.driver_port(), link: link.clone(), witness: EffectWitness::default() };
         let target = NodeTarget { address: "10.0.0.1".to_owned(), user: "cke".to_owned(), pinned: None };
         driver.connect(&target).await.unwrap()
     }
@@ -268,10 +268,10 @@ mod tests {
         let connection = connected(&link).await;
         link.set(Mode::Cut);
         let permit = Permit::give(1, Instant::now() + Duration::from_secs(60));
-        let action = NodeAction::StopContainer(ContainerName::of(Container::Rivers));
+        let action = NodeAction::StopContainer(ContainerName::for_container(Container::Rivers));
         let acted = connection.act(&permit, &action).await;
         assert!(matches!(acted, Err(NodeError::Unreachable { .. })), "{acted:?}");
-        let inner = SimulatedNodes::new(1).etcd();
+        let inner = SimulatedNodes::new(1).etcd_port();
         let etcd = LinkedEtcd { inner, link: link.clone(), witness: EffectWitness::default() };
         let removed = etcd.remove(&permit, &["10.0.0.1".to_owned()], 1).await;
         assert!(matches!(removed, Err(EtcdError::Unavailable { .. })), "{removed:?}");

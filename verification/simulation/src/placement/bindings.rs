@@ -7,7 +7,7 @@ use std::time::Duration;
 use madako_domain::invariants::Id;
 use madako_domain::keys;
 use madako_domain::placement::decision::{Decision, Move, Outcome};
-use madako_domain::placement::fit::Unmet;
+use madako_domain::placement::fit::UnmetConstraint;
 use madako_domain::placement::kind::ObjectKey;
 use madako_domain::placement::kubernetes::{Application, Cluster, ClusterState};
 use madako_domain::placement::metrics::{MetricKey, MetricState};
@@ -164,8 +164,9 @@ impl JudgedPlacement {
             return;
         }
         let unmet = self.unmet_requirements(was, &left, &BTreeMap::new()).unwrap_or_default();
-        let fits =
-            !unmet.iter().any(|unmet| matches!(unmet, Unmet::Label { .. } | Unmet::CustomResource { .. }));
+        let fits = !unmet.iter().any(|unmet| {
+            matches!(unmet, UnmetConstraint::Label { .. } | UnmetConstraint::CustomResource { .. })
+        });
         match self.down.get(former).copied() {
             // An application that no longer fits leaves in any state of the cluster.
             Some(since) if since + RESCHEDULE_AFTER > at && fits => {
@@ -219,7 +220,7 @@ impl JudgedPlacement {
     fn expired_value(&self, application: &Application, cluster: &Stored, now: Duration) -> Option<Duration> {
         let is_outgrown = |values: &BTreeMap<MetricKey, MetricState>| {
             let unmet = self.unmet_requirements(application, cluster, values).unwrap_or_default();
-            unmet.iter().any(|unmet| matches!(unmet, Unmet::Metric { .. }))
+            unmet.iter().any(|unmet| matches!(unmet, UnmetConstraint::Metric { .. }))
         };
         let latest = self.latest(now);
         let given = self.values.iter().flat_map(|(name, values)| {

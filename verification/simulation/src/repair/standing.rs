@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use madako_domain::cluster::Cluster;
-use madako_domain::invariants::repair::{is_active, one_api_server, one_repair_a_machine, records};
+use madako_domain::invariants::repair::{check_records, is_active, one_api_server, one_repair_a_machine};
 use madako_domain::invariants::{Id, Violation};
 use madako_domain::repair::RepairStatus;
 use madako_domain::repair::change::MAX_RECORDS;
@@ -71,7 +71,7 @@ impl StandingViolations {
 fn find_violations(queue: &RepairQueue, cluster: Option<&Cluster>) -> Vec<Violation> {
     let mut found = one_repair_a_machine(queue);
     found.extend(one_api_server(queue, cluster));
-    found.extend(records(queue));
+    found.extend(check_records(queue));
     found
 }
 

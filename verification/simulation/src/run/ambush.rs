@@ -87,7 +87,7 @@ pub(super) async fn end_leaders(
 async fn break_machines(injector: &mut Injector, people: &mut StoppedClients, drains: &Drains) {
     let Some(cluster) = injector.world.checker.cluster() else { return };
     let registry = injector.world.registry.clone();
-    let machines = registry.machines();
+    let machines = registry.list_machines();
     let machine = |address: &str| machines.iter().find(|machine| machine.address() == Some(address));
     let mut workers: Vec<_> = cluster.workers().collect();
     workers.sort_by_key(|node| !drains.is_forbidden_on(node.name()));
@@ -151,7 +151,7 @@ async fn taint_drained_node(injector: &mut Injector, drains: &Drains) -> Option<
     let taint =
         |key: &str| Taint { key: key.to_owned(), effect: "NoSchedule".to_owned(), ..Taint::default() };
     let set = |taints: Vec<Taint>| {
-        drains.kubernetes.with(|kubernetes| kubernetes.set_taints(node.name(), taints));
+        drains.kubernetes.with_cluster(|kubernetes| kubernetes.set_taints(node.name(), taints));
     };
     set(vec![taint("example.com/broken-disk")]);
     injector.world.history.note("ambush", format_args!("{} is tainted", node.name()));

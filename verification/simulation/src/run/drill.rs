@@ -96,7 +96,7 @@ impl PromiseDrill<'_> {
     /// pods that may not be evicted come first.
     fn nodes(&self) -> (Vec<String>, Vec<String>) {
         let Some(cluster) = self.injector.world.checker.cluster() else { return (Vec::new(), Vec::new()) };
-        let machines = self.injector.world.registry.machines();
+        let machines = self.injector.world.registry.list_machines();
         let mut racks: BTreeMap<i64, usize> = BTreeMap::new();
         let mut workers = Vec::new();
         let mut nodes: Vec<_> = cluster.workers().collect();
@@ -118,7 +118,7 @@ impl PromiseDrill<'_> {
 
     fn set_state(&self, address: &str, state: MachineState) {
         let registry = &self.injector.world.registry;
-        let machines = registry.machines();
+        let machines = registry.list_machines();
         if let Some(machine) = machines.iter().find(|machine| machine.address() == Some(address)) {
             let done = registry.set_state(&machine.spec.serial, state).is_ok();
             self.note(&format!("{address} is to be {state:?}: {done}"));
@@ -196,7 +196,7 @@ impl PromiseDrill<'_> {
         Task::start(async move {
             let until = tokio::time::Instant::now() + STUBBORN;
             while tokio::time::Instant::now() < until {
-                for machine in registry.machines() {
+                for machine in registry.list_machines() {
                     let ours =
                         machine.address().is_some_and(|address| addresses.iter().any(|ours| ours == address));
                     if ours && machine.status.state == MachineState::Healthy {
@@ -244,7 +244,7 @@ impl PromiseDrill<'_> {
         self.note(&format!("{missing:?} lose their addresses, of {} and {nodes}", control_plane.len()));
         let registry = self.injector.world.registry.clone();
         let mut lost = Vec::new();
-        for machine in registry.machines() {
+        for machine in registry.list_machines() {
             if machine.address().is_some_and(|address| missing.iter().any(|missing| missing == address)) {
                 let addresses: Vec<_> =
                     machine.spec.ipv4.iter().filter_map(|address| address.parse().ok()).collect();
@@ -301,7 +301,7 @@ impl PromiseDrill<'_> {
         let cluster = self.injector.world.checker.cluster()?;
         let addresses: BTreeSet<String> = cluster.control_plane().map(|node| node.address.clone()).collect();
         let asked: Vec<String> = addresses.iter().cloned().collect();
-        let status = nodes.nodes.etcd().status(&asked).await.ok()?;
+        let status = nodes.nodes.etcd_port().status(&asked).await.ok()?;
         let members: BTreeSet<String> =
             status.voting().filter(|it| it.is_in_sync()).map(|it| it.address().into_owned()).collect();
         (members == addresses && status.members.len() == members.len()).then_some(members.len())

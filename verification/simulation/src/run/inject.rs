@@ -388,19 +388,19 @@ impl Injector {
     async fn actor(&self, name: &str, actor: &str) -> Option<ActorCell> {
         let root = self.running.get(name)?.instance.root().clone();
         if matches!(actor, LEADER | HTTP | PLACEMENT_API) {
-            return root.child(actor).await.ok()?;
+            return root.find_child(actor).await.ok()?;
         }
-        let reign = SupervisorRef::from_cell(root.child(REIGN).await.ok()??)?;
+        let reign = SupervisorRef::from_cell(root.find_child(REIGN).await.ok()??)?;
         if !matches!(actor, ROSTER | NODE) {
-            return reign.child(actor).await.ok()?;
+            return reign.find_child(actor).await.ok()?;
         }
-        let nodes = SupervisorRef::from_cell(reign.child(NODES).await.ok()??)?;
+        let nodes = SupervisorRef::from_cell(reign.find_child(NODES).await.ok()??)?;
         if actor == ROSTER {
-            return nodes.child(actor).await.ok()?;
+            return nodes.find_child(actor).await.ok()?;
         }
         let cluster = self.world.checker.cluster()?;
         let node = cluster.control_plane().next()?;
-        nodes.child(&child_id(&node.address)).await.ok()?
+        nodes.find_child(&child_id(&node.address)).await.ok()?
     }
 
     /// Upkeep: attempts late faults, restarts instances and a store that ended by themselves, and changes metric

@@ -56,7 +56,7 @@ impl Machines {
     }
 
     pub(super) fn hardware_at(&self, address: &str) -> Option<Hardware> {
-        let machines = self.registry.machines();
+        let machines = self.registry.list_machines();
         let is_there = |other: &String| other == address;
         let machine = machines.into_iter().find(|machine| machine.spec.ipv4.iter().any(is_there))?;
         let address = machine.address().unwrap_or(address).to_owned();
@@ -102,7 +102,7 @@ impl Machines {
         let of_rack = |machine: &madako_domain::machine::Machine| machine.spec.rack == i64::from(rack);
         gone.before = self
             .registry
-            .machines()
+            .list_machines()
             .into_iter()
             .filter(of_rack)
             .map(|machine| (machine.spec.serial, machine.status.state))
@@ -152,7 +152,7 @@ impl Machines {
     }
 
     fn return_to_registry(&self, serial: &str) {
-        let machines = self.registry.machines();
+        let machines = self.registry.list_machines();
         let Some(machine) = machines.iter().find(|machine| machine.spec.serial == serial) else { return };
         let rack = u32::try_from(machine.spec.rack).unwrap_or(u32::MAX);
         let dark = self.racks.get(&rack).is_some_and(|gone| gone.faults > 0);
@@ -179,8 +179,8 @@ mod tests {
         let datacenter =
             Datacenter::new(DatacenterConfig { rates: Rates::without_events(), ..config }).unwrap();
         let registry = SimulatedRegistry::new(datacenter, Arc::new(SimulatedClock::new(start)));
-        let serial = registry.machines()[0].spec.serial.clone();
-        let state = || registry.machines()[0].status.state;
+        let serial = registry.list_machines()[0].spec.serial.clone();
+        let state = || registry.list_machines()[0].status.state;
         let mut machines = Machines::new(registry.clone(), None);
         registry.set_state(&serial, MachineState::Updating).unwrap();
         assert!(!machines.machine_goes(&serial), "it is being updated");

@@ -108,7 +108,7 @@ pub(super) async fn find_deviations(injector: &Injector, repairs: &RepairJudge) 
 
 async fn members_of_etcd(nodes: &Nodes, cluster: &Cluster) -> Vec<String> {
     let wanted: Vec<String> = cluster.control_plane().map(|node| node.address.clone()).collect();
-    let status = match nodes.nodes.etcd().status(&wanted).await {
+    let status = match nodes.nodes.etcd_port().status(&wanted).await {
         Ok(status) => status,
         Err(error) => return vec![error.to_string()],
     };
@@ -130,7 +130,7 @@ async fn members_of_etcd(nodes: &Nodes, cluster: &Cluster) -> Vec<String> {
 fn unhealthy_containers(nodes: &Nodes, cluster: &Cluster, history: &History) -> Vec<String> {
     let mut found = Vec::new();
     for node in &cluster.nodes {
-        let Some(view) = nodes.nodes.view(&node.address).filter(|view| view.is_on) else {
+        let Some(view) = nodes.nodes.view_node(&node.address).filter(|view| view.is_on) else {
             // A machine that left the registry is reported elsewhere.
             history.note("nodes", format_args!("{} has no power at the end", node.address));
             continue;

@@ -305,7 +305,7 @@ mod tests {
             if runs {
                 store.start().unwrap();
             }
-            let datacenter = Datacenter::new(DatacenterConfig::demo(1, start)).unwrap();
+            let datacenter = Datacenter::new(DatacenterConfig::for_demo(1, start)).unwrap();
             let registry = SimulatedRegistry::new(datacenter, clock.clone());
             let judge = RepairJudge::new(history.clone(), Drains::new(1, clock));
             let mut people = StoppedClients {

@@ -75,7 +75,7 @@ pub(super) fn carry_out(world: &World) {
         let (kubernetes, nodes, address) = (kubernetes.clone(), nodes.clone(), address.to_owned());
         tokio::spawn(async move {
             let place = NodePlace::Address(address.clone());
-            kubernetes.with(|cluster| cluster.set_ready(&address, false));
+            kubernetes.with_cluster(|cluster| cluster.set_ready(&address, false));
             if let Some(nodes) = &nodes {
                 nodes.begin(&place, NodeFault::Kill);
             }
@@ -83,7 +83,7 @@ pub(super) fn carry_out(world: &World) {
             if let Some(nodes) = &nodes {
                 nodes.end(&place, NodeFault::Kill);
             }
-            kubernetes.with(|cluster| cluster.set_ready(&address, true));
+            kubernetes.with_cluster(|cluster| cluster.set_ready(&address, true));
         });
     }));
 }

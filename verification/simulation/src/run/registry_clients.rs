@@ -119,7 +119,7 @@ impl RegistryClients {
             &workers[self.chance.random_range(0..workers.len())..][..1]
         };
         let until = Instant::now() + INTERVAL.mul_f64(self.chance.random_range(MISTAKE_POLLS));
-        for machine in self.registry.machines() {
+        for machine in self.registry.list_machines() {
             if !machine.address().is_some_and(|address| chosen.contains(&address)) {
                 continue;
             }
@@ -148,7 +148,7 @@ impl RegistryClients {
     }
 
     fn choose_machine(&mut self) -> (String, MachineState) {
-        let machines = self.registry.machines();
+        let machines = self.registry.list_machines();
         let most = (machines.len() * BROKEN_PERCENT / 100).max(1);
         let mends = self.broken.len() >= most || self.chance.random_range(0..3_u32) == 0;
         if mends && !self.broken.is_empty() {

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use madako_datacenter_sim::host::{CommandBehaviour, SimulatedHost};
-use madako_datacenter_sim::kubernetes::{Owner, SimulatedKubernetes, Workload};
+use madako_datacenter_sim::kubernetes::{PodOwner, SimulatedKubernetes, Workload};
 use madako_datacenter_sim::{Datacenter, GRAPHQL_PATH, Rates, SimulatedRegistry};
 use madako_domain::cluster::Cluster;
 use madako_domain::invariants::Id;
@@ -209,7 +209,7 @@ impl RehearsalParameters<'_> {
         let began = Instant::now();
         let clock: Arc<dyn Clock> = Arc::new(SimulatedClock::new(copied.at));
         let datacenter =
-            Datacenter::copied(self.seed, copied.at, rehearsal_rates(), copied.machines.clone())?;
+            Datacenter::from_machines(self.seed, copied.at, rehearsal_rates(), copied.machines.clone())?;
         let registry = SimulatedRegistry::new(datacenter, Arc::clone(&clock));
         let history = History::traced(options.trace).with_pace(&self.pace);
         note_schedule(&history, &schedule);
@@ -223,7 +223,8 @@ impl RehearsalParameters<'_> {
         let cluster = state.cluster.as_ref().map(|cluster| Arc::clone(&cluster.value));
         let drains =
             self.service.kubernetes.then(|| simulated_kubernetes(self.seed, &clock, cluster.as_deref()));
-        let pods = drains.as_ref().map(|drains| drains.kubernetes.with(|cluster| cluster.pods().len()));
+        let pods =
+            drains.as_ref().map(|drains| drains.kubernetes.with_cluster(|cluster| cluster.pods().len()));
         let observer = Observer::new((history.clone(), copied.at), &own, copied.revision, drains.clone());
         let checker = Checker::new(history.clone()).polled_every(self.service.working.interval);
         let judges = [
@@ -374,12 +375,12 @@ fn simulated_kubernetes(seed: u64, clock: &Arc<dyn Clock>, cluster: Option<&Clus
         drains.follow(cluster);
     }
     let replicas = u32::try_from((nodes * PODS.0).min(PODS.1)).unwrap_or(u32::MAX);
-    drains.kubernetes.with(|kubernetes| {
+    drains.kubernetes.with_cluster(|kubernetes| {
         kubernetes.add_namespace("default", &[]);
         kubernetes.add_workload(Workload {
             namespace: "default".to_owned(),
             name: "assumed".to_owned(),
-            owner: Owner::ReplicaSet { replicas },
+            owner: PodOwner::ReplicaSet { replicas },
             grace: POD_ENDS,
             ends_within: POD_ENDS / 2,
         });

@@ -138,7 +138,7 @@ impl Saboteurs {
     }
 
     fn stick_pods(&mut self, length: Duration) -> String {
-        let pods = self.drains.kubernetes.with(|kubernetes| kubernetes.pods());
+        let pods = self.drains.kubernetes.with_cluster(|kubernetes| kubernetes.pods());
         let ends = pods.iter().filter(|(_, pod)| {
             unfinished_drain(std::slice::from_ref(pod), None, DrainPurpose::Repair).is_some()
         });
@@ -146,7 +146,8 @@ impl Saboteurs {
         let stuck: Vec<PodId> = (0..STUCK).filter_map(|_| self.one_of(&pods).cloned()).collect();
         let kubernetes = self.drains.kubernetes.clone();
         let set = move |is_stuck: bool| {
-            kubernetes.with(|kubernetes| stuck.iter().for_each(|pod| kubernetes.set_stuck(pod, is_stuck)));
+            kubernetes
+                .with_cluster(|kubernetes| stuck.iter().for_each(|pod| kubernetes.set_stuck(pod, is_stuck)));
         };
         set(true);
         self.undo_after(length, move || set(false));
@@ -154,14 +155,16 @@ impl Saboteurs {
     }
 
     fn hang_random_kubelet(&mut self, length: Duration) -> String {
-        let nodes = self.drains.kubernetes.with(|kubernetes| kubernetes.nodes());
+        let nodes = self.drains.kubernetes.with_cluster(|kubernetes| kubernetes.nodes());
         let Some(node) = self.one_of(&nodes).map(|node| node.name.clone()) else {
             return "finds no node".to_owned();
         };
         let told = format!("the kubelet of {node} hangs for {length:?}");
         let kubernetes = self.drains.kubernetes.clone();
-        kubernetes.with(|kubernetes| kubernetes.set_ready(&node, false));
-        self.undo_after(length, move || kubernetes.with(|kubernetes| kubernetes.set_ready(&node, true)));
+        kubernetes.with_cluster(|kubernetes| kubernetes.set_ready(&node, false));
+        self.undo_after(length, move || {
+            kubernetes.with_cluster(|kubernetes| kubernetes.set_ready(&node, true))
+        });
         told
     }
 
@@ -180,7 +183,7 @@ impl Saboteurs {
     }
 
     fn make_machine_flap(&mut self, length: Duration) -> String {
-        let machines = self.registry.machines();
+        let machines = self.registry.list_machines();
         let serials: Vec<String> = (0..FLAPPING)
             .filter_map(|_| self.one_of(&machines))
             .map(|machine| machine.spec.serial.clone())

@@ -277,7 +277,7 @@ fn final_deviations(scenario: &Scenario, injector: &Injector) -> Vec<String> {
     match injector.world.checker.cluster() {
         None => found.push("no cluster was committed".to_owned()),
         Some(cluster) => {
-            found.extend(reasons_against(&cluster, &injector.world.registry.machines()));
+            found.extend(reasons_against(&cluster, &injector.world.registry.list_machines()));
             if !injector.world.checker.is_template_applied() {
                 found.push("the cluster was not made from the last template".to_owned());
             }
@@ -389,9 +389,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn node_without_a_fitting_machine_is_reported() {
         let start = datetime!(2026-01-01 00:00 UTC);
-        let datacenter = Datacenter::new(DatacenterConfig::demo(1, start)).unwrap();
+        let datacenter = Datacenter::new(DatacenterConfig::for_demo(1, start)).unwrap();
         let registry = SimulatedRegistry::new(datacenter, std::sync::Arc::new(SimulatedClock::new(start)));
-        let mut machines = registry.machines();
+        let mut machines = registry.list_machines();
         machines.retain(|machine| machine.address().is_some());
         machines.truncate(2);
         let node = |machine: &Machine, control_plane| Node {

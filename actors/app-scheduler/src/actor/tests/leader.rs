@@ -60,7 +60,7 @@ impl Actor for FakeLeader {
             match inner.commit(Transaction { conditions, writes }) {
                 Outcome::Committed { revision } => Ok(Committed { revision }),
                 Outcome::Refused { failed } => Err(CommitError::Conflict {
-                    keys: failed.into_iter().map(|condition| condition.compared().to_owned()).collect(),
+                    keys: failed.into_iter().map(|condition| condition.compared_key().to_owned()).collect(),
                 }),
             }
         } else {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use madako_domain::constraints::Constraints;
 use madako_domain::invariants::repair::{
-    one_api_server, one_api_server_of_cluster, one_repair_a_machine, records,
+    check_records, one_api_server, one_api_server_of_cluster, one_repair_a_machine,
 };
 use madako_domain::keys;
 use madako_domain::machine::{Bmc, Machine};
@@ -362,7 +362,7 @@ impl Site {
                 let cluster = state.cluster.as_ref().map(|cluster| &*cluster.value);
                 prop_assert_eq!(one_api_server(queue, cluster), None);
             }
-            prop_assert_eq!(records(queue), []);
+            prop_assert_eq!(check_records(queue), []);
             for (index, was) in &self.last.repair.entries {
                 // I9: an entry disappears only on request.
                 let there = queue.entries.contains_key(index);

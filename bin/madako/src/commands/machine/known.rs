@@ -69,7 +69,7 @@ pub(super) async fn read_known_machines(
     let snapshot = store.list("").await?;
     let state = ClusterState::decode(snapshot.revision, &snapshot.entries, None);
     for key in [keys::SABAKAN_URL, keys::SABAKAN_VARIABLES, keys::CLUSTER] {
-        if let Some(why) = state.fault(key) {
+        if let Some(why) = state.fault_of(key) {
             return Err(Failure::failed(format_args!("the stored value of {key} cannot be used: {why}")));
         }
     }

@@ -5,7 +5,7 @@ mod text;
 
 use madako_console::USUAL_WIDTH;
 use madako_domain::placement::decision::Decision;
-use madako_domain::placement::fit::Unmet;
+use madako_domain::placement::fit::UnmetConstraint;
 use serde::Deserialize;
 use serde_json::Value;
 use time::OffsetDateTime;
@@ -51,7 +51,7 @@ struct Target {
 #[serde(tag = "reason", rename_all = "snake_case")]
 enum Dropped {
     Unmet {
-        unmet: Vec<Unmet>,
+        unmet: Vec<UnmetConstraint>,
     },
     WaitsForMetric {
         metric: String,
@@ -119,7 +119,7 @@ pub(super) async fn run(
 }
 
 impl Candidate {
-    fn unmet(&self) -> &[Unmet] {
+    fn unmet(&self) -> &[UnmetConstraint] {
         match &self.dropped {
             Some(Dropped::Unmet { unmet }) => unmet,
             _ => &[],

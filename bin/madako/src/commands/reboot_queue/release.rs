@@ -67,7 +67,7 @@ pub(super) async fn run(
             .collect::<Vec<_>>();
         let created = new.iter().map(|index| (*index, reboots[index].created));
         let value = ReleasedReboots { entries: kept.into_iter().chain(created).collect() };
-        let conditions = vec![state.unchanged(keys::REBOOTS_RELEASED)];
+        let conditions = vec![state.require_unchanged(keys::REBOOTS_RELEASED)];
         if put_if(store, keys::REBOOTS_RELEASED, serde_json::to_vec(&value)?, conditions).await? {
             return show_value(args.output, &released, |released| format_table(released));
         }

@@ -90,7 +90,7 @@ async fn login_identity(node: &str, global: &Global) -> Result<Identity, Failure
     let keys =
         operations::login_keys(&operations::vault_client(&store), config.operations.pki.as_ref(), &store);
     let sources = keys.read().await.map_err(Failure::failed)?;
-    if let Some(key) = sources.iter().find_map(|source| source.of(node)) {
+    if let Some(key) = sources.iter().find_map(|source| source.key_for(node)) {
         let identity = Identity::in_memory(key.map_err(|error| Failure::failed(error.clone()))?)
             .context("cannot hold the private key in memory");
         return identity.map_err(Failure::Failed);

@@ -118,14 +118,14 @@ fn check_settings(state: &ClusterState) -> Vec<Attention> {
     let mut add = |rule, why: &str, remedy| {
         found.push(Attention { informs: true, ..Attention::new("plans", rule, why, remedy) });
     };
-    if state.template.is_none() && state.fault(keys::SABAKAN_TEMPLATE).is_none() {
+    if state.template.is_none() && state.fault_of(keys::SABAKAN_TEMPLATE).is_none() {
         add(
             NO_TEMPLATE,
             "no template is stored, so no cluster is planned",
             "madako sabakan set-template FILE; madako template example prints one",
         );
     }
-    if state.url.is_none() && state.fault(keys::SABAKAN_URL).is_none() {
+    if state.url.is_none() && state.fault_of(keys::SABAKAN_URL).is_none() {
         add(
             NO_REGISTRY,
             "no URL of the registry is stored, so no machine is known",

@@ -71,7 +71,7 @@ pub(super) async fn run(
             return Err(failure);
         }
     };
-    let (revision, changes) = (snapshot.revision(), snapshot.changes());
+    let (revision, changes) = (snapshot.revision(), snapshot.count_changes());
     let Some(format) = output.output else {
         return print_text(&format!(
             "{shown} has the store at revision {revision}: {changes} changes, {bytes} bytes\n"

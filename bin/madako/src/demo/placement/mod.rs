@@ -102,7 +102,7 @@ async fn poll_api(api: Arc<Api>, prometheus: SimulatedPrometheus, show: watch::S
             async { Ok::<_, api::ApiError>((api.list("clusters").await?, api.list("applications").await?)) };
         match seen.await {
             Ok((clusters, applications)) => {
-                let landscape = Landscape::of(&clusters, &applications, &prometheus.answered());
+                let landscape = Landscape::of(&clusters, &applications, &prometheus.answered_values());
                 show.send_replace(Arc::new(landscape));
             }
             // The demo may have killed the API's actor: the last contents stay.

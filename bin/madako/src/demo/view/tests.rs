@@ -92,7 +92,8 @@ fn picture() -> Picture {
         });
     }
     let fired = |n: u32| {
-        Reason::new(Action::Initialize, Outcome::Fired, PlanReason::NoCluster).about(&format!("10.0.0.{n}"))
+        Reason::new(Action::Initialize, Outcome::Fired, PlanReason::NoCluster)
+            .with_address(&format!("10.0.0.{n}"))
     };
     let others = Action::ALL.iter().copied().filter(|action| *action != Action::Initialize);
     let not_fired =

@@ -69,7 +69,7 @@ impl<'a> Cursor<'a> {
     ) -> Result<&'a str, ConstraintError> {
         let word = self.peek_word();
         if !rule(word) {
-            return Err(self.error(expected));
+            return Err(self.error_at_cursor(expected));
         }
         self.advance(word.len());
         Ok(word)
@@ -78,10 +78,14 @@ impl<'a> Cursor<'a> {
     /// `Ok` when only blanks are left.
     pub(super) fn end(&mut self) -> Result<(), ConstraintError> {
         self.skip_blanks();
-        if self.unread_text().is_empty() { Ok(()) } else { Err(self.error("the end of the constraint")) }
+        if self.unread_text().is_empty() {
+            Ok(())
+        } else {
+            Err(self.error_at_cursor("the end of the constraint"))
+        }
     }
 
-    pub(super) fn error(&mut self, expected: &'static str) -> ConstraintError {
+    pub(super) fn error_at_cursor(&mut self, expected: &'static str) -> ConstraintError {
         let word = self.peek_word();
         let got = match self.unread_text().chars().next() {
             None => "the end".to_owned(),

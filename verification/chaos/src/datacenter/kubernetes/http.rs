@@ -43,7 +43,7 @@ type Parameters = Query<BTreeMap<String, String>>;
 type Answer = Result<Response, Failure>;
 
 async fn nodes(State(server): State<ApiServer>) -> Json<Value> {
-    let machines = server.registry.machines();
+    let machines = server.registry.list_machines();
     let named: BTreeMap<&str, &Machine> =
         machines.iter().filter_map(|machine| Some((machine.address()?, machine))).collect();
     let nodes = server.read_cluster(|cluster| cluster.nodes());
@@ -76,7 +76,8 @@ async fn namespaces(
     Query(parameters): Parameters,
 ) -> Result<Json<Value>, Failure> {
     let selector = parameters.get("labelSelector").map_or("", String::as_str);
-    let chosen = server.read_cluster(|cluster| cluster.namespaces(selector)).map_err(Failure::bad_request)?;
+    let chosen =
+        server.read_cluster(|cluster| cluster.matching_namespaces(selector)).map_err(Failure::bad_request)?;
     Ok(objects::list_of("Namespace", chosen.iter().map(|name| objects::namespace(name)).collect()))
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use etcd_client::EventType;
 use madako_domain::cluster::Cluster;
-use madako_domain::invariants::repair::{one_api_server, one_repair_a_machine, records};
+use madako_domain::invariants::repair::{check_records, one_api_server, one_repair_a_machine};
 use madako_domain::invariants::{Id, Violation};
 use madako_domain::keys;
 use madako_domain::placement::decision::{Decision, Hold, Outcome};
@@ -367,7 +367,7 @@ impl RehearsalObservations {
 fn invariant_violations(queue: &RepairQueue, cluster: Option<&Cluster>) -> Vec<Violation> {
     let mut found = one_repair_a_machine(queue);
     found.extend(one_api_server(queue, cluster));
-    found.extend(records(queue));
+    found.extend(check_records(queue));
     found
 }
 

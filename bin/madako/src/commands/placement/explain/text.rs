@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use madako_console::{cut, push_wrapped};
-use madako_domain::placement::fit::Unmet;
+use madako_domain::placement::fit::UnmetConstraint;
 
 use super::sentences::{describe_decision, describe_dropped, format_number, metric, metric_in_short};
 use super::{Candidate, ExplanationView, Target};
@@ -144,7 +144,7 @@ fn advice(clusters: &[Candidate], width: usize) -> String {
     let mut by_state: BTreeMap<&str, Vec<&Target>> = BTreeMap::new();
     for candidate in clusters {
         for unmet in candidate.unmet() {
-            if let Unmet::NotOnline { state } = unmet {
+            if let UnmetConstraint::NotOnline { state } = unmet {
                 by_state.entry(state.name()).or_default().push(&candidate.target);
             }
         }
@@ -177,7 +177,7 @@ fn advice(clusters: &[Candidate], width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use madako_domain::placement::decision::{
-        self, Counts, Decision, Explanation, Gain, MetricPart, Outcome, Ranked, Stay,
+        self, Counts, Decision, Explanation, Gain, MetricPart, Outcome, RankedCluster, Stay,
     };
     use madako_domain::placement::kind::{Kind, ObjectKey};
     use serde_json::{Value, json};
@@ -189,7 +189,7 @@ mod tests {
         ObjectKey::new(Kind::Cluster, Some("testing"), name)
     }
 
-    fn candidate(name: &str, current: bool, dropped: Option<decision::Dropped>) -> decision::Candidate {
+    fn candidate(name: &str, current: bool, dropped: Option<decision::DropReason>) -> decision::Candidate {
         let metric = MetricPart {
             metric: "heat".to_owned(),
             weight: 2.0,
@@ -215,8 +215,8 @@ mod tests {
 
     fn explanation() -> ExplanationView {
         let unmet = vec![
-            Unmet::Label { constraint: "location is DE".to_owned(), got: None },
-            Unmet::Label { constraint: "tier is 1".to_owned(), got: None },
+            UnmetConstraint::Label { constraint: "location is DE".to_owned(), got: None },
+            UnmetConstraint::Label { constraint: "tier is 1".to_owned(), got: None },
         ];
         let near = decision::Candidate { score: Some(0.5), ..candidate("near", false, None) };
         let explanation = Explanation {
@@ -225,17 +225,17 @@ mod tests {
             decision: Decision {
                 at: OffsetDateTime::UNIX_EPOCH,
                 outcome: Outcome::Stays { on: cluster("own"), why: Stay::Best },
-                best: Some(Ranked { target: cluster("own"), score: 0.524, has_metrics: true }),
-                runner_up: Some(Ranked { target: cluster("near"), score: 0.5, has_metrics: true }),
+                best: Some(RankedCluster { target: cluster("own"), score: 0.524, has_metrics: true }),
+                runner_up: Some(RankedCluster { target: cluster("near"), score: 0.5, has_metrics: true }),
                 gain: Some(Gain { gain: 0.0, stickiness: 0.024 }),
                 clusters: Counts::default(),
             },
             last: None,
             stickiness: 0.1,
             clusters: vec![
-                candidate("far", false, Some(decision::Dropped::Unmet { unmet })),
+                candidate("far", false, Some(decision::DropReason::Unmet { unmet })),
                 near,
-                candidate("none", false, Some(decision::Dropped::WithoutMetrics)),
+                candidate("none", false, Some(decision::DropReason::WithoutMetrics)),
                 candidate("own", true, None),
             ],
             clouds: Vec::new(),

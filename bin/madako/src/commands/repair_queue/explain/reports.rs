@@ -67,7 +67,7 @@ pub(super) async fn gather(
     let holds = kept.clone();
     let mut found = ReportsAnswer { reports: None, kept, holds, reported: None, observed: None };
     if let Some(key) = unreadable(state) {
-        let why = state.fault(key).unwrap_or_default();
+        let why = state.fault_of(key).unwrap_or_default();
         print_warning(format_args!("nothing is added automatically: {key} cannot be used: {why}"));
     }
     if state.auto_repair_disabled {
