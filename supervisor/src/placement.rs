@@ -73,7 +73,7 @@ pub(crate) fn placement_ports(
 }
 
 /// Logs the id of the active encryption key, if there is one.
-pub(crate) fn say_how_secrets_are_kept(encryption: &Encryption) {
+pub(crate) fn log_encryption_key(encryption: &Encryption) {
     let mut ids = encryption.key_ids();
     if let Some(key) = ids.next() {
         let former = ids.collect::<Vec<_>>().join(", ");
@@ -213,7 +213,7 @@ impl Explainer for AskScheduler {
 }
 
 fn refuse_exposed(api: &Api, address: SocketAddr) -> Result<(), PlacementError> {
-    api.refused_on(address).map_or(Ok(()), |why| Err(PlacementError::Exposed(why)))
+    api.reason_not_to_serve(address).map_or(Ok(()), |why| Err(PlacementError::Exposed(why)))
 }
 
 /// As in Krake: the effective strategy, then certificates.

@@ -473,7 +473,7 @@ impl LeaderState {
                 });
                 Ok(Committed { revision })
             }
-            Ok(Outcome::Refused { failed }) => Err(refused_commit(&ended.epoch, &ended.fence, &failed)),
+            Ok(Outcome::Refused { failed }) => Err(describe_refused_commit(&ended.epoch, &ended.fence, &failed)),
             Err(error) => Err(CommitError::Store(error)),
         };
         if let Some(reply) = ended.reply.take() {
@@ -489,7 +489,7 @@ struct SentTransaction {
     transaction: Transaction,
 }
 
-fn refused_commit(epoch: &Epoch, fence: &Condition, failed: &[Condition]) -> CommitError {
+fn describe_refused_commit(epoch: &Epoch, fence: &Condition, failed: &[Condition]) -> CommitError {
     if failed.contains(fence) {
         return CommitError::NotLeader { epoch: epoch.number };
     }

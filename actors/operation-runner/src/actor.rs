@@ -607,7 +607,7 @@ impl RunnerState {
             Some((nodes, why)) => {
                 if let Some(nodes) = nodes {
                     let nodes = backing_off::nodes_at_fault(&step.operation, command, &nodes);
-                    self.backing_off.record_failure(&self.left_out(step, nodes), Instant::now());
+                    self.backing_off.record_failure(&self.nodes_left_out(step, nodes), Instant::now());
                 }
                 madako_operations_total(operation, "cancelled").increment(1);
                 (format!("{command} failed: {why}"), true)
@@ -617,7 +617,7 @@ impl RunnerState {
     }
 
     /// The nodes of the cluster among those on which a command failed. Without one, the operation itself is left out.
-    fn left_out(&self, step: &AnnouncedStep, failed: &[String]) -> Vec<String> {
+    fn nodes_left_out(&self, step: &AnnouncedStep, failed: &[String]) -> Vec<String> {
         let cluster = self.state.as_ref().and_then(|state| state.cluster.as_ref());
         let is_node = |address: &&String| {
             cluster.is_some_and(|cluster| cluster.value.nodes.iter().any(|node| node.address == **address))

@@ -141,7 +141,7 @@ fn outdated_members<'v>(view: &'v View<'v>) -> Option<DueMaintenance<'v>> {
 }
 
 /// Former members whose removal did not end: their data are still there.
-fn nodes_with_leftover_data<'v>(view: &'v View<'v>) -> Option<DueMaintenance<'v>> {
+fn find_leftover_data<'v>(view: &'v View<'v>) -> Option<DueMaintenance<'v>> {
     let interrupted = &view.input.status.interrupted_removals;
     due_for_nodes(view, OperationName::EtcdDestroyMember, |node| {
         !node.control_plane
@@ -206,7 +206,7 @@ fn operation_unless_held(
     due: &DueMaintenance<'_>,
     held: &mut Vec<Held>,
 ) -> Option<Operation> {
-    if let Some(reason) = of_all_members(view, due) {
+    if let Some(reason) = obstacle_to_all_members(view, due) {
         held.push(Held { what: due.name, reason, targets: due.targets() });
         return None;
     }
@@ -219,7 +219,7 @@ fn operation_unless_held(
 }
 
 /// Obstacles that concern the whole cluster of etcd.
-fn of_all_members(view: &View<'_>, due: &DueMaintenance<'_>) -> Option<Reason> {
+fn obstacle_to_all_members(view: &View<'_>, due: &DueMaintenance<'_>) -> Option<Reason> {
     let etcd = view.input.status.etcd.as_ref()?;
     let voting = etcd.voting().count();
     match due.name {

@@ -139,7 +139,7 @@ pub(crate) fn disown_interrupted_record(
 ) -> Option<RepairChange> {
     let (id, item) =
         state.repair.records.unfinished.iter().filter(|_| !is_planted(Canary::OrphanKept)).find(
-            |(id, item)| Some(**id) != runs && OperationName::of_record(&item.value.operation).is_some(),
+            |(id, item)| Some(**id) != runs && OperationName::from_record_name(&item.value.operation).is_some(),
         )?;
     let mut record = item.value.clone();
     record.cancel(now, "outcome unknown: the actor that ran it is gone");

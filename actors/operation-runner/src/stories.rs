@@ -99,7 +99,7 @@ pub(crate) struct StoryContext<'a> {
     pub(crate) since: &'a dyn Fn(&str, bool) -> Option<OffsetDateTime>,
 }
 
-pub(crate) fn tell_stories(input: &Input<'_>, around: &StoryContext<'_>) -> NodeStories {
+pub(crate) fn describe_nodes(input: &Input<'_>, around: &StoryContext<'_>) -> NodeStories {
     let view = View::new(input);
     let mut held: BTreeMap<&str, Vec<HeldStory>> = BTreeMap::new();
     for it in &around.decision.held {

@@ -114,7 +114,7 @@ impl World {
     fn index(&self, number: usize) -> Option<i64> {
         let state = self.store.state();
         let count = state.repair.reboots.len();
-        (count > 0).then(|| state.repair.reboots.keys().nth(number % count).copied())?
+        (count > 0).then(|| state.repair.reboots.keys().with_number(number % count).copied())?
     }
 
     fn cancel(&mut self, index: i64) {

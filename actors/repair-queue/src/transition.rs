@@ -51,7 +51,7 @@ impl<'a> Transition<'a> {
         let queue = &state.repair;
         let item = queue.entries.get(&index)?;
         let (id, _) = queue.records.next?;
-        let kept = queue.kept_of(index).cloned().unwrap_or_default();
+        let kept = queue.kept_state_of(index).cloned().unwrap_or_default();
         let kept = KeptEntry { entry: item.created, ..kept };
         let entry = RepairQueueEntry { nodename: nodename.to_owned(), ..item.value.clone() };
         Some(Self { state, index, entry, kept, id, now: whole_second(now) })
@@ -254,7 +254,7 @@ pub fn end_command(
     let Some(item) = entry else { return Some(RepairChange { what, conditions, writes: vec![record] }) };
     conditions.extend([queue.entry_unchanged(index), queue.kept_unchanged(index)]);
     let status = if succeeded { RepairStatus::Succeeded } else { RepairStatus::Failed };
-    let kept = queue.kept_of(index).cloned().unwrap_or_default();
+    let kept = queue.kept_state_of(index).cloned().unwrap_or_default();
     let step = kept.started.as_ref().map_or(item.value.step, |started| started.step.max(item.value.step));
     let why = match (finishing, succeeded) {
         (true, true) => "the machine is healthy",

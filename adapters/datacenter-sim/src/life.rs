@@ -273,7 +273,7 @@ impl Datacenter {
         here.dark = true;
         here.switches += 1;
         self.note(rack, None, DatacenterEventKind::PowerOff);
-        for place in self.places_of(rack) {
+        for place in self.places_in_rack(rack) {
             let before = self.place(place).occupant.as_ref().map(|occupant| occupant.state);
             if let Some(before @ (MachineState::Healthy | MachineState::Unhealthy)) = before {
                 self.enter_state(place, MachineState::Unreachable);
@@ -291,7 +291,7 @@ impl Datacenter {
         here.dark = false;
         here.switches += 1;
         self.note(rack, None, DatacenterEventKind::PowerOn);
-        for place in self.places_of(rack) {
+        for place in self.places_in_rack(rack) {
             let here = self.place(place);
             let generation = here.stays;
             if let Some(step) = here.parked.take() {
@@ -302,7 +302,7 @@ impl Datacenter {
         }
     }
 
-    fn places_of(&self, rack: u32) -> Vec<u32> {
+    fn places_in_rack(&self, rack: u32) -> Vec<u32> {
         (0..).zip(&self.places).filter(|(_, place)| place.rack == rack).map(|(number, _)| number).collect()
     }
 }

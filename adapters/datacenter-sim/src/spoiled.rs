@@ -76,7 +76,7 @@ fn edit_json(text: &str, change: impl FnOnce(&mut Value)) -> String {
     answer.to_string()
 }
 
-fn numbers_to_strings(value: &mut Value) {
+fn turn_numbers_into_strings(value: &mut Value) {
     match value {
         Value::Number(number) => *value = Value::String(number.to_string()),
         Value::String(text) => *value = Value::from(text.len()),

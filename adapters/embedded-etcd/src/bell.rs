@@ -48,7 +48,7 @@ impl Listener {
         loop {
             let mut rung = pin!(self.bell.ring.notified());
             // From here on no notification is lost.
-            rung.as_mut().enable();
+            rung.as_mut().enable_repairs();
             let newest = self.bell.newest.load(Ordering::Acquire);
             if newest != self.seen {
                 self.seen = newest;
@@ -101,7 +101,7 @@ impl Latched {
         loop {
             let mut rung = pin!(self.0.ring.notified());
             // From here on no notification is lost.
-            rung.as_mut().enable();
+            rung.as_mut().enable_repairs();
             if self.is_set() {
                 return;
             }

@@ -310,8 +310,8 @@ pub(crate) fn open_revisions(snapshot: &ReadTransaction) -> Result<StoredRevisio
 
 fn stored_events(table: &StoredRevisions, from: i64, current: i64) -> Result<EventBatch, RequestError> {
     let failed = |error: redb::StorageError| RequestError::Failed(error.to_string());
-    let start = Revision::first_of(from.max(0)).to_bytes();
-    let end = Revision::first_of(current + 1).to_bytes();
+    let start = Revision::first_in_transaction(from.max(0)).to_bytes();
+    let end = Revision::first_in_transaction(current + 1).to_bytes();
     let (mut revisions, mut bytes, mut upto): (Vec<RevisionEvents>, _, _) = (Vec::new(), 0, current);
     let bounds = (Bound::Included(&start), Bound::Excluded(&end));
     for entry in table.range::<&[u8; crate::record::REVISION_BYTES]>(bounds).map_err(failed)? {

@@ -67,7 +67,7 @@ impl Writer {
     pub(crate) fn new(store: Arc<Store>, jobs: mpsc::Receiver<WriteJob>, setup: WriterSetup) -> Self {
         let WriterSetup { head, auto_compactor, superseded, quota_bytes, cache_bytes } = setup;
         Self {
-            _fails: store.failure.on_panic("its writer"),
+            _fails: store.failure.fail_on_panic("its writer"),
             store,
             jobs,
             head,

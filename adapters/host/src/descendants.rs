@@ -145,7 +145,7 @@ fn parse(stat: &str) -> Option<Process> {
     let (before, after) = stat.rsplit_once(')')?;
     let (_, name) = before.split_once('(')?;
     let mut numbers = after.split_ascii_whitespace().skip(1).map(str::parse);
-    let (parent, session) = (numbers.next()?.ok()?, numbers.nth(1)?.ok()?);
+    let (parent, session) = (numbers.next()?.ok()?, numbers.with_number(1)?.ok()?);
     Some(Process { parent, session, name: name.to_owned() })
 }
 

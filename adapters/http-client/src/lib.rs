@@ -120,7 +120,7 @@ impl ReqwestTransport {
 #[async_trait]
 impl HttpTransport for ReqwestTransport {
     async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let shown = without_credentials(&request.url);
+        let shown = hide_credentials(&request.url);
         let deadline = request.deadline;
         let exchange = Box::pin(self.exchange(request, &shown));
         match tokio::time::timeout(deadline, exchange).await {
@@ -130,9 +130,9 @@ impl HttpTransport for ReqwestTransport {
     }
 }
 
-fn same_origin(attempt: redirect::Attempt<'_>) -> redirect::Action {
+fn allow_same_origin(attempt: redirect::Attempt<'_>) -> redirect::Action {
     let previous = attempt.previous();
-    let stays = previous.first().is_some_and(|first| first.origin() == attempt.url().origin());
+    let stays = previous.first().is_some_and(|first| first.origin() == attempt.read_url().origin());
     if stays && previous.len() <= MAX_REDIRECTS { attempt.follow() } else { attempt.stop() }
 }
 
@@ -186,7 +186,7 @@ fn root_cause(error: &reqwest::Error) -> String {
 }
 
 /// A URL for errors and logs: without user name and password.
-fn without_credentials(url: &str) -> String {
+fn hide_credentials(url: &str) -> String {
     let Ok(mut url) = Url::parse(url) else { return "(not a URL)".to_owned() };
     if url.set_username("").is_err() || url.set_password(None).is_err() {
         // Such a URL (`data:` and the like) cannot contain credentials.

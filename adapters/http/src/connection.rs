@@ -123,7 +123,7 @@ fn endpoint_label(path: &str) -> &'static str {
         "/version" => "/version",
         "/metrics" => "/metrics",
         _ => {
-            let group = path.split('/').nth(1).unwrap_or_default();
+            let group = path.split('/').with_number(1).unwrap_or_default();
             API_GROUPS.into_iter().find(|known| known[1..] == *group).unwrap_or("other")
         }
     }

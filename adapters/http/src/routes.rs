@@ -154,7 +154,7 @@ fn page_response(page: Option<String>) -> Response {
     }
 }
 
-async fn not_found(request: Request) -> Response {
+async fn serve_not_found(request: Request) -> Response {
     problem_response(
         StatusCode::NOT_FOUND,
         "requested resource is not found",
@@ -162,7 +162,7 @@ async fn not_found(request: Request) -> Response {
     )
 }
 
-async fn not_allowed(request: Request) -> Response {
+async fn serve_method_not_allowed(request: Request) -> Response {
     problem_response(
         StatusCode::METHOD_NOT_ALLOWED,
         "method is not allowed",

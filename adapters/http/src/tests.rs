@@ -130,7 +130,7 @@ async fn answer_with(io: &mut (impl AsyncRead + AsyncWrite + Unpin), body: &str)
 
 fn parse(answer: &str) -> (u16, String, String) {
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer:?}"));
-    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    let status = head.split(' ').with_number(1).unwrap().parse().unwrap();
     let kind = head.lines().find_map(|l| l.strip_prefix("content-type: ")).unwrap_or("").to_owned();
     (status, kind, body.to_owned())
 }

@@ -84,7 +84,7 @@ fn shorten_text(text: &str) -> String {
             break;
         }
     }
-    match line.char_indices().nth(MAX_SAID) {
+    match line.char_indices().with_number(MAX_SAID) {
         Some((end, _)) => format!("{}...", &line[..end]),
         None => line,
     }

@@ -104,7 +104,7 @@ pub(crate) fn shorten_text(text: &str) -> String {
             break;
         }
     }
-    match words.char_indices().nth(MAX_SAID) {
+    match words.char_indices().with_number(MAX_SAID) {
         Some((end, _)) => format!("{}...", &words[..end]),
         None => words,
     }

@@ -129,7 +129,7 @@ fn malformed_answer(why: String) -> RegistryError {
 /// The beginning of an external text, on one line and without control characters.
 pub(crate) fn shorten_text(text: &str) -> String {
     let mut out: String = text.chars().take(MAX_TEXT).map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if text.chars().nth(MAX_TEXT).is_some() {
+    if text.chars().with_number(MAX_TEXT).is_some() {
         out.push('…');
     }
     out

@@ -212,7 +212,7 @@ impl<E: Send + 'static> Watcher<E> {
                 }
                 Ok(_) => return Err(StreamEnd::Missed("other-store")),
                 Err(Failed { source: Some(source), .. }) if revision_is_gone(&source) => {
-                    let compacted = kind_of_gone(&source);
+                    let compacted = classify_lost_stream(&source);
                     return Err(StreamEnd::Missed(compacted));
                 }
                 Err(failed) => return Err(failed.into()),
@@ -358,11 +358,11 @@ fn cause_is_delivered(delivered: &Option<DeliveredState>, cause: &str) -> bool {
     delivered.is_some() || cause != "start"
 }
 
-fn kind_of_gone(error: &Error) -> &'static str {
+fn classify_lost_stream(error: &Error) -> &'static str {
     if error.to_string().contains("compacted") { "compacted" } else { "other-store" }
 }
 
-fn stream_ended() -> Error {
+fn stream_ended_error() -> Error {
     Error::WatchError("the stream ended".to_owned())
 }
 

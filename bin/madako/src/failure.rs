@@ -46,7 +46,7 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    pub(crate) fn failed(message: impl std::fmt::Display) -> Self {
+    pub(crate) fn from_message(message: impl std::fmt::Display) -> Self {
         Self::Failed(anyhow::anyhow!("{message}"))
     }
 

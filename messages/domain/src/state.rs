@@ -279,7 +279,7 @@ impl ClusterState {
     #[must_use]
     pub fn is_restoring(&self) -> bool {
         let began = self.restored.as_ref().zip(self.restore.as_ref());
-        began.is_some_and(|(restored, request)| restored.is_of(request))
+        began.is_some_and(|(restored, request)| restored.began_for(request))
     }
 
     /// Racks whose hold cannot be read; they may be held.

@@ -87,7 +87,7 @@ impl<A, E: Effect> Workflow<A, E> {
 
     /// The announced effect that has not ended.
     #[must_use]
-    pub fn under_way(&self) -> Option<&E> {
+    pub fn announced_effect(&self) -> Option<&E> {
         self.job.as_ref().map(|job| &job.effect)
     }
 

@@ -102,7 +102,7 @@ impl<T: Clone> Subscriber<T> {
         loop {
             let mut rung = pin!(self.shared.ring.notified());
             // From here on no wake-up is missed.
-            rung.as_mut().enable();
+            rung.as_mut().enable_repairs();
             {
                 let newest = self.shared.lock();
                 if let (version, Some(newest)) = &*newest

@@ -297,7 +297,7 @@ fn half_of_a_login_is_left_out_with_a_warning_as_ckes_programs_leave_it_out() {
 #[test]
 fn secrets_are_in_no_message() {
     let (cert, key) = pair();
-    let secret_line = key.lines().nth(1).unwrap();
+    let secret_line = key.lines().with_number(1).unwrap();
     let config = parse(&format!(
         "username: u\npassword: hunter2\n{}{}",
         block("tls-cert", &cert),

@@ -45,7 +45,7 @@ struct SharedClients {
 }
 
 /// Addresses of the instances by number, through the network with its faults.
-pub(crate) type Doors = BTreeMap<u32, SocketAddr>;
+pub(crate) type ApiEndpoints = BTreeMap<u32, SocketAddr>;
 
 /// State shared by the clients. A clone shares it.
 #[derive(Debug, Clone)]
@@ -94,7 +94,7 @@ impl Clients {
         let slot = {
             let shared = self.lock_shared();
             let at = chance.random_range(0..shared.slots.len());
-            shared.slots.keys().nth(at).copied()
+            shared.slots.keys().with_number(at).copied()
         };
         let Some(slot) = slot else { return };
         match chance.random_range(0..10_u32) {
@@ -183,7 +183,7 @@ impl Clients {
         chance: &mut ChaCha8Rng,
     ) -> Option<Answer> {
         let at = chance.random_range(0..self.doors.len().max(1));
-        let door = self.doors.iter().nth(at)?;
+        let door = self.doors.iter().with_number(at)?;
         self.ask(door, client, name, op, WebRequest { method, path, expected, body, within: WITHIN }).await.1
     }
 

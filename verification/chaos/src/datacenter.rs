@@ -132,7 +132,7 @@ fn recorded_machines(
     let storage = settings.machines / 3;
     let roles = [("compute", settings.machines - storage), ("storage", storage)];
     // A broken machine stays broken until a repair or an operator changes it.
-    let rates = Rates { initialize_takes: Some(INITIALIZE_TAKES), ..Rates::without_events() };
+    let rates = Rates { initialize_takes: Some(INITIALIZE_TAKES), ..Rates::no_events() };
     let config = DatacenterConfig {
         boot: false,
         rates,

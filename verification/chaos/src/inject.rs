@@ -107,11 +107,11 @@ impl Injector {
     ) -> Result<InjectedFault, FaultRefusal> {
         let machines = matches!(injection.target, Target::Rack(_) | Target::Address(_));
         // A fault of machines is a change of the registry.
-        let node = if machines { Node::Registry } else { self.node(number, injection)? };
+        let node = if machines { Node::Registry } else { self.target_node(number, injection)? };
         // The end of a process must be recorded before a kill and restart hide it.
         self.check_process(world, &node);
         let act = if machines { None } else { Some(injection.act) };
-        if begins && !would_strike(world, &node, act) {
+        if begins && !would_have_effect(world, &node, act) {
             // Another instance may lead at a later attempt.
             self.leader_of.remove(&number);
             return Err(FaultRefusal::NotYet);
@@ -134,7 +134,7 @@ impl Injector {
         Ok(InjectedFault { on: node.to_string(), dropped })
     }
 
-    fn node(&mut self, number: usize, injection: &Injection) -> Result<Node, FaultRefusal> {
+    fn target_node(&mut self, number: usize, injection: &Injection) -> Result<Node, FaultRefusal> {
         Ok(match &injection.target {
             Target::Instance(InstanceTarget::Number(number)) => Node::Instance(*number),
             Target::Instance(InstanceTarget::Leader) => {
@@ -244,17 +244,17 @@ impl Injector {
 }
 
 /// Whether a fault would have an effect on a node now; `act` is `None` for faults of machines.
-fn would_strike(world: &mut World, node: &Node, act: Option<Act>) -> bool {
+fn would_have_effect(world: &mut World, node: &Node, act: Option<Act>) -> bool {
     let connected = world.network.is_connected(node);
     // A member with a full disk has ended. Ends of other processes were recorded before.
     let is = |process: &mut Process| (process.is_down() || process.check().is_err(), process.is_stopped());
     // A missing process is reported later, with the reason.
     let (down, stopped) = world.process(node).map_or((false, false), is);
-    would_strike_process(act, down, stopped, connected)
+    would_affect_process(act, down, stopped, connected)
 }
 
 /// [`would_strike`] by the state of the process.
-fn would_strike_process(act: Option<Act>, down: bool, stopped: bool, connected: bool) -> bool {
+fn would_affect_process(act: Option<Act>, down: bool, stopped: bool, connected: bool) -> bool {
     match act {
         // A process that is killed twice is down until both faults are over.
         Some(Act::Kill) => true,
@@ -301,7 +301,7 @@ mod tests {
             for state in [RUNS, DOWN, STOPPED, ALONE] {
                 let [down, stopped, connected] = state;
                 assert_eq!(
-                    would_strike_process(act, down, stopped, connected),
+                    would_affect_process(act, down, stopped, connected),
                     states.contains(&state),
                     "{act:?} {state:?}"
                 );

@@ -252,15 +252,15 @@ pub fn write_report(report: &Report, directory: &Path) -> io::Result<()> {
 impl Report {
     /// The reasons why the run fails, a line each.
     #[must_use]
-    pub fn why_not(&self) -> Vec<String> {
+    pub fn reason_of_outcome(&self) -> Vec<String> {
         let broken = self.verdicts.0.iter().filter(|(_, verdict)| verdict.broken > 0);
         let broken = broken.map(|(name, verdict)| format!("{name} was broken {} times", verdict.broken));
         let short = self.shortfalls.iter().map(ToString::to_string);
-        broken.chain(short).chain(self.idle()).collect()
+        broken.chain(short).chain(self.unexercised_expectations()).collect()
     }
 
     /// Checks that were not exercised, a line each.
-    fn idle(&self) -> impl Iterator<Item = String> {
+    fn unexercised_expectations(&self) -> impl Iterator<Item = String> {
         self.not_exercised
             .iter()
             .map(|name| format!("{name} had nothing to judge, which this scenario is bound to give it"))

@@ -151,12 +151,12 @@ impl RunCourse<'_> {
         let Self { options, plan, schedule, history, tell, .. } = self;
         tell("starts the processes");
         let mut world = World::build(plan).await?;
-        tell(&format!("network: {}", world.network.carrier()));
+        tell(&format!("network: {}", world.network.carrier_kind()));
         self.show(&world).map_err(io_error("cannot write the file with the targets of Prometheus"))?;
         // Dropped with this function, so that all observers end in any case.
         let mut watching = JoinSet::new();
         let (observer, leaders) = (Observer::new(history.clone()), Leaders::default());
-        for (number, endpoint) in world.endpoints() {
+        for (number, endpoint) in world.member_endpoints() {
             watching.spawn(observer.clone().watch(number, endpoint));
         }
         for (number, instance) in &world.instances {
@@ -166,16 +166,16 @@ impl RunCourse<'_> {
         world.settle(plan).await?;
         let doors: Doors = world.instances.iter().map(|(number, it)| (*number, it.door.address())).collect();
         let clients = Clients::new(history.clone(), doors.clone(), options.scenario.world.applications);
-        if options.scenario.world.places() {
+        if options.scenario.world.places_applications() {
             clients.fill(client_generator(options.seed, 0)).await;
         }
 
         let began = history.now();
         tell(&format!("runs for {}, seed {}", options.length, options.seed));
         let (stop, stopped) = watch::channel(false);
-        let mut working = self.clients(&world, &clients, &stopped);
+        let mut working = self.start_clients(&world, &clients, &stopped);
         let (last, lasting) = watch::channel(false);
-        let mut following = self.followers(&doors, &lasting);
+        let mut following = self.start_followers(&doors, &lasting);
         let (whole, told) = watch::channel(None);
         let mut store_watchers = self.store_watchers(&world, &told);
         let mut injector = Injector::new(observer.clone(), leaders.clone(), options.seed);
@@ -187,20 +187,20 @@ impl RunCourse<'_> {
         tell("everything has ended; waits for calm");
         let calm = self.wait_for_calm(&mut world, &mut injector, &leaders, ended).await?;
         let mut missed = Vec::new();
-        if options.scenario.world.places() {
+        if options.scenario.world.places_applications() {
             let unanswered = clients.read_all().await;
             missed.extend(unanswered.into_iter().filter(|_| calm.is_some()));
         }
         let _ = last.send(true);
         while following.join_next().await.is_some() {}
         missed.extend(self.catch_up(&world, &observer).await);
-        let _ = whole.send(Some(observer.last_below(PREFIX)));
+        let _ = whole.send(Some(observer.last_revision_below(PREFIX)));
         while store_watchers.join_next().await.is_some() {}
         drop(watching);
         self.check_processes(&mut world, &mut injector);
         let (looked, times) = (injector.process_checks(), [began, ended]);
         let seen =
-            self.observations(&world, (&observer, missed), &leaders, times, (skipped, looked), calm)?;
+            self.collect_observations(&world, (&observer, missed), &leaders, times, (skipped, looked), calm)?;
         drop(world);
         Ok(report::make_report(seen))
     }
@@ -230,7 +230,7 @@ impl RunCourse<'_> {
         })
     }
 
-    fn clients(&self, world: &World, clients: &Clients, stopped: &watch::Receiver<bool>) -> JoinSet<()> {
+    fn start_clients(&self, world: &World, clients: &Clients, stopped: &watch::Receiver<bool>) -> JoinSet<()> {
         let mut working = JoinSet::new();
         let seed = self.options.seed;
         for client in &self.options.scenario.clients {
@@ -285,11 +285,11 @@ impl RunCourse<'_> {
     }
 
     /// Starts the followers, which end when all is calm.
-    fn followers(&self, doors: &Doors, stopped: &watch::Receiver<bool>) -> JoinSet<()> {
+    fn start_followers(&self, doors: &Doors, stopped: &watch::Receiver<bool>) -> JoinSet<()> {
         let mut following = JoinSet::new();
         let clients = &self.options.scenario.clients;
         let placement = clients.iter().any(|client| client.kind == ClientKind::Placement);
-        if placement && self.options.scenario.world.places() {
+        if placement && self.options.scenario.world.places_applications() {
             for number in 0..FOLLOWERS {
                 following.spawn(follow_applications(
                     number,
@@ -311,7 +311,7 @@ impl RunCourse<'_> {
         micros(settings_allow().duration() + lengths.max().unwrap_or_default())
     }
 
-    fn observations(
+    fn collect_observations(
         &self,
         world: &World,
         (observer, missed): (&Observer, Vec<String>),
@@ -349,7 +349,7 @@ impl RunCourse<'_> {
             scenario: self.options.scenario.clone(),
             seed: self.options.seed,
             length: self.options.length,
-            network: world.network.carrier(),
+            network: world.network.carrier_kind(),
             schedule: self.schedule.clone(),
             events,
             revisions,

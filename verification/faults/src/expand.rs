@@ -140,7 +140,7 @@ impl Iterator for BeginTimes<'_> {
             FaultTimes::At(span) => span,
             FaultTimes::Every(span) => last + span,
             FaultTimes::Random { mean } => {
-                let pause = exponential(mean, &mut self.own);
+                let pause = draw_exponential(mean, &mut self.own);
                 let begins = last + pause;
                 self.draws.push(DrawnBeginning { fault: self.number, pause, begins });
                 begins
@@ -153,7 +153,7 @@ impl Iterator for BeginTimes<'_> {
 
 /// A pause of at least a millisecond with an exponential distribution, by von Neumann's comparisons of even draws: a
 /// logarithm would differ between machines in its last digit.
-fn exponential(mean: Span, chance: &mut ChaCha8Rng) -> Span {
+fn draw_exponential(mean: Span, chance: &mut ChaCha8Rng) -> Span {
     /// Each round is the last one with a chance of 63 percent, so that the bound is never reached.
     const MAX_ROUNDS: u64 = 64;
     for round in 0..MAX_ROUNDS {

@@ -149,8 +149,8 @@ fn read_world(root: &Tree, problems: &mut Problems) -> World {
     let usual = World::default();
     let Some(given) = root.get("world") else { return usual };
     let number = |field: &str, usual: u32| read_integer(given, field).unwrap_or(usual);
-    let store = word_field(given, "store", problems).unwrap_or(usual.store);
-    let operations = word_field(given, "operations", problems).unwrap_or(usual.operations);
+    let store = read_word_field(given, "store", problems).unwrap_or(usual.store);
+    let operations = read_word_field(given, "operations", problems).unwrap_or(usual.operations);
     let machines = number("machines", usual.machines);
     let racks = match (given.get("racks"), given.get("machines")) {
         // A world with few machines and no number of racks gets at most one rack for each machine.
@@ -176,7 +176,7 @@ fn read_world(root: &Tree, problems: &mut Problems) -> World {
 }
 
 /// A field of the world that is one of a few words.
-fn word_field<T: FromStr + VariantNames>(world: &Tree, field: &str, problems: &mut Problems) -> Option<T> {
+fn read_word_field<T: FromStr + VariantNames>(world: &Tree, field: &str, problems: &mut Problems) -> Option<T> {
     let given = text_field(world, field)?;
     match name::parse_name(given) {
         Ok(word) => Some(word),

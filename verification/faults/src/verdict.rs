@@ -39,7 +39,7 @@ pub struct Counts {
 
 impl Counts {
     #[must_use]
-    pub fn of(&self, count: Count) -> u64 {
+    pub fn count_of(&self, count: Count) -> u64 {
         let mut counts = *self;
         *counts.of_mut(count)
     }

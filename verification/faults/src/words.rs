@@ -169,28 +169,28 @@ fn parse_number(text: &str) -> Option<u32> {
 }
 
 /// Checks that a world has the target of a fault; the error describes the expected range.
-pub(crate) fn in_world(fault: &Fault, world: &World) -> Result<(), String> {
-    if needs_nodes(fault.act, fault.target.kind()) && !world.operates() {
+pub(crate) fn check_target_exists(fault: &Fault, world: &World) -> Result<(), String> {
+    if needs_nodes(fault.act, fault.target.kind()) && !world.runs_operations() {
         return Err(format!(
             "operations: act in this world: without nodes, {} of machines has no effect",
             fault.act
         ));
     }
     match &fault.target {
-        Target::Rack(number) => one_of(*number, (0, world.racks), "a rack of this world", "rack"),
+        Target::Rack(number) => check_number_in_range(*number, (0, world.racks), "a rack of this world", "rack"),
         Target::Instance(InstanceTarget::Number(number)) => {
-            one_of(*number, (1, world.instances), "an instance of this world", "instance")
+            check_number_in_range(*number, (1, world.instances), "an instance of this world", "instance")
         }
         Target::Store(number) => {
-            one_of(*number, (1, world.store.members()), "a member of this world's store", "store")
+            check_number_in_range(*number, (1, world.store.members()), "a member of this world's store", "store")
         }
-        Target::Provider(_) if !world.places() => {
+        Target::Provider(_) if !world.places_applications() => {
             Err("clusters or applications in this world: without them no metrics are asked for".to_owned())
         }
-        Target::Actor(actor) if ACTORS_OF_PLACEMENT.contains(actor) && !world.places() => {
+        Target::Actor(actor) if ACTORS_OF_PLACEMENT.contains(actor) && !world.places_applications() => {
             Err("clusters or applications in this world: without them this actor does not run".to_owned())
         }
-        Target::Actor(actor) if ACTORS_OF_OPERATIONS.contains(actor) && !world.operates() => {
+        Target::Actor(actor) if ACTORS_OF_OPERATIONS.contains(actor) && !world.runs_operations() => {
             Err("operations: act in this world: without operations on nodes this actor does not run"
                 .to_owned())
         }
@@ -203,7 +203,7 @@ pub(crate) fn in_world(fault: &Fault, world: &World) -> Result<(), String> {
 }
 
 /// Checks that a number is one of `count` from `first`; the error describes the expected range.
-fn one_of(number: u32, (first, count): (u32, u32), of: &str, word: &str) -> Result<(), String> {
+fn check_number_in_range(number: u32, (first, count): (u32, u32), of: &str, word: &str) -> Result<(), String> {
     match count {
         _ if number >= first && number - first < count => Ok(()),
         0 => Err(format!("{of}, which has none")),

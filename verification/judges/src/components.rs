@@ -27,7 +27,7 @@ impl Predicate for ApiKept {
     ) {
         self.checks.observe(*at, fact, written);
         let Fact::Component(ComponentFact::ApiServerEnded { effect, others }) = fact else { return };
-        let checked = self.checks.age(effect, *at) + terms.tolerance;
+        let checked = self.checks.age_of_effect(effect, *at) + terms.tolerance;
         let configured = now.cluster.iter().flat_map(Cluster::control_plane);
         let mut failed_since = Duration::ZERO;
         let mut down = Vec::new();

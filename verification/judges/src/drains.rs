@@ -49,16 +49,16 @@ impl NodeSpans {
         }
     }
 
-    fn of(&self, node: &str) -> &[(FactTime, FactTime)] {
+    fn spans_of(&self, node: &str) -> &[(FactTime, FactTime)] {
         self.0.get(node).map_or(&[], Vec::as_slice)
     }
 
     fn had_entry_between(&self, node: &str, [first, last]: [FactTime; 2]) -> bool {
-        self.of(node).iter().any(|(from, until)| first <= *until && last >= *from)
+        self.spans_of(node).iter().any(|(from, until)| first <= *until && last >= *from)
     }
 
     fn is_always(&self, node: &str, [first, last]: [FactTime; 2]) -> bool {
-        self.of(node).iter().any(|(from, until)| *from <= first && last < *until)
+        self.spans_of(node).iter().any(|(from, until)| *from <= first && last < *until)
     }
 }
 

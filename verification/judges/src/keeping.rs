@@ -54,7 +54,7 @@ impl Predicate for FreshObservation {
     ) {
         let Fact::Stored { revision, .. } = fact else { return };
         let answered = now.observed().map(|answer| answer.at);
-        let stale = answered.map(|answered| answered + terms.stale());
+        let stale = answered.map(|answered| answered + terms.stale_after());
         if !is_plan(written) {
             // A change that would be planned on.
             if changes_inputs(written)

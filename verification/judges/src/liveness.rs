@@ -94,7 +94,7 @@ fn judge_waiting<K: Ord + Clone + std::fmt::Debug>(
     if !counts {
         return;
     }
-    let Some(cluster) = Cluster::plannable(now) else {
+    let Some(cluster) = Cluster::from_complete_world(now) else {
         waiting.clear();
         return;
     };
@@ -115,7 +115,7 @@ struct Cluster<'a> {
 }
 
 impl<'a> Cluster<'a> {
-    fn plannable(now: &'a ObservedWorld) -> Option<Self> {
+    fn from_complete_world(now: &'a ObservedWorld) -> Option<Self> {
         let (Some(cluster), Some(answer)) = (&now.cluster, now.observed()) else { return None };
         let template = now.values.get(keys::SABAKAN_TEMPLATE).and_then(StoredValue::read::<Json>);
         let switched = now.is_on(keys::SABAKAN_DISABLED).is_none()
@@ -145,7 +145,7 @@ impl<'a> Cluster<'a> {
             .then_some(Self { nodes: &cluster.nodes, answer })
     }
 
-    fn state(&self, node: &Node) -> Option<MachineState> {
+    fn state_of_node(&self, node: &Node) -> Option<MachineState> {
         self.answer.machine(&node.address).map(|machine| machine.state)
     }
 }
@@ -158,7 +158,7 @@ impl Predicate for TemplateApplied {
         let now = seen.now;
         let noted = now.values.get(keys::CLUSTER_REVISION).and_then(StoredValue::read::<i64>);
         let template = now.values.get(keys::SABAKAN_TEMPLATE).map(|value| value.modified);
-        let limit = seen.terms.reaction();
+        let limit = seen.terms.reaction_time();
         judge_waiting(&mut self.0, seen, ruling, (limit, "of the template is not applied"), |_| {
             if noted == template { BTreeSet::new() } else { [()].into() }
         });
@@ -170,7 +170,7 @@ pub(crate) struct ControlPlaneReplaced(Waiting<String>);
 
 impl Predicate for ControlPlaneReplaced {
     fn observe(&mut self, seen: &Context<'_>, ruling: &mut FactRuling<'_>) {
-        let limit = seen.terms.reaction();
+        let limit = seen.terms.reaction_time();
         judge_waiting(
             &mut self.0,
             seen,
@@ -195,7 +195,7 @@ pub(crate) struct RetiredLeaves(Waiting<String>);
 
 impl Predicate for RetiredLeaves {
     fn observe(&mut self, seen: &Context<'_>, ruling: &mut FactRuling<'_>) {
-        let (limit, wait, at) = (seen.terms.reaction(), seen.terms.retire_wait, seen.at);
+        let (limit, wait, at) = (seen.terms.reaction_time(), seen.terms.retire_wait, seen.at);
         judge_waiting(
             &mut self.0,
             seen,
@@ -220,7 +220,7 @@ pub(crate) struct StateTaint(Waiting<String>);
 
 impl Predicate for StateTaint {
     fn observe(&mut self, seen: &Context<'_>, ruling: &mut FactRuling<'_>) {
-        let limit = seen.terms.reaction();
+        let limit = seen.terms.reaction_time();
         judge_waiting(
             &mut self.0,
             seen,

@@ -47,13 +47,13 @@ impl Checks {
     }
 
     /// Beginning of an effect that is under way at `at`.
-    fn began(&self, effect: &NodeEffect, at: FactTime) -> FactTime {
+    fn begin_of_effect(&self, effect: &NodeEffect, at: FactTime) -> FactTime {
         *self.began.get(&effect.number).unwrap_or(&at)
     }
 
     /// Maximum time since the check before an effect: it follows the announcement of its command.
-    pub(crate) fn age(&self, effect: &NodeEffect, at: FactTime) -> Duration {
-        let began = self.began(effect, at);
+    pub(crate) fn age_of_effect(&self, effect: &NodeEffect, at: FactTime) -> Duration {
+        let began = self.begin_of_effect(effect, at);
         let announced = self.announced.iter().rev().find(|announced| **announced <= began);
         at.saturating_sub(*announced.unwrap_or(&began))
     }
@@ -82,7 +82,7 @@ impl Predicate for QuorumKept {
             Fact::Stored { .. } => self.note_request(written, *at),
             Fact::Etcd(EtcdFact::VoterLost { effect, cluster, member, voting, others, had_quorum }) => {
                 if *had_quorum && !self.is_asked(effect, *at) && !self.former.has(*cluster) {
-                    let checked = self.checks.age(effect, *at) + terms.tolerance;
+                    let checked = self.checks.age_of_effect(effect, *at) + terms.tolerance;
                     self.judge_effect((effect, *cluster), (*voting, others), checked, *at, ruling);
                 }
                 self.lost.insert((*cluster, *member), *at);

@@ -147,7 +147,7 @@ impl Predicate for BetterCluster {
         }
         // An application does not move to a cluster that is not online.
         let is_online = |application: &str, cluster: &str| {
-            let namespace = application.split('/').nth(3).unwrap_or_default();
+            let namespace = application.split('/').with_number(3).unwrap_or_default();
             let placed = now.placed.get(&format!("/kubernetes/clusters/{namespace}/{cluster}"));
             placed.is_some_and(|placed| &*placed.state == ONLINE)
         };

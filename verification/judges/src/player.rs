@@ -92,7 +92,7 @@ impl<'a> Player<'a> {
 
     /// Time of the next event, or of the end of the run; `None`: the run is over.
     #[must_use]
-    pub fn due(&self) -> Option<Duration> {
+    pub fn next_due(&self) -> Option<Duration> {
         self.schedule.events.get(self.next).map(|event| event.at.duration()).or(self.length)
     }
 

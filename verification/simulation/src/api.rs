@@ -59,7 +59,7 @@ fn parse_answer(answer: &[u8]) -> Option<Answer> {
     let answer = std::str::from_utf8(answer).ok()?;
     let (head, body) = answer.split_once("\r\n\r\n")?;
     let mut lines = head.lines();
-    let status = lines.next()?.split(' ').nth(1)?.parse().ok()?;
+    let status = lines.next()?.split(' ').with_number(1)?.parse().ok()?;
     let headers: Vec<(String, &str)> = lines
         .filter_map(|line| line.split_once(':'))
         .map(|(name, value)| (name.to_lowercase(), value.trim()))

@@ -107,7 +107,7 @@ impl Checker {
         }
         let now = self.history.now();
         let ruled = clusters.observe(revision, &changes, |writer, judged_by| {
-            fewest_violations(observed, writer, judged_by, (now, self.planned_on), exemptions)
+            evaluate_by_observations(observed, writer, judged_by, (now, self.planned_on), exemptions)
         });
         for violation in &ruled.violations {
             self.history.note("checker", violation);
@@ -117,7 +117,7 @@ impl Checker {
     }
 
     /// Records a commit that an instance knows to be durable.
-    pub fn acknowledge(&self, what: &str, revision: i64, epoch: i64) {
+    pub fn note_acknowledged_write(&self, what: &str, revision: i64, epoch: i64) {
         let mut judged = self.judged.lock().unwrap();
         let key = match what {
             "cluster" => Some(keys::CLUSTER),
@@ -185,7 +185,7 @@ impl Checker {
         self.judged.lock().unwrap().clusters.is_template_applied()
     }
 
-    pub fn cluster(&self) -> Option<Cluster> {
+    pub fn current_cluster(&self) -> Option<Cluster> {
         self.judged.lock().unwrap().clusters.cluster()
     }
 }
@@ -213,7 +213,7 @@ type RegistryObservation = (Duration, &'static str, BTreeSet<String>);
 
 /// Evaluates a cluster by each recent observation of its writer, and returns the fewest violations; `None` without a
 /// recent observation.
-fn fewest_violations(
+fn evaluate_by_observations(
     observed: &VecDeque<RegistryObservation>,
     writer: Option<&str>,
     judged_by: ByObservation<'_>,

@@ -26,7 +26,7 @@ fn hash_value(value: &[u8]) -> u64 {
 
 impl Contents {
     /// Records a write of a key; `None` is a deletion.
-    pub fn wrote(&mut self, revision: i64, key: &str, value: Option<&[u8]>) {
+    pub fn apply_write(&mut self, revision: i64, key: &str, value: Option<&[u8]>) {
         self.revision = self.revision.max(revision);
         match value {
             Some(value) => self.keys.insert(key.to_owned(), (revision, hash_value(value))),
@@ -71,7 +71,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn lost_contents_of_the_store_are_found() {
-        let store = StoreProcess::in_memory(1);
+        let store = StoreProcess::start_in_memory(1);
         let mut client = store.client().await.unwrap();
         let mut contents = Contents::default();
         for (key, value) in [("a", "1"), ("b", "2"), ("a", "3")] {

@@ -76,7 +76,7 @@ impl ForgetfulDisk {
     }
 
     #[must_use]
-    pub fn syncs(&self) -> u64 {
+    pub fn count_syncs(&self) -> u64 {
         self.0.lock().unwrap().syncs
     }
 
@@ -129,7 +129,7 @@ struct OpenedDisk {
 }
 
 impl OpenedDisk {
-    fn with<T>(&self, act: impl FnOnce(&mut DiskState) -> io::Result<T>) -> io::Result<T> {
+    fn with_state<T>(&self, act: impl FnOnce(&mut DiskState) -> io::Result<T>) -> io::Result<T> {
         let mut inner = self.disk.0.lock().unwrap();
         if inner.generation != self.generation {
             return Err(io::Error::other("the process that had this disk open is gone"));

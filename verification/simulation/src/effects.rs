@@ -34,13 +34,13 @@ impl JudgedKubernetes {
         self.told.1.report(&Fact::Kubernetes { asked, node, pod, refused, sent });
     }
 
-    fn node_of(&self, pod: &PodId) -> String {
+    fn node_of_pod(&self, pod: &PodId) -> String {
         let pods = self.kubernetes.with_cluster(|kubernetes| kubernetes.pods());
         pods.into_iter().find(|(_, it)| it.id == *pod).and_then(|(node, _)| node).unwrap_or_default()
     }
 
     /// Reports the start of a write. Returns `false` if its permit has expired: then the API refuses it.
-    async fn begins(&self, permit: &Permit, what: &str, of: &str) -> bool {
+    async fn begin_effect(&self, permit: &Permit, what: &str, of: &str) -> bool {
         let permitted = permit.check(tokio::time::Instant::now()).is_ok();
         if permitted {
             self.told.1.note_permit(&self.told.0, permit, &self.store);

@@ -43,7 +43,7 @@ pub struct Facts(Option<Arc<FactsState>>);
 
 impl Facts {
     #[must_use]
-    pub fn of(terms: PromiseTerms, history: History) -> Self {
+    pub fn for_terms(terms: PromiseTerms, history: History) -> Self {
         let (oracle, leases) = (Mutex::new(Oracle::new(terms)), Mutex::default());
         let next = Mutex::default();
         Self(Some(Arc::new(FactsState { oracle, leases, history, began: Instant::now(), next })))
@@ -126,7 +126,7 @@ impl Facts {
     }
 
     #[must_use]
-    pub fn now(&self) -> FactTime {
+    pub fn current_time(&self) -> FactTime {
         self.0.as_ref().map(|inner| inner.history.now()).unwrap_or_default()
     }
 }
@@ -138,7 +138,7 @@ pub struct LastAnswers(Arc<Mutex<BTreeMap<RegistryQuestion, Arc<Vec<MachineSeen>
 impl LastAnswers {
     /// The machines with an address in the last answer.
     #[must_use]
-    pub fn to(&self, question: RegistryQuestion) -> Arc<Vec<MachineSeen>> {
+    pub fn answer_to(&self, question: RegistryQuestion) -> Arc<Vec<MachineSeen>> {
         self.0.lock().unwrap().get(&question).cloned().unwrap_or_default()
     }
 }
@@ -225,7 +225,7 @@ struct ProviderRequest<'a> {
 
 impl Drop for ProviderRequest<'_> {
     fn drop(&mut self) {
-        for (metric, given) in self.providers.answers_at(&self.asked) {
+        for (metric, given) in self.providers.answered_series(&self.asked) {
             let good = given && self.answered;
             self.facts.report(&Fact::Provided { metric: metric.to_owned(), good });
         }

@@ -94,7 +94,7 @@ pub struct UnheldEntry {
 }
 
 impl HoldJudge {
-    pub fn elected(&mut self, name: &str, epoch: i64) {
+    pub fn note_election(&mut self, name: &str, epoch: i64) {
         self.ears.insert(name.to_owned(), ReceivedReports { epoch, ..ReceivedReports::default() });
     }
 

@@ -105,13 +105,13 @@ impl Network {
     }
 
     #[must_use]
-    pub fn condition(&self, place: Endpoint) -> Condition {
+    pub fn condition_of(&self, place: Endpoint) -> Condition {
         self.0.lock().unwrap().conditions.get(&place).copied().unwrap_or_default()
     }
 
     /// Traffic of all links whose ends satisfy `is`.
     #[must_use]
-    pub fn traffic(&self, is: impl Fn(Endpoint, Endpoint) -> bool) -> LinkTraffic {
+    pub fn sum_traffic(&self, is: impl Fn(Endpoint, Endpoint) -> bool) -> LinkTraffic {
         let inner = self.0.lock().unwrap();
         let mut sum = LinkTraffic::default();
         let gone = inner.gone.iter().map(|(ends, used)| (*ends, *used));
@@ -130,7 +130,7 @@ fn add_traffic(sum: &mut LinkTraffic, used: LinkTraffic) {
 }
 
 impl NetworkState {
-    fn of(&self, place: Endpoint) -> impl Iterator<Item = &PlaceLink> {
+    fn links_of(&self, place: Endpoint) -> impl Iterator<Item = &PlaceLink> {
         self.ways.iter().filter(move |way| way.ends.0 == place || way.ends.1 == place)
     }
 

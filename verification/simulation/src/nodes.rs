@@ -127,7 +127,7 @@ impl EffectWitness {
         }
     }
 
-    fn reports(&self) {
+    fn report_effects(&self) {
         if let Some(nodes) = &self.nodes {
             nodes.report();
         }
@@ -200,7 +200,7 @@ impl Nodes {
             let Some(address) = machine.address() else { continue };
             let serial = machine.spec.serial.clone();
             match told.serials.insert(address.to_owned(), Some(serial.clone())) {
-                None => self.nodes.add(address, rack_of(machine)),
+                None => self.nodes.add(address, rack_of_machine(machine)),
                 Some(Some(before)) if before == serial => {}
                 Some(before) => {
                     told.counts.reinstalled += 1;
@@ -277,7 +277,7 @@ fn node_fault(act: Act) -> Option<NodeFault> {
     }
 }
 
-fn rack_of(machine: &Machine) -> u32 {
+fn rack_of_machine(machine: &Machine) -> u32 {
     u32::try_from(machine.spec.rack).unwrap_or(u32::MAX)
 }
 

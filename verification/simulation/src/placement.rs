@@ -161,12 +161,12 @@ impl PlacementChecker {
     }
 
     /// Records the user's request for a new resource.
-    pub fn creates(&self, key: &ObjectKey) {
+    pub fn note_creation(&self, key: &ObjectKey) {
         self.judged.lock().unwrap().wanted.entry(key.clone()).or_default().0 += 1;
     }
 
     /// Records the user's request for a deletion.
-    pub fn deletes(&self, key: &ObjectKey) {
+    pub fn note_deletion(&self, key: &ObjectKey) {
         self.judged.lock().unwrap().deleting.insert(key.clone());
     }
 
@@ -194,12 +194,12 @@ impl PlacementChecker {
         self.judged.lock().unwrap().violations.push(Violation { invariant, what });
     }
 
-    pub fn counts(&self) -> PlacementCounts {
+    pub fn read_counts(&self) -> PlacementCounts {
         self.judged.lock().unwrap().seen
     }
 
     /// Compares a restarted store with the observed contents. True if it has all of them or does not answer.
-    pub async fn started(&self, store: &StoreProcess) -> bool {
+    pub async fn note_store_start(&self, store: &StoreProcess) -> bool {
         let contents = self.judged.lock().unwrap().contents.clone();
         let Some(mut client) = store.client().await else { return true };
         let Some((compared, lost)) = contents.differences_from(&mut client).await else { return true };
@@ -211,7 +211,7 @@ impl PlacementChecker {
         has_all
     }
 
-    pub fn revision(&self) -> i64 {
+    pub fn last_revision(&self) -> i64 {
         self.judged.lock().unwrap().history.keys().next_back().copied().unwrap_or(0)
     }
 
@@ -226,7 +226,7 @@ impl PlacementChecker {
     }
 
     /// Violations of the state, if it no longer changes.
-    pub fn unsettled(&self) -> Vec<Violation> {
+    pub fn find_unsettled(&self) -> Vec<Violation> {
         let judged = self.judged.lock().unwrap();
         find_unsettled(&judged.objects, &judged.latest(self.history.now()))
     }
@@ -260,7 +260,7 @@ impl PlacementChecker {
 }
 
 impl JudgedPlacement {
-    fn value(&mut self, metric: &str, value: f64, now: Duration) {
+    fn note_value(&mut self, metric: &str, value: f64, now: Duration) {
         let values = self.values.entry(metric.to_owned()).or_default();
         values.push_back((now, value));
         while values.front().is_some_and(|(at, _)| *at + VALUES_COUNT < now) {
@@ -269,7 +269,7 @@ impl JudgedPlacement {
     }
 
     /// The last value of each metric with a recent value.
-    fn latest(&self, now: Duration) -> BTreeMap<MetricKey, MetricState> {
+    fn latest_values(&self, now: Duration) -> BTreeMap<MetricKey, MetricState> {
         let last = self.values.iter().filter_map(|(name, values)| {
             let (at, value) = values.back()?;
             (*at + VALUES_COUNT >= now).then(|| (key_of(name), metric_state(*value)))
@@ -277,7 +277,7 @@ impl JudgedPlacement {
         last.chain(self.table.iter().map(|(name, value)| (key_of(name), metric_state(*value)))).collect()
     }
 
-    fn stored(&self, key: &ObjectKey) -> Option<Arc<Stored>> {
+    fn stored_object(&self, key: &ObjectKey) -> Option<Arc<Stored>> {
         self.objects.get(key).cloned()
     }
 
@@ -422,7 +422,7 @@ impl JudgedPlacement {
                     for (name, value) in listed {
                         // A decision may still use the former value.
                         if let Some(former) = self.table.insert(name.clone(), value) {
-                            self.value(&name, former, now);
+                            self.note_value(&name, former, now);
                         }
                     }
                 }

@@ -137,7 +137,7 @@ impl RepairJudge {
             }
             unheld.push((revision, began));
         }
-        for invariant in judged.subjects(&changes) {
+        for invariant in judged.affected_invariants(&changes) {
             self.history.judged(invariant);
         }
         let found = judged.judge_revision(revision, changes, now);
@@ -215,7 +215,7 @@ impl RepairJudge {
     }
 
     #[must_use]
-    pub fn unfinished(&self) -> usize {
+    pub fn count_unfinished(&self) -> usize {
         let judged = self.judged.lock().unwrap();
         judged.queue.entries.values().filter(|item| !item.value.is_finished()).count()
     }
@@ -229,7 +229,7 @@ impl RepairJudge {
     }
 
     /// Records an effect: any action except polls and health checks of unfinished repairs.
-    fn acts(&self, what: String) {
+    fn note_action(&self, what: String) {
         self.judged.lock().unwrap().acted = Some((self.history.now(), what));
     }
 
@@ -256,12 +256,12 @@ impl RepairJudge {
     /// True if a violation is known. A revision counts as the service's until its user reports it.
     #[must_use]
     pub fn has_findings(&self) -> bool {
-        !self.violations().is_empty()
+        !self.find_violations().is_empty()
     }
 
     /// Violations so far. A revision counts as the service's until its user reports it.
     #[must_use]
-    pub fn violations(&self) -> Vec<Violation> {
+    pub fn find_violations(&self) -> Vec<Violation> {
         let judged = self.judged.lock().unwrap();
         let held = |(revision, _): &&(i64, Violation)| !judged.users.contains(revision);
         let mut found: Vec<Violation> =
@@ -290,7 +290,7 @@ impl RepairJudge {
 
     /// All violations at the end of a run, when every repair must have ended.
     pub fn finish(&self) -> Vec<Violation> {
-        let mut found = self.violations();
+        let mut found = self.find_violations();
         let judged = self.judged.lock().unwrap();
         for (revision, index) in &judged.acknowledged {
             if !judged.is_addition_observed(*index, *revision) {
@@ -307,12 +307,12 @@ impl RepairJudge {
                 ),
             ));
         }
-        found.extend(self.drains.left_cordoned());
+        found.extend(self.drains.nodes_left_cordoned());
         found
     }
 
     /// The stored keys and their revision, or the last known ones while the store is down or its disk is full.
-    async fn shown(&self, store: &StoreProcess) -> (BTreeMap<String, Entry>, i64) {
+    async fn shown_entries(&self, store: &StoreProcess) -> (BTreeMap<String, Entry>, i64) {
         match read_entries(store).await {
             Some(standing) => standing,
             None => {
@@ -324,12 +324,12 @@ impl RepairJudge {
 
     /// Judges a write to Kubernetes, or an effect on a node, before it is sent.
     pub async fn judge_effect(&self, store: &StoreProcess, permit: &Permit, what: &str) {
-        self.acts(what.to_owned());
-        let (entries, revision) = self.shown(store).await;
+        self.note_action(what.to_owned());
+        let (entries, revision) = self.shown_entries(store).await;
         self.history.judged(Id::I1);
         let mut judged = self.judged.lock().unwrap();
         if let Some(Violation { invariant, what: why }) =
-            judged.leads(permit.epoch(), &entries, self.history.now())
+            judged.check_leader(permit.epoch(), &entries, self.history.now())
         {
             let what = format!("{what}: {why}");
             self.history.note("repairs", &what);
@@ -345,12 +345,12 @@ impl RepairJudge {
         permit: &Permit,
         address: &str,
     ) -> RunningCommand {
-        self.acts(format!("{REBOOT} {address}"));
-        let (entries, revision) = self.shown(store).await;
+        self.note_action(format!("{REBOOT} {address}"));
+        let (entries, revision) = self.shown_entries(store).await;
         let queue = RepairQueue::decode(&entries, None, &mut Vec::new());
         let mut judged = self.judged.lock().unwrap();
         let (epoch, now) = (permit.epoch(), self.history.now());
-        let mut found: Vec<Violation> = judged.leads(epoch, &entries, now).into_iter().collect();
+        let mut found: Vec<Violation> = judged.check_leader(epoch, &entries, now).into_iter().collect();
         self.history.judged(Id::I1);
         if let Some(other) = judged.running.first() {
             found.push(new_violation(Id::I10, format!("{REBOOT} {address} runs beside one for {other}")));
@@ -386,15 +386,15 @@ impl RepairJudge {
     }
 
     /// Judges a command before it runs. The command counts as running until the result is dropped.
-    pub async fn begins(
+    pub async fn begin_command(
         &self,
         store: &StoreProcess,
         permit: &Permit,
         program: &str,
         address: &str,
     ) -> RunningCommand {
-        self.acts(format!("{program} {address}"));
-        let (entries, revision) = self.shown(store).await;
+        self.note_action(format!("{program} {address}"));
+        let (entries, revision) = self.shown_entries(store).await;
         let queue = RepairQueue::decode(&entries, None, &mut Vec::new());
         let mut judged = self.judged.lock().unwrap();
         let mut found = Vec::new();
@@ -402,7 +402,7 @@ impl RepairJudge {
         self.history.judged(Id::I1);
         self.history.judged(Id::I10);
         let epoch = permit.epoch();
-        found.extend(judged.leads(epoch, &entries, self.history.now()));
+        found.extend(judged.check_leader(epoch, &entries, self.history.now()));
         if let Some(other) = judged.running.first() {
             found.push(new_violation(Id::I10, format!("{program} {address} runs beside one for {other}")));
         }
@@ -462,7 +462,7 @@ struct AnnouncedCommand {
 }
 
 impl AnnouncedCommand {
-    fn begins((instance, facts): &(String, Facts), command: Command, address: &str) -> Self {
+    fn begin((instance, facts): &(String, Facts), command: Command, address: &str) -> Self {
         let (instance, address) = (instance.clone(), address.to_owned());
         facts.report(&Fact::Began { instance: instance.clone(), command, address: address.clone() });
         Self { facts: facts.clone(), instance, command, address, good: false, ended: false }
@@ -503,7 +503,7 @@ impl Host for JudgedHost {
             if self.judge.unfinished() == 0 {
                 self.judge.acts(format!("{program} {address}"));
             }
-            let mut told = AnnouncedCommand::begins(&self.told, Command::HealthCheck, &address);
+            let mut told = AnnouncedCommand::begin(&self.told, Command::HealthCheck, &address);
             let result = self.host.run(permit, command).await;
             let says = |outcome: &HostOutcome| outcome.stdout.trim() == "true";
             told.good = exited(&result) && result.as_ref().is_ok_and(says);
@@ -512,7 +512,7 @@ impl Host for JudgedHost {
         }
         let mut acting = self.judge.begins(&self.store, permit, &program, &address).await;
         let kind = if program == RESET { Command::Repair } else { Command::Success };
-        let mut told = AnnouncedCommand::begins(&self.told, kind, &address);
+        let mut told = AnnouncedCommand::begin(&self.told, kind, &address);
         let result = self.host.run(permit, command).await;
         (acting.ended, told.good) = (true, exited(&result));
         result

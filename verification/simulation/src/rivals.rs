@@ -512,14 +512,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_transaction_that_meets_a_rival_is_refused_and_counted() {
-        let store = StoreProcess::in_memory(1);
+        let store = StoreProcess::start_in_memory(1);
         let history = History::new();
         let clock = Arc::new(SimulatedClock::new(datetime!(2026-01-01 00:00 UTC)));
         let judge = RepairJudge::new(history.clone(), Drains::new(1, clock));
         let rivals = Rivals::new(store.clone(), judge, history, ChaCha8Rng::seed_from_u64(1));
         let link = Network::new(1).link(Endpoint::Instance(1), Endpoint::Store);
         let config = StoreConfig { prefix: PREFIX.to_owned(), ..StoreConfig::default() };
-        let own = EtcdStore::with_connector(link.connector(store.clone()), &config, 1).unwrap();
+        let own = EtcdStore::with_connector(link.make_connector(store.clone()), &config, 1).unwrap();
         let contended = rivals.wrap_store(Arc::new(own), PREFIX);
         let transaction = |revision| Transaction {
             conditions: vec![Condition::Unchanged { key: keys::RECORD_ID.to_owned(), revision }],

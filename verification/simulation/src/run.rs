@@ -71,7 +71,7 @@ const SURE: Duration = Duration::from_secs(60);
 
 /// Limit on messages and notes within a simulated second. The setup of a world of that size needs far fewer; an endless
 /// loop that waits for nothing reaches the limit within seconds.
-fn most_a_second(things: u64) -> u64 {
+fn message_limit_per_second(things: u64) -> u64 {
     10_000 + 200 * things
 }
 
@@ -161,7 +161,7 @@ fn seeded_generator(seed: u64, stream: u64) -> ChaCha8Rng {
 ///
 /// # Errors
 /// The faults begin too often.
-pub fn laid_out(scenario: &Scenario, seed: u64, length: Span) -> Result<Schedule, TooMany> {
+pub fn plan_schedule(scenario: &Scenario, seed: u64, length: Span) -> Result<Schedule, TooMany> {
     schedule(&scenario.faults, length, &mut seeded_generator(seed, 0))
 }
 
@@ -182,7 +182,7 @@ pub fn simulate(
     if length < SHORTEST {
         return Err(SimulateError::TooShort { length, least: SHORTEST });
     }
-    let schedule = laid_out(scenario, seed, length)?;
+    let schedule = plan_schedule(scenario, seed, length)?;
     let (runtime, pace) = paused_runtime(most_a_second(count_objects(&scenario.world)));
     let handling = MessageCounter::with_pace(&pace);
     metrics::with_local_recorder(&handling, || {
@@ -204,12 +204,12 @@ async fn run(
     let history = History::traced(options.trace).with_pace(&pace);
     note_schedule(&history, &schedule);
     let disk = ForgetfulDisk::new(seeded_generator(seed, 7));
-    let store = StoreProcess::on(disk.clone(), seed);
+    let store = StoreProcess::on_disk(disk.clone(), seed);
     store.start().expect("an empty disk can be opened");
     let checker = Checker::new(history.clone());
     let placement = PlacementChecker::new(history.clone(), date);
     let drains = Drains::new(seed, Arc::clone(&clock));
-    let facts = Facts::of(promised_terms(&ServiceSettings::default()), history.clone());
+    let facts = Facts::of(terms_of_settings(&ServiceSettings::default()), history.clone());
     let repairs = RepairJudge::new(history.clone(), drains.clone()).with_facts(facts.clone());
     let placement_judge = placement.clone();
     let mut judges = vec![
@@ -221,9 +221,9 @@ async fn run(
     let mut operator = Operator::new(store.clone(), seeded_generator(seed, 1));
     operator.repairs(repairs.clone());
     if has_clients(scenario, ClientKind::Reboots) {
-        operator.reboots();
+        operator.enable_reboots();
     }
-    operator.install_for(scenario.world.machines).await.expect("a store that was just started takes writes");
+    operator.install_cluster(scenario.world.machines).await.expect("a store that was just started takes writes");
     if has_clients(scenario, ClientKind::Reboots) {
         reboots::leave_records(&store, &repairs).await.expect("a store that was just started takes writes");
     }
@@ -235,7 +235,7 @@ async fn run(
         judge: repairs.clone(),
     };
     let mut world = World::new(
-        (seed, scenario.world.places()),
+        (seed, scenario.world.places_applications()),
         store.clone(),
         registry,
         clock,
@@ -252,7 +252,7 @@ async fn run(
     judges.extend(world.nodes.clone().map(|nodes| Task::start(nodes.watch(world.checker.clone()))));
     let people = RunningClients::start(scenario, seed, &world, operator, queue_user);
     let mut injector = Injector::new(world, disk, seeded_generator(seed, 8));
-    injector.rollout = scenario.world.operates().then(|| Rollout::of(length.duration()));
+    injector.rollout = scenario.world.runs_operations().then(|| Rollout::for_length(length.duration()));
     for name in NAMES.into_iter().take(scenario.world.instances as usize) {
         injector.start(name).await;
     }
@@ -402,7 +402,7 @@ impl IdlePhase {
 const TOLERANCE: Duration = Duration::from_secs(5);
 
 #[must_use]
-pub fn promised_terms(working: &ServiceSettings) -> PromiseTerms {
+pub fn terms_of_settings(working: &ServiceSettings) -> PromiseTerms {
     PromiseTerms {
         interval: working.interval,
         session_ttl: working.session_ttl,
@@ -442,7 +442,7 @@ fn build_datacenter(
         retired_kept: minutes(15),
         returns_percent: 50,
         replaced_after: minutes(3),
-        ..Rates::without_events()
+        ..Rates::no_events()
     };
     Datacenter::new(DatacenterConfig { rates, ..DatacenterConfig::new(seed, start, world.racks, &roles) })
 }

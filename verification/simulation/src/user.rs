@@ -109,7 +109,7 @@ impl User {
             self.create(Kind::GlobalMetric, name, metric_of(DRILL, name), json!({})).await;
         }
         for (name, of, zone) in [(&poor, frugal, DRILL), (&other, frugal, DRILL), (&fails, FAILS, FAILS)] {
-            self.make_cluster_of(name, metric(of), json!({"zone": zone})).await;
+            self.define_cluster(name, metric(of), json!({"zone": zone})).await;
         }
         let name = format!("drill-{number}");
         let application = ObjectKey::new(Kind::Application, Some(NAMESPACE), &name);
@@ -131,7 +131,7 @@ impl User {
             self.facts.report(&improved);
             for label in ["first", "second"] {
                 value["metadata"]["labels"]["drill"] = json!(label);
-                let path = path_of(&application);
+                let path = api_path_of(&application);
                 self.write("PUT", &application, &path, Some(version), Some(&value)).await;
             }
         }
@@ -232,7 +232,7 @@ impl User {
         let door = {
             let doors = self.doors.lock().unwrap();
             let at = self.chance.random_range(0..doors.len().max(1));
-            doors.iter().nth(at).map(|(name, door)| (*name, door.clone()))
+            doors.iter().with_number(at).map(|(name, door)| (*name, door.clone()))
         };
         let (name, door) = door?;
         self.done.requests += 1;
@@ -277,7 +277,7 @@ impl User {
             && let Some(tag) = answer.tag
         {
             self.checker.note_acknowledged(key, tag);
-            self.told.insert(path_of(key), tag);
+            self.told.insert(api_path_of(key), tag);
         }
         Some(answer)
     }
@@ -314,8 +314,8 @@ impl User {
     /// Reads a resource. An older version than the acknowledged one is a violation.
     async fn read(&mut self, key: &ObjectKey) -> Option<(i64, Value)> {
         let before = self.checker.stored_revisions();
-        let told = self.told.get(&path_of(key)).copied();
-        let answer = self.ask("GET", &path_of(key), None, None).await?;
+        let told = self.told.get(&api_path_of(key)).copied();
+        let answer = self.ask("GET", &api_path_of(key), None, None).await?;
         let after = self.stored_revisions().await;
         if answer.status == 404 && before.contains_key(key) && before.get(key) == after.get(key) {
             self.checker
@@ -364,7 +364,7 @@ impl User {
         format!("looks at {} of {kind}", all.len())
     }
 
-    async fn one_of(&mut self, kind: Kind) -> Option<ObjectKey> {
+    async fn pick_resource(&mut self, kind: Kind) -> Option<ObjectKey> {
         let all = self.list(kind).await;
         if all.is_empty() {
             return None;
@@ -382,6 +382,6 @@ fn collection_path(kind: Kind) -> String {
     }
 }
 
-pub(crate) fn path_of(key: &ObjectKey) -> String {
+pub(crate) fn api_path_of(key: &ObjectKey) -> String {
     format!("{}/{}", collection_path(key.kind), key.name)
 }

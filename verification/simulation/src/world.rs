@@ -165,7 +165,7 @@ pub struct World {
 
 /// The hosts for repair commands, the API server for drains, and the judge of both.
 #[derive(Clone)]
-pub struct Hosts {
+pub struct CommandHosts {
     pub host: SimulatedHost,
     /// API server of the nodes that the instances drain.
     pub kubernetes: SimulatedKubernetes,
@@ -242,7 +242,7 @@ impl EventSink for Sink {
             self.checker.record_refusal(&self.name, violations);
         }
         if let Event::Committed { what, revision, epoch, .. } = &event {
-            self.checker.acknowledge(what, *revision, *epoch);
+            self.checker.note_acknowledged_write(what, *revision, *epoch);
             if *what == "placement" {
                 self.placement.note_commit(*revision);
             }
@@ -299,7 +299,7 @@ impl World {
     }
 
     /// The ports of placement, over links of the instance.
-    fn placement(
+    fn placement_ports(
         &self,
         store: &EtcdStore,
         objects: &Arc<dyn Objects>,
@@ -307,7 +307,7 @@ impl World {
     ) -> PlacementPorts {
         let requests = Arc::clone(&self.requests.providers);
         let providers: Arc<dyn MetricsProviders> = match &self.walk {
-            Some(walk) => Arc::new(walk.providers_of(&self.network, place, &requests)),
+            Some(walk) => Arc::new(walk.linked_providers(&self.network, place, &requests)),
             None => {
                 let link = self.network.link(place, Endpoint::Provider);
                 let (providers, facts) = (self.prometheus.clone(), self.facts.clone());
@@ -335,7 +335,7 @@ impl World {
     }
 
     /// Serves placement's API at the door `name`.
-    fn api(
+    fn placement_api(
         &self,
         name: &'static str,
         objects: Arc<dyn Objects>,
@@ -373,7 +373,7 @@ impl World {
         }))
     }
 
-    fn kubernetes(&self, name: &str) -> Option<Arc<dyn Kubernetes>> {
+    fn kubernetes_port(&self, name: &str) -> Option<Arc<dyn Kubernetes>> {
         if let Some(effects) = &self.effects {
             return effects.kubernetes.clone();
         }
@@ -383,7 +383,7 @@ impl World {
     }
 
     /// The ports of operations, over a link of the instance.
-    fn operations(&self, name: &str, place: Endpoint) -> Option<OperationsPorts> {
+    fn operations_ports(&self, name: &str, place: Endpoint) -> Option<OperationsPorts> {
         let ports = self.operations.as_ref()?;
         let told = |Hosts { judge, .. }: &Hosts| {
             (name.to_owned(), judge.clone(), self.facts.clone(), self.store.clone())
@@ -404,13 +404,13 @@ impl World {
         let link = self.network.link(place, Endpoint::Store);
         let encryption = self.working.encryption.clone();
         let config = StoreConfig { prefix: PREFIX.to_owned(), encryption, ..StoreConfig::default() };
-        let store = EtcdStore::with_connector(link.connector(self.store.clone()), &config, seed).unwrap();
+        let store = EtcdStore::with_connector(link.make_connector(self.store.clone()), &config, seed).unwrap();
         let store = store.with_clock(Arc::new(clock.clone()));
         let objects = self.places.then(|| Arc::new(CachedObjects::start(&store)) as Arc<dyn Objects>);
-        let placement = objects.as_ref().map(|objects| self.placement(&store, objects, (name, place)));
-        let kubernetes = self.kubernetes(name);
+        let placement = objects.as_ref().map(|objects| self.placement_ports(&store, objects, (name, place)));
+        let kubernetes = self.kubernetes_port(name);
         let asked = Arc::clone(&self.requests.registry);
-        let transport = self.corruption.spoiling(Arc::new(self.registry.in_memory_transport()));
+        let transport = self.corruption.spoil_transport(Arc::new(self.registry.open_in_memory_transport()));
         let answers = LastAnswers::default();
         let transport = ToRegistry {
             inner: transport,
@@ -422,7 +422,7 @@ impl World {
         let judge = self.hosts.as_ref().map(|hosts| hosts.judge.clone());
         let store = self.contend_store(Arc::new(store), PREFIX);
         let ports = Ports {
-            operations: self.operations(name, place),
+            operations: self.operations_ports(name, place),
             store: Arc::clone(&store),
             registry: Arc::new(ReportingRegistry {
                 registry: SabakanRegistry::new(Arc::new(transport)),
@@ -471,7 +471,7 @@ impl World {
             let link = self.network.link(Endpoint::People, place);
             let doors = Arc::clone(&self.pages);
             let pages = ServedRouter { name, router, limits: Limits::DEFAULT, doors, link };
-            let api = objects.map(|objects| self.api(name, objects, &clock, seed));
+            let api = objects.map(|objects| self.placement_api(name, objects, &clock, seed));
             let api = api.map(|api| http_child(&id, PLACEMENT_API, api));
             std::iter::once(http_child(&id, HTTP, pages)).chain(api).collect()
         };

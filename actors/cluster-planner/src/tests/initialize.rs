@@ -96,7 +96,7 @@ fn roles_are_filled_by_weight_and_the_first_template_wins_a_tie() {
         .with_constraints(1, 10, 0);
     let plan = site.plan().unwrap();
     let (_, _, workers) = outcome(&plan);
-    let nets: Vec<&str> = workers.iter().map(|address| address.split('.').nth(1).unwrap()).collect();
+    let nets: Vec<&str> = workers.iter().map(|address| address.split('.').with_number(1).unwrap()).collect();
     // Shares: 0/6 0/3 0/1 -> compute, storage, gpu; then 1/6 < 1/3 < 1/1, and so on.
     assert_eq!(nets, ["0", "1", "2", "0", "0", "1", "0", "0", "1", "0"]);
     assert_eq!(

@@ -66,7 +66,7 @@ impl RunnerState {
     }
 
     fn node_pages(&self, inputs: &Inputs, now: Instant) -> BTreeMap<String, NodePage> {
-        let Some((since, collected)) = &self.collected else { return self.last_nodes() };
+        let Some((since, collected)) = &self.collected else { return self.nodes_of_last_page() };
         let age_seconds = now.saturating_duration_since(*since).as_secs();
         let node = |address: &String| {
             let status = collected.nodes.get(address);
@@ -79,7 +79,7 @@ impl RunnerState {
     }
 
     /// The nodes of the last page: while an operation runs, there is no newer collection.
-    fn last_nodes(&self) -> BTreeMap<String, NodePage> {
+    fn nodes_of_last_page(&self) -> BTreeMap<String, NodePage> {
         self.given.page.newest().map(|page| page.nodes.clone()).unwrap_or_default()
     }
 

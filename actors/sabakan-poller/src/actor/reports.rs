@@ -38,7 +38,7 @@ pub(crate) struct ReportPolls {
 }
 
 /// Whether a new state requires a poll at once instead of at the next tick.
-fn asks_anew(old: Option<&ClusterState>, new: &ClusterState) -> bool {
+fn requires_new_poll(old: Option<&ClusterState>, new: &ClusterState) -> bool {
     old.is_none_or(|old| old.reports_query() != new.reports_query())
 }
 
@@ -62,7 +62,7 @@ impl ReportPolls {
         new: &ClusterState,
         myself: &ActorRef<Envelope<PollerMessage>>,
     ) {
-        if asks_anew(old, new) {
+        if requires_new_poll(old, new) {
             self.poll(given, Some(new), myself);
         }
     }

@@ -123,7 +123,7 @@ fn problem_of(error: &ExplainError) -> Problem {
 }
 
 /// `with=metric=value` and `without=cluster`, each any number of times.
-fn what_if(query: &Query) -> Result<WhatIf, Problem> {
+fn parse_what_if(query: &Query) -> Result<WhatIf, Problem> {
     let mut what_if = WhatIf::default();
     for text in query.all_values("with") {
         let assumed = text.rsplit_once('=').and_then(|(metric, value)| {

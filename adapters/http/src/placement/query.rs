@@ -130,7 +130,7 @@ pub(super) fn parse_number(text: &str) -> Option<u64> {
 }
 
 pub(super) fn shorten_parameter(text: &str) -> &str {
-    text.char_indices().nth(MAX_QUERY_SHOWN).map_or(text, |(end, _)| &text[..end])
+    text.char_indices().with_number(MAX_QUERY_SHOWN).map_or(text, |(end, _)| &text[..end])
 }
 
 #[cfg(test)]

@@ -121,7 +121,7 @@ impl Node {
     pub(crate) fn fingerprint(&self) -> String {
         let shown = Command::new("ssh-keygen").arg("-lf").arg(self.path("host_key.pub")).output().unwrap();
         let shown = String::from_utf8(shown.stdout).unwrap();
-        shown.split(' ').nth(1).unwrap().to_owned()
+        shown.split(' ').with_number(1).unwrap().to_owned()
     }
 
     /// The number of commands that the node has run.

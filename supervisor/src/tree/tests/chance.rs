@@ -142,7 +142,7 @@ async fn history(instance: &'static str, seed: u64) -> usize {
             (1, Some(cell), _) => cell.stop(None),
             (2..6, Some(cell), _) => {
                 let say = [Say::Panic, Say::Fail, Say::End, Say::Freeze];
-                let say = say.into_iter().nth(chance.random_range(0..4)).unwrap();
+                let say = say.into_iter().with_number(chance.random_range(0..4)).unwrap();
                 // The actor may have ended in the meantime, here and below.
                 let _ = cell.send_message(say);
             }

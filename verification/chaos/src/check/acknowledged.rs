@@ -48,13 +48,13 @@ pub fn judge_acknowledged_writes<'a>(
                 verdicts.judged(Id::I9, 1);
                 if entries.remove(key) != Some(true) {
                     let what = format!("{key} disappeared without a request to delete it");
-                    verdicts.violated(&Violation { invariant: Id::I9, what });
+                    verdicts.count_violated(&Violation { invariant: Id::I9, what });
                 }
             }
         }
     }
     for violation in nothing_lost(&acknowledged, &history) {
-        verdicts.violated(&violation);
+        verdicts.count_violated(&violation);
     }
 }
 

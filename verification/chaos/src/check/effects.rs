@@ -77,33 +77,33 @@ pub fn judge_effects(
             verdicts.judged(invariant, 1);
         }
         let acted = [Some(act.began), act.taken];
-        if let Some(at) = acted.into_iter().flatten().find(|at| !led_at(act.instance, *at, leading, epochs)) {
+        if let Some(at) = acted.into_iter().flatten().find(|at| !was_leading_at(act.instance, *at, leading, epochs)) {
             let what = format!(
                 "instance={} ran a command for {} at {at} us, and did not lead",
                 act.instance, act.address
             );
-            verdicts.violated(&Violation { invariant: Id::I1, what });
+            verdicts.count_violated(&Violation { invariant: Id::I1, what });
         }
-        for before in acts[..index].iter().filter(|before| side_by_side(before, act)) {
+        for before in acts[..index].iter().filter(|before| ran_concurrently(before, act)) {
             let same = before.address == act.address;
             let what = format!("commands for {} and {} ran at the same time", before.address, act.address);
-            verdicts.violated(&Violation { invariant: if same { Id::I7 } else { Id::I10 }, what });
+            verdicts.count_violated(&Violation { invariant: if same { Id::I7 } else { Id::I10 }, what });
         }
     }
 }
 
 /// Whether both commands ran at some moment.
-fn side_by_side(one: &CommandRun, other: &CommandRun) -> bool {
+fn ran_concurrently(one: &CommandRun, other: &CommandRun) -> bool {
     one.began.max(other.began) <= one.seen.min(other.seen)
 }
 
-fn led_at(instance: u32, at: Micros, leading: &[(Micros, Option<i64>)], epochs: &BTreeMap<i64, u32>) -> bool {
-    led_within(instance, [at, at], leading, epochs)
+fn was_leading_at(instance: u32, at: Micros, leading: &[(Micros, Option<i64>)], epochs: &BTreeMap<i64, u32>) -> bool {
+    has_led_within(instance, [at, at], leading, epochs)
 }
 
 /// Whether the instance led at some time of the span. An epoch that ended before its instance was observed may belong
 /// to any instance.
-pub(super) fn led_within(
+pub(super) fn has_led_within(
     instance: u32,
     [first, last]: [Micros; 2],
     leading: &[(Micros, Option<i64>)],

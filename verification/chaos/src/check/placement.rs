@@ -57,7 +57,7 @@ pub fn judge_placement(revisions: &[Revision], calm: bool, verdicts: &mut Verdic
 /// Evaluates the final state. Values of metrics are irrelevant: no application's constraints name a metric.
 fn judge_settled(objects: &Resources, verdicts: &mut Verdicts) {
     verdicts.judged(Id::I12, objects.keys().filter(|key| key.kind == Kind::Application).count() as u64);
-    find_unsettled(objects, &BTreeMap::new()).iter().for_each(|violation| verdicts.violated(violation));
+    find_unsettled(objects, &BTreeMap::new()).iter().for_each(|violation| verdicts.count_violated(violation));
 }
 
 fn check_application(revision: i64, stored: &Arc<Stored>, objects: &Resources, verdicts: &mut Verdicts) {
@@ -69,16 +69,16 @@ fn check_application(revision: i64, stored: &Arc<Stored>, objects: &Resources, v
         verdicts.judged(Id::I11, 1);
         let Some(to) = to.filter(|_| objects.contains_key(key)) else {
             let what = format!("revision {revision}: {key} is not bound to {former:?} any more");
-            return verdicts.violated(&Violation { invariant: Id::I9, what });
+            return verdicts.count_violated(&Violation { invariant: Id::I9, what });
         };
         target = objects.get(&to);
         if target.is_none() {
             let what = format!("revision {revision}: {key} is bound to {to}, which does not exist");
-            return verdicts.violated(&Violation { invariant: Id::I11, what });
+            return verdicts.count_violated(&Violation { invariant: Id::I11, what });
         }
     }
     for Violation { invariant, what } in find_misbound((revision, stored), target, BTreeMap::new(), objects) {
-        verdicts.violated(&Violation { invariant, what: format!("revision {revision}: {what}") });
+        verdicts.count_violated(&Violation { invariant, what: format!("revision {revision}: {what}") });
     }
 }
 

@@ -59,7 +59,7 @@ impl Judge<'_> {
             verdicts.judged(Id::I1, 1);
             let owner = self.owner.as_ref().map(|owner| (&*owner.value, owner.lease));
             let found = find_decider(number, PREFIX, candidate_revisions(self.clusters.stored(), ""), owner);
-            found.iter().for_each(|found| verdicts.violated(found));
+            found.iter().for_each(|found| verdicts.count_violated(found));
         }
         if let Some(change) = revision.changes.iter().find(|change| change.key == ownership::KEY) {
             self.owner = change.entry();
@@ -71,7 +71,7 @@ impl Judge<'_> {
             recent.map(|(_, observed)| judged_by(observed)).min_by_key(Vec::len)
         });
         ruled.judged.into_iter().for_each(|invariant| verdicts.judged(invariant, 1));
-        ruled.violations.iter().for_each(|violation| verdicts.violated(violation));
+        ruled.violations.iter().for_each(|violation| verdicts.count_violated(violation));
         if [keys::REPAIRS, keys::REPAIR_KEPT, keys::RECORDS, keys::REBOOTS].into_iter().any(touches) {
             self.judge_repairs(number, verdicts);
         }
@@ -80,7 +80,7 @@ impl Judge<'_> {
     /// In the calm state the cluster is as the constraints demand, and no repair is under way.
     fn end(&self, verdicts: &mut Verdicts) {
         verdicts.judged(Id::I12, 1);
-        let mut unmet = |what: String| verdicts.violated(&Violation { invariant: Id::I12, what });
+        let mut unmet = |what: String| verdicts.count_violated(&Violation { invariant: Id::I12, what });
         let constraints: Constraints =
             read_json(self.clusters.stored(), keys::CONSTRAINTS).unwrap_or_default();
         let Some(cluster) = self.clusters.cluster() else {
@@ -116,7 +116,7 @@ impl Judge<'_> {
         };
         let before: BTreeSet<String> = states(&self.queue).into_iter().map(|found| found.what).collect();
         for found in states(&after).into_iter().filter(|found| !before.contains(&found.what)) {
-            verdicts.violated(&new_violation(found.invariant, number, &found.what));
+            verdicts.count_violated(&new_violation(found.invariant, number, &found.what));
         }
         self.queue = after;
     }

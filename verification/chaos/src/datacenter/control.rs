@@ -115,12 +115,12 @@ impl ControlState {
     }
 
     // No panic happens under the lock.
-    fn held(&self) -> MutexGuard<'_, CommandState> {
+    fn lock_state(&self) -> MutexGuard<'_, CommandState> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-pub(super) fn router(
+pub(super) fn make_router(
     registry: SimulatedRegistry,
     tap: Arc<AnswerTap>,
     journal: &[Line],
@@ -350,7 +350,7 @@ mod tests {
             let tap = Arc::new(AnswerTap::new(Journal::open(&journal, clock).unwrap()));
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let at = listener.local_addr().unwrap();
-            let door = router(registry, tap, &[]);
+            let door = make_router(registry, tap, &[]);
             tokio::spawn(async move { axum::serve(listener, door).await });
             Self { at, journal, _files: files }
         }

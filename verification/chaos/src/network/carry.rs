@@ -34,8 +34,8 @@ pub(super) async fn carry_both_ways(
     let resets = view.now().resets;
     let both = async {
         tokio::try_join!(
-            one_way(from_client, to_server, view, there),
-            one_way(from_server, to_client, view, back),
+            carry_one_way(from_client, to_server, view, there),
+            carry_one_way(from_server, to_client, view, back),
         )
     };
     tokio::select! {
@@ -48,7 +48,7 @@ pub(super) async fn carry_both_ways(
 /// A piece with its arrival time; an empty piece is the end of the stream.
 type DelayedPiece = (Instant, Vec<u8>);
 
-async fn one_way(
+async fn carry_one_way(
     from: ReadHalf<'_>,
     to: WriteHalf<'_>,
     view: &LinkView,

@@ -214,7 +214,7 @@ impl Namespaces {
         self.namespace_of(node).map(|site| site.space.entering_words())
     }
 
-    pub(super) fn node_of(&self, address: IpAddr) -> Option<Node> {
+    pub(super) fn node_at_address(&self, address: IpAddr) -> Option<Node> {
         let is_at = |site: &NodeNamespace| {
             [BlockHalf::Data, BlockHalf::Admin]
                 .iter()
@@ -266,7 +266,7 @@ impl Namespaces {
 async fn reserve_block(hub: &NetworkNamespace) -> Result<AddressBlock, NamespaceError> {
     let path = hub.path();
     for step in 0..TRIES {
-        let block = AddressBlock::nth(std::process::id().wrapping_add(step));
+        let block = AddressBlock::with_number(std::process::id().wrapping_add(step));
         let device = block.device();
         let words =
             ["ip", "link", "add", "name", &device, "type", "veth", "peer", "name", "root", "netns", &path];

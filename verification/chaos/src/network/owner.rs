@@ -44,7 +44,7 @@ fn parse_inode(line: &str, local: SocketAddr, remote: SocketAddr) -> Option<u64>
     let mut words = line.split_whitespace().skip(1);
     let (is_local, is_remote) = (words.next()? == show_owner(local)?, words.next()? == show_owner(remote)?);
     // Skips state, queues, timer, retransmits, user and time-out.
-    let inode = words.nth(6)?.parse().ok()?;
+    let inode = words.with_number(6)?.parse().ok()?;
     (is_local && is_remote).then_some(inode)
 }
 

@@ -47,7 +47,7 @@ fn expected_checks(scenario: &Scenario, length: Span) -> Vec<&'static str> {
         if length >= STEADY { promises } else { Vec::new() }
     };
     expected.extend(steady(&AT_AN_INTERVAL));
-    if world.places() {
+    if world.places_applications() {
         expected.extend(steady(&AT_AN_INTERVAL_WHERE_PLACED));
         // Every application is created before the faults begin.
         expected.extend([Id::I9.name(), LINEARIZABLE]);

@@ -24,20 +24,20 @@ struct TimelineDrawing {
 }
 
 impl TimelineDrawing {
-    fn x(&self, at: Micros) -> f64 {
+    fn x_of_time(&self, at: Micros) -> f64 {
         let at = at.clamp(self.from, self.to) - self.from;
         #[expect(clippy::cast_precision_loss, reason = "spans of hours, in microseconds")]
         let part = at as f64 / (self.to - self.from).max(1) as f64;
         LEFT + part * (WIDTH - LEFT - 10.0)
     }
 
-    fn y(&self) -> f64 {
+    fn y_of_lane(&self) -> f64 {
         f64::from(self.lanes) * LANE
     }
 
     fn draw_lane(&mut self, name: &str) {
         self.lanes += 1;
-        let y = self.y();
+        let y = self.y_of_lane();
         let _ = writeln!(
             self.svg,
             "<text x=\"4\" y=\"{:.0}\">{}</text><line x1=\"{LEFT}\" x2=\"{WIDTH}\" y1=\"{:.0}\" y2=\"{:.0}\" \
@@ -49,12 +49,12 @@ impl TimelineDrawing {
         );
     }
 
-    fn bar(&mut self, from: Micros, to: Micros, color: &str, title: &str) {
-        let (left, right) = (self.x(from), self.x(to));
+    fn draw_bar(&mut self, from: Micros, to: Micros, color: &str, title: &str) {
+        let (left, right) = (self.x_of_time(from), self.x_of_time(to));
         let _ = writeln!(
             self.svg,
             "<rect x=\"{left:.1}\" y=\"{:.0}\" width=\"{:.1}\" height=\"12\" fill=\"{color}\"><title>{}</title></rect>",
-            self.y() + 4.0,
+            self.y_of_lane() + 4.0,
             (right - left).max(1.5),
             escape_text(title),
         );
@@ -67,7 +67,7 @@ pub(super) fn draw_timeline(seen: &Observations, calls: &[&Call]) -> String {
     let mut picture = TimelineDrawing { svg: String::new(), from: seen.began, to, lanes: 0 };
     for tick in 0..=TICKS {
         let at = picture.from + (picture.to - picture.from) * tick / TICKS;
-        let x = picture.x(at);
+        let x = picture.x_of_time(at);
         let seconds = (at - picture.from) / 1_000_000;
         let _ = writeln!(picture.svg, "<text x=\"{x:.0}\" y=\"14\" fill=\"#666\">{seconds} s</text>");
     }
@@ -102,7 +102,7 @@ pub(super) fn draw_timeline(seen: &Observations, calls: &[&Call]) -> String {
     for (node, from, until) in cordon_spans(&seen.kubernetes) {
         picture.bar(from, until.unwrap_or(to), "#7157d9", node);
     }
-    let height = picture.y() + LANE + 8.0;
+    let height = picture.y_of_lane() + LANE + 8.0;
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height:.0}\" font-family=\"sans-serif\" \
          font-size=\"11\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n{}</svg>\n",

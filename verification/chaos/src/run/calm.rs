@@ -43,9 +43,9 @@ impl RunCourse<'_> {
             let now = self.history.now();
             well_since = if leaders.are_all_healthy(all) { well_since.or(Some(now)) } else { None };
             if let Some(well) = well_since {
-                let mut calm_at = well.max(injector.observer().last_written()).max(ended);
+                let mut calm_at = well.max(injector.observer().time_of_last_write()).max(ended);
                 if now >= calm_at + micros(QUIET) {
-                    calm_at = calm_at.max(self.last_effect(world)?);
+                    calm_at = calm_at.max(self.time_of_last_effect(world)?);
                 }
                 if now >= calm_at + micros(QUIET) {
                     return Ok(Some(Span::millis((calm_at - ended) / 1_000)));
@@ -59,7 +59,7 @@ impl RunCourse<'_> {
     }
 
     /// Time of the last change of Kubernetes: a node is uncordoned after the last write.
-    fn last_effect(&self, world: &World) -> Result<Micros, RunError> {
+    fn time_of_last_effect(&self, world: &World) -> Result<Micros, RunError> {
         let effects = effects_of(&read_journal(&world.registry.journal)?, self.unix);
         Ok(effects.last().map_or(0, |effect| effect.at))
     }
@@ -74,7 +74,7 @@ impl RunCourse<'_> {
     pub(super) async fn catch_up(&self, world: &World, observer: &Observer) -> Vec<String> {
         let ends = Instant::now() + CAUGHT_UP_WITHIN;
         let (mut missed, mut stored) = (Vec::new(), BTreeMap::new());
-        for (member, endpoint) in world.endpoints() {
+        for (member, endpoint) in world.member_endpoints() {
             let asked = async {
                 let mut client = Client::connect([endpoint], None).await?;
                 let answer = client.get("none", None).await?;
@@ -90,10 +90,10 @@ impl RunCourse<'_> {
             };
             missed.push(format!("store={member} does not say what is stored in the end: {why}"));
         }
-        while !observer.behind(&stored).is_empty() && Instant::now() < ends {
+        while !observer.members_behind(&stored).is_empty() && Instant::now() < ends {
             sleep(GLANCE).await;
         }
-        missed.extend(observer.behind(&stored));
+        missed.extend(observer.members_behind(&stored));
         missed
     }
 }

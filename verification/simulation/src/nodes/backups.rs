@@ -23,7 +23,7 @@ pub(crate) struct LinkedBackups {
 
 impl LinkedBackups {
     /// Works on one connection to etcd.
-    async fn connected<R>(
+    async fn run_while_connected<R>(
         &self,
         what: &'static str,
         work: impl Future<Output = Result<R, BackupError>> + Send,
@@ -32,7 +32,7 @@ impl LinkedBackups {
         let lost = |error: io::Error| unavailable(error.kind().to_string());
         let generation = tokio::select! {
             biased;
-            () = self.link.silent_for(MAX_SILENCE) => return Err(unavailable("connection timed out".to_owned())),
+            () = self.link.wait_until_silent(MAX_SILENCE) => return Err(unavailable("connection timed out".to_owned())),
             passed = self.link.passed() => passed.map_err(lost)?,
         };
         let exchange = async {
@@ -44,7 +44,7 @@ impl LinkedBackups {
         tokio::select! {
             biased;
             () = self.link.wait_until_broken(generation) => Err(unavailable("connection reset".to_owned())),
-            () = self.link.silent_for(MAX_SILENCE) => Err(unavailable("connection timed out".to_owned())),
+            () = self.link.wait_until_silent(MAX_SILENCE) => Err(unavailable("connection timed out".to_owned())),
             answer = exchange => answer,
         }
     }

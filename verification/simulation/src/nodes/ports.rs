@@ -86,7 +86,7 @@ impl LinkedConnection {
         tokio::select! {
             biased;
             () = self.link.wait_until_broken(self.generation) => {}
-            () = self.link.silent_for(MAX_SILENCE) => {}
+            () = self.link.wait_until_silent(MAX_SILENCE) => {}
         }
     }
 

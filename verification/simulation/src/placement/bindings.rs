@@ -27,7 +27,7 @@ const HEARD_WITHIN: Duration = Exemption::Unheard.longest().expect("a change is 
 
 impl JudgedPlacement {
     /// Checks a written application: its binding is permitted, and its decision is in the same transaction.
-    pub(super) fn application(
+    pub(super) fn judge_application(
         &mut self,
         revision: i64,
         stored: &Arc<Stored>,

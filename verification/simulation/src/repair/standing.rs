@@ -44,7 +44,7 @@ impl StandingViolations {
         let mut found = Vec::new();
         for violation in find_violations(queue, cluster) {
             let id = violation.invariant;
-            let parts = concerned_parts(id, queue, cluster);
+            let parts = parts_of_violation(id, queue, cluster);
             let stays = before.get(&id).filter(|(known, _)| parts.is_subset(known));
             let began = stays.map_or(now, |(_, began)| *began);
             if stays.is_none() {
@@ -76,7 +76,7 @@ fn find_violations(queue: &RepairQueue, cluster: Option<&Cluster>) -> Vec<Violat
 }
 
 /// Everything that a violation of this invariant can concern.
-fn concerned_parts(id: Id, queue: &RepairQueue, cluster: Option<&Cluster>) -> BTreeSet<ConcernedPart> {
+fn parts_of_violation(id: Id, queue: &RepairQueue, cluster: Option<&Cluster>) -> BTreeSet<ConcernedPart> {
     let runs = |index: &i64| queue.repair_of(*index).is_some();
     match id {
         Id::I7 => {

@@ -60,7 +60,7 @@ fn record(id: i64, address: &str) -> Record {
 
 impl World {
     async fn new() -> Self {
-        let store = StoreProcess::in_memory(1);
+        let store = StoreProcess::start_in_memory(1);
         let client = store.client().await.unwrap();
         let clock = Arc::new(SimulatedClock::new(datetime!(2026-01-01 00:00 UTC)));
         let judge = RepairJudge::new(History::new(), Drains::new(1, clock));

@@ -67,7 +67,7 @@ pub(super) async fn end_leaders(
     for in_order in [false, true] {
         for &state in State::VARIANTS {
             // A repair waits between its steps after its drain is given up.
-            drains.forbid(state == State::Begun);
+            drains.forbid_evictions(state == State::Begun);
             break_machines(injector, people, drains).await;
             if !wait_for(injector, || state.is_there(repairs)).await {
                 missed.push(format!("no repair came to be {state:?} while an instance led"));
@@ -78,7 +78,7 @@ pub(super) async fn end_leaders(
             }
         }
     }
-    drains.forbid(false);
+    drains.forbid_evictions(false);
     missed.extend(taint_drained_node(injector, drains).await);
     missed
 }

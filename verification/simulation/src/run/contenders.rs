@@ -65,12 +65,12 @@ impl ConcurrentWriters {
     }
 
     /// Works until `stop` is true.
-    pub(super) async fn work(mut self, rate: f64, mut stop: watch::Receiver<bool>) -> Self {
+    pub(super) async fn write_until_stopped(mut self, rate: f64, mut stop: watch::Receiver<bool>) -> Self {
         self.rivals.start_writes(rate);
         while wait_for_next(rate * PART, &mut self.chance, &mut stop).await {
             self.calls.made += 1;
             // A queue that stays disabled for most of a run sends no transaction that could be refused.
-            if let Err(error) = self.queue.enable().await {
+            if let Err(error) = self.queue.enable_repairs().await {
                 self.history.note("contender", format_args!("cannot enable repairs: {error}"));
             }
             let done = match self.chance.random_range(0..12_u32) {
@@ -89,7 +89,7 @@ impl ConcurrentWriters {
     fn next_instance(&mut self) -> Option<LinkedDialer> {
         let doors = self.doors.lock().unwrap();
         let at = self.chance.random_range(0..doors.len().max(1));
-        doors.values().nth(at).cloned()
+        doors.values().with_number(at).cloned()
     }
 
     /// Four clients change one resource at once: two only in the version that they read, two in any version.

@@ -50,7 +50,7 @@ pub(super) fn is_held(scenario: &Scenario, length: Span) -> bool {
     let kinds = [ClientKind::Placement, ClientKind::EtcdWatch, ClientKind::Registry];
     length >= SHORTEST
         && scenario.world.machines >= FEWEST_MACHINES
-        && scenario.world.places()
+        && scenario.world.places_applications()
         && kinds.into_iter().all(|kind| super::has_clients(scenario, kind))
 }
 
@@ -61,7 +61,7 @@ struct PromiseDrill<'a> {
 }
 
 /// Runs all parts in sequence, and concurrently those of placement's users.
-pub(super) async fn provoke_promises(injector: &mut Injector, people: &mut StoppedClients, drains: &Drains) {
+pub(super) async fn provoke_all_promises(injector: &mut Injector, people: &mut StoppedClients, drains: &Drains) {
     injector.world.history.note("drill", "begins");
     if let Some(registry) = &mut people.registry {
         registry.restore_machines();
@@ -94,7 +94,7 @@ impl PromiseDrill<'_> {
 
     /// Addresses of the control plane nodes, and of the healthy workers, at most [`OF_A_RACK`] per rack. Workers with
     /// pods that may not be evicted come first.
-    fn nodes(&self) -> (Vec<String>, Vec<String>) {
+    fn nodes_by_role(&self) -> (Vec<String>, Vec<String>) {
         let Some(cluster) = self.injector.world.checker.cluster() else { return (Vec::new(), Vec::new()) };
         let machines = self.injector.world.registry.list_machines();
         let mut racks: BTreeMap<i64, usize> = BTreeMap::new();
@@ -134,9 +134,9 @@ impl PromiseDrill<'_> {
         self.drains.roll_out();
         self.wait_seconds(150).await;
         let _ = self.people.queue.disable(keys::REPAIRS_DISABLED, true).await;
-        self.transactions().await;
-        let (_, mut workers) = self.nodes();
-        let deletes = workers.iter().position(|worker| self.drains.deletes_on(worker));
+        self.write_large_transactions().await;
+        let (_, mut workers) = self.nodes_by_role();
+        let deletes = workers.iter().position(|worker| self.drains.deletes_pods_on(worker));
         let first = deletes.map(|place| workers.remove(place));
         let mut workers = first.into_iter().chain(workers);
         let repaired: Vec<String> = workers.by_ref().take(REPAIRED).collect();
@@ -146,7 +146,7 @@ impl PromiseDrill<'_> {
         if let Some(retires) = &retires {
             self.set_state(retires, MachineState::Retiring);
         }
-        self.drains.forbid(true);
+        self.drains.forbid_evictions(true);
         for address in repaired.iter().chain(&unasked) {
             self.set_state(address, MachineState::Unhealthy);
         }
@@ -160,7 +160,7 @@ impl PromiseDrill<'_> {
         let _ = self.people.operator.change_template().await;
         self.wait_seconds(85).await;
         self.note("enables the repair queue");
-        let stubborn = self.keep_broken(&repaired);
+        let stubborn = self.keep_machines_broken(&repaired);
         let _ = self.people.queue.disable(keys::REPAIRS_DISABLED, false).await;
         self.wait_seconds(50).await;
         self.note("enables the integration");
@@ -179,18 +179,18 @@ impl PromiseDrill<'_> {
             self.wait(POLL).await;
         }
         self.slow_leader().await;
-        self.drains.forbid(false);
+        self.drains.forbid_evictions(false);
         self.lose_machines().await;
         self.silent_registry().await;
-        self.members().await;
-        self.majority().await;
+        self.break_members().await;
+        self.break_majority().await;
         for address in repaired.iter().chain(&unasked) {
             self.set_state(address, MachineState::Healthy);
         }
     }
 
     /// Keeps machines broken in spite of repairs, for [`STUBBORN`] or until the task is dropped.
-    fn keep_broken(&self, addresses: &[String]) -> Task {
+    fn keep_machines_broken(&self, addresses: &[String]) -> Task {
         let registry = self.injector.world.registry.clone();
         let addresses = addresses.to_vec();
         Task::start(async move {
@@ -210,7 +210,7 @@ impl PromiseDrill<'_> {
 
     /// Makes a control plane node unreachable for two polls.
     async fn control_plane(&mut self) {
-        let (control_plane, _) = self.nodes();
+        let (control_plane, _) = self.nodes_by_role();
         let Some(node) = control_plane.first().cloned() else { return };
         self.set_state(&node, MachineState::Unreachable);
         self.wait(INTERVAL * 2).await;
@@ -238,7 +238,7 @@ impl PromiseDrill<'_> {
 
     /// Hides nodes in the registry for less than three polls, and changes the template meanwhile.
     async fn lose_machines(&mut self) {
-        let (control_plane, workers) = self.nodes();
+        let (control_plane, workers) = self.nodes_by_role();
         let nodes = self.injector.world.checker.cluster().map_or(0, |cluster| cluster.nodes.len());
         let missing = &workers[workers.len().saturating_sub(nodes / 10 + 2)..];
         self.note(&format!("{missing:?} lose their addresses, of {} and {nodes}", control_plane.len()));
@@ -263,31 +263,31 @@ impl PromiseDrill<'_> {
     }
 
     /// Lets the control plane grow by two nodes and shrink again. Both lack members of etcd until operations have run.
-    async fn members(&mut self) {
+    async fn break_members(&mut self) {
         let Some(nodes) = self.injector.world.nodes.clone() else { return };
         let wanted = self.people.operator.wanted();
         for control_plane in [wanted.control_plane + 2, wanted.control_plane] {
             self.note(&format!("the control plane is to have {control_plane} nodes"));
             let _ = self.people.operator.constraints(control_plane, wanted.workers, 0).await;
-            self.until_in_sync(&nodes, control_plane as usize).await;
+            self.wait_until_in_sync(&nodes, control_plane as usize).await;
         }
     }
 
     /// Takes the power of a majority of etcd's members for a while: afterwards they must have all acknowledged writes.
-    async fn majority(&mut self) {
+    async fn break_majority(&mut self) {
         let Some(nodes) = self.injector.world.nodes.clone() else { return };
-        let (control_plane, _) = self.nodes();
+        let (control_plane, _) = self.nodes_by_role();
         self.note("most members of etcd have no power");
         let lost: Vec<NodePlace> =
             control_plane.iter().take(control_plane.len() / 2 + 1).cloned().map(NodePlace::Address).collect();
         lost.iter().for_each(|place| nodes.begin(place, Act::Kill));
         self.wait(INTERVAL).await;
         lost.iter().for_each(|place| nodes.end(place, Act::Kill));
-        self.until_in_sync(&nodes, control_plane.len()).await;
+        self.wait_until_in_sync(&nodes, control_plane.len()).await;
     }
 
     /// Waits until etcd has this number of members, or for [`FOLLOWS_WITHIN`].
-    async fn until_in_sync(&mut self, nodes: &Nodes, members: usize) {
+    async fn wait_until_in_sync(&mut self, nodes: &Nodes, members: usize) {
         for _ in 0..FOLLOWS_WITHIN.as_secs() / POLL.as_secs() {
             self.wait(POLL).await;
             if self.members_in_sync(nodes).await == Some(members) {
@@ -324,7 +324,7 @@ impl PromiseDrill<'_> {
     }
 
     /// Sends transactions of which all conditions hold, or all but one.
-    async fn transactions(&mut self) {
+    async fn write_large_transactions(&mut self) {
         let Ok(mut client) = self.injector.world.store.operator_client().await else { return };
         let key = |name: &str| format!("{PREFIX}drill/{name}");
         let absent = |name: &str| Compare::create_revision(key(name), CompareOp::Equal, 0);

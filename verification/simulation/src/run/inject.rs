@@ -32,7 +32,7 @@ const PROVIDER: &str = "prometheus";
 
 /// The target of a fault after resolution, for example of the leader.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Victim {
+enum FaultVictim {
     Place(Endpoint),
     Machines(Hardware),
 }
@@ -101,7 +101,7 @@ impl Injector {
     }
 
     /// The instance that reports that it leads; of several, the one with the latest term.
-    pub(super) fn leader(&self) -> Option<&'static str> {
+    pub(super) fn find_leader(&self) -> Option<&'static str> {
         let term = |running: &RunningInstance| {
             running.instance.view().reign.borrow().as_ref().map(|epoch| epoch.number)
         };
@@ -141,7 +141,7 @@ impl Injector {
         if let Target::Actor(actor) = injection.target {
             return self.end_actor(number, injection.act, actor).await;
         }
-        let Some(victim) = self.victim(&injection.target) else { return false };
+        let Some(victim) = self.find_victim(&injection.target) else { return false };
         // Faults that can be refused are tried first, so that only injected faults are reported and counted.
         let mut compacted = None;
         match &victim {
@@ -157,7 +157,7 @@ impl Injector {
         self.note(number, format_args!("{} {} begins: {victim:?}", injection.act, injection.target));
         self.injected += 1;
         if let Victim::Place(place) = &victim {
-            self.strike(injection.act, *place).await;
+            self.inject_fault(injection.act, *place).await;
         }
         if let Some((revision, anew)) = compacted {
             self.world.history.note("store", format_args!("is compacted at {revision}: {anew}"));
@@ -172,7 +172,7 @@ impl Injector {
         self.world.history.note("fault", format_args!("{number}: {what}"));
     }
 
-    fn victim(&self, target: &Target) -> Option<Victim> {
+    fn find_victim(&self, target: &Target) -> Option<Victim> {
         let place = match target {
             Target::Rack(rack) => return Some(Victim::Machines(Hardware::Rack(*rack))),
             Target::Address(address) => {
@@ -180,7 +180,7 @@ impl Injector {
             }
             Target::Instance(InstanceTarget::Number(number)) => Endpoint::Instance(*number),
             Target::Instance(InstanceTarget::Leader) => {
-                Endpoint::Instance(crate::world::instance_number(self.leader()?))
+                Endpoint::Instance(crate::world::instance_number(self.find_leader()?))
             }
             Target::Store(_) => Endpoint::Store,
             Target::Registry => Endpoint::Registry,
@@ -209,7 +209,7 @@ impl Injector {
         }
     }
 
-    async fn strike(&mut self, act: Act, place: Endpoint) {
+    async fn inject_fault(&mut self, act: Act, place: Endpoint) {
         self.record_fault(act, place, true);
         let network = self.world.network.clone();
         match act {
@@ -364,8 +364,8 @@ impl Injector {
     }
 
     async fn end_actor(&mut self, number: usize, act: Act, actor: &'static str) -> bool {
-        let Some(name) = self.leader() else { return false };
-        let Some(cell) = self.actor(name, actor).await else { return false };
+        let Some(name) = self.find_leader() else { return false };
+        let Some(cell) = self.find_actor(name, actor).await else { return false };
         let instance = crate::world::instance_number(name);
         match act {
             Act::Kill => cell.kill(),
@@ -385,7 +385,7 @@ impl Injector {
         true
     }
 
-    async fn actor(&self, name: &str, actor: &str) -> Option<ActorCell> {
+    async fn find_actor(&self, name: &str, actor: &str) -> Option<ActorCell> {
         let root = self.running.get(name)?.instance.root().clone();
         if matches!(actor, LEADER | HTTP | PLACEMENT_API) {
             return root.find_child(actor).await.ok()?;
@@ -458,7 +458,7 @@ impl Injector {
             self.planted = None;
             return;
         }
-        let leads = self.leader().filter(|name| crate::world::instance_number(name) != instance);
+        let leads = self.find_leader().filter(|name| crate::world::instance_number(name) != instance);
         if let Some(name) = leads {
             let _moved = self.world.handling.clear(instance);
             let instance = crate::world::instance_number(name);
@@ -468,7 +468,7 @@ impl Injector {
     }
 
     /// Number of syncs of the store's disk.
-    pub(super) fn syncs(&self) -> u64 {
+    pub(super) fn count_syncs(&self) -> u64 {
         self.disk.syncs()
     }
 

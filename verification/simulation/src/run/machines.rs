@@ -177,7 +177,7 @@ mod tests {
         let start = datetime!(2026-01-01 00:00 UTC);
         let config = DatacenterConfig::new(1, start, 1, &[("compute", 2)]);
         let datacenter =
-            Datacenter::new(DatacenterConfig { rates: Rates::without_events(), ..config }).unwrap();
+            Datacenter::new(DatacenterConfig { rates: Rates::no_events(), ..config }).unwrap();
         let registry = SimulatedRegistry::new(datacenter, Arc::new(SimulatedClock::new(start)));
         let serial = registry.list_machines()[0].spec.serial.clone();
         let state = || registry.list_machines()[0].status.state;

@@ -32,7 +32,7 @@ const RESTARTS_UNDER_FAULTS: Span = Span::seconds(3600);
 const MOST_FAILED_A_MINUTE: u64 = 1;
 
 pub(super) fn enable_operations(scenario: &Scenario, seed: u64, world: &mut World) {
-    if !scenario.world.operates() {
+    if !scenario.world.runs_operations() {
         return;
     }
     let nodes = Nodes::new(seed, world.registry.clone(), world.history.clone(), world.facts.clone());
@@ -50,12 +50,12 @@ pub(super) struct Rollout {
 
 impl Rollout {
     /// `length`: length of the run.
-    pub(super) fn of(length: Duration) -> Self {
+    pub(super) fn for_length(length: Duration) -> Self {
         Self { begins: length / 2, waiting: None }
     }
 
     /// Returns the instance to restart now.
-    fn due(&mut self, now: Duration, injector: &mut Injector) -> Option<&'static str> {
+    fn next_due_step(&mut self, now: Duration, injector: &mut Injector) -> Option<&'static str> {
         if now < self.begins {
             return None;
         }
@@ -149,7 +149,7 @@ fn unhealthy_containers(nodes: &Nodes, cluster: &Cluster, history: &History) -> 
 
 /// A finding if operations failed so often that they were repeated without a pause: a node is left out for 30 s after its
 /// first failure and longer after further ones, and a wait for etcd takes 18 s.
-pub(super) fn too_many_failed(failed: u64, simulated: Duration) -> Option<String> {
+pub(super) fn check_failure_rate(failed: u64, simulated: Duration) -> Option<String> {
     let most = 20 + MOST_FAILED_A_MINUTE * simulated.as_secs() / 60;
     (failed > most).then(|| format!("{failed} operations failed, where at most {most} were expected"))
 }

@@ -69,7 +69,7 @@ pub(super) struct RegistryClients {
 impl RegistryClients {
     pub(super) fn new(world: &World, seed: u64) -> Self {
         let link = world.network.link(Endpoint::People, Endpoint::Registry);
-        let inner = world.corruption.spoiling(Arc::new(world.registry.in_memory_transport()));
+        let inner = world.corruption.spoil_transport(Arc::new(world.registry.open_in_memory_transport()));
         let transport = Arc::new(LinkedTransport::new(inner, link, Arc::clone(&world.requests.registry)));
         Self {
             search: SabakanRegistry::new(Arc::clone(&transport)),
@@ -85,7 +85,7 @@ impl RegistryClients {
     }
 
     /// Sends `rate` requests a second until `stop` is true.
-    pub(super) async fn work(mut self, rate: f64, mut stop: watch::Receiver<bool>) -> Self {
+    pub(super) async fn act_until_stopped(mut self, rate: f64, mut stop: watch::Receiver<bool>) -> Self {
         let mistakes = period_of(rate, BETWEEN_MISTAKES);
         while wait_for_next(rate, &mut self.chance, &mut stop).await {
             self.calls.made += 1;

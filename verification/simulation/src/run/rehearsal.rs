@@ -150,7 +150,7 @@ pub struct Rehearsal {
 
 impl Rehearsal {
     #[must_use]
-    pub fn outcome(&self) -> Outcome {
+    pub fn overall_outcome(&self) -> Outcome {
         let violated = self.invariants.values().any(|verdict| !verdict.violations.is_empty());
         if violated || !self.calm.found.is_empty() {
             Outcome::Failed
@@ -167,7 +167,7 @@ impl Rehearsal {
 ///
 /// # Errors
 /// The scenario cannot be simulated, or the trace cannot be written.
-pub fn rehearse(
+pub fn rehearse_schedule(
     copied: CopiedSystem,
     service: Service,
     assumed: Assumptions,
@@ -200,7 +200,7 @@ struct RehearsalParameters<'a> {
 }
 
 impl RehearsalParameters<'_> {
-    async fn play(
+    async fn play_schedule(
         self,
         copied: CopiedSystem,
         schedule: Schedule,
@@ -247,7 +247,7 @@ impl RehearsalParameters<'_> {
         world.walk = Some(walk.clone());
         world.listener = Some(Arc::new(observer.clone()));
         world.effects = Some(Effects {
-            host: Arc::new(self.commands(registry, &state)) as Arc<dyn Host>,
+            host: Arc::new(self.simulate_commands(registry, &state)) as Arc<dyn Host>,
             kubernetes: drains.map(|drains| Arc::new(drains.kubernetes) as Arc<dyn Kubernetes>),
         });
         let mut injector = Injector::new(world, disk, seeded_generator(self.seed, 8));
@@ -273,7 +273,7 @@ impl RehearsalParameters<'_> {
         let mut calm = tokio::select! {
             biased;
             () = self.pace.runs_away() => {
-                waiting.without_wait(&observer, self.pace.ran_away().into_iter().collect())
+                waiting.report_without_wait(&observer, self.pace.ran_away().into_iter().collect())
             },
             calm = waiting.until_calm(&mut injector, &observer) => calm,
         };
@@ -300,7 +300,7 @@ impl RehearsalParameters<'_> {
             placements: seen.placements,
             waits: (seen.waits, seen.more_waits),
             held,
-            invariants: verdicts_by_invariant(&history.judgements(), violations),
+            invariants: verdicts_by_invariant(&history.judgement_counts(), violations),
             calm,
             last_change: seen.last_change,
             counts: Counts {
@@ -316,7 +316,7 @@ impl RehearsalParameters<'_> {
         })
     }
 
-    fn commands(&self, registry: SimulatedRegistry, state: &ClusterState) -> Commands {
+    fn simulate_commands(&self, registry: SimulatedRegistry, state: &ClusterState) -> Commands {
         let habits = CommandBehaviour {
             heals_percent: self.assumed.heals_percent,
             fails_percent: 0,
@@ -333,7 +333,7 @@ impl RehearsalParameters<'_> {
 
 /// No machine breaks without a fault; setups and updates in progress end.
 fn rehearsal_rates() -> Rates {
-    Rates { initialize_takes: Some(START_TAKES), update_takes: Some(UPDATE_TAKES), ..Rates::without_events() }
+    Rates { initialize_takes: Some(START_TAKES), update_takes: Some(UPDATE_TAKES), ..Rates::no_events() }
 }
 
 /// Removes keys that are bound to a lease, because they belong to processes that are not copied, and sets the
@@ -393,6 +393,6 @@ fn count_applications(root: &BTreeMap<String, Entry>) -> usize {
     root.keys().filter(|key| key.starts_with(prefix)).count()
 }
 
-fn racks_of(machines: &[Machine]) -> BTreeSet<u32> {
+fn racks_of_machines(machines: &[Machine]) -> BTreeSet<u32> {
     machines.iter().filter_map(|machine| u32::try_from(machine.spec.rack).ok()).collect()
 }

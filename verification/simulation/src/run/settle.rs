@@ -152,7 +152,7 @@ pub(super) async fn settle_run(
     found.extend(injector.world.unplanted.lock().unwrap().iter().cloned());
     found.extend(exemptions.exceeded_bounds(history.now()));
     let refused = injector.world.rivals.as_ref().map(Rivals::refused_counts);
-    found.extend(refused.iter().filter(|_| to_the_end).flat_map(|refused| too_few(refused, length)));
+    found.extend(refused.iter().filter(|_| to_the_end).flat_map(|refused| families_with_too_few_refusals(refused, length)));
     if to_the_end {
         found.extend(missing_events(scenario, &repairs.counts(), placement.counts()));
     }
@@ -170,9 +170,9 @@ pub(super) async fn settle_run(
     let untested = untested.filter(|(promise, _)| !promise.needs_components());
     let untested = untested.map(|(promise, _)| *promise).collect();
     let kept = promises.values().all(|verdict| verdict.violations.is_empty());
-    found.extend(cut_short(to_the_end, kept && violations.is_empty() && found.is_empty()));
-    let judged = history.judgements();
-    let (places, operates) = (scenario.world.places(), scenario.world.operates());
+    found.extend(check_full_length(to_the_end, kept && violations.is_empty() && found.is_empty()));
+    let judged = history.judgement_counts();
+    let (places, operates) = (scenario.world.places_applications(), scenario.world.runs_operations());
     let not_exercised = EXERCISED
         .into_iter()
         .chain(OF_OPERATIONS.into_iter().filter(|_| operates))
@@ -207,7 +207,7 @@ pub(super) async fn settle_run(
 
 /// A finding if the run ended early for a violation that vanished later: the run had neither its full length nor its
 /// quiet period.
-pub(super) fn cut_short(to_the_end: bool, nothing_found: bool) -> Option<String> {
+pub(super) fn check_full_length(to_the_end: bool, nothing_found: bool) -> Option<String> {
     (!to_the_end && nothing_found)
         .then(|| "it ended before its time, and what it ended for was nothing".to_owned())
 }
@@ -242,7 +242,7 @@ fn missing_events(scenario: &Scenario, repairs: &RepairCounts, placement: Placem
 }
 
 /// Families of keys with too few refused transactions for the length of the run: it shows nothing about them.
-fn too_few(refused: &BTreeMap<&'static str, u64>, length: Span) -> Vec<String> {
+fn families_with_too_few_refusals(refused: &BTreeMap<&'static str, u64>, length: Span) -> Vec<String> {
     let seconds = length.duration().as_secs();
     let few = REQUIRED.into_iter().filter_map(|(family, an_hour)| {
         let (at_least, got) = (an_hour * seconds / 3600, refused.get(family).copied().unwrap_or(0));
@@ -273,11 +273,11 @@ fn final_deviations(scenario: &Scenario, injector: &Injector) -> Vec<String> {
     for (name, _) in injector.running.iter().filter(|(_, running)| *running.instance.view().melted.borrow()) {
         found.push(format!("{name} has given up"));
     }
-    let wanted = ExpectedSize::of(scenario.world.machines);
+    let wanted = ExpectedSize::for_machines(scenario.world.machines);
     match injector.world.checker.cluster() {
         None => found.push("no cluster was committed".to_owned()),
         Some(cluster) => {
-            found.extend(reasons_against(&cluster, &injector.world.registry.list_machines()));
+            found.extend(misplaced_nodes(&cluster, &injector.world.registry.list_machines()));
             if !injector.world.checker.is_template_applied() {
                 found.push("the cluster was not made from the last template".to_owned());
             }
@@ -289,13 +289,13 @@ fn final_deviations(scenario: &Scenario, injector: &Injector) -> Vec<String> {
             }
         }
     }
-    found.extend(injector.world.placement.unsettled().into_iter().map(|Violation { what, .. }| what));
+    found.extend(injector.world.placement.find_unsettled().into_iter().map(|Violation { what, .. }| what));
     found
 }
 
 /// Nodes that do not belong in the cluster at the end: their machine is missing, has retired, or is unhealthy in the
 /// control plane.
-fn reasons_against(cluster: &Cluster, machines: &[Machine]) -> Vec<String> {
+fn misplaced_nodes(cluster: &Cluster, machines: &[Machine]) -> Vec<String> {
     let unfit = |node: &Node| {
         let machine = machines.iter().find(|machine| machine.address() == Some(&*node.address));
         let Some(machine) = machine else {
@@ -320,7 +320,7 @@ fn reasons_against(cluster: &Cluster, machines: &[Machine]) -> Vec<String> {
 /// Running instances that do not serve their pages, or the API of placement in a world with placement.
 async fn list_unserved(scenario: &Scenario, injector: &Injector) -> Vec<String> {
     let mut doors = vec![("pages", &injector.world.pages)];
-    if scenario.world.places() {
+    if scenario.world.places_applications() {
         doors.push(("API of placement", &injector.world.doors));
     }
     let mut found = Vec::new();
@@ -381,9 +381,9 @@ mod tests {
     #[test]
     fn a_run_with_too_few_refused_transactions_of_a_family_is_no_pass() {
         let enough: BTreeMap<&'static str, u64> = REQUIRED.into_iter().collect();
-        assert_eq!(too_few(&enough, Span::seconds(3600)), [""; 0]);
-        assert_eq!(too_few(&enough, Span::seconds(2 * 3600)).len(), REQUIRED.len());
-        assert_eq!(too_few(&BTreeMap::new(), Span::seconds(3600)).len(), REQUIRED.len());
+        assert_eq!(families_with_too_few_refusals(&enough, Span::seconds(3600)), [""; 0]);
+        assert_eq!(families_with_too_few_refusals(&enough, Span::seconds(2 * 3600)).len(), REQUIRED.len());
+        assert_eq!(families_with_too_few_refusals(&BTreeMap::new(), Span::seconds(3600)).len(), REQUIRED.len());
     }
 
     #[tokio::test(start_paused = true)]
@@ -403,14 +403,14 @@ mod tests {
         let cluster = Cluster { nodes: nodes.clone(), ..Cluster::default() };
         let mut states = |first, second| {
             (machines[0].status.state, machines[1].status.state) = (first, second);
-            reasons_against(&cluster, &machines).len()
+            misplaced_nodes(&cluster, &machines).len()
         };
         use MachineState::{Healthy, Retired, Unreachable, Updating};
         assert_eq!(states(Healthy, Updating), 0);
         assert_eq!(states(Unreachable, Retired), 2);
         assert_eq!(states(Healthy, Healthy), 0);
         let twice = Cluster { nodes: vec![nodes[0].clone(), nodes[0].clone()], ..Cluster::default() };
-        assert_eq!(reasons_against(&twice, &machines).len(), 1);
-        assert_eq!(reasons_against(&cluster, &[]).len(), 2);
+        assert_eq!(misplaced_nodes(&twice, &machines).len(), 1);
+        assert_eq!(misplaced_nodes(&cluster, &[]).len(), 2);
     }
 }

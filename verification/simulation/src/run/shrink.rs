@@ -28,7 +28,7 @@ pub struct ShrunkScenario {
 ///
 /// # Errors
 /// See [`simulate`].
-pub fn shrink(
+pub fn shrink_scenario(
     scenario: &Scenario,
     failed: Report,
     mut go_on: impl FnMut(u32) -> bool,

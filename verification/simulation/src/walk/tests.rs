@@ -35,7 +35,7 @@ struct Site {
 
 fn site(seed: u64, percent: f64) -> Site {
     let (walk, network) = (walk(seed, percent), Network::new(1));
-    let fetching = walk.providers_of(&network, Endpoint::Instance(1), &Arc::default());
+    let fetching = walk.linked_providers(&network, Endpoint::Instance(1), &Arc::default());
     Site { walk, network, fetching }
 }
 

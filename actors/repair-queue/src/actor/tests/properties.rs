@@ -225,7 +225,7 @@ impl Site {
     fn chosen(&self, number: usize) -> Option<RepairQueueEntry> {
         let state = self.state();
         let count = state.repair.entries.len();
-        let item = state.repair.entries.values().nth(number.checked_rem(count)?)?;
+        let item = state.repair.entries.values().with_number(number.checked_rem(count)?)?;
         Some(item.value.clone())
     }
 
@@ -272,7 +272,7 @@ impl Site {
             Happening::Overwrite(number, age) => {
                 let Some(entry) = self.chosen(number) else { return };
                 let past = self.past.get(&entry.index).map(Vec::as_slice).unwrap_or_default();
-                let Some(older) = past.iter().rev().nth(age).cloned() else { return };
+                let Some(older) = past.iter().rev().with_number(age).cloned() else { return };
                 self.spoiled = true;
                 self.change(|store| store.entry(&RepairQueueEntry { deleted: entry.deleted, ..older }));
             }

@@ -22,7 +22,7 @@ fn values(gauges: &Gauges, name: &str) -> Vec<f64> {
 /// Node gauges that are not 0, as `node,status`.
 fn nodes(gauges: &Gauges) -> Vec<String> {
     let shown = gauges.shown("cke_node_reboot_status{").into_iter();
-    let labels = |key: String| key.split(['{', '}']).nth(1).unwrap().to_owned();
+    let labels = |key: String| key.split(['{', '}']).with_number(1).unwrap().to_owned();
     shown.map(|(key, _)| labels(key)).collect()
 }
 

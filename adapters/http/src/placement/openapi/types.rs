@@ -216,7 +216,7 @@ impl Types {
     }
 }
 
-fn target_of(kind: &Kind) -> Value {
+fn reference_schema(kind: &Kind) -> Value {
     let name = json!({"type": "string"});
     let (namespace, required) = match kind.namespaced() {
         true => (name.clone(), json!(["api", "kind", "name", "namespace"])),

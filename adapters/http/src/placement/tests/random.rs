@@ -146,7 +146,7 @@ impl Draw {
         match value {
             Value::Object(members) if !members.is_empty() && self.below(4) > 0 => {
                 let place = self.below(members.len());
-                let name = members.keys().nth(place).unwrap().clone();
+                let name = members.keys().with_number(place).unwrap().clone();
                 match self.below(6) {
                     0 => drop(members.remove(&name)),
                     1 => drop(members.insert("unheard-of".to_owned(), self.one(&junk).clone())),

@@ -45,13 +45,13 @@ pub(super) struct Answer {
 
 impl Answer {
     /// The resource; `None` if the answer has no content.
-    pub(super) fn document(self) -> Option<Value> {
+    pub(super) fn into_document(self) -> Option<Value> {
         (self.status != StatusCode::NO_CONTENT && !self.body.is_null()).then_some(self.body)
     }
 }
 
 #[derive(Debug)]
-pub(super) struct Api {
+pub(super) struct ApiClient {
     client: Client,
     url: Url,
     origin: String,
@@ -168,10 +168,10 @@ impl Api {
             sending =
                 sending.header(header::CONTENT_TYPE, "application/json").body(serde_json::to_vec(body)?);
         }
-        let mut response = sending.send().await.map_err(|error| self.unreachable(&error))?;
+        let mut response = sending.send().await.map_err(|error| self.unreachable_error(&error))?;
         let etag = etag_of(&response);
         let mut body = BytesMut::new();
-        while let Some(chunk) = response.chunk().await.map_err(|error| self.unreachable(&error))? {
+        while let Some(chunk) = response.chunk().await.map_err(|error| self.unreachable_error(&error))? {
             if body.len() + chunk.len() > MAX_ANSWER_BYTES {
                 return Err(Failure::failed(format_args!(
                     "the answer about {} is longer than {MAX_ANSWER_BYTES} bytes",
@@ -183,7 +183,7 @@ impl Api {
         Ok((response.status(), etag, body))
     }
 
-    fn unreachable(&self, error: &reqwest::Error) -> Failure {
+    fn unreachable_error(&self, error: &reqwest::Error) -> Failure {
         let mut cause: &dyn std::error::Error = error;
         while let Some(source) = cause.source() {
             cause = source;

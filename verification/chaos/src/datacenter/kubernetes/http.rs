@@ -26,7 +26,7 @@ impl From<JournalError> for Failure {
 
 impl ApiServer {
     /// The API of each instance, below its own path.
-    pub(crate) fn router(&self) -> Router {
+    pub(crate) fn make_router(&self) -> Router {
         let api = Router::new()
             .route("/api/v1/nodes", get(nodes))
             .route("/api/v1/nodes/{name}", patch(patch_node))
@@ -42,7 +42,7 @@ impl ApiServer {
 type Parameters = Query<BTreeMap<String, String>>;
 type Answer = Result<Response, Failure>;
 
-async fn nodes(State(server): State<ApiServer>) -> Json<Value> {
+async fn list_nodes(State(server): State<ApiServer>) -> Json<Value> {
     let machines = server.registry.list_machines();
     let named: BTreeMap<&str, &Machine> =
         machines.iter().filter_map(|machine| Some((machine.address()?, machine))).collect();
@@ -71,7 +71,7 @@ async fn patch_node(
     }
 }
 
-async fn namespaces(
+async fn list_namespaces(
     State(server): State<ApiServer>,
     Query(parameters): Parameters,
 ) -> Result<Json<Value>, Failure> {
@@ -82,7 +82,7 @@ async fn namespaces(
 }
 
 /// Lists the pods of one node, the only selection that the service uses.
-async fn pods(
+async fn list_pods(
     State(server): State<ApiServer>,
     Query(parameters): Parameters,
 ) -> Result<Json<Value>, Failure> {
@@ -95,7 +95,7 @@ async fn pods(
 
 type NamedObject = Path<(u32, String, String)>;
 
-async fn pod(
+async fn get_pod(
     State(server): State<ApiServer>,
     Path((_, namespace, name)): NamedObject,
 ) -> Result<Json<Value>, Failure> {

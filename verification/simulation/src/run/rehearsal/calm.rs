@@ -85,7 +85,7 @@ impl Waiting<'_> {
     }
 
     /// The result without a wait; `found` has the reason.
-    pub(super) fn without_wait(&self, observer: &Observer, found: Vec<String>) -> QuietPeriod {
+    pub(super) fn report_without_wait(&self, observer: &Observer, found: Vec<String>) -> QuietPeriod {
         QuietPeriod { after: None, within: to_span(self.allowed_wait(observer)), found }
     }
 
@@ -93,7 +93,7 @@ impl Waiting<'_> {
         self.allowed.unwrap_or_else(|| self.settings_allow(observer.unfinished()))
     }
 
-    pub(super) async fn until_calm(&self, injector: &mut Injector, observer: &Observer) -> QuietPeriod {
+    pub(super) async fn wait_until_calm(&self, injector: &mut Injector, observer: &Observer) -> QuietPeriod {
         let history = injector.world.history.clone();
         let began = history.now();
         let within = self.allowed_wait(observer);

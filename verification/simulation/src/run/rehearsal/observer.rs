@@ -117,7 +117,7 @@ impl Observer {
             ..ObserverState::default()
         };
         for item in inner.queue.entries.values().filter(|item| !item.value.is_finished()) {
-            let seen = repair_seen(&item.value, None);
+            let seen = observe_repair(&item.value, None);
             inner.seen.repairs.insert((item.value.index, item.created), seen);
         }
         history.note("copy", format_args!("begins at revision {revision}"));
@@ -167,7 +167,7 @@ impl Observer {
             }
         }
         let clustered = own.iter().any(|(key, _)| key == keys::CLUSTER);
-        self.repairs(inner, own, now);
+        self.judge_repairs(inner, own, now);
         if clustered {
             inner.cluster = inner.entries.get(keys::CLUSTER).and_then(decode_entry);
             if let (Some(drains), Some(cluster)) = (&self.drains, &inner.cluster) {
@@ -177,7 +177,7 @@ impl Observer {
     }
 
     /// Applies a revision to the queue, and records the violations that it added.
-    fn repairs(&self, inner: &mut ObserverState, own: Vec<(String, Option<Entry>)>, now: Duration) {
+    fn judge_repairs(&self, inner: &mut ObserverState, own: Vec<(String, Option<Entry>)>, now: Duration) {
         const OF_QUEUE: [&str; 4] = [keys::REPAIRS, keys::REPAIR_KEPT, keys::RECORDS, keys::REBOOTS];
         let touches = |prefix: &str| own.iter().any(|(key, _)| key.starts_with(prefix));
         let (queue, recorded) = (touches(keys::REPAIRS), touches(keys::RECORDS));
@@ -220,12 +220,12 @@ impl Observer {
         inner.queue = after;
     }
 
-    pub(super) fn violations(&self) -> Vec<Violation> {
+    pub(super) fn found_violations(&self) -> Vec<Violation> {
         self.inner.lock().unwrap().violations.clone()
     }
 
     /// Time of the last write since `since`, except retries of applications without a suitable cluster.
-    pub(super) fn last_write(&self, since: Duration) -> Option<Duration> {
+    pub(super) fn time_of_last_write(&self, since: Duration) -> Option<Duration> {
         let inner = self.inner.lock().unwrap();
         inner.last_write(since)
     }
@@ -237,19 +237,19 @@ impl Observer {
         inner.writes[first..].iter().filter(|(.., retry)| !retry).map(|(_, key, _)| key.clone()).collect()
     }
 
-    pub(super) fn unfinished(&self) -> usize {
+    pub(super) fn count_unfinished(&self) -> usize {
         let inner = self.inner.lock().unwrap();
         inner.queue.entries.values().filter(|item| !item.value.is_finished()).count()
     }
 
-    pub(super) fn observations(&self) -> RehearsalObservations {
+    pub(super) fn collect_observations(&self) -> RehearsalObservations {
         let inner = self.inner.lock().unwrap();
         let last_change = inner.last_write(Duration::ZERO).map(to_span);
         RehearsalObservations { last_change, ..inner.seen.clone() }
     }
 
     /// Obstacles that remain now.
-    pub(super) fn held(&self, leader: Option<&str>) -> Vec<RemainingObstacle> {
+    pub(super) fn remaining_obstacles(&self, leader: Option<&str>) -> Vec<RemainingObstacle> {
         let inner = self.inner.lock().unwrap();
         let mut held = Vec::new();
         if leader.is_none() {
@@ -288,7 +288,7 @@ impl ObserverState {
         self.retries.record_version(key, object.as_ref().and_then(Application::of), wall)
     }
 
-    fn last_write(&self, since: Duration) -> Option<Duration> {
+    fn time_of_last_write(&self, since: Duration) -> Option<Duration> {
         let counts = |(at, _, is_retry): &&(Duration, String, bool)| *at >= since && !is_retry;
         self.writes.iter().rev().find(counts).map(|(at, ..)| *at)
     }
@@ -325,7 +325,7 @@ impl ObserverState {
     }
 }
 
-fn repair_seen(entry: &RepairQueueEntry, requested: Option<Span>) -> RepairSeen {
+fn observe_repair(entry: &RepairQueueEntry, requested: Option<Span>) -> RepairSeen {
     RepairSeen {
         index: entry.index,
         address: entry.address.clone(),
@@ -351,7 +351,7 @@ impl RehearsalObservations {
         let seen = self
             .repairs
             .entry((entry.index, created))
-            .or_insert_with(|| repair_seen(entry, former.is_none().then_some(now)));
+            .or_insert_with(|| observe_repair(entry, former.is_none().then_some(now)));
         let was = former.map(|former| &former.status);
         if entry.status == RepairStatus::Processing && was != Some(&RepairStatus::Processing) {
             seen.begins.get_or_insert(now);
