@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 
 use madako_domain::resource::ResourceKey;
+use madako_operation_runner::kubernetes::objects::apply::WantedResource;
 use madako_operation_runner::kubernetes::objects::static_resources::{DnsImages, static_resources};
 use madako_simulation::planted::keep_quiet;
 use serde_json::{Value, json};
 
-use super::site::{Disturbance, INTERVAL, Site, Stopped, address};
+use super::site::{Disturbance, Site, Stopped, address};
 use super::stories::Story;
 use super::{kubernetes, play};
 
@@ -33,7 +34,7 @@ fn has(site: &Site, text: &str) -> bool {
 /// deleted object, and a worker that leaves.
 pub async fn tell(site: &mut Site) -> Result<(), Stopped> {
     kubernetes::bootstrap(site).await?;
-    check_objects(site);
+    site.until(has_objects).await?;
     // The refused resource comes first, and the other one does not need it.
     let refused = key("Namespace/refused");
     site.nodes.refuse_object(&refused, Some("not this name"));
@@ -59,38 +60,42 @@ pub async fn tell(site: &mut Site) -> Result<(), Stopped> {
     site.until(|site| site.nodes.node_object(&address(4)).is_none()).await?;
     assert!(has(site, "ConfigMap/default/good"));
     site.settled(&CONTROL_PLANE).await?;
-    // The last change has its time.
-    site.pass(INTERVAL * 3).await;
-    check_objects(site);
-    Ok(())
+    site.until(has_objects).await
 }
 
-fn check_objects(site: &Site) {
+/// All objects of the service are as wanted.
+fn has_objects(site: &Site) -> bool {
     let objects = site.nodes.objects();
-    for resource in static_resources(&DnsImages::of_cke()) {
-        let annotations = objects[&resource.key]["metadata"]["annotations"].clone();
-        assert_eq!(annotations, resource.manifest.content()["metadata"]["annotations"], "{}", resource.key);
-    }
+    let find = |text: &str| objects.get(&key(text)).unwrap_or(&Value::Null);
+    let is_applied = |resource: &WantedResource| {
+        let wanted = &resource.manifest.content()["metadata"]["annotations"];
+        objects.get(&resource.key).is_some_and(|found| found["metadata"]["annotations"] == *wanted)
+    };
     let wanted: BTreeSet<String> = CONTROL_PLANE.into_iter().map(address).collect();
-    let text = |value: &Value| value.as_str().unwrap().to_owned();
-    for name in ["default/kubernetes", "kube-system/cke-etcd"] {
-        let subset = &objects[&key(&format!("Endpoints/{name}"))]["subsets"][0];
-        let ready = subset["addresses"].as_array().unwrap().iter().map(|address| text(&address["ip"]));
-        assert_eq!(ready.collect::<BTreeSet<_>>(), wanted, "{name}");
-        let slice = &objects[&key(&format!("EndpointSlice/{name}"))]["endpoints"];
-        let is_ready = |endpoint: &&Value| endpoint["conditions"]["ready"] == true;
-        let ready = slice.as_array().unwrap().iter().filter(is_ready);
-        assert_eq!(ready.map(|it| text(&it["addresses"][0])).collect::<BTreeSet<_>>(), wanted, "{name}");
-    }
-    assert_eq!(objects[&key("Service/kube-system/cke-etcd")]["spec"]["clusterIP"], "None");
-    let server = text(&objects[&key("Service/kube-system/cluster-dns")]["spec"]["clusterIP"]);
-    let unbound = text(&objects[&key("ConfigMap/kube-system/node-dns")]["data"]["unbound.conf"]);
-    assert!(unbound.contains(&format!("stub-addr: {server}\n")), "{unbound}");
-    assert!(objects[&key("ConfigMap/kube-system/cluster-dns")]["data"]["Corefile"].is_string());
-    for number in 0..4 {
-        let labels = site.nodes.node_object(&address(number)).unwrap().labels;
-        assert_eq!(labels.contains_key(CONTROL_PLANE_LABEL), CONTROL_PLANE.contains(&number), "{labels:?}");
-    }
+    let texts = |list: &Value, field: &str| -> BTreeSet<String> {
+        let items = list.as_array().into_iter().flatten();
+        items.filter_map(|item| item.pointer(field)?.as_str().map(str::to_owned)).collect()
+    };
+    let has_endpoints = |name: &str| {
+        let subset = &find(&format!("Endpoints/{name}"))["subsets"][0];
+        let slice = &find(&format!("EndpointSlice/{name}"))["endpoints"];
+        let is_ready = |endpoint: &Value| endpoint["conditions"]["ready"] == true;
+        texts(&subset["addresses"], "/ip") == wanted
+            && texts(slice, "/addresses/0") == wanted
+            && slice.as_array().is_some_and(|slice| slice.iter().all(is_ready))
+    };
+    let server = find("Service/kube-system/cluster-dns")["spec"]["clusterIP"].as_str().unwrap_or_default();
+    let unbound = find("ConfigMap/kube-system/node-dns")["data"]["unbound.conf"].as_str().unwrap_or_default();
+    let is_labelled = |number: usize| {
+        let labels = site.nodes.node_object(&address(number)).map(|node| node.labels);
+        labels.is_some_and(|it| it.contains_key(CONTROL_PLANE_LABEL) == CONTROL_PLANE.contains(&number))
+    };
+    static_resources(&DnsImages::of_cke()).iter().all(is_applied)
+        && ["default/kubernetes", "kube-system/cke-etcd"].into_iter().all(has_endpoints)
+        && find("Service/kube-system/cke-etcd")["spec"]["clusterIP"] == "None"
+        && unbound.contains(&format!("stub-addr: {server}\n"))
+        && find("ConfigMap/kube-system/cluster-dns")["data"]["Corefile"].is_string()
+        && (0..4).all(is_labelled)
 }
 
 #[test]
