@@ -19,6 +19,7 @@ pub mod failures;
 pub mod nodes;
 pub mod operation;
 pub(crate) mod row;
+pub mod shown;
 pub mod static_resources;
 pub mod webhooks;
 

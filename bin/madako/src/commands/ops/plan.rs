@@ -100,6 +100,19 @@ const FIRST_WAVE: usize = 1;
 static NONE: BTreeSet<String> = BTreeSet::new();
 
 impl CollectedInputs {
+    /// The options of the cluster for Kubernetes.
+    ///
+    /// # Errors
+    /// The components were not asked, or the options cannot be used.
+    pub(crate) fn kubernetes_options(&self) -> Result<&KubernetesOptions, Failure> {
+        let kubernetes = self.kubernetes.as_ref();
+        let kubernetes =
+            kubernetes.ok_or_else(|| Failure::failed("the components of Kubernetes were not asked"))?;
+        kubernetes.options.as_ref().map_err(|why| {
+            Failure::failed(format_args!("the field options of the cluster cannot be used: {why}"))
+        })
+    }
+
     pub(crate) fn input<'a>(&'a self, settings: &'a Settings) -> Input<'a> {
         Input {
             cluster: &self.cluster,
