@@ -230,7 +230,7 @@ impl Config {
         let store = match (embedded, clients.endpoints.is_empty()) {
             (Some(embedded), _) => StoreChoice::Embedded(embedded),
             (None, false) => StoreChoice::External,
-            (None, true) => StoreChoice::Embedded(Embedded::by_default()),
+            (None, true) => StoreChoice::Embedded(Embedded::without_configuration()),
         };
         if let StoreChoice::Embedded(embedded) = &store
             && clients.endpoints.is_empty()

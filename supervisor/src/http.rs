@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use madako_http::tls::{Tls, TlsPeer};
 use madako_http::{
-    BindError, Limits, Router, bind_listener, no_client_certificate, router, router_before, serve,
+    BindError, Limits, Router, bind_listener, ignore_client_certificate, router, router_before, serve,
 };
 use madako_operation_runner::page::{Mode, OpsPage};
 use madako_protocol::feed::Task;
@@ -147,7 +147,7 @@ impl Actor for Http {
                 }
             };
             match tls {
-                None => serve(listener, router, limits, no_client_certificate, stop).await,
+                None => serve(listener, router, limits, ignore_client_certificate, stop).await,
                 Some(tls) => {
                     let identify = |peer: &TlsPeer| peer.certificate().cloned();
                     serve(tls.wrap_listener(listener), router, limits, identify, stop).await

@@ -93,7 +93,7 @@ pub(crate) fn node_children(ports: &OperationsPorts, around: &NodeActorsContext)
         mode: ports.mode,
         epoch: around.gate.as_ref().map_or(0, |gate| gate.epoch),
         leader: around.gate.as_ref().map(|gate| gate.leader.clone()).unwrap_or_default(),
-        nodes: actor_name(&around.instance, &child_id("")),
+        nodes: actor_name(&around.instance, &actor_id_of_node("")),
         interval: around.interval,
         settings: ports.settings.clone(),
         ports: ports.runner.clone(),
@@ -121,7 +121,7 @@ pub fn node_target(node: &ClusterNode, host_keys: HostKeyPolicy, pinned: &Pinned
 
 /// Id of a node's actor in the tree, below [`NODES`].
 #[must_use]
-pub fn child_id(address: &str) -> ChildId {
+pub fn actor_id_of_node(address: &str) -> ChildId {
     format!("{NODE}/{address}").into()
 }
 
@@ -239,7 +239,7 @@ impl RosterState {
         let gone: Vec<String> = gone.map(|(address, _)| address.clone()).collect();
         for address in gone {
             // An unknown child was parked in the meantime.
-            let _ = nodes.stop_child(&child_id(&address), Mode::Now).await;
+            let _ = nodes.stop_child(&actor_id_of_node(&address), Mode::Now).await;
             self.running.remove(&address);
         }
         self.parked.retain(|address, _| wanted.contains_key(address.as_str()));
@@ -264,10 +264,10 @@ impl RosterState {
             gate: around.gate.clone(),
             driver: Arc::clone(&ports.driver),
             state: around.state.clone(),
-            seed: seed_of(around.seed, address),
+            seed: seed_of_node(around.seed, address),
         };
         let (clock, roster, parked) = (Arc::clone(&around.clock), self.myself.clone(), address.to_owned());
-        ChildSpec::for_actor(&around.instance, child_id(address), move || {
+        ChildSpec::for_actor(&around.instance, actor_id_of_node(address), move || {
             (Measured::new(Node, NODE, &clock), given.clone())
         })
         .with_label(NODE)
@@ -283,6 +283,6 @@ impl RosterState {
 }
 
 /// A seed for each node, so that their back-offs differ.
-fn seed_of(seed: u64, address: &str) -> u64 {
+fn seed_of_node(seed: u64, address: &str) -> u64 {
     address.bytes().fold(seed, |seed, byte| seed.rotate_left(5) ^ u64::from(byte))
 }

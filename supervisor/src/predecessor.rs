@@ -78,7 +78,7 @@ impl Predecessor {
         let (leases, foreign): (Vec<_>, Vec<_>) =
             left.leases().iter().cloned().partition(|lease| Some(lease.owner.as_str()) == mark);
         for lease in foreign {
-            say_it_lasts(&left, &lease, "its process ran on another boot or another machine");
+            log_lease_wait(&left, &lease, "its process ran on another boot or another machine");
         }
         Ok(Self { wait: LeaseWait::default(), left, leases, commands, notes })
     }
@@ -110,7 +110,7 @@ impl Predecessor {
             if said.is_none_or(|said| said.elapsed() >= PREDECESSOR_SAID_EVERY) {
                 said = Some(Instant::now());
                 for lease in &self.leases {
-                    say_it_lasts(&self.left, lease, &why);
+                    log_lease_wait(&self.left, lease, &why);
                 }
             }
             sleep(PREDECESSOR_GLANCE).await;
@@ -143,7 +143,7 @@ fn remaining_seconds(left: &EarlierLeases, lease: &LeftLease) -> u64 {
     left.remaining_time(lease).unwrap_or_default().as_secs()
 }
 
-fn say_it_lasts(left: &EarlierLeases, lease: &LeftLease, why: &str) {
+fn log_lease_wait(left: &EarlierLeases, lease: &LeftLease, why: &str) {
     tracing::warn!(
         lease = format!("{:x}", lease.id),
         seconds = remaining_seconds(left, lease),

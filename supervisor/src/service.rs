@@ -106,7 +106,7 @@ pub enum ServiceError {
 }
 
 /// URL of an instance's pages for other hosts. An address that means every interface is not one: the host name is.
-fn url_of(address: SocketAddr, host: &str) -> String {
+fn pages_url(address: SocketAddr, host: &str) -> String {
     if address.ip().is_unspecified() {
         format!("http://{host}:{}", address.port())
     } else {
@@ -208,13 +208,13 @@ impl Service {
             }
             StoreChoice::Embedded(embedded) => {
                 let served = open_embedded(embedded, seed).await?;
-                Self::on_embedded(served, &config.clients, options).await
+                Self::start_on_embedded(served, &config.clients, options).await
             }
         }
     }
 
     /// Starts the service on an open embedded store.
-    pub async fn on_embedded(
+    pub async fn start_on_embedded(
         served: ServedStore,
         clients: &StoreConfig,
         options: ServiceOptions,
@@ -258,7 +258,7 @@ impl Service {
             operations::operations_ports(&options.operations, store_port, clock, ports.host.as_ref(), seed);
         let bound = BoundListener::new(&options.http).await.map_err(ServiceError::Http)?;
         let http = bound.address();
-        options.instance.url = url_of(http, &options.instance.host);
+        options.instance.url = pages_url(http, &options.instance.host);
         let settings = HttpSettings {
             store: Arc::clone(&ports.store),
             timeout,
@@ -270,14 +270,14 @@ impl Service {
         let api = match &options.placement {
             None => None,
             Some(placement) => {
-                placement::say_how_secrets_are_kept(store.encryption());
+                placement::log_encryption_key(store.encryption());
                 let objects: Arc<dyn Objects> = Arc::new(CachedObjects::start(&store));
                 denied = Some(placement::log_denied_read(Arc::clone(&objects)));
                 if placement.controllers {
                     ports.placement =
                         Some(placement::placement_ports(placement, &store, &objects, &transport));
                 }
-                let (id, root) = (&options.instance.id, Arc::new(store.at_root()));
+                let (id, root) = (&options.instance.id, Arc::new(store.with_absolute_keys()));
                 let explainer: Arc<dyn Explainer> =
                     Arc::new(AskScheduler::for_instance(id, root, store.prefix()));
                 let given = ApiPorts {

@@ -183,7 +183,7 @@ fn apply_writes(snapshot: &mut Snapshot, pass: &Pass) {
 }
 
 /// CPU time of this thread.
-fn time_on_core() -> Duration {
+fn thread_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
@@ -221,9 +221,9 @@ fn measure_pass(case: &BenchmarkCase) -> [Duration; 3] {
         seed: 1,
     };
     let runs = (0..=RUNS).map(|_| {
-        let (started, began) = (Instant::now(), time_on_core());
+        let (started, began) = (Instant::now(), thread_cpu_time());
         let made = black_box(make_pass(black_box(&input)));
-        let took = (started.elapsed(), time_on_core() - began);
+        let took = (started.elapsed(), thread_cpu_time() - began);
         assert_eq!(made.decisions.len(), case.applications);
         let least = if case.what == MeasuredPass::First { case.applications / 2 } else { 1 };
         assert!(made.units.len() >= least.min(case.applications), "{} units", made.units.len());

@@ -62,7 +62,7 @@ fn choose_backend<'a>(
     let failing = scope
         .targets()
         .iter()
-        .any(|target| target.availability == Availability::FailingMetrics && lasting.met_by(&target.offer));
+        .any(|target| target.availability == Availability::FailingMetrics && lasting.are_met_by(&target.offer));
     if failing { BackendChoice::Failing } else { BackendChoice::Nowhere }
 }
 

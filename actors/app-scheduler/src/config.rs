@@ -74,6 +74,6 @@ pub(crate) fn add_duration(time: OffsetDateTime, by: Duration) -> OffsetDateTime
     time.checked_add(by).unwrap_or(time)
 }
 
-pub(crate) fn later_by_seconds(time: OffsetDateTime, seconds: i64) -> OffsetDateTime {
+pub(crate) fn add_seconds(time: OffsetDateTime, seconds: i64) -> OffsetDateTime {
     add_duration(time, Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
 }

@@ -42,7 +42,7 @@ pub fn explain(
     let unknown = || ExplainError::Unknown { application: key.clone() };
     let resource = input.snapshot.typed::<Application>(key).ok_or_else(unknown)?;
     let metrics = replace_metrics(input, key, what_if)?;
-    let left_out = left_out(input, key, what_if)?;
+    let left_out = candidates_left_out(input, key, what_if)?;
     let recovered =
         metrics.as_ref().map(|metrics| input.snapshot.clone().with(list_recovered(input, metrics)));
     let whole = recovered.as_ref().unwrap_or(input.snapshot);
@@ -246,7 +246,7 @@ fn replace_metrics(
             return Err(ExplainError::UnknownMetric { metric, application });
         }
         for (key, defined, spec) in meant {
-            let value = assumed_value(name, spec, *raw, input.now)?;
+            let value = validate_assumed_value(name, spec, *raw, input.now)?;
             let known = observed.metrics.remove(&key);
             let trust = known.map_or(Trust { since: input.now, range: None, turns: 0 }, |state| state.trust);
             let state = MetricState {
@@ -294,7 +294,7 @@ fn metrics_named<'a>(
     clippy::cast_precision_loss,
     reason = "allowed values are small; Krake compares them as floats, too"
 )]
-fn assumed_value(
+fn validate_assumed_value(
     metric: &str,
     spec: &MetricSpec,
     raw: f64,
@@ -315,7 +315,7 @@ fn assumed_value(
     Ok(Value { raw, normalized: (raw - spec.min) / range, at: now })
 }
 
-fn left_out(
+fn candidates_left_out(
     input: &PassInput<'_>,
     application: &ObjectKey,
     what_if: &WhatIf,

@@ -1,7 +1,7 @@
 //! The clusters, clouds or projects to choose from, with shared evaluation of constraints.
 //!
 //! Guarantees: each canonical constraint is evaluated once, and each set of constraints ranked once, for all
-//! applications. The result equals a separate evaluation with [`Requirements::met_by`].
+//! applications. The result equals a separate evaluation with [`Requirements::are_met_by`].
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

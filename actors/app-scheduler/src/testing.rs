@@ -226,7 +226,7 @@ impl World {
         let cloud = cluster.status.scheduled_to.as_ref().and_then(|cloud| cloud.key());
         let cloud = cloud.and_then(|cloud| AnyCloud::from_object(&self.snapshot.get(&cloud)?.object));
         let metrics = &self.metrics.as_ref().unwrap().metrics;
-        let offer = Offer::of_cluster(cluster, cloud, metrics, self.config.metric_constraints);
+        let offer = Offer::from_cluster(cluster, cloud, metrics, self.config.metric_constraints);
         assert_eq!(fit::unmet_requirements(application, cluster, &offer), [], "I11");
         if self.config.candidates == Candidates::Namespace {
             assert_eq!(

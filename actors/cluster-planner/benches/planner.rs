@@ -110,7 +110,7 @@ struct Measurement {
 }
 
 /// CPU time of this thread.
-fn on_core() -> Duration {
+fn thread_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
@@ -147,9 +147,9 @@ fn measure_plan(case: BenchmarkCase) -> Measurement {
         }
     };
     let runs = (0..=RUNS).map(|_| {
-        let (started, began) = (Instant::now(), on_core());
+        let (started, began) = (Instant::now(), thread_cpu_time());
         let made = black_box(plan(black_box(&input)));
-        let took = (started.elapsed(), on_core() - began);
+        let took = (started.elapsed(), thread_cpu_time() - began);
         assert_eq!(made.expect("a plan").action, expected);
         took
     });

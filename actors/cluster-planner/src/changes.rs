@@ -24,7 +24,7 @@ pub(crate) fn list_changes(
             None => Some(ChangeKind::Add),
             // The node of an address that was listed twice and is now listed once changes in nothing else.
             Some(before) => {
-                kind_of(before, after).or_else(|| draft.is_listed_again(*id).then_some(ChangeKind::Update))
+                classify_change(before, after).or_else(|| draft.is_listed_again(*id).then_some(ChangeKind::Update))
             }
         };
         changes.extend(kind.map(|kind| change_of(kind, inventory.entry(*id).address, part_of(after))));
@@ -32,7 +32,7 @@ pub(crate) fn list_changes(
     changes
 }
 
-fn kind_of(before: &Node, after: &Node) -> Option<ChangeKind> {
+fn classify_change(before: &Node, after: &Node) -> Option<ChangeKind> {
     match (part_of(before), part_of(after)) {
         (Part::Worker, Part::ControlPlane) => return Some(ChangeKind::Promote),
         (Part::ControlPlane, Part::Worker) => return Some(ChangeKind::Demote),

@@ -127,7 +127,7 @@ impl<'a> ClusterDraft<'a> {
     pub(crate) fn add_worker(&mut self, id: MachineId, templates: &Templates<'_>) {
         self.taken[id] = true;
         self.workers.push(id);
-        if let Some(template) = self.template_of(id, templates) {
+        if let Some(template) = self.find_template(id, templates) {
             self.template_workers[template] += 1;
         }
     }
@@ -140,18 +140,18 @@ impl<'a> ClusterDraft<'a> {
     /// Removes nodes from the workers; they may join the control plane afterwards.
     pub(crate) fn remove_workers(&mut self, ids: &BTreeSet<MachineId>, templates: &Templates<'_>) {
         for id in ids {
-            if let Some(template) = self.template_of(*id, templates) {
+            if let Some(template) = self.find_template(*id, templates) {
                 self.template_workers[template] -= 1;
             }
         }
         self.workers.retain(|id| !ids.contains(id));
     }
 
-    pub(crate) fn template_of(&self, id: MachineId, templates: &Templates<'_>) -> Option<TemplateId> {
+    pub(crate) fn find_template(&self, id: MachineId, templates: &Templates<'_>) -> Option<TemplateId> {
         templates.template_for_role(self.inventory.entry(id).role)
     }
 
-    pub(crate) fn by_rack(&self, nodes: impl IntoIterator<Item = MachineId>) -> BTreeMap<i64, u64> {
+    pub(crate) fn count_by_rack(&self, nodes: impl IntoIterator<Item = MachineId>) -> BTreeMap<i64, u64> {
         let mut racks = BTreeMap::new();
         for id in nodes {
             *racks.entry(self.inventory.entry(id).rack).or_insert(0) += 1;

@@ -156,7 +156,7 @@ impl Planner<'_> {
 
     /// Candidates for the control plane: healthy, with the role, without a bad taint, not under repair.
     pub(crate) fn control_plane_picker(&mut self, rule: Action, source: Source) -> Picker {
-        let racks = self.draft.by_rack(self.draft.control_plane().iter().copied());
+        let racks = self.draft.count_by_rack(self.draft.control_plane().iter().copied());
         let fits = |id: &MachineId| self.fits_control_plane(*id) && self.bad_taint(*id).is_none();
         let mut fitting: Vec<MachineId> = match source {
             Source::Unused => self.unused_machines().filter(fits).collect(),
@@ -176,18 +176,18 @@ impl Planner<'_> {
     fn worker_pools(&self) -> WorkerPools {
         let mut candidates = vec![Vec::new(); self.templates.count()];
         for id in self.unused_machines() {
-            if let Some(template) = self.draft.template_of(id, &self.templates) {
+            if let Some(template) = self.draft.find_template(id, &self.templates) {
                 candidates[template].push(self.make_candidate(id));
             }
         }
         let mut workers = vec![Vec::new(); self.templates.count()];
         for id in self.draft.workers() {
-            if let Some(template) = self.draft.template_of(*id, &self.templates) {
+            if let Some(template) = self.draft.find_template(*id, &self.templates) {
                 workers[template].push(*id);
             }
         }
         let pools = candidates.into_iter().zip(workers).map(|(candidates, workers)| {
-            let racks = self.draft.by_rack(workers);
+            let racks = self.draft.count_by_rack(workers);
             Picker::to_join(candidates, |rack| racks.get(&rack).copied().unwrap_or(0))
         });
         WorkerPools(pools.collect())
@@ -195,7 +195,7 @@ impl Planner<'_> {
 
     /// Whether an unused machine can become a worker of a template.
     pub(crate) fn has_spare(&self, template: TemplateId) -> bool {
-        self.unused_machines().any(|id| self.draft.template_of(id, &self.templates) == Some(template))
+        self.unused_machines().any(|id| self.draft.find_template(id, &self.templates) == Some(template))
     }
 
     fn unused_machines(&self) -> impl Iterator<Item = MachineId> {

@@ -81,11 +81,11 @@ impl Picker {
         }
         let left = candidates.len();
         let mut picker = Self { goal, candidates, racks, best: BinaryHeap::new(), left };
-        picker.best = (0..picker.racks.len()).filter_map(|rack| picker.best_of(rack)).collect();
+        picker.best = (0..picker.racks.len()).filter_map(|rack| picker.best_of_rack(rack)).collect();
         picker
     }
 
-    fn best_of(&self, index: usize) -> Option<(i64, Reverse<MachineId>, usize)> {
+    fn best_of_rack(&self, index: usize) -> Option<(i64, Reverse<MachineId>, usize)> {
         let rack = &self.racks[index];
         let candidate = self.candidates[..rack.end].get(rack.next)?;
         Some((candidate.points.0 + rack.points, Reverse(candidate.id), index))
@@ -108,7 +108,7 @@ impl Picker {
         if let Some((_, _, index)) = self.best.pop() {
             self.left -= 1;
             self.racks[index].next += 1;
-            self.best.extend(self.best_of(index));
+            self.best.extend(self.best_of_rack(index));
         }
     }
 
@@ -119,11 +119,11 @@ impl Picker {
         let points = self.score(self.candidates[self.racks[index].next].points.0);
         self.racks[index].next += 1;
         let runner_up = self
-            .best_of(index)
+            .best_of_rack(index)
             .max(self.best.peek().copied())
             .map(|(key, Reverse(id), _)| (id, self.score(key)));
         self.racks[index].points -= POINTS_PER_NODE;
-        if let Some(next) = self.best_of(index) {
+        if let Some(next) = self.best_of_rack(index) {
             self.best.push(next);
         }
         Some(PickedMachine { id, score: self.score(key), points, considered, runner_up })

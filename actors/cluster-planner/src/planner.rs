@@ -79,7 +79,7 @@ impl<'a> Planner<'a> {
 
     fn try_rule(&mut self, rule: Action) -> Result<RuleAttempt, RuleError> {
         if let Some(why) = self.reason_not_applicable(rule) {
-            self.not_fired(rule, why);
+            self.record_rule_not_fired(rule, why);
             return Ok(RuleAttempt::StepsAside);
         }
         match rule {
@@ -117,7 +117,7 @@ impl<'a> Planner<'a> {
         let workers: Vec<NodeMaker<'_>> = self.templates.template_nodes().map(NodeMaker::new).collect();
         // Every worker has a template: the roles were checked.
         let workers =
-            self.draft.workers().iter().filter_map(|id| Some((*id, self.worker_maker(*id, &workers)?)));
+            self.draft.workers().iter().filter_map(|id| Some((*id, self.node_maker_for_worker(*id, &workers)?)));
         let makers = self.draft.control_plane().iter().map(|id| (*id, &control_plane)).chain(workers);
         // In memory order, building a hundred thousand nodes takes two thirds of the time.
         let mut makers: Vec<_> = makers.enumerate().collect();
@@ -136,13 +136,13 @@ impl<'a> Planner<'a> {
         left_out.sort_unstable();
         for (_, id) in left_out {
             let bad = self.inventory.machine(id).bad_labels().into_boxed_slice();
-            self.fired_about(rule, PlanReason::LabelsLeftOut(bad), id);
+            self.record_fired_rule_about(rule, PlanReason::LabelsLeftOut(bad), id);
         }
         Ok(nodes)
     }
 
-    fn worker_maker<'m>(&self, id: MachineId, makers: &'m [NodeMaker<'m>]) -> Option<&'m NodeMaker<'m>> {
-        makers.get(self.draft.template_of(id, &self.templates)?)
+    fn node_maker_for_worker<'m>(&self, id: MachineId, makers: &'m [NodeMaker<'m>]) -> Option<&'m NodeMaker<'m>> {
+        makers.get(self.draft.find_template(id, &self.templates)?)
     }
 
     fn check_roles(&mut self, rule: Action) -> Result<(), RuleError> {
@@ -151,7 +151,7 @@ impl<'a> Planner<'a> {
             .workers()
             .iter()
             .copied()
-            .filter(|id| self.draft.template_of(*id, &self.templates).is_none())
+            .filter(|id| self.draft.find_template(*id, &self.templates).is_none())
             .collect();
         if without.is_empty() {
             return Ok(());
@@ -221,7 +221,7 @@ impl<'a> Planner<'a> {
             reason.outcome = Outcome::Failed;
         }
         for later in later {
-            self.not_fired(*later, PlanReason::AfterFailureOf(rule));
+            self.record_rule_not_fired(*later, PlanReason::AfterFailureOf(rule));
         }
         let decided = Some((rule, Outcome::Failed));
         self.report_under_repair(decided);
@@ -237,7 +237,7 @@ impl<'a> Planner<'a> {
                 (Action::Regenerate, false) => PlanReason::TemplateUnchanged,
                 _ => PlanReason::After(rule),
             };
-            self.not_fired(*later, why);
+            self.record_rule_not_fired(*later, why);
         }
     }
 
@@ -250,7 +250,7 @@ impl<'a> Planner<'a> {
             let serial = repeat.machine.spec.serial.as_str().into();
             let why =
                 PlanReason::ListedAgain { times: repeat.times, serial, state: repeat.machine.status.state };
-            self.note_not_fired_for(rule, why, repeat.id);
+            self.record_rule_not_fired_for(rule, why, repeat.id);
         }
         for duplicate in self.inventory.duplicates() {
             let rule = match (duplicate.in_use, self.input.current) {
@@ -283,11 +283,11 @@ impl<'a> Planner<'a> {
         }
     }
 
-    pub(crate) fn not_fired(&mut self, rule: Action, why: PlanReason) {
+    pub(crate) fn record_rule_not_fired(&mut self, rule: Action, why: PlanReason) {
         self.reasons.push(Reason::new(rule, Outcome::NotFired, why));
     }
 
-    pub(crate) fn note_not_fired_for(&mut self, rule: Action, why: PlanReason, id: MachineId) {
+    pub(crate) fn record_rule_not_fired_for(&mut self, rule: Action, why: PlanReason, id: MachineId) {
         let reason = Reason::new(rule, Outcome::NotFired, why);
         self.reasons.push(reason.with_address(self.inventory.entry(id).address));
     }
@@ -296,11 +296,11 @@ impl<'a> Planner<'a> {
         self.reasons.push(Reason::new(rule, Outcome::Fired, why));
     }
 
-    pub(crate) fn fired_about(&mut self, rule: Action, why: PlanReason, id: MachineId) {
-        self.fired_at(rule, why, self.inventory.entry(id).address);
+    pub(crate) fn record_fired_rule_about(&mut self, rule: Action, why: PlanReason, id: MachineId) {
+        self.record_fired_rule(rule, why, self.inventory.entry(id).address);
     }
 
-    pub(crate) fn fired_at(&mut self, rule: Action, why: PlanReason, address: &str) {
+    pub(crate) fn record_fired_rule(&mut self, rule: Action, why: PlanReason, address: &str) {
         self.reasons.push(Reason::new(rule, Outcome::Fired, why).with_address(address));
     }
 

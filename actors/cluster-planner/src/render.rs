@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use madako_domain::plan::{Outcome, Part, Plan, PlanError, Reason};
 
-use crate::what_if::{WhatIfEnd, never_at_rest};
+use crate::what_if::{WhatIfEnd, describe_endless_planning};
 
 /// Action, changes and reasons of a plan.
 #[must_use]
@@ -55,7 +55,7 @@ pub fn end_table(made: usize, end: &WhatIfEnd) -> String {
             push_block(&mut text, &reason_rows(failed));
             text
         }
-        WhatIfEnd::NeverAtRest { plans } => format!("{made}{}.\n", never_at_rest(*plans)),
+        WhatIfEnd::NeverAtRest { plans } => format!("{made}{}.\n", describe_endless_planning(*plans)),
     }
 }
 

@@ -117,14 +117,14 @@ impl Serialize for WhatIfEnd {
             Self::NeverAtRest { plans } => {
                 let mut end = serializer.serialize_struct("End", 2)?;
                 end.serialize_field("kind", "never-at-rest")?;
-                end.serialize_field("message", &never_at_rest(*plans))?;
+                end.serialize_field("message", &describe_endless_planning(*plans))?;
                 end.end()
             }
         }
     }
 }
 
-pub(crate) fn never_at_rest(plans: usize) -> String {
+pub(crate) fn describe_endless_planning(plans: usize) -> String {
     format!(
         "the planner still changes the cluster after {plans} plans, more than any input needs; report this \
          defect of the planner"
@@ -167,7 +167,7 @@ impl<'a> WhatIf<'a> {
     }
 
     #[must_use]
-    pub fn plans_made(&self) -> usize {
+    pub fn count_plans(&self) -> usize {
         self.made
     }
 

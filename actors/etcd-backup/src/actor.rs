@@ -22,7 +22,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 
 use self::attempt::{BackupAttempt, make_backup};
 use crate::limits::TICK;
-use crate::schedule::{Failures, age_of_last, time_until_next};
+use crate::schedule::{Failures, age_of_last_backup, time_until_next};
 
 #[derive(Clone)]
 pub struct BackupsArguments {
@@ -107,7 +107,7 @@ impl BackupsState {
             return;
         }
         let now = self.given.clock.now();
-        let age = age_of_last(&self.given.schedule, self.last_backup(), now);
+        let age = age_of_last_backup(&self.given.schedule, self.last_backup(), now);
         let shown = age.map_or(now.unix_timestamp() as f64, |age| age.as_secs_f64());
         madako_etcd_backup_age_seconds().set(shown);
         let size = self.last_backup().filter(|_| age.is_some()).map_or(0, |last| last.size);

@@ -179,7 +179,7 @@ impl Actor for Leader {
             LeaderMessage::Prepared { epoch, placement } => {
                 state.finish_preparation(&myself, epoch, placement)
             }
-            LeaderMessage::Owner(event, _handled) => state.owner_seen(&myself, event),
+            LeaderMessage::Owner(event, _handled) => state.handle_owner_change(&myself, event),
             LeaderMessage::Claimed { epoch, placement } => state.finish_claim(&myself, epoch, placement),
             LeaderMessage::Done { id, result } => state.finish_commit(id, result),
             LeaderMessage::Yield { pause } => {
@@ -473,7 +473,7 @@ impl LeaderState {
                 });
                 Ok(Committed { revision })
             }
-            Ok(Outcome::Refused { failed }) => Err(refused_commit(&ended.epoch, &ended.fence, &failed)),
+            Ok(Outcome::Refused { failed }) => Err(describe_refused_commit(&ended.epoch, &ended.fence, &failed)),
             Err(error) => Err(CommitError::Store(error)),
         };
         if let Some(reply) = ended.reply.take() {
@@ -489,7 +489,7 @@ struct SentTransaction {
     transaction: Transaction,
 }
 
-fn refused_commit(epoch: &Epoch, fence: &Condition, failed: &[Condition]) -> CommitError {
+fn describe_refused_commit(epoch: &Epoch, fence: &Condition, failed: &[Condition]) -> CommitError {
     if failed.contains(fence) {
         return CommitError::NotLeader { epoch: epoch.number };
     }

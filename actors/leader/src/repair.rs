@@ -35,7 +35,7 @@ pub(crate) fn repair_transaction(
     let violations = check_repair_change(change, &state.repair, cluster, maximum);
     if !violations.is_empty() {
         // A decision on an older state than this one is late, not wrong.
-        let keys = changed_since(change, state);
+        let keys = keys_changed_since(change, state);
         return Err(if keys.is_empty() {
             CommitError::Invariant { violations }
         } else {
@@ -64,7 +64,7 @@ pub(crate) fn repair_transaction(
 }
 
 /// Keys that a change compares and whose state differs from the decision's.
-fn changed_since(change: &RepairChange, state: &ClusterState) -> Vec<String> {
+fn keys_changed_since(change: &RepairChange, state: &ClusterState) -> Vec<String> {
     let is_another = |condition: &&Condition| match condition {
         Condition::Unchanged { key, revision } => {
             state.repair.revision_of(key).unwrap_or_else(|| state.revision_of(key)) != *revision
@@ -134,7 +134,7 @@ mod tests {
         record.complete(OffsetDateTime::UNIX_EPOCH);
         RepairChange {
             what: "test",
-            conditions: state.repair.records_unchanged().into_iter().collect(),
+            conditions: state.repair.require_unchanged_records().into_iter().collect(),
             writes: vec![RepairWrite::Entry(entry), RepairWrite::Record(record)],
         }
     }

@@ -56,7 +56,7 @@ pub(crate) fn cluster_transaction(
     conditions.extend(basis.iter().filter(|_| !is_planted(Canary::BasisNotCompared)).cloned());
     // A repair that begins registers a record: none began since the check of the queue.
     if grows_control_plane(evidence.before.as_deref(), cluster) {
-        conditions.extend(repairs.records_unchanged());
+        conditions.extend(repairs.require_unchanged_records());
     }
     // The form that CKE stores. A section that CKE's types cannot hold (for example a duplicated field) stays as it
     // was read.

@@ -105,7 +105,7 @@ impl DefinitionCatalog {
             Object::MetricsProvider(provider) => self.put_provider(stored, &provider.spec.value),
             Object::GlobalMetricsProvider(provider) => self.put_provider(stored, &provider.spec.value),
             _ => {
-                let references = references_of(key, &stored.object);
+                let references = find_metric_references(key, &stored.object);
                 return self.set_references(key, references);
             }
         }
@@ -224,7 +224,7 @@ fn count_references(
 }
 
 /// The metrics that a resource refers to. Magnum clusters rank by their projects' metrics, never by their own.
-fn references_of(key: &ObjectKey, object: &Object) -> References {
+fn find_metric_references(key: &ObjectKey, object: &Object) -> References {
     let (metrics, constraints): (&[MetricRef], Option<&Vec<MetricConstraint>>) = match object {
         Object::Cluster(cluster) => (&cluster.spec.metrics, cluster.spec.constraints.cloud.metrics.as_ref()),
         Object::Cloud(cloud) => (cloud.spec.value.metrics(), None),

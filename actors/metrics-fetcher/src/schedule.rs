@@ -189,7 +189,7 @@ impl FetchSchedule {
     #[must_use]
     pub fn next_too_old(&self, now: ClockReading) -> Option<Duration> {
         let ends =
-            self.tracks.values().filter_map(|track| Some(track.value_since()? + self.settings.max_age));
+            self.tracks.values().filter_map(|track| Some(track.time_of_value()? + self.settings.max_age));
         ends.min().map(|end| end.saturating_sub(now.elapsed))
     }
 
@@ -206,7 +206,7 @@ impl FetchSchedule {
         for track in self.tracks.values() {
             let summary = all.entry(track.source().map_or("none", |source| source.kind.tag())).or_default();
             summary.conditions[track.metric_condition() as usize] += 1;
-            if let Some(since) = track.value_since() {
+            if let Some(since) = track.time_of_value() {
                 summary.oldest = summary.oldest.max(now.elapsed.saturating_sub(since));
             }
         }

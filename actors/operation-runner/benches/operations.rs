@@ -88,13 +88,13 @@ fn healthy_fleet(cluster: &Cluster) -> FleetStatus {
     status
 }
 
-fn time_on_core() -> Duration {
+fn thread_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 /// The state that CKE leaves: members have the arguments of their bootstrap.
-fn of_cke(cluster: &Cluster) -> FleetStatus {
+fn status_left_by_cke(cluster: &Cluster) -> FleetStatus {
     let mut status = healthy_fleet(cluster);
     let members: Vec<String> = cluster.control_plane().map(|node| node.address.clone()).collect();
     for address in &members {
@@ -130,9 +130,9 @@ fn measure_decision<T>(
     };
     drop(act(&input));
     let timed = (0..RUNS).map(|_| {
-        let (started, began) = (Instant::now(), time_on_core());
+        let (started, began) = (Instant::now(), thread_cpu_time());
         let made = black_box(act(black_box(&input)));
-        let times = (started.elapsed(), time_on_core().saturating_sub(began));
+        let times = (started.elapsed(), thread_cpu_time().saturating_sub(began));
         drop(made);
         times
     });
@@ -171,7 +171,7 @@ fn main() {
         }
     }
     let cluster = make_cluster(TAKEN_OVER);
-    let status = of_cke(&cluster);
+    let status = status_left_by_cke(&cluster);
     let take_over = |input: &Input<'_>| {
         let (decision, found) = (decide(input), find_differences(input, &DueFiles::new()));
         assert!(decision.operations.is_empty() && decision.held.is_empty() && found.is_empty());

@@ -60,7 +60,7 @@ use crate::operation::{Operation, OperationName};
 use crate::page::{Mode, OpsPage};
 use crate::records::{self, AnnouncedStep, restoring};
 use crate::restore;
-use crate::stories::{NodeStories, StoryContext, tell_stories};
+use crate::stories::{NodeStories, StoryContext, describe_nodes};
 
 madako_protocol::declare_metrics! {
     counter madako_operations_total(operation, outcome) "Operations on nodes, by outcome.";
@@ -375,8 +375,8 @@ impl RunnerState {
 
     /// Records an ended command, decides on a new collection, or begins one.
     fn reconcile(&mut self) {
-        let Some(inputs) = self.decision_inputs() else { return self.say_unusable() };
-        if self.given.mode == Mode::Act && (self.settle(&inputs) || self.effects.under_way().is_some()) {
+        let Some(inputs) = self.decision_inputs() else { return self.publish_unusable_options() };
+        if self.given.mode == Mode::Act && (self.settle(&inputs) || self.effects.announced_effect().is_some()) {
             return self.publish(&inputs);
         }
         let Some((since, collected)) = self.collected.take() else {
@@ -466,7 +466,7 @@ impl RunnerState {
         let requested = inputs.state.restore.as_ref();
         let requested = requested.filter(|request| is_under_way || request.is_valid(now));
         let nothing = BTreeSet::new();
-        let busy = inputs.state.repair.under_way().map(str::to_owned).collect();
+        let busy = inputs.state.repair.machines_under_way().map(str::to_owned).collect();
         let settling = self.settling_nodes(cluster, collected);
         let input = Input {
             cluster,
@@ -507,7 +507,7 @@ impl RunnerState {
             errors: &collected.errors,
             since: &since,
         };
-        self.stories = Arc::new(tell_stories(&input, &around));
+        self.stories = Arc::new(describe_nodes(&input, &around));
         self.decision = Some(decision);
     }
 
@@ -532,7 +532,7 @@ impl RunnerState {
             }
             self.effects.is_recorded();
         }
-        let runs = self.effects.under_way().map(|announced| announced.step.record);
+        let runs = self.effects.announced_effect().map(|announced| announced.step.record);
         let change = records::disown_interrupted_record(state, runs, now);
         match change.or_else(|| records::forget_restart(state, &inputs.cluster, now)) {
             Some(change) => self.change(change, state),
@@ -556,7 +556,7 @@ impl RunnerState {
         let now = self.given.clock.now();
         let refused = self.decision.as_ref().and_then(|decision| restoring::refuse_request(state, decision));
         match refused.or_else(|| restoring::forget_old_request(state, is_done, now)) {
-            Some(change) if self.effects.under_way().is_none() => self.change(change, state),
+            Some(change) if self.effects.announced_effect().is_none() => self.change(change, state),
             _ => false,
         }
     }
@@ -607,7 +607,7 @@ impl RunnerState {
             Some((nodes, why)) => {
                 if let Some(nodes) = nodes {
                     let nodes = backing_off::nodes_at_fault(&step.operation, command, &nodes);
-                    self.backing_off.record_failure(&self.left_out(step, nodes), Instant::now());
+                    self.backing_off.record_failure(&self.nodes_left_out(step, nodes), Instant::now());
                 }
                 madako_operations_total(operation, "cancelled").increment(1);
                 (format!("{command} failed: {why}"), true)
@@ -617,7 +617,7 @@ impl RunnerState {
     }
 
     /// The nodes of the cluster among those on which a command failed. Without one, the operation itself is left out.
-    fn left_out(&self, step: &AnnouncedStep, failed: &[String]) -> Vec<String> {
+    fn nodes_left_out(&self, step: &AnnouncedStep, failed: &[String]) -> Vec<String> {
         let cluster = self.state.as_ref().and_then(|state| state.cluster.as_ref());
         let is_node = |address: &&String| {
             cluster.is_some_and(|cluster| cluster.value.nodes.iter().any(|node| node.address == **address))

@@ -28,7 +28,7 @@ pub(crate) type Row = Option<(OperationPhase, Vec<Operation>)>;
 /// The rows in order. The maintenance of Kubernetes' objects (`k8s-maintain` after that of etcd) and the rows of the queues
 /// (at the end) do not exist yet.
 const ROWS: [fn(&View<'_>, &mut Vec<Held>) -> Row; 13] = [
-    restore::stale_row,
+    restore::stop_stale_members,
     upgrade,
     rivers::rivers_row,
     restore::restore_row,

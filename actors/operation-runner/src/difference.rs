@@ -72,7 +72,7 @@ pub fn find_differences(input: &Input<'_>, due: &DueFiles) -> Vec<Difference> {
                 Container::EtcdRivers => &etcd_rivers,
                 Container::Etcd => &wanted::etcd_parameters(node.address, InitialCluster::None),
             };
-            for why in of_container(&view, node, container, builtin) {
+            for why in compare_container(&view, node, container, builtin) {
                 add(node.address, Kind::Container, container.name(), why);
             }
         }
@@ -85,13 +85,13 @@ pub fn find_differences(input: &Input<'_>, due: &DueFiles) -> Vec<Difference> {
         for file in certificates::due_certificates(&view, node).filter(|file| !is_told(file)) {
             add(node.address, Kind::Certificate, file, "it is renewed: it ends soon".to_owned());
         }
-        of_volumes(&view, node, &mut add);
+        compare_volumes(&view, node, &mut add);
     }
-    of_members(&view, &mut add);
+    compare_members(&view, &mut add);
     found
 }
 
-fn of_container(
+fn compare_container(
     view: &View<'_>,
     node: &NodeView<'_>,
     container: Container,
@@ -123,7 +123,7 @@ fn of_container(
 }
 
 /// Data of a former member whose removal did not end.
-fn of_volumes(view: &View<'_>, node: &NodeView<'_>, add: &mut impl FnMut(&str, Kind, &str, String)) {
+fn compare_volumes(view: &View<'_>, node: &NodeView<'_>, add: &mut impl FnMut(&str, Kind, &str, String)) {
     let is_left = !node.control_plane
         && view.input.status.interrupted_removals.contains(node.address)
         && !view.is_member(node.address);
@@ -136,7 +136,7 @@ fn of_volumes(view: &View<'_>, node: &NodeView<'_>, add: &mut impl FnMut(&str, K
     }
 }
 
-fn of_members(view: &View<'_>, add: &mut impl FnMut(&str, Kind, &str, String)) {
+fn compare_members(view: &View<'_>, add: &mut impl FnMut(&str, Kind, &str, String)) {
     if let Some(restore) = view.input.restore {
         let (address, path) = (&restore.request.address, &restore.request.path);
         add(address, Kind::Member, address, format!("it is restored from {path}: an operator asked for it"));
@@ -150,7 +150,7 @@ fn of_members(view: &View<'_>, add: &mut impl FnMut(&str, Kind, &str, String)) {
         return;
     }
     for member in &view.members {
-        let node = view.node_of(member).filter(|node| node.control_plane);
+        let node = view.node_of_member(member).filter(|node| node.control_plane);
         let (address, name) = (&*member.address, &*member.address);
         let why = match node {
             None => Some("it is removed: its node is no control plane node"),

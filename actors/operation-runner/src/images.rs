@@ -54,11 +54,11 @@ pub fn with_images(
 /// example after a power cycle. Containers of other programs do not count.
 #[must_use]
 pub fn images_on_nodes(name: ImageName, cluster: &Cluster, status: &FleetStatus) -> FoundImage {
-    let running = found_where(name, cluster, status, |container| container.running);
-    if running.is_empty() { found_where(name, cluster, status, |_| true) } else { running }
+    let running = nodes_using_image(name, cluster, status, |container| container.running);
+    if running.is_empty() { nodes_using_image(name, cluster, status, |_| true) } else { running }
 }
 
-fn found_where(
+fn nodes_using_image(
     name: ImageName,
     cluster: &Cluster,
     status: &FleetStatus,
@@ -151,7 +151,7 @@ mod tests {
         let all = status([Some(("a:1", true)), Some(("a:1", true)), None]);
         assert_eq!(etcd(&all, &state).unwrap(), "a:1");
         let none = status([None, None, None]);
-        assert_eq!(etcd(&none, &state).unwrap(), ImageName::Etcd.of_cke());
+        assert_eq!(etcd(&none, &state).unwrap(), ImageName::Etcd.default_image());
     }
 
     #[test]

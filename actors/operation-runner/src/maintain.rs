@@ -46,7 +46,7 @@ const IN_SYNC: [Rule; 5] = [
     |view| members_outside_cluster(view, false),
     |view| members_off_control_plane(view, false),
     outdated_members,
-    nodes_with_leftover_data,
+    find_leftover_data,
 ];
 
 pub(crate) fn maintenance_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
@@ -74,7 +74,7 @@ pub(crate) fn maintenance_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
 /// Members that are no nodes of the cluster. A member whose state is unknown counts to those that are not known to be
 /// out of sync.
 fn members_outside_cluster<'v>(view: &'v View<'v>, out_of_sync: bool) -> Option<DueMaintenance<'v>> {
-    let is_stranger = |member: &MemberView<'_>| view.node_of(member).is_none();
+    let is_stranger = |member: &MemberView<'_>| view.node_of_member(member).is_none();
     due_for_members(view, OperationName::EtcdRemoveMember, |member| {
         (member.member.in_sync == Some(false)) == out_of_sync && is_stranger(member)
     })
@@ -84,7 +84,7 @@ fn members_outside_cluster<'v>(view: &'v View<'v>, out_of_sync: bool) -> Option<
 fn members_off_control_plane<'v>(view: &'v View<'v>, out_of_sync: bool) -> Option<DueMaintenance<'v>> {
     due_for_members(view, OperationName::EtcdDestroyMember, |member| {
         (member.member.in_sync == Some(false)) == out_of_sync
-            && view.node_of(member).is_some_and(|node| !node.control_plane)
+            && view.node_of_member(member).is_some_and(|node| !node.control_plane)
     })
 }
 
@@ -141,7 +141,7 @@ fn outdated_members<'v>(view: &'v View<'v>) -> Option<DueMaintenance<'v>> {
 }
 
 /// Former members whose removal did not end: their data are still there.
-fn nodes_with_leftover_data<'v>(view: &'v View<'v>) -> Option<DueMaintenance<'v>> {
+fn find_leftover_data<'v>(view: &'v View<'v>) -> Option<DueMaintenance<'v>> {
     let interrupted = &view.input.status.interrupted_removals;
     due_for_nodes(view, OperationName::EtcdDestroyMember, |node| {
         !node.control_plane
@@ -152,7 +152,7 @@ fn nodes_with_leftover_data<'v>(view: &'v View<'v>) -> Option<DueMaintenance<'v>
 }
 
 fn control_plane_node<'v>(view: &'v View<'v>, member: &MemberView<'_>) -> Option<&'v NodeView<'v>> {
-    view.node_of(member).filter(|node| node.control_plane)
+    view.node_of_member(member).filter(|node| node.control_plane)
 }
 
 /// The members that a rule concerns, in the order of their addresses.
@@ -164,7 +164,7 @@ fn due_for_members<'v>(
     let concerned = view.members.iter().filter(|member| concerns(member)).map(|member| ConcernedMember {
         address: member.address.to_string(),
         id: Some(member.member.id),
-        node: view.node_of(member),
+        node: view.node_of_member(member),
     });
     DueMaintenance::new(name, concerned.collect())
 }
@@ -206,7 +206,7 @@ fn operation_unless_held(
     due: &DueMaintenance<'_>,
     held: &mut Vec<Held>,
 ) -> Option<Operation> {
-    if let Some(reason) = of_all_members(view, due) {
+    if let Some(reason) = obstacle_to_all_members(view, due) {
         held.push(Held { what: due.name, reason, targets: due.targets() });
         return None;
     }
@@ -219,7 +219,7 @@ fn operation_unless_held(
 }
 
 /// Obstacles that concern the whole cluster of etcd.
-fn of_all_members(view: &View<'_>, due: &DueMaintenance<'_>) -> Option<Reason> {
+fn obstacle_to_all_members(view: &View<'_>, due: &DueMaintenance<'_>) -> Option<Reason> {
     let etcd = view.input.status.etcd.as_ref()?;
     let voting = etcd.voting().count();
     match due.name {

@@ -59,7 +59,7 @@ named!(OperationName);
 impl OperationName {
     /// The operation of a record; `None` for an operation of another actor.
     #[must_use]
-    pub fn of_record(name: &str) -> Option<Self> {
+    pub fn from_record_name(name: &str) -> Option<Self> {
         name.parse().or_else(|_| name.parse().map(Self::Kubernetes)).ok()
     }
 }

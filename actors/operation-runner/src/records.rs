@@ -76,7 +76,7 @@ pub(crate) fn begin(
     record.start(step.command_record());
     // The operation was decided on this cluster.
     let conditions =
-        state.repair.records_unchanged().into_iter().chain([state.require_unchanged(keys::CLUSTER)]);
+        state.repair.require_unchanged_records().into_iter().chain([state.require_unchanged(keys::CLUSTER)]);
     let mut writes = vec![RepairWrite::Record(record)];
     if matches!(operation.name, OperationName::EtcdStart | OperationName::EtcdRestart) {
         let asked = operation.targets.iter().filter(|target| state.restarts.contains_key(*target));
@@ -139,7 +139,7 @@ pub(crate) fn disown_interrupted_record(
 ) -> Option<RepairChange> {
     let (id, item) =
         state.repair.records.unfinished.iter().filter(|_| !is_planted(Canary::OrphanKept)).find(
-            |(id, item)| Some(**id) != runs && OperationName::of_record(&item.value.operation).is_some(),
+            |(id, item)| Some(**id) != runs && OperationName::from_record_name(&item.value.operation).is_some(),
         )?;
     let mut record = item.value.clone();
     record.cancel(now, "outcome unknown: the actor that ran it is gone");

@@ -26,7 +26,7 @@ pub(crate) const LIVING_MAJORITY: &str =
     "a majority of the members of etcd answers, and a restore would lose their data";
 
 /// Stops the members of before the last restore. Their votes do not count any more, so invariant I2 does not judge it.
-pub(crate) fn stale_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
+pub(crate) fn stop_stale_members(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     let name = OperationName::StopEtcd;
     let running =
         view.nodes.iter().filter(|node| view.is_stale(node.address) && node.status.runs(Container::Etcd));

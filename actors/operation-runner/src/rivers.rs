@@ -13,12 +13,12 @@ use crate::wanted;
 
 pub(crate) fn rivers_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     let cluster = view.input.cluster;
-    let mut operations = of_nodes(view, Container::Rivers, &wanted::rivers_parameters(cluster), held);
-    operations.extend(of_nodes(view, Container::EtcdRivers, &wanted::etcd_rivers(cluster), held));
+    let mut operations = operations_for_outdated(view, Container::Rivers, &wanted::rivers_parameters(cluster), held);
+    operations.extend(operations_for_outdated(view, Container::EtcdRivers, &wanted::etcd_rivers(cluster), held));
     (!operations.is_empty()).then_some((OperationPhase::Rivers, operations))
 }
 
-fn of_nodes(
+fn operations_for_outdated(
     view: &View<'_>,
     container: Container,
     builtin: &ServiceParams,

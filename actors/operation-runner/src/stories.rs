@@ -99,7 +99,7 @@ pub(crate) struct StoryContext<'a> {
     pub(crate) since: &'a dyn Fn(&str, bool) -> Option<OffsetDateTime>,
 }
 
-pub(crate) fn tell_stories(input: &Input<'_>, around: &StoryContext<'_>) -> NodeStories {
+pub(crate) fn describe_nodes(input: &Input<'_>, around: &StoryContext<'_>) -> NodeStories {
     let view = View::new(input);
     let mut held: BTreeMap<&str, Vec<HeldStory>> = BTreeMap::new();
     for it in &around.decision.held {
@@ -132,7 +132,7 @@ pub(crate) fn tell_stories(input: &Input<'_>, around: &StoryContext<'_>) -> Node
                 version: it.member.version.as_ref().map(ToString::to_string),
             }),
             certificates: certificate_stories(seen),
-            unreadable_certificates: unreadable_parts(seen),
+            unreadable_certificates: list_unreadable_parts(seen),
             stale: view.is_stale(seen.address),
             backing_off: seen.backs_off,
             held: held.get(seen.address).cloned().unwrap_or_default(),
@@ -173,7 +173,7 @@ fn container_stories(
     Container::ALL.into_iter().filter_map(story).collect()
 }
 
-fn unreadable_parts(node: &NodeView<'_>) -> Vec<String> {
+fn list_unreadable_parts(node: &NodeView<'_>) -> Vec<String> {
     let files = certificates::unreadable_certificates(node.status).filter(|_| node.control_plane);
     files.map(str::to_owned).collect()
 }

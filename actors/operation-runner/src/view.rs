@@ -104,7 +104,7 @@ impl<'a> View<'a> {
         self.by_address.get(address).map(|index| &self.nodes[*index])
     }
 
-    pub(crate) fn node_of(&self, member: &MemberView<'_>) -> Option<&NodeView<'a>> {
+    pub(crate) fn node_of_member(&self, member: &MemberView<'_>) -> Option<&NodeView<'a>> {
         self.node(&member.address)
     }
 

@@ -285,7 +285,7 @@ impl RebootState {
                 None => self.effects.is_recorded(),
             }
         }
-        let runs = self.effects.under_way().map(|command| command.record);
+        let runs = self.effects.announced_effect().map(|command| command.record);
         if let Some(change) = transition::cancel_unfinished(&state.repair, runs, now) {
             self.write(state, change, None, String::new(), None);
             return true;

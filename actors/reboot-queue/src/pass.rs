@@ -187,7 +187,7 @@ impl View<'_> {
             .queue
             .entries
             .iter()
-            .filter(|(index, item)| is_active(&item.value) || self.queue.repair_of(**index).is_some());
+            .filter(|(index, item)| is_active(&item.value) || self.queue.running_repair_of(**index).is_some());
         let repaired = repaired.map(|(_, item)| item.value.address.as_str());
         let mut occupied = Occupied {
             workers: 0,

@@ -129,8 +129,8 @@ impl<'a> Transition<'a> {
     fn conditions(&self) -> Vec<Condition> {
         let queue = &self.state.repair;
         let unchanged =
-            Some(queue.reboot_unchanged(self.index)).filter(|_| !is_planted(Canary::RebootCancelOverwritten));
-        unchanged.into_iter().chain(queue.records_unchanged()).collect()
+            Some(queue.require_unchanged_reboot(self.index)).filter(|_| !is_planted(Canary::RebootCancelOverwritten));
+        unchanged.into_iter().chain(queue.require_unchanged_records()).collect()
     }
 
     /// Conditions of an announcement: the queue is enabled, and the cluster is unchanged.

@@ -98,7 +98,7 @@ fn reports(store: &mut BTreeMap<String, Entry>, machines: usize, every: usize) -
     let came = (now(), Some(seen));
     let times = Times::of(&machines, came, hold, &Holds::new(), &none);
     for (rack, held) in holds_after(&machines, &times, hold, &Holds::new(), now()) {
-        put(&keys::repair_hold(&rack), serde_json::to_vec(&*held).expect("it is JSON"));
+        put(&keys::repair_hold_key(&rack), serde_json::to_vec(&*held).expect("it is JSON"));
     }
     let state = ClusterState::decode(1, store, None);
     let answer = measure_time(|| {

@@ -325,7 +325,7 @@ impl RepairState {
                 None => self.effects.is_recorded(),
             }
         }
-        let runs = self.effects.under_way().map(|announced| announced.command.record);
+        let runs = self.effects.announced_effect().map(|announced| announced.command.record);
         if let Some(change) = transition::cancel_unfinished(&state.repair, runs, now) {
             self.write(state, DecidedChange::change_without_event(change));
             return true;

@@ -209,12 +209,12 @@ impl<'a> View<'a> {
         if entry.is_finished() {
             return Some((Action::Nothing, None));
         }
-        self.queue.kept_of(index)?.find_missing_progress(entry).map(|_| (Action::Restore, runs))
+        self.queue.kept_state_of(index)?.find_missing_progress(entry).map(|_| (Action::Restore, runs))
     }
 
     /// Obstacle of an entry whose command runs.
     fn command_runs(&self, index: i64) -> Option<BlockedBy> {
-        if let Some(record) = self.queue.repair_of(index) {
+        if let Some(record) = self.queue.running_repair_of(index) {
             return Some(BlockedBy::CommandRuns { record });
         }
         self.queue.unfinished_command_of(index).map(|record| BlockedBy::SuccessCommandRuns { record })
@@ -276,7 +276,7 @@ impl<'a> View<'a> {
         }
         if self.queue.unreadable.kept.contains_key(&candidate.index) {
             // An untracked command may have run.
-            let key = keys::repair_kept(candidate.index);
+            let key = keys::repair_state_key(candidate.index);
             return (Action::Execute { step: candidate.entry.step }, Some(BlockedBy::KeptUnreadable { key }));
         }
         let operation = match &candidate.operation {
@@ -306,7 +306,7 @@ impl<'a> View<'a> {
 
     fn next_of_healthy(&self, index: i64, operation: &RepairOperation) -> (Action, Option<BlockedBy>) {
         // A success command whose end was not seen is not run again.
-        let begun = self.queue.kept_of(index).is_some_and(|kept| kept.finishing.is_some());
+        let begun = self.queue.kept_state_of(index).is_some_and(|kept| kept.finishing.is_some());
         let command = operation.success.is_some() && !begun;
         let blocked_by = if command { self.no_command_because() } else { None };
         (Action::Succeed { command }, blocked_by)
@@ -435,7 +435,7 @@ impl<'a> View<'a> {
             .map(|until| until.saturating_add(self.since(candidate.entry) - since(candidate.entry)))
             .filter(|until| candidate.entry.status == RepairStatus::Processing && *until > self.now);
         if let Some(until) = back_off {
-            let why = self.queue.kept_of(candidate.index).and_then(|kept| kept.drain.clone());
+            let why = self.queue.kept_state_of(candidate.index).and_then(|kept| kept.drain.clone());
             return (
                 action,
                 Some(BlockedBy::BackOff { until, count: candidate.entry.drain_backoff_count, why }),

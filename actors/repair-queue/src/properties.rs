@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use madako_domain::invariants::repair::{check_records, is_active, one_api_server, one_repair_a_machine};
+use madako_domain::invariants::repair::{check_records, is_active, check_one_api_server, check_one_repair_a_machine};
 use madako_domain::keys;
 use madako_domain::reboot::RebootStatus;
 use madako_domain::repair::command::{CommandEnd, HowEnded};
@@ -361,8 +361,8 @@ proptest! {
             let state = world.store.state();
             let cluster = state.cluster.as_ref().map(|cluster| &*cluster.value);
             if !world.spoiled {
-                prop_assert_eq!(one_repair_a_machine(&state.repair), []);
-                prop_assert_eq!(one_api_server(&state.repair, cluster), None);
+                prop_assert_eq!(check_one_repair_a_machine(&state.repair), []);
+                prop_assert_eq!(check_one_api_server(&state.repair, cluster), None);
             }
             prop_assert_eq!(check_records(&state.repair), []);
             prop_assert_eq!(world.lost_slots(), None);

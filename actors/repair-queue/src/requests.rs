@@ -143,7 +143,7 @@ pub fn change(state: &ClusterState, decision: &Decision) -> Option<RepairChange>
     if !racks.is_empty() {
         let mut writes = Vec::new();
         for (rack, hold) in racks.into_iter().take(MOST_REQUESTS) {
-            conditions.push(state.require_unchanged(&keys::repair_hold(rack)));
+            conditions.push(state.require_unchanged(&keys::repair_hold_key(rack)));
             writes
                 .push(RepairWrite::Hold { rack: rack.to_owned(), hold: hold.map(|hold| Hold::clone(hold)) });
         }

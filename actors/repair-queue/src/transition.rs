@@ -51,7 +51,7 @@ impl<'a> Transition<'a> {
         let queue = &state.repair;
         let item = queue.entries.get(&index)?;
         let (id, _) = queue.records.next?;
-        let kept = queue.kept_of(index).cloned().unwrap_or_default();
+        let kept = queue.kept_state_of(index).cloned().unwrap_or_default();
         let kept = KeptEntry { entry: item.created, ..kept };
         let entry = RepairQueueEntry { nodename: nodename.to_owned(), ..item.value.clone() };
         Some(Self { state, index, entry, kept, id, now: whole_second(now) })
@@ -184,11 +184,11 @@ impl<'a> Transition<'a> {
 
     fn conditions(&self) -> Vec<Condition> {
         let queue = &self.state.repair;
-        let mut conditions = vec![queue.kept_unchanged(self.index)];
+        let mut conditions = vec![queue.require_unchanged_state(self.index)];
         conditions.extend(
-            Some(queue.entry_unchanged(self.index)).filter(|_| !is_planted(Canary::EntryNotCompared)),
+            Some(queue.require_unchanged_entry(self.index)).filter(|_| !is_planted(Canary::EntryNotCompared)),
         );
-        conditions.extend(queue.records_unchanged());
+        conditions.extend(queue.require_unchanged_records());
         conditions
     }
 
@@ -252,9 +252,9 @@ pub fn end_command(
     };
     let entry = queue.entries.get(&index).filter(|item| decides && !item.value.is_finished());
     let Some(item) = entry else { return Some(RepairChange { what, conditions, writes: vec![record] }) };
-    conditions.extend([queue.entry_unchanged(index), queue.kept_unchanged(index)]);
+    conditions.extend([queue.require_unchanged_entry(index), queue.require_unchanged_state(index)]);
     let status = if succeeded { RepairStatus::Succeeded } else { RepairStatus::Failed };
-    let kept = queue.kept_of(index).cloned().unwrap_or_default();
+    let kept = queue.kept_state_of(index).cloned().unwrap_or_default();
     let step = kept.started.as_ref().map_or(item.value.step, |started| started.step.max(item.value.step));
     let why = match (finishing, succeeded) {
         (true, true) => "the machine is healthy",
@@ -300,7 +300,7 @@ pub fn forget_kept_state(queue: &RepairQueue) -> Option<RepairChange> {
         queue.kept.keys().filter(|index| queue.unfinished_command_of(**index).is_none()).find(gone)?;
     Some(RepairChange {
         what: "repair-forget",
-        conditions: vec![queue.entry_unchanged(*index), queue.kept_unchanged(*index)],
+        conditions: vec![queue.require_unchanged_entry(*index), queue.require_unchanged_state(*index)],
         writes: vec![RepairWrite::Kept { index: *index, kept: None }],
     })
 }

@@ -112,8 +112,8 @@ impl Actor for Poller {
         match envelope.open() {
             PollerMessage::Tick => state.tick(&myself),
             PollerMessage::State(new, _handled) => {
-                state.reports.state_changed(&state.given, state.state.as_deref(), &new, &myself);
-                let at_once = asks_anew(state.state.as_deref(), &new);
+                state.reports.handle_state_change(&state.given, state.state.as_deref(), &new, &myself);
+                let at_once = requires_new_poll(state.state.as_deref(), &new);
                 state.state = Some(new);
                 if at_once {
                     state.poll(&myself);
@@ -145,7 +145,7 @@ impl Actor for Poller {
 }
 
 /// Whether a new state requires a poll at once instead of at the next tick.
-fn asks_anew(old: Option<&ClusterState>, new: &ClusterState) -> bool {
+fn requires_new_poll(old: Option<&ClusterState>, new: &ClusterState) -> bool {
     let Some(old) = old else { return true };
     let confirmed = |state: &ClusterState| state.guard.as_ref().is_some_and(|guard| guard.value.confirmed);
     query(old) != query(new) || (old.disabled && !new.disabled) || (!confirmed(old) && confirmed(new))

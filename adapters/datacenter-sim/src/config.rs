@@ -59,7 +59,7 @@ pub struct Rates {
 impl Rates {
     /// No events happen by themselves.
     #[must_use]
-    pub fn without_events() -> Self {
+    pub fn no_events() -> Self {
         Self {
             break_after: None,
             unreachable_percent: 50,
@@ -143,7 +143,7 @@ impl DatacenterConfig {
             addresses_per_machine: 3,
             lifetime: DAY * 5 * 365,
             broken_percent: 0,
-            rates: Rates::without_events(),
+            rates: Rates::no_events(),
         }
     }
 

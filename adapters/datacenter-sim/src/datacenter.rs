@@ -198,12 +198,12 @@ impl Datacenter {
     /// All machines, ordered by serial as in sabakan.
     #[must_use]
     pub fn machines(&self) -> Vec<Machine> {
-        self.occupants().map(|(_, occupant)| self.machine_of(occupant)).collect()
+        self.occupants().map(|(_, occupant)| self.describe_machine(occupant)).collect()
     }
 
     #[must_use]
     pub fn machine(&self, serial: &str) -> Option<Machine> {
-        self.find_occupant(serial).map(|(_, occupant)| self.machine_of(occupant))
+        self.find_occupant(serial).map(|(_, occupant)| self.describe_machine(occupant))
     }
 
     #[must_use]
@@ -227,11 +227,11 @@ impl Datacenter {
     }
 
     pub(crate) fn records(&self) -> Vec<Record> {
-        self.occupants().map(|(place, occupant)| self.record_of(place, occupant)).collect()
+        self.occupants().map(|(place, occupant)| self.describe_record(place, occupant)).collect()
     }
 
     pub(crate) fn record(&self, serial: &str) -> Option<Record> {
-        self.find_occupant(serial).map(|(place, occupant)| self.record_of(place, occupant))
+        self.find_occupant(serial).map(|(place, occupant)| self.describe_record(place, occupant))
     }
 
     pub(crate) fn find(&self, serial: &str) -> Option<u32> {
@@ -261,7 +261,7 @@ impl Datacenter {
         let age = self.chance.number_below(Kind::RegisterDate, place, 0, lifetime + lifetime / 10 + 1);
         let registered = subtract_millis(self.now, age);
         let broken = self.chance.is_within_percent(Kind::BrokenAtStart, place, 0, self.config.broken_percent);
-        let state = if broken { self.break_way(place) } else { MachineState::Healthy };
+        let state = if broken { self.draw_broken_state(place) } else { MachineState::Healthy };
         let since = self.chance.number_below(Kind::InHealthSince, place, 0, age + 1);
         let since = subtract_millis(self.now, since);
         if self.occupy_place(place, registered, state, since) {
@@ -376,7 +376,7 @@ impl Datacenter {
         self.places[place as usize].occupant.as_ref().map(|occupant| (place, occupant))
     }
 
-    fn machine_of(&self, occupant: &Occupant) -> Machine {
+    fn describe_machine(&self, occupant: &Occupant) -> Machine {
         Machine {
             spec: occupant.spec.clone(),
             status: MachineStatus {
@@ -386,7 +386,7 @@ impl Datacenter {
         }
     }
 
-    fn record_of(&self, place: u32, occupant: &Occupant) -> Record {
+    fn describe_record(&self, place: u32, occupant: &Occupant) -> Record {
         let rack = self.places[place as usize].rack;
         let index = u32::try_from(occupant.spec.index_in_rack).unwrap_or(0);
         let (nics, bmc) = match self.plan {
@@ -394,7 +394,7 @@ impl Datacenter {
             // A search of a copy gets the machines' own addresses; netmask, gateway and BMC were not copied.
             None => (Vec::new(), Nic::placeholder()),
         };
-        Record { machine: self.machine_of(occupant), since: occupant.since, nics, bmc }
+        Record { machine: self.describe_machine(occupant), since: occupant.since, nics, bmc }
     }
 }
 

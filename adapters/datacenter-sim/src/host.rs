@@ -191,7 +191,7 @@ impl SimulatedHost {
         sleep(CHECK_TAKES.min(deadline)).await;
         let confused = self.habits.confused_percent;
         let answer = self.registry.with_datacenter(|datacenter| {
-            let place = datacenter.at_address(address)?;
+            let place = datacenter.find_by_address(address)?;
             let answer = if datacenter.chance.is_within_percent(Kind::CheckConfused, place, nth, confused) {
                 "maybe"
             } else if datacenter.is_healthy(place) {
@@ -221,7 +221,7 @@ impl SimulatedHost {
     /// The machine goes down now.
     fn reboot(&self, address: &str, nth: u32) {
         let boot = self.registry.with_datacenter(|datacenter| {
-            let place = datacenter.at_address(address)?;
+            let place = datacenter.find_by_address(address)?;
             let hangs = datacenter.chance.is_within_percent(Kind::CommandHeals, place, nth, HANGING_BOOTS);
             let takes = datacenter.chance.draw_duration(Kind::CommandTakes, place, nth + 1, BOOT_TAKES);
             Some((datacenter.now(), if hangs { BOOT_HANGS } else { takes }))
@@ -248,7 +248,7 @@ impl SimulatedHost {
         let habits = self.habits;
         let must_fail = std::mem::take(&mut self.lock().fails_next);
         let drawn = self.registry.with_datacenter(|datacenter| {
-            let place = datacenter.at_address(address)?;
+            let place = datacenter.find_by_address(address)?;
             let chance = &datacenter.chance;
             let takes = chance.draw_duration(Kind::CommandTakes, place, nth, habits.takes);
             let drawn = chance.number_below(Kind::CommandFate, place, nth, 100);
@@ -345,7 +345,7 @@ impl Host for SimulatedHost {
 
 impl Datacenter {
     /// Place of the machine with this first address; the lowest place if several machines share it.
-    pub(crate) fn at_address(&self, address: &str) -> Option<u32> {
+    pub(crate) fn find_by_address(&self, address: &str) -> Option<u32> {
         let claims = |place: &crate::datacenter::MachineSlot| {
             place
                 .occupant
@@ -364,7 +364,7 @@ impl Datacenter {
 
     /// Heals a broken machine if its rack has power; true if it did.
     pub(crate) fn heal_machine(&mut self, address: &str) -> bool {
-        let Some(place) = self.at_address(address) else { return false };
+        let Some(place) = self.find_by_address(address) else { return false };
         let rack = self.places[place as usize].rack;
         let state = self.places[place as usize].occupant.as_ref().map(|occupant| occupant.state);
         let broken = matches!(state, Some(MachineState::Unhealthy | MachineState::Unreachable));

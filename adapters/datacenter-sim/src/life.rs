@@ -73,7 +73,7 @@ impl Datacenter {
                 .map(|after| (after, MachineStep::Enter(MachineState::Healthy))),
             MachineState::Healthy => {
                 let breaks = until(Kind::BreakAfter, rates.break_after)
-                    .map(|after| (after, MachineStep::Enter(self.break_way(place))));
+                    .map(|after| (after, MachineStep::Enter(self.draw_broken_state(place))));
                 let updates = until(Kind::UpdateAfter, rates.update_after)
                     .map(|after| (after, MachineStep::Enter(MachineState::Updating)));
                 breaks.into_iter().chain(updates).min()
@@ -105,7 +105,7 @@ impl Datacenter {
     }
 
     /// Broken state that the machine at a place enters at its next failure.
-    pub(crate) fn break_way(&self, place: u32) -> MachineState {
+    pub(crate) fn draw_broken_state(&self, place: u32) -> MachineState {
         let stay = self.places[place as usize].stays;
         if self.chance.is_within_percent(Kind::BreakWay, place, stay, self.config.rates.unreachable_percent) {
             MachineState::Unreachable
@@ -273,7 +273,7 @@ impl Datacenter {
         here.dark = true;
         here.switches += 1;
         self.note(rack, None, DatacenterEventKind::PowerOff);
-        for place in self.places_of(rack) {
+        for place in self.places_in_rack(rack) {
             let before = self.place(place).occupant.as_ref().map(|occupant| occupant.state);
             if let Some(before @ (MachineState::Healthy | MachineState::Unhealthy)) = before {
                 self.enter_state(place, MachineState::Unreachable);
@@ -291,7 +291,7 @@ impl Datacenter {
         here.dark = false;
         here.switches += 1;
         self.note(rack, None, DatacenterEventKind::PowerOn);
-        for place in self.places_of(rack) {
+        for place in self.places_in_rack(rack) {
             let here = self.place(place);
             let generation = here.stays;
             if let Some(step) = here.parked.take() {
@@ -302,7 +302,7 @@ impl Datacenter {
         }
     }
 
-    fn places_of(&self, rack: u32) -> Vec<u32> {
+    fn places_in_rack(&self, rack: u32) -> Vec<u32> {
         (0..).zip(&self.places).filter(|(_, place)| place.rack == rack).map(|(number, _)| number).collect()
     }
 }

@@ -32,7 +32,7 @@ pub struct InMemoryHttp {
 impl SimulatedRegistry {
     /// A transport to this registry with its own link.
     #[must_use]
-    pub fn in_memory_transport(&self) -> InMemoryHttp {
+    pub fn open_in_memory_transport(&self) -> InMemoryHttp {
         InMemoryHttp { router: self.router(), registry: self.faults().clone(), link: FaultSwitch::new() }
     }
 }
@@ -83,7 +83,7 @@ impl InMemoryHttp {
 #[async_trait]
 impl HttpTransport for InMemoryHttp {
     async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let shown = without_credentials(&request.url);
+        let shown = hide_credentials(&request.url);
         let deadline = request.deadline;
         let exchange = Box::pin(self.exchange(request, &shown));
         match tokio::time::timeout(deadline, exchange).await {
@@ -160,7 +160,7 @@ fn cut_answer(shown: &str, why: &str) -> HttpError {
 }
 
 /// The URL without credentials, for error messages.
-fn without_credentials(url: &str) -> String {
+fn hide_credentials(url: &str) -> String {
     match url.split_once("://") {
         Some((scheme, rest)) => {
             let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());

@@ -22,7 +22,7 @@ use crate::record::{REVISION_BYTES, Record, Revision};
 use crate::request_error::RequestError;
 use crate::span::Span;
 use crate::store::{Answer, Store};
-use crate::txn::{Path, check_ranges, chosen_branch, only_revision};
+use crate::txn::{Path, check_ranges, select_branch, header_with_revision};
 
 /// State of the writer, ahead of the file.
 #[derive(Debug)]
@@ -112,7 +112,7 @@ impl<'a> Batch<'a> {
         check_ranges(request, &path, self.head.view)?;
         let response = self.apply_txn(request, &path);
         let mut response = self.end_write(response)?;
-        response.header = Some(only_revision(self.head.view.current));
+        response.header = Some(header_with_revision(self.head.view.current));
         Ok(Answer::Txn(response))
     }
 
@@ -273,7 +273,7 @@ impl<'a> Batch<'a> {
         }
         let kv = PbKeyValue { key, create_revision: create, mod_revision: main, version, value, lease };
         self.events.push(PbEvent { r#type: 0, kv: Some(kv), prev_kv: None });
-        Ok(PbPutResponse { header: Some(only_revision(main)), prev_kv: previous_pair.filter(|_| prev_kv) })
+        Ok(PbPutResponse { header: Some(header_with_revision(main)), prev_kv: previous_pair.filter(|_| prev_kv) })
     }
 
     fn apply_delete(&mut self, request: &PbDeleteRequest) -> Result<PbDeleteResponse, RequestError> {
@@ -300,19 +300,19 @@ impl<'a> Batch<'a> {
             let kv = PbKeyValue { key, mod_revision: main, ..PbKeyValue::default() };
             self.events.push(PbEvent { r#type: DELETE, kv: Some(kv), prev_kv: None });
         }
-        Ok(PbDeleteResponse { header: Some(only_revision(self.read_revision())), deleted, prev_kvs })
+        Ok(PbDeleteResponse { header: Some(header_with_revision(self.read_revision())), deleted, prev_kvs })
     }
 
     fn apply_txn(&mut self, request: &PbTxnRequest, path: &Path) -> Result<PbTxnResponse, RequestError> {
         let mut nested = path.nested.iter();
         let mut responses = Vec::new();
-        for operation in chosen_branch(request, path.succeeded) {
+        for operation in select_branch(request, path.succeeded) {
             let response = match &operation.request {
                 Some(PbTxnOpRequest::RequestRange(range)) => {
                     let view = ReadableRevisions { current: self.read_revision(), ..self.head.view };
                     let plan = RangePlan::new(&self.store.lock_state().index, view, range)?;
                     PbTxnOpResponse::ResponseRange(
-                        plan.finish(&StoredValues(&self.table), only_revision(view.current))?,
+                        plan.finish(&StoredValues(&self.table), header_with_revision(view.current))?,
                     )
                 }
                 Some(PbTxnOpRequest::RequestPut(put)) => {
@@ -324,7 +324,7 @@ impl<'a> Batch<'a> {
                 Some(PbTxnOpRequest::RequestTxn(inner)) => match nested.next() {
                     Some(path) => {
                         let mut response = self.apply_txn(inner, path)?;
-                        response.header = Some(only_revision(0));
+                        response.header = Some(header_with_revision(0));
                         PbTxnOpResponse::ResponseTxn(response)
                     }
                     None => continue,
@@ -345,7 +345,7 @@ impl<'a> Batch<'a> {
         path: &Path,
     ) -> Result<(), RequestError> {
         let mut nested = path.nested.iter();
-        for operation in chosen_branch(request, path.succeeded) {
+        for operation in select_branch(request, path.succeeded) {
             match &operation.request {
                 Some(PbTxnOpRequest::RequestPut(put)) => {
                     let keeps = put.ignore_value || put.ignore_lease;

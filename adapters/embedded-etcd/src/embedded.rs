@@ -112,7 +112,7 @@ impl EmbeddedEtcd {
         let api = ServiceState::new(Arc::clone(&store), &options.name, &options.advertise_client_urls);
         let router = api.router();
         let own =
-            options.owner.as_deref().map_or_else(|| router.clone(), |owner| api.of_owner(owner).router());
+            options.owner.as_deref().map_or_else(|| router.clone(), |owner| api.for_owner(owner).router());
         let leases = tokio::spawn(end_leases(Arc::clone(&store)));
         Ok(Self { store, router, own, left, leases, writer: task, thread })
     }

@@ -43,7 +43,7 @@ pub(crate) struct Index {
 impl Index {
     /// The change that is in effect for the key at revision `main`; `None` if the key does not exist then.
     pub(crate) fn change_at(&self, key: &[u8], main: i64) -> Option<&Change> {
-        live_at(self.keys.get(key)?, main)
+        find_live_change(self.keys.get(key)?, main)
     }
 
     /// The keys that exist at revision `main`, in order.
@@ -58,7 +58,7 @@ impl Index {
         };
         one.into_iter()
             .chain(many.into_iter().flatten())
-            .filter_map(move |(key, changes)| live_at(changes, main).map(|change| (key.as_slice(), change)))
+            .filter_map(move |(key, changes)| find_live_change(changes, main).map(|change| (key.as_slice(), change)))
     }
 
     /// Adds a change that is newer than all other changes of its key.
@@ -115,11 +115,11 @@ impl Index {
         compacted: i64,
     ) -> impl Iterator<Item = Revision> + '_ {
         // As in etcd: of the compacted revisions only the changes in effect at `main` count, if any key exists there.
-        let something_lives = self.keys.values().any(|changes| live_at(changes, main).is_some());
+        let something_lives = self.keys.values().any(|changes| find_live_change(changes, main).is_some());
         self.keys
             .values()
             .flat_map(move |changes| {
-                let living = live_at(changes, main).map(|change| change.revision);
+                let living = find_live_change(changes, main).map(|change| change.revision);
                 changes.iter().filter(move |change| {
                     let old = change.revision.main <= compacted;
                     change.revision.main <= main
@@ -135,7 +135,7 @@ impl Index {
     }
 }
 
-fn live_at(changes: &[Change], main: i64) -> Option<&Change> {
+fn find_live_change(changes: &[Change], main: i64) -> Option<&Change> {
     // Nearly every request asks for the newest change.
     let change = match changes.last() {
         Some(last) if last.revision.main <= main => last,
@@ -150,7 +150,7 @@ mod tests {
     use crate::span::Span;
 
     fn change(main: i64, version: i64) -> Change {
-        Change { revision: Revision::first_of(main), create: 1, version, lease: 0, bytes: 10 }
+        Change { revision: Revision::first_in_transaction(main), create: 1, version, lease: 0, bytes: 10 }
     }
 
     fn index(changes: &[(&str, i64, i64)]) -> Index {

@@ -209,7 +209,7 @@ impl Store {
     }
 
     /// The answer to a range as a message, with `room` bytes before it.
-    pub(crate) fn encoded_range(
+    pub(crate) fn encode_range(
         &self,
         request: &PbRangeRequest,
         room: usize,
@@ -232,7 +232,7 @@ impl Store {
     }
 
     /// The pair that a change at revision `main` replaced.
-    pub(crate) fn pair_before(&self, key: &[u8], main: i64) -> Option<PbKeyValue> {
+    pub(crate) fn find_pair_before(&self, key: &[u8], main: i64) -> Option<PbKeyValue> {
         let state = self.lock_state();
         let before = state.view.resolve(main - 1).ok()?;
         let change = state.index.change_at(key, before).copied()?;
@@ -310,8 +310,8 @@ pub(crate) fn open_revisions(snapshot: &ReadTransaction) -> Result<StoredRevisio
 
 fn stored_events(table: &StoredRevisions, from: i64, current: i64) -> Result<EventBatch, RequestError> {
     let failed = |error: redb::StorageError| RequestError::Failed(error.to_string());
-    let start = Revision::first_of(from.max(0)).to_bytes();
-    let end = Revision::first_of(current + 1).to_bytes();
+    let start = Revision::first_in_transaction(from.max(0)).to_bytes();
+    let end = Revision::first_in_transaction(current + 1).to_bytes();
     let (mut revisions, mut bytes, mut upto): (Vec<RevisionEvents>, _, _) = (Vec::new(), 0, current);
     let bounds = (Bound::Included(&start), Bound::Excluded(&end));
     for entry in table.range::<&[u8; crate::record::REVISION_BYTES]>(bounds).map_err(failed)? {

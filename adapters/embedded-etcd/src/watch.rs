@@ -294,7 +294,7 @@ impl Watch {
                 }
                 let mut event = event.clone();
                 if self.prev_kv && (event.r#type == DELETE || kv.create_revision != kv.mod_revision) {
-                    event.prev_kv = store.pair_before(&kv.key, kv.mod_revision);
+                    event.prev_kv = store.find_pair_before(&kv.key, kv.mod_revision);
                 }
                 selected.push(event);
             }

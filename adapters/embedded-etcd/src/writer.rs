@@ -67,7 +67,7 @@ impl Writer {
     pub(crate) fn new(store: Arc<Store>, jobs: mpsc::Receiver<WriteJob>, setup: WriterSetup) -> Self {
         let WriterSetup { head, auto_compactor, superseded, quota_bytes, cache_bytes } = setup;
         Self {
-            _fails: store.failure.on_panic("its writer"),
+            _fails: store.failure.fail_on_panic("its writer"),
             store,
             jobs,
             head,
@@ -339,7 +339,7 @@ impl Writer {
     /// After a fault in a commit: returns to the state of the file.
     fn recover(&mut self, error: &str) -> RequestError {
         let full = self.store.disk.take_full();
-        if self.store.disk.sync_failed() {
+        if self.store.disk.has_failed_sync() {
             self.give_up(&format!("syncing the file: {error}"));
             return RequestError::Failed(error.to_owned());
         }
@@ -365,7 +365,7 @@ impl Writer {
             return RequestError::Failed(reason);
         }
         let full = self.store.disk.take_full();
-        if self.store.disk.sync_failed() {
+        if self.store.disk.has_failed_sync() {
             self.give_up(&format!("syncing the file: {detail}"));
             return RequestError::Failed(detail.to_owned());
         }

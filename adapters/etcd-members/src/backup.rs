@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use etcd_client::Client;
-use madako_domain::backup::{EtcdContents, backup_name, compare, refuted_name, surplus_backups};
+use madako_domain::backup::{EtcdContents, backup_name, compare, name_of_refuted_backup, select_surplus_backups};
 use madako_protocol::backup::{Backup, BackupError, EtcdBackups, PermitSource};
 use madako_protocol::etcd::EtcdError;
 use madako_protocol::host::Host;
@@ -193,7 +193,7 @@ impl EtcdBackups for BackupsOnHost {
         place.remove()?;
         let (equal, contents) = compared?;
         let Err(difference) = equal else { return Ok(contents) };
-        let renamed = refuted_name(&backup.name);
+        let renamed = name_of_refuted_backup(&backup.name);
         directory.rename_to(&file, &renamed).await?;
         Err(BackupError::Refuted { name: backup.name.clone(), renamed, difference })
     }
@@ -207,7 +207,7 @@ impl EtcdBackups for BackupsOnHost {
     ) -> Result<Vec<String>, BackupError> {
         permit.check(Instant::now())?;
         let directory = Directory::open(directory).await?;
-        let removed = surplus_backups(&directory.names().await?, keep, spared);
+        let removed = select_surplus_backups(&directory.names().await?, keep, spared);
         directory.remove(removed.clone()).await?;
         Ok(removed)
     }

@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::connections::{Connections, Pool};
 use crate::failure::{Failure, done};
 use crate::limits::{MOST_ASKED_AT_ONCE, REQUEST};
-use crate::session::{Answer, Session, find_member, listed_members, request_member};
+use crate::session::{Answer, Session, find_member, convert_members, request_member};
 use crate::users;
 
 /// The port of etcd for clients.
@@ -254,11 +254,11 @@ impl EtcdCluster for EtcdMembers {
         let learner = MemberAddOptions::new().with_is_learner();
         let sent = async { client.cluster_client().member_add([peer_url.to_owned()], Some(learner)).await };
         match change.send(sent).await? {
-            Ok(added) => Ok(listed_members(added.member_list())),
+            Ok(added) => Ok(convert_members(added.member_list())),
             Err(failure) if failure.has_message(done::PEER_URL_EXISTS) => {
                 let list = async { client.cluster_client().member_list().await };
                 let list = change.send(list).await?.map_err(|failure| failure.into_error(ADD))?;
-                Ok(listed_members(list.members()))
+                Ok(convert_members(list.members()))
             }
             Err(failure) => Err(failure.into_error(ADD)),
         }

@@ -38,12 +38,12 @@ impl CommandsOnHost {
     /// two thirds of its TTL.
     #[must_use]
     pub fn new(silence: Duration) -> Self {
-        Self::watched_by(THIS_PROGRAM, silence)
+        Self::with_watcher(THIS_PROGRAM, silence)
     }
 
     /// Uses another program as the watcher. It must pass its command line to [`watcher_main`](crate::watcher_main).
     #[must_use]
-    pub fn watched_by(program: impl Into<PathBuf>, silence: Duration) -> Self {
+    pub fn with_watcher(program: impl Into<PathBuf>, silence: Duration) -> Self {
         Self { program: program.into(), silence, notes: None }
     }
 
@@ -123,11 +123,11 @@ impl CommandsOnHost {
                 Err(HostError::Lost { program: name, why })
             }
             LastReport { last: Some(Report::Begins), fault } => {
-                let why = format!("its watcher ended: {}", last_words(fault, complaints).await);
+                let why = format!("its watcher ended: {}", explain_watcher_end(fault, complaints).await);
                 Err(lost_command(name, why, guard.wait_for_end().await))
             }
             LastReport { last: None, fault } => {
-                Err(not_started(format!("its watcher ended: {}", last_words(fault, complaints).await)))
+                Err(not_started(format!("its watcher ended: {}", explain_watcher_end(fault, complaints).await)))
             }
         }
     }
@@ -193,7 +193,7 @@ fn lost_command(program: String, why: String, swept: Result<(), String>) -> Host
 }
 
 /// Why a watcher ended, from its error output.
-async fn last_words(fault: Option<String>, complaints: ChildStderr) -> String {
+async fn explain_watcher_end(fault: Option<String>, complaints: ChildStderr) -> String {
     if let Some(fault) = fault {
         return fault;
     }

@@ -149,7 +149,7 @@ impl Watch {
                 return send_report(&Report::NotStarted { why: error.to_string() });
             }
         };
-        if !self.until_over(&mut started).await {
+        if !self.wait_until_over(&mut started).await {
             return ExitCode::FAILURE;
         }
         let took = started.began.elapsed();
@@ -168,7 +168,7 @@ impl Watch {
 
     /// Waits until no process of the command runs; kills them when that is due. `false`: they could not be killed in
     /// time, which is already reported.
-    async fn until_over(&mut self, started: &mut StartedCommand) -> bool {
+    async fn wait_until_over(&mut self, started: &mut StartedCommand) -> bool {
         let silence = Duration::from_millis(self.order.silence_ms);
         let mut deadline = pin!(time::sleep(Duration::from_millis(self.order.deadline_ms)));
         let mut quiet = pin!(time::sleep(silence));

@@ -22,7 +22,7 @@ use tokio::time::{Instant, Sleep};
 use tower::ServiceExt;
 
 use crate::limits::LOGGED_PATH_MAX_BYTES;
-use crate::placement::{ClientCertificate, ServerClosing, additional_wait, too_late};
+use crate::placement::{ClientCertificate, ServerClosing, additional_wait, deadline_response};
 use crate::routes::problem_response;
 use crate::server::Limits;
 use crate::telemetry::{madako_http_request_seconds, madako_http_requests_total};
@@ -93,7 +93,7 @@ async fn answer_one(
     let response = match tokio::time::timeout(deadline, router.oneshot(request)).await {
         Ok(Ok(response)) => response,
         // Pages use CKE's format of problems, the API uses Krake's.
-        Err(_) if API_GROUPS.contains(&endpoint_label(&path)) => too_late(),
+        Err(_) if API_GROUPS.contains(&endpoint_label(&path)) => deadline_response(),
         Err(_) => problem_response(StatusCode::SERVICE_UNAVAILABLE, "no answer in time", id.as_ref()),
     };
     let status = response.status().as_u16();

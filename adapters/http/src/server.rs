@@ -84,7 +84,7 @@ pub struct ServeOutcome {
 pub type IdentifyPeer<A> = fn(&A) -> Option<ClientCertificate>;
 
 /// For a listener without client certificates.
-pub fn no_client_certificate<A>(_: &A) -> Option<ClientCertificate> {
+pub fn ignore_client_certificate<A>(_: &A) -> Option<ClientCertificate> {
     None
 }
 

@@ -40,7 +40,7 @@ impl AnswersMany for InfluxSpec {
         let request = Request {
             address: &address,
             method: HttpMethod::Post,
-            url: address.url_of("api/v2/query", &[("org", self.org.as_str())]),
+            url: address.build_url("api/v2/query", &[("org", self.org.as_str())]),
             headers: vec![
                 header("authorization", &format!("Token {token}")),
                 header("content-type", "application/json"),

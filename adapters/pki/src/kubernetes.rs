@@ -22,7 +22,7 @@ use madako_protocol::store::Store;
 use tokio::time::Instant;
 
 use crate::limits::SERVICE_ACCOUNT_VALIDITY;
-use crate::vault::{Vault, first_keys};
+use crate::vault::{Vault, generate_first_keys};
 
 const PAIR: &str = "the key pair of service accounts";
 const ENCRYPTION: &str = "the encryption keys of the API servers";
@@ -166,7 +166,7 @@ impl KubernetesSecrets for SharedSecrets {
         if let Some(text) = self.read_secret(ENCRYPTION, key).await? {
             return self.decrypt(ENCRYPTION, key, &text);
         }
-        let first = first_keys(self.clock.now()).map_err(|why| stored_secret_error(ENCRYPTION, why))?;
+        let first = generate_first_keys(self.clock.now()).map_err(|why| stored_secret_error(ENCRYPTION, why))?;
         let sealed = self.encrypt(ENCRYPTION, key, &first)?;
         self.create(ENCRYPTION, permit, BTreeMap::from([(key, sealed)])).await?;
         let text = self.read_secret(ENCRYPTION, key).await?;

@@ -79,7 +79,7 @@ impl SshConnection {
 }
 
 /// Names a snapshot that cannot be restored.
-fn bad_snapshot(error: NodeError, path: &str) -> NodeError {
+fn snapshot_error(error: NodeError, path: &str) -> NodeError {
     match error {
         NodeError::Failed { address, code: BAD_SNAPSHOT, why, .. } => {
             NodeError::Snapshot { address, path: path.to_owned(), why }
@@ -109,7 +109,7 @@ impl NodeConnection for SshConnection {
         let end_by = Instant::now() + limit;
         let times = ActionTimes { begin_by: end_by, end_by, limit };
         let script = script::snapshot::describe_snapshot(image, path).into();
-        let answer = self.run(SNAPSHOT, &script, &times).await.map_err(|error| bad_snapshot(error, path))?;
+        let answer = self.run(SNAPSHOT, &script, &times).await.map_err(|error| snapshot_error(error, path))?;
         let text = String::from_utf8_lossy(&answer.stdout);
         script::snapshot::read_description(&text).map_err(|why| self.malformed_error(SNAPSHOT, why))
     }
@@ -120,7 +120,7 @@ impl NodeConnection for SshConnection {
         let script = script::render(action, times.limit.as_secs())
             .map_err(|error| self.malformed_error(&what, error.to_string()))?;
         let answer = self.run(&what, &script, &times).await.map_err(|error| match action {
-            NodeAction::StageSnapshot(restore) => bad_snapshot(error, &restore.path),
+            NodeAction::StageSnapshot(restore) => snapshot_error(error, &restore.path),
             _ => error,
         })?;
         let output = String::from_utf8_lossy(&answer.stdout);

@@ -156,12 +156,12 @@ impl InspectedContainer {
             builtin: label.builtin,
             extra: label.extra,
             foreign,
-            started_at: self.started_at(),
+            started_at: self.start_time(),
         }
     }
 
     /// docker writes the year 1 for a container that never started.
-    fn started_at(&self) -> Option<OffsetDateTime> {
+    fn start_time(&self) -> Option<OffsetDateTime> {
         let time = OffsetDateTime::parse(&self.5, &Rfc3339).ok();
         time.filter(|time| *time > OffsetDateTime::UNIX_EPOCH)
     }

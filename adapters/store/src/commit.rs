@@ -96,7 +96,7 @@ fn commit_outcome(
     }
     let found = compared_revisions(namespace, answer);
     let failed: Vec<_> =
-        transaction.conditions.into_iter().filter(|condition| !condition_holds(condition, &found)).collect();
+        transaction.conditions.into_iter().filter(|condition| !is_condition_met(condition, &found)).collect();
     (!failed.is_empty()).then_some(Outcome::Refused { failed })
 }
 
@@ -183,7 +183,7 @@ fn compared_revisions(namespace: &Namespace, answer: TxnResponse) -> BTreeMap<St
     found
 }
 
-fn condition_holds(condition: &Condition, found: &BTreeMap<String, (i64, i64)>) -> bool {
+fn is_condition_met(condition: &Condition, found: &BTreeMap<String, (i64, i64)>) -> bool {
     let at = found.get(condition.compared_key());
     match condition {
         Condition::Created { revision, .. } => at.is_some_and(|(created, _)| created == revision),

@@ -90,7 +90,7 @@ impl StoreConfig {
             .then(|| (self.username.clone(), self.password.clone()))
     }
 
-    pub(crate) fn checked_timeout(&self) -> Result<Duration, ConfigError> {
+    pub(crate) fn check_timeout(&self) -> Result<Duration, ConfigError> {
         if self.timeout.is_zero() || self.timeout > LONGEST_TIMEOUT {
             return Err(ConfigError::Timeout(self.timeout));
         }
@@ -98,7 +98,7 @@ impl StoreConfig {
     }
 
     pub(crate) fn dial_endpoints(&self) -> Result<Vec<(String, Endpoint)>, ConfigError> {
-        let timeout = self.checked_timeout()?;
+        let timeout = self.check_timeout()?;
         if self.endpoints.is_empty() || self.endpoints.len() > MOST_ENDPOINTS {
             return Err(ConfigError::Endpoints(self.endpoints.len()));
         }

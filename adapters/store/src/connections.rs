@@ -26,7 +26,7 @@ use tokio::time::{Instant, timeout_at};
 use tonic::transport::Endpoint;
 
 use crate::config::{ConfigError, StoreConfig, with_common_options};
-use crate::error::{auth_is_off, kind_of, never_sent, refuses_token, store_error};
+use crate::error::{auth_is_off, classify_error_kind, was_never_sent, refuses_token, store_error};
 pub(crate) use crate::limits::LARGEST_ANSWER;
 use crate::telemetry::{self, Operation};
 
@@ -131,7 +131,7 @@ impl Connection {
             return Ok(*tokens);
         }
         let taken = self.client.clone().update_user(Some((user.clone(), password.reveal().to_owned()))).await;
-        let outcome = telemetry::outcome_label(taken.as_ref().map(drop).map_err(kind_of));
+        let outcome = telemetry::outcome_label(taken.as_ref().map(drop).map_err(classify_error_kind));
         telemetry::madako_store_authentications_total(outcome).increment(1);
         match taken {
             Ok(()) => {}
@@ -174,7 +174,7 @@ impl Connections {
         Ok(Self {
             targets,
             credentials: config.credentials(),
-            timeout: config.checked_timeout()?,
+            timeout: config.check_timeout()?,
             current: Mutex::new(CurrentConnection { target, generation: 0, connection: None }),
             clock: OnceLock::new(),
         })
@@ -273,7 +273,7 @@ impl Connections {
                     let failure = store_error(operation, object, &connection.name, &error);
                     self.replace_after(&connection, failure.kind);
                     endpoints_left -= 1;
-                    if endpoints_left == 0 || !never_sent(&error) {
+                    if endpoints_left == 0 || !was_never_sent(&error) {
                         break Err(Failed::new(failure, Some(error)));
                     }
                 }

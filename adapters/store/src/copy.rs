@@ -83,7 +83,7 @@ impl CopyReader {
     pub async fn read(&self, own: &[&str], root: &[&str]) -> Result<Keyspace, StoreError> {
         let mut tries = 1;
         loop {
-            match self.at_one_revision(own, root).await {
+            match self.read_at_one_revision(own, root).await {
                 Err(failed) if tries < COPY_TRIES && failed.source.as_ref().is_some_and(revision_is_gone) => {
                     tries += 1;
                 }
@@ -92,7 +92,7 @@ impl CopyReader {
         }
     }
 
-    async fn at_one_revision(&self, own: &[&str], root: &[&str]) -> Result<Keyspace, Failed> {
+    async fn read_at_one_revision(&self, own: &[&str], root: &[&str]) -> Result<Keyspace, Failed> {
         let mut copy = Keyspace::default();
         for prefix in own {
             let snapshot =

@@ -105,7 +105,7 @@ impl EtcdStore {
     /// The same store over the same connection with an empty prefix, that is with absolute keys. The terms of campaigns
     /// are valid in both.
     #[must_use]
-    pub fn at_root(&self) -> Self {
+    pub fn with_absolute_keys(&self) -> Self {
         Self { namespace: Namespace::new(""), ..self.clone() }
     }
 

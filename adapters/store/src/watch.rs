@@ -26,7 +26,7 @@ use self::interest::StoreReader;
 pub(crate) use self::interest::WatchedKeys;
 use crate::backoff::Backoff;
 use crate::connections::{Connection, Connections, Failed};
-use crate::error::{kind_of, revision_is_gone, store_error};
+use crate::error::{classify_error_kind, revision_is_gone, store_error};
 use crate::limits::{WATCH_BUFFER, WATCH_LIVED, WATCH_SILENCE};
 use crate::list::{relative_key, to_entry};
 use crate::namespace::{Namespace, Range};
@@ -212,7 +212,7 @@ impl<E: Send + 'static> Watcher<E> {
                 }
                 Ok(_) => return Err(StreamEnd::Missed("other-store")),
                 Err(Failed { source: Some(source), .. }) if revision_is_gone(&source) => {
-                    let compacted = kind_of_gone(&source);
+                    let compacted = classify_lost_stream(&source);
                     return Err(StreamEnd::Missed(compacted));
                 }
                 Err(failed) => return Err(failed.into()),
@@ -239,7 +239,7 @@ impl<E: Send + 'static> Watcher<E> {
             let (key, options) = (key.clone(), options.clone());
             async move {
                 let mut stream = connection.watch_client().watch(key, Some(options)).await?;
-                let first = stream.message().await?.ok_or_else(stream_ended)?;
+                let first = stream.message().await?.ok_or_else(stream_ended_error)?;
                 if first.canceled() && is_denied(&first) && connection.has_credentials() {
                     // etcd 3.4 does not distinguish an unknown token from a missing permission.
                     return Err(Error::GRpcStatus(tonic::Status::unauthenticated(first.cancel_reason())));
@@ -289,7 +289,7 @@ impl<E: Send + 'static> Watcher<E> {
                 () = sleep_until(answer_by.unwrap_or(silent_at)) => {
                     if answer_by.is_some() {
                         self.connections.replace_after(&connection, StoreErrorKind::Deadline);
-                        return StreamEnd::Failed(self.stream_silent(&connection));
+                        return StreamEnd::Failed(self.silent_stream_error(&connection));
                     }
                     match self.ask(&connection, &mut stream).await {
                         Ok(by) => answer_by = Some(by),
@@ -306,8 +306,8 @@ impl<E: Send + 'static> Watcher<E> {
             };
             let answer = match answer {
                 Ok(Some(answer)) => answer,
-                Ok(None) => return self.stream_broken(&connection, &stream_ended()),
-                Err(error) => return self.stream_broken(&connection, &error),
+                Ok(None) => return self.handle_broken_stream(&connection, &stream_ended_error()),
+                Err(error) => return self.handle_broken_stream(&connection, &error),
             };
             (silent_at, answer_by) = (Instant::now() + WATCH_SILENCE, None);
             if let Err(end) = self.refuse_canceled(&connection, &answer) {
@@ -324,8 +324,8 @@ impl<E: Send + 'static> Watcher<E> {
         let by = Instant::now() + self.connections.timeout() * 2;
         match timeout_at(by, stream.request_progress()).await {
             Ok(Ok(())) => Ok(by),
-            Ok(Err(error)) => Err(self.stream_broken(connection, &error)),
-            Err(_) => Err(StreamEnd::Failed(self.stream_silent(connection))),
+            Ok(Err(error)) => Err(self.handle_broken_stream(connection, &error)),
+            Err(_) => Err(StreamEnd::Failed(self.silent_stream_error(connection))),
         }
     }
 
@@ -338,13 +338,13 @@ impl<E: Send + 'static> Watcher<E> {
         self.send(FeedEvent::Changed { revision, changes }).await
     }
 
-    fn stream_broken(&self, connection: &Connection, cause: &Error) -> StreamEnd {
+    fn handle_broken_stream(&self, connection: &Connection, cause: &Error) -> StreamEnd {
         let error = store_error(Operation::Watch, &self.prefix, connection.name(), cause);
-        self.connections.replace_after(connection, kind_of(cause));
+        self.connections.replace_after(connection, classify_error_kind(cause));
         StreamEnd::Failed(error)
     }
 
-    fn stream_silent(&self, connection: &Connection) -> StoreError {
+    fn silent_stream_error(&self, connection: &Connection) -> StoreError {
         StoreError {
             operation: Operation::Watch.describe_on(&self.prefix),
             kind: StoreErrorKind::Deadline,
@@ -358,11 +358,11 @@ fn cause_is_delivered(delivered: &Option<DeliveredState>, cause: &str) -> bool {
     delivered.is_some() || cause != "start"
 }
 
-fn kind_of_gone(error: &Error) -> &'static str {
+fn classify_lost_stream(error: &Error) -> &'static str {
     if error.to_string().contains("compacted") { "compacted" } else { "other-store" }
 }
 
-fn stream_ended() -> Error {
+fn stream_ended_error() -> Error {
     Error::WatchError("the stream ended".to_owned())
 }
 

@@ -83,7 +83,7 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
         );
         return Err(Failure::BadInput(why));
     }
-    if scenario.world.operates() {
+    if scenario.world.runs_operations() {
         let why = anyhow!("world.operations: got act, expected none: only `madako-chaos simulate` has nodes");
         return Err(Failure::BadInput(why));
     }
@@ -124,7 +124,7 @@ fn run_to_report(options: &Options) -> Result<Report, Failure> {
 }
 
 /// An unavailable network is something that the run needs and lacks.
-fn not_run(error: RunError) -> Failure {
+fn failure_of_run(error: RunError) -> Failure {
     match error {
         RunError::World(WorldError::Network(_)) => Failure::NotInjected(error.into()),
         // As for a simulation: the scenario has more faults than allowed.

@@ -68,7 +68,7 @@ struct ListedScenario {
 fn list_shipped() -> Result<Vec<ListedScenario>, Failure> {
     let listed = |shipped: &ShippedScenario| -> Result<ListedScenario, Failure> {
         let scenario = shipped.scenario().map_err(|error| Failure::BadInput(error.into()))?;
-        Ok(ListedScenario { name: shipped.name, shows: shipped.purpose(), scenario })
+        Ok(ListedScenario { name: shipped.name, shows: shipped.purpose_text(), scenario })
     };
     SHIPPED.iter().map(listed).collect()
 }

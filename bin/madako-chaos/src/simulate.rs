@@ -213,11 +213,11 @@ struct RunResult<'a> {
 }
 
 impl RunResult<'_> {
-    fn rate(&self) -> f64 {
+    fn simulated_per_real_time(&self) -> f64 {
         self.report.simulated.as_secs_f64() / self.took.as_secs_f64().max(f64::MIN_POSITIVE)
     }
 
-    fn outcome(&self) -> &'static str {
+    fn outcome_word(&self) -> &'static str {
         match self.report.outcome() {
             Outcome::Passed => "passed",
             Outcome::Failed => "failed",
@@ -226,17 +226,17 @@ impl RunResult<'_> {
     }
 
     /// The command that repeats the run.
-    fn command(&self) -> String {
-        self.command_of(self.args.only.as_ref(), self.args.length)
+    fn repeat_command(&self) -> String {
+        self.command_with(self.args.only.as_ref(), self.args.length)
     }
 
     /// The command that repeats the smallest run that also failed.
     fn smaller_command(&self) -> Option<String> {
         self.smaller
-            .map(|smaller| self.command_of(Some(&SelectedFaults(smaller.only.clone())), smaller.length))
+            .map(|smaller| self.command_with(Some(&SelectedFaults(smaller.only.clone())), smaller.length))
     }
 
-    fn command_of(&self, only: Option<&SelectedFaults>, length: Span) -> String {
+    fn command_with(&self, only: Option<&SelectedFaults>, length: Span) -> String {
         let mut command = "madako-chaos simulate".to_owned();
         if self.args.scenario != DEFAULT {
             command += &format!(" --scenario {}", quote_word(&self.args.scenario));
@@ -256,24 +256,24 @@ impl RunResult<'_> {
     }
 
     /// The result of a seed on one line.
-    fn line(&self) -> String {
+    fn summary_line(&self) -> String {
         let Report { seed, counts, calm, history, .. } = self.report;
         let calm = calm.after.map_or_else(|| "never calm".to_owned(), |after| format!("calm after {after}"));
         let mut line = format!(
             "seed {seed}: {}, {} faults, {} leader changes, {} commits, {} refused, {calm}, history {:016x}, {:.0} simulated seconds a second",
-            self.outcome(),
+            self.outcome_word(),
             counts.faults,
             counts.leader_changes,
             counts.commits,
             counts.refused_writes,
             history.0,
-            self.rate()
+            self.simulated_per_real_time()
         );
         for why in self.failure_reasons().into_iter().take(SHOWN) {
             line += &format!("\n  {why}");
         }
         if self.report.outcome() != Outcome::Passed {
-            line += &format!("\n  repeat with: {}", self.command());
+            line += &format!("\n  repeat with: {}", self.repeat_command());
         }
         line
     }
@@ -298,7 +298,7 @@ impl RunResult<'_> {
         why
     }
 
-    fn value(&self) -> Value {
+    fn to_json(&self) -> Value {
         let report = self.report;
         let counts: serde_json::Map<String, Value> =
             Count::ALL.iter().map(|count| (count.to_string(), json!(report.counts.of(*count)))).collect();
@@ -310,8 +310,8 @@ impl RunResult<'_> {
             "wrong": report.failures(),
             "why_not": self.failure_reasons(),
             "invariants": report.invariants,
-            "promises": by_name(report.promises.iter().map(|(promise, verdict)| (promise.name(), verdict))),
-            "exemptions": by_name(report.exemptions.table().into_iter().map(|(it, used)| (it.name(), used))),
+            "promises": object_by_name(report.promises.iter().map(|(promise, verdict)| (promise.name(), verdict))),
+            "exemptions": object_by_name(report.exemptions.table().into_iter().map(|(it, used)| (it.name(), used))),
             "not_exercised": report.not_exercised.iter().map(|id| id.name()).collect::<Vec<_>>(),
             "calm": {"after": report.calm.after, "within": report.calm.within},
             "counts": counts,
@@ -321,17 +321,17 @@ impl RunResult<'_> {
             "draws": report.schedule.draws,
             "history": {"hash": format!("{:016x}", report.history.0), "lines": report.history.1},
             "simulated_seconds": report.simulated.as_secs_f64(),
-            "simulated_seconds_a_second": self.rate(),
-            "command": self.command(),
+            "simulated_seconds_a_second": self.simulated_per_real_time(),
+            "command": self.repeat_command(),
             "smaller_command": self.smaller_command(),
         })
     }
 
-    fn text(&self) -> String {
+    fn to_text(&self) -> String {
         let report = self.report;
         let mut text = format!(
             "{}: {} of scenario {}, seed {}\n\n",
-            self.outcome(),
+            self.outcome_word(),
             report.length,
             report.scenario,
             report.seed
@@ -355,7 +355,7 @@ impl RunResult<'_> {
         text += "\n";
         let mut table = Table::new(["EXCUSED", "USES", "AT MOST", "LONGEST", "AT MOST", "WHY"]);
         for (exemption, used) in report.exemptions.table() {
-            let [lasted, longest] = exemption.durations(used);
+            let [lasted, longest] = exemption.format_durations(used);
             table.row([
                 exemption.name().to_owned(),
                 used.uses.to_string(),
@@ -391,7 +391,7 @@ impl RunResult<'_> {
             for why in why {
                 text += &format!("  {why}\n");
             }
-            text += &format!("Repeat with: {}\n", self.command());
+            text += &format!("Repeat with: {}\n", self.repeat_command());
         }
         if let (Some(smaller), Some(command)) = (self.smaller, self.smaller_command()) {
             text += &format!("\nAfter {} runs, this smaller run also fails: {command}\n", smaller.runs);
@@ -408,7 +408,7 @@ impl RunResult<'_> {
             "\n{:.0} s simulated in {:.1} s: {:.0} simulated seconds a second. History {:016x}, {} lines.\n",
             report.simulated.as_secs_f64(),
             self.took.as_secs_f64(),
-            self.rate(),
+            self.simulated_per_real_time(),
             report.history.0,
             report.history.1
         );
@@ -421,15 +421,15 @@ impl RunResult<'_> {
             let path = directory.join(name);
             fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
         };
-        put("report.json", format!("{:#}\n", self.value()))?;
-        put("report.txt", self.text())?;
+        put("report.json", format!("{:#}\n", self.to_json()))?;
+        put("report.txt", self.to_text())?;
         put("schedule.txt", self.report.schedule.to_string())?;
         put("last.txt", self.report.last.clone())
     }
 
     fn end(&self) -> Result<(), Failure> {
         let told =
-            || anyhow::anyhow!("seed {} did not pass; repeat with: {}", self.report.seed, self.command());
+            || anyhow::anyhow!("seed {} did not pass; repeat with: {}", self.report.seed, self.repeat_command());
         match self.report.outcome() {
             Outcome::Passed => Ok(()),
             Outcome::Failed => Err(Failure::NoPass(told())),
@@ -448,7 +448,7 @@ fn verdict_text(verdict: &Verdict) -> String {
 }
 
 /// An object with a field for each name.
-fn by_name<T: serde::Serialize>(things: impl Iterator<Item = (&'static str, T)>) -> Value {
+fn object_by_name<T: serde::Serialize>(things: impl Iterator<Item = (&'static str, T)>) -> Value {
     things.map(|(name, thing)| (name.to_owned(), json!(thing))).collect::<serde_json::Map<_, _>>().into()
 }
 

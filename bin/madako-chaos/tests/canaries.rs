@@ -35,7 +35,7 @@ fn page() -> String {
 fn of_operations() -> Vec<String> {
     let page = page();
     let rows = page.lines().skip_while(|line| !line.starts_with("| Bug | What goes wrong |")).skip(2);
-    let name = |row: &str| row.split('`').nth(1).unwrap().to_owned();
+    let name = |row: &str| row.split('`').with_number(1).unwrap().to_owned();
     rows.take_while(|line| line.starts_with('|')).map(name).collect()
 }
 

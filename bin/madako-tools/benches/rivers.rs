@@ -60,7 +60,7 @@ fn start_rivers(upstream: SocketAddr) -> io::Result<Proxy> {
     Ok(Proxy { name: "rivers", process: command.stderr(Stdio::null()).spawn()?, address })
 }
 
-fn haproxy(upstream: SocketAddr, directory: &std::path::Path) -> io::Result<Proxy> {
+fn start_haproxy(upstream: SocketAddr, directory: &std::path::Path) -> io::Result<Proxy> {
     let address = free_address()?;
     let file = directory.join("haproxy.cfg");
     let settings = format!(
@@ -201,7 +201,7 @@ async fn run() -> io::Result<()> {
         }
     });
     let directory = tempfile::tempdir()?;
-    let Ok(beside) = haproxy(upstream, directory.path()) else {
+    let Ok(beside) = start_haproxy(upstream, directory.path()) else {
         println!("haproxy is not installed (apt-get install haproxy): nothing is measured");
         return Ok(());
     };

@@ -62,12 +62,12 @@ const COMPLETED: [(&[&str], &str, Names); 19] = [
 ];
 
 /// Answers a shell that asks for a completion, and ends the process then.
-pub(crate) fn answer() {
+pub(crate) fn answer_completion() {
     CompleteEnv::with_factory(command).var(VARIABLE).complete();
 }
 
 /// The commands with the names of their arguments.
-fn command() -> Command {
+fn build_command() -> Command {
     COMPLETED
         .into_iter()
         .fold(Cli::command(), |command, (words, argument, names)| complete(command, words, argument, names))
@@ -82,14 +82,14 @@ fn complete(command: Command, words: &[&str], argument: &'static str, names: Nam
         None => {
             // Not `mut_arg`, which moves the argument behind the others.
             command.mut_args(move |arg| match arg.get_id() == argument {
-                true => arg.add(ArgValueCompleter::new(move |typed: &OsStr| candidates(names, typed))),
+                true => arg.add(ArgValueCompleter::new(move |typed: &OsStr| find_candidates(names, typed))),
                 false => arg,
             })
         }
     }
 }
 
-fn candidates(names: Names, typed: &OsStr) -> Vec<CompletionCandidate> {
+fn find_candidates(names: Names, typed: &OsStr) -> Vec<CompletionCandidate> {
     let Some(typed) = typed.to_str() else { return Vec::new() };
     let line: Vec<OsString> = std::env::args_os().collect();
     let found = names.find(&line).unwrap_or_default();
@@ -137,7 +137,7 @@ impl Names {
 }
 
 /// The value of an option in the line that is completed, behind a space or an equals sign; the last one counts.
-fn option(line: &[OsString], names: &[&str]) -> Option<OsString> {
+fn value_of_option(line: &[OsString], names: &[&str]) -> Option<OsString> {
     let mut found = None;
     for (place, word) in line.iter().enumerate() {
         if names.iter().any(|name| word == name) {

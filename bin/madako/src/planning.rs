@@ -133,7 +133,7 @@ impl InputArgs {
         }
     }
 
-    fn planned_from<'a>(&self, inputs: &'a Inputs, clock: &dyn Clock) -> PlanInput<'a> {
+    fn plan_input<'a>(&self, inputs: &'a Inputs, clock: &dyn Clock) -> PlanInput<'a> {
         PlanInput {
             template: &inputs.template,
             constraints: &inputs.constraints,
@@ -151,7 +151,7 @@ impl InputArgs {
 
 pub(crate) async fn run_plan(args: PlanArgs, global: &Global, clock: &dyn Clock) -> Result<(), Failure> {
     let inputs = args.inputs.gather(global).await?;
-    match plan(&args.inputs.planned_from(&inputs, clock)) {
+    match plan(&args.inputs.plan_input(&inputs, clock)) {
         Ok(plan) => show_value(args.inputs.output, &plan, plan_table),
         Err(error) => {
             show_value(args.inputs.output, &error, error_table)?;
@@ -162,7 +162,7 @@ pub(crate) async fn run_plan(args: PlanArgs, global: &Global, clock: &dyn Clock)
 
 pub(crate) async fn run_what_if(args: WhatIfArgs, global: &Global, clock: &dyn Clock) -> Result<(), Failure> {
     let inputs = args.inputs.gather(global).await?;
-    let input = args.inputs.planned_from(&inputs, clock);
+    let input = args.inputs.plan_input(&inputs, clock);
     let mut answer = WhatIf::new(&input, &args.lose, &args.remove).map_err(Failure::bad_input)?;
     match steps::print_steps(args.inputs.output, &mut answer)? {
         WhatIfEnd::AtRest => Ok(()),

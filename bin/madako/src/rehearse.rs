@@ -79,7 +79,7 @@ pub(crate) struct RehearseArgs {
     output: Format,
 }
 
-fn percent(text: &str) -> Result<u8, String> {
+fn parse_percent(text: &str) -> Result<u8, String> {
     whole_number(text, 0..=100).and_then(|number| u8::try_from(number).map_err(|error| error.to_string()))
 }
 
@@ -138,7 +138,7 @@ pub(crate) fn run(
 }
 
 /// An error of the arguments, or of the inputs.
-fn not_begun(error: SimulateError) -> Failure {
+fn failure_before_start(error: SimulateError) -> Failure {
     match error {
         SimulateError::Machines(_) | SimulateError::Contents(_) => Failure::NotRehearsed(error.into()),
         SimulateError::Trace(_) => Failure::Failed(error.into()),
@@ -185,7 +185,7 @@ fn create_trace(path: &Path) -> Result<Trace, Failure> {
 }
 
 impl RehearseArgs {
-    fn faults(&self) -> Result<Vec<Fault>, InputError> {
+    fn parse_faults(&self) -> Result<Vec<Fault>, InputError> {
         self.fault.iter().map(|line| Fault::parse(line)).collect()
     }
 

@@ -74,7 +74,7 @@ pub(crate) async fn run(options: ServeOptions) -> Result<(), Failure> {
     tokio::select! {
         biased;
         () = signals::wait_for_stop() => {
-            notifier.stops();
+            notifier.notify_stopping();
             tracing::info!("the service stops");
             service.stop().await;
             Ok(())

@@ -169,14 +169,14 @@ pub fn backup_name(at: OffsetDateTime) -> String {
 
 /// The name that a backup gets when its proof finds a difference.
 #[must_use]
-pub fn refuted_name(backup: &str) -> String {
+pub fn name_of_refuted_backup(backup: &str) -> String {
     format!("{}{REFUTED_SUFFIX}", backup.strip_suffix(SUFFIX).unwrap_or(backup))
 }
 
 /// The oldest of these names beyond the number to keep, as CKE chooses them: names of backups order by their time.
 /// `spared` stays in any case. Refuted backups are chosen apart, with the same number.
 #[must_use]
-pub fn surplus_backups(names: &[String], keep: usize, spared: Option<&str>) -> Vec<String> {
+pub fn select_surplus_backups(names: &[String], keep: usize, spared: Option<&str>) -> Vec<String> {
     let mut chosen = Vec::new();
     for suffix in [SUFFIX, REFUTED_SUFFIX] {
         let is_meant = |name: &&String| name.starts_with(PREFIX) && name.ends_with(suffix);
@@ -205,7 +205,7 @@ mod tests {
         let offset = time::UtcOffset::from_hms(9, 0, 0).unwrap();
         let time = at(1_700_000_003).to_offset(offset);
         assert_eq!(backup_name(time), "etcd-20231114-221323.backup");
-        assert_eq!(refuted_name("etcd-20231114-221323.backup"), "etcd-20231114-221323.refuted");
+        assert_eq!(name_of_refuted_backup("etcd-20231114-221323.backup"), "etcd-20231114-221323.refuted");
     }
 
     #[test]
@@ -242,9 +242,9 @@ mod tests {
             (1, None, &["etcd-20240101-000000.backup", "etcd-20240102-000000.backup"][..]),
             (1, Some("etcd-20240101-000000.backup"), &["etcd-20240102-000000.backup"][..]),
         ] {
-            assert_eq!(surplus_backups(&all, keep, spared), names(expected), "{keep} {spared:?}");
+            assert_eq!(select_surplus_backups(&all, keep, spared), names(expected), "{keep} {spared:?}");
         }
-        assert_eq!(surplus_backups(&all, 0, None).len(), 4, "a refuted backup is chosen apart");
+        assert_eq!(select_surplus_backups(&all, 0, None).len(), 4, "a refuted backup is chosen apart");
     }
 
     #[test]

@@ -68,7 +68,7 @@ impl ImageName {
 
     /// The image of CKE 1.30.
     #[must_use]
-    pub fn of_cke(self) -> &'static str {
+    pub fn default_image(self) -> &'static str {
         match self {
             Self::Etcd => "ghcr.io/cybozu/etcd:3.5.15.1",
             Self::Tools => "ghcr.io/cybozu-go/cke-tools:1.30.0",
@@ -131,7 +131,7 @@ impl GivenImages {
                     let got = image.map_or_else(|| value.short_text(), shown_text);
                     let expected = format!(
                         "the name of an image with at most {MAX_IMAGE} characters, such as {}",
-                        name.of_cke()
+                        name.default_image()
                     );
                     problems.add(path, got, expected);
                 }
@@ -201,7 +201,7 @@ pub fn choose_image(
     }
     let mut images = found.keys();
     match (images.next(), images.next()) {
-        (None, _) => ChosenImage::Image(name.of_cke().to_owned(), Source::Default),
+        (None, _) => ChosenImage::Image(name.default_image().to_owned(), Source::Default),
         (Some(image), None) => ChosenImage::Image(image.clone(), Source::Nodes),
         (Some(_), Some(_)) => ChosenImage::Unclear(found.clone()),
     }

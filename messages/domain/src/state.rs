@@ -279,7 +279,7 @@ impl ClusterState {
     #[must_use]
     pub fn is_restoring(&self) -> bool {
         let began = self.restored.as_ref().zip(self.restore.as_ref());
-        began.is_some_and(|(restored, request)| restored.is_of(request))
+        began.is_some_and(|(restored, request)| restored.began_for(request))
     }
 
     /// Racks whose hold cannot be read; they may be held.
@@ -307,7 +307,7 @@ impl ClusterState {
 
     /// True if the template differs from the one that the cluster was generated from.
     #[must_use]
-    pub fn template_changed(&self) -> bool {
+    pub fn has_changed_template(&self) -> bool {
         self.template.as_ref().is_some_and(|template| template.revision != self.cluster_revision)
     }
 

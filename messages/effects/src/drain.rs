@@ -92,7 +92,7 @@ impl DrainOrder {
     async fn drain(&self, tell: &(impl Fn(DrainNews) + Send + Sync)) -> Stop {
         let mut found = NodeDrainState::Uncordoned;
         if self.resumed {
-            found = match self.first_check(tell).await {
+            found = match self.read_earlier_progress(tell).await {
                 Ok(found) => found,
                 Err(stop) => return stop,
             };
@@ -203,7 +203,7 @@ impl DrainOrder {
 
     /// Reads the progress of the earlier leader. Retries while the API does not answer; the reconcile pass limits the
     /// time.
-    async fn first_check(&self, tell: &(impl Fn(DrainNews) + Send + Sync)) -> Result<NodeDrainState, Stop> {
+    async fn read_earlier_progress(&self, tell: &(impl Fn(DrainNews) + Send + Sync)) -> Result<NodeDrainState, Stop> {
         loop {
             match self.check().await {
                 Ok((found, waits)) => {

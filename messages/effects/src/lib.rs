@@ -20,7 +20,7 @@
 //!
 //! # Assumes
 //! - The effect's port checks its permit at the beginning, and stops the effect when its future is dropped.
-//! - The workflow's user cancels each unfinished record of its own that is neither [`Workflow::under_way`] nor the
+//! - The workflow's user cancels each unfinished record of its own that is neither [`Workflow::announced_effect`] nor the
 //!   [`Workflow::conclusion`] after [`Workflow::observe`]: an announcement that another one replaced can become
 //!   durable at any later time, and the workflow has forgotten it.
 //!

@@ -87,7 +87,7 @@ impl<A, E: Effect> Workflow<A, E> {
 
     /// The announced effect that has not ended.
     #[must_use]
-    pub fn under_way(&self) -> Option<&E> {
+    pub fn announced_effect(&self) -> Option<&E> {
         self.job.as_ref().map(|job| &job.effect)
     }
 
@@ -213,7 +213,7 @@ impl<A, E: Effect> Workflow<A, E> {
         match event {
             EffectEvent::Committed { number, result } => self.handle_answer(number, result, now),
             EffectEvent::Permitted { number, permit } => self.handle_permit(number, permit, now),
-            EffectEvent::Ended { number, end } => self.attempt_ended(number, end, now),
+            EffectEvent::Ended { number, end } => self.handle_attempt_end(number, end, now),
             EffectEvent::Paused { number, against } => self.handle_pause(number, against, now),
             EffectEvent::Passed => self.handle_time(now),
             EffectEvent::Lost => self.handle_lost_epoch(),
@@ -282,7 +282,7 @@ impl<A, E: Effect> Workflow<A, E> {
         vec![Action::Start { number, attempt: job.attempt, effect: job.effect.clone(), permit }]
     }
 
-    fn attempt_ended(&mut self, started: u64, end: AttemptEnd<E::Outcome>, now: Moment) -> Actions<A, E> {
+    fn handle_attempt_end(&mut self, started: u64, end: AttemptEnd<E::Outcome>, now: Moment) -> Actions<A, E> {
         let number = self.take_number();
         let Some(job) = &mut self.job else { return Vec::new() };
         if !matches!(job.phase, Phase::Running { number, .. } if number == started) {

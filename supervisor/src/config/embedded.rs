@@ -50,7 +50,7 @@ pub struct ServerTls {
 impl Embedded {
     /// The store without any configuration.
     #[must_use]
-    pub fn by_default() -> Self {
+    pub fn without_configuration() -> Self {
         Self {
             data_dir: PathBuf::from(DEFAULT_DATA_DIR),
             listen: DEFAULT_LISTEN,
@@ -92,7 +92,7 @@ impl Embedded {
 }
 
 section! {
-    it: (Embedded, [Pem; 3]) = (Embedded::by_default(), Default::default()) => {
+    it: (Embedded, [Pem; 3]) = (Embedded::without_configuration(), Default::default()) => {
         "data-dir": ABSOLUTE_PATH => it.0.data_dir;
         "listen": LISTEN => it.0.listen, by |address| listen_address(address.text()?);
         "cache-bytes": CACHE_BYTES => it.0.cache_bytes;

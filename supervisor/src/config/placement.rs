@@ -152,7 +152,7 @@ impl Api {
 
     /// Reason not to serve the API on an address: only loopback allows anonymous requests without `insecure`.
     #[must_use]
-    pub fn refused_on(&self, address: SocketAddr) -> Option<String> {
+    pub fn reason_not_to_serve(&self, address: SocketAddr) -> Option<String> {
         let setting = self.open().filter(|_| !self.insecure && !address.ip().to_canonical().is_loopback())?;
         Some(format!(
             "the placement API on {address} would accept anonymous requests (`placement.api.{setting}`): \

@@ -148,7 +148,7 @@ impl SupervisorRef {
     pub async fn find_child(&self, id: &str) -> Result<Option<ActorCell>, SupervisorEnded> {
         let (reply, answer) = oneshot::channel();
         self.send(Command::Child(id.into(), reply))?;
-        within_deadline(answer).await
+        wait_for_answer(answer).await
     }
 
     /// Status of all children, including those of nested supervisors.
@@ -158,7 +158,7 @@ impl SupervisorRef {
     pub async fn read_status(&self) -> Result<TreeStatus, SupervisorEnded> {
         let (reply, answer) = oneshot::channel();
         self.send(Command::Status(reply))?;
-        let children = within_deadline(answer).await?;
+        let children = wait_for_answer(answer).await?;
         let mut status = TreeStatus { supervisor: children.supervisor, children: Vec::new() };
         for (mut child, cell) in children.children {
             if let Some(below) = cell.and_then(Self::from_cell) {
@@ -174,7 +174,7 @@ impl SupervisorRef {
     }
 }
 
-async fn within_deadline<T>(answer: oneshot::Receiver<T>) -> Result<T, SupervisorEnded> {
+async fn wait_for_answer<T>(answer: oneshot::Receiver<T>) -> Result<T, SupervisorEnded> {
     match tokio::time::timeout(CALL_DEADLINE, answer).await {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(_)) | Err(_) => Err(SupervisorEnded),

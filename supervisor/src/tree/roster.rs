@@ -83,7 +83,7 @@ impl SupervisorControl {
         StartInFlight(Arc::clone(self))
     }
 
-    pub(super) async fn no_start_in_flight(&self) {
+    pub(super) async fn wait_until_no_start(&self) {
         // The sender lives in `self`, so this cannot fail.
         let _ = self.starting.subscribe().wait_for(|n| *n == 0).await;
     }
@@ -158,7 +158,7 @@ impl LiveChild {
         Box::pin(async move {
             task.await;
             let Some(control) = control else { return };
-            control.no_start_in_flight().await;
+            control.wait_until_no_start().await;
             for entry in control.roster() {
                 entry.live.wait_until_ended().await;
                 control.remove(entry.live.cell.get_id());

@@ -11,7 +11,7 @@ use std::time::Duration;
 use http::Method;
 use serde_json::json;
 
-use crate::datacenter::{RepairRequest, monotonic};
+use crate::datacenter::{RepairRequest, monotonic_nanoseconds};
 use crate::web::{self, WebRequest};
 
 /// The hidden word, followed by the action, the door and the address.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use madako_domain::invariants::{BindingEvidence, Id, PlacementChange, Violation, placed_where_allowed};
+use madako_domain::invariants::{BindingEvidence, Id, PlacementChange, Violation, check_allowed_bindings};
 use madako_domain::placement::fit::{AnyCloud, ComparedMetrics, Offer, UnmetConstraint, unmet_requirements};
 use madako_domain::placement::kind::ObjectKey;
 use madako_domain::placement::kubernetes::{Application, Cluster, ClusterState};
@@ -37,7 +37,7 @@ pub fn read_resource(key: &ObjectKey, value: &[u8], created: i64, revision: i64)
 }
 
 #[must_use]
-pub fn scheduled_to(stored: &Stored) -> Option<ObjectKey> {
+pub fn read_bound_cluster(stored: &Stored) -> Option<ObjectKey> {
     Application::of(&stored.object)?.status.scheduled_to.as_ref().and_then(ResourceRef::key)
 }
 
@@ -60,7 +60,7 @@ pub fn violations_against(
     Some(unmet_requirements(
         application,
         cluster,
-        &Offer::of_cluster(cluster, cloud, values, ComparedMetrics::Value),
+        &Offer::from_cluster(cluster, cloud, values, ComparedMetrics::Value),
     ))
 }
 
@@ -88,7 +88,7 @@ pub fn find_misbound(
         compared: ComparedMetrics::Value,
     });
     let key = after.key.etcd_key();
-    let found = placed_where_allowed(&PlacementChange {
+    let found = check_allowed_bindings(&PlacementChange {
         conditions: &[Condition::Unchanged {
             key: key.clone(),
             revision: before.map_or(0, |before| before.mod_revision),
@@ -120,7 +120,7 @@ pub fn find_unsettled(stored: &Resources, values: &MetricStates) -> Vec<Violatio
             violations_against(application, cluster, values, stored).is_some_and(|against| against.is_empty())
         };
         let fitting: Vec<&ObjectKey> = stored.values().filter(fits).map(|cluster| &cluster.key).collect();
-        let to = scheduled_to(resource);
+        let to = read_bound_cluster(resource);
         let stays = to.as_ref().is_some_and(|to| {
             let cluster = stored.get(to).and_then(|cluster| Cluster::of(&cluster.object));
             cluster.is_some_and(|cluster| cluster.status.state == ClusterState::FailingMetrics)

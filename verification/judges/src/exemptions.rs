@@ -61,7 +61,7 @@ madako_json::named!(Exemption all);
 impl Exemption {
     /// Texts of the longest use and of its bound, for a report.
     #[must_use]
-    pub fn durations(self, used: ExemptionUse) -> [String; 2] {
+    pub fn format_durations(self, used: ExemptionUse) -> [String; 2] {
         match self.longest() {
             Some(longest) => {
                 [used.longest_seconds.unwrap_or(0), longest.as_secs()].map(|seconds| format!("{seconds} s"))
@@ -112,7 +112,7 @@ impl Exemptions {
     }
 
     #[must_use]
-    pub fn table(&self) -> Vec<(Exemption, ExemptionUse)> {
+    pub fn list_uses(&self) -> Vec<(Exemption, ExemptionUse)> {
         let used = |exemption: &Exemption| self.0.get(exemption).copied().unwrap_or_default();
         Exemption::ALL.iter().map(|exemption| (*exemption, used(exemption))).collect()
     }
@@ -122,7 +122,7 @@ impl Exemptions {
     pub fn exceeded_bounds(&self, length: Duration) -> Vec<String> {
         let hours = length.as_secs().div_ceil(3600).max(1);
         let mut beyond = Vec::new();
-        for (exemption, used) in self.table() {
+        for (exemption, used) in self.list_uses() {
             let most = exemption.most_an_hour() * hours;
             if used.uses > most {
                 beyond.push(format!("{} was used {} times, at most {most}", exemption.name(), used.uses));

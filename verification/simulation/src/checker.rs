@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use madako_datacenter_sim::FaultSwitch;
 use madako_domain::cluster::Cluster;
-use madako_domain::invariants::{Id, Violation, WrittenKey, nothing_lost, one_writer};
+use madako_domain::invariants::{Id, Violation, WrittenKey, check_no_lost_writes, one_writer};
 use madako_domain::keys;
 use madako_domain::machine::QueryVariables;
 use madako_domain::record::Record;
@@ -20,7 +20,7 @@ use madako_protocol::ports::{Registry, RegistryError, RegistryMachines};
 use crate::facts::{Facts, LastAnswers};
 use crate::history::History;
 use crate::repair::{RepairJudge, change_of};
-use crate::revisions::{every_revision, every_revision_from};
+use crate::revisions::{follow_revisions, every_revision_from};
 use crate::store_process::StoreProcess;
 use crate::world::{INTERVAL, PREFIX};
 
@@ -73,7 +73,7 @@ impl Checker {
     }
 
     #[must_use]
-    pub fn polled_every(self, interval: Duration) -> Self {
+    pub fn with_poll_interval(self, interval: Duration) -> Self {
         Self { planned_on: interval.saturating_mul(PLANNED_ON), ..self }
     }
 
@@ -86,7 +86,7 @@ impl Checker {
     /// As [`Self::watch`], for a copied store: `revision` and `entries` are its state before the first write of the
     /// run.
     pub async fn watch_from(self, revision: i64, entries: Stored, store: StoreProcess) {
-        self.judged.lock().unwrap().clusters = Clusters::of(entries);
+        self.judged.lock().unwrap().clusters = Clusters::from_stored(entries);
         every_revision_from(revision + 1, store, PREFIX, change_of, |revision, changes| {
             self.judge_revision(revision, changes);
         })
@@ -107,17 +107,17 @@ impl Checker {
         }
         let now = self.history.now();
         let ruled = clusters.observe(revision, &changes, |writer, judged_by| {
-            fewest_violations(observed, writer, judged_by, (now, self.planned_on), exemptions)
+            evaluate_by_observations(observed, writer, judged_by, (now, self.planned_on), exemptions)
         });
         for violation in &ruled.violations {
             self.history.note("checker", violation);
         }
         violations.extend(ruled.violations);
-        ruled.judged.into_iter().for_each(|invariant| self.history.judged(invariant));
+        ruled.judged.into_iter().for_each(|invariant| self.history.count_judgement(invariant));
     }
 
     /// Records a commit that an instance knows to be durable.
-    pub fn acknowledge(&self, what: &str, revision: i64, epoch: i64) {
+    pub fn note_acknowledged_write(&self, what: &str, revision: i64, epoch: i64) {
         let mut judged = self.judged.lock().unwrap();
         let key = match what {
             "cluster" => Some(keys::CLUSTER),
@@ -133,8 +133,8 @@ impl Checker {
         };
         judged.acknowledged.entry(revision).or_default().extend(key.map(str::to_owned));
         judged.acknowledged_writes.push(WrittenKey { revision, epoch });
-        self.history.judged(Id::I1);
-        self.history.judged(Id::I9);
+        self.history.count_judgement(Id::I1);
+        self.history.count_judgement(Id::I9);
     }
 
     /// Records a commit that the gate of an instance refused: the decision is wrong even if nothing was written.
@@ -185,8 +185,8 @@ impl Checker {
         self.judged.lock().unwrap().clusters.is_template_applied()
     }
 
-    pub fn cluster(&self) -> Option<Cluster> {
-        self.judged.lock().unwrap().clusters.cluster()
+    pub fn current_cluster(&self) -> Option<Cluster> {
+        self.judged.lock().unwrap().clusters.current_cluster()
     }
 }
 
@@ -213,7 +213,7 @@ type RegistryObservation = (Duration, &'static str, BTreeSet<String>);
 
 /// Evaluates a cluster by each recent observation of its writer, and returns the fewest violations; `None` without a
 /// recent observation.
-fn fewest_violations(
+fn evaluate_by_observations(
     observed: &VecDeque<RegistryObservation>,
     writer: Option<&str>,
     judged_by: ByObservation<'_>,
@@ -260,7 +260,7 @@ impl<R: Registry> Registry for ReportingRegistry<R> {
             let is_reports = variables == Some(&default_variables());
             let question = if is_reports { RegistryQuestion::Reports } else { RegistryQuestion::Machines };
             let (instance, answers, facts) = &self.heard;
-            let machines = answers.to(question);
+            let machines = answers.answer_to(question);
             if !is_reports {
                 let addresses = machines.iter().map(|machine| machine.address.clone()).collect();
                 self.checker.note_observation(instance, addresses);

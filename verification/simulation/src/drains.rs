@@ -37,7 +37,7 @@ pub struct Drains {
     pub kubernetes: SimulatedKubernetes,
 }
 
-fn workload(namespace: &str, name: &str, owner: PodOwner) -> Workload {
+fn make_workload(namespace: &str, name: &str, owner: PodOwner) -> Workload {
     Workload {
         namespace: namespace.to_owned(),
         name: name.to_owned(),
@@ -47,7 +47,7 @@ fn workload(namespace: &str, name: &str, owner: PodOwner) -> Workload {
     }
 }
 
-fn budget(namespace: &str, (workload, min_available): (&str, u32)) -> DisruptionBudget {
+fn make_budget(namespace: &str, (workload, min_available): (&str, u32)) -> DisruptionBudget {
     DisruptionBudget {
         namespace: namespace.to_owned(),
         name: workload.to_owned(),
@@ -64,18 +64,18 @@ impl Drains {
             cluster.add_namespace(OPEN, &[]);
             cluster.add_namespace(PROTECTED, &[("team", PROTECTED)]);
             let (front, replicas) = FRONT;
-            cluster.add_workload(workload(OPEN, front, PodOwner::ReplicaSet { replicas }));
-            cluster.add_budget(budget(OPEN, FRONT));
-            cluster.add_workload(workload(OPEN, "logs", PodOwner::DaemonSet));
-            cluster.add_workload(workload(OPEN, "proxy", PodOwner::Static));
-            cluster.add_workload(workload(OPEN, "shell", PodOwner::Nobody { pods: 3 }));
+            cluster.add_workload(make_workload(OPEN, front, PodOwner::ReplicaSet { replicas }));
+            cluster.add_budget(make_budget(OPEN, FRONT));
+            cluster.add_workload(make_workload(OPEN, "logs", PodOwner::DaemonSet));
+            cluster.add_workload(make_workload(OPEN, "proxy", PodOwner::Static));
+            cluster.add_workload(make_workload(OPEN, "shell", PodOwner::Nobody { pods: 3 }));
             let takes = Duration::from_secs(300);
-            cluster.add_workload(workload(OPEN, "sums", PodOwner::Job { pods: 4, takes }));
+            cluster.add_workload(make_workload(OPEN, "sums", PodOwner::Job { pods: 4, takes }));
             let (store, replicas, min_available) = STORE;
-            cluster.add_workload(workload(PROTECTED, store, PodOwner::ReplicaSet { replicas }));
-            cluster.add_budget(budget(PROTECTED, (store, min_available)));
+            cluster.add_workload(make_workload(PROTECTED, store, PodOwner::ReplicaSet { replicas }));
+            cluster.add_budget(make_budget(PROTECTED, (store, min_available)));
             let (ledger, replicas) = LEDGER;
-            cluster.add_workload(workload(PROTECTED, ledger, PodOwner::ReplicaSet { replicas }));
+            cluster.add_workload(make_workload(PROTECTED, ledger, PodOwner::ReplicaSet { replicas }));
         });
         Self { kubernetes }
     }
@@ -122,7 +122,7 @@ impl Drains {
     }
 
     /// A violation for each node that is cordoned for a repair or a reboot; valid when neither is in progress.
-    pub fn left_cordoned(&self) -> Vec<Violation> {
+    pub fn nodes_left_cordoned(&self) -> Vec<Violation> {
         let nodes = self.kubernetes.with_cluster(|kubernetes| kubernetes.nodes());
         let cordoned = nodes.into_iter().filter(KubeNode::is_cordoned_by_us);
         cordoned
@@ -132,19 +132,19 @@ impl Drains {
             .collect()
     }
 
-    /// Whether a drain of the node meets pods with the budget of [`Self::forbid`].
+    /// Whether a drain of the node meets pods with the budget of [`Self::forbid_evictions`].
     #[must_use]
     pub fn is_forbidden_on(&self, node: &str) -> bool {
-        self.runs(node, PROTECTED, LEDGER.0)
+        self.runs_workload(node, PROTECTED, LEDGER.0)
     }
 
     /// Whether a drain of the node deletes pods, whatever budgets there are.
     #[must_use]
-    pub fn deletes_on(&self, node: &str) -> bool {
-        self.runs(node, OPEN, FRONT.0) && !self.is_forbidden_on(node)
+    pub fn deletes_pods_on(&self, node: &str) -> bool {
+        self.runs_workload(node, OPEN, FRONT.0) && !self.is_forbidden_on(node)
     }
 
-    fn runs(&self, node: &str, namespace: &str, workload: &str) -> bool {
+    fn runs_workload(&self, node: &str, namespace: &str, workload: &str) -> bool {
         self.pods_on(node)
             .iter()
             .any(|pod| pod.id.namespace == namespace && pod.id.name.starts_with(workload))
@@ -162,10 +162,10 @@ impl Drains {
     }
 
     /// Adds or removes the budget that allows no eviction.
-    pub fn forbid(&self, forbidden: bool) {
+    pub fn forbid_evictions(&self, forbidden: bool) {
         self.kubernetes.with_cluster(|kubernetes| {
             if forbidden {
-                kubernetes.add_budget(budget(PROTECTED, LEDGER));
+                kubernetes.add_budget(make_budget(PROTECTED, LEDGER));
             } else {
                 kubernetes.remove_budget(PROTECTED, LEDGER.0);
             }
@@ -174,7 +174,7 @@ impl Drains {
 
     pub fn heal(&self) {
         self.kubernetes.faults().clear_all();
-        self.forbid(false);
+        self.forbid_evictions(false);
         self.kubernetes.with_cluster(|kubernetes| {
             for node in kubernetes.nodes() {
                 kubernetes.set_ready(&node.name, true);
@@ -275,10 +275,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_node_that_stays_cordoned_is_found() {
         let (drains, _) = drained_first().await;
-        assert_eq!(drains.left_cordoned(), []);
+        assert_eq!(drains.nodes_left_cordoned(), []);
         drains.kubernetes.cordon(&permit(), NODE).await.unwrap();
-        assert_eq!(drains.left_cordoned().len(), 1);
+        assert_eq!(drains.nodes_left_cordoned().len(), 1);
         drains.kubernetes.uncordon(&permit(), NODE).await.unwrap();
-        assert_eq!(drains.left_cordoned(), []);
+        assert_eq!(drains.nodes_left_cordoned(), []);
     }
 }

@@ -160,7 +160,7 @@ impl Rivals {
 
     /// Number of refused transactions, by the family of the first changed key.
     #[must_use]
-    pub fn refused_counts(&self) -> BTreeMap<&'static str, u64> {
+    pub fn count_refused_by_family(&self) -> BTreeMap<&'static str, u64> {
         self.0.state.lock().unwrap().refused.clone()
     }
 
@@ -173,7 +173,7 @@ impl Rivals {
 
     /// Resources whose transactions meet rivals.
     #[must_use]
-    pub fn before_objects(&self, inner: Arc<dyn Objects>) -> Arc<dyn Objects> {
+    pub fn wrap_objects(&self, inner: Arc<dyn Objects>) -> Arc<dyn Objects> {
         Arc::new(ContendedObjects { inner, rivals: self.clone() })
     }
 
@@ -207,7 +207,7 @@ impl Rivals {
 
     /// Writes to a family, and describes the write; `None` if there is nothing to write or the store does not run.
     async fn write(&self, family: &'static str, key: &str, (number, draw): (u64, u64)) -> Option<String> {
-        let mut client = self.0.store.client().await?;
+        let mut client = self.0.store.connect_client().await?;
         match family {
             keys::SABAKAN_DISABLED | keys::REPAIRS_DISABLED => self.set_switch(&mut client, family).await,
             keys::REPAIRS_WRITE_INDEX => self.add_queue_entry(&mut client, number).await,
@@ -241,7 +241,7 @@ impl Rivals {
         if !done.succeeded() {
             return None;
         }
-        self.0.judge.user_wrote(done.header()?.revision(), added);
+        self.0.judge.note_user_write(done.header()?.revision(), added);
         Some(())
     }
 
@@ -270,7 +270,7 @@ impl Rivals {
         let mut client = self.0.store.next_client().await;
         // With a full disk, the write fails; the operator resets every switch later.
         if let Ok(put) = client.put(absolute_key(key), "false", None).await {
-            self.0.judge.user_wrote(put.header().map_or(0, |header| header.revision()), None);
+            self.0.judge.note_user_write(put.header().map_or(0, |header| header.revision()), None);
             self.0.history.note("rival", format_args!("{key}: false"));
         }
     }
@@ -512,14 +512,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_transaction_that_meets_a_rival_is_refused_and_counted() {
-        let store = StoreProcess::in_memory(1);
+        let store = StoreProcess::start_in_memory(1);
         let history = History::new();
         let clock = Arc::new(SimulatedClock::new(datetime!(2026-01-01 00:00 UTC)));
         let judge = RepairJudge::new(history.clone(), Drains::new(1, clock));
         let rivals = Rivals::new(store.clone(), judge, history, ChaCha8Rng::seed_from_u64(1));
         let link = Network::new(1).link(Endpoint::Instance(1), Endpoint::Store);
         let config = StoreConfig { prefix: PREFIX.to_owned(), ..StoreConfig::default() };
-        let own = EtcdStore::with_connector(link.connector(store.clone()), &config, 1).unwrap();
+        let own = EtcdStore::with_connector(link.make_connector(store.clone()), &config, 1).unwrap();
         let contended = rivals.wrap_store(Arc::new(own), PREFIX);
         let transaction = |revision| Transaction {
             conditions: vec![Condition::Unchanged { key: keys::RECORD_ID.to_owned(), revision }],
@@ -529,11 +529,11 @@ mod tests {
         let Outcome::Committed { revision } = contended.commit(transaction(0)).await.unwrap() else {
             panic!()
         };
-        assert!(rivals.refused_counts().is_empty());
+        assert!(rivals.count_refused_by_family().is_empty());
         rivals.start_writes(0.1);
         let refused = contended.commit(transaction(revision)).await.unwrap();
         assert!(matches!(refused, Outcome::Refused { .. }), "{refused:?}");
-        assert_eq!(rivals.refused_counts(), BTreeMap::from([(keys::RECORD_ID, 1)]));
+        assert_eq!(rivals.count_refused_by_family(), BTreeMap::from([(keys::RECORD_ID, 1)]));
         // A transaction soon after that meets no rival.
         let again = contended.commit(transaction(revision + 1)).await.unwrap();
         assert!(matches!(again, Outcome::Committed { .. }), "{again:?}");

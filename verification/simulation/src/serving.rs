@@ -8,7 +8,7 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use madako_http::memory::{self, Dialer};
-use madako_http::{Limits, Router, no_client_certificate, serve};
+use madako_http::{Limits, Router, ignore_client_certificate, serve};
 use madako_protocol::feed::Task;
 use madako_supervisor::tree::ChildSpec;
 use ractor::{Actor, ActorProcessingErr, ActorRef};

@@ -48,7 +48,7 @@ impl<'a> Evaluation<'_, '_, 'a> {
             CurrentFit::Waits => self.stay_while_waiting(&current, current.at.into_iter().collect()),
             CurrentFit::Failing => self.make_verdict(stay(Stay::FailingMetrics), keep),
             CurrentFit::Grace { until } => {
-                self.make_verdict(stay(Stay::NotOnline { until }), keep).retry_at(until)
+                self.make_verdict(stay(Stay::NotOnline { until }), keep).with_retry_at(until)
             }
             CurrentFit::NotOnline => self.evaluate_leaving(&current, Move::NotOnline, clouds),
             CurrentFit::Misfit => self.evaluate_leaving(&current, Move::Misfit, clouds),
@@ -73,7 +73,7 @@ impl<'a> Evaluation<'_, '_, 'a> {
 
     fn fit_of_current(&self, key: &ObjectKey, at: usize, target: &Target<'_>) -> CurrentFit {
         let lasting = Requirements { metrics: &[], ..self.wants };
-        if !lasting.met_by(&target.offer) {
+        if !lasting.are_met_by(&target.offer) {
             return CurrentFit::Misfit;
         }
         match target.availability {
@@ -133,11 +133,11 @@ impl<'a> Evaluation<'_, '_, 'a> {
         };
         // The wait covers its own cluster and every cluster that may be better.
         let waits: Vec<usize> = self.class.waits.iter().collect();
-        if let Some((_, until)) = self.awaited_metrics_of(&waits) {
-            return Some(waiting().retry_at(until));
+        if let Some((_, until)) = self.metrics_awaited_at(&waits) {
+            return Some(waiting().with_retry_at(until));
         }
         match current.fit {
-            CurrentFit::Grace { until } => Some(waiting().retry_at(until)),
+            CurrentFit::Grace { until } => Some(waiting().with_retry_at(until)),
             CurrentFit::Failing => Some(waiting()),
             _ if !self.is_created_still_best(at, rank, current) => None,
             CurrentFit::Fits | CurrentFit::Waits => Some(self.decide_move(current, at, rank, Move::Created)),
@@ -173,7 +173,7 @@ impl<'a> Evaluation<'_, '_, 'a> {
     fn choose_first_cluster(&self, clouds: Option<Clouds<'_, 'a>>) -> Verdict<'a> {
         let waits: Vec<usize> = self.class.waits.iter().collect();
         if !waits.is_empty() {
-            return self.wait_for_metrics(self.awaited_metrics_of(&waits));
+            return self.wait_for_metrics(self.metrics_awaited_at(&waits));
         }
         let best = self.class.best_without(&[]).map(|(rank, members)| (rank, self.draw(&members)));
         match self.best_cloud(clouds, best.map(|(rank, _)| rank)) {
@@ -214,7 +214,7 @@ impl<'a> Evaluation<'_, '_, 'a> {
             // A timestamp beyond the maximum clock skew came from a wrong clock; ignore it.
             let is_sane = until <= add_duration(self.context.now, reschedule_after.saturating_mul(2));
             if until > self.context.now && is_sane {
-                return stays(Stay::Recent { until }).retry_at(until);
+                return stays(Stay::Recent { until }).with_retry_at(until);
             }
         }
         let waits: Vec<usize> = self.class.waits.iter().collect();
@@ -228,7 +228,7 @@ impl<'a> Evaluation<'_, '_, 'a> {
             .filter(|(rank, _)| rank.is_better_than(&own) || is_planted(Canary::RestlessMoves));
         let best = other.as_ref().map_or(own, |(rank, _)| *rank);
         match (self.best_cloud(clouds, Some(best)), other) {
-            (BestCloud::Waits(metrics), _) => self.waiting_stay(current, metrics),
+            (BestCloud::Waits(metrics), _) => self.stay_until_metrics_arrive(current, metrics),
             (BestCloud::Better(cloud, rank), _) => {
                 let mut verdict = self.create(&cloud, rank, Some((current.key.clone(), Move::Better)));
                 verdict.decision.gain = Some(self.gain_over(at, rank));
@@ -255,7 +255,7 @@ impl<'a> Evaluation<'_, '_, 'a> {
         }
         let best = self.class.best_without(&[]);
         match (self.best_cloud(clouds, best.as_ref().map(|(rank, _)| *rank)), best) {
-            (BestCloud::Waits(metrics), _) => self.waiting_stay(current, metrics),
+            (BestCloud::Waits(metrics), _) => self.stay_until_metrics_arrive(current, metrics),
             (BestCloud::Better(cloud, rank), _) => {
                 self.create(&cloud, rank, Some((current.key.clone(), why)))
             }
@@ -331,21 +331,21 @@ impl<'a> Evaluation<'_, '_, 'a> {
 
     fn wait_for_metrics(&self, waits: Option<(Vec<String>, OffsetDateTime)>) -> Verdict<'a> {
         let (metrics, until) = waits.unwrap_or((Vec::new(), self.context.now));
-        self.make_verdict(Outcome::WaitsForMetric { metrics, until }, ApplicationAct::Nothing).retry_at(until)
+        self.make_verdict(Outcome::WaitsForMetric { metrics, until }, ApplicationAct::Nothing).with_retry_at(until)
     }
 
     fn stay_while_waiting(&self, current: &CurrentCluster, waits: Vec<usize>) -> Verdict<'a> {
-        self.waiting_stay(current, self.awaited_metrics_of(&waits).unwrap_or((Vec::new(), self.context.now)))
+        self.stay_until_metrics_arrive(current, self.metrics_awaited_at(&waits).unwrap_or((Vec::new(), self.context.now)))
     }
 
-    fn waiting_stay(&self, current: &CurrentCluster, waits: (Vec<String>, OffsetDateTime)) -> Verdict<'a> {
+    fn stay_until_metrics_arrive(&self, current: &CurrentCluster, waits: (Vec<String>, OffsetDateTime)) -> Verdict<'a> {
         let (metrics, until) = waits;
         let why = Stay::WaitsForMetric { metrics, until };
         self.make_verdict(Outcome::Stays { on: current.key.clone(), why }, ApplicationAct::Nothing)
-            .retry_at(until)
+            .with_retry_at(until)
     }
 
-    fn awaited_metrics_of(&self, places: &[usize]) -> Option<(Vec<String>, OffsetDateTime)> {
+    fn metrics_awaited_at(&self, places: &[usize]) -> Option<(Vec<String>, OffsetDateTime)> {
         limit_metrics(
             places.iter().flat_map(|at| self.clusters.target(*at).awaited_metrics().collect::<Vec<_>>()),
         )
@@ -419,7 +419,7 @@ struct CurrentCluster {
 }
 
 impl<'a> Verdict<'a> {
-    fn retry_at(self, time: OffsetDateTime) -> Self {
+    fn with_retry_at(self, time: OffsetDateTime) -> Self {
         Self { again: Some(time), ..self }
     }
 

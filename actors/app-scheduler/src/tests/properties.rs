@@ -330,8 +330,8 @@ proptest! {
                 .filter(|cluster| {
                     let compared = world.config.metric_constraints;
                     let offer =
-                        madako_domain::placement::fit::Offer::of_cluster(cluster.value, None, metrics, compared);
-                    wants.met_by(&offer)
+                        madako_domain::placement::fit::Offer::from_cluster(cluster.value, None, metrics, compared);
+                    wants.are_met_by(&offer)
                 })
                 .map(|cluster| (cluster.stored.key.clone(), ()))
                 .collect();

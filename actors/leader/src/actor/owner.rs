@@ -16,7 +16,7 @@ use super::{LeaderArguments, LeaderState, START_RETRY, madako_placement_owner};
 use crate::limits::CLAIM_RETRY;
 
 impl LeaderState {
-    pub(super) fn owner_seen(&mut self, myself: &ActorRef<Envelope<LeaderMessage>>, event: WatchEvent) {
+    pub(super) fn handle_owner_change(&mut self, myself: &ActorRef<Envelope<LeaderMessage>>, event: WatchEvent) {
         match event {
             WatchEvent::Listed(mut snapshot) => {
                 self.owner = Some((snapshot.revision, snapshot.entries.remove(ownership::KEY)));

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use madako_domain::invariants::{BindingCheck, PlacementChange, judged_by, placed_where_allowed};
+use madako_domain::invariants::{BindingCheck, PlacementChange, judged_by, check_allowed_bindings};
 use madako_domain::limits::MOST_OPERATIONS;
 use madako_domain::placement::change::PlacementMutation;
 use madako_domain::placement::kind::ObjectKey;
@@ -68,7 +68,7 @@ pub(crate) fn placement_transaction(
     }
     let (given, writes, evidence) = (change.conditions(prefix), change.writes(prefix), &change.evidence);
     let BindingCheck { violations, changed } =
-        placed_where_allowed(&PlacementChange { conditions: &given, writes: &writes, evidence, stored });
+        check_allowed_bindings(&PlacementChange { conditions: &given, writes: &writes, evidence, stored });
     if !violations.is_empty() {
         return Err(CommitError::Invariant { violations });
     }

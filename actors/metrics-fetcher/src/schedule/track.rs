@@ -124,7 +124,7 @@ impl MetricTrack {
             }
             Err((reason, undefined)) => {
                 let kept = self.known.take().and_then(|known| known.value).filter(|_| !undefined);
-                (kept.and_then(|kept| kept.kept_under(&source)), Some(reason), undefined)
+                (kept.and_then(|kept| kept.keep_if_valid_under(&source)), Some(reason), undefined)
             }
         };
         self.known = Some(LastAnswer {
@@ -185,14 +185,14 @@ impl MetricTrack {
     }
 
     /// Time of the fetch of the current value, on the monotonic clock.
-    pub(super) fn value_since(&self) -> Option<Duration> {
+    pub(super) fn time_of_value(&self) -> Option<Duration> {
         self.known.as_ref()?.value.as_ref().map(|kept| kept.since)
     }
 }
 
 impl KeptValue {
     /// The value under the present definitions. A value from another origin, or outside the new bounds, is dropped.
-    fn kept_under(self, source: &Source) -> Option<Self> {
+    fn keep_if_valid_under(self, source: &Source) -> Option<Self> {
         let normalized = bounds::normalize(&source.spec, self.value.raw).ok()?;
         let value = Value { normalized, ..self.value };
         self.source.same_origin(source).then_some(Self { value, ..self })

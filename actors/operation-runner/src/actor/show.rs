@@ -28,7 +28,7 @@ impl RunnerState {
         self.count_nodes(inputs);
         let now = Instant::now();
         let decision = self.decision.as_ref();
-        let running = self.effects.under_way().map(|announced| RunningCommandPage {
+        let running = self.effects.announced_effect().map(|announced| RunningCommandPage {
             record: announced.step.record,
             operation: announced.step.operation.name.name().to_owned(),
             command: announced.step.command().to_string(),
@@ -61,12 +61,12 @@ impl RunnerState {
             held,
             stories: Arc::clone(&self.stories),
         };
-        self.say_held(&page.held);
+        self.publish_held_operations(&page.held);
         self.given.page.publish(Arc::new(page));
     }
 
     fn node_pages(&self, inputs: &Inputs, now: Instant) -> BTreeMap<String, NodePage> {
-        let Some((since, collected)) = &self.collected else { return self.last_nodes() };
+        let Some((since, collected)) = &self.collected else { return self.nodes_of_last_page() };
         let age_seconds = now.saturating_duration_since(*since).as_secs();
         let node = |address: &String| {
             let status = collected.nodes.get(address);
@@ -79,12 +79,12 @@ impl RunnerState {
     }
 
     /// The nodes of the last page: while an operation runs, there is no newer collection.
-    fn last_nodes(&self) -> BTreeMap<String, NodePage> {
+    fn nodes_of_last_page(&self) -> BTreeMap<String, NodePage> {
         self.given.page.newest().map(|page| page.nodes.clone()).unwrap_or_default()
     }
 
     /// Counts the held operations by reason, and emits them.
-    fn say_held(&mut self, held: &[HeldPage]) {
+    fn publish_held_operations(&mut self, held: &[HeldPage]) {
         for reason in Reason::names() {
             let count = held.iter().filter(|held| held.held.reason.name() == reason).count();
             super::madako_operations_held(reason).set(count as f64);
@@ -103,7 +103,7 @@ impl RunnerState {
 
     /// Shows that operations cannot be decided on, because the options of the cluster are unusable. Repairs and plans
     /// judge etcd's quorum as unknown, and wait for no operation.
-    pub(super) fn say_unusable(&mut self) {
+    pub(super) fn publish_unusable_options(&mut self) {
         let Some(why) = self.state.as_ref().and_then(|state| state.options_fault.clone()) else { return };
         self.report_held(vec![format!(
             "all operations: the field options of the cluster cannot be used: {why}"

@@ -46,7 +46,7 @@ impl Wanted<'_> {
     /// Kubernetes of CKE's release does not know them, and CKE writes files without them.
     #[must_use]
     pub fn unknown(&self) -> Unknown {
-        if self.image == ImageName::Kubernetes.of_cke() { Unknown::Drop } else { Unknown::Keep }
+        if self.image == ImageName::Kubernetes.default_image() { Unknown::Drop } else { Unknown::Keep }
     }
 
     /// Compares a running container with the wanted one.

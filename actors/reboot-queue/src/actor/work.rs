@@ -82,7 +82,7 @@ impl RebootState {
         };
         self.drains.retain(|index, _| drains(index));
         self.begun.retain(|index| drains(index));
-        if let Some(why) = self.effects.under_way().and_then(|command| command.obstacle(state)) {
+        if let Some(why) = self.effects.announced_effect().and_then(|command| command.obstacle(state)) {
             let actions = self.effects.withdraw(&why, Instant::now());
             self.perform(actions);
         }
@@ -189,7 +189,7 @@ impl RebootState {
         let Some(command) = config.boot_check.as_ref().filter(|_| !state.repair.reboots_disabled) else {
             return;
         };
-        let commanded = self.effects.under_way().map(|command| command.index);
+        let commanded = self.effects.announced_effect().map(|command| command.index);
         let mut due: Vec<_> = state
             .repair
             .reboots

@@ -162,7 +162,7 @@ impl Checks {
 impl RepairState {
     pub(super) fn start_checks(&mut self, state: &ClusterState, actions: &[NextAction]) {
         let Some(host) = self.given.host.clone() else { return };
-        let commanded = self.effects.under_way().map(|announced| announced.command.index);
+        let commanded = self.effects.announced_effect().map(|announced| announced.command.index);
         let could: Vec<(i64, i64)> = state
             .repair
             .entries

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use madako_domain::backup::{EtcdContents, backup_name, compare, refuted_name, surplus_backups};
+use madako_domain::backup::{EtcdContents, backup_name, compare, name_of_refuted_backup, select_surplus_backups};
 use madako_protocol::backup::{Backup, BackupError, EtcdBackups, PermitSource};
 use madako_protocol::etcd::EtcdError;
 use madako_protocol::permit::Permit;
@@ -144,7 +144,7 @@ impl EtcdBackups for SimulatedBackups {
             }
             Err(difference) => {
                 files.written.remove(&backup.name);
-                let renamed = refuted_name(&backup.name);
+                let renamed = name_of_refuted_backup(&backup.name);
                 Err(BackupError::Refuted { name: backup.name.clone(), renamed, difference })
             }
         }
@@ -160,7 +160,7 @@ impl EtcdBackups for SimulatedBackups {
         permit.check(Instant::now())?;
         let mut files = self.lock_files();
         let names: Vec<String> = files.written.keys().cloned().collect();
-        let removed = surplus_backups(&names, keep, spared);
+        let removed = select_surplus_backups(&names, keep, spared);
         files.written.retain(|name, _| !removed.contains(name));
         Ok(removed)
     }

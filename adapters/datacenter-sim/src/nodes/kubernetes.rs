@@ -52,7 +52,7 @@ fn node_name(machine: &Machine) -> Option<String> {
 }
 
 /// The taints with which a kubelet registers its node.
-fn first_taints(machine: &Machine) -> Vec<Taint> {
+fn registration_taints(machine: &Machine) -> Vec<Taint> {
     let path = Component::Kubelet.configuration_path();
     let Some(FileContent::Public(text)) = path.and_then(|path| machine.files.get(path)) else {
         return Vec::new();
@@ -114,7 +114,7 @@ impl World {
     }
 
     /// Time for which an API server is not healthy; `None`: it is.
-    fn unhealthy_for(&self, address: &str) -> Option<Duration> {
+    fn unhealthy_time_of(&self, address: &str) -> Option<Duration> {
         let lost = *self.api_lost.get(address).unwrap_or(&self.began());
         (!self.is_healthy(Component::ApiServer, address)).then(|| self.now - lost)
     }
@@ -129,7 +129,7 @@ impl World {
             .nodes
             .iter()
             .filter(|(address, _)| self.is_healthy(Component::Kubelet, address))
-            .filter_map(|(_, machine)| Some((node_name(machine)?, first_taints(machine))))
+            .filter_map(|(_, machine)| Some((node_name(machine)?, registration_taints(machine))))
             .collect();
         for (name, taints) in ready {
             self.registered.entry(name).or_insert(taints);
@@ -148,7 +148,7 @@ impl World {
         let name = |world: &Self| world.nodes.get(&effect.address).and_then(node_name);
         let ran_before = name(self);
         let others = before.keys().filter(|address| **address != effect.address);
-        let others = others.map(|address| (address.clone(), self.unhealthy_for(address))).collect();
+        let others = others.map(|address| (address.clone(), self.unhealthy_time_of(address))).collect();
         let result = self.note_lost_servers(act);
         let runs = |world: &Self, address: &str| {
             let server =

@@ -85,7 +85,7 @@ pub(crate) struct ActionFailure {
     pub(crate) why: String,
 }
 
-fn cannot_run(why: impl Into<String>) -> ActionFailure {
+fn refused_start(why: impl Into<String>) -> ActionFailure {
     ActionFailure { code: CANNOT_RUN, why: why.into() }
 }
 
@@ -333,7 +333,7 @@ impl Machine {
         }
         self.containers.remove(name);
         if full {
-            return Err(cannot_run(NO_SPACE));
+            return Err(refused_start(NO_SPACE));
         }
         // docker pulls an image and makes a volume that it does not have.
         self.pull(&spec.image, full)?;

@@ -125,7 +125,7 @@ impl SimulatedNodes {
 
     pub fn reset(&self, place: &NodePlace) {
         self.change_world(|world| {
-            for address in world.at_place(place) {
+            for address in world.addresses_at(place) {
                 world.nodes.entry(address).and_modify(|node| node.connections += 1);
             }
         });

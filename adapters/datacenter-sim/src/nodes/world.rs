@@ -380,7 +380,7 @@ impl World {
         } else {
             self.faults.end(place.clone(), fault);
         }
-        for address in self.at_place(place) {
+        for address in self.addresses_at(place) {
             let holds = self.has_fault(&address, fault);
             match fault {
                 NodeFault::Kill => self.set_power(&address, !holds),
@@ -398,7 +398,7 @@ impl World {
         self.nodes.get(address).is_some_and(|machine| machine.etcd_process().is_some())
     }
 
-    pub(crate) fn at_place(&self, place: &NodePlace) -> Vec<String> {
+    pub(crate) fn addresses_at(&self, place: &NodePlace) -> Vec<String> {
         let is_there = |(address, machine): &(&String, &Machine)| match place {
             NodePlace::Address(other) => *address == other,
             NodePlace::Rack(rack) => machine.rack == *rack,

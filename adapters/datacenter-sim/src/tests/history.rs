@@ -214,7 +214,7 @@ fn in_the_demo_everything_happens_within_ten_minutes() {
 
 #[test]
 fn in_a_quiet_data_center_nothing_happens() {
-    let mut datacenter = Datacenter::new(config(1, Rates::without_events())).unwrap();
+    let mut datacenter = Datacenter::new(config(1, Rates::no_events())).unwrap();
     let before = datacenter.machines();
     assert_eq!(datacenter.next_happening(), None);
     datacenter.advance(after(1_000_000));
@@ -241,7 +241,7 @@ fn time_does_not_run_backward() {
 #[test]
 fn a_rack_without_power_is_unreachable_until_it_returns() {
     let mut datacenter =
-        Datacenter::new(DatacenterConfig { broken_percent: 0, ..config(3, Rates::without_events()) })
+        Datacenter::new(DatacenterConfig { broken_percent: 0, ..config(3, Rates::no_events()) })
             .unwrap();
     let states_of = |datacenter: &Datacenter, rack: i64| -> Vec<MachineState> {
         let machines = datacenter.machines();
@@ -278,7 +278,7 @@ fn a_rack_without_power_is_unreachable_until_it_returns() {
 
 #[test]
 fn a_repair_that_ends_in_the_dark_waits_for_the_power() {
-    let rates = Rates { repair_takes: Some(Duration::from_secs(10)), ..Rates::without_events() };
+    let rates = Rates { repair_takes: Some(Duration::from_secs(10)), ..Rates::no_events() };
     let mut datacenter = Datacenter::new(DatacenterConfig { broken_percent: 0, ..config(3, rates) }).unwrap();
     datacenter.kill_rack(0).unwrap();
     datacenter.advance(after(1000));

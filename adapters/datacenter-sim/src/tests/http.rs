@@ -51,7 +51,7 @@ async fn a_whole_machine_has_sabakans_shape() {
     let query = "query one($s: ID!) { machine(serial: $s) { spec { serial labels {name value} rack indexInRack role \
                  ipv4 registerDate retireDate bmc {bmcType ipv4} } status {state timestamp duration} info { network \
                  { ipv4 {address netmask maskbits gateway} } bmc { ipv4 {address netmask maskbits gateway} } } } }";
-    let (status, answer) = ask(&registry.in_memory_transport(), query, json!({"s": serial})).await;
+    let (status, answer) = ask(&registry.open_in_memory_transport(), query, json!({"s": serial})).await;
     let spec = &machine.spec;
     let date =
         |date: time::OffsetDateTime| date.format(&time::format_description::well_known::Rfc3339).unwrap();
@@ -88,14 +88,14 @@ async fn a_machine_without_labels_has_null() {
     let serial = registry.list_machines()[0].spec.serial.clone();
     registry.set_labels(&serial, Vec::new()).unwrap();
     let query = "query($s: ID!) { machine(serial: $s) { spec { labels { name } } } }";
-    let (_, answer) = ask(&registry.in_memory_transport(), query, json!({"s": serial})).await;
+    let (_, answer) = ask(&registry.open_in_memory_transport(), query, json!({"s": serial})).await;
     assert_eq!(answer, json!({"data": {"machine": {"spec": {"labels": null}}}}));
 }
 
 #[tokio::test]
 async fn an_explicit_null_replaces_the_querys_default() {
     let (registry, _) = quiet();
-    let http = registry.in_memory_transport();
+    let http = registry.open_in_memory_transport();
     let retired =
         registry.list_machines().into_iter().find(|m| m.spec.role == "compute").unwrap().spec.serial;
     for state in [MachineState::Retiring, MachineState::Retired] {
@@ -121,7 +121,7 @@ async fn an_explicit_null_replaces_the_querys_default() {
 #[tokio::test]
 async fn errors_have_the_members_and_texts_of_sabakan() {
     let (registry, _) = quiet();
-    let http = registry.in_memory_transport();
+    let http = registry.open_in_memory_transport();
     let serial = registry.list_machines()[0].spec.serial.clone();
     let post = async |query: &str| {
         let body = json!({"query": query}).to_string();
@@ -182,7 +182,7 @@ async fn errors_have_the_members_and_texts_of_sabakan() {
 #[tokio::test]
 async fn variables_are_checked_and_coerced_as_in_sabakan() {
     let (registry, _) = quiet();
-    let http = registry.in_memory_transport();
+    let http = registry.open_in_memory_transport();
     let query = "query s($h: MachineParams) { searchMachines(having: $h) { spec { serial } } }";
     for (given, message, path) in [
         (json!({"racks": [null]}), "cannot be null", json!(["variable", "h", "racks", 0])),
@@ -224,7 +224,7 @@ async fn variables_are_checked_and_coerced_as_in_sabakan() {
 #[tokio::test]
 async fn http_is_as_sabakan_speaks_it() {
     let (registry, _) = quiet();
-    let http = registry.in_memory_transport();
+    let http = registry.open_in_memory_transport();
     let serial = registry.list_machines()[0].spec.serial.clone();
     let get = async |target: &str| send(&http, HttpMethod::Get, target, &[], "").await;
     let found =
@@ -262,7 +262,7 @@ async fn http_is_as_sabakan_speaks_it() {
 #[tokio::test]
 async fn a_link_of_its_own_can_be_cut_and_mended() {
     let (registry, _) = quiet();
-    let (cut, whole) = (registry.in_memory_transport(), registry.in_memory_transport());
+    let (cut, whole) = (registry.open_in_memory_transport(), registry.open_in_memory_transport());
     cut.link().set(Fault::RefuseConnections);
     let request = HttpRequest {
         method: HttpMethod::Get,
@@ -283,7 +283,7 @@ async fn a_link_of_its_own_can_be_cut_and_mended() {
 #[tokio::test(start_paused = true)]
 async fn hanging_request_is_answered_when_the_fault_is_cleared() {
     let (registry, _) = quiet();
-    let http = registry.in_memory_transport();
+    let http = registry.open_in_memory_transport();
     let faults = registry.faults().clone();
     faults.set(Fault::Hang);
     let waiting = ask(&http, "{ searchMachines { spec { serial } } }", Value::Null);

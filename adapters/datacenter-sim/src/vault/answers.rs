@@ -72,7 +72,7 @@ impl SimulatedVault {
     }
 
     async fn answer_request(&self, asked: &ReceivedRequest) -> Answer {
-        let early = self.lock().without_token(asked);
+        let early = self.lock().answer_without_token(asked);
         if let Some(answer) = early {
             return answer;
         }
@@ -90,7 +90,7 @@ impl State {
     }
 
     /// The answer to a request that needs no token, or whose token permits nothing.
-    fn without_token(&mut self, asked: &ReceivedRequest) -> Option<Answer> {
+    fn answer_without_token(&mut self, asked: &ReceivedRequest) -> Option<Answer> {
         if asked.path == "sys/health" {
             let status = if self.sealed { 503 } else { 200 };
             return Some((status, Some(json!({ "initialized": true, "sealed": self.sealed }))));
@@ -189,7 +189,7 @@ impl State {
                     self.users.insert(user.to_owned(), asked.text_field("password").to_owned());
                     (204, None)
                 }
-                _ => no_route(path),
+                _ => missing_mount_answer(path),
             },
         }
     }
@@ -202,6 +202,6 @@ fn token_answer(token: &str, period: Option<Duration>) -> Answer {
 }
 
 /// The answer to a path below no mount.
-pub(super) fn no_route(path: &str) -> Answer {
+pub(super) fn missing_mount_answer(path: &str) -> Answer {
     error_answer(404, &[&format!("no handler for route {path:?}. route entry not found.")])
 }

@@ -7,7 +7,7 @@ use madako_protocol::authorities::{CertificateRequest, Usage};
 use serde_json::{Map, Value, json};
 
 use super::SimulatedVault;
-use super::answers::{Answer, ReceivedRequest, data_answer, error_answer, no_route};
+use super::answers::{Answer, ReceivedRequest, data_answer, error_answer, missing_mount_answer};
 
 /// Prefix of the mounts of authorities.
 const AUTHORITIES: &str = "cke/ca-";
@@ -25,7 +25,7 @@ impl SimulatedVault {
             let (name, rest) = rest.split_once('/')?;
             let mount = format!("{AUTHORITIES}{name}");
             if !self.lock().mounts.contains_key(&mount) {
-                return Some(no_route(&asked.path));
+                return Some(missing_mount_answer(&asked.path));
             }
             let authority: Authority = name.parse().ok()?;
             return Some(self.answer_authority(authority, &mount, rest, asked).await);
@@ -33,7 +33,7 @@ impl SimulatedVault {
         if asked.path.starts_with("cke/secrets/") {
             let mut state = self.lock();
             if !state.mounts.contains_key(SECRETS) {
-                return Some(no_route(&asked.path));
+                return Some(missing_mount_answer(&asked.path));
             }
             if !asked.is_read() {
                 state.secrets.insert(asked.path.clone(), asked.body.clone());
@@ -42,7 +42,7 @@ impl SimulatedVault {
             let found = state.secrets.get(&asked.path).cloned();
             return Some(found.map_or_else(empty_answer, |found| data_answer(Value::Object(found))));
         }
-        asked.path.starts_with("cke/").then(|| no_route(&asked.path))
+        asked.path.starts_with("cke/").then(|| missing_mount_answer(&asked.path))
     }
 
     async fn answer_authority(

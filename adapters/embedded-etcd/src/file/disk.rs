@@ -145,7 +145,7 @@ impl Disk {
     }
 
     /// True if a sync ever failed. After that the contents of the disk are unknown, regardless of later reads.
-    pub(crate) fn sync_failed(&self) -> bool {
+    pub(crate) fn has_failed_sync(&self) -> bool {
         self.sync_failed.load(Ordering::Acquire)
     }
 

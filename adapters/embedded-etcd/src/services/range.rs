@@ -32,5 +32,5 @@ async fn range(State(store): State<Arc<Store>>, body: Body) -> Response {
 async fn answer_range(store: &Store, body: Body) -> Result<BytesMut, Status> {
     let request: PbRangeRequest = unary::decode_request(body, store.message_limit()).await?;
     check_range(&request)?;
-    Ok(store.encoded_range(&request, unary::PREFIX_BYTES)?)
+    Ok(store.encode_range(&request, unary::PREFIX_BYTES)?)
 }

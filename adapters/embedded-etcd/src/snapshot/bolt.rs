@@ -174,7 +174,7 @@ impl FilePlan {
             let mut above = Vec::new();
             for elements in level.chunks(BRANCH_ELEMENTS) {
                 let page = self.next_page + built.len() as u64;
-                built.push(branch_page(page, elements));
+                built.push(encode_branch_page(page, elements));
                 above.push((elements[0].0, page));
             }
             level = above;
@@ -230,7 +230,7 @@ fn meta_page(bytes: &mut Vec<u8>, transaction: u64, high_water: u64) {
     bytes.resize(start + PAGE_BYTES, 0);
 }
 
-fn branch_page(page: u64, elements: &[(&[u8], u64)]) -> Vec<u8> {
+fn encode_branch_page(page: u64, elements: &[(&[u8], u64)]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(PAGE_BYTES);
     page_header(&mut bytes, page, BRANCH, elements.len(), 0);
     let mut position = elements.len() * ELEMENT_BYTES;

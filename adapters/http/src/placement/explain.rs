@@ -36,7 +36,7 @@ impl RequestContext {
             Kind::GlobalCloud => global == GrantedScope::Whole,
             _ => clouds.includes(target.namespace.as_deref()),
         };
-        let mut what_if = what_if(&self.query)?;
+        let mut what_if = parse_what_if(&self.query)?;
         if let GrantedScope::Namespaces(names) = &clusters {
             what_if.namespaces = Some(names.clone());
         }
@@ -123,7 +123,7 @@ fn problem_of(error: &ExplainError) -> Problem {
 }
 
 /// `with=metric=value` and `without=cluster`, each any number of times.
-fn what_if(query: &Query) -> Result<WhatIf, Problem> {
+fn parse_what_if(query: &Query) -> Result<WhatIf, Problem> {
     let mut what_if = WhatIf::default();
     for text in query.all_values("with") {
         let assumed = text.rsplit_once('=').and_then(|(metric, value)| {
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn assumptions_are_read_whole() {
-        let read = |query: &str| what_if(&Query::read(Some(query)));
+        let read = |query: &str| parse_what_if(&Query::read(Some(query)));
         let asked = read("with=load=0.5&with=a%3Db=-1e2&without=one&without=two").unwrap();
         assert_eq!(asked.with, [("load".to_owned(), 0.5), ("a=b".to_owned(), -100.0)]);
         assert_eq!(asked.without, ["one", "two"]);

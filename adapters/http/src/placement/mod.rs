@@ -134,6 +134,6 @@ pub fn additional_wait(uri: &Uri) -> Duration {
 }
 
 /// The answer to a request that took too long.
-pub(crate) fn too_late() -> Response {
+pub(crate) fn deadline_response() -> Response {
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, "503: no answer in time").to_response("")
 }

@@ -108,7 +108,7 @@ impl AwaitedState {
                 continue;
             };
             for change in changes.iter().filter(|change| change.key == written.key) {
-                if let Some(end) = self.end_by(written, change) {
+                if let Some(end) = self.evaluate_change(written, change) {
                     return end;
                 }
             }
@@ -116,7 +116,7 @@ impl AwaitedState {
     }
 
     /// `None`: continue to wait.
-    fn end_by(&self, written: &WrittenResource, change: &Change) -> Option<Option<WrittenResource>> {
+    fn evaluate_change(&self, written: &WrittenResource, change: &Change) -> Option<Option<WrittenResource>> {
         // The write itself, and earlier changes.
         if change.revision <= written.revision {
             return None;

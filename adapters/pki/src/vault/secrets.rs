@@ -48,7 +48,7 @@ fn new_key(now: OffsetDateTime) -> Result<EncryptionKey, &'static str> {
 }
 
 /// The first keys of a cluster, in CKE's form.
-pub(crate) fn first_keys(now: OffsetDateTime) -> Result<Secret, &'static str> {
+pub(crate) fn generate_first_keys(now: OffsetDateTime) -> Result<Secret, &'static str> {
     let provider = Provider { keys: vec![new_key(now)?] };
     Ok(Secret::new(serde_json::to_string(&provider).expect("texts always have a JSON form")))
 }

@@ -82,7 +82,7 @@ impl Session {
                 Err(error) => {
                     tracing::warn!(%error, "cannot renew the token of Vault, which is still valid");
                     if let Some(token) = present.as_mut() {
-                        token.renewal_failed(Instant::now());
+                        token.note_failed_renewal(Instant::now());
                     }
                     return Ok((used, false));
                 }
@@ -90,11 +90,11 @@ impl Session {
         }
         // A failed login leaves no token that has ended.
         *present = None;
-        let token = self.logged_in().await?;
+        let token = self.log_in().await?;
         Ok((present.insert(token).text.clone(), true))
     }
 
-    async fn logged_in(&self) -> Result<Token, VaultError> {
+    async fn log_in(&self) -> Result<Token, VaultError> {
         let begun = Instant::now();
         let body = [("role_id", self.role_id.as_str()), ("secret_id", self.secret_id.reveal())];
         let request = Request::put(Call::Login, LOGIN, body);

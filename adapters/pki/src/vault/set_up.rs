@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use madako_domain::authority::Authority;
-use madako_domain::vault::{SECRETS, VaultAccess, mount_of};
+use madako_domain::vault::{SECRETS, VaultAccess, authority_mount};
 use madako_protocol::ports::HttpTransport;
 use madako_protocol::secret::Secret;
 use madako_protocol::vault::VaultError;
@@ -94,7 +94,7 @@ impl Operator {
             .ok_or_else(|| self.client.missing_member_error(&request, "data"))?;
         let is_mounted = |path: &str| mounts.contains_key(&format!("{path}/"));
         for authority in Authority::ALL {
-            let path = mount_of(authority);
+            let path = authority_mount(authority);
             if !is_mounted(&path) {
                 let config = json!({"max_lease_ttl": HUNDRED_YEARS, "default_lease_ttl": TEN_YEARS});
                 self.mount_at(&path, [("type", "pki".into()), ("config", config)]).await?;
@@ -155,7 +155,7 @@ impl Role {
     /// # Errors
     /// See [`VaultError`].
     pub async fn create_root(&self, authority: Authority) -> Result<String, VaultError> {
-        let path = format!("{}/root/generate/internal", mount_of(authority));
+        let path = format!("{}/root/generate/internal", authority_mount(authority));
         let body = [("common_name", authority.common_name()), ("ttl", HUNDRED_YEARS), ("format", "pem")];
         let request = Request::put(Call::Setup, path, body);
         let answer = self.0.call(&request).await?;

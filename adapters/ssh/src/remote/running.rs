@@ -98,7 +98,7 @@ impl RunningCommand {
             if running.take_next().await? {
                 break;
             }
-            running.begun = running.first_line()?;
+            running.begun = running.read_first_line()?;
         }
         Ok(running)
     }
@@ -158,7 +158,7 @@ impl RunningCommand {
     }
 
     /// Reads the line with the nonce, and removes it with all that a login shell printed before it.
-    fn first_line(&mut self) -> Result<Option<(u32, u64)>, RemoteError> {
+    fn read_first_line(&mut self) -> Result<Option<(u32, u64)>, RemoteError> {
         let text = &self.output.stdout;
         let start = text.windows(self.nonce.len()).position(|window| window == self.nonce.as_bytes());
         let Some(start) = start else { return Ok(None) };

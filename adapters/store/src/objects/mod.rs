@@ -134,7 +134,7 @@ impl CachedObjects {
     /// Starts to watch the given store from its root. Needs a tokio runtime.
     #[must_use]
     pub fn start(store: &EtcdStore) -> Self {
-        Self::with_source(Arc::new(store.at_root()))
+        Self::with_source(Arc::new(store.with_absolute_keys()))
     }
 
     fn with_source(source: Arc<dyn Source>) -> Self {

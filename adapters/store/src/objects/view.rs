@@ -108,7 +108,7 @@ impl View {
                     *self.counts.entry(stored.key.kind).or_default() += 1;
                     objects.insert(key, stored);
                 }
-                Err(wrong) => drop(faults.insert(key, unread_value(mod_revision, wrong))),
+                Err(wrong) => drop(faults.insert(key, unreadable_resource(mod_revision, wrong))),
             }
         }
         let known = mem::replace(&mut self.faults, faults);
@@ -130,7 +130,7 @@ impl View {
         for ObjectUpdate { revision, key, value } in steps {
             let (after, unread) = match value {
                 Some((_, Ok(stored))) => (Some(stored), None),
-                Some((mod_revision, Err(wrong))) => (None, Some(unread_value(mod_revision, wrong))),
+                Some((mod_revision, Err(wrong))) => (None, Some(unreadable_resource(mod_revision, wrong))),
                 None => (None, None),
             };
             match unread {
@@ -197,7 +197,7 @@ impl View {
     }
 }
 
-fn unread_value(mod_revision: i64, wrong: DecodeFault) -> UnreadResource {
+fn unreadable_resource(mod_revision: i64, wrong: DecodeFault) -> UnreadResource {
     let DecodeFault { why, encrypted } = wrong;
     UnreadResource { mod_revision, why, encrypted }
 }

@@ -41,5 +41,5 @@ pub(crate) fn parent(process: i32) -> i32 {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     // The second field is a name in parentheses, which may contain anything.
     let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    rest.split_whitespace().nth(1).and_then(|parent| parent.parse().ok()).unwrap_or(0)
+    rest.split_whitespace().with_number(1).and_then(|parent| parent.parse().ok()).unwrap_or(0)
 }

@@ -165,7 +165,7 @@ fn scaled(rules: &str, faster: u32) -> String {
             'h' => Some(60 * 60),
             _ => None,
         });
-        let ends = !after.chars().nth(1).is_some_and(char::is_alphanumeric);
+        let ends = !after.chars().with_number(1).is_some_and(char::is_alphanumeric);
         match (unit, number.parse::<u32>()) {
             (Some(seconds), Ok(number)) if ends && !part_of_a_word => {
                 text.push_str(&format!("{}s", (number * seconds / faster).max(1)));

@@ -83,7 +83,7 @@ impl Victim {
     }
 
     /// The event in the middle of the actor's work.
-    fn panics_at(self, event: &Event) -> bool {
+    fn is_moment_to_panic(self, event: &Event) -> bool {
         match self {
             Self::Leader => matches!(event, Event::Committed { what: "cluster", .. }),
             Self::Poller => matches!(event, Event::Observed { .. }),
@@ -128,7 +128,7 @@ impl EventSink for Sink {
     fn emit(&self, event: Event) {
         let panics = {
             let mut victim = self.victim.lock().unwrap_or_else(PoisonError::into_inner);
-            victim.take_if(|victim| victim.panics_at(&event)).is_some()
+            victim.take_if(|victim| victim.is_moment_to_panic(&event)).is_some()
         };
         // An error means that the measurement has ended.
         let _ = self.told.send(TimedEvent { at: Instant::now(), event, panics });
@@ -211,12 +211,12 @@ impl Running {
     }
 
     /// Waits for the event of the back-off before an actor's restart.
-    async fn backoff(&mut self, name: &str) -> anyhow::Result<Duration> {
+    async fn wait_for_backoff(&mut self, name: &str) -> anyhow::Result<Duration> {
         let is = |told: &TimedEvent| match &told.event {
             Event::ActorFailed { actor, restart_in, .. } if actor == name => Some(*restart_in),
             _ => None,
         };
-        let (_, backoff) = self.until("a failure", is).await?;
+        let (_, backoff) = self.wait_for_event("a failure", is).await?;
         backoff.context("it is given up")
     }
 
@@ -231,16 +231,16 @@ impl Running {
             }
         };
         let killed = timeout(PATIENCE, killing).await.with_context(|| format!("{name} does not run"))?;
-        let backoff = self.backoff(name).await?;
+        let backoff = self.wait_for_backoff(name).await?;
         let is = |told: &TimedEvent| {
             matches!(&told.event, Event::ActorRestarted { actor, .. } if actor == name).then_some(())
         };
-        let (back, ()) = self.until("its return", is).await?;
+        let (back, ()) = self.wait_for_event("its return", is).await?;
         Ok((back - killed).saturating_sub(backoff))
     }
 
     /// Kills children of the reign until it melts down; returns the time of the event.
-    async fn melt(&mut self) -> anyhow::Result<Instant> {
+    async fn provoke_meltdown(&mut self) -> anyhow::Result<Instant> {
         let melting = async {
             loop {
                 for name in MELTING {
@@ -261,7 +261,7 @@ impl Running {
     }
 
     /// Waits for a matching event.
-    async fn until<T>(
+    async fn wait_for_event<T>(
         &mut self,
         what: &str,
         is: impl Fn(&TimedEvent) -> Option<T>,
@@ -286,7 +286,7 @@ pub(crate) async fn measure_actors(table: &mut Table) -> anyhow::Result<()> {
             shows(panicked);
         }
     }));
-    let mut scene = Scene::on_etcd(60, "60s").await?;
+    let mut scene = Scene::with_etcd(60, "60s").await?;
     scene.store_settings(20).await?;
     let mut back = Times::default();
     let mut works = Victim::ALL.map(|victim| (victim, Times::default()));
@@ -391,7 +391,7 @@ async fn measure_meltdowns(endpoint: &str) -> anyhow::Result<Times> {
 }
 
 /// Adds an entry for a machine type without repair procedure to the repair queue.
-async fn queue_one_more(scene: &Scene) -> anyhow::Result<()> {
+async fn queue_repair_entry(scene: &Scene) -> anyhow::Result<()> {
     let stored = scene.witness.list().await?.entries;
     let next = stored.get(keys::REPAIRS_WRITE_INDEX).map(|entry| std::str::from_utf8(&entry.value));
     let index: i64 = next.transpose()?.map_or(Ok(0), str::parse)?;
@@ -412,7 +412,7 @@ async fn measure_panics(
     match victim {
         // It polls all the time.
         Victim::Poller => {}
-        Victim::Repair => queue_one_more(scene).await?,
+        Victim::Repair => queue_repair_entry(scene).await?,
         Victim::Planner | Victim::Leader => drop(scene.request_one_more_worker().await?),
     }
     let (failed, ()) = running.until("a panic", |told| told.panics.then_some(())).await?;

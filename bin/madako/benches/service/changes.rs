@@ -25,7 +25,7 @@ const TTL: &str = "60s";
 
 pub(crate) async fn measure_changes(mut chance: ChaCha8Rng, table: &mut Table) -> anyhow::Result<()> {
     for (machines, workers) in [(60, 20), (1_000, 880)] {
-        let mut scene = Scene::on_etcd(machines, TTL).await?;
+        let mut scene = Scene::with_etcd(machines, TTL).await?;
         let instance = scene.instance()?;
         let measured = measure_constraint_changes(&mut scene, workers, &mut chance).await;
         let name = format!("commit after a changed constraint, etcd, {machines} machines");
@@ -35,7 +35,7 @@ pub(crate) async fn measure_changes(mut chance: ChaCha8Rng, table: &mut Table) -
         drop(instance);
     }
     for (machines, workers) in [(60, 20), (1_000, 880)] {
-        let (mut scene, instance) = Scene::on_embedded(machines, TTL).await?;
+        let (mut scene, instance) = Scene::with_embedded_leader(machines, TTL).await?;
         let measured = measure_constraint_changes(&mut scene, workers, &mut chance).await;
         let name = format!("commit after a changed constraint, embedded store, {machines} machines");
         table.times(name, AIM, &scene.explain(measured)?);
@@ -101,7 +101,7 @@ async fn measure_registry_changes(
         sleep(INTERVAL.mul_f64(chance.random())).await;
         let address = scene.witness.untainted_worker(chance.random_range(0..1_000))?;
         let changed = scene.registry.retire(&address)?;
-        let committed = scene.witness.until_tainted(&address).await?;
+        let committed = scene.witness.wait_until_tainted(&address).await?;
         let polls = scene.registry.requests_between(changed, committed);
         let seen = *polls.first().ok_or_else(|| anyhow::anyhow!("committed without a poll"))?;
         measured.from_change.add(committed - changed);

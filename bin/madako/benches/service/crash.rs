@@ -28,8 +28,8 @@ pub(crate) async fn measure_crash(mut chance: ChaCha8Rng, table: &mut Table) -> 
         let measured = format!("{times} with a TTL of {}", format_time(TTL));
         table.row(name, format!("TTL + {}", format_time(BEYOND)), measured, Some(within));
     };
-    row("first commit of the next leader after `kill -9`, etcd", &on_etcd(&mut chance).await?);
-    let dialling = on_embedded(&mut chance).await?;
+    row("first commit of the next leader after `kill -9`, etcd", &measure_crash_on_etcd(&mut chance).await?);
+    let dialling = measure_crash_on_embedded(&mut chance).await?;
     row("the same, embedded store in the process of the next leader", &dialling);
     let restarted = measure_restarts(&mut chance).await?;
     row("the same, the process with the embedded store is killed and restarted at once", &restarted);
@@ -46,8 +46,8 @@ async fn kill_leader(scene: &mut Scene, leader: Madako) -> anyhow::Result<Durati
     Ok(committed - began)
 }
 
-async fn on_etcd(chance: &mut ChaCha8Rng) -> anyhow::Result<Times> {
-    let mut scene = Scene::on_etcd(60, TTL_TEXT).await?;
+async fn measure_crash_on_etcd(chance: &mut ChaCha8Rng) -> anyhow::Result<Times> {
+    let mut scene = Scene::with_etcd(60, TTL_TEXT).await?;
     let mut instances = start_three_instances(&mut scene).await?;
     let mut times = Times::default();
     for _ in 0..SAMPLES {
@@ -62,14 +62,14 @@ async fn on_etcd(chance: &mut ChaCha8Rng) -> anyhow::Result<Times> {
 }
 
 /// The leader dials the store of another process, which becomes the next leader.
-async fn on_embedded(chance: &mut ChaCha8Rng) -> anyhow::Result<Times> {
-    let (mut scene, _host) = Scene::on_embedded(60, TTL_TEXT).await?;
+async fn measure_crash_on_embedded(chance: &mut ChaCha8Rng) -> anyhow::Result<Times> {
+    let (mut scene, _host) = Scene::with_embedded_leader(60, TTL_TEXT).await?;
     scene.install(20).await?;
     let mut times = Times::default();
     for _ in 0..SAMPLES {
         scene.witness.catch_up();
         let hosts = scene.witness.leader().context("nobody leads")?.to_owned();
-        let leader = scene.dialling()?;
+        let leader = scene.start_dialling_instance()?;
         let dials = scene.candidate().await?;
         // The process with the store becomes the last candidate.
         scene.witness.delete(&hosts).await?;
@@ -88,7 +88,7 @@ async fn on_embedded(chance: &mut ChaCha8Rng) -> anyhow::Result<Times> {
 
 /// The leader has the store; it is restarted at once, as a service manager would.
 async fn measure_restarts(chance: &mut ChaCha8Rng) -> anyhow::Result<Times> {
-    let (mut scene, mut leader) = Scene::on_embedded(60, TTL_TEXT).await?;
+    let (mut scene, mut leader) = Scene::with_embedded_leader(60, TTL_TEXT).await?;
     scene.install(20).await?;
     // Retired workers must not be replaced.
     scene.constrain(10).await?;
@@ -103,7 +103,7 @@ async fn measure_restarts(chance: &mut ChaCha8Rng) -> anyhow::Result<Times> {
         leader.ended().await?;
         leader = scene.instance()?;
         scene.witness = Witness::new(&scene.endpoint).await?;
-        let committed = scene.witness.until_tainted(&address).await;
+        let committed = scene.witness.wait_until_tainted(&address).await;
         times.add(scene.explain(committed)? - began);
     }
     Ok(times)

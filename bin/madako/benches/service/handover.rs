@@ -51,13 +51,13 @@ struct HandOver {
 }
 
 pub(crate) async fn measure_handover(mut chance: ChaCha8Rng, table: &mut Table) -> anyhow::Result<()> {
-    let mut scene = Scene::on_etcd(60, TTL).await?;
+    let mut scene = Scene::with_etcd(60, TTL).await?;
     let (mut gone, mut leads, mut commits) = (Times::default(), Times::default(), Times::default());
     let mut instances = start_three_instances(&mut scene).await?;
     for _ in 0..SAMPLES {
         sleep(PAUSE.mul_f64(chance.random())).await;
         let (key, leader) = take_leader(&mut scene, &mut instances)?;
-        let measured = hand_over(&mut scene, &key, leader).await;
+        let measured = measure_hand_over(&mut scene, &key, leader).await;
         let measured = scene.explain(measured)?;
         gone.add(measured.gone);
         leads.add(measured.leads);
@@ -71,7 +71,7 @@ pub(crate) async fn measure_handover(mut chance: ChaCha8Rng, table: &mut Table) 
     Ok(())
 }
 
-async fn hand_over(scene: &mut Scene, key: &str, leader: Madako) -> anyhow::Result<HandOver> {
+async fn measure_hand_over(scene: &mut Scene, key: &str, leader: Madako) -> anyhow::Result<HandOver> {
     let began = Instant::now();
     leader.terminate()?;
     // Each key has its own watch, so that the next leader's status may arrive before the end of the old key.

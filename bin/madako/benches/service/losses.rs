@@ -43,7 +43,7 @@ pub(crate) async fn measure_losses(mut chance: ChaCha8Rng, table: &mut Table) ->
 }
 
 async fn leader_of_etcd(chance: &mut ChaCha8Rng) -> anyhow::Result<Times> {
-    let (mut scene, mut members) = Scene::on_three_etcds(60, TTL).await?;
+    let (mut scene, mut members) = Scene::with_three_etcds(60, TTL).await?;
     let _instance = scene.instance()?;
     let installed = scene.install(20).await;
     scene.explain(installed)?;
@@ -101,7 +101,7 @@ async fn read_leader(member: &Etcd) -> Option<(u64, u64)> {
 
 /// Times from the registry's return to the commit, and the maximum number of polls.
 async fn measure_registry_loss(chance: &mut ChaCha8Rng) -> anyhow::Result<(Times, usize)> {
-    let mut scene = Scene::on_etcd(60, TTL).await?;
+    let mut scene = Scene::with_etcd(60, TTL).await?;
     let _instance = scene.instance()?;
     let installed = scene.install(20).await;
     scene.explain(installed)?;
@@ -116,7 +116,7 @@ async fn measure_registry_loss(chance: &mut ChaCha8Rng) -> anyhow::Result<(Times
         scene.registry.retire(&address)?;
         let back = Instant::now();
         scene.registry.refuse_connections(false);
-        let committed = scene.witness.until_tainted(&address).await;
+        let committed = scene.witness.wait_until_tainted(&address).await;
         let committed = scene.explain(committed)?;
         times.add(committed - back);
         most = most.max(scene.registry.requests_between(back, committed).len());

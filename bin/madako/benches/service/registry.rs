@@ -21,14 +21,14 @@ const RACK: u32 = 40;
 struct RequestTimes(Arc<Mutex<Vec<Instant>>>);
 
 impl RequestTimes {
-    fn noted(&self) -> MutexGuard<'_, Vec<Instant>> {
+    fn lock_noted(&self) -> MutexGuard<'_, Vec<Instant>> {
         // No panic happens under the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn record_request(&self, variables: &QueryVariables) {
         if variables.having.as_ref().is_none_or(|having| having.states.is_none()) {
-            self.noted().push(Instant::now());
+            self.lock_noted().push(Instant::now());
         }
     }
 }
@@ -87,7 +87,7 @@ impl Registry {
     }
 
     /// Waits until the poller has sent `count` more requests.
-    pub(crate) async fn polls(&self, count: usize) -> anyhow::Result<()> {
+    pub(crate) async fn wait_for_polls(&self, count: usize) -> anyhow::Result<()> {
         let enough = self.asked.noted().len() + count;
         let asked = async {
             while self.asked.noted().len() < enough {

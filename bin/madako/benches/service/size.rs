@@ -19,7 +19,7 @@ const LARGE: usize = 5_000;
 const MACHINES: u32 = 5_600;
 const DECODES: usize = 15;
 
-pub(crate) fn mib(bytes: u64) -> String {
+pub(crate) fn format_mib(bytes: u64) -> String {
     #[allow(clippy::cast_precision_loss, reason = "sizes are far below 2^52")]
     let mib = bytes as f64 / MIB as f64;
     format!("{mib:.1} MiB")
@@ -27,7 +27,7 @@ pub(crate) fn mib(bytes: u64) -> String {
 
 /// Adds the row of an instance's memory.
 pub(crate) fn add_memory_row(scene: &Scene, instance: &Madako, table: &mut Table) -> anyhow::Result<()> {
-    let memory = instance.memory()?;
+    let memory = instance.read_memory()?;
     let nodes = scene.witness.cluster()?.nodes.len();
     table.row(
         format!("memory of `madako serve` with 1,000 machines, {nodes} nodes, embedded store"),
@@ -42,7 +42,7 @@ pub(crate) async fn measure_size(table: &mut Table) -> anyhow::Result<()> {
     let binary = std::fs::metadata(env!("CARGO_BIN_EXE_madako")).context("the program is not there")?.len();
     table.row("size of the stripped binary", mib(BINARY), mib(binary), Some(binary < BINARY));
 
-    let (mut scene, instance) = Scene::on_embedded(MACHINES, "60s").await?;
+    let (mut scene, instance) = Scene::with_embedded_leader(MACHINES, "60s").await?;
     let began = Instant::now();
     let installed = scene.install(LARGE).await;
     scene.explain(installed)?;
@@ -61,7 +61,7 @@ pub(crate) async fn measure_size(table: &mut Table) -> anyhow::Result<()> {
         times.add(began.elapsed());
     }
     table.noted(format!("reading the JSON of this cluster, {}", mib(json.len() as u64)), &times);
-    let memory = instance.memory()?;
+    let memory = instance.read_memory()?;
     let measured = format!("{} resident, {} at most", mib(memory.resident), mib(memory.peak));
     table.row(format!("memory with {MACHINES} machines and this cluster"), "-", measured, None);
     Ok(())

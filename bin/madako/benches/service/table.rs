@@ -8,7 +8,7 @@ use std::time::Duration;
 pub(crate) struct Table(Vec<Row>);
 
 #[derive(Debug)]
-struct Row {
+struct TableRow {
     measure: String,
     aim: String,
     measured: String,
@@ -18,7 +18,7 @@ struct Row {
 
 impl Table {
     /// Adds a row, with a verdict if there is a target.
-    pub(crate) fn row(
+    pub(crate) fn add_row(
         &mut self,
         measure: impl Into<String>,
         aim: impl Into<String>,
@@ -31,20 +31,20 @@ impl Table {
     }
 
     /// Adds a row of times, each of which should meet the target.
-    pub(crate) fn times(&mut self, measure: impl Into<String>, aim: Duration, times: &Times) {
-        self.row(measure, format_time(aim), times.to_string(), Some(times.maximum() <= aim));
+    pub(crate) fn add_times(&mut self, measure: impl Into<String>, aim: Duration, times: &Times) {
+        self.add_row(measure, format_time(aim), times.to_string(), Some(times.maximum() <= aim));
     }
 
     /// Adds a row of times whose median should meet the target: a client's usual experience, whatever other processes
     /// do at times.
-    pub(crate) fn median(&mut self, measure: impl Into<String>, aim: Duration, times: &Times) {
+    pub(crate) fn add_median(&mut self, measure: impl Into<String>, aim: Duration, times: &Times) {
         let measured = format!("median {}, {}", format_time(times.median()), times.p99_and_maximum());
-        self.row(measure, format_time(aim), measured, Some(times.median() <= aim));
+        self.add_row(measure, format_time(aim), measured, Some(times.median() <= aim));
     }
 
     /// Adds a row of times without a target.
-    pub(crate) fn noted(&mut self, measure: impl Into<String>, times: &Times) {
-        self.row(measure, "-", times.to_string(), None);
+    pub(crate) fn add_note(&mut self, measure: impl Into<String>, times: &Times) {
+        self.add_row(measure, "-", times.to_string(), None);
     }
 }
 

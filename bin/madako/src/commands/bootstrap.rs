@@ -173,7 +173,7 @@ fn parse_resource(
     now: &Timestamp,
     draw_uid: &dyn Fn() -> String,
 ) -> Result<Object, Vec<Problem>> {
-    let kind = kind_of(document)?;
+    let kind = kind_of_document(document)?;
     let mut problems = Vec::new();
     let kept = PreservedFields::read(document, kind, &mut problems);
     match Object::from_request(kind, &document.to_string()) {
@@ -205,7 +205,7 @@ fn describe_value(value: &Value) -> String {
     }
 }
 
-fn kind_of(document: &Value) -> Result<Kind, Vec<Problem>> {
+fn kind_of_document(document: &Value) -> Result<Kind, Vec<Problem>> {
     if !document.is_object() {
         return Err(vec![field_problem(
             "",

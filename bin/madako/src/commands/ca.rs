@@ -73,7 +73,7 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure
     match command {
         Command::Init(args) => {
             refuse_beside_vault(global).await?;
-            init(&args, &built_in(global)?).await
+            init(&args, &open_built_in_authorities(global)?).await
         }
         Command::Get { name } => {
             let key = keys::ca(name);
@@ -91,7 +91,7 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure
             };
             refuse_beside_vault(global).await?;
             let key = Secret::new(read_text(&key)?);
-            built_in(global)?.import(name, &certificate, &key).await?;
+            open_built_in_authorities(global)?.import(name, &certificate, &key).await?;
             print_text(&format!("{name}: stored with its private key\n"))
         }
     }
@@ -112,7 +112,7 @@ async fn refuse_beside_vault(global: &Global) -> Result<(), Failure> {
 ///
 /// # Errors
 /// The configuration is not usable, or has no keys for the authorities.
-pub(super) fn built_in(global: &Global) -> Result<BuiltInAuthorities, Failure> {
+pub(super) fn open_built_in_authorities(global: &Global) -> Result<BuiltInAuthorities, Failure> {
     let config = Config::load(global.config.as_deref())?;
     let keys = config.operations.pki.clone().ok_or_else(|| {
         Failure::bad_input(

@@ -40,7 +40,7 @@ pub(crate) enum Command {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Purpose {
+pub(crate) enum CheckPurpose {
     /// One machine, with the state in a file
     Single,
     /// Several instances, with the state in an etcd

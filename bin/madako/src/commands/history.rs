@@ -24,7 +24,7 @@ use crate::output::{escape_unprintable, print_note, print_text};
 ///
 /// Without -o, the records follow each other as ckecli prints them; -o json prints one array.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  madako history -n 5 -o table\n  madako history --follow -o jsonl")]
+#[format_command(after_help = "Examples:\n  madako history -n 5 -o table\n  madako history --follow -o jsonl")]
 pub(crate) struct Args {
     /// Maximum number of records; 0 shows all of them, or the last 20 with --follow
     #[arg(short = 'n', long, value_name = "NUMBER", default_value_t = 0, value_parser = parse_count)]
@@ -32,7 +32,7 @@ pub(crate) struct Args {
     /// Shows the last records, the oldest first, and then each change
     #[arg(short, long, conflicts_with_all = ["watch", "sort_by"])]
     follow: bool,
-    #[command(flatten)]
+    #[format_command(flatten)]
     list: CkeListArgs,
 }
 
@@ -43,7 +43,7 @@ fn parse_count(text: &str) -> Result<usize, String> {
 
 pub(crate) async fn run(args: Args, store: &dyn Store) -> Result<(), Failure> {
     if args.follow {
-        return follow_records(&args, store, &Printer::new(args.list.form())?).await;
+        return follow_records(&args, store, &Printer::new(args.list.list_form())?).await;
     }
     let limit = if args.count == 0 { usize::MAX } else { args.count };
     let newest_first = async || {
@@ -134,7 +134,7 @@ impl Printer {
             Self::Table => {
                 let rest = [
                     &record.operation,
-                    &command(record),
+                    &format_command(record),
                     &record.targets.join(","),
                     record_outcome(record),
                     &record.info,
@@ -155,7 +155,7 @@ impl Printer {
     }
 }
 
-fn columns() -> List {
+fn list_columns() -> List {
     let columns = ["ID", "AGE", "TOOK", "OPERATION", "TARGETS", "OUTCOME", "WHY"];
     List::new(&columns, &["STATUS", "COMMAND", "INFO", "ERROR"])
 }
@@ -172,15 +172,15 @@ impl AsList for Vec<Record> {
             };
             let took = record.end_at.map_or(f64::INFINITY, |end| (end - record.start_at).as_seconds_f64());
             list.add(vec![
-                Cell::new(record.id.to_string()).ordered(record.id),
+                Cell::new(record.id.to_string()).with_order(record.id),
                 since_cell(Some(record.start_at), now),
-                Cell::new(self::took(record)).ordered_by(took),
+                Cell::new(self::took(record)).with_order_number(took),
                 record.operation.as_str().into(),
                 record.targets.join(",").into(),
-                Cell::new(record_outcome(record)).toned(tone),
+                Cell::new(record_outcome(record)).with_tone(tone),
                 why.as_str().into(),
                 record.status.to_string().into(),
-                command(record).into(),
+                format_command(record).into(),
                 record.info.as_str().into(),
                 record.error.as_str().into(),
             ]);
@@ -190,12 +190,12 @@ impl AsList for Vec<Record> {
 }
 
 /// The time that the operation took, in seconds; empty: it has not ended.
-fn took(record: &Record) -> String {
+fn format_duration(record: &Record) -> String {
     let seconds = record.end_at.map(|end| format!("{:.1}s", (end - record.start_at).as_seconds_f64()));
     seconds.unwrap_or_default()
 }
 
-fn command(record: &Record) -> String {
+fn format_command(record: &Record) -> String {
     [record.command.name.as_str(), record.command.target.as_str()].join(" ").trim().to_owned()
 }
 

@@ -144,7 +144,7 @@ const UNCLEAR: &str = "unclear";
 
 /// An image in the output.
 #[derive(PartialEq, Serialize)]
-struct Row {
+struct ImageRow {
     name: &'static str,
     /// `None`: the nodes have several.
     image: Option<String>,
@@ -160,11 +160,11 @@ async fn list_images(args: &ListArgs, global: &Global) -> Result<(), Failure> {
         unclear_images = rows.iter().filter(|row| row.image.is_none()).map(unclear_image).collect();
         Ok(rows)
     };
-    args.show(columns(), &SystemClock, NODES_PAUSE, shown).await?;
+    args.show(list_columns(), &SystemClock, NODES_PAUSE, shown).await?;
     if unclear_images.is_empty() { Ok(()) } else { Err(Failure::failed(unclear_images.join("; "))) }
 }
 
-async fn rows(global: &Global) -> Result<Vec<Row>, Failure> {
+async fn collect_rows(global: &Global) -> Result<Vec<Row>, Failure> {
     let config = Config::load(global.config.as_deref())?;
     let gathered = gather_states(global).await?;
     if let Some(why) = gathered.state.fault_of(keys::IMAGES) {
@@ -186,19 +186,19 @@ async fn rows(global: &Global) -> Result<Vec<Row>, Failure> {
     Ok(ImageName::ALL.into_iter().map(row).collect())
 }
 
-fn columns() -> List {
+fn list_columns() -> List {
     List::new(&["NAME", "IMAGE", "SOURCE"], &["NODES"])
 }
 
 impl AsList for Vec<Row> {
     fn list(&self, _: OffsetDateTime) -> List {
-        let mut list = columns();
+        let mut list = list_columns();
         for row in self {
             let tone = if row.source == UNCLEAR { Tone::Bad } else { Tone::Plain };
             list.add(vec![
                 row.name.into(),
                 row.image.as_deref().unwrap_or("-").into(),
-                Cell::new(row.source).toned(tone),
+                Cell::new(row.source).with_tone(tone),
                 list_found(&row.nodes).into(),
             ]);
         }
@@ -206,7 +206,7 @@ impl AsList for Vec<Row> {
     }
 }
 
-fn unclear_image(row: &Row) -> String {
+fn describe_unclear_image(row: &Row) -> String {
     let name = row.name;
     format!(
         "the control plane nodes have different images of {name} ({}): run madako images set {name}=IMAGE",

@@ -112,11 +112,11 @@ where
 
 /// The remaining time of a back-off; the first end is first.
 pub(crate) fn backoff_cell(until: Option<OffsetDateTime>, now: OffsetDateTime) -> Cell {
-    let Some(until) = until.filter(|until| *until > now) else { return Cell::new("-").ordered(i64::MAX) };
+    let Some(until) = until.filter(|until| *until > now) else { return Cell::new("-").with_order(i64::MAX) };
     Cell::new(format_age(until - now))
-        .ordered(until.unix_timestamp())
-        .exactly(moment(Some(until)))
-        .toned(Tone::Notice)
+        .with_order(until.unix_timestamp())
+        .with_exact_text(moment(Some(until)))
+        .with_tone(Tone::Notice)
 }
 
 /// Adds entries under the next numbers, all or none, as ckecli adds one. `number` sets the number of an entry.

@@ -92,7 +92,7 @@ pub(crate) async fn run(
     }
 }
 
-fn columns() -> List {
+fn list_columns() -> List {
     let columns = ["INDEX", "NODE", "STATUS", "SINCE", "ABORTED DRAINS", "BACK-OFF"];
     List::new(&columns, &[])
 }
@@ -106,11 +106,11 @@ impl AsList for Vec<RebootQueueEntry> {
                 _ => Tone::Notice,
             };
             list.add(vec![
-                Cell::new(entry.index.to_string()).ordered(entry.index),
-                Cell::new(&entry.node).ordered(address_order(Some(&entry.node))),
-                Cell::new(entry.status.to_string()).toned(tone),
+                Cell::new(entry.index.to_string()).with_order(entry.index),
+                Cell::new(&entry.node).with_order(address_order(Some(&entry.node))),
+                Cell::new(entry.status.to_string()).with_tone(tone),
                 since_cell(entry.last_transition_time, now),
-                Cell::new(entry.drain_backoff_count.to_string()).ordered(entry.drain_backoff_count.into()),
+                Cell::new(entry.drain_backoff_count.to_string()).with_order(entry.drain_backoff_count.into()),
                 queue::backoff_cell(entry.drain_backoff_expire, now),
             ]);
         }

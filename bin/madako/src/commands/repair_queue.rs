@@ -106,7 +106,7 @@ fn mark_deleted(entry: &mut RepairQueueEntry) -> bool {
     !std::mem::replace(&mut entry.deleted, true)
 }
 
-fn columns() -> List {
+fn list_columns() -> List {
     let columns = ["INDEX", "ADDRESS", "TYPE", "OPERATION", "STATUS", "STEP", "SINCE", "BACK-OFF"];
     List::new(&columns, &["NODE"])
 }
@@ -117,11 +117,11 @@ impl AsList for Vec<RepairQueueEntry> {
         for entry in self {
             let removed = if entry.deleted { ", to be removed" } else { "" };
             list.add(vec![
-                Cell::new(entry.index.to_string()).ordered(entry.index),
-                Cell::new(&entry.address).ordered(address_order(Some(&entry.address))),
+                Cell::new(entry.index.to_string()).with_order(entry.index),
+                Cell::new(&entry.address).with_order(address_order(Some(&entry.address))),
                 entry.machine_type.as_str().into(),
                 entry.operation.as_str().into(),
-                Cell::new(format!("{}{removed}", entry.status)).toned(tone(&entry.status)),
+                Cell::new(format!("{}{removed}", entry.status)).with_tone(tone_of_status(&entry.status)),
                 Cell::new(format!("{} {}", entry.step, entry.step_status)),
                 since_cell(entry.last_transition_time, now),
                 queue::backoff_cell(entry.drain_backoff_expire, now),
@@ -132,7 +132,7 @@ impl AsList for Vec<RepairQueueEntry> {
     }
 }
 
-fn tone(status: &RepairStatus) -> Tone {
+fn tone_of_status(status: &RepairStatus) -> Tone {
     match status {
         RepairStatus::Succeeded => Tone::Good,
         RepairStatus::Failed => Tone::Bad,
@@ -151,7 +151,7 @@ pub(crate) fn describe_step(entry: &RepairQueueEntry) -> String {
 }
 
 /// A time to the second; empty for `None`.
-pub(crate) fn moment(time: Option<OffsetDateTime>) -> String {
+pub(crate) fn format_time(time: Option<OffsetDateTime>) -> String {
     let whole = time.map(|time| time.replace_nanosecond(0).unwrap_or(time));
     whole.and_then(|time| time.format(&Rfc3339).ok()).unwrap_or_default()
 }

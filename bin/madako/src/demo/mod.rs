@@ -154,7 +154,7 @@ async fn show(
                     for command in commands {
                         match command {
                             KeyCommand::Act(action) => act(world, picture, action).await,
-                            other => picture.obey(other),
+                            other => picture.apply_command(other),
                         }
                     }
                 }
@@ -226,7 +226,7 @@ async fn refresh(world: &World, picture: &mut Picture, began: Instant) {
     picture.show_actors(actors);
 }
 
-fn actors(tree: &TreeStatus, depth: usize) -> Vec<ActorLine> {
+fn actor_lines(tree: &TreeStatus, depth: usize) -> Vec<ActorLine> {
     let mut lines = Vec::new();
     for child in &tree.children {
         let state = match child.state {
@@ -260,7 +260,7 @@ pub(crate) enum KeyCommand {
 const PAGE: isize = 10;
 
 /// The meaning of a key; `None`: it has none.
-fn meaning(code: KeyCode, has_control: bool) -> Option<KeyCommand> {
+fn command_of_key(code: KeyCode, has_control: bool) -> Option<KeyCommand> {
     Some(match code {
         KeyCode::Char('c') if has_control => KeyCommand::End,
         KeyCode::Char('q') | KeyCode::Esc => KeyCommand::End,
@@ -287,7 +287,7 @@ fn key_commands() -> anyhow::Result<Vec<KeyCommand>> {
         if let Input::Key(key) = event::read()?
             && !key.is_release()
         {
-            commands.extend(meaning(key.code, key.modifiers.contains(KeyModifiers::CONTROL)));
+            commands.extend(command_of_key(key.code, key.modifiers.contains(KeyModifiers::CONTROL)));
         }
     }
     Ok(commands)

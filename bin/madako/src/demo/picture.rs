@@ -31,7 +31,7 @@ pub(crate) struct ActorLine {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Picture {
+pub(crate) struct ScreenState {
     pub(crate) elapsed: Duration,
     pub(crate) http: String,
     pub(crate) etcd: String,
@@ -71,7 +71,7 @@ pub(crate) struct Picture {
 }
 
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Tally {
+pub(crate) struct PlanTally {
     pub(crate) machines: usize,
     pub(crate) commits: u64,
     pub(crate) plans: BTreeMap<&'static str, u64>,
@@ -125,30 +125,30 @@ impl Picture {
             self.placed.insert(application.name.clone(), self.elapsed);
         }
         let told = tell(event)?;
-        self.happenings.add(self.elapsed, HappeningClass::of(event), told.clone());
+        self.happenings.add(self.elapsed, HappeningClass::of_event(event), told.clone());
         Some(told)
     }
 
     /// Takes in that the demo itself killed an actor. Returns the line.
     pub(crate) fn note_fault(&mut self, actor: &str) -> String {
         let told = format!("the demo kills {actor}: an injected fault to show the restart");
-        self.happenings.add(self.elapsed, HappeningClass::injected(Some(actor)), told.clone());
+        self.happenings.add(self.elapsed, HappeningClass::for_injected_fault(Some(actor)), told.clone());
         told
     }
 
     /// Takes in what the user did, to an actor or to something else.
     pub(crate) fn note_action(&mut self, told: String, actor: Option<&str>) {
-        self.happenings.add(self.elapsed, HappeningClass::injected(actor), told);
+        self.happenings.add(self.elapsed, HappeningClass::for_injected_fault(actor), told);
     }
 
     /// Changes the picture as a key asks.
-    pub(crate) fn obey(&mut self, command: KeyCommand) {
+    pub(crate) fn apply_command(&mut self, command: KeyCommand) {
         match command {
             KeyCommand::OtherPanel => self.plan_first = !self.plan_first,
             KeyCommand::Help => self.shows_help = !self.shows_help,
             KeyCommand::Pause => self.pause(),
-            KeyCommand::Scroll(lines) => self.scroll(lines),
-            KeyCommand::Newest => self.scroll(isize::MIN + 1),
+            KeyCommand::Scroll(lines) => self.scroll_events(lines),
+            KeyCommand::Newest => self.scroll_events(isize::MIN + 1),
             // They change the demo, not its picture.
             KeyCommand::End | KeyCommand::Act(_) => {}
         }
@@ -156,7 +156,7 @@ impl Picture {
 
     /// Adds a line about something that the demo or its user did.
     pub(crate) fn remember(&mut self, told: String) {
-        self.happenings.add(self.elapsed, HappeningClass::injected(None), told);
+        self.happenings.add(self.elapsed, HappeningClass::for_injected_fault(None), told);
     }
 
     /// Stops the picture, or lets it go on with the newest line.
@@ -166,7 +166,7 @@ impl Picture {
     }
 
     /// Shows older lines, or, with a negative number, newer ones. The newest line ends the scrolling.
-    pub(crate) fn scroll(&mut self, lines: isize) {
+    pub(crate) fn scroll_events(&mut self, lines: isize) {
         let count = self.happenings.count();
         let at = self.scrolled_to.unwrap_or(count);
         let to = at.saturating_add_signed(-lines).clamp(self.happenings.first() + 1, count.max(1));
@@ -247,11 +247,11 @@ mod tests {
         for number in 0..10 {
             picture.remember(format!("line {number}"));
         }
-        picture.scroll(3);
+        picture.scroll_events(3);
         assert_eq!(picture.scrolled_to, Some(7));
-        picture.scroll(100);
+        picture.scroll_events(100);
         assert_eq!(picture.scrolled_to, Some(1));
-        picture.scroll(-100);
+        picture.scroll_events(-100);
         assert_eq!(picture.scrolled_to, None);
         picture.pause();
         picture.remember("later".to_owned());

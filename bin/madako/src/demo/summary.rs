@@ -8,7 +8,7 @@ use super::picture::Picture;
 
 /// The summary, as `-o json` prints it.
 #[derive(Debug, Serialize)]
-pub(crate) struct Summary {
+pub(crate) struct DemoSummary {
     pub(crate) seconds: u64,
     pub(crate) seed: u64,
     /// Machines in the last observation.
@@ -62,7 +62,7 @@ impl Summary {
         }
     }
 
-    pub(crate) fn text(&self) -> String {
+    pub(crate) fn to_text(&self) -> String {
         let plans: Vec<String> =
             self.plans.iter().map(|(action, count)| format!("{action} {count}")).collect();
         format!(

@@ -117,7 +117,7 @@ async fn watch(seed: u64, length: Duration) -> DemoHistory {
     let ports = Ports {
         operations: None,
         store: store as Arc<dyn Store>,
-        registry: Arc::new(SabakanRegistry::new(Arc::new(registry.in_memory_transport()))),
+        registry: Arc::new(SabakanRegistry::new(Arc::new(registry.open_in_memory_transport()))),
         clock,
         events: Arc::new(journal) as Arc<dyn EventSink>,
         placement: Some(placement),

@@ -84,12 +84,12 @@ impl World {
         let registry = SimulatedRegistry::new(datacenter, Arc::clone(&clock) as Arc<dyn Clock>);
         let prometheus = SimulatedPrometheus::new(options.seed, clock, placement::metrics());
         let host = SimulatedHost::new(registry.clone(), COMMANDS);
-        let listener = loopback().await?;
+        let listener = bind_loopback().await?;
         let url = format!("http://{}{GRAPHQL_PATH}", listener.local_addr()?);
-        let registry_server = Task::start(until_it_ends(registry.clone().serve_tcp(listener)));
-        let listener = loopback().await?;
+        let registry_server = Task::start(report_server_end(registry.clone().serve_tcp(listener)));
+        let listener = bind_loopback().await?;
         let metrics_url = format!("http://{}", listener.local_addr()?);
-        let metrics_server = Task::start(until_it_ends(prometheus.clone().serve_tcp(listener)));
+        let metrics_server = Task::start(report_server_end(prometheus.clone().serve_tcp(listener)));
 
         let directory = Directory(std::env::temp_dir().join(format!("madako-demo-{}", std::process::id())));
         let embedded =
@@ -135,11 +135,11 @@ impl World {
     }
 }
 
-async fn loopback() -> anyhow::Result<TcpListener> {
+async fn bind_loopback() -> anyhow::Result<TcpListener> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("a simulated server cannot listen on loopback")
 }
 
-async fn until_it_ends(server: impl Future<Output = io::Result<()>>) {
+async fn report_server_end(server: impl Future<Output = io::Result<()>>) {
     if let Err(error) = server.await {
         tracing::error!(error = &error as &dyn std::error::Error, "a simulated server ended");
     }
@@ -155,7 +155,7 @@ fn placement_on(http: SocketAddr) -> Placement {
     settings
 }
 
-pub(crate) fn instance(id: &str, host: String, seed: u64) -> InstanceOptions {
+pub(crate) fn instance_options(id: &str, host: String, seed: u64) -> InstanceOptions {
     InstanceOptions {
         url: String::new(),
         id: id.to_owned(),

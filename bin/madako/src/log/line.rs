@@ -110,7 +110,7 @@ impl Value {
         }
     }
 
-    fn json(&self) -> String {
+    fn to_json(&self) -> String {
         match self {
             Self::Text(text) => json_quoted(text),
             Self::Float(value) if !value.is_finite() => json_quoted(&go_float(*value)),

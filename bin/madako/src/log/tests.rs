@@ -167,7 +167,7 @@ fn log_file_is_appended_to_and_reopened() {
         let moved = dir.path().join("log.1");
         std::fs::rename(&path, &moved).unwrap();
         tracing::info!("two");
-        file.reopen().unwrap();
+        file.reopen_file().unwrap();
         tracing::info!("three");
         let old = std::fs::read_to_string(&moved).unwrap();
         let lines: Vec<&str> = old.lines().collect();

@@ -47,12 +47,12 @@ pub(super) fn gather_from_files(args: &InputArgs, template: &str, machines: &str
         template_changed: args.template_changed,
         retire_wait: args.retire_wait.unwrap_or(DEFAULT_RETIRE_WAIT),
     };
-    warn_of_strangers(&inputs);
+    warn_of_unknown_addresses(&inputs);
     Ok(inputs)
 }
 
 /// Warns of taints of unknown addresses: they have no effect, and are probably typing errors.
-fn warn_of_strangers(inputs: &Inputs) {
+fn warn_of_unknown_addresses(inputs: &Inputs) {
     if inputs.node_taints.is_empty() {
         return;
     }

@@ -74,7 +74,7 @@ pub(super) async fn gather_from_system(args: &InputArgs, global: &Global) -> Res
         // The taints of Kubernetes nodes are not known, as in the service.
         node_taints: BTreeMap::new(),
         under_repair: state.repair.under_way().map(str::to_owned).collect(),
-        template_changed: state.template_changed(),
+        template_changed: state.has_changed_template(),
         retire_wait: wait.value,
     })
 }

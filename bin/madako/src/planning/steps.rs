@@ -30,7 +30,7 @@ pub(super) fn print_steps(format: Format, answer: &mut WhatIf<'_>) -> Result<Wha
 }
 
 /// The plans show the progress on a terminal; elsewhere the reader of standard error sees it. A short series shows none.
-fn progress() -> Option<Progress> {
+fn start_progress() -> Option<Progress> {
     (!io::stdout().is_terminal() && io::stderr().is_terminal())
         .then(|| Progress::start(PROGRAM, "planned", "plans"))
 }
@@ -42,7 +42,7 @@ struct Series<'a, 'b> {
 }
 
 impl Series<'_, '_> {
-    fn plans_made(&self) -> usize {
+    fn count_plans(&self) -> usize {
         self.answer.plans_made()
     }
 
@@ -92,7 +92,7 @@ fn print_json(out: &mut impl Write, answer: &mut Series<'_, '_>) -> Result<WhatI
 
 fn print_yaml(out: &mut impl Write, answer: &mut Series<'_, '_>) -> Result<WhatIfEnd, Failure> {
     #[derive(Serialize)]
-    struct Ending<'a> {
+    struct SeriesEnd<'a> {
         end: &'a WhatIfEnd,
     }
 

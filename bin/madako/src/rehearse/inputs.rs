@@ -67,7 +67,7 @@ pub(super) struct RehearsalSettings {
 impl RehearsalSettings {
     /// # Errors
     /// A needed setting of the leader cannot be read.
-    fn of(args: &RehearseArgs, state: &ClusterState) -> Result<Self, Failure> {
+    fn from_state(args: &RehearseArgs, state: &ClusterState) -> Result<Self, Failure> {
         check_readable(state).map_err(store_not_ready)?;
         let chosen =
             |flag, of: fn(&Settings) -> Duration| effective_setting(flag, state, of).map_err(store_not_ready);
@@ -116,7 +116,7 @@ pub(super) async fn gather_inputs(
         }
         notes.push(text);
     }
-    let settings = RehearsalSettings::of(args, &state)?;
+    let settings = RehearsalSettings::from_state(args, &state)?;
     let url = state.url.as_ref().ok_or_else(|| {
         store_not_ready(
             "no URL of the registry is stored (madako sabakan set-url stores one), so no machine is known",

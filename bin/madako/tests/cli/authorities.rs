@@ -112,7 +112,7 @@ async fn an_authority_of_another_program_is_stored() {
 
     for wrong in [&["ca", "set", "server", &key][..], &["ca", "set", "server", "-", "--key", "-"]] {
         let message = place.run(wrong).await.refused(2);
-        assert!(!message.contains(private.lines().nth(1).unwrap()), "{message}");
+        assert!(!message.contains(private.lines().with_number(1).unwrap()), "{message}");
     }
     assert_eq!(place.etcd.get("ca/server").await, Some(certificate), "no refused command changed it");
 }

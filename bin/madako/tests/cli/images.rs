@@ -88,7 +88,7 @@ async fn nothing_is_adopted_while_a_control_plane_node_does_not_answer() {
     assert_eq!(rows[0]["source"], "default");
     let sorted = run(&["images", "list", "--sort-by", "source"]).await;
     assert!(sorted.code == 0 && sorted.out.starts_with("NAME "), "{sorted:?}");
-    assert!(sorted.out.lines().nth(1).unwrap().contains("configuration"), "{sorted:?}");
+    assert!(sorted.out.lines().with_number(1).unwrap().contains("configuration"), "{sorted:?}");
     let message = run(&["images", "list", "--sort-by", "size"]).await.refused(2);
     assert!(message.contains("expected one of name, image, source, nodes"), "{message}");
 }

@@ -229,7 +229,7 @@ async fn a_list_of_applications_tells_cluster_score_age_and_why_one_does_not_run
     .await;
     let list = ["kube", "app", "list", "-n", "testing"];
     let shown = server.run(&list).await.calm();
-    let line = shown.lines().nth(1).unwrap();
+    let line = shown.lines().with_number(1).unwrap();
     let cells: Vec<&str> = line.split_whitespace().collect();
     assert_eq!(
         (&cells[..5], cells.len()),

@@ -82,7 +82,7 @@ ADDRESS    ROLE           STATE        SINCE  CONTAINERS       ETCD     CERTIFIC
         "{sorted}"
     );
     let held = etcd.run(&["node", "list", "--sort-by", "held"]).await.calm();
-    assert!(held.lines().nth(1).unwrap().starts_with("10.0.0.21 "), "{held}");
+    assert!(held.lines().with_number(1).unwrap().starts_with("10.0.0.21 "), "{held}");
     assert_eq!(server.lines(), ["GET /nodes"; 3]);
     etcd.run(&["node", "list", "--sort-by", "size"]).await.refused(2);
 }
@@ -118,7 +118,7 @@ async fn a_watch_shows_each_change_and_goes_on_without_a_leader() {
         while states.len() < 4 {
             let line = lines.next_line().await.unwrap().expect("the watch goes on");
             if !line.starts_with("ADDRESS ") {
-                states.push(line.split_whitespace().nth(2).unwrap().to_owned());
+                states.push(line.split_whitespace().with_number(2).unwrap().to_owned());
             }
         }
         states

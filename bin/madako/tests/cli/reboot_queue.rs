@@ -67,7 +67,7 @@ async fn entries_are_registered_listed_and_cancelled_as_by_ckecli() {
     assert!(table.starts_with("INDEX  NODE      STATUS"), "{table}");
     assert!(table.contains("\n1      10.0.0.1  queued "), "{table}");
     let by_node = etcd.run(&["rq", "list", "--sort-by", "node"]).await.calm();
-    assert!(by_node.lines().nth(1).unwrap().starts_with("1      10.0.0.1"), "{by_node}");
+    assert!(by_node.lines().with_number(1).unwrap().starts_with("1      10.0.0.1"), "{by_node}");
 
     assert_eq!(etcd.run(&["reboot-queue", "cancel-all"]).await.calm(), "1\n");
     let none = etcd.run(&["reboot-queue", "cancel-all", "-o", "json"]).await.json();

@@ -93,7 +93,7 @@ async fn entries_are_registered_listed_and_deleted_as_by_ckecli() {
     );
     // An order without a form gives the table.
     let by_type = list(&["--sort-by", "type"]).await.calm();
-    assert!(by_type.lines().nth(1).unwrap().starts_with("1      10.0.0.3  a&b"), "{by_type}");
+    assert!(by_type.lines().with_number(1).unwrap().starts_with("1      10.0.0.3  a&b"), "{by_type}");
     let lines = list(&["-o", "jsonl"]).await.calm();
     assert_eq!(lines.lines().count(), 1, "a document on a line: {lines}");
     let csv = list(&["-o", "csv"]).await.calm();
@@ -281,7 +281,7 @@ async fn next_actions_are_explained_without_the_registry() {
     let node = etcd.run(&["repair-queue", "explain", "10.0.0.2", "-o", "json"]).await;
     assert_eq!((node.code, &node.json()["entries"]), (0, &json!([])), "a node without an entry");
     let table = etcd.run(&["repair-queue", "explain"]).await.out;
-    let held: Vec<&str> = table.lines().nth(1).unwrap().split_whitespace().collect();
+    let held: Vec<&str> = table.lines().with_number(1).unwrap().split_whitespace().collect();
     assert!(table.starts_with("HELD  LABEL  SINCE"), "{table}");
     let [rack, label, since, machines] = held[..] else { panic!("{table}") };
     assert_eq!([rack, label, machines], ["3", "rack", "s1,s2,s3"], "{table}");

@@ -163,7 +163,7 @@ impl Screen {
         let Some(sequence) = sequence.strip_prefix('[') else { return };
         let (numbers, last) = sequence.split_at(sequence.len() - 1);
         let number = |place: usize, default: usize| {
-            numbers.split(';').nth(place).and_then(|number| number.parse().ok()).unwrap_or(default)
+            numbers.split(';').with_number(place).and_then(|number| number.parse().ok()).unwrap_or(default)
         };
         match last {
             "H" | "f" => (self.row, self.column) = (number(0, 1) - 1, number(1, 1) - 1),

@@ -58,7 +58,7 @@ pub struct BindingCheck {
 
 /// Checks I11 for a transaction.
 #[must_use]
-pub fn placed_where_allowed(change: &PlacementChange<'_>) -> BindingCheck {
+pub fn check_allowed_bindings(change: &PlacementChange<'_>) -> BindingCheck {
     let mut judged = BindingCheck::default();
     let evidence: BTreeMap<&ObjectKey, &BindingEvidence> =
         change.evidence.iter().map(|evidence| (&evidence.application.key, evidence)).collect();
@@ -128,7 +128,7 @@ impl BindingCheck {
         let none = BTreeMap::new();
         let values = evidence.metrics.as_ref().map_or(&none, |observed| &observed.metrics);
         let cloud = given.and_then(|cloud| AnyCloud::from_object(&cloud.object));
-        let offer = Offer::of_cluster(cluster, cloud, values, evidence.compared);
+        let offer = Offer::from_cluster(cluster, cloud, values, evidence.compared);
         for unmet in fit::unmet_requirements(application, cluster, &offer) {
             self.record_violation(of, format_args!("it is bound to {target}: {unmet}"));
         }

@@ -103,7 +103,7 @@ struct Reader {
 
 impl Reader {
     fn read_status(&mut self, tree: &Tree, nodes_are_null: bool) -> FleetStatus {
-        let config_version = match word_at(tree, "config_version") {
+        let config_version = match text_at_field(tree, "config_version") {
             Some("1") => ConfigVersion::One,
             Some("2") => ConfigVersion::Two,
             other => {
@@ -161,7 +161,7 @@ impl Reader {
 
     fn read_certificate(&mut self, tree: &Tree, path: &Path<'_>) -> NodeCertificate {
         let mut time = |field: &str| {
-            let text = word_at(tree, field);
+            let text = text_at_field(tree, field);
             let time = text.and_then(|text| OffsetDateTime::parse(text, &Rfc3339).ok());
             if time.is_none() {
                 self.problems.add(path.field(field), text.map_or_else(String::new, shown_text), TIME);
@@ -184,14 +184,14 @@ impl Reader {
     }
 
     fn read_member(&mut self, tree: &Tree, path: &Path<'_>) -> EtcdMember {
-        let id = word_at(tree, "id").filter(|id| id.bytes().all(|c| c.is_ascii_digit()));
+        let id = text_at_field(tree, "id").filter(|id| id.bytes().all(|c| c.is_ascii_digit()));
         let id = id.and_then(|id| id.parse().ok());
         if id.is_none() {
-            self.problems.add(path.field("id"), word_at(tree, "id").map_or_else(String::new, shown_text), ID);
+            self.problems.add(path.field("id"), text_at_field(tree, "id").map_or_else(String::new, shown_text), ID);
         }
         EtcdMember {
             id: id.unwrap_or_default(),
-            name: word_at(tree, "name").unwrap_or_default().to_owned(),
+            name: text_at_field(tree, "name").unwrap_or_default().to_owned(),
             peer_urls: list_of_texts(tree, "peer_urls"),
             learner: is_set(tree, "learner"),
             in_sync: read_flag(tree, "in_sync"),
@@ -200,7 +200,7 @@ impl Reader {
     }
 
     fn bootstrap(&mut self, tree: &Tree) -> Bootstrap {
-        let text = word_at(tree, "status").unwrap_or_default();
+        let text = text_at_field(tree, "status").unwrap_or_default();
         let status = RecordStatus::from(text);
         if !RecordStatus::ALL.contains(&status) {
             let got = if text.is_empty() { String::new() } else { shown_text(text) };
@@ -211,7 +211,7 @@ impl Reader {
 
     /// A version; an empty text is none.
     fn read_version(&mut self, tree: &Tree, field: &str, path: Path<'_>) -> Option<EtcdVersion> {
-        let text = word_at(tree, field).filter(|text| !text.is_empty())?;
+        let text = text_at_field(tree, field).filter(|text| !text.is_empty())?;
         let version = text.parse().ok();
         if version.is_none() {
             self.problems.add(path.field(field), shown_text(text), VERSION);
@@ -229,7 +229,7 @@ fn read_container(tree: &Tree) -> ContainerStatus {
     };
     ContainerStatus {
         running: is_set(tree, "running"),
-        image: word_at(tree, "image").unwrap_or_default().to_owned(),
+        image: text_at_field(tree, "image").unwrap_or_default().to_owned(),
         builtin: params("builtin"),
         extra: params("extra"),
         foreign: is_set(tree, "foreign"),
@@ -237,7 +237,7 @@ fn read_container(tree: &Tree) -> ContainerStatus {
     }
 }
 
-fn word_at<'a>(tree: &'a Tree, field: &str) -> Option<&'a str> {
+fn text_at_field<'a>(tree: &'a Tree, field: &str) -> Option<&'a str> {
     tree.get(field).and_then(Tree::text)
 }
 

@@ -51,7 +51,7 @@ impl<'a> Dependents<'a> {
                 let Some(owner) = owner.key().and_then(|key| get(&key)) else { continue };
                 let ties = dependents.0.entry(&owner.key).or_default();
                 if !ties.iter().any(|(known, _)| known.key == stored.key) {
-                    ties.push((stored, relation_to(stored, &owner.key)));
+                    ties.push((stored, relation_to_owner(stored, &owner.key)));
                 }
             }
         }
@@ -114,7 +114,7 @@ impl<'a> Dependents<'a> {
     }
 }
 
-fn relation_to(dependent: &Stored, owner: &ObjectKey) -> DependentRelation {
+fn relation_to_owner(dependent: &Stored, owner: &ObjectKey) -> DependentRelation {
     let Object::Application(application) = &dependent.object else { return DependentRelation::Owned };
     let status = &application.status;
     let is = |reference: &Option<ResourceRef>| {

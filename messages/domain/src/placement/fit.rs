@@ -5,7 +5,7 @@
 //! (invariant I11). Places are clusters for applications, clouds for clusters, projects for Magnum clusters.
 //!
 //! Guarantees: a place without the label or the metric never meets a constraint on it, negations included. A stored
-//! constraint that cannot be parsed is never met. [`Requirements::met_by`] is true exactly when [`Requirements::unmet`] is empty,
+//! constraint that cannot be parsed is never met. [`Requirements::are_met_by`] is true exactly when [`Requirements::unmet`] is empty,
 //! and allocates nothing, because the scheduler calls it for every pair of application and cluster.
 //!
 //! Does not: read a store, fetch, score, or decide.
@@ -82,7 +82,7 @@ impl<'a> From<&'a MagnumCluster> for Requirements<'a> {
 impl Requirements<'_> {
     /// True if a place meets all requirements.
     #[must_use]
-    pub fn met_by(&self, offer: &Offer<'_>) -> bool {
+    pub fn are_met_by(&self, offer: &Offer<'_>) -> bool {
         self.labels.iter().all(|constraint| evaluate_label(constraint, offer).is_match())
             && self.custom_resources.iter().all(|name| has_custom_resource(offer.custom_resources(), name))
             && self.metrics.iter().all(|constraint| evaluate_metric(constraint, offer).0.is_match())

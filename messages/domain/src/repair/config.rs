@@ -136,7 +136,7 @@ impl RepairConfig {
             max_concurrent: stored.max_concurrent.map_or(MAX_CONCURRENT_REPAIRS, to_count),
             protected_namespaces,
             evict_attempts: max_attempts(stored.evict_retries),
-            evict_interval: pause_of(stored.evict_interval),
+            evict_interval: pause_or_default(stored.evict_interval),
             eviction_timeout: timeout_or_default(stored.eviction_timeout, EVICTION_TIMEOUT),
         })
     }
@@ -207,9 +207,9 @@ impl From<StoredStep> for RepairStep {
         Self {
             command: repair_command(stored.command, stored.timeout, COMMAND_TIMEOUT),
             attempts: max_attempts(stored.retries),
-            interval: pause_of(stored.interval),
+            interval: pause_or_default(stored.interval),
             need_drain: stored.need_drain,
-            watch: pause_of(stored.watch),
+            watch: pause_or_default(stored.watch),
         }
     }
 }
@@ -230,7 +230,7 @@ pub(crate) fn max_attempts(retries: Option<i64>) -> u32 {
     to_count(retries.unwrap_or(0)).saturating_add(1)
 }
 
-pub(crate) fn pause_of(seconds: Option<i64>) -> Duration {
+pub(crate) fn pause_or_default(seconds: Option<i64>) -> Duration {
     Duration::from_secs(u64::try_from(seconds.unwrap_or(0)).unwrap_or(0)).min(LONGEST_SETTING)
 }
 
@@ -238,7 +238,7 @@ pub(crate) fn timeout_or_default(seconds: Option<i64>, default: Duration) -> Dur
     match seconds {
         None => default,
         Some(seconds) if seconds <= 0 => COMMAND_TIMEOUT,
-        seconds => pause_of(seconds),
+        seconds => pause_or_default(seconds),
     }
 }
 

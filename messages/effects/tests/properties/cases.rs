@@ -38,7 +38,7 @@ fn the_end_of_one_command_and_the_start_of_the_next_are_one_change() {
     assert_eq!(begin(&mut flow, &actions), task(2));
     let last = flow.record("completed", None, 7, now);
     answer(&mut flow, last, 8);
-    assert_eq!((flow.conclusion(), flow.under_way()), (None, None));
+    assert_eq!((flow.conclusion(), flow.announced_effect()), (None, None));
 }
 
 #[test]
@@ -50,12 +50,12 @@ fn an_effect_whose_announcement_shows_late_begins_then_and_a_permit_is_asked_for
     let unanswered = Err(CommitError::Unanswered { deadline: Duration::from_secs(10) });
     let told = flow.handle_event(EffectEvent::Committed { number, result: unanswered }, now);
     assert!(!told.iter().any(|action| matches!(action, Action::Ask { .. })), "{told:?}");
-    assert_eq!((flow.unconfirmed_announcement(), flow.under_way()), (Some(&task), None));
+    assert_eq!((flow.unconfirmed_announcement(), flow.announced_effect()), (Some(&task), None));
     now += RETRY_FIRST;
     assert_eq!(flow.handle_event(EffectEvent::Passed, now), [Action::Decide]);
     assert_eq!(flow.observe(Evidence::NotYet, now), []);
     let mut asked = flow.observe(Evidence::Announced, now);
-    assert_eq!((flow.unconfirmed_announcement(), flow.under_way()), (None, Some(&task)));
+    assert_eq!((flow.unconfirmed_announcement(), flow.announced_effect()), (None, Some(&task)));
     for _ in 0..3 {
         let [Action::Ask { number, .. }] = asked[..] else { panic!("{asked:?}") };
         assert_eq!(flow.handle_event(EffectEvent::Permitted { number, permit: None }, now), []);

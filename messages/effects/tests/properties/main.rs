@@ -225,7 +225,7 @@ impl World {
                 }
             }
             Step::Withdraw => {
-                self.objected.extend(self.flow.under_way().map(|task| task.record));
+                self.objected.extend(self.flow.announced_effect().map(|task| task.record));
                 let actions = self.flow.withdraw("somebody objects", self.now);
                 self.perform(actions);
             }
@@ -265,7 +265,7 @@ impl World {
             self.flow.is_recorded();
         }
         let conclusion = self.flow.conclusion().map(|(task, conclusion)| (*task, conclusion.clone()));
-        let ours = self.flow.under_way().copied().or(conclusion.as_ref().map(|(task, _)| *task));
+        let ours = self.flow.announced_effect().copied().or(conclusion.as_ref().map(|(task, _)| *task));
         let lost = view.unfinished.keys().find(|record| ours.is_none_or(|task| task.record != **record));
         let next = Task {
             thing: u8::try_from(self.draw(2)).expect("it is below 2"),
@@ -423,7 +423,7 @@ impl World {
     }
 
     fn judge_the_end(&self) {
-        assert_eq!(self.flow.under_way(), None);
+        assert_eq!(self.flow.announced_effect(), None);
         assert_eq!(self.flow.conclusion(), None);
         assert_eq!(self.store.unfinished, BTreeMap::new(), "not recorded");
         for record in self.begun.keys() {
@@ -476,7 +476,7 @@ proptest! {
         for step in &before {
             world.step(step);
         }
-        let under_way = world.flow.under_way().copied();
+        let under_way = world.flow.announced_effect().copied();
         let running = world.running;
         let ended = world.flow.conclusion().map(|(task, _)| *task);
         world.step(&Step::Lost);

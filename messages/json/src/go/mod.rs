@@ -15,7 +15,7 @@ mod scalar;
 mod stored;
 
 pub use document::{to_pretty_json, to_yaml};
-pub use object::{FieldName, go_object, in_field};
+pub use object::{FieldName, go_object, add_field_to_error};
 pub use open_enum::open_enum;
 pub use raw::{RawJson, UnknownFields};
 pub use scalar::ZERO_TIME;

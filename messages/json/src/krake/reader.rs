@@ -314,7 +314,7 @@ fn show_value(raw: &RawValue) -> String {
         Some(b'{' | b'[') => describe_kind(raw),
         Some(b'-' | b'0'..=b'9') => {
             let number = raw.get();
-            if let Some(none) = json::not_finite(number) {
+            if let Some(none) = json::infinite_number_text(number) {
                 none.to_owned()
             } else if number.len() <= 40 {
                 format!("the number {number}")

@@ -125,7 +125,7 @@ impl State {
             slot.task = None;
         }
         // A start that blocks its thread must not prevent the stop of the other children.
-        let _ = timeout(grace, self.control.no_start_in_flight()).await;
+        let _ = timeout(grace, self.control.wait_until_no_start()).await;
         // The roster, not the slots: it includes actors whose start was not yet reported.
         for entry in self.control.roster().into_iter().rev() {
             let deadline = self.slots.get(&entry.order).map_or(Duration::ZERO, |s| s.spec.stop_deadline);

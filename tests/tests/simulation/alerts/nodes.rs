@@ -133,7 +133,7 @@ impl Nodes {
             let number: usize = number.parse().unwrap();
             let mut nodes =
                 cluster.nodes.iter().filter(|node| node.control_plane == (role == "control-plane"));
-            nodes.nth(number - 1).unwrap_or_else(|| panic!("the cluster has no {name}")).address.clone()
+            nodes.with_number(number - 1).unwrap_or_else(|| panic!("the cluster has no {name}")).address.clone()
         };
         self.named.entry(name.to_owned()).or_insert_with(find).clone()
     }

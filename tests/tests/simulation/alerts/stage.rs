@@ -116,7 +116,7 @@ fn chance(stream: u64) -> ChaCha8Rng {
 fn datacenter(start: OffsetDateTime) -> Datacenter {
     let minutes = |minutes: u64| Some(Duration::from_secs(60 * minutes));
     // Setups and updates of machines end; no machine breaks without a fault.
-    let rates = Rates { initialize_takes: minutes(1), update_takes: minutes(2), ..Rates::without_events() };
+    let rates = Rates { initialize_takes: minutes(1), update_takes: minutes(2), ..Rates::no_events() };
     let roles = [("compute", MACHINES - 6), ("storage", 4), ("gpu", 2)];
     let config = DatacenterConfig::new(1, start, RACKS, &roles);
     Datacenter::new(DatacenterConfig { rates, boot: false, ..config }).unwrap()
@@ -128,7 +128,7 @@ impl AlertTest {
         let registry = SimulatedRegistry::new(datacenter(start), Arc::clone(&clock));
         let history = History::new();
         let disk = ForgetfulDisk::new(chance(7));
-        let store = StoreProcess::on(disk.clone(), 1);
+        let store = StoreProcess::on_disk(disk.clone(), 1);
         store.start().unwrap();
         let checker = Checker::new(history.clone());
         let placement = PlacementChecker::new(history.clone(), start);
@@ -138,7 +138,7 @@ impl AlertTest {
         let nodes = Task::start(repairs.clone().watch(store.clone()));
         let mut operator = Operator::new(store.clone(), chance(1));
         operator.repairs(repairs.clone());
-        operator.install_for(MACHINES).await.unwrap();
+        operator.install_cluster(MACHINES).await.unwrap();
         let kubernetes = drains.kubernetes.faults().clone();
         let behaviour = CommandBehaviour { heals_percent: 0, ..CommandBehaviour::demo() };
         let hosts = Hosts {

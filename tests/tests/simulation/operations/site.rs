@@ -163,7 +163,7 @@ impl Site {
         let config = DatacenterConfig::new(1, start, 1, &[("compute", 4)]);
         let registry = SimulatedRegistry::new(Datacenter::new(config).unwrap(), Arc::clone(&clock));
         let history = History::new();
-        let store = StoreProcess::in_memory(1);
+        let store = StoreProcess::start_in_memory(1);
         let client = store.client().await.unwrap();
         let seen = (history.clone(), Checker::new(history.clone()), PlacementChecker::new(history, start));
         let nodes = SimulatedNodes::new(1);

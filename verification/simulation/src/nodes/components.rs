@@ -33,7 +33,7 @@ impl LinkedComponents {
         let unavailable = |why: String| KubernetesError::Unavailable { what: what.clone(), why };
         let lost = |error: io::Error| unavailable(error.kind().to_string());
         let exchange = async {
-            let generation = self.link.passed().await.map_err(lost)?;
+            let generation = self.link.wait_until_passed().await.map_err(lost)?;
             pass_link(&self.link, generation).await.map_err(lost)?;
             let answer = tokio::select! {
                 biased;

@@ -18,7 +18,7 @@ impl JudgedPlacement {
         after: &[(ObjectKey, Option<Arc<Stored>>)],
     ) {
         let key = &stored.key;
-        let before = self.stored(key);
+        let before = self.stored_object(key);
         let metadata = stored.object.metadata();
         match &before {
             None => {
@@ -44,7 +44,7 @@ impl JudgedPlacement {
         // A deletion of the owner to which it is bound deletes it too.
         let goes = |owner: &ObjectKey| {
             let now = after.iter().find(|(other, _)| other == owner).and_then(|(_, stored)| stored.clone());
-            let owner = now.or_else(|| self.stored(owner));
+            let owner = now.or_else(|| self.stored_object(owner));
             owner.is_some_and(|owner| owner.object.metadata().deleted.is_some())
         };
         let along = metadata.owners.iter().filter_map(ResourceRef::key).any(|owner| {
@@ -67,7 +67,7 @@ impl JudgedPlacement {
         key: &ObjectKey,
         after: &[(ObjectKey, Option<Arc<Stored>>)],
     ) {
-        let Some(before) = self.stored(key) else { return };
+        let Some(before) = self.stored_object(key) else { return };
         self.seen.collected += 1;
         let metadata = before.object.metadata();
         let ours = metadata.finalizers.iter().all(|finalizer| finalizer == CASCADE_DELETION);

@@ -16,7 +16,7 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::people::{Calls, period_of, wait_for_next};
+use super::people::{CallCounts, period_of, wait_for_next};
 use super::seeded_generator;
 use crate::checker::Checker;
 use crate::corruption::CorruptedTransport;
@@ -69,7 +69,7 @@ pub(super) struct RegistryClients {
 impl RegistryClients {
     pub(super) fn new(world: &World, seed: u64) -> Self {
         let link = world.network.link(Endpoint::People, Endpoint::Registry);
-        let inner = world.corruption.spoiling(Arc::new(world.registry.in_memory_transport()));
+        let inner = world.corruption.spoil_transport(Arc::new(world.registry.open_in_memory_transport()));
         let transport = Arc::new(LinkedTransport::new(inner, link, Arc::clone(&world.requests.registry)));
         Self {
             search: SabakanRegistry::new(Arc::clone(&transport)),
@@ -85,7 +85,7 @@ impl RegistryClients {
     }
 
     /// Sends `rate` requests a second until `stop` is true.
-    pub(super) async fn work(mut self, rate: f64, mut stop: watch::Receiver<bool>) -> Self {
+    pub(super) async fn act_until_stopped(mut self, rate: f64, mut stop: watch::Receiver<bool>) -> Self {
         let mistakes = period_of(rate, BETWEEN_MISTAKES);
         while wait_for_next(rate, &mut self.chance, &mut stop).await {
             self.calls.made += 1;
@@ -110,7 +110,7 @@ impl RegistryClients {
     /// Removes the addresses of one worker or of half the control plane for a while, so that the service cannot
     /// recognize these machines.
     fn make_a_mistake(&mut self) {
-        let Some(cluster) = self.checker.cluster().filter(|_| self.mistakes.is_empty()) else { return };
+        let Some(cluster) = self.checker.current_cluster().filter(|_| self.mistakes.is_empty()) else { return };
         let control_plane: Vec<&str> = cluster.control_plane().map(|node| node.address.as_str()).collect();
         let workers: Vec<&str> = cluster.workers().map(|node| node.address.as_str()).collect();
         let chosen = if workers.is_empty() || self.chance.random_range(0..3_u32) > 0 {

@@ -103,7 +103,7 @@ impl World {
     }
 
     /// The first asked member that clients reach.
-    fn first_reachable(&self, addresses: &[String]) -> Option<Runner> {
+    fn find_reachable_member(&self, addresses: &[String]) -> Option<Runner> {
         let runners = self.running_members();
         let at = |address: &String| {
             let is_reached =
@@ -114,7 +114,7 @@ impl World {
     }
 
     fn change(&mut self, addresses: &[String], change: &Change) -> ChangeResult {
-        let Some(asked) = self.first_reachable(addresses) else { return ChangeResult::Unavailable };
+        let Some(asked) = self.find_reachable_member(addresses) else { return ChangeResult::Unavailable };
         let id = asked.cluster;
         let quorum = self.etcd.get(&id).and_then(|cluster| cluster.quorum.as_ref());
         if quorum != Some(&NetworkIsland::Mainland) {
@@ -240,13 +240,13 @@ impl World {
 
     /// Number of the last acknowledged write; `None`: no asked member has a majority.
     pub(crate) fn count_writes(&self, addresses: &[String]) -> Option<u64> {
-        let cluster = self.etcd.get(&self.first_reachable(addresses)?.cluster)?;
+        let cluster = self.etcd.get(&self.find_reachable_member(addresses)?.cluster)?;
         (cluster.quorum == Some(NetworkIsland::Mainland)).then_some(cluster.writes)
     }
 
     /// The answer to a status request; `None`: no asked member answers.
     pub(crate) fn etcd_status(&self, addresses: &[String]) -> Option<EtcdStatus> {
-        let asked = self.first_reachable(addresses)?;
+        let asked = self.find_reachable_member(addresses)?;
         let cluster = self.etcd.get(&asked.cluster)?;
         let healthy = cluster.quorum == Some(NetworkIsland::Mainland);
         let mut members = cluster.list_members();

@@ -70,7 +70,7 @@ impl World {
         let started = match (missing, content) {
             (Some(file), _) => Err(format!("open {file}: no such file or directory")),
             (None, None) => Err("cannot access the data directory".to_owned()),
-            (None, Some(Content::Member(data))) => self.start_on(data),
+            (None, Some(Content::Member(data))) => self.start_with_data(data),
             (None, Some(Content::Empty)) => self.start_new(address, &arguments),
         };
         match started {
@@ -91,7 +91,7 @@ impl World {
     }
 
     /// A start on data; the other arguments do not count.
-    fn start_on(&self, data: MemberData) -> Result<MemberData, String> {
+    fn start_with_data(&self, data: MemberData) -> Result<MemberData, String> {
         let cluster = self.etcd.get(&data.cluster);
         if cluster.is_some_and(|cluster| cluster.members.contains_key(&data.member)) {
             Ok(data)

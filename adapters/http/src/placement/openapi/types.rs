@@ -177,7 +177,7 @@ impl Types {
         if let Some(field) = schema.fields.first() {
             let described = self.named.entry(format!("{}Request", schema.name)).or_default();
             described["properties"][field.name] =
-                json!({"oneOf": targets.iter().map(target_of).collect::<Vec<_>>()});
+                json!({"oneOf": targets.iter().map(reference_schema).collect::<Vec<_>>()});
         }
         Some(described)
     }
@@ -216,7 +216,7 @@ impl Types {
     }
 }
 
-fn target_of(kind: &Kind) -> Value {
+fn reference_schema(kind: &Kind) -> Value {
     let name = json!({"type": "string"});
     let (namespace, required) = match kind.namespaced() {
         true => (name.clone(), json!(["api", "kind", "name", "namespace"])),

@@ -82,7 +82,7 @@ fn put(key: &str, revision: i64, bytes: usize) -> Transaction {
 }
 
 fn key(transaction: &Transaction) -> String {
-    keys_touched(transaction).next().unwrap().to_owned()
+    list_keys_of_transaction(transaction).next().unwrap().to_owned()
 }
 
 struct Writers {

@@ -61,12 +61,12 @@ pub(crate) async fn measure_nodes(table: &mut Table) -> anyhow::Result<()> {
         let each = memory.resident.saturating_sub(off.resident) / u64::try_from(count)?;
         table.row(
             format!("memory of {what}: the difference to a service that does not act on nodes, divided"),
-            kib(aim),
-            kib(each),
+            format_kib(aim),
+            format_kib(each),
             Some(each <= aim),
         );
     }
-    let times = fleet.collections().await?;
+    let times = fleet.measure_collections().await?;
     table.times(
         format!("states of {count} nodes, the slowest of which answers after {}", format_time(SLOWEST)),
         SLOWEST * 3,
@@ -75,7 +75,7 @@ pub(crate) async fn measure_nodes(table: &mut Table) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn kib(bytes: u64) -> String {
+fn format_kib(bytes: u64) -> String {
     format!("{} KiB", bytes >> 10)
 }
 
@@ -89,7 +89,7 @@ struct Fleet {
 
 /// The metrics of collections.
 #[derive(Debug, Clone, Copy, Default)]
-struct Collected {
+struct CollectionPage {
     count: usize,
     seconds: f64,
     /// `None`: there was no collection.
@@ -108,16 +108,16 @@ impl Fleet {
             sections += &format!("{name}: {{key_file: {}}}\n", path.display());
         }
         let pages = SocketAddr::from(([127, 0, 0, 1], free_port()?));
-        let (mut scene, instance) = Scene::embedded(MACHINES, "60s", &sections, &pages.to_string()).await?;
+        let (mut scene, instance) = Scene::with_embedded_store(MACHINES, "60s", &sections, &pages.to_string()).await?;
         let installed = scene.install(WORKERS).await;
         scene.explain(installed)?;
         Ok(Self { scene, instance, pages, _keys: keys })
     }
 
     /// Memory after a state has been reached, and some polls and collections later.
-    async fn settled(&mut self, is_reached: impl Fn(&Collected) -> bool) -> anyhow::Result<Memory> {
+    async fn wait_until_settled(&mut self, is_reached: impl Fn(&Collected) -> bool) -> anyhow::Result<Memory> {
         let reached = async {
-            while !is_reached(&self.collected().await?) {
+            while !is_reached(&self.read_collected().await?) {
                 sleep(GLANCE).await;
             }
             anyhow::Ok(())
@@ -125,15 +125,15 @@ impl Fleet {
         let reached = timeout(CONNECTED, reached).await.context("the nodes do not come to the wanted state");
         self.scene.explain(reached)??;
         self.scene.registry.polls(COLLECTIONS).await?;
-        self.instance.memory()
+        self.instance.read_memory()
     }
 
     /// The durations of collections.
-    async fn collections(&self) -> anyhow::Result<Times> {
-        let (mut times, mut before) = (Vec::new(), self.collected().await?);
+    async fn measure_collections(&self) -> anyhow::Result<Times> {
+        let (mut times, mut before) = (Vec::new(), self.read_collected().await?);
         while times.len() < COLLECTIONS {
             sleep(GLANCE).await;
-            let after = self.collected().await?;
+            let after = self.read_collected().await?;
             anyhow::ensure!(after.unreachable == Some(0), "a node did not answer");
             // Two collections between two looks cannot be told apart.
             if after.count == before.count + 1 {
@@ -144,7 +144,7 @@ impl Fleet {
         Ok(times.into_iter().collect())
     }
 
-    async fn collected(&self) -> anyhow::Result<Collected> {
+    async fn read_collected(&self) -> anyhow::Result<Collected> {
         let mut stream = TcpStream::connect(self.pages).await.context("the service does not listen")?;
         stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n").await?;
         let mut answer = String::new();

@@ -39,7 +39,7 @@ impl IdleService {
         let flags = ["--http", &address, "--interval", "1m", "--session-ttl", "60s"];
         let settings = Settings { on: StoreKind::Embedded, rbac: false, controllers: true };
         let stage = PlacementFixture::serving(settings, &[&flags, more].concat()).await?;
-        let mut scene = Scene::beside(&stage.endpoint, MACHINES).await?;
+        let mut scene = Scene::beside_etcd(&stage.endpoint, MACHINES).await?;
         let installed = scene.store_settings(WORKERS).await;
         stage.explain(installed)?;
         measure_bindings(&stage, APPLICATIONS).await?;
@@ -51,7 +51,7 @@ impl IdleService {
     }
 
     /// Requests the metrics as Prometheus does, until an error. `size` gets the bytes of the last answer.
-    async fn scrape(&self, size: &mut usize) -> anyhow::Result<()> {
+    async fn scrape_metrics(&self, size: &mut usize) -> anyhow::Result<()> {
         let mut ticks = interval(SCRAPES);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let question = request("GET", "/metrics", "");

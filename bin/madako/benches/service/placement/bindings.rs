@@ -129,7 +129,7 @@ async fn measure_waiting(on: StoreKind, table: &mut Table) -> anyhow::Result<()>
 }
 
 /// A watch of the applications.
-struct Follow(LineStream);
+struct BindingFollower(LineStream);
 
 impl Follow {
     async fn open(stage: &PlacementFixture) -> anyhow::Result<Self> {
@@ -138,7 +138,7 @@ impl Follow {
     }
 
     /// Waits until `holds` was true for this many applications; returns their last lines.
-    async fn until(
+    async fn wait_until(
         &mut self,
         many: usize,
         holds: impl Fn(&str) -> bool,
@@ -157,7 +157,7 @@ impl Follow {
     }
 }
 
-struct Bound(Follow);
+struct BoundApplications(Follow);
 
 impl Bound {
     async fn follow(stage: &PlacementFixture) -> anyhow::Result<Self> {
@@ -165,7 +165,7 @@ impl Bound {
     }
 
     /// Waits until this many are bound; returns the time and the number of clusters.
-    async fn until(mut self, many: usize) -> anyhow::Result<(Instant, usize)> {
+    async fn wait_until_bound(mut self, many: usize) -> anyhow::Result<(Instant, usize)> {
         let lines = self.0.until(many, |line| line.contains("\"scheduled_to\": {")).await?;
         let end = Instant::now();
         let clusters: std::collections::BTreeSet<_> = lines

@@ -23,7 +23,7 @@ const WARM_UP: usize = 2_000;
 /// Minimum creates a second.
 const AIM: f64 = 3_500.0;
 
-struct Rate {
+struct RequestRate {
     wall: Duration,
     times: Times,
 }

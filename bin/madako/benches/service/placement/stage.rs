@@ -86,7 +86,7 @@ impl PlacementFixture {
         Ok(stage)
     }
 
-    async fn ready(&self, rbac: bool) -> anyhow::Result<()> {
+    async fn wait_until_ready(&self, rbac: bool) -> anyhow::Result<()> {
         let question = request("GET", "/me", "");
         let answers = async {
             loop {

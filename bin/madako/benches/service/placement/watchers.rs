@@ -26,21 +26,21 @@ pub(super) async fn measure_watchers(table: &mut Table) -> anyhow::Result<()> {
         let stage = PlacementFixture::start(Settings { on, rbac: false, controllers: false }).await?;
         let mut connection = stage.connect().await?;
         // The resource exists from the beginning, and has as many changes before the watch as during it.
-        let (path, first) = (applications(), application_at(0).to_string());
+        let (path, first) = (applications(), application_after_changes(0).to_string());
         connection.expect(&request("POST", &path, &first)).await?;
         make_changes(&mut connection, 1).await?;
-        let before = stage.madako.memory()?.resident;
+        let before = stage.madako.read_memory()?.resident;
         let (sender, opened) = tokio::sync::oneshot::channel();
         let address = stage.address;
         let watching = tokio::spawn(run_in_own_thread(move || run_watchers(address, sender)));
         timeout(PATIENCE, opened).await.context("the watches do not open")??;
-        let open = stage.madako.memory()?.resident;
+        let open = stage.madako.read_memory()?.resident;
         let began = Instant::now();
         make_changes(&mut connection, CHANGES + 1).await?;
         let changed = began.elapsed();
         let watched = stage.explain(watching.await?)?;
         let all = began.elapsed();
-        let after = stage.madako.memory()?;
+        let after = stage.madako.read_memory()?;
         let (grown, most) = (open.saturating_sub(before), after.peak.saturating_sub(before));
         table.row(
             format!("memory for {WATCHERS} watchers of one kind of resource, {}", on.name()),
@@ -70,7 +70,7 @@ pub(super) async fn measure_watchers(table: &mut Table) -> anyhow::Result<()> {
 }
 
 /// The application at one of its changes.
-fn application_at(change: usize) -> serde_json::Value {
+fn application_after_changes(change: usize) -> serde_json::Value {
     let mut application = application("watched");
     application["metadata"]["labels"]["change"] = format!("{change}").into();
     application
@@ -80,7 +80,7 @@ fn application_at(change: usize) -> serde_json::Value {
 async fn make_changes(connection: &mut Connection, to: usize) -> anyhow::Result<()> {
     let path = format!("{}/watched", applications());
     for change in if to == 1 { 1..=1 } else { 2..=to } {
-        connection.expect(&request("PUT", &path, &application_at(change).to_string())).await?;
+        connection.expect(&request("PUT", &path, &application_after_changes(change).to_string())).await?;
     }
     Ok(())
 }

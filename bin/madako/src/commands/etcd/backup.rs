@@ -84,10 +84,10 @@ async fn back_up(args: &Args, global: &Global) -> Result<(), Failure> {
     for name in &removed {
         says(format!("removed {name}\n"))?;
     }
-    shown_backup(args, &backup, contents.as_ref(), &removed)
+    backup_output(args, &backup, contents.as_ref(), &removed)
 }
 
-fn shown_backup(
+fn backup_output(
     args: &Args,
     backup: &Backup,
     contents: Option<&EtcdContents>,

@@ -116,7 +116,7 @@ fn describe_machines(
         let address = machine.address();
         let node = address.and_then(|address| nodes.get(address).copied());
         let change = address.and_then(|address| next.get(address));
-        let chosen = address.and_then(|address| last?.reason_for(address)).filter(|_| node.is_some());
+        let chosen = address.and_then(|address| last?.reason_about_machine(address)).filter(|_| node.is_some());
         let why = match (change, chosen, node, &eligible) {
             (Some((_, Some(why))), ..) => Some(why.clone()),
             (_, Some(why), ..) => Some(why.to_owned()),
@@ -132,7 +132,7 @@ fn describe_machines(
             role: Some(spec.role.clone()),
             bmc_type: Some(spec.bmc.bmc_type.clone()),
             state: machine.status.state.name(),
-            since: state_began(machine, now),
+            since: start_of_state(machine, now),
             retire_date: Some(spec.retire_date),
             next: change.map(|(change, _)| *change),
             why,
@@ -156,7 +156,7 @@ fn describe_machines(
 }
 
 /// The part and the repairs of a machine, without its description.
-fn in_cluster(
+fn machine_in_cluster(
     node: Option<&Node>,
     address: Option<&str>,
     repairs: &BTreeMap<&str, &RepairQueueEntry>,
@@ -181,7 +181,7 @@ fn in_cluster(
 }
 
 /// Beginning of the machine's state, to the second.
-fn state_began(machine: &Machine, now: OffsetDateTime) -> Option<OffsetDateTime> {
+fn start_of_state(machine: &Machine, now: OffsetDateTime) -> Option<OffsetDateTime> {
     let lasts = time::Duration::checked_seconds_f64(machine.status.duration)?;
     let began = now.checked_sub(lasts)?;
     Some(began.replace_nanosecond(0).unwrap_or(began))
@@ -222,7 +222,7 @@ fn next_changes(
         under_repair: &under_repair,
         now,
         retire_wait: wait.value,
-        template_changed: state.template_changed(),
+        template_changed: state.has_changed_template(),
         moment: LeaderStage::Running,
     };
     let plan = match plan(&input) {

@@ -73,7 +73,7 @@ fn parse_state(text: &str) -> Result<String, String> {
 }
 
 impl MachineFilter {
-    fn keeps(&self, machine: &KnownMachine) -> bool {
+    fn includes_machine(&self, machine: &KnownMachine) -> bool {
         fn admits<T: PartialEq>(wanted: &[T], value: Option<T>) -> bool {
             wanted.is_empty() || value.is_some_and(|value| wanted.contains(&value))
         }
@@ -129,7 +129,7 @@ fn export(file: &str, args: &Args, known: KnownMachines) -> Result<(), Failure> 
     Ok(())
 }
 
-fn columns() -> List {
+fn list_columns() -> List {
     let columns = ["ADDRESS", "RACK", "ROLE", "STATE", "SINCE", "PART", "REPAIR", "NEXT", "WHY"];
     List::new(&columns, &["SERIAL", "NODE", "TAINTS", "BMC", "RETIRE DATE"])
 }
@@ -152,16 +152,16 @@ fn machine_line(machine: &KnownMachine, now: OffsetDateTime) -> Vec<Cell> {
     let taints = machine.taints.iter().map(|taint| format!("{}={}:{}", taint.key, taint.value, taint.effect));
     let retires = machine.retire_date.map(|date| date.date().to_string());
     vec![
-        Cell::new(text(&machine.address)).ordered(address_order(machine.address.as_deref())),
+        Cell::new(text(&machine.address)).with_order(address_order(machine.address.as_deref())),
         Cell::new(rack.map_or_else(|| "-".to_owned(), |rack| rack.to_string()))
-            .ordered(rack.unwrap_or(i64::MAX)),
+            .with_order(rack.unwrap_or(i64::MAX)),
         text(&machine.role).into(),
-        Cell::new(machine.state).toned(state_tone(machine.state)),
+        Cell::new(machine.state).with_tone(state_tone(machine.state)),
         since_cell(machine.since, now),
         machine.part.unwrap_or("-").into(),
         Cell::new(repair.map_or_else(|| "-".to_owned(), describe_step))
-            .toned(if is_open { Tone::Notice } else { Tone::Plain })
-            .ordered(repair.map_or(i64::MAX, |entry| entry.index)),
+            .with_tone(if is_open { Tone::Notice } else { Tone::Plain })
+            .with_order(repair.map_or(i64::MAX, |entry| entry.index)),
         machine.next.unwrap_or("-").into(),
         machine.why.clone().unwrap_or_default().into(),
         text(&machine.serial).into(),

@@ -84,7 +84,7 @@ fn machine_text(shown: &ShownMachine, now: OffsetDateTime) -> String {
     }
     lines.push(("Next plan", Some(machine.next.unwrap_or("no change").to_owned())));
     lines.push(("Why", machine.why.clone()));
-    let width = Surface::of_output().width.unwrap_or(usize::MAX);
+    let width = Surface::for_output().width.unwrap_or(usize::MAX);
     let mut text = String::new();
     for (name, value) in lines {
         if let Some(value) = value.filter(|value| !value.is_empty()) {

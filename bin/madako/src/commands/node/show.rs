@@ -93,7 +93,7 @@ fn node_text(shown: &ShownNode<'_>, now: OffsetDateTime) -> String {
         },
     );
     lines.push(("etcd", if member == "-" { "no member".to_owned() } else { member }));
-    let width = Surface::of_output().width.unwrap_or(usize::MAX);
+    let width = Surface::for_output().width.unwrap_or(usize::MAX);
     let mut text = String::new();
     for (name, value) in lines {
         let first = format!("{name:<10} ");
@@ -102,7 +102,7 @@ fn node_text(shown: &ShownNode<'_>, now: OffsetDateTime) -> String {
     for table in [
         container_section(story, now),
         certificate_section(story, now),
-        held_section(story),
+        format_held_section(story),
         operation_section(shown, now),
     ] {
         text.push_str(&table.map(|table| format!("\n{table}")).unwrap_or_default());
@@ -146,7 +146,7 @@ fn certificate_section(story: &NodeStory, now: OffsetDateTime) -> Option<String>
     (!story.certificates.is_empty() || !story.unreadable_certificates.is_empty()).then(|| table.text())
 }
 
-fn held_section(story: &NodeStory) -> Option<String> {
+fn format_held_section(story: &NodeStory) -> Option<String> {
     let mut table = Table::new(["HELD", "REASON", "WHY"]);
     for held in &story.held {
         table.row([held.what.clone(), held.reason.clone(), held.why.clone()]);

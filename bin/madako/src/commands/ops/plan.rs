@@ -94,7 +94,7 @@ const FIRST_WAVE: usize = 1;
 static NONE: BTreeSet<String> = BTreeSet::new();
 
 impl CollectedInputs {
-    pub(crate) fn input<'a>(&'a self, settings: &'a Settings) -> Input<'a> {
+    pub(crate) fn as_input<'a>(&'a self, settings: &'a Settings) -> Input<'a> {
         Input {
             cluster: &self.cluster,
             options: &self.options,
@@ -147,8 +147,8 @@ pub(super) fn from_files(
     let status = status_from_yaml(&read_text(status_file)?).map_err(|error| in_file(status_file, error))?;
     let known: BTreeSet<&str> = cluster.nodes.iter().map(|node| node.address.as_str()).collect();
     let reported: BTreeSet<&str> = status.nodes.keys().map(String::as_str).collect();
-    warn_of("the cluster has no node", reported.difference(&known).copied());
-    warn_of("the status lacks nodes, which count as unreachable:", known.difference(&reported).copied());
+    warn_of_addresses("the cluster has no node", reported.difference(&known).copied());
+    warn_of_addresses("the status lacks nodes, which count as unreachable:", known.difference(&reported).copied());
     let settings = with_images(&read_settings(global)?, &ClusterState::default(), &cluster, &status);
     Ok(CollectedInputs {
         cluster: Arc::new(cluster),
@@ -172,7 +172,7 @@ fn read_settings(global: &Global) -> Result<Settings, Failure> {
     }
 }
 
-fn warn_of<'a>(what: &str, addresses: impl Iterator<Item = &'a str>) {
+fn warn_of_addresses<'a>(what: &str, addresses: impl Iterator<Item = &'a str>) {
     let addresses: Vec<&str> = addresses.collect();
     if !addresses.is_empty() {
         print_warning(format_args!("{what} {}", join_addresses(&addresses)));

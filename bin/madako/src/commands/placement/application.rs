@@ -31,7 +31,7 @@ pub(super) const APPLICATION: Resource = Resource {
     columns: &[Column::new("state", "/status/state")],
     details: &[
         Column::new("reason", "/status/reason"),
-        Column::pods("container_health", "/status/container_health"),
+        Column::for_pods("container_health", "/status/container_health"),
         Column::new("services", "/status/services"),
         Column::new("allow migration", "/spec/constraints/migration"),
         Column::new("label constraints", "/spec/constraints/cluster/labels"),
@@ -39,7 +39,7 @@ pub(super) const APPLICATION: Resource = Resource {
         Column::new("metric constraints", "/spec/constraints/cluster/metrics"),
         Column::new("hooks", "/spec/hooks"),
         Column::new("scheduled_to", "/status/scheduled_to"),
-        Column::time("scheduled", "/status/scheduled"),
+        Column::for_time("scheduled", "/status/scheduled"),
         Column::new("running_on", "/status/running_on"),
         Column::new("backoff", "/spec/backoff"),
         Column::new("backoff_delay", "/spec/backoff_delay"),
@@ -153,7 +153,7 @@ enum Source {
 }
 
 impl Source {
-    fn of(given: &GivenOptions) -> Result<Option<Self>, Failure> {
+    fn from_options(given: &GivenOptions) -> Result<Option<Self>, Failure> {
         if let Some(file) = given.text("file") {
             let mut documents = read_documents(file)?;
             let is_tosca =
@@ -231,7 +231,7 @@ fn read_hooks(given: &GivenOptions) -> Result<Map<String, Value>, Failure> {
 }
 
 fn build(given: &GivenOptions) -> Result<Value, Failure> {
-    let source = Source::of(given)?.ok_or_else(|| {
+    let source = Source::from_options(given)?.ok_or_else(|| {
         Failure::bad_input(
             "the manifests or the template of the application are missing: give --file or --url",
         )
@@ -278,7 +278,7 @@ fn changes_of(given: &GivenOptions) -> Result<Change, Failure> {
         ("metrics", "remove-existing-metric-constraints", "cluster-metric-constraint", true),
     ];
     let mut source = json!({});
-    let replaced = Source::of(given)?.map(|made_of| made_of.put(&mut source)).is_some();
+    let replaced = Source::from_options(given)?.map(|made_of| made_of.put(&mut source)).is_some();
     let schema = given.text("observer_schema_file").map(read_documents).transpose()?;
     let (labels, hooks) = (given.entries("label")?, read_hooks(given)?);
     let given = given.clone();

@@ -34,12 +34,12 @@ pub(super) const CLUSTER: Resource = Resource {
         Column::new("label constraints", "/spec/constraints/cloud/labels"),
         Column::new("metric constraints", "/spec/constraints/cloud/metrics"),
         Column::new("scheduled_to", "/status/scheduled_to"),
-        Column::time("scheduled", "/status/scheduled"),
+        Column::for_time("scheduled", "/status/scheduled"),
         Column::new("running_on", "/status/running_on"),
-        Column::nodes("nodes", "Ready", true),
-        Column::nodes("nodes_pid_pressure", "PIDPressure", false),
-        Column::nodes("nodes_memory_pressure", "MemoryPressure", false),
-        Column::nodes("nodes_disk_pressure", "DiskPressure", false),
+        Column::for_nodes("nodes", "Ready", true),
+        Column::for_nodes("nodes_pid_pressure", "PIDPressure", false),
+        Column::for_nodes("nodes_memory_pressure", "MemoryPressure", false),
+        Column::for_nodes("nodes_disk_pressure", "DiskPressure", false),
         Column::new("backoff", "/spec/backoff"),
         Column::new("backoff_delay", "/spec/backoff_delay"),
         Column::new("backoff_limit", "/spec/backoff_limit"),
@@ -275,7 +275,7 @@ pub(super) async fn add_inherited(api: &Api, cluster: &mut Value) -> Result<(), 
     let namespace = cluster["status"]["scheduled_to"]["namespace"].as_str().map(str::to_owned);
     let kind = if namespace.is_some() { Kind::Cloud } else { Kind::GlobalCloud };
     let place = CommandScope { kind, namespace };
-    let request = Request::new("GET", place.segments(&[cloud_name]), place.called(cloud_name));
+    let request = Request::new("GET", place.path_segments(&[cloud_name]), place.name_of_resource(cloud_name));
     let cloud = match api.send(&request).await {
         Ok(answer) => answer.body,
         Err(failure) => {

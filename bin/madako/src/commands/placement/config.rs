@@ -72,7 +72,7 @@ impl Settings {
     ///
     /// # Errors
     /// The file names none.
-    pub(super) fn user(&self) -> Result<String, Failure> {
+    pub(super) fn required_user(&self) -> Result<String, Failure> {
         self.user.clone().ok_or_else(|| {
             Failure::bad_input(format_args!("{} names no user: give a namespace by --namespace", self.origin))
         })
@@ -94,8 +94,8 @@ impl Settings {
             }
         }
         let url = match api_url {
-            Some(text) => reading.url("--api-url", text),
-            None => reading.text(file, "api_url", true).and_then(|text| reading.url("api_url", &text)),
+            Some(text) => reading.read_url("--api-url", text),
+            None => reading.text(file, "api_url", true).and_then(|text| reading.read_url("api_url", &text)),
         };
         let user = reading.text(file, "user", false);
         let tls = reading.tls(&file["tls"]);
@@ -106,7 +106,7 @@ impl Settings {
                 Some(_) => {
                     let tls = tls.filter(|_| url.scheme() == "https");
                     let origin = format!("--api-url, beside {origin}");
-                    Self { url: without_credentials(url), origin, user, tls }
+                    Self { url: hide_path_and_query(url), origin, user, tls }
                 }
             }),
             _ => Err(InputError { subject: origin.to_owned(), problems: reading.problems }.into()),
@@ -139,11 +139,11 @@ fn with_scheme(mut url: Url, tls: bool) -> Url {
         // `set_scheme` can exchange http and https.
         let _ = url.set_scheme(scheme);
     }
-    without_credentials(url)
+    hide_path_and_query(url)
 }
 
 /// The address without path, query and fragment.
-fn without_credentials(mut url: Url) -> Url {
+fn hide_path_and_query(mut url: Url) -> Url {
     if !matches!(url.path(), "" | "/") || url.query().is_some() {
         print_warning("path and query of the API's address have no effect, as with krakectl");
     }
@@ -153,7 +153,7 @@ fn without_credentials(mut url: Url) -> Url {
     url
 }
 
-struct Reading {
+struct ConfigReader {
     problems: Vec<Problem>,
 }
 
@@ -163,7 +163,7 @@ impl Reading {
         self.problems.push(Problem { field: field.to_owned(), got, expected });
     }
 
-    fn text(&mut self, parent: &Value, field: &str, required: bool) -> Option<String> {
+    fn read_text(&mut self, parent: &Value, field: &str, required: bool) -> Option<String> {
         let name = field.rsplit('.').next().unwrap_or(field);
         match &parent[name] {
             Value::String(text) if !text.is_empty() => return Some(text.clone()),
@@ -174,7 +174,7 @@ impl Reading {
         None
     }
 
-    fn url(&mut self, field: &str, text: &str) -> Option<Url> {
+    fn read_url(&mut self, field: &str, text: &str) -> Option<Url> {
         // The value may contain a password, so it is not shown.
         let expected = "an http or https URL without user and password";
         let url =
@@ -186,7 +186,7 @@ impl Reading {
         url
     }
 
-    fn tls(&mut self, tls: &Value) -> Option<Tls> {
+    fn read_tls(&mut self, tls: &Value) -> Option<Tls> {
         if !tls.is_null() && !tls.is_object() {
             self.add_problem(
                 "tls",
@@ -205,7 +205,7 @@ impl Reading {
             }
         }
         let mut file = |field: &str, required| {
-            let path = PathBuf::from(self.text(tls, field, required)?);
+            let path = PathBuf::from(self.read_text(tls, field, required)?);
             let there = fs::metadata(&path).is_ok_and(|facts| facts.is_file());
             if !there {
                 self.add_problem(field, &path.display().to_string(), "an existing file");

@@ -96,7 +96,7 @@ fn metric_options(provider: &'static str, new: bool) -> Vec<Arg> {
 }
 
 fn allowed_numbers(given: &GivenOptions) -> Vec<i64> {
-    let mut values = given.wholes("allowed-values");
+    let mut values = given.whole_numbers("allowed-values");
     values.sort_unstable();
     values
 }
@@ -106,8 +106,8 @@ fn build_metric(given: &GivenOptions, provider: &str) -> Result<Value, Failure> 
     let metric = json!({
         "metadata": { "name": name },
         "spec": {
-            "min": given.decimal("min"),
-            "max": given.decimal("max"),
+            "min": given.decimal_value("min"),
+            "max": given.decimal_value("max"),
             "allowed_values": allowed_numbers(given),
             "provider": { "name": given.json(provider), "metric": given.text("metric-name").unwrap_or(name) },
         },
@@ -135,12 +135,12 @@ pub(super) async fn check_provider(api: &Api, at: &CommandScope, metric: &Value)
     };
     let name = metric["spec"]["provider"]["name"].as_str().unwrap_or_default();
     let of = CommandScope { kind, namespace: at.namespace.clone() };
-    match api.find(&Request::new("GET", of.segments(&[name]), of.called(name))).await {
+    match api.find(&Request::new("GET", of.path_segments(&[name]), of.name_of_resource(name))).await {
         Ok(Some(_)) => Ok(()),
         Ok(None) => Err(Failure::bad_input(format_args!(
             "the metric would have no value: there is no {}; madako core {word} create creates it, madako \
              core {word} list shows the existing ones",
-            of.called(name)
+            of.name_of_resource(name)
         ))),
         // A role may allow access to metrics alone.
         Err(failure) => {
@@ -154,8 +154,8 @@ pub(super) async fn check_provider(api: &Api, at: &CommandScope, metric: &Value)
 fn change_metric(given: &GivenOptions, provider: &'static str) -> Change {
     let given = given.clone();
     let apply: Apply = Box::new(move |metric| {
-        put_value(metric, &["spec", "min"], given.decimal("min"));
-        put_value(metric, &["spec", "max"], given.decimal("max"));
+        put_value(metric, &["spec", "min"], given.decimal_value("min"));
+        put_value(metric, &["spec", "max"], given.decimal_value("max"));
         if given.has("allowed-values") {
             *value_at(metric, &["spec", "allowed_values"]) = allowed_numbers(&given).into();
         }
@@ -167,7 +167,7 @@ fn change_metric(given: &GivenOptions, provider: &'static str) -> Change {
 }
 
 const PROVIDER_COLUMNS: &[Column] = &[Column::new("type", "/spec/type")];
-const PROVIDER_DETAILS: &[Column] = &[Column::tagged("/spec", MetricsProviderKind::fields)];
+const PROVIDER_DETAILS: &[Column] = &[Column::for_tagged_value("/spec", MetricsProviderKind::fields)];
 
 const fn provider_resource(
     kind: Kind,
@@ -279,7 +279,7 @@ fn fields_of(given: &GivenOptions, of_type: &str) -> Result<Map<String, Value>, 
             }
             Some(Shape::Map(_)) => {
                 let values: Map<String, Value> =
-                    given.weights(option)?.into_iter().map(|(name, value)| (name, value.into())).collect();
+                    given.read_weights(option)?.into_iter().map(|(name, value)| (name, value.into())).collect();
                 (!values.is_empty()).then(|| values.into())
             }
             _ => given.text(option).map(Value::from),
@@ -311,7 +311,7 @@ fn build_provider(given: &GivenOptions) -> Result<Value, Failure> {
 
 fn change_provider(given: &GivenOptions) -> Result<Change, Failure> {
     // Problems that do not depend on the type are reported before the first connection.
-    given.weights("metric")?;
+    given.read_weights("metric")?;
     let given = given.clone();
     Ok(Change {
         name: None,

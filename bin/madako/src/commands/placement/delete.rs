@@ -84,7 +84,7 @@ pub(super) async fn run(
     format: Format,
 ) -> Result<Option<Value>, Failure> {
     let name = given.name()?;
-    let subject = place.called(name);
+    let subject = place.name_of_resource(name);
     // A forced deletion leaves the dependents.
     let dependents =
         if given.flag("force") { Ok(Dependents::default()) } else { read_dependents(api, place, name).await };
@@ -113,14 +113,14 @@ pub(super) async fn run(
             )));
         }
     }
-    let mut request = Request::new("DELETE", place.segments(&[name]), subject);
+    let mut request = Request::new("DELETE", place.path_segments(&[name]), subject);
     request.query = given.query();
-    Ok(api.send(&request).await?.document())
+    Ok(api.send(&request).await?.into_document())
 }
 
 async fn read_dependents(api: &Api, place: &CommandScope, name: &str) -> Result<Dependents, Failure> {
-    let subject = format!("the dependent resources of {}", place.called(name));
-    let request = Request::new("GET", place.segments(&[name, "dependents"]), subject);
+    let subject = format!("the dependent resources of {}", place.name_of_resource(name));
+    let request = Request::new("GET", place.path_segments(&[name, "dependents"]), subject);
     let body = api.send(&request).await?.body;
     serde_json::from_value(body)
         .map_err(|error| Failure::failed(format_args!("{} cannot be read: {error}", request.subject)))

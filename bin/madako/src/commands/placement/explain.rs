@@ -80,9 +80,9 @@ struct Metric {
 }
 
 /// The request for an explanation of an application.
-pub(super) fn request(place: &CommandScope, name: &str) -> Request {
-    let subject = format!("the explanation of {}", place.called(name));
-    Request::new("GET", place.segments(&[name, "explain"]), subject)
+pub(super) fn explanation_request(place: &CommandScope, name: &str) -> Request {
+    let subject = format!("the explanation of {}", place.name_of_resource(name));
+    Request::new("GET", place.path_segments(&[name, "explain"]), subject)
 }
 
 /// # Errors
@@ -106,20 +106,20 @@ pub(super) async fn run(
     let answer = Api::new(settings)?.send(&request).await?;
     match format {
         Format::Table => {
-            let surface = Surface::of_output();
+            let surface = Surface::for_output();
             let shape = Shape {
                 width: surface.width.unwrap_or(USUAL_WIDTH),
                 has_colours: surface.has_colours,
                 is_whole: given.flag("candidates"),
             };
-            print_text(&format_text(&place.called(name), &read_view(&request, answer)?, shape))
+            print_text(&format_text(&place.name_of_resource(name), &read_view(&request, answer)?, shape))
         }
         format => show_value(format, &answer.body, |_: &Value| String::new()),
     }
 }
 
 impl Candidate {
-    fn unmet(&self) -> &[UnmetConstraint] {
+    fn unmet_constraints(&self) -> &[UnmetConstraint] {
         match &self.dropped {
             Some(Dropped::Unmet { unmet }) => unmet,
             _ => &[],

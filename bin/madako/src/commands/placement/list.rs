@@ -45,20 +45,20 @@ pub(super) async fn run(
         }
         Ok(Items { resource, items, explained })
     };
-    args.show(columns(resource), clock, LIST_PAUSE, shown).await
+    args.show(list_columns(resource), clock, LIST_PAUSE, shown).await
 }
 
 /// The names of the resources.
 ///
 /// # Errors
 /// The API does not answer.
-pub(super) async fn names(api: &Api, place: &CommandScope) -> Result<Vec<String>, Failure> {
+pub(super) async fn read_names(api: &Api, place: &CommandScope) -> Result<Vec<String>, Failure> {
     let items = read_items(api, place, place.kind.plural()).await?;
     Ok(items.iter().filter_map(|item| Some(item["metadata"]["name"].as_str()?.to_owned())).collect())
 }
 
 async fn read_items(api: &Api, place: &CommandScope, called: &str) -> Result<Vec<Value>, Failure> {
-    let request = Request::new("GET", place.segments(&[]), format!("the list of {called}"));
+    let request = Request::new("GET", place.path_segments(&[]), format!("the list of {called}"));
     let mut answer = api.send(&request).await?;
     match answer.body.get_mut("items").map(Value::take) {
         Some(Value::Array(items)) => Ok(items),
@@ -71,7 +71,7 @@ async fn read_items(api: &Api, place: &CommandScope, called: &str) -> Result<Vec
 
 /// The explanations of applications by namespace and name.
 #[derive(Debug, Default, PartialEq)]
-struct Explained {
+struct ExplainedPlacement {
     by_name: BTreeMap<(String, String), Explanation>,
     /// Reasons why scores or explanations are missing.
     remarks: Vec<String>,
@@ -85,7 +85,7 @@ struct Explanation {
 }
 
 impl Explanation {
-    fn of(view: &ExplanationView) -> Self {
+    fn from_view(view: &ExplanationView) -> Self {
         let current = view.clusters.iter().find(|candidate| candidate.current);
         let decision = view.decision.as_ref().or(view.last.as_ref());
         Self { score: current.and_then(|candidate| candidate.score), wait: decision.and_then(describe_wait) }
@@ -100,7 +100,7 @@ async fn explain_all(api: &Api, items: &[Value]) -> Explained {
         let answer = match api.find(&request).await {
             // Deleted meanwhile, or the API is Krake's, which explains nothing.
             Ok(None) => Ok(None),
-            Ok(Some(answer)) => read_view(&request, answer).map(|view| Some(Explanation::of(&view))),
+            Ok(Some(answer)) => read_view(&request, answer).map(|view| Some(Explanation::from_view(&view))),
             Err(failure) => Err(failure),
         };
         ((namespace, name), answer)
@@ -135,7 +135,7 @@ fn key(item: &Value) -> Option<(String, String)> {
 }
 
 /// Resources of a kind. The JSON has the documents alone.
-struct Items {
+struct ResourceList {
     resource: &'static Resource,
     items: Vec<Value>,
     explained: Explained,
@@ -157,37 +157,37 @@ impl PartialEq for Items {
 const OF_APPLICATIONS: [&str; 4] = ["CLUSTER", "SCORE", "SINCE", "WHY NOT RUNNING"];
 
 /// The base columns of the narrow form: the name, and the namespace if there is one.
-fn narrow(resource: &Resource) -> impl Iterator<Item = &'static Column> {
+fn narrow_columns(resource: &Resource) -> impl Iterator<Item = &'static Column> {
     let count = if resource.kind.namespaced() { 2 } else { 1 };
     BASE[..count].iter().chain(resource.columns)
 }
 
 /// The other base columns: labels and times.
-fn wide() -> &'static [Column] {
+fn wide_columns() -> &'static [Column] {
     &BASE[2..]
 }
 
-fn columns(resource: &Resource) -> List {
-    let mut headings: Vec<String> = narrow(resource).map(Column::heading).collect();
+fn list_columns(resource: &Resource) -> List {
+    let mut headings: Vec<String> = narrow_columns(resource).map(Column::heading_text).collect();
     match resource.kind {
         Kind::Application => headings.extend(OF_APPLICATIONS.map(str::to_owned)),
         _ => headings.push("AGE".to_owned()),
     }
-    let wide: Vec<String> = wide().iter().map(Column::heading).collect();
+    let wide: Vec<String> = wide().iter().map(Column::heading_text).collect();
     List::new(&headings, &wide)
 }
 
 impl AsList for Items {
     fn list(&self, now: OffsetDateTime) -> List {
-        let mut list = columns(self.resource);
+        let mut list = list_columns(self.resource);
         for item in &self.items {
-            let mut cells: Vec<Cell> = narrow(self.resource).map(|column| cell(column, item)).collect();
+            let mut cells: Vec<Cell> = narrow_columns(self.resource).map(|column| cell(column, item)).collect();
             match self.resource.kind {
                 Kind::Application => {
                     let explanation = key(item).and_then(|key| self.explained.by_name.get(&key));
-                    cells.extend(of_application(item, explanation, now));
+                    cells.extend(application_cells(item, explanation, now));
                 }
-                _ => cells.push(since_cell(instant(&item["metadata"]["created"]), now)),
+                _ => cells.push(since_cell(parse_instant(&item["metadata"]["created"]), now)),
             }
             cells.extend(wide().iter().map(|column| cell(column, item)));
             list.add(cells);
@@ -196,16 +196,16 @@ impl AsList for Items {
     }
 }
 
-fn cell(column: &Column, item: &Value) -> Cell {
+fn make_cell(column: &Column, item: &Value) -> Cell {
     let cell = Cell::new(column.text(item));
     match column.value(item) {
-        Some(Value::Number(number)) => number.as_f64().map_or(cell.clone(), |number| cell.ordered_by(number)),
-        Some(Value::String(state)) if column.heading() == "STATE" => cell.toned(tone(state)),
+        Some(Value::Number(number)) => number.as_f64().map_or(cell.clone(), |number| cell.with_order_number(number)),
+        Some(Value::String(state)) if column.heading_text() == "STATE" => cell.with_tone(tone_of_state(state)),
         _ => cell,
     }
 }
 
-fn tone(state: &str) -> Tone {
+fn tone_of_state(state: &str) -> Tone {
     match state {
         "RUNNING" | "ONLINE" => Tone::Good,
         "FAILED"
@@ -219,12 +219,12 @@ fn tone(state: &str) -> Tone {
     }
 }
 
-fn instant(value: &Value) -> Option<OffsetDateTime> {
+fn parse_instant(value: &Value) -> Option<OffsetDateTime> {
     Some(Timestamp::parse(value.as_str()?)?.instant())
 }
 
 /// The cells of [`OF_APPLICATIONS`].
-fn of_application(item: &Value, explanation: Option<&Explanation>, now: OffsetDateTime) -> [Cell; 4] {
+fn application_cells(item: &Value, explanation: Option<&Explanation>, now: OffsetDateTime) -> [Cell; 4] {
     let status = &item["status"];
     let cluster = status["scheduled_to"]["name"].as_str();
     let named = cluster.map(|name| match status["scheduled_to"]["namespace"].as_str() {
@@ -232,18 +232,18 @@ fn of_application(item: &Value, explanation: Option<&Explanation>, now: OffsetDa
         _ => name.to_owned(),
     });
     let score = explanation.and_then(|explanation| explanation.score);
-    let bound = cluster.and_then(|_| instant(&status["scheduled"]));
+    let bound = cluster.and_then(|_| parse_instant(&status["scheduled"]));
     let shown = score.map_or_else(|| "-".to_owned(), |score| format!("{score:.3}"));
     [
         named.unwrap_or_else(|| "-".to_owned()).into(),
         // The best score first.
-        Cell::new(shown).ordered_by(score.map_or(f64::INFINITY, |score| -score)),
+        Cell::new(shown).with_order_number(score.map_or(f64::INFINITY, |score| -score)),
         since_cell(bound, now),
-        why_not_running(item, explanation).into(),
+        reason_not_running(item, explanation).into(),
     ]
 }
 
-fn why_not_running(item: &Value, explanation: Option<&Explanation>) -> String {
+fn reason_not_running(item: &Value, explanation: Option<&Explanation>) -> String {
     let status = &item["status"];
     if let Some(wait) = explanation.and_then(|explanation| explanation.wait.clone()) {
         return wait;

@@ -32,7 +32,7 @@ pub(super) async fn run(file: &str, store: &dyn Store) -> Result<(), Failure> {
     let known: BTreeSet<&str> = cluster.nodes.iter().map(|node| node.address.as_str()).collect();
     let unknown: BTreeSet<&str> = nodes.iter().copied().filter(|node| !known.contains(node)).collect();
     if !unknown.is_empty() {
-        let named: Vec<String> = unknown.iter().take(MAX_PROBLEMS).map(|node| shorten(node)).collect();
+        let named: Vec<String> = unknown.iter().take(MAX_PROBLEMS).map(|node| shorten_name(node)).collect();
         let more = if unknown.len() > named.len() { ", and more" } else { "" };
         return Err(Failure::bad_input(format_args!(
             "{}: no node of the cluster has the address {}{more}; no entry was added",
@@ -61,6 +61,6 @@ pub(super) async fn run(file: &str, store: &dyn Store) -> Result<(), Failure> {
     Ok(())
 }
 
-fn shorten(node: &str) -> String {
+fn shorten_name(node: &str) -> String {
     escape_unprintable(&node.chars().take(crate::limits::MAX_TEXT_SHOWN).collect::<String>())
 }

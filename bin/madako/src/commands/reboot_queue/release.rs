@@ -31,7 +31,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Serialize)]
-struct Released {
+struct ReleasedNode {
     index: i64,
     node: String,
 }

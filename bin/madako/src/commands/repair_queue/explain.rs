@@ -98,7 +98,7 @@ pub(super) async fn run(
 
 /// The racks on hold, and those that the present answer would hold. A hold that this answer ends lasts until the leader
 /// has the answer.
-fn held(kept: &KeptRacks<'_>, after: &Holds) -> Vec<HeldRack> {
+fn racks_still_held(kept: &KeptRacks<'_>, after: &Holds) -> Vec<HeldRack> {
     let held = |rack: &str, hold: &Hold, expected| HeldRack {
         rack: rack.to_owned(),
         label: hold.label.to_string(),
@@ -124,7 +124,7 @@ fn held(kept: &KeptRacks<'_>, after: &Holds) -> Vec<HeldRack> {
 }
 
 /// The age of a time in RFC 3339, as all tables show times.
-fn age_in_table(since: &str, now: OffsetDateTime) -> String {
+fn format_age(since: &str, now: OffsetDateTime) -> String {
     OffsetDateTime::parse(since, &Rfc3339).map_or_else(|_| since.to_owned(), |since| format_age(now - since))
 }
 
@@ -133,7 +133,7 @@ fn format_table(explanation: &Explanation, now: OffsetDateTime) -> String {
     if !explanation.held.is_empty() {
         let mut table = Table::new(["HELD", "LABEL", "SINCE", "MACHINES"]);
         for held in &explanation.held {
-            let since = held.since.as_ref().map(|since| age_in_table(since, now)).unwrap_or_default();
+            let since = held.since.as_ref().map(|since| format_age(since, now)).unwrap_or_default();
             let machines = match held {
                 HeldRack { unreadable: true, .. } => "not readable".to_owned(),
                 // The leader knows earlier answers, and may treat the same reports as old ones.
@@ -154,7 +154,7 @@ fn format_table(explanation: &Explanation, now: OffsetDateTime) -> String {
                 report.address.clone(),
                 report.serial.clone(),
                 report.state.to_owned(),
-                age_in_table(&report.since, now),
+                format_age(&report.since, now),
                 report.what.clone(),
                 report.why.clone().unwrap_or_default(),
             ]);

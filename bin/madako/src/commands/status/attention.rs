@@ -77,7 +77,7 @@ fn check_leadership(facts: &Facts, samples: &Samples, now: OffsetDateTime) -> Ve
     };
     let mut found = Vec::new();
     let awaited = facts.waits_for.as_ref().map(|waits_for| format!("an instance waits for {waits_for}"));
-    let silent = leader.silence().filter(|_| leader.is_late());
+    let silent = leader.time_since_renewal().filter(|_| leader.is_late());
     if awaited.is_some() || silent.is_some() {
         let silence = silent.map(|silent| {
             let left = leader.lease_left_seconds.unwrap_or_default();
@@ -164,7 +164,7 @@ fn check_samples(samples: &Samples) -> Vec<Attention> {
     let unreachable = count("madako_nodes", "state", &["unreachable"]);
     if unreachable > 0 {
         let since = samples.time("madako_nodes_unreachable_since_timestamp_seconds");
-        let why = format!("{} not answer over SSH", plural(unreachable, "node does", "nodes do"));
+        let why = format!("{} not answer over SSH", count_with_noun(unreachable, "node does", "nodes do"));
         let remedy = "madako node list --sort-by state names each with its error";
         found.push(Attention { since, ..Attention::new("nodes", NODES_UNREACHABLE, why, remedy) });
     }
@@ -179,20 +179,20 @@ fn check_samples(samples: &Samples) -> Vec<Attention> {
     }
     let failed = count("madako_placement_applications", "outcome", &["failed"]);
     if failed > 0 {
-        let why = format!("no cluster takes {}", plural(failed, "application", "applications"));
+        let why = format!("no cluster takes {}", count_with_noun(failed, "application", "applications"));
         let remedy = "madako kube app list names them; madako kube app explain NAME has the reason";
         found.push(Attention::new("placement", APPLICATIONS_FAILED, why, remedy));
     }
     let metrics = count("madako_metrics", "condition", &["failed", "undefined"]);
     if metrics > 0 {
-        let why = format!("{} no usable value", plural(metrics, "metric has", "metrics have"));
+        let why = format!("{} no usable value", count_with_noun(metrics, "metric has", "metrics have"));
         let remedy = "the log of the leader names each with its error; check its provider";
         found.push(Attention::new("placement", METRICS_FAILED, why, remedy));
     }
     found
 }
 
-pub(super) fn plural(count: u64, one: &str, many: &str) -> String {
+pub(super) fn count_with_noun(count: u64, one: &str, many: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
 }
 

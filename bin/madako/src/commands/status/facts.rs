@@ -44,7 +44,7 @@ const READ: [&str; 16] = [
 
 /// The running system. Its JSON begins with CKE's fields.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
-pub(super) struct Facts {
+pub(super) struct StatusFacts {
     pub(super) phase: Option<String>,
     #[serde(with = "time::serde::rfc3339::option")]
     pub(super) timestamp: Option<OffsetDateTime>,
@@ -83,7 +83,7 @@ pub(super) struct Leadership {
 
 impl Leadership {
     /// The time since the last renewal of the lease.
-    pub(super) fn silence(&self) -> Option<time::Duration> {
+    pub(super) fn time_since_renewal(&self) -> Option<time::Duration> {
         let silent = self.lease_seconds?.saturating_sub(self.lease_left_seconds?);
         Some(time::Duration::seconds(i64::try_from(silent).ok()?))
     }

@@ -29,12 +29,12 @@ impl Samples {
     }
 
     /// The sum of all series of the name; `None`: there is none.
-    pub(crate) fn sum(&self, name: &str) -> Option<f64> {
+    pub(crate) fn sum_of(&self, name: &str) -> Option<f64> {
         Some(self.0.get(name)?.iter().map(|sample| sample.value).sum())
     }
 
     /// The sums by the value of a label, without those that are 0.
-    pub(crate) fn counts(&self, name: &str, label: &str) -> BTreeMap<String, u64> {
+    pub(crate) fn counts_by_label(&self, name: &str, label: &str) -> BTreeMap<String, u64> {
         let mut counts = BTreeMap::new();
         for sample in self.0.get(name).into_iter().flatten().filter(|sample| sample.value > 0.0) {
             *counts.entry(sample.label(label)).or_default() += sample.value as u64;
@@ -43,15 +43,15 @@ impl Samples {
     }
 
     /// A time that the metric has in seconds since 1970; 0 stands for none.
-    pub(crate) fn time(&self, name: &str) -> Option<OffsetDateTime> {
-        let seconds = self.sum(name).filter(|seconds| *seconds > 0.0)?;
+    pub(crate) fn time_value(&self, name: &str) -> Option<OffsetDateTime> {
+        let seconds = self.sum_of(name).filter(|seconds| *seconds > 0.0)?;
         OffsetDateTime::from_unix_timestamp(seconds as i64).ok()
     }
 }
 
 impl Sample {
     /// The value of a label. Values with quotes, which these pages do not have, are cut.
-    fn label(&self, name: &str) -> String {
+    fn label_value(&self, name: &str) -> String {
         let begin = format!("{name}=\"");
         let value = self.labels.split_once(&begin).map_or("", |(_, rest)| rest);
         value.split('"').next().unwrap_or_default().to_owned()

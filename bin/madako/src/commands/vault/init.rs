@@ -70,7 +70,7 @@ pub(super) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let mounted = mounted.await;
     print_text(&told)?;
     mounted?;
-    let access = stored_or_created(&operator, ca_cert, &store).await?;
+    let access = read_or_create_access(&operator, ca_cert, &store).await?;
     let role = Role::new(&access, &VaultTransports)?;
     for authority in Authority::ALL {
         create_root(authority, &role, &store).await?;
@@ -109,7 +109,7 @@ fn ask_on_terminal(prompt: &str) -> Result<String, Failure> {
 }
 
 /// The stored access, or that of a new role.
-async fn stored_or_created(
+async fn read_or_create_access(
     operator: &Operator,
     ca_cert: String,
     store: &EtcdStore,

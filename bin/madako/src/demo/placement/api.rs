@@ -27,7 +27,7 @@ pub(crate) enum ApiError {
     Malformed { path: String, why: String },
 }
 
-pub(crate) struct Api {
+pub(crate) struct DemoApi {
     transport: Arc<dyn HttpTransport>,
     /// Scheme, host and port.
     url: String,
@@ -86,6 +86,6 @@ impl Api {
     }
 }
 
-fn path(plural: &str) -> String {
+fn collection_path(plural: &str) -> String {
     format!("/kubernetes/namespaces/{USER}/{plural}")
 }

@@ -38,7 +38,7 @@ const UNTOLD: usize = 16;
 pub(crate) const USER: &str = "system:admin";
 
 /// Placement settings of the demo: every client on loopback has full access, and times are short.
-pub(crate) fn settings() -> Placement {
+pub(crate) fn placement_settings() -> Placement {
     let mut placement = Placement::default();
     placement.api.settings.authorization = Authorization::AlwaysAllow;
     placement.api.authentication.fixed = Some(USER.to_owned());
@@ -47,7 +47,7 @@ pub(crate) fn settings() -> Placement {
     placement
 }
 
-pub(crate) fn metrics() -> Vec<RandomWalkMetric> {
+pub(crate) fn simulated_metrics() -> Vec<RandomWalkMetric> {
     scene::metrics()
 }
 
@@ -78,7 +78,7 @@ impl PlacementDemo {
         Ok(Self { seen, told, _tasks: [look, outages] })
     }
 
-    pub(crate) fn landscape(&self) -> Arc<Landscape> {
+    pub(crate) fn current_landscape(&self) -> Arc<Landscape> {
         Arc::clone(&self.seen.borrow())
     }
 
@@ -102,7 +102,7 @@ async fn poll_api(api: Arc<Api>, prometheus: SimulatedPrometheus, show: watch::S
             async { Ok::<_, api::ApiError>((api.list("clusters").await?, api.list("applications").await?)) };
         match seen.await {
             Ok((clusters, applications)) => {
-                let landscape = Landscape::of(&clusters, &applications, &prometheus.answered_values());
+                let landscape = Landscape::from_resources(&clusters, &applications, &prometheus.answered_values());
                 show.send_replace(Arc::new(landscape));
             }
             // The demo may have killed the API's actor: the last contents stay.

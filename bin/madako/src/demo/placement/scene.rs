@@ -16,7 +16,7 @@ const PACE: Duration = Duration::from_secs(40);
 /// Time between two turning points of a region's metric.
 const REGION_PACE: Duration = Duration::from_secs(60);
 
-pub(super) struct Site {
+pub(super) struct DemoSite {
     pub(super) name: &'static str,
     pub(super) location: &'static str,
     hardware: &'static str,
@@ -59,7 +59,7 @@ fn own_metrics(site: &Site) -> [(String, f64); 3] {
     ]
 }
 
-pub(super) fn metrics() -> Vec<RandomWalkMetric> {
+pub(super) fn simulated_metrics() -> Vec<RandomWalkMetric> {
     let wandering =
         |name, pace| RandomWalkMetric { name, least: PERCENT.0 + 5.0, greatest: PERCENT.1 - 5.0, pace };
     let own = SITES.iter().flat_map(|site| {
@@ -87,16 +87,16 @@ pub(super) async fn install(api: &Api, prometheus_url: &str) -> Result<(), ApiEr
         api.create_global("globalmetrics", &metric).await?;
     }
     for site in &SITES {
-        api.create("clusters", &cluster(site)).await?;
+        api.create("clusters", &cluster_json(site)).await?;
         api.set_state(site.name, "ONLINE").await?;
     }
     for wish in &APPLICATIONS {
-        api.create("applications", &application(wish)).await?;
+        api.create("applications", &application_json(wish)).await?;
     }
     Ok(())
 }
 
-fn cluster(site: &Site) -> Value {
+fn cluster_json(site: &Site) -> Value {
     let metrics: Vec<Value> = own_metrics(site)
         .into_iter()
         .filter(|(_, weight)| *weight > 0.0)
@@ -121,7 +121,7 @@ fn cluster(site: &Site) -> Value {
     })
 }
 
-fn application((name, labels, metrics, migration): &DemoApplication) -> Value {
+fn application_json((name, labels, metrics, migration): &DemoApplication) -> Value {
     json!({
         "metadata": {"name": name},
         "spec": {

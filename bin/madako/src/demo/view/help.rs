@@ -24,7 +24,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, picture: &Picture) {
     frame.render_widget(help, area);
 }
 
-fn lines(picture: &Picture) -> Vec<Line<'static>> {
+fn draw_help(picture: &Picture) -> Vec<Line<'static>> {
     let keys = [
         " k       cuts the power of a rack for a while; its repairs wait",
         " b       breaks a worker, which is then repaired",

@@ -14,7 +14,7 @@ const ROOMY: usize = 100;
 const FRESH: Duration = Duration::from_secs(8);
 
 /// The panel's title: numbers, and the settings that differ from `madako serve`.
-pub(super) fn title(picture: &Picture, width: u16, hint: &str) -> String {
+pub(super) fn draw_title(picture: &Picture, width: u16, hint: &str) -> String {
     let (clusters, applications) = (picture.landscape.places.len(), picture.landscape.applications());
     let (stay, round) = (picture.reschedule_after.as_secs(), picture.metrics_interval.as_secs());
     if usize::from(width) < ROOMY {
@@ -29,7 +29,7 @@ pub(super) fn title(picture: &Picture, width: u16, hint: &str) -> String {
 }
 
 /// A line for each cluster, and one for unbound applications, if there are any.
-pub(super) fn lines(picture: &Picture, width: u16) -> Vec<Line<'static>> {
+pub(super) fn draw_clusters(picture: &Picture, width: u16) -> Vec<Line<'static>> {
     let width = usize::from(width);
     let landscape = &picture.landscape;
     let longest = |text: fn(&ClusterView) -> usize| landscape.places.iter().map(text).max().unwrap_or(0);
@@ -41,7 +41,7 @@ pub(super) fn lines(picture: &Picture, width: u16) -> Vec<Line<'static>> {
         width,
     };
     let mut lines: Vec<Line<'static>> =
-        landscape.places.iter().map(|place| line(picture, place, &columns)).collect();
+        landscape.places.iter().map(|place| draw_cluster(picture, place, &columns)).collect();
     if !landscape.unbound.is_empty() {
         let yellow = Style::new().fg(Color::Yellow);
         let mut spans = vec![Span::styled(" bound to none: ", yellow)];
@@ -60,7 +60,7 @@ struct Columns {
     width: usize,
 }
 
-fn line(picture: &Picture, place: &ClusterView, columns: &Columns) -> Line<'static> {
+fn draw_cluster(picture: &Picture, place: &ClusterView, columns: &Columns) -> Line<'static> {
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let state = Style::new().fg(match place.state.as_str() {
         "ONLINE" => Color::Green,
@@ -92,7 +92,7 @@ fn describe_metrics(place: &ClusterView) -> String {
 }
 
 /// As many names as fit, and the number of the others. Applications that were just bound or moved are highlighted.
-fn guests(picture: &Picture, guests: &[BoundApplication], room: usize) -> Vec<Span<'static>> {
+fn draw_applications(picture: &Picture, guests: &[BoundApplication], room: usize) -> Vec<Span<'static>> {
     let mut spans: Vec<Span<'static>> = Vec::new();
     let mut used = 0;
     for (place, guest) in guests.iter().enumerate() {

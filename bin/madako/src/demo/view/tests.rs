@@ -280,7 +280,7 @@ fn what_happened_has_a_line_each_in_the_colour_of_its_kind() {
     let colours: Vec<Option<Color>> = lines.iter().map(|line| line.style.fg).collect();
     assert_eq!(colours, [Some(Color::Green), None, Some(Color::Magenta)]);
     // An older line is reached with the arrows.
-    picture.scroll(2);
+    picture.scroll_events(2);
     let rows = screen(&picture, 80, 24).join("\n");
     assert!(rows.contains("what happened, 2 newer below") && !rows.contains("you cut the power"), "{rows}");
 }

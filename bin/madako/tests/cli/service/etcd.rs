@@ -114,7 +114,7 @@ impl RealEtcd {
         let (_, metrics) = page(self.address().parse().unwrap(), "/metrics").await.unwrap();
         let of = |line: &str| {
             let (series, count) = line.strip_prefix("grpc_server_started_total{")?.rsplit_once("} ")?;
-            let label = |name: &str| series.split(&format!("{name}=\"")).nth(1)?.split('"').next();
+            let label = |name: &str| series.split(&format!("{name}=\"")).with_number(1)?.split('"').next();
             let (service, method) = (label("grpc_service")?, label("grpc_method")?);
             Some((format!("{service}/{method}"), count.parse().ok()?))
         };

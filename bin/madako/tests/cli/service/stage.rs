@@ -51,7 +51,7 @@ pub(crate) async fn page(address: SocketAddr, path: &str) -> io::Result<(u16, St
     };
     let answer = timeout(HTTP_PATIENCE, asking).await.map_err(|_| io::ErrorKind::TimedOut)??;
     let (head, body) = answer.split_once("\r\n\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
-    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    let status = head.split(' ').with_number(1).and_then(|status| status.parse().ok());
     Ok((status.ok_or(io::ErrorKind::InvalidData)?, body.to_owned()))
 }
 

@@ -100,7 +100,7 @@ impl Case {
             let mut all = self.others.iter().chain([&self.before]);
             all.find(|stored| stored.key == *key).cloned()
         };
-        placed_where_allowed(&PlacementChange {
+        check_allowed_bindings(&PlacementChange {
             conditions: &self.conditions,
             writes: &writes,
             evidence: &self.evidence,

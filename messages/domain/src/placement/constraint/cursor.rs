@@ -29,7 +29,7 @@ impl<'a> Cursor<'a> {
     pub(super) fn peek_word(&mut self) -> &'a str {
         self.skip_blanks();
         let rest = self.unread_text();
-        &rest[..rest.find(ends_word).unwrap_or(rest.len())]
+        &rest[..rest.find(is_end_of_word).unwrap_or(rest.len())]
     }
 
     /// Reads this number of bytes of the peeked word.
@@ -96,6 +96,6 @@ impl<'a> Cursor<'a> {
     }
 }
 
-fn ends_word(c: char) -> bool {
+fn is_end_of_word(c: char) -> bool {
     matches!(c, ' ' | '\t' | ',' | '(' | ')' | '=' | '!' | '<' | '>')
 }

@@ -102,7 +102,7 @@ impl<'a> Offer<'a> {
     /// cloud's labels if it asks for that, and always the labels that its own cloud constraints name; the same holds
     /// for metrics. A cloud's label takes precedence over the cluster's label of the same name, as in Krake.
     #[must_use]
-    pub fn of_cluster(
+    pub fn from_cluster(
         cluster: &'a Cluster,
         cloud: Option<AnyCloud<'a>>,
         values: &'a BTreeMap<MetricKey, MetricState>,
@@ -141,7 +141,7 @@ impl<'a> Offer<'a> {
 
     /// The offer of a cloud to clusters.
     #[must_use]
-    pub fn of_cloud(
+    pub fn from_cloud(
         cloud: AnyCloud<'a>,
         values: &'a BTreeMap<MetricKey, MetricState>,
         compared: ComparedMetrics,
@@ -153,7 +153,7 @@ impl<'a> Offer<'a> {
 
     /// The offer of a project to Magnum clusters.
     #[must_use]
-    pub fn of_project(
+    pub fn from_project(
         project: &'a Project,
         values: &'a BTreeMap<MetricKey, MetricState>,
         compared: ComparedMetrics,
@@ -171,7 +171,7 @@ impl<'a> Offer<'a> {
         compared: ComparedMetrics,
     ) -> Self {
         let values =
-            metrics.iter().map(|metric| (metric.reference.name.as_str(), number_of(metric, compared)));
+            metrics.iter().map(|metric| (metric.reference.name.as_str(), value_for_comparison(metric, compared)));
         // Of several references with one name the last counts, as in Krake.
         let compared = values.collect();
         Self { labels, custom_resources, metrics, compared }
@@ -220,7 +220,7 @@ fn offer_of<'a>(
     OfferedMetric { key, reference, inherited, state }
 }
 
-fn number_of(metric: &OfferedMetric<'_>, compared: ComparedMetrics) -> Result<f64, MissingValue> {
+fn value_for_comparison(metric: &OfferedMetric<'_>, compared: ComparedMetrics) -> Result<f64, MissingValue> {
     if let Some(invalid) = metric.invalid_reference() {
         return Err(MissingValue::NoValue { reason: Some(MetricFault::from(&invalid)) });
     }

@@ -6,7 +6,7 @@ use madako_domain::placement::kind::Kind;
 use madako_faults::{Fault, Operations, Scenario, Store, Target, World};
 use madako_json::input::{InputError, Problems};
 
-use super::{CopiedSystem, Service, racks_of};
+use super::{CopiedSystem, Service, racks_of_machines};
 
 /// Names or numbers that a message lists; a line holds about as many.
 const LISTED: usize = 12;

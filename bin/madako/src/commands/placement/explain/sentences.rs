@@ -126,7 +126,7 @@ pub(super) fn metric_in_short(metric: &Metric) -> String {
 }
 
 /// A metric with its weight, value, age and range.
-pub(super) fn metric(metric: &Metric) -> String {
+pub(super) fn describe_metric(metric: &Metric) -> String {
     let Metric { value, age, oscillates, range, since, note, .. } = metric;
     let mut text = metric_in_short(metric);
     if let (Some(value), Some(age)) = (value, age) {

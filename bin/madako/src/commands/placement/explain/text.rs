@@ -63,7 +63,7 @@ pub(super) fn format_text(application: &str, shown: &ExplanationView, shape: Sha
     if !shape.is_whole && !shown.clusters.is_empty() {
         text.push_str("\n--all shows all metrics and all obstacles of each candidate.\n");
     }
-    text + &advice(&shown.clusters, shape.width)
+    text + &describe_remedies(&shown.clusters, shape.width)
 }
 
 /// A candidate with all that is known of it.
@@ -140,10 +140,10 @@ fn fitted_name(candidate: &Candidate, columns: usize) -> String {
 }
 
 /// Advice on clusters that are not online: one for each state.
-fn advice(clusters: &[Candidate], width: usize) -> String {
+fn describe_remedies(clusters: &[Candidate], width: usize) -> String {
     let mut by_state: BTreeMap<&str, Vec<&Target>> = BTreeMap::new();
     for candidate in clusters {
-        for unmet in candidate.unmet() {
+        for unmet in candidate.unmet_constraints() {
             if let UnmetConstraint::NotOnline { state } = unmet {
                 by_state.entry(state.name()).or_default().push(&candidate.target);
             }

@@ -58,7 +58,7 @@ pub(super) struct ReportsAnswer {
 }
 
 /// Asks the registry and the limiters. Missing answers are reported.
-pub(super) async fn gather(
+pub(super) async fn gather_reports(
     state: &ClusterState,
     hold: Option<&HoldSettings>,
     clock: &dyn Clock,
@@ -103,7 +103,7 @@ pub(super) async fn gather(
 ///
 /// # Errors
 /// No node has the address, and the registry has no such machine or cannot be asked.
-pub(super) async fn exists(state: &ClusterState, address: &str) -> Result<(), Failure> {
+pub(super) async fn require_known_address(state: &ClusterState, address: &str) -> Result<(), Failure> {
     let mut nodes = state.cluster.iter().flat_map(|cluster| &cluster.value.nodes);
     if nodes.any(|node| node.address == address) {
         return Ok(());

@@ -66,7 +66,7 @@ impl Api {
         };
         let answer = timeout(ANSWER, asking).await.map_err(|_| io::ErrorKind::TimedOut)??;
         let (head, body) = answer.split_once("\r\n\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
-        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+        let status = head.split(' ').with_number(1).and_then(|status| status.parse().ok());
         let tag = head.lines().find_map(|line| line.strip_prefix("etag: \"")?.strip_suffix('"'));
         Ok(Reply {
             status: status.ok_or(io::ErrorKind::InvalidData)?,
