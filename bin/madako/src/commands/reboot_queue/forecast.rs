@@ -251,7 +251,7 @@ mod tests {
         for (fault, is_answer) in
             [(Fault::Status(500), true), (Fault::Status(429), false), (Fault::RefuseConnections, false)]
         {
-            simulated.faults().set(fault);
+            simulated.faults().set(fault.clone());
             let answers = send_dry_runs(&simulated, &pods[..1], |_| ()).await;
             let failed = |answers: &BTreeMap<String, DryRun>| {
                 answers.values().all(|answer| matches!(answer, DryRun::Failed { .. }))
