@@ -75,7 +75,7 @@ fn workloads() -> Workloads {
     };
     let pod = |number: usize| {
         let set = number % BUDGETS;
-        let kind = if number % 50 == 0 { "Job" } else { "ReplicaSet" };
+        let kind = if number.is_multiple_of(50) { "Job" } else { "ReplicaSet" };
         ScheduledPod {
             pod: Pod {
                 id: PodId {
@@ -98,7 +98,7 @@ fn workloads() -> Workloads {
         namespace: namespace(set),
         name: format!("app-{set}"),
         selector: Some(LabelSelector { match_labels: app(set), ..LabelSelector::default() }),
-        allowed: i64::from(set % 10 != 0),
+        allowed: i64::from(!set.is_multiple_of(10)),
         healthy: 15,
         desired: 14,
     };

@@ -129,7 +129,8 @@ fn answer(target: &str) -> (u16, Value) {
         ("get", _) => json!([]),
         _ => return (405, json!({})),
     };
-    (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items}))
+    let kind = if path.ends_with("/nodes") { "NodeList" } else { "NamespaceList" };
+    (200, json!({"kind": kind, "apiVersion": "v1", "metadata": {}, "items": items}))
 }
 
 /// The path of a configuration file with the API server.
@@ -209,7 +210,7 @@ async fn forecast_names_waves_blockers_and_durations_and_writes_nothing() {
     assert_eq!(writes, 2, "only the dry runs");
     let table = run(&["--no-dry-run"]).await;
     assert_eq!((table.code, &*table.err), (1, ""));
-    assert!(table.out.contains("1 reboots in 1 waves; 1 of them are blocked."), "{}", table.out);
+    assert!(table.out.contains("Reboots: 1. Waves: 1. Blocked reboots: 1."), "{}", table.out);
     assert!(
         table.out.contains("the pod open/sum-1 (Job sum) of a job runs since 2026-01-01"),
         "{}",

@@ -50,7 +50,7 @@ fn summary(forecast: &Forecast) -> String {
     }
     match (nodes, forecast.waves.len()) {
         (0, _) => "No reboot waits.\n".to_owned(),
-        (nodes, waves) => format!("{nodes} reboots in {waves} waves; {blocked} of them are blocked.\n"),
+        (nodes, waves) => format!("Reboots: {nodes}. Waves: {waves}. Blocked reboots: {blocked}.\n"),
     }
 }
 
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn every_part_of_a_forecast_has_its_table() {
         let expected = "\
-2 reboots in 1 waves; 1 of them are blocked.
+Reboots: 2. Waves: 1. Blocked reboots: 1.
 
 DURATION        1h1m, at worst 2h1m
 drains          12 in the history, median 1m0s, worst 1m1s
