@@ -36,7 +36,9 @@ const ROLE: &str = r#"{
         {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["list"]},
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "get", "delete"]},
         {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},
-        {"apiGroups": ["apps"], "resources": ["daemonsets"], "verbs": ["list"]}
+        {"apiGroups": ["apps"], "resources": ["daemonsets", "replicasets", "deployments", "statefulsets"], "verbs": ["list"]},
+        {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["list"]},
+        {"apiGroups": ["policy"], "resources": ["poddisruptionbudgets"], "verbs": ["list"]}
     ]
 }"#;
 
