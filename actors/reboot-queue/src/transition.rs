@@ -24,6 +24,8 @@ pub const DEQUEUE: &str = "reboot-dequeue";
 pub const DRAIN_START: &str = "reboot-drain-start";
 pub const DRAIN_TIMEOUT: &str = "reboot-drain-timeout";
 pub const REBOOT: &str = "reboot-reboot";
+/// Finding in the record of a removal without a boot.
+pub(crate) const LEFT: &str = "the node left the cluster";
 /// CKE's names of the reboot queue's operations.
 pub const OPERATIONS: [&str; 5] = [CANCEL, DEQUEUE, DRAIN_START, DRAIN_TIMEOUT, REBOOT];
 
@@ -92,7 +94,7 @@ impl<'a> Transition<'a> {
     pub fn remove(&self, removal: Removal) -> RepairChange {
         let (what, info) = match removal {
             Removal::Cancelled => (CANCEL, ""),
-            Removal::Left => (DEQUEUE, "the node left the cluster"),
+            Removal::Left => (DEQUEUE, LEFT),
             Removal::Booted => (DEQUEUE, "the node has booted"),
         };
         let writes = vec![RepairWrite::RebootRemoved { index: self.index }, self.done(what, info.to_owned())];

@@ -90,6 +90,7 @@ fn the_words_are_those_of_ckecli_and_krakectl_and_ours() {
             "reboot-queue cancel-all",
             "reboot-queue reset-backoff",
             "reboot-queue explain",
+            "reboot-queue forecast",
             "reboot-queue release",
             "resource list",
             "resource get",
