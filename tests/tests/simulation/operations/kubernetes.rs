@@ -175,9 +175,16 @@ pub async fn live(site: &mut Site) -> Result<(), Stopped> {
     // An API server starts again beside the others.
     site.nodes.end_container(&address(1), Component::ApiServer);
     site.settled(&CONTROL_PLANE).await?;
-    // API servers get another argument, one at a time.
+    // API servers get another argument, one at a time. One ends just before another one is stopped, which must then wait (I13).
     site.options["kube-api"] = json!({"extra_args": ["--v=2"]});
+    let known = site.records.lock().unwrap().len();
     site.cluster(&CONTROL_PLANE, &WORKERS).await;
+    let restarted = site.begun("kube-apiserver-restart", known).await?;
+    let other = CONTROL_PLANE.into_iter().map(address).find(|other| !restarted.contains(other));
+    // A planted bug restarts all of them.
+    if let Some(other) = other {
+        site.nodes.end_container(&other, Component::ApiServer);
+    }
     site.settled(&CONTROL_PLANE).await?;
     // All components get another image.
     site.kubernetes = Some("kubernetes:2".to_owned());

@@ -320,14 +320,17 @@ impl Site {
             if self.world.facts.has_findings() {
                 return Err(Stopped);
             }
-            if self.is_settled(&wanted).await && self.nodes.write(&wanted).await.is_ok() {
-                return Ok(());
-            }
+            let unmet = match self.unmet(&wanted).await {
+                None if self.nodes.write(&wanted).await.is_ok() => return Ok(()),
+                None => "a write to etcd".to_owned(),
+                Some(unmet) => unmet,
+            };
             if Instant::now() > patience {
                 let status = self.nodes.etcd().status(&wanted).await;
                 let history = self.world.history.last(40);
-                self.restless =
-                    Some(format!("{wanted:?} are not the members in time: {status:?}\n{history}"));
+                self.restless = Some(format!(
+                    "with the control plane {wanted:?}, not in time: {unmet}\n{status:?}\n{history}"
+                ));
                 return Err(Stopped);
             }
         }
@@ -373,6 +376,24 @@ impl Site {
         Ok(())
     }
 
+    /// The targets of the next operation with a name whose record comes after the first `known` ones.
+    pub async fn begun(&mut self, operation: &str, known: usize) -> Result<Vec<String>, Stopped> {
+        let patience = Instant::now() + PATIENCE;
+        loop {
+            let targets = self.records.lock().unwrap().iter().skip(known).find_map(|recorded| {
+                (recorded.record.operation == operation).then(|| recorded.record.targets.clone())
+            });
+            if let Some(targets) = targets {
+                return Ok(targets);
+            }
+            if Instant::now() > patience {
+                self.restless = Some(format!("{operation} did not begin\n{}", self.world.history.last(40)));
+                return Err(Stopped);
+            }
+            self.pass(Duration::from_millis(50)).await;
+        }
+    }
+
     /// Waits until a key is gone.
     pub async fn until_deleted(&mut self, key: &str) -> Result<(), Stopped> {
         let patience = Instant::now() + PATIENCE;
@@ -405,56 +426,67 @@ impl Site {
         Ok(())
     }
 
-    async fn is_settled(&mut self, wanted: &[String]) -> bool {
+    /// The first condition of a settled site that is not met.
+    async fn unmet(&mut self, wanted: &[String]) -> Option<String> {
         let stored = self.client.get("/cke/status", None).await.unwrap();
-        let phase = stored.kvs().first().is_some_and(|kv| kv.value_str().unwrap().contains("completed"));
-        let Ok(etcd) = self.nodes.etcd().status(wanted).await else { return false };
+        if !stored.kvs().first().is_some_and(|kv| kv.value_str().unwrap().contains("completed")) {
+            return Some("the phase `completed`".to_owned());
+        }
+        let etcd = match self.nodes.etcd().status(wanted).await {
+            Ok(etcd) => etcd,
+            Err(error) => return Some(format!("an answer of etcd: {error}")),
+        };
         let in_sync = |member: &EtcdMember| member.is_in_sync() && !member.learner;
         let members: BTreeSet<String> =
             etcd.members.iter().filter(|member| in_sync(member)).map(|member| member.name.clone()).collect();
-        let runs = |address: &String| {
+        if !etcd.healthy || members.len() != etcd.members.len() || members != wanted.iter().cloned().collect()
+        {
+            return Some("members of etcd in sync".to_owned());
+        }
+        for address in wanted {
             let view = self.nodes.view(address).unwrap();
-            Container::ALL.iter().all(|it| view.containers.get(it.name()).is_some_and(|it| it.running))
-        };
-        phase
-            && members.len() == etcd.members.len()
-            && members == wanted.iter().cloned().collect()
-            && wanted.iter().all(runs)
-            && etcd.healthy
-            && self.runs_components(wanted)
-            && self.is_clean()
+            let stopped =
+                Container::ALL.iter().find(|it| view.containers.get(it.name()).is_none_or(|it| !it.running));
+            if let Some(stopped) = stopped {
+                return Some(format!("{} on {address}", stopped.name()));
+            }
+        }
+        if let Some(unmet) = self.unmet_component(wanted) {
+            return Some(unmet);
+        }
+        (!self.is_clean()).then(|| "no data of former members".to_owned())
     }
 
-    /// All components run with the wanted image and arguments, and none of the control plane elsewhere, if Kubernetes is
-    /// acted on.
-    fn runs_components(&self, control_plane: &[String]) -> bool {
-        let Some(image) = &self.kubernetes else { return true };
+    /// The first component that does not run with the wanted image and arguments, or runs where it is not wanted, if Kubernetes
+    /// is acted on.
+    fn unmet_component(&self, control_plane: &[String]) -> Option<String> {
+        let image = self.kubernetes.as_ref()?;
         let registered = self.nodes.registered();
-        let runs = |address: &String, component: Component| {
+        for address in control_plane.iter().chain(&self.workers) {
             let view = self.nodes.view(address).unwrap();
-            let key = if component == Component::ApiServer { "kube-api" } else { component.name() };
-            let wanted: Vec<&str> = self.options[key]["extra_args"]
-                .as_array()
-                .map(|args| args.iter().filter_map(Value::as_str).collect())
-                .unwrap_or_default();
-            view.containers
-                .get(component.name())
-                .is_some_and(|it| it.running && it.image == *image && it.extra.args == wanted)
-        };
-        let is_wanted = |address: &String, component: Component| {
-            control_plane.contains(address) || !component.is_of_control_plane()
-        };
-        let has = |address: &String, component: Component| {
-            self.nodes.view(address).unwrap().containers.contains_key(component.name())
-        };
-        let wanted = |address: &&String| {
-            let mut components = Component::ALL.into_iter();
-            components.all(|component| match is_wanted(address, component) {
-                true => runs(address, component),
-                false => !has(address, component),
-            }) && registered.contains_key(*address)
-        };
-        control_plane.iter().chain(&self.workers).all(|address| wanted(&address))
+            for component in Component::ALL {
+                let key = if component == Component::ApiServer { "kube-api" } else { component.name() };
+                let args: Vec<&str> = self.options[key]["extra_args"]
+                    .as_array()
+                    .map(|args| args.iter().filter_map(Value::as_str).collect())
+                    .unwrap_or_default();
+                let container = view.containers.get(component.name());
+                let is_met = match control_plane.contains(address) || !component.is_of_control_plane() {
+                    true => {
+                        container.is_some_and(|it| it.running && it.image == *image && it.extra.args == args)
+                    }
+                    // A node that died had its container ended by that; CKE leaves such a container, too.
+                    false => container.is_none_or(|it| !it.running),
+                };
+                if !is_met {
+                    return Some(format!("{} on {address}: {container:?}", component.name()));
+                }
+            }
+            if !registered.contains_key(address) {
+                return Some(format!("the Node object of {address}"));
+            }
+        }
+        None
     }
 
     /// The data of a former member are gone from a worker, if its removal began there.
