@@ -6,7 +6,7 @@ use madako_domain::component::Component;
 use madako_simulation::planted::keep_quiet;
 use serde_json::json;
 
-use super::site::{Disturbance, Site, Stopped, address};
+use super::site::{Disturbance, INTERVAL, Site, Stopped, address};
 use super::stories::{Point, Stage, Story};
 use super::{disturb, play};
 
@@ -175,6 +175,8 @@ pub async fn live(site: &mut Site) -> Result<(), Stopped> {
     // An API server starts again beside the others.
     site.nodes.end_container(&address(1), Component::ApiServer);
     site.settled(&CONTROL_PLANE).await?;
+    // The server is known to be healthy before the next change.
+    site.pass(INTERVAL).await;
     // API servers get another argument, one at a time. One ends just before another one is stopped, which must then wait (I13).
     site.options["kube-api"] = json!({"extra_args": ["--v=2"]});
     let known = site.records.lock().unwrap().len();

@@ -365,6 +365,9 @@ fn played(site: &Site, is_calm: bool) -> Played {
     let broken = verdicts.iter().filter(|(_, verdict)| !verdict.violations.is_empty());
     let mut wrong: Vec<&'static str> = broken.clone().map(|(promise, _)| promise.name()).collect();
     let mut why: Vec<String> = broken.flat_map(|(_, verdict)| verdict.violations.clone()).collect();
+    if !wrong.is_empty() {
+        why.push(site.world.history.last(40));
+    }
     if let Some(restless) = &site.restless {
         wrong.push("calm");
         why.push(restless.clone());
