@@ -8,6 +8,7 @@ mod certificates;
 pub(crate) mod collect;
 pub(crate) mod execute;
 mod kubernetes;
+mod objects;
 mod restore_commands;
 mod show;
 mod since;
@@ -48,11 +49,15 @@ use tracing::Span;
 
 use self::collect::{Question, fleet, observe, shows_data};
 use self::execute::{Basis, Executor};
+use self::objects::with_failures;
 use self::since::FirstSeenTimes;
 use crate::backing_off::{self, BackingOff};
-use crate::decide::{Decision, decide};
+use crate::command::Command;
+use crate::decide::Decision;
 use crate::images::with_images;
-use crate::input::{Images, Input, KubernetesMode, KubernetesPart, RequestedRestore, Settings};
+use crate::input::{Images, Input, KubernetesMode, KubernetesPart, ObjectsPart, RequestedRestore, Settings};
+use crate::kubernetes::objects::apply::ReadResources;
+use crate::kubernetes::objects::failures::ObjectFailures;
 use crate::kubernetes::operation::KubernetesOperationName;
 use crate::kubernetes::options::KubernetesOptions;
 use crate::limits::{API_SETTLED, COMMAND_LOST};
@@ -145,6 +150,7 @@ struct Inputs {
     options: Arc<ContainerOptions>,
     /// `None`: Kubernetes is left to CKE.
     kubernetes: Option<ReadOptions>,
+    resources: Arc<ReadResources>,
 }
 
 /// The options of a cluster for Kubernetes, or the reason why they cannot be used.
@@ -179,6 +185,13 @@ pub struct RunnerState {
     writing_phase: Option<Task>,
     /// The options of the newest cluster for Kubernetes; `None`: Kubernetes is left to CKE, or there is no cluster.
     kubernetes: Option<ReadOptions>,
+    /// The user-defined resources of the newest state.
+    resources: Arc<ReadResources>,
+    objects: ObjectFailures,
+    /// The last collection lacks objects that were applied since.
+    is_thinned: bool,
+    /// Node objects outside of the cluster, with the time since which there are no others.
+    surplus: Option<(BTreeSet<String>, Instant)>,
     /// Nodes of the next wave of restarts.
     wave: usize,
     /// Times since which API servers answer to each health check, by address.
@@ -246,6 +259,10 @@ impl Actor for Runner {
             phase: None,
             writing_phase: None,
             kubernetes: None,
+            resources: Arc::default(),
+            objects: ObjectFailures::default(),
+            is_thinned: false,
+            surplus: None,
             wave: 1,
             serving_since: BTreeMap::new(),
             held: Vec::new(),
@@ -292,6 +309,7 @@ impl Actor for Runner {
                         state.backing_off.succeeded([&OperationName::EtcdWaitCluster.name().to_owned()]);
                     }
                     state.collected = Some((Instant::now(), collected));
+                    state.is_thinned = false;
                 }
                 None
             }
@@ -337,6 +355,12 @@ impl RunnerState {
     fn changed(&mut self, new: Arc<ClusterState>) {
         let revision = |state: &ClusterState| state.cluster.as_ref().map(|cluster| cluster.revision);
         let is_other = self.state.as_deref().and_then(revision) != revision(&new);
+        if self.state.as_ref().is_none_or(|last| last.resources != new.resources) {
+            self.resources = Arc::new(ReadResources::new(&new.resources));
+            // The last collection did not ask for the new ones.
+            self.collected = None;
+            self.collecting = None;
+        }
         self.state = Some(new);
         if is_other {
             self.kubernetes = self.read_kubernetes();
@@ -361,7 +385,13 @@ impl RunnerState {
         let state = self.state.clone().filter(|state| self.effects.may_decide_on(state.revision))?;
         let cluster = Arc::clone(&state.cluster.as_ref()?.value);
         let options = Arc::clone(state.container_options.as_ref()?);
-        Some(Inputs { state, cluster, options, kubernetes: self.kubernetes.clone() })
+        Some(Inputs {
+            state,
+            cluster,
+            options,
+            kubernetes: self.kubernetes.clone(),
+            resources: Arc::clone(&self.resources),
+        })
     }
 
     fn read_kubernetes(&self) -> Option<ReadOptions> {
@@ -389,6 +419,11 @@ impl RunnerState {
         let must_ask = collected.authorities.is_none() && self.needs_certificates();
         self.collected = Some((since, collected));
         self.publish(&inputs);
+        if self.is_thinned && self.decision.as_ref().is_some_and(|decision| decision.operations.is_empty()) {
+            // An applied object may make others due.
+            self.collected = None;
+            return self.collect(&inputs);
+        }
         if must_ask {
             return self.ask_authorities();
         }
@@ -399,7 +434,8 @@ impl RunnerState {
             }
         }
         let now = Instant::now();
-        let pause = self.backing_off.remaining(now).map(|(_, until)| until - now).min();
+        let pauses = self.backing_off.remaining(now).map(|(_, until)| until - now);
+        let pause = pauses.chain(self.pause_of_objects()).min();
         self.wake = pause.map(|pause| send_later(self.myself.clone(), pause, RunnerMessage::Tick));
     }
 
@@ -467,7 +503,9 @@ impl RunnerState {
         let requested = requested.filter(|request| is_under_way || request.is_valid(now));
         let nothing = BTreeSet::new();
         let busy = inputs.state.repair.under_way().map(str::to_owned).collect();
+        let leaving = inputs.state.repair.leaving().map(str::to_owned).collect();
         let settling = self.settling(cluster, collected);
+        let is_removal_agreed = self.note_surplus(cluster, collected);
         let input = Input {
             cluster,
             options: &inputs.options,
@@ -487,10 +525,18 @@ impl RunnerState {
                 busy: &busy,
                 settling: &settling,
                 wave: self.wave,
+                objects: ObjectsPart {
+                    user: &inputs.resources,
+                    leaving: &leaving,
+                    is_guarded: inputs.state.guard.is_some(),
+                    is_removal_agreed,
+                    ..ObjectsPart::default()
+                },
             }),
             settings: &settings,
         };
-        let decision = decide(&input);
+        let decision = self.decide_on_objects(input, collected);
+        let input = with_failures(input, self.objects.failed());
         madako_operations_decide_seconds().record(started.elapsed());
         let is_reachable = |address: &&String| status.nodes.get(*address).is_some_and(|node| node.reachable);
         let addresses = || cluster.nodes.iter().map(|node| &node.address);
@@ -588,9 +634,12 @@ impl RunnerState {
         self.wave =
             wave(self.wave, step, failure.is_some(), goes_on, self.given.settings.max_concurrent_updates);
         // The collection before an effect says nothing about the nodes after it, nor does its decision.
-        self.forget_collected();
+        self.forget_object(command, failure.is_none());
         if let Some(decision) = self.decision.as_mut().filter(|_| !goes_on) {
             decision.operations.clear();
+        }
+        if let Command::Object(command) = command {
+            objects::learn(&mut self.objects, command, failure.as_ref(), self.given.clock.now());
         }
         let (what, failed) = match failure {
             None if goes_on => (format!("{command} succeeded"), false),
@@ -600,7 +649,7 @@ impl RunnerState {
                 (format!("{command} succeeded, and the operation is complete"), false)
             }
             Some((nodes, why)) => {
-                if let Some(nodes) = nodes {
+                if let Some(nodes) = nodes.filter(|_| !matches!(command, Command::Object(_))) {
                     let nodes = backing_off::causes(&step.operation, command, &nodes);
                     self.backing_off.failed(&self.left_out(step, nodes), Instant::now());
                 }
@@ -641,14 +690,18 @@ impl RunnerState {
             certificates: Arc::new(self.certificates(operation)),
             kubernetes: inputs.kubernetes.as_ref().and_then(|read| read.as_ref().as_ref().ok().cloned()),
             kubelets: Arc::new(self.kubelets(operation)),
+            servers: self.servers(&inputs.cluster),
         };
         let (id, operation) = (step.record, operation.name.name());
         let what = format!("begins on {}", step.operation.targets.join(", "));
+        let keeps_collection = matches!(step.command(), Command::Object(_));
         let announced = Announced { step, basis, span };
         let action = self.effects.announce(change, announced, inputs.state.revision, Instant::now());
         if action.is_some() {
             self.given.events.emit(Event::Operation { id, operation, what, failed: false });
-            self.forget_collected();
+            if !keeps_collection {
+                self.forget_collected();
+            }
         }
         self.perform(action.into_iter().collect());
     }
@@ -678,6 +731,17 @@ impl RunnerState {
         }
         self.serving_since.retain(|address, _| cluster.control_plane().any(|node| node.address == *address));
         settling
+    }
+
+    /// Addresses of API servers, healthy ones first.
+    fn servers(&self, cluster: &Cluster) -> Vec<String> {
+        let answers = self.collected.as_ref().and_then(|(_, collected)| collected.kubernetes.as_ref());
+        let is_healthy = |address: &String| {
+            answers.is_some_and(|answers| answers.is_healthy(Component::ApiServer, address))
+        };
+        let mut servers: Vec<String> = cluster.control_plane().map(|node| node.address.clone()).collect();
+        servers.sort_by_key(|address| !is_healthy(address));
+        servers
     }
 
     /// Configuration files of the kubelets that run on the targets.
