@@ -46,7 +46,7 @@ use time::OffsetDateTime;
 use tokio::time::Instant;
 use tracing::Span;
 
-use self::collect::{Question, fleet, observe, shows_data};
+use self::collect::{FleetQuestion, fleet_status, observe, shows_data};
 use self::execute::{Basis, Executor};
 use self::since::FirstSeenTimes;
 use crate::backing_off::{self, BackingOff};
@@ -60,7 +60,7 @@ use crate::operation::{Operation, OperationName};
 use crate::page::{Mode, OpsPage};
 use crate::records::{self, AnnouncedStep, restoring};
 use crate::restore;
-use crate::stories::{NodeStories, StoryContext, tell_stories};
+use crate::stories::{NodeStories, StoryContext, describe_nodes};
 
 madako_protocol::declare_metrics! {
     counter madako_operations_total(operation, outcome) "Operations on nodes, by outcome.";
@@ -269,7 +269,7 @@ impl Actor for Runner {
         // The mark is dropped at the end of this handler; only then does the feed send the next value.
         let _handled = match envelope.open() {
             RunnerMessage::State(new, handled) => {
-                state.changed(new);
+                state.handle_new_state(new);
                 Some(handled)
             }
             RunnerMessage::Tick => {
@@ -289,7 +289,7 @@ impl Actor for Runner {
                     // The age counts from the answer: with slow nodes a collection may take longer than an interval.
                     state.seen_data |= shows_data(&collected.nodes) || collected.etcd.is_some();
                     if collected.etcd.as_ref().is_some_and(|etcd| etcd.healthy) {
-                        state.backing_off.succeeded([&OperationName::EtcdWaitCluster.name().to_owned()]);
+                        state.backing_off.clear_failures([&OperationName::EtcdWaitCluster.name().to_owned()]);
                     }
                     state.collected = Some((Instant::now(), collected));
                 }
@@ -304,7 +304,7 @@ impl Actor for Runner {
                 None
             }
             RunnerMessage::Effect(event) => {
-                let actions = state.effects.on(event, Instant::now());
+                let actions = state.effects.handle_event(event, Instant::now());
                 state.perform(actions);
                 None
             }
@@ -327,14 +327,14 @@ impl Actor for Runner {
         _: ActorRef<Envelope<RunnerMessage>>,
         state: &mut RunnerState,
     ) -> Result<(), ActorProcessingErr> {
-        let actions = state.effects.on(EffectEvent::Lost, Instant::now());
+        let actions = state.effects.handle_event(EffectEvent::Lost, Instant::now());
         state.perform(actions);
         Ok(())
     }
 }
 
 impl RunnerState {
-    fn changed(&mut self, new: Arc<ClusterState>) {
+    fn handle_new_state(&mut self, new: Arc<ClusterState>) {
         let revision = |state: &ClusterState| state.cluster.as_ref().map(|cluster| cluster.revision);
         let is_other = self.state.as_deref().and_then(revision) != revision(&new);
         self.state = Some(new);
@@ -348,16 +348,16 @@ impl RunnerState {
 
     fn tick(&mut self) {
         self.timer = Some(send_later(self.myself.clone(), self.given.interval, RunnerMessage::Tick));
-        let actions = self.effects.on(EffectEvent::Passed, Instant::now());
+        let actions = self.effects.handle_event(EffectEvent::Passed, Instant::now());
         self.perform(actions);
-        self.effects.forgive();
+        self.effects.clear_refusal();
         if self.asking.is_none() {
             self.collected = None;
         }
     }
 
     /// The configuration of the newest state. `None` while it is older than the last write.
-    fn inputs(&self) -> Option<Inputs> {
+    fn decision_inputs(&self) -> Option<Inputs> {
         let state = self.state.clone().filter(|state| self.effects.may_decide_on(state.revision))?;
         let cluster = Arc::clone(&state.cluster.as_ref()?.value);
         let options = Arc::clone(state.container_options.as_ref()?);
@@ -375,8 +375,9 @@ impl RunnerState {
 
     /// Records an ended command, decides on a new collection, or begins one.
     fn reconcile(&mut self) {
-        let Some(inputs) = self.inputs() else { return self.say_unusable() };
-        if self.given.mode == Mode::Act && (self.settle(&inputs) || self.effects.under_way().is_some()) {
+        let Some(inputs) = self.decision_inputs() else { return self.publish_unusable_options() };
+        if self.given.mode == Mode::Act && (self.settle(&inputs) || self.effects.announced_effect().is_some())
+        {
             return self.publish(&inputs);
         }
         let Some((since, collected)) = self.collected.take() else {
@@ -399,7 +400,7 @@ impl RunnerState {
             }
         }
         let now = Instant::now();
-        let pause = self.backing_off.remaining(now).map(|(_, until)| until - now).min();
+        let pause = self.backing_off.remaining_pauses(now).map(|(_, until)| until - now).min();
         self.wake = pause.map(|pause| send_later(self.myself.clone(), pause, RunnerMessage::Tick));
     }
 
@@ -431,7 +432,7 @@ impl RunnerState {
         self.collection += 1;
         self.asking = None;
         let (number, myself) = (self.collection, self.myself.clone());
-        let question = Question::new(inputs, self.seen_data, self.refused);
+        let question = FleetQuestion::new(inputs, self.seen_data, self.refused);
         let prefix = self.given.nodes.clone();
         let ports = self.given.ports.clone();
         let task = Task::start_anew(async move {
@@ -445,7 +446,7 @@ impl RunnerState {
     }
 
     fn decide(&mut self, inputs: &Inputs, collected: &Collected) {
-        let Some(mut status) = fleet(collected, &inputs.state, None) else {
+        let Some(mut status) = fleet_status(collected, &inputs.state, None) else {
             self.decision = None;
             return;
         };
@@ -466,14 +467,14 @@ impl RunnerState {
         let requested = inputs.state.restore.as_ref();
         let requested = requested.filter(|request| is_under_way || request.is_valid(now));
         let nothing = BTreeSet::new();
-        let busy = inputs.state.repair.under_way().map(str::to_owned).collect();
-        let settling = self.settling(cluster, collected);
+        let busy = inputs.state.repair.machines_under_way().map(str::to_owned).collect();
+        let settling = self.settling_nodes(cluster, collected);
         let input = Input {
             cluster,
             options: &inputs.options,
             status: &status,
             now,
-            backing_off: &self.backing_off.nodes(started),
+            backing_off: &self.backing_off.nodes_backing_off(started),
             restarts: &restarts,
             restore: requested.map(|request| RequestedRestore { request, is_under_way }),
             stale: inputs.state.restored.as_ref().map_or(&nothing, |restored| &restored.stale),
@@ -499,7 +500,7 @@ impl RunnerState {
         self.unreachable_since.note(unreachable, now.unix_timestamp());
         let since = |address: &str, is_reachable: bool| {
             let since = if is_reachable { &self.reachable_since } else { &self.unreachable_since };
-            OffsetDateTime::from_unix_timestamp(since.of(&address.to_owned())?).ok()
+            OffsetDateTime::from_unix_timestamp(since.time_of(&address.to_owned())?).ok()
         };
         let around = StoryContext {
             state: &inputs.state,
@@ -507,7 +508,7 @@ impl RunnerState {
             errors: &collected.errors,
             since: &since,
         };
-        self.stories = Arc::new(tell_stories(&input, &around));
+        self.stories = Arc::new(describe_nodes(&input, &around));
         self.decision = Some(decision);
     }
 
@@ -519,7 +520,7 @@ impl RunnerState {
         if let Some((announced, conclusion)) = self.effects.conclusion() {
             let (step, basis, span) =
                 (announced.step.clone(), announced.basis.clone(), announced.span.clone());
-            let failure = failure(conclusion, &step.operation.targets);
+            let failure = failed_command(conclusion, &step.operation.targets);
             let failed = failure
                 .as_ref()
                 .map(|(nodes, why)| records::Failed { why: why.clone(), is_final: nodes.is_none() });
@@ -532,8 +533,8 @@ impl RunnerState {
             }
             self.effects.is_recorded();
         }
-        let runs = self.effects.under_way().map(|announced| announced.step.record);
-        let change = records::disown(state, runs, now);
+        let runs = self.effects.announced_effect().map(|announced| announced.step.record);
+        let change = records::disown_interrupted_record(state, runs, now);
         match change.or_else(|| records::forget_restart(state, &inputs.cluster, now)) {
             Some(change) => self.change(change, state),
             None => false,
@@ -556,7 +557,7 @@ impl RunnerState {
         let now = self.given.clock.now();
         let refused = self.decision.as_ref().and_then(|decision| restoring::refuse_request(state, decision));
         match refused.or_else(|| restoring::forget_old_request(state, is_done, now)) {
-            Some(change) if self.effects.under_way().is_none() => self.change(change, state),
+            Some(change) if self.effects.announced_effect().is_none() => self.change(change, state),
             _ => false,
         }
     }
@@ -585,8 +586,13 @@ impl RunnerState {
         ) {
             self.serving_since.retain(|address, _| !step.operation.targets.contains(address));
         }
-        self.wave =
-            wave(self.wave, step, failure.is_some(), goes_on, self.given.settings.max_concurrent_updates);
+        self.wave = next_wave_size(
+            self.wave,
+            step,
+            failure.is_some(),
+            goes_on,
+            self.given.settings.max_concurrent_updates,
+        );
         // The collection before an effect says nothing about the nodes after it, nor does its decision.
         self.forget_collected();
         if let Some(decision) = self.decision.as_mut().filter(|_| !goes_on) {
@@ -595,14 +601,14 @@ impl RunnerState {
         let (what, failed) = match failure {
             None if goes_on => (format!("{command} succeeded"), false),
             None => {
-                self.backing_off.succeeded(step.operation.targets.iter().chain([&operation.to_owned()]));
+                self.backing_off.clear_failures(step.operation.targets.iter().chain([&operation.to_owned()]));
                 madako_operations_total(operation, "completed").increment(1);
                 (format!("{command} succeeded, and the operation is complete"), false)
             }
             Some((nodes, why)) => {
                 if let Some(nodes) = nodes {
-                    let nodes = backing_off::causes(&step.operation, command, &nodes);
-                    self.backing_off.failed(&self.left_out(step, nodes), Instant::now());
+                    let nodes = backing_off::nodes_at_fault(&step.operation, command, &nodes);
+                    self.backing_off.record_failure(&self.nodes_left_out(step, nodes), Instant::now());
                 }
                 madako_operations_total(operation, "cancelled").increment(1);
                 (format!("{command} failed: {why}"), true)
@@ -612,7 +618,7 @@ impl RunnerState {
     }
 
     /// The nodes of the cluster among those on which a command failed. Without one, the operation itself is left out.
-    fn left_out(&self, step: &AnnouncedStep, failed: &[String]) -> Vec<String> {
+    fn nodes_left_out(&self, step: &AnnouncedStep, failed: &[String]) -> Vec<String> {
         let cluster = self.state.as_ref().and_then(|state| state.cluster.as_ref());
         let is_node = |address: &&String| {
             cluster.is_some_and(|cluster| cluster.value.nodes.iter().any(|node| node.address == **address))
@@ -637,10 +643,10 @@ impl RunnerState {
         let basis = Basis {
             cluster: Arc::clone(&inputs.cluster),
             options: Arc::clone(&inputs.options),
-            asked: collect::asked(&inputs.cluster, &inputs.state),
-            certificates: Arc::new(self.certificates(operation)),
+            asked: collect::nodes_to_ask(&inputs.cluster, &inputs.state),
+            certificates: Arc::new(self.target_certificates(operation)),
             kubernetes: inputs.kubernetes.as_ref().and_then(|read| read.as_ref().as_ref().ok().cloned()),
-            kubelets: Arc::new(self.kubelets(operation)),
+            kubelets: Arc::new(self.target_kubelets(operation)),
         };
         let (id, operation) = (step.record, operation.name.name());
         let what = format!("begins on {}", step.operation.targets.join(", "));
@@ -653,14 +659,17 @@ impl RunnerState {
         self.perform(action.into_iter().collect());
     }
 
-    fn certificates(&self, operation: &Operation) -> BTreeMap<String, BTreeMap<String, NodeCertificate>> {
+    fn target_certificates(
+        &self,
+        operation: &Operation,
+    ) -> BTreeMap<String, BTreeMap<String, NodeCertificate>> {
         let nodes = self.collected.iter().flat_map(|(_, collected)| &collected.nodes);
         let targets = nodes.filter(|(address, _)| operation.targets.contains(address));
         targets.map(|(address, status)| (address.clone(), status.etcd_certificates.clone())).collect()
     }
 
     /// Nodes whose API server is not known to be healthy for [`API_SETTLED`].
-    fn settling(&mut self, cluster: &Cluster, collected: &Collected) -> BTreeSet<String> {
+    fn settling_nodes(&mut self, cluster: &Cluster, collected: &Collected) -> BTreeSet<String> {
         let now = Instant::now();
         let mut settling = BTreeSet::new();
         for node in cluster.control_plane() {
@@ -681,7 +690,7 @@ impl RunnerState {
     }
 
     /// Configuration files of the kubelets that run on the targets.
-    fn kubelets(&self, operation: &Operation) -> BTreeMap<String, String> {
+    fn target_kubelets(&self, operation: &Operation) -> BTreeMap<String, String> {
         let nodes = self.collected.iter().flat_map(|(_, collected)| &collected.nodes);
         let targets = nodes.filter(|(address, _)| operation.targets.contains(address));
         let running = targets.filter(|(_, node)| node.runs(Component::Kubelet));
@@ -757,7 +766,7 @@ impl RunnerState {
 }
 
 /// The nodes of the next wave of restarts: twice as many after a good one, and one after a failure.
-fn wave(now: usize, step: &AnnouncedStep, has_failed: bool, goes_on: bool, most: usize) -> usize {
+fn next_wave_size(now: usize, step: &AnnouncedStep, has_failed: bool, goes_on: bool, most: usize) -> usize {
     use KubernetesOperationName::{KubeProxyRestart, KubeletRestart};
     match step.operation.name {
         OperationName::Kubernetes(KubeletRestart | KubeProxyRestart) if has_failed => 1,
@@ -772,7 +781,7 @@ fn wave(now: usize, step: &AnnouncedStep, has_failed: bool, goes_on: bool, most:
 type FailedCommand = (Option<Vec<String>>, String);
 
 /// The failure of a command. An operation that must be held leaves out no node.
-fn failure(conclusion: &Conclusion<OperationEnd>, targets: &[String]) -> Option<FailedCommand> {
+fn failed_command(conclusion: &Conclusion<OperationEnd>, targets: &[String]) -> Option<FailedCommand> {
     match conclusion {
         Conclusion::Ended(OperationEnd::Succeeded) => None,
         Conclusion::Ended(OperationEnd::Failed { nodes, why }) => {

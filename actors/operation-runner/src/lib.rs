@@ -62,4 +62,4 @@ pub use crate::actor::{METRICS, Runner, RunnerArguments, RunnerPorts};
 pub use crate::decide::{Decision, decide};
 pub use crate::input::{Images, Input, KubernetesMode, KubernetesPart, RequestedRestore, Settings};
 pub use crate::restore::plan_restore;
-pub use crate::survey::{SurveyAccess, due_files, survey};
+pub use crate::survey::{SurveyAccess, due_files, survey_fleet};

@@ -27,7 +27,7 @@ impl Predicate for ApiKept {
     ) {
         self.checks.observe(*at, fact, written);
         let Fact::Component(ComponentFact::ApiServerEnded { effect, others }) = fact else { return };
-        let checked = self.checks.age(effect, *at) + terms.tolerance;
+        let checked = self.checks.age_of_effect(effect, *at) + terms.tolerance;
         let configured = now.cluster.iter().flat_map(Cluster::control_plane);
         let mut failed_since = Duration::ZERO;
         let mut down = Vec::new();
@@ -51,7 +51,7 @@ impl Predicate for ApiKept {
             ruling.exemptions.record_use(Exemption::UnderWay, failed_since);
             return;
         }
-        ruling.holds(down.is_empty(), || {
+        ruling.require(down.is_empty(), || {
             let NodeEffect { what, address, .. } = effect;
             format!(
                 "{what} on {address} ended its API server while those on {} were not healthy",
@@ -72,7 +72,7 @@ impl Predicate for BootTaintsFirst {
         };
         let wanted = now.cluster.iter().flat_map(boot_taints);
         let missing: Vec<String> = wanted.filter(|taint| !taints.contains(taint)).collect();
-        ruling.holds(missing.is_empty(), || {
+        ruling.require(missing.is_empty(), || {
             format!("the kubelet of {node} started on {} without {}", effect.address, missing.join(", "))
         });
     }

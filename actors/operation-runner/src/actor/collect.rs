@@ -25,7 +25,7 @@ use crate::limits::{ACTOR_DEADLINE, ACTOR_POLL, COLLECT_DEADLINE, FIRST_RECORD, 
 /// The answer of a node, with its address.
 type Read = (String, Result<NodeStatus, String>);
 
-pub(crate) struct Question {
+pub(crate) struct FleetQuestion {
     addresses: Vec<String>,
     control_plane: Vec<String>,
     volume: String,
@@ -40,14 +40,15 @@ pub(crate) struct Question {
     asks_kubernetes: bool,
 }
 
-impl Question {
+impl FleetQuestion {
     /// `seen`: data of etcd were seen before. `refused`: the authorities issued no certificates when they were last asked.
     pub(super) fn new(inputs: &Inputs, seen: bool, refused: bool) -> Self {
-        let question = Self::of(&inputs.cluster, &inputs.options, &inputs.state, inputs.kubernetes.is_some());
+        let question =
+            Self::from_state(&inputs.cluster, &inputs.options, &inputs.state, inputs.kubernetes.is_some());
         Self { bootstrapped: question.bootstrapped || seen, asks_authorities: refused, ..question }
     }
 
-    pub(crate) fn of(
+    pub(crate) fn from_state(
         cluster: &Cluster,
         options: &ContainerOptions,
         state: &ClusterState,
@@ -55,7 +56,7 @@ impl Question {
     ) -> Self {
         Self {
             addresses: cluster.nodes.iter().map(|node| node.address.clone()).collect(),
-            control_plane: asked(cluster, state),
+            control_plane: nodes_to_ask(cluster, state),
             volume: options.etcd_volume.clone(),
             bootstrapped: state.repair.records.bootstrap().is_some() || state.restored.is_some(),
             may_have_data: state.config_version == Some(ConfigVersion::Two)
@@ -202,7 +203,7 @@ async fn ask_actor(name: &str, volume: String) -> Result<NodeStatus, String> {
 }
 
 /// The control plane nodes whose members may be asked: those without data of before a restore.
-pub(super) fn asked(cluster: &Cluster, state: &ClusterState) -> Vec<String> {
+pub(super) fn nodes_to_ask(cluster: &Cluster, state: &ClusterState) -> Vec<String> {
     let is_stale =
         |address: &String| state.restored.as_ref().is_some_and(|restored| restored.stale.contains(address));
     let control_plane = cluster.control_plane().map(|node| node.address.clone());
@@ -218,7 +219,7 @@ fn bootstrap(state: &ClusterState) -> Option<Bootstrap> {
 }
 
 /// The input of a decision. `None`: the form of the stored cluster is unknown.
-pub(crate) fn fleet(
+pub(crate) fn fleet_status(
     collected: &Collected,
     state: &ClusterState,
     image_version: Option<madako_domain::node_status::EtcdVersion>,
@@ -238,10 +239,10 @@ pub(crate) fn fleet(
 mod tests {
     use super::*;
 
-    fn question(may_have_data: bool, bootstrapped: bool) -> Question {
+    fn question(may_have_data: bool, bootstrapped: bool) -> FleetQuestion {
         let control_plane = vec!["a".to_owned(), "b".to_owned()];
         let addresses = control_plane.clone();
-        Question {
+        FleetQuestion {
             addresses,
             control_plane,
             volume: "v".to_owned(),
@@ -275,8 +276,9 @@ mod tests {
         let options = madako_json::go::RawJson::from_text("null".to_owned()).unwrap();
         let options = ContainerOptions::read(&options).unwrap();
         let mut state = ClusterState::default();
-        let may =
-            |state: &ClusterState| Question::of(&Cluster::default(), &options, state, false).may_have_data;
+        let may = |state: &ClusterState| {
+            FleetQuestion::from_state(&Cluster::default(), &options, state, false).may_have_data
+        };
         state.config_version = Some(ConfigVersion::One);
         assert!(!may(&state));
         state.config_version = Some(ConfigVersion::Two);

@@ -15,7 +15,7 @@ use madako_protocol::secret::Secret;
 use super::*;
 use crate::command::{Command, Volume};
 use crate::kubernetes::command::KubernetesCommand;
-use crate::operation::{Operation, OperationName, single};
+use crate::operation::{Operation, OperationName, single_command_operation};
 
 /// An etcd that is only asked for its members, and authorities that are not asked.
 struct Members(Option<EtcdStatus>);
@@ -109,7 +109,7 @@ impl Components for Servers {
 
 /// The failure of the only command of an operation on the node `a`, none of whose actors runs.
 async fn failure_of(command: Command, etcd: Option<EtcdStatus>) -> String {
-    failure(single(OperationName::EtcdRestart, vec!["a".to_owned()], command), etcd).await
+    failure(single_command_operation(OperationName::EtcdRestart, vec!["a".to_owned()], command), etcd).await
 }
 
 async fn failure(operation: Operation, etcd: Option<EtcdStatus>) -> String {
@@ -193,7 +193,7 @@ async fn commands_that_lose_no_member_need_no_answer_of_etcd() {
 #[tokio::test(start_paused = true)]
 async fn an_asked_restart_is_exempt_from_the_invariant() {
     let stop = Command::StopContainer(Container::Etcd);
-    let operation = single(OperationName::EtcdRestart, vec!["a".to_owned()], stop);
+    let operation = single_command_operation(OperationName::EtcdRestart, vec!["a".to_owned()], stop);
     let asked = Operation { asked: true, ..operation };
     let out_of_sync = members([Some(true), Some(false), Some(false)]);
     assert_eq!(failure(asked, out_of_sync).await, "it waits for a permit");
@@ -215,7 +215,7 @@ async fn a_healthy_api_server_ends_only_while_all_others_are_healthy() {
     let end = |component| {
         let command = Command::Kubernetes(KubernetesCommand::StopContainer(component));
         let name = OperationName::Kubernetes(KubernetesOperationName::KubeApiserverRestart);
-        single(name, vec!["a".to_owned()], command)
+        single_command_operation(name, vec!["a".to_owned()], command)
     };
     for (healthy, may_end) in
         [(["a", "b", "c"].as_slice(), true), (&["a", "b"], false), (&["b", "c"], true), (&[], true)]

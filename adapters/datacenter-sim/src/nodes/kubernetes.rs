@@ -52,7 +52,7 @@ fn node_name(machine: &Machine) -> Option<String> {
 }
 
 /// The taints with which a kubelet registers its node.
-fn first_taints(machine: &Machine) -> Vec<Taint> {
+fn registration_taints(machine: &Machine) -> Vec<Taint> {
     let path = Component::Kubelet.configuration_path();
     let Some(FileContent::Public(text)) = path.and_then(|path| machine.files.get(path)) else {
         return Vec::new();
@@ -74,7 +74,9 @@ fn first_taints(machine: &Machine) -> Vec<Taint> {
 
 impl World {
     fn is_healthy(&self, component: Component, address: &str) -> bool {
-        let Some(machine) = self.nodes.get(address).filter(|_| self.answers(address)) else { return false };
+        let Some(machine) = self.nodes.get(address).filter(|_| self.answers_requests(address)) else {
+            return false;
+        };
         let runs = |name: &str| machine.containers.get(name).filter(|ran| ran.status.running);
         let Some(ran) = runs(component.name()) else { return false };
         let has_begun = ran.since.is_some_and(|since| since + COMPONENT_START_TAKES <= self.now);
@@ -112,7 +114,7 @@ impl World {
     }
 
     /// Time for which an API server is not healthy; `None`: it is.
-    fn unhealthy_for(&self, address: &str) -> Option<Duration> {
+    fn unhealthy_time_of(&self, address: &str) -> Option<Duration> {
         let lost = *self.api_lost.get(address).unwrap_or(&self.began());
         (!self.is_healthy(Component::ApiServer, address)).then(|| self.now - lost)
     }
@@ -127,7 +129,7 @@ impl World {
             .nodes
             .iter()
             .filter(|(address, _)| self.is_healthy(Component::Kubelet, address))
-            .filter_map(|(_, machine)| Some((node_name(machine)?, first_taints(machine))))
+            .filter_map(|(_, machine)| Some((node_name(machine)?, registration_taints(machine))))
             .collect();
         for (name, taints) in ready {
             self.registered.entry(name).or_insert(taints);
@@ -146,7 +148,7 @@ impl World {
         let name = |world: &Self| world.nodes.get(&effect.address).and_then(node_name);
         let ran_before = name(self);
         let others = before.keys().filter(|address| **address != effect.address);
-        let others = others.map(|address| (address.clone(), self.unhealthy_for(address))).collect();
+        let others = others.map(|address| (address.clone(), self.unhealthy_time_of(address))).collect();
         let result = self.note_lost_servers(act);
         let runs = |world: &Self, address: &str| {
             let server =
@@ -167,7 +169,7 @@ impl World {
     }
 }
 
-fn unavailable(what: String) -> KubernetesError {
+fn unavailable_error(what: String) -> KubernetesError {
     KubernetesError::Unavailable { what, why: format!("no answer within {COMPONENT_DEADLINE:?}") }
 }
 
@@ -182,14 +184,14 @@ impl SimulatedNodes {
         let began = Instant::now();
         sleep_until(began + 2 * LATENCY).await;
         let is_up = |world: &World| servers.iter().any(|it| world.is_healthy(Component::ApiServer, it));
-        let answer = self.with(|world| {
+        let answer = self.with_world(|world| {
             world.register();
             is_up(world).then(|| ask(world))
         });
         if answer.is_none() {
             sleep_until(began + COMPONENT_DEADLINE).await;
         }
-        answer.ok_or_else(|| unavailable(what))
+        answer.ok_or_else(|| unavailable_error(what))
     }
 }
 
@@ -199,14 +201,14 @@ impl Components for SimulatedNodes {
         let began = Instant::now();
         sleep_until(began + 2 * LATENCY).await;
         let (is_healthy, answers) =
-            self.with(|world| (world.is_healthy(component, address), world.answers(address)));
+            self.with_world(|world| (world.is_healthy(component, address), world.answers_requests(address)));
         if is_healthy {
             return Ok(());
         }
         if !answers {
             sleep_until(began + COMPONENT_DEADLINE).await;
         }
-        Err(unavailable(format!("health of {component} on {address}")))
+        Err(unavailable_error(format!("health of {component} on {address}")))
     }
 
     async fn registered(&self, servers: &[String]) -> Result<BTreeSet<String>, KubernetesError> {

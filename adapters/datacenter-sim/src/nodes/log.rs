@@ -173,7 +173,7 @@ impl Log {
         }
     }
 
-    pub(crate) fn since(&self, number: u64) -> Vec<NodeFact> {
+    pub(crate) fn facts_since(&self, number: u64) -> Vec<NodeFact> {
         let begin = self.facts.partition_point(|fact| fact.number < number);
         self.facts.range(begin..).cloned().collect()
     }

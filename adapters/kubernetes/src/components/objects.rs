@@ -64,7 +64,7 @@ pub(super) async fn node_names(server: &ApiServer) -> Result<BTreeSet<String>, K
 }
 
 /// The holder of a component's lease.
-pub(super) async fn holder(
+pub(super) async fn lease_holder(
     server: &ApiServer,
     component: Component,
 ) -> Result<Option<String>, KubernetesError> {

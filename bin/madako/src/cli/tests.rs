@@ -315,7 +315,7 @@ fn a_flag_without_effect_is_accepted_with_a_warning_and_sessions_count_in_second
     let options = |flags: &str| {
         let line = format!("madako serve --config {} {flags}", config.display());
         let Ok(Cli { command: Command::Serve(args), global }) = parsed(&line) else { panic!("{line}") };
-        args.options(&global).unwrap()
+        args.into_options(&global).unwrap()
     };
     let by_default = options("");
     assert!(by_default.warnings.is_empty());
@@ -347,7 +347,7 @@ fn operations_on_nodes_need_a_session_in_which_a_command_can_run() {
         );
         let line = format!("madako serve --config {} --session-ttl {ttl}", file("c.yml", &text).display());
         let Ok(Cli { command: Command::Serve(args), global }) = parsed(&line) else { panic!("{line}") };
-        args.options(&global)
+        args.into_options(&global)
     };
     let refused = options("act", "9.9s").map(drop).unwrap_err();
     assert_eq!(refused.exit_code(), 2);

@@ -128,7 +128,7 @@ pub async fn bootstrap(site: &mut Site) -> Result<(), Stopped> {
 /// A node has its containers and files, and its Node object has the boot taints.
 fn check_node(site: &Site, number: usize) {
     let name = address(number);
-    let view = site.nodes.view(&name).unwrap();
+    let view = site.nodes.view_node(&name).unwrap();
     let is_control_plane = CONTROL_PLANE.contains(&number);
     let components = Component::ALL.into_iter().filter(|it| is_control_plane || !it.is_of_control_plane());
     let wanted: BTreeSet<&str> = components.map(|component| component.name()).collect();
@@ -144,7 +144,7 @@ fn check_node(site: &Site, number: usize) {
     assert_eq!(files, wanted, "{name}");
     assert!(view.files.contains_key("/etc/cni/net.d/10-test.conf"), "{name}");
     assert!(view.files.contains_key("/opt/cni/bin/loopback"), "{name}");
-    let taints = site.nodes.registered()[&name].clone();
+    let taints = site.nodes.registered_taints()[&name].clone();
     let keys: Vec<&str> = taints.iter().map(|taint| taint.key.as_str()).collect();
     assert_eq!(keys, ["example.com/boot"], "{name}");
 }

@@ -24,8 +24,8 @@ use madako_simulation::network::Endpoint;
 use madako_simulation::nodes::node_ports;
 use madako_simulation::placement::PlacementChecker;
 use madako_simulation::planted::MessageCounter;
-use madako_simulation::revisions::every_revision;
-use madako_simulation::run::promised_terms;
+use madako_simulation::revisions::follow_revisions;
+use madako_simulation::run::terms_of_settings;
 use madako_simulation::store_process::StoreProcess;
 use madako_simulation::world::{RunningInstance, World};
 use madako_supervisor::nodes::{BackupPorts, KubernetesMode, OperationsMode, OperationsPorts, RUNNER};
@@ -163,8 +163,8 @@ impl Site {
         let config = DatacenterConfig::new(1, start, 1, &[("compute", 4)]);
         let registry = SimulatedRegistry::new(Datacenter::new(config).unwrap(), Arc::clone(&clock));
         let history = History::new();
-        let store = StoreProcess::in_memory(1);
-        let client = store.client().await.unwrap();
+        let store = StoreProcess::start_in_memory(1);
+        let client = store.connect_client().await.unwrap();
         let seen = (history.clone(), Checker::new(history.clone()), PlacementChecker::new(history, start));
         let nodes = SimulatedNodes::new(1);
         for number in 0..NODES {
@@ -174,9 +174,9 @@ impl Site {
         world.handling = handling.clone();
         world.working.interval = INTERVAL;
         world.working.session_ttl = SESSION_TTL;
-        let mut terms = promised_terms(&world.working);
+        let mut terms = terms_of_settings(&world.working);
         terms.tolerance = TOLERANCE;
-        world.facts = Facts::of(terms, world.history.clone());
+        world.facts = Facts::for_terms(terms, world.history.clone());
         tokio::spawn(world.facts.clone().watch(world.store.clone()));
         let mut acts: Vec<(Duration, Act)> =
             disturbances.iter().flat_map(|(at, disturbance)| disturbance.acts(*at)).collect();
@@ -324,8 +324,8 @@ impl Site {
                 return Ok(());
             }
             if Instant::now() > patience {
-                let status = self.nodes.etcd().status(&wanted).await;
-                let history = self.world.history.last(40);
+                let status = self.nodes.etcd_port().status(&wanted).await;
+                let history = self.world.history.last_lines(40);
                 self.restless =
                     Some(format!("{wanted:?} are not the members in time: {status:?}\n{history}"));
                 return Err(Stopped);
@@ -347,7 +347,7 @@ impl Site {
 
     /// Addresses of the nodes with an actor that runs.
     pub async fn node_actors(&self) -> BTreeSet<String> {
-        let status = self.running.as_ref().unwrap().instance.root().status().await.unwrap();
+        let status = self.running.as_ref().unwrap().instance.root().read_status().await.unwrap();
         let mut trees = vec![status];
         let mut found = BTreeSet::new();
         while let Some(tree) = trees.pop() {
@@ -366,7 +366,7 @@ impl Site {
         while !is_so(self) {
             self.pass(INTERVAL).await;
             if Instant::now() > patience {
-                self.restless = Some(self.world.history.last(40));
+                self.restless = Some(self.world.history.last_lines(40));
                 return Err(Stopped);
             }
         }
@@ -379,7 +379,7 @@ impl Site {
         while self.get(key).await.is_some() {
             self.pass(INTERVAL).await;
             if Instant::now() > patience {
-                self.restless = Some(format!("{key} is not deleted\n{}", self.world.history.last(40)));
+                self.restless = Some(format!("{key} is not deleted\n{}", self.world.history.last_lines(40)));
                 return Err(Stopped);
             }
         }
@@ -408,12 +408,12 @@ impl Site {
     async fn is_settled(&mut self, wanted: &[String]) -> bool {
         let stored = self.client.get("/cke/status", None).await.unwrap();
         let phase = stored.kvs().first().is_some_and(|kv| kv.value_str().unwrap().contains("completed"));
-        let Ok(etcd) = self.nodes.etcd().status(wanted).await else { return false };
+        let Ok(etcd) = self.nodes.etcd_port().status(wanted).await else { return false };
         let in_sync = |member: &EtcdMember| member.is_in_sync() && !member.learner;
         let members: BTreeSet<String> =
             etcd.members.iter().filter(|member| in_sync(member)).map(|member| member.name.clone()).collect();
         let runs = |address: &String| {
-            let view = self.nodes.view(address).unwrap();
+            let view = self.nodes.view_node(address).unwrap();
             Container::ALL.iter().all(|it| view.containers.get(it.name()).is_some_and(|it| it.running))
         };
         phase
@@ -429,9 +429,9 @@ impl Site {
     /// acted on.
     fn runs_components(&self, control_plane: &[String]) -> bool {
         let Some(image) = &self.kubernetes else { return true };
-        let registered = self.nodes.registered();
+        let registered = self.nodes.registered_taints();
         let runs = |address: &String, component: Component| {
-            let view = self.nodes.view(address).unwrap();
+            let view = self.nodes.view_node(address).unwrap();
             let key = if component == Component::ApiServer { "kube-api" } else { component.name() };
             let wanted: Vec<&str> = self.options[key]["extra_args"]
                 .as_array()
@@ -445,7 +445,7 @@ impl Site {
             control_plane.contains(address) || !component.is_of_control_plane()
         };
         let has = |address: &String, component: Component| {
-            self.nodes.view(address).unwrap().containers.contains_key(component.name())
+            self.nodes.view_node(address).unwrap().containers.contains_key(component.name())
         };
         let wanted = |address: &&String| {
             let mut components = Component::ALL.into_iter();
@@ -463,7 +463,7 @@ impl Site {
         let removals = records.iter().filter(|it| it.record.operation == "etcd-destroy-member");
         let removed: BTreeSet<&String> = removals.flat_map(|it| &it.record.targets).collect();
         let mut former = self.workers.iter().filter(|worker| removed.contains(worker));
-        former.all(|address| self.nodes.view(address).unwrap().volumes.is_empty())
+        former.all(|address| self.nodes.view_node(address).unwrap().volumes.is_empty())
     }
 }
 
@@ -473,7 +473,7 @@ async fn watch_records(store: StoreProcess, began: Instant, records: Arc<Mutex<V
         let put = event.kv().filter(|_| event.event_type() == EventType::Put);
         put.and_then(|kv| serde_json::from_slice::<Record>(kv.value()).ok())
     };
-    every_revision(store, "/cke/records/", read, |_, changes| {
+    follow_revisions(store, "/cke/records/", read, |_, changes| {
         let changes = changes.into_iter().flatten();
         let recorded = changes.map(|record| Recorded { at: began.elapsed(), record });
         records.lock().unwrap().extend(recorded);

@@ -37,7 +37,7 @@ struct Shown {
 
 pub(crate) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let shown = find(global).await.map_err(Failure::into_bad_input)?;
-    show_value(args.output, &shown, table)?;
+    show_value(args.output, &shown, format_table)?;
     let is_good = shown.components.iter().all(|component| component.state == State::Good);
     if is_good { Ok(()) } else { Err(Failure::Different) }
 }
@@ -49,8 +49,8 @@ async fn find(global: &Global) -> Result<Shown, Failure> {
         options.ok_or_else(|| Failure::failed("the components of Kubernetes were not asked"))?.map_err(
             |why| Failure::failed(format_args!("the field options of the cluster cannot be used: {why}")),
         )?;
-    let mut components = components(&inputs.input(&inputs.settings), options);
-    let leader_error = match running::held(&access::open_store(global)?).await {
+    let mut components = components(&inputs.as_input(&inputs.settings), options);
+    let leader_error = match running::fetch_held_operations(&access::open_store(global)?).await {
         Ok(held) => {
             add_held(&mut components, &held);
             None
@@ -74,13 +74,19 @@ fn add_held(components: &mut [ShownComponent], held: &[ShownHeld]) {
     }
 }
 
-fn table(shown: &Shown) -> String {
+fn format_table(shown: &Shown) -> String {
     let mut table = Table::new(["NODE", "COMPONENT", "STATE", "IMAGE", "WHY"]);
     for ShownComponent { node, component, state, image, why } in &shown.components {
         let image = image.clone().unwrap_or_default();
-        table.row([node.clone(), (*component).to_owned(), state.name().to_owned(), image, why.join("; ")]);
+        table.add_row([
+            node.clone(),
+            (*component).to_owned(),
+            state.name().to_owned(),
+            image,
+            why.join("; "),
+        ]);
     }
-    let mut text = table.text();
+    let mut text = table.to_text();
     if let Some(error) = &shown.leader_error {
         text.push_str(&format!(
             "\nThe held operations of the leader are not known: {}\n",
@@ -107,7 +113,7 @@ mod tests {
             component(State::Outdated, Some("k:1"), &["one", "two"]),
             component(State::Unreachable, None, &[]),
         ];
-        let text = table(&Shown { components, leader_error: Some("silence".to_owned()) });
+        let text = format_table(&Shown { components, leader_error: Some("silence".to_owned()) });
         let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(rows[1], ["10.0.0.1", "kubelet", "outdated", "k:1", "one;", "two"]);
         assert_eq!(rows[2], ["10.0.0.1", "kubelet", "unreachable"]);

@@ -102,8 +102,8 @@ fn kept_data_of_a_former_entry_with_the_same_number_is_ignored() {
         ("madako/repair/entries/0000000000000001", r#"{"entry":3,"drain":"another's"}"#),
         ("repairs/data/0000000000000001", r#"{"index":"1"}"#),
     ]);
-    assert_eq!(queue.kept_of(0).unwrap().drain.as_deref(), Some("mine"));
-    assert_eq!(queue.kept_of(1), None);
+    assert_eq!(queue.kept_state_of(0).unwrap().drain.as_deref(), Some("mine"));
+    assert_eq!(queue.kept_state_of(1), None);
 }
 
 #[test]
