@@ -92,7 +92,7 @@ pub(crate) struct GivenSettings {
     placement: Option<placement::GivenPlacement>,
     repair: Option<(bool, HoldSettings)>,
     reboots: RebootSettings,
-    kubeconfig: Option<Option<String>>,
+    kubernetes: Option<kubernetes::GivenKubernetes>,
     mode: Option<GivenMode>,
     ssh: Ssh,
     has_ssh: bool,
@@ -114,7 +114,7 @@ section! {
         at "embedded": embedded => it.embedded;
         at "placement": placement => it.placement;
         at "repair": repair => it.repair;
-        at "kubernetes": kubernetes => it.kubeconfig;
+        at "kubernetes": kubernetes => it.kubernetes;
         at "pki": encryption => it.pki;
         at "etcd_backup": backup => it.backup;
         in "reboot" {
@@ -212,9 +212,13 @@ impl Config {
         let embedded = given.embedded.take().map(|embedded| embedded::read_embedded(embedded, &mut findings));
         let placement =
             given.placement.take().map(|placement| placement::read_placement(placement, &mut findings));
-        let kubernetes =
-            given.kubeconfig.take().and_then(|path| kubernetes::read_kubernetes(path, &mut findings));
-        let operations = operations::read_operations(&mut given, &mut findings);
+        let mut operations = operations::read_operations(&mut given, &mut findings);
+        let mut kubernetes = None;
+        if let Some(given) = given.kubernetes.take() {
+            let operates = operations.mode.is_some();
+            (kubernetes, operations.settings.kubernetes) =
+                kubernetes::read_kubernetes(given, operates, &mut findings);
+        }
 
         let Findings { mut problems, warnings, secret, .. } = findings;
         problems.number_lines(text);

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use madako_etcd_members::{BackupsOnHost, CLIENT_PORT, EtcdMembers};
+use madako_kubernetes::NodeComponents;
 use madako_operation_runner::RunnerPorts;
 use madako_pki::vault::Vault;
-use madako_pki::{BuiltInAuthorities, ChosenAuthorities, Keys, LoginKeySources};
+use madako_pki::{BuiltInAuthorities, ChosenAuthorities, Keys, LoginKeySources, SharedSecrets};
 use madako_protocol::authorities::Authorities;
 use madako_protocol::host::Host;
 use madako_protocol::ports::Clock;
@@ -26,9 +27,13 @@ pub fn operations_ports(
 ) -> Option<OperationsPorts> {
     let (mode, ssh) = (operations.mode?, &operations.ssh);
     let vault = vault_client(&store);
-    let authorities = choose_authorities(&vault, operations.pki.as_ref(), &store, clock);
+    let authorities = choose_authorities(&vault, operations.pki.as_ref(), &store, Arc::clone(&clock));
     let keys = Arc::new(login_keys(&vault, operations.pki.as_ref(), &store));
     let etcd = Arc::new(EtcdMembers::new(Arc::clone(&authorities), CLIENT_PORT));
+    let components = Arc::new(NodeComponents::new(Arc::clone(&authorities)));
+    let pki = operations.pki.clone().unwrap_or_default();
+    let secrets =
+        Arc::new(SharedSecrets::new(vault, Arc::clone(&authorities), Arc::clone(&store), pki, clock));
     let backups = operations.backup.clone().zip(host).map(|(schedule, host)| BackupPorts {
         schedule,
         backups: Arc::new(BackupsOnHost::new(Arc::clone(&etcd), Arc::clone(host))),
@@ -38,7 +43,7 @@ pub fn operations_ports(
         driver: Arc::new(SshDriver::with_source(keys, ssh.key.clone(), SshOptions::default(), seed)),
         host_keys: ssh.host_keys,
         settings: operations.settings.clone(),
-        runner: RunnerPorts { etcd, authorities },
+        runner: RunnerPorts { etcd, authorities, components, secrets },
         backups,
     })
 }

@@ -1,43 +1,44 @@
 //! Plans as text tables. Equal plans give equal text.
 
-use std::fmt::Write as _;
-
 use madako_domain::plan::{Outcome, Part, Plan, PlanError, Reason};
 
 use crate::what_if::{WhatIfEnd, never_at_rest};
 
+/// Lays out rows of cells, the first of which is the heading, with a line end after each row.
+pub type TableLayout = fn(Vec<Vec<String>>) -> String;
+
 /// Action, changes and reasons of a plan.
 #[must_use]
-pub fn plan_table(plan: &Plan) -> String {
-    let mut text = plan_summary(plan);
-    push_block(&mut text, &change_rows(plan));
-    push_block(&mut text, &reason_rows(plan.reasons.iter()));
+pub fn plan_table(plan: &Plan, layout: TableLayout) -> String {
+    let mut text = layout(summary_rows(plan));
+    push_block(&mut text, change_rows(plan), layout);
+    push_block(&mut text, reason_rows(plan.reasons.iter()), layout);
     text
 }
 
 /// Message and reasons of a failed plan.
 #[must_use]
-pub fn error_table(error: &PlanError) -> String {
+pub fn error_table(error: &PlanError, layout: TableLayout) -> String {
     let mut text =
         format!("No plan can be made ({}): {}.\n", error.kind.name(), escape_unprintable(&error.message));
-    push_block(&mut text, &reason_rows(error.reasons.iter()));
+    push_block(&mut text, reason_rows(error.reasons.iter()), layout);
     text
 }
 
 /// One of several consecutive plans, with the reasons of the deciding rule only.
 #[must_use]
-pub fn step_table(number: usize, plan: &Plan) -> String {
+pub fn step_table(number: usize, plan: &Plan, layout: TableLayout) -> String {
     let mut text = format!("Plan {number}\n");
-    text.push_str(&plan_summary(plan));
-    push_block(&mut text, &change_rows(plan));
+    text.push_str(&layout(summary_rows(plan)));
+    push_block(&mut text, change_rows(plan), layout);
     let fired = plan.reasons.iter().filter(|reason| reason.outcome == Outcome::Fired);
-    push_block(&mut text, &reason_rows(fired));
+    push_block(&mut text, reason_rows(fired), layout);
     text.push('\n');
     text
 }
 
 #[must_use]
-pub fn end_table(made: usize, end: &WhatIfEnd) -> String {
+pub fn end_table(made: usize, end: &WhatIfEnd, layout: TableLayout) -> String {
     let made = match made {
         0 => "At once: ".to_owned(),
         1 => "After 1 plan: ".to_owned(),
@@ -52,23 +53,20 @@ pub fn end_table(made: usize, end: &WhatIfEnd) -> String {
                 escape_unprintable(&error.message)
             );
             let failed = error.reasons.iter().filter(|reason| reason.outcome == Outcome::Failed);
-            push_block(&mut text, &reason_rows(failed));
+            push_block(&mut text, reason_rows(failed), layout);
             text
         }
         WhatIfEnd::NeverAtRest { plans } => format!("{made}{}.\n", never_at_rest(*plans)),
     }
 }
 
-fn plan_summary(plan: &Plan) -> String {
+fn summary_rows(plan: &Plan) -> Vec<Vec<String>> {
     let action = plan.action.map_or("nothing to do", |action| action.name());
-    let mut text = format!("Action   {action}\n");
+    let mut rows = vec![format_row(["Action", action])];
     if let Some(cluster) = &plan.cluster {
-        let _ = writeln!(
-            text,
-            "Cluster  {}, {}",
-            count_of(cluster.control_plane().count(), "control plane node"),
-            count_of(cluster.workers().count(), "worker")
-        );
+        let control_plane = count_of(cluster.control_plane().count(), "control plane node");
+        let workers = count_of(cluster.workers().count(), "worker");
+        rows.push(format_row(["Cluster", &format!("{control_plane}, {workers}")]));
     }
     let roles: Vec<String> = plan
         .workers_by_role
@@ -76,9 +74,9 @@ fn plan_summary(plan: &Plan) -> String {
         .map(|(role, count)| format!("{} {count}", if role.is_empty() { "(no role)" } else { role }))
         .collect();
     let roles = if roles.is_empty() { "none".to_owned() } else { roles.join(", ") };
-    let _ = writeln!(text, "Workers  {}", escape_unprintable(&roles));
-    let _ = writeln!(text, "Unused   {}", count_of(plan.unused_machines as usize, "healthy machine"));
-    text
+    rows.push(format_row(["Workers", &roles]));
+    rows.push(format_row(["Unused", &count_of(plan.unused_machines as usize, "healthy machine")]));
+    rows
 }
 
 fn count_of(count: usize, what: &str) -> String {
@@ -125,22 +123,10 @@ fn escape_unprintable(text: &str) -> String {
 }
 
 /// Adds a table after an empty line, unless it has only its heading.
-fn push_block(text: &mut String, rows: &[Vec<String>]) {
-    if rows.len() < 2 {
-        return;
-    }
-    text.push('\n');
-    let columns = rows[0].len();
-    let widths: Vec<usize> = (0..columns)
-        .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
-        .collect();
-    for row in rows {
-        let mut line = String::new();
-        for (cell, width) in row.iter().zip(&widths) {
-            let _ = write!(line, "{cell:width$}  ");
-        }
-        text.push_str(line.trim_end());
+fn push_block(text: &mut String, rows: Vec<Vec<String>>, layout: TableLayout) {
+    if rows.len() > 1 {
         text.push('\n');
+        text.push_str(&layout(rows));
     }
 }
 

@@ -233,3 +233,13 @@ pub(crate) fn why_not(plan: &Plan, rule: Action) -> Vec<&PlanReason> {
     assert!(reasons.iter().all(|reason| reason.outcome == Outcome::NotFired), "{rule:?}: {reasons:?}");
     reasons.into_iter().map(|reason| &reason.why).collect()
 }
+
+/// Columns as wide as their widest cells.
+pub(crate) fn layout(rows: Vec<Vec<String>>) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().enumerate().map(|(column, cell)| format!("{cell:0$}  ", width(column)));
+        format!("{}\n", cells.collect::<String>().trim_end())
+    };
+    rows.iter().map(line).collect()
+}

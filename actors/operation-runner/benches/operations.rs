@@ -57,6 +57,7 @@ fn healthy_fleet(cluster: &Cluster) -> FleetStatus {
         bootstrap: None,
         interrupted_removals: BTreeSet::new(),
         etcd_image_version: None,
+        kubernetes: None,
     };
     for (node, id) in cluster.nodes.iter().zip(1..) {
         let mut state = NodeStatus { reachable: true, ..NodeStatus::default() };
@@ -116,6 +117,7 @@ fn measure_decision<T>(
         restore: None,
         stale: &BTreeSet::new(),
         authorities: None,
+        kubernetes: None,
         settings: &settings,
     };
     drop(act(&input));

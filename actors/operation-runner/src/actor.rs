@@ -7,6 +7,7 @@
 mod certificates;
 pub(crate) mod collect;
 pub(crate) mod execute;
+mod kubernetes;
 mod restore_commands;
 mod show;
 mod since;
@@ -19,8 +20,9 @@ use std::time::Duration;
 use madako_domain::canary::{Canary, is_planted};
 use madako_domain::certificate::NodeCertificate;
 use madako_domain::cluster::Cluster;
+use madako_domain::component::Component;
 use madako_domain::containers::ContainerOptions;
-use madako_domain::node_status::EtcdVersion;
+use madako_domain::node_status::{EtcdVersion, KubernetesAnswers, NodeStatus};
 use madako_domain::repair::change::RepairChange;
 use madako_domain::state::ClusterState;
 use madako_domain::status::OperationPhase;
@@ -29,10 +31,12 @@ use madako_effects::{
 };
 use madako_protocol::actors::{Collected, Mutation, OperationEnd, RunnerMessage};
 use madako_protocol::authorities::Authorities;
+use madako_protocol::components::Components;
 use madako_protocol::etcd::EtcdCluster;
 use madako_protocol::event::{Event, EventSink};
 use madako_protocol::feed::{Task, forward_values, send_later};
 use madako_protocol::gate::commit;
+use madako_protocol::kubernetes_secrets::KubernetesSecrets;
 use madako_protocol::latest::{Publisher, Subscriber};
 use madako_protocol::mailbox::Envelope;
 use madako_protocol::operations::OperationsState;
@@ -48,8 +52,10 @@ use self::since::FirstSeenTimes;
 use crate::backing_off::{self, BackingOff};
 use crate::decide::{Decision, decide};
 use crate::images::with_images;
-use crate::input::{Images, Input, RequestedRestore, Settings};
-use crate::limits::COMMAND_LOST;
+use crate::input::{Images, Input, KubernetesMode, KubernetesPart, RequestedRestore, Settings};
+use crate::kubernetes::operation::KubernetesOperationName;
+use crate::kubernetes::options::KubernetesOptions;
+use crate::limits::{API_SETTLED, COMMAND_LOST};
 use crate::operation::{Operation, OperationName};
 use crate::page::{Mode, OpsPage};
 use crate::records::{self, AnnouncedStep, restoring};
@@ -75,11 +81,13 @@ madako_protocol::declare_metrics! {
     histogram madako_operations_decide_seconds() "Duration of a decision on the next operations.";
 }
 
-/// The ports to nodes, etcd and authorities.
+/// The ports to etcd, authorities and Kubernetes.
 #[derive(Clone)]
 pub struct RunnerPorts {
     pub etcd: Arc<dyn EtcdCluster>,
     pub authorities: Arc<dyn Authorities>,
+    pub components: Arc<dyn Components>,
+    pub secrets: Arc<dyn KubernetesSecrets>,
 }
 
 #[derive(Clone)]
@@ -135,7 +143,12 @@ struct Inputs {
     state: Arc<ClusterState>,
     cluster: Arc<Cluster>,
     options: Arc<ContainerOptions>,
+    /// `None`: Kubernetes is left to CKE.
+    kubernetes: Option<ReadOptions>,
 }
+
+/// The options of a cluster for Kubernetes, or the reason why they cannot be used.
+type ReadOptions = Arc<Result<Arc<KubernetesOptions>, String>>;
 
 /// A cache: a new actor reads all of it again.
 pub struct RunnerState {
@@ -164,6 +177,12 @@ pub struct RunnerState {
     /// The phase in the store, as far as this actor wrote it.
     phase: Option<OperationPhase>,
     writing_phase: Option<Task>,
+    /// The options of the newest cluster for Kubernetes; `None`: Kubernetes is left to CKE, or there is no cluster.
+    kubernetes: Option<ReadOptions>,
+    /// Nodes of the next wave of restarts.
+    wave: usize,
+    /// Times since which API servers answer to each health check, by address.
+    serving_since: BTreeMap<String, Instant>,
     /// Held operations of the last event.
     held: Vec<String>,
     /// Reasons for which operations wait.
@@ -197,6 +216,8 @@ impl Actor for Runner {
             nodes: given.nodes.clone(),
             etcd: Arc::clone(&given.ports.etcd),
             authorities: Arc::clone(&given.ports.authorities),
+            components: Arc::clone(&given.ports.components),
+            secrets: Arc::clone(&given.ports.secrets),
             permits: permits.clone(),
             images: Images::default(),
             prepared: Arc::new(Mutex::new(BTreeMap::new())),
@@ -224,6 +245,9 @@ impl Actor for Runner {
             decision: None,
             phase: None,
             writing_phase: None,
+            kubernetes: None,
+            wave: 1,
+            serving_since: BTreeMap::new(),
             held: Vec::new(),
             held_since: FirstSeenTimes::default(),
             unreachable_since: FirstSeenTimes::default(),
@@ -315,6 +339,7 @@ impl RunnerState {
         let is_other = self.state.as_deref().and_then(revision) != revision(&new);
         self.state = Some(new);
         if is_other {
+            self.kubernetes = self.read_kubernetes();
             // Other nodes: the last states do not cover them.
             self.collected = None;
             self.collecting = None;
@@ -336,7 +361,16 @@ impl RunnerState {
         let state = self.state.clone().filter(|state| self.effects.may_decide_on(state.revision))?;
         let cluster = Arc::clone(&state.cluster.as_ref()?.value);
         let options = Arc::clone(state.container_options.as_ref()?);
-        Some(Inputs { state, cluster, options })
+        Some(Inputs { state, cluster, options, kubernetes: self.kubernetes.clone() })
+    }
+
+    fn read_kubernetes(&self) -> Option<ReadOptions> {
+        if self.given.settings.kubernetes == KubernetesMode::Off {
+            return None;
+        }
+        let cluster = &self.state.as_ref()?.cluster.as_ref()?.value;
+        let read = KubernetesOptions::read(&cluster.options);
+        Some(Arc::new(read.map(Arc::new).map_err(|error| error.to_string())))
     }
 
     /// Records an ended command, decides on a new collection, or begins one.
@@ -432,6 +466,8 @@ impl RunnerState {
         let requested = inputs.state.restore.as_ref();
         let requested = requested.filter(|request| is_under_way || request.is_valid(now));
         let nothing = BTreeSet::new();
+        let busy = inputs.state.repair.under_way().map(str::to_owned).collect();
+        let settling = self.settling(cluster, collected);
         let input = Input {
             cluster,
             options: &inputs.options,
@@ -446,6 +482,12 @@ impl RunnerState {
                 .as_ref()
                 .and_then(|ready| ready.as_ref().err())
                 .map(String::as_str),
+            kubernetes: inputs.kubernetes.as_ref().map(|read| KubernetesPart {
+                options: read.as_ref().as_ref().map(|options| &**options).map_err(String::as_str),
+                busy: &busy,
+                settling: &settling,
+                wave: self.wave,
+            }),
             settings: &settings,
         };
         let decision = decide(&input);
@@ -537,6 +579,14 @@ impl RunnerState {
     fn learn(&mut self, step: &AnnouncedStep, failure: Option<FailedCommand>, goes_on: bool) {
         let operation = step.operation.name.name();
         let command = step.command();
+        if matches!(
+            step.operation.name,
+            OperationName::Kubernetes(KubernetesOperationName::KubeApiserverRestart)
+        ) {
+            self.serving_since.retain(|address, _| !step.operation.targets.contains(address));
+        }
+        self.wave =
+            wave(self.wave, step, failure.is_some(), goes_on, self.given.settings.max_concurrent_updates);
         // The collection before an effect says nothing about the nodes after it, nor does its decision.
         self.forget_collected();
         if let Some(decision) = self.decision.as_mut().filter(|_| !goes_on) {
@@ -589,6 +639,8 @@ impl RunnerState {
             options: Arc::clone(&inputs.options),
             asked: collect::asked(&inputs.cluster, &inputs.state),
             certificates: Arc::new(self.certificates(operation)),
+            kubernetes: inputs.kubernetes.as_ref().and_then(|read| read.as_ref().as_ref().ok().cloned()),
+            kubelets: Arc::new(self.kubelets(operation)),
         };
         let (id, operation) = (step.record, operation.name.name());
         let what = format!("begins on {}", step.operation.targets.join(", "));
@@ -605,6 +657,36 @@ impl RunnerState {
         let nodes = self.collected.iter().flat_map(|(_, collected)| &collected.nodes);
         let targets = nodes.filter(|(address, _)| operation.targets.contains(address));
         targets.map(|(address, status)| (address.clone(), status.etcd_certificates.clone())).collect()
+    }
+
+    /// Nodes whose API server is not known to be healthy for [`API_SETTLED`].
+    fn settling(&mut self, cluster: &Cluster, collected: &Collected) -> BTreeSet<String> {
+        let now = Instant::now();
+        let mut settling = BTreeSet::new();
+        for node in cluster.control_plane() {
+            let serves =
+                |answers: &KubernetesAnswers| answers.is_healthy(Component::ApiServer, &node.address);
+            if collected.kubernetes.as_ref().is_some_and(serves) {
+                let since = *self.serving_since.entry(node.address.clone()).or_insert(now);
+                if now - since < API_SETTLED {
+                    settling.insert(node.address.clone());
+                }
+            } else {
+                self.serving_since.remove(&node.address);
+                settling.insert(node.address.clone());
+            }
+        }
+        self.serving_since.retain(|address, _| cluster.control_plane().any(|node| node.address == *address));
+        settling
+    }
+
+    /// Configuration files of the kubelets that run on the targets.
+    fn kubelets(&self, operation: &Operation) -> BTreeMap<String, String> {
+        let nodes = self.collected.iter().flat_map(|(_, collected)| &collected.nodes);
+        let targets = nodes.filter(|(address, _)| operation.targets.contains(address));
+        let running = targets.filter(|(_, node)| node.runs(Component::Kubelet));
+        let file = |node: &NodeStatus| node.configurations.get(&Component::Kubelet)?.clone();
+        running.filter_map(|(address, node)| Some((address.clone(), file(node)?))).collect()
     }
 
     fn forget_collected(&mut self) {
@@ -671,6 +753,18 @@ impl RunnerState {
             let end = executor.execute(&step.operation, step.index, &basis).await;
             EffectEvent::Ended { number, end: AttemptEnd::Final(end) }
         });
+    }
+}
+
+/// The nodes of the next wave of restarts: twice as many after a good one, and one after a failure.
+fn wave(now: usize, step: &AnnouncedStep, has_failed: bool, goes_on: bool, most: usize) -> usize {
+    use KubernetesOperationName::{KubeProxyRestart, KubeletRestart};
+    match step.operation.name {
+        OperationName::Kubernetes(KubeletRestart | KubeProxyRestart) if has_failed => 1,
+        OperationName::Kubernetes(KubeletRestart | KubeProxyRestart) if !goes_on => {
+            (now * 2).min(most.max(1))
+        }
+        _ => now,
     }
 }
 

@@ -37,7 +37,7 @@ impl BackingOff {
 
     /// Forgets nodes outside of the cluster.
     pub(crate) fn retain(&mut self, is_node: impl Fn(&str) -> bool) {
-        self.0.retain(|node, _| node.parse::<OperationName>().is_ok() || is_node(node));
+        self.0.retain(|node, _| OperationName::of_record(node).is_some() || is_node(node));
     }
 
     /// Nodes that are left out at `now`.

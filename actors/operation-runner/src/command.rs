@@ -7,6 +7,7 @@ use madako_json::named;
 use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 
+use crate::kubernetes::command::KubernetesCommand;
 use crate::wanted::{client_url, etcd_files};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,6 +107,8 @@ pub enum Command {
         /// Name of the restore.
         id: String,
     },
+    #[strum(transparent)]
+    Kubernetes(KubernetesCommand),
 }
 
 named!(Command);
@@ -127,6 +130,7 @@ impl Command {
             Self::RemoveEtcdMember { ids } => ids.iter().map(u64::to_string).collect::<Vec<_>>().join(","),
             Self::StageSnapshot { path, .. } | Self::UseSnapshot { path, .. } => path.clone(),
             Self::StopEtcdMembers { nodes } => nodes.join(","),
+            Self::Kubernetes(command) => command.target(),
             Self::WaitEtcdSync { members, .. }
             | Self::SetupEtcdAuth { members }
             | Self::ConfirmEtcdLoss { members } => {

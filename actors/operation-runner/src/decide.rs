@@ -10,7 +10,7 @@ use crate::held::{Held, Reason};
 use crate::input::Input;
 use crate::operation::{Operation, OperationName};
 use crate::view::View;
-use crate::{bootstrap, certificates, maintain, restart, restore, rivers, start, stop};
+use crate::{bootstrap, certificates, kubernetes, maintain, restart, restore, rivers, start, stop};
 
 /// The next reconcile pass.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -25,9 +25,9 @@ pub struct Decision {
 /// The operations of a row, and the phase; `None`: the next row counts.
 pub(crate) type Row = Option<(OperationPhase, Vec<Operation>)>;
 
-/// The rows in order. Those of Kubernetes (`k8s-start` before the maintenance of etcd, `k8s-maintain` after it) and of
-/// the queues (at the end) do not exist yet.
-const ROWS: [fn(&View<'_>, &mut Vec<Held>) -> Row; 11] = [
+/// The rows in order. The maintenance of Kubernetes' objects (`k8s-maintain` after that of etcd) and the rows of the queues
+/// (at the end) do not exist yet.
+const ROWS: [fn(&View<'_>, &mut Vec<Held>) -> Row; 13] = [
     restore::stale_row,
     upgrade,
     rivers::rivers_row,
@@ -36,8 +36,10 @@ const ROWS: [fn(&View<'_>, &mut Vec<Held>) -> Row; 11] = [
     start::start_row,
     restart::restart_row,
     start::wait_row,
+    kubernetes::row::row,
     maintain::maintenance_row,
     certificates::renewal_row,
+    kubernetes::stop::row,
     stop::stop_row,
 ];
 

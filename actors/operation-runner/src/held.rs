@@ -2,13 +2,15 @@
 
 use std::fmt;
 
-use madako_domain::containers::Container;
+use madako_domain::containers::ContainerName;
 use madako_domain::images::ImageName;
 use madako_domain::node_status::EtcdVersion;
 use madako_json::named;
 use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
+use strum::VariantNames as _;
 
+use crate::kubernetes::held::{KubernetesHeld, KubernetesReason};
 use crate::operation::OperationName;
 
 /// An operation that is due and does not begin.
@@ -39,7 +41,7 @@ pub enum Reason {
     },
     /// Another program has a container of that name.
     ForeignContainer {
-        container: Container,
+        container: ContainerName,
     },
     /// Invariant I2.
     Quorum {
@@ -73,6 +75,9 @@ pub enum Reason {
         /// The data, mark and container of each control plane node, as text.
         nodes: Vec<String>,
     },
+    /// A reason that only operations on Kubernetes have.
+    #[strum(transparent)]
+    Kubernetes(KubernetesReason),
 }
 
 /// A contradiction between the record of a bootstrap and the data on the nodes.
@@ -91,6 +96,29 @@ pub enum DataContradiction {
 }
 
 named!(Reason);
+
+impl Reason {
+    /// The names of all reasons, each once.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        let own = || Self::VARIANTS.iter().copied().filter(|name| *name != "kubernetes");
+        let others = KubernetesReason::VARIANTS.iter().copied();
+        own().chain(others.filter(move |name| own().all(|known| known != *name)))
+    }
+}
+
+impl From<KubernetesHeld> for Held {
+    fn from(KubernetesHeld { what, reason, targets }: KubernetesHeld) -> Self {
+        let reason = match reason {
+            KubernetesReason::Unreachable => Reason::Unreachable,
+            KubernetesReason::BackingOff => Reason::BackingOff,
+            KubernetesReason::ForeignContainer => {
+                Reason::ForeignContainer { container: what.component().into() }
+            }
+            other => Reason::Kubernetes(other),
+        };
+        Self { what: OperationName::Kubernetes(what), reason, targets }
+    }
+}
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -137,6 +165,7 @@ impl fmt::Display for Reason {
             Self::RestoreRefused { why } => {
                 write!(f, "{why}: when the reason is gone, run madako etcd restore again")
             }
+            Self::Kubernetes(reason) => reason.fmt(f),
             Self::UnclearBootstrap { unclear, nodes } => write!(f, "{unclear}. Found: {}", nodes.join("; ")),
         }
     }

@@ -10,7 +10,7 @@ use madako_domain::keys;
 use madako_domain::node_status::{ContainerStatus, FleetStatus, NodeStatus};
 use madako_domain::state::ClusterState;
 
-use crate::input::Settings;
+use crate::input::{KubernetesMode, Settings};
 
 /// Images that cannot be chosen, each with the reason.
 pub type UnclearImages = BTreeMap<ImageName, String>;
@@ -44,6 +44,9 @@ pub fn with_images(
     };
     set(ImageName::Etcd, &mut chosen.images.etcd);
     set(ImageName::Tools, &mut chosen.images.tools);
+    if settings.kubernetes != KubernetesMode::Off {
+        set(ImageName::Kubernetes, &mut chosen.images.kubernetes);
+    }
     chosen
 }
 
@@ -130,6 +133,7 @@ mod tests {
             bootstrap: None,
             interrupted_removals: BTreeSet::new(),
             etcd_image_version: None,
+            kubernetes: None,
         }
     }
 

@@ -12,6 +12,7 @@ use madako_domain::restore::RestoreRequest;
 use time::OffsetDateTime;
 
 use crate::images::UnclearImages;
+use crate::kubernetes::options::KubernetesOptions;
 use crate::limits::{CERTS_GC_INTERVAL, MAX_CONCURRENT_UPDATES};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,12 +20,19 @@ pub struct Images {
     pub etcd: String,
     /// The image with rivers and the programs that write files.
     pub tools: String,
+    /// The image of all components of Kubernetes.
+    pub kubernetes: String,
 }
 
 impl Default for Images {
     /// The images of CKE 1.30.
     fn default() -> Self {
-        Self { etcd: ImageName::Etcd.of_cke().to_owned(), tools: ImageName::Tools.of_cke().to_owned() }
+        let of_cke = |name: ImageName| name.of_cke().to_owned();
+        Self {
+            etcd: of_cke(ImageName::Etcd),
+            tools: of_cke(ImageName::Tools),
+            kubernetes: of_cke(ImageName::Kubernetes),
+        }
     }
 }
 
@@ -50,6 +58,21 @@ pub struct Settings {
     pub unclear_images: UnclearImages,
     /// Time between two removals of expired certificates from Vault.
     pub certs_gc_interval: Duration,
+    pub kubernetes: KubernetesMode,
+}
+
+/// The treatment of Kubernetes' containers (`kubernetes.mode`).
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr, strum::VariantNames,
+)]
+#[strum(serialize_all = "kebab-case")]
+pub enum KubernetesMode {
+    /// They are left to CKE: nothing is asked, decided or shown.
+    #[default]
+    Off,
+    /// Due operations are shown as held.
+    Observe,
+    Act,
 }
 
 impl Default for Settings {
@@ -60,6 +83,7 @@ impl Default for Settings {
             configured_images: GivenImages::default(),
             unclear_images: UnclearImages::new(),
             certs_gc_interval: CERTS_GC_INTERVAL,
+            kubernetes: KubernetesMode::default(),
         }
     }
 }
@@ -88,5 +112,20 @@ pub struct Input<'a> {
     pub stale: &'a BTreeSet<String>,
     /// The reason for which no certificate can be issued at present; `None`: there is none, or the authorities were not asked.
     pub authorities: Option<&'a str>,
+    /// `None`: Kubernetes is left to CKE.
+    pub kubernetes: Option<KubernetesPart<'a>>,
     pub settings: &'a Settings,
+}
+
+/// The part of an input for Kubernetes' containers.
+#[derive(Debug, Clone, Copy)]
+pub struct KubernetesPart<'a> {
+    /// The options of the cluster for Kubernetes, or the reason why they cannot be used.
+    pub options: Result<&'a KubernetesOptions, &'a str>,
+    /// Addresses of nodes that drain, reboot or are repaired.
+    pub busy: &'a BTreeSet<String>,
+    /// Addresses of nodes whose API server is not known to be healthy for a while.
+    pub settling: &'a BTreeSet<String>,
+    /// Nodes of the next wave of restarts.
+    pub wave: usize,
 }

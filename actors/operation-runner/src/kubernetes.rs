@@ -8,11 +8,10 @@
 //!   value of a variable or of a field, which may be secrets.
 //!
 //! # Does not
-//! Act: no operation of this crate touches these containers yet.
+//! Keep the objects of Kubernetes, or stop an API server with care: its clients notice the end of their connections.
 
 pub mod certificates;
 pub mod command;
-pub mod component;
 pub mod configuration;
 pub mod decide;
 pub mod encryption;
@@ -25,4 +24,7 @@ pub mod options;
 pub mod outdated;
 pub mod params;
 pub mod paths;
+pub(crate) mod row;
+pub mod shown;
 pub mod status;
+pub(crate) mod stop;

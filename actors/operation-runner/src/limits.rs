@@ -28,6 +28,17 @@ pub(crate) const COMMAND_LOST: Duration = Duration::from_secs(32 * 60);
 pub(crate) const WAIT_TRIES: u32 = 10;
 /// Pause between these tries, as in CKE.
 pub(crate) const WAIT_PAUSE: Duration = Duration::from_secs(2);
+/// Time for which all other API servers are healthy before one restarts: rivers check their upstreams every 20 s, and take a
+/// server back only then.
+pub const API_SETTLED: Duration = Duration::from_secs(25);
+/// Time for a kubelet to register its node: some seconds, and more on a busy machine.
+pub(crate) const REGISTERED: time::Duration = time::Duration::seconds(60);
+/// Tries of the command that waits for kubelets, as in CKE.
+pub(crate) const KUBELET_TRIES: u32 = 10;
+/// Pause between these tries, as in CKE.
+pub(crate) const KUBELET_PAUSE: Duration = Duration::from_secs(5);
+/// Health checks at the same time: with 30 dead nodes in 1,000, all checks end within half a minute.
+pub(crate) const MOST_CHECKS: usize = 64;
 /// Tries to promote a learner. A database of 8 GiB takes some minutes to reach it.
 pub(crate) const PROMOTE_TRIES: u32 = 150;
 /// Bytes of an error in a record.

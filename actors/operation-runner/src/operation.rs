@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::command::{Command, RunMode, Volume};
 use crate::input::RequestedRestore;
+use crate::kubernetes::operation::KubernetesOperationName;
 use crate::wanted::client_url;
 
 /// The name of an operation in records; CKE's names, where CKE has the operation.
@@ -47,9 +48,21 @@ pub enum OperationName {
     EtcdRenewCertificates,
     StopEtcd,
     StopEtcdRivers,
+    /// The text is that of the default inside, so that no other text is read as this variant.
+    #[serde(untagged)]
+    #[strum(transparent, serialize = "kube-apiserver-restart")]
+    Kubernetes(KubernetesOperationName),
 }
 
 named!(OperationName);
+
+impl OperationName {
+    /// The operation of a record; `None` for an operation of another actor.
+    #[must_use]
+    pub fn of_record(name: &str) -> Option<Self> {
+        name.parse().or_else(|_| name.parse().map(Self::Kubernetes)).ok()
+    }
+}
 
 /// Commands that run one after another under one record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -66,14 +79,18 @@ pub struct Operation {
 }
 
 impl Operation {
-    fn new(name: OperationName, targets: Vec<String>, commands: Vec<Command>) -> Self {
+    pub(crate) fn new(name: OperationName, targets: Vec<String>, commands: Vec<Command>) -> Self {
         Self { name, targets, commands, asked: false }
     }
 
     /// True if the authorities must issue certificates for it.
     #[must_use]
     pub fn needs_certificates(&self) -> bool {
-        self.commands.contains(&Command::PrepareEtcdCertificates)
+        self.commands.iter().any(|command| match command {
+            Command::PrepareEtcdCertificates => true,
+            Command::Kubernetes(command) => command.needs_certificates(),
+            _ => false,
+        })
     }
 
     /// True if a command starts a container of this image.
@@ -86,6 +103,7 @@ impl Operation {
             | Command::UseSnapshot { .. } => image == ImageName::Etcd,
             Command::RunContainer { container: Container::Rivers | Container::EtcdRivers, .. }
             | Command::MakeFiles => image == ImageName::Tools,
+            Command::Kubernetes(command) => command.needs_image(image),
             _ => false,
         })
     }

@@ -132,13 +132,10 @@ pub(crate) fn end(
 /// Cancels an unfinished record of an operation on nodes that this actor does not run: its predecessor in the same
 /// reign began it. `runs` is the own record.
 pub(crate) fn disown(state: &ClusterState, runs: Option<i64>, now: OffsetDateTime) -> Option<RepairChange> {
-    let (id, item) = state
-        .repair
-        .records
-        .unfinished
-        .iter()
-        .filter(|_| !is_planted(Canary::OrphanKept))
-        .find(|(id, item)| Some(**id) != runs && item.value.operation.parse::<OperationName>().is_ok())?;
+    let (id, item) =
+        state.repair.records.unfinished.iter().filter(|_| !is_planted(Canary::OrphanKept)).find(
+            |(id, item)| Some(**id) != runs && OperationName::of_record(&item.value.operation).is_some(),
+        )?;
     let mut record = item.value.clone();
     record.cancel(now, "outcome unknown: the actor that ran it is gone");
     let unchanged = Condition::Unchanged { key: keys::record(*id), revision: item.revision };

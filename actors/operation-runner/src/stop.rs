@@ -1,6 +1,7 @@
 //! The row `stop-control-plane` of CKE's table of operations: containers of the control plane are stopped on all other
 //! nodes.
 
+use madako_domain::component::Component;
 use madako_domain::containers::Container;
 use madako_domain::status::OperationPhase;
 
@@ -22,7 +23,13 @@ fn stop(view: &View<'_>, container: Container, held: &mut Vec<Held>) -> Option<O
         Container::EtcdRivers => OperationName::StopEtcdRivers,
         _ => OperationName::StopEtcd,
     };
-    let has = |node: &&NodeView<'_>| !node.control_plane && node.status.runs(container);
+    // Without these rivers, an API server that still waits for its own stop would lose etcd.
+    let serves = |node: &NodeView<'_>| {
+        view.input.kubernetes.is_some()
+            && container == Container::EtcdRivers
+            && node.status.runs(Component::ApiServer)
+    };
+    let has = |node: &&NodeView<'_>| !node.control_plane && node.status.runs(container) && !serves(node);
     let targets = view.usable(name, &[], view.nodes.iter().filter(has), held);
     (!targets.is_empty()).then(|| single(name, targets, Command::KillContainers(container)))
 }

@@ -21,7 +21,7 @@ use crate::actor::execute::read_version;
 use crate::certificates;
 use crate::difference::DueFiles;
 use crate::images::with_images;
-use crate::input::Settings;
+use crate::input::{KubernetesMode, Settings};
 
 /// The access of a survey to nodes.
 pub struct SurveyAccess {
@@ -44,7 +44,8 @@ pub async fn survey(
     state: &ClusterState,
     configured: &Settings,
 ) -> Option<(FleetStatus, Settings, Vec<String>)> {
-    let question = Question::of(cluster, options, state);
+    let asks_kubernetes = configured.kubernetes != KubernetesMode::Off;
+    let question = Question::of(cluster, options, state, asks_kubernetes);
     let collected = question
         .ask(ports, |address, volume| {
             let (driver, target) = (Arc::clone(&access.driver), access.targets.get(&address).cloned());

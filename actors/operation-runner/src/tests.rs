@@ -5,6 +5,7 @@ mod boot;
 mod cke;
 mod difference;
 mod fleet;
+mod kubernetes;
 mod maintenance;
 mod model;
 mod outdated;

@@ -59,6 +59,7 @@ static UNKNOWN: NodeStatus = NodeStatus {
     etcd_empty: None,
     etcd_other_volume: false,
     etcd_certificates: BTreeMap::new(),
+    configurations: BTreeMap::new(),
 };
 
 #[derive(Debug)]
@@ -155,9 +156,10 @@ impl<'a> View<'a> {
 
     fn obstacle(&self, node: &NodeView<'_>, needs: &[Need]) -> Option<Reason> {
         let missing = |need: &Need| match *need {
-            Need::Name(container) => {
-                node.status.is_foreign(container).then_some(Reason::ForeignContainer { container })
-            }
+            Need::Name(container) => node
+                .status
+                .is_foreign(container)
+                .then(|| Reason::ForeignContainer { container: container.into() }),
             Need::Volume => node
                 .status
                 .etcd_other_volume

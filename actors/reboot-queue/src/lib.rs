@@ -1,7 +1,8 @@
 //! RebootQueue: decides which nodes are rebooted gracefully, and when (CKE's `docs/reboot.md`).
 //!
 //! [`pass`] computes the next action of every entry and its obstacle ([`next_action`]); [`transition`] computes the
-//! writes of an action; [`explain`] gives other processes the same from the store alone. `actor` is the shell: it
+//! writes of an action; [`explain`] gives other processes the same from the store alone; [`forecast`] computes the
+//! reboots to come, and their blockers, before the first cordon. `actor` is the shell: it
 //! drains nodes, runs the boot checks and the reboot command, and sends decisions to the leader. The repair queue takes
 //! back the cordons of both queues.
 //!
@@ -24,6 +25,7 @@
 
 mod actor;
 pub mod explain;
+pub mod forecast;
 pub mod limits;
 pub mod next_action;
 pub mod pass;

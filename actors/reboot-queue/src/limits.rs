@@ -25,5 +25,10 @@ pub(crate) const HEARD_WITHIN: Duration = Duration::from_secs(300);
 pub(crate) const JUST_AFTER: Duration = Duration::from_millis(1);
 /// Addresses that a message names; it counts the rest.
 pub(crate) const MAX_SHOWN: usize = 5;
+/// Owners of a pod that a forecast follows: a pod, its ReplicaSet, its Deployment and some objects of operators above it.
+/// It also ends a circle.
+pub(crate) const MAX_OWNERS: usize = 8;
+/// Assumed time of a drain with its boot where the history has none. It orders the waves, and no output shows it.
+pub(crate) const ASSUMED_REBOOT: Duration = Duration::from_secs(1200);
 
 const _: () = assert!(BACK_OFF_BASE.as_secs() <= BACK_OFF_MOST.as_secs());

@@ -97,6 +97,10 @@ pub enum BlockedBy {
     EtcdNotGood {
         why: String,
     },
+    /// Invariant I13: every other API server must be healthy.
+    ApiNotAvailable {
+        violation: String,
+    },
     TooManyUnreachable {
         nodes: Vec<String>,
         maximum: usize,
@@ -221,6 +225,7 @@ impl fmt::Display for BlockedBy {
                 write!(f, "the command of record {record} runs (madako history shows it)")
             }
             Self::EtcdNotGood { why } => write!(f, "etcd is not in good health: {why}"),
+            Self::ApiNotAvailable { violation } => f.write_str(violation),
             Self::TooManyUnreachable { nodes, maximum } => write!(
                 f,
                 "{} other nodes are unreachable, and maximum-unreachable-nodes-for-reboot is {maximum}: {}",
@@ -250,14 +255,14 @@ impl fmt::Display for BlockedBy {
     }
 }
 
-fn listed<T: fmt::Display>(items: impl ExactSizeIterator<Item = T>) -> String {
+pub(crate) fn listed<T: fmt::Display>(items: impl ExactSizeIterator<Item = T>) -> String {
     let count = items.len();
     let shown: Vec<String> = items.take(MAX_SHOWN).map(|item| item.to_string()).collect();
     let more = count - shown.len();
     if more == 0 { shown.join(", ") } else { format!("{} and {more} more", shown.join(", ")) }
 }
 
-fn moment(time: OffsetDateTime) -> String {
+pub(crate) fn moment(time: OffsetDateTime) -> String {
     let time = time.to_offset(time::UtcOffset::UTC);
     time.replace_nanosecond(0).unwrap_or(time).format(&Rfc3339).unwrap_or_else(|_| time.to_string())
 }

@@ -65,6 +65,8 @@ pub struct Live {
     pub unreachable: BTreeSet<String>,
     /// The reason why etcd is not known to be good.
     pub etcd: Option<String>,
+    /// Control plane nodes whose reboot would break invariant I13, with the violation.
+    pub api: BTreeMap<String, String>,
     /// An operation on nodes is due or runs.
     pub operation_due: bool,
     /// This instance runs commands.
@@ -100,18 +102,7 @@ struct Occupied {
 /// Next action of every entry, in the order of service.
 #[must_use]
 pub fn next_actions(view: &View<'_>) -> Vec<NextAction> {
-    let mut first: BTreeMap<&str, i64> = BTreeMap::new();
-    for (index, item) in &view.queue.reboots {
-        if item.value.status != RebootStatus::Cancelled {
-            first.entry(&item.value.node).or_insert(*index);
-        }
-    }
-    // An entry under way counts before an older one that another program put beside it.
-    for (index, item) in view.queue.reboots.iter().rev() {
-        if is_under_way(&item.value) {
-            first.insert(&item.value.node, *index);
-        }
-    }
+    let first = view.first_entries();
     let mut occupied = view.occupied(&first);
     let mut entries: Vec<(i64, &RebootQueueEntry)> =
         view.queue.reboots.iter().map(|(index, item)| (*index, &item.value)).collect();
@@ -133,7 +124,32 @@ pub fn is_under_way(entry: &RebootQueueEntry) -> bool {
     matches!(entry.status, RebootStatus::Draining | RebootStatus::Rebooting)
 }
 
-impl View<'_> {
+impl<'a> View<'a> {
+    /// The entry of each node that comes first.
+    fn first_entries(&self) -> BTreeMap<&'a str, i64> {
+        let mut first: BTreeMap<&str, i64> = BTreeMap::new();
+        for (index, item) in &self.queue.reboots {
+            if item.value.status != RebootStatus::Cancelled {
+                first.entry(&item.value.node).or_insert(*index);
+            }
+        }
+        // An entry under way counts before an older one that another program put beside it.
+        for (index, item) in self.queue.reboots.iter().rev() {
+            if is_under_way(&item.value) {
+                first.insert(&item.value.node, *index);
+            }
+        }
+        first
+    }
+
+    /// The obstacles to every drain that is not begun yet, whatever entry is next.
+    pub(crate) fn obstacles(&self) -> Vec<BlockedBy> {
+        let stuck = self.occupied(&self.first_entries()).stuck;
+        let slots = self.config.is_ok_and(|config| config.max_concurrent == 0);
+        let slots = slots.then_some(BlockedBy::Slots { maximum: 0 });
+        self.blocks_all().into_iter().chain(self.gate(&stuck)).chain(slots).collect()
+    }
+
     /// The obstacle to every action. As in CKE, nothing is removed without both commands.
     fn blocks_all(&self) -> Option<BlockedBy> {
         if self.queue.reboots_disabled {
@@ -171,12 +187,12 @@ impl View<'_> {
         }
     }
 
-    fn since(&self, entry: &RebootQueueEntry) -> OffsetDateTime {
+    pub(crate) fn since(&self, entry: &RebootQueueEntry) -> OffsetDateTime {
         // A time of a clock that was ahead counts from now.
         entry.last_transition_time.unwrap_or(OffsetDateTime::UNIX_EPOCH).min(self.now)
     }
 
-    fn is_overdue(&self, entry: &RebootQueueEntry) -> bool {
+    pub(crate) fn is_overdue(&self, entry: &RebootQueueEntry) -> bool {
         entry.status == RebootStatus::Rebooting && self.since(entry) + self.settings.boot_timeout < self.now
     }
 
@@ -272,9 +288,9 @@ impl View<'_> {
         let until = self.since(entry) + timeout;
         let waits = match self.live.drains.get(&index) {
             Some(Drain::Runs { .. }) if is_planted(Canary::RebootNotDrained) => {
-                return (Action::Reboot, self.reboot_waits(is_control_plane));
+                return (Action::Reboot, self.reboot_waits(&entry.node, is_control_plane));
             }
-            Some(Drain::Done) => return (Action::Reboot, self.reboot_waits(is_control_plane)),
+            Some(Drain::Done) => return (Action::Reboot, self.reboot_waits(&entry.node, is_control_plane)),
             Some(Drain::Failed { why }) => {
                 return (Action::BackOff(Aborted::Impossible { why: why.clone() }), None);
             }
@@ -301,8 +317,9 @@ impl View<'_> {
         (Action::Reboot, Some(blocked_by))
     }
 
-    /// The obstacle to the reboot of an empty node. The reboot of a control plane node takes its member of etcd away.
-    fn reboot_waits(&self, is_control_plane: bool) -> Option<BlockedBy> {
+    /// The obstacle to the reboot of an empty node. The reboot of a control plane node takes its member of etcd and its
+    /// API server away.
+    fn reboot_waits(&self, node: &str, is_control_plane: bool) -> Option<BlockedBy> {
         if !self.live.host {
             return Some(BlockedBy::NoHost);
         }
@@ -310,8 +327,15 @@ impl View<'_> {
         if let Some(record) = self.queue.records.unfinished.keys().next() {
             return Some(BlockedBy::CommandRuns { record: *record });
         }
-        let why = self.live.etcd.as_ref().filter(|_| is_control_plane)?;
-        Some(BlockedBy::EtcdNotGood { why: why.clone() })
+        if let Some(why) = self.live.etcd.as_ref().filter(|_| is_control_plane) {
+            return Some(BlockedBy::EtcdNotGood { why: why.clone() });
+        }
+        self.api_waits(node)
+    }
+
+    fn api_waits(&self, node: &str) -> Option<BlockedBy> {
+        let violation = self.live.api.get(node)?.clone();
+        Some(BlockedBy::ApiNotAvailable { violation })
     }
 
     fn queued(
@@ -342,7 +366,7 @@ impl View<'_> {
         } else if occupied.workers >= maximum {
             return Some(BlockedBy::Slots { maximum });
         }
-        self.gate(&occupied.stuck)
+        self.gate(&occupied.stuck).or_else(|| self.api_waits(&entry.node))
     }
 
     /// The obstacle to every new drain.
@@ -375,7 +399,7 @@ impl View<'_> {
     }
 
     /// The begun repair of a node: its next drain must not meet that of a reboot.
-    fn repair_of(&self, node: &str) -> Option<i64> {
+    pub(crate) fn repair_of(&self, node: &str) -> Option<i64> {
         let mut begun =
             self.queue.entries.iter().filter(|(_, item)| {
                 item.value.status == RepairStatus::Processing && item.value.address == node

@@ -8,13 +8,13 @@ use std::time::Duration;
 use madako_domain::canary::{Canary, is_planted};
 use madako_domain::keys;
 use madako_domain::reboot::{RebootQueueEntry, RebootStatus};
-use madako_domain::record::{Command, Record};
+use madako_domain::record::{Record, whole_second};
 use madako_domain::repair::change::{RepairChange, RepairWrite};
-use madako_domain::repair::command::{CommandEnd, HowEnded};
+use madako_domain::repair::command::CommandEnd;
 use madako_domain::repair::queue::RepairQueue;
 use madako_domain::state::ClusterState;
 use madako_domain::store::Condition;
-use time::{OffsetDateTime, UtcOffset};
+use time::OffsetDateTime;
 
 use crate::limits::{BACK_OFF_BASE, BACK_OFF_MOST};
 use crate::next_action::Removal;
@@ -24,6 +24,8 @@ pub const DEQUEUE: &str = "reboot-dequeue";
 pub const DRAIN_START: &str = "reboot-drain-start";
 pub const DRAIN_TIMEOUT: &str = "reboot-drain-timeout";
 pub const REBOOT: &str = "reboot-reboot";
+/// Finding in the record of a removal without a boot.
+pub(crate) const LEFT: &str = "the node left the cluster";
 /// CKE's names of the reboot queue's operations.
 pub const OPERATIONS: [&str; 5] = [CANCEL, DEQUEUE, DRAIN_START, DRAIN_TIMEOUT, REBOOT];
 
@@ -92,7 +94,7 @@ impl<'a> Transition<'a> {
     pub fn remove(&self, removal: Removal) -> RepairChange {
         let (what, info) = match removal {
             Removal::Cancelled => (CANCEL, ""),
-            Removal::Left => (DEQUEUE, "the node left the cluster"),
+            Removal::Left => (DEQUEUE, LEFT),
             Removal::Booted => (DEQUEUE, "the node has booted"),
         };
         let writes = vec![RepairWrite::RebootRemoved { index: self.index }, self.done(what, info.to_owned())];
@@ -105,13 +107,7 @@ impl<'a> Transition<'a> {
     }
 
     fn begin_record(&self, operation: &'static str) -> Record {
-        let mut record = Record::new(self.id, operation, vec![self.entry.node.clone()], self.now);
-        record.start(Command {
-            name: command_name(operation).to_owned(),
-            target: self.entry.node.clone(),
-            ..Command::default()
-        });
-        record
+        Record::of_command(self.id, operation, command_name(operation), &self.entry.node, self.now)
     }
 
     fn done(&self, operation: &'static str, info: String) -> RepairWrite {
@@ -151,12 +147,7 @@ pub fn end_command(
 ) -> Option<RepairChange> {
     let item = queue.records.unfinished.get(&id)?;
     let mut record = item.value.clone();
-    if end.how == HowEnded::Succeeded {
-        record.complete(whole_second(now));
-        record.info.clone_from(&end.text);
-    } else {
-        record.cancel(whole_second(now), end.text.as_str());
-    }
+    end.end_record(&mut record, whole_second(now));
     Some(record_alone(REBOOT, record, item.revision))
 }
 
@@ -204,14 +195,10 @@ fn command_name(operation: &str) -> &'static str {
     }
 }
 
-/// Times of CKE's entries are in UTC with whole seconds.
-fn whole_second(time: OffsetDateTime) -> OffsetDateTime {
-    let time = time.to_offset(UtcOffset::UTC);
-    time.replace_nanosecond(0).unwrap_or(time)
-}
-
 #[cfg(test)]
 mod tests {
+    use madako_domain::repair::command::HowEnded;
+
     use super::*;
     use crate::testing::{NOW, Store};
 

@@ -120,7 +120,7 @@ pub enum BlockedBy {
     },
     /// The reboot queue drains the node, and a node has one drain at a time.
     RebootDrains,
-    /// Invariant I2: another control plane node must stay in sync.
+    /// Invariant I2 or I13: the members of etcd and the API servers on the other control plane nodes must be in order.
     Quorum {
         violation: String,
     },

@@ -79,7 +79,7 @@ pub struct LeaderState {
     pub reports_awaited: Option<OffsetDateTime>,
     /// An operation on nodes is due or runs.
     pub operation_due: bool,
-    /// Control plane nodes whose repair would break invariant I2, with the violation.
+    /// Control plane nodes whose repair would break invariant I2 or I13, with the violation.
     pub quorum: BTreeMap<String, String>,
     /// Corrected times of last transitions that a wrong clock wrote.
     pub counted: FutureTransitions,
@@ -516,7 +516,7 @@ impl<'a> View<'a> {
         (Action::Execute { step }, blocked_by)
     }
 
-    /// Obstacle to a drain or command of a control plane node: it would break invariant I2.
+    /// Obstacle to a drain or command of a control plane node: it would break invariant I2 or I13.
     fn quorum(&self, candidate: &Candidate<'_>) -> Option<BlockedBy> {
         let violation = self.live.quorum.get(&candidate.entry.address)?.clone();
         Some(BlockedBy::Quorum { violation })

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use madako_domain::canary::{Canary, is_planted};
 use madako_domain::keys;
-use madako_domain::record::{Command, Record};
+use madako_domain::record::{Record, whole_second};
 use madako_domain::repair::change::{RepairChange, RepairWrite};
 use madako_domain::repair::command::{CommandEnd, HowEnded};
 use madako_domain::repair::kept::{EntryEnd, KeptEntry, MissingProgress, StartedRepairCommand};
@@ -15,7 +15,7 @@ use madako_domain::repair::queue::RepairQueue;
 use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 use madako_domain::state::ClusterState;
 use madako_domain::store::Condition;
-use time::{OffsetDateTime, UtcOffset};
+use time::OffsetDateTime;
 
 pub use crate::limits::BACK_OFF_BASE;
 use crate::pass::later;
@@ -161,13 +161,7 @@ impl<'a> Transition<'a> {
     }
 
     fn begin_record(&self, operation: &'static str) -> Record {
-        let mut record = Record::new(self.id, operation, vec![self.entry.address.clone()], self.now);
-        record.start(Command {
-            name: command_name(operation).to_owned(),
-            target: self.entry.address.clone(),
-            ..Command::default()
-        });
-        record
+        Record::of_command(self.id, operation, command_name(operation), &self.entry.address, self.now)
     }
 
     fn done(&self, operation: &'static str, info: String) -> RepairWrite {
@@ -234,12 +228,7 @@ pub fn end_command(
     let item = queue.records.unfinished.get(&id)?;
     let mut record = item.value.clone();
     let succeeded = end.how == HowEnded::Succeeded;
-    if succeeded {
-        record.complete(now);
-        record.info.clone_from(&end.text);
-    } else {
-        record.cancel(now, end.text.as_str());
-    }
+    end.end_record(&mut record, now);
     let finishing = record.operation == FINISH;
     let what = if finishing { FINISH } else { EXECUTE };
     let mut conditions = vec![Condition::Unchanged { key: keys::record(id), revision: item.revision }];
@@ -312,10 +301,4 @@ fn command_name(operation: &str) -> &'static str {
         EXECUTE => "repairExecuteCommand",
         _ => "repairFinishCommand",
     }
-}
-
-/// Times of CKE's entries are in UTC with whole seconds.
-fn whole_second(time: OffsetDateTime) -> OffsetDateTime {
-    let time = time.to_offset(UtcOffset::UTC);
-    time.replace_nanosecond(0).unwrap_or(time)
 }

@@ -14,10 +14,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures::future::BoxFuture;
 use madako_domain::machine::MachineState;
 use madako_protocol::host::{Host, HostCommand, HostEnd, HostError, HostOutcome};
 use madako_protocol::permit::Permit;
 use time::OffsetDateTime;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use crate::chance::Kind;
@@ -48,8 +50,8 @@ const BOOT_HANGS: Duration = Duration::from_secs(40 * 60);
 /// Boots that hang, in percent.
 const HANGING_BOOTS: u8 = 5;
 
-/// Receives the address of each rebooted machine, and the time that its boot takes.
-pub type OnReboot = Arc<dyn Fn(&str, Duration) + Send + Sync>;
+/// Receives the address of each rebooted machine, and a future that ends with its boot.
+pub type OnReboot = Arc<dyn Fn(&str, BoxFuture<'static, ()>) + Send + Sync>;
 
 /// Behaviour of repair commands, as percentages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,6 +96,13 @@ pub struct CommandRun {
     pub ended: Option<OffsetDateTime>,
 }
 
+#[derive(Clone, Copy)]
+struct Boot {
+    began: OffsetDateTime,
+    ends: OffsetDateTime,
+    hangs: bool,
+}
+
 #[derive(Default)]
 struct Log {
     runs: BTreeMap<u64, CommandRun>,
@@ -102,8 +111,8 @@ struct Log {
     on: BTreeMap<String, u32>,
     /// The next command with an effect fails.
     fails_next: bool,
-    /// Begin and end of the last reboot by machine.
-    boots: BTreeMap<String, (OffsetDateTime, OffsetDateTime)>,
+    /// The last reboot by machine.
+    boots: BTreeMap<String, Boot>,
     on_reboot: Option<OnReboot>,
 }
 
@@ -114,6 +123,8 @@ pub struct SimulatedHost {
     registry: SimulatedRegistry,
     habits: CommandBehaviour,
     log: Arc<Mutex<Log>>,
+    /// True while boots may hang.
+    may_hang: Arc<watch::Sender<bool>>,
 }
 
 enum CommandFate {
@@ -125,7 +136,8 @@ enum CommandFate {
 impl SimulatedHost {
     #[must_use]
     pub fn new(registry: SimulatedRegistry, habits: CommandBehaviour) -> Self {
-        Self { name: "host".to_owned(), registry, habits, log: Arc::default() }
+        let may_hang = Arc::new(watch::Sender::new(true));
+        Self { name: "host".to_owned(), registry, habits, log: Arc::default(), may_hang }
     }
 
     /// A host of another name over the same machines and the same log.
@@ -142,6 +154,17 @@ impl SimulatedHost {
     /// Calls `on_reboot` for each later reboot.
     pub fn watch_reboots(&self, on_reboot: OnReboot) {
         self.lock().on_reboot = Some(on_reboot);
+    }
+
+    /// Completes the boots that hang. No later boot hangs.
+    pub fn end_hanging_boots(&self) {
+        let now = self.registry.with(|datacenter| datacenter.now());
+        let mut log = self.lock();
+        for boot in log.boots.values_mut().filter(|boot| boot.hangs) {
+            boot.ends = boot.ends.min(now);
+        }
+        drop(log);
+        self.may_hang.send_replace(false);
     }
 
     /// All recorded runs, in start order.
@@ -214,7 +237,7 @@ impl SimulatedHost {
         };
         let now = self.registry.with(|datacenter| datacenter.now());
         let boot = self.lock().boots.get(address).copied();
-        let has_booted = boot.is_some_and(|(down, up)| down.unix_timestamp() >= since && up <= now);
+        let has_booted = boot.is_some_and(|boot| boot.began.unix_timestamp() >= since && boot.ends <= now);
         command_outcome(HostEnd::Exited { code: 0 }, if has_booted { "true" } else { "false" }, CHECK_TAKES)
     }
 
@@ -224,16 +247,25 @@ impl SimulatedHost {
             let place = datacenter.at_address(address)?;
             let hangs = datacenter.chance.percent(Kind::CommandHeals, place, nth, HANGING_BOOTS);
             let takes = datacenter.chance.taking(Kind::CommandTakes, place, nth + 1, BOOT_TAKES);
-            Some((datacenter.now(), if hangs { BOOT_HANGS } else { takes }))
+            Some((datacenter.now(), takes, hangs && *self.may_hang.borrow()))
         });
-        let Some((now, takes)) = boot else { return };
+        let Some((now, takes, hangs)) = boot else { return };
+        let takes = if hangs { BOOT_HANGS } else { takes };
         let on_reboot = {
             let mut log = self.lock();
-            log.boots.insert(address.to_owned(), (now, now + takes));
+            log.boots.insert(address.to_owned(), Boot { began: now, ends: now + takes, hangs });
             log.on_reboot.clone()
         };
         if let Some(on_reboot) = on_reboot {
-            on_reboot(address, takes);
+            let mut may_hang = self.may_hang.subscribe();
+            let boot = async move {
+                tokio::select! {
+                    () = sleep(takes) => {}
+                    // An error says that no host exists any more: nothing ends this boot before its time.
+                    Ok(_) = may_hang.wait_for(|may_hang| !may_hang), if hangs => {}
+                }
+            };
+            on_reboot(address, Box::pin(boot));
         }
     }
 

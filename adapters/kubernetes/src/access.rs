@@ -56,6 +56,33 @@ impl ApiServerAccess {
         Ok(found.expect("without a problem there is an access"))
     }
 
+    /// Access to an API server with a client certificate, all in PEM; `server` is its URL.
+    ///
+    /// # Errors
+    /// A part that TLS cannot use. The error contains no part of it.
+    pub(crate) fn with_certificate(
+        server: &str,
+        trusted: &str,
+        certificate: &str,
+        key: &str,
+    ) -> Result<Self, &'static str> {
+        let url = server.parse::<Uri>().map_err(|_| "the address of the API server is no part of a URL")?;
+        let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(trusted.as_bytes()).collect();
+        let found = found.map_err(|_| "the certificate of the authority is not PEM")?;
+        let mut config = Config::new(url);
+        config.root_cert = Some(found.into_iter().map(|der| der.to_vec()).collect());
+        config.auth_info = AuthInfo {
+            client_certificate_data: Some(STANDARD.encode(certificate)),
+            client_key_data: Some(STANDARD.encode(key).into()),
+            ..AuthInfo::default()
+        };
+        config.connect_timeout = Some(CONNECT_TIMEOUT);
+        config.default_retry = false;
+        config.disable_compression = true;
+        config.rustls_client_config().map_err(|_| "TLS cannot use the client certificate")?;
+        Ok(Self { config, server: server.to_owned() })
+    }
+
     /// The API server's address, without credentials.
     #[must_use]
     pub fn server(&self) -> &str {

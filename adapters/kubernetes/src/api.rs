@@ -29,7 +29,7 @@ use crate::{
     WRITE_DEADLINE, answer, convert,
 };
 
-const FIELD_MANAGER: &str = "madako";
+pub(crate) const FIELD_MANAGER: &str = "madako";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -61,9 +61,9 @@ pub struct ConnectError {
 }
 
 pub struct ApiServer {
-    client: Client,
+    pub(crate) client: Client,
     server: String,
-    limits: Limits,
+    pub(crate) limits: Limits,
 }
 
 impl fmt::Debug for ApiServer {
@@ -82,7 +82,7 @@ impl ApiServer {
     /// See [`ConnectError`].
     pub fn new(access: &ApiServerAccess, limits: Limits) -> Result<Self, ConnectError> {
         let server = access.server().to_owned();
-        match exchange::create_client(access, limits.max_answer_bytes) {
+        match exchange::create_client(access, limits.max_answer_bytes, true) {
             Ok(client) => Ok(Self { client, server, limits }),
             Err(source) => Err(ConnectError { server, source: Box::new(source) }),
         }
@@ -122,7 +122,7 @@ impl ApiServer {
     }
 
     /// Deadline of a write: no request may start after the permit ended, however long the connection takes.
-    fn begin(&self, permit: &Permit) -> Result<RequestDeadline, KubernetesError> {
+    pub(crate) fn begin(&self, permit: &Permit) -> Result<RequestDeadline, KubernetesError> {
         let now = Instant::now();
         permit.check(now)?;
         let until = RequestDeadline::after(self.limits.write_deadline);

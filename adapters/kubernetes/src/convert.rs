@@ -80,15 +80,7 @@ pub(crate) fn convert_pod(pod: core::Pod, node: &str) -> Result<Pod, &'static st
         uid: some(metadata.uid).ok_or("a pod without a uid")?,
     };
     let owners = metadata.owner_references.unwrap_or_default();
-    let deleted_at = match metadata.deletion_timestamp {
-        None => None,
-        // The deletion timestamp is the end of the grace period.
-        Some(Time(at)) => {
-            let grace = metadata.deletion_grace_period_seconds.unwrap_or_default();
-            let at = OffsetDateTime::from_unix_timestamp(at.as_second().saturating_sub(grace));
-            Some(at.map_err(|_| "a pod with an impossible time of deletion")?)
-        }
-    };
+    let deleted_at = deletion(metadata.deletion_timestamp, metadata.deletion_grace_period_seconds)?;
     Ok(Pod {
         id,
         phase: pod.status.and_then(|status| status.phase?.parse().ok()).unwrap_or_default(),
@@ -96,4 +88,18 @@ pub(crate) fn convert_pod(pod: core::Pod, node: &str) -> Result<Pod, &'static st
         mirror: metadata.annotations.is_some_and(|annotations| annotations.contains_key(MIRROR)),
         deleted_at,
     })
+}
+
+/// The time at which the deletion of a pod was requested: the deletion timestamp is the end of the grace period.
+pub(crate) fn deletion(
+    timestamp: Option<Time>,
+    grace: Option<i64>,
+) -> Result<Option<OffsetDateTime>, &'static str> {
+    let Some(Time(at)) = timestamp else { return Ok(None) };
+    let at = OffsetDateTime::from_unix_timestamp(at.as_second().saturating_sub(grace.unwrap_or_default()));
+    at.map(Some).map_err(|_| "a pod with an impossible time of deletion")
+}
+
+pub(crate) fn to_time(Time(at): Time) -> Result<OffsetDateTime, time::error::ComponentRange> {
+    OffsetDateTime::from_unix_timestamp(at.as_second())
 }

@@ -42,9 +42,12 @@ pub(crate) struct Call<'a> {
 
 /// kube's client on a stack of this crate. kube's own stack logs each failed request as an error, although only the
 /// caller can evaluate it, and reads answers of any length.
+///
+/// Without a base, each request has its whole URL, and the client reaches any server.
 pub(crate) fn create_client(
     access: &ApiServerAccess,
     max_answer_bytes: usize,
+    has_base: bool,
 ) -> Result<Client, kube::Error> {
     let config = access.config();
     let mut connector = HttpConnector::new();
@@ -59,7 +62,7 @@ pub(crate) fn create_client(
         .build(connector);
     let service = ServiceBuilder::new()
         .map_response(move |response: Response<_>| response.map(|body| Limited::new(body, max_answer_bytes)))
-        .layer(config.base_uri_layer())
+        .option_layer(has_base.then(|| config.base_uri_layer()))
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from)

@@ -1,6 +1,6 @@
-//! The API server of the cluster: the port `Kubernetes` on kube-rs.
+//! The API server of the cluster: the ports `Kubernetes` and `KubernetesWorkloads` on kube-rs.
 //!
-//! For: draining nodes before repairs, and the taints that the planner needs.
+//! For: draining nodes before repairs, the taints that the planner needs, and forecasts of drains.
 //!
 //! Guarantees:
 //! - Every call has a deadline ([`READ_DEADLINE`], [`WRITE_DEADLINE`]) for all of its requests, and each answer has at
@@ -15,7 +15,8 @@
 //! - No token, key, certificate or password is in an error, a log or `Debug`.
 //!
 //! Assumes: a tokio runtime; RBAC that allows `list` of nodes, namespaces and pods, `get` and `delete` of pods,
-//! `create` of `pods/eviction` and `patch` of nodes.
+//! `create` of `pods/eviction` and `patch` of nodes. A forecast of drains also needs `list` of ReplicaSets, Deployments,
+//! StatefulSets, jobs and disruption budgets.
 //!
 //! Does not: retry (the caller decides), watch, follow redirects, use proxies, or run programs that a kubeconfig names.
 //!
@@ -24,13 +25,16 @@
 mod access;
 mod answer;
 mod api;
+mod components;
 mod convert;
 mod exchange;
 mod limits;
 mod telemetry;
+mod workloads;
 
 pub use access::{ApiServerAccess, MAX_FILE_BYTES};
 pub use api::{ApiServer, ConnectError, Limits};
+pub use components::NodeComponents;
 pub use telemetry::METRICS;
 
 pub use crate::limits::{

@@ -45,6 +45,31 @@ pub const MAX_DAEMON_SETS: usize = 1_000;
 /// starts at 12,500 in the cluster.
 pub const MAX_PODS: usize = 15_000;
 
+/// Upper bound of bound pods in the cluster: Kubernetes supports 150,000.
+pub(crate) const MAX_CLUSTER_PODS: usize = 200_000;
+/// Upper bound of the ReplicaSets, Deployments, StatefulSets or jobs of the cluster: a Deployment keeps ten
+/// ReplicaSets.
+pub(crate) const MAX_OWNERS: usize = 200_000;
+/// Upper bound of disruption budgets: two for each of the most namespaces.
+pub(crate) const MAX_BUDGETS: usize = 20_000;
+/// Deadlines of a read that a list for a forecast has: 150,000 pods are 600 pages of some 100 ms.
+pub(crate) const WORKLOAD_DEADLINES: u32 = 4;
+
+/// Time for a health check, as in CKE.
+pub(crate) const CHECK_DEADLINE: Duration = Duration::from_secs(5);
+/// Upper bound of an answer to a health check in bytes: a page with one namespace.
+pub(crate) const MAX_CHECK_BYTES: usize = 1 << 20;
+/// Pages of names: each name has some 500 bytes of metadata around it.
+pub(crate) const NAMES_PAGE: u32 = 500;
+/// Validity of the client certificate, as in CKE.
+pub(crate) const CERTIFICATE: Duration = Duration::from_secs(25 * 3600);
+/// Age at which another one is issued, as in CKE.
+pub(crate) const CERTIFICATE_AGE: Duration = Duration::from_secs(24 * 3600);
+/// Time until the next request for a certificate after a failed one.
+pub(crate) const RENEWAL_PAUSE: Duration = Duration::from_secs(60);
+/// Attempts to change a Node object that other clients change at the same time: kubelets write to it every 5 min.
+pub(crate) const CHANGE_TRIES: usize = 5;
+
 const _: () = assert!(
     CONNECT_TIMEOUT.as_secs() < WRITE_DEADLINE.as_secs()
         && WRITE_DEADLINE.as_secs() < READ_DEADLINE.as_secs()

@@ -241,6 +241,10 @@ fn leaf_parameters(common_name: &str, usage: Usage) -> CertificateParams {
         Usage::Server => vec![ExtendedKeyUsagePurpose::ServerAuth],
         Usage::Client => vec![ExtendedKeyUsagePurpose::ClientAuth],
         Usage::Both => vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth],
+        Usage::Tokens => {
+            params.key_usages.push(KeyUsagePurpose::KeyCertSign);
+            Vec::new()
+        }
     };
     params
 }

@@ -24,6 +24,7 @@
 
 mod ca;
 mod chosen;
+mod kubernetes;
 mod limits;
 mod login_keys;
 mod renewal;
@@ -32,6 +33,7 @@ pub mod vault;
 
 pub use ca::{AuthorityFault, read_validity};
 pub use chosen::ChosenAuthorities;
+pub use kubernetes::SharedSecrets;
 pub use login_keys::{LoginKeySources, PutLoginKeyError};
 pub use madako_encryption::{ENCRYPTION_KEYS_FORM, Keys, KeysError};
 pub use stored::{BuiltInAuthorities, CaError};

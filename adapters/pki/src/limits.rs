@@ -30,3 +30,5 @@ pub(crate) const MAX_VAULT_MESSAGE: usize = 300;
 pub(crate) const ENCRYPTION_KEY_BYTES: usize = 32;
 /// Keys that a rotation keeps: the new one, and the one before it, which decrypts what is stored (CKE's number).
 pub(crate) const KEPT_ENCRYPTION_KEYS: usize = 2;
+/// Validity of the certificate of service accounts, as in CKE. Its end matters to no program.
+pub(crate) const SERVICE_ACCOUNT_VALIDITY: StdDuration = StdDuration::from_secs(87_600 * 3600);

@@ -80,5 +80,7 @@ fn has_usage(leaf: &X509Certificate<'_>, wanted: Usage) -> bool {
         Usage::Server => server,
         Usage::Client => client,
         Usage::Both => server && client,
+        // Programs use the key alone.
+        Usage::Tokens => true,
     }
 }

@@ -28,6 +28,8 @@ pub(crate) const CHANNEL_MESSAGES: usize = 8;
 pub const MAX_STDOUT: usize = 1024 * 1024;
 /// Bytes of a certificate in a status. A certificate of CKE with an RSA key has 2 KiB; a longer one counts as unreadable.
 pub(crate) const MAX_CERTIFICATE: usize = 16 * 1024;
+/// Bytes of a configuration file of Kubernetes; a kubelet's with all its fields has 8 KiB.
+pub(crate) const MAX_CONFIGURATION: usize = 64 * 1024;
 /// Bytes to keep of the standard error of a command: an error message of the engine has a few hundred.
 pub const MAX_STDERR: usize = 4096;
 /// Upper bound of a remote command in bytes. Linux allows 128 KiB for one argument of a program.

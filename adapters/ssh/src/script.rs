@@ -6,7 +6,7 @@
 //!
 //! Assumes: a POSIX shell, docker's command line, and coreutils.
 
-use madako_domain::containers::{Container, Mount};
+use madako_domain::containers::{Container, ContainerName, Mount};
 use madako_protocol::node::{ContainerSpec, NodeAction};
 
 use crate::label;
@@ -58,8 +58,13 @@ pub(crate) fn render(action: &NodeAction, seconds: u64) -> Result<Script, TarErr
         }
         NodeAction::RemoveVolume { name } => remove_volume(name).into(),
         NodeAction::WriteFiles { tools, directory, files } => {
-            Script { text: write_files(tools, directory), stdin: tar::archive(directory, files)? }
+            Script { text: tools::write_files(tools, directory), stdin: tar::archive(directory, files)? }
         }
+        NodeAction::MakeDirectories { tools, directories, mode } => {
+            tools::make_directories(tools, directories, *mode).into()
+        }
+        NodeAction::EmptyDirectory { tools, directory } => tools::empty_directory(tools, directory).into(),
+        NodeAction::InstallCni { tools } => tools::install_cni(tools).into(),
         NodeAction::ImageVersion { image, pull } => image_version(image, *pull).into(),
         NodeAction::StageSnapshot(restore) => snapshot::stage_snapshot(restore).into(),
         NodeAction::UseSnapshot(restore) => snapshot::swap(restore).into(),
@@ -69,8 +74,7 @@ pub(crate) fn render(action: &NodeAction, seconds: u64) -> Result<Script, TarErr
 /// Sets `id` to the id of the container with exactly that name, or to nothing. Refuses a container without a label of
 /// CKE. CKE and this service write a label in one form, of which the script demands the beginning and the end: a shell
 /// cannot check the JSON between them.
-fn find_container(container: Container) -> String {
-    let name = container.name();
+fn find_container(name: ContainerName) -> String {
     format!(
         r#"set -u
 id=$(docker container ls --all --quiet --no-trunc --filter 'name=^/{name}$') || exit 1
@@ -98,11 +102,11 @@ docker container rm --force "$id" >/dev/null || exit 1
     )
 }
 
-fn stop_container(container: Container, seconds: u64) -> String {
+fn stop_container(container: ContainerName, seconds: u64) -> String {
     format!("{}[ -n \"$id\" ] || exit 0\n{}", find_container(container), end_container(seconds))
 }
 
-fn kill(container: Container) -> String {
+fn kill(container: ContainerName) -> String {
     format!(
         "{}[ -n \"$id\" ] || exit 0\ndocker container rm --force \"$id\" >/dev/null || exit 1\n",
         find_container(container)
@@ -129,7 +133,8 @@ fn demand_data(spec: &ContainerSpec) -> String {
     let is_first = spec.builtin.args.iter().any(|arg| arg.starts_with(FIRST_MEMBERS));
     let is_elsewhere = spec.extra.args.iter().any(|arg| arg.trim_start_matches('-').starts_with("data-dir"));
     let volume = spec.volumes.iter().find(|(_, path)| path == DATA).map(|(name, _)| quote(name));
-    let Some(name) = volume.filter(|_| spec.container == Container::Etcd && !is_first && !is_elsewhere)
+    let Some(name) =
+        volume.filter(|_| spec.container == ContainerName::of(Container::Etcd) && !is_first && !is_elsewhere)
     else {
         return String::new();
     };
@@ -174,6 +179,7 @@ fn run_words(spec: &ContainerSpec) -> Vec<String> {
     let name = format!("--name={}", spec.container);
     let mut words: Vec<String> =
         ["-d", &name, "--read-only", "--network=host", "--uts=host"].map(str::to_owned).into();
+    words.extend(spec.engine_options.iter().map(|option| quote(option)));
     for (volume, path) in &spec.volumes {
         words.push("--mount".to_owned());
         words.push(quote(&format!("type=volume,src={volume},dst={path}")));
@@ -211,17 +217,6 @@ fn remove_volume(name: &str) -> String {
     )
 }
 
-/// The label `z` lets the container of etcd read the files, too: with `Z` the engine would give them to the tools alone.
-fn write_files(tools: &str, directory: &str) -> String {
-    format!(
-        "{logging}{SELINUX}docker run \"$@\" --rm -i --network=host --uts=host --read-only \
-         {volume}\"${{se:+,z}}\" {tools} write_files /mnt >/dev/null\n",
-        logging = logging_options(),
-        volume = quote(&format!("--volume={directory}:/mnt{directory}:rw")),
-        tools = quote(tools),
-    )
-}
-
 fn pull_image(image: &str) -> String {
     let image = quote(image);
     format!(
@@ -244,3 +239,4 @@ fn image_version(image: &str, pull: bool) -> String {
 pub(crate) mod snapshot;
 #[cfg(test)]
 mod tests;
+mod tools;

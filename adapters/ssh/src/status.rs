@@ -6,12 +6,16 @@
 //! V NAME                                          a volume (also others with a similar name)
 //! E empty | content | unknown                     the content of etcd's volume, if there is one
 //! F NAME TEXT                                     a certificate of etcd, with `|` in place of line ends
+//! K NAME BASE64                                   the configuration file of a component of Kubernetes, or `-` if it is missing
 //! END
 //! ```
 
 use std::collections::BTreeSet;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use madako_domain::certificate::NodeCertificate;
+use madako_domain::component::Component;
 use madako_domain::containers::{
     Container, DEFAULT_ETCD_VOLUME, ETCD_CLIENT_CA, ETCD_MARK, ETCD_PEER, ETCD_PEER_CA, ETCD_PKI,
     ETCD_SERVER, KUBERNETES,
@@ -22,7 +26,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::label::{self, LABEL};
-use crate::limits::{MAX_CERTIFICATE, SIZE_PATIENCE};
+use crate::limits::{MAX_CERTIFICATE, MAX_CONFIGURATION, SIZE_PATIENCE};
 use crate::script::{DATA, PLACE, quote};
 
 /// Exit code of the script if the container engine does not work.
@@ -46,11 +50,13 @@ ids=$(docker container ls --all --quiet --no-trunc {containers}) || exit 1
 docker volume ls --format 'V {{{{.Name}}}}' {volumes} || exit 1
 {content}
 {certificates}
+{configurations}
 echo END
 "#,
         volumes = volumes.join(" "),
         content = read_volume_content(volume),
         certificates = read_certificates(),
+        configurations = configurations(),
     )
 }
 
@@ -97,6 +103,24 @@ fn read_certificates() -> String {
   fi
 done"#,
         names = CERTIFICATES.join(" "),
+    )
+}
+
+/// Prints the readable configuration files of Kubernetes' components. A file that is too long is not printed.
+fn configurations() -> String {
+    let files =
+        Component::ALL.into_iter().filter_map(|it| Some(format!("{it}={}", it.configuration_path()?)));
+    format!(
+        r#"for file in {files}; do
+  path=${{file#*=}}
+  if [ -f "$path" ] && [ -r "$path" ]; then
+    [ "$(wc -c <"$path")" -gt {MAX_CONFIGURATION} ] ||
+      printf 'K %s %s\n' "${{file%%=*}}" "$(base64 <"$path" | tr -d '\n')"
+  elif ! [ -e "$path" ]; then
+    echo "K ${{file%%=*}} -"
+  fi
+done"#,
+        files = files.collect::<Vec<_>>().join(" "),
     )
 }
 
@@ -165,6 +189,7 @@ pub(crate) fn parse_status(answer: &str, volume: &str) -> Result<NodeStatus, Str
             Some(("V", name)) => drop(volumes.insert(name)),
             Some(("E", content)) => status.etcd_empty = read_content(content)?,
             Some(("F", file)) => add_certificate(&mut status, file)?,
+            Some(("K", file)) => add_configuration(&mut status, file)?,
             None if line == "END" => break,
             _ => return Err("a line has an unknown form".to_owned()),
         }
@@ -203,6 +228,24 @@ fn add_certificate(status: &mut NodeStatus, file: &str) -> Result<(), String> {
     match status.etcd_certificates.insert(name.to_owned(), certificate) {
         None => Ok(()),
         Some(_) => Err(format!("two certificates have the name {name}")),
+    }
+}
+
+/// A file that is not UTF-8 has no form that its component reads, as an empty one.
+fn add_configuration(status: &mut NodeStatus, file: &str) -> Result<(), String> {
+    let (name, text) = file.split_once(' ').ok_or("a configuration file has no text")?;
+    let component: Component =
+        name.parse().map_err(|_| "a configuration file has an unexpected name".to_owned())?;
+    let content = match text {
+        "-" => None,
+        text => {
+            let bytes = STANDARD.decode(text).map_err(|_| "a configuration file is not in Base64")?;
+            Some(String::from_utf8(bytes).unwrap_or_default())
+        }
+    };
+    match status.configurations.insert(component, content) {
+        None => Ok(()),
+        Some(_) => Err(format!("two configuration files have the name {name}")),
     }
 }
 

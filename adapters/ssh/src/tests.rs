@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_domain::containers::Container;
+use madako_domain::containers::{Container, ContainerName};
 use madako_domain::host_key::HostKey;
 use madako_protocol::node::{NodeAction, NodeConnection, NodeDriver as _, NodeError, NodeTarget};
 use madako_protocol::permit::Permit;
@@ -23,7 +23,7 @@ use crate::limits::{MAX_HANDSHAKES, MAX_STDERR};
 use crate::{SshDriver, SshKey, SshOptions, read_key};
 
 const P256: Algorithm = Algorithm::Ecdsa { curve: EcdsaCurve::NistP256 };
-const KILL: NodeAction = NodeAction::KillContainer(Container::Etcd);
+const KILL: NodeAction = NodeAction::KillContainer(ContainerName::of(Container::Etcd));
 /// Time for a state that comes within milliseconds, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 

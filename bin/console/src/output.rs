@@ -80,6 +80,14 @@ impl Table {
         Self { rows: vec![heading] }
     }
 
+    /// A table of rows with equally many cells, the first of which is the heading.
+    #[must_use]
+    pub fn of_rows(rows: Vec<Vec<String>>) -> Self {
+        Self {
+            rows: rows.iter().map(|row| row.iter().map(|cell| escape_unprintable(cell)).collect()).collect(),
+        }
+    }
+
     /// Adds a row with as many cells as the heading.
     pub fn add(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.rows[0].len(), "a row is as wide as its heading");

@@ -152,6 +152,8 @@ pub(crate) const MAX_FILE_RESOURCES: usize = 1_000;
 pub(crate) const MAX_REBOOTS_ADDED: usize = 5_000;
 /// Entries in one transaction: with the counter, fewer than etcd's limit on operations.
 pub(crate) const REBOOTS_AT_ONCE: usize = 100;
+/// Pause between two dry runs of evictions: at most 20 a second, so that a forecast does not disturb the API server.
+pub(crate) const DRY_RUN_PAUSE: Duration = Duration::from_millis(50);
 
 const _: () =
     assert!(REBOOTS_AT_ONCE < MOST_OPERATIONS, "one transaction stores the entries and the counter");

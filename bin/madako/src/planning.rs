@@ -21,7 +21,7 @@ use time::OffsetDateTime;
 
 use crate::cli::Global;
 use crate::failure::Failure;
-use crate::output::{Format, show_value};
+use crate::output::{Format, Table, show_value};
 
 /// Shows the next plan of the cluster, with its reasons; changes nothing.
 ///
@@ -149,12 +149,16 @@ impl InputArgs {
     }
 }
 
+fn layout(rows: Vec<Vec<String>>) -> String {
+    Table::of_rows(rows).text()
+}
+
 pub(crate) async fn run_plan(args: PlanArgs, global: &Global, clock: &dyn Clock) -> Result<(), Failure> {
     let inputs = args.inputs.gather(global).await?;
     match plan(&args.inputs.planned_from(&inputs, clock)) {
-        Ok(plan) => show_value(args.inputs.output, &plan, plan_table),
+        Ok(plan) => show_value(args.inputs.output, &plan, |plan| plan_table(plan, layout)),
         Err(error) => {
-            show_value(args.inputs.output, &error, error_table)?;
+            show_value(args.inputs.output, &error, |error| error_table(error, layout))?;
             Err(Failure::NoPlan)
         }
     }

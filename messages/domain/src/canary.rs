@@ -95,6 +95,9 @@ canaries! {
     RestoreBesideMajority, Operations, "A restore of etcd begins while a majority of its members answers.";
     TokenPastItsEnd, Operations, "A token of Vault is used after its end.";
     CertificateForAnother, Operations, "Vault is asked for a certificate with another name.";
+    ApiServersAtOnce, Operations, "All outdated API servers of Kubernetes restart at the same time.";
+    ApiGapUnchecked, Operations, "A command ends an API server without a check of I13 on the present API servers.";
+    BootTaintsLate, Operations, "The boot taints of a registered node are added after the start of its kubelet.";
 }
 
 #[cfg(debug_assertions)]

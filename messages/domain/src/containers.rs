@@ -12,6 +12,7 @@ use std::fmt;
 use madako_json::go::{RawJson, go_object};
 
 use self::stored::{Stored, StoredVolume};
+use crate::component::Component;
 
 /// CKE's default for the volume of etcd.
 pub const DEFAULT_ETCD_VOLUME: &str = "etcd-cke";
@@ -49,7 +50,7 @@ impl Container {
 
     /// The name of the container.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Rivers => "rivers",
             Self::EtcdRivers => "etcd-rivers",
@@ -61,6 +62,47 @@ impl Container {
 impl fmt::Display for Container {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+/// The name of a container that the service claims on every node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ContainerName(&'static str);
+
+impl ContainerName {
+    /// The name of a container of etcd or of the rivers.
+    #[must_use]
+    pub const fn of(container: Container) -> Self {
+        Self(container.name())
+    }
+
+    /// All claimed names, in the order of their start.
+    pub fn all() -> impl Iterator<Item = Self> {
+        Container::ALL.into_iter().map(Self::from).chain(Component::ALL.into_iter().map(Self::from))
+    }
+
+    /// The name as text.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        self.0
+    }
+}
+
+impl From<Container> for ContainerName {
+    fn from(container: Container) -> Self {
+        Self::of(container)
+    }
+}
+
+impl From<Component> for ContainerName {
+    fn from(component: Component) -> Self {
+        Self(component.name())
+    }
+}
+
+impl fmt::Display for ContainerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
     }
 }
 

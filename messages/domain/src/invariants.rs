@@ -1,8 +1,9 @@
 //! The invariants (table in `docs/ARCHITECTURE.md`) as pure predicates over plain data.
 //!
 //! Unit tests, property tests, the simulation and the leader's gate call these functions. This module has I1 to
-//! I12; the simulation judges I16. Each predicate returns all violations.
+//! I13; the simulation judges I16. Each predicate returns all violations.
 
+mod api;
 mod placement;
 mod quorum;
 pub mod repair;
@@ -18,6 +19,7 @@ use crate::cluster::Cluster;
 use crate::constraints::Constraints;
 use crate::repair::queue::RepairQueue;
 
+pub use self::api::api_available;
 pub use self::placement::{BindingCheck, BindingEvidence, PlacementChange, judged_by, placed_where_allowed};
 pub use self::quorum::{MemberLoss, check_quorum, quorum_of_plan, quorum_of_repair};
 
@@ -48,6 +50,8 @@ pub enum Id {
     I11,
     /// Calm: a write changes the stored value.
     I12,
+    /// API available: a healthy API server is taken away only while every other configured one is healthy.
+    I13,
     /// Drained: a reboot command meets a node that this system cordoned and that holds only pods that may stay.
     I16,
 }

@@ -2,6 +2,7 @@
 
 pub mod drain;
 pub mod selector;
+pub mod workload;
 
 use std::collections::BTreeMap;
 

@@ -10,6 +10,7 @@ pub mod backup;
 pub mod canary;
 pub mod certificate;
 pub mod cluster;
+pub mod component;
 pub mod constraints;
 pub mod containers;
 pub mod found;

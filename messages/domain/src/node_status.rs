@@ -13,7 +13,8 @@ use time::OffsetDateTime;
 
 pub use self::read::status_from_yaml;
 use crate::certificate::NodeCertificate;
-use crate::containers::{Container, ServiceParams};
+use crate::component::Component;
+use crate::containers::{ContainerName, ServiceParams};
 use crate::record::RecordStatus;
 
 /// The form of the stored cluster (CKE's key `config-version`).
@@ -40,6 +41,20 @@ pub struct FleetStatus {
     pub interrupted_removals: BTreeSet<String>,
     /// Version of the program in the configured image.
     pub etcd_image_version: Option<EtcdVersion>,
+    /// What the components of Kubernetes answered; `None` if they were not asked.
+    pub kubernetes: Option<KubernetesAnswers>,
+}
+
+/// Answers of the components of Kubernetes at one time.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KubernetesAnswers {
+    /// The health check of each component that runs, by address: passed, or the reason why not.
+    pub health: BTreeMap<String, BTreeMap<Component, Result<(), String>>>,
+    /// Names of the Node objects; `None` if no API server told them.
+    pub registered: Option<BTreeSet<String>>,
+    /// The holders of the leases of controller managers and schedulers, as far as an API server told them: the host name
+    /// of a machine, and a random part after the last `_`.
+    pub leaders: BTreeMap<Component, String>,
 }
 
 /// The state of a node.
@@ -59,24 +74,34 @@ pub struct NodeStatus {
     pub etcd_other_volume: bool,
     /// The readable certificates of etcd, by the name of the file. One whose private key is missing does not count.
     pub etcd_certificates: BTreeMap<String, NodeCertificate>,
+    /// Configuration files of components of Kubernetes, as far as they were read; `None`: the node has no such file.
+    pub configurations: BTreeMap<Component, Option<String>>,
+}
+
+impl KubernetesAnswers {
+    /// True if the component on that node passed its health check.
+    #[must_use]
+    pub fn is_healthy(&self, component: Component, address: &str) -> bool {
+        self.health.get(address).and_then(|health| health.get(&component)).is_some_and(Result::is_ok)
+    }
 }
 
 impl NodeStatus {
     /// A container that the service or CKE made.
     #[must_use]
-    pub fn own_container(&self, container: Container) -> Option<&ContainerStatus> {
-        self.containers.get(container.name()).filter(|status| !status.foreign)
+    pub fn own_container(&self, container: impl Into<ContainerName>) -> Option<&ContainerStatus> {
+        self.containers.get(container.into().as_str()).filter(|status| !status.foreign)
     }
 
     /// True if a container of another program has the name.
     #[must_use]
-    pub fn is_foreign(&self, container: Container) -> bool {
-        self.containers.get(container.name()).is_some_and(|status| status.foreign)
+    pub fn is_foreign(&self, container: impl Into<ContainerName>) -> bool {
+        self.containers.get(container.into().as_str()).is_some_and(|status| status.foreign)
     }
 
     /// True if the service's own container runs.
     #[must_use]
-    pub fn runs(&self, container: Container) -> bool {
+    pub fn runs(&self, container: impl Into<ContainerName>) -> bool {
         self.own_container(container).is_some_and(|status| status.running)
     }
 

@@ -3,7 +3,7 @@
 //! The JSON is CKE's: the id is a decimal string, times are RFC 3339 with nanoseconds, Go's zero time means "not
 //! yet". A record never contains a secret: callers keep secrets out of `error` and `info`.
 
-use time::OffsetDateTime;
+use time::{OffsetDateTime, UtcOffset};
 
 use madako_json::go::{Decimal, OptionalTime, Time, ZERO_TIME, go_object, open_enum};
 
@@ -73,6 +73,15 @@ impl Record {
         }
     }
 
+    /// A record of the command `command` on one node, started at `now`.
+    #[must_use]
+    pub fn of_command(id: i64, operation: &str, command: &str, target: &str, now: OffsetDateTime) -> Self {
+        let mut record = Self::new(id, operation, vec![target.to_owned()], now);
+        let target = target.to_owned();
+        record.start(Command { name: command.to_owned(), target, ..Command::default() });
+        record
+    }
+
     /// True until the operation has ended (CKE: `new` and `running`).
     #[must_use]
     pub fn is_unfinished(&self) -> bool {
@@ -98,6 +107,13 @@ impl Record {
         self.error = error.into();
         self.end_at = Some(now);
     }
+}
+
+/// A time as the entries of CKE's queues have it: in UTC, with whole seconds.
+#[must_use]
+pub fn whole_second(time: OffsetDateTime) -> OffsetDateTime {
+    let time = time.to_offset(UtcOffset::UTC);
+    time.replace_nanosecond(0).unwrap_or(time)
 }
 
 impl Default for Record {

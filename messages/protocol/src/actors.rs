@@ -31,7 +31,7 @@ use madako_domain::constraints::Constraints;
 use madako_domain::guard::GuardState;
 use madako_domain::host_key::PinnedKey;
 use madako_domain::kubernetes::drain::DrainNews;
-use madako_domain::node_status::{EtcdStatus, NodeStatus};
+use madako_domain::node_status::{EtcdStatus, KubernetesAnswers, NodeStatus};
 use madako_domain::observation::{Observation, TaintsPoll};
 use madako_domain::obstacle::Obstacles;
 use madako_domain::placement::change::PlacementMutation;
@@ -460,6 +460,8 @@ pub struct Collected {
     pub etcd: Option<EtcdStatus>,
     /// Whether the authorities issue certificates, or the reason why not; `None` if they were not asked.
     pub authorities: Option<Result<(), String>>,
+    /// The answers of the components of Kubernetes; `None` if they were not asked.
+    pub kubernetes: Option<KubernetesAnswers>,
 }
 
 /// The end of a command of an operation.

@@ -19,6 +19,8 @@ pub enum Usage {
     Client,
     /// TLS server and client.
     Both,
+    /// No TLS: signatures of tokens, as CKE has it for service accounts.
+    Tokens,
 }
 
 /// A certificate to issue.

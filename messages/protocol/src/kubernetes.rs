@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use async_trait::async_trait;
+use madako_domain::kubernetes::workload::Workloads;
 use madako_domain::kubernetes::{EvictionOutcome, KubeNode, Pod, PodId};
 
 use crate::permit::{Permit, PermitEnded};
@@ -112,4 +113,14 @@ pub trait Kubernetes: Send + Sync + 'static {
     /// # Errors
     /// See [`KubernetesError`].
     async fn delete(&self, permit: &Permit, pod: &PodId) -> Result<(), KubernetesError>;
+}
+
+/// The part of the port that forecasts of drains need. The service itself does not read it.
+#[async_trait]
+pub trait KubernetesWorkloads: Send + Sync + 'static {
+    /// Nodes, pods with their owners, and disruption budgets of the whole cluster. Each list has its own deadline.
+    ///
+    /// # Errors
+    /// See [`KubernetesError`]. One list that cannot be read, or is longer than the limit, fails the call.
+    async fn workloads(&self) -> Result<Workloads, KubernetesError>;
 }

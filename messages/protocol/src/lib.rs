@@ -7,6 +7,7 @@
 pub mod actors;
 pub mod authorities;
 pub mod backup;
+pub mod components;
 pub mod effect;
 pub mod etcd;
 pub mod event;
@@ -14,6 +15,7 @@ pub mod feed;
 pub mod gate;
 pub mod host;
 pub mod kubernetes;
+pub mod kubernetes_secrets;
 pub mod latest;
 pub mod limits;
 pub mod login_keys;

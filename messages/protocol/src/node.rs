@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use madako_domain::containers::{Container, ServiceParams};
+use madako_domain::containers::{ContainerName, ServiceParams};
 use madako_domain::host_key::HostKey;
 use madako_domain::node_status::NodeStatus;
 use time::OffsetDateTime;
@@ -142,10 +142,12 @@ pub enum FileContent {
 /// A container to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerSpec {
-    /// Name and kind of the container.
-    pub container: Container,
+    /// Name of the container.
+    pub container: ContainerName,
     /// Image.
     pub image: String,
+    /// Options of the container engine for this kind of container.
+    pub engine_options: &'static [&'static str],
     /// Volumes that the engine keeps: name and path in the container.
     pub volumes: Vec<(String, String)>,
     /// Built-in parameters.
@@ -200,9 +202,9 @@ pub enum NodeAction {
         restart: bool,
     },
     /// Ends a container with SIGTERM, and removes it.
-    StopContainer(Container),
+    StopContainer(ContainerName),
     /// Ends a container with SIGKILL, and removes it.
-    KillContainer(Container),
+    KillContainer(ContainerName),
     /// Creates a volume.
     CreateVolume {
         /// Name of the volume.
@@ -221,6 +223,27 @@ pub enum NodeAction {
         directory: String,
         /// The files.
         files: Vec<NodeFile>,
+    },
+    /// Creates directories with their parents through the tools image. Existing ones stay as they are.
+    MakeDirectories {
+        /// Name of the tools image.
+        tools: String,
+        /// Absolute paths.
+        directories: Vec<String>,
+        /// Permission bits of new directories.
+        mode: u32,
+    },
+    /// Removes all that a directory contains, through the tools image. A missing directory is created.
+    EmptyDirectory {
+        /// Name of the tools image.
+        tools: String,
+        /// Absolute path.
+        directory: String,
+    },
+    /// Copies the CNI plugins of the tools image to the node.
+    InstallCni {
+        /// Name of the tools image.
+        tools: String,
     },
     /// Prints the version of the program in an image.
     ImageVersion {
@@ -253,6 +276,11 @@ impl fmt::Display for NodeAction {
             Self::CreateVolume { name } => write!(f, "creation of the volume {name}"),
             Self::RemoveVolume { name } => write!(f, "removal of the volume {name}"),
             Self::WriteFiles { directory, .. } => write!(f, "write of files below {directory}"),
+            Self::MakeDirectories { directories, .. } => {
+                write!(f, "creation of the directories {}", directories.join(", "))
+            }
+            Self::EmptyDirectory { directory, .. } => write!(f, "removal of the files in {directory}"),
+            Self::InstallCni { .. } => f.write_str("copy of the CNI plugins"),
             Self::ImageVersion { image, .. } => write!(f, "query of the version in {image}"),
             Self::StageSnapshot(restore) => write!(f, "restore of the snapshot {}", restore.path),
             Self::UseSnapshot(restore) => write!(f, "use of the snapshot {}", restore.path),

@@ -1,6 +1,6 @@
 //! The state of operations on nodes, for the actors that wait for them or check etcd's quorum.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use madako_domain::node_status::EtcdStatus;
@@ -17,6 +17,8 @@ pub struct OperationsState {
     pub unreachable: BTreeSet<String>,
     /// The newest answer of etcd; `None` if it did not answer.
     pub etcd: Option<Arc<EtcdStatus>>,
+    /// The configured API servers by address, and whether they are healthy; empty if they were not asked.
+    pub api_servers: BTreeMap<String, bool>,
     /// Begin of the collection with this answer.
     pub read_at: Instant,
 }

@@ -1,33 +1,58 @@
-//! The section `kubernetes`: access to the cluster's API server.
+//! The section `kubernetes`: access to the cluster's API server, and whether operations act on the components of Kubernetes.
 
 use std::path::Path;
 
+use madako_json::strict::Kind;
 use madako_kubernetes::ApiServerAccess;
+use madako_operation_runner::KubernetesMode;
+use strum::VariantNames as _;
 
-use super::settings::{ABSOLUTE_PATH, Findings, section};
+use super::settings::{ABSOLUTE_PATH, Findings, read_word, section};
+
+#[derive(Default)]
+pub(super) struct GivenKubernetes {
+    kubeconfig: Option<String>,
+    mode: Option<KubernetesMode>,
+}
+
+const MODES: Kind = Kind::OneOf(KubernetesMode::VARIANTS);
 
 section! {
-    it: Option<String> = None => {
-        "kubeconfig": ABSOLUTE_PATH => it;
+    it: GivenKubernetes = GivenKubernetes::default() => {
+        "kubeconfig": ABSOLUTE_PATH => it.kubeconfig;
+        "mode": MODES => it.mode, by |mode| Some(read_word(mode));
     }
 }
 
-const FIELD: &str = "kubernetes.kubeconfig";
+const KUBECONFIG: &str = "kubernetes.kubeconfig";
+const MODE: &str = "kubernetes.mode";
 
-/// Reads the kubeconfig that the section names.
-pub(super) fn read_kubernetes(path: Option<String>, findings: &mut Findings) -> Option<ApiServerAccess> {
-    let Some(path) = path else {
-        findings.report_missing(FIELD, "the path of a kubeconfig");
-        return None;
-    };
-    let error = match ApiServerAccess::read(Path::new(&path)) {
+/// Reads the kubeconfig that the section names, and the mode. `operates`: operations on nodes are on.
+pub(super) fn read_kubernetes(
+    given: GivenKubernetes,
+    operates: bool,
+    findings: &mut Findings,
+) -> (Option<ApiServerAccess>, KubernetesMode) {
+    if given.kubeconfig.is_none() && given.mode.is_none() {
+        findings.report_missing(KUBECONFIG, "the path of a kubeconfig, or `mode`");
+    }
+    let mode = given.mode.unwrap_or_default();
+    if mode != KubernetesMode::Off && !operates {
+        let name: &str = mode.into();
+        findings.report(MODE, name, "off, because operations on nodes are off (`operations.mode`)");
+    }
+    (given.kubeconfig.and_then(|path| read_access(&path, findings)), mode)
+}
+
+fn read_access(path: &str, findings: &mut Findings) -> Option<ApiServerAccess> {
+    let error = match ApiServerAccess::read(Path::new(path)) {
         Ok(access) => return Some(access),
         Err(error) => error,
     };
     for problem in error.problems {
         let place = match problem.field.as_str() {
-            "" => format!("{FIELD} ({path})"),
-            inner => format!("{FIELD} ({path}): {inner}"),
+            "" => format!("{KUBECONFIG} ({path})"),
+            inner => format!("{KUBECONFIG} ({path}): {inner}"),
         };
         findings.report(place, problem.got, problem.expected);
     }

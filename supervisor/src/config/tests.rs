@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use madako_domain::repair::hold::{HoldSettings, Label};
+use madako_operation_runner::KubernetesMode;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 
 use super::*;
@@ -374,7 +375,13 @@ fn the_api_server_is_reached_by_a_kubeconfig() {
     assert!(!both.contains("hunter2"), "{both}");
 
     for (text, found) in [
-        ("kubernetes: {}", "kubernetes.kubeconfig: expected the path"),
+        ("kubernetes: {}", "kubernetes.kubeconfig: expected the path of a kubeconfig, or `mode`"),
+        ("kubernetes: {mode: watch}", "kubernetes.mode: got \"watch\", expected one of off, observe, act"),
+        (
+            "kubernetes: {mode: act}",
+            "kubernetes.mode: got act, expected off, because operations on nodes are off",
+        ),
+        ("operations: {mode: off}\nkubernetes: {mode: observe}", "kubernetes.mode: got observe"),
         ("kubernetes: {kubeconfig: kubeconfig}", "an absolute path"),
         ("kubernetes: {kubeconfg: /a}", "kubernetes.kubeconfg"),
         ("kubernetes: /a", "an object"),
@@ -382,6 +389,22 @@ fn the_api_server_is_reached_by_a_kubeconfig() {
         let message = refusal(text);
         assert!(message.contains(found), "{found} is not in: {message}");
     }
+}
+
+#[test]
+fn components_of_kubernetes_are_left_to_cke_unless_the_mode_says_otherwise() {
+    let mode = |text: &str| {
+        let config = parse(&format!("operations: {{mode: act}}\n{text}")).unwrap();
+        assert!(config.kubernetes.is_none(), "{text}");
+        config.operations.settings.kubernetes
+    };
+    assert_eq!(mode(""), KubernetesMode::Off);
+    for (text, expected) in
+        [("act", KubernetesMode::Act), ("observe", KubernetesMode::Observe), ("off", KubernetesMode::Off)]
+    {
+        assert_eq!(mode(&format!("kubernetes: {{mode: {text}}}")), expected);
+    }
+    assert!(parse("kubernetes: {mode: off}").is_ok());
 }
 
 #[test]

@@ -44,7 +44,7 @@ pub const LOGIN: &str = "cke";
 /// The options of a cluster on the lab's machines, as YAML in flow form: kubelets share the host's cgroups, and a
 /// network namespace cannot change the limit of tracked connections.
 pub const OPTIONS: &str = "{kubelet: {config: {apiVersion: kubelet.config.k8s.io/v1beta1, kind: KubeletConfiguration, \
-    cgroupDriver: cgroupfs, cgroupsPerQOS: false, enforceNodeAllocatable: [], failSwapOn: false, failCgroupV1: false, \
+    cgroupDriver: cgroupfs, cgroupsPerQOS: false, enforceNodeAllocatable: [none], failSwapOn: false, failCgroupV1: false, \
     localStorageCapacityIsolation: false, resolvConf: ''}}, \
     kube-proxy: {config: {apiVersion: kubeproxy.config.k8s.io/v1alpha1, kind: KubeProxyConfiguration, \
     conntrack: {maxPerCore: 0}}}}";

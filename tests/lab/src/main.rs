@@ -73,9 +73,10 @@ async fn explain(service: &Service) -> Result<(), LabError> {
     }
     let images = first.docker(&["image", "ls", "--format={{.Repository}}:{{.Tag}}"]).await?;
     println!("Images on each machine: {}", images.trim_end().replace('\n', ", "));
-    println!("The service runs at {PAGES}, and builds rivers and etcd on the machines now.");
+    println!("The service runs at {PAGES}, and builds rivers, etcd and Kubernetes on the machines now.");
     println!("In another terminal, as root:");
     println!("  {madako} ops                # the phase, what runs, what is next, and what is held");
+    println!("  {madako} kube status        # the components of Kubernetes on each machine");
     println!("  {madako} history -o table   # the operations so far");
     println!("  tail -f {}   # the messages of the service", service.path("log").display());
     println!("  {madako} cluster get        # the cluster; `cluster set FILE` changes it");

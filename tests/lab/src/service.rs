@@ -90,8 +90,10 @@ impl Service {
         } else {
             String::new()
         };
+        // The service keeps the components of Kubernetes where their images are.
+        let mode = if self.lab.has_kubernetes() { "kubernetes: {mode: act}\n" } else { "" };
         format!(
-            "{store}ssh: {{key_file: {ssh}}}\n\
+            "{store}{mode}ssh: {{key_file: {ssh}}}\n\
              pki: {{key_file: {pki}}}\n\
              images: {{etcd: '{ETCD_IMAGE}', tools: '{TOOLS_IMAGE}'{more}}}\n",
             ssh = self.lab.key_file().display(),

@@ -1,5 +1,6 @@
 //! The facts about the service that are observed from outside: commits, requests, effects, faults.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -132,6 +133,25 @@ pub enum EtcdFact {
     DataRemoved { effect: NodeEffect, cluster: u64, member: u64, is_voting: bool },
 }
 
+/// An observation of the components of Kubernetes on the nodes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ComponentFact {
+    /// An effect ended a healthy API server.
+    ApiServerEnded {
+        effect: NodeEffect,
+        /// Addresses of the other nodes with an API server, and the time for which each was not healthy; `None`: it was.
+        others: BTreeMap<String, Option<Duration>>,
+    },
+    /// An effect started a kubelet that did not run.
+    KubeletStarted {
+        effect: NodeEffect,
+        /// Name of the Node object.
+        node: String,
+        /// `KEY=VALUE:EFFECT` of each taint of that object; `None` if there is none.
+        taints: Option<BTreeSet<String>>,
+    },
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fact {
     Stored {
@@ -229,6 +249,8 @@ pub enum Fact {
     },
     /// An observation of etcd on the nodes.
     Etcd(EtcdFact),
+    /// An observation of the components of Kubernetes on the nodes.
+    Component(ComponentFact),
     /// A fault begins or ends.
     Troubled {
         place: FaultPlace,

@@ -14,6 +14,7 @@
 //! Apart from the oracle, [`player`] plays the schedules of simulation and chaos.
 
 pub mod bindings;
+mod components;
 mod drains;
 mod exemptions;
 mod fact;
@@ -38,8 +39,8 @@ mod tests;
 
 pub use crate::exemptions::{Exemption, ExemptionUse, Exemptions};
 pub use crate::fact::{
-    Change, Command, EffectStage, EtcdFact, Fact, FactTime, FaultPlace, KubernetesRequest, MachineSeen,
-    NodeEffect, PodFact, RegistryQuestion, Voter,
+    Change, Command, ComponentFact, EffectStage, EtcdFact, Fact, FactTime, FaultPlace, KubernetesRequest,
+    MachineSeen, NodeEffect, PodFact, RegistryQuestion, Voter,
 };
 pub use crate::oracle::Oracle;
 pub use crate::promise::{Promise, Verdict};

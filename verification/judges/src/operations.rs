@@ -18,15 +18,53 @@ use crate::restores::FormerClusters;
 /// Remembered announcements. The facts of nodes may be reported some commands later than the store's.
 const ANNOUNCEMENTS: usize = 64;
 
+/// Times of the checks that the service makes before effects.
+#[derive(Default)]
+pub(crate) struct Checks {
+    /// Times of the last announcements of commands, in order.
+    announced: VecDeque<FactTime>,
+    /// Effects under way, with the times of their beginnings.
+    began: BTreeMap<u64, FactTime>,
+}
+
+impl Checks {
+    pub(crate) fn observe(&mut self, at: FactTime, fact: &Fact, written: &[WrittenKey]) {
+        match fact {
+            Fact::Stored { .. } if written.iter().any(is_announcement) => {
+                if self.announced.len() == ANNOUNCEMENTS {
+                    self.announced.pop_front();
+                }
+                self.announced.push_back(at);
+            }
+            Fact::Effect { effect, stage: EffectStage::Began } => {
+                self.began.insert(effect.number, at);
+            }
+            Fact::Effect { effect, .. } => {
+                self.began.remove(&effect.number);
+            }
+            _ => {}
+        }
+    }
+
+    /// Beginning of an effect that is under way at `at`.
+    fn began(&self, effect: &NodeEffect, at: FactTime) -> FactTime {
+        *self.began.get(&effect.number).unwrap_or(&at)
+    }
+
+    /// Maximum time since the check before an effect: it follows the announcement of its command.
+    pub(crate) fn age(&self, effect: &NodeEffect, at: FactTime) -> Duration {
+        let began = self.began(effect, at);
+        let announced = self.announced.iter().rev().find(|announced| **announced <= began);
+        at.saturating_sub(*announced.unwrap_or(&began))
+    }
+}
+
 /// Invariant I2 of commands.
 #[derive(Default)]
 pub(crate) struct QuorumKept {
-    /// Times of the last announcements of commands, in order.
-    announced: VecDeque<FactTime>,
+    checks: Checks,
     /// Node of the last restart that an operator asked for, and the beginning and end of its operation.
     asked: Option<(String, FactTime, Option<FactTime>)>,
-    /// Effects under way, with the times of their beginnings.
-    began: BTreeMap<u64, FactTime>,
     /// Last loss of a voting member by an effect, by cluster and member.
     lost: BTreeMap<(u64, u64), FactTime>,
     former: FormerClusters,
@@ -39,26 +77,12 @@ impl Predicate for QuorumKept {
         ruling: &mut FactRuling<'_>,
     ) {
         self.former.observe(fact, written);
+        self.checks.observe(*at, fact, written);
         match fact {
-            Fact::Stored { .. } => {
-                self.note_request(written, *at);
-                if !written.iter().any(is_announcement) {
-                    return;
-                }
-                if self.announced.len() == ANNOUNCEMENTS {
-                    self.announced.pop_front();
-                }
-                self.announced.push_back(*at);
-            }
-            Fact::Effect { effect, stage: EffectStage::Began } => {
-                self.began.insert(effect.number, *at);
-            }
-            Fact::Effect { effect, .. } => {
-                self.began.remove(&effect.number);
-            }
+            Fact::Stored { .. } => self.note_request(written, *at),
             Fact::Etcd(EtcdFact::VoterLost { effect, cluster, member, voting, others, had_quorum }) => {
                 if *had_quorum && !self.is_asked(effect, *at) && !self.former.has(*cluster) {
-                    let checked = self.check_effect(effect, *at) + terms.tolerance;
+                    let checked = self.checks.age(effect, *at) + terms.tolerance;
                     self.judge_effect((effect, *cluster), (*voting, others), checked, *at, ruling);
                 }
                 self.lost.insert((*cluster, *member), *at);
@@ -69,13 +93,6 @@ impl Predicate for QuorumKept {
 }
 
 impl QuorumKept {
-    /// Maximum time since the check before an effect: it follows the announcement of its command.
-    fn check_effect(&self, effect: &NodeEffect, at: FactTime) -> Duration {
-        let began = *self.began.get(&effect.number).unwrap_or(&at);
-        let announced = self.announced.iter().rev().find(|announced| **announced <= began);
-        at.saturating_sub(*announced.unwrap_or(&began))
-    }
-
     /// Notes the begin of a restart, which takes the operator's request, and the end of its record.
     fn note_request(&mut self, written: &[WrittenKey], at: FactTime) {
         let ends =
@@ -92,7 +109,7 @@ impl QuorumKept {
 
     /// True if the effect belongs to a restart that an operator asked for.
     fn is_asked(&self, effect: &NodeEffect, at: FactTime) -> bool {
-        let began = *self.began.get(&effect.number).unwrap_or(&at);
+        let began = self.checks.began(effect, at);
         self.asked.as_ref().is_some_and(|(address, from, until)| {
             *address == effect.address && *from <= began && until.is_none_or(|until| began <= until)
         })

@@ -7,7 +7,9 @@ use crate::fact::{Fact, FactTime};
 use crate::observed_world::{ObservedWorld, WrittenKey};
 use crate::promise::{Promise, Verdict};
 use crate::terms::PromiseTerms;
-use crate::{drains, keeping, leading, liveness, operations, pace, placement, repairs, requests, restores};
+use crate::{
+    components, drains, keeping, leading, liveness, operations, pace, placement, repairs, requests, restores,
+};
 
 pub(crate) struct Context<'a> {
     pub(crate) at: FactTime,
@@ -169,5 +171,7 @@ fn predicate_of(promise: Promise) -> Box<dyn Predicate> {
         Promise::WritesKept => Box::<operations::WritesKept>::default(),
         Promise::EpochsInOrder => Box::<operations::EpochsInOrder>::default(),
         Promise::HostKeyKept => Box::new(operations::HostKeyKept),
+        Promise::ApiKept => Box::<components::ApiKept>::default(),
+        Promise::BootTaintsFirst => Box::new(components::BootTaintsFirst),
     }
 }

@@ -229,12 +229,16 @@ impl Predicate for MetricRounds {
 
 #[derive(Default)]
 pub(crate) struct HealthChecks {
-    rhythm: ExpectedInterval<String>,
+    /// Each unfinished entry of a machine causes a check of its own. The facts do not name the entry, so that the checks
+    /// of a machine with `n` entries are counted in turn for the numbers from 0 to below `n`.
+    rhythm: ExpectedInterval<(String, usize)>,
+    /// Number of checks by machine.
+    checks: BTreeMap<String, usize>,
 }
 
 impl HealthChecks {
     /// Machines whose health must be checked, unless a fault prevents it.
-    fn machines_to_check(now: &ObservedWorld) -> BTreeSet<String> {
+    fn machines_to_check(now: &ObservedWorld) -> BTreeSet<(String, usize)> {
         if !now.is_quiet(&[FaultPlace::Hosts]) {
             return BTreeSet::new();
         }
@@ -248,7 +252,16 @@ impl HealthChecks {
                 && now.rules.steps(entry).is_some()
                 && !runs(&entry.address)
         });
-        unfinished.map(|entry| entry.address.clone()).collect()
+        unfinished.map(|entry| (entry.address.clone(), 0)).collect()
+    }
+
+    /// Machine and number that a check counts for.
+    fn counted_as(&mut self, address: &str, now: &ObservedWorld) -> (String, usize) {
+        let entries = now.entries.values().map(|item| &item.entry);
+        let unfinished = entries.filter(|entry| entry.address == address && !entry.is_finished()).count();
+        let count = self.checks.entry(address.to_owned()).or_default();
+        *count += 1;
+        (address.to_owned(), *count % unfinished.max(1))
     }
 }
 
@@ -269,17 +282,18 @@ impl Predicate for HealthChecks {
             self.rhythm.due.clear();
         }
         let wanted = Self::machines_to_check(now);
-        for address in self.rhythm.update_wanted(wanted, *at, terms.interval + terms.tolerance) {
+        for (address, _) in self.rhythm.update_wanted(wanted, *at, terms.interval + terms.tolerance) {
             ruling.report_broken(format_args!(
                 "no instance checks the health of {address} for {:?}",
                 terms.interval
             ));
         }
         if let Fact::Began { command: Command::HealthCheck, address, instance } = fact {
-            if self.rhythm.due.contains_key(address) {
+            let counted = self.counted_as(address, now);
+            if self.rhythm.due.contains_key(&counted) {
                 ruling.count_test();
             }
-            let often = self.rhythm.note_arrival(address, *at, terms.interval);
+            let often = self.rhythm.note_arrival(&counted, *at, terms.interval);
             if let Some(often) = often {
                 too_often((now, terms), (*at, terms.interval), ruling, || {
                     format!("{instance} asks for the health of {address} {often}")

@@ -32,7 +32,7 @@ promises! {
     MachinePolls, "The leader polls the registry for machines at the poll interval.";
     ReportPolls, "The leader polls the registry for machines to repair at the poll interval.";
     MetricRounds, "Each metric is fetched once per metrics interval.";
-    HealthChecks, "The health of each machine with an unfinished entry is checked once per poll interval.";
+    HealthChecks, "The health of each machine with an unfinished entry is checked once per poll interval, for each such entry.";
     QueueDisabled, "While the repair queue is disabled, no drain and no repair command begins.";
     QueueResumes, "A repair queue resumes its work when it is enabled again.";
     AutoRepairDisabled, "While auto-repair is disabled, no report becomes an entry.";
@@ -59,9 +59,17 @@ promises! {
     LossProved, "A restore of etcd begins only while no majority of its members runs.";
     EpochsInOrder, "No effect of an older epoch follows an effect of a newer epoch on nodes or on the members of etcd.";
     HostKeyKept, "A pinned host key is replaced only for a machine with another serial, or after an operator deleted it.";
+    ApiKept, "A healthy API server of Kubernetes is ended only while every other configured API server is healthy.";
+    BootTaintsFirst, "A kubelet starts on a registered node only after the Node object has the boot taints.";
 }
 
 impl Promise {
+    /// Whether only a world whose Kubernetes is acted on can test the promise.
+    #[must_use]
+    pub fn needs_components(self) -> bool {
+        matches!(self, Self::ApiKept | Self::BootTaintsFirst)
+    }
+
     /// Whether only a world with nodes can test the promise.
     #[must_use]
     pub fn needs_nodes(self) -> bool {

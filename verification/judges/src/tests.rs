@@ -1,6 +1,7 @@
 //! Tests of the promises: for each, a stream of facts that keeps it, and one that breaks it.
 
 mod cluster;
+mod components;
 mod drains;
 mod operations;
 mod others;

@@ -1,7 +1,8 @@
 //! Converts events of the simulated nodes and their etcd into facts for the judges.
 
 use madako_datacenter_sim::nodes::{self, Observed};
-use madako_judges::{EffectStage, EtcdFact, Fact, NodeEffect, Voter};
+use madako_domain::cluster::Taint;
+use madako_judges::{ComponentFact, EffectStage, EtcdFact, Fact, NodeEffect, Voter};
 
 /// The fact for judges; `None` if no promise depends on it.
 #[must_use]
@@ -11,6 +12,7 @@ pub fn of_nodes(what: &Observed) -> Option<Fact> {
         Observed::Applied { effect, .. } => (effect, EffectStage::Happened),
         Observed::Dropped { effect, .. } => (effect, EffectStage::Dropped),
         Observed::Etcd(fact) => return of_etcd(fact).map(Fact::Etcd),
+        Observed::Kubernetes(fact) => return Some(Fact::Component(of_components(fact))),
     };
     Some(Fact::Effect { effect: node_effect_of(effect), stage })
 }
@@ -22,6 +24,23 @@ fn node_effect_of(effect: &nodes::Effect) -> NodeEffect {
         address: effect.address.clone(),
         what: effect.what.clone(),
         outlives_permit: effect.outlives_permit,
+    }
+}
+
+fn of_components(fact: &nodes::KubernetesFact) -> ComponentFact {
+    use nodes::KubernetesFact as Seen;
+    match fact {
+        Seen::ApiServerEnded { effect, others } => {
+            ComponentFact::ApiServerEnded { effect: node_effect_of(effect), others: others.clone() }
+        }
+        Seen::KubeletStarted { effect, node, taints } => {
+            let text = |taint: &Taint| format!("{}={}:{}", taint.key, taint.value, taint.effect);
+            ComponentFact::KubeletStarted {
+                effect: node_effect_of(effect),
+                node: node.clone(),
+                taints: taints.as_ref().map(|taints| taints.iter().map(text).collect()),
+            }
+        }
     }
 }
 

@@ -9,6 +9,7 @@
 //! Does not: check certificates, which are text here.
 
 mod backups;
+mod components;
 mod ports;
 
 use std::collections::BTreeMap;
@@ -18,7 +19,7 @@ use std::time::Duration;
 
 use madako_datacenter_sim::SimulatedRegistry;
 use madako_datacenter_sim::nodes::{
-    EtcdFact, NodeFault, NodePlace, Observed, SimulatedBackups, SimulatedNodes,
+    EtcdFact, NodeFault, NodePlace, Observed, PaperSecrets, SimulatedBackups, SimulatedNodes,
 };
 use madako_domain::backup::BackupSchedule;
 use madako_domain::images::ImageName;
@@ -32,6 +33,7 @@ use madako_supervisor::nodes::{
 };
 
 use self::backups::LinkedBackups;
+use self::components::LinkedComponents;
 use self::ports::{LinkedEtcd, LinkedNodes};
 use crate::checker::Checker;
 use crate::facts::Facts;
@@ -60,7 +62,12 @@ pub fn node_ports(
         driver: nodes.driver(),
         host_keys: HostKeyPolicy::Pin,
         settings,
-        runner: RunnerPorts { etcd: nodes.etcd(), authorities },
+        runner: RunnerPorts {
+            etcd: nodes.etcd(),
+            authorities,
+            components: nodes.components(),
+            secrets: Arc::new(PaperSecrets),
+        },
         backups: Some(BackupPorts {
             schedule: BackupSchedule {
                 every: BACKUP_EVERY,
@@ -80,6 +87,11 @@ pub fn link_ports(ports: &OperationsPorts, link: &Link, witness: &EffectWitness)
         LinkedEtcd { inner: Arc::clone(&ports.runner.etcd), link: link.clone(), witness: witness.clone() };
     let driver =
         LinkedNodes { inner: Arc::clone(&ports.driver), link: link.clone(), witness: witness.clone() };
+    let components = LinkedComponents {
+        inner: Arc::clone(&ports.runner.components),
+        link: link.clone(),
+        witness: witness.clone(),
+    };
     let backups = ports.backups.clone().map(|BackupPorts { schedule, backups }| BackupPorts {
         schedule,
         backups: Arc::new(LinkedBackups { inner: backups, link: link.clone() }),
@@ -87,7 +99,11 @@ pub fn link_ports(ports: &OperationsPorts, link: &Link, witness: &EffectWitness)
     OperationsPorts {
         backups,
         driver: Arc::new(driver),
-        runner: RunnerPorts { etcd: Arc::new(etcd), ..ports.runner.clone() },
+        runner: RunnerPorts {
+            etcd: Arc::new(etcd),
+            components: Arc::new(components),
+            ..ports.runner.clone()
+        },
         ..ports.clone()
     }
 }

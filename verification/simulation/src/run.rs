@@ -268,6 +268,9 @@ async fn run(
     };
     let to_the_end = play_schedule(&schedule, length, options.only.as_ref(), &mut idle, &mut injector).await;
     injector.finish().await;
+    if let Some(hosts) = &injector.world.hosts {
+        hosts.host.end_hanging_boots();
+    }
     history.note("driver", "the faults are over");
     let mut missed = Vec::new();
     let (done, rested) = if idle.is_hopeless(&injector) {

@@ -2,7 +2,7 @@ use madako_domain::machine::MachineState;
 use madako_domain::plan::Action;
 
 use super::*;
-use crate::testing::{Site, machine};
+use crate::testing::{Site, layout, machine};
 
 fn site() -> Site {
     Site::new(["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(|ip| machine(ip, 0, "a")).to_vec())
@@ -10,7 +10,7 @@ fn site() -> Site {
 
 #[test]
 fn a_plan_shows_its_action_its_changes_and_its_reasons() {
-    let text = plan_table(&site().plan().unwrap());
+    let text = plan_table(&site().plan().unwrap(), layout);
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(
         lines[..9],
@@ -34,7 +34,7 @@ fn a_plan_shows_its_action_its_changes_and_its_reasons() {
 
 #[test]
 fn nothing_to_do_shows_no_changes() {
-    let text = plan_table(&site().with_cluster(&["10.0.0.1"], &["10.0.0.2"]).plan().unwrap());
+    let text = plan_table(&site().with_cluster(&["10.0.0.1"], &["10.0.0.2"]).plan().unwrap(), layout);
     assert!(
         text.starts_with("Action   nothing to do\nWorkers  a 1\nUnused   1 healthy machine\n\nRULE"),
         "{text}"
@@ -57,7 +57,12 @@ fn control_characters_of_the_registry_do_not_reach_the_terminal() {
     assert_eq!(plan.action, Some(Action::TaintNodes));
     let error = site.clone().with_constraints(1, 9, 0).plan().unwrap_err();
     let end = site.clone().with_constraints(1, 9, 0).what_if(&[], &[]).1;
-    for text in [plan_table(&plan), error_table(&error), step_table(1, &plan), end_table(1, &end)] {
+    for text in [
+        plan_table(&plan, layout),
+        error_table(&error, layout),
+        step_table(1, &plan, layout),
+        end_table(1, &end, layout),
+    ] {
         assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
         assert!(!text.contains("[2J\n"), "{text:?}");
     }
@@ -65,7 +70,7 @@ fn control_characters_of_the_registry_do_not_reach_the_terminal() {
 
 #[test]
 fn endless_plans_are_reported_as_a_fault() {
-    let text = end_table(7, &WhatIfEnd::NeverAtRest { plans: 7 });
+    let text = end_table(7, &WhatIfEnd::NeverAtRest { plans: 7 }, layout);
     assert!(text.starts_with("After 7 plans: the planner still changes the cluster after 7 plans"), "{text}");
     assert!(text.contains("defect of the planner"), "{text}");
 }

@@ -10,7 +10,7 @@ use madako_domain::plan::Plan;
 use madako_domain::template::Template;
 
 use crate::render::{end_table, error_table, plan_table, step_table};
-use crate::testing::{Site, machine, template};
+use crate::testing::{Site, layout, machine, template};
 use crate::{LeaderStage, WhatIfEnd};
 
 /// Maximum plans of `settle`: a longer script is hard to read.
@@ -63,9 +63,9 @@ fn command(site: &mut Site, words: &[&str]) -> String {
             return match site.plan() {
                 Ok(plan) => {
                     site.commit(&plan);
-                    plan_table(&plan)
+                    plan_table(&plan, layout)
                 }
-                Err(error) => error_table(&error),
+                Err(error) => error_table(&error, layout),
             };
         }
         ["settle"] => return settle(site),
@@ -104,8 +104,8 @@ fn settle(site: &mut Site) -> String {
 }
 
 fn table((plans, end): &(Vec<Plan>, WhatIfEnd)) -> String {
-    let steps = plans.iter().zip(1..).map(|(plan, number)| step_table(number, plan));
-    steps.chain(std::iter::once(end_table(plans.len(), end))).collect()
+    let steps = plans.iter().zip(1..).map(|(plan, number)| step_table(number, plan, layout));
+    steps.chain(std::iter::once(end_table(plans.len(), end, layout))).collect()
 }
 
 macro_rules! scenarios {

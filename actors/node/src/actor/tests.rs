@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use madako_domain::containers::Container;
+use madako_domain::containers::{Container, ContainerName};
 use madako_domain::node_status::NodeStatus;
 use madako_protocol::actors::{CommitError, Committed, LeaderMessage};
 use madako_protocol::latest;
@@ -16,7 +16,7 @@ use super::*;
 
 /// Number of sites in this process, for their leaders' names.
 static SITES: AtomicU64 = AtomicU64::new(0);
-const ACT: NodeAction = NodeAction::StopContainer(Container::Etcd);
+const ACT: NodeAction = NodeAction::StopContainer(ContainerName::of(Container::Etcd));
 
 /// A node that connects with its present key. Actions wait for `release`.
 #[derive(Default)]

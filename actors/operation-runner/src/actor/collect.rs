@@ -4,21 +4,23 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use madako_domain::cluster::Cluster;
+use madako_domain::component::Component;
 use madako_domain::containers::ContainerOptions;
-use madako_domain::node_status::{Bootstrap, ConfigVersion, FleetStatus, NodeStatus};
+use madako_domain::node_status::{Bootstrap, ConfigVersion, FleetStatus, KubernetesAnswers, NodeStatus};
 use madako_domain::record::RecordStatus;
 use madako_domain::state::ClusterState;
 use madako_protocol::actors::{Collected, NodeMessage};
 use madako_protocol::authorities::Authorities;
+use madako_protocol::components::Components;
 use madako_protocol::etcd::EtcdError;
 use madako_protocol::mailbox::Envelope;
 use ractor::{ActorRef, registry};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{Inputs, RunnerPorts};
-use crate::limits::{ACTOR_DEADLINE, ACTOR_POLL, COLLECT_DEADLINE, FIRST_RECORD};
+use crate::limits::{ACTOR_DEADLINE, ACTOR_POLL, COLLECT_DEADLINE, FIRST_RECORD, MOST_CHECKS};
 
 /// The answer of a node, with its address.
 type Read = (String, Result<NodeStatus, String>);
@@ -34,16 +36,23 @@ pub(crate) struct Question {
     may_have_data: bool,
     /// Ask the authorities, too.
     asks_authorities: bool,
+    /// Ask the components of Kubernetes, too.
+    asks_kubernetes: bool,
 }
 
 impl Question {
     /// `seen`: data of etcd were seen before. `refused`: the authorities issued no certificates when they were last asked.
     pub(super) fn new(inputs: &Inputs, seen: bool, refused: bool) -> Self {
-        let question = Self::of(&inputs.cluster, &inputs.options, &inputs.state);
+        let question = Self::of(&inputs.cluster, &inputs.options, &inputs.state, inputs.kubernetes.is_some());
         Self { bootstrapped: question.bootstrapped || seen, asks_authorities: refused, ..question }
     }
 
-    pub(crate) fn of(cluster: &Cluster, options: &ContainerOptions, state: &ClusterState) -> Self {
+    pub(crate) fn of(
+        cluster: &Cluster,
+        options: &ContainerOptions,
+        state: &ClusterState,
+        asks_kubernetes: bool,
+    ) -> Self {
         Self {
             addresses: cluster.nodes.iter().map(|node| node.address.clone()).collect(),
             control_plane: asked(cluster, state),
@@ -52,6 +61,7 @@ impl Question {
             may_have_data: state.config_version == Some(ConfigVersion::Two)
                 && !state.repair.records.known.contains_key(&FIRST_RECORD),
             asks_authorities: false,
+            asks_kubernetes,
         }
     }
 
@@ -105,8 +115,56 @@ impl Question {
                 Err(_) => {}
             }
         }
-        Collected { nodes, errors, asked_etcd, etcd, authorities }
+        let kubernetes = match self.asks_kubernetes {
+            true => Some(ask_components(&ports.components, &nodes).await),
+            false => None,
+        };
+        Collected { nodes, errors, asked_etcd, etcd, authorities, kubernetes }
     }
+}
+
+/// Asks all components that run, then an API server that is healthy.
+async fn ask_components(
+    components: &Arc<dyn Components>,
+    nodes: &BTreeMap<String, NodeStatus>,
+) -> KubernetesAnswers {
+    let places = Arc::new(Semaphore::new(MOST_CHECKS));
+    let mut running = JoinSet::new();
+    for (address, node) in nodes.iter().filter(|(_, node)| node.reachable) {
+        for component in Component::ALL.into_iter().filter(|component| node.runs(*component)) {
+            let (components, places, address) =
+                (Arc::clone(components), Arc::clone(&places), address.clone());
+            running.spawn(async move {
+                // The semaphore is never closed.
+                let _place = places.acquire().await;
+                let checked = components.check(component, &address).await;
+                (address, component, checked.map_err(|error| error.to_string()))
+            });
+        }
+    }
+    let mut answers = KubernetesAnswers::default();
+    while let Some(joined) = running.join_next().await {
+        // A check that ended early leaves its component without an answer.
+        let Ok((address, component, checked)) = joined else { continue };
+        answers.health.entry(address).or_default().insert(component, checked);
+    }
+    let serves = |address: &&String| answers.is_healthy(Component::ApiServer, address);
+    let servers: Vec<String> = answers.health.keys().filter(serves).cloned().collect();
+    if servers.is_empty() {
+        return answers;
+    }
+    let [of_managers, of_schedulers] = [Component::ControllerManager, Component::Scheduler];
+    let (registered, manager, scheduler) = tokio::join!(
+        components.registered(&servers),
+        components.leader(of_managers, &servers),
+        components.leader(of_schedulers, &servers),
+    );
+    answers.registered = registered.ok();
+    let leaders = [(of_managers, manager), (of_schedulers, scheduler)];
+    // Without the leader, the order of restarts is that of the configuration.
+    let known = leaders.into_iter().filter_map(|(component, holder)| Some((component, holder.ok()??)));
+    answers.leaders.extend(known);
+    answers
 }
 
 /// True if a node has data of etcd, or the mark of a member.
@@ -172,6 +230,7 @@ pub(crate) fn fleet(
         bootstrap: bootstrap(state),
         interrupted_removals: state.repair.records.interrupted_removals(),
         etcd_image_version: image_version,
+        kubernetes: collected.kubernetes.clone(),
     })
 }
 
@@ -189,6 +248,7 @@ mod tests {
             bootstrapped,
             may_have_data,
             asks_authorities: false,
+            asks_kubernetes: false,
         }
     }
 
@@ -215,7 +275,8 @@ mod tests {
         let options = madako_json::go::RawJson::from_text("null".to_owned()).unwrap();
         let options = ContainerOptions::read(&options).unwrap();
         let mut state = ClusterState::default();
-        let may = |state: &ClusterState| Question::of(&Cluster::default(), &options, state).may_have_data;
+        let may =
+            |state: &ClusterState| Question::of(&Cluster::default(), &options, state, false).may_have_data;
         state.config_version = Some(ConfigVersion::One);
         assert!(!may(&state));
         state.config_version = Some(ConfigVersion::Two);

@@ -12,7 +12,9 @@ use madako_domain::node_status::{EtcdMember, EtcdStatus, EtcdVersion};
 use madako_effects::{PERMIT_PAUSE, Permits};
 use madako_protocol::actors::{NodeMessage, OperationEnd};
 use madako_protocol::authorities::{Authorities, AuthorityError};
+use madako_protocol::components::Components;
 use madako_protocol::etcd::{EtcdCluster, EtcdError};
+use madako_protocol::kubernetes_secrets::KubernetesSecrets;
 use madako_protocol::mailbox::Envelope;
 use madako_protocol::node::{ContainerSpec, NodeAction, NodeError, NodeFile};
 use madako_protocol::permit::Permit;
@@ -22,6 +24,7 @@ use tokio::task::JoinSet;
 
 use crate::command::{Command, RunMode, Volume};
 use crate::input::Images;
+use crate::kubernetes::options::KubernetesOptions;
 use crate::limits::{MAX_ERROR, PROMOTE_TRIES, WAIT_PAUSE, WAIT_TRIES};
 use crate::operation::{Operation, OperationName};
 use crate::wanted::{self, InitialCluster, peer_url};
@@ -36,6 +39,8 @@ pub(super) struct Executor {
     pub(super) nodes: String,
     pub(super) etcd: Arc<dyn EtcdCluster>,
     pub(super) authorities: Arc<dyn Authorities>,
+    pub(super) components: Arc<dyn Components>,
+    pub(super) secrets: Arc<dyn KubernetesSecrets>,
     pub(super) permits: Permits,
     pub(super) images: Images,
     /// Certificates and keys that wait for [`Command::MakeFiles`], by node.
@@ -52,6 +57,10 @@ pub(super) struct Basis {
     pub(super) asked: Vec<String>,
     /// Certificates on the targets before the operation: by address, then by the name of the file.
     pub(super) certificates: Arc<BTreeMap<String, BTreeMap<String, NodeCertificate>>>,
+    /// The options for Kubernetes; `None`: Kubernetes is left to CKE, or they cannot be used.
+    pub(super) kubernetes: Option<Arc<KubernetesOptions>>,
+    /// Configuration files of the kubelets that run on the targets, by address.
+    pub(super) kubelets: Arc<BTreeMap<String, String>>,
 }
 
 impl Basis {
@@ -114,6 +123,9 @@ impl Executor {
         command: &Command,
         basis: &Basis,
     ) -> Result<(), Failure> {
+        if let Command::Kubernetes(command) = command {
+            return self.refuse_gap(operation, command, basis).await;
+        }
         let is_exempt = operation.asked || is_planted(Canary::QuorumUnchecked);
         if is_exempt || !command.may_lose_members() {
             return Ok(());
@@ -130,6 +142,7 @@ impl Executor {
         let targets = &operation.targets;
         let control_plane = &basis.asked;
         match command {
+            Command::Kubernetes(command) => Box::pin(self.run_kubernetes(operation, command, basis)).await,
             Command::UpgradeVersion { marks: false } => Ok(()),
             Command::UpgradeVersion { marks: true } => {
                 let name = Volume::Mark.name().to_owned();
@@ -160,10 +173,10 @@ impl Executor {
                 .await
             }
             Command::StopContainer(container) => {
-                self.everywhere(targets, |_| NodeAction::StopContainer(*container)).await
+                self.everywhere(targets, |_| NodeAction::StopContainer((*container).into())).await
             }
             Command::KillContainers(container) => {
-                self.everywhere(targets, |_| NodeAction::KillContainer(*container)).await
+                self.everywhere(targets, |_| NodeAction::KillContainer((*container).into())).await
             }
             Command::VolumeCreate(volume) => {
                 self.everywhere(targets, |_| NodeAction::CreateVolume { name: volume.name().to_owned() })
@@ -195,7 +208,7 @@ impl Executor {
             }
             Command::ConfirmEtcdLoss { members } => self.confirm_loss(&basis.asked(members, targets)).await,
             Command::StopEtcdMembers { nodes } => {
-                self.everywhere(nodes, |_| NodeAction::StopContainer(Container::Etcd)).await
+                self.everywhere(nodes, |_| NodeAction::StopContainer(Container::Etcd.into())).await
             }
             Command::StageSnapshot { path, id } => {
                 let action =
@@ -228,7 +241,14 @@ impl Executor {
             Container::Rivers | Container::EtcdRivers => Vec::new(),
         };
         let image = self.images.of(container).to_owned();
-        ContainerSpec { container, image, volumes, builtin, extra: basis.options.extra(container).clone() }
+        ContainerSpec {
+            container: container.into(),
+            image,
+            engine_options: &[],
+            volumes,
+            builtin,
+            extra: basis.options.extra(container).clone(),
+        }
     }
 
     /// Acts on all nodes at the same time, and waits for all of them. Failures of single nodes cancel no other.

@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use madako_domain::component::Component;
 use madako_domain::node_status::EtcdStatus;
 use madako_protocol::actors::Collected;
 use madako_protocol::event::Event;
 use madako_protocol::operations::OperationsState;
-use strum::VariantNames as _;
 use tokio::time::Instant;
 
 use super::{Inputs, RunnerState};
@@ -21,6 +21,13 @@ fn unreachable(inputs: &Inputs, collected: &Collected) -> BTreeSet<String> {
     let is_reachable = |address: &str| collected.nodes.get(address).is_some_and(|node| node.reachable);
     let nodes = inputs.cluster.nodes.iter().map(|node| &node.address);
     nodes.filter(|address| !is_reachable(address)).cloned().collect()
+}
+
+/// The health of the configured API servers at the last collection; empty if they were not asked.
+fn api_servers(inputs: &Inputs, collected: &Collected) -> BTreeMap<String, bool> {
+    let Some(answers) = &collected.kubernetes else { return BTreeMap::new() };
+    let health = |address: &str| answers.is_healthy(Component::ApiServer, address);
+    inputs.cluster.control_plane().map(|node| (node.address.clone(), health(&node.address))).collect()
 }
 
 impl RunnerState {
@@ -46,6 +53,7 @@ impl RunnerState {
                 has_data: collected.asked_etcd,
                 unreachable: unreachable(inputs, collected),
                 etcd: collected.etcd.clone().map(Arc::new),
+                api_servers: api_servers(inputs, collected),
                 read_at: self.collection_began,
             });
         }
@@ -86,15 +94,15 @@ impl RunnerState {
 
     /// Counts the held operations by reason, and emits them.
     fn say_held(&mut self, held: &[HeldPage]) {
-        for reason in Reason::VARIANTS {
-            let count = held.iter().filter(|held| held.held.reason.name() == *reason).count();
-            super::madako_operations_held(*reason).set(count as f64);
+        for reason in Reason::names() {
+            let count = held.iter().filter(|held| held.held.reason.name() == reason).count();
+            super::madako_operations_held(reason).set(count as f64);
         }
         let now = self.given.clock.now().unix_timestamp();
         self.held_since.note(held.iter().map(|held| held.held.reason.name()), now);
-        for reason in Reason::VARIANTS {
-            let since = self.held_since.of(reason).unwrap_or(0);
-            super::madako_operations_held_since_timestamp_seconds(*reason).set(since as f64);
+        for reason in Reason::names() {
+            let since = self.held_since.of(&reason).unwrap_or(0);
+            super::madako_operations_held_since_timestamp_seconds(reason).set(since as f64);
         }
         let text = |HeldPage { held, why }: &HeldPage| {
             format!("{} of {}: {why}", held.what, held.targets.join(", "))
@@ -109,7 +117,14 @@ impl RunnerState {
         self.say(vec![format!("all operations: the field options of the cluster cannot be used: {why}")]);
         let read_at = self.collection_began;
         let unreachable = BTreeSet::new();
-        self.find(OperationsState { is_due: false, has_data: true, unreachable, etcd: None, read_at });
+        self.find(OperationsState {
+            is_due: false,
+            has_data: true,
+            unreachable,
+            etcd: None,
+            api_servers: BTreeMap::new(),
+            read_at,
+        });
     }
 
     /// Publishes findings. Equal ones wake no other actor.

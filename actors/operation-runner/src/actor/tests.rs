@@ -1,15 +1,20 @@
 use async_trait::async_trait;
 use madako_domain::authority::Authority;
 use madako_domain::certificate::Validity;
+use madako_domain::cluster::{Node, Taint};
 use madako_domain::containers::Container;
 use madako_domain::node_status::{EtcdMember, EtcdStatus};
 use madako_json::go::RawJson;
 use madako_protocol::authorities::{AuthorityError, CertificateRequest, IssuedCertificate, RenewalReason};
 use madako_protocol::etcd::EtcdError;
+use madako_protocol::kubernetes::KubernetesError;
+use madako_protocol::kubernetes_secrets::KubernetesSecretError;
 use madako_protocol::permit::Permit;
+use madako_protocol::secret::Secret;
 
 use super::*;
 use crate::command::{Command, Volume};
+use crate::kubernetes::command::KubernetesCommand;
 use crate::operation::{Operation, OperationName, single};
 
 /// An etcd that is only asked for its members, and authorities that are not asked.
@@ -61,28 +66,84 @@ impl Authorities for Members {
     }
 }
 
+#[async_trait]
+impl KubernetesSecrets for Members {
+    async fn service_account(&self, _: &Permit) -> Result<IssuedCertificate, KubernetesSecretError> {
+        panic!("no pair is read")
+    }
+
+    async fn encryption_keys(&self, _: &Permit) -> Result<Secret, KubernetesSecretError> {
+        panic!("no key is read")
+    }
+}
+
+/// Addresses of the healthy API servers.
+struct Servers(&'static [&'static str]);
+
+#[async_trait]
+impl Components for Servers {
+    async fn check(&self, component: Component, address: &str) -> Result<(), KubernetesError> {
+        assert_eq!(component, Component::ApiServer);
+        let silent = KubernetesError::Unavailable { what: address.to_owned(), why: "silence".to_owned() };
+        if self.0.contains(&address) { Ok(()) } else { Err(silent) }
+    }
+
+    async fn registered(&self, _: &[String]) -> Result<BTreeSet<String>, KubernetesError> {
+        panic!("no object is read")
+    }
+
+    async fn leader(&self, _: Component, _: &[String]) -> Result<Option<String>, KubernetesError> {
+        panic!("no lease is read")
+    }
+
+    async fn add_taints(
+        &self,
+        _: &Permit,
+        _: &[String],
+        _: &str,
+        _: &[Taint],
+    ) -> Result<(), KubernetesError> {
+        panic!("no taint is added")
+    }
+}
+
 /// The failure of the only command of an operation on the node `a`, none of whose actors runs.
 async fn failure_of(command: Command, etcd: Option<EtcdStatus>) -> String {
     failure(single(OperationName::EtcdRestart, vec!["a".to_owned()], command), etcd).await
 }
 
 async fn failure(operation: Operation, etcd: Option<EtcdStatus>) -> String {
+    failure_beside(operation, etcd, &[]).await
+}
+
+/// The failure while these API servers of a control plane of `a`, `b` and `c` are healthy.
+async fn failure_beside(
+    operation: Operation,
+    etcd: Option<EtcdStatus>,
+    healthy: &'static [&'static str],
+) -> String {
     let permits = Permits { leader: "no such leader".to_owned(), epoch: 1 };
     let executor = Executor {
         nodes: "no such node/".to_owned(),
         etcd: Arc::new(Members(etcd)),
         authorities: Arc::new(Members(None)),
+        components: Arc::new(Servers(healthy)),
+        secrets: Arc::new(Members(None)),
         permits,
         images: crate::Images::default(),
         prepared: Arc::default(),
         versions: Arc::default(),
     };
     let options = ContainerOptions::read(&RawJson::from_text("null".to_owned()).unwrap()).unwrap();
+    let node = |address: &str| Node { address: address.to_owned(), control_plane: true, ..Node::default() };
+    let nodes = ["a", "b", "c"].map(node).into();
     let basis = Basis {
-        cluster: Arc::new(Cluster::default()),
+        cluster: Arc::new(Cluster { nodes, ..Cluster::default() }),
         options: Arc::new(options),
         asked: Vec::new(),
         certificates: Arc::default(),
+        kubernetes: Some(Arc::new(KubernetesOptions::read(&RawJson::default()).unwrap())),
+        kubelets: Arc::default(),
     };
     // Without a leader no permit comes, and no action begins.
     match tokio::time::timeout(Duration::from_secs(60), executor.execute(&operation, 0, &basis)).await {
@@ -146,5 +207,25 @@ async fn a_restore_is_refused_as_long_as_a_majority_answers() {
     let minority = Some(EtcdStatus { healthy: false, members: Vec::new() });
     for etcd in [minority, None] {
         assert_eq!(failure_of(confirm(), etcd).await, "nothing");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_healthy_api_server_ends_only_while_all_others_are_healthy() {
+    let end = |component| {
+        let command = Command::Kubernetes(KubernetesCommand::StopContainer(component));
+        let name = OperationName::Kubernetes(KubernetesOperationName::KubeApiserverRestart);
+        single(name, vec!["a".to_owned()], command)
+    };
+    for (healthy, may_end) in
+        [(["a", "b", "c"].as_slice(), true), (&["a", "b"], false), (&["b", "c"], true), (&[], true)]
+    {
+        let healthy: &'static [&'static str] = healthy;
+        let why = failure_beside(end(Component::ApiServer), None, healthy).await;
+        assert_eq!(why == "it waits for a permit", may_end, "{why}");
+        assert!(may_end || why.starts_with("held: I13: "), "{why}");
+        // Other components take no API server away.
+        let why = failure_beside(end(Component::Scheduler), None, healthy).await;
+        assert_eq!(why, "it waits for a permit");
     }
 }

@@ -1,8 +1,10 @@
 //! The commands of operations on Kubernetes' containers, in the words of CKE's records.
 
+use madako_domain::component::Component;
+use madako_domain::images::ImageName;
 use madako_json::named;
 
-use super::component::Component;
+use super::files::FileSet;
 
 /// A command, which runs on all targets of its operation at the same time.
 #[derive(Debug, Clone, PartialEq, Eq, strum::IntoStaticStr)]
@@ -48,6 +50,38 @@ pub enum KubernetesCommand {
 named!(KubernetesCommand);
 
 impl KubernetesCommand {
+    /// The files that the command prepares for [`Self::MakeFiles`].
+    #[must_use]
+    pub fn file_set(&self) -> Option<FileSet> {
+        match self {
+            Self::PrepareApiserverFiles => Some(FileSet::ApiServer),
+            Self::PrepareControllerManagerFiles => Some(FileSet::ControllerManager),
+            Self::PrepareSchedulerFiles => Some(FileSet::Scheduler),
+            Self::PrepareKubeletFiles => Some(FileSet::KubeletBoot),
+            Self::PrepareKubeletConfig => Some(FileSet::KubeletRestart),
+            Self::PrepareProxyFiles => Some(FileSet::Proxy),
+            _ => None,
+        }
+    }
+
+    /// True if the authorities must issue certificates for it.
+    #[must_use]
+    pub fn needs_certificates(&self) -> bool {
+        self.file_set().is_some()
+    }
+
+    /// True if it starts a container of this image.
+    #[must_use]
+    pub fn needs_image(&self, image: ImageName) -> bool {
+        match self {
+            Self::RunContainer { .. } => image == ImageName::Kubernetes,
+            Self::EmptyDir { .. } | Self::MakeDirs { .. } | Self::MakeFiles { .. } | Self::InstallCni => {
+                image == ImageName::Tools
+            }
+            _ => false,
+        }
+    }
+
     /// The target in records.
     #[must_use]
     pub fn target(&self) -> String {

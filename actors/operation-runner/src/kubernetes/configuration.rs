@@ -15,9 +15,9 @@ use madako_json::strict::{Schema, Tree, yaml};
 
 pub use self::shape::Unknown;
 use self::shape::{Shape, get, remove, set};
-use super::component::Component;
 use super::options::KubernetesOptions;
 use super::paths::{PROXY_KUBECONFIG, SCHEDULER_KUBECONFIG, VOLUME_PLUGINS, pki};
+use madako_domain::component::Component;
 
 /// Fields of a kubelet that must not change while its node runs: Kubernetes documents that they need a reboot.
 const KEPT: [&str; 10] = [

@@ -2,31 +2,38 @@
 //! kubelets and proxies in waves.
 //!
 //! # Guarantees
-//! - An operation takes a healthy API server away only if every other configured one is healthy, etcd is in sync, and no
-//!   control plane node drains, reboots or is repaired (invariants I13 and I8).
+//! - An operation takes a healthy API server away only if every other configured one is healthy for a while, etcd is in
+//!   sync, and no control plane node drains, reboots or is repaired (invariants I13 and I8).
+//! - A controller manager or scheduler starts only while an API server is healthy.
 //! - No kubelet or proxy starts with another image than the one that every running API server has.
 //! - Each component that is due and in no operation is held, with the reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use madako_domain::canary::{Canary, is_planted};
 use madako_domain::cluster::Node;
+use time::{Duration, OffsetDateTime};
 
-use super::component::Component;
 use super::held::{KubernetesHeld, KubernetesReason as Reason};
 use super::operation::KubernetesOperationName as Name;
 use super::outdated::{Verdict, Wanted};
 use super::status::{ComponentStatus, KubernetesStatus};
+use crate::limits::REGISTERED;
 use crate::outdated::Outdated;
+use madako_domain::component::Component;
 
 /// The inputs of a decision.
 #[derive(Debug, Clone, Copy)]
 pub struct KubernetesInput<'a> {
+    pub now: OffsetDateTime,
     pub wanted: Wanted<'a>,
     pub status: &'a KubernetesStatus,
     /// Every member of etcd is in sync.
     pub is_etcd_in_sync: bool,
     /// Addresses of nodes that drain, reboot or are repaired.
     pub busy: &'a BTreeSet<String>,
+    /// Addresses of nodes whose API server is not known to be healthy for [`API_SETTLED`](crate::limits::API_SETTLED).
+    pub settling: &'a BTreeSet<String>,
     /// Addresses of nodes whose last command failed a short time ago.
     pub backing_off: &'a BTreeSet<String>,
     /// Nodes on which one operation starts a component.
@@ -170,7 +177,8 @@ impl<'a> Pass<'a> {
         self.start(name, &stopped);
         // A corrected argument reaches an API server that an argument keeps from serving.
         let known_unhealthy = |node: &Node| {
-            self.state(Component::ApiServer, node).is_some_and(|state| state.healthy == Some(false))
+            let state = self.state(Component::ApiServer, node);
+            state.is_some_and(|state| matches!(state.health, Some(Err(_))))
         };
         let (count, unhealthy) =
             (self.nodes(Component::ApiServer).count(), self.unhealthy(Component::ApiServer));
@@ -184,20 +192,28 @@ impl<'a> Pass<'a> {
         if outdated.is_empty() {
             return;
         }
+        if is_planted(Canary::ApiServersAtOnce) {
+            self.restart(name, outdated, false);
+            return;
+        }
         let first = outdated.remove(0);
         let others: Vec<String> =
             unhealthy.into_iter().filter(|address| *address != first.0.address).collect();
-        let busy: Vec<String> = self
-            .nodes(Component::ApiServer)
-            .map(|node| node.address.clone())
-            .filter(|address| self.input.busy.contains(address))
-            .collect();
+        let among = |some: &BTreeSet<String>| -> Vec<String> {
+            let all = self.nodes(Component::ApiServer).map(|node| node.address.clone());
+            all.filter(|address| some.contains(address)).collect()
+        };
+        let busy = among(self.input.busy);
+        let mut settling = among(self.input.settling);
+        settling.retain(|address| *address != first.0.address);
         let reason = if !others.is_empty() {
             Some(Reason::ApiServersUnhealthy { nodes: others })
         } else if !self.input.is_etcd_in_sync {
             Some(Reason::EtcdNotInSync)
         } else if !busy.is_empty() {
             Some(Reason::ControlPlaneBusy { nodes: busy })
+        } else if !settling.is_empty() {
+            Some(Reason::ApiServersNew { nodes: settling })
         } else {
             None
         };
@@ -224,7 +240,11 @@ impl<'a> Pass<'a> {
         let mut before = Vec::new();
         for (component, start, restart) in kinds {
             let Sorted { stopped, mut outdated, .. } = self.sort(component, (start, restart));
-            self.start(start, &stopped);
+            // Before an API server has made its roles, these programs end, and no restart policy starts them again.
+            match self.no_api_server() {
+                Some(reason) => self.hold(start, reason, addresses(&stopped)),
+                None => self.start(start, &stopped),
+            }
             if outdated.is_empty() {
                 continue;
             }
@@ -249,6 +269,13 @@ impl<'a> Pass<'a> {
                 self.restart(restart, vec![first], false);
             }
         }
+    }
+
+    /// The reason for which nothing may start that needs the API: no API server is healthy.
+    fn no_api_server(&self) -> Option<Reason> {
+        let nodes = self.unhealthy(Component::ApiServer);
+        let all = self.nodes(Component::ApiServer).count();
+        (nodes.len() == all).then_some(Reason::ApiServersUnhealthy { nodes })
     }
 
     /// The reason for which nothing else may restart: an API server is due or not healthy.
@@ -285,7 +312,8 @@ impl<'a> Pass<'a> {
         let lost: Vec<&Node> = match &self.input.status.registered {
             None => Vec::new(),
             Some(registered) => {
-                current.into_iter().filter(|node| !registered.contains(node.name())).collect()
+                let is_lost = |node: &&Node| !registered.contains(node.name()) && !self.is_registering(node);
+                current.into_iter().filter(is_lost).collect()
             }
         };
         let backs_off = |node: &&Node| self.input.backing_off.contains(&node.address);
@@ -305,6 +333,12 @@ impl<'a> Pass<'a> {
             self.starts(start, stopped);
         }
         self.in_waves(restart, outdated);
+    }
+
+    /// True if the kubelet started a short time ago. Clocks of nodes may differ: a start in the future counts as old.
+    fn is_registering(&self, node: &Node) -> bool {
+        let started = self.state(Component::Kubelet, node).and_then(|state| state.container.started_at);
+        started.is_some_and(|started| (Duration::ZERO..REGISTERED).contains(&(self.input.now - started)))
     }
 
     fn proxies(&mut self) {
@@ -349,11 +383,9 @@ impl<'a> Pass<'a> {
             Some(reason) => self.hold(name, reason, of(&images)),
             None => ready.extend(images),
         }
-        let unhealthy = self.unhealthy(Component::ApiServer);
-        if unhealthy.len() == self.nodes(Component::ApiServer).count() {
-            self.hold(name, Reason::ApiServersUnhealthy { nodes: unhealthy }, of(&ready));
-        } else {
-            self.wave(name, ready);
+        match self.no_api_server() {
+            Some(reason) => self.hold(name, reason, of(&ready)),
+            None => self.wave(name, ready),
         }
     }
 

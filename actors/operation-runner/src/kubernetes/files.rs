@@ -4,7 +4,6 @@ use madako_domain::authority::Authority;
 use madako_domain::cluster::{Cluster, Node};
 
 use super::certificates::Subject;
-use super::component::Component;
 use super::configuration::{Configuration, Unknown};
 use super::kubeconfig;
 use super::options::KubernetesOptions;
@@ -12,6 +11,7 @@ use super::paths::{
     CNI_CONFIG, CONTROLLER_MANAGER_KUBECONFIG, ENCRYPTION, KUBELET_CONFIG, KUBELET_KUBECONFIG, PROXY_CONFIG,
     PROXY_KUBECONFIG, SCHEDULER_CONFIG, SCHEDULER_KUBECONFIG, audit_policy, pki,
 };
+use madako_domain::component::Component;
 
 /// A file to write.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -16,7 +16,7 @@ pub struct KubernetesHeld {
 }
 
 /// The reason for which an operation does not begin.
-#[derive(Debug, Clone, PartialEq, Eq, strum::IntoStaticStr)]
+#[derive(Debug, Clone, PartialEq, Eq, strum::IntoStaticStr, strum::VariantNames)]
 #[strum(serialize_all = "kebab-case")]
 pub enum KubernetesReason {
     Unreachable,
@@ -31,6 +31,10 @@ pub enum KubernetesReason {
     /// Clients need another API server meanwhile.
     ApiServersUnhealthy {
         /// Addresses of the nodes whose API servers are not known to be healthy.
+        nodes: Vec<String>,
+    },
+    /// These API servers are healthy for too short a time: rivers take a server back only at their next check.
+    ApiServersNew {
         nodes: Vec<String>,
     },
     /// No component may be newer than the oldest API server.
@@ -49,6 +53,12 @@ pub enum KubernetesReason {
     },
     /// The nodes wait for a later wave.
     Wave,
+    /// `kubernetes.mode` is `observe`.
+    Observed,
+    /// The options of the cluster for Kubernetes cannot be used.
+    UnusableOptions {
+        why: String,
+    },
 }
 
 named!(KubernetesReason);
@@ -71,6 +81,13 @@ impl fmt::Display for KubernetesReason {
             Self::ApiServersUnhealthy { nodes } => {
                 write!(f, "the API servers of these nodes are not known to be healthy: {}", nodes.join(", "))
             }
+            Self::ApiServersNew { nodes } => {
+                write!(
+                    f,
+                    "the API servers of these nodes are healthy for too short a time: {}",
+                    nodes.join(", ")
+                )
+            }
             Self::ApiServersFirst { nodes } => {
                 write!(f, "the API servers of these nodes have another image: {}", nodes.join(", "))
             }
@@ -82,6 +99,12 @@ impl fmt::Display for KubernetesReason {
                 write!(f, "these come first, or are not known to be healthy: {}", nodes.join(", "))
             }
             Self::Wave => f.write_str("these nodes wait for a later wave"),
+            Self::Observed => {
+                f.write_str("kubernetes.mode is observe, so Madako leaves it to CKE or to an operator")
+            }
+            Self::UnusableOptions { why } => {
+                write!(f, "the field options of the cluster cannot be used for Kubernetes: {why}")
+            }
         }
     }
 }

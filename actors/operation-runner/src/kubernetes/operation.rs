@@ -1,19 +1,36 @@
 //! The operations on Kubernetes' containers as data: their names, targets and commands.
 
+use madako_domain::canary::{Canary, is_planted};
 use madako_json::named;
+use serde::Serialize;
 
 use super::command::KubernetesCommand as Command;
-use super::component::Component;
 use super::files::{About, FileSet, files};
 use super::paths::{
     CNI_CONFIG, CNI_PROGRAMS, CNI_STATE, CONTAINER_LOGS, ENCRYPTION_DIRECTORY, POD_LOGS, VOLUME_PLUGINS,
 };
+use madako_domain::component::Component;
 
 /// The name of an operation in records, which is CKE's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, strum::Display, strum::IntoStaticStr)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Serialize,
+    strum::Display,
+    strum::IntoStaticStr,
+    strum::EnumString,
+)]
+#[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum KubernetesOperationName {
     /// The first start, too.
+    #[default]
     KubeApiserverRestart,
     KubeControllerManagerBootstrap,
     KubeControllerManagerRestart,
@@ -95,10 +112,16 @@ pub fn commands(
                 make_files(FileSet::KubeletBoot)?,
                 Command::InstallCni,
             ]);
-            if !registered.is_empty() && !about.options.boot_taints.is_empty() {
-                commands.push(Command::RetaintBeforeKubeletBoot { nodes: registered.to_vec() });
+            let taint = (!registered.is_empty() && !about.options.boot_taints.is_empty())
+                .then(|| Command::RetaintBeforeKubeletBoot { nodes: registered.to_vec() });
+            if is_planted(Canary::BootTaintsLate) {
+                commands.push(run(false));
+                commands.extend(taint);
+            } else {
+                commands.extend(taint);
+                commands.push(run(false));
             }
-            commands.extend([run(false), Command::WaitForKubeletReady]);
+            commands.push(Command::WaitForKubeletReady);
         }
         KubernetesOperationName::KubeletRestart => commands.extend([
             Command::PrepareKubeletConfig,

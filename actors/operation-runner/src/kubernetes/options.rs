@@ -7,8 +7,8 @@ use madako_domain::containers::ServiceParams;
 use madako_json::go::{RawJson, go_object};
 use madako_json::strict::Tree;
 
-use super::component::Component;
 use super::configuration;
+use madako_domain::component::Component;
 
 /// The options of the components.
 #[derive(Debug, Clone, PartialEq)]

@@ -4,12 +4,11 @@ use madako_domain::cluster::{Cluster, Node};
 use madako_domain::images::ImageName;
 use madako_domain::node_status::ContainerStatus;
 
-use super::component::Component;
 use super::configuration::{Configuration, Unknown};
 use super::options::KubernetesOptions;
 use super::params::{RUNTIME_ENDPOINT, builtin};
-use super::paths::{KUBELET_CONFIG, PROXY_CONFIG, SCHEDULER_CONFIG};
 use crate::outdated::{Outdated, differences};
+use madako_domain::component::Component;
 
 /// The configuration file of a component on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +71,7 @@ impl Wanted<'_> {
     }
 
     fn add_file(&self, component: Component, node: &Node, file: FileOnNode<'_>, found: &mut Vec<Outdated>) {
-        let Some(path) = path_of_configuration(component) else { return };
+        let Some(path) = component.configuration_path() else { return };
         let unknown = self.unknown();
         let running = match file {
             FileOnNode::Unread => return,
@@ -87,17 +86,6 @@ impl Wanted<'_> {
             let fields = wanted.differing(&running);
             found.extend(fields.into_iter().map(|field| Outdated::Field { file: path.to_owned(), field }));
         }
-    }
-}
-
-/// The path of a component's configuration file, if it has one.
-#[must_use]
-pub fn path_of_configuration(component: Component) -> Option<&'static str> {
-    match component {
-        Component::Scheduler => Some(SCHEDULER_CONFIG),
-        Component::Kubelet => Some(KUBELET_CONFIG),
-        Component::Proxy => Some(PROXY_CONFIG),
-        Component::ApiServer | Component::ControllerManager => None,
     }
 }
 

@@ -3,13 +3,13 @@
 use madako_domain::cluster::{Cluster, Node};
 use madako_domain::containers::{Mount, ServiceParams};
 
-use super::component::Component;
 use super::options::KubernetesOptions;
 use super::paths::{
     CNI_CONFIG, CNI_PROGRAMS, CNI_STATE, CONTAINER_LOGS, CONTROLLER_MANAGER_KUBECONFIG, ENCRYPTION,
     KUBELET_CONFIG, KUBELET_KUBECONFIG, POD_LOGS, PROXY_CONFIG, SCHEDULER_CONFIG, SCHEDULER_KUBECONFIG,
     VOLUME_PLUGINS, audit_policy, pki,
 };
+use madako_domain::component::Component;
 
 /// The option of the kubelet with the socket of the container runtime.
 pub(super) const RUNTIME_ENDPOINT: &str = "--container-runtime-endpoint=";

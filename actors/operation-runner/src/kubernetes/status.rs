@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use madako_domain::node_status::ContainerStatus;
 
-use super::component::Component;
 use super::outdated::FileOnNode;
+use madako_domain::component::Component;
 
 /// The state of all nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -29,8 +29,8 @@ pub struct ComponentStatus {
     pub container: ContainerStatus,
     /// Its configuration file; the outer `None` means that it was not read, the inner one that there is none.
     pub file: Option<Option<String>>,
-    /// It answers to its health check; `None` if it was not asked.
-    pub healthy: Option<bool>,
+    /// Its health check: passed, or the reason why not; `None` if it was not asked.
+    pub health: Option<Result<(), String>>,
     /// It holds the lease of its kind.
     pub leads: bool,
 }
@@ -44,7 +44,7 @@ impl ComponentStatus {
 
     #[must_use]
     pub fn is_healthy(&self) -> bool {
-        self.runs() && self.healthy == Some(true)
+        self.runs() && self.health == Some(Ok(()))
     }
 
     #[must_use]

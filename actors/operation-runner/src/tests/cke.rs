@@ -15,7 +15,6 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::kubernetes::certificates::{Subject, request};
-use crate::kubernetes::component::Component;
 use crate::kubernetes::configuration::{Configuration, Unknown};
 use crate::kubernetes::encryption;
 use crate::kubernetes::files::{About, FileSet, Source, files};
@@ -24,6 +23,7 @@ use crate::kubernetes::operation::{KubernetesOperationName as Name, commands};
 use crate::kubernetes::options::KubernetesOptions;
 use crate::kubernetes::outdated::{FileOnNode, Verdict, Wanted};
 use crate::kubernetes::params::builtin;
+use madako_domain::component::Component;
 
 const ANSWERS: &str = include_str!("cke.jsonl");
 /// CKE's data encryption keys in the answers.
@@ -268,6 +268,7 @@ fn vault_request(ours: &CertificateRequest) -> String {
         Usage::Both => (true, true),
         Usage::Server => (true, false),
         Usage::Client => (false, true),
+        Usage::Tokens => (false, false),
     };
     let organization = Some(&ours.organization).filter(|name| !name.is_empty());
     serde_json::json!({
@@ -292,9 +293,7 @@ fn without_alike(theirs: Value) -> String {
 
 /// Certificates in the answers are texts that name their issuer and subject.
 fn same_content(path: &str, source: &Source, theirs: &str, cluster: &Cluster) {
-    let component = Component::ALL
-        .into_iter()
-        .find(|component| crate::kubernetes::outdated::path_of_configuration(*component) == Some(path));
+    let component = Component::ALL.into_iter().find(|it| it.configuration_path() == Some(path));
     match (source, component) {
         (Source::Text(ours), Some(component)) => {
             assert_eq!(tidied(component, ours).differing(&tidied(component, theirs)), [""; 0], "{path}");

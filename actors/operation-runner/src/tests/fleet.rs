@@ -13,8 +13,9 @@ use madako_domain::restore::RestoreRequest;
 use madako_json::go::RawJson;
 use time::OffsetDateTime;
 
+use crate::kubernetes::options::KubernetesOptions;
 use crate::wanted::{self, InitialCluster};
-use crate::{Decision, Images, Input, RequestedRestore, Settings, decide};
+use crate::{Decision, Images, Input, KubernetesPart, RequestedRestore, Settings, decide};
 
 pub(super) const A: &str = "10.0.0.11";
 pub(super) const B: &str = "10.0.0.12";
@@ -24,6 +25,8 @@ pub(super) const D: &str = "10.0.0.14";
 pub(super) const X: &str = "10.0.0.21";
 pub(super) const Y: &str = "10.0.0.22";
 pub(super) const Z: &str = "10.0.0.23";
+
+static NOTHING: BTreeSet<String> = BTreeSet::new();
 
 /// The time of all decisions.
 pub(super) const NOW: OffsetDateTime = OffsetDateTime::UNIX_EPOCH;
@@ -39,6 +42,8 @@ pub(super) struct Fleet {
     pub(super) stale: BTreeSet<String>,
     pub(super) authorities: Option<String>,
     pub(super) settings: Settings,
+    /// `None`: Kubernetes is left to CKE.
+    pub(super) kubernetes: Option<KubernetesOptions>,
 }
 
 impl Fleet {
@@ -54,6 +59,7 @@ impl Fleet {
                 bootstrap: None,
                 interrupted_removals: BTreeSet::new(),
                 etcd_image_version: None,
+                kubernetes: None,
             },
             backing_off: BTreeSet::new(),
             restarts: BTreeSet::new(),
@@ -61,6 +67,7 @@ impl Fleet {
             stale: BTreeSet::new(),
             authorities: None,
             settings: Settings::default(),
+            kubernetes: None,
         };
         for address in [A, B, C] {
             fleet.join(address, true);
@@ -210,6 +217,12 @@ impl Fleet {
                 .map(|(request, is_under_way)| RequestedRestore { request, is_under_way: *is_under_way }),
             stale: &self.stale,
             authorities: self.authorities.as_deref(),
+            kubernetes: self.kubernetes.as_ref().map(|options| KubernetesPart {
+                options: Ok(options),
+                busy: &NOTHING,
+                settling: &NOTHING,
+                wave: 1,
+            }),
             settings: &self.settings,
         }
     }

@@ -95,6 +95,7 @@ impl Model {
             restore: None,
             stale: &BTreeSet::new(),
             authorities: None,
+            kubernetes: None,
             settings: &settings,
         };
         let decision = decide(&input);
@@ -115,6 +116,7 @@ impl Model {
             bootstrap: self.record.clone(),
             interrupted_removals: BTreeSet::new(),
             etcd_image_version: None,
+            kubernetes: None,
         }
     }
 

@@ -3,10 +3,11 @@
 //! An answer counts only if etcd was asked after this actor began, and after the last reboot of a control plane node
 //! ended: the member of that node may not be in sync yet. An answer of a runner that has failed becomes too old.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use madako_domain::cluster::Cluster;
+use madako_domain::invariants::api_available;
 use madako_domain::state::ClusterState;
 use madako_protocol::operations::OperationsState;
 use tokio::time::Instant;
@@ -69,6 +70,17 @@ impl EtcdAnswers {
         };
         Some(why.to_owned())
     }
+
+    /// Control plane nodes whose reboot would break I13, with the violation. An answer that is too old is a fault of etcd
+    /// as well, so that it needs no reason of its own.
+    pub(super) fn api_gaps(&self, found: Option<&OperationsState>) -> BTreeMap<String, String> {
+        let Some(found) = found else { return BTreeMap::new() };
+        let gap = |address: &String| {
+            let violation = api_available(&found.api_servers, &BTreeSet::from([address.as_str()]))?;
+            Some((address.clone(), violation.to_string()))
+        };
+        found.api_servers.keys().filter_map(gap).collect()
+    }
 }
 
 #[cfg(test)]
@@ -95,6 +107,7 @@ mod tests {
             has_data: true,
             unreachable: BTreeSet::new(),
             etcd: Some(Arc::new(etcd)),
+            api_servers: BTreeMap::new(),
             read_at: Instant::now(),
         }
     }
@@ -112,6 +125,16 @@ mod tests {
         assert!(answers.fault(false, Some(&good), INTERVAL).is_some(), "operations are off");
         tokio::time::advance(INTERVAL * FRESH_ANSWER_INTERVALS + Duration::from_millis(1)).await;
         assert_eq!(fault(&good).unwrap(), "the last read of its members is too old");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn healthy_api_server_reboots_only_while_all_others_are_healthy() {
+        let answers = EtcdAnswers::default();
+        let servers = |b: bool| [("a", true), ("b", b)].map(|(at, up)| (at.to_owned(), up)).into();
+        let gaps =
+            |b: bool| answers.api_gaps(Some(&OperationsState { api_servers: servers(b), ..found(&[]) }));
+        assert_eq!(gaps(true), BTreeMap::new());
+        assert_eq!(gaps(false).keys().collect::<Vec<_>>(), ["a"], "b is down, and may reboot");
     }
 
     #[tokio::test(start_paused = true)]

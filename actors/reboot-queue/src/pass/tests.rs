@@ -313,6 +313,20 @@ fn reboot_of_a_control_plane_node_waits_for_etcd() {
 }
 
 #[test]
+fn drain_and_reboot_of_a_control_plane_node_wait_for_the_other_api_servers() {
+    let mut world = World::new(&[(0, "a", Queued)]);
+    assert_eq!(world.named(), [(0, "drain", "")]);
+    world.live.api.insert("a".to_owned(), "I13: the one on b is down".to_owned());
+    assert_eq!(world.named(), [(0, "drain", "api-not-available")]);
+    assert_eq!(world.sentence(0), "I13: the one on b is down");
+    world.store.reboot(0, "a", Draining);
+    world.live.drains.insert(0, Drain::Done);
+    assert_eq!(world.named(), [(0, "reboot", "api-not-available")]);
+    world.live.api.clear();
+    assert_eq!(world.named(), [(0, "reboot", "")]);
+}
+
+#[test]
 fn time_of_a_clock_that_was_ahead_counts_from_now() {
     let mut world = World::new(&[]);
     let ahead = Some(NOW + Duration::from_secs(9_000_000));

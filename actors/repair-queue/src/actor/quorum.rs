@@ -1,4 +1,4 @@
-//! Checks invariant I2 for repairs of control plane nodes, on the newest answer of etcd.
+//! Checks invariants I2 and I13 for repairs of control plane nodes, on the newest answers of etcd and the API servers.
 //!
 //! An answer counts only if etcd was asked after this actor began, and after the last repair of a control plane node
 //! ended: the member of that node may not be in sync yet. An answer of a runner that has failed becomes too old.
@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use madako_domain::invariants::quorum_of_repair;
 use madako_domain::invariants::repair::is_active;
+use madako_domain::invariants::{api_available, quorum_of_repair};
 use madako_domain::state::ClusterState;
 use madako_protocol::operations::OperationsState;
 use tokio::time::Instant;
@@ -60,7 +60,9 @@ impl EtcdAnswers {
                 Some("the last read of the members of etcd is too old".to_owned())
             }
             Some(found) => {
-                quorum_of_repair(found.etcd.as_deref(), address).map(|violation| violation.to_string())
+                let lost = BTreeSet::from([address]);
+                let violation = quorum_of_repair(found.etcd.as_deref(), address);
+                violation.or_else(|| api_available(&found.api_servers, &lost)).map(|it| it.to_string())
             }
         };
         control_plane(state).filter_map(|address| Some((address.to_owned(), violation(address)?))).collect()
@@ -94,7 +96,14 @@ mod tests {
         let members = [(1, "a"), (2, "b"), (3, "c")].map(member).into();
         let etcd = Some(Arc::new(EtcdStatus { healthy: true, members }));
         let unreachable = BTreeSet::new();
-        OperationsState { is_due: false, has_data: true, unreachable, etcd, read_at: Instant::now() }
+        OperationsState {
+            is_due: false,
+            has_data: true,
+            unreachable,
+            etcd,
+            api_servers: BTreeMap::new(),
+            read_at: Instant::now(),
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -131,6 +140,13 @@ mod tests {
         assert_eq!(judged(&answers, &store, &second), 0);
         tokio::time::advance(Duration::from_millis(1)).await;
         assert_eq!(judged(&answers, &store, &second), 3, "the runner reads no more");
+        let one_down = OperationsState {
+            api_servers: [("a", true), ("b", true), ("c", false)].map(|(at, up)| (at.to_owned(), up)).into(),
+            ..read_now()
+        };
+        let violations = answers.violations(&store.state(), Some(&one_down), INTERVAL);
+        assert_eq!(violations.keys().collect::<Vec<_>>(), ["a", "b"], "the API server on c is down");
+        assert!(violations["a"].starts_with("I13: "), "{violations:?}");
         let without_data = OperationsState { has_data: false, ..first };
         assert_eq!(judged(&answers, &store, &without_data), 0);
     }

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use madako_domain::cluster::Taint;
+use madako_domain::kubernetes::selector::LabelSelector;
+use madako_domain::kubernetes::workload::{DisruptionBudget, OwnerReference, ScheduledPod, Workloads};
 use madako_domain::kubernetes::{ANNOTATION_REBOOT, EvictionOutcome, KubeNode, Pod, PodId, PodPhase};
 use time::OffsetDateTime;
 
@@ -75,6 +77,8 @@ struct SimulatedPod {
     workload: usize,
     /// The process hangs and outlives its grace period.
     stuck: bool,
+    /// The time at which its containers began to run.
+    started_at: Option<OffsetDateTime>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -235,6 +239,53 @@ impl Cluster {
         kept.map(|kept| kept.pod.id.clone()).collect()
     }
 
+    /// The view of a forecast. Each pod has the label `app` with the name of its workload, which its budgets select.
+    #[must_use]
+    pub fn scheduled(&self) -> Workloads {
+        let mut pods: Vec<ScheduledPod> =
+            self.pods.values().filter_map(|kept| self.scheduled_pod(kept)).collect();
+        pods.sort_by(|one, other| one.pod.id.cmp(&other.pod.id));
+        let budgets = self.budgets.iter().map(|budget| {
+            let (healthy, desired) = (self.healthy(budget), i64::from(budget.min_available));
+            DisruptionBudget {
+                namespace: budget.namespace.clone(),
+                name: budget.name.clone(),
+                selector: Some(LabelSelector {
+                    match_labels: labels_of(&budget.workload),
+                    ..LabelSelector::default()
+                }),
+                allowed: (healthy - desired).max(0),
+                healthy,
+                desired,
+            }
+        });
+        let budgets = budgets.collect();
+        Workloads { nodes: self.nodes(), pods, owners: BTreeMap::new(), budgets }
+    }
+
+    fn scheduled_pod(&self, kept: &SimulatedPod) -> Option<ScheduledPod> {
+        let node = kept.node.clone()?;
+        let workload = &self.workloads[kept.workload];
+        let owner = workload.owner.kind().map(|kind| OwnerReference {
+            kind: kind.to_owned(),
+            name: if kind == "Node" { node.clone() } else { workload.name.clone() },
+            uid: format!("00000000-0000-4000-9000-{:012x}", kept.workload),
+        });
+        let labels = labels_of(&workload.name);
+        Some(ScheduledPod { pod: kept.pod.clone(), node, labels, owner, started_at: kept.started_at })
+    }
+
+    /// Healthy pods of a budget's workload.
+    fn healthy(&self, budget: &Budget) -> i64 {
+        let is_healthy = |kept: &&SimulatedPod| {
+            let workload = &self.workloads[kept.workload];
+            (workload.namespace == budget.namespace && workload.name == budget.workload)
+                && kept.pod.phase == PodPhase::Running
+                && kept.pod.deleted_at.is_none()
+        };
+        i64::try_from(self.pods.values().filter(is_healthy).count()).unwrap_or(i64::MAX)
+    }
+
     /// Sets the volumes that a node's kubelet reports as in use.
     pub fn set_volumes(&mut self, name: &str, volumes: &[&str]) {
         if let Some(node) = self.nodes.get_mut(name) {
@@ -334,6 +385,7 @@ impl Cluster {
         match (step, kept.pod.phase, kept.pod.deleted_at) {
             (PodStep::Run, PodPhase::Pending, None) => {
                 kept.pod.phase = PodPhase::Running;
+                kept.started_at = Some(self.now);
                 self.plan(uid);
             }
             (PodStep::Complete, PodPhase::Running, None) => kept.pod.phase = PodPhase::Succeeded,
@@ -424,7 +476,7 @@ impl Cluster {
             deleted_at: None,
         };
         let bound = node.is_some() && workload.owner.is_everywhere();
-        self.pods.insert(uid, SimulatedPod { pod, node, workload: index, stuck: false });
+        self.pods.insert(uid, SimulatedPod { pod, node, workload: index, stuck: false, started_at: None });
         if bound {
             self.plan(uid);
         }
@@ -459,6 +511,10 @@ impl Cluster {
             .filter(move |(_, kept)| kept.node.as_deref() == Some(node))
             .map(|(uid, kept)| (*uid, kept))
     }
+}
+
+fn labels_of(workload: &str) -> BTreeMap<String, String> {
+    BTreeMap::from([("app".to_owned(), workload.to_owned())])
 }
 
 /// A count modulo 2^32 - 1, as the subject of a choice.

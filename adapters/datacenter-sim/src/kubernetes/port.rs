@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use madako_domain::kubernetes::workload::Workloads;
 use madako_domain::kubernetes::{EvictionOutcome, KubeNode, Pod, PodId};
-use madako_protocol::kubernetes::{Kubernetes, KubernetesError};
+use madako_protocol::kubernetes::{Kubernetes, KubernetesError, KubernetesWorkloads};
 use madako_protocol::permit::Permit;
 use tokio::time::{Instant, timeout_at};
 
@@ -145,5 +146,12 @@ impl Kubernetes for SimulatedKubernetes {
             Ok(())
         })
         .await
+    }
+}
+
+#[async_trait]
+impl KubernetesWorkloads for SimulatedKubernetes {
+    async fn workloads(&self) -> Result<Workloads, KubernetesError> {
+        self.exchange("workloads", READ_DEADLINE, None, |cluster| Ok(cluster.scheduled())).await
     }
 }

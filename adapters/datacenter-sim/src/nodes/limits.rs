@@ -36,6 +36,10 @@ pub(crate) const STOP_TAKES: Duration = Duration::from_secs(1);
 pub(crate) const SHORT_TAKES: Duration = Duration::from_millis(200);
 /// Mean time from the start of a container until its member of etcd answers.
 pub(crate) const ETCD_START_TAKES: Duration = Duration::from_secs(1);
+/// Time from the start of a component of Kubernetes until it is healthy.
+pub(crate) const COMPONENT_START_TAKES: Duration = Duration::from_secs(4);
+/// Time-out of a question to a component of Kubernetes: CKE's.
+pub(crate) const COMPONENT_DEADLINE: Duration = Duration::from_secs(5);
 /// Mean time from the first contact of a member with its cluster until it has all data.
 pub(crate) const CATCH_UP_TAKES: Duration = Duration::from_secs(2);
 /// Mean time from power-on until a node answers.

@@ -1,8 +1,10 @@
 //! Records effects on simulated nodes and changes of their etcd, from which the judges of a simulation check the
 //! promises to operators.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
+
+use madako_domain::cluster::Taint;
 
 use super::limits::MAX_FACTS;
 
@@ -44,6 +46,26 @@ pub enum Observed {
         why: String,
     },
     Etcd(EtcdFact),
+    Kubernetes(KubernetesFact),
+}
+
+/// A change of Kubernetes' components by an effect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KubernetesFact {
+    /// An effect ended a healthy API server.
+    ApiServerEnded {
+        effect: Effect,
+        /// Addresses of the other nodes with an API server, and the time for which each was not healthy; `None`: it was.
+        others: BTreeMap<String, Option<Duration>>,
+    },
+    /// An effect started a kubelet that did not run.
+    KubeletStarted {
+        effect: Effect,
+        /// Name of the Node object.
+        node: String,
+        /// Taints of that object; `None` if there is none.
+        taints: Option<Vec<Taint>>,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use madako_domain::certificate::NodeCertificate;
-use madako_domain::containers::{Container, ETCD_MARK, ETCD_PKI, ServiceParams};
+use madako_domain::component::Component;
+use madako_domain::containers::{Container, ContainerName, ETCD_MARK, ETCD_PKI, ServiceParams};
 use madako_domain::host_key::HostKey;
 use madako_domain::node_status::{ContainerStatus, NodeStatus};
 use madako_protocol::node::{ContainerSpec, FileContent, NodeAction, SnapshotRestore};
@@ -56,6 +57,8 @@ pub(crate) struct StartedContainer {
     volumes: Vec<(String, String)>,
     /// Number of this start, unique in the world.
     pub(crate) start: u64,
+    /// Time of this start.
+    pub(crate) since: Option<Instant>,
     /// The member of etcd that runs in the container.
     pub(crate) process: Option<Process>,
 }
@@ -168,7 +171,7 @@ impl Machine {
 
     /// The status, where `volume` is the configured one.
     pub(crate) fn status(&self, volume: &str) -> NodeStatus {
-        let is_managed = |name: &&String| Container::ALL.iter().any(|one| one.name() == **name);
+        let is_managed = |name: &&String| ContainerName::all().any(|one| one.as_str() == **name);
         let containers = self.containers.keys().filter(is_managed);
         let has_data = |(name, content): (&String, &Content)| name != volume && *content != Content::Empty;
         NodeStatus {
@@ -183,6 +186,7 @@ impl Machine {
                 .map(|it| *it == Content::Empty),
             etcd_other_volume: self.volumes.iter().any(has_data),
             etcd_certificates: self.certificates(),
+            configurations: self.configurations(),
         }
     }
 
@@ -198,6 +202,18 @@ impl Machine {
         self.files.iter().filter_map(certificate).collect()
     }
 
+    /// The configuration files of Kubernetes' components.
+    fn configurations(&self) -> BTreeMap<Component, Option<String>> {
+        let file = |component: Component| {
+            let text = self.files.get(component.configuration_path()?).and_then(|content| match content {
+                FileContent::Public(text) => Some(text.clone()),
+                FileContent::Private(_) => None,
+            });
+            Some((component, text))
+        };
+        Component::ALL.into_iter().filter_map(file).collect()
+    }
+
     /// Carries an action out. `start` is the number of a container that the action may start; `full`: nothing can be
     /// written.
     pub(crate) fn apply(
@@ -211,7 +227,7 @@ impl Machine {
             NodeAction::RunContainer { spec, restart } => self.run(spec, *restart, start, full)?,
             NodeAction::StopContainer(container) | NodeAction::KillContainer(container) => {
                 self.refuse_foreign(*container)?;
-                self.containers.remove(container.name());
+                self.containers.remove(container.as_str());
             }
             NodeAction::CreateVolume { name } => {
                 self.create_volume(name, full)?;
@@ -223,6 +239,25 @@ impl Machine {
                     return Err(ActionFailure { code: 1, why: NO_SPACE.to_owned() });
                 }
                 self.files.extend(files.iter().map(|file| (file.path.clone(), file.content.clone())));
+            }
+            NodeAction::MakeDirectories { tools, .. } => {
+                self.pull(tools, full)?;
+                if full {
+                    return Err(ActionFailure { code: 1, why: NO_SPACE.to_owned() });
+                }
+            }
+            NodeAction::EmptyDirectory { tools, directory } => {
+                self.pull(tools, full)?;
+                let is_inside =
+                    |path: &str| path.strip_prefix(directory.as_str()).is_some_and(|it| it.starts_with('/'));
+                self.files.retain(|path, _| !is_inside(path));
+            }
+            NodeAction::InstallCni { tools } => {
+                self.pull(tools, full)?;
+                if full {
+                    return Err(ActionFailure { code: 1, why: NO_SPACE.to_owned() });
+                }
+                self.files.insert(CNI_PLUGIN.to_owned(), FileContent::Public("a program".to_owned()));
             }
             NodeAction::ImageVersion { image, pull } => {
                 if !pull && !self.images.contains(image) {
@@ -275,8 +310,8 @@ impl Machine {
         Ok(())
     }
 
-    fn refuse_foreign(&self, container: Container) -> Result<(), ActionFailure> {
-        let name = container.name();
+    fn refuse_foreign(&self, container: ContainerName) -> Result<(), ActionFailure> {
+        let name = container.as_str();
         if self.containers.get(name).is_some_and(|known| known.status.foreign) {
             let why = format!("the container {name} belongs to another program");
             return Err(ActionFailure { code: FOREIGN, why });
@@ -292,7 +327,7 @@ impl Machine {
         full: bool,
     ) -> Result<(), ActionFailure> {
         self.refuse_foreign(spec.container)?;
-        let name = spec.container.name();
+        let name = spec.container.as_str();
         if self.containers.get(name).is_some_and(|known| known.status.running) && !restart {
             return Ok(());
         }
@@ -313,7 +348,8 @@ impl Machine {
             foreign: false,
             started_at: None,
         };
-        let ran = StartedContainer { status, volumes: spec.volumes.clone(), start, process: None };
+        let ran =
+            StartedContainer { status, volumes: spec.volumes.clone(), start, since: None, process: None };
         self.containers.insert(name.to_owned(), ran);
         Ok(())
     }
@@ -328,7 +364,7 @@ impl Machine {
             foreign: true,
             started_at: None,
         };
-        let ran = StartedContainer { status, volumes: Vec::new(), start, process: None };
+        let ran = StartedContainer { status, volumes: Vec::new(), start, since: None, process: None };
         self.containers.insert(name.to_owned(), ran);
     }
 
@@ -376,6 +412,9 @@ impl Machine {
         }
     }
 }
+
+/// The plugin in the tools image.
+const CNI_PLUGIN: &str = "/opt/cni/bin/loopback";
 
 pub(crate) const NO_SPACE: &str = "no space left on device";
 

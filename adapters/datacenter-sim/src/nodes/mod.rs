@@ -17,6 +17,7 @@ mod backups;
 mod driver;
 mod etcd;
 mod faults;
+mod kubernetes;
 mod limits;
 mod log;
 mod machine;
@@ -29,9 +30,11 @@ mod world;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use madako_domain::containers::Container;
+use madako_domain::cluster::Taint;
+use madako_domain::containers::{Container, ContainerName};
 use madako_domain::host_key::HostKey;
 use madako_domain::node_status::ContainerStatus;
+use madako_protocol::components::Components;
 use madako_protocol::etcd::EtcdCluster;
 use madako_protocol::node::{FileContent, NodeDriver};
 use tokio::sync::watch;
@@ -39,8 +42,9 @@ use tokio::time::Instant;
 
 pub use self::backups::SimulatedBackups;
 pub use self::faults::{NodeFault, NodePlace};
+pub use self::kubernetes::{BAD_ARGUMENT, PaperSecrets};
 pub use self::limits::MAX_FACTS;
-pub use self::log::{Effect, EtcdFact, NodeFact, Observed, Voter};
+pub use self::log::{Effect, EtcdFact, KubernetesFact, NodeFact, Observed, Voter};
 pub use self::machine::{Content, MemberData};
 pub use self::members::Acknowledged;
 pub use self::paper::PaperAuthorities;
@@ -88,6 +92,28 @@ impl SimulatedNodes {
         Arc::new(self.clone())
     }
 
+    #[must_use]
+    pub fn components(&self) -> Arc<dyn Components> {
+        Arc::new(self.clone())
+    }
+
+    /// The taints of the Node objects of Kubernetes, by name.
+    #[must_use]
+    pub fn registered(&self) -> BTreeMap<String, Vec<Taint>> {
+        self.with(|world| {
+            world.register();
+            world.registered.clone()
+        })
+    }
+
+    /// Removes all taints of a Node object, as controllers do when its node is ready for pods.
+    pub fn remove_taints(&self, node: &str) {
+        self.with(|world| {
+            world.register();
+            world.registered.entry(node.to_owned()).and_modify(Vec::clear);
+        });
+    }
+
     /// Begins a fault. A fault with several causes ends with the last of them.
     pub fn begin(&self, place: &NodePlace, fault: NodeFault) {
         self.change_world(|world| world.set_fault(place, fault, true));
@@ -116,13 +142,17 @@ impl SimulatedNodes {
     }
 
     /// Ends a container as another program on the node would.
-    pub fn end_container(&self, address: &str, container: Container) {
+    pub fn end_container(&self, address: &str, container: impl Into<ContainerName>) {
+        let container = container.into();
         self.change_world(|world| {
-            let machine = world.nodes.get_mut(address);
-            if let Some(ran) = machine.and_then(|machine| machine.containers.get_mut(container.name())) {
-                ran.end();
-            }
-            world.settle();
+            world.note_lost_servers(|world| {
+                let machine = world.nodes.get_mut(address);
+                if let Some(ran) = machine.and_then(|machine| machine.containers.get_mut(container.as_str()))
+                {
+                    ran.end();
+                }
+                world.settle();
+            });
         });
     }
 

@@ -88,7 +88,7 @@ impl Fleet {
     }
 
     async fn stop(&self, address: &str) {
-        self.act(address, &NodeAction::StopContainer(Container::Etcd)).await.unwrap();
+        self.act(address, &NodeAction::StopContainer(Container::Etcd.into())).await.unwrap();
     }
 
     async fn remove_data(&self, address: &str) {
@@ -154,8 +154,9 @@ fn etcd(address: &str, initial: &Initial<'_>) -> ContainerSpec {
         args.push(format!("--initial-cluster-state={state}"));
     }
     ContainerSpec {
-        container: Container::Etcd,
+        container: Container::Etcd.into(),
         image: IMAGE.to_owned(),
+        engine_options: &[],
         volumes: vec![(VOLUME.to_owned(), DATA_DIRECTORY.to_owned())],
         builtin: ServiceParams { args, ..ServiceParams::default() },
         extra: ServiceParams::default(),

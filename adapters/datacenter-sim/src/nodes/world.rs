@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use madako_domain::cluster::Taint;
 use madako_domain::containers::Container;
 use madako_domain::node_status::NodeStatus;
 use madako_protocol::node::NodeAction;
@@ -80,6 +81,10 @@ pub(crate) struct World {
     pub(crate) nodes: BTreeMap<String, Machine>,
     faults: NodeFaults,
     pub(crate) etcd: Clusters,
+    /// Taints of the Node objects of Kubernetes, by name.
+    pub(crate) registered: BTreeMap<String, Vec<Taint>>,
+    /// Times at which API servers were last seen to be healthy no more, by address.
+    pub(crate) api_lost: BTreeMap<String, Instant>,
     events: BTreeMap<(Instant, u64), Event>,
     /// Times at which members end their catch-up.
     pub(crate) settles: BTreeSet<Instant>,
@@ -99,6 +104,8 @@ impl World {
             nodes: BTreeMap::new(),
             faults: NodeFaults::default(),
             etcd: Clusters::new(),
+            registered: BTreeMap::new(),
+            api_lost: BTreeMap::new(),
             events: BTreeMap::new(),
             settles: BTreeSet::new(),
             commands: BTreeMap::new(),
@@ -318,7 +325,9 @@ impl World {
             }
             Order::Act(action, effect) => {
                 let data = self.data_to_remove(address, &action);
-                let result = self.watch_voters(&effect, |world| world.apply(address, &action));
+                let result = self.watch_kubernetes(&effect, &action, |world| {
+                    world.watch_voters(&effect, |world| world.apply(address, &action))
+                });
                 if let Some((cluster, member)) = data.filter(|_| result.is_ok()) {
                     let is_voting = self.etcd.get(&cluster).is_some_and(|etcd| etcd.is_voting(member));
                     let effect = effect.clone();
@@ -348,6 +357,9 @@ impl World {
             self.use_snapshot(address, restore);
         }
         let Some(machine) = self.nodes.get_mut(address) else { return result };
+        if let Some(ran) = machine.containers.values_mut().find(|ran| ran.start == start) {
+            ran.since = Some(self.now);
+        }
         let etcd = machine.containers.get(Container::Etcd.name());
         if etcd.is_some_and(|ran| ran.start == start) {
             let at = self.now + self.taking(address, Kind::EtcdStartTakes, ETCD_START_TAKES);
@@ -357,6 +369,10 @@ impl World {
     }
 
     pub(crate) fn set_fault(&mut self, place: &NodePlace, fault: NodeFault, begins: bool) {
+        self.note_lost_servers(|world| world.change_fault(place, fault, begins));
+    }
+
+    fn change_fault(&mut self, place: &NodePlace, fault: NodeFault, begins: bool) {
         if begins {
             self.faults.begin(place.clone(), fault);
         } else {

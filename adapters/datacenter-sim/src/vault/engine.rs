@@ -131,6 +131,7 @@ fn certificate_request(
         dns_names.push(common_name.clone());
     }
     let usage = match (of_role("server_flag"), of_role("client_flag")) {
+        ("false", "false") => Usage::Tokens,
         ("false", _) => Usage::Client,
         (_, "false") => Usage::Server,
         _ => Usage::Both,

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use madako_datacenter_sim::kubernetes::{Budget, Owner, Workload};
+use madako_domain::kubernetes::workload::ScheduledPod;
 use madako_domain::kubernetes::{EvictionOutcome, KubeNode, Pod, PodId, PodPhase};
-use madako_protocol::kubernetes::{Kubernetes, KubernetesError};
+use madako_protocol::kubernetes::{Kubernetes, KubernetesError, KubernetesWorkloads};
 use madako_protocol::permit::Permit;
 use tokio::time::Instant;
 
@@ -16,6 +17,7 @@ use crate::server::until;
 #[async_trait]
 pub(crate) trait Site: Sync {
     fn api(&self) -> &dyn Kubernetes;
+    fn reader(&self) -> &dyn KubernetesWorkloads;
     /// Adds a node with taints: key, value, effect.
     async fn node(&self, name: &str, taints: &[[&str; 3]]);
     /// Adds a namespace with labels.
@@ -40,6 +42,7 @@ pub(crate) async fn holds(site: &dyn Site) {
     cordon_and_uncordon(site).await;
     check_owners_of_pods(site).await;
     a_budget_refuses(site).await;
+    workloads_have_owners_budgets_and_starts(site).await;
     another_pod_of_the_same_name_is_left_alone(site).await;
     a_stuck_pod_stays(site).await;
     nothing_is_written_without_a_permit(site).await;
@@ -222,6 +225,59 @@ async fn a_budget_refuses(site: &dyn Site) {
     .await;
     assert!(pods(site, "red", "web").await.iter().any(|(_, pod)| pod.id == other.id));
     site.remove_budget("red", "all").await;
+}
+
+async fn workloads_have_owners_budgets_and_starts(site: &dyn Site) {
+    site.workload(workload("blue", "shop", Owner::ReplicaSet { replicas: 3 })).await;
+    let shop = running(site, "blue", "shop", 3).await;
+    // No pod changes any more.
+    running(site, "red", "web", 2).await;
+    for (name, workload, min_available) in [("shop", "shop", 1), ("none", "absent", 1)] {
+        let (namespace, name, workload) = ("blue".to_owned(), name.to_owned(), workload.to_owned());
+        site.budget(Budget { namespace, name, workload, min_available }).await;
+    }
+    let found = until("the budget allows two evictions", async || {
+        let found = site.reader().workloads().await.unwrap();
+        let shop = found.budgets.iter().find(|budget| budget.name == "shop");
+        shop.is_some_and(|budget| (budget.allowed, budget.healthy, budget.desired) == (2, 3, 1))
+            .then_some(found)
+    })
+    .await;
+    let nodes: Vec<&str> = found.nodes.iter().map(|node| &*node.name).collect();
+    assert_eq!(nodes, NODES);
+    assert!(found.budgets.iter().all(|budget| budget.namespace == "blue"), "{:?}", found.budgets);
+    let none = found.budgets.iter().find(|budget| budget.name == "none").unwrap();
+    assert_eq!((none.allowed, none.healthy), (0, 0));
+
+    // The same pods as in the lists of single nodes.
+    let mut bound = Vec::new();
+    for node in NODES {
+        let pods = site.api().pods_on(node).await.unwrap();
+        bound.extend(pods.into_iter().map(|pod| (node.to_owned(), pod)));
+    }
+    bound.sort_by(|(_, one), (_, other)| one.id.cmp(&other.id));
+    let mut listed: Vec<(String, Pod)> =
+        found.pods.iter().map(|found| (found.node.clone(), found.pod.clone())).collect();
+    listed.sort_by(|(_, one), (_, other)| one.id.cmp(&other.id));
+    assert_eq!(listed, bound);
+
+    let by_id: BTreeMap<&PodId, &ScheduledPod> = found.pods.iter().map(|pod| (&pod.pod.id, pod)).collect();
+    let mut uids = BTreeSet::new();
+    for (_, pod) in &shop {
+        let pod = by_id[&pod.id];
+        let owner = pod.owner.as_ref().unwrap();
+        assert_eq!((&*owner.kind, &*owner.name), ("ReplicaSet", "shop"));
+        uids.insert(&*owner.uid);
+        assert_eq!(pod.labels.get("app").map(String::as_str), Some("shop"));
+        let budgets: Vec<&str> =
+            found.budgets.iter().filter(|it| it.selects(&pod.labels)).map(|it| &*it.name).collect();
+        assert_eq!(budgets, ["shop"]);
+        assert!(pod.started_at.is_some(), "{pod:?}");
+    }
+    assert_eq!(uids.len(), 1, "one ReplicaSet owns them");
+    assert!(!found.owners.contains_key(*uids.first().unwrap()), "nothing owns the ReplicaSet");
+    site.remove_budget("blue", "shop").await;
+    site.remove_budget("blue", "none").await;
 }
 
 async fn another_pod_of_the_same_name_is_left_alone(site: &dyn Site) {

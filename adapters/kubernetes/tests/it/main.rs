@@ -12,6 +12,7 @@
 
 mod access;
 mod adapter;
+mod components;
 mod contract;
 mod fake;
 mod faults;

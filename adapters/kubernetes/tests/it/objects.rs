@@ -172,7 +172,9 @@ async fn round(client: &Client, stuck: &Mutex<BTreeSet<String>>) {
             client.request_text(post(&format!("{path}/binding"), &binding.to_string())).await
         } else if pod["status"]["phase"] == "Pending" {
             let conditions = json!([{"type": "Ready", "status": "True"}]);
-            let status = json!({"status": {"phase": "Running", "conditions": conditions}});
+            let status = json!({"status": {
+                "phase": "Running", "conditions": conditions, "startTime": metadata["creationTimestamp"],
+            }});
             patch(client, &format!("{path}/status"), &status).await
         } else {
             continue;

@@ -9,7 +9,7 @@ use kube::Client;
 use madako_datacenter_sim::kubernetes::{Budget, Workload};
 use madako_domain::kubernetes::PodId;
 use madako_kubernetes::{ApiServer, Limits};
-use madako_protocol::kubernetes::{Kubernetes, KubernetesError};
+use madako_protocol::kubernetes::{Kubernetes, KubernetesError, KubernetesWorkloads};
 use serde_json::{Value, json};
 
 use crate::contract::{self, Site, permit};
@@ -26,6 +26,10 @@ struct Real {
 #[async_trait]
 impl Site for Real {
     fn api(&self) -> &dyn Kubernetes {
+        &self.api
+    }
+
+    fn reader(&self) -> &dyn KubernetesWorkloads {
         &self.api
     }
 
@@ -113,6 +117,7 @@ async fn only_permitted_requests_succeed_and_no_write_is_repeated() {
             api.nodes().await.unwrap_err(),
             api.namespaces("").await.unwrap_err(),
             api.pods_on("10.0.0.1").await.unwrap_err(),
+            api.workloads().await.unwrap_err(),
             api.cordon(&permit, "10.0.0.1").await.unwrap_err(),
             api.uncordon(&permit, "10.0.0.1").await.unwrap_err(),
             api.evict(&permit, &pod, false).await.unwrap_err(),
@@ -145,6 +150,59 @@ async fn only_permitted_requests_succeed_and_no_write_is_repeated() {
     assert_ne!(cordoned, before);
     api.cordon(&permit, "10.0.0.1").await.unwrap();
     assert_eq!(revision().await, cordoned);
+}
+
+#[tokio::test]
+async fn owners_of_owners_are_read() {
+    let Some(server) = Server::start().await else { return };
+    let admin = server.client(ADMIN);
+    let uid = async |path: &str| {
+        let object: Value = serde_json::from_str(&admin.request_text(get(path)).await.unwrap()).unwrap();
+        object["metadata"]["uid"].as_str().unwrap().to_owned()
+    };
+    let template = json!({
+        "metadata": {"labels": {"app": "a"}},
+        "spec": {"containers": [{"name": "main", "image": "none"}], "restartPolicy": "Always"},
+    });
+    let selector = json!({"matchLabels": {"app": "a"}});
+    let apps = "/apis/apps/v1/namespaces/default";
+    let owned_by = |kind: &str, name: &str, uid: &str| json!([{"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": uid, "controller": true}]);
+    let create = async |kinds: &str, name: &str, owners: &Value| {
+        let metadata = json!({"name": name, "ownerReferences": owners});
+        let spec = json!({"selector": selector, "template": template, "serviceName": "s"});
+        // Only StatefulSets have a service.
+        let spec = match kinds {
+            "statefulsets" => spec,
+            _ => json!({"selector": selector, "template": template}),
+        };
+        objects::create(&admin, &format!("{apps}/{kinds}"), &json!({"metadata": metadata, "spec": spec}))
+            .await;
+        uid(&format!("{apps}/{kinds}/{name}")).await
+    };
+    let deployment = create("deployments", "web", &owned_by("Shop", "shop", "uid-of-the-shop")).await;
+    let set = create("replicasets", "web-1", &owned_by("Deployment", "web", &deployment)).await;
+    let stateful = create("statefulsets", "db", &owned_by("Database", "db", "uid-of-the-database")).await;
+    let pod = json!({
+        "metadata": {"name": "unbound", "ownerReferences": owned_by("ReplicaSet", "web-1", &set)},
+        "spec": template["spec"],
+    });
+    objects::create(&admin, "/api/v1/namespaces/default/pods", &pod).await;
+
+    // The minimum rights suffice.
+    let found = server.adapter(MADAKO, Limits { page: 1, ..Limits::default() }).workloads().await.unwrap();
+    let named: Vec<(&str, &str, &str)> = [&deployment, &set, &stateful]
+        .map(|uid| (&*found.owners[uid].kind, &*found.owners[uid].name, &*found.owners[uid].uid))
+        .into();
+    assert_eq!(
+        named,
+        [
+            ("Shop", "shop", "uid-of-the-shop"),
+            ("Deployment", "web", &*deployment),
+            ("Database", "db", "uid-of-the-database")
+        ]
+    );
+    assert_eq!(found.owners.len(), 3);
+    assert_eq!(found.pods, [], "a pod without a node is on no node that reboots");
 }
 
 #[tokio::test]

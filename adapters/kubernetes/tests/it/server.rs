@@ -6,6 +6,7 @@ use std::fs::File;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
@@ -35,7 +36,9 @@ const ROLE: &str = r#"{
         {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["list"]},
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "get", "delete"]},
         {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},
-        {"apiGroups": ["apps"], "resources": ["daemonsets"], "verbs": ["list"]}
+        {"apiGroups": ["apps"], "resources": ["daemonsets", "replicasets", "deployments", "statefulsets"], "verbs": ["list"]},
+        {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["list"]},
+        {"apiGroups": ["policy"], "resources": ["poddisruptionbudgets"], "verbs": ["list"]}
     ]
 }"#;
 
@@ -61,9 +64,9 @@ pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T
 }
 
 pub(crate) struct Server {
-    url: String,
+    pub(crate) url: String,
     pub(crate) directory: TempDir,
-    pub(crate) authority: Authority,
+    pub(crate) authority: Arc<Authority>,
     pub(crate) api: Child,
     etcd: Child,
     controllers: Option<Child>,
@@ -95,7 +98,7 @@ impl Server {
             std::fs::write(place(name), text).unwrap();
             place(name).display().to_string()
         };
-        let authority = Authority::new();
+        let authority = Arc::new(Authority::new());
         let Pair { certificate, key } = authority.server();
         let (etcd_port, peer_port, port) = (free_port(), free_port(), free_port());
         let etcd_url = format!("http://127.0.0.1:{etcd_port}");

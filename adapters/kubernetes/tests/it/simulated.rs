@@ -8,7 +8,7 @@ use madako_datacenter_sim::Fault;
 use madako_datacenter_sim::kubernetes::{Budget, SimulatedKubernetes, Workload};
 use madako_domain::cluster::Taint;
 use madako_domain::kubernetes::PodId;
-use madako_protocol::kubernetes::{Kubernetes, KubernetesError};
+use madako_protocol::kubernetes::{Kubernetes, KubernetesError, KubernetesWorkloads};
 use madako_protocol::permit::Permit;
 use madako_protocol::ports::Clock;
 use time::OffsetDateTime;
@@ -32,6 +32,10 @@ fn simulated(seed: u64) -> SimulatedKubernetes {
 #[async_trait]
 impl Site for SimulatedKubernetes {
     fn api(&self) -> &dyn Kubernetes {
+        self
+    }
+
+    fn reader(&self) -> &dyn KubernetesWorkloads {
         self
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use madako_domain::authority::Authority;
 use madako_domain::canary::{Canary, is_planted};
-use madako_protocol::authorities::CertificateRequest;
+use madako_protocol::authorities::{CertificateRequest, Usage};
 use serde_json::Value;
 
 use super::client::RequestBody;
@@ -33,7 +33,10 @@ pub(crate) fn issue_request(request: &CertificateRequest) -> IssueRequest {
     let mut set = |name: &str, value: &str| drop(role_body.0.insert(name.to_owned(), value.into()));
     let (role, ttl, max_ttl) = match authority {
         Authority::EtcdClient if common_name == ROOT => ("admin", "2h", "24h"),
-        Authority::Kubernetes => ("admin", "2h", "48h"),
+        Authority::Kubernetes => match component_role(common_name) {
+            Some(role) => (role, TEN_YEARS, TEN_YEARS),
+            None => ("admin", "2h", "48h"),
+        },
         Authority::KubernetesWebhook => ("system", "175200h", "175200h"),
         Authority::Server
         | Authority::EtcdPeer
@@ -47,9 +50,17 @@ pub(crate) fn issue_request(request: &CertificateRequest) -> IssueRequest {
         Authority::Server => set("client_flag", "false"),
         Authority::EtcdPeer => {}
         Authority::EtcdClient | Authority::KubernetesAggregation => set("server_flag", "false"),
+        Authority::Kubernetes if request.usage == Usage::Tokens => {
+            set("client_flag", "false");
+            set("server_flag", "false");
+            set("key_usage", "DigitalSignature,CertSign");
+            set("no_store", "true");
+        }
         Authority::Kubernetes => {
             set("enforce_hostnames", "false");
-            set("organization", organization);
+            if !organization.is_empty() {
+                set("organization", organization);
+            }
         }
         Authority::KubernetesWebhook => {
             set("enforce_hostnames", "false");
@@ -57,8 +68,26 @@ pub(crate) fn issue_request(request: &CertificateRequest) -> IssueRequest {
             set("client_flag", "false");
         }
     }
-    let one_time = *authority == Authority::Kubernetes;
+    let one_time = is_of_user(request);
     IssueRequest { role, one_time, role_body, body: certificate_body(request) }
+}
+
+/// True for a user of Kubernetes; the other certificates of that authority are those of components.
+fn is_of_user(request: &CertificateRequest) -> bool {
+    request.authority == Authority::Kubernetes && component_role(&request.common_name).is_none()
+}
+
+/// CKE's role for a component of Kubernetes, by the common name of its certificate.
+fn component_role(common_name: &str) -> Option<&'static str> {
+    match common_name {
+        "kubernetes" => Some("system"),
+        "system:kube-scheduler" => Some("kube-scheduler"),
+        "system:kube-controller-manager" => Some("kube-controller-manager"),
+        "system:kube-proxy" => Some("kube-proxy"),
+        "service-account" => Some("service-account"),
+        name if name.starts_with("system:node:") => Some("kubelet"),
+        _ => None,
+    }
 }
 
 fn certificate_body(request: &CertificateRequest) -> RequestBody {
@@ -78,7 +107,7 @@ fn certificate_body(request: &CertificateRequest) -> RequestBody {
     if request.authority != Authority::Server {
         set("exclude_cn_from_sans", "true".to_owned());
     }
-    if matches!(request.authority, Authority::EtcdClient | Authority::Kubernetes) {
+    if request.authority == Authority::EtcdClient || is_of_user(request) {
         set("ttl", seconds(request.validity));
     }
     body
@@ -92,8 +121,6 @@ fn seconds(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use std::fmt::Write as _;
-
-    use madako_protocol::authorities::Usage;
 
     use super::*;
 
@@ -126,6 +153,12 @@ mod tests {
                 organization: "system:masters".to_owned(),
                 ..request(Authority::Kubernetes, "admin", Usage::Client)
             },
+            request(Authority::Kubernetes, "kubernetes", Usage::Both),
+            CertificateRequest {
+                organization: "system:nodes".to_owned(),
+                ..request(Authority::Kubernetes, "system:node:node-1", Usage::Both)
+            },
+            request(Authority::Kubernetes, "service-account", Usage::Tokens),
             request(Authority::KubernetesAggregation, "front-proxy-client", Usage::Client),
             CertificateRequest {
                 dns_names: ["hook", "hook.ns", "hook.ns.svc"].map(str::to_owned).to_vec(),
@@ -156,6 +189,15 @@ etcd-client admin
 kubernetes admin once
   role {"allow_any_name":"true","enforce_hostnames":"false","max_ttl":"48h","organization":"system:masters","ttl":"2h"}
   issue {"common_name":"admin","exclude_cn_from_sans":"true","ttl":"3600s"}
+kubernetes system
+  role {"allow_any_name":"true","enforce_hostnames":"false","max_ttl":"87600h","ttl":"87600h"}
+  issue {"common_name":"kubernetes","exclude_cn_from_sans":"true"}
+kubernetes kubelet
+  role {"allow_any_name":"true","enforce_hostnames":"false","max_ttl":"87600h","organization":"system:nodes","ttl":"87600h"}
+  issue {"common_name":"system:node:node-1","exclude_cn_from_sans":"true"}
+kubernetes service-account
+  role {"allow_any_name":"true","client_flag":"false","key_usage":"DigitalSignature,CertSign","max_ttl":"87600h","no_store":"true","server_flag":"false","ttl":"87600h"}
+  issue {"common_name":"service-account","exclude_cn_from_sans":"true"}
 kubernetes-aggregation system
   role {"allow_any_name":"true","max_ttl":"87600h","server_flag":"false","ttl":"87600h"}
   issue {"common_name":"front-proxy-client","exclude_cn_from_sans":"true"}

@@ -37,6 +37,22 @@ struct EncryptionKey {
     secret: String,
 }
 
+/// A new key. Its name is the time.
+fn new_key(now: OffsetDateTime) -> Result<EncryptionKey, &'static str> {
+    let mut bytes = [0; ENCRYPTION_KEY_BYTES];
+    // The seeded generator would let a reader of the seed know the key.
+    SysRng.try_fill_bytes(&mut bytes).map_err(|_| "the system has no random numbers")?;
+    let now = now.replace_nanosecond(0).unwrap_or(now);
+    let name = now.format(&Rfc3339).map_err(|_| "the clock has an impossible time")?;
+    Ok(EncryptionKey { name, secret: STANDARD.encode(bytes) })
+}
+
+/// The first keys of a cluster, in CKE's form.
+pub(crate) fn first_keys(now: OffsetDateTime) -> Result<Secret, &'static str> {
+    let provider = Provider { keys: vec![new_key(now)?] };
+    Ok(Secret::new(serde_json::to_string(&provider).expect("texts always have a JSON form")))
+}
+
 /// CKE's secrets at a server.
 #[derive(Debug)]
 pub struct VaultSecrets(pub(crate) std::sync::Arc<Session>);
@@ -81,6 +97,15 @@ impl VaultSecrets {
         Ok(!self.read(KUBERNETES_SECRET).await?.is_empty())
     }
 
+    /// The keys with which Kubernetes encrypts, in CKE's form; `None` if there are none.
+    ///
+    /// # Errors
+    /// See [`VaultError`].
+    pub async fn encryption_keys(&self) -> Result<Option<Secret>, VaultError> {
+        let fields = self.read(KUBERNETES_SECRET).await?;
+        Ok(fields.get(PROVIDER).and_then(Value::as_str).map(Secret::new))
+    }
+
     /// Adds a new key with which Kubernetes encrypts, in front of the present one. Earlier ones are removed.
     ///
     /// # Errors
@@ -97,12 +122,7 @@ impl VaultSecrets {
                 })?
             }
         };
-        let mut bytes = [0; ENCRYPTION_KEY_BYTES];
-        // The seeded generator would let a reader of the seed know the key.
-        SysRng.try_fill_bytes(&mut bytes).map_err(|_| unusable("the system has no random numbers"))?;
-        let now = now.replace_nanosecond(0).unwrap_or(now);
-        let name = now.format(&Rfc3339).map_err(|_| unusable("the clock has an impossible time"))?;
-        provider.keys.insert(0, EncryptionKey { name, secret: STANDARD.encode(bytes) });
+        provider.keys.insert(0, new_key(now).map_err(unusable)?);
         provider.keys.truncate(KEPT_ENCRYPTION_KEYS);
         let text = serde_json::to_string(&provider).expect("texts always have a JSON form");
         fields.insert(PROVIDER.to_owned(), text.into());

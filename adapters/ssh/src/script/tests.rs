@@ -26,8 +26,9 @@ fn mount(source: &str, read_only: bool, propagation: &str, selinux_label: &str) 
 
 fn spec() -> ContainerSpec {
     ContainerSpec {
-        container: Container::Etcd,
+        container: ContainerName::of(Container::Etcd),
         image: "etcd:1".to_owned(),
+        engine_options: &[],
         volumes: vec![("etcd-cke".to_owned(), "/var/lib/etcd".to_owned())],
         builtin: ServiceParams {
             args: vec!["--name=10.0.0.1".to_owned()],
@@ -135,7 +136,10 @@ fn a_container_that_ignores_sigterm_is_killed_when_the_time_is_over() {
     docker.container("etcd", true, OWN);
     docker.hang("wait");
     // One second of grace is left.
-    assert_eq!(docker.act(&NodeAction::StopContainer(Container::Etcd), AFTER_GRACE + 1), Outcome::success());
+    assert_eq!(
+        docker.act(&NodeAction::StopContainer(ContainerName::of(Container::Etcd)), AFTER_GRACE + 1),
+        Outcome::success()
+    );
     assert_eq!(docker.changes().last().unwrap(), &words(&["container", "rm", "--force", "id-etcd"]));
 }
 
@@ -189,7 +193,8 @@ fn first_members_rivers_and_another_directory_of_data_need_no_data_in_the_volume
     first.builtin.args.push("--initial-cluster=10.0.0.1=https://10.0.0.1:2380".to_owned());
     let mut elsewhere = etcd.clone();
     elsewhere.extra.args.push("--data-dir=/var/lib/etcd/a".to_owned());
-    let rivers = ContainerSpec { container: Container::Rivers, volumes: Vec::new(), ..etcd };
+    let rivers =
+        ContainerSpec { container: ContainerName::of(Container::Rivers), volumes: Vec::new(), ..etcd };
     for spec in [first, elsewhere, rivers] {
         let docker = FakeDocker::new();
         std::fs::remove_dir(docker.path().join("data/member")).unwrap();
@@ -210,8 +215,8 @@ fn a_container_of_another_program_is_never_touched() {
             for action in [
                 start(false),
                 start(true),
-                NodeAction::StopContainer(Container::Etcd),
-                NodeAction::KillContainer(Container::Etcd),
+                NodeAction::StopContainer(ContainerName::of(Container::Etcd)),
+                NodeAction::KillContainer(ContainerName::of(Container::Etcd)),
             ] {
                 let outcome = docker.act(&action, SECONDS);
                 assert_eq!(outcome.code, Some(FOREIGN.try_into().unwrap()), "{action:?}");
@@ -225,8 +230,8 @@ fn a_container_of_another_program_is_never_touched() {
 #[test]
 fn stop_and_kill_remove_the_container_and_succeed_without_one() {
     let docker = FakeDocker::new();
-    let [stop, kill] =
-        [NodeAction::StopContainer, NodeAction::KillContainer].map(|action| action(Container::EtcdRivers));
+    let [stop, kill] = [NodeAction::StopContainer, NodeAction::KillContainer]
+        .map(|action| action(Container::EtcdRivers.into()));
     for action in [&stop, &kill] {
         docker.container("etcd-rivers", true, OWN);
         assert_eq!(docker.act(action, SECONDS), Outcome::success());
@@ -249,8 +254,8 @@ fn an_engine_that_fails_fails_the_action() {
     for (word, action) in [
         ("ls", start(false)),
         ("inspect", start(false)),
-        ("rm", NodeAction::KillContainer(Container::Etcd)),
-        ("rm", NodeAction::StopContainer(Container::Etcd)),
+        ("rm", NodeAction::KillContainer(ContainerName::of(Container::Etcd))),
+        ("rm", NodeAction::StopContainer(ContainerName::of(Container::Etcd))),
         ("create", NodeAction::CreateVolume { name: "v".to_owned() }),
         ("ls", NodeAction::RemoveVolume { name: "v".to_owned() }),
         ("run", NodeAction::ImageVersion { image: "i".to_owned(), pull: true }),

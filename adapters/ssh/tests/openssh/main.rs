@@ -13,7 +13,7 @@ mod node;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use madako_domain::containers::{Container, Mount, ServiceParams};
+use madako_domain::containers::{Container, ContainerName, Mount, ServiceParams};
 use madako_domain::host_key::HostKey;
 use madako_protocol::node::{ContainerSpec, NodeAction, NodeError};
 use madako_protocol::permit::Permit;
@@ -22,7 +22,7 @@ use tokio::time::{self, Instant};
 
 use crate::node::{Node, PATIENCE, Settings, wait_for_end};
 
-const KILL: NodeAction = NodeAction::KillContainer(Container::Etcd);
+static KILL: NodeAction = NodeAction::KillContainer(ContainerName::of(Container::Etcd));
 /// Writes its id and its child's, and hangs without a reaction to SIGTERM.
 const HANG: &str = "trap '' TERM; sleep 1000 & echo \"$$ $!\" >\"$HERE/processes\"; wait; sleep 1000";
 
@@ -135,8 +135,9 @@ async fn every_argument_arrives_as_given() {
     let hostile =
         ["two words", "it's $HOME `id` $(id)", "a\nb\\", "", "*", "; touch \"$HERE/fault\"", "&", "é"];
     let spec = ContainerSpec {
-        container: Container::Etcd,
+        container: ContainerName::of(Container::Etcd),
         image: "etcd:1".to_owned(),
+        engine_options: &[],
         volumes: vec![("my volume".to_owned(), "/data".to_owned())],
         builtin: ServiceParams { args: vec!["--name=n".to_owned()], ..ServiceParams::default() },
         extra: ServiceParams {

@@ -1,5 +1,7 @@
 //! `madako kubernetes issue`: issues certificates for users of Kubernetes, with the words and output of ckecli.
 
+pub(crate) mod status;
+
 use std::time::Duration;
 
 use madako_domain::authority::Authority;

@@ -60,11 +60,11 @@ struct ShownCommand {
 }
 
 #[derive(Debug, Deserialize)]
-struct ShownHeld {
-    what: String,
-    reason: String,
-    targets: Vec<String>,
-    why: String,
+pub(crate) struct ShownHeld {
+    pub(crate) what: String,
+    pub(crate) reason: String,
+    pub(crate) targets: Vec<String>,
+    pub(crate) why: String,
 }
 
 /// Addresses for one line.

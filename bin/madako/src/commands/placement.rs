@@ -51,12 +51,15 @@ pub(crate) enum Command {
     Resource(ResourceCommand),
     /// ckecli's `kubernetes issue`: `kubernetes` is krakectl's other word for `kube`.
     Issue(kubernetes::Args),
+    /// The components of Kubernetes, in the group of krakectl's word.
+    Status(kubernetes::status::Args),
 }
 
 /// The group of krakectl with ckecli's word.
 const KUBE: &str = "kube";
 /// ckecli's word.
 const ISSUE: &str = "issue";
+const STATUS: &str = "status";
 
 /// A parsed command of krakectl.
 pub(crate) struct ResourceCommand {
@@ -83,6 +86,9 @@ impl clap::FromArgMatches for Command {
         if (group, word) == (KUBE, ISSUE) {
             return kubernetes::Args::from_arg_matches(matches).map(Self::Issue);
         }
+        if (group, word) == (KUBE, STATUS) {
+            return kubernetes::status::Args::from_arg_matches(matches).map(Self::Status);
+        }
         let (verb, matches) = matches.subcommand().ok_or_else(missing)?;
         let group = GROUPS.iter().find(|known| known.word == group).ok_or_else(missing)?;
         let resource = group.resources.iter().find(|known| known.word == word).ok_or_else(missing)?;
@@ -103,8 +109,9 @@ impl clap::FromArgMatches for Command {
 impl clap::Subcommand for Command {
     fn augment_subcommands(command: clap::Command) -> clap::Command {
         let issue = kubernetes::Args::augment_args(clap::Command::new(ISSUE));
+        let status = kubernetes::status::Args::augment_args(clap::Command::new(STATUS));
         let group = |group: &words::Group| match group.word {
-            KUBE => words::group_command(group).subcommand(issue.clone()),
+            KUBE => words::group_command(group).subcommand(issue.clone()).subcommand(status.clone()),
             _ => words::group_command(group),
         };
         command.subcommands(GROUPS.iter().map(group))

@@ -2,6 +2,7 @@
 
 mod add;
 mod explain;
+mod forecast;
 mod release;
 
 use clap::Subcommand;
@@ -69,6 +70,7 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  madako reboot-queue reset-backoff")]
     ResetBackoff,
     Explain(explain::Args),
+    Forecast(forecast::Args),
     Release(release::Args),
 }
 
@@ -88,6 +90,7 @@ pub(crate) async fn run(
         Command::CancelAll(args) => queue::remove_all(&args, store, "cancelled", mark_cancelled).await,
         Command::ResetBackoff => queue::reset_backoff::<RebootQueueEntry>(store).await,
         Command::Explain(args) => explain::run(&args, global, store, clock).await,
+        Command::Forecast(args) => forecast::run(&args, global, store, clock).await,
         Command::Release(args) => release::run(&args, global, store, clock).await,
     }
 }

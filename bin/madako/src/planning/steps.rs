@@ -10,6 +10,7 @@ use madako_domain::plan::Plan;
 use madako_json::go::to_yaml;
 use serde::Serialize;
 
+use super::layout;
 use crate::failure::Failure;
 use crate::output::{Format, PROGRAM};
 
@@ -59,9 +60,9 @@ fn print_table(out: &mut impl Write, answer: &mut Series<'_, '_>) -> Result<What
     loop {
         let number = answer.plans_made() + 1;
         match answer.next_plan() {
-            Ok(plan) => out.write_all(step_table(number, plan).as_bytes())?,
+            Ok(plan) => out.write_all(step_table(number, plan, layout).as_bytes())?,
             Err(end) => {
-                out.write_all(end_table(answer.plans_made(), &end).as_bytes())?;
+                out.write_all(end_table(answer.plans_made(), &end, layout).as_bytes())?;
                 return Ok(end);
             }
         }

@@ -28,6 +28,7 @@ mod ops;
 mod package;
 mod planning;
 mod program;
+mod reboot_forecast;
 mod reboot_queue;
 mod repair_queue;
 mod resource;

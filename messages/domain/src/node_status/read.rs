@@ -127,6 +127,7 @@ impl Reader {
             bootstrap: tree.get("bootstrap").map(|bootstrap| self.bootstrap(bootstrap)),
             interrupted_removals: list_of_texts(tree, "interrupted_removals").into_iter().collect(),
             etcd_image_version: self.version(tree, "etcd_image_version", Path::Root),
+            kubernetes: None,
         }
     }
 
@@ -153,6 +154,7 @@ impl Reader {
             etcd_empty: read_flag(tree, "etcd_empty"),
             etcd_other_volume: other_volume,
             etcd_certificates: certificates,
+            configurations: BTreeMap::new(),
         }
     }
 

@@ -1,5 +1,9 @@
 //! The results of repair commands.
 
+use time::OffsetDateTime;
+
+use crate::record::Record;
+
 /// The answer of a health check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HealthAnswer {
@@ -18,6 +22,18 @@ pub struct CommandEnd {
     pub how: HowEnded,
     /// The result for people, with the beginning of the output.
     pub text: String,
+}
+
+impl CommandEnd {
+    /// Ends the record of the command: completed with the text as its info, or cancelled with the text as its error.
+    pub fn end_record(&self, record: &mut Record, now: OffsetDateTime) {
+        if self.how == HowEnded::Succeeded {
+            record.complete(now);
+            record.info.clone_from(&self.text);
+        } else {
+            record.cancel(now, self.text.as_str());
+        }
+    }
 }
 
 /// The kind of end of a command.

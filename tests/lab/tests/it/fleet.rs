@@ -28,16 +28,30 @@ impl Fleet {
     /// Machines without containers, authorities, and a service without a cluster. `None`: the test is skipped.
     pub(crate) async fn start(machines: usize) -> Option<Self> {
         let fleet = Self::prepare(machines, Store::Embedded).await?;
-        fleet.serve().await;
-        fleet.madako(&["ca", "init"]).await.unwrap();
+        fleet.begin().await;
         Some(fleet)
+    }
+
+    /// The same on machines with the images of Kubernetes, whose components the service keeps.
+    pub(crate) async fn start_kubernetes(machines: usize) -> Option<Self> {
+        let fleet = Self::on(Lab::for_kubernetes(machines).await?, Store::Embedded);
+        fleet.begin().await;
+        Some(fleet)
+    }
+
+    async fn begin(&self) {
+        self.serve().await;
+        self.madako(&["ca", "init"]).await.unwrap();
     }
 
     /// Machines without containers, and a configuration. `None`: the test is skipped.
     pub(crate) async fn prepare(machines: usize, store: Store) -> Option<Self> {
-        let lab = Lab::for_test(machines).await?;
+        Some(Self::on(Lab::for_test(machines).await?, store))
+    }
+
+    fn on(lab: Lab, store: Store) -> Self {
         let service = Service::new(lab, program(), store).unwrap();
-        Some(Self { service, transcript: Mutex::default() })
+        Self { service, transcript: Mutex::default() }
     }
 
     pub(crate) fn lab(&self) -> &Lab {

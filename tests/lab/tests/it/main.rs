@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "tests: clippy.toml's exceptions do not reach their helpers")]
 
 mod adoption;
+mod components;
 mod contract;
 mod faults;
 mod fleet;

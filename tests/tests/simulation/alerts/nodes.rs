@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use etcd_client::{Client, GetOptions};
 use madako_datacenter_sim::SimulatedRegistry;
 use madako_datacenter_sim::nodes::{
-    NodeFault, NodePlace, PaperAuthorities, SimulatedBackups, SimulatedNodes,
+    NodeFault, NodePlace, PaperAuthorities, PaperSecrets, SimulatedBackups, SimulatedNodes,
 };
 use madako_datacenter_sim::vault::SimulatedVault;
 use madako_domain::authority::Authority;
@@ -101,7 +101,12 @@ impl Nodes {
             }),
             host_keys: HostKeyPolicy::Pin,
             settings,
-            runner: RunnerPorts { etcd: self.world.etcd(), authorities: self.authorities() },
+            runner: RunnerPorts {
+                etcd: self.world.etcd(),
+                authorities: self.authorities(),
+                components: self.world.components(),
+                secrets: Arc::new(PaperSecrets),
+            },
             backups: Some(BackupPorts {
                 schedule: BackupSchedule { every: BACKUP_EVERY, dir: "/b".to_owned(), keep: 3, prove: true },
                 backups: Arc::new(self.backups.clone()),

@@ -9,7 +9,9 @@ use madako_datacenter_sim::nodes::{NodeFault, NodePlace, SimulatedBackups, Simul
 use madako_datacenter_sim::vault::SimulatedVault;
 use madako_datacenter_sim::{Datacenter, DatacenterConfig, SimulatedRegistry};
 use madako_domain::backup::{BackupRecord, BackupSchedule};
+use madako_domain::component::Component;
 use madako_domain::containers::Container;
+use madako_domain::images::ImageName;
 use madako_domain::node_status::EtcdMember;
 use madako_domain::record::Record;
 use madako_protocol::ports::Clock;
@@ -26,7 +28,7 @@ use madako_simulation::revisions::every_revision;
 use madako_simulation::run::promised_terms;
 use madako_simulation::store_process::StoreProcess;
 use madako_simulation::world::{RunningInstance, World};
-use madako_supervisor::nodes::{BackupPorts, OperationsMode, OperationsPorts, RUNNER};
+use madako_supervisor::nodes::{BackupPorts, KubernetesMode, OperationsMode, OperationsPorts, RUNNER};
 use madako_supervisor::tree::ChildState;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
@@ -118,6 +120,10 @@ pub struct Site {
     pub certificate_life: Duration,
     /// Issues the certificates; without it, the authorities are the built-in ones.
     pub vault: Option<SimulatedVault>,
+    /// The image of Kubernetes; `None`: its components are left to CKE.
+    pub kubernetes: Option<String>,
+    /// The field `options` of the cluster.
+    pub options: Value,
     /// `None`: the leader makes no backups.
     pub backups: Option<SimulatedBackups>,
     /// Recorded proofs that nobody made.
@@ -186,6 +192,8 @@ impl Site {
             records: Arc::default(),
             certificate_life: CERTIFICATE_LIFE,
             vault: None,
+            kubernetes: None,
+            options: json!({}),
             backups: None,
             unproved: Vec::new(),
             restless: None,
@@ -212,7 +220,11 @@ impl Site {
             backups: Arc::new(backups),
         });
         // Other stories have the moments of operations alone.
-        let ports = node_ports(&self.nodes, self.authorities(), etcd);
+        let mut ports = node_ports(&self.nodes, self.authorities(), etcd);
+        if let Some(image) = &self.kubernetes {
+            ports.settings.kubernetes = KubernetesMode::Act;
+            image.clone_into(ports.settings.configured_images.image_mut(ImageName::Kubernetes));
+        }
         self.world.operations = Some(OperationsPorts { mode, backups, ..ports });
         self.stop().await;
         self.running = Some(self.world.start("alpha").await);
@@ -247,7 +259,8 @@ impl Site {
         let node = |number: &usize, control_plane: bool| json!({"address": address(*number), "user": "cke", "control_plane": control_plane});
         let nodes = control_plane.iter().map(|number| node(number, true));
         let nodes: Vec<Value> = nodes.chain(workers.iter().map(|number| node(number, false))).collect();
-        let cluster = json!({"name": "c", "nodes": nodes, "service_subnet": "10.1.0.0/16"});
+        let cluster =
+            json!({"name": "c", "nodes": nodes, "service_subnet": "10.1.0.0/16", "options": self.options});
         self.put("cluster", &cluster.to_string()).await;
     }
 
@@ -307,14 +320,17 @@ impl Site {
             if self.world.facts.has_findings() {
                 return Err(Stopped);
             }
-            if self.is_settled(&wanted).await && self.nodes.write(&wanted).await.is_ok() {
-                return Ok(());
-            }
+            let unmet = match self.unmet(&wanted).await {
+                None if self.nodes.write(&wanted).await.is_ok() => return Ok(()),
+                None => "a write to etcd".to_owned(),
+                Some(unmet) => unmet,
+            };
             if Instant::now() > patience {
                 let status = self.nodes.etcd().status(&wanted).await;
                 let history = self.world.history.last(40);
-                self.restless =
-                    Some(format!("{wanted:?} are not the members in time: {status:?}\n{history}"));
+                self.restless = Some(format!(
+                    "with the control plane {wanted:?}, not in time: {unmet}\n{status:?}\n{history}"
+                ));
                 return Err(Stopped);
             }
         }
@@ -360,6 +376,24 @@ impl Site {
         Ok(())
     }
 
+    /// The targets of the next operation with a name whose record comes after the first `known` ones.
+    pub async fn begun(&mut self, operation: &str, known: usize) -> Result<Vec<String>, Stopped> {
+        let patience = Instant::now() + PATIENCE;
+        loop {
+            let targets = self.records.lock().unwrap().iter().skip(known).find_map(|recorded| {
+                (recorded.record.operation == operation).then(|| recorded.record.targets.clone())
+            });
+            if let Some(targets) = targets {
+                return Ok(targets);
+            }
+            if Instant::now() > patience {
+                self.restless = Some(format!("{operation} did not begin\n{}", self.world.history.last(40)));
+                return Err(Stopped);
+            }
+            self.pass(Duration::from_millis(50)).await;
+        }
+    }
+
     /// Waits until a key is gone.
     pub async fn until_deleted(&mut self, key: &str) -> Result<(), Stopped> {
         let patience = Instant::now() + PATIENCE;
@@ -392,23 +426,67 @@ impl Site {
         Ok(())
     }
 
-    async fn is_settled(&mut self, wanted: &[String]) -> bool {
+    /// The first condition of a settled site that is not met.
+    async fn unmet(&mut self, wanted: &[String]) -> Option<String> {
         let stored = self.client.get("/cke/status", None).await.unwrap();
-        let phase = stored.kvs().first().is_some_and(|kv| kv.value_str().unwrap().contains("completed"));
-        let Ok(etcd) = self.nodes.etcd().status(wanted).await else { return false };
+        if !stored.kvs().first().is_some_and(|kv| kv.value_str().unwrap().contains("completed")) {
+            return Some("the phase `completed`".to_owned());
+        }
+        let etcd = match self.nodes.etcd().status(wanted).await {
+            Ok(etcd) => etcd,
+            Err(error) => return Some(format!("an answer of etcd: {error}")),
+        };
         let in_sync = |member: &EtcdMember| member.is_in_sync() && !member.learner;
         let members: BTreeSet<String> =
             etcd.members.iter().filter(|member| in_sync(member)).map(|member| member.name.clone()).collect();
-        let runs = |address: &String| {
+        if !etcd.healthy || members.len() != etcd.members.len() || members != wanted.iter().cloned().collect()
+        {
+            return Some("members of etcd in sync".to_owned());
+        }
+        for address in wanted {
             let view = self.nodes.view(address).unwrap();
-            Container::ALL.iter().all(|it| view.containers.get(it.name()).is_some_and(|it| it.running))
-        };
-        phase
-            && members.len() == etcd.members.len()
-            && members == wanted.iter().cloned().collect()
-            && wanted.iter().all(runs)
-            && etcd.healthy
-            && self.is_clean()
+            let stopped =
+                Container::ALL.iter().find(|it| view.containers.get(it.name()).is_none_or(|it| !it.running));
+            if let Some(stopped) = stopped {
+                return Some(format!("{} on {address}", stopped.name()));
+            }
+        }
+        if let Some(unmet) = self.unmet_component(wanted) {
+            return Some(unmet);
+        }
+        (!self.is_clean()).then(|| "no data of former members".to_owned())
+    }
+
+    /// The first component that does not run with the wanted image and arguments, or runs where it is not wanted, if Kubernetes
+    /// is acted on.
+    fn unmet_component(&self, control_plane: &[String]) -> Option<String> {
+        let image = self.kubernetes.as_ref()?;
+        let registered = self.nodes.registered();
+        for address in control_plane.iter().chain(&self.workers) {
+            let view = self.nodes.view(address).unwrap();
+            for component in Component::ALL {
+                let key = if component == Component::ApiServer { "kube-api" } else { component.name() };
+                let args: Vec<&str> = self.options[key]["extra_args"]
+                    .as_array()
+                    .map(|args| args.iter().filter_map(Value::as_str).collect())
+                    .unwrap_or_default();
+                let container = view.containers.get(component.name());
+                let is_met = match control_plane.contains(address) || !component.is_of_control_plane() {
+                    true => {
+                        container.is_some_and(|it| it.running && it.image == *image && it.extra.args == args)
+                    }
+                    // A node that died had its container ended by that; CKE leaves such a container, too.
+                    false => container.is_none_or(|it| !it.running),
+                };
+                if !is_met {
+                    return Some(format!("{} on {address}: {container:?}", component.name()));
+                }
+            }
+            if !registered.contains_key(address) {
+                return Some(format!("the Node object of {address}"));
+            }
+        }
+        None
     }
 
     /// The data of a former member are gone from a worker, if its removal began there.

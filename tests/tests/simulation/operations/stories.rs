@@ -14,7 +14,7 @@ use time::format_description::well_known::Rfc3339;
 use tokio::time::Instant;
 
 use super::site::{Disturbance, INTERVAL, NODES, OUTAGE, PATIENCE, Recorded, Site, Stopped, address, start};
-use super::{survey, vault};
+use super::{kubernetes, survey, vault};
 
 /// Time for which a node with another host key is left alone.
 const UNKNOWN_KEY: Duration = Duration::from_secs(120);
@@ -46,6 +46,10 @@ pub enum Story {
     Vault,
     /// Backups by a schedule, one of which lacks a write.
     Backups,
+    /// All components of Kubernetes on three control plane nodes and two workers, from nothing.
+    Kubernetes,
+    /// Components of Kubernetes that end, and that restart with other arguments and another image.
+    KubernetesLife,
 }
 
 /// A point of a story: the stage of a command.
@@ -84,13 +88,14 @@ pub struct Played {
 }
 
 impl Story {
-    pub const SEEDED: [(&str, Self); 6] = [
+    pub const SEEDED: [(&str, Self); 7] = [
         ("bootstrap", Self::Bootstrap),
         ("life", Self::Life),
         ("four-members", Self::FourMembers),
         ("refused-restore", Self::RefusedRestore),
         ("vault", Self::Vault),
         ("backups", Self::Backups),
+        ("kubernetes", Self::KubernetesLife),
     ];
 
     async fn tell(self, site: &mut Site) -> Result<(), Stopped> {
@@ -110,6 +115,8 @@ impl Story {
             Self::OlderImage => older_image(site).await,
             Self::Vault => vault::tell(site).await,
             Self::Backups => backups(site).await,
+            Self::Kubernetes => kubernetes::bootstrap(site).await,
+            Self::KubernetesLife => kubernetes::live(site).await,
         }
     }
 
@@ -358,6 +365,9 @@ fn played(site: &Site, is_calm: bool) -> Played {
     let broken = verdicts.iter().filter(|(_, verdict)| !verdict.violations.is_empty());
     let mut wrong: Vec<&'static str> = broken.clone().map(|(promise, _)| promise.name()).collect();
     let mut why: Vec<String> = broken.flat_map(|(_, verdict)| verdict.violations.clone()).collect();
+    if !wrong.is_empty() {
+        why.push(site.world.history.last(40));
+    }
     if let Some(restless) = &site.restless {
         wrong.push("calm");
         why.push(restless.clone());

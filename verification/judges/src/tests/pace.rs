@@ -73,6 +73,28 @@ fn the_health_of_a_machine_is_asked_once_a_round() {
 }
 
 #[test]
+fn each_entry_of_a_machine_has_its_own_health_checks() {
+    let machine = |entries: i64, checks: usize| {
+        let mut tape = Tape::new();
+        for index in 0..entries {
+            let (_, mut entry) = tape.entry(index, "queued", 0, "waiting");
+            entry["address"] = tape.entry(0, "queued", 0, "waiting").1["address"].clone();
+            tape.put(&[(&keys::repair(index), entry)]);
+        }
+        for _ in 0..20 {
+            tape.later(57);
+            for _ in 0..checks {
+                tape.later(1).health(0, false);
+            }
+        }
+        tape
+    };
+    machine(3, 3).keeps(Promise::HealthChecks);
+    assert!(machine(3, 6).of(Promise::HealthChecks).1 > 0, "too often");
+    assert!(machine(1, 3).of(Promise::HealthChecks).1 > 0, "too often");
+}
+
+#[test]
 fn polls_that_a_fault_held_back_are_not_too_many_where_requests_are_held_back() {
     let often = |holds_back: bool, calm: u64| {
         let mut tape = Tape::new();

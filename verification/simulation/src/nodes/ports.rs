@@ -25,8 +25,8 @@ use crate::link::Link;
 const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
 /// Silence after which a connection is broken: three keep-alives of 5 s.
 pub(super) const MAX_SILENCE: Duration = Duration::from_secs(15);
-/// Time-out of a request to etcd: CKE's.
-const ETCD_DEADLINE: Duration = Duration::from_secs(5);
+/// Time-out of a request to etcd or to a component of Kubernetes: CKE's.
+pub(super) const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Waits as long as a request or an answer takes on a link, and until it can pass.
 pub(super) async fn pass_link(link: &Link, generation: u64) -> io::Result<()> {
@@ -171,7 +171,7 @@ impl LinkedEtcd {
             answer
         };
         let began = Instant::now();
-        let answer = timeout(ETCD_DEADLINE, exchange).await;
+        let answer = timeout(REQUEST_DEADLINE, exchange).await;
         answer.unwrap_or_else(|_| Err(unavailable(format!("no answer within {:?}", began.elapsed()))))
     }
 
@@ -229,7 +229,7 @@ impl EtcdCluster for LinkedEtcd {
 #[cfg(test)]
 mod tests {
     use madako_datacenter_sim::nodes::SimulatedNodes;
-    use madako_domain::containers::Container;
+    use madako_domain::containers::{Container, ContainerName};
 
     use super::*;
     use crate::link::Mode;
@@ -268,7 +268,7 @@ mod tests {
         let connection = connected(&link).await;
         link.set(Mode::Cut);
         let permit = Permit::give(1, Instant::now() + Duration::from_secs(60));
-        let action = NodeAction::StopContainer(Container::Rivers);
+        let action = NodeAction::StopContainer(ContainerName::of(Container::Rivers));
         let acted = connection.act(&permit, &action).await;
         assert!(matches!(acted, Err(NodeError::Unreachable { .. })), "{acted:?}");
         let inner = SimulatedNodes::new(1).etcd();
@@ -279,6 +279,6 @@ mod tests {
         let began = Instant::now();
         let asked = etcd.status(&["10.0.0.1".to_owned()]).await;
         assert!(matches!(asked, Err(EtcdError::Unavailable { .. })), "{asked:?}");
-        assert_eq!(began.elapsed(), ETCD_DEADLINE);
+        assert_eq!(began.elapsed(), REQUEST_DEADLINE);
     }
 }

@@ -71,7 +71,7 @@ pub(super) fn carry_out(world: &World) {
     let Some(hosts) = &world.hosts else { return };
     let (kubernetes, nodes) =
         (hosts.kubernetes.clone(), world.nodes.as_ref().map(|nodes| nodes.nodes.clone()));
-    hosts.host.watch_reboots(Arc::new(move |address, takes| {
+    hosts.host.watch_reboots(Arc::new(move |address, boot| {
         let (kubernetes, nodes, address) = (kubernetes.clone(), nodes.clone(), address.to_owned());
         tokio::spawn(async move {
             let place = NodePlace::Address(address.clone());
@@ -79,7 +79,7 @@ pub(super) fn carry_out(world: &World) {
             if let Some(nodes) = &nodes {
                 nodes.begin(&place, NodeFault::Kill);
             }
-            tokio::time::sleep(takes).await;
+            boot.await;
             if let Some(nodes) = &nodes {
                 nodes.end(&place, NodeFault::Kill);
             }

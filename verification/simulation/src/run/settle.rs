@@ -166,6 +166,8 @@ pub(super) async fn settle_run(
     let untested = untested.filter(|(promise, _)| has_nodes || !promise.needs_nodes());
     // No operator of a run asks for a restore of etcd. The stories of operations do.
     let untested = untested.filter(|(promise, _)| **promise != Promise::LossProved);
+    // Kubernetes is left to CKE in runs. The stories of its components act on it.
+    let untested = untested.filter(|(promise, _)| !promise.needs_components());
     let untested = untested.map(|(promise, _)| *promise).collect();
     let kept = promises.values().all(|verdict| verdict.violations.is_empty());
     found.extend(cut_short(to_the_end, kept && violations.is_empty() && found.is_empty()));

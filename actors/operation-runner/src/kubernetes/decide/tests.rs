@@ -14,6 +14,7 @@ const A: &str = "10.0.0.1";
 const B: &str = "10.0.0.2";
 const C: &str = "10.0.0.3";
 const OLD: &str = "old:1";
+const NOW: OffsetDateTime = OffsetDateTime::UNIX_EPOCH;
 
 /// A fleet in which everything runs as it should, and the rest of an input.
 #[derive(Debug)]
@@ -23,6 +24,7 @@ struct Fleet {
     status: KubernetesStatus,
     is_etcd_in_sync: bool,
     busy: BTreeSet<String>,
+    settling: BTreeSet<String>,
     backing_off: BTreeSet<String>,
     wave: usize,
 }
@@ -44,6 +46,7 @@ impl Fleet {
             status: KubernetesStatus::default(),
             is_etcd_in_sync: true,
             busy: BTreeSet::new(),
+            settling: BTreeSet::new(),
             backing_off: BTreeSet::new(),
             wave: 1,
         };
@@ -68,7 +71,7 @@ impl Fleet {
                 ..ContainerStatus::default()
             },
             file: Some(file.map(|file| file.to_yaml().unwrap())),
-            healthy: Some(true),
+            health: Some(Ok(())),
             leads: node.address == A,
         }
     }
@@ -89,10 +92,12 @@ impl Fleet {
     fn decide(&self) -> KubernetesDecision {
         let image = ImageName::Kubernetes.of_cke();
         decide(&KubernetesInput {
+            now: NOW,
             wanted: Wanted { cluster: &self.cluster, options: &self.options, image },
             status: &self.status,
             is_etcd_in_sync: self.is_etcd_in_sync,
             busy: &self.busy,
+            settling: &self.settling,
             backing_off: &self.backing_off,
             max_concurrent_updates: 2,
             wave: self.wave,
@@ -127,9 +132,9 @@ fn all_api_servers_start_together_if_none_runs() {
         fleet.rows(),
         [
             "kube-apiserver-restart: 10.0.0.1 10.0.0.2 10.0.0.3",
-            "kube-controller-manager-bootstrap: 10.0.0.1 10.0.0.2 10.0.0.3",
-            "kube-scheduler-bootstrap: 10.0.0.1 10.0.0.2 10.0.0.3",
             "kube-proxy-bootstrap: 10.0.0.1 10.0.0.2",
+            "held kube-controller-manager-bootstrap api-servers-unhealthy: 10.0.0.1 10.0.0.2 10.0.0.3",
+            "held kube-scheduler-bootstrap api-servers-unhealthy: 10.0.0.1 10.0.0.2 10.0.0.3",
             "held kubelet-bootstrap api-servers-unhealthy: 10.0.0.1 10.0.0.2 10.0.0.3",
             "held kube-proxy-bootstrap wave: 10.0.0.3",
         ]
@@ -149,24 +154,29 @@ fn one_healthy_api_server_restarts_at_a_time() {
     assert!(matches!(&why[..], [Outdated::Image { has, .. }] if has == OLD), "{why:?}");
     assert!(!fleet.decide().operations[0].is_gap);
 
-    fleet.of(C, Component::ApiServer).healthy = None;
+    fleet.of(C, Component::ApiServer).health = None;
     assert_eq!(
         fleet.rows(),
         ["held kube-apiserver-restart api-servers-unhealthy: 10.0.0.1 10.0.0.2 10.0.0.3"]
     );
-    fleet.of(C, Component::ApiServer).healthy = Some(true);
+    fleet.of(C, Component::ApiServer).health = Some(Ok(()));
     fleet.is_etcd_in_sync = false;
     assert_eq!(fleet.rows(), ["held kube-apiserver-restart etcd-not-in-sync: 10.0.0.1 10.0.0.2 10.0.0.3"]);
     fleet.is_etcd_in_sync = true;
     fleet.busy.insert(B.to_owned());
     assert_eq!(fleet.rows(), ["held kube-apiserver-restart control-plane-busy: 10.0.0.1 10.0.0.2 10.0.0.3"]);
+    fleet.busy.clear();
+    fleet.settling.insert(B.to_owned());
+    assert_eq!(fleet.rows(), ["held kube-apiserver-restart api-servers-new: 10.0.0.1 10.0.0.2 10.0.0.3"]);
+    fleet.settling = BTreeSet::from([A.to_owned()]);
+    assert_eq!(fleet.rows(), rows, "the server itself need not serve for long");
 }
 
 #[test]
 fn an_unhealthy_outdated_api_server_comes_first_and_waits_for_nothing() {
     let mut fleet = Fleet::new(3, 0);
     fleet.outdate(Component::ApiServer);
-    fleet.of(B, Component::ApiServer).healthy = Some(false);
+    fleet.of(B, Component::ApiServer).health = Some(Err("silence".to_owned()));
     (fleet.is_etcd_in_sync, fleet.busy) = (false, BTreeSet::from([C.to_owned()]));
     let rows =
         ["kube-apiserver-restart: 10.0.0.2", "held kube-apiserver-restart one-by-one: 10.0.0.1 10.0.0.3"];
@@ -193,14 +203,14 @@ fn controller_managers_and_schedulers_follow_the_api_servers_and_the_leading_one
             "held kube-scheduler-restart one-by-one: 10.0.0.2 10.0.0.3 10.0.0.1",
         ]
     );
-    fleet.of(B, Component::ApiServer).healthy = Some(false);
+    fleet.of(B, Component::ApiServer).health = Some(Err("silence".to_owned()));
     let rows = fleet.rows();
     assert_eq!(
         rows[0],
         "held kube-controller-manager-restart api-servers-unhealthy: 10.0.0.2 10.0.0.3 10.0.0.1"
     );
-    fleet.of(B, Component::ApiServer).healthy = Some(true);
-    fleet.of(C, Component::ControllerManager).healthy = Some(false);
+    fleet.of(B, Component::ApiServer).health = Some(Ok(()));
+    fleet.of(C, Component::ControllerManager).health = Some(Err("silence".to_owned()));
     let rows = fleet.rows();
     assert_eq!(rows[0], "held kube-controller-manager-restart one-by-one: 10.0.0.2 10.0.0.3 10.0.0.1");
 }
@@ -244,6 +254,11 @@ fn a_kubelet_without_a_node_object_restarts() {
     let mut fleet = Fleet::new(1, 2);
     fleet.status.registered.as_mut().unwrap().remove(B);
     assert_eq!(fleet.rows(), ["kubelet-restart: 10.0.0.2"]);
+    for (seconds_ago, is_due) in [(5, false), (59, false), (61, true), (-5, true)] {
+        let started = NOW - Duration::seconds(seconds_ago);
+        fleet.of(B, Component::Kubelet).container.started_at = Some(started);
+        assert_eq!(!fleet.rows().is_empty(), is_due, "started {seconds_ago} s ago");
+    }
     fleet.status.registered = None;
     assert_eq!(fleet.rows(), [""; 0], "no API server answers");
 }
@@ -299,7 +314,8 @@ fn fleets() -> impl Strategy<Value = Fleet> {
                 Component::ALL.into_iter().zip(components)
             {
                 let Some(it) = state.components.get_mut(&component) else { continue };
-                (it.leads, it.healthy) = (leads, healthy);
+                it.leads = leads;
+                it.health = healthy.map(|up| if up { Ok(()) } else { Err("silence".to_owned()) });
                 match change {
                     0 => OLD.clone_into(&mut it.container.image),
                     1 => it.container.extra.args.push("--v=2".to_owned()),

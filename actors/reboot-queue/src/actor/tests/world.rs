@@ -386,6 +386,7 @@ impl World {
             has_data: true,
             unreachable: BTreeSet::new(),
             etcd: Some(Arc::new(EtcdStatus { healthy: true, members: Vec::new() })),
+            api_servers: BTreeMap::new(),
             read_at: Instant::now(),
         };
         let refresh = Arc::new(Mutex::new(refresh));

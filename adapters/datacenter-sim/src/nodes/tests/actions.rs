@@ -6,8 +6,14 @@ use crate::nodes::{Content, NodeFact, NodeFault, NodePlace};
 
 fn rivers() -> ContainerSpec {
     let (builtin, extra) = (ServiceParams::default(), ServiceParams::default());
-    let (container, image) = (Container::Rivers, TOOLS.to_owned());
-    ContainerSpec { container, image, volumes: vec![("v".to_owned(), "/v".to_owned())], builtin, extra }
+    ContainerSpec {
+        container: Container::Rivers.into(),
+        image: TOOLS.to_owned(),
+        engine_options: &[],
+        volumes: vec![("v".to_owned(), "/v".to_owned())],
+        builtin,
+        extra,
+    }
 }
 
 fn version_of(image: &str, pull: bool) -> NodeAction {
@@ -25,8 +31,8 @@ async fn each_action_twice_has_the_effect_of_once() {
         files(),
         NodeAction::RunContainer { spec: rivers(), restart: false },
         NodeAction::RunContainer { spec: rivers(), restart: true },
-        NodeAction::StopContainer(Container::Rivers),
-        NodeAction::KillContainer(Container::Rivers),
+        NodeAction::StopContainer(Container::Rivers.into()),
+        NodeAction::KillContainer(Container::Rivers.into()),
         NodeAction::RemoveVolume { name },
         version_of(IMAGE, true),
     ] {
@@ -81,8 +87,8 @@ async fn a_foreign_container_and_a_used_volume_refuse_actions() {
     fleet.nodes.run_foreign(address, Container::Rivers);
     for action in [
         NodeAction::RunContainer { spec: rivers(), restart: true },
-        NodeAction::StopContainer(Container::Rivers),
-        NodeAction::KillContainer(Container::Rivers),
+        NodeAction::StopContainer(Container::Rivers.into()),
+        NodeAction::KillContainer(Container::Rivers.into()),
     ] {
         let refused = fleet.act(address, &action).await;
         assert!(matches!(refused, Err(NodeError::Failed { code: 80, .. })), "{action}");

@@ -27,7 +27,7 @@ fn place(fleet: &Fleet, chance: &mut ChaCha8Rng) -> NodePlace {
 
 fn action(address: &str, chance: &mut ChaCha8Rng) -> NodeAction {
     match chance.random_range(0..6) {
-        0 => NodeAction::StopContainer(Container::Etcd),
+        0 => NodeAction::StopContainer(Container::Etcd.into()),
         1 => NodeAction::PullImage { image: format!("image:{}", chance.random_range(0..9)) },
         2 => NodeAction::CreateVolume { name: "v".to_owned() },
         3 => NodeAction::RemoveVolume { name: "v".to_owned() },
@@ -101,7 +101,7 @@ async fn no_fault_loses_an_acknowledged_write_or_ends_an_effect_without_a_fact()
                 Observed::Etcd(EtcdFact::WriteLost { .. } | EtcdFact::Formed { second: true, .. }) => {
                     lost += 1
                 }
-                Observed::Etcd(_) => {}
+                Observed::Etcd(_) | Observed::Kubernetes(_) => {}
             }
         }
         assert_eq!((open.len(), lost), (0, 0), "seed {seed}");

@@ -8,7 +8,8 @@ use madako_domain::containers::ContainerOptions;
 use madako_domain::keys;
 use madako_domain::node_status::FleetStatus;
 use madako_domain::state::ClusterState;
-use madako_operation_runner::{Settings, SurveyAccess, survey};
+use madako_operation_runner::kubernetes::options::KubernetesOptions;
+use madako_operation_runner::{KubernetesMode, Settings, SurveyAccess, survey};
 use madako_protocol::ports::Clock;
 use madako_protocol::store::Store;
 use madako_supervisor::clock::SystemClock;
@@ -16,7 +17,7 @@ use madako_supervisor::config::Config;
 use madako_supervisor::nodes::{OperationsMode, OperationsPorts, node_target};
 use madako_supervisor::operations::operations_ports;
 
-use super::plan::CollectedInputs;
+use super::plan::{CollectedInputs, KubernetesInputs};
 use crate::access;
 use crate::cli::Global;
 use crate::commands::etcd::members::command_permit;
@@ -34,7 +35,17 @@ pub(crate) struct GatheredStates {
 
 /// Reads the cluster from the store and the state of its nodes from the nodes.
 pub(crate) async fn gather_states(global: &Global) -> Result<GatheredStates, Failure> {
-    let config = Config::load(global.config.as_deref())?;
+    gather_configured(Config::load(global.config.as_deref())?).await
+}
+
+/// As [`gather_states`], with the components of Kubernetes, whether the service leaves them to CKE or not.
+pub(crate) async fn gather_kubernetes(global: &Global) -> Result<GatheredStates, Failure> {
+    let mut config = Config::load(global.config.as_deref())?;
+    config.operations.settings.kubernetes = KubernetesMode::Observe;
+    gather_configured(config).await
+}
+
+async fn gather_configured(config: Config) -> Result<GatheredStates, Failure> {
     let mut operations = config.operations.clone();
     // The mode is that of the service. This command never acts.
     operations.mode = Some(OperationsMode::Observe);
@@ -65,8 +76,21 @@ pub(crate) async fn gather_states(global: &Global) -> Result<GatheredStates, Fai
     let stale = state.restored.as_ref().map(|restored| restored.stale.clone()).unwrap_or_default();
     // A read certificate of etcd is no proof that another one can be issued.
     let authorities = ports.runner.authorities.ready().await.err().map(|error| error.to_string());
-    let inputs =
-        CollectedInputs { cluster, options, status, restarts, restore, stale, authorities, settings };
+    let kubernetes = (settings.kubernetes != KubernetesMode::Off).then(|| KubernetesInputs {
+        options: KubernetesOptions::read(&cluster.options).map_err(|error| error.to_string()),
+        busy: state.repair.under_way().map(str::to_owned).collect(),
+    });
+    let inputs = CollectedInputs {
+        cluster,
+        options,
+        status,
+        restarts,
+        restore,
+        stale,
+        authorities,
+        kubernetes,
+        settings,
+    };
     Ok(GatheredStates { inputs, state, ports })
 }
 

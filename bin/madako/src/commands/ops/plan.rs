@@ -10,8 +10,9 @@ use madako_domain::node_status::{FleetStatus, status_from_yaml};
 use madako_domain::restore::RestoreRequest;
 use madako_domain::state::ClusterState;
 use madako_operation_runner::images::with_images;
+use madako_operation_runner::kubernetes::options::KubernetesOptions;
 use madako_operation_runner::limits::MAX_CONCURRENT_UPDATES;
-use madako_operation_runner::{Decision, Input, RequestedRestore, Settings, decide};
+use madako_operation_runner::{Decision, Input, KubernetesPart, RequestedRestore, Settings, decide};
 use madako_protocol::ports::Clock as _;
 use madako_supervisor::clock::SystemClock;
 use madako_supervisor::config::Config;
@@ -30,8 +31,8 @@ use crate::serve_args::parse_updates;
 /// runs or not. The command pins no host key. Nodes whose state cannot be read count as unreachable, and standard error
 /// names the reason. `madako ops` shows what the leader knows, such as nodes that back off.
 ///
-/// With --cluster and --status, the command reads only these files, and the names of the images in the file of --config
-/// if that is given (default: CKE's images). The command then opens no connection.
+/// With --cluster and --status, the command reads only these files, and the names of the images in the file of --config if
+/// that is given (default: CKE's images). It opens no connection, and leaves the components of Kubernetes out.
 ///
 /// The status is an object in JSON or YAML: {"config_version": "2", "nodes": {ADDRESS: {"reachable": true, "containers":
 /// {NAME: {"running": true, "image": IMAGE, "builtin": PARAMETERS, "extra": PARAMETERS}}, "etcd_data": true, "etcd_mark":
@@ -73,9 +74,22 @@ pub(crate) struct CollectedInputs {
     pub(crate) stale: BTreeSet<String>,
     /// The reason for which no certificate can be issued.
     pub(crate) authorities: Option<String>,
+    /// `None`: Kubernetes is left to CKE.
+    pub(crate) kubernetes: Option<KubernetesInputs>,
     /// With the images of this state.
     pub(crate) settings: Settings,
 }
+
+/// The part of the state for Kubernetes' containers.
+pub(crate) struct KubernetesInputs {
+    /// The options of the cluster, or the reason why they cannot be used.
+    pub(crate) options: Result<KubernetesOptions, String>,
+    /// Nodes that drain, reboot or are repaired.
+    pub(crate) busy: BTreeSet<String>,
+}
+
+/// The first wave of restarts, which a plan shows.
+const FIRST_WAVE: usize = 1;
 
 static NONE: BTreeSet<String> = BTreeSet::new();
 
@@ -94,6 +108,13 @@ impl CollectedInputs {
                 .map(|(request, is_under_way)| RequestedRestore { request, is_under_way: *is_under_way }),
             stale: &self.stale,
             authorities: self.authorities.as_deref(),
+            kubernetes: self.kubernetes.as_ref().map(|kubernetes| KubernetesPart {
+                options: kubernetes.options.as_ref().map_err(String::as_str),
+                busy: &kubernetes.busy,
+                // One look does not tell for how long they are healthy.
+                settling: &NONE,
+                wave: FIRST_WAVE,
+            }),
             settings,
         }
     }
@@ -137,6 +158,8 @@ pub(super) fn from_files(
         restore: None,
         stale: BTreeSet::new(),
         authorities: None,
+        // A file of the status says nothing about the components of Kubernetes.
+        kubernetes: None,
         settings,
     })
 }

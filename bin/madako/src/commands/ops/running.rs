@@ -71,6 +71,13 @@ pub(super) async fn run(format: Format, store: &dyn Store) -> Result<(), Failure
     }
 }
 
+/// The held operations of the leader.
+pub(crate) async fn held(store: &dyn Store) -> Result<Vec<ShownHeld>, Failure> {
+    let (url, body) = fetch_page("ops", store).await?;
+    let page: Page = serde_json::from_slice(&body).map_err(|error| unreadable_page(&url, &error))?;
+    Ok(page.held)
+}
+
 pub(crate) async fn fetch_page(name: &str, store: &dyn Store) -> Result<(String, Bytes), Failure> {
     let url = get_entry(store, keys::LEADER_URL).await?.ok_or_else(|| {
         Failure::failed("no leader has stored its address (madako/leader-url): no instance of Madako leads")

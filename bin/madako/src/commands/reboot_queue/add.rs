@@ -16,34 +16,9 @@ use crate::output::{escape_unprintable, print_warning};
 
 /// Adds an entry for each address of the file, in its order.
 pub(super) async fn run(file: &str, store: &dyn Store) -> Result<(), Failure> {
-    let text = read_text(file)?;
-    let nodes: Vec<&str> = text.split_whitespace().take(MAX_REBOOTS_ADDED + 1).collect();
-    if nodes.is_empty() || nodes.len() > MAX_REBOOTS_ADDED {
-        let found = if nodes.is_empty() { "no address" } else { "more addresses" };
-        return Err(Failure::bad_input(format_args!(
-            "{}: {found}, expected 1 to {MAX_REBOOTS_ADDED} addresses of nodes",
-            display_name(file)
-        )));
-    }
-    let stored = get_entry(store, keys::CLUSTER).await?.ok_or_else(|| {
-        Failure::failed("no cluster configuration is stored, so there is no node to reboot")
-    })?;
+    let stored = get_entry(store, keys::CLUSTER).await?.ok_or_else(no_cluster)?;
     let cluster: Cluster = decode(keys::CLUSTER, &stored)?;
-    let known: BTreeSet<&str> = cluster.nodes.iter().map(|node| node.address.as_str()).collect();
-    let unknown: BTreeSet<&str> = nodes.iter().copied().filter(|node| !known.contains(node)).collect();
-    if !unknown.is_empty() {
-        let named: Vec<String> = unknown.iter().take(MAX_PROBLEMS).map(|node| shorten(node)).collect();
-        let more = if unknown.len() > named.len() { ", and more" } else { "" };
-        return Err(Failure::bad_input(format_args!(
-            "{}: no node of the cluster has the address {}{more}; no entry was added",
-            display_name(file),
-            named.join(", ")
-        )));
-    }
-    let mut seen = BTreeSet::new();
-    for node in nodes.iter().filter(|node| !seen.insert(**node)) {
-        print_warning(format_args!("{node} occurs more than once: its later entries wait for the first"));
-    }
+    let nodes = read_nodes(file, &cluster)?;
     let mut entries: Vec<RebootQueueEntry> = nodes.into_iter().map(RebootQueueEntry::new).collect();
     let total = entries.len();
     for (number, chunk) in entries.chunks_mut(REBOOTS_AT_ONCE).enumerate() {
@@ -59,6 +34,39 @@ pub(super) async fn run(file: &str, store: &dyn Store) -> Result<(), Failure> {
         })?;
     }
     Ok(())
+}
+
+pub(super) fn no_cluster() -> Failure {
+    Failure::failed("no cluster configuration is stored, so there is no node to reboot")
+}
+
+/// The addresses of a file, all of which are nodes of the cluster.
+pub(super) fn read_nodes(file: &str, cluster: &Cluster) -> Result<Vec<String>, Failure> {
+    let text = read_text(file)?;
+    let nodes: Vec<&str> = text.split_whitespace().take(MAX_REBOOTS_ADDED + 1).collect();
+    if nodes.is_empty() || nodes.len() > MAX_REBOOTS_ADDED {
+        let found = if nodes.is_empty() { "no address" } else { "more addresses" };
+        return Err(Failure::bad_input(format_args!(
+            "{}: {found}, expected 1 to {MAX_REBOOTS_ADDED} addresses of nodes",
+            display_name(file)
+        )));
+    }
+    let known: BTreeSet<&str> = cluster.nodes.iter().map(|node| node.address.as_str()).collect();
+    let unknown: BTreeSet<&str> = nodes.iter().copied().filter(|node| !known.contains(node)).collect();
+    if !unknown.is_empty() {
+        let named: Vec<String> = unknown.iter().take(MAX_PROBLEMS).map(|node| shorten(node)).collect();
+        let more = if unknown.len() > named.len() { ", and more" } else { "" };
+        return Err(Failure::bad_input(format_args!(
+            "{}: no node of the cluster has the address {}{more}; no entry was added",
+            display_name(file),
+            named.join(", ")
+        )));
+    }
+    let mut seen = BTreeSet::new();
+    for node in nodes.iter().filter(|node| !seen.insert(**node)) {
+        print_warning(format_args!("{node} occurs more than once: its later entries wait for the first"));
+    }
+    Ok(nodes.into_iter().map(str::to_owned).collect())
 }
 
 fn shorten(node: &str) -> String {

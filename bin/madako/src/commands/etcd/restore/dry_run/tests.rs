@@ -39,6 +39,7 @@ fn fleet() -> (Cluster, FleetStatus) {
         bootstrap: None,
         interrupted_removals: BTreeSet::new(),
         etcd_image_version: None,
+        kubernetes: None,
     };
     (Cluster { name: "test".to_owned(), nodes, ..Cluster::default() }, status)
 }
@@ -59,6 +60,7 @@ fn decision((cluster, status): (&Cluster, &FleetStatus), address: &str) -> Decis
         restore: Some(RequestedRestore { request: &request, is_under_way: false }),
         stale: &nothing,
         authorities: None,
+        kubernetes: None,
         settings: &settings,
     })
 }

@@ -1,6 +1,13 @@
-//! The containers of Kubernetes, and the options of the container engine for each.
+//! The components of Kubernetes: names of containers, options of the container engine, health and configuration files.
 
 use madako_json::named;
+
+/// Path of the scheduler's configuration.
+pub const SCHEDULER_CONFIG: &str = "/etc/kubernetes/scheduler/config.yml";
+/// Path of the kubelet's configuration.
+pub const KUBELET_CONFIG: &str = "/etc/kubernetes/kubelet/config.yml";
+/// Path of the proxy's configuration.
+pub const PROXY_CONFIG: &str = "/etc/kubernetes/proxy/config.yml";
 
 /// A container of Kubernetes. Its name is that of its program.
 #[derive(
@@ -16,14 +23,19 @@ use madako_json::named;
     strum::EnumString,
 )]
 pub enum Component {
+    /// The API server.
     #[strum(serialize = "kube-apiserver")]
     ApiServer,
+    /// The controllers of Kubernetes.
     #[strum(serialize = "kube-controller-manager")]
     ControllerManager,
+    /// The scheduler of pods.
     #[strum(serialize = "kube-scheduler")]
     Scheduler,
+    /// The agent of a node.
     #[strum(serialize = "kubelet")]
     Kubelet,
+    /// The service addresses of a node.
     #[strum(serialize = "kube-proxy")]
     Proxy,
 }
@@ -39,6 +51,35 @@ impl Component {
     #[must_use]
     pub fn is_of_control_plane(self) -> bool {
         matches!(self, Self::ApiServer | Self::ControllerManager | Self::Scheduler)
+    }
+
+    /// True if its certificates are checked at its health endpoint; the others serve plain HTTP there.
+    #[must_use]
+    pub fn serves_tls(self) -> bool {
+        self.is_of_control_plane()
+    }
+
+    /// The port of its health endpoint, as in CKE.
+    #[must_use]
+    pub fn health_port(self) -> u16 {
+        match self {
+            Self::ApiServer => 6443,
+            Self::ControllerManager => 10257,
+            Self::Scheduler => 10259,
+            Self::Kubelet => 10248,
+            Self::Proxy => 10249,
+        }
+    }
+
+    /// Path of its configuration file, if it has one.
+    #[must_use]
+    pub fn configuration_path(self) -> Option<&'static str> {
+        match self {
+            Self::ApiServer | Self::ControllerManager => None,
+            Self::Scheduler => Some(SCHEDULER_CONFIG),
+            Self::Kubelet => Some(KUBELET_CONFIG),
+            Self::Proxy => Some(PROXY_CONFIG),
+        }
     }
 
     /// Options of the container engine, after those of every container.
@@ -60,7 +101,7 @@ mod tests {
     #[test]
     fn the_names_are_those_that_nodes_report() {
         let names = Component::ALL.map(|component| component.name());
-        assert_eq!(names, madako_domain::containers::KUBERNETES);
+        assert_eq!(names, crate::containers::KUBERNETES);
         for name in names {
             assert_eq!(name.parse::<Component>().unwrap().name(), name);
         }

@@ -1,0 +1,323 @@
+//! The execution of commands on Kubernetes' containers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, PoisonError};
+
+use madako_domain::canary::{Canary, is_planted};
+use madako_domain::cluster::Node;
+use madako_domain::component::Component;
+use madako_domain::invariants::api_available;
+use madako_protocol::authorities::IssuedCertificate;
+use madako_protocol::kubernetes::KubernetesError;
+use madako_protocol::kubernetes_secrets::KubernetesSecretError;
+use madako_protocol::node::{ContainerSpec, FileContent, NodeAction, NodeFile};
+use madako_protocol::permit::Permit;
+use madako_protocol::secret::Secret;
+use tokio::task::JoinSet;
+
+use super::execute::{Basis, Executor, Failure};
+use crate::kubernetes::certificates::{Subject, request};
+use crate::kubernetes::command::KubernetesCommand as Command;
+use crate::kubernetes::configuration::Configuration;
+use crate::kubernetes::encryption;
+use crate::kubernetes::files::{About, FileSet, PlannedFile, Source, files};
+use crate::kubernetes::kubeconfig::{self, Credentials, LOCAL_SERVER};
+use crate::kubernetes::options::KubernetesOptions;
+use crate::kubernetes::outdated::Wanted;
+use crate::kubernetes::params::builtin;
+use crate::limits::{KUBELET_PAUSE, KUBELET_TRIES};
+use crate::operation::Operation;
+
+/// Directory above all files of Kubernetes, apart from those of CNI.
+const KUBERNETES: &str = "/etc/kubernetes";
+
+impl From<KubernetesSecretError> for Failure {
+    fn from(error: KubernetesSecretError) -> Self {
+        error.to_string().into()
+    }
+}
+
+impl From<KubernetesError> for Failure {
+    fn from(error: KubernetesError) -> Self {
+        error.to_string().into()
+    }
+}
+
+impl Executor {
+    /// I13, evaluated on the present API servers before each command that may end one.
+    pub(super) async fn refuse_gap(
+        &self,
+        operation: &Operation,
+        command: &Command,
+        basis: &Basis,
+    ) -> Result<(), Failure> {
+        if !command.may_end_api_server() || unchecked() {
+            return Ok(());
+        }
+        // A target may have left the control plane.
+        let configured = basis.cluster.control_plane().map(|node| node.address.clone());
+        let servers: BTreeSet<String> = configured.chain(operation.targets.iter().cloned()).collect();
+        let servers: Vec<String> = servers.into_iter().collect();
+        let sick = self.sick(Component::ApiServer, &servers).await;
+        let healthy = servers.into_iter().map(|address| {
+            let is_healthy = !sick.contains_key(&address);
+            (address, is_healthy)
+        });
+        let lost: BTreeSet<&str> = operation.targets.iter().map(String::as_str).collect();
+        match api_available(&healthy.collect(), &lost) {
+            // Another server is down since the decision: the next pass decides anew.
+            Some(violation) => {
+                Err(Failure { nodes: BTreeSet::new(), why: violation.to_string(), is_hold: true })
+            }
+            None => Ok(()),
+        }
+    }
+
+    pub(super) async fn run_kubernetes(
+        &self,
+        operation: &Operation,
+        command: &Command,
+        basis: &Basis,
+    ) -> Result<(), Failure> {
+        let targets = &operation.targets;
+        let options = basis.kubernetes.as_ref().ok_or_else(|| "Kubernetes has no options".to_owned())?;
+        let tools = || self.images.tools.clone();
+        match command {
+            Command::ImagePull { image } => {
+                self.everywhere(targets, |_| NodeAction::PullImage { image: image.clone() }).await
+            }
+            Command::EmptyDir { directory } => {
+                self.everywhere(targets, |_| NodeAction::EmptyDirectory {
+                    tools: tools(),
+                    directory: directory.clone(),
+                })
+                .await
+            }
+            Command::MakeDirs { directories, mode } => {
+                self.everywhere(targets, |_| NodeAction::MakeDirectories {
+                    tools: tools(),
+                    directories: directories.clone(),
+                    mode: *mode,
+                })
+                .await
+            }
+            Command::PrepareApiserverFiles
+            | Command::PrepareControllerManagerFiles
+            | Command::PrepareSchedulerFiles
+            | Command::PrepareKubeletFiles
+            | Command::PrepareKubeletConfig
+            | Command::PrepareProxyFiles => match command.file_set() {
+                Some(set) => self.prepare_set(set, targets, basis, options).await,
+                None => Ok(()),
+            },
+            Command::MakeFiles { .. } => self.make_kubernetes_files(targets).await,
+            Command::StopContainer(component) => {
+                self.everywhere(targets, |_| NodeAction::StopContainer((*component).into())).await
+            }
+            Command::KillContainers(component) => {
+                self.everywhere(targets, |_| NodeAction::KillContainer((*component).into())).await
+            }
+            Command::RunContainer { component, restart } => {
+                let nodes: BTreeMap<&str, &Node> =
+                    basis.cluster.nodes.iter().map(|node| (node.address.as_str(), node)).collect();
+                let known: Vec<String> =
+                    targets.iter().filter(|address| nodes.contains_key(address.as_str())).cloned().collect();
+                self.everywhere(&known, |address| NodeAction::RunContainer {
+                    spec: ContainerSpec {
+                        container: (*component).into(),
+                        image: self.images.kubernetes.clone(),
+                        engine_options: component.engine_options(),
+                        volumes: Vec::new(),
+                        builtin: builtin(*component, &basis.cluster, options, nodes[address]),
+                        extra: options.extra(*component).clone(),
+                    },
+                    restart: *restart,
+                })
+                .await
+            }
+            Command::InstallCni => {
+                self.everywhere(targets, |_| NodeAction::InstallCni { tools: tools() }).await
+            }
+            Command::RetaintBeforeKubeletBoot { nodes } => {
+                let servers: Vec<String> =
+                    basis.cluster.control_plane().map(|node| node.address.clone()).collect();
+                for node in nodes {
+                    let add = |permit: Permit| {
+                        let (components, servers) = (Arc::clone(&self.components), &servers);
+                        async move { components.add_taints(&permit, servers, node, &options.boot_taints).await }
+                    };
+                    self.permits.effect(add, |_| ()).await?;
+                }
+                Ok(())
+            }
+            Command::WaitForKubeletReady => self.wait_for_kubelets(targets).await,
+        }
+    }
+
+    /// The components that are not healthy, with the reasons. All are asked at the same time.
+    async fn sick(&self, component: Component, addresses: &[String]) -> BTreeMap<String, String> {
+        let mut running = JoinSet::new();
+        for address in addresses {
+            let (components, address) = (Arc::clone(&self.components), address.clone());
+            running.spawn(async move {
+                let checked = components.check(component, &address).await;
+                (address, checked)
+            });
+        }
+        // A check that ended early is no answer: its component stays sick.
+        let early = || "its check ended early".to_owned();
+        let mut sick: BTreeMap<String, String> =
+            addresses.iter().map(|address| (address.clone(), early())).collect();
+        while let Some(joined) = running.join_next().await {
+            match joined {
+                Ok((address, Ok(()))) => drop(sick.remove(&address)),
+                Ok((address, Err(error))) => drop(sick.insert(address, error.to_string())),
+                Err(_) => {}
+            }
+        }
+        sick
+    }
+
+    async fn wait_for_kubelets(&self, targets: &[String]) -> Result<(), Failure> {
+        let mut sick = BTreeMap::new();
+        for attempt in 0..KUBELET_TRIES {
+            if attempt > 0 {
+                tokio::time::sleep(KUBELET_PAUSE).await;
+            }
+            sick = self.sick(Component::Kubelet, targets).await;
+            if sick.is_empty() {
+                return Ok(());
+            }
+        }
+        let why = sick.values().map(String::as_str).collect::<Vec<_>>().join("; ");
+        Err(Failure { nodes: sick.into_keys().collect(), why, is_hold: false })
+    }
+
+    /// Prepares a set of files for each target.
+    async fn prepare_set(
+        &self,
+        set: FileSet,
+        targets: &[String],
+        basis: &Basis,
+        options: &KubernetesOptions,
+    ) -> Result<(), Failure> {
+        let wanted = Wanted { cluster: &basis.cluster, options, image: &self.images.kubernetes };
+        let mut prepared = BTreeMap::new();
+        for node in basis.cluster.nodes.iter().filter(|node| targets.contains(&node.address)) {
+            let unknown = wanted.unknown();
+            let running = basis.kubelets.get(&node.address);
+            let running = running.and_then(|text| Configuration::read(Component::Kubelet, text, unknown));
+            let about = About { cluster: &basis.cluster, options, node, running: running.as_ref(), unknown };
+            let planned = files(set, &about)
+                .map_err(|error| format!("the options of the cluster make no configuration: {error}"))?;
+            prepared.insert(node.address.clone(), self.contents(planned, &about).await?);
+        }
+        *self.prepared.lock().unwrap_or_else(PoisonError::into_inner) = prepared;
+        Ok(())
+    }
+
+    /// The files of a node with their contents. Each certificate is issued once.
+    async fn contents(&self, planned: Vec<PlannedFile>, about: &About<'_>) -> Result<Vec<NodeFile>, Failure> {
+        let mut issued = BTreeMap::new();
+        let mut ready = Vec::new();
+        for PlannedFile { path, source } in planned {
+            let content = match source {
+                Source::Text(text) => FileContent::Public(text),
+                Source::Authority(authority) => {
+                    FileContent::Public(self.authorities.certificate(authority).await?)
+                }
+                Source::Certificate(subject) => {
+                    FileContent::Public(self.pair(subject, about, &mut issued).await?.certificate)
+                }
+                Source::Key(subject) => {
+                    FileContent::Private(self.pair(subject, about, &mut issued).await?.private_key)
+                }
+                Source::ServiceAccountCertificate => {
+                    FileContent::Public(self.service_account().await?.certificate)
+                }
+                Source::ServiceAccountKey => FileContent::Private(self.service_account().await?.private_key),
+                Source::Kubeconfig(subject) => {
+                    let pair = self.pair(subject, about, &mut issued).await?;
+                    FileContent::Private(self.kubeconfig(subject, about, &pair).await?)
+                }
+                Source::Encryption => {
+                    let permit = self.permits.get().await;
+                    let stored = self.secrets.encryption_keys(&permit).await?;
+                    let keys = encryption::read(stored.reveal()).map_err(|error| error.to_string())?;
+                    FileContent::Private(encryption::configuration(&keys))
+                }
+            };
+            ready.push(NodeFile { path, content });
+        }
+        Ok(ready)
+    }
+
+    async fn service_account(&self) -> Result<IssuedCertificate, Failure> {
+        let permit = self.permits.get().await;
+        Ok(self.secrets.service_account(&permit).await?)
+    }
+
+    async fn pair(
+        &self,
+        subject: Subject,
+        about: &About<'_>,
+        issued: &mut BTreeMap<Subject, IssuedCertificate>,
+    ) -> Result<IssuedCertificate, Failure> {
+        if let Some(known) = issued.get(&subject) {
+            return Ok(known.clone());
+        }
+        let request = request(subject, about.cluster, about.options, about.node);
+        let pair = self.authorities.issue(&request).await?;
+        issued.insert(subject, pair.clone());
+        Ok(pair)
+    }
+
+    async fn kubeconfig(
+        &self,
+        subject: Subject,
+        about: &About<'_>,
+        pair: &IssuedCertificate,
+    ) -> Result<Secret, Failure> {
+        let request = request(subject, about.cluster, about.options, about.node);
+        let trusted = self.authorities.certificate(request.authority).await?;
+        let credentials =
+            Credentials { trusted: &trusted, certificate: &pair.certificate, key: &pair.private_key };
+        Ok(kubeconfig::inline(&about.cluster.name, &request.common_name, LOCAL_SERVER, &credentials))
+    }
+
+    /// Writes the prepared files, directory by directory.
+    async fn make_kubernetes_files(&self, targets: &[String]) -> Result<(), Failure> {
+        let prepared = std::mem::take(&mut *self.prepared.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Some(missing) = targets.iter().find(|target| !prepared.contains_key(*target)) {
+            return Err(format!("{missing} has no files: it is no node of the cluster").into());
+        }
+        let mut directories: BTreeMap<String, BTreeMap<String, Vec<NodeFile>>> = BTreeMap::new();
+        for (address, files) in prepared {
+            for file in files {
+                let of_directory = directories.entry(directory_of(&file.path)).or_default();
+                of_directory.entry(address.clone()).or_default().push(file);
+            }
+        }
+        for (directory, files) in directories {
+            let targets: Vec<String> = files.keys().cloned().collect();
+            self.everywhere(&targets, |address| NodeAction::WriteFiles {
+                tools: self.images.tools.clone(),
+                directory: directory.clone(),
+                files: files.get(address).cloned().unwrap_or_default(),
+            })
+            .await?;
+        }
+        Ok(())
+    }
+}
+
+fn unchecked() -> bool {
+    is_planted(Canary::ApiGapUnchecked) || is_planted(Canary::ApiServersAtOnce)
+}
+
+/// The directory that the tools write a file below.
+fn directory_of(path: &str) -> String {
+    let below = path.strip_prefix(KUBERNETES).is_some_and(|rest| rest.starts_with('/'));
+    let parent = || path.rsplit_once('/').map_or("/", |(parent, _)| parent);
+    if below { KUBERNETES.to_owned() } else { parent().to_owned() }
+}

@@ -1,0 +1,148 @@
+//! The row `k8s-start` of the runner's table.
+
+use std::collections::BTreeMap;
+
+use madako_domain::cluster::Node;
+use madako_domain::component::Component;
+use madako_domain::node_status::{KubernetesAnswers, NodeStatus};
+use madako_domain::status::OperationPhase;
+
+use super::command::KubernetesCommand;
+use super::decide::{Due, KubernetesInput, decide};
+use super::files::About;
+use super::held::KubernetesReason;
+use super::operation::{KubernetesOperationName as Name, commands};
+use super::options::KubernetesOptions;
+use super::outdated::Wanted;
+use super::status::{ComponentStatus, KubernetesNode, KubernetesStatus};
+use crate::command::Command;
+use crate::decide::Row;
+use crate::held::{Held, Reason};
+use crate::input::{Input, KubernetesMode};
+use crate::operation::{Operation, OperationName};
+use crate::view::View;
+
+/// Starts and restarts the components. While Kubernetes is only observed, each due operation is held.
+pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
+    let part = view.input.kubernetes?;
+    let options = match part.options {
+        Ok(options) => options,
+        Err(why) => {
+            held.push(unusable(Name::KubeApiserverRestart, why.to_owned(), view.control_plane.clone()));
+            return None;
+        }
+    };
+    let wanted = wanted(view.input, options);
+    let status = status(view.input);
+    let decision = decide(&KubernetesInput {
+        now: view.input.now,
+        wanted,
+        status: &status,
+        is_etcd_in_sync: view.is_good(),
+        busy: part.busy,
+        settling: part.settling,
+        backing_off: view.input.backing_off,
+        max_concurrent_updates: view.input.settings.max_concurrent_updates,
+        wave: part.wave,
+    });
+    held.extend(decision.held.into_iter().map(Held::from));
+    let mut operations = Vec::new();
+    for due in decision.operations {
+        let Due { name, targets, .. } = due;
+        match operation(&wanted, &status, name, &targets) {
+            Ok(operation) => operations.push(operation),
+            Err(why) => held.push(unusable(name, why.to_string(), targets)),
+        }
+    }
+    if view.input.settings.kubernetes != KubernetesMode::Act {
+        held.extend(operations.into_iter().map(|operation| Held {
+            what: operation.name,
+            reason: Reason::Kubernetes(KubernetesReason::Observed),
+            targets: operation.targets,
+        }));
+        return None;
+    }
+    (!operations.is_empty()).then_some((OperationPhase::K8sStart, operations))
+}
+
+fn unusable(what: Name, why: String, targets: Vec<String>) -> Held {
+    let reason = Reason::Kubernetes(KubernetesReason::UnusableOptions { why });
+    Held { what: OperationName::Kubernetes(what), reason, targets }
+}
+
+/// The wanted state of all components.
+pub(crate) fn wanted<'a>(input: &Input<'a>, options: &'a KubernetesOptions) -> Wanted<'a> {
+    Wanted { cluster: input.cluster, options, image: &input.settings.images.kubernetes }
+}
+
+fn operation(
+    wanted: &Wanted<'_>,
+    status: &KubernetesStatus,
+    name: Name,
+    targets: &[String],
+) -> Result<Operation, serde_json::Error> {
+    let nodes = || wanted.cluster.nodes.iter().filter(|node| targets.contains(&node.address));
+    let registered: Vec<String> = nodes()
+        .filter(|node| status.registered.as_ref().is_some_and(|names| names.contains(node.name())))
+        .map(|node| node.name().to_owned())
+        .collect();
+    let mut found = Vec::new();
+    if let Some(node) = nodes().next() {
+        let about = About {
+            cluster: wanted.cluster,
+            options: wanted.options,
+            node,
+            running: None,
+            unknown: wanted.unknown(),
+        };
+        found = commands(name, wanted.image, &about, &registered)?;
+    }
+    let commands = found.into_iter().map(Command::Kubernetes).collect();
+    Ok(Operation::new(OperationName::Kubernetes(name), targets.to_vec(), commands))
+}
+
+/// The state of Kubernetes' containers, from the states of nodes and the answers of components.
+pub(crate) fn status(input: &Input<'_>) -> KubernetesStatus {
+    let nothing = KubernetesAnswers::default();
+    let answers = input.status.kubernetes.as_ref().unwrap_or(&nothing);
+    let nodes = input.cluster.nodes.iter().filter_map(|node| {
+        let state = input.status.nodes.get(&node.address)?;
+        Some((node.address.clone(), of_node(node, state, answers)))
+    });
+    KubernetesStatus { nodes: nodes.collect(), registered: answers.registered.clone() }
+}
+
+fn of_node(node: &Node, state: &NodeStatus, answers: &KubernetesAnswers) -> KubernetesNode {
+    let health = answers.health.get(&node.address);
+    let component = |component: Component| {
+        let container = state.containers.get(component.name())?.clone();
+        let leads = answers.leaders.get(&component).is_some_and(|holder| is_on(holder, node));
+        let status = ComponentStatus {
+            container,
+            file: state.configurations.get(&component).cloned(),
+            health: health.and_then(|health| health.get(&component)).cloned(),
+            leads,
+        };
+        Some((component, status))
+    };
+    let components: BTreeMap<_, _> = Component::ALL.into_iter().filter_map(component).collect();
+    KubernetesNode { reachable: state.reachable, components }
+}
+
+/// True if the holder of a lease runs on the node: its identity is the name of the host, and a random part.
+fn is_on(holder: &str, node: &Node) -> bool {
+    let host = holder.rsplit_once('_').map_or(holder, |(host, _)| host);
+    host == node.name() || host == node.address
+}
+
+impl KubernetesCommand {
+    /// True if the command may end an API server.
+    pub(crate) fn may_end_api_server(&self) -> bool {
+        matches!(
+            self,
+            Self::StopContainer(Component::ApiServer)
+                | Self::KillContainers(Component::ApiServer)
+                | Self::RunContainer { component: Component::ApiServer, restart: true }
+        )
+    }
+}

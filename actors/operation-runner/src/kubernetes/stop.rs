@@ -1,0 +1,52 @@
+//! The row `stop-control-plane` for components of Kubernetes: they end on nodes that left the control plane.
+//!
+//! Guarantees: an API server of such a node ends only while every configured one is healthy.
+
+use madako_domain::component::Component;
+use madako_domain::status::OperationPhase;
+
+use super::command::KubernetesCommand;
+use super::held::KubernetesReason;
+use super::operation::KubernetesOperationName as Name;
+use crate::command::Command;
+use crate::decide::Row;
+use crate::held::{Held, Reason};
+use crate::input::KubernetesMode;
+use crate::operation::{OperationName, single};
+use crate::view::{NodeView, View};
+
+/// Their order is CKE's.
+const STOPS: [Name; 3] = [Name::StopKubeApiserver, Name::StopKubeControllerManager, Name::StopKubeScheduler];
+
+pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
+    view.input.kubernetes?;
+    let mut operations = Vec::new();
+    for stop in STOPS {
+        let (name, component) = (OperationName::Kubernetes(stop), stop.component());
+        let has = |node: &&NodeView<'_>| !node.control_plane && node.status.runs(component);
+        let targets = view.usable(name, &[], view.nodes.iter().filter(has), held);
+        if targets.is_empty() {
+            continue;
+        }
+        match obstacle(view, component) {
+            Some(reason) => held.push(Held { what: name, reason: Reason::Kubernetes(reason), targets }),
+            None => {
+                let command = Command::Kubernetes(KubernetesCommand::KillContainers(component));
+                operations.push(single(name, targets, command));
+            }
+        }
+    }
+    (!operations.is_empty()).then_some((OperationPhase::StopControlPlane, operations))
+}
+
+fn obstacle(view: &View<'_>, component: Component) -> Option<KubernetesReason> {
+    if view.input.settings.kubernetes != KubernetesMode::Act {
+        return Some(KubernetesReason::Observed);
+    }
+    let answers = view.input.status.kubernetes.as_ref();
+    let serves =
+        |address: &str| answers.is_some_and(|answers| answers.is_healthy(Component::ApiServer, address));
+    let nodes: Vec<String> = view.control_plane.iter().filter(|address| !serves(address)).cloned().collect();
+    (component == Component::ApiServer && !nodes.is_empty())
+        .then_some(KubernetesReason::ApiServersUnhealthy { nodes })
+}

@@ -1,0 +1,117 @@
+//! The rows of Kubernetes among those of etcd.
+
+use madako_domain::component::Component;
+use madako_domain::containers::Container;
+use madako_domain::node_status::{ContainerStatus, KubernetesAnswers};
+use madako_json::go::RawJson;
+
+use super::fleet::{A, B, C, Fleet, X, Y, Z, check};
+use crate::KubernetesMode;
+use crate::kubernetes::operation::KubernetesOperationName;
+use crate::kubernetes::options::KubernetesOptions;
+use crate::kubernetes::params::builtin;
+use crate::operation::OperationName;
+
+/// A fleet on which all components run and are healthy.
+fn running() -> Fleet {
+    let mut fleet = Fleet::running();
+    fleet.settings.kubernetes = KubernetesMode::Act;
+    fleet.kubernetes = Some(KubernetesOptions::read(&RawJson::default()).unwrap());
+    let registered = [A, B, C, X, Y, Z].map(str::to_owned).into();
+    fleet.status.kubernetes =
+        Some(KubernetesAnswers { registered: Some(registered), ..KubernetesAnswers::default() });
+    for address in [A, B, C, X, Y, Z] {
+        for component in Component::ALL {
+            if !component.is_of_control_plane() || [A, B, C].contains(&address) {
+                run(&mut fleet, address, component);
+            }
+        }
+    }
+    fleet
+}
+
+/// Runs a component that is as wanted and healthy.
+fn run(fleet: &mut Fleet, address: &str, component: Component) {
+    let node = fleet.cluster.nodes.iter().find(|node| node.address == address).unwrap();
+    let container = ContainerStatus {
+        running: true,
+        image: fleet.settings.images.kubernetes.clone(),
+        builtin: builtin(component, &fleet.cluster, fleet.kubernetes.as_ref().unwrap(), node),
+        ..ContainerStatus::default()
+    };
+    fleet.node(address).containers.insert(component.name().to_owned(), container);
+    answer(fleet, address, component, Ok(()));
+}
+
+fn answer(fleet: &mut Fleet, address: &str, component: Component, health: Result<(), String>) {
+    let answers = fleet.status.kubernetes.as_mut().unwrap();
+    answers.health.entry(address.to_owned()).or_default().insert(component, health);
+}
+
+#[test]
+fn components_are_started_after_etcd_and_only_in_mode_act() {
+    check(running(), |_| {}, "completed");
+    let stop = |fleet: &mut Fleet| drop(fleet.node(X).containers.remove("kube-proxy"));
+    check(running(), stop, "k8s-start; kube-proxy-bootstrap(.21)");
+    check(
+        running(),
+        |fleet| {
+            stop(fleet);
+            fleet.settings.kubernetes = KubernetesMode::Observe;
+        },
+        "completed; held kube-proxy-bootstrap observed(.21)",
+    );
+}
+
+#[test]
+fn components_of_a_former_control_plane_node_stop_while_all_api_servers_are_healthy() {
+    let former = |fleet: &mut Fleet| {
+        for component in Component::ALL {
+            run(fleet, X, component);
+        }
+    };
+    let stops = "stop-kube-controller-manager(.21); stop-kube-scheduler(.21)";
+    check(running(), former, &format!("stop-control-plane; stop-kube-apiserver(.21); {stops}"));
+    check(
+        running(),
+        |fleet| {
+            former(fleet);
+            answer(fleet, B, Component::ApiServer, Err("silence".to_owned()));
+        },
+        &format!("stop-control-plane; {stops}; held stop-kube-apiserver api-servers-unhealthy(.21)"),
+    );
+    check(
+        running(),
+        |fleet| {
+            former(fleet);
+            fleet.settings.kubernetes = KubernetesMode::Observe;
+        },
+        "completed; held stop-kube-apiserver observed(.21); held stop-kube-controller-manager observed(.21); held \
+         stop-kube-scheduler observed(.21)",
+    );
+}
+
+#[test]
+fn rivers_of_etcd_stay_beside_an_api_server() {
+    let mut fleet = running();
+    run(&mut fleet, X, Component::ApiServer);
+    fleet.container(X, Container::EtcdRivers).running = true;
+    assert_eq!(fleet.short(), "stop-control-plane; stop-kube-apiserver(.21)");
+    answer(&mut fleet, B, Component::ApiServer, Err("silence".to_owned()));
+    assert_eq!(fleet.short(), "completed; held stop-kube-apiserver api-servers-unhealthy(.21)");
+    fleet.node(X).containers.remove("kube-apiserver");
+    assert_eq!(fleet.short(), "stop-control-plane; stop-etcd-rivers(.21)");
+}
+
+#[test]
+fn an_operation_is_known_by_its_name_in_records() {
+    use KubernetesOperationName::{KubeApiserverRestart, KubeletBootstrap, StopKubeProxy};
+    let of_kubernetes =
+        [KubeApiserverRestart, KubeletBootstrap, StopKubeProxy].map(OperationName::Kubernetes);
+    for name in [OperationName::Upgrade, OperationName::EtcdStart].into_iter().chain(of_kubernetes) {
+        assert_eq!(OperationName::of_record(name.name()), Some(name));
+    }
+    for other in ["kubernetes", "repair-execute", ""] {
+        assert_eq!(OperationName::of_record(other), None, "{other:?}");
+    }
+}

@@ -1,0 +1,264 @@
+//! The components of Kubernetes on the simulated nodes: the port [`Components`].
+//!
+//! A component is healthy a while after its start, if its files are there. An API server needs etcd and the rivers of its
+//! node. A kubelet registers its node as soon as an API server is healthy.
+//!
+//! Does not: run pods, or keep objects beside nodes and their taints.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use madako_domain::cluster::Taint;
+use madako_domain::component::Component;
+use madako_domain::containers::Container;
+use madako_json::strict::{Tree, yaml};
+use madako_protocol::authorities::IssuedCertificate;
+use madako_protocol::components::Components;
+use madako_protocol::kubernetes::KubernetesError;
+use madako_protocol::kubernetes_secrets::{KubernetesSecretError, KubernetesSecrets};
+use madako_protocol::node::{FileContent, NodeAction};
+use madako_protocol::permit::Permit;
+use madako_protocol::secret::Secret;
+use tokio::time::{Instant, sleep_until};
+
+use super::SimulatedNodes;
+use super::faults::NetworkIsland;
+use super::limits::{COMPONENT_DEADLINE, COMPONENT_START_TAKES, LATENCY};
+use super::log::{Effect, KubernetesFact, Observed};
+use super::machine::Machine;
+use super::world::World;
+
+/// An argument that keeps a component from serving.
+pub const BAD_ARGUMENT: &str = "--no-such-flag";
+/// The option of a kubelet with the name of its Node object.
+const NODE_NAME: &str = "--hostname-override=";
+
+/// A file without which a component does not serve.
+fn needed_file(component: Component) -> &'static str {
+    match component {
+        Component::ApiServer => "/etc/kubernetes/pki/apiserver.key",
+        Component::ControllerManager => "/etc/kubernetes/controller-manager/kubeconfig",
+        Component::Scheduler => "/etc/kubernetes/scheduler/kubeconfig",
+        Component::Kubelet => "/etc/kubernetes/kubelet/config.yml",
+        Component::Proxy => "/etc/kubernetes/proxy/config.yml",
+    }
+}
+
+fn node_name(machine: &Machine) -> Option<String> {
+    let kubelet = machine.containers.get(Component::Kubelet.name()).filter(|ran| ran.status.running)?;
+    let name = kubelet.args().find_map(|argument| argument.strip_prefix(NODE_NAME));
+    name.map(str::to_owned)
+}
+
+/// The taints with which a kubelet registers its node.
+fn first_taints(machine: &Machine) -> Vec<Taint> {
+    let path = Component::Kubelet.configuration_path();
+    let Some(FileContent::Public(text)) = path.and_then(|path| machine.files.get(path)) else {
+        return Vec::new();
+    };
+    // The runner writes the file from a tree. A file that another program broke has no taints.
+    let tree = yaml::read_yaml("kubelet", text).unwrap_or(Tree::Null);
+    let text =
+        |taint: &Tree, field: &str| taint.get(field).and_then(Tree::text).unwrap_or_default().to_owned();
+    let taint = |taint: &Tree| Taint {
+        key: text(taint, "key"),
+        value: text(taint, "value"),
+        effect: text(taint, "effect"),
+        ..Taint::default()
+    };
+    tree.get("registerWithTaints")
+        .map(|taints| taints.items().iter().map(taint).collect())
+        .unwrap_or_default()
+}
+
+impl World {
+    fn is_healthy(&self, component: Component, address: &str) -> bool {
+        let Some(machine) = self.nodes.get(address).filter(|_| self.answers(address)) else { return false };
+        let runs = |name: &str| machine.containers.get(name).filter(|ran| ran.status.running);
+        let Some(ran) = runs(component.name()) else { return false };
+        let has_begun = ran.since.is_some_and(|since| since + COMPONENT_START_TAKES <= self.now);
+        let has_store = || {
+            runs(Container::EtcdRivers.name()).is_some()
+                && self.etcd.values().any(|etcd| etcd.quorum == Some(NetworkIsland::Mainland))
+        };
+        has_begun
+            && !ran.status.foreign
+            && machine.files.contains_key(needed_file(component))
+            && ran.args().all(|argument| argument != BAD_ARGUMENT)
+            && (component != Component::ApiServer || has_store())
+    }
+
+    /// The nodes with an API server, and whether each is healthy.
+    fn api_servers(&self) -> BTreeMap<String, bool> {
+        let has_server =
+            |(_, machine): &(&String, &Machine)| machine.containers.contains_key(Component::ApiServer.name());
+        let servers = self.nodes.iter().filter(has_server);
+        servers
+            .map(|(address, _)| (address.clone(), self.is_healthy(Component::ApiServer, address)))
+            .collect()
+    }
+
+    /// Changes the world, and notes the API servers that are healthy no more.
+    pub(crate) fn note_lost_servers<R>(&mut self, change: impl FnOnce(&mut Self) -> R) -> R {
+        let before = self.api_servers();
+        let changed = change(self);
+        for (address, _) in before.into_iter().filter(|(_, was_healthy)| *was_healthy) {
+            if !self.is_healthy(Component::ApiServer, &address) {
+                self.api_lost.insert(address, self.now);
+            }
+        }
+        changed
+    }
+
+    /// Time for which an API server is not healthy; `None`: it is.
+    fn unhealthy_for(&self, address: &str) -> Option<Duration> {
+        let lost = *self.api_lost.get(address).unwrap_or(&self.began());
+        (!self.is_healthy(Component::ApiServer, address)).then(|| self.now - lost)
+    }
+
+    /// Registers the nodes whose kubelets reach an API server. A new Node object has the taints of its kubelet's
+    /// configuration.
+    pub(crate) fn register(&mut self) {
+        if !self.api_servers().values().any(|is_healthy| *is_healthy) {
+            return;
+        }
+        let ready: Vec<(String, Vec<Taint>)> = self
+            .nodes
+            .iter()
+            .filter(|(address, _)| self.is_healthy(Component::Kubelet, address))
+            .filter_map(|(_, machine)| Some((node_name(machine)?, first_taints(machine))))
+            .collect();
+        for (name, taints) in ready {
+            self.registered.entry(name).or_insert(taints);
+        }
+    }
+
+    /// Notes what an action changes of Kubernetes.
+    pub(crate) fn watch_kubernetes<R>(
+        &mut self,
+        effect: &Effect,
+        action: &NodeAction,
+        act: impl FnOnce(&mut Self) -> R,
+    ) -> R {
+        self.register();
+        let before = self.api_servers();
+        let name = |world: &Self| world.nodes.get(&effect.address).and_then(node_name);
+        let ran_before = name(self);
+        let others = before.keys().filter(|address| **address != effect.address);
+        let others = others.map(|address| (address.clone(), self.unhealthy_for(address))).collect();
+        let result = self.note_lost_servers(act);
+        let runs = |world: &Self, address: &str| {
+            let server =
+                world.nodes.get(address).and_then(|it| it.containers.get(Component::ApiServer.name()));
+            server.is_some_and(|ran| ran.status.running && ran.since != Some(world.now))
+        };
+        if before.get(&effect.address) == Some(&true) && !runs(self, &effect.address) {
+            let fact = KubernetesFact::ApiServerEnded { effect: effect.clone(), others };
+            self.note(Observed::Kubernetes(fact));
+        }
+        let starts = matches!(action, NodeAction::RunContainer { .. }) && ran_before.is_none();
+        if let Some(node) = name(self).filter(|_| starts) {
+            let taints = self.registered.get(&node).cloned();
+            let fact = KubernetesFact::KubeletStarted { effect: effect.clone(), node, taints };
+            self.note(Observed::Kubernetes(fact));
+        }
+        result
+    }
+}
+
+fn unavailable(what: String) -> KubernetesError {
+    KubernetesError::Unavailable { what, why: format!("no answer within {COMPONENT_DEADLINE:?}") }
+}
+
+impl SimulatedNodes {
+    /// Asks the first of these API servers that is healthy. A node that does not answer costs the whole time-out.
+    async fn ask_api<R>(
+        &self,
+        what: String,
+        servers: &[String],
+        ask: impl FnOnce(&mut World) -> R,
+    ) -> Result<R, KubernetesError> {
+        let began = Instant::now();
+        sleep_until(began + 2 * LATENCY).await;
+        let is_up = |world: &World| servers.iter().any(|it| world.is_healthy(Component::ApiServer, it));
+        let answer = self.with(|world| {
+            world.register();
+            is_up(world).then(|| ask(world))
+        });
+        if answer.is_none() {
+            sleep_until(began + COMPONENT_DEADLINE).await;
+        }
+        answer.ok_or_else(|| unavailable(what))
+    }
+}
+
+#[async_trait]
+impl Components for SimulatedNodes {
+    async fn check(&self, component: Component, address: &str) -> Result<(), KubernetesError> {
+        let began = Instant::now();
+        sleep_until(began + 2 * LATENCY).await;
+        let (is_healthy, answers) =
+            self.with(|world| (world.is_healthy(component, address), world.answers(address)));
+        if is_healthy {
+            return Ok(());
+        }
+        if !answers {
+            sleep_until(began + COMPONENT_DEADLINE).await;
+        }
+        Err(unavailable(format!("health of {component} on {address}")))
+    }
+
+    async fn registered(&self, servers: &[String]) -> Result<BTreeSet<String>, KubernetesError> {
+        let names = |world: &mut World| world.registered.keys().cloned().collect();
+        self.ask_api("names of nodes".to_owned(), servers, names).await
+    }
+
+    async fn leader(
+        &self,
+        component: Component,
+        servers: &[String],
+    ) -> Result<Option<String>, KubernetesError> {
+        let leader = |world: &mut World| {
+            let leader = world.nodes.keys().find(|address| world.is_healthy(component, address));
+            leader.map(|address| format!("{address}_1"))
+        };
+        self.ask_api(format!("lease of {component}"), servers, leader).await
+    }
+
+    async fn add_taints(
+        &self,
+        permit: &Permit,
+        servers: &[String],
+        node: &str,
+        taints: &[Taint],
+    ) -> Result<(), KubernetesError> {
+        permit.check(Instant::now())?;
+        let add = |world: &mut World| {
+            let Some(present) = world.registered.get_mut(node) else { return };
+            for taint in taints {
+                present.retain(|known| (&known.key, &known.effect) != (&taint.key, &taint.effect));
+                present.push(taint.clone());
+            }
+        };
+        self.ask_api(format!("taints of node {node}"), servers, add).await
+    }
+}
+
+/// Shared secrets of text, for simulated nodes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PaperSecrets;
+
+#[async_trait]
+impl KubernetesSecrets for PaperSecrets {
+    async fn service_account(&self, permit: &Permit) -> Result<IssuedCertificate, KubernetesSecretError> {
+        permit.check(Instant::now())?;
+        let certificate = "certificate of service accounts".to_owned();
+        Ok(IssuedCertificate { certificate, private_key: Secret::new("key of service accounts") })
+    }
+
+    async fn encryption_keys(&self, permit: &Permit) -> Result<Secret, KubernetesSecretError> {
+        permit.check(Instant::now())?;
+        Ok(Secret::new(r#"{"keys": [{"name": "2024-01-01T00:00:00Z", "secret": "a2V5"}]}"#))
+    }
+}

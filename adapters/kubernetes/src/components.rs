@@ -1,0 +1,240 @@
+//! The components of Kubernetes on the nodes: the port [`Components`].
+//!
+//! Each API server is asked at its own address, with a client certificate of the group `system:masters`, which is issued
+//! once a day. The other components answer at their health endpoints.
+
+mod objects;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use kube::Client;
+use madako_domain::authority::Authority;
+use madako_domain::cluster::Taint;
+use madako_domain::component::Component;
+use madako_protocol::authorities::{Authorities, CertificateRequest, IssuedCertificate, Usage};
+use madako_protocol::components::Components;
+use madako_protocol::kubernetes::KubernetesError;
+use madako_protocol::permit::Permit;
+use tokio::time::Instant;
+
+use crate::access::ApiServerAccess;
+use crate::api::{ApiServer, Limits};
+use crate::exchange::{self, Call, RequestDeadline};
+use crate::limits::{CERTIFICATE, CERTIFICATE_AGE, CHECK_DEADLINE, MAX_CHECK_BYTES, RENEWAL_PAUSE};
+use crate::{answer, convert};
+
+/// CKE's user and group for its own requests.
+const USER: &str = "admin";
+const GROUP: &str = "system:masters";
+
+/// Components with certificates of a cluster's authorities.
+pub struct NodeComponents {
+    authorities: Arc<dyn Authorities>,
+    ports: Ports,
+    present: tokio::sync::Mutex<Option<Present>>,
+}
+
+/// The port of each component's health endpoint.
+type Ports = fn(Component) -> u16;
+
+impl fmt::Debug for NodeComponents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeComponents").finish_non_exhaustive()
+    }
+}
+
+struct Present {
+    session: Arc<Session>,
+    /// The time of the next certificate.
+    renew_at: Instant,
+}
+
+/// Connections that share a client certificate.
+struct Session {
+    /// Port of API servers.
+    port: u16,
+    trusted: String,
+    issued: IssuedCertificate,
+    made: Instant,
+    /// Reaches any server, for health checks.
+    checks: Client,
+    servers: Mutex<BTreeMap<String, Arc<ApiServer>>>,
+}
+
+fn unusable(what: &str, why: impl ToString) -> KubernetesError {
+    answer::unavailable_server(what, &why.to_string())
+}
+
+impl NodeComponents {
+    #[must_use]
+    pub fn new(authorities: Arc<dyn Authorities>) -> Self {
+        Self::with_ports(authorities, Component::health_port)
+    }
+
+    /// Components at other ports than CKE's.
+    #[must_use]
+    pub fn with_ports(authorities: Arc<dyn Authorities>, ports: fn(Component) -> u16) -> Self {
+        Self { authorities, ports, present: tokio::sync::Mutex::new(None) }
+    }
+
+    /// The session whose certificate is not about to end. Without an answer of the authorities, a certificate stays in use
+    /// until its end.
+    async fn session(&self, what: &str) -> Result<Arc<Session>, KubernetesError> {
+        let mut present = self.present.lock().await;
+        let now = Instant::now();
+        if let Some(present) = present.as_ref().filter(|present| now < present.renew_at) {
+            return Ok(Arc::clone(&present.session));
+        }
+        match self.make(what).await {
+            Ok(session) => {
+                let session = Arc::new(session);
+                *present = Some(Present { session: Arc::clone(&session), renew_at: now + CERTIFICATE_AGE });
+                Ok(session)
+            }
+            Err(error) => {
+                let valid = present
+                    .as_mut()
+                    .filter(|present| present.session.made.elapsed() + CHECK_DEADLINE < CERTIFICATE);
+                let Some(present) = valid else { return Err(error) };
+                present.renew_at = Instant::now() + RENEWAL_PAUSE;
+                Ok(Arc::clone(&present.session))
+            }
+        }
+    }
+
+    async fn make(&self, what: &str) -> Result<Session, KubernetesError> {
+        let made = Instant::now();
+        let trusted = self.authorities.certificate(Authority::Kubernetes).await;
+        let trusted = trusted.map_err(|error| unusable(what, error))?;
+        let request = CertificateRequest {
+            authority: Authority::Kubernetes,
+            common_name: USER.to_owned(),
+            organization: GROUP.to_owned(),
+            dns_names: Vec::new(),
+            addresses: Vec::new(),
+            usage: Usage::Client,
+            validity: CERTIFICATE,
+        };
+        let issued = self.authorities.issue(&request).await.map_err(|error| unusable(what, error))?;
+        let port = (self.ports)(Component::ApiServer);
+        let access = access("localhost", port, &trusted, &issued).map_err(|why| unusable(what, why))?;
+        let checks = exchange::create_client(&access, MAX_CHECK_BYTES, false);
+        let checks = checks.map_err(|_| unusable(what, "the client cannot be created"))?;
+        Ok(Session { port, trusted, issued, made, checks, servers: Mutex::default() })
+    }
+
+    /// Asks API servers one after the other until one answers. A refusal is an answer.
+    async fn ask<R, F>(
+        &self,
+        what: &str,
+        servers: &[String],
+        ask: impl Fn(Arc<ApiServer>) -> F,
+    ) -> Result<R, KubernetesError>
+    where
+        F: Future<Output = Result<R, KubernetesError>>,
+    {
+        let session = self.session(what).await?;
+        let mut failed = unusable(what, "no API server is known");
+        for address in servers {
+            match ask(session.server(what, address)?).await {
+                Err(error @ (KubernetesError::Unavailable { .. } | KubernetesError::Malformed { .. })) => {
+                    failed = error;
+                }
+                answered => return answered,
+            }
+        }
+        Err(failed)
+    }
+}
+
+fn access(
+    address: &str,
+    port: u16,
+    trusted: &str,
+    issued: &IssuedCertificate,
+) -> Result<ApiServerAccess, &'static str> {
+    let url = format!("https://{address}:{port}");
+    ApiServerAccess::with_certificate(&url, trusted, &issued.certificate, issued.private_key.reveal())
+}
+
+impl Session {
+    fn server(&self, what: &str, address: &str) -> Result<Arc<ApiServer>, KubernetesError> {
+        // No code panics while it holds the lock, and the map is consistent at any moment.
+        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(server) = servers.get(address) {
+            return Ok(Arc::clone(server));
+        }
+        let access =
+            access(address, self.port, &self.trusted, &self.issued).map_err(|why| unusable(what, why))?;
+        // A server that does not answer costs its successor little time.
+        let limits = Limits { read_deadline: CHECK_DEADLINE, ..Limits::default() };
+        let server = Arc::new(ApiServer::new(&access, limits).map_err(|error| unusable(what, error))?);
+        servers.insert(address.to_owned(), Arc::clone(&server));
+        Ok(server)
+    }
+}
+
+/// The paths of a health check. An API server that is ready also reads from etcd.
+fn paths(component: Component) -> &'static [&'static str] {
+    match component {
+        Component::ApiServer => &[READY, "api/v1/namespaces?limit=1"],
+        _ => &["healthz"],
+    }
+}
+
+/// An API server without this answer is starting or ending.
+const READY: &str = "readyz";
+
+#[async_trait]
+impl Components for NodeComponents {
+    async fn check(&self, component: Component, address: &str) -> Result<(), KubernetesError> {
+        let what = format!("health of {component} on {address}");
+        let session = self.session(&what).await?;
+        let call = Call { name: "health", what: &what };
+        let until = RequestDeadline::after(CHECK_DEADLINE);
+        let scheme = if component.serves_tls() { "https" } else { "http" };
+        let port = (self.ports)(component);
+        for path in paths(component) {
+            let request = http::Request::get(format!("{scheme}://{address}:{port}/{path}")).body(Vec::new());
+            let request = request.map_err(|_| unusable(&what, "its address is no part of a URL"))?;
+            let text = exchange::send_request(&session.checks, call, Ok(request), until).await?;
+            if path.ends_with('z') && text.trim() != "ok" {
+                return Err(answer::malformed_answer(&what, "it is not `ok`"));
+            }
+        }
+        Ok(())
+    }
+
+    async fn registered(&self, servers: &[String]) -> Result<BTreeSet<String>, KubernetesError> {
+        self.ask("names of nodes", servers, |server| async move { objects::node_names(&server).await }).await
+    }
+
+    async fn leader(
+        &self,
+        component: Component,
+        servers: &[String],
+    ) -> Result<Option<String>, KubernetesError> {
+        let what = format!("lease of {component}");
+        self.ask(&what, servers, |server| async move { objects::holder(&server, component).await }).await
+    }
+
+    async fn add_taints(
+        &self,
+        permit: &Permit,
+        servers: &[String],
+        node: &str,
+        taints: &[Taint],
+    ) -> Result<(), KubernetesError> {
+        permit.check(Instant::now())?;
+        let what = format!("taints of node {node}");
+        if !convert::is_name(node) {
+            return Err(KubernetesError::NotFound { what });
+        }
+        let add =
+            |server: Arc<ApiServer>| async move { objects::add_taints(&server, permit, node, taints).await };
+        self.ask(&what, servers, add).await
+    }
+}

@@ -1,0 +1,138 @@
+//! The components of Kubernetes: health checks, and the facts and changes that the start of components needs.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use madako_domain::authority::Authority as AuthorityName;
+use madako_domain::certificate::Validity;
+use madako_domain::cluster::Taint;
+use madako_domain::component::Component;
+use madako_kubernetes::NodeComponents;
+use madako_protocol::authorities::{
+    Authorities, AuthorityError, CertificateRequest, IssuedCertificate, RenewalReason,
+};
+use madako_protocol::components::Components;
+use madako_protocol::kubernetes::KubernetesError;
+use madako_protocol::permit::Permit;
+use madako_protocol::secret::Secret;
+use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::contract::permit;
+use crate::fake::{Fake, Reply};
+use crate::objects;
+use crate::pki::{Authority, Pair};
+use crate::server::{ADMIN, Server, get};
+
+const HERE: &str = "127.0.0.1";
+
+/// The authority of a test.
+struct Issuer(Arc<Authority>);
+
+#[async_trait]
+impl Authorities for Issuer {
+    async fn certificate(&self, _: AuthorityName) -> Result<String, AuthorityError> {
+        Ok(self.0.pem())
+    }
+
+    async fn issue(&self, request: &CertificateRequest) -> Result<IssuedCertificate, AuthorityError> {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        params.distinguished_name.push(DnType::CommonName, &request.common_name);
+        params.distinguished_name.push(DnType::OrganizationName, &request.organization);
+        let Pair { certificate, key } = self.0.sign(params);
+        Ok(IssuedCertificate { certificate, private_key: Secret::new(key) })
+    }
+
+    fn validity(&self, _: &str) -> Option<Validity> {
+        panic!("no certificate is read")
+    }
+
+    fn due(&self, _: Option<&str>, _: &str, _: &CertificateRequest) -> Option<RenewalReason> {
+        panic!("no certificate is read")
+    }
+}
+
+/// Port of the server of this process. Each test is a process.
+static PORT: AtomicU16 = AtomicU16::new(0);
+
+fn components(authority: Arc<Authority>, url: &str) -> NodeComponents {
+    PORT.store(url.rsplit_once(':').unwrap().1.parse().unwrap(), Ordering::Relaxed);
+    NodeComponents::with_ports(Arc::new(Issuer(authority)), |_| PORT.load(Ordering::Relaxed))
+}
+
+#[tokio::test]
+async fn a_component_is_healthy_if_it_says_so() {
+    for (status, text, is_healthy) in
+        [(200, "ok", true), (200, "ok\n", true), (200, "not yet", false), (500, "ok", false)]
+    {
+        let fake = Fake::start(move |_| Reply::Whole(status, text.to_owned())).await;
+        let components = components(Arc::new(Authority::new()), &fake.url);
+        let checked = components.check(Component::Kubelet, HERE).await;
+        assert_eq!(checked.is_ok(), is_healthy, "{status} {text:?}: {checked:?}");
+        assert_eq!(fake.asked()[0].target, "/healthz");
+    }
+    let hung = Fake::start(|_| Reply::Hang).await;
+    let components = components(Arc::new(Authority::new()), &hung.url);
+    let began = Instant::now();
+    let error = components.check(Component::Proxy, HERE).await.unwrap_err();
+    assert!(matches!(error, KubernetesError::Unavailable { .. }), "{error}");
+    assert!(began.elapsed() >= Duration::from_secs(4), "a slow component has its time");
+}
+
+#[tokio::test]
+async fn names_leases_and_taints_are_those_of_a_real_api_server() {
+    let Some(server) = Server::start().await else { return };
+    let admin = server.client(ADMIN);
+    for number in 0..3 {
+        objects::node(&admin, &format!("10.0.0.{number}"), &[]).await;
+    }
+    let components = components(Arc::clone(&server.authority), &server.url);
+    components.check(Component::ApiServer, HERE).await.unwrap();
+
+    // A server that does not answer costs no answer.
+    let servers = ["127.0.0.2".to_owned(), HERE.to_owned()];
+    let names = components.registered(&servers).await.unwrap();
+    assert_eq!(names.into_iter().collect::<Vec<_>>(), ["10.0.0.0", "10.0.0.1", "10.0.0.2"]);
+
+    assert_eq!(components.leader(Component::Scheduler, &servers).await.unwrap(), None);
+    let lease = json!({
+        "metadata": {"name": "kube-scheduler", "namespace": "kube-system"},
+        "spec": {"holderIdentity": "10.0.0.1_a"},
+    });
+    objects::create(&admin, "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases", &lease).await;
+    let leader = components.leader(Component::Scheduler, &servers).await.unwrap();
+    assert_eq!(leader.as_deref(), Some("10.0.0.1_a"));
+
+    let taint = |key: &str, value: &str| Taint {
+        key: key.to_owned(),
+        value: value.to_owned(),
+        effect: "NoSchedule".to_owned(),
+        ..Taint::default()
+    };
+    let present = async || {
+        let node: Value =
+            serde_json::from_str(&admin.request_text(get("/api/v1/nodes/10.0.0.1")).await.unwrap()).unwrap();
+        let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
+        taints
+            .iter()
+            .map(|taint| {
+                format!("{}={}", taint["key"].as_str().unwrap(), taint["value"].as_str().unwrap_or_default())
+            })
+            .collect::<Vec<_>>()
+    };
+    let add =
+        async |node: &str, taints: &[Taint]| components.add_taints(&permit(), &servers, node, taints).await;
+    add("10.0.0.1", &[taint("a", "")]).await.unwrap();
+    add("10.0.0.1", &[taint("a", "1"), taint("b", "")]).await.unwrap();
+    add("10.0.0.1", &[taint("b", "")]).await.unwrap();
+    assert_eq!(present().await, ["a=1", "b="]);
+    add("10.0.0.9", &[taint("a", "")]).await.unwrap();
+    let ended = Permit::give(1, Instant::now());
+    let refused = components.add_taints(&ended, &servers, "10.0.0.1", &[taint("c", "")]).await;
+    assert!(matches!(refused, Err(KubernetesError::Permit(_))), "{refused:?}");
+    assert_eq!(present().await, ["a=1", "b="]);
+}

@@ -1,0 +1,244 @@
+//! Stories of the components of Kubernetes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use madako_domain::component::Component;
+use madako_simulation::planted::keep_quiet;
+use serde_json::json;
+
+use super::site::{Disturbance, INTERVAL, Site, Stopped, address};
+use super::stories::{Point, Stage, Story};
+use super::{disturb, play};
+
+const CONTROL_PLANE: [usize; 3] = [0, 1, 2];
+const WORKERS: [usize; 2] = [3, 4];
+const CHANGED_CONTROL_PLANE: [usize; 3] = [0, 1, 3];
+const CHANGED_WORKERS: [usize; 2] = [2, 4];
+
+/// Files below `/etc/kubernetes` on each node.
+const FILES: [&str; 7] = [
+    "kubelet/config.yml",
+    "kubelet/kubeconfig",
+    "pki/ca.crt",
+    "pki/kubelet.crt",
+    "pki/kubelet.key",
+    "proxy/config.yml",
+    "proxy/kubeconfig",
+];
+
+/// Further files on control plane nodes.
+const CONTROL_PLANE_FILES: [&str; 14] = [
+    "apiserver/encryption.yml",
+    "controller-manager/kubeconfig",
+    "pki/aggregation-ca.crt",
+    "pki/aggregation.crt",
+    "pki/aggregation.key",
+    "pki/apiserver-etcd-client.crt",
+    "pki/apiserver-etcd-client.key",
+    "pki/apiserver.crt",
+    "pki/apiserver.key",
+    "pki/etcd-ca.crt",
+    "pki/service-account.crt",
+    "pki/service-account.key",
+    "scheduler/config.yml",
+    "scheduler/kubeconfig",
+];
+
+/// The operations that set a cluster up, in their order: the others of the control plane, and kubelets with boot taints, wait
+/// until an API server is healthy.
+const ORDER: [&str; 9] = [
+    "upgrade",
+    "rivers-bootstrap",
+    "etcd-rivers-bootstrap",
+    "etcd-bootstrap",
+    "kube-apiserver-restart",
+    "kube-proxy-bootstrap",
+    "kube-controller-manager-bootstrap",
+    "kube-scheduler-bootstrap",
+    "kubelet-bootstrap",
+];
+
+/// Commands of Kubernetes' operations in the stories.
+const COMMANDS: [&str; 45] = [
+    "kube-apiserver-restart: image-pull",
+    "kube-apiserver-restart: make-dirs",
+    "kube-apiserver-restart: make-files",
+    "kube-apiserver-restart: prepare-apiserver-files",
+    "kube-apiserver-restart: run-container",
+    "kube-apiserver-restart: stop-container",
+    "kube-controller-manager-bootstrap: image-pull",
+    "kube-controller-manager-bootstrap: make-files",
+    "kube-controller-manager-bootstrap: prepare-controller-manager-files",
+    "kube-controller-manager-bootstrap: run-container",
+    "kube-controller-manager-restart: image-pull",
+    "kube-controller-manager-restart: run-container",
+    "kube-proxy-bootstrap: image-pull",
+    "kube-proxy-bootstrap: make-files",
+    "kube-proxy-bootstrap: prepare-proxy-files",
+    "kube-proxy-bootstrap: run-container",
+    "kube-proxy-restart: image-pull",
+    "kube-proxy-restart: make-files",
+    "kube-proxy-restart: prepare-proxy-files",
+    "kube-proxy-restart: run-container",
+    "kube-scheduler-bootstrap: image-pull",
+    "kube-scheduler-bootstrap: make-files",
+    "kube-scheduler-bootstrap: prepare-scheduler-files",
+    "kube-scheduler-bootstrap: run-container",
+    "kube-scheduler-restart: image-pull",
+    "kube-scheduler-restart: make-files",
+    "kube-scheduler-restart: prepare-scheduler-files",
+    "kube-scheduler-restart: run-container",
+    "kubelet-bootstrap: empty-dir",
+    "kubelet-bootstrap: image-pull",
+    "kubelet-bootstrap: install-cni",
+    "kubelet-bootstrap: make-dirs",
+    "kubelet-bootstrap: make-files",
+    "kubelet-bootstrap: prepare-kubelet-files",
+    "kubelet-bootstrap: retaint-before-kubelet-boot",
+    "kubelet-bootstrap: run-container",
+    "kubelet-bootstrap: wait-for-kubelet-ready",
+    "kubelet-restart: image-pull",
+    "kubelet-restart: make-files",
+    "kubelet-restart: prepare-kubelet-config",
+    "kubelet-restart: run-container",
+    "kubelet-restart: wait-for-kubelet-ready",
+    "stop-kube-apiserver: kill-containers",
+    "stop-kube-controller-manager: kill-containers",
+    "stop-kube-scheduler: kill-containers",
+];
+
+pub async fn bootstrap(site: &mut Site) -> Result<(), Stopped> {
+    site.kubernetes = Some("kubernetes:1".to_owned());
+    site.images("etcd:1").await;
+    site.options = json!({"kubelet": {
+        "boot_taints": [{"key": "example.com/boot", "value": "", "effect": "NoSchedule"}],
+        "cni_conf_file": {"name": "10-test.conf", "content": "{}"},
+    }});
+    site.cluster(&CONTROL_PLANE, &WORKERS).await;
+    site.settled(&CONTROL_PLANE).await?;
+    for number in CONTROL_PLANE.into_iter().chain(WORKERS) {
+        check_node(site, number);
+    }
+    if !site.is_disturbed {
+        check_order(site);
+    }
+    Ok(())
+}
+
+/// A node has its containers and files, and its Node object has the boot taints.
+fn check_node(site: &Site, number: usize) {
+    let name = address(number);
+    let view = site.nodes.view(&name).unwrap();
+    let is_control_plane = CONTROL_PLANE.contains(&number);
+    let components = Component::ALL.into_iter().filter(|it| is_control_plane || !it.is_of_control_plane());
+    let wanted: BTreeSet<&str> = components.map(|component| component.name()).collect();
+    let of_kubernetes = |name: &&str| name.starts_with("kube");
+    let running: BTreeSet<&str> = view.containers.keys().map(String::as_str).filter(of_kubernetes).collect();
+    assert_eq!(running, wanted, "{name}");
+    let files: BTreeSet<&str> =
+        view.files.keys().filter_map(|path| path.strip_prefix("/etc/kubernetes/")).collect();
+    let mut wanted: BTreeSet<&str> = FILES.into();
+    if is_control_plane {
+        wanted.extend(CONTROL_PLANE_FILES);
+    }
+    assert_eq!(files, wanted, "{name}");
+    assert!(view.files.contains_key("/etc/cni/net.d/10-test.conf"), "{name}");
+    assert!(view.files.contains_key("/opt/cni/bin/loopback"), "{name}");
+    let taints = site.nodes.registered()[&name].clone();
+    let keys: Vec<&str> = taints.iter().map(|taint| taint.key.as_str()).collect();
+    assert_eq!(keys, ["example.com/boot"], "{name}");
+}
+
+/// Each operation of the bootstrap begins after those before it.
+fn check_order(site: &Site) {
+    let records = site.records.lock().unwrap();
+    let mut begun: Vec<&str> = Vec::new();
+    for recorded in records.iter() {
+        let operation = recorded.record.operation.as_str();
+        if !begun.contains(&operation) {
+            begun.push(operation);
+        }
+    }
+    assert_eq!(begun, ORDER);
+}
+
+/// The cluster after its bootstrap.
+pub async fn live(site: &mut Site) -> Result<(), Stopped> {
+    bootstrap(site).await?;
+    // Controllers take the boot taints off when a node is ready for pods.
+    for number in CONTROL_PLANE.into_iter().chain(WORKERS) {
+        site.nodes.remove_taints(&address(number));
+    }
+    // A kubelet starts again only with them.
+    site.nodes.end_container(&address(3), Component::Kubelet);
+    site.settled(&CONTROL_PLANE).await?;
+    // An API server starts again beside the others.
+    site.nodes.end_container(&address(1), Component::ApiServer);
+    site.settled(&CONTROL_PLANE).await?;
+    // The server is known to be healthy before the next change.
+    site.pass(INTERVAL).await;
+    // API servers get another argument, one at a time. One ends just before another one is stopped, which must then wait (I13).
+    site.options["kube-api"] = json!({"extra_args": ["--v=2"]});
+    let known = site.records.lock().unwrap().len();
+    site.cluster(&CONTROL_PLANE, &WORKERS).await;
+    let restarted = site.begun("kube-apiserver-restart", known).await?;
+    let other = CONTROL_PLANE.into_iter().map(address).find(|other| !restarted.contains(other));
+    // A planted bug restarts all of them.
+    if let Some(other) = other {
+        site.nodes.end_container(&other, Component::ApiServer);
+    }
+    site.settled(&CONTROL_PLANE).await?;
+    // All components get another image.
+    site.kubernetes = Some("kubernetes:2".to_owned());
+    site.images("etcd:1").await;
+    site.settled(&CONTROL_PLANE).await?;
+    // A worker takes the place of a control plane node, which keeps no component of the control plane.
+    site.cluster(&CHANGED_CONTROL_PLANE, &CHANGED_WORKERS).await;
+    site.settled(&CHANGED_CONTROL_PLANE).await
+}
+
+/// Plays the life of a cluster with a disturbance at each stage of each command on components, the first time that it comes.
+fn disturb_once(disturbance: impl Fn(&Point) -> Disturbance) {
+    keep_quiet();
+    let mut seen = BTreeSet::new();
+    for point in play(Story::KubernetesLife, &[]).points {
+        let (operation, command, stage) = &point.of;
+        if is_of_kubernetes(operation) && seen.insert((operation.clone(), command.clone(), *stage)) {
+            let played = Story::KubernetesLife.play(&[(point.at, disturbance(&point))]);
+            assert_eq!(played.wrong, [""; 0], "{point:?}: {}", played.why);
+        }
+    }
+}
+
+fn is_of_kubernetes(operation: &str) -> bool {
+    operation.starts_with("kube") || operation.starts_with("stop-kube")
+}
+
+#[test]
+fn leaders_killed_during_a_bootstrap_of_kubernetes_change_nothing_of_its_result() {
+    disturb(Story::Kubernetes, |_| Disturbance::Killed);
+}
+
+#[test]
+fn leaders_killed_while_components_restart_change_nothing_of_the_result() {
+    disturb_once(|_| Disturbance::Killed);
+}
+
+#[test]
+fn nodes_that_fail_while_components_restart_change_nothing_of_the_result() {
+    disturb_once(|point| Disturbance::Dead(point.node));
+}
+
+#[test]
+fn the_stories_have_each_command_on_components() {
+    keep_quiet();
+    let mut stages: BTreeMap<String, BTreeSet<Stage>> = BTreeMap::new();
+    for point in play(Story::KubernetesLife, &[]).points {
+        let (operation, command, stage) = point.of;
+        if is_of_kubernetes(&operation) {
+            stages.entry(format!("{operation}: {command}")).or_default().insert(stage);
+        }
+    }
+    let found: Vec<&str> = stages.keys().map(String::as_str).collect();
+    assert_eq!(found, COMMANDS, "{found:#?}");
+}

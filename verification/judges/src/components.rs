@@ -1,0 +1,91 @@
+//! Promises about the components of Kubernetes on the nodes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use madako_domain::cluster::Cluster;
+use serde_json::Value;
+
+use crate::exemptions::Exemption;
+use crate::fact::{ComponentFact, Fact, FactTime, NodeEffect};
+use crate::operations::Checks;
+use crate::oracle::{Context, FactRuling, Predicate};
+
+/// Invariant I13.
+#[derive(Default)]
+pub(crate) struct ApiKept {
+    checks: Checks,
+    /// Last end of a healthy API server by an effect, by address.
+    ended: BTreeMap<String, FactTime>,
+}
+
+impl Predicate for ApiKept {
+    fn observe(
+        &mut self,
+        Context { at, fact, written, now, terms }: &Context<'_>,
+        ruling: &mut FactRuling<'_>,
+    ) {
+        self.checks.observe(*at, fact, written);
+        let Fact::Component(ComponentFact::ApiServerEnded { effect, others }) = fact else { return };
+        let checked = self.checks.age(effect, *at) + terms.tolerance;
+        let configured = now.cluster.iter().flat_map(Cluster::control_plane);
+        let mut failed_since = Duration::ZERO;
+        let mut down = Vec::new();
+        for node in configured.filter(|node| node.address != effect.address) {
+            let age = match others.get(&node.address) {
+                Some(None) => continue,
+                Some(Some(age)) => Some(*age),
+                None => None,
+            };
+            // A server that failed after the check, except by an effect.
+            let ours =
+                |age| self.ended.get(&node.address).is_some_and(|ended| at.saturating_sub(*ended) <= age);
+            match age.filter(|age| *age <= checked && !ours(*age)) {
+                Some(age) => failed_since = failed_since.max(age),
+                None => down.push(node.address.as_str()),
+            }
+        }
+        self.ended.insert(effect.address.clone(), *at);
+        if down.is_empty() && !failed_since.is_zero() {
+            ruling.count_test();
+            ruling.exemptions.record_use(Exemption::UnderWay, failed_since);
+            return;
+        }
+        ruling.holds(down.is_empty(), || {
+            let NodeEffect { what, address, .. } = effect;
+            format!(
+                "{what} on {address} ended its API server while those on {} were not healthy",
+                down.join(", ")
+            )
+        });
+    }
+}
+
+/// Invariant I18.
+pub(crate) struct BootTaintsFirst;
+
+impl Predicate for BootTaintsFirst {
+    fn observe(&mut self, Context { fact, now, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
+        let Fact::Component(ComponentFact::KubeletStarted { effect, node, taints: Some(taints) }) = fact
+        else {
+            return;
+        };
+        let wanted = now.cluster.iter().flat_map(boot_taints);
+        let missing: Vec<String> = wanted.filter(|taint| !taints.contains(taint)).collect();
+        ruling.holds(missing.is_empty(), || {
+            format!("the kubelet of {node} started on {} without {}", effect.address, missing.join(", "))
+        });
+    }
+}
+
+/// `KEY=VALUE:EFFECT` of each boot taint of a cluster.
+fn boot_taints(cluster: &Cluster) -> BTreeSet<String> {
+    // The oracle reads the text itself: the service's reader of options may be at fault.
+    let options: Value =
+        cluster.options.text().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+    let taints = options["kubelet"]["boot_taints"].as_array().cloned().unwrap_or_default();
+    let text = |taint: &Value, field: &str| taint[field].as_str().unwrap_or_default().to_owned();
+    let taint =
+        |taint: &Value| format!("{}={}:{}", text(taint, "key"), text(taint, "value"), text(taint, "effect"));
+    taints.iter().map(taint).collect()
+}

@@ -1,0 +1,70 @@
+//! Promises about the components of Kubernetes.
+
+use serde_json::json;
+
+use super::*;
+use crate::{ComponentFact, EffectStage, NodeEffect};
+
+fn effect(number: u64) -> NodeEffect {
+    let what = "stop of the container".to_owned();
+    NodeEffect { number, epoch: 1, address: address(1), what, outlives_permit: false }
+}
+
+impl Tape {
+    /// An effect ends the healthy API server 1. The others have these times of being unhealthy.
+    fn end_server(&mut self, others: &[(u32, Option<u64>)]) {
+        self.tell(Fact::Effect { effect: effect(1), stage: EffectStage::Began });
+        let others = others.iter().map(|(number, age)| (address(*number), age.map(seconds)));
+        let ended = ComponentFact::ApiServerEnded { effect: effect(1), others: others.collect() };
+        self.later(1).tell(Fact::Component(ended));
+    }
+
+    fn start_kubelet(&mut self, taints: Option<&[&str]>) {
+        let taints = taints.map(|taints| taints.iter().map(|taint| (*taint).to_owned()).collect());
+        let started = ComponentFact::KubeletStarted { effect: effect(2), node: address(4), taints };
+        self.tell(Fact::Component(started));
+    }
+}
+
+#[test]
+fn a_healthy_api_server_ends_only_while_the_others_are_healthy() {
+    judges(Promise::ApiKept, |tape, spoiled| {
+        tape.end_server(&[(2, None), (3, spoiled.then_some(600)), (9, Some(600))]);
+    });
+    // A control plane node without an API server.
+    judges(Promise::ApiKept, |tape, spoiled| {
+        let all = [(2, None), (3, None)];
+        tape.end_server(if spoiled { &all[..1] } else { &all });
+    });
+}
+
+#[test]
+fn a_server_that_fails_after_the_check_is_exempt() {
+    let ended = |age: u64| {
+        let mut tape = Tape::new();
+        tape.later(900).announce(0, 0);
+        tape.end_server(&[(2, None), (3, Some(age))]);
+        tape
+    };
+    assert_eq!(ended(3).of(Promise::ApiKept), (1, 0));
+    assert_eq!(ended(3).used(Exemption::UnderWay).uses, 1);
+    ended(60).breaks(Promise::ApiKept);
+}
+
+#[test]
+fn a_kubelet_of_a_registered_node_starts_with_its_boot_taints() {
+    let taint = json!({"key": "a", "value": "b", "effect": "NoExecute"});
+    let node = json!({"address": address(4), "control_plane": false, "user": "u"});
+    let options = json!({"kubelet": {"boot_taints": [taint]}});
+    let cluster = json!({"name": "c", "nodes": [node], "options": options});
+    judges(Promise::BootTaintsFirst, |tape, spoiled| {
+        tape.put(&[(keys::CLUSTER, cluster.clone())]);
+        // A node that is not registered gets them by its kubelet.
+        tape.start_kubelet(None);
+        tape.start_kubelet(Some(if spoiled {
+            &["a=:NoExecute"]
+        } else {
+            &["a=b:NoExecute", "c=:NoSchedule"]
+        }));
+    });
+}

@@ -1,0 +1,108 @@
+//! The port to the components of Kubernetes, over the link of an instance.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use madako_domain::cluster::Taint;
+use madako_domain::component::Component;
+use madako_protocol::components::Components;
+use madako_protocol::kubernetes::KubernetesError;
+use madako_protocol::permit::Permit;
+use tokio::time::timeout;
+
+use super::EffectWitness;
+use super::ports::{REQUEST_DEADLINE, pass_link};
+use crate::link::Link;
+
+/// The components, as an instance reaches them.
+pub(crate) struct LinkedComponents {
+    pub(crate) inner: Arc<dyn Components>,
+    pub(crate) link: Link,
+    pub(crate) witness: EffectWitness,
+}
+
+impl LinkedComponents {
+    /// Sends a request, and waits for its answer.
+    async fn exchange<R>(
+        &self,
+        what: String,
+        request: impl Future<Output = Result<R, KubernetesError>> + Send,
+    ) -> Result<R, KubernetesError> {
+        let unavailable = |why: String| KubernetesError::Unavailable { what: what.clone(), why };
+        let lost = |error: io::Error| unavailable(error.kind().to_string());
+        let exchange = async {
+            let generation = self.link.passed().await.map_err(lost)?;
+            pass_link(&self.link, generation).await.map_err(lost)?;
+            let answer = tokio::select! {
+                biased;
+                () = self.link.wait_until_broken(generation) => return Err(unavailable("connection reset".to_owned())),
+                answer = request => answer,
+            };
+            pass_link(&self.link, generation).await.map_err(lost)?;
+            answer
+        };
+        let answer = timeout(REQUEST_DEADLINE, exchange).await;
+        answer.unwrap_or_else(|_| Err(unavailable(format!("no answer within {REQUEST_DEADLINE:?}"))))
+    }
+}
+
+#[async_trait]
+impl Components for LinkedComponents {
+    async fn check(&self, component: Component, address: &str) -> Result<(), KubernetesError> {
+        self.exchange(format!("health of {component} on {address}"), self.inner.check(component, address))
+            .await
+    }
+
+    async fn registered(&self, servers: &[String]) -> Result<BTreeSet<String>, KubernetesError> {
+        self.exchange("names of nodes".to_owned(), self.inner.registered(servers)).await
+    }
+
+    async fn leader(
+        &self,
+        component: Component,
+        servers: &[String],
+    ) -> Result<Option<String>, KubernetesError> {
+        self.exchange(format!("lease of {component}"), self.inner.leader(component, servers)).await
+    }
+
+    async fn add_taints(
+        &self,
+        permit: &Permit,
+        servers: &[String],
+        node: &str,
+        taints: &[Taint],
+    ) -> Result<(), KubernetesError> {
+        let adding = async {
+            self.witness.judge_sent_effect(permit, "taints", node).await;
+            self.inner.add_taints(permit, servers, node, taints).await
+        };
+        self.exchange(format!("taints of node {node}"), adding).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use madako_datacenter_sim::nodes::SimulatedNodes;
+
+    use super::*;
+    use crate::link::Mode;
+
+    #[tokio::test(start_paused = true)]
+    async fn components_behind_a_cut_link_do_not_answer() {
+        let link = Link::default();
+        let inner = SimulatedNodes::new(1).components();
+        let components = LinkedComponents { inner, link: link.clone(), witness: EffectWitness::default() };
+        let why = |error: KubernetesError| error.to_string();
+        let asked = components.registered(&[]).await.map_err(why);
+        assert!(asked.unwrap_err().contains("no answer"), "the node does not exist");
+        link.set(Mode::Cut);
+        let asked = components.check(Component::Kubelet, "a").await.map_err(why);
+        assert!(!asked.unwrap_err().contains("no answer"), "the link refuses");
+        link.set(Mode::Stalled);
+        let began = tokio::time::Instant::now();
+        components.check(Component::Kubelet, "a").await.unwrap_err();
+        assert_eq!(began.elapsed(), REQUEST_DEADLINE);
+    }
+}
