@@ -2,7 +2,7 @@
 
 use madako_kubernetes::{ApiServer, ApiServerAccess, Limits};
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tokio::process::Child;
 
 use crate::pki::{Authority, Pair};
@@ -28,6 +28,9 @@ impl Server {
     /// Stops the process of the API server: connections stay open without answers.
     pub(crate) fn freeze(&self) {
         signal(&self.api, Signal::STOP);
+        // Its threads stop one after another, and one of them may still answer.
+        let stopped = WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(pid_of(&self.api)), stopped).unwrap();
     }
 
     pub(crate) fn thaw(&self) {
@@ -50,7 +53,11 @@ impl Authority {
     }
 }
 
-fn signal(child: &Child, signal: Signal) {
+fn pid_of(child: &Child) -> Pid {
     let id = child.id().expect("it runs");
-    kill_process(Pid::from_raw(i32::try_from(id).unwrap()).unwrap(), signal).unwrap();
+    Pid::from_raw(i32::try_from(id).unwrap()).unwrap()
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill_process(pid_of(child), signal).unwrap();
 }
