@@ -6,34 +6,32 @@
 
 mod certificates;
 pub(crate) mod collect;
+mod decide;
 pub(crate) mod execute;
 mod kubernetes;
+mod objects;
 mod restore_commands;
 mod show;
 mod since;
 mod tidy;
+mod workflow;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use madako_domain::canary::{Canary, is_planted};
-use madako_domain::certificate::NodeCertificate;
 use madako_domain::cluster::Cluster;
-use madako_domain::component::Component;
 use madako_domain::containers::ContainerOptions;
-use madako_domain::node_status::{EtcdVersion, KubernetesAnswers, NodeStatus};
 use madako_domain::repair::change::RepairChange;
 use madako_domain::state::ClusterState;
 use madako_domain::status::OperationPhase;
-use madako_effects::{
-    Action, AttemptEnd, Conclusion, Effect, EffectEvent, EffectRunner, Evidence, Permits, Workflow,
-};
+use madako_effects::{EffectEvent, EffectRunner, Permits, Workflow};
 use madako_protocol::actors::{Collected, Mutation, OperationEnd, RunnerMessage};
 use madako_protocol::authorities::Authorities;
 use madako_protocol::components::Components;
 use madako_protocol::etcd::EtcdCluster;
-use madako_protocol::event::{Event, EventSink};
+use madako_protocol::event::EventSink;
 use madako_protocol::feed::{Task, forward_values, send_later};
 use madako_protocol::gate::commit;
 use madako_protocol::kubernetes_secrets::KubernetesSecrets;
@@ -42,25 +40,21 @@ use madako_protocol::mailbox::Envelope;
 use madako_protocol::operations::OperationsState;
 use madako_protocol::ports::Clock;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
-use time::OffsetDateTime;
 use tokio::time::Instant;
-use tracing::Span;
 
-use self::collect::{Question, fleet, observe, shows_data};
-use self::execute::{Basis, Executor};
+use self::collect::{Question, observe, shows_data};
+use self::execute::Executor;
 use self::since::FirstSeenTimes;
-use crate::backing_off::{self, BackingOff};
-use crate::decide::{Decision, decide};
-use crate::images::with_images;
-use crate::input::{Images, Input, KubernetesMode, KubernetesPart, RequestedRestore, Settings};
-use crate::kubernetes::operation::KubernetesOperationName;
+use self::workflow::Announced;
+use crate::backing_off::BackingOff;
+use crate::decide::Decision;
+use crate::input::{Images, KubernetesMode, Settings};
+use crate::kubernetes::objects::apply::ReadResources;
+use crate::kubernetes::objects::failures::ObjectFailures;
 use crate::kubernetes::options::KubernetesOptions;
-use crate::limits::{API_SETTLED, COMMAND_LOST};
 use crate::operation::{Operation, OperationName};
 use crate::page::{Mode, OpsPage};
-use crate::records::{self, AnnouncedStep, restoring};
-use crate::restore;
-use crate::stories::{NodeStories, StoryContext, tell_stories};
+use crate::stories::NodeStories;
 
 madako_protocol::declare_metrics! {
     counter madako_operations_total(operation, outcome) "Operations on nodes, by outcome.";
@@ -113,31 +107,6 @@ pub struct RunnerArguments {
 
 pub struct Runner;
 
-/// A command of an operation with its basis.
-#[derive(Clone)]
-pub(crate) struct Announced {
-    step: AnnouncedStep,
-    basis: Basis,
-    span: Span,
-}
-
-impl Effect for Announced {
-    type Outcome = OperationEnd;
-
-    fn attempts(&self) -> u32 {
-        1
-    }
-
-    fn attempt_limit(&self) -> Duration {
-        COMMAND_LOST
-    }
-
-    fn pause_limit(&self) -> Duration {
-        // There is no second attempt.
-        Duration::ZERO
-    }
-}
-
 /// The configuration of a decision.
 struct Inputs {
     state: Arc<ClusterState>,
@@ -145,6 +114,7 @@ struct Inputs {
     options: Arc<ContainerOptions>,
     /// `None`: Kubernetes is left to CKE.
     kubernetes: Option<ReadOptions>,
+    resources: Arc<ReadResources>,
 }
 
 /// The options of a cluster for Kubernetes, or the reason why they cannot be used.
@@ -179,6 +149,13 @@ pub struct RunnerState {
     writing_phase: Option<Task>,
     /// The options of the newest cluster for Kubernetes; `None`: Kubernetes is left to CKE, or there is no cluster.
     kubernetes: Option<ReadOptions>,
+    /// The user-defined resources of the newest state.
+    resources: Arc<ReadResources>,
+    objects: ObjectFailures,
+    /// The last collection lacks objects that were applied since.
+    is_thinned: bool,
+    /// Node objects outside of the cluster, with the time since which there are no others.
+    surplus: Option<(BTreeSet<String>, Instant)>,
     /// Nodes of the next wave of restarts.
     wave: usize,
     /// Times since which API servers answer to each health check, by address.
@@ -246,6 +223,10 @@ impl Actor for Runner {
             phase: None,
             writing_phase: None,
             kubernetes: None,
+            resources: Arc::default(),
+            objects: ObjectFailures::default(),
+            is_thinned: false,
+            surplus: None,
             wave: 1,
             serving_since: BTreeMap::new(),
             held: Vec::new(),
@@ -292,6 +273,7 @@ impl Actor for Runner {
                         state.backing_off.succeeded([&OperationName::EtcdWaitCluster.name().to_owned()]);
                     }
                     state.collected = Some((Instant::now(), collected));
+                    state.is_thinned = false;
                 }
                 None
             }
@@ -337,6 +319,12 @@ impl RunnerState {
     fn changed(&mut self, new: Arc<ClusterState>) {
         let revision = |state: &ClusterState| state.cluster.as_ref().map(|cluster| cluster.revision);
         let is_other = self.state.as_deref().and_then(revision) != revision(&new);
+        if self.state.as_ref().is_none_or(|last| last.resources != new.resources) {
+            self.resources = Arc::new(ReadResources::new(&new.resources));
+            // The last collection did not ask for the new ones.
+            self.collected = None;
+            self.collecting = None;
+        }
         self.state = Some(new);
         if is_other {
             self.kubernetes = self.read_kubernetes();
@@ -361,7 +349,13 @@ impl RunnerState {
         let state = self.state.clone().filter(|state| self.effects.may_decide_on(state.revision))?;
         let cluster = Arc::clone(&state.cluster.as_ref()?.value);
         let options = Arc::clone(state.container_options.as_ref()?);
-        Some(Inputs { state, cluster, options, kubernetes: self.kubernetes.clone() })
+        Some(Inputs {
+            state,
+            cluster,
+            options,
+            kubernetes: self.kubernetes.clone(),
+            resources: Arc::clone(&self.resources),
+        })
     }
 
     fn read_kubernetes(&self) -> Option<ReadOptions> {
@@ -389,6 +383,11 @@ impl RunnerState {
         let must_ask = collected.authorities.is_none() && self.needs_certificates();
         self.collected = Some((since, collected));
         self.publish(&inputs);
+        if self.is_thinned && self.decision.as_ref().is_some_and(|decision| decision.operations.is_empty()) {
+            // An applied object may make others due.
+            self.collected = None;
+            return self.collect(&inputs);
+        }
         if must_ask {
             return self.ask_authorities();
         }
@@ -399,7 +398,8 @@ impl RunnerState {
             }
         }
         let now = Instant::now();
-        let pause = self.backing_off.remaining(now).map(|(_, until)| until - now).min();
+        let pauses = self.backing_off.remaining(now).map(|(_, until)| until - now);
+        let pause = pauses.chain(self.pause_of_objects()).min();
         self.wake = pause.map(|pause| send_later(self.myself.clone(), pause, RunnerMessage::Tick));
     }
 
@@ -444,251 +444,6 @@ impl RunnerState {
         self.collecting = Some((Instant::now(), task));
     }
 
-    fn decide(&mut self, inputs: &Inputs, collected: &Collected) {
-        let Some(mut status) = fleet(collected, &inputs.state, None) else {
-            self.decision = None;
-            return;
-        };
-        let cluster = &*inputs.cluster;
-        let settings = with_images(&self.given.settings, &inputs.state, cluster, &status);
-        self.executor.images.clone_from(&settings.images);
-        let version: Option<EtcdVersion> = {
-            let versions = self.executor.versions.lock().unwrap_or_else(PoisonError::into_inner);
-            versions.get(&settings.images.etcd).cloned()
-        };
-        status.etcd_image_version = version;
-        self.backing_off.retain(|address| cluster.nodes.iter().any(|node| node.address == address));
-        let started = Instant::now();
-        let now = self.given.clock.now();
-        let valid = inputs.state.restarts.iter().filter(|(_, request)| request.is_valid(now));
-        let restarts = valid.map(|(address, _)| address.clone()).collect();
-        let is_under_way = inputs.state.is_restoring();
-        let requested = inputs.state.restore.as_ref();
-        let requested = requested.filter(|request| is_under_way || request.is_valid(now));
-        let nothing = BTreeSet::new();
-        let busy = inputs.state.repair.under_way().map(str::to_owned).collect();
-        let settling = self.settling(cluster, collected);
-        let input = Input {
-            cluster,
-            options: &inputs.options,
-            status: &status,
-            now,
-            backing_off: &self.backing_off.nodes(started),
-            restarts: &restarts,
-            restore: requested.map(|request| RequestedRestore { request, is_under_way }),
-            stale: inputs.state.restored.as_ref().map_or(&nothing, |restored| &restored.stale),
-            authorities: collected
-                .authorities
-                .as_ref()
-                .and_then(|ready| ready.as_ref().err())
-                .map(String::as_str),
-            kubernetes: inputs.kubernetes.as_ref().map(|read| KubernetesPart {
-                options: read.as_ref().as_ref().map(|options| &**options).map_err(String::as_str),
-                busy: &busy,
-                settling: &settling,
-                wave: self.wave,
-            }),
-            settings: &settings,
-        };
-        let decision = decide(&input);
-        madako_operations_decide_seconds().record(started.elapsed());
-        let is_reachable = |address: &&String| status.nodes.get(*address).is_some_and(|node| node.reachable);
-        let addresses = || cluster.nodes.iter().map(|node| &node.address);
-        self.reachable_since.note(addresses().filter(is_reachable).cloned(), now.unix_timestamp());
-        let unreachable = addresses().filter(|address| !is_reachable(address)).cloned();
-        self.unreachable_since.note(unreachable, now.unix_timestamp());
-        let since = |address: &str, is_reachable: bool| {
-            let since = if is_reachable { &self.reachable_since } else { &self.unreachable_since };
-            OffsetDateTime::from_unix_timestamp(since.of(&address.to_owned())?).ok()
-        };
-        let around = StoryContext {
-            state: &inputs.state,
-            decision: &decision,
-            errors: &collected.errors,
-            since: &since,
-        };
-        self.stories = Arc::new(tell_stories(&input, &around));
-        self.decision = Some(decision);
-    }
-
-    /// Records the end of a command. Returns whether a change is under way.
-    fn settle(&mut self, inputs: &Inputs) -> bool {
-        let state = &*inputs.state;
-        self.resolve(state);
-        let now = self.given.clock.now();
-        if let Some((announced, conclusion)) = self.effects.conclusion() {
-            let (step, basis, span) =
-                (announced.step.clone(), announced.basis.clone(), announced.span.clone());
-            let failure = failure(conclusion, &step.operation.targets);
-            let failed = failure
-                .as_ref()
-                .map(|(nodes, why)| records::Failed { why: why.clone(), is_final: nodes.is_none() });
-            if let Some((change, next)) = records::end(state, &step, failed.as_ref(), now) {
-                self.learn(&step, failure, next.is_some());
-                let next = next.map(|step| Announced { step, basis, span });
-                let action = self.effects.record(change, next, state.revision, Instant::now());
-                self.perform(action.into_iter().collect());
-                return true;
-            }
-            self.effects.is_recorded();
-        }
-        let runs = self.effects.under_way().map(|announced| announced.step.record);
-        let change = records::disown(state, runs, now);
-        match change.or_else(|| records::forget_restart(state, &inputs.cluster, now)) {
-            Some(change) => self.change(change, state),
-            None => false,
-        }
-    }
-
-    /// Commits a change without an effect. Returns whether it is under way.
-    fn change(&mut self, change: RepairChange, state: &ClusterState) -> bool {
-        let action = self.effects.send_change(change, state.revision, Instant::now());
-        self.perform(action.into_iter().collect());
-        true
-    }
-
-    /// Ends the request of a restore that is refused, over or too old. Returns whether a change is under way.
-    fn settle_restore(&mut self, state: &ClusterState) -> bool {
-        let etcd = self.collected.as_ref().and_then(|(_, collected)| collected.etcd.as_ref());
-        let is_stale = |address: &str| state.restored.as_ref().is_some_and(|it| it.stale.contains(address));
-        let address = state.restore.as_ref().map(|request| request.address.as_str());
-        let is_done = address.is_some_and(|address| !is_stale(address) && restore::is_done(etcd, address));
-        let now = self.given.clock.now();
-        let refused = self.decision.as_ref().and_then(|decision| restoring::refuse_request(state, decision));
-        match refused.or_else(|| restoring::forget_old_request(state, is_done, now)) {
-            Some(change) if self.effects.under_way().is_none() => self.change(change, state),
-            _ => false,
-        }
-    }
-
-    /// Takes the evidence of a newer state about an announcement whose commit was not answered.
-    fn resolve(&mut self, state: &ClusterState) {
-        let Some(Announced { step, .. }) = self.effects.unconfirmed_announcement() else { return };
-        let records = &state.repair.records;
-        let evidence = match records.unfinished.get(&step.record) {
-            Some(item) if step.is_announced_by(&item.value) => Evidence::Announced,
-            None if !records.known.contains_key(&step.record) => Evidence::NotYet,
-            // The first command of another operation, or an earlier command of this one, which the conclusion repeats.
-            _ => Evidence::Never,
-        };
-        let actions = self.effects.observe(evidence, Instant::now());
-        self.perform(actions);
-    }
-
-    /// Counts a command, and leaves out the nodes on which it failed.
-    fn learn(&mut self, step: &AnnouncedStep, failure: Option<FailedCommand>, goes_on: bool) {
-        let operation = step.operation.name.name();
-        let command = step.command();
-        if matches!(
-            step.operation.name,
-            OperationName::Kubernetes(KubernetesOperationName::KubeApiserverRestart)
-        ) {
-            self.serving_since.retain(|address, _| !step.operation.targets.contains(address));
-        }
-        self.wave =
-            wave(self.wave, step, failure.is_some(), goes_on, self.given.settings.max_concurrent_updates);
-        // The collection before an effect says nothing about the nodes after it, nor does its decision.
-        self.forget_collected();
-        if let Some(decision) = self.decision.as_mut().filter(|_| !goes_on) {
-            decision.operations.clear();
-        }
-        let (what, failed) = match failure {
-            None if goes_on => (format!("{command} succeeded"), false),
-            None => {
-                self.backing_off.succeeded(step.operation.targets.iter().chain([&operation.to_owned()]));
-                madako_operations_total(operation, "completed").increment(1);
-                (format!("{command} succeeded, and the operation is complete"), false)
-            }
-            Some((nodes, why)) => {
-                if let Some(nodes) = nodes {
-                    let nodes = backing_off::causes(&step.operation, command, &nodes);
-                    self.backing_off.failed(&self.left_out(step, nodes), Instant::now());
-                }
-                madako_operations_total(operation, "cancelled").increment(1);
-                (format!("{command} failed: {why}"), true)
-            }
-        };
-        self.given.events.emit(Event::Operation { id: step.record, operation, what, failed });
-    }
-
-    /// The nodes of the cluster among those on which a command failed. Without one, the operation itself is left out.
-    fn left_out(&self, step: &AnnouncedStep, failed: &[String]) -> Vec<String> {
-        let cluster = self.state.as_ref().and_then(|state| state.cluster.as_ref());
-        let is_node = |address: &&String| {
-            cluster.is_some_and(|cluster| cluster.value.nodes.iter().any(|node| node.address == **address))
-        };
-        let nodes: Vec<String> = failed.iter().filter(is_node).cloned().collect();
-        if nodes.is_empty() {
-            return vec![step.operation.name.name().to_owned()];
-        }
-        nodes
-    }
-
-    /// Announces the first operation of the decision, unless a record is unfinished.
-    fn begin(&mut self, inputs: &Inputs) {
-        let Some(operation) = self.decision.as_ref().and_then(|decision| decision.operations.first()) else {
-            return;
-        };
-        let now = self.given.clock.now();
-        let Some((change, step)) = records::begin(&inputs.state, &Arc::new(operation.clone()), now) else {
-            return;
-        };
-        let span = tracing::info_span!("operation", operation = operation.name.name(), record = step.record);
-        let basis = Basis {
-            cluster: Arc::clone(&inputs.cluster),
-            options: Arc::clone(&inputs.options),
-            asked: collect::asked(&inputs.cluster, &inputs.state),
-            certificates: Arc::new(self.certificates(operation)),
-            kubernetes: inputs.kubernetes.as_ref().and_then(|read| read.as_ref().as_ref().ok().cloned()),
-            kubelets: Arc::new(self.kubelets(operation)),
-        };
-        let (id, operation) = (step.record, operation.name.name());
-        let what = format!("begins on {}", step.operation.targets.join(", "));
-        let announced = Announced { step, basis, span };
-        let action = self.effects.announce(change, announced, inputs.state.revision, Instant::now());
-        if action.is_some() {
-            self.given.events.emit(Event::Operation { id, operation, what, failed: false });
-            self.forget_collected();
-        }
-        self.perform(action.into_iter().collect());
-    }
-
-    fn certificates(&self, operation: &Operation) -> BTreeMap<String, BTreeMap<String, NodeCertificate>> {
-        let nodes = self.collected.iter().flat_map(|(_, collected)| &collected.nodes);
-        let targets = nodes.filter(|(address, _)| operation.targets.contains(address));
-        targets.map(|(address, status)| (address.clone(), status.etcd_certificates.clone())).collect()
-    }
-
-    /// Nodes whose API server is not known to be healthy for [`API_SETTLED`].
-    fn settling(&mut self, cluster: &Cluster, collected: &Collected) -> BTreeSet<String> {
-        let now = Instant::now();
-        let mut settling = BTreeSet::new();
-        for node in cluster.control_plane() {
-            let serves =
-                |answers: &KubernetesAnswers| answers.is_healthy(Component::ApiServer, &node.address);
-            if collected.kubernetes.as_ref().is_some_and(serves) {
-                let since = *self.serving_since.entry(node.address.clone()).or_insert(now);
-                if now - since < API_SETTLED {
-                    settling.insert(node.address.clone());
-                }
-            } else {
-                self.serving_since.remove(&node.address);
-                settling.insert(node.address.clone());
-            }
-        }
-        self.serving_since.retain(|address, _| cluster.control_plane().any(|node| node.address == *address));
-        settling
-    }
-
-    /// Configuration files of the kubelets that run on the targets.
-    fn kubelets(&self, operation: &Operation) -> BTreeMap<String, String> {
-        let nodes = self.collected.iter().flat_map(|(_, collected)| &collected.nodes);
-        let targets = nodes.filter(|(address, _)| operation.targets.contains(address));
-        let running = targets.filter(|(_, node)| node.runs(Component::Kubelet));
-        let file = |node: &NodeStatus| node.configurations.get(&Component::Kubelet)?.clone();
-        running.filter_map(|(address, node)| Some((address.clone(), file(node)?))).collect()
-    }
-
     fn forget_collected(&mut self) {
         if !is_planted(Canary::OldStatusDecidedOn) {
             self.collected = None;
@@ -707,83 +462,6 @@ impl RunnerState {
             // The actor is gone: its successor writes the phase again.
             let _ = myself.cast(RunnerMessage::PhaseWritten(result).into());
         }));
-    }
-
-    fn perform(&mut self, actions: Vec<Action<RepairChange, Announced>>) {
-        for action in actions {
-            match action {
-                Action::Commit { number, change } => {
-                    self.runner.commit(number, Mutation::Repair(Box::new(change)));
-                }
-                Action::Answered { result } => {
-                    if let Err(error) = result {
-                        let what = "operation";
-                        self.given.events.emit(Event::CommitFailed { what, why: error.to_string() });
-                    }
-                }
-                Action::Ask { number, effect } => effect.span.in_scope(|| self.runner.ask(number)),
-                Action::Start { number, effect, .. } => self.start(number, effect),
-                // No effect has a second attempt.
-                Action::Pause { .. } | Action::Decide => {}
-                Action::Abort => self.runner.abort(),
-                Action::Record { effect, took } => {
-                    let is_success = |(_, end): (_, &Conclusion<_>)| {
-                        matches!(end, Conclusion::Ended(OperationEnd::Succeeded))
-                    };
-                    let failed = !self.effects.conclusion().is_none_or(is_success);
-                    let outcome = if failed { "failed" } else { "succeeded" };
-                    let command = effect.step.command().name();
-                    madako_operation_command_seconds(command, outcome).record(took);
-                }
-                Action::Report { effect, left } => {
-                    let record = effect.step.record;
-                    tracing::warn!(record, ?left, "the next leader cancels the record of an operation");
-                }
-            }
-        }
-        self.runner.wake_at(self.effects.wake());
-    }
-
-    /// Executes a command. Each action in it takes a permit of its own.
-    fn start(&mut self, number: u64, announced: Announced) {
-        let executor = self.executor.clone();
-        let Announced { step, basis, span } = announced;
-        let _operation = span.entered();
-        self.runner.carry_out(async move {
-            let end = executor.execute(&step.operation, step.index, &basis).await;
-            EffectEvent::Ended { number, end: AttemptEnd::Final(end) }
-        });
-    }
-}
-
-/// The nodes of the next wave of restarts: twice as many after a good one, and one after a failure.
-fn wave(now: usize, step: &AnnouncedStep, has_failed: bool, goes_on: bool, most: usize) -> usize {
-    use KubernetesOperationName::{KubeProxyRestart, KubeletRestart};
-    match step.operation.name {
-        OperationName::Kubernetes(KubeletRestart | KubeProxyRestart) if has_failed => 1,
-        OperationName::Kubernetes(KubeletRestart | KubeProxyRestart) if !goes_on => {
-            (now * 2).min(most.max(1))
-        }
-        _ => now,
-    }
-}
-
-/// The failure of a command: the nodes on which it failed, or `None` if nothing backs off, and the reason.
-type FailedCommand = (Option<Vec<String>>, String);
-
-/// The failure of a command. An operation that must be held leaves out no node.
-fn failure(conclusion: &Conclusion<OperationEnd>, targets: &[String]) -> Option<FailedCommand> {
-    match conclusion {
-        Conclusion::Ended(OperationEnd::Succeeded) => None,
-        Conclusion::Ended(OperationEnd::Failed { nodes, why }) => {
-            Some((Some(nodes.iter().cloned().collect()), why.clone()))
-        }
-        Conclusion::Ended(OperationEnd::Held { why }) => Some((None, why.clone())),
-        Conclusion::Withdrawn { why, .. } => Some((Some(Vec::new()), why.clone())),
-        Conclusion::Unheard { limit } => Some((
-            Some(targets.to_vec()),
-            format!("outcome unknown: the command did not end within {limit:?}"),
-        )),
     }
 }
 

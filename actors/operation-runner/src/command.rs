@@ -8,6 +8,7 @@ use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 
 use crate::kubernetes::command::KubernetesCommand;
+use crate::kubernetes::objects::operation::ObjectCommand;
 use crate::wanted::{client_url, etcd_files};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,6 +110,8 @@ pub enum Command {
     },
     #[strum(transparent)]
     Kubernetes(KubernetesCommand),
+    #[strum(transparent)]
+    Object(ObjectCommand),
 }
 
 named!(Command);
@@ -131,6 +134,7 @@ impl Command {
             Self::StageSnapshot { path, .. } | Self::UseSnapshot { path, .. } => path.clone(),
             Self::StopEtcdMembers { nodes } => nodes.join(","),
             Self::Kubernetes(command) => command.target(),
+            Self::Object(command) => command.target(),
             Self::WaitEtcdSync { members, .. }
             | Self::SetupEtcdAuth { members }
             | Self::ConfirmEtcdLoss { members } => {

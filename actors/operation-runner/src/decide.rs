@@ -25,9 +25,8 @@ pub struct Decision {
 /// The operations of a row, and the phase; `None`: the next row counts.
 pub(crate) type Row = Option<(OperationPhase, Vec<Operation>)>;
 
-/// The rows in order. The maintenance of Kubernetes' objects (`k8s-maintain` after that of etcd) and the rows of the queues
-/// (at the end) do not exist yet.
-const ROWS: [fn(&View<'_>, &mut Vec<Held>) -> Row; 13] = [
+/// The rows in order. The rows of the queues (at the end) do not exist yet.
+const ROWS: [fn(&View<'_>, &mut Vec<Held>) -> Row; 14] = [
     restore::stale_row,
     upgrade,
     rivers::rivers_row,
@@ -39,6 +38,7 @@ const ROWS: [fn(&View<'_>, &mut Vec<Held>) -> Row; 13] = [
     kubernetes::row::row,
     maintain::maintenance_row,
     certificates::renewal_row,
+    kubernetes::objects::row::row,
     kubernetes::stop::row,
     stop::stop_row,
 ];

@@ -11,6 +11,7 @@ use serde::{Serialize, Serializer};
 use strum::VariantNames as _;
 
 use crate::kubernetes::held::{KubernetesHeld, KubernetesReason};
+use crate::kubernetes::objects::decide::ObjectReason;
 use crate::operation::OperationName;
 
 /// An operation that is due and does not begin.
@@ -78,6 +79,9 @@ pub enum Reason {
     /// A reason that only operations on Kubernetes have.
     #[strum(transparent)]
     Kubernetes(KubernetesReason),
+    /// A reason that only operations on objects have.
+    #[strum(transparent)]
+    Object(ObjectReason),
 }
 
 /// A contradiction between the record of a bootstrap and the data on the nodes.
@@ -100,8 +104,8 @@ named!(Reason);
 impl Reason {
     /// The names of all reasons, each once.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        let own = || Self::VARIANTS.iter().copied().filter(|name| *name != "kubernetes");
-        let others = KubernetesReason::VARIANTS.iter().copied();
+        let own = || Self::VARIANTS.iter().copied().filter(|name| !["kubernetes", "object"].contains(name));
+        let others = KubernetesReason::VARIANTS.iter().copied().chain(ObjectReason::names());
         own().chain(others.filter(move |name| own().all(|known| known != *name)))
     }
 }
@@ -166,6 +170,7 @@ impl fmt::Display for Reason {
                 write!(f, "{why}: when the reason is gone, run madako etcd restore again")
             }
             Self::Kubernetes(reason) => reason.fmt(f),
+            Self::Object(reason) => reason.fmt(f),
             Self::UnclearBootstrap { unclear, nodes } => write!(f, "{unclear}. Found: {}", nodes.join("; ")),
         }
     }

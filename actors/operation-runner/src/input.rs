@@ -1,17 +1,20 @@
 //! The inputs of a decision about operations: cluster configuration, states of nodes and of etcd, images, and the
 //! newest records.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use madako_domain::cluster::Cluster;
 use madako_domain::containers::{Container, ContainerOptions};
 use madako_domain::images::{GivenImages, ImageName};
 use madako_domain::node_status::FleetStatus;
+use madako_domain::resource::ResourceKey;
 use madako_domain::restore::RestoreRequest;
 use time::OffsetDateTime;
 
 use crate::images::UnclearImages;
+use crate::kubernetes::objects::apply::{FailedApply, ReadResources};
+use crate::kubernetes::objects::decide::GivenDnsImages;
 use crate::kubernetes::options::KubernetesOptions;
 use crate::limits::{CERTS_GC_INTERVAL, MAX_CONCURRENT_UPDATES};
 
@@ -22,6 +25,8 @@ pub struct Images {
     pub tools: String,
     /// The image of all components of Kubernetes.
     pub kubernetes: String,
+    /// Images of the DNS servers. Without them, the present objects keep theirs.
+    pub dns: GivenDnsImages,
 }
 
 impl Default for Images {
@@ -32,6 +37,7 @@ impl Default for Images {
             etcd: of_cke(ImageName::Etcd),
             tools: of_cke(ImageName::Tools),
             kubernetes: of_cke(ImageName::Kubernetes),
+            dns: GivenDnsImages::default(),
         }
     }
 }
@@ -128,4 +134,37 @@ pub struct KubernetesPart<'a> {
     pub settling: &'a BTreeSet<String>,
     /// Nodes of the next wave of restarts.
     pub wave: usize,
+    pub objects: ObjectsPart<'a>,
+}
+
+/// The part of an input for Kubernetes' objects.
+#[derive(Debug, Clone, Copy)]
+pub struct ObjectsPart<'a> {
+    /// The user-defined resources.
+    pub user: &'a ReadResources,
+    /// Addresses of the nodes that endpoints have as not ready: those under repair, and while the reboot queue is enabled,
+    /// those that drain for a reboot or reboot.
+    pub leaving: &'a BTreeSet<String>,
+    /// Objects whose last change failed.
+    pub failed: &'a BTreeMap<ResourceKey, FailedApply>,
+    /// The removal guard holds an observation of the registry back.
+    pub is_guarded: bool,
+    /// The Node objects of many nodes are surplus for three rounds.
+    pub is_removal_agreed: bool,
+}
+
+static NO_RESOURCES: ReadResources = ReadResources { wanted: Vec::new(), faults: BTreeMap::new() };
+static NO_FAILURES: BTreeMap<ResourceKey, FailedApply> = BTreeMap::new();
+static NO_NODES: BTreeSet<String> = BTreeSet::new();
+
+impl Default for ObjectsPart<'_> {
+    fn default() -> Self {
+        Self {
+            user: &NO_RESOURCES,
+            leaving: &NO_NODES,
+            failed: &NO_FAILURES,
+            is_guarded: false,
+            is_removal_agreed: false,
+        }
+    }
 }

@@ -27,7 +27,7 @@
 //!
 //! # Does not
 //! Retry a command, or go on with the operation of an earlier leader: it cancels the record and looks afresh. The
-//! maintenance of Kubernetes' objects and the operations of the queues do not exist yet.
+//! operations of the queues do not exist yet.
 
 mod actor;
 mod backing_off;
@@ -60,6 +60,8 @@ pub mod wanted;
 
 pub use crate::actor::{METRICS, Runner, RunnerArguments, RunnerPorts};
 pub use crate::decide::{Decision, decide};
-pub use crate::input::{Images, Input, KubernetesMode, KubernetesPart, RequestedRestore, Settings};
+pub use crate::input::{
+    Images, Input, KubernetesMode, KubernetesPart, ObjectsPart, RequestedRestore, Settings,
+};
 pub use crate::restore::plan_restore;
 pub use crate::survey::{SurveyAccess, due_files, survey};

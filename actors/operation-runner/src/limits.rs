@@ -16,6 +16,17 @@ pub(crate) const BACK_OFF_MOST: Duration = Duration::from_secs(600);
 /// Time for which a resource that fails holds resources of later ranks: an operator notices the failure, and resources
 /// that do not need it are not delayed for long.
 pub(crate) const RANK_HOLD: Duration = Duration::from_secs(30);
+/// Node objects that one operation changes: with 15 s each, it ends before it counts as lost.
+pub(crate) const MAX_NODE_CHANGES: usize = 100;
+/// Objects that are read at the same time: an API server answers some thousands of small reads a second.
+pub(crate) const MOST_READS: usize = 16;
+/// Time for the reads of all objects: the answers of a slow API server to a thousand resources still fit.
+pub(crate) const OBJECTS_DEADLINE: Duration = Duration::from_secs(60);
+/// Least pause before the next look at objects that wait. A controller manager begins its work some seconds after its
+/// start, and each look asks all nodes.
+pub(crate) const LEAST_OBJECTS_PAUSE: Duration = Duration::from_secs(10);
+/// Rounds for which many Node objects are surplus before they are removed, as polls of the registry for the removal guard.
+pub(crate) const ROUNDS_TO_AGREE: u32 = madako_domain::guard::POLLS_TO_AGREE;
 /// Time for the states of all nodes and of etcd. A node answers within 10 s of its connection, which takes up to 15 s.
 pub(crate) const COLLECT_DEADLINE: Duration = Duration::from_secs(30);
 /// Time for the start of a node's actor: the roster starts the actors of a new cluster within a second.

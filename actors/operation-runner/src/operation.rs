@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::command::{Command, RunMode, Volume};
 use crate::input::RequestedRestore;
+use crate::kubernetes::objects::operation::ObjectOperationName;
 use crate::kubernetes::operation::KubernetesOperationName;
 use crate::wanted::client_url;
 
@@ -52,6 +53,9 @@ pub enum OperationName {
     #[serde(untagged)]
     #[strum(transparent, serialize = "kube-apiserver-restart")]
     Kubernetes(KubernetesOperationName),
+    #[serde(untagged)]
+    #[strum(transparent, serialize = "wait-kubernetes")]
+    Object(ObjectOperationName),
 }
 
 named!(OperationName);
@@ -60,7 +64,8 @@ impl OperationName {
     /// The operation of a record; `None` for an operation of another actor.
     #[must_use]
     pub fn of_record(name: &str) -> Option<Self> {
-        name.parse().or_else(|_| name.parse().map(Self::Kubernetes)).ok()
+        let others = || name.parse().map(Self::Object);
+        name.parse().or_else(|_| name.parse().map(Self::Kubernetes)).or_else(|_| others()).ok()
     }
 }
 

@@ -22,6 +22,7 @@ use crate::certificates;
 use crate::difference::DueFiles;
 use crate::images::with_images;
 use crate::input::{KubernetesMode, Settings};
+use crate::kubernetes::objects::apply::ReadResources;
 
 /// The access of a survey to nodes.
 pub struct SurveyAccess {
@@ -45,7 +46,8 @@ pub async fn survey(
     configured: &Settings,
 ) -> Option<(FleetStatus, Settings, Vec<String>)> {
     let asks_kubernetes = configured.kubernetes != KubernetesMode::Off;
-    let question = Question::of(cluster, options, state, asks_kubernetes);
+    let user = asks_kubernetes.then(|| ReadResources::new(&state.resources));
+    let question = Question::of(cluster, options, state, user.as_ref());
     let collected = question
         .ask(ports, |address, volume| {
             let (driver, target) = (Arc::clone(&access.driver), access.targets.get(&address).cloned());

@@ -99,6 +99,20 @@ impl ApiServer {
         T: ListableResource + DeserializeOwned + Resource<DynamicType = ()>,
     {
         let until = RequestDeadline::after(self.limits.read_deadline);
+        self.list_until(call, chosen, most, until).await
+    }
+
+    /// As [`Self::list`], with a deadline for all pages.
+    pub(crate) async fn list_until<T>(
+        &self,
+        call: Call<'_>,
+        chosen: ListParams,
+        most: usize,
+        until: RequestDeadline,
+    ) -> Result<Vec<T>, KubernetesError>
+    where
+        T: ListableResource + DeserializeOwned + Resource<DynamicType = ()>,
+    {
         let request = Request::new(T::url_path(&(), None));
         let mut params = chosen.limit(self.limits.page);
         let mut all = Vec::new();

@@ -3,9 +3,11 @@
 //! Each API server is asked at its own address, with a client certificate of the group `system:masters`, which is issued
 //! once a day. The other components answer at their health endpoints.
 
+mod kinds;
+mod leases;
 mod objects;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,6 +22,7 @@ use madako_protocol::kubernetes::KubernetesError;
 use madako_protocol::permit::Permit;
 use tokio::time::Instant;
 
+use self::kinds::KnownKinds;
 use crate::access::ApiServerAccess;
 use crate::api::{ApiServer, Limits};
 use crate::exchange::{self, Call, RequestDeadline};
@@ -62,6 +65,8 @@ struct Session {
     /// Reaches any server, for health checks.
     checks: Client,
     servers: Mutex<BTreeMap<String, Arc<ApiServer>>>,
+    /// Kinds by group and version, as discovery told them.
+    kinds: Mutex<KnownKinds>,
 }
 
 fn unusable(what: &str, why: impl ToString) -> KubernetesError {
@@ -123,7 +128,15 @@ impl NodeComponents {
         let access = access("localhost", port, &trusted, &issued).map_err(|why| unusable(what, why))?;
         let checks = exchange::create_client(&access, MAX_CHECK_BYTES, false);
         let checks = checks.map_err(|_| unusable(what, "the client cannot be created"))?;
-        Ok(Session { port, trusted, issued, made, checks, servers: Mutex::default() })
+        Ok(Session {
+            port,
+            trusted,
+            issued,
+            made,
+            checks,
+            servers: Mutex::default(),
+            kinds: Mutex::default(),
+        })
     }
 
     /// Asks API servers one after the other until one answers. A refusal is an answer.
@@ -208,17 +221,13 @@ impl Components for NodeComponents {
         Ok(())
     }
 
-    async fn registered(&self, servers: &[String]) -> Result<BTreeSet<String>, KubernetesError> {
-        self.ask("names of nodes", servers, |server| async move { objects::node_names(&server).await }).await
-    }
-
     async fn leader(
         &self,
         component: Component,
         servers: &[String],
     ) -> Result<Option<String>, KubernetesError> {
         let what = format!("lease of {component}");
-        self.ask(&what, servers, |server| async move { objects::holder(&server, component).await }).await
+        self.ask(&what, servers, |server| async move { leases::holder(&server, component).await }).await
     }
 
     async fn add_taints(
@@ -234,7 +243,7 @@ impl Components for NodeComponents {
             return Err(KubernetesError::NotFound { what });
         }
         let add =
-            |server: Arc<ApiServer>| async move { objects::add_taints(&server, permit, node, taints).await };
+            |server: Arc<ApiServer>| async move { leases::add_taints(&server, permit, node, taints).await };
         self.ask(&what, servers, add).await
     }
 }

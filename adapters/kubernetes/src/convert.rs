@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use madako_domain::cluster::Taint;
 use madako_domain::kubernetes::{KubeNode, Pod, PodId};
+use madako_domain::objects::NodeObject;
 use time::OffsetDateTime;
 
 use crate::limits::MAX_NAME;
@@ -41,6 +42,27 @@ pub(crate) fn convert_node(node: core::Node) -> Result<KubeNode, &'static str> {
             _ => None,
         }),
         volumes_in_use: status.volumes_in_use.unwrap_or_default(),
+    })
+}
+
+/// A Node object with the parts that the service keeps; the error names the missing field.
+pub(crate) fn convert_node_object(node: core::Node) -> Result<NodeObject, &'static str> {
+    let metadata = node.metadata;
+    let conditions = node.status.unwrap_or_default().conditions.unwrap_or_default();
+    Ok(NodeObject {
+        name: metadata.name.ok_or("a node has no metadata.name")?,
+        resource_version: metadata.resource_version.ok_or("a node has no metadata.resourceVersion")?,
+        labels: metadata.labels.unwrap_or_default(),
+        annotations: metadata.annotations.unwrap_or_default(),
+        taints: node
+            .spec
+            .and_then(|spec| spec.taints)
+            .unwrap_or_default()
+            .into_iter()
+            .map(convert_taint)
+            .collect(),
+        is_ready: conditions.iter().any(|it| it.type_ == "Ready" && it.status == "True"),
+        is_deleted: metadata.deletion_timestamp.is_some(),
     })
 }
 

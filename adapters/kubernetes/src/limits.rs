@@ -59,8 +59,13 @@ pub(crate) const WORKLOAD_DEADLINES: u32 = 4;
 pub(crate) const CHECK_DEADLINE: Duration = Duration::from_secs(5);
 /// Upper bound of an answer to a health check in bytes: a page with one namespace.
 pub(crate) const MAX_CHECK_BYTES: usize = 1 << 20;
-/// Pages of names: each name has some 500 bytes of metadata around it.
-pub(crate) const NAMES_PAGE: u32 = 500;
+/// Age at which the kinds of a group and version are asked anew: a definition seldom changes the form of its kind.
+pub(crate) const KINDS_AGE: Duration = Duration::from_secs(600);
+/// Age at which discovery is asked again about a kind that it did not know: a new kind is known a second after its
+/// definition, and the resources of a pass ask once.
+pub(crate) const ABSENCE_AGE: Duration = Duration::from_secs(2);
+/// Groups and versions whose kinds are kept; a cluster has some tens.
+pub(crate) const MAX_GROUPS: usize = 1000;
 /// Validity of the client certificate, as in CKE.
 pub(crate) const CERTIFICATE: Duration = Duration::from_secs(25 * 3600);
 /// Age at which another one is issued, as in CKE.

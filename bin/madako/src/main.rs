@@ -141,7 +141,7 @@ async fn run_command(command: Command, global: &Global) -> Result<(), Failure> {
     let store = || access::open_store(global);
     match command {
         Command::Serve(args) => Box::pin(serve::run(args.options(global)?)).await,
-        Command::Demo(args) => match demo::run(args.options(global)).await {
+        Command::Demo(args) => match Box::pin(demo::run(args.options(global))).await {
             Ok(true) => Ok(()),
             Ok(false) => Err(Failure::failed("an invariant was violated")),
             Err(error) => Err(Failure::Failed(error)),
@@ -154,7 +154,7 @@ async fn run_command(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Sabakan(command) => sabakan::run(command, &store()?).await,
         Command::RepairQueue(command) => repair_queue::run(command, global, &store()?, &SystemClock).await,
         Command::RebootQueue(command) => reboot_queue::run(command, global, &store()?, &SystemClock).await,
-        Command::Resource(command) => resource::run(command, &store()?).await,
+        Command::Resource(command) => resource::run(command, global).await,
         Command::AutoRepair(command) => auto_repair::run(command, global, store, &SystemClock).await,
         Command::Ops(args) => Box::pin(ops::run(&args, global)).await,
         Command::Machine(command) => Box::pin(machine::run(command, global)).await,

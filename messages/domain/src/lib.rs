@@ -23,6 +23,7 @@ pub mod kubernetes;
 pub mod limits;
 pub mod machine;
 pub mod node_status;
+pub mod objects;
 pub mod observation;
 pub mod obstacle;
 pub mod placement;

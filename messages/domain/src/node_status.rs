@@ -15,6 +15,7 @@ pub use self::read::status_from_yaml;
 use crate::certificate::NodeCertificate;
 use crate::component::Component;
 use crate::containers::{ContainerName, ServiceParams};
+use crate::objects::ObjectAnswers;
 use crate::record::RecordStatus;
 
 /// The form of the stored cluster (CKE's key `config-version`).
@@ -55,6 +56,8 @@ pub struct KubernetesAnswers {
     /// The holders of the leases of controller managers and schedulers, as far as an API server told them: the host name
     /// of a machine, and a random part after the last `_`.
     pub leaders: BTreeMap<Component, String>,
+    /// The objects; `None` if no API server is healthy.
+    pub objects: Option<ObjectAnswers>,
 }
 
 /// The state of a node.

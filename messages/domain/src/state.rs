@@ -19,6 +19,7 @@ use crate::images::GivenImages;
 use crate::keys;
 use crate::machine::QueryVariables;
 use crate::node_status::ConfigVersion;
+use crate::objects::UserResources;
 use crate::observation::Query;
 use crate::obstacle::Obstacles;
 use crate::repair::config::RepairConfig;
@@ -103,6 +104,8 @@ pub struct ClusterState {
     pub etcd_backup: Option<RevisedValue<BackupRecord>>,
     /// The images that the operator stored; none if the key is absent. An unreadable key is a fault.
     pub images: Arc<GivenImages>,
+    /// The user-defined resources for Kubernetes.
+    pub resources: Arc<UserResources>,
     /// Mod revision of each existing key of the values above.
     pub revisions: BTreeMap<String, i64>,
     /// The lease of the key `status`, if it exists.
@@ -226,6 +229,15 @@ impl ClusterState {
         state.images = read_json::<GivenImages>(entries, keys::IMAGES, &mut faults)
             .map(|(value, _)| Arc::new(value))
             .unwrap_or_default();
+        let stored = names_below(entries, keys::RESOURCES).filter_map(|key| {
+            let entry = entries.get(key)?;
+            Some((key.to_owned(), (entry.value.clone(), entry.mod_revision)))
+        });
+        let stored = UserResources(stored.collect());
+        state.resources = match last.map(|last| &last.resources).filter(|last| ***last == stored) {
+            Some(last) => Arc::clone(last),
+            None => Arc::new(stored),
+        };
         state.status_lease = entries.get(keys::STATUS).map(|entry| entry.lease);
         state.revisions = [
             keys::CLUSTER,

@@ -1,18 +1,17 @@
 //! The port to the components of Kubernetes on the nodes: their health, and the few facts and changes of the API that the
 //! start of components needs.
 
-use std::collections::BTreeSet;
-
 use async_trait::async_trait;
 use madako_domain::cluster::Taint;
 use madako_domain::component::Component;
 
 use crate::kubernetes::KubernetesError;
+use crate::objects::Objects;
 use crate::permit::Permit;
 
 /// The port to the components. Each call has its own deadline.
 #[async_trait]
-pub trait Components: Send + Sync + 'static {
+pub trait Components: Objects {
     /// Asks a component on a node whether it is healthy: the API server lists the namespaces, the others answer at their
     /// health endpoint.
     ///
@@ -20,14 +19,8 @@ pub trait Components: Send + Sync + 'static {
     /// It is not healthy, or did not answer.
     async fn check(&self, component: Component, address: &str) -> Result<(), KubernetesError>;
 
-    /// Names of all Node objects. `servers` are the addresses of API servers, which are asked one after the other until
-    /// one answers.
-    ///
-    /// # Errors
-    /// No API server answered.
-    async fn registered(&self, servers: &[String]) -> Result<BTreeSet<String>, KubernetesError>;
-
-    /// The holder of the lease of a controller manager or a scheduler; `None` if there is none.
+    /// The holder of the lease of a controller manager or a scheduler; `None` if there is none. `servers` are the
+    /// addresses of API servers, which are asked one after the other until one answers.
     ///
     /// # Errors
     /// No API server answered.

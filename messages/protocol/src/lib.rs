@@ -21,6 +21,7 @@ pub mod limits;
 pub mod login_keys;
 pub mod mailbox;
 pub mod node;
+pub mod objects;
 pub mod operations;
 pub mod permit;
 pub mod placement;

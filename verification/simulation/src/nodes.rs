@@ -10,6 +10,7 @@
 
 mod backups;
 mod components;
+mod objects;
 mod ports;
 
 use std::collections::BTreeMap;

@@ -3,11 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use madako_domain::certificate::Validity;
 use madako_domain::cluster::Cluster;
 use madako_domain::component::Component;
 use madako_domain::containers::ContainerOptions;
 use madako_domain::node_status::{Bootstrap, ConfigVersion, FleetStatus, KubernetesAnswers, NodeStatus};
+use madako_domain::objects::{
+    Annotations, Content, FoundObject, Manifest, NodeObject, ObjectAnswers, ObjectName,
+};
 use madako_domain::record::RecordStatus;
+use madako_domain::resource::ResourceKey;
 use madako_domain::state::ClusterState;
 use madako_protocol::actors::{Collected, NodeMessage};
 use madako_protocol::authorities::Authorities;
@@ -17,10 +22,16 @@ use madako_protocol::mailbox::Envelope;
 use ractor::{ActorRef, registry};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::{Inputs, RunnerPorts};
-use crate::limits::{ACTOR_DEADLINE, ACTOR_POLL, COLLECT_DEADLINE, FIRST_RECORD, MOST_CHECKS};
+use crate::kubernetes::objects::apply::ReadResources;
+use crate::kubernetes::objects::decide::compared_objects;
+use crate::kubernetes::objects::static_resources::{DnsImages, static_resources};
+use crate::kubernetes::objects::webhooks::{needed_certificate, present_certificate};
+use crate::limits::{
+    ACTOR_DEADLINE, ACTOR_POLL, COLLECT_DEADLINE, FIRST_RECORD, MOST_CHECKS, MOST_READS, OBJECTS_DEADLINE,
+};
 
 /// The answer of a node, with its address.
 type Read = (String, Result<NodeStatus, String>);
@@ -38,20 +49,49 @@ pub(crate) struct Question {
     asks_authorities: bool,
     /// Ask the components of Kubernetes, too.
     asks_kubernetes: bool,
+    objects: AskedObjects,
+}
+
+/// The objects of Kubernetes that a collection reads.
+#[derive(Debug, Clone, Default)]
+struct AskedObjects {
+    /// Their annotations tell whether they are as wanted.
+    resources: Vec<ObjectName>,
+    /// Their annotations and the certificate of a webhook do.
+    certified: Vec<ObjectName>,
+    /// Their contents do.
+    compared: Vec<ObjectName>,
+}
+
+impl AskedObjects {
+    fn new(cluster: &Cluster, user: &ReadResources) -> Self {
+        let of_service = static_resources(&DnsImages::of_cke());
+        let wanted = of_service.iter().chain(&user.wanted).map(|resource| &resource.manifest);
+        let (certified, resources): (Vec<_>, Vec<_>) =
+            wanted.partition(|manifest| needed_certificate(manifest).is_some());
+        let names = |manifests: Vec<&Manifest>| manifests.into_iter().map(|it| it.name().clone()).collect();
+        Self {
+            resources: names(resources),
+            certified: names(certified),
+            compared: compared_objects(&cluster.dns_service),
+        }
+    }
 }
 
 impl Question {
     /// `seen`: data of etcd were seen before. `refused`: the authorities issued no certificates when they were last asked.
     pub(super) fn new(inputs: &Inputs, seen: bool, refused: bool) -> Self {
-        let question = Self::of(&inputs.cluster, &inputs.options, &inputs.state, inputs.kubernetes.is_some());
+        let user = inputs.kubernetes.is_some().then_some(&*inputs.resources);
+        let question = Self::of(&inputs.cluster, &inputs.options, &inputs.state, user);
         Self { bootstrapped: question.bootstrapped || seen, asks_authorities: refused, ..question }
     }
 
+    /// `user` are the user-defined resources; `None`: Kubernetes is left to CKE.
     pub(crate) fn of(
         cluster: &Cluster,
         options: &ContainerOptions,
         state: &ClusterState,
-        asks_kubernetes: bool,
+        user: Option<&ReadResources>,
     ) -> Self {
         Self {
             addresses: cluster.nodes.iter().map(|node| node.address.clone()).collect(),
@@ -61,7 +101,8 @@ impl Question {
             may_have_data: state.config_version == Some(ConfigVersion::Two)
                 && !state.repair.records.known.contains_key(&FIRST_RECORD),
             asks_authorities: false,
-            asks_kubernetes,
+            asks_kubernetes: user.is_some(),
+            objects: user.map(|user| AskedObjects::new(cluster, user)).unwrap_or_default(),
         }
     }
 
@@ -116,7 +157,7 @@ impl Question {
             }
         }
         let kubernetes = match self.asks_kubernetes {
-            true => Some(ask_components(&ports.components, &nodes).await),
+            true => Some(ask_components(&ports.components, &ports.authorities, &nodes, &self.objects).await),
             false => None,
         };
         Collected { nodes, errors, asked_etcd, etcd, authorities, kubernetes }
@@ -126,7 +167,9 @@ impl Question {
 /// Asks all components that run, then an API server that is healthy.
 async fn ask_components(
     components: &Arc<dyn Components>,
+    authorities: &Arc<dyn Authorities>,
     nodes: &BTreeMap<String, NodeStatus>,
+    objects: &AskedObjects,
 ) -> KubernetesAnswers {
     let places = Arc::new(Semaphore::new(MOST_CHECKS));
     let mut running = JoinSet::new();
@@ -154,17 +197,110 @@ async fn ask_components(
         return answers;
     }
     let [of_managers, of_schedulers] = [Component::ControllerManager, Component::Scheduler];
-    let (registered, manager, scheduler) = tokio::join!(
-        components.registered(&servers),
+    let (objects, manager, scheduler) = tokio::join!(
+        ask_objects(components, authorities, &servers, objects),
         components.leader(of_managers, &servers),
         components.leader(of_schedulers, &servers),
     );
-    answers.registered = registered.ok();
+    let names = |nodes: &Vec<NodeObject>| nodes.iter().map(|node| node.name.clone()).collect();
+    answers.registered = objects.nodes.as_ref().map(names);
+    answers.objects = Some(objects);
     let leaders = [(of_managers, manager), (of_schedulers, scheduler)];
     // Without the leader, the order of restarts is that of the configuration.
     let known = leaders.into_iter().filter_map(|(component, holder)| Some((component, holder.ok()??)));
     answers.leaders.extend(known);
     answers
+}
+
+/// The answer about one object.
+enum ObjectAnswer {
+    Version(String, Option<String>),
+    Nodes(Option<Vec<NodeObject>>),
+    Resource(ResourceKey, FoundObject<Annotations>),
+    Certified(ResourceKey, FoundObject<Annotations>, Option<Validity>),
+    Content(ResourceKey, FoundObject<Content>),
+}
+
+/// Asks the API servers for all objects. An object without an answer in time is not decided on.
+async fn ask_objects(
+    components: &Arc<dyn Components>,
+    authorities: &Arc<dyn Authorities>,
+    servers: &[String],
+    asked: &AskedObjects,
+) -> ObjectAnswers {
+    let (places, servers) = (Arc::new(Semaphore::new(MOST_READS)), Arc::new(servers.to_vec()));
+    let mut running: JoinSet<ObjectAnswer> = JoinSet::new();
+    let shared = || (Arc::clone(components), Arc::clone(&servers), Arc::clone(&places));
+    for address in servers.iter().cloned() {
+        let (components, ..) = shared();
+        running.spawn(async move {
+            let version = components.server_version(&address).await.ok();
+            ObjectAnswer::Version(address, version)
+        });
+    }
+    let (for_nodes, of_nodes, _) = shared();
+    running.spawn(async move { ObjectAnswer::Nodes(for_nodes.node_objects(&of_nodes).await.ok()) });
+    for object in asked.resources.iter().cloned() {
+        let (components, servers, places) = shared();
+        running.spawn(async move {
+            // The semaphore is never closed.
+            let _place = places.acquire().await;
+            let found = components.annotations(&servers, &object).await;
+            ObjectAnswer::Resource(object.key, found)
+        });
+    }
+    for object in asked.certified.iter().cloned() {
+        let ((components, servers, places), authorities) = (shared(), Arc::clone(authorities));
+        running.spawn(async move {
+            let _place = places.acquire().await;
+            // The private key beside the certificate ends with this task.
+            let found = components.object(&servers, &object).await;
+            let certificate = found.content().and_then(present_certificate);
+            let validity = certificate.and_then(|text| authorities.validity(&text));
+            ObjectAnswer::Certified(object.key, annotations_of(found), validity)
+        });
+    }
+    for object in asked.compared.iter().cloned() {
+        let (components, servers, places) = shared();
+        running.spawn(async move {
+            let _place = places.acquire().await;
+            let found = components.object(&servers, &object).await;
+            ObjectAnswer::Content(object.key, found)
+        });
+    }
+    let mut answers = ObjectAnswers::default();
+    let end = Instant::now() + OBJECTS_DEADLINE;
+    while let Ok(Some(joined)) = timeout_at(end, running.join_next()).await {
+        // A read that ended early leaves its object without an answer.
+        match joined {
+            Ok(ObjectAnswer::Version(address, Some(version))) => {
+                answers.versions.insert(address, version);
+            }
+            Ok(ObjectAnswer::Nodes(nodes)) => answers.nodes = nodes,
+            Ok(ObjectAnswer::Resource(key, found)) => drop(answers.resources.insert(key, found)),
+            Ok(ObjectAnswer::Certified(key, found, validity)) => {
+                answers.certificates.insert(key.clone(), validity);
+                answers.resources.insert(key, found);
+            }
+            Ok(ObjectAnswer::Content(key, found)) => drop(answers.contents.insert(key, found)),
+            Ok(ObjectAnswer::Version(_, None)) | Err(_) => {}
+        }
+    }
+    answers
+}
+
+/// The annotations of an object that was read as a whole.
+fn annotations_of(found: FoundObject<Content>) -> FoundObject<Annotations> {
+    let text = |value: &Content| value.as_str().unwrap_or_default().to_owned();
+    match found {
+        FoundObject::Exists(content) => {
+            let annotations = content["metadata"]["annotations"].as_object().into_iter().flatten();
+            FoundObject::Exists(annotations.map(|(name, value)| (name.clone(), text(value))).collect())
+        }
+        FoundObject::Missing => FoundObject::Missing,
+        FoundObject::KindUnknown => FoundObject::KindUnknown,
+        FoundObject::Unread(why) => FoundObject::Unread(why),
+    }
 }
 
 /// True if a node has data of etcd, or the mark of a member.
@@ -249,6 +385,7 @@ mod tests {
             may_have_data,
             asks_authorities: false,
             asks_kubernetes: false,
+            objects: AskedObjects::default(),
         }
     }
 
@@ -276,7 +413,7 @@ mod tests {
         let options = ContainerOptions::read(&options).unwrap();
         let mut state = ClusterState::default();
         let may =
-            |state: &ClusterState| Question::of(&Cluster::default(), &options, state, false).may_have_data;
+            |state: &ClusterState| Question::of(&Cluster::default(), &options, state, None).may_have_data;
         state.config_version = Some(ConfigVersion::One);
         assert!(!may(&state));
         state.config_version = Some(ConfigVersion::Two);

@@ -61,6 +61,8 @@ pub(super) struct Basis {
     pub(super) kubernetes: Option<Arc<KubernetesOptions>>,
     /// Configuration files of the kubelets that run on the targets, by address.
     pub(super) kubelets: Arc<BTreeMap<String, String>>,
+    /// Addresses of API servers, healthy ones first.
+    pub(super) servers: Vec<String>,
 }
 
 impl Basis {
@@ -143,6 +145,7 @@ impl Executor {
         let control_plane = &basis.asked;
         match command {
             Command::Kubernetes(command) => Box::pin(self.run_kubernetes(operation, command, basis)).await,
+            Command::Object(command) => Box::pin(self.run_on_objects(command, basis)).await,
             Command::UpgradeVersion { marks: false } => Ok(()),
             Command::UpgradeVersion { marks: true } => {
                 let name = Volume::Mark.name().to_owned();

@@ -2,19 +2,26 @@ use async_trait::async_trait;
 use madako_domain::authority::Authority;
 use madako_domain::certificate::Validity;
 use madako_domain::cluster::{Node, Taint};
+use madako_domain::component::Component;
 use madako_domain::containers::Container;
 use madako_domain::node_status::{EtcdMember, EtcdStatus};
+use madako_domain::objects::{
+    Annotations, Content, FoundObject, Manifest, NodeChange, NodeObject, ObjectName,
+};
 use madako_json::go::RawJson;
 use madako_protocol::authorities::{AuthorityError, CertificateRequest, IssuedCertificate, RenewalReason};
 use madako_protocol::etcd::EtcdError;
 use madako_protocol::kubernetes::KubernetesError;
 use madako_protocol::kubernetes_secrets::KubernetesSecretError;
+use madako_protocol::objects::Objects;
 use madako_protocol::permit::Permit;
 use madako_protocol::secret::Secret;
 
+use super::execute::Basis;
 use super::*;
 use crate::command::{Command, Volume};
 use crate::kubernetes::command::KubernetesCommand;
+use crate::kubernetes::operation::KubernetesOperationName;
 use crate::operation::{Operation, OperationName, single};
 
 /// An etcd that is only asked for its members, and authorities that are not asked.
@@ -81,15 +88,46 @@ impl KubernetesSecrets for Members {
 struct Servers(&'static [&'static str]);
 
 #[async_trait]
+impl Objects for Servers {
+    async fn server_version(&self, _: &str) -> Result<String, KubernetesError> {
+        panic!("no version is read")
+    }
+
+    async fn node_objects(&self, _: &[String]) -> Result<Vec<NodeObject>, KubernetesError> {
+        panic!("no object is read")
+    }
+
+    async fn annotations(&self, _: &[String], _: &ObjectName) -> FoundObject<Annotations> {
+        panic!("no object is read")
+    }
+
+    async fn object(&self, _: &[String], _: &ObjectName) -> FoundObject<Content> {
+        panic!("no object is read")
+    }
+
+    async fn apply(&self, _: &Permit, _: &[String], _: &Manifest) -> Result<(), KubernetesError> {
+        panic!("no object is applied")
+    }
+
+    async fn dry_run(&self, _: &[String], _: &Manifest) -> Result<Content, KubernetesError> {
+        panic!("no object is applied")
+    }
+
+    async fn change_node(&self, _: &Permit, _: &[String], _: &NodeChange) -> Result<(), KubernetesError> {
+        panic!("no node is changed")
+    }
+
+    async fn remove_node(&self, _: &Permit, _: &[String], _: &str) -> Result<(), KubernetesError> {
+        panic!("no node is removed")
+    }
+}
+
+#[async_trait]
 impl Components for Servers {
     async fn check(&self, component: Component, address: &str) -> Result<(), KubernetesError> {
         assert_eq!(component, Component::ApiServer);
         let silent = KubernetesError::Unavailable { what: address.to_owned(), why: "silence".to_owned() };
         if self.0.contains(&address) { Ok(()) } else { Err(silent) }
-    }
-
-    async fn registered(&self, _: &[String]) -> Result<BTreeSet<String>, KubernetesError> {
-        panic!("no object is read")
     }
 
     async fn leader(&self, _: Component, _: &[String]) -> Result<Option<String>, KubernetesError> {
@@ -144,6 +182,7 @@ async fn failure_beside(
         certificates: Arc::default(),
         kubernetes: Some(Arc::new(KubernetesOptions::read(&RawJson::default()).unwrap())),
         kubelets: Arc::default(),
+        servers: Vec::new(),
     };
     // Without a leader no permit comes, and no action begins.
     match tokio::time::timeout(Duration::from_secs(60), executor.execute(&operation, 0, &basis)).await {

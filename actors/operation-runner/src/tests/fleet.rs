@@ -15,7 +15,7 @@ use time::OffsetDateTime;
 
 use crate::kubernetes::options::KubernetesOptions;
 use crate::wanted::{self, InitialCluster};
-use crate::{Decision, Images, Input, KubernetesPart, RequestedRestore, Settings, decide};
+use crate::{Decision, Images, Input, KubernetesPart, ObjectsPart, RequestedRestore, Settings, decide};
 
 pub(super) const A: &str = "10.0.0.11";
 pub(super) const B: &str = "10.0.0.12";
@@ -222,6 +222,7 @@ impl Fleet {
                 busy: &NOTHING,
                 settling: &NOTHING,
                 wave: 1,
+                objects: ObjectsPart::default(),
             }),
             settings: &self.settings,
         }

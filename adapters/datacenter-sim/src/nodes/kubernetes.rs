@@ -3,9 +3,9 @@
 //! A component is healthy a while after its start, if its files are there. An API server needs etcd and the rivers of its
 //! node. A kubelet registers its node as soon as an API server is healthy.
 //!
-//! Does not: run pods, or keep objects beside nodes and their taints.
+//! Does not: run pods. `objects.rs` has the objects.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -45,7 +45,7 @@ fn needed_file(component: Component) -> &'static str {
     }
 }
 
-fn node_name(machine: &Machine) -> Option<String> {
+pub(super) fn node_name(machine: &Machine) -> Option<String> {
     let kubelet = machine.containers.get(Component::Kubelet.name()).filter(|ran| ran.status.running)?;
     let name = kubelet.args().find_map(|argument| argument.strip_prefix(NODE_NAME));
     name.map(str::to_owned)
@@ -73,7 +73,10 @@ fn first_taints(machine: &Machine) -> Vec<Taint> {
 }
 
 impl World {
-    fn is_healthy(&self, component: Component, address: &str) -> bool {
+    pub(super) fn is_healthy(&self, component: Component, address: &str) -> bool {
+        if component == Component::ApiServer && self.objects.has_server(address) {
+            return true;
+        }
         let Some(machine) = self.nodes.get(address).filter(|_| self.answers(address)) else { return false };
         let runs = |name: &str| machine.containers.get(name).filter(|ran| ran.status.running);
         let Some(ran) = runs(component.name()) else { return false };
@@ -123,11 +126,18 @@ impl World {
         if !self.api_servers().values().any(|is_healthy| *is_healthy) {
             return;
         }
+        if self.nodes.keys().any(|address| self.is_healthy(Component::ControllerManager, address)) {
+            self.objects.initialize();
+        }
         let ready: Vec<(String, Vec<Taint>)> = self
             .nodes
             .iter()
             .filter(|(address, _)| self.is_healthy(Component::Kubelet, address))
-            .filter_map(|(_, machine)| Some((node_name(machine)?, first_taints(machine))))
+            .filter_map(|(_, machine)| {
+                let since = machine.containers.get(Component::Kubelet.name())?.since;
+                let name = node_name(machine)?;
+                (!self.objects.is_removed(&name, since)).then(|| (name, first_taints(machine)))
+            })
             .collect();
         for (name, taints) in ready {
             self.registered.entry(name).or_insert(taints);
@@ -173,7 +183,7 @@ fn unavailable(what: String) -> KubernetesError {
 
 impl SimulatedNodes {
     /// Asks the first of these API servers that is healthy. A node that does not answer costs the whole time-out.
-    async fn ask_api<R>(
+    pub(super) async fn ask_api<R>(
         &self,
         what: String,
         servers: &[String],
@@ -209,11 +219,6 @@ impl Components for SimulatedNodes {
         Err(unavailable(format!("health of {component} on {address}")))
     }
 
-    async fn registered(&self, servers: &[String]) -> Result<BTreeSet<String>, KubernetesError> {
-        let names = |world: &mut World| world.registered.keys().cloned().collect();
-        self.ask_api("names of nodes".to_owned(), servers, names).await
-    }
-
     async fn leader(
         &self,
         component: Component,
@@ -236,6 +241,7 @@ impl Components for SimulatedNodes {
         permit.check(Instant::now())?;
         let add = |world: &mut World| {
             let Some(present) = world.registered.get_mut(node) else { return };
+            world.objects.touch_node(node);
             for taint in taints {
                 present.retain(|known| (&known.key, &known.effect) != (&taint.key, &taint.effect));
                 present.push(taint.clone());

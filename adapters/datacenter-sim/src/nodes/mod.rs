@@ -22,6 +22,7 @@ mod limits;
 mod log;
 mod machine;
 mod members;
+mod objects;
 mod paper;
 #[cfg(test)]
 mod tests;
@@ -111,6 +112,7 @@ impl SimulatedNodes {
         self.with(|world| {
             world.register();
             world.registered.entry(node.to_owned()).and_modify(Vec::clear);
+            world.objects.touch_node(node);
         });
     }
 

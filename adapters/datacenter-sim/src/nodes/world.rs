@@ -18,6 +18,7 @@ use super::limits::{
 };
 use super::log::{Effect, EtcdFact, Log, NodeFact, Observed};
 use super::machine::{ActionFailure, Content, Machine};
+use super::objects::ObjectStore;
 use crate::chance::{Kind, SeededChance};
 
 #[derive(Debug)]
@@ -83,6 +84,7 @@ pub(crate) struct World {
     pub(crate) etcd: Clusters,
     /// Taints of the Node objects of Kubernetes, by name.
     pub(crate) registered: BTreeMap<String, Vec<Taint>>,
+    pub(crate) objects: ObjectStore,
     /// Times at which API servers were last seen to be healthy no more, by address.
     pub(crate) api_lost: BTreeMap<String, Instant>,
     events: BTreeMap<(Instant, u64), Event>,
@@ -105,6 +107,7 @@ impl World {
             faults: NodeFaults::default(),
             etcd: Clusters::new(),
             registered: BTreeMap::new(),
+            objects: ObjectStore::default(),
             api_lost: BTreeMap::new(),
             events: BTreeMap::new(),
             settles: BTreeSet::new(),

@@ -1,173 +1,260 @@
-//! Requests to one API server about nodes and leases.
+//! The objects of Kubernetes: the port [`Objects`].
 
-use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, Taint as KubeTaint};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
-use kube::api::{GetParams, ListParams, Patch, PatchParams, Request, Resource};
-use madako_domain::cluster::Taint;
-use madako_domain::component::Component;
+use async_trait::async_trait;
+use http::Request as HttpRequest;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{DeleteParams, GetParams, ListParams, Patch, PatchParams, Request, Resource};
+use madako_domain::objects::{Annotations, FoundObject, Manifest, NodeChange, NodeObject, ObjectName};
 use madako_protocol::kubernetes::KubernetesError;
+use madako_protocol::objects::Objects;
 use madako_protocol::permit::Permit;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
+use tokio::time::Instant;
 
-use crate::answer;
+use super::kinds::{collection_path, encode_name};
+use super::{NodeComponents, unusable};
 use crate::api::{ApiServer, FIELD_MANAGER};
+use crate::convert;
 use crate::exchange::{self, Call, RequestDeadline};
-use crate::limits::{CHANGE_TRIES, MAX_NODES, NAMES_PAGE};
+use crate::limits::MAX_NODES;
+use crate::{READ_DEADLINE, answer};
 
-/// Namespace of the leases.
-const NAMESPACE: &str = "kube-system";
-
-/// A page of objects without their contents.
-#[derive(Deserialize)]
-struct Names {
-    metadata: ListMeta,
-    items: Vec<Named>,
-}
+/// CKE's field manager: an object has the same owner, whichever of both applied it last.
+const APPLY_MANAGER: &str = "cke";
 
 #[derive(Deserialize)]
 struct Named {
-    metadata: Name,
+    metadata: Annotated,
 }
 
 #[derive(Deserialize)]
-struct Name {
-    name: String,
+struct Annotated {
+    #[serde(default)]
+    annotations: Annotations,
 }
 
-/// Names of all Node objects, page by page.
-pub(super) async fn node_names(server: &ApiServer) -> Result<BTreeSet<String>, KubernetesError> {
-    let call = Call { name: "node-names", what: "names of nodes" };
-    let until = RequestDeadline::after(server.limits.read_deadline);
-    let request = Request::new(Node::url_path(&(), None));
-    let mut params = ListParams::default().limit(NAMES_PAGE);
-    let mut all = BTreeSet::new();
-    loop {
-        let text =
-            exchange::send_request(&server.client, call, request.list_metadata(&params), until).await?;
-        let page: Names = exchange::parse(call, &text)?;
-        let next = page.metadata.continue_.filter(|token| !token.is_empty());
-        // Empty pages with a continue token could go on until the deadline.
-        if next.is_some() && page.items.is_empty() {
-            return Err(answer::malformed_answer(call.what, "an empty page with more to follow"));
+#[derive(Deserialize)]
+struct ServerVersion {
+    major: String,
+    minor: String,
+}
+
+/// The error without the API server's message, if that may show a part of a Secret.
+fn withhold(object: &ObjectName, error: KubernetesError) -> KubernetesError {
+    match error {
+        KubernetesError::Refused { what, status, .. } if object.key.kind == "Secret" => {
+            let why = "its message is withheld, because it may show a part of the Secret".to_owned();
+            KubernetesError::Refused { what, status, why }
         }
-        all.extend(page.items.into_iter().map(|item| item.metadata.name));
-        if all.len() > MAX_NODES {
-            return Err(answer::malformed_answer(call.what, &format!("more than {MAX_NODES} objects")));
-        }
-        let Some(next) = next else { return Ok(all) };
-        params = params.continue_token(&next);
+        error => error,
     }
 }
 
-/// The holder of a component's lease.
-pub(super) async fn holder(
-    server: &ApiServer,
-    component: Component,
-) -> Result<Option<String>, KubernetesError> {
-    let what = format!("lease of {component}");
-    let call = Call { name: "lease", what: &what };
-    let until = RequestDeadline::after(server.limits.read_deadline);
-    let request = Request::new(Lease::url_path(&(), Some(NAMESPACE)));
-    match exchange::send_request(
-        &server.client,
-        call,
-        request.get(component.name(), &GetParams::default()),
-        until,
-    )
-    .await
+fn found<T>(answer: Result<Option<T>, KubernetesError>) -> FoundObject<T> {
+    match answer {
+        Ok(Some(content)) => FoundObject::Exists(content),
+        Ok(None) => FoundObject::KindUnknown,
+        Err(KubernetesError::NotFound { .. }) => FoundObject::Missing,
+        Err(error) => FoundObject::Unread(error.to_string()),
+    }
+}
+
+impl NodeComponents {
+    /// Sends a request about an object to the path of its kind. `None`: the API server does not know the kind.
+    async fn ask_about<R, F>(
+        &self,
+        object: &ObjectName,
+        servers: &[String],
+        send: impl Fn(Arc<ApiServer>, String) -> F,
+    ) -> Result<Option<R>, KubernetesError>
+    where
+        F: Future<Output = Result<R, KubernetesError>>,
     {
-        Ok(text) => {
-            let lease: Lease = exchange::parse(call, &text)?;
-            Ok(lease.spec.and_then(|spec| spec.holder_identity).filter(|holder| !holder.is_empty()))
-        }
-        Err(KubernetesError::NotFound { .. }) => Ok(None),
-        Err(error) => Err(error),
+        let what = object.key.to_string();
+        let session = self.session(&what).await?;
+        let (session, send) = (&session, &send);
+        let asked = self.ask(&what, servers, |server| async move {
+            match collection_path(session, &server, object).await? {
+                Some(path) => send(server, path).await.map(Some),
+                None => Ok(None),
+            }
+        });
+        asked.await.map_err(|error| withhold(object, error))
+    }
+
+    async fn send_apply(
+        &self,
+        permit: Option<&Permit>,
+        servers: &[String],
+        manifest: &Manifest,
+    ) -> Result<Value, KubernetesError> {
+        let object = manifest.name();
+        let what = object.key.to_string();
+        let call = Call { name: if permit.is_some() { "apply" } else { "apply-dry-run" }, what: &what };
+        let params = PatchParams {
+            field_manager: Some(APPLY_MANAGER.to_owned()),
+            force: true,
+            dry_run: permit.is_none(),
+            ..PatchParams::default()
+        };
+        let (params, name) = (&params, encode_name(&object.key.name));
+        let name = &name;
+        let applied = self.ask_about(object, servers, |server, path| async move {
+            let until = match permit {
+                Some(permit) => server.begin(permit)?,
+                None => RequestDeadline::after(server.limits.write_deadline),
+            };
+            let request = Request::new(path).patch(name, params, &Patch::Apply(manifest.content()));
+            let text = exchange::send_request(&server.client, call, request, until).await?;
+            exchange::parse(call, &text)
+        });
+        let unknown = || KubernetesError::Refused {
+            what: what.clone(),
+            status: 404,
+            why: format!("it does not know the kind {} of {}", object.key.kind, object.api_version),
+        };
+        applied.await?.ok_or_else(unknown)
     }
 }
 
-/// Adds taints to a node, against the version that was read.
-pub(super) async fn add_taints(
+/// The content of an object that the service compares or shows.
+fn without_managers(mut object: Value) -> Value {
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        metadata.remove("managedFields");
+    }
+    object
+}
+
+#[async_trait]
+impl Objects for NodeComponents {
+    async fn server_version(&self, address: &str) -> Result<String, KubernetesError> {
+        let what = format!("version of the API server {address}");
+        let call = Call { name: "version", what: &what };
+        let servers = [address.to_owned()];
+        let ask = |server: Arc<ApiServer>| async move {
+            let until = RequestDeadline::after(server.limits.read_deadline);
+            let request = HttpRequest::get("/version").body(Vec::new());
+            let request = request.map_err(|_| unusable(call.what, "the request cannot be built"))?;
+            let text = exchange::send_request(&server.client, call, Ok(request), until).await?;
+            let version: ServerVersion = exchange::parse(call, &text)?;
+            Ok(format!("{}.{}", version.major, version.minor))
+        };
+        self.ask(&what, &servers, ask).await
+    }
+
+    async fn node_objects(&self, servers: &[String]) -> Result<Vec<NodeObject>, KubernetesError> {
+        let call = Call { name: "nodes", what: "Node objects" };
+        let ask = |server: Arc<ApiServer>| async move {
+            let until = RequestDeadline::after(READ_DEADLINE);
+            let listed: Vec<Node> = server.list_until(call, ListParams::default(), MAX_NODES, until).await?;
+            let converted = listed.into_iter().map(convert::convert_node_object).collect::<Result<_, _>>();
+            converted.map_err(|why| answer::malformed_answer(call.what, why))
+        };
+        self.ask(call.what, servers, ask).await
+    }
+
+    async fn annotations(&self, servers: &[String], object: &ObjectName) -> FoundObject<Annotations> {
+        let what = object.key.to_string();
+        let call = Call { name: "annotations", what: &what };
+        let name = &encode_name(&object.key.name);
+        let ask = self.ask_about(object, servers, |server, path| async move {
+            let until = RequestDeadline::after(server.limits.read_deadline);
+            let request = Request::new(path).get_metadata(name, &GetParams::default());
+            let text = exchange::send_request(&server.client, call, request, until).await?;
+            exchange::parse::<Named>(call, &text).map(|named| named.metadata.annotations)
+        });
+        found(ask.await)
+    }
+
+    async fn object(&self, servers: &[String], object: &ObjectName) -> FoundObject<Value> {
+        let what = object.key.to_string();
+        let call = Call { name: "object", what: &what };
+        let name = &encode_name(&object.key.name);
+        let ask = self.ask_about(object, servers, |server, path| async move {
+            let until = RequestDeadline::after(server.limits.read_deadline);
+            let request = Request::new(path).get(name, &GetParams::default());
+            let text = exchange::send_request(&server.client, call, request, until).await?;
+            exchange::parse(call, &text).map(without_managers)
+        });
+        found(ask.await)
+    }
+
+    async fn apply(
+        &self,
+        permit: &Permit,
+        servers: &[String],
+        manifest: &Manifest,
+    ) -> Result<(), KubernetesError> {
+        permit.check(Instant::now())?;
+        self.send_apply(Some(permit), servers, manifest).await.map(drop)
+    }
+
+    async fn dry_run(&self, servers: &[String], manifest: &Manifest) -> Result<Value, KubernetesError> {
+        self.send_apply(None, servers, manifest).await.map(without_managers)
+    }
+
+    async fn change_node(
+        &self,
+        permit: &Permit,
+        servers: &[String],
+        change: &NodeChange,
+    ) -> Result<(), KubernetesError> {
+        permit.check(Instant::now())?;
+        let mut patch = json!({"metadata": {
+            "resourceVersion": change.resource_version,
+            "labels": change.labels,
+            "annotations": change.annotations,
+        }});
+        if let Some(taints) = &change.taints {
+            patch["spec"] = json!({"taints": taints});
+        }
+        let patch = &patch;
+        let what = format!("Node object {}", change.name);
+        let call = Call { name: "change-node", what: &what };
+        let send = |server: Arc<ApiServer>| async move {
+            patch_node(&server, permit, call, &change.name, patch).await
+        };
+        self.ask(&what, servers, send).await
+    }
+
+    async fn remove_node(
+        &self,
+        permit: &Permit,
+        servers: &[String],
+        node: &str,
+    ) -> Result<(), KubernetesError> {
+        permit.check(Instant::now())?;
+        let what = format!("removal of Node object {node}");
+        let call = Call { name: "remove-node", what: &what };
+        let cordon = &json!({"spec": {"unschedulable": true}});
+        let send = |server: Arc<ApiServer>| async move {
+            patch_node(&server, permit, call, node, cordon).await?;
+            let until = server.begin(permit)?;
+            let request = Request::new(Node::url_path(&(), None)).delete(node, &DeleteParams::default());
+            exchange::send_request(&server.client, call, request, until).await.map(drop)
+        };
+        match self.ask(&what, servers, send).await {
+            Err(KubernetesError::NotFound { .. }) => Ok(()),
+            removed => removed,
+        }
+    }
+}
+
+async fn patch_node(
     server: &ApiServer,
     permit: &Permit,
+    call: Call<'_>,
     node: &str,
-    wanted: &[Taint],
+    patch: &Value,
 ) -> Result<(), KubernetesError> {
-    let what = format!("taints of node {node}");
-    let call = Call { name: "taint", what: &what };
-    let mut tries = 1;
-    loop {
-        let until = server.begin(permit)?;
-        let request = Request::new(Node::url_path(&(), None));
-        let read = request.get(node, &GetParams::default());
-        let text = match exchange::send_request(&server.client, call, read, until).await {
-            Ok(text) => text,
-            Err(KubernetesError::NotFound { .. }) => return Ok(()),
-            Err(error) => return Err(error),
-        };
-        let found: Node = exchange::parse(call, &text)?;
-        let version = found.metadata.resource_version.unwrap_or_default();
-        let present = found.spec.and_then(|spec| spec.taints).unwrap_or_default();
-        let Some(taints) = with_taints(present, wanted) else { return Ok(()) };
-        let patch = json!({"metadata": {"resourceVersion": version}, "spec": {"taints": taints}});
-        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        let change = request.patch(node, &params, &Patch::Merge(patch));
-        match exchange::send_request(&server.client, call, change, until).await {
-            Ok(_) | Err(KubernetesError::NotFound { .. }) => return Ok(()),
-            Err(KubernetesError::Refused { status: 409, .. }) if tries < CHANGE_TRIES => tries += 1,
-            Err(error) => return Err(error),
-        }
+    let until = server.begin(permit)?;
+    if !convert::is_name(node) {
+        return Err(KubernetesError::NotFound { what: call.what.to_owned() });
     }
-}
-
-/// The taints with the wanted ones; `None` if they are all there.
-fn with_taints(present: Vec<KubeTaint>, wanted: &[Taint]) -> Option<Vec<KubeTaint>> {
-    let mut taints = present.clone();
-    for taint in wanted {
-        let value = Some(taint.value.clone()).filter(|value| !value.is_empty());
-        match taints.iter_mut().find(|known| known.key == taint.key && known.effect == taint.effect) {
-            Some(known) => {
-                if known.value.clone().unwrap_or_default() != taint.value {
-                    known.value = value;
-                }
-            }
-            None => taints.push(KubeTaint {
-                key: taint.key.clone(),
-                value,
-                effect: taint.effect.clone(),
-                time_added: None,
-            }),
-        }
-    }
-    (taints != present).then_some(taints)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn taint(key: &str, value: &str, effect: &str) -> Taint {
-        let (key, value, effect) = (key.to_owned(), value.to_owned(), effect.to_owned());
-        Taint { key, value, effect, ..Taint::default() }
-    }
-
-    fn texts(taints: &[KubeTaint]) -> Vec<String> {
-        let text =
-            |it: &KubeTaint| format!("{}={}:{}", it.key, it.value.clone().unwrap_or_default(), it.effect);
-        taints.iter().map(text).collect()
-    }
-
-    #[test]
-    fn taints_are_added_and_those_of_the_same_key_and_effect_get_the_value() {
-        let first = with_taints(Vec::new(), &[taint("a", "", "NoSchedule"), taint("a", "1", "NoExecute")]);
-        let first = first.unwrap();
-        assert_eq!(texts(&first), ["a=:NoSchedule", "a=1:NoExecute"]);
-        assert_eq!(with_taints(first.clone(), &[taint("a", "1", "NoExecute")]), None, "nothing to write");
-        let changed =
-            with_taints(first, &[taint("a", "2", "NoExecute"), taint("b", "", "NoSchedule")]).unwrap();
-        assert_eq!(texts(&changed), ["a=:NoSchedule", "a=2:NoExecute", "b=:NoSchedule"]);
-    }
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    let request = Request::new(Node::url_path(&(), None)).patch(node, &params, &Patch::Merge(patch));
+    exchange::send_request(&server.client, call, request, until).await.map(drop)
 }

@@ -15,6 +15,7 @@ use madako_protocol::authorities::{
 };
 use madako_protocol::components::Components;
 use madako_protocol::kubernetes::KubernetesError;
+use madako_protocol::objects::Objects;
 use madako_protocol::permit::Permit;
 use madako_protocol::secret::Secret;
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose};
@@ -27,7 +28,7 @@ use crate::objects;
 use crate::pki::{Authority, Pair};
 use crate::server::{ADMIN, Server, get};
 
-const HERE: &str = "127.0.0.1";
+pub(crate) const HERE: &str = "127.0.0.1";
 
 /// The authority of a test.
 struct Issuer(Arc<Authority>);
@@ -59,7 +60,7 @@ impl Authorities for Issuer {
 /// Port of the server of this process. Each test is a process.
 static PORT: AtomicU16 = AtomicU16::new(0);
 
-fn components(authority: Arc<Authority>, url: &str) -> NodeComponents {
+pub(crate) fn components(authority: Arc<Authority>, url: &str) -> NodeComponents {
     PORT.store(url.rsplit_once(':').unwrap().1.parse().unwrap(), Ordering::Relaxed);
     NodeComponents::with_ports(Arc::new(Issuer(authority)), |_| PORT.load(Ordering::Relaxed))
 }
@@ -95,8 +96,9 @@ async fn names_leases_and_taints_are_those_of_a_real_api_server() {
 
     // A server that does not answer costs no answer.
     let servers = ["127.0.0.2".to_owned(), HERE.to_owned()];
-    let names = components.registered(&servers).await.unwrap();
-    assert_eq!(names.into_iter().collect::<Vec<_>>(), ["10.0.0.0", "10.0.0.1", "10.0.0.2"]);
+    let nodes = components.node_objects(&servers).await.unwrap();
+    let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+    assert_eq!(names, ["10.0.0.0", "10.0.0.1", "10.0.0.2"]);
 
     assert_eq!(components.leader(Component::Scheduler, &servers).await.unwrap(), None);
     let lease = json!({

@@ -16,6 +16,7 @@ mod components;
 mod contract;
 mod fake;
 mod faults;
+mod kept_objects;
 mod objects;
 mod pki;
 mod real;

@@ -96,6 +96,8 @@ fn the_words_are_those_of_ckecli_and_krakectl_and_ours() {
             "resource get",
             "resource set",
             "resource delete",
+            "resource status",
+            "resource diff",
             "auto-repair enable",
             "auto-repair disable",
             "auto-repair is-enabled",

@@ -1,6 +1,8 @@
 //! `madako resource`: the user-defined resources that are applied to Kubernetes, stored as typed.
 
+mod diff;
 mod file;
+pub(crate) mod status;
 
 use clap::Subcommand;
 use madako_domain::keys;
@@ -11,13 +13,15 @@ use madako_protocol::store::Store;
 use serde::Serialize;
 
 use crate::access;
+use crate::cli::Global;
 use crate::failure::Failure;
 use crate::input::parse_documents;
 use crate::output::{Format, OutputArgs, Table, print_text, show_value};
 
 /// Shows or changes the user-defined resources: manifests for Kubernetes.
 ///
-/// The resources are CKE's. Madako keeps them and does not apply them yet: a leading CKE applies them by server-side apply.
+/// The resources are CKE's. With `kubernetes.mode: act`, the leader applies them by server-side apply with CKE's field
+/// manager; else a leading CKE does.
 #[derive(Debug, Subcommand)]
 #[command(arg_required_else_help = true)]
 pub(crate) enum Command {
@@ -54,14 +58,34 @@ pub(crate) enum Command {
         /// File with the manifests; - is standard input
         file: String,
     },
+    /// Shows each static and user-defined resource with its state in Kubernetes. Changes nothing.
+    ///
+    /// The command reads the cluster from the store and asks the API servers itself, whatever `kubernetes.mode` says. The
+    /// states are good, due (an apply is due), held (it is due and waits) and unknown (no API server told its state). The
+    /// column WHY has the difference, and the reason for which the leader holds the resource, such as a refused apply.
+    ///
+    /// Exit codes: 0: all resources are good; 1: some are not; 2: the state could not be read, or bad input.
+    #[command(after_help = "Examples:\n  madako resource status\n  madako resource status -o json")]
+    Status(status::Args),
+    /// Shows the fields that an apply of the resources would change, by server-side dry runs. Changes nothing.
+    ///
+    /// An apply takes place when the revision of a definition differs, so a field that another client changed may differ
+    /// for long. The values of Secrets are hidden.
+    ///
+    /// Exit codes: 0: no field differs; 1: fields differ, or a dry run failed; 2: the state could not be read, or bad input.
+    #[command(after_help = "Examples:\n  madako resource diff\n  madako resource diff -o json")]
+    Diff(status::Args),
 }
 
-pub(crate) async fn run(command: Command, store: &dyn Store) -> Result<(), Failure> {
+pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure> {
+    let store = || access::open_store(global);
     match command {
-        Command::List(args) => list_resources(&args, store).await,
-        Command::Get { key, output } => get_resource(&key, &output, store).await,
-        Command::Set { file } => set_resources(&file, store).await,
-        Command::Delete { file } => delete(&file, store).await,
+        Command::List(args) => list_resources(&args, &store()?).await,
+        Command::Get { key, output } => get_resource(&key, &output, &store()?).await,
+        Command::Set { file } => set_resources(&file, &store()?).await,
+        Command::Delete { file } => delete(&file, &store()?).await,
+        Command::Status(args) => Box::pin(status::run(&args, global)).await,
+        Command::Diff(args) => Box::pin(diff::run(&args, global)).await,
     }
 }
 

@@ -65,6 +65,15 @@ async fn resources_are_deleted_by_their_manifests() {
 }
 
 #[tokio::test]
+async fn states_of_resources_without_a_cluster_are_bad_input() {
+    let Some(etcd) = Etcd::start().await else { return };
+    for command in ["status", "diff"] {
+        let message = etcd.run(&["resource", command]).await.refused(2);
+        assert!(message.contains("no cluster is stored"), "{message}");
+    }
+}
+
+#[tokio::test]
 async fn file_with_a_wrong_manifest_stores_nothing_and_shows_no_content() {
     let Some(etcd) = Etcd::start().await else { return };
     let before = etcd.revision().await;

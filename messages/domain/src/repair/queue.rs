@@ -177,8 +177,19 @@ impl RepairQueue {
     /// Addresses of the machines with an unfinished repair (even if it waits), and of those that are drained for a
     /// reboot or rebooting.
     pub fn under_way(&self) -> impl Iterator<Item = &str> {
+        self.repaired_machines().chain(self.rebooting_nodes().map(|(node, _)| node))
+    }
+
+    /// Addresses of the nodes whose servers clients avoid: as [`Self::under_way`], but no entry of a disabled reboot queue
+    /// counts, as in CKE.
+    pub fn leaving(&self) -> impl Iterator<Item = &str> {
+        let rebooting = self.rebooting_nodes().filter(|_| !self.reboots_disabled);
+        self.repaired_machines().chain(rebooting.map(|(node, _)| node))
+    }
+
+    fn repaired_machines(&self) -> impl Iterator<Item = &str> {
         let begun = self.entries.values().filter(|item| item.value.status == RepairStatus::Processing);
-        begun.map(|item| item.value.address.as_str()).chain(self.rebooting_nodes().map(|(node, _)| node))
+        begun.map(|item| item.value.address.as_str())
     }
 
     /// The condition that an entry is unchanged since this view.

@@ -46,7 +46,7 @@ const CONTROL_PLANE_FILES: [&str; 14] = [
 
 /// The operations that set a cluster up, in their order: the others of the control plane, and kubelets with boot taints, wait
 /// until an API server is healthy.
-const ORDER: [&str; 9] = [
+const ORDER: [&str; 16] = [
     "upgrade",
     "rivers-bootstrap",
     "etcd-rivers-bootstrap",
@@ -56,6 +56,14 @@ const ORDER: [&str; 9] = [
     "kube-controller-manager-bootstrap",
     "kube-scheduler-bootstrap",
     "kubelet-bootstrap",
+    "resource-apply",
+    "create-cluster-dns-configmap",
+    "create-endpoints",
+    "create-endpointslice",
+    "create-etcd-service",
+    "update-node",
+    // The Service of the DNS server has its address.
+    "create-node-dns-configmap",
 ];
 
 /// Commands of Kubernetes' operations in the stories.

@@ -14,7 +14,7 @@ use time::format_description::well_known::Rfc3339;
 use tokio::time::Instant;
 
 use super::site::{Disturbance, INTERVAL, NODES, OUTAGE, PATIENCE, Recorded, Site, Stopped, address, start};
-use super::{kubernetes, survey, vault};
+use super::{kubernetes, objects, survey, vault};
 
 /// Time for which a node with another host key is left alone.
 const UNKNOWN_KEY: Duration = Duration::from_secs(120);
@@ -50,6 +50,8 @@ pub enum Story {
     Kubernetes,
     /// Components of Kubernetes that end, and that restart with other arguments and another image.
     KubernetesLife,
+    /// The objects of Kubernetes, with resources that are refused, unknown and deleted.
+    Objects,
 }
 
 /// A point of a story: the stage of a command.
@@ -88,7 +90,7 @@ pub struct Played {
 }
 
 impl Story {
-    pub const SEEDED: [(&str, Self); 7] = [
+    pub const SEEDED: [(&str, Self); 8] = [
         ("bootstrap", Self::Bootstrap),
         ("life", Self::Life),
         ("four-members", Self::FourMembers),
@@ -96,6 +98,7 @@ impl Story {
         ("vault", Self::Vault),
         ("backups", Self::Backups),
         ("kubernetes", Self::KubernetesLife),
+        ("objects", Self::Objects),
     ];
 
     async fn tell(self, site: &mut Site) -> Result<(), Stopped> {
@@ -117,6 +120,7 @@ impl Story {
             Self::Backups => backups(site).await,
             Self::Kubernetes => kubernetes::bootstrap(site).await,
             Self::KubernetesLife => kubernetes::live(site).await,
+            Self::Objects => objects::tell(site).await,
         }
     }
 

@@ -1,6 +1,5 @@
 //! The port to the components of Kubernetes, over the link of an instance.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
@@ -25,7 +24,7 @@ pub(crate) struct LinkedComponents {
 
 impl LinkedComponents {
     /// Sends a request, and waits for its answer.
-    async fn exchange<R>(
+    pub(super) async fn exchange<R>(
         &self,
         what: String,
         request: impl Future<Output = Result<R, KubernetesError>> + Send,
@@ -55,10 +54,6 @@ impl Components for LinkedComponents {
             .await
     }
 
-    async fn registered(&self, servers: &[String]) -> Result<BTreeSet<String>, KubernetesError> {
-        self.exchange("names of nodes".to_owned(), self.inner.registered(servers)).await
-    }
-
     async fn leader(
         &self,
         component: Component,
@@ -85,6 +80,7 @@ impl Components for LinkedComponents {
 #[cfg(test)]
 mod tests {
     use madako_datacenter_sim::nodes::SimulatedNodes;
+    use madako_protocol::objects::Objects;
 
     use super::*;
     use crate::link::Mode;
@@ -95,7 +91,7 @@ mod tests {
         let inner = SimulatedNodes::new(1).components();
         let components = LinkedComponents { inner, link: link.clone(), witness: EffectWitness::default() };
         let why = |error: KubernetesError| error.to_string();
-        let asked = components.registered(&[]).await.map_err(why);
+        let asked = components.node_objects(&[]).await.map_err(why);
         assert!(asked.unwrap_err().contains("no answer"), "the node does not exist");
         link.set(Mode::Cut);
         let asked = components.check(Component::Kubelet, "a").await.map_err(why);

@@ -4,7 +4,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use madako_domain::canary::{Canary, is_planted};
+use madako_domain::certificate::Validity;
 use madako_domain::keys;
+use madako_domain::objects::{Annotations, FoundObject, Manifest, UserResources};
 use madako_domain::resource::{ANNOTATION_IMAGE, ANNOTATION_REVISION, ResourceKey};
 use madako_json::named;
 use madako_json::strict::yaml;
@@ -21,7 +24,30 @@ pub struct WantedResource {
     /// The images of a static resource, separated by commas.
     pub image: Option<String>,
     /// The object with the annotations of its revision and images.
-    pub manifest: Value,
+    pub manifest: Manifest,
+}
+
+/// The user-defined resources, as far as they can be read.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ReadResources {
+    pub wanted: Vec<WantedResource>,
+    /// The reasons for which others cannot be read, by key in the store.
+    pub faults: BTreeMap<String, String>,
+}
+
+impl ReadResources {
+    #[must_use]
+    pub fn new(stored: &UserResources) -> Self {
+        let mut read = Self::default();
+        for (key, (value, revision)) in &stored.0 {
+            let text = std::str::from_utf8(value).map_err(|_| "it is not UTF-8".to_owned());
+            match text.and_then(|text| WantedResource::of_user(key, text, *revision)) {
+                Ok(wanted) => read.wanted.push(wanted),
+                Err(why) => drop(read.faults.insert(key.clone(), why)),
+            }
+        }
+        read
+    }
 }
 
 impl WantedResource {
@@ -40,12 +66,13 @@ impl WantedResource {
             return Err("metadata.annotations: expected an object of texts".to_owned());
         }
         annotations[ANNOTATION_REVISION] = json!(revision.to_string());
+        let manifest = Manifest::new(manifest).map_err(|wrong| wrong.to_string())?;
         Ok(Self { key, revision, image: None, manifest })
     }
 
     /// The difference of an applied object; `None` if it is as wanted.
     #[must_use]
-    pub fn difference(&self, annotations: &BTreeMap<String, String>) -> Option<ResourceDifference> {
+    pub fn difference(&self, annotations: &Annotations) -> Option<ResourceDifference> {
         let revision = annotations.get(ANNOTATION_REVISION);
         if revision != Some(&self.revision.to_string()) {
             return Some(ResourceDifference::Revision { has: revision.cloned(), wanted: self.revision });
@@ -61,8 +88,18 @@ impl WantedResource {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ResourceDifference {
     Missing,
-    Revision { has: Option<String>, wanted: i64 },
-    Image { has: Option<String>, wanted: String },
+    Revision {
+        has: Option<String>,
+        wanted: i64,
+    },
+    Image {
+        has: Option<String>,
+        wanted: String,
+    },
+    /// The certificate of a webhook ends soon. `None`: the Secret has none that can be read.
+    Certificate {
+        ends: Option<OffsetDateTime>,
+    },
 }
 
 impl fmt::Display for ResourceDifference {
@@ -76,38 +113,59 @@ impl fmt::Display for ResourceDifference {
             Self::Image { has, wanted } => {
                 write!(f, "the object has images {}, and {wanted} are wanted", or_none(has))
             }
+            Self::Certificate { ends: Some(ends) } => {
+                write!(f, "the certificate of the webhook ends at {ends}, and is issued anew")
+            }
+            Self::Certificate { ends: None } => f.write_str("the object has no certificate that can be read"),
         }
     }
 }
 
-/// The state of a resource in Kubernetes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ResourceFound {
-    Missing,
-    /// The annotations of the object.
-    Exists(BTreeMap<String, String>),
-    /// Discovery does not know the kind: its definition may come later.
-    KindUnknown,
-    /// The API server did not answer, or refused to; the text gives the reason.
-    Unread(String),
-}
-
-/// Failed attempts to apply a resource, since its last success.
+/// Failed attempts to apply an object with the same wanted content, since its last success.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailedApply {
+    /// The wanted content, as [`fingerprint`] tells it.
+    wanted: String,
     count: u32,
     since: OffsetDateTime,
     until: OffsetDateTime,
     why: String,
 }
 
+/// A text that differs between two wanted contents.
+#[must_use]
+pub fn fingerprint(wanted: &Manifest) -> String {
+    format!("{:x}", md5::compute(wanted.content().to_string()))
+}
+
 impl FailedApply {
     /// Counts a failure at `now`. The resource backs off for 30 s, twice as long each further time, at most 10 min.
     #[must_use]
-    pub fn new(last: Option<&Self>, why: String, now: OffsetDateTime) -> Self {
+    pub fn new(last: Option<&Self>, wanted: &str, why: String, now: OffsetDateTime) -> Self {
+        let last = last.filter(|last| last.wanted == wanted);
         let count = last.map_or(0, |last| last.count);
         let pause = BACK_OFF_FIRST.saturating_mul(1 << count.min(16)).min(BACK_OFF_MOST);
-        Self { count: count + 1, since: last.map_or(now, |last| last.since), until: now + pause, why }
+        let since = last.map_or(now, |last| last.since);
+        Self { wanted: wanted.to_owned(), count: count + 1, since, until: now + pause, why }
+    }
+
+    /// The next time after `now` at which the object is tried again, or holds later ranks no more.
+    #[must_use]
+    pub fn next_change(&self, now: OffsetDateTime) -> Option<OffsetDateTime> {
+        [self.until, self.holds_until()].into_iter().filter(|at| *at > now).min()
+    }
+
+    /// The failure, if it was that of the same wanted content.
+    #[must_use]
+    pub fn of(found: Option<&Self>, wanted: impl FnOnce() -> String) -> Option<&Self> {
+        let found = found?;
+        (found.wanted == wanted()).then_some(found)
+    }
+
+    /// The reason for which the object waits at `now`.
+    #[must_use]
+    pub fn reason(&self, now: OffsetDateTime) -> Option<ResourceReason> {
+        (now < self.until).then(|| ResourceReason::BackingOff { until: self.until, why: self.why.clone() })
     }
 
     /// The end of the time for which the resource holds later ranks.
@@ -120,13 +178,28 @@ impl FailedApply {
 #[derive(Debug, Clone)]
 pub struct ApplyView<'v> {
     /// A resource that is missing here was not read.
-    pub found: &'v BTreeMap<ResourceKey, ResourceFound>,
+    pub found: &'v BTreeMap<ResourceKey, FoundObject<Annotations>>,
+    /// The certificates of webhooks, by their Secret.
+    pub certificates: &'v BTreeMap<ResourceKey, Option<Validity>>,
     pub failed: &'v BTreeMap<ResourceKey, FailedApply>,
     /// More than half of the cluster's nodes are ready: Deployments find a place.
     pub enough_ready: bool,
-    /// Images of the API servers that serve, if their minor versions differ.
-    pub mixed_versions: Option<&'v str>,
+    /// The reason why the versions of the API servers forbid each apply.
+    pub versions: Option<&'v ResourceReason>,
     pub now: OffsetDateTime,
+}
+
+impl ApplyView<'_> {
+    /// The difference of an object from a wanted resource; `None` if it is as wanted.
+    fn difference(&self, resource: &WantedResource, found: &Annotations) -> Option<ResourceDifference> {
+        let of_certificate = || match self.certificates.get(&resource.key)? {
+            Some(validity) => validity
+                .must_renew(self.now)
+                .then_some(ResourceDifference::Certificate { ends: Some(validity.to) }),
+            None => Some(ResourceDifference::Certificate { ends: None }),
+        };
+        resource.difference(found).or_else(of_certificate)
+    }
 }
 
 /// A resource that is not as wanted.
@@ -138,13 +211,17 @@ pub struct DueResource {
     pub held: Option<ResourceReason>,
 }
 
-/// The reason why a resource is not applied now.
-#[derive(Debug, Clone, PartialEq, Eq, strum::IntoStaticStr)]
+/// The reason why an object is not applied now.
+#[derive(Debug, Clone, PartialEq, Eq, strum::IntoStaticStr, strum::VariantNames)]
 #[strum(serialize_all = "kebab-case")]
 pub enum ResourceReason {
     KindUnknown,
     /// API servers of two minor versions may default the same manifest differently.
     MixedVersions(String),
+    /// One of several API servers did not tell its version.
+    UnknownVersion {
+        servers: String,
+    },
     FewNodesReady,
     BackingOff {
         until: OffsetDateTime,
@@ -163,6 +240,12 @@ impl fmt::Display for ResourceReason {
         match self {
             Self::KindUnknown => f.write_str("the API server does not know the kind: apply its definition"),
             Self::MixedVersions(versions) => write!(f, "API servers of several versions serve: {versions}"),
+            Self::UnknownVersion { servers } => {
+                write!(
+                    f,
+                    "the API server of {servers} did not tell its version, which may be another minor one"
+                )
+            }
             Self::FewNodesReady => f.write_str("no more than half of the nodes are ready"),
             Self::BackingOff { until, why } => write!(f, "it failed, and is tried again at {until}: {why}"),
             Self::Rank { behind } => write!(f, "{behind} comes first"),
@@ -181,21 +264,21 @@ pub fn due_resources(wanted: &[WantedResource], view: &ApplyView<'_>) -> Vec<Due
     for resource in wanted {
         let key = &resource.key;
         let (why, unknown) = match view.found.get(key) {
-            Some(ResourceFound::Exists(annotations)) => match resource.difference(annotations) {
+            Some(FoundObject::Exists(annotations)) => match view.difference(resource, annotations) {
                 Some(why) => (why, None),
                 None => continue,
             },
-            Some(ResourceFound::Missing) => (ResourceDifference::Missing, None),
-            Some(ResourceFound::KindUnknown) => {
+            Some(FoundObject::Missing) => (ResourceDifference::Missing, None),
+            Some(FoundObject::KindUnknown) => {
                 (ResourceDifference::Missing, Some(ResourceReason::KindUnknown))
             }
             // It may be as wanted: only a read object is known to differ.
-            Some(ResourceFound::Unread(_)) | None => continue,
+            Some(FoundObject::Unread(_)) | None => continue,
         };
-        let failed = view.failed.get(key);
+        let failed = FailedApply::of(view.failed.get(key), || fingerprint(&resource.manifest));
         let few = key.kind == "Deployment" && !view.enough_ready;
-        let held = if let Some(versions) = view.mixed_versions {
-            Some(ResourceReason::MixedVersions(versions.to_owned()))
+        let held = if let Some(versions) = view.versions {
+            Some(versions.clone())
         } else if unknown.is_some() {
             unknown
         } else if few {
@@ -203,12 +286,11 @@ pub fn due_resources(wanted: &[WantedResource], view: &ApplyView<'_>) -> Vec<Due
         } else if let Some(behind) = first.filter(|first| first.rank() < key.rank()) {
             Some(ResourceReason::Rank { behind: behind.clone() })
         } else {
-            let failed = failed.filter(|failed| failed.until > view.now);
-            failed.map(|failed| ResourceReason::BackingOff { until: failed.until, why: failed.why.clone() })
+            failed.and_then(|failed| failed.reason(view.now))
         };
         let holds = match (&held, failed) {
             (Some(ResourceReason::KindUnknown | ResourceReason::FewNodesReady), _) => false,
-            (_, Some(failed)) => view.now < failed.holds_until(),
+            (_, Some(failed)) => is_planted(Canary::ResourceBlocksRest) || view.now < failed.holds_until(),
             (_, None) => true,
         };
         if holds && first.is_none() {
@@ -231,34 +313,38 @@ mod tests {
 
     fn wanted(key: &str) -> WantedResource {
         let key = ResourceKey::parse(key).unwrap();
-        WantedResource { key, revision: 7, image: None, manifest: json!({}) }
+        let metadata = json!({"name": key.name, "namespace": key.namespace});
+        let manifest = json!({"apiVersion": "v1", "kind": key.kind, "metadata": metadata});
+        WantedResource { key, revision: 7, image: None, manifest: Manifest::new(manifest).unwrap() }
     }
 
     #[derive(Default)]
     struct World {
         wanted: Vec<WantedResource>,
-        found: BTreeMap<ResourceKey, ResourceFound>,
+        found: BTreeMap<ResourceKey, FoundObject<Annotations>>,
         failed: BTreeMap<ResourceKey, FailedApply>,
+        certificates: BTreeMap<ResourceKey, Option<Validity>>,
         few_ready: bool,
-        mixed: Option<&'static str>,
+        versions: Option<ResourceReason>,
     }
 
     impl World {
         /// A world without these resources.
         fn new(keys: &[&str]) -> Self {
             let wanted: Vec<_> = keys.iter().map(|key| wanted(key)).collect();
-            let found =
-                wanted.iter().map(|resource| (resource.key.clone(), ResourceFound::Missing)).collect();
+            let found = wanted.iter().map(|resource| (resource.key.clone(), FoundObject::Missing)).collect();
             Self { wanted, found, ..Self::default() }
         }
 
-        fn set(&mut self, key: &str, found: ResourceFound) {
+        fn set(&mut self, key: &str, found: FoundObject<Annotations>) {
             self.found.insert(ResourceKey::parse(key).unwrap(), found);
         }
 
         fn fail(&mut self, key: &str, at: OffsetDateTime) {
             let key = ResourceKey::parse(key).unwrap();
-            let failed = FailedApply::new(self.failed.get(&key), "refused".to_owned(), at);
+            let resource = self.wanted.iter().find(|resource| resource.key == key).unwrap();
+            let wanted = fingerprint(&resource.manifest);
+            let failed = FailedApply::new(self.failed.get(&key), &wanted, "refused".to_owned(), at);
             self.failed.insert(key, failed);
         }
 
@@ -267,8 +353,9 @@ mod tests {
             let view = ApplyView {
                 found: &self.found,
                 failed: &self.failed,
+                certificates: &self.certificates,
                 enough_ready: !self.few_ready,
-                mixed_versions: self.mixed,
+                versions: self.versions.as_ref(),
                 now,
             };
             let named = |due: DueResource| (due.key.to_string(), due.held.map_or("", |held| held.name()));
@@ -276,10 +363,10 @@ mod tests {
         }
     }
 
-    fn exists(revision: &str, image: Option<&str>) -> ResourceFound {
+    fn exists(revision: &str, image: Option<&str>) -> FoundObject<Annotations> {
         let mut annotations = BTreeMap::from([(ANNOTATION_REVISION.to_owned(), revision.to_owned())]);
         annotations.extend(image.map(|image| (ANNOTATION_IMAGE.to_owned(), image.to_owned())));
-        ResourceFound::Exists(annotations)
+        FoundObject::Exists(annotations)
     }
 
     fn rows(rows: &[(&str, &'static str)]) -> Vec<(String, &'static str)> {
@@ -290,16 +377,14 @@ mod tests {
     fn revision_and_image_decide() {
         let mut world = World::new(&["Service/a/b"]);
         let difference = |world: &World| {
-            let ResourceFound::Exists(annotations) = &world.found[&world.wanted[0].key] else {
-                unreachable!()
-            };
+            let FoundObject::Exists(annotations) = &world.found[&world.wanted[0].key] else { unreachable!() };
             world.wanted[0].difference(annotations).map(|why| why.to_string())
         };
         world.set("Service/a/b", exists("7", None));
         assert_eq!((difference(&world), world.due(NOW)), (None, Vec::new()));
         world.set("Service/a/b", exists("07", None));
         assert_eq!(difference(&world).unwrap(), "the object has revision 07, and 7 is wanted");
-        world.set("Service/a/b", ResourceFound::Exists(BTreeMap::new()));
+        world.set("Service/a/b", FoundObject::Exists(BTreeMap::new()));
         assert_eq!(difference(&world).unwrap(), "the object has revision none, and 7 is wanted");
         world.wanted[0].image = Some("i:2".to_owned());
         world.set("Service/a/b", exists("7", Some("i:1")));
@@ -346,10 +431,33 @@ mod tests {
     }
 
     #[test]
+    fn changed_definition_is_applied_at_once() {
+        let mut world = World::new(&["Namespace/a"]);
+        world.fail("Namespace/a", NOW);
+        assert_eq!(world.due(NOW), rows(&[("Namespace/a", "backing-off")]));
+        let mut changed = world.wanted[0].manifest.content().clone();
+        changed["metadata"]["labels"] = json!({"x": "y"});
+        world.wanted[0].manifest = Manifest::new(changed).unwrap();
+        assert_eq!(world.due(NOW), rows(&[("Namespace/a", "")]));
+    }
+
+    #[test]
+    fn unreadable_definition_is_named_and_costs_no_other() {
+        let text = |name: &str| format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}}}}}");
+        let stored = [("a", text("a").into_bytes()), ("b", text("c").into_bytes()), ("d", vec![0xff])];
+        let stored = stored.map(|(name, text)| (format!("resource/Namespace/{name}"), (text.into(), 3)));
+        let read = ReadResources::new(&UserResources(stored.into()));
+        let keys: Vec<String> = read.wanted.iter().map(|wanted| wanted.key.to_string()).collect();
+        assert_eq!(keys, ["Namespace/a"]);
+        let faults: Vec<&str> = read.faults.keys().map(String::as_str).collect();
+        assert_eq!(faults, ["resource/Namespace/b", "resource/Namespace/d"]);
+    }
+
+    #[test]
     fn unknown_kind_and_unreadable_object_hold_no_other_resource() {
         let mut world = World::new(&["Widget/w", "Deployment/a/d", "Service/a/s", "Role/a/r"]);
-        world.set("Widget/w", ResourceFound::KindUnknown);
-        world.set("Role/a/r", ResourceFound::Unread("403".to_owned()));
+        world.set("Widget/w", FoundObject::KindUnknown);
+        world.set("Role/a/r", FoundObject::Unread("403".to_owned()));
         world.few_ready = true;
         assert_eq!(
             world.due(NOW),
@@ -362,9 +470,24 @@ mod tests {
     #[test]
     fn nothing_is_applied_while_api_servers_of_two_versions_serve() {
         let mut world = World::new(&["Namespace/a", "Service/a/s"]);
-        world.mixed = Some("1.33, 1.34");
+        world.versions = Some(ResourceReason::MixedVersions("1.33, 1.34".to_owned()));
         let all = rows(&[("Namespace/a", "mixed-versions"), ("Service/a/s", "mixed-versions")]);
         assert_eq!(world.due(NOW), all);
+    }
+
+    #[test]
+    fn certificate_of_a_webhook_is_issued_anew_before_it_ends() {
+        let mut world = World::new(&["Secret/a/s"]);
+        world.set("Secret/a/s", exists("7", None));
+        assert_eq!(world.due(NOW), Vec::new(), "it asks for no certificate");
+        let from = NOW - Duration::from_secs(3600 * 24 * 365);
+        for (days, expected) in [(31, Vec::new()), (29, rows(&[("Secret/a/s", "")]))] {
+            let validity = Validity { from, to: NOW + Duration::from_secs(3600 * 24 * days) };
+            world.certificates = [(world.wanted[0].key.clone(), Some(validity))].into();
+            assert_eq!(world.due(NOW), expected, "{days} days are left");
+        }
+        world.certificates = [(world.wanted[0].key.clone(), None)].into();
+        assert_eq!(world.due(NOW), rows(&[("Secret/a/s", "")]));
     }
 
     #[test]
@@ -372,7 +495,7 @@ mod tests {
         let text =
             "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c, namespace: a, annotations: {x: 'y'}}\n";
         let resource = WantedResource::of_user("resource/ConfigMap/a/c", text, 12).unwrap();
-        let annotations = &resource.manifest["metadata"]["annotations"];
+        let annotations = &resource.manifest.content()["metadata"]["annotations"];
         assert_eq!(*annotations, json!({"x": "y", ANNOTATION_REVISION: "12"}));
         for (key, text, why) in [
             ("resource/ConfigMap/a/d", text.to_owned(), "the manifest is that of ConfigMap/a/c"),

@@ -12,8 +12,8 @@ use super::SYSTEM_NAMESPACE;
 pub const CLUSTER_DNS: &str = "cluster-dns";
 /// The name of the DNS cache of the nodes: of its DaemonSet and its ConfigMap.
 pub const NODE_DNS: &str = "node-dns";
-const COREFILE: &str = "Corefile";
-const UNBOUND_CONF: &str = "unbound.conf";
+pub(crate) const COREFILE: &str = "Corefile";
+pub(crate) const UNBOUND_CONF: &str = "unbound.conf";
 
 /// The private zones of IPv4, which unbound neither answers itself nor validates.
 const PRIVATE_ZONES: [&str; 2] = ["10.in-addr.arpa.", "168.192.in-addr.arpa."];

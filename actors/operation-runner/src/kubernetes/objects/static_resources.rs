@@ -4,7 +4,9 @@
 //! Each field of CKE's is kept: a later apply by the same field manager removes the fields that are missing. The
 //! revision and the images decide whether an object is applied, not its content.
 
-use madako_domain::resource::{ANNOTATION_IMAGE, ANNOTATION_REVISION, ResourceKey};
+use madako_domain::images::ImageName;
+use madako_domain::objects::Manifest;
+use madako_domain::resource::{ANNOTATION_IMAGE, ANNOTATION_REVISION};
 use serde_json::{Value, json};
 
 use super::SYSTEM_NAMESPACE;
@@ -17,6 +19,18 @@ pub struct DnsImages {
     pub coredns: String,
     pub unbound: String,
     pub unbound_exporter: String,
+}
+
+impl DnsImages {
+    /// The images of CKE 1.30.
+    #[must_use]
+    pub fn of_cke() -> Self {
+        Self {
+            coredns: ImageName::Coredns.of_cke().to_owned(),
+            unbound: ImageName::Unbound.of_cke().to_owned(),
+            unbound_exporter: ImageName::UnboundExporter.of_cke().to_owned(),
+        }
+    }
 }
 
 const RBAC: &str = "rbac.authorization.k8s.io";
@@ -55,8 +69,8 @@ fn wanted(revision: i64, image: Option<String>, mut manifest: Value) -> WantedRe
     if let Some(image) = &image {
         annotations[ANNOTATION_IMAGE] = json!(image);
     }
-    let key = ResourceKey::of_manifest(&manifest).expect("the manifests here name their objects");
-    WantedResource { key, revision, image, manifest }
+    let manifest = Manifest::new(manifest).expect("the manifests here name their objects");
+    WantedResource { key: manifest.name().key.clone(), revision, image, manifest }
 }
 
 /// Labels and annotations of Kubernetes' own roles: its API servers keep rules that the object lacks.
@@ -306,7 +320,10 @@ mod tests {
         let found: Vec<_> = resources
             .iter()
             .map(|resource| {
-                (resource.key.to_string(), format!("{:x}", md5::compute(resource.manifest.to_string())))
+                (
+                    resource.key.to_string(),
+                    format!("{:x}", md5::compute(resource.manifest.content().to_string())),
+                )
             })
             .collect();
         let expected = OF_CKE.map(|(key, digest)| (key.to_owned(), digest.to_owned()));

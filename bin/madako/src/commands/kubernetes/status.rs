@@ -1,5 +1,6 @@
-//! `madako kubernetes status`: the components of Kubernetes on the nodes.
+//! `madako kubernetes status`: the components of Kubernetes on the nodes, and the objects in Kubernetes.
 
+use madako_operation_runner::kubernetes::objects::shown::{ObjectState, ShownObject, objects};
 use madako_operation_runner::kubernetes::operation::KubernetesOperationName;
 use madako_operation_runner::kubernetes::shown::{ShownComponent, State, components};
 use serde::Serialize;
@@ -7,6 +8,8 @@ use serde::Serialize;
 use crate::access;
 use crate::cli::Global;
 use crate::commands::ops::{ShownHeld, collected, running};
+use crate::commands::resource;
+use crate::commands::resource::status::object_table;
 use crate::failure::Failure;
 use crate::output::{Format, Table, escape_unprintable, show_value};
 
@@ -19,7 +22,9 @@ use crate::output::{Format, Table, escape_unprintable, show_value};
 /// and unreachable (the node does not answer). The column WHY has the failed health check, the differences, and the reason
 /// for which the leader holds an operation on the component. `madako ops plan` shows the operations that follow.
 ///
-/// Exit codes: 0: all components are good; 1: some are not; 2: the state could not be read, or bad input.
+/// A second table has the objects of Kubernetes that are not as wanted: due, held or unknown. `-o json` has all objects.
+///
+/// Exit codes: 0: all components and objects are good; 1: some are not; 2: the state could not be read, or bad input.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  madako kube status\n  madako kube status -o json")]
 pub(crate) struct Args {
@@ -31,6 +36,8 @@ pub(crate) struct Args {
 #[derive(Serialize)]
 struct Shown {
     components: Vec<ShownComponent>,
+    /// `None`: no API server is healthy.
+    objects: Option<Vec<ShownObject>>,
     /// The reason for which the held operations of the leader are not known.
     leader_error: Option<String>,
 }
@@ -39,25 +46,25 @@ pub(crate) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let shown = find(global).await.map_err(Failure::into_bad_input)?;
     show_value(args.output, &shown, table)?;
     let is_good = shown.components.iter().all(|component| component.state == State::Good);
-    if is_good { Ok(()) } else { Err(Failure::Different) }
+    let objects = shown.objects.as_ref().is_some_and(|all| all.iter().all(is_as_wanted));
+    if is_good && objects { Ok(()) } else { Err(Failure::Different) }
 }
 
 async fn find(global: &Global) -> Result<Shown, Failure> {
     let inputs = collected::gather_kubernetes(global).await?.inputs;
-    let options = inputs.kubernetes.as_ref().map(|kubernetes| kubernetes.options.as_ref());
-    let options =
-        options.ok_or_else(|| Failure::failed("the components of Kubernetes were not asked"))?.map_err(
-            |why| Failure::failed(format_args!("the field options of the cluster cannot be used: {why}")),
-        )?;
-    let mut components = components(&inputs.input(&inputs.settings), options);
+    let options = inputs.kubernetes_options()?;
+    let input = inputs.input(&inputs.settings);
+    let mut components = components(&input, options);
+    let mut objects = objects(&input, options);
     let leader_error = match running::held(&access::open_store(global)?).await {
         Ok(held) => {
             add_held(&mut components, &held);
+            resource::status::add_held(objects.as_deref_mut().unwrap_or_default(), &held);
             None
         }
         Err(failure) => failure.message(),
     };
-    Ok(Shown { components, leader_error })
+    Ok(Shown { components, objects, leader_error })
 }
 
 /// Adds the reasons for which the leader holds operations to the components that they would change.
@@ -74,6 +81,10 @@ fn add_held(components: &mut [ShownComponent], held: &[ShownHeld]) {
     }
 }
 
+fn is_as_wanted(object: &ShownObject) -> bool {
+    object.state == ObjectState::Good
+}
+
 fn table(shown: &Shown) -> String {
     let mut table = Table::new(["NODE", "COMPONENT", "STATE", "IMAGE", "WHY"]);
     for ShownComponent { node, component, state, image, why } in &shown.components {
@@ -81,6 +92,11 @@ fn table(shown: &Shown) -> String {
         table.row([node.clone(), (*component).to_owned(), state.name().to_owned(), image, why.join("; ")]);
     }
     let mut text = table.text();
+    let objects = shown.objects.iter().flatten();
+    let others: Vec<ShownObject> = objects.filter(|object| !is_as_wanted(object)).cloned().collect();
+    if !others.is_empty() {
+        text.push_str(&format!("\n{}", object_table(&others)));
+    }
     if let Some(error) = &shown.leader_error {
         text.push_str(&format!(
             "\nThe held operations of the leader are not known: {}\n",
@@ -107,7 +123,11 @@ mod tests {
             component(State::Outdated, Some("k:1"), &["one", "two"]),
             component(State::Unreachable, None, &[]),
         ];
-        let text = table(&Shown { components, leader_error: Some("silence".to_owned()) });
+        let object = |key: &str, state| ShownObject { key: key.to_owned(), state, why: vec!["x".to_owned()] };
+        let objects =
+            Some(vec![object("Namespace/a", ObjectState::Good), object("Namespace/b", ObjectState::Held)]);
+        let text = table(&Shown { components, objects, leader_error: Some("silence".to_owned()) });
+        assert!(text.contains("Namespace/b  held   x\n") && !text.contains("Namespace/a"), "{text}");
         let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(rows[1], ["10.0.0.1", "kubelet", "outdated", "k:1", "one;", "two"]);
         assert_eq!(rows[2], ["10.0.0.1", "kubelet", "unreachable"]);

@@ -8,6 +8,7 @@ use madako_domain::containers::ContainerOptions;
 use madako_domain::keys;
 use madako_domain::node_status::FleetStatus;
 use madako_domain::state::ClusterState;
+use madako_operation_runner::kubernetes::objects::apply::ReadResources;
 use madako_operation_runner::kubernetes::options::KubernetesOptions;
 use madako_operation_runner::{KubernetesMode, Settings, SurveyAccess, survey};
 use madako_protocol::ports::Clock;
@@ -79,6 +80,9 @@ async fn gather_configured(config: Config) -> Result<GatheredStates, Failure> {
     let kubernetes = (settings.kubernetes != KubernetesMode::Off).then(|| KubernetesInputs {
         options: KubernetesOptions::read(&cluster.options).map_err(|error| error.to_string()),
         busy: state.repair.under_way().map(str::to_owned).collect(),
+        leaving: state.repair.leaving().map(str::to_owned).collect(),
+        resources: ReadResources::new(&state.resources),
+        is_guarded: state.guard.is_some(),
     });
     let inputs = CollectedInputs {
         cluster,

@@ -10,9 +10,12 @@ use madako_domain::node_status::{FleetStatus, status_from_yaml};
 use madako_domain::restore::RestoreRequest;
 use madako_domain::state::ClusterState;
 use madako_operation_runner::images::with_images;
+use madako_operation_runner::kubernetes::objects::apply::ReadResources;
 use madako_operation_runner::kubernetes::options::KubernetesOptions;
 use madako_operation_runner::limits::MAX_CONCURRENT_UPDATES;
-use madako_operation_runner::{Decision, Input, KubernetesPart, RequestedRestore, Settings, decide};
+use madako_operation_runner::{
+    Decision, Input, KubernetesPart, ObjectsPart, RequestedRestore, Settings, decide,
+};
 use madako_protocol::ports::Clock as _;
 use madako_supervisor::clock::SystemClock;
 use madako_supervisor::config::Config;
@@ -86,6 +89,11 @@ pub(crate) struct KubernetesInputs {
     pub(crate) options: Result<KubernetesOptions, String>,
     /// Nodes that drain, reboot or are repaired.
     pub(crate) busy: BTreeSet<String>,
+    /// Nodes that endpoints have as not ready.
+    pub(crate) leaving: BTreeSet<String>,
+    pub(crate) resources: ReadResources,
+    /// The removal guard holds an observation of the registry back.
+    pub(crate) is_guarded: bool,
 }
 
 /// The first wave of restarts, which a plan shows.
@@ -94,6 +102,25 @@ const FIRST_WAVE: usize = 1;
 static NONE: BTreeSet<String> = BTreeSet::new();
 
 impl CollectedInputs {
+    /// The options of the cluster for Kubernetes.
+    ///
+    /// # Errors
+    /// The components were not asked, or the options cannot be used.
+    pub(crate) fn kubernetes_options(&self) -> Result<&KubernetesOptions, Failure> {
+        self.kubernetes()?.options.as_ref().map_err(|why| {
+            Failure::failed(format_args!("the field options of the cluster cannot be used: {why}"))
+        })
+    }
+
+    /// The part for Kubernetes.
+    ///
+    /// # Errors
+    /// The components were not asked.
+    pub(crate) fn kubernetes(&self) -> Result<&KubernetesInputs, Failure> {
+        let kubernetes = self.kubernetes.as_ref();
+        kubernetes.ok_or_else(|| Failure::failed("the components of Kubernetes were not asked"))
+    }
+
     pub(crate) fn input<'a>(&'a self, settings: &'a Settings) -> Input<'a> {
         Input {
             cluster: &self.cluster,
@@ -114,6 +141,12 @@ impl CollectedInputs {
                 // One look does not tell for how long they are healthy.
                 settling: &NONE,
                 wave: FIRST_WAVE,
+                objects: ObjectsPart {
+                    user: &kubernetes.resources,
+                    leaving: &kubernetes.leaving,
+                    is_guarded: kubernetes.is_guarded,
+                    ..ObjectsPart::default()
+                },
             }),
             settings,
         }

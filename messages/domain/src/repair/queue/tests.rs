@@ -60,6 +60,25 @@ fn unreadable_value_is_a_fault_and_affects_no_other_key() {
 }
 
 #[test]
+fn reboots_of_a_disabled_queue_take_no_server_from_clients() {
+    let mut stored = vec![
+        ("repairs/data/0000000000000000", r#"{"index":"0","address":"10.0.0.1","status":"processing"}"#),
+        ("reboots/data/0000000000000000", r#"{"index":"0","node":"10.0.0.2","status":"draining"}"#),
+        ("reboots/data/0000000000000001", r#"{"index":"1","node":"10.0.0.3","status":"queued"}"#),
+    ];
+    let addresses = |stored: &[(&str, &str)]| {
+        let (queue, faults) = decode(stored);
+        assert_eq!(faults, [""; 0]);
+        let text = |all: Vec<&str>| all.join(" ");
+        (text(queue.under_way().collect()), text(queue.leaving().collect()))
+    };
+    let both = || "10.0.0.1 10.0.0.2".to_owned();
+    assert_eq!(addresses(&stored), (both(), both()));
+    stored.push(("reboots/disabled", "true"));
+    assert_eq!(addresses(&stored), (both(), "10.0.0.1".to_owned()));
+}
+
+#[test]
 fn only_changed_entries_are_decoded_again() {
     let mut values = store(&[
         ("repairs/data/0000000000000000", r#"{"index":"0"}"#),

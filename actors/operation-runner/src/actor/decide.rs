@@ -1,0 +1,119 @@
+//! The decision on a collection, with the settings, records and failures that count for it.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, PoisonError};
+
+use madako_domain::cluster::Cluster;
+use madako_domain::component::Component;
+use madako_domain::node_status::{EtcdVersion, KubernetesAnswers};
+use madako_protocol::actors::Collected;
+use time::OffsetDateTime;
+use tokio::time::Instant;
+
+use super::collect::fleet;
+use super::objects::with_failures;
+use super::{Inputs, RunnerState, madako_operations_decide_seconds};
+use crate::images::with_images;
+use crate::input::{Input, KubernetesPart, ObjectsPart, RequestedRestore};
+use crate::limits::API_SETTLED;
+use crate::stories::{StoryContext, tell_stories};
+
+impl RunnerState {
+    pub(super) fn decide(&mut self, inputs: &Inputs, collected: &Collected) {
+        let Some(mut status) = fleet(collected, &inputs.state, None) else {
+            self.decision = None;
+            return;
+        };
+        let cluster = &*inputs.cluster;
+        let settings = with_images(&self.given.settings, &inputs.state, cluster, &status);
+        self.executor.images.clone_from(&settings.images);
+        let version: Option<EtcdVersion> = {
+            let versions = self.executor.versions.lock().unwrap_or_else(PoisonError::into_inner);
+            versions.get(&settings.images.etcd).cloned()
+        };
+        status.etcd_image_version = version;
+        self.backing_off.retain(|address| cluster.nodes.iter().any(|node| node.address == address));
+        let started = Instant::now();
+        let now = self.given.clock.now();
+        let valid = inputs.state.restarts.iter().filter(|(_, request)| request.is_valid(now));
+        let restarts = valid.map(|(address, _)| address.clone()).collect();
+        let is_under_way = inputs.state.is_restoring();
+        let requested = inputs.state.restore.as_ref();
+        let requested = requested.filter(|request| is_under_way || request.is_valid(now));
+        let nothing = BTreeSet::new();
+        let busy = inputs.state.repair.under_way().map(str::to_owned).collect();
+        let leaving = inputs.state.repair.leaving().map(str::to_owned).collect();
+        let settling = self.settling(cluster, collected);
+        let is_removal_agreed = self.note_surplus(cluster, collected);
+        let input = Input {
+            cluster,
+            options: &inputs.options,
+            status: &status,
+            now,
+            backing_off: &self.backing_off.nodes(started),
+            restarts: &restarts,
+            restore: requested.map(|request| RequestedRestore { request, is_under_way }),
+            stale: inputs.state.restored.as_ref().map_or(&nothing, |restored| &restored.stale),
+            authorities: collected
+                .authorities
+                .as_ref()
+                .and_then(|ready| ready.as_ref().err())
+                .map(String::as_str),
+            kubernetes: inputs.kubernetes.as_ref().map(|read| KubernetesPart {
+                options: read.as_ref().as_ref().map(|options| &**options).map_err(String::as_str),
+                busy: &busy,
+                settling: &settling,
+                wave: self.wave,
+                objects: ObjectsPart {
+                    user: &inputs.resources,
+                    leaving: &leaving,
+                    is_guarded: inputs.state.guard.is_some(),
+                    is_removal_agreed,
+                    ..ObjectsPart::default()
+                },
+            }),
+            settings: &settings,
+        };
+        let decision = self.decide_on_objects(input, collected);
+        let input = with_failures(input, self.objects.failed());
+        madako_operations_decide_seconds().record(started.elapsed());
+        let is_reachable = |address: &&String| status.nodes.get(*address).is_some_and(|node| node.reachable);
+        let addresses = || cluster.nodes.iter().map(|node| &node.address);
+        self.reachable_since.note(addresses().filter(is_reachable).cloned(), now.unix_timestamp());
+        let unreachable = addresses().filter(|address| !is_reachable(address)).cloned();
+        self.unreachable_since.note(unreachable, now.unix_timestamp());
+        let since = |address: &str, is_reachable: bool| {
+            let since = if is_reachable { &self.reachable_since } else { &self.unreachable_since };
+            OffsetDateTime::from_unix_timestamp(since.of(&address.to_owned())?).ok()
+        };
+        let around = StoryContext {
+            state: &inputs.state,
+            decision: &decision,
+            errors: &collected.errors,
+            since: &since,
+        };
+        self.stories = Arc::new(tell_stories(&input, &around));
+        self.decision = Some(decision);
+    }
+
+    /// Nodes whose API server is not known to be healthy for [`API_SETTLED`].
+    fn settling(&mut self, cluster: &Cluster, collected: &Collected) -> BTreeSet<String> {
+        let now = Instant::now();
+        let mut settling = BTreeSet::new();
+        for node in cluster.control_plane() {
+            let serves =
+                |answers: &KubernetesAnswers| answers.is_healthy(Component::ApiServer, &node.address);
+            if collected.kubernetes.as_ref().is_some_and(serves) {
+                let since = *self.serving_since.entry(node.address.clone()).or_insert(now);
+                if now - since < API_SETTLED {
+                    settling.insert(node.address.clone());
+                }
+            } else {
+                self.serving_since.remove(&node.address);
+                settling.insert(node.address.clone());
+            }
+        }
+        self.serving_since.retain(|address, _| cluster.control_plane().any(|node| node.address == *address));
+        settling
+    }
+}

@@ -1,0 +1,241 @@
+//! Decisions on objects of Kubernetes with the failures of earlier ones, and the execution of commands on objects.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use madako_domain::authority::Authority;
+use madako_domain::cluster::Cluster;
+use madako_domain::objects::{Manifest, NodeChange};
+use madako_domain::resource::ResourceKey;
+use madako_domain::status::OperationPhase;
+use madako_protocol::actors::Collected;
+use madako_protocol::kubernetes::KubernetesError;
+use madako_protocol::permit::Permit;
+use time::OffsetDateTime;
+use tokio::time::Instant;
+
+use super::RunnerState;
+use super::execute::{Basis, Executor, Failure};
+use super::workflow::FailedCommand;
+use crate::command::Command as RunnerCommand;
+use crate::decide::{Decision, decide};
+use crate::held::Reason;
+use crate::input::{Input, KubernetesPart, ObjectsPart};
+use crate::kubernetes::objects::apply::FailedApply;
+use crate::kubernetes::objects::decide::ObjectReason;
+use crate::kubernetes::objects::failures::ObjectFailures;
+use crate::kubernetes::objects::nodes::{node_key, surplus};
+use crate::kubernetes::objects::operation::ObjectCommand as Command;
+use crate::kubernetes::objects::webhooks::{
+    needed_certificate, needs_authority, with_authority, with_certificate,
+};
+use crate::limits::{LEAST_OBJECTS_PAUSE, ROUNDS_TO_AGREE};
+
+impl RunnerState {
+    /// Decides, and decides again if an object differs although it was applied.
+    pub(super) fn decide_on_objects(&mut self, input: Input<'_>, collected: &Collected) -> Decision {
+        let Some(found) = collected.kubernetes.as_ref().and_then(|answers| answers.objects.as_ref()) else {
+            return decide(&with_failures(input, self.objects.failed()));
+        };
+        let is_node = |key: &ResourceKey| *key == node_key(&key.name);
+        let is_read = |key: &ResourceKey| {
+            let is_node = is_node(key) && found.nodes.is_some();
+            is_node || found.resources.contains_key(key) || found.contents.contains_key(key)
+        };
+        if !self.is_thinned {
+            let names: BTreeSet<&str> = found.nodes.iter().flatten().map(|node| node.name.as_str()).collect();
+            let is_known = |key: &ResourceKey| !is_node(key) || names.contains(key.name.as_str());
+            self.objects.retain(|key| is_read(key) && is_known(key));
+        }
+        let decision = decide(&with_failures(input, self.objects.failed()));
+        // In other phases the objects were not decided on.
+        let is_decided = matches!(
+            decision.phase,
+            OperationPhase::K8sMaintain | OperationPhase::StopControlPlane | OperationPhase::Completed
+        );
+        if is_decided && self.objects.observe(&due_objects(&decision), is_read, input.now) {
+            return decide(&with_failures(input, self.objects.failed()));
+        }
+        decision
+    }
+
+    /// The time until an object that waits may be due. Other objects may wait for it.
+    pub(super) fn pause_of_objects(&self) -> Option<Duration> {
+        let held = self.decision.iter().flat_map(|decision| &decision.held);
+        let mut reasons = held.filter_map(|held| match &held.reason {
+            Reason::Object(reason) => Some(reason),
+            _ => None,
+        });
+        if reasons.any(|reason| *reason == ObjectReason::NotInitialized) {
+            return Some(LEAST_OBJECTS_PAUSE);
+        }
+        let now = self.given.clock.now();
+        let pause = self.objects.next_change(now)? - now;
+        Some(pause.unsigned_abs().max(LEAST_OBJECTS_PAUSE))
+    }
+
+    /// After a command on one object, the last collection still tells the state of all others.
+    pub(super) fn forget_object(&mut self, command: &RunnerCommand, is_success: bool) {
+        let manifest = match command {
+            RunnerCommand::Object(command) => command.manifest(),
+            _ => None,
+        };
+        // After a definition, discovery knows another kind.
+        let manifest = manifest.filter(|it| it.name().key.kind != "CustomResourceDefinition");
+        let Some(manifest) = manifest else { return self.forget_collected() };
+        let collected = self.collected.as_mut().map(|(_, collected)| collected).filter(|_| is_success);
+        let answers = collected.and_then(|collected| collected.kubernetes.as_mut());
+        if let Some(found) = answers.and_then(|answers| answers.objects.as_mut()) {
+            found.resources.remove(&manifest.name().key);
+            found.contents.remove(&manifest.name().key);
+            self.is_thinned = true;
+        }
+    }
+
+    /// Notes the Node objects outside of the cluster. Returns whether there were no others for three rounds.
+    pub(super) fn note_surplus(&mut self, cluster: &Cluster, collected: &Collected) -> bool {
+        let found = collected.kubernetes.as_ref().and_then(|answers| answers.objects.as_ref());
+        let Some(nodes) = found.and_then(|found| found.nodes.as_ref()) else { return false };
+        let now = surplus(cluster, nodes);
+        let same = self.surplus.take().filter(|(last, _)| now.is_subset(last));
+        let since = same.map_or_else(Instant::now, |(_, since)| since);
+        self.surplus = Some((now, since));
+        since.elapsed() >= self.given.interval * (ROUNDS_TO_AGREE - 1)
+    }
+}
+
+/// The input with the failures of earlier changes.
+pub(super) fn with_failures<'a>(
+    input: Input<'a>,
+    failed: &'a BTreeMap<ResourceKey, FailedApply>,
+) -> Input<'a> {
+    let part = |part: KubernetesPart<'a>| {
+        let objects = ObjectsPart { failed, ..part.objects };
+        KubernetesPart { objects, ..part }
+    };
+    Input { kubernetes: input.kubernetes.map(part), ..input }
+}
+
+/// The objects that the operations of a decision change, with their wanted contents.
+fn due_objects(decision: &Decision) -> BTreeMap<ResourceKey, String> {
+    let commands = decision.operations.iter().flat_map(|operation| &operation.commands);
+    let objects = commands.filter_map(|command| match command {
+        RunnerCommand::Object(command) => Some(command.objects()),
+        _ => None,
+    });
+    objects.flatten().collect()
+}
+
+/// Learns from the end of a command. `failure` has the Node objects that failed, if the command knows them.
+pub(super) fn learn(
+    failures: &mut ObjectFailures,
+    command: &Command,
+    failure: Option<&FailedCommand>,
+    now: OffsetDateTime,
+) {
+    for (key, wanted) in command.objects() {
+        match failure {
+            None => failures.succeed(key, wanted),
+            Some((Some(nodes), why)) if nodes.is_empty() || nodes.contains(&key.name) => {
+                failures.fail(key, &wanted, why, now);
+            }
+            // The next pass decides anew.
+            Some(_) => {}
+        }
+    }
+}
+
+impl Executor {
+    pub(super) async fn run_on_objects(&self, command: &Command, basis: &Basis) -> Result<(), Failure> {
+        match command {
+            Command::UpdateNodes(changes) => self.change_nodes(changes, basis).await,
+            Command::RemoveNodes(names) => self.remove_nodes(names, basis).await,
+            _ => match command.manifest() {
+                Some(manifest) => self.apply(manifest, basis).await,
+                None => Ok(()),
+            },
+        }
+    }
+
+    async fn apply(&self, manifest: &Manifest, basis: &Basis) -> Result<(), Failure> {
+        let manifest = &self.with_certificates(manifest).await?;
+        let apply =
+            |permit: Permit| async move { self.components.apply(&permit, &basis.servers, manifest).await };
+        Ok(self.permits.effect(apply, |_| ()).await?)
+    }
+
+    /// The manifest with the certificates that its annotations ask for.
+    async fn with_certificates(&self, manifest: &Manifest) -> Result<Manifest, Failure> {
+        if needs_authority(manifest) {
+            let certificate = self.authorities.certificate(Authority::KubernetesWebhook).await?;
+            return Ok(with_authority(manifest, &certificate)?);
+        }
+        match needed_certificate(manifest) {
+            Some(request) => {
+                let issued = self.authorities.issue(&request).await?;
+                Ok(with_certificate(manifest, &issued)?)
+            }
+            None => Ok(manifest.clone()),
+        }
+    }
+
+    async fn change_nodes(&self, changes: &[NodeChange], basis: &Basis) -> Result<(), Failure> {
+        let mut failed = FailedNodes::default();
+        for change in changes {
+            let send = |permit: Permit| {
+                let components = Arc::clone(&self.components);
+                async move { components.change_node(&permit, &basis.servers, change).await }
+            };
+            failed.note(&change.name, self.permits.effect(send, |_| ()).await);
+        }
+        failed.result()
+    }
+
+    async fn remove_nodes(&self, names: &[String], basis: &Basis) -> Result<(), Failure> {
+        let mut failed = FailedNodes::default();
+        for name in names {
+            let send = |permit: Permit| {
+                let components = Arc::clone(&self.components);
+                async move { components.remove_node(&permit, &basis.servers, name).await }
+            };
+            failed.note(name, self.permits.effect(send, |_| ()).await);
+        }
+        failed.result()
+    }
+}
+
+/// The Node objects that could not be changed. A failure costs no other node.
+#[derive(Default)]
+struct FailedNodes {
+    names: BTreeSet<String>,
+    why: Vec<String>,
+    /// Other clients changed these meanwhile.
+    changed: Vec<String>,
+}
+
+impl FailedNodes {
+    fn note(&mut self, name: &str, result: Result<(), KubernetesError>) {
+        match result {
+            Ok(()) => {}
+            Err(KubernetesError::Refused { status: 409, .. }) => self.changed.push(name.to_owned()),
+            Err(error) => {
+                self.names.insert(name.to_owned());
+                self.why.push(error.to_string());
+            }
+        }
+    }
+
+    /// A Node object that has changed since it was read is no failure: the next pass decides on it anew.
+    fn result(self) -> Result<(), Failure> {
+        if !self.names.is_empty() {
+            return Err(Failure { nodes: self.names, why: self.why.join("; "), is_hold: false });
+        }
+        if self.changed.is_empty() {
+            return Ok(());
+        }
+        let why =
+            format!("these Node objects have changed since they were read: {}", self.changed.join(", "));
+        Err(Failure { nodes: BTreeSet::new(), why, is_hold: true })
+    }
+}

@@ -1,0 +1,308 @@
+//! The workflow of operations: it announces the first operation of a decision, starts its commands, and records their ends.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use madako_domain::certificate::NodeCertificate;
+use madako_domain::cluster::Cluster;
+use madako_domain::component::Component;
+use madako_domain::node_status::NodeStatus;
+use madako_domain::repair::change::RepairChange;
+use madako_domain::state::ClusterState;
+use madako_effects::{Action, AttemptEnd, Conclusion, Effect, EffectEvent, Evidence};
+use madako_protocol::actors::{Mutation, OperationEnd};
+use madako_protocol::event::Event;
+use tokio::time::Instant;
+use tracing::Span;
+
+use super::execute::Basis;
+use super::{
+    Inputs, RunnerState, collect, madako_operation_command_seconds, madako_operations_total, objects,
+};
+use crate::backing_off;
+use crate::command::Command;
+use crate::kubernetes::operation::KubernetesOperationName;
+use crate::limits::COMMAND_LOST;
+use crate::operation::{Operation, OperationName};
+use crate::records::{self, AnnouncedStep, restoring};
+use crate::restore;
+
+/// A command of an operation with its basis.
+#[derive(Clone)]
+pub(crate) struct Announced {
+    pub(super) step: AnnouncedStep,
+    basis: Basis,
+    span: Span,
+}
+
+impl Effect for Announced {
+    type Outcome = OperationEnd;
+
+    fn attempts(&self) -> u32 {
+        1
+    }
+
+    fn attempt_limit(&self) -> Duration {
+        COMMAND_LOST
+    }
+
+    fn pause_limit(&self) -> Duration {
+        // There is no second attempt.
+        Duration::ZERO
+    }
+}
+
+impl RunnerState {
+    /// Records the end of a command. Returns whether a change is under way.
+    pub(super) fn settle(&mut self, inputs: &Inputs) -> bool {
+        let state = &*inputs.state;
+        self.resolve(state);
+        let now = self.given.clock.now();
+        if let Some((announced, conclusion)) = self.effects.conclusion() {
+            let (step, basis, span) =
+                (announced.step.clone(), announced.basis.clone(), announced.span.clone());
+            let failure = failure(conclusion, &step.operation.targets);
+            let failed = failure
+                .as_ref()
+                .map(|(nodes, why)| records::Failed { why: why.clone(), is_final: nodes.is_none() });
+            if let Some((change, next)) = records::end(state, &step, failed.as_ref(), now) {
+                self.learn(&step, failure, next.is_some());
+                let next = next.map(|step| Announced { step, basis, span });
+                let action = self.effects.record(change, next, state.revision, Instant::now());
+                self.perform(action.into_iter().collect());
+                return true;
+            }
+            self.effects.is_recorded();
+        }
+        let runs = self.effects.under_way().map(|announced| announced.step.record);
+        let change = records::disown(state, runs, now);
+        match change.or_else(|| records::forget_restart(state, &inputs.cluster, now)) {
+            Some(change) => self.change(change, state),
+            None => false,
+        }
+    }
+
+    /// Commits a change without an effect. Returns whether it is under way.
+    pub(super) fn change(&mut self, change: RepairChange, state: &ClusterState) -> bool {
+        let action = self.effects.send_change(change, state.revision, Instant::now());
+        self.perform(action.into_iter().collect());
+        true
+    }
+
+    /// Ends the request of a restore that is refused, over or too old. Returns whether a change is under way.
+    pub(super) fn settle_restore(&mut self, state: &ClusterState) -> bool {
+        let etcd = self.collected.as_ref().and_then(|(_, collected)| collected.etcd.as_ref());
+        let is_stale = |address: &str| state.restored.as_ref().is_some_and(|it| it.stale.contains(address));
+        let address = state.restore.as_ref().map(|request| request.address.as_str());
+        let is_done = address.is_some_and(|address| !is_stale(address) && restore::is_done(etcd, address));
+        let now = self.given.clock.now();
+        let refused = self.decision.as_ref().and_then(|decision| restoring::refuse_request(state, decision));
+        match refused.or_else(|| restoring::forget_old_request(state, is_done, now)) {
+            Some(change) if self.effects.under_way().is_none() => self.change(change, state),
+            _ => false,
+        }
+    }
+
+    /// Takes the evidence of a newer state about an announcement whose commit was not answered.
+    pub(super) fn resolve(&mut self, state: &ClusterState) {
+        let Some(Announced { step, .. }) = self.effects.unconfirmed_announcement() else { return };
+        let records = &state.repair.records;
+        let evidence = match records.unfinished.get(&step.record) {
+            Some(item) if step.is_announced_by(&item.value) => Evidence::Announced,
+            None if !records.known.contains_key(&step.record) => Evidence::NotYet,
+            // The first command of another operation, or an earlier command of this one, which the conclusion repeats.
+            _ => Evidence::Never,
+        };
+        let actions = self.effects.observe(evidence, Instant::now());
+        self.perform(actions);
+    }
+
+    /// Counts a command, and leaves out the nodes on which it failed.
+    fn learn(&mut self, step: &AnnouncedStep, failure: Option<FailedCommand>, goes_on: bool) {
+        let operation = step.operation.name.name();
+        let command = step.command();
+        if matches!(
+            step.operation.name,
+            OperationName::Kubernetes(KubernetesOperationName::KubeApiserverRestart)
+        ) {
+            self.serving_since.retain(|address, _| !step.operation.targets.contains(address));
+        }
+        self.wave =
+            wave(self.wave, step, failure.is_some(), goes_on, self.given.settings.max_concurrent_updates);
+        // The collection before an effect says nothing about the nodes after it, nor does its decision.
+        self.forget_object(command, failure.is_none());
+        if let Some(decision) = self.decision.as_mut().filter(|_| !goes_on) {
+            decision.operations.clear();
+        }
+        if let Command::Object(command) = command {
+            objects::learn(&mut self.objects, command, failure.as_ref(), self.given.clock.now());
+        }
+        let (what, failed) = match failure {
+            None if goes_on => (format!("{command} succeeded"), false),
+            None => {
+                self.backing_off.succeeded(step.operation.targets.iter().chain([&operation.to_owned()]));
+                madako_operations_total(operation, "completed").increment(1);
+                (format!("{command} succeeded, and the operation is complete"), false)
+            }
+            Some((nodes, why)) => {
+                if let Some(nodes) = nodes.filter(|_| !matches!(command, Command::Object(_))) {
+                    let nodes = backing_off::causes(&step.operation, command, &nodes);
+                    self.backing_off.failed(&self.left_out(step, nodes), Instant::now());
+                }
+                madako_operations_total(operation, "cancelled").increment(1);
+                (format!("{command} failed: {why}"), true)
+            }
+        };
+        self.given.events.emit(Event::Operation { id: step.record, operation, what, failed });
+    }
+
+    /// The nodes of the cluster among those on which a command failed. Without one, the operation itself is left out.
+    fn left_out(&self, step: &AnnouncedStep, failed: &[String]) -> Vec<String> {
+        let cluster = self.state.as_ref().and_then(|state| state.cluster.as_ref());
+        let is_node = |address: &&String| {
+            cluster.is_some_and(|cluster| cluster.value.nodes.iter().any(|node| node.address == **address))
+        };
+        let nodes: Vec<String> = failed.iter().filter(is_node).cloned().collect();
+        if nodes.is_empty() {
+            return vec![step.operation.name.name().to_owned()];
+        }
+        nodes
+    }
+
+    /// Announces the first operation of the decision, unless a record is unfinished.
+    pub(super) fn begin(&mut self, inputs: &Inputs) {
+        let Some(operation) = self.decision.as_ref().and_then(|decision| decision.operations.first()) else {
+            return;
+        };
+        let now = self.given.clock.now();
+        let Some((change, step)) = records::begin(&inputs.state, &Arc::new(operation.clone()), now) else {
+            return;
+        };
+        let span = tracing::info_span!("operation", operation = operation.name.name(), record = step.record);
+        let basis = Basis {
+            cluster: Arc::clone(&inputs.cluster),
+            options: Arc::clone(&inputs.options),
+            asked: collect::asked(&inputs.cluster, &inputs.state),
+            certificates: Arc::new(self.certificates(operation)),
+            kubernetes: inputs.kubernetes.as_ref().and_then(|read| read.as_ref().as_ref().ok().cloned()),
+            kubelets: Arc::new(self.kubelets(operation)),
+            servers: self.servers(&inputs.cluster),
+        };
+        let (id, operation) = (step.record, operation.name.name());
+        let what = format!("begins on {}", step.operation.targets.join(", "));
+        let keeps_collection = matches!(step.command(), Command::Object(_));
+        let announced = Announced { step, basis, span };
+        let action = self.effects.announce(change, announced, inputs.state.revision, Instant::now());
+        if action.is_some() {
+            self.given.events.emit(Event::Operation { id, operation, what, failed: false });
+            if !keeps_collection {
+                self.forget_collected();
+            }
+        }
+        self.perform(action.into_iter().collect());
+    }
+
+    fn certificates(&self, operation: &Operation) -> BTreeMap<String, BTreeMap<String, NodeCertificate>> {
+        let nodes = self.collected.iter().flat_map(|(_, collected)| &collected.nodes);
+        let targets = nodes.filter(|(address, _)| operation.targets.contains(address));
+        targets.map(|(address, status)| (address.clone(), status.etcd_certificates.clone())).collect()
+    }
+
+    /// Addresses of API servers, healthy ones first.
+    fn servers(&self, cluster: &Cluster) -> Vec<String> {
+        let answers = self.collected.as_ref().and_then(|(_, collected)| collected.kubernetes.as_ref());
+        let is_healthy = |address: &String| {
+            answers.is_some_and(|answers| answers.is_healthy(Component::ApiServer, address))
+        };
+        let mut servers: Vec<String> = cluster.control_plane().map(|node| node.address.clone()).collect();
+        servers.sort_by_key(|address| !is_healthy(address));
+        servers
+    }
+
+    /// Configuration files of the kubelets that run on the targets.
+    fn kubelets(&self, operation: &Operation) -> BTreeMap<String, String> {
+        let nodes = self.collected.iter().flat_map(|(_, collected)| &collected.nodes);
+        let targets = nodes.filter(|(address, _)| operation.targets.contains(address));
+        let running = targets.filter(|(_, node)| node.runs(Component::Kubelet));
+        let file = |node: &NodeStatus| node.configurations.get(&Component::Kubelet)?.clone();
+        running.filter_map(|(address, node)| Some((address.clone(), file(node)?))).collect()
+    }
+
+    pub(super) fn perform(&mut self, actions: Vec<Action<RepairChange, Announced>>) {
+        for action in actions {
+            match action {
+                Action::Commit { number, change } => {
+                    self.runner.commit(number, Mutation::Repair(Box::new(change)));
+                }
+                Action::Answered { result } => {
+                    if let Err(error) = result {
+                        let what = "operation";
+                        self.given.events.emit(Event::CommitFailed { what, why: error.to_string() });
+                    }
+                }
+                Action::Ask { number, effect } => effect.span.in_scope(|| self.runner.ask(number)),
+                Action::Start { number, effect, .. } => self.start(number, effect),
+                // No effect has a second attempt.
+                Action::Pause { .. } | Action::Decide => {}
+                Action::Abort => self.runner.abort(),
+                Action::Record { effect, took } => {
+                    let is_success = |(_, end): (_, &Conclusion<_>)| {
+                        matches!(end, Conclusion::Ended(OperationEnd::Succeeded))
+                    };
+                    let failed = !self.effects.conclusion().is_none_or(is_success);
+                    let outcome = if failed { "failed" } else { "succeeded" };
+                    let command = effect.step.command().name();
+                    madako_operation_command_seconds(command, outcome).record(took);
+                }
+                Action::Report { effect, left } => {
+                    let record = effect.step.record;
+                    tracing::warn!(record, ?left, "the next leader cancels the record of an operation");
+                }
+            }
+        }
+        self.runner.wake_at(self.effects.wake());
+    }
+
+    /// Executes a command. Each action in it takes a permit of its own.
+    fn start(&mut self, number: u64, announced: Announced) {
+        let executor = self.executor.clone();
+        let Announced { step, basis, span } = announced;
+        let _operation = span.entered();
+        self.runner.carry_out(async move {
+            let end = executor.execute(&step.operation, step.index, &basis).await;
+            EffectEvent::Ended { number, end: AttemptEnd::Final(end) }
+        });
+    }
+}
+
+/// The nodes of the next wave of restarts: twice as many after a good one, and one after a failure.
+fn wave(now: usize, step: &AnnouncedStep, has_failed: bool, goes_on: bool, most: usize) -> usize {
+    use KubernetesOperationName::{KubeProxyRestart, KubeletRestart};
+    match step.operation.name {
+        OperationName::Kubernetes(KubeletRestart | KubeProxyRestart) if has_failed => 1,
+        OperationName::Kubernetes(KubeletRestart | KubeProxyRestart) if !goes_on => {
+            (now * 2).min(most.max(1))
+        }
+        _ => now,
+    }
+}
+
+/// The failure of a command: the nodes on which it failed, or `None` if nothing backs off, and the reason.
+pub(super) type FailedCommand = (Option<Vec<String>>, String);
+
+/// The failure of a command. An operation that must be held leaves out no node.
+fn failure(conclusion: &Conclusion<OperationEnd>, targets: &[String]) -> Option<FailedCommand> {
+    match conclusion {
+        Conclusion::Ended(OperationEnd::Succeeded) => None,
+        Conclusion::Ended(OperationEnd::Failed { nodes, why }) => {
+            Some((Some(nodes.iter().cloned().collect()), why.clone()))
+        }
+        Conclusion::Ended(OperationEnd::Held { why }) => Some((None, why.clone())),
+        Conclusion::Withdrawn { why, .. } => Some((Some(Vec::new()), why.clone())),
+        Conclusion::Unheard { limit } => Some((
+            Some(targets.to_vec()),
+            format!("outcome unknown: the command did not end within {limit:?}"),
+        )),
+    }
+}

@@ -1,0 +1,508 @@
+//! The operations of CKE's phase `k8s-maintain`, in CKE's order: resources, DNS, endpoints, nodes.
+//!
+//! # Guarantees
+//! - Before the controller manager has begun its work, there is no operation, and the wait for it is held.
+//! - An object that was not read is not changed, and holds no other one.
+//! - Each object that is due and in no operation is held, with the reason.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use madako_domain::cluster::{Cluster, Node};
+use madako_domain::keys;
+use madako_domain::objects::{FoundObject, Manifest, NodeChange, NodeObject, ObjectAnswers, ObjectName};
+use madako_domain::resource::{ANNOTATION_IMAGE, ResourceKey};
+use serde_json::Value;
+use time::OffsetDateTime;
+
+use super::apply::{
+    ApplyView, DueResource, FailedApply, ReadResources, ResourceDifference, ResourceReason, WantedResource,
+    due_resources,
+};
+use super::dns::{CLUSTER_DNS, COREFILE, NODE_DNS, UNBOUND_CONF, cluster_dns, node_dns};
+use super::endpoints::{EndpointsPlan, etcd_service, is_as_wanted, objects as endpoint_objects};
+use super::nodes::{changes, needs_agreement, node_key, surplus};
+use super::operation::{ObjectCommand as Command, ObjectOperationName as Name, node_fingerprint};
+use super::static_resources::{DnsImages, static_resources};
+use super::{service_account, system_object};
+use crate::limits::MAX_NODE_CHANGES;
+
+/// The inputs of a decision.
+#[derive(Debug, Clone, Copy)]
+pub struct ObjectsInput<'a> {
+    pub now: OffsetDateTime,
+    pub cluster: &'a Cluster,
+    /// The DNS domain of the cluster.
+    pub domain: &'a str,
+    /// Images of the DNS servers, as far as they are configured.
+    pub images: &'a GivenDnsImages,
+    pub user: &'a ReadResources,
+    pub answers: &'a ObjectAnswers,
+    pub failed: &'a BTreeMap<ResourceKey, FailedApply>,
+    /// Addresses of the control plane nodes whose API servers are healthy.
+    pub healthy: &'a BTreeSet<&'a str>,
+    /// Addresses of nodes that drain, reboot or are repaired. Endpoints have them as not ready.
+    pub busy: &'a BTreeSet<String>,
+    /// The removal guard holds an observation of the registry back.
+    pub is_guarded: bool,
+    /// The Node objects of many nodes are surplus for three rounds.
+    pub is_removal_agreed: bool,
+}
+
+/// Images of the DNS servers of the key `madako/images` or the configuration.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GivenDnsImages {
+    pub coredns: Option<String>,
+    pub unbound: Option<String>,
+    pub unbound_exporter: Option<String>,
+}
+
+/// An operation that is due.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DueObject {
+    pub name: Name,
+    pub command: Command,
+    pub why: ObjectDifference,
+}
+
+/// The reason why an object is changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ObjectDifference {
+    Resource(ResourceDifference),
+    /// Its text, addresses or ports.
+    Content,
+    /// Labels, annotations or taints of nodes.
+    Nodes,
+    /// The nodes are not in the cluster.
+    NotInCluster,
+}
+
+/// An object that is due and is not changed now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeldObject {
+    pub what: Name,
+    pub key: ResourceKey,
+    pub reason: ObjectReason,
+}
+
+/// The reason why an object is not changed now.
+#[derive(Debug, Clone, PartialEq, Eq, strum::IntoStaticStr, strum::VariantNames)]
+#[strum(serialize_all = "kebab-case")]
+pub enum ObjectReason {
+    #[strum(transparent)]
+    Resource(ResourceReason),
+    /// No controller manager has begun its work.
+    NotInitialized,
+    /// The definition of a user is that of an object that the service derives from the cluster.
+    KeptByService,
+    /// The stored definition of a resource cannot be read.
+    UnreadableDefinition { why: String },
+    /// No API server told the present state of the object.
+    Unread { why: String },
+    /// Many Node objects would be removed at once.
+    RemovalGuard { nodes: usize, all: usize },
+    /// The registry lacks many machines.
+    RegistryGuard,
+}
+
+madako_json::named!(ObjectReason);
+
+impl ObjectReason {
+    /// The names of all reasons.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        use strum::VariantNames as _;
+        let own = Self::VARIANTS.iter().copied().filter(|name| *name != "resource");
+        own.chain(ResourceReason::VARIANTS.iter().copied())
+    }
+}
+
+impl fmt::Display for ObjectReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Resource(reason) => reason.fmt(f),
+            Self::NotInitialized => {
+                f.write_str("no controller manager has made this object yet, and all others come after it")
+            }
+            Self::KeptByService => f.write_str(
+                "Madako derives this object from the cluster: run madako resource delete with the definition",
+            ),
+            Self::UnreadableDefinition { why } => {
+                write!(f, "its stored definition cannot be read ({why}): run madako resource set again")
+            }
+            Self::Unread { why } => write!(f, "its present state cannot be read: {why}"),
+            Self::RemovalGuard { nodes, all } => write!(
+                f,
+                "{nodes} of {all} Node objects belong to no node of the cluster: they are removed when three rounds \
+                 agree"
+            ),
+            Self::RegistryGuard => f.write_str(
+                "the removal guard holds an observation of the registry back: see madako sabakan removal",
+            ),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ObjectsDecision {
+    /// In the order in which they run, one after another.
+    pub operations: Vec<DueObject>,
+    pub held: Vec<HeldObject>,
+}
+
+/// The objects that are compared by their content. `dns_service` is that of the cluster, or an empty text.
+#[must_use]
+pub fn compared_objects(dns_service: &str) -> Vec<ObjectName> {
+    let mut objects = vec![
+        service_account(),
+        config_map(CLUSTER_DNS),
+        config_map(NODE_DNS),
+        system_object("v1", "Service", CLUSTER_DNS),
+    ];
+    objects.extend(upstream_service(dns_service));
+    objects.extend(endpoint_objects());
+    objects
+}
+
+fn config_map(name: &str) -> ObjectName {
+    system_object("v1", "ConfigMap", name)
+}
+
+/// True if the service derives the object from the cluster: with a definition of a user, each of both would undo the other.
+fn is_derived(key: &ResourceKey) -> bool {
+    let derived = [config_map(CLUSTER_DNS), config_map(NODE_DNS)].into_iter().chain(endpoint_objects());
+    *key == node_key(&key.name) || derived.into_iter().any(|object| object.key == *key)
+}
+
+/// The Service of `NAMESPACE/NAME`.
+fn upstream_service(dns_service: &str) -> Option<ObjectName> {
+    let (namespace, name) = dns_service.split_once('/')?;
+    Some(ObjectName::new("v1", "Service", namespace, name))
+}
+
+/// The static resources with the configured images, or else the images that the present objects have.
+#[must_use]
+pub fn static_with_images(given: &GivenDnsImages, answers: &ObjectAnswers) -> Vec<WantedResource> {
+    let of_object = |kind: &str, name: &str| -> Vec<String> {
+        let found = answers.resources.get(&system_object("apps/v1", kind, name).key);
+        let image = found.and_then(FoundObject::content).and_then(|it| it.get(ANNOTATION_IMAGE));
+        image.map(|images| images.split(',').map(str::to_owned).collect()).unwrap_or_default()
+    };
+    let (cluster, node) = (of_object("Deployment", CLUSTER_DNS), of_object("DaemonSet", NODE_DNS));
+    let choose = |given: &Option<String>, present: Option<&String>, of_cke: &str| {
+        given.clone().or_else(|| present.cloned()).unwrap_or_else(|| of_cke.to_owned())
+    };
+    let of_cke = DnsImages::of_cke();
+    static_resources(&DnsImages {
+        coredns: choose(&given.coredns, cluster.first(), &of_cke.coredns),
+        unbound: choose(&given.unbound, node.first(), &of_cke.unbound),
+        unbound_exporter: choose(&given.unbound_exporter, node.get(1), &of_cke.unbound_exporter),
+    })
+}
+
+/// The static and the user-defined resources. The definition of a user replaces that of a static resource.
+#[must_use]
+pub fn wanted_resources(
+    given: &GivenDnsImages,
+    user: &ReadResources,
+    answers: &ObjectAnswers,
+) -> Vec<WantedResource> {
+    let of_user = user.wanted.iter().filter(|resource| !is_derived(&resource.key));
+    let of_user: BTreeMap<&ResourceKey, &WantedResource> =
+        of_user.map(|resource| (&resource.key, resource)).collect();
+    let mut wanted = static_with_images(given, answers);
+    wanted.retain(|resource| !of_user.contains_key(&resource.key));
+    wanted.extend(of_user.into_values().cloned());
+    wanted.sort_by(|a, b| a.key.cmp(&b.key));
+    wanted
+}
+
+/// Decides on the next pass.
+#[must_use]
+pub fn decide(input: &ObjectsInput<'_>) -> ObjectsDecision {
+    let mut pass = Pass { input, decision: ObjectsDecision::default() };
+    match pass.found(&service_account()) {
+        Some(FoundObject::Exists(_)) => {}
+        Some(FoundObject::Missing) => {
+            pass.hold(Name::WaitKubernetes, service_account().key, ObjectReason::NotInitialized);
+            return pass.decision;
+        }
+        Some(FoundObject::Unread(why)) => {
+            let reason = ObjectReason::Unread { why: why.clone() };
+            pass.hold(Name::WaitKubernetes, service_account().key, reason);
+            return pass.decision;
+        }
+        // Nothing is known about the objects.
+        Some(FoundObject::KindUnknown) | None => return pass.decision,
+    }
+    pass.resources();
+    pass.dns();
+    pass.endpoints();
+    pass.nodes();
+    pass.decision
+}
+
+/// The resources that are not as wanted, static and user-defined ones.
+#[must_use]
+pub fn resources(input: &ObjectsInput<'_>) -> (Vec<WantedResource>, Vec<DueResource>) {
+    let wanted = wanted_resources(input.images, input.user, input.answers);
+    let versions = versions_reason(input);
+    let known: BTreeSet<&str> = input.cluster.nodes.iter().map(Node::name).collect();
+    let is_ready = |node: &&NodeObject| node.is_ready && known.contains(node.name.as_str());
+    let ready = input.answers.nodes.iter().flatten().filter(is_ready).count();
+    let view = ApplyView {
+        found: &input.answers.resources,
+        certificates: &input.answers.certificates,
+        failed: input.failed,
+        enough_ready: known.len() / 2 < ready,
+        versions: versions.as_ref(),
+        now: input.now,
+    };
+    let due = due_resources(&wanted, &view);
+    (wanted, due)
+}
+
+/// The reason why the versions of the API servers forbid each apply. A single API server may have any version.
+fn versions_reason(input: &ObjectsInput<'_>) -> Option<ResourceReason> {
+    let told = &input.answers.versions;
+    let versions: BTreeSet<&str> = told.values().map(String::as_str).collect();
+    if versions.len() > 1 {
+        let versions: Vec<&str> = versions.into_iter().collect();
+        return Some(ResourceReason::MixedVersions(versions.join(", ")));
+    }
+    let silent = input.healthy.iter().filter(|address| !told.contains_key(**address));
+    let silent: Vec<&str> = silent.copied().collect();
+    (input.healthy.len() > 1 && !silent.is_empty())
+        .then(|| ResourceReason::UnknownVersion { servers: silent.join(", ") })
+}
+
+struct Pass<'a> {
+    input: &'a ObjectsInput<'a>,
+    decision: ObjectsDecision,
+}
+
+impl<'a> Pass<'a> {
+    fn found(&self, object: &ObjectName) -> Option<&'a FoundObject<Value>> {
+        self.input.answers.contents.get(&object.key)
+    }
+
+    fn due(&mut self, name: Name, command: Command, why: ObjectDifference) {
+        let backs_off = command.objects().into_iter().find_map(|(key, wanted)| {
+            let reason = self.failure(&key, || wanted)?;
+            Some((key, reason))
+        });
+        match backs_off {
+            Some((key, reason)) => self.hold(name, key, ObjectReason::Resource(reason)),
+            None => self.decision.operations.push(DueObject { name, command, why }),
+        }
+    }
+
+    fn hold(&mut self, what: Name, key: ResourceKey, reason: ObjectReason) {
+        self.decision.held.push(HeldObject { what, key, reason });
+    }
+
+    fn failure(&self, key: &ResourceKey, wanted: impl FnOnce() -> String) -> Option<ResourceReason> {
+        FailedApply::of(self.input.failed.get(key), wanted)?.reason(self.input.now)
+    }
+
+    fn resources(&mut self) {
+        let (wanted, due) = resources(self.input);
+        let wanted: BTreeMap<&ResourceKey, &WantedResource> =
+            wanted.iter().map(|resource| (&resource.key, resource)).collect();
+        for DueResource { key, why, held } in due {
+            match (held, wanted.get(&key)) {
+                (Some(reason), _) => self.hold(Name::ResourceApply, key, ObjectReason::Resource(reason)),
+                (None, Some(resource)) => self.decision.operations.push(DueObject {
+                    name: Name::ResourceApply,
+                    command: Command::ApplyResource(resource.manifest.clone()),
+                    why: ObjectDifference::Resource(why),
+                }),
+                (None, None) => {}
+            }
+        }
+        let derived = self.input.user.wanted.iter().filter(|resource| is_derived(&resource.key));
+        for resource in derived {
+            self.hold(Name::ResourceApply, resource.key.clone(), ObjectReason::KeptByService);
+        }
+        for (key, found) in &self.input.answers.resources {
+            if let FoundObject::Unread(why) = found {
+                self.hold(Name::ResourceApply, key.clone(), ObjectReason::Unread { why: why.clone() });
+            }
+        }
+        for (stored, why) in &self.input.user.faults {
+            let named = stored.strip_prefix(keys::RESOURCES).unwrap_or(stored);
+            let unnamed = || ResourceKey { kind: named.to_owned(), namespace: None, name: String::new() };
+            let key = ResourceKey::parse(named).unwrap_or_else(|_| unnamed());
+            self.hold(Name::ResourceApply, key, ObjectReason::UnreadableDefinition { why: why.clone() });
+        }
+    }
+
+    /// The servers for names outside of the cluster.
+    ///
+    /// # Errors
+    /// The reason why they are not known at present.
+    fn upstreams(&self) -> Result<Vec<String>, String> {
+        let configured = self.input.cluster.dns_servers.clone();
+        let Some(service) = upstream_service(&self.input.cluster.dns_service) else {
+            return Ok(configured);
+        };
+        match self.found(&service) {
+            Some(FoundObject::Exists(service)) => {
+                Ok(cluster_address(service).map_or(configured, |it| vec![it]))
+            }
+            Some(FoundObject::Missing) => Ok(configured),
+            Some(FoundObject::Unread(why)) => Err(format!("{}: {why}", service.key)),
+            Some(FoundObject::KindUnknown) | None => Err(format!("{} was not read", service.key)),
+        }
+    }
+
+    fn dns(&mut self) {
+        let upstreams = match self.upstreams() {
+            Ok(upstreams) => upstreams,
+            Err(why) => {
+                let key = config_map(CLUSTER_DNS).key;
+                return self.hold(Name::UpdateClusterDnsConfigmap, key, ObjectReason::Unread { why });
+            }
+        };
+        let names = (Name::CreateClusterDnsConfigmap, Name::UpdateClusterDnsConfigmap);
+        let wanted = cluster_dns(self.input.domain, &upstreams);
+        self.config_map(&config_map(CLUSTER_DNS), COREFILE, wanted, names);
+        let service = self.found(&system_object("v1", "Service", CLUSTER_DNS)).and_then(FoundObject::content);
+        let address = service.and_then(cluster_address).and_then(|address| address.parse().ok());
+        if let Some(address) = address {
+            let names = (Name::CreateNodeDnsConfigmap, Name::UpdateNodeDnsConfigmap);
+            let wanted = node_dns(address, self.input.domain, &upstreams);
+            self.config_map(&config_map(NODE_DNS), UNBOUND_CONF, wanted, names);
+        }
+    }
+
+    /// A ConfigMap is compared by its text.
+    fn config_map(&mut self, object: &ObjectName, file: &str, wanted: Value, (create, update): (Name, Name)) {
+        let Some(manifest) = manifest(&wanted) else { return };
+        match self.found(object) {
+            Some(FoundObject::Exists(found)) if found["data"][file] == wanted["data"][file] => {}
+            Some(FoundObject::Exists(_)) => {
+                self.due(update, Command::UpdateConfigMap(manifest), ObjectDifference::Content);
+            }
+            Some(FoundObject::Missing) => {
+                let why = ObjectDifference::Resource(ResourceDifference::Missing);
+                self.due(create, Command::CreateConfigMap(manifest), why);
+            }
+            Some(FoundObject::Unread(why)) => {
+                self.hold(update, object.key.clone(), ObjectReason::Unread { why: why.clone() });
+            }
+            Some(FoundObject::KindUnknown) | None => {}
+        }
+    }
+
+    fn endpoints(&mut self) {
+        let nodes: Vec<&str> = self.input.cluster.control_plane().map(|node| node.address.as_str()).collect();
+        let is_busy = |address: &str| self.input.busy.contains(address);
+        let serves = |address: &&str| {
+            let is_ready = self.input.healthy.contains(address) && !is_busy(address);
+            ((*address).to_owned(), is_ready)
+        };
+        let servers: Vec<(String, bool)> = nodes.iter().map(serves).collect();
+        let members: Vec<(String, bool)> =
+            nodes.iter().map(|address| ((*address).to_owned(), !is_busy(address))).collect();
+        self.endpoints_and_slice(&EndpointsPlan::of_api_servers(&servers));
+        let update = (Name::CreateEtcdService, Name::UpdateEtcdService);
+        self.compared(etcd_service(), update, Command::CreateEtcdService, Command::UpdateEtcdService);
+        self.endpoints_and_slice(&EndpointsPlan::of_etcd(&members));
+    }
+
+    fn endpoints_and_slice(&mut self, plan: &EndpointsPlan<'_>) {
+        let ready = || plan.ready().into_iter().map(str::to_owned).collect();
+        self.compared(
+            plan.endpoints(),
+            (Name::CreateEndpoints, Name::UpdateEndpoints),
+            |manifest| Command::CreateEndpoints { manifest, ready: ready() },
+            |manifest| Command::UpdateEndpoints { manifest, ready: ready() },
+        );
+        let addresses = || plan.addresses.iter().map(|(address, _)| address.clone()).collect();
+        self.compared(
+            plan.slice(),
+            (Name::CreateEndpointslice, Name::UpdateEndpointslice),
+            |manifest| Command::CreateEndpointSlice { manifest, addresses: addresses() },
+            |manifest| Command::UpdateEndpointSlice { manifest, addresses: addresses() },
+        );
+    }
+
+    fn compared(
+        &mut self,
+        wanted: Value,
+        (create, update): (Name, Name),
+        creation: impl Fn(Manifest) -> Command,
+        change: impl Fn(Manifest) -> Command,
+    ) {
+        let Some(manifest) = manifest(&wanted) else { return };
+        match self.found(manifest.name()) {
+            Some(FoundObject::Exists(found)) if is_as_wanted(found, &manifest) => {}
+            Some(FoundObject::Exists(_)) => self.due(update, change(manifest), ObjectDifference::Content),
+            Some(FoundObject::Missing) => {
+                let why = ObjectDifference::Resource(ResourceDifference::Missing);
+                self.due(create, creation(manifest), why);
+            }
+            Some(FoundObject::Unread(why)) => {
+                self.hold(update, manifest.name().key.clone(), ObjectReason::Unread { why: why.clone() });
+            }
+            Some(FoundObject::KindUnknown) | None => {}
+        }
+    }
+
+    fn nodes(&mut self) {
+        let Some(objects) = &self.input.answers.nodes else { return };
+        let mut ready: Vec<NodeChange> = Vec::new();
+        for change in changes(self.input.cluster, objects) {
+            let key = node_key(&change.name);
+            match self.failure(&key, || node_fingerprint(&change)) {
+                Some(reason) => self.hold(Name::UpdateNode, key, ObjectReason::Resource(reason)),
+                None => ready.push(change),
+            }
+        }
+        ready.truncate(MAX_NODE_CHANGES);
+        if !ready.is_empty() {
+            self.due(Name::UpdateNode, Command::UpdateNodes(ready), ObjectDifference::Nodes);
+        }
+        self.remove_nodes(objects);
+    }
+
+    fn remove_nodes(&mut self, objects: &[NodeObject]) {
+        let surplus = surplus(self.input.cluster, objects);
+        let guard = || {
+            if self.input.is_guarded {
+                return Some(ObjectReason::RegistryGuard);
+            }
+            let (nodes, all) = (surplus.len(), objects.len());
+            let is_held = needs_agreement(nodes, all) && !self.input.is_removal_agreed;
+            is_held.then_some(ObjectReason::RemovalGuard { nodes, all })
+        };
+        let guard = guard();
+        let mut ready = Vec::new();
+        for name in surplus {
+            let key = node_key(&name);
+            let fails = || self.failure(&key, || "removed".to_owned()).map(ObjectReason::Resource);
+            match guard.clone().or_else(fails) {
+                Some(reason) => self.hold(Name::RemoveNode, key, reason),
+                None => ready.push(name),
+            }
+        }
+        ready.truncate(MAX_NODE_CHANGES);
+        if !ready.is_empty() {
+            self.due(Name::RemoveNode, Command::RemoveNodes(ready), ObjectDifference::NotInCluster);
+        }
+    }
+}
+
+/// `None` never comes: the contents here name their objects.
+fn manifest(content: &Value) -> Option<Manifest> {
+    Manifest::new(content.clone()).ok()
+}
+
+/// The address of a Service in the cluster.
+fn cluster_address(service: &Value) -> Option<String> {
+    let address = service["spec"]["clusterIP"].as_str()?;
+    (!matches!(address, "" | "None")).then(|| address.to_owned())
+}
+
+#[cfg(test)]
+mod tests;
