@@ -48,7 +48,7 @@ pub use placement::{Api, Authentication, Metrics, Placement, Strategy};
 pub use repair::Repair;
 
 use self::operations::GivenMode;
-use self::settings::{Findings, Pem, is_span, read_secret, read_span, read_word, section};
+use self::settings::{ConfigFindings, Pem, is_span, read_secret, read_span, read_word, section};
 use crate::limits::{MAX_FILE, MAX_LABEL, MAX_PREFIX};
 
 /// Path at which CKE's programs expect the file.
@@ -203,7 +203,7 @@ impl Config {
 
     /// Checks the text of a file; `mode` is the file's, if it has one.
     fn parse(text: &str, path: &Path, mode: Option<u32>) -> Result<Self, ConfigError> {
-        let mut findings = Findings::default();
+        let mut findings = ConfigFindings::default();
         let tree = settings::read_settings(text, &SCHEMA, &mut findings)
             .map_err(|why| ConfigError::NotYaml { path: path.to_owned(), why })?;
         let mut given = from_tree(&tree);
@@ -220,7 +220,7 @@ impl Config {
                 kubernetes::read_kubernetes(given, operates, &mut findings);
         }
 
-        let Findings { mut problems, warnings, secret, .. } = findings;
+        let ConfigFindings { mut problems, warnings, secret, .. } = findings;
         problems.number_lines(text);
         if let (Some(mode), Some(field)) = (mode, secret) {
             check_mode(mode, &field, &mut problems);
@@ -230,7 +230,7 @@ impl Config {
         let store = match (embedded, clients.endpoints.is_empty()) {
             (Some(embedded), _) => StoreChoice::Embedded(embedded),
             (None, false) => StoreChoice::External,
-            (None, true) => StoreChoice::Embedded(Embedded::by_default()),
+            (None, true) => StoreChoice::Embedded(Embedded::without_configuration()),
         };
         if let StoreChoice::Embedded(embedded) = &store
             && clients.endpoints.is_empty()

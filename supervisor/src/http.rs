@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use madako_http::tls::{Tls, TlsPeer};
 use madako_http::{
-    BindError, Limits, Router, bind_listener, no_client_certificate, router, router_before, serve,
+    BindError, Limits, Router, bind_listener, ignore_client_certificate, router, router_before, serve,
 };
 use madako_operation_runner::page::{Mode, OpsPage};
 use madako_protocol::feed::Task;
@@ -68,7 +68,7 @@ impl BoundListener {
         self.address
     }
 
-    async fn listener(&self) -> Result<TcpListener, BindError> {
+    async fn take_or_rebind(&self) -> Result<TcpListener, BindError> {
         let first = self.first.lock().unwrap_or_else(PoisonError::into_inner).take();
         match first {
             Some(listener) => Ok(listener),
@@ -89,7 +89,7 @@ pub struct ServedRouter {
 /// The pages of an instance, followed by the API if it shares the port.
 pub fn page_routes(settings: HttpSettings, view: &InstanceView, api: Option<Router>) -> Router {
     let health_deadline = settings.timeout;
-    let pages = Arc::new(Pages { settings, view: view.clone() }) as Arc<dyn madako_http::Service>;
+    let pages = Arc::new(HttpPages { settings, view: view.clone() }) as Arc<dyn madako_http::Service>;
     match api {
         Some(api) => router_before(api, pages, health_deadline),
         None => router(pages, health_deadline),
@@ -100,7 +100,7 @@ pub fn page_routes(settings: HttpSettings, view: &InstanceView, api: Option<Rout
 #[must_use]
 pub fn http_child(instance: &str, id: &'static str, served: ServedRouter, view: &InstanceView) -> ChildSpec {
     let closing = view.closing.clone();
-    ChildSpec::actor(instance, id, move || (Http, (served.clone(), closing.clone())))
+    ChildSpec::for_actor(instance, id, move || (Http, (served.clone(), closing.clone())))
 }
 
 struct Http;
@@ -127,7 +127,7 @@ impl Actor for Http {
         myself: ActorRef<ServerEnded>,
         (ServedRouter { bound, router, limits, tls }, mut closing): (ServedRouter, watch::Receiver<bool>),
     ) -> Result<RunningServer, ActorProcessingErr> {
-        let listener = bound.listener().await?;
+        let listener = bound.take_or_rebind().await?;
         let (shutdown, mut asked) = watch::channel(false);
         let stopped = closing.clone();
         let (ended, done) = tokio::sync::oneshot::channel();
@@ -147,10 +147,10 @@ impl Actor for Http {
                 }
             };
             match tls {
-                None => serve(listener, router, limits, no_client_certificate, stop).await,
+                None => serve(listener, router, limits, ignore_client_certificate, stop).await,
                 Some(tls) => {
                     let identify = |peer: &TlsPeer| peer.certificate().cloned();
-                    serve(tls.listener(listener), router, limits, identify, stop).await
+                    serve(tls.wrap_listener(listener), router, limits, identify, stop).await
                 }
             };
             // The waiter may have given up, and a stopping actor accepts no messages.
@@ -186,13 +186,13 @@ impl Actor for Http {
     }
 }
 
-struct Pages {
+struct HttpPages {
     settings: HttpSettings,
     view: InstanceView,
 }
 
 #[async_trait]
-impl madako_http::Service for Pages {
+impl madako_http::Service for HttpPages {
     async fn healthy(&self) -> bool {
         if *self.view.melted.borrow() {
             return false;
@@ -207,7 +207,7 @@ impl madako_http::Service for Pages {
     }
 
     fn waits_for(&self) -> Option<String> {
-        self.settings.lease_wait.text()
+        self.settings.lease_wait.describe()
     }
 
     fn version(&self) -> String {
@@ -230,7 +230,7 @@ impl madako_http::Service for Pages {
     }
 }
 
-impl Pages {
+impl HttpPages {
     /// The page of the operation runner. A former leader has none.
     fn current_page(&self) -> Option<Arc<OpsPage>> {
         let page = self.view.operations.newest()?;

@@ -210,9 +210,9 @@ impl Instance {
             operations,
         };
         for http in http(&view) {
-            root = root.child(http);
+            root = root.with_child(http);
         }
-        root = root.child(ChildSpec::actor(&options.id, LEADER, move || {
+        root = root.with_child(ChildSpec::for_actor(&options.id, LEADER, move || {
             (Measured::new(Leader, LEADER, &clock), leader.clone())
         }));
         if let Some(operations) = ports.operations.as_ref().filter(observed) {
@@ -230,7 +230,7 @@ impl Instance {
                 operations: findings,
             };
             for child in nodes::node_children(operations, &around) {
-                root = root.child(child);
+                root = root.with_child(child);
             }
         }
         let tree = Tree::start(root)
@@ -285,8 +285,8 @@ impl Instance {
     ///
     /// # Errors
     /// The tree has ended.
-    pub async fn status(&self) -> Result<TreeStatus, crate::tree::SupervisorEnded> {
-        self.tree.root().status().await
+    pub async fn read_status(&self) -> Result<TreeStatus, crate::tree::SupervisorEnded> {
+        self.tree.root().read_status().await
     }
 }
 
@@ -369,7 +369,7 @@ impl ReignDirector {
                 if wanted == *self.wanted.borrow() {
                     if let Some(epoch) = &wanted {
                         self.melted.send_replace(false);
-                        if let Err(error) = self.root.add_child(self.reign(epoch)).await {
+                        if let Err(error) = self.root.add_child(self.actors_of_term(epoch)).await {
                             tracing::error!(%error, "cannot start the reign");
                         }
                     }
@@ -407,7 +407,7 @@ impl ReignDirector {
         }
     }
 
-    fn placement(
+    fn placement_arguments(
         &self,
         placement: &PlacementPorts,
         epoch: &Epoch,
@@ -438,17 +438,17 @@ impl ReignDirector {
         (fetcher, scheduler)
     }
 
-    fn child<A: Actor>(&self, name: &'static str, actor: fn() -> A, given: A::Arguments) -> ChildSpec
+    fn child_spec<A: Actor>(&self, name: &'static str, actor: fn() -> A, given: A::Arguments) -> ChildSpec
     where
         A::Arguments: Clone + Sync,
     {
         let clock = Arc::clone(&self.ports.clock);
-        ChildSpec::actor(&self.options.id, name, move || {
+        ChildSpec::for_actor(&self.options.id, name, move || {
             (Measured::new(actor(), name, &clock), given.clone())
         })
     }
 
-    fn reign(&self, epoch: &Epoch) -> ChildSpec {
+    fn actors_of_term(&self, epoch: &Epoch) -> ChildSpec {
         let (observations, observed) = latest::channel();
         let (reports, reported) = latest::channel();
         let (begun, _) = watch::channel(false);
@@ -538,25 +538,23 @@ impl ReignDirector {
         let id = &self.options.id;
         let given_up = self.given_up.clone();
         let mut spec = SupervisorSpec::new(id.as_str(), REIGN, seed, Arc::clone(&self.sink))
-            .child(self.child(POLLER, || Poller, poller))
-            .child(self.child(PLANNER, || Planner, planner))
-            .child(self.child(REPAIR, || RepairQueueActor, repair))
-            .child(self.child(REBOOT, || RebootQueueActor, reboot));
+            .with_child(self.child_spec(POLLER, || Poller, poller))
+            .with_child(self.child_spec(PLANNER, || Planner, planner))
+            .with_child(self.child_spec(REPAIR, || RepairQueueActor, repair))
+            .with_child(self.child_spec(REBOOT, || RebootQueueActor, reboot));
         for child in operations.into_iter().flatten() {
-            spec = spec.child(child);
+            spec = spec.with_child(child);
         }
         if let Some(backups) = backups {
-            spec = spec.child(self.child(BACKUP, || Backups, backups));
+            spec = spec.with_child(self.child_spec(BACKUP, || Backups, backups));
         }
         if let Some(placement) = &self.ports.placement {
-            let (fetcher, scheduler) = self.placement(placement, epoch, seed);
-            spec = spec.child(self.child(FETCHER, || Fetcher, fetcher)).child(self.child(
-                SCHEDULER,
-                || Scheduler,
-                scheduler,
-            ));
+            let (fetcher, scheduler) = self.placement_arguments(placement, epoch, seed);
+            spec = spec
+                .with_child(self.child_spec(FETCHER, || Fetcher, fetcher))
+                .with_child(self.child_spec(SCHEDULER, || Scheduler, scheduler));
         }
-        ChildSpec::supervisor(spec).own_budget(
+        ChildSpec::for_supervisor(spec).own_budget(
             REIGN_BUDGET,
             BudgetAction::Report(Arc::new(move |exceeded| {
                 tracing::error!(%exceeded, "the reign exceeded its restart budget");

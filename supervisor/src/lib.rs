@@ -17,4 +17,4 @@ mod telemetry;
 pub mod tree;
 pub mod vault;
 
-pub use telemetry::{describe_metrics, metrics};
+pub use telemetry::{all_metrics, describe_metrics};

@@ -84,16 +84,16 @@ pub(crate) struct NodeActorsContext {
 pub(crate) fn node_children(ports: &OperationsPorts, around: &NodeActorsContext) -> [ChildSpec; 2] {
     let roster = RosterArguments { ports: ports.clone(), around: around.clone() };
     let clock = Arc::clone(&around.clock);
-    let roster = ChildSpec::actor(&around.instance, ROSTER, move || {
+    let roster = ChildSpec::for_actor(&around.instance, ROSTER, move || {
         (Measured::new(Roster, ROSTER, &clock), roster.clone())
     });
     let nodes = SupervisorSpec::new(around.instance.as_str(), NODES, around.seed, Arc::clone(&around.sink))
-        .child(roster);
+        .with_child(roster);
     let runner = RunnerArguments {
         mode: ports.mode,
         epoch: around.gate.as_ref().map_or(0, |gate| gate.epoch),
         leader: around.gate.as_ref().map(|gate| gate.leader.clone()).unwrap_or_default(),
-        nodes: actor_name(&around.instance, &child_id("")),
+        nodes: actor_name(&around.instance, &actor_id_of_node("")),
         interval: around.interval,
         settings: ports.settings.clone(),
         ports: ports.runner.clone(),
@@ -104,16 +104,16 @@ pub(crate) fn node_children(ports: &OperationsPorts, around: &NodeActorsContext)
         operations: around.operations.clone(),
     };
     let clock = Arc::clone(&around.clock);
-    let runner = ChildSpec::actor(&around.instance, RUNNER, move || {
+    let runner = ChildSpec::for_actor(&around.instance, RUNNER, move || {
         (Measured::new(Runner, RUNNER, &clock), runner.clone())
     });
-    [ChildSpec::supervisor(nodes), runner]
+    [ChildSpec::for_supervisor(nodes), runner]
 }
 
 /// The login of a node, and the host key that it must prove.
 #[must_use]
 pub fn node_target(node: &ClusterNode, host_keys: HostKeyPolicy, pinned: &PinnedKeys) -> NodeTarget {
-    let Identity { user, serial } = Identity::of(node);
+    let Identity { user, serial } = Identity::from_node(node);
     let pinned = pinned_for(pinned, &node.address, &serial).filter(|_| host_keys == HostKeyPolicy::Pin);
     let pinned = pinned.map(|(key, _)| key.host_key.clone());
     NodeTarget { address: node.address.clone(), user, pinned }
@@ -121,7 +121,7 @@ pub fn node_target(node: &ClusterNode, host_keys: HostKeyPolicy, pinned: &Pinned
 
 /// Id of a node's actor in the tree, below [`NODES`].
 #[must_use]
-pub fn child_id(address: &str) -> ChildId {
+pub fn actor_id_of_node(address: &str) -> ChildId {
     format!("{NODE}/{address}").into()
 }
 
@@ -166,7 +166,7 @@ struct Identity {
 }
 
 impl Identity {
-    fn of(node: &ClusterNode) -> Self {
+    fn from_node(node: &ClusterNode) -> Self {
         let serial = node.annotations.get(ANNOTATION_SERIAL).cloned().unwrap_or_default();
         Self { user: node.user.clone(), serial }
     }
@@ -228,14 +228,18 @@ impl RosterState {
     async fn follow(&mut self) {
         let Some(cluster) = self.newest.as_ref().and_then(|state| state.cluster.clone()) else { return };
         let Some(nodes) = SupervisorRef::find(&self.given.around.instance, NODES) else { return };
-        let wanted: BTreeMap<&str, Identity> =
-            cluster.value.nodes.iter().map(|node| (node.address.as_str(), Identity::of(node))).collect();
+        let wanted: BTreeMap<&str, Identity> = cluster
+            .value
+            .nodes
+            .iter()
+            .map(|node| (node.address.as_str(), Identity::from_node(node)))
+            .collect();
         let gone =
             self.running.iter().filter(|(address, identity)| wanted.get(address.as_str()) != Some(*identity));
         let gone: Vec<String> = gone.map(|(address, _)| address.clone()).collect();
         for address in gone {
             // An unknown child was parked in the meantime.
-            let _ = nodes.stop_child(&child_id(&address), Mode::Now).await;
+            let _ = nodes.stop_child(&actor_id_of_node(&address), Mode::Now).await;
             self.running.remove(&address);
         }
         self.parked.retain(|address, _| wanted.contains_key(address.as_str()));
@@ -243,14 +247,14 @@ impl RosterState {
             if self.running.contains_key(address) || self.parked.contains_key(address) {
                 continue;
             }
-            match nodes.add_child(self.child(address, &identity)).await {
+            match nodes.add_child(self.child_spec(address, &identity)).await {
                 Ok(_) => drop(self.running.insert(address.to_owned(), identity)),
                 Err(error) => tracing::warn!(address, %error, "cannot start the actor of a node"),
             }
         }
     }
 
-    fn child(&self, address: &str, identity: &Identity) -> ChildSpec {
+    fn child_spec(&self, address: &str, identity: &Identity) -> ChildSpec {
         let RosterArguments { ports, around } = &self.given;
         let given = NodeArguments {
             address: address.to_owned(),
@@ -260,13 +264,13 @@ impl RosterState {
             gate: around.gate.clone(),
             driver: Arc::clone(&ports.driver),
             state: around.state.clone(),
-            seed: seed_of(around.seed, address),
+            seed: seed_of_node(around.seed, address),
         };
         let (clock, roster, parked) = (Arc::clone(&around.clock), self.myself.clone(), address.to_owned());
-        ChildSpec::actor(&around.instance, child_id(address), move || {
+        ChildSpec::for_actor(&around.instance, actor_id_of_node(address), move || {
             (Measured::new(Node, NODE, &clock), given.clone())
         })
-        .label(NODE)
+        .with_label(NODE)
         .own_budget(
             NODE_BUDGET,
             BudgetAction::Report(Arc::new(move |exceeded| {
@@ -279,6 +283,6 @@ impl RosterState {
 }
 
 /// A seed for each node, so that their back-offs differ.
-fn seed_of(seed: u64, address: &str) -> u64 {
+fn seed_of_node(seed: u64, address: &str) -> u64 {
     address.bytes().fold(seed, |seed, byte| seed.rotate_left(5) ^ u64::from(byte))
 }

@@ -13,7 +13,7 @@ use madako_domain::placement::ownership;
 use madako_domain::settings::PlacementSettings;
 use madako_domain::store::{StoreError, StoreErrorKind};
 use madako_http::placement::{
-    Authenticator, ByCertificate, Keycloak, Keystone, PlacementApi, StaticUser, Uids, router,
+    Authenticator, ByCertificate, Keycloak, Keystone, PlacementApi, StaticUser, UidSource, router,
 };
 use madako_http::tls::{Tls, TlsError};
 use madako_http::{BindError, Limits, Router};
@@ -63,7 +63,7 @@ pub(crate) fn placement_ports(
     transport: &Arc<dyn HttpTransport>,
 ) -> PlacementPorts {
     PlacementPorts {
-        root: Arc::new(store.at_root()),
+        root: Arc::new(store.with_absolute_keys()),
         prefix: store.prefix().to_owned(),
         objects: Arc::clone(objects),
         providers: Arc::new(Providers::new(Arc::clone(transport))),
@@ -73,7 +73,7 @@ pub(crate) fn placement_ports(
 }
 
 /// Logs the id of the active encryption key, if there is one.
-pub(crate) fn say_how_secrets_are_kept(encryption: &Encryption) {
+pub(crate) fn log_encryption_key(encryption: &Encryption) {
     let mut ids = encryption.key_ids();
     if let Some(key) = ids.next() {
         let former = ids.collect::<Vec<_>>().join(", ");
@@ -122,7 +122,7 @@ pub(crate) async fn build_api(
         authenticators: build_authenticators(api, tls.is_some(), &ports.transport),
         objects: ports.objects,
         clock: ports.clock,
-        uids: Uids::seeded(seed_of_uids(seed)),
+        uids: UidSource::from_seed(seed_of_uids(seed)),
         explainer: ports.explainer,
         settings: madako_http::placement::Settings { version: version.to_owned(), ..api.settings.clone() },
     });
@@ -153,12 +153,12 @@ pub(crate) struct AskScheduler {
 
 impl AskScheduler {
     /// `prefix` is the instance's key prefix.
-    pub(crate) fn of(instance: &str, root: Arc<dyn Store>, prefix: &str) -> Self {
+    pub(crate) fn for_instance(instance: &str, root: Arc<dyn Store>, prefix: &str) -> Self {
         Self { name: actor_name(instance, SCHEDULER), root, prefix: prefix.to_owned() }
     }
 
     /// The deciding instance, and its kept last decision.
-    async fn explanation_elsewhere(&self, application: &ObjectKey) -> Result<NoExplanation, StoreError> {
+    async fn describe_deciding_instance(&self, application: &ObjectKey) -> Result<NoExplanation, StoreError> {
         let owner = self.root.list(ownership::KEY).await?;
         let owner = owner.entries.get(ownership::KEY).map(|entry| String::from_utf8_lossy(&entry.value));
         let prefix = owner.as_deref().unwrap_or(&self.prefix);
@@ -199,7 +199,7 @@ impl Explainer for AskScheduler {
         what_if: WhatIf,
     ) -> Result<Box<Explanation>, NoExplanation> {
         let Some(scheduler) = registry::where_is(&self.name) else {
-            return Err(self.explanation_elsewhere(&application).await?);
+            return Err(self.describe_deciding_instance(&application).await?);
         };
         let scheduler = ActorRef::<Envelope<SchedulerMessage>>::from(scheduler);
         let asked = application.clone();
@@ -207,13 +207,15 @@ impl Explainer for AskScheduler {
         match scheduler.call(envelope, Some(EXPLAIN_DEADLINE)).await {
             Ok(CallResult::Success(answer)) => Ok(answer?),
             Ok(CallResult::Timeout) => Err(NoExplanation::Unanswered),
-            Ok(CallResult::SenderError) | Err(_) => Err(self.explanation_elsewhere(&application).await?),
+            Ok(CallResult::SenderError) | Err(_) => {
+                Err(self.describe_deciding_instance(&application).await?)
+            }
         }
     }
 }
 
 fn refuse_exposed(api: &Api, address: SocketAddr) -> Result<(), PlacementError> {
-    api.refused_on(address).map_or(Ok(()), |why| Err(PlacementError::Exposed(why)))
+    api.reason_not_to_serve(address).map_or(Ok(()), |why| Err(PlacementError::Exposed(why)))
 }
 
 /// As in Krake: the effective strategy, then certificates.

@@ -44,7 +44,7 @@ impl LeaseWait {
 
     /// The wait in words; `None`: no lease of an earlier process prevents leading.
     #[must_use]
-    pub fn text(&self) -> Option<String> {
+    pub fn describe(&self) -> Option<String> {
         let wait = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         wait.as_ref().map(|(lasts, why)| {
             let because = if why.is_empty() { String::new() } else { format!(": {why}") };
@@ -78,7 +78,7 @@ impl Predecessor {
         let (leases, foreign): (Vec<_>, Vec<_>) =
             left.leases().iter().cloned().partition(|lease| Some(lease.owner.as_str()) == mark);
         for lease in foreign {
-            say_it_lasts(&left, &lease, "its process ran on another boot or another machine");
+            log_lease_wait(&left, &lease, "its process ran on another boot or another machine");
         }
         Ok(Self { wait: LeaseWait::default(), left, leases, commands, notes })
     }
@@ -100,8 +100,8 @@ impl Predecessor {
                 ),
                 Err(error) => format!("notes of its commands cannot be read: {error}"),
             };
-            self.leases.retain(|lease| self.left.remaining(lease).is_some());
-            let lasts = self.leases.iter().filter_map(|lease| self.left.remaining(lease)).max();
+            self.leases.retain(|lease| self.left.remaining_time(lease).is_some());
+            let lasts = self.leases.iter().filter_map(|lease| self.left.remaining_time(lease)).max();
             madako_predecessor_lease_seconds().set(lasts.unwrap_or_default());
             self.wait.set(lasts.map(|lasts| (lasts, why.clone())));
             if self.leases.is_empty() {
@@ -110,7 +110,7 @@ impl Predecessor {
             if said.is_none_or(|said| said.elapsed() >= PREDECESSOR_SAID_EVERY) {
                 said = Some(Instant::now());
                 for lease in &self.leases {
-                    say_it_lasts(&self.left, lease, &why);
+                    log_lease_wait(&self.left, lease, &why);
                 }
             }
             sleep(PREDECESSOR_GLANCE).await;
@@ -124,7 +124,7 @@ impl Predecessor {
     async fn end_leases(&self) -> String {
         let mut why = String::new();
         for lease in &self.leases {
-            let seconds = seconds(&self.left, lease);
+            let seconds = remaining_seconds(&self.left, lease);
             let id = format!("{:x}", lease.id);
             match self.left.end(lease).await {
                 Ok(()) => tracing::info!(
@@ -139,14 +139,14 @@ impl Predecessor {
     }
 }
 
-fn seconds(left: &EarlierLeases, lease: &LeftLease) -> u64 {
-    left.remaining(lease).unwrap_or_default().as_secs()
+fn remaining_seconds(left: &EarlierLeases, lease: &LeftLease) -> u64 {
+    left.remaining_time(lease).unwrap_or_default().as_secs()
 }
 
-fn say_it_lasts(left: &EarlierLeases, lease: &LeftLease, why: &str) {
+fn log_lease_wait(left: &EarlierLeases, lease: &LeftLease, why: &str) {
     tracing::warn!(
         lease = format!("{:x}", lease.id),
-        seconds = seconds(left, lease),
+        seconds = remaining_seconds(left, lease),
         why,
         "waits for the expiry of the session lease of the previous process"
     );

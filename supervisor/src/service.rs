@@ -65,7 +65,7 @@ pub enum CommandRunner {
 
 impl CommandRunner {
     /// The port of the host, with the notes of commands beside the embedded store, if there are any.
-    fn port(self, predecessor: Option<&Predecessor>) -> Arc<dyn Host> {
+    fn into_host_port(self, predecessor: Option<&Predecessor>) -> Arc<dyn Host> {
         match (self, predecessor) {
             (Self::OnHost(host), Some(predecessor)) => Arc::new(host.with_notes(predecessor.notes())),
             (Self::OnHost(host), None) => Arc::new(host),
@@ -106,7 +106,7 @@ pub enum ServiceError {
 }
 
 /// URL of an instance's pages for other hosts. An address that means every interface is not one: the host name is.
-fn url_of(address: SocketAddr, host: &str) -> String {
+fn pages_url(address: SocketAddr, host: &str) -> String {
     if address.ip().is_unspecified() {
         format!("http://{host}:{}", address.port())
     } else {
@@ -139,7 +139,7 @@ pub async fn open_embedded(embedded: &Embedded, seed: u64) -> Result<ServedStore
     options.owner = predecessor::own_mark();
     let mark = options.owner.clone();
     let etcd = EmbeddedEtcd::open(options).map_err(ServiceError::Open)?;
-    let failures = StoreFailures::of(&embedded.data_dir);
+    let failures = StoreFailures::in_directory(&embedded.data_dir);
     failures.show_noted();
     let predecessor = Predecessor::find(etcd.earlier_leases(), mark.as_deref(), &embedded.data_dir)?;
     let tls = embedded.tls.as_ref().map(|tls| madako_embedded_etcd::ServerTls {
@@ -154,7 +154,7 @@ pub async fn open_embedded(embedded: &Embedded, seed: u64) -> Result<ServedStore
 impl ServedStore {
     /// A store without a listener.
     #[must_use]
-    pub fn unserved(etcd: EmbeddedEtcd) -> Self {
+    pub fn without_server(etcd: EmbeddedEtcd) -> Self {
         Self { etcd, server: None, predecessor: None, failures: None }
     }
 
@@ -163,15 +163,15 @@ impl ServedStore {
         self.server.as_ref().map(ServerHandle::address)
     }
 
-    pub async fn client(&self, clients: &StoreConfig, seed: u64) -> Result<EtcdStore, ServiceError> {
-        let client = self.etcd.client().await.map_err(|error| ServiceError::Client(error.into()))?;
+    pub async fn connect_client(&self, clients: &StoreConfig, seed: u64) -> Result<EtcdStore, ServiceError> {
+        let client = self.etcd.direct_client().await.map_err(|error| ServiceError::Client(error.into()))?;
         EtcdStore::from_client(client, clients, seed).map_err(ServiceError::Store)
     }
 
     /// Ends streams and closes the file. Notes a failure of the store.
     pub async fn shutdown(self) {
         let Self { etcd, server, failures, .. } = self;
-        let failure = etcd.failure();
+        let failure = etcd.failure_reason();
         // Watches of other clients end with the store, and the listener waits for them.
         tokio::join!(etcd.shutdown(), async {
             if let Some(server) = server {
@@ -204,33 +204,33 @@ impl Service {
         match &config.store {
             StoreChoice::External => {
                 let store = EtcdStore::open(&config.clients, seed).map_err(ServiceError::Store)?;
-                Self::on(store, None, config.clients.timeout, options).await
+                Self::on_store(store, None, config.clients.timeout, options).await
             }
             StoreChoice::Embedded(embedded) => {
                 let served = open_embedded(embedded, seed).await?;
-                Self::on_embedded(served, &config.clients, options).await
+                Self::start_on_embedded(served, &config.clients, options).await
             }
         }
     }
 
     /// Starts the service on an open embedded store.
-    pub async fn on_embedded(
+    pub async fn start_on_embedded(
         served: ServedStore,
         clients: &StoreConfig,
         options: ServiceOptions,
     ) -> Result<Self, ServiceError> {
-        let store = served.client(clients, options.instance.seed).await?;
-        Self::on(store, Some(served), clients.timeout, options).await
+        let store = served.connect_client(clients, options.instance.seed).await?;
+        Self::on_store(store, Some(served), clients.timeout, options).await
     }
 
-    async fn on(
+    async fn on_store(
         store: EtcdStore,
         mut embedded: Option<ServedStore>,
         timeout: Duration,
         mut options: ServiceOptions,
     ) -> Result<Self, ServiceError> {
         let predecessor = embedded.as_mut().and_then(|store| store.predecessor.take());
-        let host = options.host.map(|host| host.port(predecessor.as_ref()));
+        let host = options.host.map(|host| host.into_host_port(predecessor.as_ref()));
         let clock = Arc::new(SystemClock) as Arc<dyn Clock>;
         let store = Arc::new(store.with_clock(Arc::clone(&clock)));
         let journal = options.journal;
@@ -258,7 +258,7 @@ impl Service {
             operations::operations_ports(&options.operations, store_port, clock, ports.host.as_ref(), seed);
         let bound = BoundListener::new(&options.http).await.map_err(ServiceError::Http)?;
         let http = bound.address();
-        options.instance.url = url_of(http, &options.instance.host);
+        options.instance.url = pages_url(http, &options.instance.host);
         let settings = HttpSettings {
             store: Arc::clone(&ports.store),
             timeout,
@@ -270,15 +270,16 @@ impl Service {
         let api = match &options.placement {
             None => None,
             Some(placement) => {
-                placement::say_how_secrets_are_kept(store.encryption());
+                placement::log_encryption_key(store.encryption());
                 let objects: Arc<dyn Objects> = Arc::new(CachedObjects::start(&store));
                 denied = Some(placement::log_denied_read(Arc::clone(&objects)));
                 if placement.controllers {
                     ports.placement =
                         Some(placement::placement_ports(placement, &store, &objects, &transport));
                 }
-                let (id, root) = (&options.instance.id, Arc::new(store.at_root()));
-                let explainer: Arc<dyn Explainer> = Arc::new(AskScheduler::of(id, root, store.prefix()));
+                let (id, root) = (&options.instance.id, Arc::new(store.with_absolute_keys()));
+                let explainer: Arc<dyn Explainer> =
+                    Arc::new(AskScheduler::for_instance(id, root, store.prefix()));
                 let given = ApiPorts {
                     objects,
                     clock: Arc::clone(&ports.clock),

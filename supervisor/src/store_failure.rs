@@ -23,7 +23,7 @@ pub struct StoreFailures(PathBuf);
 
 impl StoreFailures {
     #[must_use]
-    pub fn of(data_dir: &Path) -> Self {
+    pub fn in_directory(data_dir: &Path) -> Self {
         Self(data_dir.join(NAME))
     }
 

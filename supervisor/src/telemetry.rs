@@ -51,7 +51,7 @@ const OF_AN_INSTANCE: [&[Metric]; 11] = [
 ];
 
 /// Every metric of the service.
-pub fn metrics() -> impl Iterator<Item = &'static Metric> {
+pub fn all_metrics() -> impl Iterator<Item = &'static Metric> {
     iter::chain(OF_A_LEADER, OF_AN_INSTANCE).flatten()
 }
 
@@ -62,6 +62,6 @@ pub(crate) fn is_of_a_leader(name: &str) -> bool {
 
 /// Describes every metric to the current recorder, and creates the series that begin at zero.
 pub fn describe_metrics() {
-    metrics().for_each(Metric::describe);
+    all_metrics().for_each(Metric::describe);
     madako_store::register_counters();
 }

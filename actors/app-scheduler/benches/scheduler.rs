@@ -51,7 +51,7 @@ impl MeasuredPass {
     }
 }
 
-struct Case {
+struct BenchmarkCase {
     what: MeasuredPass,
     applications: usize,
     clusters: usize,
@@ -64,7 +64,7 @@ fn now() -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp(1_800_000_000).expect("a time within range")
 }
 
-fn metadata(name: &str, namespace: Option<&str>, labels: &Json) -> Json {
+fn metadata_json(name: &str, namespace: Option<&str>, labels: &Json) -> Json {
     json!({"name": name, "namespace": namespace, "uid": format!("uid-{name}"), "labels": labels,
         "created": "2026-01-01T00:00:00Z", "modified": "2026-01-01T00:00:00Z"})
 }
@@ -86,7 +86,7 @@ fn stored_resource(revision: i64, kind: Kind, value: &Json) -> Arc<Stored> {
     })
 }
 
-fn objects(case: &Case) -> Vec<Arc<Stored>> {
+fn make_objects(case: &BenchmarkCase) -> Vec<Arc<Stored>> {
     let mut all = Vec::new();
     let mut add = |kind, value: &Json| {
         let revision = i64::try_from(all.len()).expect("few") + 1;
@@ -96,7 +96,7 @@ fn objects(case: &Case) -> Vec<Arc<Stored>> {
         let name = format!("metric-{number}");
         add(
             Kind::GlobalMetric,
-            &json!({"api": "core", "kind": "GlobalMetric", "metadata": metadata(&name, None, &json!({})),
+            &json!({"api": "core", "kind": "GlobalMetric", "metadata": metadata_json(&name, None, &json!({})),
                 "spec": {"min": 0, "max": 1, "allowed_values": [], "provider": {"name": "p", "metric": name}}}),
         );
     }
@@ -117,7 +117,7 @@ fn objects(case: &Case) -> Vec<Arc<Stored>> {
             "name": name, "rack": format!("r{}", number % 40)});
         add(
             Kind::Cluster,
-            &json!({"api": "kubernetes", "kind": "Cluster", "metadata": metadata(&name, Some(NAMESPACE), &labels),
+            &json!({"api": "kubernetes", "kind": "Cluster", "metadata": metadata_json(&name, Some(NAMESPACE), &labels),
                 "spec": {"kubeconfig": {"apiVersion": "v1"}, "metrics": metrics}, "status": {"state": "ONLINE"}}),
         );
     }
@@ -136,14 +136,14 @@ fn objects(case: &Case) -> Vec<Arc<Stored>> {
         add(
             Kind::Application,
             &json!({"api": "kubernetes", "kind": "Application",
-                "metadata": metadata(&name, Some(NAMESPACE), &json!({})),
+                "metadata": metadata_json(&name, Some(NAMESPACE), &json!({})),
                 "spec": {"manifest": [], "constraints": {"cluster": {"labels": labels, "metrics": metrics}}}}),
         );
     }
     all
 }
 
-fn observed_metrics(case: &Case, round: usize) -> MetricsObserved {
+fn observed_metrics(case: &BenchmarkCase, round: usize) -> MetricsObserved {
     let metrics: BTreeMap<_, _> = (0..case.metrics)
         .map(|number| {
             let value = (scramble_number(number + 1_000 * round) % 1_000) as f64 / 1_000.0;
@@ -183,15 +183,15 @@ fn apply_writes(snapshot: &mut Snapshot, pass: &Pass) {
 }
 
 /// CPU time of this thread.
-fn time_on_core() -> Duration {
+fn thread_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-fn measure_pass(case: &Case) -> [Duration; 3] {
+fn measure_pass(case: &BenchmarkCase) -> [Duration; 3] {
     let config = SchedulerConfig::default();
     let memory = Memory::default();
-    let mut snapshot = Snapshot::new(1, objects(case));
+    let mut snapshot = Snapshot::new(1, make_objects(case));
     let first = observed_metrics(case, 0);
     let key =
         |number: usize| ObjectKey::new(Kind::Application, Some(NAMESPACE), format!("application-{number}"));
@@ -221,9 +221,9 @@ fn measure_pass(case: &Case) -> [Duration; 3] {
         seed: 1,
     };
     let runs = (0..=RUNS).map(|_| {
-        let (started, began) = (Instant::now(), time_on_core());
+        let (started, began) = (Instant::now(), thread_cpu_time());
         let made = black_box(make_pass(black_box(&input)));
-        let took = (started.elapsed(), time_on_core() - began);
+        let took = (started.elapsed(), thread_cpu_time() - began);
         assert_eq!(made.decisions.len(), case.applications);
         let least = if case.what == MeasuredPass::First { case.applications / 2 } else { 1 };
         assert!(made.units.len() >= least.min(case.applications), "{} units", made.units.len());
@@ -242,8 +242,13 @@ fn format_time(time: Duration) -> String {
 
 fn main() {
     let only: Vec<usize> = std::env::args().skip(1).filter_map(|argument| argument.parse().ok()).collect();
-    let case =
-        |what, applications, clusters, metrics, limit| Case { what, applications, clusters, metrics, limit };
+    let case = |what, applications, clusters, metrics, limit| BenchmarkCase {
+        what,
+        applications,
+        clusters,
+        metrics,
+        limit,
+    };
     let second = Some(Duration::from_secs(1));
     let cases = [
         case(MeasuredPass::Again, 100, 100, 50, None),

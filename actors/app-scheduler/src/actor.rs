@@ -294,7 +294,7 @@ impl SchedulerState {
         let _pass = info_span!(parent: parent, "placement", snapshot = snapshot.revision()).entered();
         let now = self.given.clock.now();
         self.decided = began;
-        let decided = make_pass(&self.input(snapshot, memory, now));
+        let decided = make_pass(&self.pass_input(snapshot, memory, now));
         let took = began.elapsed();
         telemetry::record_pass(&decided, took);
         let gone: Vec<ObjectKey> =
@@ -327,7 +327,12 @@ impl SchedulerState {
         memory.count_at_least(&made.collect::<Vec<_>>(), span, now);
     }
 
-    fn input<'a>(&'a self, snapshot: &'a Snapshot, memory: &'a Memory, now: OffsetDateTime) -> PassInput<'a> {
+    fn pass_input<'a>(
+        &'a self,
+        snapshot: &'a Snapshot,
+        memory: &'a Memory,
+        now: OffsetDateTime,
+    ) -> PassInput<'a> {
         let metrics = self.metrics.as_deref();
         PassInput { snapshot, metrics, config: &self.given.config, memory, now, seed: self.given.seed }
     }
@@ -352,7 +357,7 @@ impl SchedulerState {
         if let Some(memory) = &self.memory {
             count_moves(&mut batch, memory, self.moves_revision, &self.given.config, now)?;
         }
-        let mutation = batch.mutation(self.evidence(&batch, metrics.as_ref()));
+        let mutation = batch.make_mutation(self.binding_evidence(&batch, metrics.as_ref()));
         let (leader, epoch, actor) = (self.given.leader.clone(), self.given.epoch, myself.clone());
         let outdated = self.outdated_keys(&batch);
         let task = Task::start(async move {
@@ -378,7 +383,11 @@ impl SchedulerState {
     }
 
     /// Evidence for the bindings of a transaction: the state of its decision, unless it is outdated.
-    fn evidence(&self, batch: &Batch, metrics: Option<&Arc<MetricsObserved>>) -> Vec<BindingEvidence> {
+    fn binding_evidence(
+        &self,
+        batch: &Batch,
+        metrics: Option<&Arc<MetricsObserved>>,
+    ) -> Vec<BindingEvidence> {
         let Some(snapshot) = &self.snapshot else { return Vec::new() };
         let found = batch.bindings.iter().filter_map(|(application, cluster)| {
             let cluster = snapshot.shared(cluster)?;
@@ -424,7 +433,7 @@ impl SchedulerState {
                     CommitError::Conflict { keys } if keys.iter().any(|key| key == ownership::KEY) => {
                         rest.clear()
                     }
-                    error => match error.failure() {
+                    error => match error.failure_class() {
                         // Other decisions remain valid; the watch brings the change.
                         Failure::Outdated | Failure::Rejected => {}
                         // The result is unknown: read everything again before the next decision.
@@ -479,7 +488,7 @@ impl SchedulerState {
         let (Some(snapshot), Some(memory)) = (&self.snapshot, &self.memory) else {
             return Err(ExplainError::NotReady);
         };
-        let input = self.input(snapshot, memory, self.given.clock.now());
+        let input = self.pass_input(snapshot, memory, self.given.clock.now());
         explain(&input, application, what_if, self.last.get(application).cloned())
     }
 }

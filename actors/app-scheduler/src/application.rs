@@ -83,10 +83,10 @@ impl PassContext<'_> {
             (application.status.state == ApplicationState::Failed).then_some(LeftAlone::Failed)
         };
         let wants = Requirements::from(application);
-        let class = clusters.class(&wants);
+        let class = clusters.evaluate_requirements(&wants);
         let evaluation = Evaluation { context: *self, application: resource, wants, class, clusters };
         match alone {
-            Some(why) => evaluation.verdict(Outcome::LeftAlone { why }, ApplicationAct::Nothing),
+            Some(why) => evaluation.make_verdict(Outcome::LeftAlone { why }, ApplicationAct::Nothing),
             None => evaluation.decide(clouds),
         }
     }

@@ -34,31 +34,35 @@ pub enum BackendOutcome {
     Failed,
 }
 
-enum Choice<'a> {
+enum BackendChoice<'a> {
     To(Rc<Target<'a>>),
     Waits(OffsetDateTime),
     Failing,
     Nowhere,
 }
 
-fn choose_backend<'a>(scope: &mut Scope<'a>, wants: &Requirements<'a>, seed: u64, uid: &str) -> Choice<'a> {
-    let class = scope.class(wants);
+fn choose_backend<'a>(
+    scope: &mut Scope<'a>,
+    wants: &Requirements<'a>,
+    seed: u64,
+    uid: &str,
+) -> BackendChoice<'a> {
+    let class = scope.evaluate_requirements(wants);
     let until = class.waits.iter().flat_map(|at| scope.target(at).awaited_metrics().collect::<Vec<_>>());
     if let Some(until) = until.map(|(_, until)| until).max() {
-        return Choice::Waits(until);
+        return BackendChoice::Waits(until);
     }
-    if let Some((_, members)) = class.best(&[]) {
-        let drawn = SeededDraw::new(seed, uid).below(members.len());
+    if let Some((_, members)) = class.best_without(&[]) {
+        let drawn = SeededDraw::new(seed, uid).number_below(members.len());
         if let Some(at) = members.get(drawn) {
-            return Choice::To(Rc::clone(scope.target(*at)));
+            return BackendChoice::To(Rc::clone(scope.target(*at)));
         }
     }
     let lasting = Requirements { metrics: &[], ..*wants };
-    let failing = scope
-        .targets()
-        .iter()
-        .any(|target| target.availability == Availability::FailingMetrics && lasting.met_by(&target.offer));
-    if failing { Choice::Failing } else { Choice::Nowhere }
+    let failing = scope.targets().iter().any(|target| {
+        target.availability == Availability::FailingMetrics && lasting.are_met_by(&target.offer)
+    });
+    if failing { BackendChoice::Failing } else { BackendChoice::Nowhere }
 }
 
 /// Binds a cluster to a cloud. `None`: the cluster is not the scheduler's task.
@@ -81,13 +85,13 @@ pub(crate) fn place_cluster<'a>(
     let mut failing = false;
     for scope in scopes {
         match choose_backend(scope, &wants, seed, &cluster.metadata.uid) {
-            Choice::Waits(until) => return Some(BackendOutcome::WaitsForMetric { until }),
-            Choice::Failing => failing = true,
-            Choice::Nowhere => {}
-            Choice::To(cloud) => {
+            BackendChoice::Waits(until) => return Some(BackendOutcome::WaitsForMetric { until }),
+            BackendChoice::Failing => failing = true,
+            BackendChoice::Nowhere => {}
+            BackendChoice::To(cloud) => {
                 let to = cloud.key().clone();
-                if let Some(cluster) = draft.edit(resource, WriteKind::Cluster) {
-                    bind_cluster(cluster, ResourceRef::to(&to), now);
+                if let Some(cluster) = draft.edit_resource(resource, WriteKind::Cluster) {
+                    bind_cluster(cluster, ResourceRef::from_key(&to), now);
                 }
                 draft.add_basis(&resource.stored.key, cloud.revisions_used());
                 return Some(BackendOutcome::Bound { to });
@@ -97,7 +101,7 @@ pub(crate) fn place_cluster<'a>(
     if failing {
         return Some(BackendOutcome::WaitsForMetrics);
     }
-    if let Some(cluster) = draft.edit(resource, WriteKind::Cluster) {
+    if let Some(cluster) = draft.edit_resource(resource, WriteKind::Cluster) {
         cluster.status.state = ClusterState::Failed;
         cluster.status.reason = Some(Reason::new(ReasonCode::NoSuitableResource, "No matching cloud found"));
     }
@@ -117,22 +121,22 @@ pub(crate) fn place_magnum_cluster<'a>(
         return None;
     }
     match choose_backend(scope, &Requirements::from(cluster), seed, &cluster.metadata.uid) {
-        Choice::Waits(until) => Some(BackendOutcome::WaitsForMetric { until }),
-        Choice::Failing => Some(BackendOutcome::WaitsForMetrics),
-        Choice::Nowhere => {
-            if let Some(cluster) = draft.edit(resource, WriteKind::Cluster) {
+        BackendChoice::Waits(until) => Some(BackendOutcome::WaitsForMetric { until }),
+        BackendChoice::Failing => Some(BackendOutcome::WaitsForMetrics),
+        BackendChoice::Nowhere => {
+            if let Some(cluster) = draft.edit_resource(resource, WriteKind::Cluster) {
                 cluster.status.state = MagnumClusterState::Failed;
                 cluster.status.reason =
                     Some(Reason::new(ReasonCode::NoSuitableResource, "No matching OpenStack project found"));
             }
             Some(BackendOutcome::Failed)
         }
-        Choice::To(target) => {
+        BackendChoice::To(target) => {
             let to = target.key().clone();
             let project = snapshot.typed::<Project>(&to)?.value;
-            if let Some(cluster) = draft.edit(resource, WriteKind::Cluster) {
+            if let Some(cluster) = draft.edit_resource(resource, WriteKind::Cluster) {
                 inherit_constraints(cluster, project);
-                bind_magnum_cluster(cluster, ResourceRef::to(&to), project.spec.template.clone());
+                bind_magnum_cluster(cluster, ResourceRef::from_key(&to), project.spec.template.clone());
                 if cluster.status.state == MagnumClusterState::Failed {
                     // It failed for lack of a project only: its creation had not begun.
                     cluster.status.state = MagnumClusterState::Pending;

@@ -58,7 +58,7 @@ impl Batch {
         self.change.objects.is_empty() && self.change.kept.is_empty()
     }
 
-    pub(crate) fn mutation(&self, evidence: Vec<BindingEvidence>) -> Mutation {
+    pub(crate) fn make_mutation(&self, evidence: Vec<BindingEvidence>) -> Mutation {
         let mut change = PlacementMutation { evidence, ..self.change.clone() };
         if is_planted(Canary::UnconditionalWrite) {
             change.unchanged.clear();
@@ -67,12 +67,12 @@ impl Batch {
     }
 
     fn keep(&mut self, kept: KeptState, value: Option<Bytes>) {
-        self.bytes += size_of_state(&kept, value.as_ref());
+        self.bytes += size_of_kept_state(&kept, value.as_ref());
         self.change.kept.insert(kept, value);
     }
 }
 
-fn size_of_state(kept: &KeptState, value: Option<&Bytes>) -> usize {
+fn size_of_kept_state(kept: &KeptState, value: Option<&Bytes>) -> usize {
     kept.key().len() + value.map_or(0, Bytes::len)
 }
 
@@ -100,13 +100,13 @@ pub(crate) fn split_into_batches(
     for kept in kept {
         let cluster = KeptState::Cluster(kept.cluster.clone());
         let value = kept.memory.as_ref().map(serde_json::to_vec).transpose()?.map(Bytes::from);
-        let batch = batch_with_room(&mut all, 0, 1, size_of_state(&cluster, value.as_ref()));
+        let batch = batch_with_room(&mut all, 0, 1, size_of_kept_state(&cluster, value.as_ref()));
         batch.keep(cluster, value);
         batch.clusters.push(kept.clone());
     }
     for application in gone {
         let decision = KeptState::Decision(application.clone());
-        batch_with_room(&mut all, 0, 1, size_of_state(&decision, None)).keep(decision, None);
+        batch_with_room(&mut all, 0, 1, size_of_kept_state(&decision, None)).keep(decision, None);
     }
     Ok(all)
 }
@@ -121,8 +121,11 @@ fn batch_with_room(all: &mut Vec<Batch>, conditions: usize, writes: usize, bytes
 }
 
 fn add_unit(all: &mut Vec<Batch>, unit: &WriteUnit) -> Result<(), serde_json::Error> {
-    let objects: Vec<(&ObjectKey, Option<StoredObject>)> =
-        unit.writes.iter().map(|write| (&write.key, write.object.as_ref().map(StoredObject::of))).collect();
+    let objects: Vec<(&ObjectKey, Option<StoredObject>)> = unit
+        .writes
+        .iter()
+        .map(|write| (&write.key, write.object.as_ref().map(StoredObject::from_object)))
+        .collect();
     let decision = match &unit.decision {
         None => None,
         Some((application, decision)) => {
@@ -133,7 +136,7 @@ fn add_unit(all: &mut Vec<Batch>, unit: &WriteUnit) -> Result<(), serde_json::Er
         key.etcd_key().len() + object.as_ref().map_or(0, StoredObject::size)
     };
     let bytes = objects.iter().map(object_size).sum::<usize>()
-        + decision.as_ref().map_or(0, |(kept, value)| size_of_state(kept, Some(value)));
+        + decision.as_ref().map_or(0, |(kept, value)| size_of_kept_state(kept, Some(value)));
     let conditions = unit.writes.len() + unit.basis.len();
     let batch = batch_with_room(all, conditions, objects.len() + usize::from(decision.is_some()), bytes);
     batch.bytes += bytes;

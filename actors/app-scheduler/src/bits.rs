@@ -2,11 +2,11 @@
 
 /// A set of numbers below a fixed size.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Bits(Vec<u64>);
+pub(crate) struct BitSet(Vec<u64>);
 
-impl Bits {
+impl BitSet {
     /// The numbers below `size` that satisfy a predicate.
-    pub(crate) fn of(size: usize, mut holds: impl FnMut(usize) -> bool) -> Self {
+    pub(crate) fn from_predicate(size: usize, mut holds: impl FnMut(usize) -> bool) -> Self {
         let mut bits = Self(vec![0; size.div_ceil(64)]);
         for number in (0..size).filter(|number| holds(*number)) {
             bits.0[number / 64] |= 1 << (number % 64);
@@ -26,7 +26,7 @@ impl Bits {
         }
     }
 
-    pub(crate) fn has(&self, number: usize) -> bool {
+    pub(crate) fn contains(&self, number: usize) -> bool {
         self.0.get(number / 64).is_some_and(|word| word & (1 << (number % 64)) != 0)
     }
 
@@ -56,14 +56,14 @@ mod tests {
 
     #[test]
     fn bit_set_returns_its_members() {
-        let even = Bits::of(130, |number| number % 2 == 0);
-        let mut thirds = Bits::of(130, |number| number % 3 == 0);
+        let even = BitSet::from_predicate(130, |number| number % 2 == 0);
+        let mut thirds = BitSet::from_predicate(130, |number| number % 3 == 0);
         assert_eq!(even.count(), 65);
-        assert!(even.has(128) && !even.has(129) && !even.has(1_000));
+        assert!(even.contains(128) && !even.contains(129) && !even.contains(1_000));
         thirds.intersect(&even);
         assert_eq!(thirds.iter().collect::<Vec<_>>(), (0..130).step_by(6).collect::<Vec<_>>());
         thirds.add_all(&even);
         assert_eq!(thirds, even);
-        assert_eq!(Bits::of(0, |_| true).iter().count(), 0);
+        assert_eq!(BitSet::from_predicate(0, |_| true).iter().count(), 0);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use madako_domain::placement::fit::Compared;
+use madako_domain::placement::fit::ComparedMetrics;
 use madako_json::krake::free::JsonObject;
 use time::OffsetDateTime;
 
@@ -15,7 +15,7 @@ pub struct SchedulerConfig {
     pub stickiness: f64,
     /// Time for collecting changes before a pass; default 0.
     pub debounce: Duration,
-    pub metric_constraints: Compared,
+    pub metric_constraints: ComparedMetrics,
     /// Limit of moves within `reschedule_after`.
     pub max_moves: MaxMoves,
     pub cluster_creation: ClusterCreation,
@@ -57,7 +57,7 @@ impl Default for SchedulerConfig {
             reschedule_after: Duration::from_secs(60),
             stickiness: 0.1,
             debounce: Duration::ZERO,
-            metric_constraints: Compared::Value,
+            metric_constraints: ComparedMetrics::Value,
             max_moves: MaxMoves { percent: 10, at_least: 10 },
             cluster_creation: ClusterCreation { tosca: None, deletion_retention: Duration::from_secs(600) },
             metric_wait: Duration::from_secs(12),
@@ -74,6 +74,6 @@ pub(crate) fn add_duration(time: OffsetDateTime, by: Duration) -> OffsetDateTime
     time.checked_add(by).unwrap_or(time)
 }
 
-pub(crate) fn later_by_seconds(time: OffsetDateTime, seconds: i64) -> OffsetDateTime {
+pub(crate) fn add_seconds(time: OffsetDateTime, seconds: i64) -> OffsetDateTime {
     add_duration(time, Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
 }

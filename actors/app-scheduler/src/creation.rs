@@ -29,7 +29,7 @@ pub(crate) fn draw_free_name(
     draw: &mut SeededDraw,
 ) -> Option<ObjectKey> {
     let size = NAMES.count();
-    let first = draw.below(size);
+    let first = draw.number_below(size);
     (0..size)
         .map(|step| NAMES.start() + (first + step) % size)
         .map(|number| ObjectKey::new(Kind::Cluster, namespace, format!("cluster-{number}")))
@@ -47,7 +47,7 @@ pub(crate) fn cluster_for_application(
 ) -> Cluster {
     let wants = &application.spec.constraints.cluster;
     let mut metadata =
-        Metadata::new(key.name.clone(), key.namespace.as_deref(), draw.uuid(), Timestamp::new(now));
+        Metadata::new(key.name.clone(), key.namespace.as_deref(), draw.next_uuid(), Timestamp::new(now));
     metadata.inherit_labels = true;
     let constraints = ClusterCloudConstraints {
         cloud: CloudConstraints {
@@ -72,7 +72,7 @@ pub(crate) fn cluster_for_application(
     };
     let mut cluster =
         Cluster { metadata, spec, status: ClusterStatus::default(), rest: UnreadFields::default() };
-    bind_cluster(&mut cluster, ResourceRef::to(cloud), now);
+    bind_cluster(&mut cluster, ResourceRef::from_key(cloud), now);
     cluster
 }
 

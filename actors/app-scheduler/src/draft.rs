@@ -90,7 +90,7 @@ struct Entry {
 pub(crate) struct DraftedChanges(BTreeMap<ObjectKey, Entry>);
 
 impl DraftedChanges {
-    fn entry(&mut self, stored: &Stored, kind: WriteKind) -> &mut Entry {
+    fn entry_of(&mut self, stored: &Stored, kind: WriteKind) -> &mut Entry {
         self.0.entry(stored.key.clone()).or_insert_with(|| Entry {
             kind,
             revision: stored.mod_revision,
@@ -106,21 +106,21 @@ impl DraftedChanges {
     }
 
     /// A resource to change; `None` if this pass deletes it.
-    pub(crate) fn object(&mut self, stored: &Stored, kind: WriteKind) -> Option<&mut Object> {
-        self.entry(stored, kind).object.as_mut()
+    pub(crate) fn object_mut(&mut self, stored: &Stored, kind: WriteKind) -> Option<&mut Object> {
+        self.entry_of(stored, kind).object.as_mut()
     }
 
     /// The same for a known type.
-    pub(crate) fn edit<T: Resource>(
+    pub(crate) fn edit_resource<T: Resource>(
         &mut self,
         resource: TypedResource<'_, T>,
         kind: WriteKind,
     ) -> Option<&mut T> {
-        self.object(resource.stored, kind).and_then(T::of_mut)
+        self.object_mut(resource.stored, kind).and_then(T::of_mut)
     }
 
     pub(crate) fn delete(&mut self, stored: &Stored, kind: WriteKind) {
-        self.entry(stored, kind).object = None;
+        self.entry_of(stored, kind).object = None;
     }
 
     /// Writes another resource in the unit of a changed one.
@@ -144,7 +144,7 @@ impl DraftedChanges {
         }
     }
 
-    pub(crate) fn decided(&mut self, key: &ObjectKey, decision: &Decision) {
+    pub(crate) fn record_decision(&mut self, key: &ObjectKey, decision: &Decision) {
         if let Some(entry) = self.0.get_mut(key) {
             entry.decision = Some(decision.clone());
         }
@@ -156,13 +156,13 @@ impl DraftedChanges {
         }
     }
 
-    pub(crate) fn deletes(&mut self, key: &ObjectKey, by: Deletion) {
+    pub(crate) fn record_deletion(&mut self, key: &ObjectKey, by: Deletion) {
         if let Some(entry) = self.0.get_mut(key) {
             entry.deletion = Some(by);
         }
     }
 
-    pub(crate) fn binds(&mut self, key: &ObjectKey, to: ObjectKey, moves: bool) {
+    pub(crate) fn record_binding(&mut self, key: &ObjectKey, to: ObjectKey, moves: bool) {
         if let Some(entry) = self.0.get_mut(key) {
             entry.bound_to = Some(to);
             entry.moves = moves;

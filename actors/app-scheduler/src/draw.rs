@@ -25,14 +25,14 @@ impl SeededDraw {
     }
 
     /// A number below `bound`; 0 if `bound` is 0.
-    pub(crate) fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn number_below(&mut self, bound: usize) -> usize {
         // The product's upper half: all numbers are equally likely within one part in 2^32.
         let product = u128::from(self.next()) * (bound as u128);
         usize::try_from(product >> 64).unwrap_or(0)
     }
 
     /// A random identity (UUID version 4).
-    pub(crate) fn uuid(&mut self) -> String {
+    pub(crate) fn next_uuid(&mut self) -> String {
         let (high, low) = (self.next(), self.next());
         let high = (high & 0xffff_ffff_ffff_0fff) | 0x4000;
         let low = (low & 0x3fff_ffff_ffff_ffff) | 0x8000_0000_0000_0000;
@@ -70,15 +70,15 @@ mod tests {
     fn draws_are_spread_evenly() {
         let mut counts = [0_u32; 10];
         for number in 0..10_000 {
-            counts[SeededDraw::new(7, &format!("application {number}")).below(10)] += 1;
+            counts[SeededDraw::new(7, &format!("application {number}")).number_below(10)] += 1;
         }
         assert!(counts.iter().all(|count| (850..1_150).contains(count)), "{counts:?}");
-        assert_eq!(SeededDraw::new(7, "none").below(0), 0);
+        assert_eq!(SeededDraw::new(7, "none").number_below(0), 0);
     }
 
     #[test]
     fn an_identity_looks_like_one() {
-        let uuid = SeededDraw::new(3, "cluster").uuid();
+        let uuid = SeededDraw::new(3, "cluster").next_uuid();
         assert_eq!(uuid.len(), 36);
         assert_eq!(&uuid[14..15], "4");
         assert!(matches!(&uuid[19..20], "8" | "9" | "a" | "b"), "{uuid}");

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use madako_domain::placement::core::{GlobalMetric, Metric, MetricSpec};
 use madako_domain::placement::decision::{
-    Candidate, Decision, Dropped, ExplainError, Explanation, MetricPart, WhatIf,
+    Candidate, Decision, DropReason, ExplainError, Explanation, MetricPart, WhatIf,
 };
-use madako_domain::placement::fit::{Requirements, Unmet, unavailable_reasons};
+use madako_domain::placement::fit::{Requirements, UnmetConstraint, unavailable_reasons};
 use madako_domain::placement::infrastructure::CloudState;
 use madako_domain::placement::kind::{Kind, ObjectKey};
 use madako_domain::placement::kubernetes::{Application, Cluster, ClusterState};
@@ -42,7 +42,7 @@ pub fn explain(
     let unknown = || ExplainError::Unknown { application: key.clone() };
     let resource = input.snapshot.typed::<Application>(key).ok_or_else(unknown)?;
     let metrics = replace_metrics(input, key, what_if)?;
-    let left_out = left_out(input, key, what_if)?;
+    let left_out = candidates_left_out(input, key, what_if)?;
     let recovered =
         metrics.as_ref().map(|metrics| input.snapshot.clone().with(list_recovered(input, metrics)));
     let whole = recovered.as_ref().unwrap_or(input.snapshot);
@@ -56,7 +56,7 @@ pub fn explain(
     let going = gc::collect_garbage(shown.snapshot).mark;
     let mut values = MetricValues::new(shown.snapshot, shown.metrics, shown.config, shown.memory, shown.now);
     let mut scopes = Scopes::new(&shown, &going, &mut values);
-    let (clusters, clouds) = scopes.of(key.namespace.as_deref());
+    let (clusters, clouds) = scopes.for_namespace(key.namespace.as_deref());
     let application = resource.value;
     let current = application.status.scheduled_to.as_ref().and_then(|to| to.key());
     let show = ExplanationBuilder {
@@ -66,8 +66,8 @@ pub fn explain(
         left_out: &left_out,
     };
     let creates = application.spec.auto_cluster_create && input.config.cluster_creation.tosca.is_some();
-    let clusters = show.all(clusters);
-    let clouds = clouds.into_iter().filter(|_| creates).flat_map(|scope| show.all(scope)).collect();
+    let clusters = show.describe_all(clusters);
+    let clouds = clouds.into_iter().filter(|_| creates).flat_map(|scope| show.describe_all(scope)).collect();
     Ok(Explanation {
         application: key.clone(),
         revision: input.snapshot.revision(),
@@ -87,8 +87,8 @@ struct ExplanationBuilder<'p, 'a> {
 }
 
 impl<'a> ExplanationBuilder<'_, 'a> {
-    fn all(&self, scope: &mut Scope<'a>) -> Vec<Candidate> {
-        let class = scope.class(&self.wants);
+    fn describe_all(&self, scope: &mut Scope<'a>) -> Vec<Candidate> {
+        let class = scope.evaluate_requirements(&self.wants);
         scope
             .targets()
             .iter()
@@ -105,15 +105,20 @@ impl<'a> ExplanationBuilder<'_, 'a> {
             target: target.key().clone(),
             current,
             dropped: self.describe_dropped(target, at, class),
-            metrics: self.metrics(target),
+            metrics: self.describe_metrics(target),
             base: known.then(|| target.base.score()),
-            score: known.then(|| target.base.with(stickiness)),
+            score: known.then(|| target.base.with_stickiness(stickiness)),
         }
     }
 
-    fn describe_dropped(&self, target: &Target<'a>, at: usize, class: &ConstraintResult) -> Option<Dropped> {
+    fn describe_dropped(
+        &self,
+        target: &Target<'a>,
+        at: usize,
+        class: &ConstraintResult,
+    ) -> Option<DropReason> {
         if self.left_out.contains(target.key()) {
-            return Some(Dropped::LeftOut);
+            return Some(DropReason::LeftOut);
         }
         let mut unmet = match &target.stored.object {
             // A cluster whose only fault is missing metric values counts as online; the failing metric is shown
@@ -122,7 +127,7 @@ impl<'a> ExplanationBuilder<'_, 'a> {
                 unavailable_reasons(cluster)
             }
             object if object.metadata().deleted.is_some() => {
-                vec![Unmet::Deleted]
+                vec![UnmetConstraint::Deleted]
             }
             _ => Vec::new(),
         };
@@ -133,18 +138,19 @@ impl<'a> ExplanationBuilder<'_, 'a> {
         if unmet.is_empty()
             && let Some((metric, _)) = target.awaited_metrics().next()
         {
-            return Some(Dropped::WaitsForMetric { metric });
+            return Some(DropReason::WaitsForMetric { metric });
         }
         let metrics = Requirements { metrics: self.wants.metrics, ..Requirements::default() };
         unmet.extend(metrics.unmet_requirements(&target.offer));
         if !unmet.is_empty() {
-            return Some(Dropped::Unmet { unmet });
+            return Some(DropReason::Unmet { unmet });
         }
-        let best = class.best(&[]).filter(|(rank, _)| rank.has_metrics);
-        (class.fit.has(at) && !target.base.has_metrics && best.is_some()).then_some(Dropped::WithoutMetrics)
+        let best = class.best_without(&[]).filter(|(rank, _)| rank.has_metrics);
+        (class.fit.contains(at) && !target.base.has_metrics && best.is_some())
+            .then_some(DropReason::WithoutMetrics)
     }
 
-    fn metrics(&self, target: &Target<'a>) -> Vec<MetricPart> {
+    fn describe_metrics(&self, target: &Target<'a>) -> Vec<MetricPart> {
         let parts = target.offer.metrics().iter().zip(&target.metric_values);
         parts
             .map(|(metric, known)| {
@@ -159,7 +165,7 @@ impl<'a> ExplanationBuilder<'_, 'a> {
                     value: value.map(|value| value.raw),
                     normalized: value.map(|value| value.normalized),
                     age: value.map(|value| (self.input.now - value.at).as_seconds_f64().max(0.0)),
-                    oscillates: trust.is_some_and(Trust::oscillates),
+                    oscillates: trust.is_some_and(Trust::is_oscillating),
                     range: trust.and_then(|trust| trust.range),
                     since: trust.map(|trust| trust.since),
                     note: metric.state.and_then(|state| state.note.clone()),
@@ -170,13 +176,17 @@ impl<'a> ExplanationBuilder<'_, 'a> {
 }
 
 /// The failing metric of a place: one that fails now, or one that its stored state shows as failing.
-fn drop_for_metrics(target: &Target<'_>) -> Dropped {
+fn drop_for_metrics(target: &Target<'_>) -> DropReason {
     if let Some((metric, why)) = target.failing_metrics().next() {
-        return Dropped::FailingMetrics { metric: metric.to_owned(), why: why.cloned() };
+        return DropReason::FailingMetrics { metric: metric.to_owned(), why: why.cloned() };
     }
     match metrics_state(&target.stored.object).and_then(|(_, reasons)| reasons.iter().next()) {
-        Some((metric, why)) => Dropped::FailingMetrics { metric: metric.to_owned(), why: Some(why.clone()) },
-        None => Dropped::Unmet { unmet: vec![Unmet::NotOnline { state: ClusterState::FailingMetrics }] },
+        Some((metric, why)) => {
+            DropReason::FailingMetrics { metric: metric.to_owned(), why: Some(why.clone()) }
+        }
+        None => DropReason::Unmet {
+            unmet: vec![UnmetConstraint::NotOnline { state: ClusterState::FailingMetrics }],
+        },
     }
 }
 
@@ -200,7 +210,7 @@ fn list_recovered(input: &PassInput<'_>, metrics: &MetricsObserved) -> Vec<Arc<S
     let scopes = Scopes::new(&input, &going, &mut values);
     let fails = |object: &Object| metrics_state(object).is_some_and(|(fails, _)| fails);
     scopes
-        .all()
+        .all_targets()
         .filter(|target| fails(&target.stored.object))
         .filter(|target| target.metric_values.iter().all(|known| matches!(known, MetricValue::Value(_))))
         .map(|target| Arc::new(as_online_cluster(target.stored)))
@@ -236,7 +246,7 @@ fn replace_metrics(
             return Err(ExplainError::UnknownMetric { metric, application });
         }
         for (key, defined, spec) in meant {
-            let value = assumed_value(name, spec, *raw, input.now)?;
+            let value = validate_assumed_value(name, spec, *raw, input.now)?;
             let known = observed.metrics.remove(&key);
             let trust = known.map_or(Trust { since: input.now, range: None, turns: 0 }, |state| state.trust);
             let state = MetricState {
@@ -274,7 +284,7 @@ fn metrics_named<'a>(
         .chain(namespaced)
         .map(|(stored, spec)| {
             let key = MetricKey { namespace: stored.key.namespace.clone(), name: stored.key.name.clone() };
-            (key, DefinitionRevisions::of(snapshot, stored, spec), spec)
+            (key, DefinitionRevisions::for_metric(snapshot, stored, spec), spec)
         })
         .filter(|(key, _, _)| key.name == name || key.to_string() == name)
         .collect()
@@ -284,7 +294,7 @@ fn metrics_named<'a>(
     clippy::cast_precision_loss,
     reason = "allowed values are small; Krake compares them as floats, too"
 )]
-fn assumed_value(
+fn validate_assumed_value(
     metric: &str,
     spec: &MetricSpec,
     raw: f64,
@@ -305,7 +315,7 @@ fn assumed_value(
     Ok(Value { raw, normalized: (raw - spec.min) / range, at: now })
 }
 
-fn left_out(
+fn candidates_left_out(
     input: &PassInput<'_>,
     application: &ObjectKey,
     what_if: &WhatIf,

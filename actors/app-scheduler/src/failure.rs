@@ -11,7 +11,7 @@ use madako_domain::placement::metadata::{Reason, ReasonCode};
 use madako_json::krake::timestamp::Timestamp;
 use time::OffsetDateTime;
 
-use crate::config::later_by_seconds;
+use crate::config::add_seconds;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct AttemptResult {
@@ -52,7 +52,7 @@ pub(crate) fn next_attempt(application: &Application, now: OffsetDateTime) -> At
     if !for_ever && left == 0 {
         return AttemptResult { outcome: Outcome::Failed, counts: true, again: None };
     }
-    let retry = later_by_seconds(now, spec.backoff_delay.saturating_mul(spec.backoff));
+    let retry = add_seconds(now, spec.backoff_delay.saturating_mul(spec.backoff));
     let retries = if for_ever { -1 } else { left - 1 };
     let outcome = Outcome::Degraded { retries, retry: Some(retry) };
     AttemptResult { outcome, counts: true, again: Some(retry) }

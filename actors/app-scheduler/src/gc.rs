@@ -41,7 +41,7 @@ pub fn collect_garbage(snapshot: &Snapshot) -> Garbage<'_> {
     if deleted.is_empty() || is_planted(Canary::NothingCollected) {
         return garbage;
     }
-    let dependents = Dependents::among(snapshot.all(), |key| snapshot.get(key));
+    let dependents = Dependents::find_among(snapshot.all(), |key| snapshot.get(key));
     let roots: Vec<&ObjectKey> = deleted.iter().map(|stored| &stored.key).collect();
     let DeletionSet { reached, circular } = dependents.going_with(&roots);
     let stays = |key: &ObjectKey| snapshot.get(key).is_some_and(|it| it.object.metadata().deleted.is_none());
@@ -52,7 +52,7 @@ pub fn collect_garbage(snapshot: &Snapshot) -> Garbage<'_> {
         if garbage.circular.contains(&stored.key) {
             continue;
         }
-        let ties = dependents.of(&stored.key);
+        let ties = dependents.get(&stored.key);
         let left = ties.iter().filter(|(_, tie)| *tie == DependentRelation::Left);
         garbage.release.extend(left.map(|(application, _)| (*application, &stored.key)));
         let finalizers = &stored.object.metadata().finalizers;
@@ -88,6 +88,6 @@ pub fn finish_deletion(object: &mut Object) -> bool {
 /// Removes a cluster from the owners of an application that is bound elsewhere.
 pub fn remove_owner(object: &mut Object, from: &ObjectKey) {
     if Application::of(object).is_some() {
-        object.metadata_mut().owners.retain(|owner| !owner.is(from));
+        object.metadata_mut().owners.retain(|owner| !owner.refers_to(from));
     }
 }

@@ -43,7 +43,7 @@ impl ClusterMemory {
     /// The part that is valid for the present cluster: nothing, if the cluster was recreated under its name;
     /// `not_online_since` only if it was not online in between.
     #[must_use]
-    pub(crate) fn of(self, created: i64, standing: OnlineHistory) -> Self {
+    pub(crate) fn valid_since(self, created: i64, standing: OnlineHistory) -> Self {
         if self.revision < created {
             return Self::default();
         }

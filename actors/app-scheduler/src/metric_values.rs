@@ -33,7 +33,7 @@ pub(crate) struct DefinitionRevisions {
 }
 
 impl DefinitionRevisions {
-    pub(crate) fn of(snapshot: &Snapshot, metric: &Stored, spec: &MetricSpec) -> Self {
+    pub(crate) fn for_metric(snapshot: &Snapshot, metric: &Stored, spec: &MetricSpec) -> Self {
         let namespace = metric.key.namespace.as_deref();
         let kind = if namespace.is_some() { Kind::MetricsProvider } else { Kind::GlobalMetricsProvider };
         let provider = ObjectKey::new(kind, namespace, spec.provider.name.as_str());
@@ -42,7 +42,7 @@ impl DefinitionRevisions {
     }
 
     /// Whether an answer used this definition, or one newer than the snapshot.
-    fn answered_by(self, state: &MetricState, snapshot: i64) -> bool {
+    fn is_answered_by(self, state: &MetricState, snapshot: i64) -> bool {
         let current = |defined: i64, answered: i64| answered == defined || answered > snapshot.max(defined);
         current(self.metric, state.metric_revision) && current(self.provider, state.provider_revision)
     }
@@ -74,7 +74,7 @@ impl<'a> MetricValues<'a> {
         let namespaced = snapshot.of::<Metric>().map(|TypedResource { stored, value }| (stored, &value.spec));
         let definitions = global.chain(namespaced).map(|(stored, spec)| {
             let key = MetricKey { namespace: stored.key.namespace.clone(), name: stored.key.name.clone() };
-            (key, DefinitionRevisions::of(snapshot, stored, spec))
+            (key, DefinitionRevisions::for_metric(snapshot, stored, spec))
         });
         Self {
             states: observed.map_or(&NOTHING, |observed| &observed.metrics),
@@ -91,12 +91,12 @@ impl<'a> MetricValues<'a> {
         self.states
     }
 
-    pub(crate) fn value_of(&mut self, metric: &OfferedMetric<'_>) -> MetricValue {
-        if let Some(reason) = metric.invalid() {
+    pub(crate) fn look_up_value(&mut self, metric: &OfferedMetric<'_>) -> MetricValue {
+        if let Some(reason) = metric.invalid_reference() {
             return MetricValue::Failing(Some(reason));
         }
         let defined = self.definitions.get(&metric.key).copied().unwrap_or_default();
-        let fetched = metric.state.filter(|state| defined.answered_by(state, self.revision));
+        let fetched = metric.state.filter(|state| defined.is_answered_by(state, self.revision));
         match fetched.map(|state| (state.value, state.reason.as_ref(), state.undefined)) {
             Some((Some(value), _, false)) => MetricValue::Value(value),
             Some((_, Some(reason), _)) => MetricValue::Failing(Some(reason.clone())),

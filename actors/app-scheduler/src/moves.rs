@@ -17,7 +17,7 @@ use crate::config::MaxMoves;
 impl MaxMoves {
     /// Number of applications that may move, out of this many.
     #[must_use]
-    pub fn of(self, applications: usize) -> u64 {
+    pub fn limit_for(self, applications: usize) -> u64 {
         let applications = u64::try_from(applications).unwrap_or(u64::MAX);
         (applications.saturating_mul(self.percent) / 100).max(self.at_least)
     }
@@ -49,7 +49,7 @@ pub(crate) fn hold_moves<'a>(
         .filter_map(|(at, verdict)| {
             let (_, _, why) = verdict.move_details()?;
             let gain = verdict.decision.gain.map_or(0.0, |gain: Gain| gain.gain);
-            Some((Reverse(why.forced()), Reverse(OrderedFloat(gain)), at))
+            Some((Reverse(why.is_forced()), Reverse(OrderedFloat(gain)), at))
         })
         .collect();
     moves.sort_unstable();
@@ -58,7 +58,7 @@ pub(crate) fn hold_moves<'a>(
         let Some(verdict) = verdicts.get_mut(at) else { continue };
         let Some((on, to, why)) = verdict.move_details() else { continue };
         let (on, to, why) = (on.clone(), to.clone(), why.clone());
-        verdict.act = if why.forced() {
+        verdict.act = if why.is_forced() {
             // No deployment where the application has to leave, such as a version that its cluster does not take.
             ApplicationAct::Nothing
         } else {

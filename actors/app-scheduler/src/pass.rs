@@ -82,8 +82,8 @@ impl<'a> Scopes<'a> {
         let target = |target: Target<'a>| Rc::new(target.leave_out_deleted(going));
         let mut clusters = Targets::new();
         for resource in input.snapshot.of::<Cluster>() {
-            let scope = candidates.scope(resource.stored.key.namespace.as_deref());
-            let cluster = Target::cluster(resource, input.snapshot, values, compared);
+            let scope = candidates.scope_of(resource.stored.key.namespace.as_deref());
+            let cluster = Target::from_cluster(resource, input.snapshot, values, compared);
             clusters.entry(scope).or_default().push(target(cluster));
         }
         let mut clouds = Targets::new();
@@ -92,15 +92,16 @@ impl<'a> Scopes<'a> {
             clouds
                 .entry(scope)
                 .or_default()
-                .extend(Target::cloud(resource.stored, values, compared).map(target));
+                .extend(Target::from_cloud(resource.stored, values, compared).map(target));
         }
         let global = input.snapshot.of::<GlobalCloud>();
         let global = global
-            .filter_map(|resource| Target::cloud(resource.stored, values, compared))
+            .filter_map(|resource| Target::from_cloud(resource.stored, values, compared))
             .map(target)
             .collect();
         let projects = input.snapshot.of::<Project>();
-        let projects = projects.map(|resource| target(Target::project(resource, values, compared))).collect();
+        let projects =
+            projects.map(|resource| target(Target::from_project(resource, values, compared))).collect();
         let scopes = |targets: Targets<'a>| {
             targets.into_iter().map(|(key, targets)| (key, Scope::new(targets))).collect()
         };
@@ -114,21 +115,24 @@ impl<'a> Scopes<'a> {
     }
 
     /// Places for resources of a namespace: clusters, and clouds with those of the namespace first.
-    pub(crate) fn of(&mut self, namespace: Option<&'a str>) -> (&mut Scope<'a>, [&mut Scope<'a>; 2]) {
+    pub(crate) fn for_namespace(
+        &mut self,
+        namespace: Option<&'a str>,
+    ) -> (&mut Scope<'a>, [&mut Scope<'a>; 2]) {
         let nothing = || Scope::new(Vec::new());
-        let clusters = self.clusters.entry(self.candidates.scope(namespace)).or_insert_with(nothing);
+        let clusters = self.clusters.entry(self.candidates.scope_of(namespace)).or_insert_with(nothing);
         let clouds = self.clouds.entry(namespace).or_insert_with(nothing);
         (clusters, [clouds, &mut self.global_clouds])
     }
 
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Rc<Target<'a>>> {
+    pub(crate) fn all_targets(&self) -> impl Iterator<Item = &Rc<Target<'a>>> {
         let places = self.clusters.values().chain(self.clouds.values());
         places.chain([&self.global_clouds, &self.projects]).flat_map(Scope::targets)
     }
 }
 
 impl Candidates {
-    fn scope(self, namespace: Option<&str>) -> Option<&str> {
+    fn scope_of(self, namespace: Option<&str>) -> Option<&str> {
         match self {
             Self::Namespace => namespace,
             Self::All => None,
@@ -143,7 +147,7 @@ pub fn make_pass(input: &PassInput<'_>) -> Pass {
     let mut values = MetricValues::new(snapshot, input.metrics, config, memory, now);
     let mut scopes = Scopes::new(input, &garbage.mark, &mut values);
     let mut draft = DraftedChanges::default();
-    for target in scopes.all() {
+    for target in scopes.all_targets() {
         upkeep::update_state(target, &mut draft);
     }
     let mut memory = Memory {
@@ -157,7 +161,7 @@ pub fn make_pass(input: &PassInput<'_>) -> Pass {
     for resource in
         snapshot.of::<Cluster>().filter(|resource| !garbage.mark.contains_key(&resource.stored.key))
     {
-        let (_, clouds) = scopes.of(resource.stored.key.namespace.as_deref());
+        let (_, clouds) = scopes.for_namespace(resource.stored.key.namespace.as_deref());
         if let Some(outcome) = place_cluster(resource, clouds, seed, now, &mut draft) {
             placed.insert(resource.stored.key.clone(), outcome);
         }
@@ -179,14 +183,14 @@ pub fn make_pass(input: &PassInput<'_>) -> Pass {
     let mut verdicts: Vec<Verdict<'_>> = applications
         .iter()
         .map(|resource| {
-            let (clusters, clouds) = scopes.of(resource.stored.key.namespace.as_deref());
+            let (clusters, clouds) = scopes.for_namespace(resource.stored.key.namespace.as_deref());
             let creates = resource.value.spec.auto_cluster_create && config.cluster_creation.tosca.is_some();
             let with_owner = garbage.mark.contains_key(&resource.stored.key);
             context.decide(*resource, with_owner, clusters, creates.then_some(clouds))
         })
         .collect();
     let alive = applications.iter().filter(|resource| resource.value.metadata.deleted.is_none()).count();
-    let limit = config.max_moves.of(alive);
+    let limit = config.max_moves.limit_for(alive);
     let left = limit.saturating_sub(memory.moves_within(config.reschedule_after, now));
     let until = memory.next_move(config.reschedule_after, now);
     let until = until.or_else(|| Some(add_duration(now, config.reschedule_after)));
@@ -195,9 +199,9 @@ pub fn make_pass(input: &PassInput<'_>) -> Pass {
     let mut again = NextPass { now, next: None };
     let mut used = creation::created_in_use(snapshot);
     let mut decisions = BTreeMap::new();
-    let mut writer = Writer { input, draft, used: &mut used };
+    let mut writer = ObjectWriter { input, draft, used: &mut used };
     for (resource, mut verdict) in applications.into_iter().zip(verdicts) {
-        again.at(verdict.again);
+        again.schedule_at(verdict.again);
         writer.write(resource, &mut verdict);
         decisions.insert(resource.stored.key.clone(), verdict.decision);
     }
@@ -206,7 +210,7 @@ pub fn make_pass(input: &PassInput<'_>) -> Pass {
     delete_garbage(&garbage, snapshot, now, &mut draft);
     for outcome in placed.values() {
         if let BackendOutcome::WaitsForMetric { until } = outcome {
-            again.at(Some(*until));
+            again.schedule_at(Some(*until));
         }
     }
     let kept = memory_changes(&input.memory.clusters, &memory.clusters);
@@ -227,7 +231,7 @@ struct NextPass {
 }
 
 impl NextPass {
-    fn at(&mut self, time: Option<OffsetDateTime>) {
+    fn schedule_at(&mut self, time: Option<OffsetDateTime>) {
         let Some(time) = time.map(|time| time.max(add_duration(self.now, LEAST_PAUSE))) else { return };
         self.next = Some(self.next.map_or(time, |next| next.min(time)));
     }
@@ -237,7 +241,7 @@ impl NextPass {
 fn cluster_memory(input: &PassInput<'_>) -> BTreeMap<ObjectKey, ClusterMemory> {
     let known = |stored: &Stored, standing| {
         let memory = input.memory.clusters.get(&stored.key).copied().unwrap_or_default();
-        memory.of(stored.create_revision, standing)
+        memory.valid_since(stored.create_revision, standing)
     };
     input
         .snapshot
@@ -280,13 +284,13 @@ fn delete_unused_clusters(
         if let Some(since) = kept.unused_since {
             let until = add_duration(since, input.config.cluster_creation.deletion_retention);
             if until > input.now {
-                again.at(Some(until));
-            } else if let Some(object) = draft.object(resource.stored, WriteKind::Unused)
+                again.schedule_at(Some(until));
+            } else if let Some(object) = draft.object_mut(resource.stored, WriteKind::Unused)
                 && object.metadata().deleted.is_none()
             {
                 gc::mark_deleted(object, input.now);
                 draft.depend_on_all_applications(key);
-                draft.deletes(key, Deletion::Unused { since });
+                draft.record_deletion(key, Deletion::Unused { since });
             }
         }
     }
@@ -310,33 +314,33 @@ fn delete_garbage(
 ) {
     for (key, owner) in &garbage.mark {
         let Some(stored) = snapshot.get(key) else { continue };
-        if let Some(object) = draft.object(stored, WriteKind::Garbage)
+        if let Some(object) = draft.object_mut(stored, WriteKind::Garbage)
             && object.metadata().deleted.is_none()
         {
             gc::mark_deleted(object, now);
-            draft.deletes(key, Deletion::WithOwner { owner: (*owner).clone() });
+            draft.record_deletion(key, Deletion::WithOwner { owner: (*owner).clone() });
         }
     }
     for (application, cluster) in &garbage.release {
-        if let Some(object) = draft.object(application, WriteKind::Garbage) {
+        if let Some(object) = draft.object_mut(application, WriteKind::Garbage) {
             gc::remove_owner(object, cluster);
         }
     }
     for stored in &garbage.finish {
-        if draft.object(stored, WriteKind::Garbage).is_some_and(gc::finish_deletion) {
+        if draft.object_mut(stored, WriteKind::Garbage).is_some_and(gc::finish_deletion) {
             draft.delete(stored, WriteKind::Garbage);
-            draft.deletes(&stored.key, Deletion::Done);
+            draft.record_deletion(&stored.key, Deletion::Done);
         }
     }
 }
 
-struct Writer<'p, 'i> {
+struct ObjectWriter<'p, 'i> {
     input: &'p PassInput<'i>,
     draft: DraftedChanges,
     used: &'p mut BTreeSet<ObjectKey>,
 }
 
-impl Writer<'_, '_> {
+impl ObjectWriter<'_, '_> {
     fn write(&mut self, resource: TypedResource<'_, Application>, verdict: &mut Verdict<'_>) {
         let now = self.input.now;
         let key = &resource.stored.key;
@@ -346,22 +350,22 @@ impl Writer<'_, '_> {
                 if !must_keep_application(resource.value, *well, *forget) {
                     return;
                 }
-                if let Some(application) = self.draft.edit(resource, WriteKind::Application) {
+                if let Some(application) = self.draft.edit_resource(resource, WriteKind::Application) {
                     keep_application(application, *well, *forget, now);
                 }
             }
             ApplicationAct::Bind { to, moves } => {
-                if let Some(application) = self.draft.edit(resource, WriteKind::Application) {
-                    bind_application(application, ResourceRef::to(to.key()), now);
+                if let Some(application) = self.draft.edit_resource(resource, WriteKind::Application) {
+                    bind_application(application, ResourceRef::from_key(to.key()), now);
                     application.status.auto_cluster_create_started = None;
                     clear_failure(application);
                 }
                 self.draft.add_basis(key, to.revisions_used());
-                self.draft.binds(key, to.key().clone(), moves.is_some());
+                self.draft.record_binding(key, to.key().clone(), moves.is_some());
                 self.used.insert(to.key().clone());
             }
             ApplicationAct::Fail(attempt) if attempt.counts => {
-                if let Some(application) = self.draft.edit(resource, WriteKind::Application) {
+                if let Some(application) = self.draft.edit_resource(resource, WriteKind::Application) {
                     note_failure(application, attempt);
                 }
             }
@@ -374,7 +378,7 @@ impl Writer<'_, '_> {
                 }
             }
         }
-        self.draft.decided(key, &verdict.decision);
+        self.draft.record_decision(key, &verdict.decision);
     }
 
     fn create(
@@ -391,7 +395,7 @@ impl Writer<'_, '_> {
         let (Some(tosca), Some(name)) = (&config.cluster_creation.tosca, name) else { return };
         let cluster =
             creation::cluster_for_application(&name, application, cloud.key(), tosca, now, &mut draw);
-        if let Some(application) = self.draft.edit(resource, WriteKind::Application) {
+        if let Some(application) = self.draft.edit_resource(resource, WriteKind::Application) {
             application.status.auto_cluster_create_started = Some(name.name.clone());
             if application.status.running_on.is_none() {
                 application.status.state = ApplicationState::WaitingForClusterCreation;

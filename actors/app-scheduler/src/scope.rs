@@ -1,7 +1,7 @@
 //! The clusters, clouds or projects to choose from, with shared evaluation of constraints.
 //!
 //! Guarantees: each canonical constraint is evaluated once, and each set of constraints ranked once, for all
-//! applications. The result equals a separate evaluation with [`Requirements::met_by`].
+//! applications. The result equals a separate evaluation with [`Requirements::are_met_by`].
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -13,21 +13,21 @@ use madako_domain::placement::fit::Requirements;
 use madako_domain::placement::kind::ObjectKey;
 use madako_domain::placement::{LabelConstraint, MetricConstraint};
 
-use crate::bits::Bits;
+use crate::bits::BitSet;
 use crate::target::{Availability, Target};
 
 /// Places in the order of their keys.
 pub(crate) struct Scope<'a> {
     targets: Vec<Rc<Target<'a>>>,
     places: BTreeMap<&'a ObjectKey, usize>,
-    ready: Bits,
-    waits: Bits,
+    ready: BitSet,
+    waits: BitSet,
     counts: Counts,
     label_columns: BTreeMap<&'a str, Vec<Option<&'a str>>>,
     metric_columns: BTreeMap<&'a str, Vec<Option<f64>>>,
-    labels: BTreeMap<&'a str, Rc<Bits>>,
-    custom_resources: BTreeMap<&'a str, Rc<Bits>>,
-    metrics: BTreeMap<&'a str, Rc<Bits>>,
+    labels: BTreeMap<&'a str, Rc<BitSet>>,
+    custom_resources: BTreeMap<&'a str, Rc<BitSet>>,
+    metrics: BTreeMap<&'a str, Rc<BitSet>>,
     classes: BTreeMap<Signature<'a>, Rc<ConstraintResult>>,
 }
 
@@ -36,9 +36,9 @@ type Signature<'a> = (Vec<&'a str>, Vec<&'a str>, Vec<&'a str>);
 
 /// Result of a set of constraints.
 pub(crate) struct ConstraintResult {
-    pub(crate) fit: Bits,
+    pub(crate) fit: BitSet,
     /// Places that meet the known part of the constraints and whose metrics were never fetched.
-    pub(crate) waits: Bits,
+    pub(crate) waits: BitSet,
     /// The best places, and the second best.
     groups: Vec<RankGroup>,
     pub(crate) counts: Counts,
@@ -58,7 +58,7 @@ pub(crate) struct Rank {
 }
 
 impl Rank {
-    pub(crate) fn beats(&self, other: &Self) -> bool {
+    pub(crate) fn is_better_than(&self, other: &Self) -> bool {
         self.compare(other).is_gt()
     }
 
@@ -70,7 +70,7 @@ impl Rank {
 impl<'a> Scope<'a> {
     pub(crate) fn new(targets: Vec<Rc<Target<'a>>>) -> Self {
         let size = targets.len();
-        let takes = |wanted| Bits::of(size, |at| targets[at].availability == wanted);
+        let takes = |wanted| BitSet::from_predicate(size, |at| targets[at].availability == wanted);
         let (ready, waits) = (takes(Availability::Yes), takes(Availability::Waits));
         let counts = Counts {
             considered: size,
@@ -106,11 +106,11 @@ impl<'a> Scope<'a> {
         self.places.get(key).copied()
     }
 
-    pub(crate) fn class(&mut self, wants: &Requirements<'a>) -> Rc<ConstraintResult> {
+    pub(crate) fn evaluate_requirements(&mut self, wants: &Requirements<'a>) -> Rc<ConstraintResult> {
         let signature = (
-            sort_texts(wants.labels.iter().map(LabelConstraint::canonical)),
+            sort_texts(wants.labels.iter().map(LabelConstraint::canonical_text)),
             sort_texts(wants.custom_resources.iter().map(String::as_str)),
-            sort_texts(wants.metrics.iter().map(MetricConstraint::canonical)),
+            sort_texts(wants.metrics.iter().map(MetricConstraint::canonical_text)),
         );
         if let Some(class) = self.classes.get(&signature) {
             return Rc::clone(class);
@@ -125,14 +125,14 @@ impl<'a> Scope<'a> {
         let mut all = self.ready.clone();
         all.add_all(&self.waits);
         let mut left = all.count();
-        let drop = |all: &Bits, left: &mut usize| {
+        let drop = |all: &BitSet, left: &mut usize| {
             let now = all.count();
             let dropped = *left - now;
             *left = now;
             dropped
         };
         for constraint in wants.labels.iter().filter(|_| !is_planted(Canary::LabelsIgnored)) {
-            all.intersect(&self.label(constraint));
+            all.intersect(&self.targets_with_label(constraint));
         }
         counts.labels = drop(&all, &mut left);
         for name in wants.custom_resources {
@@ -145,7 +145,7 @@ impl<'a> Scope<'a> {
         fit.intersect(&self.ready);
         left = fit.count();
         for constraint in wants.metrics {
-            fit.intersect(&self.metric(constraint));
+            fit.intersect(&self.targets_with_metric(constraint));
         }
         counts.metrics = drop(&fit, &mut left);
         counts.fit = left;
@@ -154,7 +154,7 @@ impl<'a> Scope<'a> {
     }
 
     /// The best and second-best groups: an application on a best place needs another one to compare with.
-    fn rank(&self, fit: &Bits) -> Vec<RankGroup> {
+    fn rank(&self, fit: &BitSet) -> Vec<RankGroup> {
         let mut groups: [Option<RankGroup>; 2] = [None, None];
         for at in fit.iter() {
             let base = &self.targets[at].base;
@@ -180,58 +180,58 @@ impl<'a> Scope<'a> {
         groups.into_iter().flatten().collect()
     }
 
-    fn label(&mut self, constraint: &'a LabelConstraint) -> Rc<Bits> {
-        if let Some(bits) = self.labels.get(constraint.canonical()) {
+    fn targets_with_label(&mut self, constraint: &'a LabelConstraint) -> Rc<BitSet> {
+        if let Some(bits) = self.labels.get(constraint.canonical_text()) {
             return Rc::clone(bits);
         }
         let size = self.targets.len();
         let bits = Rc::new(match constraint.rule() {
-            Err(_) => Bits::of(size, |_| false),
+            Err(_) => BitSet::from_predicate(size, |_| false),
             Ok(rule) => {
                 let targets = &self.targets;
                 let column = self
                     .label_columns
                     .entry(rule.key.as_str())
                     .or_insert_with(|| targets.iter().map(|target| target.offer.label(&rule.key)).collect());
-                Bits::of(size, |at| column[at].is_some_and(|value| rule.test.accepts(value)))
+                BitSet::from_predicate(size, |at| column[at].is_some_and(|value| rule.test.accepts(value)))
             }
         });
-        self.labels.insert(constraint.canonical(), Rc::clone(&bits));
+        self.labels.insert(constraint.canonical_text(), Rc::clone(&bits));
         bits
     }
 
-    fn custom_resource(&mut self, name: &'a str) -> Rc<Bits> {
+    fn custom_resource(&mut self, name: &'a str) -> Rc<BitSet> {
         let targets = &self.targets;
         let bits = self.custom_resources.entry(name).or_insert_with(|| {
             let has = |at: usize| has_custom_resource(targets[at].offer.custom_resources(), name);
-            Rc::new(Bits::of(targets.len(), has))
+            Rc::new(BitSet::from_predicate(targets.len(), has))
         });
         Rc::clone(bits)
     }
 
-    fn metric(&mut self, constraint: &'a MetricConstraint) -> Rc<Bits> {
-        if let Some(bits) = self.metrics.get(constraint.canonical()) {
+    fn targets_with_metric(&mut self, constraint: &'a MetricConstraint) -> Rc<BitSet> {
+        if let Some(bits) = self.metrics.get(constraint.canonical_text()) {
             return Rc::clone(bits);
         }
         let size = self.targets.len();
         let bits = Rc::new(match constraint.metric() {
-            None => Bits::of(size, |_| false),
+            None => BitSet::from_predicate(size, |_| false),
             Some(name) => {
                 let targets = &self.targets;
                 let column = self.metric_columns.entry(name).or_insert_with(|| {
-                    targets.iter().map(|target| target.offer.compared(name).ok()).collect()
+                    targets.iter().map(|target| target.offer.compared_value(name).ok()).collect()
                 });
-                Bits::of(size, |at| constraint.evaluate(column[at]).matched())
+                BitSet::from_predicate(size, |at| constraint.evaluate(column[at]).is_match())
             }
         });
-        self.metrics.insert(constraint.canonical(), Rc::clone(&bits));
+        self.metrics.insert(constraint.canonical_text(), Rc::clone(&bits));
         bits
     }
 }
 
 impl ConstraintResult {
     /// The best rank outside `without`, and all places of that rank.
-    pub(crate) fn best(&self, without: &[usize]) -> Option<(Rank, Vec<usize>)> {
+    pub(crate) fn best_without(&self, without: &[usize]) -> Option<(Rank, Vec<usize>)> {
         self.groups.iter().find_map(|group| {
             let left = group.members.iter().copied().filter(|at| !without.contains(at));
             let left: Vec<usize> = left.collect();
@@ -259,7 +259,7 @@ mod tests {
             ["load >= 5", "load gte 5.0"].map(|written| [written.parse().unwrap()]);
         let mut scope = Scope::new(Vec::new());
         let [one, other] = [0, 1].map(|at| {
-            scope.class(&Requirements {
+            scope.evaluate_requirements(&Requirements {
                 labels: &labels[at],
                 metrics: &metrics[at],
                 ..Requirements::default()

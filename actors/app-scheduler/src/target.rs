@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use madako_domain::canary::{Canary, is_planted};
-use madako_domain::placement::fit::{AnyCloud, Compared, Offer};
+use madako_domain::placement::fit::{AnyCloud, ComparedMetrics, Offer};
 use madako_domain::placement::infrastructure::CloudState;
 use madako_domain::placement::kind::{Kind, ObjectKey};
 use madako_domain::placement::kubernetes::{Cluster, ClusterState};
@@ -53,11 +53,11 @@ pub(crate) struct BaseScore {
 impl BaseScore {
     /// Score for an unbound application: the weighted mean, 0 without weights.
     pub(crate) fn score(&self) -> f64 {
-        self.with(0.0)
+        self.with_stickiness(0.0)
     }
 
     /// Score for the application that is bound to it.
-    pub(crate) fn with(&self, stickiness: f64) -> f64 {
+    pub(crate) fn with_stickiness(&self, stickiness: f64) -> f64 {
         if !self.has_metrics {
             // The seed's formula for a cluster without metrics: the value of staying, 1, times its weight.
             return stickiness;
@@ -85,16 +85,16 @@ enum State {
 }
 
 impl<'a> Target<'a> {
-    pub(crate) fn cluster(
+    pub(crate) fn from_cluster(
         resource: TypedResource<'a, Cluster>,
         snapshot: &'a Snapshot,
         values: &mut MetricValues<'a>,
-        compared: Compared,
+        compared: ComparedMetrics,
     ) -> Self {
         let cloud =
             resource.value.status.scheduled_to.as_ref().and_then(|cloud| bound_cloud(cloud, snapshot));
-        let any = cloud.and_then(|stored| AnyCloud::of(&stored.object));
-        let offer = Offer::of_cluster(resource.value, any, values.states(), compared);
+        let any = cloud.and_then(|stored| AnyCloud::from_object(&stored.object));
+        let offer = Offer::from_cluster(resource.value, any, values.states(), compared);
         let state = match resource.value.status.state {
             ClusterState::Online => State::Online,
             ClusterState::FailingMetrics => State::FailingMetrics,
@@ -103,12 +103,12 @@ impl<'a> Target<'a> {
         Self { cloud, ..Self::new(resource.stored, offer, state, values) }
     }
 
-    pub(crate) fn cloud(
+    pub(crate) fn from_cloud(
         stored: &'a Stored,
         values: &mut MetricValues<'a>,
-        compared: Compared,
+        compared: ComparedMetrics,
     ) -> Option<Self> {
-        let any = AnyCloud::of(&stored.object)?;
+        let any = AnyCloud::from_object(&stored.object)?;
         let status = match any {
             AnyCloud::Global(cloud) => &cloud.status,
             AnyCloud::Namespaced(cloud) => &cloud.status,
@@ -117,13 +117,13 @@ impl<'a> Target<'a> {
             CloudState::Online => State::Online,
             CloudState::FailingMetrics => State::FailingMetrics,
         };
-        Some(Self::new(stored, Offer::of_cloud(any, values.states(), compared), state, values))
+        Some(Self::new(stored, Offer::from_cloud(any, values.states(), compared), state, values))
     }
 
-    pub(crate) fn project(
+    pub(crate) fn from_project(
         resource: TypedResource<'a, Project>,
         values: &mut MetricValues<'a>,
-        compared: Compared,
+        compared: ComparedMetrics,
     ) -> Self {
         let state = match resource.value.status.state {
             ProjectState::Online => State::Online,
@@ -131,7 +131,7 @@ impl<'a> Target<'a> {
         };
         Self::new(
             resource.stored,
-            Offer::of_project(resource.value, values.states(), compared),
+            Offer::from_project(resource.value, values.states(), compared),
             state,
             values,
         )
@@ -139,7 +139,7 @@ impl<'a> Target<'a> {
 
     fn new(stored: &'a Stored, offer: Offer<'a>, state: State, values: &mut MetricValues<'a>) -> Self {
         let metric_values: Vec<MetricValue> =
-            offer.metrics().iter().map(|metric| values.value_of(metric)).collect();
+            offer.metrics().iter().map(|metric| values.look_up_value(metric)).collect();
         let mut base = BaseScore { has_metrics: !metric_values.is_empty(), ..BaseScore::default() };
         for (metric, known) in offer.metrics().iter().zip(&metric_values) {
             if let MetricValue::Value(value) = known {
@@ -219,7 +219,7 @@ impl<'a> Target<'a> {
         };
         match failing {
             None if online && !reasons.is_empty() => turned(reasons),
-            Some(shown) if !reasons.is_empty() && !same_codes(shown, &reasons) => turned(reasons),
+            Some(shown) if !reasons.is_empty() && !have_same_codes(shown, &reasons) => turned(reasons),
             Some(_) if self.metric_values.iter().all(|known| matches!(known, MetricValue::Value(_))) => {
                 Some(MetricsTurn::Recovers)
             }
@@ -230,7 +230,7 @@ impl<'a> Target<'a> {
 
 /// Whether the same metrics fail for the same reason codes. Texts do not count: they may contain a value, which
 /// changes with every fetch.
-fn same_codes(one: &Entries<Reason>, other: &Entries<Reason>) -> bool {
+fn have_same_codes(one: &Entries<Reason>, other: &Entries<Reason>) -> bool {
     let codes = |reasons: &Entries<Reason>| -> BTreeMap<String, ReasonCode> {
         reasons.iter().map(|(metric, reason)| (metric.to_owned(), reason.code)).collect()
     };

@@ -149,8 +149,9 @@ impl World {
         let trust = Trust { since: self.now, range: None, turns: 0 };
         let metric = ObjectKey::new(Kind::GlobalMetric, None, name);
         let resource = self.snapshot.typed::<GlobalMetric>(&metric);
-        let defined = resource
-            .map(|resource| DefinitionRevisions::of(&self.snapshot, resource.stored, &resource.value.spec));
+        let defined = resource.map(|resource| {
+            DefinitionRevisions::for_metric(&self.snapshot, resource.stored, &resource.value.spec)
+        });
         let DefinitionRevisions { metric, provider } = defined.unwrap_or_default();
         let state = MetricState {
             metric_revision: metric,
@@ -223,9 +224,9 @@ impl World {
         let application = self.snapshot.typed::<Application>(application).unwrap().value;
         let cluster = self.snapshot.typed::<Cluster>(cluster).unwrap().value;
         let cloud = cluster.status.scheduled_to.as_ref().and_then(|cloud| cloud.key());
-        let cloud = cloud.and_then(|cloud| AnyCloud::of(&self.snapshot.get(&cloud)?.object));
+        let cloud = cloud.and_then(|cloud| AnyCloud::from_object(&self.snapshot.get(&cloud)?.object));
         let metrics = &self.metrics.as_ref().unwrap().metrics;
-        let offer = Offer::of_cluster(cluster, cloud, metrics, self.config.metric_constraints);
+        let offer = Offer::from_cluster(cluster, cloud, metrics, self.config.metric_constraints);
         assert_eq!(fit::unmet_requirements(application, cluster, &offer), [], "I11");
         if self.config.candidates == Candidates::Namespace {
             assert_eq!(

@@ -14,9 +14,9 @@ use crate::draft::{DraftedChanges, WriteKind};
 use crate::target::{MetricsTurn, Target};
 
 pub(crate) fn update_state(target: &Target<'_>, draft: &mut DraftedChanges) {
-    let (online, failing) = shown_failures(&target.stored.object);
+    let (online, failing) = reported_failures(&target.stored.object);
     let Some(turn) = target.metrics_transition(online, failing) else { return };
-    let Some(object) = draft.object(target.stored, WriteKind::Metrics) else { return };
+    let Some(object) = draft.object_mut(target.stored, WriteKind::Metrics) else { return };
     let (fails, reasons): (bool, Entries<Reason>) = match turn {
         MetricsTurn::Fails(reasons) => (true, reasons.into_iter().collect()),
         MetricsTurn::Recovers => (false, Entries::new()),
@@ -44,7 +44,7 @@ pub(crate) fn update_state(target: &Target<'_>, draft: &mut DraftedChanges) {
 }
 
 /// Whether a place is online, and the reasons if it fails because of its metrics.
-fn shown_failures(object: &Object) -> (bool, Option<&Entries<Reason>>) {
+fn reported_failures(object: &Object) -> (bool, Option<&Entries<Reason>>) {
     match object {
         Object::Cluster(cluster) => {
             let state = cluster.status.state;

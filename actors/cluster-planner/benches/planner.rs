@@ -38,7 +38,7 @@ fn now() -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp(1_700_000_000).expect("a time within range")
 }
 
-fn machines(count: usize) -> Vec<Machine> {
+fn make_machines(count: usize) -> Vec<Machine> {
     let mut random = ChaCha8Rng::seed_from_u64(SEED);
     // Not in the order of addresses; they lie in memory in the order of reading.
     let mut order: Vec<usize> = (0..count).collect();
@@ -77,7 +77,7 @@ fn machines(count: usize) -> Vec<Machine> {
         .collect()
 }
 
-fn template() -> Template {
+fn make_template() -> Template {
     let node = |control_plane, role: &str, weight: Option<usize>| {
         let mut labels = BTreeMap::from([(LABEL_ROLE.to_owned(), role.to_owned())]);
         labels.extend(weight.map(|weight| (LABEL_WEIGHT.to_owned(), format!("{weight}.0"))));
@@ -94,7 +94,7 @@ fn template() -> Template {
     .expect("a valid template")
 }
 
-struct Case {
+struct BenchmarkCase {
     what: &'static str,
     machines: usize,
     workers: usize,
@@ -102,22 +102,22 @@ struct Case {
     limit: Option<Duration>,
 }
 
-struct Measured {
-    case: Case,
+struct Measurement {
+    case: BenchmarkCase,
     wall: Duration,
     least: Duration,
     median: Duration,
 }
 
 /// CPU time of this thread.
-fn on_core() -> Duration {
+fn thread_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-fn measure_plan(case: Case) -> Measured {
-    let template = template();
-    let machines = machines(case.machines);
+fn measure_plan(case: BenchmarkCase) -> Measurement {
+    let template = make_template();
+    let machines = make_machines(case.machines);
     let node_taints: BTreeMap<String, Vec<Taint>> = BTreeMap::new();
     let under_repair = BTreeSet::new();
     let constraints = Constraints {
@@ -147,16 +147,16 @@ fn measure_plan(case: Case) -> Measured {
         }
     };
     let runs = (0..=RUNS).map(|_| {
-        let (started, began) = (Instant::now(), on_core());
+        let (started, began) = (Instant::now(), thread_cpu_time());
         let made = black_box(plan(black_box(&input)));
-        let took = (started.elapsed(), on_core() - began);
+        let took = (started.elapsed(), thread_cpu_time() - began);
         assert_eq!(made.expect("a plan").action, expected);
         took
     });
     let (mut wall, mut core): (Vec<Duration>, Vec<Duration>) = runs.skip(1).unzip();
     wall.sort_unstable();
     core.sort_unstable();
-    Measured { case, wall: wall[RUNS / 2], least: core[0], median: core[RUNS / 2] }
+    Measurement { case, wall: wall[RUNS / 2], least: core[0], median: core[RUNS / 2] }
 }
 
 const INITIAL: &str = "initial plan";
@@ -166,7 +166,7 @@ const TEMPLATE: &str = "changed template";
 fn main() {
     let only: Vec<usize> = std::env::args().skip(1).filter_map(|argument| argument.parse().ok()).collect();
     let limit = |milliseconds| Some(Duration::from_millis(milliseconds));
-    let case = |what, machines, workers, limit| Case { what, machines, workers, limit };
+    let case = |what, machines, workers, limit| BenchmarkCase { what, machines, workers, limit };
     let sizes = [1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000];
     let cases = sizes
         .map(|size| case(INITIAL, size, size * 3 / 10, if size == 10_000 { limit(20) } else { None }))
@@ -180,11 +180,12 @@ fn main() {
     println!("| {:<16} | machines | workers | median, wall | median, core | least, core |   limit |", "");
     println!("|{:-<18}|---------:|--------:|-------------:|-------------:|------------:|--------:|", "");
     let mut all = Vec::new();
-    let wanted =
-        |case: &Case| only.is_empty() || [case.machines, case.workers].iter().any(|n| only.contains(n));
+    let wanted = |case: &BenchmarkCase| {
+        only.is_empty() || [case.machines, case.workers].iter().any(|n| only.contains(n))
+    };
     for case in cases.filter(wanted) {
         let measured = measure_plan(case);
-        let Case { what, machines, workers, limit } = &measured.case;
+        let BenchmarkCase { what, machines, workers, limit } = &measured.case;
         println!(
             "| {what:<16} | {machines:>8} | {workers:>7} | {:>12} | {:>12} | {:>11} | {:>7} |",
             format_time(measured.wall),
@@ -199,7 +200,7 @@ fn main() {
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/benchmarks/planner.svg");
     match std::fs::create_dir_all(path.parent().expect("a path within the project"))
-        .and_then(|()| std::fs::write(&path, plot(&all)))
+        .and_then(|()| std::fs::write(&path, draw_plot(&all)))
     {
         Ok(()) => println!("\nplot: docs/benchmarks/planner.svg"),
         Err(error) => {
@@ -230,7 +231,7 @@ fn y_of_seconds(seconds: f64) -> f64 {
 }
 
 /// A plot with logarithmic axes: each kind of plan, and `n log n` through its first point.
-fn plot(all: &[Measured]) -> String {
+fn draw_plot(all: &[Measurement]) -> String {
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
          font-family=\"sans-serif\" font-size=\"12\">\n\
@@ -265,7 +266,7 @@ fn plot(all: &[Measured]) -> String {
         );
     }
     for (what, colour) in [(INITIAL, "#1f77b4"), (TEMPLATE, "#d62728"), (NOTHING, "#2ca02c")] {
-        let of_kind = |measured: &&Measured| {
+        let of_kind = |measured: &&Measurement| {
             measured.case.what == what && measured.case.workers == measured.case.machines * 3 / 10
         };
         let points: Vec<(f64, f64)> = all

@@ -247,7 +247,7 @@ impl PlannerState {
     /// Evaluates the inputs, and plans if they allow it.
     fn evaluate_inputs(&self) -> InputEvaluation {
         let Some(state) = &self.state else { return InputEvaluation::Blocked(PlanBlockedBy::NoState) };
-        if state.revision < self.committed || self.taints.awaited() {
+        if state.revision < self.committed || self.taints.is_awaiting_first_poll() {
             return InputEvaluation::Behind;
         }
         if let Some(blocked) = blocked_by_state(state) {
@@ -256,7 +256,7 @@ impl PlannerState {
         let Some(observation) = &self.observation else {
             return InputEvaluation::Blocked(PlanBlockedBy::NoObservation);
         };
-        if let Some(blocked) = self.blocked_by_observation(state, observation) {
+        if let Some(blocked) = self.find_unsuitable_observation(state, observation) {
             return InputEvaluation::Blocked(blocked);
         }
         let operations = self.given.operations.as_ref().map(|operations| operations.newest());
@@ -271,7 +271,7 @@ impl PlannerState {
         let (Some(template), Some(constraints)) = (&state.template, &state.constraints) else {
             return InputEvaluation::Blocked(PlanBlockedBy::NoTemplate);
         };
-        let under_repair = state.repair.under_way().map(str::to_owned).collect();
+        let under_repair = state.repair.machines_under_way().map(str::to_owned).collect();
         let input = |moment| PlanInput {
             template: &template.value,
             constraints: &constraints.value,
@@ -281,7 +281,7 @@ impl PlannerState {
             under_repair: &under_repair,
             now: self.given.clock.now(),
             retire_wait: self.given.retire_wait,
-            template_changed: state.template_changed(),
+            template_changed: state.has_changed_template(),
             moment,
         };
         let started = Instant::now();
@@ -317,7 +317,7 @@ impl PlannerState {
         changed
     }
 
-    fn blocked_by_observation(
+    fn find_unsuitable_observation(
         &self,
         state: &ClusterState,
         observation: &Observation,
@@ -353,7 +353,7 @@ impl PlannerState {
                 before: inputs.state.cluster.as_ref().map(|cluster| Arc::clone(&cluster.value)),
                 constraints: Arc::clone(&constraints.value),
                 observed: Arc::clone(&inputs.observation.addresses),
-                template_changed: inputs.state.template_changed(),
+                template_changed: inputs.state.has_changed_template(),
             },
         });
         match commit(&self.given.leader, self.given.epoch, mutation).await {
@@ -364,7 +364,7 @@ impl PlannerState {
             }
             Err(error) => {
                 self.given.events.emit(Event::CommitFailed { what: "cluster", why: error.to_string() });
-                match error.failure() {
+                match error.failure_class() {
                     // The watch brings a state for the next plan, or this epoch is over.
                     Failure::Outdated => {}
                     // Equal inputs would be rejected again: wait for new ones.
@@ -458,7 +458,7 @@ fn blocked_by_state(state: &ClusterState) -> Option<PlanBlockedBy> {
         keys::SABAKAN_VARIABLES,
         keys::REMOVAL_GUARD,
     ] {
-        if let Some(why) = state.fault(key) {
+        if let Some(why) = state.fault_of(key) {
             return Some(PlanBlockedBy::Unusable { key: key.to_owned(), why: why.to_owned() });
         }
     }

@@ -4,7 +4,7 @@ use madako_domain::cluster::{Node, TAINT_STATE};
 use madako_domain::plan::{Change, ChangeKind, Part};
 
 use crate::draft::ClusterDraft;
-use crate::inventory::{Id, Inventory};
+use crate::inventory::{Inventory, MachineId};
 
 /// Leaving nodes first, control plane first and in the order of the current configuration; then the others in the
 /// order of the new one. `part_after` has the part of each id, and `nodes` the new configuration.
@@ -15,7 +15,7 @@ pub(crate) fn list_changes(
     nodes: &[Node],
 ) -> Vec<Change> {
     let leaving =
-        draft.nodes_before().iter().filter(|(_, id)| id.is_none_or(|id: Id| part_after[id].is_none()));
+        draft.nodes_before().iter().filter(|(_, id)| id.is_none_or(|id: MachineId| part_after[id].is_none()));
     let mut changes: Vec<Change> =
         leaving.map(|(node, _)| change_of(ChangeKind::Remove, &node.address, part_of(node))).collect();
     let ids = draft.control_plane().iter().chain(draft.workers());
@@ -23,16 +23,15 @@ pub(crate) fn list_changes(
         let kind = match draft.node_before(*id) {
             None => Some(ChangeKind::Add),
             // The node of an address that was listed twice and is now listed once changes in nothing else.
-            Some(before) => {
-                kind_of(before, after).or_else(|| draft.is_listed_again(*id).then_some(ChangeKind::Update))
-            }
+            Some(before) => classify_change(before, after)
+                .or_else(|| draft.is_listed_again(*id).then_some(ChangeKind::Update)),
         };
         changes.extend(kind.map(|kind| change_of(kind, inventory.entry(*id).address, part_of(after))));
     }
     changes
 }
 
-fn kind_of(before: &Node, after: &Node) -> Option<ChangeKind> {
+fn classify_change(before: &Node, after: &Node) -> Option<ChangeKind> {
     match (part_of(before), part_of(after)) {
         (Part::Worker, Part::ControlPlane) => return Some(ChangeKind::Promote),
         (Part::ControlPlane, Part::Worker) => return Some(ChangeKind::Demote),

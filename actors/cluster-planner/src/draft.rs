@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use madako_domain::cluster::{Cluster, Node};
 use madako_domain::plan::Part;
 
-use crate::inventory::{Id, Inventory};
+use crate::inventory::{Inventory, MachineId};
 use crate::templates::{TemplateId, Templates};
 
 /// Both lists start in the order of the current configuration.
 #[derive(Debug)]
 pub(crate) struct ClusterDraft<'a> {
     inventory: &'a Inventory<'a>,
-    control_plane: Vec<Id>,
-    workers: Vec<Id>,
+    control_plane: Vec<MachineId>,
+    workers: Vec<MachineId>,
     template_workers: Vec<u64>,
     /// For each id: it was part of the cluster before, or has joined.
     taken: Vec<bool>,
@@ -22,9 +22,9 @@ pub(crate) struct ClusterDraft<'a> {
     missing: Vec<&'a Node>,
     /// Every node of the current configuration; the id is missing if its machine is. Of nodes with one address, which
     /// is invalid, only the first is here and counts.
-    all_before: Vec<(&'a Node, Option<Id>)>,
+    all_before: Vec<(&'a Node, Option<MachineId>)>,
     /// Ids whose address the current configuration lists again.
-    listed_again: BTreeSet<Id>,
+    listed_again: BTreeSet<MachineId>,
 }
 
 impl<'a> ClusterDraft<'a> {
@@ -73,11 +73,11 @@ impl<'a> ClusterDraft<'a> {
         draft
     }
 
-    pub(crate) fn control_plane(&self) -> &[Id] {
+    pub(crate) fn control_plane(&self) -> &[MachineId] {
         &self.control_plane
     }
 
-    pub(crate) fn workers(&self) -> &[Id] {
+    pub(crate) fn workers(&self) -> &[MachineId] {
         &self.workers
     }
 
@@ -86,20 +86,20 @@ impl<'a> ClusterDraft<'a> {
     }
 
     /// Every address of the current configuration once, control plane first; without an id if its machine is missing.
-    pub(crate) fn nodes_before(&self) -> &[(&'a Node, Option<Id>)] {
+    pub(crate) fn nodes_before(&self) -> &[(&'a Node, Option<MachineId>)] {
         &self.all_before
     }
 
     /// Whether the current configuration lists the address again.
-    pub(crate) fn is_listed_again(&self, id: Id) -> bool {
+    pub(crate) fn is_listed_again(&self, id: MachineId) -> bool {
         self.listed_again.contains(&id)
     }
 
-    pub(crate) fn node_before(&self, id: Id) -> Option<&'a Node> {
+    pub(crate) fn node_before(&self, id: MachineId) -> Option<&'a Node> {
         self.before[id]
     }
 
-    pub(crate) fn is_taken(&self, id: Id) -> bool {
+    pub(crate) fn is_taken(&self, id: MachineId) -> bool {
         self.taken[id]
     }
 
@@ -119,39 +119,39 @@ impl<'a> ClusterDraft<'a> {
         self.workers.iter().filter(|id| self.inventory.entry(**id).is_healthy()).count() as u64
     }
 
-    pub(crate) fn add_control_plane(&mut self, id: Id) {
+    pub(crate) fn add_control_plane(&mut self, id: MachineId) {
         self.taken[id] = true;
         self.control_plane.push(id);
     }
 
-    pub(crate) fn add_worker(&mut self, id: Id, templates: &Templates<'_>) {
+    pub(crate) fn add_worker(&mut self, id: MachineId, templates: &Templates<'_>) {
         self.taken[id] = true;
         self.workers.push(id);
-        if let Some(template) = self.template_of(id, templates) {
+        if let Some(template) = self.find_template(id, templates) {
             self.template_workers[template] += 1;
         }
     }
 
     /// Removes nodes from the control plane; they may join the workers afterwards.
-    pub(crate) fn remove_control_plane(&mut self, ids: &BTreeSet<Id>) {
+    pub(crate) fn remove_control_plane(&mut self, ids: &BTreeSet<MachineId>) {
         self.control_plane.retain(|id| !ids.contains(id));
     }
 
     /// Removes nodes from the workers; they may join the control plane afterwards.
-    pub(crate) fn remove_workers(&mut self, ids: &BTreeSet<Id>, templates: &Templates<'_>) {
+    pub(crate) fn remove_workers(&mut self, ids: &BTreeSet<MachineId>, templates: &Templates<'_>) {
         for id in ids {
-            if let Some(template) = self.template_of(*id, templates) {
+            if let Some(template) = self.find_template(*id, templates) {
                 self.template_workers[template] -= 1;
             }
         }
         self.workers.retain(|id| !ids.contains(id));
     }
 
-    pub(crate) fn template_of(&self, id: Id, templates: &Templates<'_>) -> Option<TemplateId> {
+    pub(crate) fn find_template(&self, id: MachineId, templates: &Templates<'_>) -> Option<TemplateId> {
         templates.template_for_role(self.inventory.entry(id).role)
     }
 
-    pub(crate) fn by_rack(&self, nodes: impl IntoIterator<Item = Id>) -> BTreeMap<i64, u64> {
+    pub(crate) fn count_by_rack(&self, nodes: impl IntoIterator<Item = MachineId>) -> BTreeMap<i64, u64> {
         let mut racks = BTreeMap::new();
         for id in nodes {
             *racks.entry(self.inventory.entry(id).rack).or_insert(0) += 1;

@@ -9,7 +9,7 @@ use madako_domain::plan::{
     Action, Choice, Part, PlanErrorKind, PlanReason, RunnerUp, Shortage, Source, Unpromotable,
 };
 
-use crate::inventory::{Id, Inventory};
+use crate::inventory::{Inventory, MachineId};
 use crate::picker::{Candidate, PickedMachine, Picker};
 use crate::planner::{Planner, RuleError};
 use crate::score::{self, lifetime_points};
@@ -67,7 +67,7 @@ impl Planner<'_> {
         if self.draft.count(Part::Worker) <= minimum {
             shortage.workers_at_minimum = Some(minimum);
         } else {
-            shortage.unpromotable = Some(self.unpromotable());
+            shortage.unpromotable = Some(self.count_unpromotable());
         }
         Err(self.rule_error(rule, PlanErrorKind::NotAvailable, PlanReason::Shortage(Box::new(shortage))))
     }
@@ -82,7 +82,7 @@ impl Planner<'_> {
             }
             if !self.add_worker(rule) {
                 let role = self.templates.role(self.next_template()).cloned();
-                let shortage = Box::new(self.shortage(Part::Worker, role, minimum));
+                let shortage = Box::new(self.describe_shortage(Part::Worker, role, minimum));
                 return Err(self.rule_error(
                     rule,
                     PlanErrorKind::NotAvailable,
@@ -121,7 +121,7 @@ impl Planner<'_> {
             score: self.parts_of_score(&pick),
             runner_up: best_runner_up(self.inventory, &pick),
         };
-        self.scored(rule, PlanReason::Chosen(choice), pick.id, pick.score);
+        self.record_score(rule, PlanReason::Chosen(choice), pick.id, pick.score);
         self.draft.add_worker(pick.id, &self.templates);
         true
     }
@@ -138,7 +138,7 @@ impl Planner<'_> {
             score: self.parts_of_score(&pick),
             runner_up: best_runner_up(self.inventory, &pick),
         };
-        self.scored(rule, PlanReason::Chosen(choice), pick.id, pick.score);
+        self.record_score(rule, PlanReason::Chosen(choice), pick.id, pick.score);
         self.draft.add_control_plane(pick.id);
     }
 
@@ -147,7 +147,7 @@ impl Planner<'_> {
     }
 
     /// Removes workers and invalidates the prepared candidates.
-    pub(crate) fn remove_workers(&mut self, ids: &BTreeSet<Id>) {
+    pub(crate) fn remove_workers(&mut self, ids: &BTreeSet<MachineId>) {
         if !ids.is_empty() {
             self.draft.remove_workers(ids, &self.templates);
             self.pools = None;
@@ -156,76 +156,76 @@ impl Planner<'_> {
 
     /// Candidates for the control plane: healthy, with the role, without a bad taint, not under repair.
     pub(crate) fn control_plane_picker(&mut self, rule: Action, source: Source) -> Picker {
-        let racks = self.draft.by_rack(self.draft.control_plane().iter().copied());
-        let fits = |id: &Id| self.fits_control_plane(*id) && self.bad_taint(*id).is_none();
-        let mut fitting: Vec<Id> = match source {
+        let racks = self.draft.count_by_rack(self.draft.control_plane().iter().copied());
+        let fits = |id: &MachineId| self.fits_control_plane(*id) && self.bad_taint(*id).is_none();
+        let mut fitting: Vec<MachineId> = match source {
             Source::Unused => self.unused_machines().filter(fits).collect(),
             Source::Workers => {
                 let workers = self.draft.workers().iter().copied();
                 workers.filter(|id| self.can_be_chosen(*id)).filter(fits).collect()
             }
         };
-        let under_repair: Vec<Id> = fitting.extract_if(.., |id| self.is_under_repair(*id)).collect();
+        let under_repair: Vec<MachineId> = fitting.extract_if(.., |id| self.is_under_repair(*id)).collect();
         for id in under_repair {
             self.passed_over.entry(id).or_insert(rule);
         }
-        let candidates = fitting.into_iter().map(|id| self.candidate(id)).collect();
-        Picker::joining(candidates, |rack| racks.get(&rack).copied().unwrap_or(0))
+        let candidates = fitting.into_iter().map(|id| self.make_candidate(id)).collect();
+        Picker::to_join(candidates, |rack| racks.get(&rack).copied().unwrap_or(0))
     }
 
     fn worker_pools(&self) -> WorkerPools {
         let mut candidates = vec![Vec::new(); self.templates.count()];
         for id in self.unused_machines() {
-            if let Some(template) = self.draft.template_of(id, &self.templates) {
-                candidates[template].push(self.candidate(id));
+            if let Some(template) = self.draft.find_template(id, &self.templates) {
+                candidates[template].push(self.make_candidate(id));
             }
         }
         let mut workers = vec![Vec::new(); self.templates.count()];
         for id in self.draft.workers() {
-            if let Some(template) = self.draft.template_of(*id, &self.templates) {
+            if let Some(template) = self.draft.find_template(*id, &self.templates) {
                 workers[template].push(*id);
             }
         }
         let pools = candidates.into_iter().zip(workers).map(|(candidates, workers)| {
-            let racks = self.draft.by_rack(workers);
-            Picker::joining(candidates, |rack| racks.get(&rack).copied().unwrap_or(0))
+            let racks = self.draft.count_by_rack(workers);
+            Picker::to_join(candidates, |rack| racks.get(&rack).copied().unwrap_or(0))
         });
         WorkerPools(pools.collect())
     }
 
     /// Whether an unused machine can become a worker of a template.
     pub(crate) fn has_spare(&self, template: TemplateId) -> bool {
-        self.unused_machines().any(|id| self.draft.template_of(id, &self.templates) == Some(template))
+        self.unused_machines().any(|id| self.draft.find_template(id, &self.templates) == Some(template))
     }
 
-    fn unused_machines(&self) -> impl Iterator<Item = Id> {
+    fn unused_machines(&self) -> impl Iterator<Item = MachineId> {
         let ids = 0..self.inventory.entries().len();
         ids.filter(|id| !self.draft.is_taken(*id) && self.can_be_chosen(*id))
     }
 
-    fn can_be_chosen(&self, id: Id) -> bool {
+    fn can_be_chosen(&self, id: MachineId) -> bool {
         let entry = self.inventory.entry(id);
         entry.is_healthy() && entry.has_own_address() && self.inventory.has_good_labels(id)
     }
 
     /// Whether a repair or reboot of it is known to be under way.
-    fn is_under_repair(&self, id: Id) -> bool {
+    fn is_under_repair(&self, id: MachineId) -> bool {
         let known = self.input.under_repair;
         !known.is_empty() && known.contains(self.inventory.entry(id).address)
     }
 
-    fn fits_control_plane(&self, id: Id) -> bool {
+    fn fits_control_plane(&self, id: MachineId) -> bool {
         let role = self.templates.control_plane_role();
         role.is_none_or(|role| **role == *self.inventory.role(self.inventory.entry(id).role))
     }
 
-    fn candidate(&self, id: Id) -> Candidate {
+    fn make_candidate(&self, id: MachineId) -> Candidate {
         let entry = self.inventory.entry(id);
         Candidate { rack: entry.rack, points: Reverse(lifetime_points(entry, self.input.now)), id }
     }
 
     /// Key of a taint that a control plane node must not have.
-    pub(crate) fn bad_taint(&self, id: Id) -> Option<&str> {
+    pub(crate) fn bad_taint(&self, id: MachineId) -> Option<&str> {
         if self.input.node_taints.is_empty() {
             return None;
         }
@@ -240,11 +240,11 @@ impl Planner<'_> {
     }
 
     fn shortage_of_control_plane(&self, count: u64) -> Shortage {
-        self.shortage(Part::ControlPlane, self.templates.control_plane_role().cloned(), count)
+        self.describe_shortage(Part::ControlPlane, self.templates.control_plane_role().cloned(), count)
     }
 
     /// Counts the reasons against promoting each worker.
-    fn unpromotable(&self) -> Unpromotable {
+    fn count_unpromotable(&self) -> Unpromotable {
         let mut counts = Unpromotable { workers: self.draft.count(Part::Worker), ..Unpromotable::default() };
         for id in self.draft.workers() {
             let entry = self.inventory.entry(*id);
@@ -267,7 +267,12 @@ impl Planner<'_> {
     }
 
     /// Counts the reasons against each unused machine.
-    pub(crate) fn shortage(&self, part: Part, role: Option<std::sync::Arc<str>>, want: u64) -> Shortage {
+    pub(crate) fn describe_shortage(
+        &self,
+        part: Part,
+        role: Option<std::sync::Arc<str>>,
+        want: u64,
+    ) -> Shortage {
         let mut shortage = Shortage {
             part,
             have: self.draft.count(part),

@@ -15,7 +15,7 @@ use time::OffsetDateTime;
 
 use crate::node::ANNOTATION_SERIAL;
 
-pub(crate) type Id = usize;
+pub(crate) type MachineId = usize;
 
 pub(crate) type RoleId = usize;
 
@@ -64,7 +64,7 @@ pub(crate) struct Inventory<'a> {
 /// A machine that the list holds several times, by serial and address.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RepeatedMachine<'a> {
-    pub(crate) id: Id,
+    pub(crate) id: MachineId,
     pub(crate) times: u64,
     /// The listed item that counts.
     pub(crate) machine: &'a Machine,
@@ -147,7 +147,7 @@ impl<'a> Inventory<'a> {
         }
         claimants.dedup_by(|a, b| a.machine.spec.serial == b.machine.spec.serial);
         let Some(first) = claimants.first() else { return };
-        let in_use = serials_in_use.of(first.address);
+        let in_use = serials_in_use.serial_of(first.address);
         let chosen = claimants
             .iter()
             .find(|entry| in_use == Some(Some(entry.machine.spec.serial.as_str())))
@@ -164,7 +164,7 @@ impl<'a> Inventory<'a> {
         }
     }
 
-    pub(crate) fn find(&self, address: &str) -> Option<Id> {
+    pub(crate) fn find(&self, address: &str) -> Option<MachineId> {
         match address.parse::<Ipv4Addr>() {
             Ok(ipv4) => self.ipv4.binary_search(&ipv4.to_bits()).ok(),
             Err(_) => self.entries[self.ipv4.len()..]
@@ -174,11 +174,11 @@ impl<'a> Inventory<'a> {
         }
     }
 
-    pub(crate) fn entry(&self, id: Id) -> &Entry<'a> {
+    pub(crate) fn entry(&self, id: MachineId) -> &Entry<'a> {
         &self.entries[id]
     }
 
-    pub(crate) fn machine(&self, id: Id) -> &'a Machine {
+    pub(crate) fn machine(&self, id: MachineId) -> &'a Machine {
         self.entries[id].machine
     }
 
@@ -195,7 +195,7 @@ impl<'a> Inventory<'a> {
     }
 
     /// Whether all labels from its machine are valid in Kubernetes.
-    pub(crate) fn has_good_labels(&self, id: Id) -> bool {
+    pub(crate) fn has_good_labels(&self, id: MachineId) -> bool {
         let known = &self.good_labels[id];
         known.get().unwrap_or_else(|| {
             let good = self.machine(id).has_good_labels();
@@ -205,7 +205,7 @@ impl<'a> Inventory<'a> {
     }
 
     /// Machines whose labels were checked and found invalid.
-    pub(crate) fn known_bad_labels(&self) -> impl Iterator<Item = Id> {
+    pub(crate) fn known_bad_labels(&self) -> impl Iterator<Item = MachineId> {
         self.good_labels.iter().enumerate().filter(|(_, good)| good.get() == Some(false)).map(|(id, _)| id)
     }
 
@@ -244,7 +244,7 @@ enum SerialsInUse<'c> {
 
 impl<'c> SerialsInUse<'c> {
     /// `None`: no node has the address; `Some(None)`: its serial is unknown.
-    fn of(&mut self, address: &str) -> Option<Option<&'c str>> {
+    fn serial_of(&mut self, address: &str) -> Option<Option<&'c str>> {
         if let Self::Unread(current) = self {
             let nodes = current.iter().flat_map(|cluster| &cluster.nodes);
             let serial = |annotations: &'c BTreeMap<String, String>| {

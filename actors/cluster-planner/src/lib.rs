@@ -48,7 +48,7 @@ use madako_domain::plan::{Plan, PlanError};
 pub use crate::actor::{METRICS, Planner, PlannerArguments};
 pub use crate::eligibility::{Eligibility, judge_eligibility};
 pub use crate::input::{DEFAULT_RETIRE_WAIT, LeaderStage, PlanInput};
-pub use crate::what_if::{Selector, SelectorError, UnmatchedSelectors, WhatIf, WhatIfEnd, max_plans};
+pub use crate::what_if::{MachineSelector, SelectorError, UnmatchedSelectors, WhatIf, WhatIfEnd, max_plans};
 
 /// Plans the next configuration of the cluster.
 ///

@@ -91,8 +91,8 @@ impl<'a> NodeMaker<'a> {
     ///
     /// `good_labels` says whether all labels from the machine are valid ([`Machine::has_good_labels`]). If not,
     /// invalid ones are left out, as CKE would reject the whole configuration.
-    pub(crate) fn node(&self, machine: &Machine, address: &str, good_labels: bool) -> Node {
-        let mut labels = self.labels(machine);
+    pub(crate) fn make_node(&self, machine: &Machine, address: &str, good_labels: bool) -> Node {
+        let mut labels = self.make_labels(machine);
         if !good_labels {
             leave_out(&mut labels, &machine.bad_labels());
         }
@@ -110,14 +110,14 @@ impl<'a> NodeMaker<'a> {
             hostname: String::new(),
             user: self.template.user.clone(),
             control_plane: self.template.control_plane,
-            annotations: self.annotations(machine),
+            annotations: self.make_annotations(machine),
             labels,
             taints,
             rest: self.template.rest.clone(),
         }
     }
 
-    fn labels(&self, machine: &Machine) -> BTreeMap<String, String> {
+    fn make_labels(&self, machine: &Machine) -> BTreeMap<String, String> {
         let spec = &machine.spec;
         let own = |key: &str, value: String| (key.to_owned(), value);
         let yes = || "true".to_owned();
@@ -152,13 +152,13 @@ impl<'a> NodeMaker<'a> {
         labels.into_iter().collect()
     }
 
-    fn annotations(&self, machine: &Machine) -> BTreeMap<String, String> {
+    fn make_annotations(&self, machine: &Machine) -> BTreeMap<String, String> {
         let spec = &machine.spec;
         let own = |key: &str, value: String| (key.to_owned(), value);
         let mut annotations = Vec::with_capacity(self.template.annotations.len() + 3);
         annotations.extend(self.template.annotations.iter().map(|(key, value)| (key.clone(), value.clone())));
-        annotations.push(own(ANNOTATION_REGISTER_DATE, rfc3339(spec.register_date)));
-        annotations.push(own(ANNOTATION_RETIRE_DATE, rfc3339(spec.retire_date)));
+        annotations.push(own(ANNOTATION_REGISTER_DATE, format_date(spec.register_date)));
+        annotations.push(own(ANNOTATION_RETIRE_DATE, format_date(spec.retire_date)));
         annotations.push(own(ANNOTATION_SERIAL, spec.serial.clone()));
         annotations.into_iter().collect()
     }
@@ -192,7 +192,7 @@ fn leave_out(labels: &mut BTreeMap<String, String>, bad: &[BadLabel]) {
 }
 
 /// A date in the format of Go's `time.RFC3339`: in its own offset, `Z` for UTC, without a fraction.
-fn rfc3339(date: OffsetDateTime) -> String {
+fn format_date(date: OffsetDateTime) -> String {
     let mut text = String::with_capacity(LONGEST_DATE);
     push_month(&mut text, date);
     for (mark, number) in [('-', date.day()), ('T', date.hour()), (':', date.minute()), (':', date.second())]

@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::inventory::Id;
+use crate::inventory::MachineId;
 use crate::score::{POINTS_PER_NODE, rack_points};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,18 +16,18 @@ pub(crate) struct Candidate {
     /// The machine's points, higher first.
     pub(crate) points: Reverse<i64>,
     /// Lower first.
-    pub(crate) id: Id,
+    pub(crate) id: MachineId,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PickedMachine {
-    pub(crate) id: Id,
+    pub(crate) id: MachineId,
     pub(crate) score: i64,
     /// The machine's part of the score.
     pub(crate) points: i64,
     /// Number of candidates, including this one.
     pub(crate) considered: usize,
-    pub(crate) runner_up: Option<(Id, i64)>,
+    pub(crate) runner_up: Option<(MachineId, i64)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,18 +52,18 @@ pub(crate) struct Picker {
     candidates: Vec<Candidate>,
     racks: Vec<Rack>,
     /// Best of each rack: score, id, index into `racks`.
-    best: BinaryHeap<(i64, Reverse<Id>, usize)>,
+    best: BinaryHeap<(i64, Reverse<MachineId>, usize)>,
     left: usize,
 }
 
 impl Picker {
     /// Picks the highest scores; `nodes_in` gives the present nodes of the kind in a rack.
-    pub(crate) fn joining(candidates: Vec<Candidate>, nodes_in: impl Fn(i64) -> u64) -> Self {
+    pub(crate) fn to_join(candidates: Vec<Candidate>, nodes_in: impl Fn(i64) -> u64) -> Self {
         Self::new(PickGoal::Join, candidates, |rack| rack_points(nodes_in(rack)))
     }
 
     /// Picks the lowest scores; the candidates are all nodes of the kind.
-    pub(crate) fn leaving(mut candidates: Vec<Candidate>, nodes_in: impl Fn(i64) -> u64) -> Self {
+    pub(crate) fn to_leave(mut candidates: Vec<Candidate>, nodes_in: impl Fn(i64) -> u64) -> Self {
         for candidate in &mut candidates {
             candidate.points.0 = -candidate.points.0;
         }
@@ -81,11 +81,11 @@ impl Picker {
         }
         let left = candidates.len();
         let mut picker = Self { goal, candidates, racks, best: BinaryHeap::new(), left };
-        picker.best = (0..picker.racks.len()).filter_map(|rack| picker.best_of(rack)).collect();
+        picker.best = (0..picker.racks.len()).filter_map(|rack| picker.best_of_rack(rack)).collect();
         picker
     }
 
-    fn best_of(&self, index: usize) -> Option<(i64, Reverse<Id>, usize)> {
+    fn best_of_rack(&self, index: usize) -> Option<(i64, Reverse<MachineId>, usize)> {
         let rack = &self.racks[index];
         let candidate = self.candidates[..rack.end].get(rack.next)?;
         Some((candidate.points.0 + rack.points, Reverse(candidate.id), index))
@@ -99,7 +99,7 @@ impl Picker {
     }
 
     /// The machine that [`Self::pick`] would take.
-    pub(crate) fn peek(&self) -> Option<Id> {
+    pub(crate) fn peek(&self) -> Option<MachineId> {
         self.best.peek().map(|(_, Reverse(id), _)| *id)
     }
 
@@ -108,7 +108,7 @@ impl Picker {
         if let Some((_, _, index)) = self.best.pop() {
             self.left -= 1;
             self.racks[index].next += 1;
-            self.best.extend(self.best_of(index));
+            self.best.extend(self.best_of_rack(index));
         }
     }
 
@@ -119,11 +119,11 @@ impl Picker {
         let points = self.score(self.candidates[self.racks[index].next].points.0);
         self.racks[index].next += 1;
         let runner_up = self
-            .best_of(index)
+            .best_of_rack(index)
             .max(self.best.peek().copied())
             .map(|(key, Reverse(id), _)| (id, self.score(key)));
         self.racks[index].points -= POINTS_PER_NODE;
-        if let Some(next) = self.best_of(index) {
+        if let Some(next) = self.best_of_rack(index) {
             self.best.push(next);
         }
         Some(PickedMachine { id, score: self.score(key), points, considered, runner_up })

@@ -10,7 +10,7 @@ use crate::changes::list_changes;
 use crate::draft::ClusterDraft;
 use crate::fill::WorkerPools;
 use crate::input::{LeaderStage, PlanInput};
-use crate::inventory::{Id, Inventory};
+use crate::inventory::{Inventory, MachineId};
 use crate::limits::ADDRESSES_NAMED;
 use crate::node::NodeMaker;
 use crate::templates::Templates;
@@ -39,7 +39,7 @@ pub(crate) struct Planner<'a> {
     /// Candidates for workers; built at the first pick and valid until a worker leaves.
     pub(crate) pools: Option<WorkerPools>,
     /// Machines that a rule would have added to the control plane but for their repair.
-    pub(crate) passed_over: BTreeMap<Id, Action>,
+    pub(crate) passed_over: BTreeMap<MachineId, Action>,
     reasons: Vec<Reason>,
 }
 
@@ -79,11 +79,11 @@ impl<'a> Planner<'a> {
 
     fn try_rule(&mut self, rule: Action) -> Result<RuleAttempt, RuleError> {
         if let Some(why) = self.reason_not_applicable(rule) {
-            self.not_fired(rule, why);
+            self.record_rule_not_fired(rule, why);
             return Ok(RuleAttempt::StepsAside);
         }
         match rule {
-            Action::Initialize => self.initialize(),
+            Action::Initialize => self.initialize_cluster(),
             Action::RemoveNonExistentNodes => self.remove_non_existent_nodes(),
             Action::IncreaseControlPlane => Ok(self.increase_control_plane()),
             Action::DecreaseControlPlane => self.decrease_control_plane(),
@@ -91,7 +91,7 @@ impl<'a> Planner<'a> {
             Action::IncreaseWorkers => Ok(self.increase_workers()),
             Action::DecreaseWorkers => Ok(self.decrease_workers()),
             Action::TaintNodes => Ok(self.taint_nodes()),
-            Action::Regenerate => self.regenerate(),
+            Action::Regenerate => self.regenerate_nodes(),
         }
     }
 
@@ -114,10 +114,13 @@ impl<'a> Planner<'a> {
         self.check_roles(rule)?;
         filled?;
         let control_plane = NodeMaker::new(self.input.template.control_plane());
-        let workers: Vec<NodeMaker<'_>> = self.templates.nodes().map(NodeMaker::new).collect();
+        let workers: Vec<NodeMaker<'_>> = self.templates.template_nodes().map(NodeMaker::new).collect();
         // Every worker has a template: the roles were checked.
-        let workers =
-            self.draft.workers().iter().filter_map(|id| Some((*id, self.worker_maker(*id, &workers)?)));
+        let workers = self
+            .draft
+            .workers()
+            .iter()
+            .filter_map(|id| Some((*id, self.node_maker_for_worker(*id, &workers)?)));
         let makers = self.draft.control_plane().iter().map(|id| (*id, &control_plane)).chain(workers);
         // In memory order, building a hundred thousand nodes takes two thirds of the time.
         let mut makers: Vec<_> = makers.enumerate().collect();
@@ -131,27 +134,31 @@ impl<'a> Planner<'a> {
             if !good_labels {
                 left_out.push((place, id));
             }
-            nodes[place] = maker.node(entry.machine, entry.address, good_labels);
+            nodes[place] = maker.make_node(entry.machine, entry.address, good_labels);
         }
         left_out.sort_unstable();
         for (_, id) in left_out {
             let bad = self.inventory.machine(id).bad_labels().into_boxed_slice();
-            self.fired_about(rule, PlanReason::LabelsLeftOut(bad), id);
+            self.record_fired_rule_about(rule, PlanReason::LabelsLeftOut(bad), id);
         }
         Ok(nodes)
     }
 
-    fn worker_maker<'m>(&self, id: Id, makers: &'m [NodeMaker<'m>]) -> Option<&'m NodeMaker<'m>> {
-        makers.get(self.draft.template_of(id, &self.templates)?)
+    fn node_maker_for_worker<'m>(
+        &self,
+        id: MachineId,
+        makers: &'m [NodeMaker<'m>],
+    ) -> Option<&'m NodeMaker<'m>> {
+        makers.get(self.draft.find_template(id, &self.templates)?)
     }
 
     fn check_roles(&mut self, rule: Action) -> Result<(), RuleError> {
-        let without: Vec<Id> = self
+        let without: Vec<MachineId> = self
             .draft
             .workers()
             .iter()
             .copied()
-            .filter(|id| self.draft.template_of(*id, &self.templates).is_none())
+            .filter(|id| self.draft.find_template(*id, &self.templates).is_none())
             .collect();
         if without.is_empty() {
             return Ok(());
@@ -166,7 +173,7 @@ impl<'a> Planner<'a> {
             parts.push(format!("no worker template has role {role:?} of {}", join_addresses(&addresses)));
             for address in addresses {
                 let why = PlanReason::RoleWithoutTemplate { role: role.into() };
-                self.reasons.push(Reason::new(rule, Outcome::Failed, why).about(address));
+                self.reasons.push(Reason::new(rule, Outcome::Failed, why).with_address(address));
             }
         }
         Err(RuleError { kind: PlanErrorKind::RoleWithoutTemplate, message: parts.join("; ") })
@@ -221,7 +228,7 @@ impl<'a> Planner<'a> {
             reason.outcome = Outcome::Failed;
         }
         for later in later {
-            self.not_fired(*later, PlanReason::AfterFailureOf(rule));
+            self.record_rule_not_fired(*later, PlanReason::AfterFailureOf(rule));
         }
         let decided = Some((rule, Outcome::Failed));
         self.report_under_repair(decided);
@@ -237,7 +244,7 @@ impl<'a> Planner<'a> {
                 (Action::Regenerate, false) => PlanReason::TemplateUnchanged,
                 _ => PlanReason::After(rule),
             };
-            self.not_fired(*later, why);
+            self.record_rule_not_fired(*later, why);
         }
     }
 
@@ -250,7 +257,7 @@ impl<'a> Planner<'a> {
             let serial = repeat.machine.spec.serial.as_str().into();
             let why =
                 PlanReason::ListedAgain { times: repeat.times, serial, state: repeat.machine.status.state };
-            self.note_not_fired_for(rule, why, repeat.id);
+            self.record_rule_not_fired_for(rule, why, repeat.id);
         }
         for duplicate in self.inventory.duplicates() {
             let rule = match (duplicate.in_use, self.input.current) {
@@ -260,7 +267,7 @@ impl<'a> Planner<'a> {
             };
             let serials = duplicate.serials.clone().into_boxed_slice();
             let why = PlanReason::DuplicateAddress { serials, in_use: duplicate.in_use };
-            self.reasons.push(Reason::new(rule, Outcome::NotFired, why).about(&duplicate.address));
+            self.reasons.push(Reason::new(rule, Outcome::NotFired, why).with_address(&duplicate.address));
         }
     }
 
@@ -269,7 +276,7 @@ impl<'a> Planner<'a> {
         for (id, rule) in std::mem::take(&mut self.passed_over) {
             let outcome = decided.filter(|(decided, _)| *decided == rule).map(|(_, outcome)| outcome);
             let reason = Reason::new(rule, outcome.unwrap_or(Outcome::NotFired), PlanReason::UnderRepair);
-            self.reasons.push(reason.about(self.inventory.entry(id).address));
+            self.reasons.push(reason.with_address(self.inventory.entry(id).address));
         }
     }
 
@@ -279,34 +286,34 @@ impl<'a> Planner<'a> {
         for id in self.inventory.known_bad_labels().filter(|id| !self.draft.is_taken(*id)) {
             let bad = self.inventory.machine(id).bad_labels().into_boxed_slice();
             let reason = Reason::new(rule, outcome, PlanReason::NoSuchLabels(bad));
-            self.reasons.push(reason.about(self.inventory.entry(id).address));
+            self.reasons.push(reason.with_address(self.inventory.entry(id).address));
         }
     }
 
-    pub(crate) fn not_fired(&mut self, rule: Action, why: PlanReason) {
+    pub(crate) fn record_rule_not_fired(&mut self, rule: Action, why: PlanReason) {
         self.reasons.push(Reason::new(rule, Outcome::NotFired, why));
     }
 
-    pub(crate) fn note_not_fired_for(&mut self, rule: Action, why: PlanReason, id: Id) {
+    pub(crate) fn record_rule_not_fired_for(&mut self, rule: Action, why: PlanReason, id: MachineId) {
         let reason = Reason::new(rule, Outcome::NotFired, why);
-        self.reasons.push(reason.about(self.inventory.entry(id).address));
+        self.reasons.push(reason.with_address(self.inventory.entry(id).address));
     }
 
     pub(crate) fn note_rule(&mut self, rule: Action, why: PlanReason) {
         self.reasons.push(Reason::new(rule, Outcome::Fired, why));
     }
 
-    pub(crate) fn fired_about(&mut self, rule: Action, why: PlanReason, id: Id) {
-        self.fired_at(rule, why, self.inventory.entry(id).address);
+    pub(crate) fn record_fired_rule_about(&mut self, rule: Action, why: PlanReason, id: MachineId) {
+        self.record_fired_rule(rule, why, self.inventory.entry(id).address);
     }
 
-    pub(crate) fn fired_at(&mut self, rule: Action, why: PlanReason, address: &str) {
-        self.reasons.push(Reason::new(rule, Outcome::Fired, why).about(address));
+    pub(crate) fn record_fired_rule(&mut self, rule: Action, why: PlanReason, address: &str) {
+        self.reasons.push(Reason::new(rule, Outcome::Fired, why).with_address(address));
     }
 
-    pub(crate) fn scored(&mut self, rule: Action, why: PlanReason, id: Id, score: i64) {
+    pub(crate) fn record_score(&mut self, rule: Action, why: PlanReason, id: MachineId, score: i64) {
         let reason = Reason::new(rule, Outcome::Fired, why);
-        self.reasons.push(reason.about(self.inventory.entry(id).address).scored(score));
+        self.reasons.push(reason.with_address(self.inventory.entry(id).address).with_score(score));
     }
 
     /// Notes the reason that a rule failed, and uses it as the plan's message.

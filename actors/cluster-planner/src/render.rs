@@ -2,7 +2,7 @@
 
 use madako_domain::plan::{Outcome, Part, Plan, PlanError, Reason};
 
-use crate::what_if::{WhatIfEnd, never_at_rest};
+use crate::what_if::{WhatIfEnd, describe_endless_planning};
 
 /// Lays out rows of cells, the first of which is the heading, with a line end after each row.
 pub type TableLayout = fn(Vec<Vec<String>>) -> String;
@@ -56,7 +56,7 @@ pub fn end_table(made: usize, end: &WhatIfEnd, layout: TableLayout) -> String {
             push_block(&mut text, reason_rows(failed), layout);
             text
         }
-        WhatIfEnd::NeverAtRest { plans } => format!("{made}{}.\n", never_at_rest(*plans)),
+        WhatIfEnd::NeverAtRest { plans } => format!("{made}{}.\n", describe_endless_planning(*plans)),
     }
 }
 

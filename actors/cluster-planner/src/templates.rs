@@ -72,7 +72,7 @@ impl<'a> Templates<'a> {
         self.roles.iter().flatten()
     }
 
-    pub(crate) fn nodes(&self) -> impl Iterator<Item = &'a Node> {
+    pub(crate) fn template_nodes(&self) -> impl Iterator<Item = &'a Node> {
         self.template.workers().iter().map(|worker| self.template.worker_node(worker))
     }
 

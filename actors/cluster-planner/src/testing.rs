@@ -153,7 +153,7 @@ impl Site {
         let worker = roles.find(|worker| fits(&worker.role)).unwrap_or(&self.template.workers()[0]);
         let template =
             if control_plane { self.template.control_plane() } else { self.template.worker_node(worker) };
-        NodeMaker::new(template).node(machine, address, machine.has_good_labels())
+        NodeMaker::new(template).make_node(machine, address, machine.has_good_labels())
     }
 
     pub(crate) fn taint(&mut self, address: &str, key: &str) {

@@ -16,7 +16,7 @@ use crate::{LeaderStage, PlanInput, plan};
 
 /// Selects machines: an address, `rack=N` or `role=R`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Selector {
+pub enum MachineSelector {
     /// The machine whose node has this address.
     Address(Ipv4Addr),
     Rack(i64),
@@ -29,7 +29,7 @@ pub struct SelectorError {
     pub text: String,
 }
 
-impl FromStr for Selector {
+impl FromStr for MachineSelector {
     type Err = SelectorError;
 
     fn from_str(text: &str) -> Result<Self, SelectorError> {
@@ -43,7 +43,7 @@ impl FromStr for Selector {
     }
 }
 
-impl fmt::Display for Selector {
+impl fmt::Display for MachineSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(address) => address.fmt(f),
@@ -53,7 +53,7 @@ impl fmt::Display for Selector {
     }
 }
 
-impl Selector {
+impl MachineSelector {
     #[must_use]
     pub fn matches(&self, machine: &Machine) -> bool {
         match self {
@@ -91,9 +91,9 @@ pub fn max_plans(machines: usize, nodes: usize) -> usize {
 /// Selectors without a matching machine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no machine in the list matches {}", join_selectors(.0))]
-pub struct UnmatchedSelectors(pub Vec<Selector>);
+pub struct UnmatchedSelectors(pub Vec<MachineSelector>);
 
-fn join_selectors(selectors: &[Selector]) -> String {
+fn join_selectors(selectors: &[MachineSelector]) -> String {
     selectors.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
@@ -113,18 +113,18 @@ impl Serialize for WhatIfEnd {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::AtRest => serializer.serialize_none(),
-            Self::NoPlan(error) => error.body().serialize(serializer),
+            Self::NoPlan(error) => error.response_body().serialize(serializer),
             Self::NeverAtRest { plans } => {
                 let mut end = serializer.serialize_struct("End", 2)?;
                 end.serialize_field("kind", "never-at-rest")?;
-                end.serialize_field("message", &never_at_rest(*plans))?;
+                end.serialize_field("message", &describe_endless_planning(*plans))?;
                 end.end()
             }
         }
     }
 }
 
-pub(crate) fn never_at_rest(plans: usize) -> String {
+pub(crate) fn describe_endless_planning(plans: usize) -> String {
     format!(
         "the planner still changes the cluster after {plans} plans, more than any input needs; report this \
          defect of the planner"
@@ -150,11 +150,12 @@ impl<'a> WhatIf<'a> {
     /// The selectors that match no machine.
     pub fn new(
         input: &PlanInput<'a>,
-        lose: &[Selector],
-        remove: &[Selector],
+        lose: &[MachineSelector],
+        remove: &[MachineSelector],
     ) -> Result<Self, UnmatchedSelectors> {
-        let matched = |selector: &&Selector| input.machines.iter().any(|machine| selector.matches(machine));
-        let unmatched: Vec<Selector> =
+        let matched =
+            |selector: &&MachineSelector| input.machines.iter().any(|machine| selector.matches(machine));
+        let unmatched: Vec<MachineSelector> =
             lose.iter().chain(remove).filter(|selector| !matched(selector)).cloned().collect();
         if !unmatched.is_empty() {
             return Err(UnmatchedSelectors(unmatched));
@@ -166,7 +167,7 @@ impl<'a> WhatIf<'a> {
     }
 
     #[must_use]
-    pub fn plans_made(&self) -> usize {
+    pub fn count_plans(&self) -> usize {
         self.made
     }
 
@@ -197,7 +198,11 @@ impl<'a> WhatIf<'a> {
 }
 
 /// The machines, of which some are lost (unreachable as of now) and some removed from the list.
-fn remove_machines(machines: &[Machine], lose: &[Selector], remove: &[Selector]) -> Vec<Machine> {
+fn remove_machines(
+    machines: &[Machine],
+    lose: &[MachineSelector],
+    remove: &[MachineSelector],
+) -> Vec<Machine> {
     let stays = |machine: &&Machine| !remove.iter().any(|selector| selector.matches(machine));
     let lost = |machine: &Machine| lose.iter().any(|selector| selector.matches(machine));
     let mut machines: Vec<Machine> = machines.iter().filter(stays).cloned().collect();

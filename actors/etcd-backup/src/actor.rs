@@ -22,7 +22,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 
 use self::attempt::{BackupAttempt, make_backup};
 use crate::limits::TICK;
-use crate::schedule::{Failures, age_of_last, time_until_next};
+use crate::schedule::{Failures, age_of_last_backup, time_until_next};
 
 #[derive(Clone)]
 pub struct BackupsArguments {
@@ -97,7 +97,7 @@ impl Actor for Backups {
 
 impl BackupsState {
     /// The stored record; `None` without a readable one.
-    fn last(&self) -> Option<&BackupRecord> {
+    fn last_backup(&self) -> Option<&BackupRecord> {
         Some(&self.state.as_ref()?.etcd_backup.as_ref()?.value)
     }
 
@@ -107,10 +107,10 @@ impl BackupsState {
             return;
         }
         let now = self.given.clock.now();
-        let age = age_of_last(&self.given.schedule, self.last(), now);
+        let age = age_of_last_backup(&self.given.schedule, self.last_backup(), now);
         let shown = age.map_or(now.unix_timestamp() as f64, |age| age.as_secs_f64());
         madako_etcd_backup_age_seconds().set(shown);
-        let size = self.last().filter(|_| age.is_some()).map_or(0, |last| last.size);
+        let size = self.last_backup().filter(|_| age.is_some()).map_or(0, |last| last.size);
         madako_etcd_backup_size_bytes().set(size as f64);
     }
 
@@ -119,7 +119,8 @@ impl BackupsState {
         let Some(cluster) = &state.cluster else { return };
         let now = self.given.clock.now();
         let moment = Moment::now();
-        if !time_until_next(&self.given.schedule, self.last(), self.failures, (now, moment)).is_zero() {
+        if !time_until_next(&self.given.schedule, self.last_backup(), self.failures, (now, moment)).is_zero()
+        {
             return;
         }
         let attempted = BackupAttempt {
@@ -127,7 +128,7 @@ impl BackupsState {
             permits: Permits { leader: self.given.leader.clone(), epoch: self.given.epoch },
             addresses: cluster.value.control_plane().map(|node| node.address.clone()).collect(),
             at: now,
-            last: self.last().cloned(),
+            last: self.last_backup().cloned(),
             revision: state.revision_of(keys::ETCD_BACKUP),
         };
         let reply = myself.clone();
@@ -154,7 +155,7 @@ impl BackupsState {
                 let proved = record.proved_at.is_some();
                 madako_etcd_backups_total(if proved { "proved" } else { "taken" }).increment(1);
                 events.emit(Event::EtcdBackup { file: record.file.clone(), size: record.size, proved });
-                self.know(record, revision);
+                self.note_record(record, revision);
             }
             Err(failure) => {
                 self.failures = Some(Failures::add_failure(self.failures, now));
@@ -165,7 +166,7 @@ impl BackupsState {
     }
 
     /// Takes a record that was just committed as known: the watch may tell it later than the next tick.
-    fn know(&mut self, value: BackupRecord, revision: i64) {
+    fn note_record(&mut self, value: BackupRecord, revision: i64) {
         let Some(state) = &mut self.state else { return };
         if state.revision_of(keys::ETCD_BACKUP) >= revision {
             return;

@@ -28,12 +28,12 @@ impl Failures {
 }
 
 /// The age of the last backup that counts; `None` without one.
-pub(crate) fn age_of_last(
+pub(crate) fn age_of_last_backup(
     schedule: &BackupSchedule,
     last: Option<&BackupRecord>,
     now: OffsetDateTime,
 ) -> Option<Duration> {
-    let last = last.filter(|last| last.counts(schedule.prove))?;
+    let last = last.filter(|last| last.counts_as_backup(schedule.prove))?;
     if last.at - now > CLOCK_SKEW {
         return None;
     }
@@ -47,8 +47,8 @@ pub(crate) fn time_until_next(
     failures: Option<Failures>,
     (now, moment): (OffsetDateTime, Moment),
 ) -> Duration {
-    let due =
-        age_of_last(schedule, last, now).map_or(Duration::ZERO, |age| schedule.every.saturating_sub(age));
+    let due = age_of_last_backup(schedule, last, now)
+        .map_or(Duration::ZERO, |age| schedule.every.saturating_sub(age));
     let paused = failures.map_or(Duration::ZERO, |failures| {
         (failures.last + failures.pause(schedule.every)).saturating_duration_since(moment)
     });
@@ -128,17 +128,17 @@ mod tests {
 
     #[test]
     fn the_age_is_that_of_the_last_backup_that_counts() {
-        assert_eq!(age_of_last(&schedule(true), None, at(0)), None);
+        assert_eq!(age_of_last_backup(&schedule(true), None, at(0)), None);
         assert_eq!(
-            age_of_last(&schedule(true), Some(&record(-5, true)), at(0)),
+            age_of_last_backup(&schedule(true), Some(&record(-5, true)), at(0)),
             Some(Duration::from_secs(5))
         );
-        assert_eq!(age_of_last(&schedule(true), Some(&record(-5, false)), at(0)), None);
+        assert_eq!(age_of_last_backup(&schedule(true), Some(&record(-5, false)), at(0)), None);
         assert_eq!(
-            age_of_last(&schedule(false), Some(&record(-5, false)), at(0)),
+            age_of_last_backup(&schedule(false), Some(&record(-5, false)), at(0)),
             Some(Duration::from_secs(5))
         );
-        assert_eq!(age_of_last(&schedule(true), Some(&record(60, true)), at(0)), Some(Duration::ZERO));
-        assert_eq!(age_of_last(&schedule(true), Some(&record(301, true)), at(0)), None);
+        assert_eq!(age_of_last_backup(&schedule(true), Some(&record(60, true)), at(0)), Some(Duration::ZERO));
+        assert_eq!(age_of_last_backup(&schedule(true), Some(&record(301, true)), at(0)), None);
     }
 }

@@ -31,7 +31,7 @@ use tracing::info_span;
 use self::owner::{claim_placement, show_ownership};
 use self::placement::PlacementGate;
 use crate::limits::{RESIGN_DEADLINE, START_RETRY};
-use crate::prepare::{Prepared, prepare_epoch};
+use crate::prepare::{PreparedTransaction, prepare_epoch};
 use crate::repair;
 use crate::transaction::{cluster_transaction, kept_transaction, status_transaction};
 
@@ -167,20 +167,20 @@ impl Actor for Leader {
         state: &mut LeaderState,
     ) -> Result<(), ActorProcessingErr> {
         match envelope.open() {
-            LeaderMessage::Campaign(event, _handled) => state.campaign(&myself, event),
+            LeaderMessage::Campaign(event, _handled) => state.handle_campaign_event(&myself, event),
             LeaderMessage::Watch(event, _handled) => state.handle_watch_event(event),
             LeaderMessage::Commit { epoch, mutation, reply } => {
                 state.commit(&myself, epoch, &mutation, reply);
             }
             LeaderMessage::Permit { epoch, reply } => {
                 // The caller stopped waiting: it does not act.
-                let _ = reply.send(state.permit(epoch));
+                let _ = reply.send(state.issue_permit(epoch));
             }
             LeaderMessage::Prepared { epoch, placement } => {
                 state.finish_preparation(&myself, epoch, placement)
             }
-            LeaderMessage::Owner(event, _handled) => state.owner_seen(&myself, event),
-            LeaderMessage::Claimed { epoch, placement } => state.claimed(&myself, epoch, placement),
+            LeaderMessage::Owner(event, _handled) => state.handle_owner_change(&myself, event),
+            LeaderMessage::Claimed { epoch, placement } => state.finish_claim(&myself, epoch, placement),
             LeaderMessage::Done { id, result } => state.finish_commit(id, result),
             LeaderMessage::Yield { pause } => {
                 if state.commands.try_send(CampaignCommand::Yield { pause }).is_err() {
@@ -217,7 +217,7 @@ impl Actor for Leader {
 }
 
 impl LeaderState {
-    fn campaign(&mut self, myself: &ActorRef<Envelope<LeaderMessage>>, event: CampaignEvent) {
+    fn handle_campaign_event(&mut self, myself: &ActorRef<Envelope<LeaderMessage>>, event: CampaignEvent) {
         match event {
             CampaignEvent::Waiting { leader } => self.given.events.emit(Event::Waiting { leader }),
             CampaignEvent::Unavailable(error) => {
@@ -251,14 +251,14 @@ impl LeaderState {
         self.starting = Some(Task::start(async move {
             loop {
                 match prepare_epoch(&given, &epoch).await {
-                    Ok(Prepared::Ready { with_status }) => {
+                    Ok(PreparedTransaction::Ready { with_status }) => {
                         if with_status {
                             show_phase(&OperationPhase::Completed, given.clock.now().unix_timestamp());
                         }
                         break;
                     }
                     // The campaign reports the end of this epoch.
-                    Ok(Prepared::Deposed) => return,
+                    Ok(PreparedTransaction::Deposed) => return,
                     Err(error) => {
                         given
                             .events
@@ -409,7 +409,7 @@ impl LeaderState {
     }
 
     /// A permit for effects outside etcd, while the epoch certainly holds by this instance's clock.
-    fn permit(&self, epoch: i64) -> Option<Permit> {
+    fn issue_permit(&self, epoch: i64) -> Option<Permit> {
         let own = self.epoch.as_ref().filter(|own| own.number == epoch && self.reigning)?;
         let until = self.given.store.holds_until(own)?.checked_sub(PERMIT_MARGIN)?;
         (until > Instant::now()).then(|| Permit::give(epoch, until))
@@ -450,7 +450,11 @@ impl LeaderState {
                 return Ok(SentTransaction { store: Arc::clone(&gate.root), fence, transaction });
             }
         };
-        Ok(SentTransaction { store: Arc::clone(&self.given.store), fence: epoch.fence(), transaction })
+        Ok(SentTransaction {
+            store: Arc::clone(&self.given.store),
+            fence: epoch.fencing_condition(),
+            transaction,
+        })
     }
 
     fn finish_commit(&mut self, id: u64, result: Result<Outcome, StoreError>) {
@@ -469,7 +473,9 @@ impl LeaderState {
                 });
                 Ok(Committed { revision })
             }
-            Ok(Outcome::Refused { failed }) => Err(refused_commit(&ended.epoch, &ended.fence, &failed)),
+            Ok(Outcome::Refused { failed }) => {
+                Err(describe_refused_commit(&ended.epoch, &ended.fence, &failed))
+            }
             Err(error) => Err(CommitError::Store(error)),
         };
         if let Some(reply) = ended.reply.take() {
@@ -485,11 +491,11 @@ struct SentTransaction {
     transaction: Transaction,
 }
 
-fn refused_commit(epoch: &Epoch, fence: &Condition, failed: &[Condition]) -> CommitError {
+fn describe_refused_commit(epoch: &Epoch, fence: &Condition, failed: &[Condition]) -> CommitError {
     if failed.contains(fence) {
         return CommitError::NotLeader { epoch: epoch.number };
     }
-    let keys = failed.iter().map(|condition| condition.compared().to_owned()).collect();
+    let keys = failed.iter().map(|condition| condition.compared_key().to_owned()).collect();
     CommitError::Conflict { keys }
 }
 
@@ -503,7 +509,7 @@ fn answer_commit(
         Err(CommitError::NotLeader { .. }) => "not-leader",
         Err(CommitError::Conflict { .. }) => "conflict",
         Err(CommitError::Invariant { .. }) => "invariant",
-        Err(error) => match error.failure() {
+        Err(error) => match error.failure_class() {
             Failure::Outdated | Failure::Rejected => "encoding",
             Failure::Unknown => "store",
         },

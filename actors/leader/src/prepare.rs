@@ -14,7 +14,7 @@ use crate::transaction::{
     UnfinishedRecord, find_unfinished_record, settings_transaction, status_transaction, url_transaction,
 };
 
-pub(crate) enum Prepared {
+pub(crate) enum PreparedTransaction {
     Ready {
         /// The status was written, because there is a cluster.
         with_status: bool,
@@ -24,7 +24,10 @@ pub(crate) enum Prepared {
 
 /// Marks an orphaned record cancelled, writes the leader's settings if the stored ones differ, and writes the status
 /// if there is a cluster.
-pub(crate) async fn prepare_epoch(given: &LeaderArguments, epoch: &Epoch) -> Result<Prepared, CommitError> {
+pub(crate) async fn prepare_epoch(
+    given: &LeaderArguments,
+    epoch: &Epoch,
+) -> Result<PreparedTransaction, CommitError> {
     loop {
         let records = given.store.list(keys::RECORDS).await.map_err(CommitError::Store)?;
         let (id, transaction) = match find_unfinished_record(&records, epoch, given.clock.now())? {
@@ -39,7 +42,7 @@ pub(crate) async fn prepare_epoch(given: &LeaderArguments, epoch: &Epoch) -> Res
             FencedOutcome::Committed => {
                 given.events.emit(Event::RecordCancelled { id });
             }
-            FencedOutcome::Deposed => return Ok(Prepared::Deposed),
+            FencedOutcome::Deposed => return Ok(PreparedTransaction::Deposed),
             // Another client wrote the record in the meantime: read it again.
             FencedOutcome::Conflict => {}
         }
@@ -47,24 +50,24 @@ pub(crate) async fn prepare_epoch(given: &LeaderArguments, epoch: &Epoch) -> Res
     if store_settings(given).await?.as_ref() != Some(&given.settings) {
         let transaction = settings_transaction(epoch, &given.settings)?;
         if let FencedOutcome::Deposed = commit_fenced(given, epoch, transaction).await? {
-            return Ok(Prepared::Deposed);
+            return Ok(PreparedTransaction::Deposed);
         }
     }
     if !given.url.is_empty()
         && let FencedOutcome::Deposed =
             commit_fenced(given, epoch, url_transaction(epoch, &given.url)).await?
     {
-        return Ok(Prepared::Deposed);
+        return Ok(PreparedTransaction::Deposed);
     }
     let clusters = given.store.list(keys::CLUSTER).await.map_err(CommitError::Store)?;
     let with_status = clusters.entries.contains_key(keys::CLUSTER);
     if with_status {
         let transaction = status_transaction(epoch, &OperationPhase::Completed, given.clock.now())?;
         if let FencedOutcome::Deposed = commit_fenced(given, epoch, transaction).await? {
-            return Ok(Prepared::Deposed);
+            return Ok(PreparedTransaction::Deposed);
         }
     }
-    Ok(Prepared::Ready { with_status })
+    Ok(PreparedTransaction::Ready { with_status })
 }
 
 /// Stored settings; `None`: missing or unreadable.
@@ -87,7 +90,7 @@ async fn commit_fenced(
 ) -> Result<FencedOutcome, CommitError> {
     Ok(match given.store.commit(transaction).await.map_err(CommitError::Store)? {
         Outcome::Committed { .. } => FencedOutcome::Committed,
-        Outcome::Refused { failed } if failed.contains(&epoch.fence()) => FencedOutcome::Deposed,
+        Outcome::Refused { failed } if failed.contains(&epoch.fencing_condition()) => FencedOutcome::Deposed,
         Outcome::Refused { .. } => FencedOutcome::Conflict,
     })
 }

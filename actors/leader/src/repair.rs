@@ -1,6 +1,6 @@
 //! Transactions of the repair queue and the reboot queue: checked by invariants, fenced and complete. Pure.
 
-use madako_domain::invariants::repair::{begins, check_repair_change};
+use madako_domain::invariants::repair::{begins_repair, check_repair_change};
 use madako_domain::keys;
 use madako_domain::repair::change::{RepairChange, RepairWrite};
 use madako_domain::state::ClusterState;
@@ -35,18 +35,18 @@ pub(crate) fn repair_transaction(
     let violations = check_repair_change(change, &state.repair, cluster, maximum);
     if !violations.is_empty() {
         // A decision on an older state than this one is late, not wrong.
-        let keys = changed_since(change, state);
+        let keys = keys_changed_since(change, state);
         return Err(if keys.is_empty() {
             CommitError::Invariant { violations }
         } else {
             CommitError::Conflict { keys }
         });
     }
-    let mut conditions = vec![epoch.fence()];
+    let mut conditions = vec![epoch.fencing_condition()];
     conditions.extend(change.conditions.iter().cloned());
-    if begins(change, &state.repair) {
+    if begins_repair(change, &state.repair) {
         // The check used this control plane: no node joins it in the meantime.
-        let same_cluster = state.unchanged(keys::CLUSTER);
+        let same_cluster = state.require_unchanged(keys::CLUSTER);
         if !conditions.contains(&same_cluster) {
             conditions.push(same_cluster);
         }
@@ -60,18 +60,18 @@ pub(crate) fn repair_transaction(
             }),
         );
     }
-    Ok(Transaction { conditions, writes: change.stored(&state.repair)? })
+    Ok(Transaction { conditions, writes: change.encode_writes(&state.repair)? })
 }
 
 /// Keys that a change compares and whose state differs from the decision's.
-fn changed_since(change: &RepairChange, state: &ClusterState) -> Vec<String> {
+fn keys_changed_since(change: &RepairChange, state: &ClusterState) -> Vec<String> {
     let is_another = |condition: &&Condition| match condition {
         Condition::Unchanged { key, revision } => {
             state.repair.revision_of(key).unwrap_or_else(|| state.revision_of(key)) != *revision
         }
         _ => false,
     };
-    change.conditions.iter().filter(is_another).map(|condition| condition.compared().to_owned()).collect()
+    change.conditions.iter().filter(is_another).map(|condition| condition.compared_key().to_owned()).collect()
 }
 
 fn compares_key(change: &RepairChange, wanted: &str) -> bool {
@@ -134,7 +134,7 @@ mod tests {
         record.complete(OffsetDateTime::UNIX_EPOCH);
         RepairChange {
             what: "test",
-            conditions: state.repair.records_unchanged().into_iter().collect(),
+            conditions: state.repair.require_unchanged_records().into_iter().collect(),
             writes: vec![RepairWrite::Entry(entry), RepairWrite::Record(record)],
         }
     }

@@ -52,11 +52,11 @@ pub(crate) fn cluster_transaction(
     if !violations.is_empty() {
         return Err(CommitError::Invariant { violations });
     }
-    let mut conditions = vec![epoch.fence()];
+    let mut conditions = vec![epoch.fencing_condition()];
     conditions.extend(basis.iter().filter(|_| !is_planted(Canary::BasisNotCompared)).cloned());
     // A repair that begins registers a record: none began since the check of the queue.
     if grows_control_plane(evidence.before.as_deref(), cluster) {
-        conditions.extend(repairs.records_unchanged());
+        conditions.extend(repairs.require_unchanged_records());
     }
     // The form that CKE stores. A section that CKE's types cannot hold (for example a duplicated field) stays as it
     // was read.
@@ -89,11 +89,14 @@ pub(crate) fn kept_transaction<T: Serialize>(
         Some(value) => put_json(key, value, 0)?,
         None => Write::Delete { key: key.to_owned() },
     };
-    Ok(Transaction { conditions: vec![epoch.fence(), unchanged], writes: vec![write] })
+    Ok(Transaction { conditions: vec![epoch.fencing_condition(), unchanged], writes: vec![write] })
 }
 
 pub(crate) fn settings_transaction(epoch: &Epoch, settings: &Settings) -> Result<Transaction, CommitError> {
-    Ok(Transaction { conditions: vec![epoch.fence()], writes: vec![put_json(keys::SETTINGS, settings, 0)?] })
+    Ok(Transaction {
+        conditions: vec![epoch.fencing_condition()],
+        writes: vec![put_json(keys::SETTINGS, settings, 0)?],
+    })
 }
 
 /// Writes the phase of an epoch.
@@ -102,14 +105,17 @@ pub(crate) fn status_transaction(
     phase: &OperationPhase,
     now: OffsetDateTime,
 ) -> Result<Transaction, CommitError> {
-    Ok(Transaction { conditions: vec![epoch.fence()], writes: vec![status_write(epoch, phase, now)?] })
+    Ok(Transaction {
+        conditions: vec![epoch.fencing_condition()],
+        writes: vec![status_write(epoch, phase, now)?],
+    })
 }
 
 /// Writes the URL of the leader's pages, on its lease.
 pub(crate) fn url_transaction(epoch: &Epoch, url: &str) -> Transaction {
     let write =
         Write::Put { key: keys::LEADER_URL.to_owned(), value: url.to_owned().into(), lease: epoch.lease };
-    Transaction { conditions: vec![epoch.fence()], writes: vec![write] }
+    Transaction { conditions: vec![epoch.fencing_condition()], writes: vec![write] }
 }
 
 /// Info of an orphaned record: the outcome is unknown, and the operation is not repeated.
@@ -159,7 +165,10 @@ pub(crate) fn find_unfinished_record(
     let id = record.id;
     record.cancel(now, OUTCOME_UNKNOWN);
     let transaction = Transaction {
-        conditions: vec![epoch.fence(), Condition::Unchanged { key: key.clone(), revision: *mod_revision }],
+        conditions: vec![
+            epoch.fencing_condition(),
+            Condition::Unchanged { key: key.clone(), revision: *mod_revision },
+        ],
         writes: vec![put_json(key, &record, 0)?],
     };
     Ok(UnfinishedRecord::Cancel { id, transaction })
@@ -280,7 +289,7 @@ mod tests {
         }
         assert_eq!(
             status_transaction(&epoch(), &OperationPhase::Completed, NOW).unwrap().conditions,
-            [epoch().fence()]
+            [epoch().fencing_condition()]
         );
     }
 
@@ -382,7 +391,7 @@ mod tests {
         let state = GuardState { agreed: 1, ..GuardState::default() };
         let put = kept_transaction(&epoch(), keys::REMOVAL_GUARD, Some(&state), 4).unwrap();
         let read = Condition::Unchanged { key: keys::REMOVAL_GUARD.to_owned(), revision: 4 };
-        assert_eq!(put.conditions, [epoch().fence(), read]);
+        assert_eq!(put.conditions, [epoch().fencing_condition(), read]);
         assert_eq!(written(&put)[keys::REMOVAL_GUARD].0, br#"{"vanished":[],"agreed":1,"confirmed":false}"#);
         let delete = kept_transaction(&epoch(), keys::REMOVAL_GUARD, None::<&GuardState>, 2).unwrap();
         assert_eq!(delete.writes, [Write::Delete { key: keys::REMOVAL_GUARD.to_owned() }]);
@@ -414,7 +423,7 @@ mod tests {
         assert_eq!(id, 2);
         assert_eq!(
             transaction.conditions,
-            [epoch().fence(), Condition::Unchanged { key: keys::record(2), revision: 4 }]
+            [epoch().fencing_condition(), Condition::Unchanged { key: keys::record(2), revision: 4 }]
         );
         let key = keys::record(2);
         let value: serde_json::Value = serde_json::from_slice(written(&transaction)[key.as_str()].0).unwrap();

@@ -109,7 +109,7 @@ impl Actor for Fetcher {
         envelope: Envelope<FetcherMessage>,
         state: &mut FetcherState,
     ) -> Result<(), ActorProcessingErr> {
-        let now = state.now();
+        let now = state.read_clock();
         let mut round = None;
         match envelope.open() {
             FetcherMessage::Followed(FollowEvent::Listed { revision, objects, after }, _handled) => {
@@ -126,7 +126,7 @@ impl Actor for Fetcher {
                 state.schedule.begin_round(now);
             }
             FetcherMessage::Fetched { fetch, samples } => {
-                state.schedule.answer(fetch, samples, now);
+                state.schedule.record_answer(fetch, samples, now);
                 // Fetches that waited for a slot start now, in the same round.
                 round = Some(Span::current());
             }
@@ -138,7 +138,7 @@ impl Actor for Fetcher {
 }
 
 impl FetcherState {
-    fn now(&self) -> ClockReading {
+    fn read_clock(&self) -> ClockReading {
         ClockReading { at: self.given.clock.now(), elapsed: self.began.elapsed() }
     }
 
@@ -166,7 +166,7 @@ impl FetcherState {
                 self.fetches.insert(id, task);
             }
         }
-        self.fetches.retain(|id, _| self.schedule.awaits(*id));
+        self.fetches.retain(|id, _| self.schedule.is_awaiting(*id));
         for notice in self.schedule.take_notices() {
             match notice {
                 ProviderNotice::Down { provider, why } => {
@@ -191,7 +191,7 @@ impl FetcherState {
 
     /// Publishes the values if they changed.
     fn publish(&mut self, now: ClockReading) {
-        let observed = self.schedule.observed(now);
+        let observed = self.schedule.observe_metrics(now);
         let known = self.published.as_ref();
         if known.is_some_and(|old| old.revision == observed.revision && old.metrics == observed.metrics) {
             return;
@@ -202,7 +202,7 @@ impl FetcherState {
     }
 
     fn set_gauges(&self, now: ClockReading) {
-        for (kind, summary) in self.schedule.summary(now) {
+        for (kind, summary) in self.schedule.summarize_by_kind(now) {
             for (condition, count) in Condition::VARIANTS.iter().zip(summary.conditions) {
                 madako_metrics(kind, *condition).set(count as f64);
             }

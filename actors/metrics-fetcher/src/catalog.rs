@@ -70,7 +70,7 @@ impl Source {
 
 /// Error of a metric without an origin.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Undefined {
+pub struct UndefinedMetric {
     /// Revision of the metric's definition; 0: there is none.
     pub metric_revision: i64,
     /// Revision of the provider's definition; 0: there is none.
@@ -105,7 +105,7 @@ impl DefinitionCatalog {
             Object::MetricsProvider(provider) => self.put_provider(stored, &provider.spec.value),
             Object::GlobalMetricsProvider(provider) => self.put_provider(stored, &provider.spec.value),
             _ => {
-                let references = references_of(key, &stored.object);
+                let references = find_metric_references(key, &stored.object);
                 return self.set_references(key, references);
             }
         }
@@ -141,8 +141,8 @@ impl DefinitionCatalog {
     ///
     /// # Errors
     /// Its definition or its provider's is missing or invalid.
-    pub fn resolve(&self, key: &MetricKey) -> Result<Source, Undefined> {
-        let undefined = |metric_revision, provider_revision, code, message| Undefined {
+    pub fn resolve(&self, key: &MetricKey) -> Result<Source, UndefinedMetric> {
+        let undefined = |metric_revision, provider_revision, code, message| UndefinedMetric {
             metric_revision,
             provider_revision,
             reason: Reason::new(code, message),
@@ -224,7 +224,7 @@ fn count_references(
 }
 
 /// The metrics that a resource refers to. Magnum clusters rank by their projects' metrics, never by their own.
-fn references_of(key: &ObjectKey, object: &Object) -> References {
+fn find_metric_references(key: &ObjectKey, object: &Object) -> References {
     let (metrics, constraints): (&[MetricRef], Option<&Vec<MetricConstraint>>) = match object {
         Object::Cluster(cluster) => (&cluster.spec.metrics, cluster.spec.constraints.cloud.metrics.as_ref()),
         Object::Cloud(cloud) => (cloud.spec.value.metrics(), None),
@@ -242,7 +242,7 @@ fn references_of(key: &ObjectKey, object: &Object) -> References {
         own.into_iter().chain([global(name)])
     });
     References {
-        referred: metrics.iter().filter_map(|metric| MetricKey::of(metric, namespace)).collect(),
+        referred: metrics.iter().filter_map(|metric| MetricKey::from_reference(metric, namespace)).collect(),
         mentioned: mentioned.collect(),
     }
 }

@@ -1,7 +1,7 @@
 //! State of every metric in use, and the schedule of fetches.
 //!
 //! The actor passes in store changes, answers and the time; [`FetchSchedule::start`] returns the fetches to run, and
-//! [`FetchSchedule::observed`] the known values.
+//! [`FetchSchedule::observe_metrics`] the known values.
 
 mod providers;
 mod track;
@@ -130,7 +130,7 @@ impl FetchSchedule {
         for (fetch, names) in self.providers.lost_fetches(now.elapsed, self.settings.deadline) {
             let error = FetchError::Deadline { address: "it".to_owned(), deadline: self.settings.deadline };
             let samples = names.into_iter().map(|name| (name, Err(error.clone()))).collect();
-            self.answer(fetch, samples, now);
+            self.record_answer(fetch, samples, now);
         }
         let mut names: BTreeMap<&ProviderKey, BTreeSet<&str>> = BTreeMap::new();
         for source in self.tracks.values().filter_map(MetricTrack::source) {
@@ -140,23 +140,23 @@ impl FetchSchedule {
             self.providers.begin_round(provider, &names);
         }
         for track in self.tracks.values_mut() {
-            track.age(now, self.settings.max_age);
+            track.expire_old_values(now, self.settings.max_age);
         }
     }
 
-    /// Fetches to run now. The caller passes each result to [`FetchSchedule::answer`].
+    /// Fetches to run now. The caller passes each result to [`FetchSchedule::record_answer`].
     pub fn start(&mut self, now: ClockReading) -> Vec<DueFetch> {
         self.providers.start(now.elapsed, self.settings.deadline, self.settings.at_once)
     }
 
     /// Whether the answer of a fetch is needed.
     #[must_use]
-    pub fn awaits(&self, fetch: u64) -> bool {
-        self.providers.awaits(fetch)
+    pub fn is_awaiting(&self, fetch: u64) -> bool {
+        self.providers.is_awaiting(fetch)
     }
 
     /// Applies the result of a fetch, unless it is no longer needed.
-    pub fn answer(&mut self, fetch: u64, mut samples: Samples, now: ClockReading) {
+    pub fn record_answer(&mut self, fetch: u64, mut samples: Samples, now: ClockReading) {
         let Some(EndedFetch { provider, revision, names }) = self.providers.end_fetch(fetch) else { return };
         // The port promises an answer for each name, and for no other.
         samples.retain(|name, _| names.contains(name));
@@ -171,17 +171,17 @@ impl FetchSchedule {
                 && source.provider_revision == revision
                 && let Some(sample) = samples.get(source.name_at_provider())
             {
-                track.answer(key, sample, now);
+                track.record_answer(key, sample, now);
             }
         }
         self.forget_unused();
     }
 
-    pub fn observed(&mut self, now: ClockReading) -> MetricsObserved {
+    pub fn observe_metrics(&mut self, now: ClockReading) -> MetricsObserved {
         for track in self.tracks.values_mut() {
-            track.age(now, self.settings.max_age);
+            track.expire_old_values(now, self.settings.max_age);
         }
-        let states = self.tracks.iter().filter_map(|(key, track)| Some((key.clone(), track.state()?)));
+        let states = self.tracks.iter().filter_map(|(key, track)| Some((key.clone(), track.metric_state()?)));
         MetricsObserved { revision: self.answered, at: now.at, metrics: states.collect() }
     }
 
@@ -189,7 +189,7 @@ impl FetchSchedule {
     #[must_use]
     pub fn next_too_old(&self, now: ClockReading) -> Option<Duration> {
         let ends =
-            self.tracks.values().filter_map(|track| Some(track.value_since()? + self.settings.max_age));
+            self.tracks.values().filter_map(|track| Some(track.time_of_value()? + self.settings.max_age));
         ends.min().map(|end| end.saturating_sub(now.elapsed))
     }
 
@@ -199,14 +199,14 @@ impl FetchSchedule {
 
     /// State by kind of provider; `none` for metrics without one.
     #[must_use]
-    pub fn summary(&self, now: ClockReading) -> BTreeMap<&'static str, FetchSummary> {
+    pub fn summarize_by_kind(&self, now: ClockReading) -> BTreeMap<&'static str, FetchSummary> {
         let kinds = MetricsProviderKind::VARIANTS.iter().map(|(kind, _)| *kind).chain(["none"]);
         let mut all: BTreeMap<&'static str, FetchSummary> =
             kinds.map(|kind| (kind, FetchSummary::default())).collect();
         for track in self.tracks.values() {
             let summary = all.entry(track.source().map_or("none", |source| source.kind.tag())).or_default();
-            summary.conditions[track.condition() as usize] += 1;
-            if let Some(since) = track.value_since() {
+            summary.conditions[track.metric_condition() as usize] += 1;
+            if let Some(since) = track.time_of_value() {
                 summary.oldest = summary.oldest.max(now.elapsed.saturating_sub(since));
             }
         }
@@ -222,7 +222,7 @@ impl FetchSchedule {
         self.tracks.retain(|key, _| wanted.contains(key));
         for key in wanted {
             let resolved = self.catalog.resolve(&key);
-            self.tracks.entry(key).or_insert_with(|| MetricTrack::new(now)).define(resolved);
+            self.tracks.entry(key).or_insert_with(|| MetricTrack::new(now)).set_definition(resolved);
         }
         let sources: Vec<&Source> = self.tracks.values().filter_map(MetricTrack::source).collect();
         self.providers.keep(&sources);

@@ -13,14 +13,14 @@ const SWING: f64 = 0.05;
 
 /// The values of the last hour.
 #[derive(Debug, Clone)]
-pub struct History {
+pub struct ValueHistory {
     /// Monotonic arrival time and value.
     values: VecDeque<(Duration, f64)>,
     /// Derived from the values; read far more often than they change.
     trust: Trust,
 }
 
-impl History {
+impl ValueHistory {
     #[must_use]
     pub fn new(since: OffsetDateTime) -> Self {
         Self { values: VecDeque::new(), trust: Trust { since, range: None, turns: 0 } }

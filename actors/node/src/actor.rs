@@ -131,11 +131,13 @@ impl Actor for Node {
     ) -> Result<(), ActorProcessingErr> {
         match envelope.open() {
             NodeMessage::Connect => state.connect(),
-            NodeMessage::Connected { number, result } if number == state.attempt => state.connected(result),
-            NodeMessage::Pinned { number, failed } if number == state.attempt => state.pinned(failed),
+            NodeMessage::Connected { number, result } if number == state.attempt => {
+                state.finish_connection(result)
+            }
+            NodeMessage::Pinned { number, failed } if number == state.attempt => state.finish_pinning(failed),
             NodeMessage::Closed { number } if number == state.attempt => {
                 let why = "the connection broke".to_owned();
-                state.down(NodeError::Unreachable { address: state.given.address.clone(), why });
+                state.reject_requests(NodeError::Unreachable { address: state.given.address.clone(), why });
             }
             NodeMessage::Connected { .. } | NodeMessage::Pinned { .. } | NodeMessage::Closed { .. } => {}
             NodeMessage::Observe { volume, reply } => state.take(Request::Observe { volume, reply }),
@@ -178,13 +180,13 @@ impl NodeState {
         pinned_for(&state.host_keys, &self.given.address, &self.given.serial).cloned()
     }
 
-    fn connected(&mut self, result: Result<Connection, NodeError>) {
+    fn finish_connection(&mut self, result: Result<Connection, NodeError>) {
         match result {
             Ok(Connection(connection)) => {
                 let offered = connection.host_key().clone();
                 // Another attempt may have pinned a key since this one began.
                 match self.pinned_key().map(|(key, _)| key.host_key) {
-                    Some(pinned) if pinned == offered => self.up(connection),
+                    Some(pinned) if pinned == offered => self.accept_requests(connection),
                     Some(pinned) => self.handle_refusal(NodeError::HostKey {
                         address: self.given.address.clone(),
                         pinned: pinned.fingerprint,
@@ -192,8 +194,8 @@ impl NodeState {
                     }),
                     None => {
                         match self.given.gate.clone().filter(|_| self.given.host_keys == HostKeyPolicy::Pin) {
-                            Some(gate) => self.pin(gate, offered, connection),
-                            None => self.up(connection),
+                            Some(gate) => self.start_pinning(gate, offered, connection),
+                            None => self.accept_requests(connection),
                         }
                     }
                 }
@@ -210,10 +212,15 @@ impl NodeState {
             _ => "failed",
         };
         madako_node_connections_total(outcome).increment(1);
-        self.down(error);
+        self.reject_requests(error);
     }
 
-    fn pin(&mut self, gate: PinnedKeyWriter, host_key: HostKey, connection: Arc<dyn NodeConnection>) {
+    fn start_pinning(
+        &mut self,
+        gate: PinnedKeyWriter,
+        host_key: HostKey,
+        connection: Arc<dyn NodeConnection>,
+    ) {
         let (number, myself) = (self.attempt, self.myself.clone());
         let (address, serial) = (self.given.address.clone(), self.given.serial.clone());
         let newest = self.given.state.newest();
@@ -237,11 +244,11 @@ impl NodeState {
         };
     }
 
-    fn pinned(&mut self, failed: Option<String>) {
+    fn finish_pinning(&mut self, failed: Option<String>) {
         let LinkState::Pinning { connection, .. } = &self.link else { return };
         let connection = Arc::clone(connection);
         match failed {
-            None => self.up(connection),
+            None => self.accept_requests(connection),
             Some(why) => {
                 let why = format!("its host key could not be stored: {why}");
                 self.handle_refusal(NodeError::Unreachable { address: self.given.address.clone(), why });
@@ -249,7 +256,7 @@ impl NodeState {
         }
     }
 
-    fn up(&mut self, connection: Arc<dyn NodeConnection>) {
+    fn accept_requests(&mut self, connection: Arc<dyn NodeConnection>) {
         madako_node_connections_total("connected").increment(1);
         let (number, myself) = (self.attempt, self.myself.clone());
         let watched = Arc::clone(&connection);
@@ -264,7 +271,7 @@ impl NodeState {
         }
     }
 
-    fn down(&mut self, error: NodeError) {
+    fn reject_requests(&mut self, error: NodeError) {
         // Late messages of this attempt are ignored.
         self.attempt += 1;
         for request in self.early.drain(..).chain(self.queue.drain(..)) {

@@ -18,8 +18,10 @@ use madako_domain::node_status::{
 };
 use madako_domain::status::OperationPhase;
 use madako_json::go::RawJson;
-use madako_operation_runner::difference::{DueFiles, differences};
-use madako_operation_runner::wanted::{InitialCluster, etcd, etcd_rivers, peer_url, rivers};
+use madako_operation_runner::difference::{DueFiles, find_differences};
+use madako_operation_runner::wanted::{
+    InitialCluster, etcd_parameters, etcd_rivers, peer_url, rivers_parameters,
+};
 use madako_operation_runner::{Images, Input, Settings, decide};
 use rustix::time::{ClockId, clock_gettime};
 use time::OffsetDateTime;
@@ -30,13 +32,16 @@ const CONTROL_PLANE: usize = 5;
 /// Nodes of a fleet that is taken over.
 const TAKEN_OVER: usize = 1_000;
 
-fn address(node: usize) -> String {
+fn node_address(node: usize) -> String {
     format!("10.{}.{}.{}", node >> 16, (node >> 8) & 255, node & 255)
 }
 
-fn cluster(nodes: usize) -> Cluster {
-    let node =
-        |index| Node { address: address(index), control_plane: index < CONTROL_PLANE, ..Node::default() };
+fn make_cluster(nodes: usize) -> Cluster {
+    let node = |index| Node {
+        address: node_address(index),
+        control_plane: index < CONTROL_PLANE,
+        ..Node::default()
+    };
     Cluster { name: "bench".to_owned(), nodes: (0..nodes).map(node).collect(), ..Cluster::default() }
 }
 
@@ -48,7 +53,7 @@ fn running_container(image: &str, builtin: &ServiceParams) -> ContainerStatus {
 /// The state in which everything runs.
 fn healthy_fleet(cluster: &Cluster) -> FleetStatus {
     let images = Images::default();
-    let of_all = running_container(&images.tools, &rivers(cluster));
+    let of_all = running_container(&images.tools, &rivers_parameters(cluster));
     let of_control_plane = running_container(&images.tools, &etcd_rivers(cluster));
     let mut status = FleetStatus {
         config_version: ConfigVersion::Two,
@@ -63,7 +68,8 @@ fn healthy_fleet(cluster: &Cluster) -> FleetStatus {
         let mut state = NodeStatus { reachable: true, ..NodeStatus::default() };
         state.containers.insert(Container::Rivers.name().to_owned(), of_all.clone());
         if node.control_plane {
-            let member = running_container(&images.etcd, &etcd(&node.address, InitialCluster::None));
+            let member =
+                running_container(&images.etcd, &etcd_parameters(&node.address, InitialCluster::None));
             state.containers.insert(Container::EtcdRivers.name().to_owned(), of_control_plane.clone());
             state.containers.insert(Container::Etcd.name().to_owned(), member);
             (state.etcd_data, state.etcd_mark) = (true, true);
@@ -82,18 +88,20 @@ fn healthy_fleet(cluster: &Cluster) -> FleetStatus {
     status
 }
 
-fn time_on_core() -> Duration {
+fn thread_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 /// The state that CKE leaves: members have the arguments of their bootstrap.
-fn of_cke(cluster: &Cluster) -> FleetStatus {
+fn status_left_by_cke(cluster: &Cluster) -> FleetStatus {
     let mut status = healthy_fleet(cluster);
     let members: Vec<String> = cluster.control_plane().map(|node| node.address.clone()).collect();
     for address in &members {
-        let member =
-            running_container(&Images::default().etcd, &etcd(address, InitialCluster::New(&members)));
+        let member = running_container(
+            &Images::default().etcd,
+            &etcd_parameters(address, InitialCluster::New(&members)),
+        );
         let node = status.nodes.get_mut(address).expect("each node has a state");
         node.containers.insert(Container::Etcd.name().to_owned(), member);
     }
@@ -122,9 +130,9 @@ fn measure_decision<T>(
     };
     drop(act(&input));
     let timed = (0..RUNS).map(|_| {
-        let (started, began) = (Instant::now(), time_on_core());
+        let (started, began) = (Instant::now(), thread_cpu_time());
         let made = black_box(act(black_box(&input)));
-        let times = (started.elapsed(), time_on_core().saturating_sub(began));
+        let times = (started.elapsed(), thread_cpu_time().saturating_sub(began));
         drop(made);
         times
     });
@@ -142,7 +150,7 @@ fn print((what, nodes): (&str, usize), (wall, core): (Duration, Duration)) {
 fn main() {
     println!("| {:<24} | {:>6} | {:>10} | {:>10} |", "state", "nodes", "wall", "CPU");
     for nodes in [500, 5_000, 50_000] {
-        let cluster = cluster(nodes);
+        let cluster = make_cluster(nodes);
         let calm = healthy_fleet(&cluster);
         let mut empty = calm.clone();
         empty.nodes.values_mut().for_each(|node| node.containers.clear());
@@ -162,10 +170,10 @@ fn main() {
             print((what, nodes), measure_decision((&cluster, status), decide));
         }
     }
-    let cluster = cluster(TAKEN_OVER);
-    let status = of_cke(&cluster);
+    let cluster = make_cluster(TAKEN_OVER);
+    let status = status_left_by_cke(&cluster);
     let take_over = |input: &Input<'_>| {
-        let (decision, found) = (decide(input), differences(input, &DueFiles::new()));
+        let (decision, found) = (decide(input), find_differences(input, &DueFiles::new()));
         assert!(decision.operations.is_empty() && decision.held.is_empty() && found.is_empty());
         (decision, found)
     };

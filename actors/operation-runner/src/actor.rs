@@ -42,7 +42,7 @@ use madako_protocol::ports::Clock;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::time::Instant;
 
-use self::collect::{Question, observe, shows_data};
+use self::collect::{FleetQuestion, observe, shows_data};
 use self::execute::Executor;
 use self::since::FirstSeenTimes;
 use self::workflow::Announced;
@@ -250,7 +250,7 @@ impl Actor for Runner {
         // The mark is dropped at the end of this handler; only then does the feed send the next value.
         let _handled = match envelope.open() {
             RunnerMessage::State(new, handled) => {
-                state.changed(new);
+                state.handle_new_state(new);
                 Some(handled)
             }
             RunnerMessage::Tick => {
@@ -270,7 +270,7 @@ impl Actor for Runner {
                     // The age counts from the answer: with slow nodes a collection may take longer than an interval.
                     state.seen_data |= shows_data(&collected.nodes) || collected.etcd.is_some();
                     if collected.etcd.as_ref().is_some_and(|etcd| etcd.healthy) {
-                        state.backing_off.succeeded([&OperationName::EtcdWaitCluster.name().to_owned()]);
+                        state.backing_off.clear_failures([&OperationName::EtcdWaitCluster.name().to_owned()]);
                     }
                     state.collected = Some((Instant::now(), collected));
                     state.is_thinned = false;
@@ -286,8 +286,8 @@ impl Actor for Runner {
                 None
             }
             RunnerMessage::Effect(event) => {
-                let actions = state.effects.on(event, Instant::now());
-                state.perform(actions);
+                let actions = state.effects.handle_event(event, Instant::now());
+                state.perform_actions(actions);
                 None
             }
             RunnerMessage::PhaseWritten(result) => {
@@ -309,14 +309,14 @@ impl Actor for Runner {
         _: ActorRef<Envelope<RunnerMessage>>,
         state: &mut RunnerState,
     ) -> Result<(), ActorProcessingErr> {
-        let actions = state.effects.on(EffectEvent::Lost, Instant::now());
-        state.perform(actions);
+        let actions = state.effects.handle_event(EffectEvent::Lost, Instant::now());
+        state.perform_actions(actions);
         Ok(())
     }
 }
 
 impl RunnerState {
-    fn changed(&mut self, new: Arc<ClusterState>) {
+    fn handle_new_state(&mut self, new: Arc<ClusterState>) {
         let revision = |state: &ClusterState| state.cluster.as_ref().map(|cluster| cluster.revision);
         let is_other = self.state.as_deref().and_then(revision) != revision(&new);
         if self.state.as_ref().is_none_or(|last| last.resources != new.resources) {
@@ -336,16 +336,16 @@ impl RunnerState {
 
     fn tick(&mut self) {
         self.timer = Some(send_later(self.myself.clone(), self.given.interval, RunnerMessage::Tick));
-        let actions = self.effects.on(EffectEvent::Passed, Instant::now());
-        self.perform(actions);
-        self.effects.forgive();
+        let actions = self.effects.handle_event(EffectEvent::Passed, Instant::now());
+        self.perform_actions(actions);
+        self.effects.clear_refusal();
         if self.asking.is_none() {
             self.collected = None;
         }
     }
 
     /// The configuration of the newest state. `None` while it is older than the last write.
-    fn inputs(&self) -> Option<Inputs> {
+    fn decision_inputs(&self) -> Option<Inputs> {
         let state = self.state.clone().filter(|state| self.effects.may_decide_on(state.revision))?;
         let cluster = Arc::clone(&state.cluster.as_ref()?.value);
         let options = Arc::clone(state.container_options.as_ref()?);
@@ -369,8 +369,10 @@ impl RunnerState {
 
     /// Records an ended command, decides on a new collection, or begins one.
     fn reconcile(&mut self) {
-        let Some(inputs) = self.inputs() else { return self.say_unusable() };
-        if self.given.mode == Mode::Act && (self.settle(&inputs) || self.effects.under_way().is_some()) {
+        let Some(inputs) = self.decision_inputs() else { return self.publish_unusable_options() };
+        if self.given.mode == Mode::Act
+            && (self.settle_records(&inputs) || self.effects.announced_effect().is_some())
+        {
             return self.publish(&inputs);
         }
         let Some((since, collected)) = self.collected.take() else {
@@ -394,12 +396,12 @@ impl RunnerState {
         if self.given.mode == Mode::Act {
             self.write_phase();
             if !self.settle_restore(&inputs.state) {
-                self.begin(&inputs);
+                self.begin_operation(&inputs);
             }
         }
         let now = Instant::now();
-        let pauses = self.backing_off.remaining(now).map(|(_, until)| until - now);
-        let pause = pauses.chain(self.pause_of_objects()).min();
+        let pauses = self.backing_off.remaining_pauses(now).map(|(_, until)| until - now);
+        let pause = pauses.chain(self.next_object_pause()).min();
         self.wake = pause.map(|pause| send_later(self.myself.clone(), pause, RunnerMessage::Tick));
     }
 
@@ -431,7 +433,7 @@ impl RunnerState {
         self.collection += 1;
         self.asking = None;
         let (number, myself) = (self.collection, self.myself.clone());
-        let question = Question::new(inputs, self.seen_data, self.refused);
+        let question = FleetQuestion::new(inputs, self.seen_data, self.refused);
         let prefix = self.given.nodes.clone();
         let ports = self.given.ports.clone();
         let task = Task::start_anew(async move {

@@ -20,7 +20,7 @@ struct Failure {
 
 impl BackingOff {
     /// Leaves nodes out: 30 s after the first failure, twice as long after each further one, at most 10 min.
-    pub(crate) fn failed<'n>(&mut self, nodes: impl IntoIterator<Item = &'n String>, now: Moment) {
+    pub(crate) fn record_failure<'n>(&mut self, nodes: impl IntoIterator<Item = &'n String>, now: Moment) {
         for node in nodes {
             let count = self.0.get(node).map_or(0, |failure| failure.count);
             let pause = BACK_OFF_FIRST.saturating_mul(1 << count.min(16)).min(BACK_OFF_MOST);
@@ -29,7 +29,7 @@ impl BackingOff {
     }
 
     /// A command succeeded on these nodes: their next failure is a first one.
-    pub(crate) fn succeeded<'n>(&mut self, nodes: impl IntoIterator<Item = &'n String>) {
+    pub(crate) fn clear_failures<'n>(&mut self, nodes: impl IntoIterator<Item = &'n String>) {
         for node in nodes {
             self.0.remove(node);
         }
@@ -37,16 +37,16 @@ impl BackingOff {
 
     /// Forgets nodes outside of the cluster.
     pub(crate) fn retain(&mut self, is_node: impl Fn(&str) -> bool) {
-        self.0.retain(|node, _| OperationName::of_record(node).is_some() || is_node(node));
+        self.0.retain(|node, _| OperationName::from_record_name(node).is_some() || is_node(node));
     }
 
     /// Nodes that are left out at `now`.
-    pub(crate) fn nodes(&self, now: Moment) -> BTreeSet<String> {
-        self.remaining(now).map(|(node, _)| node.clone()).collect()
+    pub(crate) fn nodes_backing_off(&self, now: Moment) -> BTreeSet<String> {
+        self.remaining_pauses(now).map(|(node, _)| node.clone()).collect()
     }
 
     /// Nodes that are left out, with the end of their pause.
-    pub(crate) fn remaining(&self, now: Moment) -> impl Iterator<Item = (&String, Moment)> {
+    pub(crate) fn remaining_pauses(&self, now: Moment) -> impl Iterator<Item = (&String, Moment)> {
         self.0.iter().filter(move |(_, failure)| failure.until > now).map(|(node, it)| (node, it.until))
     }
 }
@@ -54,7 +54,11 @@ impl BackingOff {
 /// The nodes that caused a failure, of which the command knows those on which it failed. If it knows none, its targets
 /// are the cause where it waits for a member that the operation has started on them, and in a bootstrap, which needs all
 /// of them.
-pub(crate) fn causes<'o>(operation: &'o Operation, command: &Command, failed: &'o [String]) -> &'o [String] {
+pub(crate) fn nodes_at_fault<'o>(
+    operation: &'o Operation,
+    command: &Command,
+    failed: &'o [String],
+) -> &'o [String] {
     use OperationName::{EtcdAddMember, EtcdBootstrap, EtcdStart};
     let is_of_targets = matches!(
         (operation.name, command),
@@ -68,19 +72,19 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::operation::{single, start};
+    use crate::operation::{single_command_operation, start};
 
     #[test]
     fn only_nodes_that_can_be_the_cause_are_left_out() {
         let [a, b] = ["a".to_owned(), "b".to_owned()];
         let operation = start(vec![a.clone(), b.clone()]);
         let wait = operation.commands.last().unwrap();
-        assert_eq!(causes(&operation, wait, &[]), [a.clone(), b.clone()]);
-        assert_eq!(causes(&operation, wait, std::slice::from_ref(&b)), std::slice::from_ref(&b));
+        assert_eq!(nodes_at_fault(&operation, wait, &[]), [a.clone(), b.clone()]);
+        assert_eq!(nodes_at_fault(&operation, wait, std::slice::from_ref(&b)), std::slice::from_ref(&b));
         let prepare = Command::PrepareEtcdCertificates;
-        assert_eq!(causes(&operation, &prepare, &[]), [""; 0], "an authority is the cause");
-        let restart = single(OperationName::EtcdRestart, vec![a], wait.clone());
-        assert_eq!(causes(&restart, wait, &[]), [""; 0], "another member is the cause");
+        assert_eq!(nodes_at_fault(&operation, &prepare, &[]), [""; 0], "an authority is the cause");
+        let restart = single_command_operation(OperationName::EtcdRestart, vec![a], wait.clone());
+        assert_eq!(nodes_at_fault(&restart, wait, &[]), [""; 0], "another member is the cause");
     }
 
     #[test]
@@ -90,14 +94,14 @@ mod tests {
         let mut backing_off = BackingOff::default();
         let mut pauses = Vec::new();
         for _ in 0..6 {
-            backing_off.failed(&node, now);
-            let (_, until) = backing_off.remaining(now).next().unwrap();
+            backing_off.record_failure(&node, now);
+            let (_, until) = backing_off.remaining_pauses(now).next().unwrap();
             pauses.push((until - now).as_secs());
         }
         assert_eq!(pauses, [30, 60, 120, 240, 480, 600]);
-        assert!(backing_off.nodes(now + Duration::from_secs(600)).is_empty());
-        backing_off.succeeded(&node);
-        backing_off.failed(&node, now);
-        assert_eq!(backing_off.remaining(now).next().unwrap().1 - now, BACK_OFF_FIRST);
+        assert!(backing_off.nodes_backing_off(now + Duration::from_secs(600)).is_empty());
+        backing_off.clear_failures(&node);
+        backing_off.record_failure(&node, now);
+        assert_eq!(backing_off.remaining_pauses(now).next().unwrap().1 - now, BACK_OFF_FIRST);
     }
 }

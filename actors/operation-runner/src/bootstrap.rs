@@ -14,7 +14,7 @@ use madako_domain::status::OperationPhase;
 use crate::decide::Row;
 use crate::held::{DataContradiction, Held, Reason};
 use crate::operation::OperationName;
-use crate::view::{Need, NodeView, View};
+use crate::view::{NodeView, OperationNeed, View};
 
 /// The progress of the bootstrap.
 enum State {
@@ -45,19 +45,20 @@ pub(crate) fn bootstrap_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     match state {
         State::Done => None,
         State::Unclear(unclear) => {
-            let nodes = view.control_plane_nodes().map(found_data).collect();
+            let nodes = view.control_plane_nodes().map(describe_found_data).collect();
             let targets = view.control_plane.clone();
             held.push(Held { what: name, reason: Reason::UnclearBootstrap { unclear, nodes }, targets });
             aborted
         }
         State::Due(targets) => {
             let nodes = view.control_plane_nodes();
-            let needs = [Need::Name(Container::Etcd), Need::Volume];
-            let is_usable = view.usable(name, &needs, nodes, held).len() == view.control_plane.len();
+            let needs = [OperationNeed::Name(Container::Etcd), OperationNeed::Volume];
+            let is_usable =
+                view.select_usable_nodes(name, &needs, nodes, held).len() == view.control_plane.len();
             if !is_usable {
                 return aborted;
             }
-            Some((OperationPhase::EtcdBoot, vec![view.maker().bootstrap(targets)]))
+            Some((OperationPhase::EtcdBoot, vec![view.command_maker().bootstrap(targets)]))
         }
     }
 }
@@ -69,7 +70,9 @@ fn bootstrap_state(view: &View<'_>) -> State {
         return State::Due(view.control_plane.clone());
     }
     match &view.input.status.bootstrap {
-        Some(record) if record.status != RecordStatus::Completed => state_of_interrupted(view, record),
+        Some(record) if record.status != RecordStatus::Completed => {
+            state_of_interrupted_bootstrap(view, record)
+        }
         record => {
             let marked = view.nodes.iter().filter(|node| node.status.has_data() && node.status.etcd_mark);
             let marked: Vec<String> = marked.map(|node| node.address.to_owned()).collect();
@@ -96,7 +99,7 @@ fn bootstrap_state(view: &View<'_>) -> State {
 }
 
 /// A bootstrap that did not reach its end, or whose end is unknown.
-fn state_of_interrupted(view: &View<'_>, record: &Bootstrap) -> State {
+fn state_of_interrupted_bootstrap(view: &View<'_>, record: &Bootstrap) -> State {
     let targets: Vec<&NodeView<'_>> =
         record.targets.iter().filter_map(|address| view.node(address)).collect();
     let is_target = |address: &str| record.targets.iter().any(|target| target == address);
@@ -135,7 +138,7 @@ fn has_begun(node: &NodeStatus) -> bool {
 }
 
 /// The data, mark and container of a node, as text for an operator.
-fn found_data(node: &NodeView<'_>) -> String {
+fn describe_found_data(node: &NodeView<'_>) -> String {
     let status = node.status;
     let data = match (status.etcd_data, status.etcd_empty) {
         (false, _) => "no data",

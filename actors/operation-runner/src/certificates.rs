@@ -20,7 +20,7 @@ use crate::view::{NodeView, View};
 /// nothing, and may be all that the members need to answer again.
 pub(crate) fn renewal_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     let due = view.control_plane_nodes().filter(|node| due_certificates(view, node).next().is_some());
-    let usable = view.usable(OperationName::EtcdRenewCertificates, &[], due, held);
+    let usable = view.select_usable_nodes(OperationName::EtcdRenewCertificates, &[], due, held);
     let target = usable.into_iter().next()?;
     Some((OperationPhase::EtcdMaintain, vec![renew_certificates(target)]))
 }

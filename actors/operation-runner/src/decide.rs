@@ -27,7 +27,7 @@ pub(crate) type Row = Option<(OperationPhase, Vec<Operation>)>;
 
 /// The rows in order. The rows of the queues (at the end) do not exist yet.
 const ROWS: [fn(&View<'_>, &mut Vec<Held>) -> Row; 14] = [
-    restore::stale_row,
+    restore::stop_stale_members,
     upgrade,
     rivers::rivers_row,
     restore::restore_row,
@@ -48,18 +48,22 @@ const ROWS: [fn(&View<'_>, &mut Vec<Held>) -> Row; 14] = [
 pub fn decide(input: &Input<'_>) -> Decision {
     let view = View::new(input);
     let mut held = Vec::new();
-    let given = ROWS.iter().find_map(|row| ready(&view, row(&view, &mut held)?, &mut held));
+    let given = ROWS.iter().find_map(|row| split_ready_and_held(&view, row(&view, &mut held)?, &mut held));
     let (phase, operations) = given.unwrap_or((OperationPhase::Completed, Vec::new()));
     Decision { phase, operations, held }
 }
 
 /// A row without the operations that back off or lack the authorities; `None` if no other is in it. While the bootstrap of
 /// etcd or the wait for it is held, no later row counts.
-fn ready(view: &View<'_>, (phase, due): (OperationPhase, Vec<Operation>), held: &mut Vec<Held>) -> Row {
+fn split_ready_and_held(
+    view: &View<'_>,
+    (phase, due): (OperationPhase, Vec<Operation>),
+    held: &mut Vec<Held>,
+) -> Row {
     let was_empty = due.is_empty();
     let mut ready = Vec::new();
     for operation in due {
-        match obstacle(view, &operation) {
+        match obstacle_to_operation(view, &operation) {
             Some(reason) => held.push(Held { what: operation.name, reason, targets: operation.targets }),
             None => ready.push(operation),
         }
@@ -72,7 +76,7 @@ fn ready(view: &View<'_>, (phase, due): (OperationPhase, Vec<Operation>), held: 
 }
 
 /// Reason against a due operation, whatever its targets are.
-fn obstacle(view: &View<'_>, operation: &Operation) -> Option<Reason> {
+fn obstacle_to_operation(view: &View<'_>, operation: &Operation) -> Option<Reason> {
     let authorities = view.input.authorities.filter(|_| lacks_certificates(view, operation));
     let authorities = authorities.map(|why| Reason::Authorities { why: why.to_owned() });
     let backs_off = view.input.backing_off.contains(operation.name.name());
@@ -106,5 +110,5 @@ fn upgrade(view: &View<'_>, held: &mut Vec<Held>) -> Row {
         return Some((OperationPhase::UpgradeAborted, Vec::new()));
     }
     let marks = view.control_plane_nodes().any(|node| node.status.has_data());
-    Some((OperationPhase::Upgrade, vec![view.maker().upgrade(marks)]))
+    Some((OperationPhase::Upgrade, vec![view.command_maker().upgrade(marks)]))
 }

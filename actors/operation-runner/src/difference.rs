@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::certificates;
 use crate::input::Input;
-use crate::outdated::outdated;
+use crate::outdated::reasons_to_restart;
 use crate::view::{NodeView, View};
 use crate::wanted::{self, InitialCluster};
 
@@ -49,7 +49,7 @@ pub type DueFiles = BTreeMap<String, BTreeMap<String, String>>;
 
 /// All differences, in the order of the nodes.
 #[must_use]
-pub fn differences(input: &Input<'_>, due: &DueFiles) -> Vec<Difference> {
+pub fn find_differences(input: &Input<'_>, due: &DueFiles) -> Vec<Difference> {
     let view = View::new(input);
     let mut found = Vec::new();
     let mut add = |node: &str, kind, name: &str, why: String| {
@@ -58,7 +58,8 @@ pub fn differences(input: &Input<'_>, due: &DueFiles) -> Vec<Difference> {
     if input.status.config_version != ConfigVersion::Two {
         add("", Kind::Key, keys::CONFIG_VERSION, "it becomes 2".to_owned());
     }
-    let (rivers, etcd_rivers) = (wanted::rivers(input.cluster), wanted::etcd_rivers(input.cluster));
+    let (rivers, etcd_rivers) =
+        (wanted::rivers_parameters(input.cluster), wanted::etcd_rivers(input.cluster));
     for node in &view.nodes {
         if !node.status.reachable {
             let why = "it does not answer, and its state is unknown".to_owned();
@@ -69,9 +70,9 @@ pub fn differences(input: &Input<'_>, due: &DueFiles) -> Vec<Difference> {
             let builtin = match container {
                 Container::Rivers => &rivers,
                 Container::EtcdRivers => &etcd_rivers,
-                Container::Etcd => &wanted::etcd(node.address, InitialCluster::None),
+                Container::Etcd => &wanted::etcd_parameters(node.address, InitialCluster::None),
             };
-            for why in of_container(&view, node, container, builtin) {
+            for why in compare_container(&view, node, container, builtin) {
                 add(node.address, Kind::Container, container.name(), why);
             }
         }
@@ -84,13 +85,13 @@ pub fn differences(input: &Input<'_>, due: &DueFiles) -> Vec<Difference> {
         for file in certificates::due_certificates(&view, node).filter(|file| !is_told(file)) {
             add(node.address, Kind::Certificate, file, "it is renewed: it ends soon".to_owned());
         }
-        of_volumes(&view, node, &mut add);
+        compare_volumes(&view, node, &mut add);
     }
-    of_members(&view, &mut add);
+    compare_members(&view, &mut add);
     found
 }
 
-fn of_container(
+fn compare_container(
     view: &View<'_>,
     node: &NodeView<'_>,
     container: Container,
@@ -110,7 +111,7 @@ fn of_container(
         None if is_wanted => vec!["it is started".to_owned()],
         Some(status) => {
             let input = view.input;
-            let found = outdated(container, status, builtin, input.options, &input.settings.images);
+            let found = reasons_to_restart(container, status, builtin, input.options, &input.settings.images);
             let mut why: Vec<String> = found.iter().map(|it| format!("it restarts: {it}")).collect();
             if is_etcd && input.restarts.contains(node.address) {
                 why.push("it restarts: an operator asked for it".to_owned());
@@ -122,7 +123,7 @@ fn of_container(
 }
 
 /// Data of a former member whose removal did not end.
-fn of_volumes(view: &View<'_>, node: &NodeView<'_>, add: &mut impl FnMut(&str, Kind, &str, String)) {
+fn compare_volumes(view: &View<'_>, node: &NodeView<'_>, add: &mut impl FnMut(&str, Kind, &str, String)) {
     let is_left = !node.control_plane
         && view.input.status.interrupted_removals.contains(node.address)
         && !view.is_member(node.address);
@@ -135,7 +136,7 @@ fn of_volumes(view: &View<'_>, node: &NodeView<'_>, add: &mut impl FnMut(&str, K
     }
 }
 
-fn of_members(view: &View<'_>, add: &mut impl FnMut(&str, Kind, &str, String)) {
+fn compare_members(view: &View<'_>, add: &mut impl FnMut(&str, Kind, &str, String)) {
     if let Some(restore) = view.input.restore {
         let (address, path) = (&restore.request.address, &restore.request.path);
         add(address, Kind::Member, address, format!("it is restored from {path}: an operator asked for it"));
@@ -149,7 +150,7 @@ fn of_members(view: &View<'_>, add: &mut impl FnMut(&str, Kind, &str, String)) {
         return;
     }
     for member in &view.members {
-        let node = view.node_of(member).filter(|node| node.control_plane);
+        let node = view.node_of_member(member).filter(|node| node.control_plane);
         let (address, name) = (&*member.address, &*member.address);
         let why = match node {
             None => Some("it is removed: its node is no control plane node"),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use madako_domain::cluster::Cluster;
 use madako_domain::containers::KUBERNETES;
-use madako_domain::images::{Chosen, Found, ImageName, choose_image, list_found};
+use madako_domain::images::{ChosenImage, FoundImage, ImageName, choose_image, list_found};
 use madako_domain::keys;
 use madako_domain::node_status::{ContainerStatus, FleetStatus, NodeStatus};
 use madako_domain::state::ClusterState;
@@ -27,7 +27,7 @@ pub fn with_images(
     let mut chosen = settings.clone();
     chosen.unclear_images.clear();
     let mut set = |name: ImageName, image: &mut String| {
-        if let Some(why) = state.fault(keys::IMAGES) {
+        if let Some(why) = state.fault_of(keys::IMAGES) {
             chosen.unclear_images.insert(name, format!("the key {} cannot be read: {why}", keys::IMAGES));
             return;
         }
@@ -37,8 +37,8 @@ pub fn with_images(
             &settings.configured_images,
             &images_on_nodes(name, cluster, status),
         ) {
-            Chosen::Image(given, _) => *image = given,
-            Chosen::Unclear(found) => {
+            ChosenImage::Image(given, _) => *image = given,
+            ChosenImage::Unclear(found) => {
                 chosen.unclear_images.insert(name, list_found(&found));
             }
         }
@@ -61,18 +61,18 @@ pub fn with_images(
 /// The images that containers of control plane nodes have: of those that run, or if none runs, of those that stopped, for
 /// example after a power cycle. Containers of other programs do not count.
 #[must_use]
-pub fn images_on_nodes(name: ImageName, cluster: &Cluster, status: &FleetStatus) -> Found {
-    let running = found_where(name, cluster, status, |container| container.running);
-    if running.is_empty() { found_where(name, cluster, status, |_| true) } else { running }
+pub fn images_on_nodes(name: ImageName, cluster: &Cluster, status: &FleetStatus) -> FoundImage {
+    let running = nodes_using_image(name, cluster, status, |container| container.running);
+    if running.is_empty() { nodes_using_image(name, cluster, status, |_| true) } else { running }
 }
 
-fn found_where(
+fn nodes_using_image(
     name: ImageName,
     cluster: &Cluster,
     status: &FleetStatus,
     counts: impl Fn(&ContainerStatus) -> bool,
-) -> Found {
-    let mut found = Found::new();
+) -> FoundImage {
+    let mut found = FoundImage::new();
     for node in cluster.control_plane() {
         let Some(state) = status.nodes.get(&node.address).filter(|state| state.reachable) else { continue };
         for container in
@@ -159,7 +159,7 @@ mod tests {
         let all = status([Some(("a:1", true)), Some(("a:1", true)), None]);
         assert_eq!(etcd(&all, &state).unwrap(), "a:1");
         let none = status([None, None, None]);
-        assert_eq!(etcd(&none, &state).unwrap(), ImageName::Etcd.of_cke());
+        assert_eq!(etcd(&none, &state).unwrap(), ImageName::Etcd.default_image());
     }
 
     #[test]

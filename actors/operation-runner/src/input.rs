@@ -32,7 +32,7 @@ pub struct Images {
 impl Default for Images {
     /// The images of CKE 1.30.
     fn default() -> Self {
-        let of_cke = |name: ImageName| name.of_cke().to_owned();
+        let of_cke = |name: ImageName| name.default_image().to_owned();
         Self {
             etcd: of_cke(ImageName::Etcd),
             tools: of_cke(ImageName::Tools),
@@ -44,7 +44,7 @@ impl Default for Images {
 
 impl Images {
     #[must_use]
-    pub fn of(&self, container: Container) -> &str {
+    pub fn image_of(&self, container: Container) -> &str {
         match container {
             Container::Rivers | Container::EtcdRivers => &self.tools,
             Container::Etcd => &self.etcd,

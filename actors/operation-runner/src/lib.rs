@@ -64,4 +64,4 @@ pub use crate::input::{
     Images, Input, KubernetesMode, KubernetesPart, ObjectsPart, RequestedRestore, Settings,
 };
 pub use crate::restore::plan_restore;
-pub use crate::survey::{SurveyAccess, due_files, survey};
+pub use crate::survey::{SurveyAccess, due_files, survey_fleet};

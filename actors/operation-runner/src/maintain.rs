@@ -9,9 +9,9 @@ use madako_domain::status::OperationPhase;
 use crate::command::{Command, Volume};
 use crate::decide::Row;
 use crate::held::{Held, Reason};
-use crate::operation::{Operation, OperationName, single};
+use crate::operation::{Operation, OperationName, single_command_operation};
 use crate::restart;
-use crate::view::{MemberView, Need, NodeView, View};
+use crate::view::{MemberView, NodeView, OperationNeed, View};
 use crate::wanted::{self, InitialCluster};
 
 /// An operation on members that a rule asks for.
@@ -46,7 +46,7 @@ const IN_SYNC: [Rule; 5] = [
     |view| members_outside_cluster(view, false),
     |view| members_off_control_plane(view, false),
     outdated_members,
-    nodes_with_leftover_data,
+    find_leftover_data,
 ];
 
 pub(crate) fn maintenance_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
@@ -63,7 +63,7 @@ pub(crate) fn maintenance_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
         (None, _) => {
             for due in IN_SYNC.iter().filter_map(|rule| rule(view)) {
                 let reason = Reason::NotInSync { members: view.out_of_sync() };
-                held.push(Held { what: due.name, reason, targets: due.targets() });
+                held.push(Held { what: due.name, reason, targets: due.target_addresses() });
             }
             None
         }
@@ -74,7 +74,7 @@ pub(crate) fn maintenance_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
 /// Members that are no nodes of the cluster. A member whose state is unknown counts to those that are not known to be
 /// out of sync.
 fn members_outside_cluster<'v>(view: &'v View<'v>, out_of_sync: bool) -> Option<DueMaintenance<'v>> {
-    let is_stranger = |member: &MemberView<'_>| view.node_of(member).is_none();
+    let is_stranger = |member: &MemberView<'_>| view.node_of_member(member).is_none();
     due_for_members(view, OperationName::EtcdRemoveMember, |member| {
         (member.member.in_sync == Some(false)) == out_of_sync && is_stranger(member)
     })
@@ -84,7 +84,7 @@ fn members_outside_cluster<'v>(view: &'v View<'v>, out_of_sync: bool) -> Option<
 fn members_off_control_plane<'v>(view: &'v View<'v>, out_of_sync: bool) -> Option<DueMaintenance<'v>> {
     due_for_members(view, OperationName::EtcdDestroyMember, |member| {
         (member.member.in_sync == Some(false)) == out_of_sync
-            && view.node_of(member).is_some_and(|node| !node.control_plane)
+            && view.node_of_member(member).is_some_and(|node| !node.control_plane)
     })
 }
 
@@ -132,12 +132,16 @@ fn new_nodes<'v>(view: &'v View<'v>) -> Option<DueMaintenance<'v>> {
 fn outdated_members<'v>(view: &'v View<'v>) -> Option<DueMaintenance<'v>> {
     due_for_nodes(view, OperationName::EtcdRestart, |node| {
         node.control_plane
-            && view.is_outdated(node, Container::Etcd, &wanted::etcd(node.address, InitialCluster::None))
+            && view.is_outdated(
+                node,
+                Container::Etcd,
+                &wanted::etcd_parameters(node.address, InitialCluster::None),
+            )
     })
 }
 
 /// Former members whose removal did not end: their data are still there.
-fn nodes_with_leftover_data<'v>(view: &'v View<'v>) -> Option<DueMaintenance<'v>> {
+fn find_leftover_data<'v>(view: &'v View<'v>) -> Option<DueMaintenance<'v>> {
     let interrupted = &view.input.status.interrupted_removals;
     due_for_nodes(view, OperationName::EtcdDestroyMember, |node| {
         !node.control_plane
@@ -148,7 +152,7 @@ fn nodes_with_leftover_data<'v>(view: &'v View<'v>) -> Option<DueMaintenance<'v>
 }
 
 fn control_plane_node<'v>(view: &'v View<'v>, member: &MemberView<'_>) -> Option<&'v NodeView<'v>> {
-    view.node_of(member).filter(|node| node.control_plane)
+    view.node_of_member(member).filter(|node| node.control_plane)
 }
 
 /// The members that a rule concerns, in the order of their addresses.
@@ -160,7 +164,7 @@ fn due_for_members<'v>(
     let concerned = view.members.iter().filter(|member| concerns(member)).map(|member| ConcernedMember {
         address: member.address.to_string(),
         id: Some(member.member.id),
-        node: view.node_of(member),
+        node: view.node_of_member(member),
     });
     DueMaintenance::new(name, concerned.collect())
 }
@@ -185,13 +189,13 @@ impl<'v> DueMaintenance<'v> {
     }
 
     /// The targets of the operation, if nothing is in its way.
-    fn targets(&self) -> Vec<String> {
+    fn target_addresses(&self) -> Vec<String> {
         let is_single = matches!(self.name, OperationName::EtcdAddMember | OperationName::EtcdRestart);
         let most = if is_single { 1 } else { self.members.len() };
         self.members.iter().take(most).map(|member| member.address.clone()).collect()
     }
 
-    fn ids(&self) -> Vec<u64> {
+    fn member_ids(&self) -> Vec<u64> {
         self.members.iter().filter_map(|member| member.id).collect()
     }
 }
@@ -202,12 +206,12 @@ fn operation_unless_held(
     due: &DueMaintenance<'_>,
     held: &mut Vec<Held>,
 ) -> Option<Operation> {
-    if let Some(reason) = of_all_members(view, due) {
-        held.push(Held { what: due.name, reason, targets: due.targets() });
+    if let Some(reason) = obstacle_to_all_members(view, due) {
+        held.push(Held { what: due.name, reason, targets: due.target_addresses() });
         return None;
     }
     let operation = operation_on_member(view, due, held)?;
-    if let Some(reason) = view.quorum(&operation) {
+    if let Some(reason) = view.quorum_obstacle(&operation) {
         held.push(Held { what: due.name, reason, targets: operation.targets });
         return None;
     }
@@ -215,7 +219,7 @@ fn operation_unless_held(
 }
 
 /// Obstacles that concern the whole cluster of etcd.
-fn of_all_members(view: &View<'_>, due: &DueMaintenance<'_>) -> Option<Reason> {
+fn obstacle_to_all_members(view: &View<'_>, due: &DueMaintenance<'_>) -> Option<Reason> {
     let etcd = view.input.status.etcd.as_ref()?;
     let voting = etcd.voting().count();
     match due.name {
@@ -235,12 +239,12 @@ fn of_all_members(view: &View<'_>, due: &DueMaintenance<'_>) -> Option<Reason> {
 
 /// The operation on the members whose nodes have no obstacle.
 fn operation_on_member(view: &View<'_>, due: &DueMaintenance<'_>, held: &mut Vec<Held>) -> Option<Operation> {
-    let maker = view.maker();
+    let maker = view.command_maker();
     match due.name {
         OperationName::EtcdAddMember | OperationName::EtcdRestart => {
-            let needs = [Need::Name(Container::Etcd), Need::Volume];
+            let needs = [OperationNeed::Name(Container::Etcd), OperationNeed::Volume];
             let nodes = due.members.iter().filter_map(|member| member.node);
-            let target = view.usable(due.name, &needs, nodes, held).into_iter().next()?;
+            let target = view.select_usable_nodes(due.name, &needs, nodes, held).into_iter().next()?;
             if due.name == OperationName::EtcdRestart {
                 return Some(maker.restart(target));
             }
@@ -253,12 +257,18 @@ fn operation_on_member(view: &View<'_>, due: &DueMaintenance<'_>, held: &mut Vec
         OperationName::EtcdPromoteMember => {
             let member = due.members.first()?;
             let promote = Command::PromoteEtcdMember { id: member.id };
-            Some(single(due.name, vec![member.address.clone()], promote))
+            Some(single_command_operation(due.name, vec![member.address.clone()], promote))
         }
-        OperationName::EtcdMarkMember => {
-            Some(single(due.name, due.targets(), Command::VolumeCreate(Volume::Mark)))
-        }
-        _ => Some(single(due.name, due.targets(), Command::RemoveEtcdMember { ids: due.ids() })),
+        OperationName::EtcdMarkMember => Some(single_command_operation(
+            due.name,
+            due.target_addresses(),
+            Command::VolumeCreate(Volume::Mark),
+        )),
+        _ => Some(single_command_operation(
+            due.name,
+            due.target_addresses(),
+            Command::RemoveEtcdMember { ids: due.member_ids() },
+        )),
     }
 }
 
@@ -272,9 +282,9 @@ fn remove_members_and_data(
     let is_ready =
         |member: &&ConcernedMember<'_>| member.id.is_none() || member.node.is_some_and(NodeView::is_ready);
     let nodes = due.members.iter().filter(is_ready).filter_map(|member| member.node);
-    let targets = view.usable(due.name, &[Need::Name(Container::Etcd)], nodes, held);
+    let targets = view.select_usable_nodes(due.name, &[OperationNeed::Name(Container::Etcd)], nodes, held);
     let concerned =
         due.members.iter().filter(|member| !is_ready(member) || targets.contains(&member.address));
     let ids: Vec<u64> = concerned.filter_map(|member| member.id).collect();
-    (!ids.is_empty() || !targets.is_empty()).then(|| view.maker().destroy_members(targets, ids))
+    (!ids.is_empty() || !targets.is_empty()).then(|| view.command_maker().destroy_members(targets, ids))
 }

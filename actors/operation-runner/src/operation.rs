@@ -63,7 +63,7 @@ named!(OperationName);
 impl OperationName {
     /// The operation of a record; `None` for an operation of another actor.
     #[must_use]
-    pub fn of_record(name: &str) -> Option<Self> {
+    pub fn from_record_name(name: &str) -> Option<Self> {
         let others = || name.parse().map(Self::Object);
         name.parse().or_else(|_| name.parse().map(Self::Kubernetes)).or_else(|_| others()).ok()
     }
@@ -115,10 +115,10 @@ impl Operation {
 
     /// Checks invariant I2 after each command.
     #[must_use]
-    pub fn quorum(&self, members: &[EtcdMember]) -> Option<Violation> {
+    pub fn quorum_violation(&self, members: &[EtcdMember]) -> Option<Violation> {
         let mut loss = MemberLoss::default();
         self.commands.iter().find_map(|command| {
-            let more = command.loss(&self.targets, members);
+            let more = command.member_loss(&self.targets, members);
             loss.stopped.extend(more.stopped);
             loss.removed.extend(more.removed);
             check_quorum(members, &loss)
@@ -141,7 +141,7 @@ impl Command {
 
     /// The members that the command stops and removes when it runs for these targets.
     #[must_use]
-    pub fn loss(&self, targets: &[String], members: &[EtcdMember]) -> MemberLoss {
+    pub fn member_loss(&self, targets: &[String], members: &[EtcdMember]) -> MemberLoss {
         let stops = self.may_lose_members() && !matches!(self, Self::RemoveEtcdMember { .. });
         let on_target = |member: &&EtcdMember| targets.iter().any(|target| *target == member.address());
         let removed = if let Self::RemoveEtcdMember { ids } = self { ids.clone() } else { Vec::new() };
@@ -154,16 +154,20 @@ impl Command {
 
 /// Makes the operations of one cluster.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Maker<'a> {
+pub(crate) struct CommandMaker<'a> {
     pub(crate) etcd_image: &'a str,
     pub(crate) tools_image: &'a str,
     pub(crate) volume: &'a str,
     pub(crate) control_plane: &'a [String],
 }
 
-impl Maker<'_> {
+impl CommandMaker<'_> {
     pub(crate) fn upgrade(&self, marks: bool) -> Operation {
-        single(OperationName::Upgrade, self.control_plane.to_vec(), Command::UpgradeVersion { marks })
+        single_command_operation(
+            OperationName::Upgrade,
+            self.control_plane.to_vec(),
+            Command::UpgradeVersion { marks },
+        )
     }
 
     /// `name` belongs to the container, and to whether it restarts.
@@ -184,7 +188,7 @@ impl Maker<'_> {
             self.pull_etcd(),
             Command::PrepareEtcdCertificates,
             Command::MakeFiles,
-            Command::VolumeCreate(self.data()),
+            Command::VolumeCreate(self.data_volume()),
             Command::RunContainer { container: Container::Etcd, run: RunMode::Initial(targets.clone()) },
             wait(&targets),
             Command::SetupEtcdAuth { members: targets.clone() },
@@ -195,7 +199,7 @@ impl Maker<'_> {
 
     pub(crate) fn wait_cluster(&self) -> Operation {
         let targets = self.control_plane.iter().map(|address| client_url(address)).collect();
-        single(OperationName::EtcdWaitCluster, targets, wait(self.control_plane))
+        single_command_operation(OperationName::EtcdWaitCluster, targets, wait(self.control_plane))
     }
 
     /// `id` is the id of the target's member, if it is one.
@@ -205,8 +209,8 @@ impl Maker<'_> {
             self.pull_etcd(),
             Command::StopContainer(Container::Etcd),
             Command::VolumeRemove(Volume::Mark),
-            Command::VolumeRemove(self.data()),
-            Command::VolumeCreate(self.data()),
+            Command::VolumeRemove(self.data_volume()),
+            Command::VolumeCreate(self.data_volume()),
             Command::PrepareEtcdCertificates,
             Command::MakeFiles,
             Command::AddEtcdMember,
@@ -226,7 +230,7 @@ impl Maker<'_> {
         }
         commands.extend([
             Command::KillContainers(Container::Etcd),
-            Command::VolumeRemove(self.data()),
+            Command::VolumeRemove(self.data_volume()),
             wait(self.control_plane),
         ]);
         if is_planted(Canary::DataRemovedFirst) {
@@ -286,7 +290,7 @@ impl Maker<'_> {
         Command::ImagePull { image: self.etcd_image.to_owned() }
     }
 
-    fn data(&self) -> Volume {
+    fn data_volume(&self) -> Volume {
         Volume::Data(self.volume.to_owned())
     }
 }
@@ -306,7 +310,11 @@ fn run_restored(targets: &[String]) -> [Command; 5] {
     ]
 }
 
-pub(crate) fn single(name: OperationName, targets: Vec<String>, command: Command) -> Operation {
+pub(crate) fn single_command_operation(
+    name: OperationName,
+    targets: Vec<String>,
+    command: Command,
+) -> Operation {
     Operation::new(name, targets, vec![command])
 }
 

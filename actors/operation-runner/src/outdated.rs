@@ -64,7 +64,7 @@ impl fmt::Display for Outdated {
 }
 
 /// All differences of a container; none if it is as wanted.
-pub(crate) fn outdated(
+pub(crate) fn reasons_to_restart(
     container: Container,
     status: &ContainerStatus,
     builtin: &ServiceParams,
@@ -75,12 +75,12 @@ pub(crate) fn outdated(
         return Vec::new();
     }
     let counts = |argument: &str| container != Container::Etcd || !argument.starts_with(FIRST_START);
-    differences(status, images.of(container), [builtin, options.extra(container)], counts)
+    find_differences(status, images.image_of(container), [builtin, options.extra(container)], counts)
 }
 
 /// The differences of image and parameters; `wanted` are the built-in parameters and those of the operator. Arguments
 /// that do not count are left out.
-pub(crate) fn differences(
+pub(crate) fn find_differences(
     status: &ContainerStatus,
     image: &str,
     [builtin, extra]: [&ServiceParams; 2],
@@ -91,14 +91,14 @@ pub(crate) fn differences(
         found.push(Outdated::Image { has: status.image.clone(), wanted: image.to_owned() });
     }
     for (has, wanted) in [(&status.builtin, builtin), (&status.extra, extra)] {
-        arguments(&counts, has, wanted, &mut found);
-        mounts(&has.binds, &wanted.binds, &mut found);
-        variables(&has.env, &wanted.env, &mut found);
+        compare_arguments(&counts, has, wanted, &mut found);
+        compare_mounts(&has.binds, &wanted.binds, &mut found);
+        compare_variables(&has.env, &wanted.env, &mut found);
     }
     found
 }
 
-fn arguments(
+fn compare_arguments(
     counts: impl Fn(&str) -> bool,
     has: &ServiceParams,
     wanted: &ServiceParams,
@@ -107,7 +107,7 @@ fn arguments(
     let counts = |argument: &&String| counts(argument);
     let has: Vec<&String> = has.args.iter().filter(counts).collect();
     let wanted: Vec<&String> = wanted.args.iter().filter(counts).collect();
-    let (missing, unwanted) = (without(&wanted, &has), without(&has, &wanted));
+    let (missing, unwanted) = (subtract_elements(&wanted, &has), subtract_elements(&has, &wanted));
     if missing.is_empty() && unwanted.is_empty() && has != wanted {
         found.push(Outdated::ArgumentOrder);
     }
@@ -115,14 +115,14 @@ fn arguments(
     found.extend(unwanted.into_iter().map(|argument| Outdated::ArgumentNotWanted(argument.clone())));
 }
 
-fn mounts(has: &[Mount], wanted: &[Mount], found: &mut Vec<Outdated>) {
+fn compare_mounts(has: &[Mount], wanted: &[Mount], found: &mut Vec<Outdated>) {
     let text = |mount: &Mount| {
         let access = if mount.read_only { "ro" } else { "rw" };
         format!("{}:{}:{access}", mount.source, mount.destination)
     };
     let (has, wanted): (Vec<String>, Vec<String>) =
         (has.iter().map(text).collect(), wanted.iter().map(text).collect());
-    let (missing, unwanted) = (without(&wanted, &has), without(&has, &wanted));
+    let (missing, unwanted) = (subtract_elements(&wanted, &has), subtract_elements(&has, &wanted));
     if missing.is_empty() && unwanted.is_empty() && has != wanted {
         found.push(Outdated::MountOrder);
     }
@@ -130,7 +130,11 @@ fn mounts(has: &[Mount], wanted: &[Mount], found: &mut Vec<Outdated>) {
     found.extend(unwanted.into_iter().map(Outdated::MountNotWanted));
 }
 
-fn variables(has: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>, found: &mut Vec<Outdated>) {
+fn compare_variables(
+    has: &BTreeMap<String, String>,
+    wanted: &BTreeMap<String, String>,
+    found: &mut Vec<Outdated>,
+) {
     let names: std::collections::BTreeSet<&String> = has.keys().chain(wanted.keys()).collect();
     let differs = names.into_iter().filter(|name| has.get(*name) != wanted.get(*name));
     found.extend(differs.map(|name| Outdated::Variable {
@@ -141,7 +145,7 @@ fn variables(has: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>, 
 }
 
 /// The elements of one list that the other has less often.
-fn without<T: Clone + PartialEq>(one: &[T], other: &[T]) -> Vec<T> {
+fn subtract_elements<T: Clone + PartialEq>(one: &[T], other: &[T]) -> Vec<T> {
     let mut rest = other.to_vec();
     let mut left = Vec::new();
     for element in one {

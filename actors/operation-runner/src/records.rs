@@ -42,7 +42,7 @@ impl AnnouncedStep {
         (index < self.operation.commands.len()).then(|| Self { index, ..self.clone() })
     }
 
-    fn shown(&self) -> record::Command {
+    fn command_record(&self) -> record::Command {
         let command = self.command();
         record::Command {
             name: command.name().to_owned(),
@@ -73,9 +73,10 @@ pub(crate) fn begin(
     let (id, _) = records.next?;
     let step = AnnouncedStep { record: id, operation: Arc::clone(operation), index: 0 };
     let mut record = Record::new(id, operation.name.name(), operation.targets.clone(), now);
-    record.start(step.shown());
+    record.start(step.command_record());
     // The operation was decided on this cluster.
-    let conditions = state.repair.records_unchanged().into_iter().chain([state.unchanged(keys::CLUSTER)]);
+    let conditions =
+        state.repair.require_unchanged_records().into_iter().chain([state.require_unchanged(keys::CLUSTER)]);
     let mut writes = vec![RepairWrite::Record(record)];
     if matches!(operation.name, OperationName::EtcdStart | OperationName::EtcdRestart) {
         let asked = operation.targets.iter().filter(|target| state.restarts.contains_key(*target));
@@ -92,7 +93,7 @@ pub(crate) fn end(
     failed: Option<&Failed>,
     now: OffsetDateTime,
 ) -> Option<(RepairChange, Option<AnnouncedStep>)> {
-    let replaced = restoring::replaced(state, step);
+    let replaced = restoring::replaced_restore_failure(state, step);
     let failed = failed.or(replaced.as_ref());
     let error = failed.map(|failed| failed.why.as_str());
     let item = state.repair.records.unfinished.get(&step.record)?;
@@ -100,7 +101,7 @@ pub(crate) fn end(
     let next = step.next().filter(|_| error.is_none());
     let what = match (&next, error) {
         (Some(next), _) => {
-            record.start(next.shown());
+            record.start(next.command_record());
             "operation-command"
         }
         (None, None) => {
@@ -119,11 +120,11 @@ pub(crate) fn end(
     let mut conditions =
         vec![Condition::Unchanged { key: keys::record(step.record), revision: item.revision }];
     let restore = match failed {
-        Some(failed) => restoring::refused(state, step, failed),
-        None => restoring::succeeded(state, step, next.as_ref(), now),
+        Some(failed) => restoring::refused_restore_writes(state, step, failed),
+        None => restoring::successful_restore_writes(state, step, next.as_ref(), now),
     };
     if !restore.is_empty() {
-        conditions.extend([keys::ETCD_RESTORE, keys::ETCD_RESTORED].map(|key| state.unchanged(key)));
+        conditions.extend([keys::ETCD_RESTORE, keys::ETCD_RESTORED].map(|key| state.require_unchanged(key)));
         writes.extend(restore);
     }
     Some((RepairChange { what, conditions, writes }, next))
@@ -131,10 +132,16 @@ pub(crate) fn end(
 
 /// Cancels an unfinished record of an operation on nodes that this actor does not run: its predecessor in the same
 /// reign began it. `runs` is the own record.
-pub(crate) fn disown(state: &ClusterState, runs: Option<i64>, now: OffsetDateTime) -> Option<RepairChange> {
+pub(crate) fn disown_interrupted_record(
+    state: &ClusterState,
+    runs: Option<i64>,
+    now: OffsetDateTime,
+) -> Option<RepairChange> {
     let (id, item) =
         state.repair.records.unfinished.iter().filter(|_| !is_planted(Canary::OrphanKept)).find(
-            |(id, item)| Some(**id) != runs && OperationName::of_record(&item.value.operation).is_some(),
+            |(id, item)| {
+                Some(**id) != runs && OperationName::from_record_name(&item.value.operation).is_some()
+            },
         )?;
     let mut record = item.value.clone();
     record.cancel(now, "outcome unknown: the actor that ran it is gone");
@@ -157,7 +164,7 @@ pub(crate) fn forget_restart(
     let (address, _) = requests.find(|(address, request)| !request.is_valid(now) || !is_member(address))?;
     Some(RepairChange {
         what: "restart-forget",
-        conditions: vec![state.unchanged(&keys::etcd_restart(address))],
+        conditions: vec![state.require_unchanged(&keys::etcd_restart(address))],
         writes: vec![RepairWrite::RestartTaken { address: address.clone() }],
     })
 }

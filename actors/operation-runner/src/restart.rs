@@ -7,7 +7,7 @@ use crate::decide::Row;
 use crate::held::{Held, Reason};
 use crate::limits::LEAST_MEMBERS_TO_RESTART;
 use crate::operation::OperationName;
-use crate::view::{Need, View};
+use crate::view::{OperationNeed, View};
 
 const NAME: OperationName = OperationName::EtcdRestart;
 
@@ -17,13 +17,13 @@ pub(crate) fn restart_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     let asked = view
         .control_plane_nodes()
         .filter(|node| view.input.restarts.contains(node.address) && node.status.runs(Container::Etcd));
-    let targets = view.usable(NAME, &[Need::Volume], asked, held);
+    let targets = view.select_usable_nodes(NAME, &[OperationNeed::Volume], asked, held);
     let target = targets.first()?.clone();
     if let Some(reason) = view.older_image() {
         held.push(Held { what: NAME, reason, targets });
         return None;
     }
-    Some((OperationPhase::EtcdMaintain, vec![view.maker().asked_restart(target)]))
+    Some((OperationPhase::EtcdMaintain, vec![view.command_maker().asked_restart(target)]))
 }
 
 /// Why the service restarts no member by itself: etcd would stop.

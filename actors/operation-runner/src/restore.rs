@@ -17,8 +17,8 @@ use crate::command::Command;
 use crate::decide::{Decision, Row};
 use crate::held::{Held, Reason};
 use crate::input::{Input, RequestedRestore};
-use crate::operation::{Operation, OperationName, single};
-use crate::view::{Need, NodeView, View};
+use crate::operation::{Operation, OperationName, single_command_operation};
+use crate::view::{NodeView, OperationNeed, View};
 
 const NAME: OperationName = OperationName::EtcdRestore;
 /// The reason against a restore while etcd lives.
@@ -26,12 +26,15 @@ pub(crate) const LIVING_MAJORITY: &str =
     "a majority of the members of etcd answers, and a restore would lose their data";
 
 /// Stops the members of before the last restore. Their votes do not count any more, so invariant I2 does not judge it.
-pub(crate) fn stale_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
+pub(crate) fn stop_stale_members(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     let name = OperationName::StopEtcd;
     let running =
         view.nodes.iter().filter(|node| view.is_stale(node.address) && node.status.runs(Container::Etcd));
-    let targets = view.usable(name, &[], running, held);
-    let stop = Operation { asked: true, ..single(name, targets, Command::KillContainers(Container::Etcd)) };
+    let targets = view.select_usable_nodes(name, &[], running, held);
+    let stop = Operation {
+        asked: true,
+        ..single_command_operation(name, targets, Command::KillContainers(Container::Etcd))
+    };
     (!stop.targets.is_empty()).then_some((OperationPhase::StopControlPlane, vec![stop]))
 }
 
@@ -52,14 +55,16 @@ pub(crate) fn restore_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
         return waits();
     }
     let node = view.node(&restore.request.address);
-    let needs = [Need::Name(Container::Etcd), Need::Volume];
-    let Some(target) = view.usable(NAME, &needs, node, held).into_iter().next() else { return waits() };
+    let needs = [OperationNeed::Name(Container::Etcd), OperationNeed::Volume];
+    let Some(target) = view.select_usable_nodes(NAME, &needs, node, held).into_iter().next() else {
+        return waits();
+    };
     let operation = if is_replaced {
-        view.maker().start_restored(target)
+        view.command_maker().start_restored(target)
     } else {
         let stopped =
             view.control_plane_nodes().filter(|node| is_to_stop(node)).map(|node| node.address.to_owned());
-        view.maker().restore(target, stopped.collect(), &restore)
+        view.command_maker().restore(target, stopped.collect(), &restore)
     };
     let phase = if restore.is_under_way { OperationPhase::EtcdWait } else { OperationPhase::EtcdMaintain };
     Some((phase, vec![operation]))

@@ -8,17 +8,23 @@ use crate::command::RunMode;
 use crate::decide::Row;
 use crate::held::Held;
 use crate::operation::{Operation, OperationName};
-use crate::view::{Need, NodeView, View};
+use crate::view::{NodeView, OperationNeed, View};
 use crate::wanted;
 
 pub(crate) fn rivers_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     let cluster = view.input.cluster;
-    let mut operations = of_nodes(view, Container::Rivers, &wanted::rivers(cluster), held);
-    operations.extend(of_nodes(view, Container::EtcdRivers, &wanted::etcd_rivers(cluster), held));
+    let mut operations =
+        operations_for_outdated(view, Container::Rivers, &wanted::rivers_parameters(cluster), held);
+    operations.extend(operations_for_outdated(
+        view,
+        Container::EtcdRivers,
+        &wanted::etcd_rivers(cluster),
+        held,
+    ));
     (!operations.is_empty()).then_some((OperationPhase::Rivers, operations))
 }
 
-fn of_nodes(
+fn operations_for_outdated(
     view: &View<'_>,
     container: Container,
     builtin: &ServiceParams,
@@ -32,17 +38,17 @@ fn of_nodes(
         Container::EtcdRivers => (OperationName::EtcdRiversBootstrap, OperationName::EtcdRiversRestart),
         _ => (OperationName::RiversBootstrap, OperationName::RiversRestart),
     };
-    let needs = [Need::Name(container)];
+    let needs = [OperationNeed::Name(container)];
     let due = [
-        (start, RunMode::Start, view.usable(start, &needs, stopped, held)),
-        (restart, RunMode::Restart, view.usable(restart, &needs, outdated, held)),
+        (start, RunMode::Start, view.select_usable_nodes(start, &needs, stopped, held)),
+        (restart, RunMode::Restart, view.select_usable_nodes(restart, &needs, outdated, held)),
     ];
     let most = view.input.settings.max_concurrent_updates;
     due.into_iter()
         .filter(|(.., targets)| !targets.is_empty())
         .map(|(name, run, mut targets)| {
             targets.truncate(most);
-            view.maker().run_rivers(name, container, run, targets)
+            view.command_maker().run_rivers(name, container, run, targets)
         })
         .collect()
 }

@@ -9,7 +9,7 @@ use crate::certificates;
 use crate::decide::Row;
 use crate::held::{Held, Reason};
 use crate::operation::{self, Operation, OperationName};
-use crate::view::{Need, NodeView, View};
+use crate::view::{NodeView, OperationNeed, View};
 
 /// Starts the members that are down. A member without data never starts: etcd would form a cluster of its own.
 pub(crate) fn start_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
@@ -17,8 +17,8 @@ pub(crate) fn start_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     let down = view.control_plane_nodes().filter(|node| {
         !node.status.runs(Container::Etcd) && is_added(view, node) && !view.is_stale(node.address)
     });
-    let needs = [Need::Name(Container::Etcd), Need::Volume];
-    let targets = view.usable(name, &needs, down, held);
+    let needs = [OperationNeed::Name(Container::Etcd), OperationNeed::Volume];
+    let targets = view.select_usable_nodes(name, &needs, down, held);
     if targets.is_empty() {
         return None;
     }
@@ -72,7 +72,7 @@ pub(crate) fn wait_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     }
     if let (Some(why), None) = (view.input.authorities, &view.input.status.etcd) {
         // Without a certificate, no client can ask etcd for its health.
-        let wait = view.maker().wait_cluster();
+        let wait = view.command_maker().wait_cluster();
         held.push(Held {
             what: wait.name,
             reason: Reason::Authorities { why: why.to_owned() },
@@ -91,5 +91,5 @@ pub(crate) fn wait_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
         let reason = Reason::Quorum { violation, needed: lost.clone() };
         held.push(Held { what: OperationName::EtcdRemoveMember, reason, targets: lost });
     }
-    Some((OperationPhase::EtcdWait, vec![view.maker().wait_cluster()]))
+    Some((OperationPhase::EtcdWait, vec![view.command_maker().wait_cluster()]))
 }

@@ -8,7 +8,7 @@ use madako_domain::status::OperationPhase;
 use crate::command::Command;
 use crate::decide::Row;
 use crate::held::{Held, Reason};
-use crate::operation::{Operation, OperationName, single};
+use crate::operation::{Operation, OperationName, single_command_operation};
 use crate::view::{NodeView, View};
 
 pub(crate) fn stop_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
@@ -30,8 +30,8 @@ fn stop(view: &View<'_>, container: Container, held: &mut Vec<Held>) -> Option<O
             && node.status.runs(Component::ApiServer)
     };
     let has = |node: &&NodeView<'_>| !node.control_plane && node.status.runs(container) && !serves(node);
-    let targets = view.usable(name, &[], view.nodes.iter().filter(has), held);
-    (!targets.is_empty()).then(|| single(name, targets, Command::KillContainers(container)))
+    let targets = view.select_usable_nodes(name, &[], view.nodes.iter().filter(has), held);
+    (!targets.is_empty()).then(|| single_command_operation(name, targets, Command::KillContainers(container)))
 }
 
 /// The stop of etcd, if all members are in sync, and enough of them stay. It is not due before each control plane node is a
@@ -41,7 +41,7 @@ fn allow_stop(view: &View<'_>, stop: Operation, held: &mut Vec<Held>) -> Option<
         return None;
     }
     let reason = if view.is_good() {
-        view.quorum(&stop)
+        view.quorum_obstacle(&stop)
     } else {
         Some(Reason::NotInSync { members: view.out_of_sync() })
     };

@@ -12,7 +12,7 @@ use time::OffsetDateTime;
 use crate::certificates;
 use crate::decide::Decision;
 use crate::input::Input;
-use crate::outdated::outdated;
+use crate::outdated::reasons_to_restart;
 use crate::view::{NodeView, View};
 use crate::wanted::{self, InitialCluster};
 
@@ -99,7 +99,7 @@ pub(crate) struct StoryContext<'a> {
     pub(crate) since: &'a dyn Fn(&str, bool) -> Option<OffsetDateTime>,
 }
 
-pub(crate) fn tell_stories(input: &Input<'_>, around: &StoryContext<'_>) -> NodeStories {
+pub(crate) fn describe_nodes(input: &Input<'_>, around: &StoryContext<'_>) -> NodeStories {
     let view = View::new(input);
     let mut held: BTreeMap<&str, Vec<HeldStory>> = BTreeMap::new();
     for it in &around.decision.held {
@@ -109,7 +109,7 @@ pub(crate) fn tell_stories(input: &Input<'_>, around: &StoryContext<'_>) -> Node
         let targets: BTreeSet<&str> = it.targets.iter().map(String::as_str).collect();
         targets.into_iter().for_each(|target| held.entry(target).or_default().push(story.clone()));
     }
-    let rivers = (wanted::rivers(input.cluster), wanted::etcd_rivers(input.cluster));
+    let rivers = (wanted::rivers_parameters(input.cluster), wanted::etcd_rivers(input.cluster));
     let nodes = input.cluster.nodes.iter().zip(&view.nodes);
     let story = |(node, seen): (&Node, &NodeView<'_>)| {
         let member = view.members.iter().find(|member| member.address == seen.address);
@@ -132,7 +132,7 @@ pub(crate) fn tell_stories(input: &Input<'_>, around: &StoryContext<'_>) -> Node
                 version: it.member.version.as_ref().map(ToString::to_string),
             }),
             certificates: certificate_stories(seen),
-            unreadable_certificates: unreadable_parts(seen),
+            unreadable_certificates: list_unreadable_parts(seen),
             stale: view.is_stale(seen.address),
             backing_off: seen.backs_off,
             held: held.get(seen.address).cloned().unwrap_or_default(),
@@ -155,11 +155,12 @@ fn container_stories(
         let builtin = match container {
             Container::Rivers => rivers,
             Container::EtcdRivers => etcd_rivers,
-            Container::Etcd => &wanted::etcd(node.address, InitialCluster::None),
+            Container::Etcd => &wanted::etcd_parameters(node.address, InitialCluster::None),
         };
         let (options, images) = (view.input.options, &view.input.settings.images);
         let counts = status.running && !status.foreign;
-        let found = if counts { outdated(container, status, builtin, options, images) } else { Vec::new() };
+        let found =
+            if counts { reasons_to_restart(container, status, builtin, options, images) } else { Vec::new() };
         let story = ContainerStory {
             running: status.running,
             image: status.image.clone(),
@@ -172,7 +173,7 @@ fn container_stories(
     Container::ALL.into_iter().filter_map(story).collect()
 }
 
-fn unreadable_parts(node: &NodeView<'_>) -> Vec<String> {
+fn list_unreadable_parts(node: &NodeView<'_>) -> Vec<String> {
     let files = certificates::unreadable_certificates(node.status).filter(|_| node.control_plane);
     files.map(str::to_owned).collect()
 }

@@ -16,7 +16,7 @@ use madako_protocol::node::{NodeAction, NodeDriver, NodeTarget};
 use madako_protocol::permit::Permit;
 
 use crate::RunnerPorts;
-use crate::actor::collect::{Question, fleet};
+use crate::actor::collect::{FleetQuestion, fleet_status};
 use crate::actor::execute::read_version;
 use crate::certificates;
 use crate::difference::DueFiles;
@@ -38,7 +38,7 @@ pub struct SurveyAccess {
 /// that cannot be read. The driver bounds the time.
 ///
 /// `None`: the form of the stored cluster is unknown.
-pub async fn survey(
+pub async fn survey_fleet(
     access: &SurveyAccess,
     ports: RunnerPorts,
     (cluster, options): (&Cluster, &ContainerOptions),
@@ -47,7 +47,7 @@ pub async fn survey(
 ) -> Option<(FleetStatus, Settings, Vec<String>)> {
     let asks_kubernetes = configured.kubernetes != KubernetesMode::Off;
     let user = asks_kubernetes.then(|| ReadResources::new(&state.resources));
-    let question = Question::of(cluster, options, state, user.as_ref());
+    let question = FleetQuestion::from_state(cluster, options, state, user.as_ref());
     let collected = question
         .ask(ports, |address, volume| {
             let (driver, target) = (Arc::clone(&access.driver), access.targets.get(&address).cloned());
@@ -58,7 +58,7 @@ pub async fn survey(
             }
         })
         .await;
-    let mut status = fleet(&collected, state, None)?;
+    let mut status = fleet_status(&collected, state, None)?;
     let mut errors: Vec<String> = collected.errors.into_values().collect();
     let settings = with_images(configured, state, cluster, &status);
     let etcd_image = &settings.images.etcd;

@@ -9,7 +9,7 @@ use madako_domain::node_status::{EtcdMember, NodeStatus};
 
 use crate::held::{Held, Reason};
 use crate::input::Input;
-use crate::operation::{Maker, Operation, OperationName};
+use crate::operation::{CommandMaker, Operation, OperationName};
 use crate::wanted;
 
 /// A node of the cluster configuration.
@@ -28,7 +28,7 @@ impl NodeView<'_> {
     }
 
     /// The reason for which no command may run on the node.
-    fn absence(&self) -> Option<Reason> {
+    fn reason_for_absence(&self) -> Option<Reason> {
         match (self.status.reachable, self.backs_off) {
             (false, _) => Some(Reason::Unreachable),
             (true, true) => Some(Reason::BackingOff),
@@ -45,7 +45,7 @@ pub(crate) struct MemberView<'a> {
 
 /// A requirement of an operation on a node, besides that commands may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Need {
+pub(crate) enum OperationNeed {
     Name(Container),
     /// The configured volume of etcd is the one with the data.
     Volume,
@@ -104,7 +104,7 @@ impl<'a> View<'a> {
         self.by_address.get(address).map(|index| &self.nodes[*index])
     }
 
-    pub(crate) fn node_of(&self, member: &MemberView<'_>) -> Option<&NodeView<'a>> {
+    pub(crate) fn node_of_member(&self, member: &MemberView<'_>) -> Option<&NodeView<'a>> {
         self.node(&member.address)
     }
 
@@ -133,8 +133,8 @@ impl<'a> View<'a> {
         members.map(|member| member.address.to_string()).collect()
     }
 
-    pub(crate) fn maker(&self) -> Maker<'_> {
-        Maker {
+    pub(crate) fn command_maker(&self) -> CommandMaker<'_> {
+        CommandMaker {
             etcd_image: &self.input.settings.images.etcd,
             tools_image: &self.input.settings.images.tools,
             volume: &self.input.options.etcd_volume,
@@ -154,25 +154,25 @@ impl<'a> View<'a> {
         own.is_some_and(|status| wanted::is_outdated(container, status, builtin, options, images))
     }
 
-    fn obstacle(&self, node: &NodeView<'_>, needs: &[Need]) -> Option<Reason> {
-        let missing = |need: &Need| match *need {
-            Need::Name(container) => node
+    fn obstacle_to_operation(&self, node: &NodeView<'_>, needs: &[OperationNeed]) -> Option<Reason> {
+        let missing = |need: &OperationNeed| match *need {
+            OperationNeed::Name(container) => node
                 .status
                 .is_foreign(container)
                 .then(|| Reason::ForeignContainer { container: container.into() }),
-            Need::Volume => node
+            OperationNeed::Volume => node
                 .status
                 .etcd_other_volume
                 .then(|| Reason::VolumeChanged { volume: self.input.options.etcd_volume.clone() }),
         };
-        node.absence().or_else(|| needs.iter().find_map(missing))
+        node.reason_for_absence().or_else(|| needs.iter().find_map(missing))
     }
 
     /// The nodes on which an operation can run now. The others are held, in one entry a reason.
-    pub(crate) fn usable<'n>(
+    pub(crate) fn select_usable_nodes<'n>(
         &self,
         what: OperationName,
-        needs: &[Need],
+        needs: &[OperationNeed],
         nodes: impl IntoIterator<Item = &'n NodeView<'a>>,
         held: &mut Vec<Held>,
     ) -> Vec<String>
@@ -183,7 +183,7 @@ impl<'a> View<'a> {
         let first = held.len();
         for node in nodes {
             let address = node.address.to_owned();
-            let Some(reason) = self.obstacle(node, needs) else {
+            let Some(reason) = self.obstacle_to_operation(node, needs) else {
                 usable.push(address);
                 continue;
             };
@@ -198,7 +198,7 @@ impl<'a> View<'a> {
     /// Holds an operation back if a control plane node is not ready.
     pub(crate) fn lacks_control_plane(&self, what: OperationName, held: &mut Vec<Held>) -> bool {
         let before = held.len();
-        self.usable(what, &[], self.control_plane_nodes(), held);
+        self.select_usable_nodes(what, &[], self.control_plane_nodes(), held);
         held.len() > before
     }
 
@@ -210,9 +210,9 @@ impl<'a> View<'a> {
     }
 
     /// Why an operation that stops or removes members must wait.
-    pub(crate) fn quorum(&self, operation: &Operation) -> Option<Reason> {
+    pub(crate) fn quorum_obstacle(&self, operation: &Operation) -> Option<Reason> {
         let etcd = self.input.status.etcd.as_ref()?;
-        operation.quorum(&etcd.members).map(|violation| Reason::Quorum {
+        operation.quorum_violation(&etcd.members).map(|violation| Reason::Quorum {
             violation: violation.what,
             needed: self
                 .out_of_sync()

@@ -42,17 +42,17 @@ pub fn peer_url(address: &str) -> String {
 
 /// Built-in parameters of the rivers; all nodes have the same.
 #[must_use]
-pub fn rivers(cluster: &Cluster) -> ServiceParams {
-    proxy(cluster, 6443, 16443)
+pub fn rivers_parameters(cluster: &Cluster) -> ServiceParams {
+    proxy_parameters(cluster, 6443, 16443)
 }
 
 /// Built-in parameters of the rivers of etcd; all control plane nodes have the same.
 #[must_use]
 pub fn etcd_rivers(cluster: &Cluster) -> ServiceParams {
-    proxy(cluster, 2379, 12379)
+    proxy_parameters(cluster, 2379, 12379)
 }
 
-fn proxy(cluster: &Cluster, upstream: u16, listen: u16) -> ServiceParams {
+fn proxy_parameters(cluster: &Cluster, upstream: u16, listen: u16) -> ServiceParams {
     let upstreams: Vec<String> =
         cluster.control_plane().map(|node| format!("{}:{upstream}", node.address)).collect();
     let args = vec![
@@ -65,7 +65,7 @@ fn proxy(cluster: &Cluster, upstream: u16, listen: u16) -> ServiceParams {
 
 /// Built-in parameters of a member of etcd.
 #[must_use]
-pub fn etcd(address: &str, initial: InitialCluster<'_>) -> ServiceParams {
+pub fn etcd_parameters(address: &str, initial: InitialCluster<'_>) -> ServiceParams {
     let file = |option: &str, name: &str| format!("--{option}={ETCD_PKI}/{name}");
     let mut args = vec![
         format!("--name={address}"),
@@ -123,7 +123,7 @@ pub(crate) fn is_outdated(
         Container::Rivers | Container::EtcdRivers => ServiceParams::is_same_service,
         Container::Etcd => ServiceParams::is_same_member,
     };
-    status.image != images.of(container)
+    status.image != images.image_of(container)
         || !is_same(builtin, &status.builtin)
         || !is_same(options.extra(container), &status.extra)
 }
@@ -134,10 +134,10 @@ mod tests {
 
     #[test]
     fn a_start_on_data_refuses_an_empty_volume_and_is_the_same_member_for_cke() {
-        let started = etcd("10.0.0.1", InitialCluster::None);
+        let started = etcd_parameters("10.0.0.1", InitialCluster::None);
         let initial: Vec<&String> = started.args.iter().filter(|arg| arg.starts_with("--initial-")).collect();
         assert_eq!(initial, ["--initial-cluster-state=existing"]);
         let members = ["10.0.0.1".to_owned()];
-        assert!(started.is_same_member(&etcd("10.0.0.1", InitialCluster::New(&members))));
+        assert!(started.is_same_member(&etcd_parameters("10.0.0.1", InitialCluster::New(&members))));
     }
 }

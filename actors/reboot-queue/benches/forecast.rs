@@ -38,15 +38,15 @@ fn address(node: usize) -> String {
 }
 
 /// The namespace of a ReplicaSet, which has the number of its budget.
-fn namespace(set: usize) -> String {
+fn namespace_name(set: usize) -> String {
     format!("namespace-{}", set % NAMESPACES)
 }
 
-fn app(set: usize) -> BTreeMap<String, String> {
+fn app_labels(set: usize) -> BTreeMap<String, String> {
     BTreeMap::from([("app".to_owned(), format!("app-{set}")), ("tier".to_owned(), "front".to_owned())])
 }
 
-fn state() -> ClusterState {
+fn make_state() -> ClusterState {
     let mut entries = BTreeMap::new();
     let mut put = |key: String, value: Vec<u8>| {
         entries.insert(key, Entry { value: value.into(), create_revision: 1, mod_revision: 1, lease: 0 });
@@ -66,7 +66,7 @@ fn state() -> ClusterState {
     ClusterState::decode(1, &entries, None)
 }
 
-fn workloads() -> Workloads {
+fn make_workloads() -> Workloads {
     let node = |node| KubeNode { name: address(node), ready: Some(true), ..KubeNode::default() };
     let owner = |kind: &str, set: usize| OwnerReference {
         kind: kind.to_owned(),
@@ -79,7 +79,7 @@ fn workloads() -> Workloads {
         ScheduledPod {
             pod: Pod {
                 id: PodId {
-                    namespace: namespace(set),
+                    namespace: namespace_name(set),
                     name: format!("app-{set}-{number}"),
                     uid: format!("uid-{number}"),
                 },
@@ -89,15 +89,15 @@ fn workloads() -> Workloads {
                 deleted_at: None,
             },
             node: address(number % NODES),
-            labels: app(set),
+            labels: app_labels(set),
             owner: Some(owner(kind, set)),
             started_at: Some(OffsetDateTime::UNIX_EPOCH),
         }
     };
     let budget = |set: usize| DisruptionBudget {
-        namespace: namespace(set),
+        namespace: namespace_name(set),
         name: format!("app-{set}"),
-        selector: Some(LabelSelector { match_labels: app(set), ..LabelSelector::default() }),
+        selector: Some(LabelSelector { match_labels: app_labels(set), ..LabelSelector::default() }),
         allowed: i64::from(!set.is_multiple_of(10)),
         healthy: 15,
         desired: 14,
@@ -110,7 +110,7 @@ fn workloads() -> Workloads {
     }
 }
 
-fn median(mut act: impl FnMut()) -> Duration {
+fn median_duration(mut act: impl FnMut()) -> Duration {
     act();
     let mut times: Vec<Duration> = (0..RUNS)
         .map(|_| {
@@ -124,8 +124,8 @@ fn median(mut act: impl FnMut()) -> Duration {
 }
 
 fn main() {
-    let (state, workloads, history) = (state(), workloads(), History::default());
-    let protected: BTreeSet<String> = (0..NAMESPACES).step_by(2).map(namespace).collect();
+    let (state, workloads, history) = (make_state(), make_workloads(), History::default());
+    let protected: BTreeSet<String> = (0..NAMESPACES).step_by(2).map(namespace_name).collect();
     let none = BTreeMap::new();
     let input = ForecastInput {
         state: &state,
@@ -143,8 +143,8 @@ fn main() {
     let answered = ForecastInput { answers: &answers, ..input };
     let found = forecast(&answered);
     assert_eq!(found.waves.iter().map(|wave| wave.nodes.len()).sum::<usize>(), NODES);
-    let choice = median(|| drop(black_box(pods_to_ask(black_box(&input)))));
-    let all = median(|| drop(black_box(forecast(black_box(&answered)))));
+    let choice = median_duration(|| drop(black_box(pods_to_ask(black_box(&input)))));
+    let all = median_duration(|| drop(black_box(forecast(black_box(&answered)))));
     println!("| {:<24} | {:>10} |", "part", "wall");
     for (part, time) in [("choice of dry runs", choice), ("forecast", all), ("together", choice + all)] {
         println!("| {part:<24} | {:>7.1} ms |", time.as_secs_f64() * 1e3);

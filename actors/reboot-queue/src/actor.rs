@@ -20,7 +20,7 @@ use madako_domain::repair::change::RepairChange;
 use madako_domain::repair::command::{CommandEnd, HowEnded};
 use madako_domain::state::ClusterState;
 use madako_effects::{
-    Action as Does, EffectEvent, EffectRunner, Evidence, Left, Permits, Workflow, command_end,
+    Action as Does, EffectEvent, EffectRunner, Evidence, Permits, RemainingEffect, Workflow, command_end,
 };
 use madako_protocol::actors::{Failure, Mutation, RebootMessage};
 use madako_protocol::event::{Event, EventSink};
@@ -163,14 +163,14 @@ impl Actor for RebootQueueActor {
                 None
             }
             RebootMessage::Effect(event) => {
-                let actions = state.effects.on(event, Instant::now());
+                let actions = state.effects.handle_event(event, Instant::now());
                 if !state.perform(actions) {
                     return Ok(());
                 }
                 None
             }
             RebootMessage::Checked { index, check, answer } => {
-                state.checks.answered(index, check, answer.as_ref());
+                state.checks.note_answer(index, check, answer.as_ref());
                 None
             }
             RebootMessage::Drained { index, drain, news } => {
@@ -187,7 +187,7 @@ impl Actor for RebootQueueActor {
         _: ActorRef<Envelope<RebootMessage>>,
         state: &mut RebootState,
     ) -> Result<(), ActorProcessingErr> {
-        let actions = state.effects.on(EffectEvent::Lost, Instant::now());
+        let actions = state.effects.handle_event(EffectEvent::Lost, Instant::now());
         state.perform(actions);
         Ok(())
     }
@@ -196,9 +196,9 @@ impl Actor for RebootQueueActor {
 impl RebootState {
     fn tick(&mut self) {
         self.timer = Some(send_later(self.myself.clone(), self.given.interval, RebootMessage::Tick));
-        let actions = self.effects.on(EffectEvent::Passed, Instant::now());
+        let actions = self.effects.handle_event(EffectEvent::Passed, Instant::now());
         self.perform(actions);
-        self.effects.forgive();
+        self.effects.clear_refusal();
         self.suspended.clear();
     }
 
@@ -241,7 +241,7 @@ impl RebootState {
         let found = self.given.operations.as_ref().and_then(|operations| operations.newest());
         let live = Live {
             drains: self.drains_seen(state),
-            booted: self.checks.booted(),
+            booted: self.checks.booted_entries(),
             unreachable: found.as_ref().map(|found| found.unreachable.clone()).unwrap_or_default(),
             etcd: self.answers.fault(self.given.operations.is_some(), found.as_deref(), self.given.interval),
             api: self.answers.api_gaps(found.as_deref()),
@@ -286,7 +286,7 @@ impl RebootState {
                 None => self.effects.is_recorded(),
             }
         }
-        let runs = self.effects.under_way().map(|command| command.record);
+        let runs = self.effects.announced_effect().map(|command| command.record);
         if let Some(change) = transition::cancel_unfinished(&state.repair, runs, now) {
             self.write(state, change, None, String::new(), None);
             return true;
@@ -304,7 +304,7 @@ impl RebootState {
         };
         let is_announced =
             records.unfinished.get(&command.record).is_some_and(|item| is_of_command(&item.value));
-        let evidence = match (is_announced, command.obstacle(state)) {
+        let evidence = match (is_announced, command.find_obstacle(state)) {
             (true, None) => Evidence::Announced,
             (true, Some(why)) => Evidence::AnnouncedInVain { why },
             (false, _) if records.known.contains_key(&command.record) => Evidence::Never,
@@ -372,14 +372,14 @@ impl RebootState {
                 Does::Commit { number, change } => {
                     self.runner.commit(number, Mutation::Repair(Box::new(change)));
                 }
-                Does::Answered { result } => self.answered(result),
+                Does::Answered { result } => self.note_commit_result(result),
                 Does::Ask { number, .. } => self.runner.ask(number),
                 Does::Start { number, attempt, effect, permit } => {
                     let Some(host) = self.given.host.clone() else { continue };
                     let (kubernetes, permits) =
                         (self.given.kubernetes.clone(), self.runner.permits().clone());
                     self.runner.carry_out(async move {
-                        let end = effect.attempt(&*host, kubernetes.as_deref(), permits, permit, attempt);
+                        let end = effect.run_attempt(&*host, kubernetes.as_deref(), permits, permit, attempt);
                         EffectEvent::Ended { number, end: end.await }
                     });
                 }
@@ -397,9 +397,9 @@ impl RebootState {
                 Does::Decide => decides = true,
                 Does::Report { effect, left } => {
                     let left = match left {
-                        Left::NotBegun => "the command did not begin",
-                        Left::Unknown => "the command was ended; its effect is unknown",
-                        Left::NotRecorded => "the command ended; its end is not recorded",
+                        RemainingEffect::NotBegun => "the command did not begin",
+                        RemainingEffect::Unknown => "the command was ended; its effect is unknown",
+                        RemainingEffect::NotRecorded => "the command ended; its end is not recorded",
                     };
                     let (entry, record) = (effect.index, effect.record);
                     tracing::warn!(
@@ -415,7 +415,7 @@ impl RebootState {
         decides
     }
 
-    fn answered(
+    fn note_commit_result(
         &mut self,
         result: Result<madako_protocol::actors::Committed, madako_protocol::actors::CommitError>,
     ) {
@@ -434,11 +434,11 @@ impl RebootState {
                 let (what, why) = (writing.operation, error.to_string());
                 self.given.events.emit(Event::CommitFailed { what, why });
                 if let Some((index, _)) = writing.entry
-                    && error.failure() == Failure::Rejected
+                    && error.failure_class() == Failure::Rejected
                     && self.effects.conclusion().is_none()
                 {
                     self.suspended.insert(index);
-                    self.effects.forgive();
+                    self.effects.clear_refusal();
                 }
             }
         }

@@ -105,7 +105,7 @@ impl<'a> Queue<'a> {
     }
 
     /// The entries that wait, with their nodes. Entries of nodes that left the cluster are removed without a reboot.
-    fn waiting(&self) -> Vec<&RebootQueueEntry> {
+    fn waiting_entries(&self) -> Vec<&RebootQueueEntry> {
         let entries = self.queue.reboots.values().map(|item| &item.value);
         let waits = |entry: &&RebootQueueEntry| {
             !is_under_way(entry)
@@ -126,9 +126,11 @@ impl<'a> Queue<'a> {
 pub fn pods_to_ask(input: &ForecastInput<'_>) -> Vec<PodId> {
     let queue = Queue::new(input);
     let pods = Pods::new(input.workloads, input.protected, input.now);
-    let addresses: BTreeSet<&str> = queue.waiting().into_iter().map(|entry| entry.node.as_str()).collect();
+    let addresses: BTreeSet<&str> =
+        queue.waiting_entries().into_iter().map(|entry| entry.node.as_str()).collect();
     let names = addresses.into_iter().filter_map(|address| queue.names.get(address));
-    let of_node = |name: &&str| pods.on(name).filter(|pod| pods.is_guarded(pod)).collect::<Vec<_>>();
+    let of_node =
+        |name: &&str| pods.pods_on_node(name).filter(|pod| pods.is_guarded(pod)).collect::<Vec<_>>();
     names.flat_map(of_node).map(|pod| pod.pod.id.clone()).collect()
 }
 
@@ -137,8 +139,12 @@ pub fn forecast(input: &ForecastInput<'_>) -> Forecast {
     let queue = Queue::new(input);
     let pods = Pods::new(input.workloads, input.protected, input.now);
     let nodes_down = nodes_down(&queue, &pods);
-    let live =
-        Live { unreachable: unreachable(&queue, &pods), host: true, kubernetes: true, ..Live::default() };
+    let live = Live {
+        unreachable: unreachable_nodes(&queue, &pods),
+        host: true,
+        kubernetes: true,
+        ..Live::default()
+    };
     let constraints = input.state.constraints.as_ref();
     let maximum = constraints.map_or(0, |it| it.value.maximum_unreachable_nodes_for_reboot);
     let view = View {
@@ -158,11 +164,12 @@ pub fn forecast(input: &ForecastInput<'_>) -> Forecast {
         (None, _) => Some("no drain with its reboot is in the history"),
         (_, None) => Some("no boot after a reboot is in the history"),
     };
-    let waiting = queue.waiting();
+    let waiting = queue.waiting_entries();
     let times = Times { view: &view, queue: &queue, waiting: &waiting, now: input.now };
     let slots = times.schedule(medians);
-    let waves = waves(&Slots { slots: &slots, are_timed: medians.is_some() }, &times, &pods, input.answers);
-    let obstacles = obstacles(&view, &queue);
+    let waves =
+        plan_waves(&Slots { slots: &slots, are_timed: medians.is_some() }, &times, &pods, input.answers);
+    let obstacles = find_obstacles(&view, &queue);
     let is_blocked = (!obstacles.is_empty() && !waiting.is_empty())
         || waves.iter().flat_map(|wave| &wave.nodes).any(|node| !node.blockers.is_empty());
     Forecast {
@@ -184,7 +191,7 @@ pub fn forecast(input: &ForecastInput<'_>) -> Forecast {
 }
 
 /// The obstacles to all reboots, with control plane nodes that do not boot.
-fn obstacles(view: &View<'_>, queue: &Queue<'_>) -> Vec<Obstacle> {
+fn find_obstacles(view: &View<'_>, queue: &Queue<'_>) -> Vec<Obstacle> {
     let mut obstacles = view.obstacles();
     for item in queue.queue.reboots.values() {
         if view.is_overdue(&item.value) && queue.is_control_plane(&item.value.node) {
@@ -210,7 +217,7 @@ fn nodes_down(queue: &Queue<'_>, pods: &Pods<'_>) -> Vec<NodeDown> {
     down.collect()
 }
 
-fn unreachable(queue: &Queue<'_>, pods: &Pods<'_>) -> BTreeSet<String> {
+fn unreachable_nodes(queue: &Queue<'_>, pods: &Pods<'_>) -> BTreeSet<String> {
     let is_silent = |name: &str| pods.nodes.get(name).is_some_and(|node| node.ready.is_none());
     let silent = queue.names.iter().filter(|(_, name)| is_silent(name));
     silent.map(|(address, _)| (*address).to_owned()).collect()
@@ -289,7 +296,7 @@ struct Slots<'a> {
     are_timed: bool,
 }
 
-fn waves(
+fn plan_waves(
     slots: &Slots<'_>,
     times: &Times<'_>,
     pods: &Pods<'_>,

@@ -103,11 +103,12 @@ struct Occupied {
 #[must_use]
 pub fn next_actions(view: &View<'_>) -> Vec<NextAction> {
     let first = view.first_entries();
-    let mut occupied = view.occupied(&first);
+    let mut occupied = view.occupied_resources(&first);
     let mut entries: Vec<(i64, &RebootQueueEntry)> =
         view.queue.reboots.iter().map(|(index, item)| (*index, &item.value)).collect();
     let is_control_plane = |entry: &RebootQueueEntry| view.nodes.get(&*entry.node) == Some(&true);
-    entries.sort_by_key(|(index, entry)| (view.stage(*index, entry), is_control_plane(entry), *index));
+    entries
+        .sort_by_key(|(index, entry)| (view.service_order(*index, entry), is_control_plane(entry), *index));
     entries
         .into_iter()
         .map(|(index, entry)| {
@@ -144,10 +145,10 @@ impl<'a> View<'a> {
 
     /// The obstacles to every drain that is not begun yet, whatever entry is next.
     pub(crate) fn obstacles(&self) -> Vec<BlockedBy> {
-        let stuck = self.occupied(&self.first_entries()).stuck;
+        let stuck = self.occupied_resources(&self.first_entries()).stuck;
         let slots = self.config.is_ok_and(|config| config.max_concurrent == 0);
         let slots = slots.then_some(BlockedBy::Slots { maximum: 0 });
-        self.blocks_all().into_iter().chain(self.gate(&stuck)).chain(slots).collect()
+        self.blocks_all().into_iter().chain(self.find_gate(&stuck)).chain(slots).collect()
     }
 
     /// The obstacle to every action. As in CKE, nothing is removed without both commands.
@@ -166,7 +167,7 @@ impl<'a> View<'a> {
     }
 
     /// The reason to remove an entry.
-    fn removal(&self, index: i64, entry: &RebootQueueEntry) -> Option<Removal> {
+    fn decide_removal(&self, index: i64, entry: &RebootQueueEntry) -> Option<Removal> {
         if entry.status == RebootStatus::Cancelled {
             Some(Removal::Cancelled)
         } else if !self.nodes.contains_key(&*entry.node) {
@@ -179,8 +180,8 @@ impl<'a> View<'a> {
     }
 
     /// Order of service: removals, entries under way, queued entries.
-    fn stage(&self, index: i64, entry: &RebootQueueEntry) -> u8 {
-        match (self.removal(index, entry), is_under_way(entry)) {
+    fn service_order(&self, index: i64, entry: &RebootQueueEntry) -> u8 {
+        match (self.decide_removal(index, entry), is_under_way(entry)) {
             (Some(_), _) => 0,
             (None, true) => 1,
             (None, false) => 2,
@@ -197,13 +198,11 @@ impl<'a> View<'a> {
     }
 
     /// The control plane nodes, slots and stuck workers before any entry begins.
-    fn occupied(&self, first: &BTreeMap<&str, i64>) -> Occupied {
+    fn occupied_resources(&self, first: &BTreeMap<&str, i64>) -> Occupied {
         let is_control_plane = |address: &str| self.nodes.get(address) == Some(&true);
-        let repaired = self
-            .queue
-            .entries
-            .iter()
-            .filter(|(index, item)| is_active(&item.value) || self.queue.repair_of(**index).is_some());
+        let repaired = self.queue.entries.iter().filter(|(index, item)| {
+            is_active(&item.value) || self.queue.running_repair_of(**index).is_some()
+        });
         let repaired = repaired.map(|(_, item)| item.value.address.as_str());
         let mut occupied = Occupied {
             workers: 0,
@@ -213,7 +212,9 @@ impl<'a> View<'a> {
         };
         for (index, item) in &self.queue.reboots {
             let entry = &item.value;
-            if !is_under_way(entry) || self.removal(*index, entry).is_some() || first[&*entry.node] != *index
+            if !is_under_way(entry)
+                || self.decide_removal(*index, entry).is_some()
+                || first[&*entry.node] != *index
             {
                 continue;
             }
@@ -238,7 +239,7 @@ impl<'a> View<'a> {
         first: &BTreeMap<&str, i64>,
         occupied: &mut Occupied,
     ) -> (Action, Option<BlockedBy>) {
-        if let Some(removal) = self.removal(index, entry) {
+        if let Some(removal) = self.decide_removal(index, entry) {
             return (Action::Remove(removal), None);
         }
         if let Some(other) = first.get(&*entry.node).filter(|other| **other != index) {
@@ -246,7 +247,7 @@ impl<'a> View<'a> {
         }
         let is_control_plane = self.nodes.get(&*entry.node) == Some(&true);
         match entry.status {
-            RebootStatus::Draining => self.draining(index, entry, is_control_plane, occupied),
+            RebootStatus::Draining => self.decide_draining(index, entry, is_control_plane, occupied),
             RebootStatus::Rebooting => {
                 let blocked_by = if self.is_overdue(entry) {
                     BlockedBy::BootOverdue { since: self.since(entry), keeps_slot: is_control_plane }
@@ -256,7 +257,7 @@ impl<'a> View<'a> {
                 (Action::AwaitBoot, Some(blocked_by))
             }
             _ => {
-                let blocked_by = self.queued(index, entry, is_control_plane, occupied);
+                let blocked_by = self.decide_queued(index, entry, is_control_plane, occupied);
                 if blocked_by.is_none() {
                     if is_control_plane {
                         occupied.control_plane.insert(entry.node.clone());
@@ -269,7 +270,7 @@ impl<'a> View<'a> {
         }
     }
 
-    fn draining(
+    fn decide_draining(
         &self,
         index: i64,
         entry: &RebootQueueEntry,
@@ -338,7 +339,7 @@ impl<'a> View<'a> {
         Some(BlockedBy::ApiNotAvailable { violation })
     }
 
-    fn queued(
+    fn decide_queued(
         &self,
         index: i64,
         entry: &RebootQueueEntry,
@@ -366,11 +367,11 @@ impl<'a> View<'a> {
         } else if occupied.workers >= maximum {
             return Some(BlockedBy::Slots { maximum });
         }
-        self.gate(&occupied.stuck).or_else(|| self.api_waits(&entry.node))
+        self.find_gate(&occupied.stuck).or_else(|| self.api_waits(&entry.node))
     }
 
     /// The obstacle to every new drain.
-    fn gate(&self, stuck: &[i64]) -> Option<BlockedBy> {
+    fn find_gate(&self, stuck: &[i64]) -> Option<BlockedBy> {
         if stuck.len() >= STUCK_REBOOTS {
             return Some(BlockedBy::Stuck { indexes: stuck.to_vec() });
         }

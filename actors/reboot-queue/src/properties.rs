@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use madako_domain::invariants::repair::{is_active, one_api_server};
+use madako_domain::invariants::repair::{check_one_api_server, is_active};
 use madako_domain::keys;
 use madako_domain::reboot::{RebootQueueEntry, RebootSettings, RebootStatus};
 use madako_domain::repair::command::{CommandEnd, HowEnded};
@@ -278,7 +278,7 @@ proptest! {
 
             // I8, over both queues.
             let cluster = state.cluster.as_ref().map(|cluster| &*cluster.value);
-            prop_assert_eq!(one_api_server(queue, cluster), None);
+            prop_assert_eq!(check_one_api_server(queue, cluster), None);
 
             // A worker that returned to the cluster may exceed the slots; no pass adds one.
             let (workers, control_plane) = world.under_way(queue);

@@ -127,7 +127,7 @@ impl Store {
             other => panic!("{other:?}"),
         });
         if holds {
-            let writes = change.stored(&self.state().repair).unwrap();
+            let writes = change.encode_writes(&self.state().repair).unwrap();
             self.write(&writes);
         }
         holds

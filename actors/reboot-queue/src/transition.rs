@@ -62,9 +62,9 @@ impl<'a> Transition<'a> {
     #[must_use]
     pub fn drain(mut self) -> RepairChange {
         self.become_status(RebootStatus::Draining);
-        let record = self.done(DRAIN_START, String::new());
-        let conditions = self.begins();
-        self.written(DRAIN_START, conditions, record)
+        let record = self.completed_record(DRAIN_START, String::new());
+        let conditions = self.begin_conditions();
+        self.into_change(DRAIN_START, conditions, record)
     }
 
     /// Announces the reboot command. Also returns the id of its record.
@@ -73,8 +73,8 @@ impl<'a> Transition<'a> {
         self.become_status(RebootStatus::Rebooting);
         let id = self.id;
         let record = RepairWrite::Record(self.begin_record(REBOOT));
-        let conditions = self.begins();
-        (self.written(REBOOT, conditions, record), id)
+        let conditions = self.begin_conditions();
+        (self.into_change(REBOOT, conditions, record), id)
     }
 
     /// The drain was aborted. `draw` as of [`back_off`].
@@ -84,9 +84,9 @@ impl<'a> Transition<'a> {
         self.entry.drain_backoff_count = self.entry.drain_backoff_count.saturating_add(1);
         let pause = back_off(self.entry.drain_backoff_count, draw);
         self.entry.drain_backoff_expire = Some(self.now + pause);
-        let record = self.done(DRAIN_TIMEOUT, why.to_owned());
-        let conditions = self.conditions();
-        self.written(DRAIN_TIMEOUT, conditions, record)
+        let record = self.completed_record(DRAIN_TIMEOUT, why.to_owned());
+        let conditions = self.entry_conditions();
+        self.into_change(DRAIN_TIMEOUT, conditions, record)
     }
 
     /// Removes the entry.
@@ -97,8 +97,11 @@ impl<'a> Transition<'a> {
             Removal::Left => (DEQUEUE, LEFT),
             Removal::Booted => (DEQUEUE, "the node has booted"),
         };
-        let writes = vec![RepairWrite::RebootRemoved { index: self.index }, self.done(what, info.to_owned())];
-        RepairChange { what, conditions: self.conditions(), writes }
+        let writes = vec![
+            RepairWrite::RebootRemoved { index: self.index },
+            self.completed_record(what, info.to_owned()),
+        ];
+        RepairChange { what, conditions: self.entry_conditions(), writes }
     }
 
     fn become_status(&mut self, status: RebootStatus) {
@@ -110,29 +113,35 @@ impl<'a> Transition<'a> {
         Record::of_command(self.id, operation, command_name(operation), &self.entry.node, self.now)
     }
 
-    fn done(&self, operation: &'static str, info: String) -> RepairWrite {
+    fn completed_record(&self, operation: &'static str, info: String) -> RepairWrite {
         let mut record = self.begin_record(operation);
         record.complete(self.now);
         record.info = info;
         RepairWrite::Record(record)
     }
 
-    fn written(self, what: &'static str, conditions: Vec<Condition>, record: RepairWrite) -> RepairChange {
+    fn into_change(
+        self,
+        what: &'static str,
+        conditions: Vec<Condition>,
+        record: RepairWrite,
+    ) -> RepairChange {
         RepairChange { what, conditions, writes: vec![RepairWrite::Reboot(self.entry), record] }
     }
 
     /// An entry that a client cancelled meanwhile is not overwritten.
-    fn conditions(&self) -> Vec<Condition> {
+    fn entry_conditions(&self) -> Vec<Condition> {
         let queue = &self.state.repair;
-        let unchanged =
-            Some(queue.reboot_unchanged(self.index)).filter(|_| !is_planted(Canary::RebootCancelOverwritten));
-        unchanged.into_iter().chain(queue.records_unchanged()).collect()
+        let unchanged = Some(queue.require_unchanged_reboot(self.index))
+            .filter(|_| !is_planted(Canary::RebootCancelOverwritten));
+        unchanged.into_iter().chain(queue.require_unchanged_records()).collect()
     }
 
     /// Conditions of an announcement: the queue is enabled, and the cluster is unchanged.
-    fn begins(&self) -> Vec<Condition> {
-        let mut conditions = self.conditions();
-        conditions.extend([keys::REBOOTS_DISABLED, keys::CLUSTER].map(|key| self.state.unchanged(key)));
+    fn begin_conditions(&self) -> Vec<Condition> {
+        let mut conditions = self.entry_conditions();
+        conditions
+            .extend([keys::REBOOTS_DISABLED, keys::CLUSTER].map(|key| self.state.require_unchanged(key)));
         conditions
     }
 }
@@ -180,7 +189,7 @@ pub fn show_running(state: &ClusterState) -> Option<RepairChange> {
     let runs = !queue.reboots_disabled && !queue.reboots.is_empty();
     (runs != queue.reboots_running).then(|| RepairChange {
         what: "reboot-running",
-        conditions: vec![state.unchanged(keys::REBOOTS_RUNNING)],
+        conditions: vec![state.require_unchanged(keys::REBOOTS_RUNNING)],
         writes: vec![RepairWrite::RebootsRunning(runs)],
     })
 }

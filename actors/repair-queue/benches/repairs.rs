@@ -51,7 +51,7 @@ fn address(machine: usize) -> String {
 }
 
 /// A machine that failed this many seconds ago.
-fn machine(number: usize, seconds: f64) -> Machine {
+fn make_machine(number: usize, seconds: f64) -> Machine {
     Machine {
         spec: MachineSpec {
             serial: format!("{number:016x}"),
@@ -76,13 +76,17 @@ fn reported_machines(machines: usize, every: usize) -> Vec<Machine> {
         if (number / 40).is_multiple_of(2) { 9_000.0 } else { 9_000.0 * (number % 40 + 1) as f64 }
     };
     let numbers = (0..machines).filter(|number| every == 1 || number % every == 1);
-    numbers.map(|number| machine(number, ago(number))).collect()
+    numbers.map(|number| make_machine(number, ago(number))).collect()
 }
 
 /// Cost of reports: once for each answer, and in each pass.
-fn reports(store: &mut BTreeMap<String, Entry>, machines: usize, every: usize) -> (Duration, Duration) {
+fn measure_reports(
+    store: &mut BTreeMap<String, Entry>,
+    machines: usize,
+    every: usize,
+) -> (Duration, Duration) {
     let settings = HoldSettings::default();
-    let observed: Vec<Machine> = (0..machines).map(|number| machine(number, 1e6)).collect();
+    let observed: Vec<Machine> = (0..machines).map(|number| make_machine(number, 1e6)).collect();
     let hold = Some(&settings);
     let none = Times::default();
     let mut put = |key: &str, value: Vec<u8>| {
@@ -98,7 +102,7 @@ fn reports(store: &mut BTreeMap<String, Entry>, machines: usize, every: usize) -
     let came = (now(), Some(seen));
     let times = Times::of(&machines, came, hold, &Holds::new(), &none);
     for (rack, held) in holds_after(&machines, &times, hold, &Holds::new(), now()) {
-        put(&keys::repair_hold(&rack), serde_json::to_vec(&*held).expect("it is JSON"));
+        put(&keys::repair_hold_key(&rack), serde_json::to_vec(&*held).expect("it is JSON"));
     }
     let state = ClusterState::decode(1, store, None);
     let answer = measure_time(|| {
@@ -123,7 +127,7 @@ fn reports(store: &mut BTreeMap<String, Entry>, machines: usize, every: usize) -
 }
 
 /// A store with a cluster of machines, and entries in every status for a tenth of them.
-fn store(machines: usize, entries: usize) -> BTreeMap<String, Entry> {
+fn make_store(machines: usize, entries: usize) -> BTreeMap<String, Entry> {
     let node = |machine| Node { address: address(machine), control_plane: machine < 5, ..Node::default() };
     let cluster = Cluster {
         nodes: (0..machines).map(node).collect(),
@@ -176,7 +180,7 @@ fn main() {
     println!("|---:|---:|---:|---:|---:|---:|---:|---:|");
     for (machines, entries, every) in [(100, 10, 1), (1_000, 100, 1), (10_000, 1_000, 10), (10_000, 1_000, 1)]
     {
-        let mut store = store(machines, entries);
+        let mut store = make_store(machines, entries);
         let state = ClusterState::decode(1, &store, None);
         let health = state.repair.entries.keys().map(|index| (*index, Health::Unhealthy)).collect();
         let live = LeaderState { health, host: true, kubernetes: true, ..LeaderState::default() };
@@ -201,7 +205,7 @@ fn main() {
             black_box(ClusterState::decode(2, &store, Some(&state)));
         });
         let millis = |time: Duration| time.as_secs_f64() * 1e3;
-        let (answer, judging) = reports(&mut store, machines, every);
+        let (answer, judging) = measure_reports(&mut store, machines, every);
         println!(
             "| {machines} | {entries} | {} | {:.2} ms | {:.2} ms | {:.2} ms | {:.2} ms | {:.2} ms |",
             machines / every,

@@ -191,7 +191,7 @@ impl Actor for RepairQueueActor {
                 None
             }
             RepairMessage::Effect(event) => {
-                let actions = state.effects.on(event, Instant::now());
+                let actions = state.effects.handle_event(event, Instant::now());
                 if !state.perform(actions) {
                     return Ok(());
                 }
@@ -223,7 +223,7 @@ impl Actor for RepairQueueActor {
         _: ActorRef<Envelope<RepairMessage>>,
         state: &mut RepairState,
     ) -> Result<(), ActorProcessingErr> {
-        let actions = state.effects.on(EffectEvent::Lost, Instant::now());
+        let actions = state.effects.handle_event(EffectEvent::Lost, Instant::now());
         state.perform(actions);
         Ok(())
     }
@@ -232,9 +232,9 @@ impl Actor for RepairQueueActor {
 impl RepairState {
     fn tick(&mut self) {
         self.timer = Some(send_later(self.myself.clone(), self.given.interval, RepairMessage::Tick));
-        let actions = self.effects.on(EffectEvent::Passed, Instant::now());
+        let actions = self.effects.handle_event(EffectEvent::Passed, Instant::now());
         self.perform(actions);
-        self.effects.forgive();
+        self.effects.clear_refusal();
         self.suspended.clear();
         self.check_nodes();
     }
@@ -245,18 +245,18 @@ impl RepairState {
     }
 
     /// Newest state; `None` while it is older than this actor's last write or rejected change.
-    fn newest(&self) -> Option<Arc<ClusterState>> {
+    fn newest_state(&self) -> Option<Arc<ClusterState>> {
         self.state.clone().filter(|state| self.effects.may_decide_on(state.revision))
     }
 
     /// Runs one reconcile pass: sends at most one transaction and starts due checks and drains.
     fn reconcile(&mut self) {
-        let Some(state) = self.newest() else { return };
+        let Some(state) = self.newest_state() else { return };
         self.answers.follow(&state);
         self.update_held(&state);
         self.clear(&state);
         self.uncordon_idle(&state);
-        if self.settle(&state) || self.request(&state) {
+        if self.settle(&state) || self.request_repairs(&state) {
             return;
         }
         let started = Instant::now();
@@ -293,7 +293,7 @@ impl RepairState {
             kubernetes: self.given.kubernetes.is_some(),
             operation_due: operations.as_ref().is_some_and(is_due),
             quorum: operations
-                .map(|found| self.answers.violations(state, found.as_deref(), self.given.interval))
+                .map(|found| self.answers.find_violations(state, found.as_deref(), self.given.interval))
                 .unwrap_or_default(),
             counted: self.ahead.clone(),
         };
@@ -325,7 +325,7 @@ impl RepairState {
                 None => self.effects.is_recorded(),
             }
         }
-        let runs = self.effects.under_way().map(|announced| announced.command.record);
+        let runs = self.effects.announced_effect().map(|announced| announced.command.record);
         if let Some(change) = transition::cancel_unfinished(&state.repair, runs, now) {
             self.write(state, DecidedChange::change_without_event(change));
             return true;

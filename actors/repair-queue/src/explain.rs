@@ -45,7 +45,7 @@ pub fn explain(
     actions.sort_by_key(|action| action.index);
     let explained = actions.iter().map(|action| {
         let health = state.repair.entries.get(&action.index).and_then(|item| {
-            let operation = view.config.ok()?.of(&item.value).ok()?;
+            let operation = view.config.ok()?.operation_for(&item.value).ok()?;
             let goes_on = matches!(
                 action.action,
                 Action::Drain { .. } | Action::Execute { .. } | Action::Abandon(_) | Action::Fail(_)

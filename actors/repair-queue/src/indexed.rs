@@ -70,7 +70,7 @@ impl IndexedReports {
             Rack { name: name.into(), reports: stamps }
         });
         Self {
-            duplicates: duplicates(&keys),
+            duplicates: find_duplicates(&keys),
             keys,
             racks: racks.collect(),
             of: groups.of,
@@ -88,7 +88,7 @@ impl IndexedReports {
     }
 }
 
-fn duplicates(keys: &[Option<u32>]) -> BTreeMap<usize, usize> {
+fn find_duplicates(keys: &[Option<u32>]) -> BTreeMap<usize, usize> {
     let known = keys.iter().enumerate().filter_map(|(place, key)| Some(((*key)?, place)));
     let mut sorted: Vec<(u32, usize)> = known.collect();
     sorted.sort_unstable();

@@ -70,7 +70,7 @@ impl Default for RemovedEntries {
 }
 
 impl RemovedEntries {
-    fn has(&self, address: &str) -> bool {
+    fn contains_address(&self, address: &str) -> bool {
         match self {
             // Usually there are none.
             Self::Of(addresses) => !addresses.is_empty() && addresses.contains(address),
@@ -145,7 +145,7 @@ struct ReasonList {
 
 impl ReasonList {
     /// Whether the report counts towards the maximum.
-    fn counts(&self) -> bool {
+    fn counts_as_refused(&self) -> bool {
         self.beside.is_empty() && matches!(self.first, None | Some(Reason::JustRemoved))
     }
 
@@ -181,7 +181,7 @@ pub fn limit(input: &LimiterInput<'_>) -> Decision {
             said
         })
         .collect();
-    let passed = judged.iter().filter(|said| said.counts()).count();
+    let passed = judged.iter().filter(|said| said.counts_as_refused()).count();
     let maximum = input.constraints.maximum_repair_queue_entries;
     let entries = input.entries.len();
     let too_many = i64::try_from(entries + passed)
@@ -256,8 +256,8 @@ impl<'a> LookupTables<'a> {
             let (_, entry) = self.entries[place];
             Reason::HasEntry { index: entry.index, status: entry.status.clone(), deleted: entry.deleted }
         });
-        let removed = self.input.removed.has(machine.address().unwrap_or_default());
-        let waits = self.waits(machine).and_then(|until| match self.rebooting.get(&key) {
+        let removed = self.input.removed.contains_address(machine.address().unwrap_or_default());
+        let waits = self.waits_until(machine).and_then(|until| match self.rebooting.get(&key) {
             Some(index) => Some(Reason::Rebooting { index: *index, until }),
             None if self.is_node(key) => None,
             None => Some(Reason::OutOfCluster { until }),
@@ -275,7 +275,7 @@ impl<'a> LookupTables<'a> {
     }
 
     /// End of the waiting time of an unreachable machine; `None`: it is over.
-    fn waits(&self, machine: &Machine) -> Option<OffsetDateTime> {
+    fn waits_until(&self, machine: &Machine) -> Option<OffsetDateTime> {
         let wait = self.input.constraints.wait_seconds_to_repair_rebooting;
         #[allow(clippy::cast_precision_loss, reason = "as CKE compares them; seconds are far below 2^52")]
         let is_short = machine.status.duration < wait as f64;

@@ -264,7 +264,7 @@ impl fmt::Display for BlockedBy {
                 f,
                 "the hold of the rack {rack} ({}) cannot be read, so the rack counts as held; madako \
                  repair-queue release {rack} removes the hold",
-                keys::repair_hold(rack)
+                keys::repair_hold_key(rack)
             ),
             Self::RackUnknown => f.write_str(
                 "a rack is held, and the rack of the machine is unknown: no node or report names it, and \

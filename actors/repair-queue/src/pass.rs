@@ -161,7 +161,7 @@ pub fn next_actions(view: &View<'_>) -> Vec<NextAction> {
                     blocked_by,
                 });
             }
-            None => candidates.push(view.candidate(*index, entry)),
+            None => candidates.push(view.make_candidate(*index, entry)),
         }
     }
     candidates.sort_by_key(Candidate::rank);
@@ -171,7 +171,7 @@ pub fn next_actions(view: &View<'_>) -> Vec<NextAction> {
         processed.entry(candidate.entry.address.as_str()).or_insert(candidate.index);
     }
     let stray = view.queue.kept.keys().find_map(|index| {
-        let record = view.queue.command_of(*index)?;
+        let record = view.queue.unfinished_command_of(*index)?;
         candidates.iter().all(|candidate| candidate.command != Some(record)).then_some(record)
     });
     let drained = view.queue.rebooting_nodes().filter(|(_, entry)| entry.status == RebootStatus::Draining);
@@ -209,15 +209,15 @@ impl<'a> View<'a> {
         if entry.is_finished() {
             return Some((Action::Nothing, None));
         }
-        self.queue.kept_of(index)?.behind(entry).map(|_| (Action::Restore, runs))
+        self.queue.kept_state_of(index)?.find_missing_progress(entry).map(|_| (Action::Restore, runs))
     }
 
     /// Obstacle of an entry whose command runs.
     fn command_runs(&self, index: i64) -> Option<BlockedBy> {
-        if let Some(record) = self.queue.repair_of(index) {
+        if let Some(record) = self.queue.running_repair_of(index) {
             return Some(BlockedBy::CommandRuns { record });
         }
-        self.queue.command_of(index).map(|record| BlockedBy::SuccessCommandRuns { record })
+        self.queue.unfinished_command_of(index).map(|record| BlockedBy::SuccessCommandRuns { record })
     }
 
     /// Time of the entry's last transition, corrected for wrong clocks.
@@ -225,19 +225,19 @@ impl<'a> View<'a> {
         self.live.counted.since(entry)
     }
 
-    fn candidate(&self, index: i64, entry: &'a RepairQueueEntry) -> Candidate<'a> {
+    fn make_candidate(&self, index: i64, entry: &'a RepairQueueEntry) -> Candidate<'a> {
         let node = self.nodes.get(entry.address.as_str()).copied();
         let operation = match self.config {
-            Ok(config) => config.of(entry).map_err(BlockedBy::Missing),
+            Ok(config) => config.operation_for(entry).map_err(BlockedBy::Missing),
             Err(blocked_by) => Err(blocked_by.clone()),
         };
-        let command = self.queue.command_of(index);
+        let command = self.queue.unfinished_command_of(index);
         let priority = match (&entry.status, &entry.step_status) {
             _ if command.is_some() => Priority::UnderWay,
             (RepairStatus::Processing, RepairStepStatus::Draining) => Priority::UnderWay,
             (RepairStatus::Processing, RepairStepStatus::Watching) => {
                 let watched =
-                    operation.as_ref().is_ok_and(|operation| self.watched(entry, operation).is_some());
+                    operation.as_ref().is_ok_and(|operation| self.watched_since(entry, operation).is_some());
                 if watched { Priority::UnderWay } else { Priority::Continues }
             }
             (RepairStatus::Processing, _) => Priority::Waits,
@@ -247,7 +247,7 @@ impl<'a> View<'a> {
     }
 
     /// End of the health watch after a command; `None`: it is over.
-    fn watched(&self, entry: &RepairQueueEntry, operation: &RepairOperation) -> Option<OffsetDateTime> {
+    fn watched_since(&self, entry: &RepairQueueEntry, operation: &RepairOperation) -> Option<OffsetDateTime> {
         let watch = operation.step(entry.step).map_or(Duration::ZERO, |step| step.watch);
         let until = later(self.since(entry), watch);
         // As in CKE, a zero watch ends with the first health check; a longer watch ends once its time has passed.
@@ -261,7 +261,7 @@ impl<'a> View<'a> {
         occupied: &mut OccupiedResources<'a>,
         rebooting: &BTreeSet<&str>,
     ) -> (Action, Option<BlockedBy>) {
-        let rival = occupied.rival(candidate, rebooting);
+        let rival = occupied.find_rival(candidate, rebooting);
         match candidate.priority {
             Priority::UnderWay => occupied.take(candidate),
             Priority::Continues => occupied.occupy(candidate),
@@ -276,14 +276,14 @@ impl<'a> View<'a> {
         }
         if self.queue.unreadable.kept.contains_key(&candidate.index) {
             // An untracked command may have run.
-            let key = keys::repair_kept(candidate.index);
+            let key = keys::repair_state_key(candidate.index);
             return (Action::Execute { step: candidate.entry.step }, Some(BlockedBy::KeptUnreadable { key }));
         }
         let operation = match &candidate.operation {
             Ok(operation) => *operation,
             Err(blocked_by) => return without_operation(candidate, blocked_by),
         };
-        if self.health(candidate, operation) == Some(Health::Healthy) {
+        if self.health_of(candidate, operation) == Some(Health::Healthy) {
             return self.next_of_healthy(candidate.index, operation);
         }
         match (&candidate.entry.status, &candidate.entry.step_status) {
@@ -297,7 +297,7 @@ impl<'a> View<'a> {
         }
     }
 
-    fn health(&self, candidate: &Candidate<'_>, operation: &RepairOperation) -> Option<Health> {
+    fn health_of(&self, candidate: &Candidate<'_>, operation: &RepairOperation) -> Option<Health> {
         match operation.health_check {
             Some(_) => self.live.health.get(&candidate.index).copied(),
             None => Some(Health::Unhealthy),
@@ -306,7 +306,7 @@ impl<'a> View<'a> {
 
     fn next_of_healthy(&self, index: i64, operation: &RepairOperation) -> (Action, Option<BlockedBy>) {
         // A success command whose end was not seen is not run again.
-        let begun = self.queue.kept_of(index).is_some_and(|kept| kept.finishing.is_some());
+        let begun = self.queue.kept_state_of(index).is_some_and(|kept| kept.finishing.is_some());
         let command = operation.success.is_some() && !begun;
         let blocked_by = if command { self.no_command_because() } else { None };
         (Action::Succeed { command }, blocked_by)
@@ -358,7 +358,8 @@ impl<'a> View<'a> {
             // An unavailable registry must not keep the node empty. The member that etcd lacks may need a repair, too,
             // and control plane nodes are repaired one at a time.
             let unplaced = self.held.unplaced.contains(&candidate.entry.address);
-            let waits = if unplaced { Some(BlockedBy::RackUnknown) } else { self.quorum(candidate) };
+            let waits =
+                if unplaced { Some(BlockedBy::RackUnknown) } else { self.find_quorum_obstacle(candidate) };
             if let Some(waits) = waits {
                 return abandon(Abandoned::Timeout { waits: Some(waits.to_string()) });
             }
@@ -401,7 +402,7 @@ impl<'a> View<'a> {
         occupied: &mut OccupiedResources<'a>,
     ) -> (Action, Option<BlockedBy>) {
         let (action, blocked_by) = self.begin(candidate, operation, candidate.entry.step + 1);
-        if let Some(until) = self.watched(candidate.entry, operation) {
+        if let Some(until) = self.watched_since(candidate.entry, operation) {
             return (action, Some(BlockedBy::Watching { until }));
         }
         let awaited = self.reports_awaited();
@@ -435,7 +436,7 @@ impl<'a> View<'a> {
             .map(|until| until.saturating_add(self.since(candidate.entry) - since(candidate.entry)))
             .filter(|until| candidate.entry.status == RepairStatus::Processing && *until > self.now);
         if let Some(until) = back_off {
-            let why = self.queue.kept_of(candidate.index).and_then(|kept| kept.drain.clone());
+            let why = self.queue.kept_state_of(candidate.index).and_then(|kept| kept.drain.clone());
             return (
                 action,
                 Some(BlockedBy::BackOff { until, count: candidate.entry.drain_backoff_count, why }),
@@ -455,7 +456,7 @@ impl<'a> View<'a> {
         if blocked_by.as_ref().is_some_and(frees_slot) {
             return (action, blocked_by);
         }
-        if let Some(violation) = self.quorum(candidate) {
+        if let Some(violation) = self.find_quorum_obstacle(candidate) {
             return (action, Some(violation));
         }
         if let Some(rival) = rival {
@@ -511,13 +512,13 @@ impl<'a> View<'a> {
             .disabled_or_held(candidate)
             .or_else(|| self.health_unknown(candidate, operation))
             // Another member may have failed since the drain began.
-            .or_else(|| self.quorum(candidate))
+            .or_else(|| self.find_quorum_obstacle(candidate))
             .or_else(|| self.no_command_because());
         (Action::Execute { step }, blocked_by)
     }
 
     /// Obstacle to a drain or command of a control plane node: it would break invariant I2 or I13.
-    fn quorum(&self, candidate: &Candidate<'_>) -> Option<BlockedBy> {
+    fn find_quorum_obstacle(&self, candidate: &Candidate<'_>) -> Option<BlockedBy> {
         let violation = self.live.quorum.get(&candidate.entry.address)?.clone();
         Some(BlockedBy::Quorum { violation })
     }
@@ -554,7 +555,7 @@ impl<'a> View<'a> {
 
     /// Nothing begins for a machine that may have become healthy meanwhile.
     fn health_unknown(&self, candidate: &Candidate<'_>, operation: &RepairOperation) -> Option<BlockedBy> {
-        let unknown = self.health(candidate, operation).is_none();
+        let unknown = self.health_of(candidate, operation).is_none();
         unknown.then_some(if self.live.host { BlockedBy::HealthUnknown } else { BlockedBy::NoHost })
     }
 }

@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use madako_domain::invariants::repair::{is_active, one_api_server, one_repair_a_machine, records};
+use madako_domain::invariants::repair::{
+    check_one_api_server, check_one_repair_a_machine, check_records, is_active,
+};
 use madako_domain::keys;
 use madako_domain::reboot::RebootStatus;
 use madako_domain::repair::command::{CommandEnd, HowEnded};
@@ -196,7 +198,7 @@ impl World {
         }
         let config = state.repair_config.as_ref().expect("every configuration here is readable");
         let watch = config
-            .of(entry)
+            .operation_for(entry)
             .ok()
             .and_then(|it| it.step(entry.step))
             .map_or(Duration::ZERO, |step| step.watch.try_into().expect("none is that long"));
@@ -361,10 +363,10 @@ proptest! {
             let state = world.store.state();
             let cluster = state.cluster.as_ref().map(|cluster| &*cluster.value);
             if !world.spoiled {
-                prop_assert_eq!(one_repair_a_machine(&state.repair), []);
-                prop_assert_eq!(one_api_server(&state.repair, cluster), None);
+                prop_assert_eq!(check_one_repair_a_machine(&state.repair), []);
+                prop_assert_eq!(check_one_api_server(&state.repair, cluster), None);
             }
-            prop_assert_eq!(records(&state.repair), []);
+            prop_assert_eq!(check_records(&state.repair), []);
             prop_assert_eq!(world.lost_slots(), None);
             // I9: an entry disappears only on request.
             for index in world.past.keys() {

@@ -139,11 +139,11 @@ pub fn readable_holds(state: &ClusterState) -> Holds {
 pub fn change(state: &ClusterState, decision: &Decision) -> Option<RepairChange> {
     let racks = decision.changed_holds(&state.holds);
     // A decision made while auto-repair is off must not be committed after it is on.
-    let mut conditions = vec![state.unchanged(keys::AUTO_REPAIR_DISABLED)];
+    let mut conditions = vec![state.require_unchanged(keys::AUTO_REPAIR_DISABLED)];
     if !racks.is_empty() {
         let mut writes = Vec::new();
         for (rack, hold) in racks.into_iter().take(MOST_REQUESTS) {
-            conditions.push(state.unchanged(&keys::repair_hold(rack)));
+            conditions.push(state.require_unchanged(&keys::repair_hold_key(rack)));
             writes
                 .push(RepairWrite::Hold { rack: rack.to_owned(), hold: hold.map(|hold| Hold::clone(hold)) });
         }
@@ -154,7 +154,7 @@ pub fn change(state: &ClusterState, decision: &Decision) -> Option<RepairChange>
     }
     let (next, _) = state.repair.write_index?;
     let write_index = state.repair.write_index_unchanged()?;
-    conditions.extend([write_index, state.unchanged(keys::CONSTRAINTS)]);
+    conditions.extend([write_index, state.require_unchanged(keys::CONSTRAINTS)]);
     let entries = (next..).zip(decision.add.iter().take(MOST_REQUESTS));
     let writes =
         entries.map(|(index, entry)| RepairWrite::Added(RepairQueueEntry { index, ..entry.clone() }));

@@ -140,7 +140,7 @@ impl Store {
         let violations =
             madako_domain::invariants::repair::check_repair_change(change, &state.repair, cluster, i64::MAX);
         assert_eq!(violations, [], "{change:?}");
-        self.write(&change.stored(&state.repair).unwrap());
+        self.write(&change.encode_writes(&state.repair).unwrap());
         true
     }
 }

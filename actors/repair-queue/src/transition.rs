@@ -51,7 +51,7 @@ impl<'a> Transition<'a> {
         let queue = &state.repair;
         let item = queue.entries.get(&index)?;
         let (id, _) = queue.records.next?;
-        let kept = queue.kept_of(index).cloned().unwrap_or_default();
+        let kept = queue.kept_state_of(index).cloned().unwrap_or_default();
         let kept = KeptEntry { entry: item.created, ..kept };
         let entry = RepairQueueEntry { nodename: nodename.to_owned(), ..item.value.clone() };
         Some(Self { state, index, entry, kept, id, now: whole_second(now) })
@@ -60,19 +60,21 @@ impl<'a> Transition<'a> {
     /// Removes the entry and all data kept for it.
     #[must_use]
     pub fn remove(self) -> RepairChange {
-        let record = self.done(DEQUEUE, String::new());
+        let record = self.completed_record(DEQUEUE, String::new());
         let kept = RepairWrite::Kept { index: self.index, kept: None };
         let writes = vec![RepairWrite::Removed { index: self.index }, kept, record];
-        RepairChange { what: DEQUEUE, conditions: self.conditions(), writes }
+        RepairChange { what: DEQUEUE, conditions: self.entry_conditions(), writes }
     }
 
     #[must_use]
     pub fn drain(mut self, step: u32) -> RepairChange {
         self.enter(step, RepairStepStatus::Draining);
-        let record =
-            self.done(DRAIN_START, format!("the node {} is drained for step {step}", self.entry.nodename));
-        let conditions = self.effect();
-        self.written(DRAIN_START, conditions, record)
+        let record = self.completed_record(
+            DRAIN_START,
+            format!("the node {} is drained for step {step}", self.entry.nodename),
+        );
+        let conditions = self.effect_conditions();
+        self.into_change(DRAIN_START, conditions, record)
     }
 
     /// Gives a drain up; `draw` is in 0..1.
@@ -83,9 +85,9 @@ impl<'a> Transition<'a> {
         self.entry.drain_backoff_count = count;
         self.entry.drain_backoff_expire = Some(later(self.now, back_off(count, draw)));
         self.kept.drain = Some(why.to_owned());
-        let record = self.done(DRAIN_TIMEOUT, why.to_owned());
-        let conditions = self.conditions();
-        self.written(DRAIN_TIMEOUT, conditions, record)
+        let record = self.completed_record(DRAIN_TIMEOUT, why.to_owned());
+        let conditions = self.entry_conditions();
+        self.into_change(DRAIN_TIMEOUT, conditions, record)
     }
 
     /// Announces a step's command. Also returns the number of its record.
@@ -95,8 +97,8 @@ impl<'a> Transition<'a> {
         let id = self.id;
         self.kept.started = Some(StartedRepairCommand { step, at: self.now, record: id });
         let record = RepairWrite::Record(self.begin_record(EXECUTE));
-        let conditions = self.effect();
-        (self.written(EXECUTE, conditions, record), id)
+        let conditions = self.effect_conditions();
+        (self.into_change(EXECUTE, conditions, record), id)
     }
 
     /// Announces the success command. Also returns the number of its record.
@@ -105,24 +107,24 @@ impl<'a> Transition<'a> {
         let id = self.id;
         self.kept.finishing = Some(id);
         let record = RepairWrite::Record(self.begin_record(FINISH));
-        let conditions = self.conditions();
-        (self.written(FINISH, conditions, record), id)
+        let conditions = self.entry_conditions();
+        (self.into_change(FINISH, conditions, record), id)
     }
 
     /// Ends the entry without a command.
     #[must_use]
     pub fn finish(mut self, status: RepairStatus, step: u32, why: &str) -> RepairChange {
-        self.end(status, step, why);
-        let record = self.done(FINISH, format!("{}{why}", outcome_prefix(&self.entry.status)));
-        let conditions = self.conditions();
-        self.written(FINISH, conditions, record)
+        self.end_step(status, step, why);
+        let record = self.completed_record(FINISH, format!("{}{why}", outcome_prefix(&self.entry.status)));
+        let conditions = self.entry_conditions();
+        self.into_change(FINISH, conditions, record)
     }
 
     /// Restores an overwritten entry; `None`: nothing is missing in it.
     #[must_use]
     pub fn restore(mut self) -> Option<RepairChange> {
         let was = format!("{} (step {}, {})", self.entry.status, self.entry.step, self.entry.step_status);
-        let what = match self.kept.behind(&self.entry)? {
+        let what = match self.kept.find_missing_progress(&self.entry)? {
             MissingProgress::Started(started) => {
                 let started = started.clone();
                 self.entry.status = RepairStatus::Processing;
@@ -141,9 +143,9 @@ impl<'a> Transition<'a> {
         };
         let info =
             format!("another writer replaced the entry by an older state, {was}; no command runs again");
-        let record = self.done(what, info);
-        let conditions = self.conditions();
-        Some(self.written(what, conditions, record))
+        let record = self.completed_record(what, info);
+        let conditions = self.entry_conditions();
+        Some(self.into_change(what, conditions, record))
     }
 
     fn enter(&mut self, step: u32, step_status: RepairStepStatus) {
@@ -153,7 +155,7 @@ impl<'a> Transition<'a> {
         self.entry.last_transition_time = Some(self.now);
     }
 
-    fn end(&mut self, status: RepairStatus, step: u32, why: &str) {
+    fn end_step(&mut self, status: RepairStatus, step: u32, why: &str) {
         self.entry.status = status.clone();
         self.entry.step = step;
         self.entry.last_transition_time = Some(self.now);
@@ -164,34 +166,39 @@ impl<'a> Transition<'a> {
         Record::of_command(self.id, operation, command_name(operation), &self.entry.address, self.now)
     }
 
-    fn done(&self, operation: &'static str, info: String) -> RepairWrite {
+    fn completed_record(&self, operation: &'static str, info: String) -> RepairWrite {
         let mut record = self.begin_record(operation);
         record.complete(self.now);
         record.info = info;
         RepairWrite::Record(record)
     }
 
-    fn written(self, what: &'static str, conditions: Vec<Condition>, record: RepairWrite) -> RepairChange {
+    fn into_change(
+        self,
+        what: &'static str,
+        conditions: Vec<Condition>,
+        record: RepairWrite,
+    ) -> RepairChange {
         let kept = RepairWrite::Kept { index: self.index, kept: Some(self.kept) };
         RepairChange { what, conditions, writes: vec![RepairWrite::Entry(self.entry), kept, record] }
     }
 
-    fn conditions(&self) -> Vec<Condition> {
+    fn entry_conditions(&self) -> Vec<Condition> {
         let queue = &self.state.repair;
-        let mut conditions = vec![queue.kept_unchanged(self.index)];
+        let mut conditions = vec![queue.require_unchanged_state(self.index)];
         conditions.extend(
-            Some(queue.entry_unchanged(self.index)).filter(|_| !is_planted(Canary::EntryNotCompared)),
+            Some(queue.require_unchanged_entry(self.index)).filter(|_| !is_planted(Canary::EntryNotCompared)),
         );
-        conditions.extend(queue.records_unchanged());
+        conditions.extend(queue.require_unchanged_records());
         conditions
     }
 
     /// Conditions of an announcement: the queue is enabled, and the cluster is unchanged.
-    fn effect(&self) -> Vec<Condition> {
-        let mut conditions = self.conditions();
+    fn effect_conditions(&self) -> Vec<Condition> {
+        let mut conditions = self.entry_conditions();
         let revision = self.state.repair.disabled_revision;
         conditions.push(Condition::Unchanged { key: keys::REPAIRS_DISABLED.to_owned(), revision });
-        conditions.push(self.state.unchanged(keys::CLUSTER));
+        conditions.push(self.state.require_unchanged(keys::CLUSTER));
         conditions
     }
 }
@@ -241,9 +248,9 @@ pub fn end_command(
     };
     let entry = queue.entries.get(&index).filter(|item| decides && !item.value.is_finished());
     let Some(item) = entry else { return Some(RepairChange { what, conditions, writes: vec![record] }) };
-    conditions.extend([queue.entry_unchanged(index), queue.kept_unchanged(index)]);
+    conditions.extend([queue.require_unchanged_entry(index), queue.require_unchanged_state(index)]);
     let status = if succeeded { RepairStatus::Succeeded } else { RepairStatus::Failed };
-    let kept = queue.kept_of(index).cloned().unwrap_or_default();
+    let kept = queue.kept_state_of(index).cloned().unwrap_or_default();
     let step = kept.started.as_ref().map_or(item.value.step, |started| started.step.max(item.value.step));
     let why = match (finishing, succeeded) {
         (true, true) => "the machine is healthy",
@@ -285,10 +292,11 @@ pub fn forget_kept_state(queue: &RepairQueue) -> Option<RepairChange> {
     let gone =
         |index: &&i64| !queue.entries.contains_key(*index) && !queue.unreadable.entries.contains_key(*index);
     // While its command runs, the kept data is the only trace of that command.
-    let index = queue.kept.keys().filter(|index| queue.command_of(**index).is_none()).find(gone)?;
+    let index =
+        queue.kept.keys().filter(|index| queue.unfinished_command_of(**index).is_none()).find(gone)?;
     Some(RepairChange {
         what: "repair-forget",
-        conditions: vec![queue.entry_unchanged(*index), queue.kept_unchanged(*index)],
+        conditions: vec![queue.require_unchanged_entry(*index), queue.require_unchanged_state(*index)],
         writes: vec![RepairWrite::Kept { index: *index, kept: None }],
     })
 }

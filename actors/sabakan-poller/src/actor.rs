@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use tracing::{Instrument, info_span};
 
 use self::reports::ReportPolls;
-use crate::guard::{HoldEndReason, Verdict, evaluate};
+use crate::guard::{GuardVerdict, HoldEndReason, evaluate};
 use crate::shared::shared_addresses;
 
 #[derive(Clone)]
@@ -112,8 +112,8 @@ impl Actor for Poller {
         match envelope.open() {
             PollerMessage::Tick => state.tick(&myself),
             PollerMessage::State(new, _handled) => {
-                state.reports.state_changed(&state.given, state.state.as_deref(), &new, &myself);
-                let at_once = asks_anew(state.state.as_deref(), &new);
+                state.reports.handle_state_change(&state.given, state.state.as_deref(), &new, &myself);
+                let at_once = requires_new_poll(state.state.as_deref(), &new);
                 state.state = Some(new);
                 if at_once {
                     state.poll(&myself);
@@ -145,7 +145,7 @@ impl Actor for Poller {
 }
 
 /// Whether a new state requires a poll at once instead of at the next tick.
-fn asks_anew(old: Option<&ClusterState>, new: &ClusterState) -> bool {
+fn requires_new_poll(old: Option<&ClusterState>, new: &ClusterState) -> bool {
     let Some(old) = old else { return true };
     let confirmed = |state: &ClusterState| state.guard.as_ref().is_some_and(|guard| guard.value.confirmed);
     query(old) != query(new) || (old.disabled && !new.disabled) || (!confirmed(old) && confirmed(new))
@@ -218,7 +218,7 @@ impl PollerState {
             .emit(Event::Observed { machines: fetched.machines.len(), left_out: fetched.left_out.len() });
         let addresses: BTreeSet<String> =
             fetched.machines.iter().filter_map(|machine| machine.address().map(str::to_owned)).collect();
-        let held = self.guard(&addresses).await;
+        let held = self.evaluate_guard(&addresses).await;
         let left_out = fetched.left_out_serials();
         self.given.observations.publish(Arc::new(Observation {
             machines: Arc::new(fetched.machines),
@@ -241,7 +241,7 @@ impl PollerState {
     }
 
     /// Evaluates an answer and keeps the guard's state in the store. Returns the held state.
-    async fn guard(&mut self, observed: &BTreeSet<String>) -> Option<GuardState> {
+    async fn evaluate_guard(&mut self, observed: &BTreeSet<String>) -> Option<GuardState> {
         let state = self.state.clone()?;
         let nodes: BTreeSet<String> = state
             .cluster
@@ -252,8 +252,8 @@ impl PollerState {
         self.given_up.retain(|node| nodes.contains(node) && !observed.contains(node));
         let verdict = evaluate(&nodes, observed, &self.given_up, kept.map(|kept| &kept.value));
         let (wanted, released) = match verdict {
-            Verdict::Accept { released } => (None, released),
-            Verdict::Hold(guard) => (Some(guard), None),
+            GuardVerdict::Accept { released } => (None, released),
+            GuardVerdict::Hold(guard) => (Some(guard), None),
         };
         if let Some(guard) = &wanted {
             self.given.events.emit(Event::Held(guard.clone()));
@@ -280,7 +280,7 @@ impl PollerState {
             self.given_up.extend(nodes.difference(observed).cloned());
         }
         if let Some(released) = released {
-            self.given.events.emit(Event::Released { why: released.why().to_owned() });
+            self.given.events.emit(Event::Released { why: released.describe().to_owned() });
         }
         let vanished = wanted.as_ref().map_or(0, |guard| guard.vanished.len());
         madako_removal_guard_vanished().set(vanished as f64);

@@ -15,7 +15,7 @@ use madako_domain::guard::{GuardState, POLLS_TO_AGREE};
 const SHARE: usize = 10;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum GuardVerdict {
     Accept {
         /// Reason, if the guard held an earlier observation.
         released: Option<HoldEndReason>,
@@ -37,7 +37,7 @@ pub enum HoldEndReason {
 impl HoldEndReason {
     /// A sentence for events.
     #[must_use]
-    pub fn why(self) -> &'static str {
+    pub fn describe(self) -> &'static str {
         match self {
             Self::Agreed => "enough polls in a row agreed that the nodes are gone",
             Self::Confirmed => "an operator confirmed that the nodes are gone",
@@ -56,7 +56,7 @@ pub fn evaluate(
     observed: &BTreeSet<String>,
     given_up: &BTreeSet<String>,
     kept: Option<&GuardState>,
-) -> Verdict {
+) -> GuardVerdict {
     let vanished: BTreeSet<String> = nodes
         .iter()
         .filter(|node| !observed.contains(*node))
@@ -66,17 +66,17 @@ pub fn evaluate(
     let turned = is_planted(Canary::RemovalGuardTurned);
     let large = vanished.len() > 1 && (vanished.len() * SHARE > nodes.len()) != turned;
     if !large {
-        return Verdict::Accept { released: kept.map(|_| HoldEndReason::Returned) };
+        return GuardVerdict::Accept { released: kept.map(|_| HoldEndReason::Returned) };
     }
     let same = kept.filter(|kept| kept.vanished == vanished);
     if kept.is_some_and(|kept| kept.confirmed && vanished.is_subset(&kept.vanished)) {
-        return Verdict::Accept { released: Some(HoldEndReason::Confirmed) };
+        return GuardVerdict::Accept { released: Some(HoldEndReason::Confirmed) };
     }
     let agreed = same.map_or(0, |kept| kept.agreed).saturating_add(1);
     if agreed >= POLLS_TO_AGREE {
-        return Verdict::Accept { released: Some(HoldEndReason::Agreed) };
+        return GuardVerdict::Accept { released: Some(HoldEndReason::Agreed) };
     }
-    Verdict::Hold(GuardState { vanished, agreed, confirmed: false })
+    GuardVerdict::Hold(GuardState { vanished, agreed, confirmed: false })
 }
 
 #[cfg(test)]
@@ -92,7 +92,7 @@ mod tests {
         GuardState { vanished, agreed, confirmed: false }
     }
 
-    const ACCEPTED: Verdict = Verdict::Accept { released: None };
+    const ACCEPTED: GuardVerdict = GuardVerdict::Accept { released: None };
 
     #[test]
     fn a_tenth_or_a_single_node_may_vanish() {
@@ -107,11 +107,11 @@ mod tests {
         let seen = set(3..20);
         let first = held(set(0..3), 1);
         let second = held(set(0..3), 2);
-        assert_eq!(evaluate(&nodes, &seen, &set(0..0), None), Verdict::Hold(first.clone()));
-        assert_eq!(evaluate(&nodes, &seen, &set(0..0), Some(&first)), Verdict::Hold(second.clone()));
+        assert_eq!(evaluate(&nodes, &seen, &set(0..0), None), GuardVerdict::Hold(first.clone()));
+        assert_eq!(evaluate(&nodes, &seen, &set(0..0), Some(&first)), GuardVerdict::Hold(second.clone()));
         assert_eq!(
             evaluate(&nodes, &seen, &set(0..0), Some(&second)),
-            Verdict::Accept { released: Some(HoldEndReason::Agreed) }
+            GuardVerdict::Accept { released: Some(HoldEndReason::Agreed) }
         );
     }
 
@@ -120,7 +120,7 @@ mod tests {
         let second = held(set(0..3), 2);
         assert_eq!(
             evaluate(&set(0..20), &set(4..20), &set(0..0), Some(&second)),
-            Verdict::Hold(held(set(0..4), 1))
+            GuardVerdict::Hold(held(set(0..4), 1))
         );
     }
 
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(evaluate(&nodes, &set(2..20), &set(0..0), None), ACCEPTED);
         assert_eq!(
             evaluate(&nodes, &set(3..20), &set(0..0), None),
-            Verdict::Hold(held(set(0..3), 1)),
+            GuardVerdict::Hold(held(set(0..3), 1)),
             "nobody acted on the first two"
         );
         // Two were given up, and two vanished since: these are a tenth.
@@ -148,11 +148,11 @@ mod tests {
         let confirmed = GuardState { confirmed: true, ..held(set(0..3), 1) };
         assert_eq!(
             evaluate(&set(0..20), &set(3..20), &set(0..0), Some(&confirmed)),
-            Verdict::Accept { released: Some(HoldEndReason::Confirmed) }
+            GuardVerdict::Accept { released: Some(HoldEndReason::Confirmed) }
         );
         assert_eq!(
             evaluate(&set(0..20), &set(4..20), &set(0..0), Some(&confirmed)),
-            Verdict::Hold(held(set(0..4), 1))
+            GuardVerdict::Hold(held(set(0..4), 1))
         );
     }
 
@@ -160,7 +160,7 @@ mod tests {
     fn nodes_that_return_release_the_guard() {
         assert_eq!(
             evaluate(&set(0..20), &set(0..20), &set(0..0), Some(&held(set(0..3), 2))),
-            Verdict::Accept { released: Some(HoldEndReason::Returned) }
+            GuardVerdict::Accept { released: Some(HoldEndReason::Returned) }
         );
     }
 
@@ -177,8 +177,8 @@ mod tests {
             loop {
                 polls += 1;
                 match evaluate(&nodes, &seen, &set(0..0), kept.as_ref()) {
-                    Verdict::Hold(state) => kept = Some(state),
-                    Verdict::Accept { .. } => break,
+                    GuardVerdict::Hold(state) => kept = Some(state),
+                    GuardVerdict::Accept { .. } => break,
                 }
             }
             prop_assert_eq!(polls, if large { 3 } else { 1 });

@@ -43,7 +43,7 @@ impl Nic {
     }
 
     /// Placeholder for an interface that the copied registry did not show.
-    pub(crate) fn unknown() -> Self {
+    pub(crate) fn placeholder() -> Self {
         Self { address: Ipv4Addr::UNSPECIFIED, mask_bits: 32, gateway: Ipv4Addr::UNSPECIFIED }
     }
 
@@ -73,14 +73,14 @@ impl AddressPlan {
             .then_some(Self { places_per_rack, addresses_per_machine, node_bits, bmc_bits })
     }
 
-    pub(crate) fn nodes(self, rack: u32, index: u32) -> impl Iterator<Item = Nic> {
+    pub(crate) fn node_nics(self, rack: u32, index: u32) -> impl Iterator<Item = Nic> {
         let range = 1 << self.node_bits;
         let first = NODE_POOL.0 + range * self.addresses_per_machine * rack + index;
         (0..self.addresses_per_machine).map(move |nth| Nic::new(first + nth * range, 32 - self.node_bits))
     }
 
     /// Interface of the BMC of the machine at `index` of `rack`.
-    pub(crate) fn bmc(self, rack: u32, index: u32) -> Nic {
+    pub(crate) fn bmc_nic(self, rack: u32, index: u32) -> Nic {
         Nic::new(BMC_POOL.0 + (rack << self.bmc_bits) + index, BMC_MASK_BITS)
     }
 }
@@ -94,14 +94,14 @@ mod tests {
     fn addresses_are_those_of_sabakans_example() {
         let plan = AddressPlan::new(6, 28, 3).expect("it fits");
         let nodes =
-            |rack, index| plan.nodes(rack, index).map(|nic| nic.address.to_string()).collect::<Vec<_>>();
+            |rack, index| plan.node_nics(rack, index).map(|nic| nic.address.to_string()).collect::<Vec<_>>();
         assert_eq!(nodes(0, 4), ["10.0.0.4", "10.0.0.68", "10.0.0.132"]);
         assert_eq!(nodes(1, 5), ["10.0.0.197", "10.0.1.5", "10.0.1.69"]);
-        let bmc = plan.bmc(1, 5);
+        let bmc = plan.bmc_nic(1, 5);
         assert_eq!(bmc.address.to_string(), "172.16.0.37");
         assert_eq!(bmc.netmask().to_string(), "255.255.240.0");
         assert_eq!(bmc.gateway.to_string(), "172.16.0.1");
-        let last = plan.nodes(1, 5).last().expect("there are three");
+        let last = plan.node_nics(1, 5).last().expect("there are three");
         assert_eq!(last.netmask().to_string(), "255.255.255.192");
         assert_eq!(last.gateway.to_string(), "10.0.1.65");
     }

@@ -75,32 +75,32 @@ impl SeededChance {
     }
 
     /// A number below `bound`, which must not be 0.
-    pub(crate) fn below(&self, kind: Kind, subject: u32, nth: u32, bound: u64) -> u64 {
+    pub(crate) fn number_below(&self, kind: Kind, subject: u32, nth: u32, bound: u64) -> u64 {
         // The high half of the product is uniform up to one part in 2^64 / bound.
         let wide = u128::from(self.draw(kind, subject, nth)) * u128::from(bound);
         u64::try_from(wide >> 64).expect("the high half of a 128-bit product has 64 bits")
     }
 
     /// True with a probability of `percent` in a hundred.
-    pub(crate) fn percent(&self, kind: Kind, subject: u32, nth: u32, percent: u8) -> bool {
-        self.below(kind, subject, nth, 100) < u64::from(percent)
+    pub(crate) fn is_within_percent(&self, kind: Kind, subject: u32, nth: u32, percent: u8) -> bool {
+        self.number_below(kind, subject, nth, 100) < u64::from(percent)
     }
 
     /// A time between zero and twice the mean.
-    pub(crate) fn until(&self, kind: Kind, subject: u32, nth: u32, mean: Duration) -> Duration {
-        let mean = millis(mean);
-        Duration::from_millis(1 + self.below(kind, subject, nth, 2 * mean))
+    pub(crate) fn draw_wait(&self, kind: Kind, subject: u32, nth: u32, mean: Duration) -> Duration {
+        let mean = to_milliseconds(mean);
+        Duration::from_millis(1 + self.number_below(kind, subject, nth, 2 * mean))
     }
 
     /// A duration between half and one and a half times the mean.
-    pub(crate) fn taking(&self, kind: Kind, subject: u32, nth: u32, mean: Duration) -> Duration {
-        let mean = millis(mean);
-        Duration::from_millis(1 + mean / 2 + self.below(kind, subject, nth, mean))
+    pub(crate) fn draw_duration(&self, kind: Kind, subject: u32, nth: u32, mean: Duration) -> Duration {
+        let mean = to_milliseconds(mean);
+        Duration::from_millis(1 + mean / 2 + self.number_below(kind, subject, nth, mean))
     }
 }
 
 /// A mean in whole milliseconds, at least one; far below 2^62, so that sums do not overflow.
-fn millis(mean: Duration) -> u64 {
+fn to_milliseconds(mean: Duration) -> u64 {
     const HUNDRED_YEARS: u64 = 100 * 365 * 24 * 60 * 60 * 1000;
     u64::try_from(mean.as_millis()).unwrap_or(u64::MAX).clamp(1, HUNDRED_YEARS)
 }

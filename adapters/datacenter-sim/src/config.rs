@@ -59,7 +59,7 @@ pub struct Rates {
 impl Rates {
     /// No events happen by themselves.
     #[must_use]
-    pub fn without_events() -> Self {
+    pub fn no_events() -> Self {
         Self {
             break_after: None,
             unreachable_percent: 50,
@@ -84,7 +84,7 @@ impl Rates {
     /// Years pass in minutes: of about sixty machines one breaks, ages or retires every few seconds, so that a node of
     /// the cluster passes through all states within two minutes. About three quarters are healthy at any time.
     #[must_use]
-    pub fn demo() -> Self {
+    pub fn for_demo() -> Self {
         let seconds = |n| Some(Duration::from_secs(n));
         Self {
             break_after: seconds(400),
@@ -143,22 +143,22 @@ impl DatacenterConfig {
             addresses_per_machine: 3,
             lifetime: DAY * 5 * 365,
             broken_percent: 0,
-            rates: Rates::without_events(),
+            rates: Rates::no_events(),
         }
     }
 
     /// The data center of `madako demo`: 6 racks with 36 compute, 18 storage, 6 gpu and 6 boot machines.
     #[must_use]
-    pub fn demo(seed: u64, start: OffsetDateTime) -> Self {
+    pub fn for_demo(seed: u64, start: OffsetDateTime) -> Self {
         Self {
             broken_percent: 5,
-            rates: Rates::demo(),
+            rates: Rates::for_demo(),
             ..Self::new(seed, start, 6, &[("compute", 36), ("storage", 18), ("gpu", 6)])
         }
     }
 
     #[must_use]
-    pub fn machines(&self) -> u64 {
+    pub fn count_machines(&self) -> u64 {
         let boot = if self.boot { u64::from(self.racks) } else { 0 };
         boot + self.roles.iter().map(|role| u64::from(role.machines)).sum::<u64>()
     }
@@ -177,7 +177,7 @@ impl DatacenterConfig {
                 problems.add(field, format!("{:?}", role.role), "a name that sabakan accepts");
             }
         }
-        let machines = self.machines();
+        let machines = self.count_machines();
         if machines > u64::from(MAX_MACHINES) {
             problems.add("roles", format!("{machines} machines"), format!("at most {MAX_MACHINES}"));
         }

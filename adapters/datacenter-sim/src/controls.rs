@@ -51,7 +51,7 @@ impl Datacenter {
     /// # Errors
     /// [`ControlError::NoMachine`].
     pub fn set_encryption_key(&mut self, serial: &str, has: bool) -> Result<(), ControlError> {
-        let place = self.place_of(serial)?;
+        let place = self.find_place(serial)?;
         if let Some(occupant) = self.place(place).occupant.as_mut() {
             occupant.has_encryption_key = has;
         }
@@ -63,7 +63,7 @@ impl Datacenter {
     /// # Errors
     /// [`ControlError::NoMachine`].
     pub fn remove(&mut self, serial: &str) -> Result<(), ControlError> {
-        let place = self.place_of(serial)?;
+        let place = self.find_place(serial)?;
         self.remove_machine(place);
         Ok(())
     }
@@ -113,7 +113,7 @@ impl Datacenter {
     /// # Errors
     /// [`ControlError::NoMachine`].
     pub fn set_retire_date(&mut self, serial: &str, date: OffsetDateTime) -> Result<(), ControlError> {
-        let place = self.place_of(serial)?;
+        let place = self.find_place(serial)?;
         self.change_retire_date(place, date);
         Ok(())
     }
@@ -123,7 +123,7 @@ impl Datacenter {
     /// # Errors
     /// [`ControlError::NoMachine`].
     pub fn set_labels(&mut self, serial: &str, mut labels: Vec<MachineLabel>) -> Result<(), ControlError> {
-        let place = self.place_of(serial)?;
+        let place = self.find_place(serial)?;
         labels.sort();
         labels.dedup_by(|a, b| a.name == b.name);
         if let Some(occupant) = self.place(place).occupant.as_mut() {
@@ -137,14 +137,14 @@ impl Datacenter {
     /// # Errors
     /// [`ControlError::NoMachine`].
     pub fn set_addresses(&mut self, serial: &str, addresses: &[Ipv4Addr]) -> Result<(), ControlError> {
-        let place = self.place_of(serial)?;
+        let place = self.find_place(serial)?;
         if let Some(occupant) = self.place(place).occupant.as_mut() {
             occupant.spec.ipv4 = addresses.iter().map(ToString::to_string).collect();
         }
         Ok(())
     }
 
-    fn place_of(&self, serial: &str) -> Result<u32, ControlError> {
+    fn find_place(&self, serial: &str) -> Result<u32, ControlError> {
         self.find(serial).ok_or_else(|| ControlError::NoMachine(serial.to_owned()))
     }
 

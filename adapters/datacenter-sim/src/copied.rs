@@ -34,7 +34,7 @@ impl Datacenter {
     ///
     /// # Errors
     /// [`CopyError`].
-    pub fn copied(
+    pub fn from_machines(
         seed: u64,
         start: OffsetDateTime,
         rates: Rates,
@@ -101,14 +101,14 @@ mod tests {
     const START: OffsetDateTime = datetime!(2026-01-01 00:00 UTC);
 
     fn original() -> Datacenter {
-        let config = DatacenterConfig { broken_percent: 30, ..DatacenterConfig::demo(3, START) };
+        let config = DatacenterConfig { broken_percent: 30, ..DatacenterConfig::for_demo(3, START) };
         Datacenter::new(config).unwrap()
     }
 
     #[test]
     fn a_copy_shows_the_machines_that_it_was_made_from() {
         let original = original();
-        let copied = Datacenter::copied(9, START, Rates::without_events(), original.machines()).unwrap();
+        let copied = Datacenter::from_machines(9, START, Rates::no_events(), original.machines()).unwrap();
         let shown = |datacenter: &Datacenter| {
             let machines = datacenter.machines();
             let shown = machines.into_iter().map(|machine| {
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn fault_of_a_copied_rack_reaches_its_machines() {
         let machines = original().machines();
-        let mut copied = Datacenter::copied(9, START, Rates::without_events(), machines).unwrap();
+        let mut copied = Datacenter::from_machines(9, START, Rates::no_events(), machines).unwrap();
         copied.kill_rack(2).unwrap();
         let dark = copied.machines().into_iter().filter(|machine| machine.spec.rack == 2);
         assert!(dark.clone().count() > 0);
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn machines_that_cannot_be_are_refused() {
         let machines = original().machines();
-        let copied = |machines| Datacenter::copied(9, START, Rates::without_events(), machines).map(drop);
+        let copied = |machines| Datacenter::from_machines(9, START, Rates::no_events(), machines).map(drop);
         let mut far = machines.clone();
         far[0].spec.rack = i64::from(MAX_RACK) + 1;
         assert!(matches!(copied(far), Err(CopyError::Rack { .. })));

@@ -198,12 +198,12 @@ impl Datacenter {
     /// All machines, ordered by serial as in sabakan.
     #[must_use]
     pub fn machines(&self) -> Vec<Machine> {
-        self.occupants().map(|(_, occupant)| self.machine_of(occupant)).collect()
+        self.occupied_places().map(|(_, occupant)| self.describe_machine(occupant)).collect()
     }
 
     #[must_use]
     pub fn machine(&self, serial: &str) -> Option<Machine> {
-        self.occupant(serial).map(|(_, occupant)| self.machine_of(occupant))
+        self.find_occupant(serial).map(|(_, occupant)| self.describe_machine(occupant))
     }
 
     #[must_use]
@@ -227,11 +227,11 @@ impl Datacenter {
     }
 
     pub(crate) fn records(&self) -> Vec<Record> {
-        self.occupants().map(|(place, occupant)| self.record_of(place, occupant)).collect()
+        self.occupied_places().map(|(place, occupant)| self.describe_record(place, occupant)).collect()
     }
 
     pub(crate) fn record(&self, serial: &str) -> Option<Record> {
-        self.occupant(serial).map(|(place, occupant)| self.record_of(place, occupant))
+        self.find_occupant(serial).map(|(place, occupant)| self.describe_record(place, occupant))
     }
 
     pub(crate) fn find(&self, serial: &str) -> Option<u32> {
@@ -256,15 +256,15 @@ impl Datacenter {
     /// Adds a place with a machine that has been there for some time. The place stays empty if the rack is full.
     fn settle(&mut self, rack: u32, role: String) {
         let place = self.add_place(rack, role);
-        let lifetime = millis(self.config.lifetime);
+        let lifetime = to_milliseconds(self.config.lifetime);
         // The range exceeds the lifetime, so some machines are overdue for retirement.
-        let age = self.chance.below(Kind::RegisterDate, place, 0, lifetime + lifetime / 10 + 1);
+        let age = self.chance.number_below(Kind::RegisterDate, place, 0, lifetime + lifetime / 10 + 1);
         let registered = subtract_millis(self.now, age);
-        let broken = self.chance.percent(Kind::BrokenAtStart, place, 0, self.config.broken_percent);
-        let state = if broken { self.break_way(place) } else { MachineState::Healthy };
-        let since = self.chance.below(Kind::InHealthSince, place, 0, age + 1);
+        let broken = self.chance.is_within_percent(Kind::BrokenAtStart, place, 0, self.config.broken_percent);
+        let state = if broken { self.draw_broken_state(place) } else { MachineState::Healthy };
+        let since = self.chance.number_below(Kind::InHealthSince, place, 0, age + 1);
         let since = subtract_millis(self.now, since);
-        if self.occupy(place, registered, state, since) {
+        if self.occupy_place(place, registered, state, since) {
             self.plan_life(place);
         }
     }
@@ -285,7 +285,7 @@ impl Datacenter {
     }
 
     /// Puts a new machine at an empty place; `false` if its rack has no free index.
-    pub(crate) fn occupy(
+    pub(crate) fn occupy_place(
         &mut self,
         place: u32,
         registered: OffsetDateTime,
@@ -295,12 +295,12 @@ impl Datacenter {
         let MachineSlot { rack, role, predecessors, .. } = self.places[place as usize].clone();
         let (Some(index), Some(plan)) = (self.free_index(rack, &role), self.plan) else { return false };
         let choose = |kind, count: usize| {
-            let chosen = self.chance.below(kind, place, predecessors, count as u64);
+            let chosen = self.chance.number_below(kind, place, predecessors, count as u64);
             usize::try_from(chosen).expect("it is below a usize")
         };
         let label = |name: &str, value: &str| MachineLabel { name: name.to_owned(), value: value.to_owned() };
         let spec = MachineSpec {
-            serial: self.serial(place, predecessors),
+            serial: self.serial_of_place(place, predecessors),
             // sabakan orders labels by name.
             labels: vec![
                 label("datacenter", "sim"),
@@ -309,7 +309,7 @@ impl Datacenter {
             rack: i64::from(rack),
             index_in_rack: i64::from(index),
             role,
-            ipv4: plan.nodes(rack, index).map(|nic| nic.address.to_string()).collect(),
+            ipv4: plan.node_nics(rack, index).map(|nic| nic.address.to_string()).collect(),
             register_date: registered,
             retire_date: add_duration(registered, self.config.lifetime),
             bmc: Bmc { bmc_type: BMC_TYPES[choose(Kind::BmcType, BMC_TYPES.len())].to_owned() },
@@ -354,7 +354,7 @@ impl Datacenter {
     }
 
     /// Ten hexadecimal digits, different for every machine of the history, in no visible order.
-    pub(crate) fn serial(&self, place: u32, predecessors: u32) -> String {
+    pub(crate) fn serial_of_place(&self, place: u32, predecessors: u32) -> String {
         const MASK: u64 = (1 << 40) - 1;
         // The factor is odd, so multiplication modulo 2^40 maps different numbers to different ones.
         const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -365,18 +365,18 @@ impl Datacenter {
         format!("{serial:010x}")
     }
 
-    fn occupants(&self) -> impl Iterator<Item = (u32, &Occupant)> {
+    fn occupied_places(&self) -> impl Iterator<Item = (u32, &Occupant)> {
         self.by_serial.values().filter_map(|&place| {
             self.places[place as usize].occupant.as_ref().map(|occupant| (place, occupant))
         })
     }
 
-    fn occupant(&self, serial: &str) -> Option<(u32, &Occupant)> {
+    fn find_occupant(&self, serial: &str) -> Option<(u32, &Occupant)> {
         let place = self.find(serial)?;
         self.places[place as usize].occupant.as_ref().map(|occupant| (place, occupant))
     }
 
-    fn machine_of(&self, occupant: &Occupant) -> Machine {
+    fn describe_machine(&self, occupant: &Occupant) -> Machine {
         Machine {
             spec: occupant.spec.clone(),
             status: MachineStatus {
@@ -386,19 +386,19 @@ impl Datacenter {
         }
     }
 
-    fn record_of(&self, place: u32, occupant: &Occupant) -> Record {
+    fn describe_record(&self, place: u32, occupant: &Occupant) -> Record {
         let rack = self.places[place as usize].rack;
         let index = u32::try_from(occupant.spec.index_in_rack).unwrap_or(0);
         let (nics, bmc) = match self.plan {
-            Some(plan) => (plan.nodes(rack, index).collect(), plan.bmc(rack, index)),
+            Some(plan) => (plan.node_nics(rack, index).collect(), plan.bmc_nic(rack, index)),
             // A search of a copy gets the machines' own addresses; netmask, gateway and BMC were not copied.
-            None => (Vec::new(), Nic::unknown()),
+            None => (Vec::new(), Nic::placeholder()),
         };
-        Record { machine: self.machine_of(occupant), since: occupant.since, nics, bmc }
+        Record { machine: self.describe_machine(occupant), since: occupant.since, nics, bmc }
     }
 }
 
-fn millis(duration: std::time::Duration) -> u64 {
+fn to_milliseconds(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 

@@ -84,7 +84,7 @@ impl FaultSwitch {
 
     /// The active faults, in the order in which they were set.
     #[must_use]
-    pub fn present(&self) -> Vec<Fault> {
+    pub fn present_faults(&self) -> Vec<Fault> {
         self.present.borrow().clone()
     }
 
@@ -93,18 +93,18 @@ impl FaultSwitch {
     }
 
     /// Returns when connections are refused (`true`) or accepted (`false`).
-    pub(crate) async fn until_refusing(&self, refusing: bool) {
-        self.until(|present| present.contains(&Fault::RefuseConnections) == refusing).await;
+    pub(crate) async fn wait_until_refusing(&self, refusing: bool) {
+        self.wait_until(|present| present.contains(&Fault::RefuseConnections) == refusing).await;
     }
 
     /// Waits for [`Fault::Slow`], then for the end of [`Fault::Hang`].
-    pub(crate) async fn delay(&self) {
-        self.slow().await;
-        self.until_no_hang().await;
+    pub(crate) async fn wait_for_faults(&self) {
+        self.sleep_while_slow().await;
+        self.wait_until_no_hang().await;
     }
 
     /// Waits for the delay of [`Fault::Slow`], if it is set.
-    pub(crate) async fn slow(&self) {
+    pub(crate) async fn sleep_while_slow(&self) {
         let slow = self.present.borrow().iter().find_map(|fault| match fault {
             Fault::Slow(by) => Some(*by),
             _ => None,
@@ -115,11 +115,11 @@ impl FaultSwitch {
     }
 
     /// Returns when [`Fault::Hang`] is not set.
-    pub(crate) async fn until_no_hang(&self) {
-        self.until(|present| !present.contains(&Fault::Hang)).await;
+    pub(crate) async fn wait_until_no_hang(&self) {
+        self.wait_until(|present| !present.contains(&Fault::Hang)).await;
     }
 
-    async fn until(&self, mut is_so: impl FnMut(&[Fault]) -> bool) {
+    async fn wait_until(&self, mut is_so: impl FnMut(&[Fault]) -> bool) {
         let mut changes = self.present.subscribe();
         changes
             .wait_for(|present| is_so(present))

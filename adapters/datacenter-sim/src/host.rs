@@ -158,7 +158,7 @@ impl SimulatedHost {
 
     /// Completes the boots that hang. No later boot hangs.
     pub fn end_hanging_boots(&self) {
-        let now = self.registry.with(|datacenter| datacenter.now());
+        let now = self.registry.with_datacenter(|datacenter| datacenter.now());
         let mut log = self.lock();
         for boot in log.boots.values_mut().filter(|boot| boot.hangs) {
             boot.ends = boot.ends.min(now);
@@ -180,7 +180,7 @@ impl SimulatedHost {
 
     /// Records a run; returns its number and the number of earlier commands on its machine.
     fn begin(&self, epoch: i64, program: &str, address: &str) -> (u64, u32) {
-        let began = self.registry.with(|datacenter| datacenter.now());
+        let began = self.registry.with_datacenter(|datacenter| datacenter.now());
         let mut log = self.lock();
         let number = log.begun;
         log.begun += 1;
@@ -203,8 +203,8 @@ impl SimulatedHost {
         (number, *nth)
     }
 
-    fn end(&self, number: u64) {
-        let ended = self.registry.with(|datacenter| datacenter.now());
+    fn end_command(&self, number: u64) {
+        let ended = self.registry.with_datacenter(|datacenter| datacenter.now());
         if let Some(run) = self.lock().runs.get_mut(&number) {
             run.ended = Some(ended);
         }
@@ -213,9 +213,9 @@ impl SimulatedHost {
     async fn check(&self, address: &str, deadline: Duration, nth: u32) -> HostOutcome {
         sleep(CHECK_TAKES.min(deadline)).await;
         let confused = self.habits.confused_percent;
-        let answer = self.registry.with(|datacenter| {
-            let place = datacenter.at_address(address)?;
-            let answer = if datacenter.chance.percent(Kind::CheckConfused, place, nth, confused) {
+        let answer = self.registry.with_datacenter(|datacenter| {
+            let place = datacenter.find_by_address(address)?;
+            let answer = if datacenter.chance.is_within_percent(Kind::CheckConfused, place, nth, confused) {
                 "maybe"
             } else if datacenter.is_healthy(place) {
                 "true"
@@ -235,7 +235,7 @@ impl SimulatedHost {
         let Ok(since) = since.parse::<i64>() else {
             return command_outcome(HostEnd::Exited { code: 2 }, "no time", CHECK_TAKES);
         };
-        let now = self.registry.with(|datacenter| datacenter.now());
+        let now = self.registry.with_datacenter(|datacenter| datacenter.now());
         let boot = self.lock().boots.get(address).copied();
         let has_booted = boot.is_some_and(|boot| boot.began.unix_timestamp() >= since && boot.ends <= now);
         command_outcome(HostEnd::Exited { code: 0 }, if has_booted { "true" } else { "false" }, CHECK_TAKES)
@@ -243,10 +243,10 @@ impl SimulatedHost {
 
     /// The machine goes down now.
     fn reboot(&self, address: &str, nth: u32) {
-        let boot = self.registry.with(|datacenter| {
-            let place = datacenter.at_address(address)?;
-            let hangs = datacenter.chance.percent(Kind::CommandHeals, place, nth, HANGING_BOOTS);
-            let takes = datacenter.chance.taking(Kind::CommandTakes, place, nth + 1, BOOT_TAKES);
+        let boot = self.registry.with_datacenter(|datacenter| {
+            let place = datacenter.find_by_address(address)?;
+            let hangs = datacenter.chance.is_within_percent(Kind::CommandHeals, place, nth, HANGING_BOOTS);
+            let takes = datacenter.chance.draw_duration(Kind::CommandTakes, place, nth + 1, BOOT_TAKES);
             Some((datacenter.now(), takes, hangs && *self.may_hang.borrow()))
         });
         let Some((now, takes, hangs)) = boot else { return };
@@ -279,13 +279,13 @@ impl SimulatedHost {
     ) -> CommandResult {
         let habits = self.habits;
         let must_fail = std::mem::take(&mut self.lock().fails_next);
-        let drawn = self.registry.with(|datacenter| {
-            let place = datacenter.at_address(address)?;
+        let drawn = self.registry.with_datacenter(|datacenter| {
+            let place = datacenter.find_by_address(address)?;
             let chance = &datacenter.chance;
-            let takes = chance.taking(Kind::CommandTakes, place, nth, habits.takes);
-            let drawn = chance.below(Kind::CommandFate, place, nth, 100);
-            let heals =
-                program == RESET && chance.percent(Kind::CommandHeals, place, nth, habits.heals_percent);
+            let takes = chance.draw_duration(Kind::CommandTakes, place, nth, habits.takes);
+            let drawn = chance.number_below(Kind::CommandFate, place, nth, 100);
+            let heals = program == RESET
+                && chance.is_within_percent(Kind::CommandHeals, place, nth, habits.heals_percent);
             let failing = u64::from(habits.fails_percent);
             let hanging = failing + u64::from(habits.hangs_percent);
             let lost = hanging + u64::from(habits.lost_percent);
@@ -302,7 +302,7 @@ impl SimulatedHost {
         let hangs = matches!(fate, CommandFate::Hangs) || takes > deadline;
         let took = if hangs { deadline } else { takes };
         sleep(took).await;
-        self.end(number);
+        self.end_command(number);
         if hangs {
             return CommandResult::Reported(command_outcome(HostEnd::Deadline, "", took));
         }
@@ -310,7 +310,7 @@ impl SimulatedHost {
             if program == REBOOT {
                 self.reboot(address, nth);
             } else if heals {
-                self.registry.with(|datacenter| datacenter.heal_machine(address));
+                self.registry.with_datacenter(|datacenter| datacenter.heal_machine(address));
             }
         };
         match fate {
@@ -377,7 +377,7 @@ impl Host for SimulatedHost {
 
 impl Datacenter {
     /// Place of the machine with this first address; the lowest place if several machines share it.
-    pub(crate) fn at_address(&self, address: &str) -> Option<u32> {
+    pub(crate) fn find_by_address(&self, address: &str) -> Option<u32> {
         let claims = |place: &crate::datacenter::MachineSlot| {
             place
                 .occupant
@@ -396,7 +396,7 @@ impl Datacenter {
 
     /// Heals a broken machine if its rack has power; true if it did.
     pub(crate) fn heal_machine(&mut self, address: &str) -> bool {
-        let Some(place) = self.at_address(address) else { return false };
+        let Some(place) = self.find_by_address(address) else { return false };
         let rack = self.places[place as usize].rack;
         let state = self.places[place as usize].occupant.as_ref().map(|occupant| occupant.state);
         let broken = matches!(state, Some(MachineState::Unhealthy | MachineState::Unreachable));

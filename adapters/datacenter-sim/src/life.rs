@@ -66,14 +66,14 @@ impl Datacenter {
         let Some(occupant) = &here.occupant else { return };
         let rates = &self.config.rates;
         let chance = &self.chance;
-        let takes = |kind, mean: Option<_>| mean.map(|mean| chance.taking(kind, place, stay, mean));
-        let until = |kind, mean: Option<_>| mean.map(|mean| chance.until(kind, place, stay, mean));
+        let takes = |kind, mean: Option<_>| mean.map(|mean| chance.draw_duration(kind, place, stay, mean));
+        let until = |kind, mean: Option<_>| mean.map(|mean| chance.draw_wait(kind, place, stay, mean));
         let next = match occupant.state {
             MachineState::Uninitialized => takes(Kind::InitializeTakes, rates.initialize_takes)
                 .map(|after| (after, MachineStep::Enter(MachineState::Healthy))),
             MachineState::Healthy => {
                 let breaks = until(Kind::BreakAfter, rates.break_after)
-                    .map(|after| (after, MachineStep::Enter(self.break_way(place))));
+                    .map(|after| (after, MachineStep::Enter(self.draw_broken_state(place))));
                 let updates = until(Kind::UpdateAfter, rates.update_after)
                     .map(|after| (after, MachineStep::Enter(MachineState::Updating)));
                 breaks.into_iter().chain(updates).min()
@@ -87,7 +87,8 @@ impl Datacenter {
             MachineState::Retiring => takes(Kind::RetiringTakes, rates.retiring_takes)
                 .map(|after| (after, MachineStep::Enter(MachineState::Retired))),
             MachineState::Retired => takes(Kind::RetiredKept, rates.retired_kept).map(|after| {
-                let returns = chance.percent(Kind::RetiredOutcome, place, stay, rates.returns_percent);
+                let returns =
+                    chance.is_within_percent(Kind::RetiredOutcome, place, stay, rates.returns_percent);
                 (
                     after,
                     if returns {
@@ -104,9 +105,9 @@ impl Datacenter {
     }
 
     /// Broken state that the machine at a place enters at its next failure.
-    pub(crate) fn break_way(&self, place: u32) -> MachineState {
+    pub(crate) fn draw_broken_state(&self, place: u32) -> MachineState {
         let stay = self.places[place as usize].stays;
-        if self.chance.percent(Kind::BreakWay, place, stay, self.config.rates.unreachable_percent) {
+        if self.chance.is_within_percent(Kind::BreakWay, place, stay, self.config.rates.unreachable_percent) {
             MachineState::Unreachable
         } else {
             MachineState::Unhealthy
@@ -116,7 +117,7 @@ impl Datacenter {
     fn repair_outcome(&self, place: u32, broken: MachineState) -> MachineState {
         let stay = self.places[place as usize].stays;
         let rates = &self.config.rates;
-        let outcome = self.chance.below(Kind::RepairOutcome, place, stay, 100);
+        let outcome = self.chance.number_below(Kind::RepairOutcome, place, stay, 100);
         let given_up = u64::from(rates.given_up_percent);
         if outcome < given_up {
             MachineState::Retiring
@@ -160,13 +161,13 @@ impl Datacenter {
     fn plan_arrival(&mut self, place: u32) {
         let Some(mean) = self.config.rates.replaced_after else { return };
         let generation = self.place(place).stays;
-        let after = self.chance.taking(Kind::ReplacedAfter, place, generation, mean);
+        let after = self.chance.draw_duration(Kind::ReplacedAfter, place, generation, mean);
         self.push(add_duration(self.now, after), Timeline::Life(place), generation, MachineStep::Arrive);
     }
 
     /// Adds a new machine at an empty place. If its index has been taken, no machine arrives.
     pub(crate) fn add_machine(&mut self, place: u32) {
-        if !self.occupy(place, self.now, MachineState::Uninitialized, self.now) {
+        if !self.occupy_place(place, self.now, MachineState::Uninitialized, self.now) {
             return;
         }
         let here = self.place(place);
@@ -182,7 +183,7 @@ impl Datacenter {
         let here = self.place(place);
         here.ages += 1;
         let generation = here.ages;
-        let after = self.chance.until(Kind::AgeEvery, place, generation, mean);
+        let after = self.chance.draw_wait(Kind::AgeEvery, place, generation, mean);
         self.push(add_duration(self.now, after), Timeline::Age(place), generation, MachineStep::Age);
     }
 
@@ -218,7 +219,7 @@ impl Datacenter {
         let due = occupant.spec.retire_date.max(now);
         here.retirements += 1;
         let generation = here.retirements;
-        let after = self.chance.until(Kind::RetireAfter, place, generation, mean);
+        let after = self.chance.draw_wait(Kind::RetireAfter, place, generation, mean);
         self.push(add_duration(due, after), Timeline::Retirement(place), generation, MachineStep::Retire);
     }
 
@@ -244,9 +245,9 @@ impl Datacenter {
         let generation = here.switches;
         let (after, step) = if here.dark {
             let Some(mean) = rates.rack_outage_takes else { return };
-            (self.chance.taking(Kind::OutageTakes, rack, generation, mean), MachineStep::PowerOn)
+            (self.chance.draw_duration(Kind::OutageTakes, rack, generation, mean), MachineStep::PowerOn)
         } else {
-            (self.chance.until(Kind::OutageAfter, rack, generation, outage_after), MachineStep::PowerOff)
+            (self.chance.draw_wait(Kind::OutageAfter, rack, generation, outage_after), MachineStep::PowerOff)
         };
         self.push(add_duration(self.now, after), Timeline::Power(rack), generation, step);
     }
@@ -272,7 +273,7 @@ impl Datacenter {
         here.dark = true;
         here.switches += 1;
         self.note(rack, None, DatacenterEventKind::PowerOff);
-        for place in self.places_of(rack) {
+        for place in self.places_in_rack(rack) {
             let before = self.place(place).occupant.as_ref().map(|occupant| occupant.state);
             if let Some(before @ (MachineState::Healthy | MachineState::Unhealthy)) = before {
                 self.enter_state(place, MachineState::Unreachable);
@@ -290,18 +291,18 @@ impl Datacenter {
         here.dark = false;
         here.switches += 1;
         self.note(rack, None, DatacenterEventKind::PowerOn);
-        for place in self.places_of(rack) {
+        for place in self.places_in_rack(rack) {
             let here = self.place(place);
             let generation = here.stays;
             if let Some(step) = here.parked.take() {
                 let mean = self.config.rates.initialize_takes.unwrap_or(START_TAKES);
-                let after = self.chance.taking(Kind::PowerOnTakes, place, generation, mean);
+                let after = self.chance.draw_duration(Kind::PowerOnTakes, place, generation, mean);
                 self.push(add_duration(self.now, after), Timeline::Life(place), generation, step);
             }
         }
     }
 
-    fn places_of(&self, rack: u32) -> Vec<u32> {
+    fn places_in_rack(&self, rack: u32) -> Vec<u32> {
         (0..).zip(&self.places).filter(|(_, place)| place.rack == rack).map(|(number, _)| number).collect()
     }
 }

@@ -32,7 +32,7 @@ pub struct InMemoryHttp {
 impl SimulatedRegistry {
     /// A transport to this registry with its own link.
     #[must_use]
-    pub fn in_memory_transport(&self) -> InMemoryHttp {
+    pub fn open_in_memory_transport(&self) -> InMemoryHttp {
         InMemoryHttp { router: self.router(), registry: self.faults().clone(), link: FaultSwitch::new() }
     }
 }
@@ -40,7 +40,7 @@ impl SimulatedRegistry {
 impl InMemoryHttp {
     /// A transport that sends every request to one router.
     #[must_use]
-    pub fn to(router: Router) -> Self {
+    pub fn for_router(router: Router) -> Self {
         Self { router, registry: FaultSwitch::new(), link: FaultSwitch::new() }
     }
 
@@ -52,7 +52,7 @@ impl InMemoryHttp {
     }
 
     async fn exchange(&self, request: HttpRequest, shown: &str) -> Result<HttpResponse, HttpError> {
-        self.link.delay().await;
+        self.link.wait_for_faults().await;
         let refused = || HttpError::Connect { url: shown.to_owned(), why: "connection refused".to_owned() };
         if self.registry.is_refusing() || self.link.is_refusing() {
             return Err(refused());
@@ -71,8 +71,8 @@ impl InMemoryHttp {
             tokio::select! {
                 biased;
                 answer = &mut answer => return answer,
-                () = self.registry.until_refusing(true) => return Err(cut_answer(shown, "connection reset")),
-                () = self.link.until_refusing(true) => return Err(cut_answer(shown, "connection reset")),
+                () = self.registry.wait_until_refusing(true) => return Err(cut_answer(shown, "connection reset")),
+                () = self.link.wait_until_refusing(true) => return Err(cut_answer(shown, "connection reset")),
                 // Dropping the server drops its half of the pipe, so the client sees the end.
                 () = finish_server(&mut server), if server.is_some() => server = None,
             }
@@ -83,7 +83,7 @@ impl InMemoryHttp {
 #[async_trait]
 impl HttpTransport for InMemoryHttp {
     async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let shown = without_credentials(&request.url);
+        let shown = hide_credentials(&request.url);
         let deadline = request.deadline;
         let exchange = Box::pin(self.exchange(request, &shown));
         match tokio::time::timeout(deadline, exchange).await {
@@ -160,7 +160,7 @@ fn cut_answer(shown: &str, why: &str) -> HttpError {
 }
 
 /// The URL without credentials, for error messages.
-fn without_credentials(url: &str) -> String {
+fn hide_credentials(url: &str) -> String {
     match url.split_once("://") {
         Some((scheme, rest)) => {
             let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());

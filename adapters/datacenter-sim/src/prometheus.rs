@@ -73,8 +73,8 @@ impl SimulatedPrometheus {
 
     /// The latest value of each metric that a client has received.
     #[must_use]
-    pub fn answered(&self) -> BTreeMap<String, f64> {
-        self.0.answered().clone()
+    pub fn answered_values(&self) -> BTreeMap<String, f64> {
+        self.0.lock_answered().clone()
     }
 
     pub fn router(&self) -> Router {
@@ -94,12 +94,12 @@ impl SimulatedPrometheus {
 
 impl PrometheusState {
     // No code panics while it holds the lock.
-    fn answered(&self) -> MutexGuard<'_, BTreeMap<String, f64>> {
+    fn lock_answered(&self) -> MutexGuard<'_, BTreeMap<String, f64>> {
         self.answered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The value of a metric `after` the start, rounded to a tenth.
-    fn value(&self, place: u32, metric: &RandomWalkMetric, after: Duration) -> f64 {
+    fn value_at(&self, place: u32, metric: &RandomWalkMetric, after: Duration) -> f64 {
         let turns = after.as_secs_f64() / metric.pace.as_secs_f64().max(f64::MIN_POSITIVE);
         let (turn, part) = (turns.floor().clamp(0.0, f64::from(u32::MAX - 1)), turns.fract());
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to what fits")]
@@ -112,7 +112,7 @@ impl PrometheusState {
 
     /// Value of a metric at its `nth` turning point.
     fn turn(&self, place: u32, metric: &RandomWalkMetric, nth: u32) -> f64 {
-        let step = self.chance.below(Kind::MetricTurn, place, nth, STEPS + 1);
+        let step = self.chance.number_below(Kind::MetricTurn, place, nth, STEPS + 1);
         #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
         let part = step as f64 / STEPS as f64;
         metric.least + (metric.greatest - metric.least) * part
@@ -138,10 +138,10 @@ async fn answer_query(
     let now = inner.clock.now();
     let after = Duration::try_from(now - inner.began).unwrap_or_default();
     let mut result = Vec::new();
-    let mut answered = inner.answered();
+    let mut answered = inner.lock_answered();
     for name in names {
         if let Some((place, metric)) = inner.metrics.get(&name) {
-            let value = inner.value(*place, metric, after);
+            let value = inner.value_at(*place, metric, after);
             let stamp = Value::from(now.unix_timestamp());
             result.push(json!({"metric": {"__name__": name}, "value": [stamp, value.to_string()]}));
             answered.insert(name, value);
@@ -225,7 +225,7 @@ mod tests {
 
     fn history(of: &SimulatedPrometheus, name: &str) -> Vec<f64> {
         let (place, metric) = &of.0.metrics[name];
-        (0..600).map(|second| of.0.value(*place, metric, Duration::from_secs(second))).collect()
+        (0..600).map(|second| of.0.value_at(*place, metric, Duration::from_secs(second))).collect()
     }
 
     #[test]

@@ -59,21 +59,21 @@ static NIC: ObjectType = ObjectType {
     fields: &[("address", None), ("netmask", None), ("maskbits", None), ("gateway", None)],
 };
 
-struct Entry {
+struct FieldEntry {
     name: &'static str,
     arguments: &'static [(&'static str, &'static str)],
     answer: &'static ObjectType,
 }
 
-static QUERY: [Entry; 2] = [
-    Entry { name: "machine", arguments: &[("serial", "ID!")], answer: &MACHINE },
-    Entry {
+static QUERY: [FieldEntry; 2] = [
+    FieldEntry { name: "machine", arguments: &[("serial", "ID!")], answer: &MACHINE },
+    FieldEntry {
         name: "searchMachines",
         arguments: &[("having", "MachineParams"), ("notHaving", "MachineParams")],
         answer: &MACHINE,
     },
 ];
-static MUTATION: [Entry; 1] = [Entry {
+static MUTATION: [FieldEntry; 1] = [FieldEntry {
     name: "setMachineState",
     arguments: &[("serial", "ID!"), ("state", "MachineState!")],
     answer: &STATUS,
@@ -96,7 +96,7 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    fn invalid(message: String, at: Pos) -> Self {
+    fn invalid_query(message: String, at: Pos) -> Self {
         Self::Invalid { message, at: Some(at), path: Vec::new() }
     }
 }
@@ -122,14 +122,14 @@ pub(crate) fn execute(
     };
     // Validate the whole operation before any field runs.
     let mut calls = Vec::new();
-    run.fields(&operation.selection_set, root, 0, &mut |field| {
+    run.visit_fields(&operation.selection_set, root, 0, &mut |field| {
         if field.node.name.node == "__typename" {
             calls.push((field, None));
             return Ok(());
         }
         let entry = entries.iter().find(|entry| entry.name == field.node.name.node.as_str());
         let entry = entry.ok_or_else(|| unknown_field(field, root))?;
-        let arguments = run.arguments(field, entry)?;
+        let arguments = run.read_arguments(field, entry)?;
         run.check(field, Some(entry.answer), 1)?;
         calls.push((field, Some((entry, arguments))));
         Ok(())
@@ -174,7 +174,7 @@ struct QueryRun<'a> {
 
 impl<'a> QueryRun<'a> {
     /// Calls `each` for every field of a selection on type `name`, fragments included, in document order.
-    fn fields(
+    fn visit_fields(
         &self,
         selection: &'a Positioned<SelectionSet>,
         name: &str,
@@ -182,12 +182,12 @@ impl<'a> QueryRun<'a> {
         each: &mut dyn FnMut(&'a Positioned<Field>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         if depth > MAX_DEPTH {
-            return Err(Failure::invalid(format!("more than {MAX_DEPTH} levels"), selection.pos));
+            return Err(Failure::invalid_query(format!("more than {MAX_DEPTH} levels"), selection.pos));
         }
         for item in &selection.node.items {
             if let Some(directive) = item.node.directives().first() {
                 let message = format!("Unknown directive \"@{}\".", directive.node.name.node);
-                return Err(Failure::invalid(message, directive.pos));
+                return Err(Failure::invalid_query(message, directive.pos));
             }
             let (condition, fragment) = match &item.node {
                 Selection::Field(field) => {
@@ -200,7 +200,7 @@ impl<'a> QueryRun<'a> {
                 Selection::FragmentSpread(spread) => {
                     let called = &spread.node.fragment_name.node;
                     let found = self.document.fragments.get(called).ok_or_else(|| {
-                        Failure::invalid(format!("Unknown fragment \"{called}\"."), item.pos)
+                        Failure::invalid_query(format!("Unknown fragment \"{called}\"."), item.pos)
                     })?;
                     (Some(&found.node.type_condition), &found.node.selection_set)
                 }
@@ -210,9 +210,9 @@ impl<'a> QueryRun<'a> {
                     "Fragment cannot be spread here as objects of type \"{name}\" can never be of type \"{}\".",
                     condition.node.on.node
                 );
-                return Err(Failure::invalid(message, condition.pos));
+                return Err(Failure::invalid_query(message, condition.pos));
             }
-            self.fields(fragment, name, depth + 1, each)?;
+            self.visit_fields(fragment, name, depth + 1, each)?;
         }
         Ok(())
     }
@@ -230,21 +230,21 @@ impl<'a> QueryRun<'a> {
             return if selection.node.items.is_empty() {
                 Ok(())
             } else {
-                Err(Failure::invalid(format!("Field \"{name}\" must not have a selection."), field.pos))
+                Err(Failure::invalid_query(format!("Field \"{name}\" must not have a selection."), field.pos))
             };
         };
         if selection.node.items.is_empty() {
             let message =
                 format!("Field \"{name}\" of type \"{}\" must have a selection of subfields.", object.name);
-            return Err(Failure::invalid(message, field.pos));
+            return Err(Failure::invalid_query(message, field.pos));
         }
-        self.fields(selection, object.name, depth, &mut |field| {
+        self.visit_fields(selection, object.name, depth, &mut |field| {
             if field.node.name.node == "__typename" {
                 return self.check(field, None, depth + 1);
             }
             if let Some((argument, _)) = field.node.arguments.first() {
                 let message = format!("Unknown argument \"{}\".", argument.node);
-                return Err(Failure::invalid(message, argument.pos));
+                return Err(Failure::invalid_query(message, argument.pos));
             }
             let known = object.fields.iter().find(|(known, _)| *known == field.node.name.node.as_str());
             let (_, kind) = known.ok_or_else(|| unknown_field(field, object.name))?;
@@ -253,12 +253,16 @@ impl<'a> QueryRun<'a> {
     }
 
     /// Arguments of a root field as JSON, coerced to their declared types.
-    fn arguments(&self, field: &Positioned<Field>, entry: &Entry) -> Result<Map<String, Value>, Failure> {
+    fn read_arguments(
+        &self,
+        field: &Positioned<Field>,
+        entry: &FieldEntry,
+    ) -> Result<Map<String, Value>, Failure> {
         let mut given = Map::new();
         for (name, value) in &field.node.arguments {
             let Some((_, kind)) = entry.arguments.iter().find(|(known, _)| *known == name.node.as_str())
             else {
-                return Err(Failure::invalid(format!("Unknown argument \"{}\".", name.node), name.pos));
+                return Err(Failure::invalid_query(format!("Unknown argument \"{}\".", name.node), name.pos));
             };
             if let async_graphql_value::Value::Variable(variable) = &value.node
                 && !self.variables.contains_key(variable.as_str())
@@ -269,13 +273,14 @@ impl<'a> QueryRun<'a> {
             let value = value.node.clone().into_const_with(|variable| {
                 if !self.is_defined(&variable) {
                     let message = format!("Variable \"${variable}\" is not defined.");
-                    return Err(Failure::invalid(message, name.pos));
+                    return Err(Failure::invalid_query(message, name.pos));
                 }
                 let value = self.variables.get(variable.as_str()).cloned().unwrap_or_default();
-                ConstValue::from_json(value).map_err(|error| Failure::invalid(error.to_string(), name.pos))
+                ConstValue::from_json(value)
+                    .map_err(|error| Failure::invalid_query(error.to_string(), name.pos))
             })?;
             let mut value =
-                value.into_json().map_err(|error| Failure::invalid(error.to_string(), name.pos))?;
+                value.into_json().map_err(|error| Failure::invalid_query(error.to_string(), name.pos))?;
             let kind = Type::new(kind).expect("the table above holds well-formed types");
             coerce_value(&kind, &mut value, &mut vec![json!("argument"), json!(name.node.as_str())])?;
             given.insert(name.node.to_string(), value);
@@ -283,7 +288,7 @@ impl<'a> QueryRun<'a> {
         let missing =
             entry.arguments.iter().find(|(name, kind)| kind.ends_with('!') && !given.contains_key(*name));
         match missing {
-            Some((name, kind)) => Err(Failure::invalid(
+            Some((name, kind)) => Err(Failure::invalid_query(
                 format!("Field \"{}\" argument \"{name}\" of type \"{kind}\" is required.", entry.name),
                 field.pos,
             )),
@@ -297,7 +302,7 @@ impl<'a> QueryRun<'a> {
 
     fn call(
         &self,
-        entry: &Entry,
+        entry: &FieldEntry,
         field: &Positioned<Field>,
         mut arguments: Map<String, Value>,
     ) -> Result<CallSource, Failure> {
@@ -320,7 +325,7 @@ impl<'a> QueryRun<'a> {
             let variables =
                 domain::QueryVariables { having: params("having")?, not_having: params("notHaving")? };
             self.registry.note_search(&variables);
-            let (records, now) = self.registry.records();
+            let (records, now) = self.registry.list_records();
             let chosen = records.into_iter().filter(|record| {
                 matches_search(&record.machine, variables.having.as_ref(), variables.not_having.as_ref(), now)
             });
@@ -332,7 +337,7 @@ impl<'a> QueryRun<'a> {
             let state = MachineState::ALL.iter().copied().find(|state| state.name() == name);
             let state = state.ok_or_else(|| failed(format!("{name} is not a valid MachineState"), None))?;
             self.registry.set_state(&serial, state).map_err(|error| {
-                let extensions = json!({"serial": serial, "type": error.code()});
+                let extensions = json!({"serial": serial, "type": error.error_code()});
                 failed(error.to_string(), Some(extensions))
             })?;
             let record = self.registry.record(&serial).ok_or_else(not_found)?;
@@ -360,7 +365,7 @@ impl<'a> QueryRun<'a> {
             other => return Ok(other),
         };
         let mut selected = ConstValue::Object(Default::default());
-        self.fields(selection, object.name, 0, &mut |field| {
+        self.visit_fields(selection, object.name, 0, &mut |field| {
             let name = field.node.name.node.as_str();
             let kind = object.fields.iter().find(|(known, _)| *known == name).and_then(|(_, kind)| *kind);
             let value = match members.get(name) {
@@ -379,7 +384,7 @@ impl<'a> QueryRun<'a> {
 
 fn unknown_field(field: &Positioned<Field>, object: &str) -> Failure {
     let message = format!("Cannot query field \"{}\" on type \"{object}\".", field.node.name.node);
-    Failure::invalid(message, field.pos)
+    Failure::invalid_query(message, field.pos)
 }
 
 /// Adds a field to an answer. If a response key is selected twice, the two selections are merged.

@@ -71,8 +71,8 @@ async fn answer_graphql(
     body: Bytes,
 ) -> Response {
     let faults = registry.faults();
-    faults.delay().await;
-    let present = faults.present();
+    faults.wait_for_faults().await;
+    let present = faults.present_faults();
     if let Some(response) = spoiled::replacement_answer(&present) {
         return response;
     }
@@ -165,7 +165,7 @@ fn execute(registry: &SimulatedRegistry, call: Call, may_mutate: bool) -> (Statu
             );
         }
         OperationType::Mutation if !may_mutate => {
-            let answer = Answer::error("GET requests only allow query operations".to_owned(), None);
+            let answer = Answer::from_error("GET requests only allow query operations".to_owned(), None);
             return (StatusCode::NOT_ACCEPTABLE, answer);
         }
         OperationType::Mutation | OperationType::Query => {}
@@ -188,11 +188,11 @@ fn execute(registry: &SimulatedRegistry, call: Call, may_mutate: bool) -> (Statu
 }
 
 fn refuse_request(message: String) -> (StatusCode, Answer) {
-    (StatusCode::BAD_REQUEST, Answer::error(message, None))
+    (StatusCode::BAD_REQUEST, Answer::from_error(message, None))
 }
 
 fn refuse_as_unprocessable(message: String, code: &str) -> (StatusCode, Answer) {
-    (StatusCode::UNPROCESSABLE_ENTITY, Answer::error(message, Some(json!({ "code": code }))))
+    (StatusCode::UNPROCESSABLE_ENTITY, Answer::from_error(message, Some(json!({ "code": code }))))
 }
 
 /// An answer whose members have the order of sabakan's server.
@@ -221,7 +221,7 @@ struct AnswerError {
 }
 
 impl Answer {
-    fn error(message: String, extensions: Option<Value>) -> Self {
+    fn from_error(message: String, extensions: Option<Value>) -> Self {
         let error = AnswerError { message, path: Vec::new(), locations: Vec::new(), extensions };
         Self { errors: vec![error], data: None }
     }

@@ -28,7 +28,9 @@ pub struct SimulatedRegistry {
 
 impl std::fmt::Debug for SimulatedRegistry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SimulatedRegistry").field("faults", &self.faults.present()).finish_non_exhaustive()
+        f.debug_struct("SimulatedRegistry")
+            .field("faults", &self.faults.present_faults())
+            .finish_non_exhaustive()
     }
 }
 
@@ -60,7 +62,7 @@ impl SimulatedRegistry {
     }
 
     /// Advances the data center to the present, then reads or changes it.
-    pub fn with<R>(&self, act: impl FnOnce(&mut Datacenter) -> R) -> R {
+    pub fn with_datacenter<R>(&self, act: impl FnOnce(&mut Datacenter) -> R) -> R {
         let mut datacenter = self.lock();
         datacenter.advance(self.clock.now());
         act(&mut datacenter)
@@ -68,67 +70,67 @@ impl SimulatedRegistry {
 
     /// All machines as they are now, ordered by serial; faults of the registry have no effect on this list.
     #[must_use]
-    pub fn machines(&self) -> Vec<Machine> {
-        self.with(|datacenter| datacenter.machines())
+    pub fn list_machines(&self) -> Vec<Machine> {
+        self.with_datacenter(|datacenter| datacenter.machines())
     }
 
     /// The events since the previous call, oldest first.
     #[must_use]
     pub fn take_journal(&self) -> Vec<DatacenterEvent> {
-        self.with(Datacenter::take_journal)
+        self.with_datacenter(Datacenter::take_journal)
     }
 
     /// See [`Datacenter::set_state`].
     pub fn set_state(&self, serial: &str, state: MachineState) -> Result<(), SetStateError> {
-        self.with(|datacenter| datacenter.set_state(serial, state))
+        self.with_datacenter(|datacenter| datacenter.set_state(serial, state))
     }
 
     /// See [`Datacenter::remove`].
     pub fn remove(&self, serial: &str) -> Result<(), ControlError> {
-        self.with(|datacenter| datacenter.remove(serial))
+        self.with_datacenter(|datacenter| datacenter.remove(serial))
     }
 
     /// See [`Datacenter::add`].
     pub fn add(&self, rack: u32, role: &str) -> Result<String, ControlError> {
-        self.with(|datacenter| datacenter.add(rack, role))
+        self.with_datacenter(|datacenter| datacenter.add(rack, role))
     }
 
     /// See [`Datacenter::kill_rack`].
     pub fn kill_rack(&self, rack: u32) -> Result<(), ControlError> {
-        self.with(|datacenter| datacenter.kill_rack(rack))
+        self.with_datacenter(|datacenter| datacenter.kill_rack(rack))
     }
 
     /// See [`Datacenter::power_on`].
     pub fn power_on(&self, rack: u32) -> Result<(), ControlError> {
-        self.with(|datacenter| datacenter.power_on(rack))
+        self.with_datacenter(|datacenter| datacenter.power_on(rack))
     }
 
     /// See [`Datacenter::set_retire_date`].
     pub fn set_retire_date(&self, serial: &str, date: OffsetDateTime) -> Result<(), ControlError> {
-        self.with(|datacenter| datacenter.set_retire_date(serial, date))
+        self.with_datacenter(|datacenter| datacenter.set_retire_date(serial, date))
     }
 
     /// See [`Datacenter::set_labels`].
     pub fn set_labels(&self, serial: &str, labels: Vec<MachineLabel>) -> Result<(), ControlError> {
-        self.with(|datacenter| datacenter.set_labels(serial, labels))
+        self.with_datacenter(|datacenter| datacenter.set_labels(serial, labels))
     }
 
     /// See [`Datacenter::set_addresses`].
     pub fn set_addresses(&self, serial: &str, addresses: &[Ipv4Addr]) -> Result<(), ControlError> {
-        self.with(|datacenter| datacenter.set_addresses(serial, addresses))
+        self.with_datacenter(|datacenter| datacenter.set_addresses(serial, addresses))
     }
 
     /// The machines as the faulty registry shows them, and the time of the answer.
-    pub(crate) fn records(&self) -> (Vec<Record>, OffsetDateTime) {
-        let (mut records, now) = self.with(|datacenter| (datacenter.records(), datacenter.now()));
-        for fault in self.faults.present() {
+    pub(crate) fn list_records(&self) -> (Vec<Record>, OffsetDateTime) {
+        let (mut records, now) = self.with_datacenter(|datacenter| (datacenter.records(), datacenter.now()));
+        for fault in self.faults.present_faults() {
             spoil_records(&mut records, &fault);
         }
         (records, now)
     }
 
     pub(crate) fn record(&self, serial: &str) -> Option<Record> {
-        self.with(|datacenter| datacenter.record(serial))
+        self.with_datacenter(|datacenter| datacenter.record(serial))
     }
 
     fn lock(&self) -> MutexGuard<'_, Datacenter> {

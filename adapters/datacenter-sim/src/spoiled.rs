@@ -40,7 +40,7 @@ pub(crate) fn spoil_text(present: &[Fault], text: String) -> String {
             answer.as_object_mut().map(|answer| answer.insert("errors".to_owned(), errors));
         }),
         Fault::MalformedJson => text[..text.floor_char_boundary(text.len() / 2)].to_owned(),
-        Fault::WrongTypes => edit_json(&text, numbers_to_strings),
+        Fault::WrongTypes => edit_json(&text, turn_numbers_into_strings),
         Fault::NullList => edit_json(&text, |answer| {
             if let Some(list) = answer.pointer_mut("/data/searchMachines") {
                 *list = Value::Null;
@@ -76,12 +76,12 @@ fn edit_json(text: &str, change: impl FnOnce(&mut Value)) -> String {
     answer.to_string()
 }
 
-fn numbers_to_strings(value: &mut Value) {
+fn turn_numbers_into_strings(value: &mut Value) {
     match value {
         Value::Number(number) => *value = Value::String(number.to_string()),
         Value::String(text) => *value = Value::from(text.len()),
-        Value::Array(list) => list.iter_mut().for_each(numbers_to_strings),
-        Value::Object(fields) => fields.values_mut().for_each(numbers_to_strings),
+        Value::Array(list) => list.iter_mut().for_each(turn_numbers_into_strings),
+        Value::Object(fields) => fields.values_mut().for_each(turn_numbers_into_strings),
         Value::Null | Value::Bool(_) => {}
     }
 }

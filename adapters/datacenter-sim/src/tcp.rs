@@ -34,7 +34,7 @@ impl SimulatedRegistry {
             };
             // Clients see the drop of the listener and of the connections as a refusal.
             self.serve_while_open(open).await;
-            self.faults().until_refusing(false).await;
+            self.faults().wait_until_refusing(false).await;
         }
     }
 
@@ -42,7 +42,7 @@ impl SimulatedRegistry {
         let router = self.router();
         tokio::select! {
             biased;
-            () = self.faults().until_refusing(true) => {}
+            () = self.faults().wait_until_refusing(true) => {}
             () = serve(&listener, &router) => {}
         }
     }

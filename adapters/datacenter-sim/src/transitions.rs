@@ -32,7 +32,7 @@ pub enum SetStateError {
 
 impl SetStateError {
     #[must_use]
-    pub fn code(&self) -> &'static str {
+    pub fn error_code(&self) -> &'static str {
         match self {
             Self::NotFound => "MACHINE_NOT_FOUND",
             Self::Forbidden { .. } => "INVALID_STATE_TRANSITION",
@@ -89,6 +89,6 @@ mod tests {
         let error =
             check_transition(MachineState::Healthy, MachineState::Uninitialized).expect_err("forbidden");
         assert_eq!(error.to_string(), "transition from [ healthy ] to [ uninitialized ] is forbidden");
-        assert_eq!(error.code(), "INVALID_STATE_TRANSITION");
+        assert_eq!(error.error_code(), "INVALID_STATE_TRANSITION");
     }
 }

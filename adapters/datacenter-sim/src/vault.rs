@@ -83,12 +83,12 @@ impl SimulatedVault {
     }
 
     /// Lets the server vanish, or return.
-    pub fn vanish(&self, gone: bool) {
+    pub fn set_gone(&self, gone: bool) {
         self.lock().gone = gone;
     }
 
     /// Makes each answer late.
-    pub fn slow(&self, delay: Duration) {
+    pub fn set_delay(&self, delay: Duration) {
         self.lock().delay = delay;
     }
 
@@ -99,7 +99,7 @@ impl SimulatedVault {
 
     /// The requests so far, in the order of their answers.
     #[must_use]
-    pub fn requests(&self) -> Vec<VaultRequest> {
+    pub fn received_requests(&self) -> Vec<VaultRequest> {
         self.lock().requests.clone()
     }
 
@@ -123,6 +123,6 @@ impl HttpTransport for SimulatedVault {
         let deadline = request.deadline;
         let late = HttpError::Deadline { url, deadline };
         timeout(deadline, sleep(delay)).await.map_err(|_| late.clone())?;
-        timeout(deadline, self.answer(request)).await.map_err(|_| late)
+        timeout(deadline, self.answer_http(request)).await.map_err(|_| late)
     }
 }

@@ -58,7 +58,7 @@ async fn compare() -> Outcome<()> {
     let directory = tempfile::tempdir()?;
     let peers = [start_embedded(directory.path())?, start_etcd(directory.path())?];
     for peer in &peers {
-        peer.client().await?;
+        peer.connect_client().await?;
     }
     println!("{:<34} {:>14} {:>14} {:>7}", "", peers[0].name, peers[1].name, "ratio");
     for clients in CLIENTS {
@@ -68,7 +68,7 @@ async fn compare() -> Outcome<()> {
                 rates.push(puts_per_second(peer, clients).await?);
             }
         }
-        let [embedded, etcd] = rates.map(median);
+        let [embedded, etcd] = rates.map(median_of);
         print_row(&format!("puts of 1.7 KB, {clients} clients"), "/s", embedded, etcd, embedded / etcd);
     }
     let mut times = [Vec::new(), Vec::new()];
@@ -77,7 +77,7 @@ async fn compare() -> Outcome<()> {
             times.push(get_micros(peer).await?);
         }
     }
-    let [embedded, etcd] = times.map(median);
+    let [embedded, etcd] = times.map(median_of);
     print_row("get of one key, median", "us", embedded, etcd, etcd / embedded);
     let mut times = [Vec::new(), Vec::new()];
     for peer in &peers {
@@ -88,7 +88,7 @@ async fn compare() -> Outcome<()> {
             times.push(range_micros(peer).await?);
         }
     }
-    let [embedded, etcd] = times.map(median);
+    let [embedded, etcd] = times.map(median_of);
     print_row("range of 2,000 such keys, median", "us", embedded, etcd, etcd / embedded);
     for peer in &peers {
         let status =
@@ -103,13 +103,13 @@ fn print_row(what: &str, unit: &str, embedded: f64, etcd: f64, ratio: f64) {
     println!("{what:<34} {embedded:>11.0} {unit:>2} {etcd:>11.0} {unit:>2} {ratio:>7.2}");
 }
 
-fn median(mut of: Vec<f64>) -> f64 {
+fn median_of(mut of: Vec<f64>) -> f64 {
     of.sort_by(f64::total_cmp);
     of[of.len() / 2]
 }
 
 impl Peer {
-    async fn client(&self) -> Outcome<Client> {
+    async fn connect_client(&self) -> Outcome<Client> {
         let start = Instant::now();
         loop {
             let error = match Client::connect([&self.url], None).await {
@@ -161,7 +161,7 @@ fn start_etcd(directory: &Path) -> Outcome<Peer> {
 async fn puts_per_second(peer: &Peer, clients: usize) -> Outcome<f64> {
     let mut connected = Vec::new();
     for _ in 0..clients {
-        connected.push(peer.client().await?);
+        connected.push(peer.connect_client().await?);
     }
     let start = Instant::now();
     let end = start + PUT_TIME;
@@ -188,7 +188,7 @@ async fn puts_per_second(peer: &Peer, clients: usize) -> Outcome<f64> {
 }
 
 async fn get_micros(peer: &Peer) -> Outcome<f64> {
-    let mut client = peer.client().await?;
+    let mut client = peer.connect_client().await?;
     let mut times = Vec::with_capacity(GETS);
     for number in 0..GETS {
         let key = format!("bench/1/0/{}", number % 500);
@@ -197,11 +197,11 @@ async fn get_micros(peer: &Peer) -> Outcome<f64> {
         times.push(start.elapsed().as_secs_f64() * 1e6);
         assert_eq!(response.count(), 1);
     }
-    Ok(median(times))
+    Ok(median_of(times))
 }
 
 async fn fill_range(peer: &Peer) -> Outcome<()> {
-    let mut client = peer.client().await?;
+    let mut client = peer.connect_client().await?;
     for number in 0..RANGE_KEYS {
         client.put(format!("range/{number:05}"), vec![b'r'; VALUE_BYTES], None).await?;
     }
@@ -209,7 +209,7 @@ async fn fill_range(peer: &Peer) -> Outcome<()> {
 }
 
 async fn range_micros(peer: &Peer) -> Outcome<f64> {
-    let mut client = peer.client().await?;
+    let mut client = peer.connect_client().await?;
     let mut times = Vec::with_capacity(RANGES);
     for _ in 0..RANGES {
         let start = Instant::now();
@@ -217,5 +217,5 @@ async fn range_micros(peer: &Peer) -> Outcome<f64> {
         times.push(start.elapsed().as_secs_f64() * 1e6);
         assert_eq!(response.kvs().len(), RANGE_KEYS);
     }
-    Ok(median(times))
+    Ok(median_of(times))
 }

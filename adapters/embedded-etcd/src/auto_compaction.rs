@@ -25,7 +25,7 @@ impl AutoCompactor {
         Self { policy, written: 0, marks: VecDeque::new() }
     }
 
-    pub(crate) fn wrote(&mut self, main: i64, bytes: u64) {
+    pub(crate) fn record_write(&mut self, main: i64, bytes: u64) {
         if self.marks.back().is_none_or(|(_, before)| self.written - before >= MARK_BYTES) {
             self.marks.push_back((main, self.written));
         }
@@ -33,7 +33,7 @@ impl AutoCompactor {
     }
 
     /// The revision to compact at; `None` while history is within its limits.
-    pub(crate) fn target(&mut self, view: ReadableRevisions) -> Option<i64> {
+    pub(crate) fn next_target(&mut self, view: ReadableRevisions) -> Option<i64> {
         if !self.policy.enabled {
             return None;
         }
@@ -67,9 +67,9 @@ mod tests {
     #[test]
     fn cuts_history_to_its_revisions_once_the_slack_is_used_up() {
         let mut compactor = compactor(100, u64::MAX / 2);
-        assert_eq!(compactor.target(ReadableRevisions { current: 125, compacted: -1 }), None);
-        assert_eq!(compactor.target(ReadableRevisions { current: 126, compacted: -1 }), Some(26));
-        assert_eq!(compactor.target(ReadableRevisions { current: 126, compacted: 26 }), None);
+        assert_eq!(compactor.next_target(ReadableRevisions { current: 125, compacted: -1 }), None);
+        assert_eq!(compactor.next_target(ReadableRevisions { current: 126, compacted: -1 }), Some(26));
+        assert_eq!(compactor.next_target(ReadableRevisions { current: 126, compacted: 26 }), None);
     }
 
     #[test]
@@ -79,9 +79,9 @@ mod tests {
         let mut view = ReadableRevisions { current: 1, compacted: -1 };
         let mut cuts = 0;
         for main in 2..200 {
-            compactor.wrote(main, MIB);
+            compactor.record_write(main, MIB);
             view.current = main;
-            if let Some(target) = compactor.target(view) {
+            if let Some(target) = compactor.next_target(view) {
                 assert!(main - target <= 8, "{main} {target}");
                 view.compacted = target;
                 cuts += 1;

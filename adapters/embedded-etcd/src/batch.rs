@@ -22,7 +22,7 @@ use crate::record::{REVISION_BYTES, Record, Revision};
 use crate::request_error::RequestError;
 use crate::span::Span;
 use crate::store::{Answer, Store};
-use crate::txn::{Path, check_ranges, chosen_branch, only_revision};
+use crate::txn::{Path, check_ranges, header_with_revision, select_branch};
 
 /// State of the writer, ahead of the file.
 #[derive(Debug)]
@@ -98,12 +98,12 @@ impl<'a> Batch<'a> {
         self.end_write(response).map(Answer::Delete)
     }
 
-    pub(crate) fn txn(&mut self, request: &PbTxnRequest) -> Result<Answer, RequestError> {
+    pub(crate) fn apply_transaction(&mut self, request: &PbTxnRequest) -> Result<Answer, RequestError> {
         if has_put(request) {
             self.refuse_when_full()?;
         }
         let path = {
-            let state = self.store.state();
+            let state = self.store.lock_state();
             let path =
                 Path::decide(&state.index, self.head.view.current, &StoredValues(&self.table), request)?;
             self.check_puts(&state.index, request, &path)?;
@@ -112,7 +112,7 @@ impl<'a> Batch<'a> {
         check_ranges(request, &path, self.head.view)?;
         let response = self.apply_txn(request, &path);
         let mut response = self.end_write(response)?;
-        response.header = Some(only_revision(self.head.view.current));
+        response.header = Some(header_with_revision(self.head.view.current));
         Ok(Answer::Txn(response))
     }
 
@@ -222,7 +222,7 @@ impl<'a> Batch<'a> {
             self.head.view.current = main;
             self.changes.touched = true;
             let events = RevisionEvents { main, events };
-            self.changes.bytes_added += events.bytes() as u64;
+            self.changes.bytes_added += events.size_in_bytes() as u64;
             self.changes.revisions.push(events);
         }
         outcome
@@ -244,11 +244,11 @@ impl<'a> Batch<'a> {
 
     fn apply_put(&mut self, request: PbPutRequest) -> Result<PbPutResponse, RequestError> {
         let main = self.write_revision();
-        let previous = self.store.state().index.change_at(&request.key, main).copied();
+        let previous = self.store.lock_state().index.change_at(&request.key, main).copied();
         let mut previous_pair = None;
         if request.ignore_value || request.prev_kv {
             previous_pair = match previous {
-                Some(change) => Some(StoredValues(&self.table).pair(change.revision)?),
+                Some(change) => Some(StoredValues(&self.table).key_value_at(change.revision)?),
                 None => None,
             };
         }
@@ -273,22 +273,25 @@ impl<'a> Batch<'a> {
         }
         let kv = PbKeyValue { key, create_revision: create, mod_revision: main, version, value, lease };
         self.events.push(PbEvent { r#type: 0, kv: Some(kv), prev_kv: None });
-        Ok(PbPutResponse { header: Some(only_revision(main)), prev_kv: previous_pair.filter(|_| prev_kv) })
+        Ok(PbPutResponse {
+            header: Some(header_with_revision(main)),
+            prev_kv: previous_pair.filter(|_| prev_kv),
+        })
     }
 
     fn apply_delete(&mut self, request: &PbDeleteRequest) -> Result<PbDeleteResponse, RequestError> {
         let main = self.write_revision();
         let found: Vec<(Vec<u8>, Change)> = self
             .store
-            .state()
+            .lock_state()
             .index
-            .range(Span::new(&request.key, &request.range_end), main)
+            .changes_in_range(Span::new(&request.key, &request.range_end), main)
             .map(|(key, change)| (key.to_vec(), *change))
             .collect();
         let mut prev_kvs = Vec::new();
         if request.prev_kv {
             for (_, change) in &found {
-                prev_kvs.push(StoredValues(&self.table).pair(change.revision)?);
+                prev_kvs.push(StoredValues(&self.table).key_value_at(change.revision)?);
             }
         }
         let deleted = found.len() as i64;
@@ -300,19 +303,19 @@ impl<'a> Batch<'a> {
             let kv = PbKeyValue { key, mod_revision: main, ..PbKeyValue::default() };
             self.events.push(PbEvent { r#type: DELETE, kv: Some(kv), prev_kv: None });
         }
-        Ok(PbDeleteResponse { header: Some(only_revision(self.read_revision())), deleted, prev_kvs })
+        Ok(PbDeleteResponse { header: Some(header_with_revision(self.read_revision())), deleted, prev_kvs })
     }
 
     fn apply_txn(&mut self, request: &PbTxnRequest, path: &Path) -> Result<PbTxnResponse, RequestError> {
         let mut nested = path.nested.iter();
         let mut responses = Vec::new();
-        for operation in chosen_branch(request, path.succeeded) {
+        for operation in select_branch(request, path.succeeded) {
             let response = match &operation.request {
                 Some(PbTxnOpRequest::RequestRange(range)) => {
                     let view = ReadableRevisions { current: self.read_revision(), ..self.head.view };
-                    let plan = RangePlan::new(&self.store.state().index, view, range)?;
+                    let plan = RangePlan::new(&self.store.lock_state().index, view, range)?;
                     PbTxnOpResponse::ResponseRange(
-                        plan.finish(&StoredValues(&self.table), only_revision(view.current))?,
+                        plan.finish(&StoredValues(&self.table), header_with_revision(view.current))?,
                     )
                 }
                 Some(PbTxnOpRequest::RequestPut(put)) => {
@@ -324,7 +327,7 @@ impl<'a> Batch<'a> {
                 Some(PbTxnOpRequest::RequestTxn(inner)) => match nested.next() {
                     Some(path) => {
                         let mut response = self.apply_txn(inner, path)?;
-                        response.header = Some(only_revision(0));
+                        response.header = Some(header_with_revision(0));
                         PbTxnOpResponse::ResponseTxn(response)
                     }
                     None => continue,
@@ -345,7 +348,7 @@ impl<'a> Batch<'a> {
         path: &Path,
     ) -> Result<(), RequestError> {
         let mut nested = path.nested.iter();
-        for operation in chosen_branch(request, path.succeeded) {
+        for operation in select_branch(request, path.succeeded) {
             match &operation.request {
                 Some(PbTxnOpRequest::RequestPut(put)) => {
                     let keeps = put.ignore_value || put.ignore_lease;

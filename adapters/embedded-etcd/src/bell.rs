@@ -44,7 +44,7 @@ impl Listener {
     }
 
     /// Returns when an unseen revision is published.
-    pub(crate) async fn changed(&mut self) {
+    pub(crate) async fn wait_for_change(&mut self) {
         loop {
             let mut rung = pin!(self.bell.ring.notified());
             // From here on no notification is lost.

@@ -65,7 +65,7 @@ impl EmbeddedEtcd {
         let noted = noted.collect();
         let mut auto_compactor = AutoCompactor::new(options.auto_compaction);
         for (main, bytes) in loaded.index.bytes_after(loaded.view.compacted) {
-            auto_compactor.wrote(main, bytes);
+            auto_compactor.record_write(main, bytes);
         }
         let setup = WriterSetup {
             head: WriterHead {
@@ -112,7 +112,7 @@ impl EmbeddedEtcd {
         let api = ServiceState::new(Arc::clone(&store), &options.name, &options.advertise_client_urls);
         let router = api.router();
         let own =
-            options.owner.as_deref().map_or_else(|| router.clone(), |owner| api.of_owner(owner).router());
+            options.owner.as_deref().map_or_else(|| router.clone(), |owner| api.for_owner(owner).router());
         let leases = tokio::spawn(end_leases(Arc::clone(&store)));
         Ok(Self { store, router, own, left, leases, writer: task, thread })
     }
@@ -120,7 +120,7 @@ impl EmbeddedEtcd {
     /// Time until a lease expires unless it is renewed; `None` if the lease does not exist.
     #[must_use]
     pub fn lease_remaining(&self, id: i64) -> Option<std::time::Duration> {
-        self.store.state().leases.remaining(id, Instant::now())
+        self.store.lock_state().leases.remaining_time(id, Instant::now())
     }
 
     /// Listens on `address` and serves; with `tls`, only over TLS.
@@ -139,7 +139,7 @@ impl EmbeddedEtcd {
         listener: TcpListener,
         tls: Option<&ServerTls>,
     ) -> Result<ServerHandle, ServeError> {
-        let tls = tls.map(ServerTls::config).transpose()?;
+        let tls = tls.map(ServerTls::load_config).transpose()?;
         serve_listener(listener, tls, self.router.clone(), self.store.watch_stop())
             .map_err(ServeError::Address)
     }
@@ -161,7 +161,7 @@ impl EmbeddedEtcd {
 
     /// The owner's own client. It calls the services directly, without a connection. Its leases are recorded with
     /// [`Options::owner`].
-    pub async fn client(&self) -> Result<etcd_client::Client, etcd_client::Error> {
+    pub async fn direct_client(&self) -> Result<etcd_client::Client, etcd_client::Error> {
         direct_client(self.own.clone()).await
     }
 
@@ -172,7 +172,7 @@ impl EmbeddedEtcd {
     }
 
     /// Why the store failed. A failed store neither reads nor writes; restart the process.
-    pub fn failure(&self) -> Option<String> {
+    pub fn failure_reason(&self) -> Option<String> {
         self.store.failure.reason()
     }
 
@@ -229,8 +229,8 @@ impl EarlierLeases {
 
     /// Time until a lease expires; `None` if it has ended or the store is closed.
     #[must_use]
-    pub fn remaining(&self, lease: &LeftLease) -> Option<Duration> {
-        self.store.upgrade()?.state().leases.remaining(lease.id, Instant::now())
+    pub fn remaining_time(&self, lease: &LeftLease) -> Option<Duration> {
+        self.store.upgrade()?.lock_state().leases.remaining_time(lease.id, Instant::now())
     }
 
     /// Revokes a lease. A lease that has ended is no error.
@@ -290,7 +290,7 @@ fn start_thread(writer: Writer, lock: Lock) -> Result<std::thread::JoinHandle<()
 async fn end_leases(store: Arc<Store>) {
     let stopping = store.watch_stop();
     loop {
-        let next = store.state().leases.next_end();
+        let next = store.lock_state().leases.next_end();
         let until_next = async {
             match next {
                 Some(end) => tokio::time::sleep_until(end).await,

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 pub(crate) struct Failure(Arc<watch::Sender<Option<String>>>);
 
 impl Failure {
-    pub(crate) fn none() -> Self {
+    pub(crate) fn unset() -> Self {
         Self(Arc::new(watch::Sender::new(None)))
     }
 
@@ -42,12 +42,12 @@ impl Failure {
     }
 
     /// Returns a guard: a panic while it is held fails the store. redb panics on some inconsistent pages.
-    pub(crate) fn on_panic(&self, during: &'static str) -> FailsOnPanic {
+    pub(crate) fn fail_on_panic(&self, during: &'static str) -> FailsOnPanic {
         FailsOnPanic { failure: self.clone(), during }
     }
 }
 
-/// Guard of [`Failure::on_panic`].
+/// Guard of [`Failure::fail_on_panic`].
 #[derive(Debug)]
 pub(crate) struct FailsOnPanic {
     failure: Failure,
@@ -71,7 +71,7 @@ pub(crate) struct Snapshot {
 
 impl Snapshot {
     pub(crate) fn new(transaction: ReadTransaction, failure: &Failure) -> Self {
-        Self { transaction, _fails: failure.on_panic("a read of the store") }
+        Self { transaction, _fails: failure.fail_on_panic("a read of the store") }
     }
 }
 

@@ -23,7 +23,7 @@ pub(crate) struct HashOfStore {
 
 /// The hash of everything up to `asked`; 0 is the current revision.
 pub(crate) fn hash_kv(store: &Store, asked: i64) -> Result<HashOfStore, RequestError> {
-    let state = store.state();
+    let state = store.lock_state();
     let view = state.view;
     if asked > 0 && asked <= view.compacted {
         return Err(RequestError::Compacted);
@@ -33,7 +33,7 @@ pub(crate) fn hash_kv(store: &Store, asked: i64) -> Result<HashOfStore, RequestE
     }
     let revision = if asked == 0 { view.current } else { asked };
     let mut kept: Vec<_> = state.index.hashed_revisions_at(revision, view.compacted).collect();
-    let snapshot = store.snapshot()?;
+    let snapshot = store.take_snapshot()?;
     drop(state);
     kept.sort_unstable();
     let table = open_revisions(&snapshot)?;
@@ -41,7 +41,7 @@ pub(crate) fn hash_kv(store: &Store, asked: i64) -> Result<HashOfStore, RequestE
     let mut crc = Crc32c::new();
     crc.update(BUCKET);
     for revision in kept {
-        let mut pair = values.pair(revision)?;
+        let mut pair = values.key_value_at(revision)?;
         let tombstone = pair.version == 0;
         if tombstone {
             // Of a deletion, etcd stores only the key.

@@ -1,6 +1,6 @@
 //! The in-memory index: the changes of each key since the last compaction, without values.
 //!
-//! Guarantees: [`Index::change_at`] and [`Index::range`] answer for any revision that is not compacted, regardless of newer
+//! Guarantees: [`Index::change_at`] and [`Index::changes_in_range`] answer for any revision that is not compacted, regardless of newer
 //! changes in the index. The writer therefore adds changes at once; readers ask for the newest durable revision and do
 //! not see them before they are on disk.
 //! The index has all properties of a pair that a range request can ask about except the value, so only values are read
@@ -43,11 +43,11 @@ pub(crate) struct Index {
 impl Index {
     /// The change that is in effect for the key at revision `main`; `None` if the key does not exist then.
     pub(crate) fn change_at(&self, key: &[u8], main: i64) -> Option<&Change> {
-        live_at(self.keys.get(key)?, main)
+        find_live_change(self.keys.get(key)?, main)
     }
 
     /// The keys that exist at revision `main`, in order.
-    pub(crate) fn range<'a>(
+    pub(crate) fn changes_in_range<'a>(
         &'a self,
         span: Span<'a>,
         main: i64,
@@ -56,9 +56,9 @@ impl Index {
             Span::One(key) => (self.keys.get_key_value(key), None),
             _ => (None, span.bounds().map(|bounds| self.keys.range::<[u8], _>(bounds))),
         };
-        one.into_iter()
-            .chain(many.into_iter().flatten())
-            .filter_map(move |(key, changes)| live_at(changes, main).map(|change| (key.as_slice(), change)))
+        one.into_iter().chain(many.into_iter().flatten()).filter_map(move |(key, changes)| {
+            find_live_change(changes, main).map(|change| (key.as_slice(), change))
+        })
     }
 
     /// Adds a change that is newer than all other changes of its key.
@@ -115,11 +115,11 @@ impl Index {
         compacted: i64,
     ) -> impl Iterator<Item = Revision> + '_ {
         // As in etcd: of the compacted revisions only the changes in effect at `main` count, if any key exists there.
-        let something_lives = self.keys.values().any(|changes| live_at(changes, main).is_some());
+        let something_lives = self.keys.values().any(|changes| find_live_change(changes, main).is_some());
         self.keys
             .values()
             .flat_map(move |changes| {
-                let living = live_at(changes, main).map(|change| change.revision);
+                let living = find_live_change(changes, main).map(|change| change.revision);
                 changes.iter().filter(move |change| {
                     let old = change.revision.main <= compacted;
                     change.revision.main <= main
@@ -135,7 +135,7 @@ impl Index {
     }
 }
 
-fn live_at(changes: &[Change], main: i64) -> Option<&Change> {
+fn find_live_change(changes: &[Change], main: i64) -> Option<&Change> {
     // Nearly every request asks for the newest change.
     let change = match changes.last() {
         Some(last) if last.revision.main <= main => last,
@@ -150,7 +150,7 @@ mod tests {
     use crate::span::Span;
 
     fn change(main: i64, version: i64) -> Change {
-        Change { revision: Revision::first_of(main), create: 1, version, lease: 0, bytes: 10 }
+        Change { revision: Revision::first_in_transaction(main), create: 1, version, lease: 0, bytes: 10 }
     }
 
     fn index(changes: &[(&str, i64, i64)]) -> Index {
@@ -172,7 +172,8 @@ mod tests {
     #[test]
     fn ranges_hold_the_keys_of_their_revision() {
         let index = index(&[("a", 2, 1), ("b", 3, 1), ("b", 5, 0), ("c", 4, 1)]);
-        let keys = |span, main| index.range(span, main).map(|(key, _)| key.to_vec()).collect::<Vec<_>>();
+        let keys =
+            |span, main| index.changes_in_range(span, main).map(|(key, _)| key.to_vec()).collect::<Vec<_>>();
         assert_eq!(keys(Span::From(b"a"), 4), [b"a", b"b", b"c"]);
         assert_eq!(keys(Span::From(b"b"), 5), [b"c"]);
         assert_eq!(keys(Span::Between(b"a", b"c"), 3), [b"a", b"b"]);

@@ -135,7 +135,7 @@ impl TimedLeases {
         Renewal::Renewed { ttl_seconds }
     }
 
-    pub(crate) fn remaining(&self, id: i64, now: Instant) -> Option<Duration> {
+    pub(crate) fn remaining_time(&self, id: i64, now: Instant) -> Option<Duration> {
         self.ends.get(&id).map(|end| end.saturating_duration_since(now))
     }
 
@@ -144,7 +144,7 @@ impl TimedLeases {
     }
 
     /// Expired leases, in order of expiry.
-    pub(crate) fn expired(&self, now: Instant) -> impl Iterator<Item = i64> + '_ {
+    pub(crate) fn expired_leases(&self, now: Instant) -> impl Iterator<Item = i64> + '_ {
         self.by_end.iter().take_while(move |(end, _)| *end <= now).map(|(_, id)| *id)
     }
 
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(leases.next_end(), Some(at(5)));
         assert_eq!(leases.renew(2, at(4)), Renewal::Renewed { ttl_seconds: 5 });
         assert_eq!(leases.in_order_of_end().collect::<Vec<_>>(), [2, 1]);
-        assert_eq!(leases.expired(at(9)).collect::<Vec<_>>(), [2]);
+        assert_eq!(leases.expired_leases(at(9)).collect::<Vec<_>>(), [2]);
         assert_eq!(leases.renew(2, at(9)), Renewal::Ended);
         assert_eq!(leases.renew(3, at(9)), Renewal::Unknown);
         leases.apply(&LeaseChange::Revoked { id: 2 }, at(9));
@@ -197,11 +197,11 @@ mod tests {
         let mut table = LeaseTable::default();
         table.apply(&granted(1, 10));
         let mut leases = TimedLeases::with_full_ttls(table.clone(), start);
-        assert_eq!(leases.remaining(1, start), Some(Duration::from_secs(10)));
+        assert_eq!(leases.remaining_time(1, start), Some(Duration::from_secs(10)));
         leases.apply(&granted(2, 10), start);
         let later = start + Duration::from_secs(6);
         let reloaded = leases.with_known_ends(table, later);
-        assert_eq!(reloaded.remaining(1, later), Some(Duration::from_secs(4)));
-        assert_eq!(reloaded.remaining(2, later), None);
+        assert_eq!(reloaded.remaining_time(1, later), Some(Duration::from_secs(4)));
+        assert_eq!(reloaded.remaining_time(2, later), None);
     }
 }

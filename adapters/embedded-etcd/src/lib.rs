@@ -2,7 +2,7 @@
 //! simulations.
 //!
 //! Flow: clients reach [`EmbeddedEtcd`] over TCP ([`EmbeddedEtcd::serve`]), over a stream in memory
-//! ([`EmbeddedEtcd::connect_in_memory`]) or directly ([`EmbeddedEtcd::client`]). Reads use an index in memory and
+//! ([`EmbeddedEtcd::connect_in_memory`]) or directly ([`EmbeddedEtcd::direct_client`]). Reads use an index in memory and
 //! values from the file. Writes wait for the single writer, which commits all waiting writes with one sync.
 //!
 //! Guarantees: an acknowledged write is on disk. Revisions, errors and watch events are those of etcd 3.4 (the contract

@@ -28,10 +28,10 @@ pub struct Options {
     pub name: String,
     /// Client URLs in `member list`. They open no listener.
     pub advertise_client_urls: Vec<String>,
-    /// Mark of the process that opens the store. The file records it with each lease of [`EmbeddedEtcd::client`]; the
+    /// Mark of the process that opens the store. The file records it with each lease of [`EmbeddedEtcd::direct_client`]; the
     /// next process finds these leases by [`EmbeddedEtcd::left`]. `None` records nothing.
     ///
-    /// [`EmbeddedEtcd::client`]: crate::EmbeddedEtcd::client
+    /// [`EmbeddedEtcd::direct_client`]: crate::EmbeddedEtcd::direct_client
     /// [`EmbeddedEtcd::left`]: crate::EmbeddedEtcd::left
     pub owner: Option<String>,
     /// Initial contents of a new store; ignored for an existing one.

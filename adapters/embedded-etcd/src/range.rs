@@ -17,7 +17,7 @@ pub(crate) trait RecordSource {
     fn record<T>(&self, revision: Revision, show: impl FnOnce(Record<'_>) -> T) -> Result<T, RequestError>;
 
     /// The pair that was written at `revision`.
-    fn pair(&self, revision: Revision) -> Result<PbKeyValue, RequestError> {
+    fn key_value_at(&self, revision: Revision) -> Result<PbKeyValue, RequestError> {
         self.record(revision, |record| record.to_key_value(revision))
     }
 }
@@ -86,7 +86,7 @@ impl RangePlan {
         request: &PbRangeRequest,
     ) -> Result<Self, RequestError> {
         let revision = view.resolve(request.revision)?;
-        let found = index.range(Span::new(&request.key, &request.range_end), revision);
+        let found = index.changes_in_range(Span::new(&request.key, &request.range_end), revision);
         if request.count_only {
             let count = found.count() as i64;
             return Ok(Self { pairs: Pairs::WithValues(Vec::new()), count, more: false, by_value: None });
@@ -146,7 +146,7 @@ impl RangePlan {
                 .collect(),
             Pairs::WithValues(changes) => changes
                 .into_iter()
-                .map(|change| values.pair(change.revision))
+                .map(|change| values.key_value_at(change.revision))
                 .collect::<Result<Vec<_>, _>>()?,
         };
         if let Some(sort) = self.by_value {

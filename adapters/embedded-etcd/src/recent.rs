@@ -19,7 +19,7 @@ pub(crate) struct RevisionEvents {
 }
 
 impl RevisionEvents {
-    pub(crate) fn bytes(&self) -> usize {
+    pub(crate) fn size_in_bytes(&self) -> usize {
         self.events.iter().filter_map(|event| event.kv.as_ref()).map(|kv| kv.key.len() + kv.value.len()).sum()
     }
 }
@@ -32,16 +32,16 @@ pub(crate) struct RecentRevisions {
 
 impl RecentRevisions {
     pub(crate) fn push(&mut self, events: Arc<RevisionEvents>) {
-        self.bytes += events.bytes();
+        self.bytes += events.size_in_bytes();
         self.revisions.push_back(events);
         while self.bytes > MAX_RECENT_BYTES || self.revisions.len() > MAX_RECENT_REVISIONS {
             let Some(oldest) = self.revisions.pop_front() else { break };
-            self.bytes -= oldest.bytes();
+            self.bytes -= oldest.size_in_bytes();
         }
     }
 
     /// The changes from revision `main` on; `None` if some of them were evicted.
-    pub(crate) fn since(&self, main: i64) -> Option<impl Iterator<Item = &Arc<RevisionEvents>>> {
+    pub(crate) fn events_since(&self, main: i64) -> Option<impl Iterator<Item = &Arc<RevisionEvents>>> {
         let oldest = self.revisions.front()?.main;
         // Every revision has changes, so revisions follow one another without gaps.
         let skip = usize::try_from(main.checked_sub(oldest)?).ok()?;

@@ -17,7 +17,7 @@ pub(crate) struct Revision {
 pub(crate) const REVISION_BYTES: usize = 12;
 
 impl Revision {
-    pub(crate) fn first_of(main: i64) -> Self {
+    pub(crate) fn first_in_transaction(main: i64) -> Self {
         Self { main, sub: 0 }
     }
 

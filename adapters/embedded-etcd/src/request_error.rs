@@ -50,7 +50,7 @@ pub(crate) enum RequestError {
 }
 
 impl RequestError {
-    fn code(&self) -> Code {
+    fn grpc_code(&self) -> Code {
         match self {
             Self::EmptyKey
             | Self::KeyNotFound
@@ -73,6 +73,6 @@ impl RequestError {
 
 impl From<RequestError> for Status {
     fn from(refusal: RequestError) -> Self {
-        Status::new(refusal.code(), refusal.to_string())
+        Status::new(refusal.grpc_code(), refusal.to_string())
     }
 }

@@ -57,7 +57,7 @@ enum RangeEnd<'a> {
 }
 
 impl<'a> RangeEnd<'a> {
-    fn covers(self, key: &[u8]) -> bool {
+    fn includes(self, key: &[u8]) -> bool {
         match self {
             Self::After(last) => key <= last,
             Self::Before(end) => key < end,
@@ -95,13 +95,13 @@ impl<'a> Ranges<'a> {
         self.ends
             .range::<[u8], _>((Bound::Unbounded, Bound::Included(key)))
             .next_back()
-            .is_some_and(|(_, end)| end.covers(key))
+            .is_some_and(|(_, end)| end.includes(key))
     }
 
     fn add(&mut self, mut start: &'a [u8], mut end: RangeEnd<'a>) {
         if let Some((&before, &reach)) =
             self.ends.range::<[u8], _>((Bound::Unbounded, Bound::Included(start))).next_back()
-            && reach.covers(start)
+            && reach.includes(start)
         {
             start = before;
             if reach.reaches_further_than(end) {
@@ -110,7 +110,7 @@ impl<'a> Ranges<'a> {
         }
         while let Some((&next, &reach)) =
             self.ends.range::<[u8], _>((Bound::Included(start), Bound::Unbounded)).next()
-            && end.covers(next)
+            && end.includes(next)
         {
             if reach.reaches_further_than(end) {
                 end = reach;

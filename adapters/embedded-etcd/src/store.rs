@@ -115,14 +115,14 @@ impl Store {
             published: Arc::new(RevisionBell::new(state.view.current)),
             state: RwLock::new(state),
             database: RwLock::new(Some(database)),
-            failure: Failure::none(),
+            failure: Failure::unset(),
             jobs,
             stopping: Latch::new(),
         }
     }
 
     // No code panics while it holds one of these locks with partial state, so a poisoned lock can be used.
-    pub(crate) fn state(&self) -> RwLockReadGuard<'_, State> {
+    pub(crate) fn lock_state(&self) -> RwLockReadGuard<'_, State> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -130,7 +130,7 @@ impl Store {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn database(&self) -> RwLockReadGuard<'_, Option<Database>> {
+    pub(crate) fn lock_database(&self) -> RwLockReadGuard<'_, Option<Database>> {
         self.database.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -161,7 +161,7 @@ impl Store {
         let _ = self.jobs.try_send(WriteJob { operation: Operation::Close, reply });
     }
 
-    pub(crate) fn header(&self, revision: i64) -> PbResponseHeader {
+    pub(crate) fn response_header(&self, revision: i64) -> PbResponseHeader {
         PbResponseHeader {
             cluster_id: self.identity.cluster_id,
             member_id: self.identity.member_id,
@@ -171,7 +171,7 @@ impl Store {
     }
 
     pub(crate) fn current_header(&self) -> PbResponseHeader {
-        self.header(self.state().view.current)
+        self.response_header(self.lock_state().view.current)
     }
 
     /// Maximum size of a message; a larger one is not read.
@@ -199,68 +199,68 @@ impl Store {
         tokio::time::timeout(WRITE_TIMEOUT, send_and_wait).await.unwrap_or(Err(RequestError::TimedOut))
     }
 
-    pub(crate) fn range(&self, request: &PbRangeRequest) -> Result<PbRangeResponse, RequestError> {
-        let state = self.state();
+    pub(crate) fn read_range(&self, request: &PbRangeRequest) -> Result<PbRangeResponse, RequestError> {
+        let state = self.lock_state();
         let plan = RangePlan::new(&state.index, state.view, request)?;
-        let header = self.header(state.view.current);
-        let snapshot = self.snapshot()?;
+        let header = self.response_header(state.view.current);
+        let snapshot = self.take_snapshot()?;
         drop(state);
         plan.finish(&StoredValues(&open_revisions(&snapshot)?), header)
     }
 
     /// The answer to a range as a message, with `room` bytes before it.
-    pub(crate) fn encoded_range(
+    pub(crate) fn encode_range(
         &self,
         request: &PbRangeRequest,
         room: usize,
     ) -> Result<BytesMut, RequestError> {
-        let state = self.state();
+        let state = self.lock_state();
         let plan = RangePlan::new(&state.index, state.view, request)?;
-        let header = self.header(state.view.current);
-        let snapshot = self.snapshot()?;
+        let header = self.response_header(state.view.current);
+        let snapshot = self.take_snapshot()?;
         drop(state);
         plan.encode(&StoredValues(&open_revisions(&snapshot)?), header, room)
     }
 
     pub(crate) fn read_txn(&self, request: &PbTxnRequest) -> Result<PbTxnResponse, RequestError> {
-        let state = self.state();
-        let snapshot = self.snapshot()?;
+        let state = self.lock_state();
+        let snapshot = self.take_snapshot()?;
         let table = open_revisions(&snapshot)?;
         let mut response = txn::run_read_only(&state.index, state.view, &StoredValues(&table), request)?;
-        response.header = Some(self.header(state.view.current));
+        response.header = Some(self.response_header(state.view.current));
         Ok(response)
     }
 
     /// The pair that a change at revision `main` replaced.
-    pub(crate) fn pair_before(&self, key: &[u8], main: i64) -> Option<PbKeyValue> {
-        let state = self.state();
+    pub(crate) fn find_pair_before(&self, key: &[u8], main: i64) -> Option<PbKeyValue> {
+        let state = self.lock_state();
         let before = state.view.resolve(main - 1).ok()?;
         let change = state.index.change_at(key, before).copied()?;
-        let snapshot = self.snapshot().ok()?;
+        let snapshot = self.take_snapshot().ok()?;
         drop(state);
-        StoredValues(&open_revisions(&snapshot).ok()?).pair(change.revision).ok()
+        StoredValues(&open_revisions(&snapshot).ok()?).key_value_at(change.revision).ok()
     }
 
     /// Changes from revision `from` on, as far as they are on disk. `from` must not be compacted.
     pub(crate) fn events_since(&self, from: i64) -> Result<EventBatch, RequestError> {
-        let state = self.state();
+        let state = self.lock_state();
         let current = state.view.current;
         if from < state.view.compacted {
             return Err(RequestError::Compacted);
         }
-        if let Some(recent) = state.recent.since(from) {
+        if let Some(recent) = state.recent.events_since(from) {
             let (mut revisions, mut bytes, mut upto) = (Vec::new(), 0, current);
             for events in recent.take_while(|events| events.main <= current) {
                 if revisions.len() >= MAX_EVENT_REVISIONS || bytes > MAX_EVENT_BYTES {
                     upto = events.main - 1;
                     break;
                 }
-                bytes += events.bytes();
+                bytes += events.size_in_bytes();
                 revisions.push(Arc::clone(events));
             }
             return Ok(EventBatch { revisions, upto });
         }
-        let snapshot = self.snapshot()?;
+        let snapshot = self.take_snapshot()?;
         drop(state);
         stored_events(&open_revisions(&snapshot)?, from, current)
     }
@@ -270,9 +270,9 @@ impl Store {
     }
 
     /// The present contents of the file. A snapshot taken while the state is locked agrees with the index.
-    pub(crate) fn snapshot(&self) -> Result<Snapshot, RequestError> {
+    pub(crate) fn take_snapshot(&self) -> Result<Snapshot, RequestError> {
         self.check_failure()?;
-        match &*self.database() {
+        match &*self.lock_database() {
             Some(database) => {
                 let begun = database.begin_read().map_err(|error| RequestError::Failed(error.to_string()))?;
                 Ok(Snapshot::new(begun, &self.failure))
@@ -310,8 +310,8 @@ pub(crate) fn open_revisions(snapshot: &ReadTransaction) -> Result<StoredRevisio
 
 fn stored_events(table: &StoredRevisions, from: i64, current: i64) -> Result<EventBatch, RequestError> {
     let failed = |error: redb::StorageError| RequestError::Failed(error.to_string());
-    let start = Revision::first_of(from.max(0)).to_bytes();
-    let end = Revision::first_of(current + 1).to_bytes();
+    let start = Revision::first_in_transaction(from.max(0)).to_bytes();
+    let end = Revision::first_in_transaction(current + 1).to_bytes();
     let (mut revisions, mut bytes, mut upto): (Vec<RevisionEvents>, _, _) = (Vec::new(), 0, current);
     let bounds = (Bound::Included(&start), Bound::Excluded(&end));
     for entry in table.range::<&[u8; crate::record::REVISION_BYTES]>(bounds).map_err(failed)? {

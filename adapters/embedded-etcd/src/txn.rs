@@ -51,7 +51,7 @@ impl Path {
             }
         }
         let mut nested = Vec::new();
-        for operation in chosen_branch(request, succeeded) {
+        for operation in select_branch(request, succeeded) {
             if let Some(PbTxnOpRequest::RequestTxn(inner)) = &operation.request {
                 nested.push(Self::decide(index, current, values, inner)?);
             }
@@ -60,7 +60,7 @@ impl Path {
     }
 }
 
-pub(crate) fn chosen_branch(request: &PbTxnRequest, succeeded: bool) -> &[PbTxnRequestOp] {
+pub(crate) fn select_branch(request: &PbTxnRequest, succeeded: bool) -> &[PbTxnRequestOp] {
     if succeeded { &request.success } else { &request.failure }
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn check_ranges(
     view: ReadableRevisions,
 ) -> Result<(), RequestError> {
     let mut nested = path.nested.iter();
-    for operation in chosen_branch(request, path.succeeded) {
+    for operation in select_branch(request, path.succeeded) {
         match &operation.request {
             Some(PbTxnOpRequest::RequestRange(range)) if range.revision > view.current => {
                 return Err(RequestError::FutureRevision);
@@ -102,9 +102,10 @@ pub(crate) fn run_read_only(
     let path = Path::decide(index, view.current, values, request)?;
     check_ranges(request, &path, view)?;
     let mut responses = Vec::new();
-    for operation in chosen_branch(request, path.succeeded) {
+    for operation in select_branch(request, path.succeeded) {
         if let Some(PbTxnOpRequest::RequestRange(range)) = &operation.request {
-            let response = RangePlan::new(index, view, range)?.finish(values, only_revision(view.current))?;
+            let response =
+                RangePlan::new(index, view, range)?.finish(values, header_with_revision(view.current))?;
             responses.push(PbResponseOp { response: Some(PbTxnOpResponse::ResponseRange(response)) });
         }
     }
@@ -112,7 +113,7 @@ pub(crate) fn run_read_only(
 }
 
 /// The header of an answer within a transaction.
-pub(crate) fn only_revision(revision: i64) -> PbResponseHeader {
+pub(crate) fn header_with_revision(revision: i64) -> PbResponseHeader {
     PbResponseHeader { revision, ..PbResponseHeader::default() }
 }
 
@@ -123,7 +124,7 @@ fn comparison_holds(
     compare: &PbCompare,
 ) -> Result<bool, RequestError> {
     let mut found = false;
-    for (_, change) in index.range(Span::new(&compare.key, &compare.range_end), current) {
+    for (_, change) in index.changes_in_range(Span::new(&compare.key, &compare.range_end), current) {
         found = true;
         if !holds_for(Some(change), values, compare)? {
             return Ok(false);
@@ -151,7 +152,7 @@ fn holds_for(
                 _ => &[],
             };
             match change {
-                Some(change) => values.pair(change.revision)?.value.as_slice().cmp(wanted),
+                Some(change) => values.key_value_at(change.revision)?.value.as_slice().cmp(wanted),
                 None => [].as_slice().cmp(wanted),
             }
         }

@@ -83,7 +83,7 @@ impl WatchStream {
                     Ok(Some(request)) => self.handle(request).await,
                     Ok(None) | Err(_) => return,
                 },
-                () = published.changed() => Ok(()),
+                () = published.wait_for_change() => Ok(()),
                 _ = progress.tick() => self.tell_progress().await,
             };
             if outcome.is_err() {
@@ -99,7 +99,7 @@ impl WatchStream {
     async fn handle(&mut self, request: PbWatchRequest) -> Result<(), StreamEnded> {
         match request.request_union {
             Some(PbWatchRequestUnion::CreateRequest(create)) => {
-                let current = self.store.state().view.current;
+                let current = self.store.lock_state().view.current;
                 let key = if create.key.is_empty() { vec![0] } else { create.key };
                 let watch = Watch {
                     key,
@@ -118,7 +118,7 @@ impl WatchStream {
                     Err(reason) => (NO_WATCH, reason.to_owned()),
                 };
                 self.send(PbWatchResponse {
-                    header: Some(self.store.header(current)),
+                    header: Some(self.store.response_header(current)),
                     watch_id,
                     created: true,
                     canceled: !cancel_reason.is_empty(),
@@ -142,7 +142,7 @@ impl WatchStream {
             Some(PbWatchRequestUnion::ProgressRequest(_)) => {
                 let reached = self.catch_up().await?;
                 self.send(PbWatchResponse {
-                    header: Some(self.store.header(reached)),
+                    header: Some(self.store.response_header(reached)),
                     watch_id: NO_WATCH,
                     ..PbWatchResponse::default()
                 })
@@ -192,7 +192,7 @@ impl WatchStream {
     /// Sends every watch its pending changes, and returns the revision up to which they are complete.
     async fn catch_up(&mut self) -> Result<i64, StreamEnded> {
         loop {
-            let view = self.store.state().view;
+            let view = self.store.lock_state().view;
             let compacted = |watch: &Watch| watch.next < view.compacted;
             let ending: Vec<_> =
                 self.living_watches().filter(|(_, watch)| compacted(watch)).map(|(id, _)| id).collect();
@@ -202,7 +202,7 @@ impl WatchStream {
                 }
                 self.send(PbWatchResponse {
                     // As in etcd, this response contains no revision but the compacted one.
-                    header: Some(self.store.header(0)),
+                    header: Some(self.store.response_header(0)),
                     watch_id: id,
                     canceled: true,
                     compact_revision: view.compacted,
@@ -238,7 +238,7 @@ impl WatchStream {
                     continue;
                 }
                 let response = PbWatchResponse {
-                    header: Some(self.store.header(batch.upto)),
+                    header: Some(self.store.response_header(batch.upto)),
                     watch_id: id,
                     events,
                     ..PbWatchResponse::default()
@@ -265,7 +265,7 @@ impl WatchStream {
         }
         for watch_id in quiet {
             self.send(PbWatchResponse {
-                header: Some(self.store.header(reached)),
+                header: Some(self.store.response_header(reached)),
                 watch_id,
                 ..PbWatchResponse::default()
             })
@@ -294,7 +294,7 @@ impl Watch {
                 }
                 let mut event = event.clone();
                 if self.prev_kv && (event.r#type == DELETE || kv.create_revision != kv.mod_revision) {
-                    event.prev_kv = store.pair_before(&kv.key, kv.mod_revision);
+                    event.prev_kv = store.find_pair_before(&kv.key, kv.mod_revision);
                 }
                 selected.push(event);
             }

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use crate::auto_compaction::AutoCompactor;
 use crate::batch::{Batch, Changes, WriterHead};
 use crate::failure::FailsOnPanic;
-use crate::file::{LoadedFile, REVISIONS, reopen, reopen_aside};
+use crate::file::{LoadedFile, REVISIONS, reopen_aside, reopen_file};
 use crate::index::SupersededChange;
 use crate::leases::LeaseTable;
 use crate::limits::{MAX_BATCH, MAX_ENDED_LEASES, MAX_REMOVALS, WRITER_PAUSE};
@@ -67,7 +67,7 @@ impl Writer {
     pub(crate) fn new(store: Arc<Store>, jobs: mpsc::Receiver<WriteJob>, setup: WriterSetup) -> Self {
         let WriterSetup { head, auto_compactor, superseded, quota_bytes, cache_bytes } = setup;
         Self {
-            _fails: store.failure.on_panic("its writer"),
+            _fails: store.failure.fail_on_panic("its writer"),
             store,
             jobs,
             head,
@@ -122,7 +122,7 @@ impl Writer {
     fn has_work_of_its_own(&mut self) -> bool {
         self.store.failure.reason().is_none()
             && self.rests.is_none_or(|until| until <= Instant::now())
-            && (!self.removals.is_empty() || self.auto_compactor.target(self.head.view).is_some())
+            && (!self.removals.is_empty() || self.auto_compactor.next_target(self.head.view).is_some())
     }
 
     /// Runs one commit, or one operation outside of commits.
@@ -154,7 +154,7 @@ impl Writer {
                 return WriterState::Close;
             }
             Some(WriteJob { reply, .. }) => {
-                let outcome = self.defragment();
+                let outcome = self.defragment_file();
                 let _ = reply.send(outcome);
             }
             None => {}
@@ -239,12 +239,12 @@ impl Writer {
 
     /// Begins a transaction; first reopens the database if an earlier failure closed it.
     fn begin(&mut self) -> Result<WriteTransaction, RequestError> {
-        if self.is_aside || self.store.database().is_none() {
+        if self.is_aside || self.store.lock_database().is_none() {
             self.open_again().map_err(|detail| self.fail_for_good(&detail))?;
         }
         // Clear the flag: a lack of space during a read does not concern this transaction.
         self.store.disk.take_full();
-        let begun = match &*self.store.database() {
+        let begun = match &*self.store.lock_database() {
             Some(database) => database.begin_write().map_err(|error| error.to_string()),
             None => Err("the database is closed".to_owned()),
         };
@@ -264,13 +264,13 @@ impl Writer {
         };
         let over_quota = self.store.data_bytes.load(std::sync::atomic::Ordering::Relaxed) > self.quota_bytes;
         let full = over_quota || self.head.alarms & NOSPACE_BIT != 0;
-        let automatic = self.auto_compactor.target(self.head.view);
+        let automatic = self.auto_compactor.next_target(self.head.view);
         let mut batch = Batch::new(&self.store, &mut self.head, transaction, table, full);
         for WriteJob { operation, reply } in group {
             let outcome = match operation {
                 Operation::Put(request) => batch.put(request),
                 Operation::Delete(request) => batch.delete(&request),
-                Operation::Txn(request) => batch.txn(&request),
+                Operation::Txn(request) => batch.apply_transaction(&request),
                 Operation::Grant { id, ttl_seconds, owner } => batch.grant(id, ttl_seconds, owner),
                 Operation::Revoke { id } => batch.revoke(id),
                 Operation::RevokeEnded => revoke_ended(&self.store, &mut batch),
@@ -323,7 +323,7 @@ impl Writer {
                 state.alarms = alarms;
             }
             for events in changes.revisions {
-                self.auto_compactor.wrote(events.main, events.bytes() as u64);
+                self.auto_compactor.record_write(events.main, events.size_in_bytes() as u64);
                 state.recent.push(Arc::new(events));
             }
             if let Some(main) = changes.compacted {
@@ -339,7 +339,7 @@ impl Writer {
     /// After a fault in a commit: returns to the state of the file.
     fn recover(&mut self, error: &str) -> RequestError {
         let full = self.store.disk.take_full();
-        if self.store.disk.sync_failed() {
+        if self.store.disk.has_failed_sync() {
             self.give_up(&format!("syncing the file: {error}"));
             return RequestError::Failed(error.to_owned());
         }
@@ -365,7 +365,7 @@ impl Writer {
             return RequestError::Failed(reason);
         }
         let full = self.store.disk.take_full();
-        if self.store.disk.sync_failed() {
+        if self.store.disk.has_failed_sync() {
             self.give_up(&format!("syncing the file: {detail}"));
             return RequestError::Failed(detail.to_owned());
         }
@@ -386,13 +386,13 @@ impl Writer {
             // database serves readers.
             *store.database_mut() = None;
         }
-        let error = match reopen(&store.disk, self.cache_bytes) {
+        let error = match reopen_file(&store.disk, self.cache_bytes) {
             Ok(opened) => {
                 self.is_aside = false;
                 return self.take_over(opened);
             }
             Err(error) if error.is_damage() => {
-                let reason = format!("reopening the file: {}", error.detail());
+                let reason = format!("reopening the file: {}", error.detailed_message());
                 self.give_up(&reason);
                 return Err(reason);
             }
@@ -444,7 +444,7 @@ impl Writer {
     }
 
     /// Returns free space in the file to the file system.
-    fn defragment(&mut self) -> Result<Answer, RequestError> {
+    fn defragment_file(&mut self) -> Result<Answer, RequestError> {
         if self.is_aside {
             self.open_again().map_err(|detail| self.fail_for_good(&detail))?;
         }
@@ -470,8 +470,8 @@ impl Writer {
 
 fn revoke_ended(store: &Store, batch: &mut Batch<'_>) -> Result<Answer, RequestError> {
     let (ended, revision): (Vec<_>, _) = {
-        let state = store.state();
-        (state.leases.expired(Instant::now()).take(MAX_ENDED_LEASES).collect(), state.view.current)
+        let state = store.lock_state();
+        (state.leases.expired_leases(Instant::now()).take(MAX_ENDED_LEASES).collect(), state.view.current)
     };
     for id in ended {
         match batch.revoke(id) {

@@ -49,10 +49,12 @@ const ID_BYTES: usize = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeysError {
     /// No key, only comments.
-    #[error("the text has no encryption key")]
+    #[error("the list of encryption keys is empty: expected one key of {KEY_BYTES} bytes in Base64 a line")]
     None,
     /// More keys than allowed.
-    #[error("the text has more than {MOST_ENCRYPTION_KEYS} encryption keys")]
+    #[error(
+        "the list has more than {MOST_ENCRYPTION_KEYS} encryption keys: remove keys that no stored value uses"
+    )]
     TooMany,
     #[error("line {0} is not an encryption key of {KEY_BYTES} bytes in Base64")]
     NotAKey(usize),
@@ -113,7 +115,7 @@ impl Key {
     }
 
     /// The cipher of the single message with this code. Another message has another code.
-    fn cipher(&self, code: &[u8]) -> LessSafeKey {
+    fn derive_cipher(&self, code: &[u8]) -> LessSafeKey {
         let info = [b"message", code];
         let key = self.messages.expand(&info, &CHACHA20_POLY1305).expect("a key is one block long");
         LessSafeKey::new(UnboundKey::from(key))
@@ -127,7 +129,7 @@ impl Key {
         code.update(value.as_bytes());
         let code = code.sign();
         let mut encrypted = value.as_bytes().to_vec();
-        self.cipher(code.as_ref())
+        self.derive_cipher(code.as_ref())
             .seal_in_place_append_tag(draw_nonce(), Aad::from(place.as_bytes()), &mut encrypted)
             .expect("ciphers take up to 256 GiB");
         STANDARD.encode([code.as_ref(), &encrypted].concat())
@@ -136,8 +138,10 @@ impl Key {
     fn decrypt(&self, place: &str, encrypted: &str) -> Option<String> {
         let mut bytes = STANDARD.decode(encrypted).ok()?;
         let (code, encrypted) = bytes.split_at_mut_checked(CODE_BYTES)?;
-        let opened =
-            self.cipher(code).open_in_place(draw_nonce(), Aad::from(place.as_bytes()), encrypted).ok()?;
+        let opened = self
+            .derive_cipher(code)
+            .open_in_place(draw_nonce(), Aad::from(place.as_bytes()), encrypted)
+            .ok()?;
         String::from_utf8(opened.to_vec()).ok()
     }
 }

@@ -32,7 +32,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use etcd_client::Client;
-use madako_domain::backup::{EtcdContents, backup_name, compare, refuted_name, surplus_backups};
+use madako_domain::backup::{
+    EtcdContents, backup_name, compare, name_of_refuted_backup, select_surplus_backups,
+};
 use madako_protocol::backup::{Backup, BackupError, EtcdBackups, PermitSource};
 use madako_protocol::etcd::EtcdError;
 use madako_protocol::host::Host;
@@ -94,25 +96,29 @@ impl BackupsOnHost {
     }
 
     /// A member in sync, and the revision that it had at least.
-    async fn member(&self, what: &'static str, addresses: &[String]) -> Result<(Client, i64), EtcdError> {
+    async fn find_member_in_sync(
+        &self,
+        what: &'static str,
+        addresses: &[String],
+    ) -> Result<(Client, i64), EtcdError> {
         self.etcd.member_in_sync(what, addresses).await
     }
 
     /// Compares a restored etcd with the cluster.
-    async fn compared(
+    async fn compare_restored(
         &self,
         addresses: &[String],
         backup: &Backup,
         scratch: &Scratch,
-    ) -> Result<Compared, BackupError> {
+    ) -> Result<Comparison, BackupError> {
         let restored = scratch.client();
         let (before, after) = backup.revisions;
-        let revision = scratch.revision(before);
+        let revision = scratch.restored_revision(before);
         if !(before..=after).contains(&revision) {
             let nothing = EtcdContents { revision, keys: 0, hash: String::new() };
             return Ok((compare(backup.revisions, &nothing, &nothing), nothing));
         }
-        let (cluster, _) = self.member(PROVE, addresses).await?;
+        let (cluster, _) = self.find_member_in_sync(PROVE, addresses).await?;
         let reads = async {
             let shown = |keys, of| (self.progress)(BackupStep::Compared { keys, of });
             tokio::try_join!(
@@ -127,7 +133,7 @@ impl BackupsOnHost {
                 (true, ReadFailure::Compacted) => {
                     BackupError::Compacted { name: backup.name.clone(), revision }
                 }
-                (true, ReadFailure::Etcd(failure)) => failure.error(PROVE).into(),
+                (true, ReadFailure::Etcd(failure)) => failure.into_error(PROVE).into(),
                 (false, ReadFailure::Etcd(Failure::Refused(why) | Failure::Unavailable(why))) => {
                     BackupError::NotRestored { name: backup.name.clone(), why }
                 }
@@ -141,7 +147,7 @@ impl BackupsOnHost {
 }
 
 /// True if both etcds are equal, with the contents of the restored one.
-type Compared = (Result<(), madako_domain::backup::Difference>, EtcdContents);
+type Comparison = (Result<(), madako_domain::backup::Difference>, EtcdContents);
 
 #[async_trait]
 impl EtcdBackups for BackupsOnHost {
@@ -156,13 +162,13 @@ impl EtcdBackups for BackupsOnHost {
         let directory = Directory::open(directory).await?;
         let name = backup_name(at);
         directory.check_name_is_free(&name)?;
-        let (member, before) = self.member(TAKE, addresses).await?;
-        let part = directory.part(&name);
+        let (member, before) = self.find_member_in_sync(TAKE, addresses).await?;
+        let part = directory.unnamed_backup(&name);
         snapshot::write_snapshot(&member, part.path(), &*self.progress).await?;
-        let after = present_revision(&member).await.map_err(|failure| failure.error(TAKE))?;
+        let after = present_revision(&member).await.map_err(|failure| failure.into_error(TAKE))?;
         (self.progress)(BackupStep::Verifying);
         let size = directory::verify_snapshot(part.path().to_owned()).await?;
-        directory.rename(part.path(), &name).await?;
+        directory.rename_to(part.path(), &name).await?;
         Ok(Backup { name, at, size, revisions: (before, after) })
     }
 
@@ -175,22 +181,22 @@ impl EtcdBackups for BackupsOnHost {
     ) -> Result<EtcdContents, BackupError> {
         let directory = Directory::open(directory).await?;
         let file = directory.path(&backup.name);
-        programs::check_programs(&*self.host, permits, self.etcd.version(addresses).await).await?;
-        let place = directory.scratch().await?;
+        programs::check_programs(&*self.host, permits, self.etcd.read_version(addresses).await).await?;
+        let place = directory.make_scratch().await?;
         (self.progress)(BackupStep::Restoring);
         let proof = async {
             let revision = scratch::restore(&*self.host, permits, &file, &backup.name, place.path()).await?;
             (self.progress)(BackupStep::Starting);
             let mut running =
                 scratch::start(&*self.host, permits, &backup.name, revision, place.path()).await?;
-            running.run_with_restored(|scratch| self.compared(addresses, backup, scratch)).await
+            running.run_with_restored(|scratch| self.compare_restored(addresses, backup, scratch)).await
         };
         let compared = proof.await;
         place.remove()?;
         let (equal, contents) = compared?;
         let Err(difference) = equal else { return Ok(contents) };
-        let renamed = refuted_name(&backup.name);
-        directory.rename(&file, &renamed).await?;
+        let renamed = name_of_refuted_backup(&backup.name);
+        directory.rename_to(&file, &renamed).await?;
         Err(BackupError::Refuted { name: backup.name.clone(), renamed, difference })
     }
 
@@ -203,7 +209,7 @@ impl EtcdBackups for BackupsOnHost {
     ) -> Result<Vec<String>, BackupError> {
         permit.check(Instant::now())?;
         let directory = Directory::open(directory).await?;
-        let removed = surplus_backups(&directory.names().await?, keep, spared);
+        let removed = select_surplus_backups(&directory.names().await?, keep, spared);
         directory.remove(removed.clone()).await?;
         Ok(removed)
     }

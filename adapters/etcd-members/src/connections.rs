@@ -28,14 +28,14 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    fn clients(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Client>> {
+    fn lock_clients(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Client>> {
         // No code panics while it holds the lock, and the map is consistent at any moment.
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A client of the member at this address, which connects at its first request.
-    pub(crate) fn client(&self, address: &str) -> Result<Client, Failure> {
-        let mut clients = self.clients();
+    pub(crate) fn client_of(&self, address: &str) -> Result<Client, Failure> {
+        let mut clients = self.lock_clients();
         if let Some(client) = clients.get(address) {
             return Ok(client.clone());
         }
@@ -68,7 +68,7 @@ impl Connections {
 
     /// Closes a connection that may be half-open, after its present requests.
     pub(crate) fn forget(&self, address: &str) {
-        self.clients().remove(address);
+        self.lock_clients().remove(address);
     }
 }
 
@@ -91,13 +91,13 @@ impl Pool {
 
     /// Connections whose certificate is not about to end. Without an answer of the authorities, a certificate stays in use
     /// until its end. `what` names the request in errors.
-    pub(crate) async fn connections(&self, what: &'static str) -> Result<Arc<Connections>, EtcdError> {
+    pub(crate) async fn open_connections(&self, what: &'static str) -> Result<Arc<Connections>, EtcdError> {
         let mut present = self.present.lock().await;
         let made = Instant::now();
         if let Some(present) = present.as_ref().filter(|present| made < present.renew_at) {
             return Ok(Arc::clone(&present.connections));
         }
-        match self.tls().await {
+        match self.issue_tls_options().await {
             Ok(tls) => {
                 let connections =
                     Arc::new(Connections { tls, port: self.port, made, clients: Mutex::default() });
@@ -124,7 +124,7 @@ impl Pool {
         }
     }
 
-    async fn tls(&self) -> Result<TlsOptions, AuthorityError> {
+    async fn issue_tls_options(&self) -> Result<TlsOptions, AuthorityError> {
         let trusted = self.authorities.certificate(Authority::Server).await?;
         let request = CertificateRequest {
             authority: Authority::EtcdClient,
@@ -186,23 +186,26 @@ mod tests {
     async fn a_certificate_stays_in_use_until_its_end_while_no_other_is_issued() {
         let authorities = Arc::new(Failing::default());
         let pool = Pool::new(Arc::clone(&authorities) as _, 2379);
-        let first = pool.connections("status").await.unwrap();
+        let first = pool.open_connections("status").await.unwrap();
         authorities.fails.store(true, Ordering::Relaxed);
         advance(CERTIFICATE_AGE).await;
         for _ in 0..3 {
-            let again = pool.connections("status").await.unwrap();
+            let again = pool.open_connections("status").await.unwrap();
             assert!(Arc::ptr_eq(&first, &again));
         }
         assert_eq!(authorities.asked.load(Ordering::Relaxed), 2, "one more question in a pause");
         pool.discard(&first).await;
-        assert!(Arc::ptr_eq(&first, &pool.connections("status").await.unwrap()), "there is no better one");
+        assert!(
+            Arc::ptr_eq(&first, &pool.open_connections("status").await.unwrap()),
+            "there is no better one"
+        );
         advance(CERTIFICATE - CERTIFICATE_AGE).await;
-        let error = pool.connections("status").await.map(drop).unwrap_err();
+        let error = pool.open_connections("status").await.map(drop).unwrap_err();
         assert!(matches!(error, EtcdError::Certificates { .. }), "{error}");
         authorities.fails.store(false, Ordering::Relaxed);
-        let next = pool.connections("status").await.unwrap();
+        let next = pool.open_connections("status").await.unwrap();
         assert!(!Arc::ptr_eq(&first, &next));
         advance(Duration::from_secs(1)).await;
-        assert!(Arc::ptr_eq(&next, &pool.connections("status").await.unwrap()));
+        assert!(Arc::ptr_eq(&next, &pool.open_connections("status").await.unwrap()));
     }
 }

@@ -31,11 +31,11 @@ pub(crate) enum Failure {
 
 impl Failure {
     /// True if etcd refused with this message.
-    pub(crate) fn is(&self, message: &str) -> bool {
+    pub(crate) fn has_message(&self, message: &str) -> bool {
         matches!(self, Self::Refused(why) if why == message)
     }
 
-    pub(crate) fn error(self, what: &'static str) -> EtcdError {
+    pub(crate) fn into_error(self, what: &'static str) -> EtcdError {
         match self {
             Self::Unavailable(why) => EtcdError::Unavailable { what, why },
             Self::Refused(why) => EtcdError::Refused { what, why },
@@ -114,7 +114,7 @@ mod tests {
             let message = status.message().to_owned();
             let failure = Failure::from(Error::GRpcStatus(status));
             assert_eq!(matches!(failure, Failure::Refused(_)), refused, "{message}: {failure:?}");
-            assert_eq!(failure.is(&message), refused, "{message}");
+            assert_eq!(failure.has_message(&message), refused, "{message}");
         }
     }
 

@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::connections::{Connections, Pool};
 use crate::failure::{Failure, done};
 use crate::limits::{MOST_ASKED_AT_ONCE, REQUEST};
-use crate::session::{Answer, Session, find_member, listed_members, request_member};
+use crate::session::{Answer, Session, convert_members, find_member, request_member};
 use crate::users;
 
 /// The port of etcd for clients.
@@ -45,12 +45,12 @@ impl fmt::Debug for EtcdMembers {
     }
 }
 
-pub(crate) struct Change<'a> {
+pub(crate) struct MemberChange<'a> {
     what: &'static str,
     permit: &'a Permit,
 }
 
-impl Change<'_> {
+impl MemberChange<'_> {
     pub(crate) fn name(&self) -> &'static str {
         self.what
     }
@@ -66,19 +66,19 @@ impl Change<'_> {
         let by = self.permit.expires_at().min(now + REQUEST);
         match timeout_at(by, sent).await {
             Ok(answer) => Ok(answer.map_err(Failure::from)),
-            Err(_) => Err(Failure::Unavailable("no answer in time".to_owned()).error(self.what)),
+            Err(_) => Err(Failure::Unavailable("no answer in time".to_owned()).into_error(self.what)),
         }
     }
 
     /// Sends one request of the change. A refusal with one of these messages counts as success.
-    pub(crate) async fn ensure<T>(
+    pub(crate) async fn send_idempotent<T>(
         &self,
         accepted: &[&str],
         sent: impl Future<Output = Result<T, Error>>,
     ) -> Result<(), EtcdError> {
         match self.send(sent).await? {
-            Err(failure) if !accepted.iter().any(|message| failure.is(message)) => {
-                Err(failure.error(self.what))
+            Err(failure) if !accepted.iter().any(|message| failure.has_message(message)) => {
+                Err(failure.into_error(self.what))
             }
             _ => Ok(()),
         }
@@ -99,12 +99,12 @@ impl EtcdMembers {
         what: &'static str,
         addresses: &[String],
     ) -> Result<(Arc<Connections>, Answer), EtcdError> {
-        let connections = self.pool.connections(what).await?;
+        let connections = self.pool.open_connections(what).await?;
         match find_member(&connections, addresses).await {
             Ok(answer) => Ok((connections, answer)),
             Err(failure) => {
                 self.pool.discard(&connections).await;
-                Err(failure.error(what))
+                Err(failure.into_error(what))
             }
         }
     }
@@ -120,8 +120,8 @@ impl EtcdMembers {
         name: &str,
         prefix: &str,
     ) -> Result<(), EtcdError> {
-        let Session { client, .. } = self.session(USER, permit, addresses).await?;
-        users::add_user(&Change { what: USER, permit }, client.auth_client(), name, prefix).await
+        let Session { client, .. } = self.open_session(USER, permit, addresses).await?;
+        users::add_user(&MemberChange { what: USER, permit }, client.auth_client(), name, prefix).await
     }
 
     /// A member that has applied all writes of the cluster so far, and its revision.
@@ -138,12 +138,12 @@ impl EtcdMembers {
                 let _ = timeout_at(by, async { client.lease_client().revoke(lease).await }).await;
                 Ok((client, revision))
             }
-            Answer::Listed(_, failure) => Err(failure.error(what)),
+            Answer::Listed(_, failure) => Err(failure.into_error(what)),
         }
     }
 
     /// The version of a member; `None` if it is unknown.
-    pub(crate) async fn version(&self, addresses: &[String]) -> Option<String> {
+    pub(crate) async fn read_version(&self, addresses: &[String]) -> Option<String> {
         let (client, _) = self.member_in_sync(STATUS, addresses).await.ok()?;
         let by = Instant::now() + REQUEST;
         let status = timeout_at(by, async { client.maintenance_client().status().await }).await;
@@ -151,28 +151,29 @@ impl EtcdMembers {
     }
 
     /// A connection to the leader, as far as a member knows it.
-    async fn leader(&self, client: &Client, members: &[EtcdMember]) -> Option<Client> {
+    async fn leader_client(&self, client: &Client, members: &[EtcdMember]) -> Option<Client> {
         let by = Instant::now() + REQUEST;
         let asked = timeout_at(by, async { client.maintenance_client().status().await }).await;
         let leader = asked.ok()?.ok()?.leader();
         let leader = members.iter().find(|member| member.id == leader)?;
-        self.pool.connections(PROMOTE).await.ok()?.client(&leader.address()).ok()
+        self.pool.open_connections(PROMOTE).await.ok()?.client_of(&leader.address()).ok()
     }
 
     /// Finds a member for a change.
-    async fn session(
+    async fn open_session(
         &self,
         what: &'static str,
         permit: &Permit,
         addresses: &[String],
     ) -> Result<Session, EtcdError> {
         permit.check(Instant::now())?;
-        let late =
-            || Failure::Unavailable("the permit ended before any member answered".to_owned()).error(what);
+        let late = || {
+            Failure::Unavailable("the permit ended before any member answered".to_owned()).into_error(what)
+        };
         let asked = timeout_at(permit.expires_at(), self.ask(what, addresses)).await;
         match asked.map_err(|_| late())??.1 {
             Answer::Granted(session) => Ok(*session),
-            Answer::Listed(_, failure) => Err(failure.error(what)),
+            Answer::Listed(_, failure) => Err(failure.into_error(what)),
         }
     }
 }
@@ -181,7 +182,7 @@ impl EtcdMembers {
 async fn check_member(connections: &Connections, mut member: EtcdMember, revision: i64) -> EtcdMember {
     let address = member.address().into_owned();
     let by = Instant::now() + REQUEST;
-    let Ok(client) = connections.client(&address) else {
+    let Ok(client) = connections.client_of(&address) else {
         // Without an address, no client reaches it.
         member.in_sync = Some(false);
         return member;
@@ -200,7 +201,7 @@ async fn check_member(connections: &Connections, mut member: EtcdMember, revisio
 
 /// The revision that a member has by itself.
 async fn own_revision(connections: Arc<Connections>, address: String, by: Instant) -> Option<(String, i64)> {
-    let client = connections.client(&address).ok()?;
+    let client = connections.client_of(&address).ok()?;
     let sent = async { client.maintenance_client().status().await };
     let status = request_member(&connections, &address, by, sent).await.ok()?;
     let revision = status.header()?.revision();
@@ -230,7 +231,7 @@ impl EtcdCluster for EtcdMembers {
 
     async fn revisions(&self, addresses: &[String]) -> BTreeMap<String, i64> {
         // Without certificates, no member is asked.
-        let Ok(connections) = self.pool.connections(REVISIONS).await else { return BTreeMap::new() };
+        let Ok(connections) = self.pool.open_connections(REVISIONS).await else { return BTreeMap::new() };
         let by = Instant::now() + REQUEST;
         let asked =
             addresses.iter().cloned().map(|address| own_revision(Arc::clone(&connections), address, by));
@@ -244,47 +245,47 @@ impl EtcdCluster for EtcdMembers {
         addresses: &[String],
         peer_url: &str,
     ) -> Result<Vec<EtcdMember>, EtcdError> {
-        let Session { client, members: present, .. } = self.session(ADD, permit, addresses).await?;
+        let Session { client, members: present, .. } = self.open_session(ADD, permit, addresses).await?;
         let has_url = |member: &EtcdMember| member.peer_urls.iter().any(|url| url == peer_url);
         if present.iter().any(has_url) {
             return Ok(present);
         }
-        let change = Change { what: ADD, permit };
+        let change = MemberChange { what: ADD, permit };
         let learner = MemberAddOptions::new().with_is_learner();
         let sent = async { client.cluster_client().member_add([peer_url.to_owned()], Some(learner)).await };
         match change.send(sent).await? {
-            Ok(added) => Ok(listed_members(added.member_list())),
-            Err(failure) if failure.is(done::PEER_URL_EXISTS) => {
+            Ok(added) => Ok(convert_members(added.member_list())),
+            Err(failure) if failure.has_message(done::PEER_URL_EXISTS) => {
                 let list = async { client.cluster_client().member_list().await };
-                let list = change.send(list).await?.map_err(|failure| failure.error(ADD))?;
-                Ok(listed_members(list.members()))
+                let list = change.send(list).await?.map_err(|failure| failure.into_error(ADD))?;
+                Ok(convert_members(list.members()))
             }
-            Err(failure) => Err(failure.error(ADD)),
+            Err(failure) => Err(failure.into_error(ADD)),
         }
     }
 
     async fn promote(&self, permit: &Permit, addresses: &[String], id: u64) -> Result<(), EtcdError> {
-        let Session { client, members, .. } = self.session(PROMOTE, permit, addresses).await?;
+        let Session { client, members, .. } = self.open_session(PROMOTE, permit, addresses).await?;
         if members.iter().any(|member| member.id == id && !member.learner) {
             return Ok(());
         }
         // A follower of etcd 3.4 gives no answer while the learner is not in sync.
-        let leader = self.leader(&client, &members).await.unwrap_or(client);
+        let leader = self.leader_client(&client, &members).await.unwrap_or(client);
         let sent = async { leader.cluster_client().member_promote(id).await };
-        Change { what: PROMOTE, permit }.ensure(&[done::NOT_A_LEARNER], sent).await
+        MemberChange { what: PROMOTE, permit }.send_idempotent(&[done::NOT_A_LEARNER], sent).await
     }
 
     async fn remove(&self, permit: &Permit, addresses: &[String], id: u64) -> Result<(), EtcdError> {
-        let Session { client, members, .. } = self.session(REMOVE, permit, addresses).await?;
+        let Session { client, members, .. } = self.open_session(REMOVE, permit, addresses).await?;
         if members.iter().all(|member| member.id != id) {
             return Ok(());
         }
         let sent = async { client.cluster_client().member_remove(id).await };
-        Change { what: REMOVE, permit }.ensure(&[done::MEMBER_NOT_FOUND], sent).await
+        MemberChange { what: REMOVE, permit }.send_idempotent(&[done::MEMBER_NOT_FOUND], sent).await
     }
 
     async fn set_up_auth(&self, permit: &Permit, addresses: &[String]) -> Result<(), EtcdError> {
-        let Session { client, .. } = self.session(AUTH, permit, addresses).await?;
-        users::set_up(&Change { what: AUTH, permit }, client.auth_client()).await
+        let Session { client, .. } = self.open_session(AUTH, permit, addresses).await?;
+        users::set_up(&MemberChange { what: AUTH, permit }, client.auth_client()).await
     }
 }

@@ -82,14 +82,14 @@ pub(crate) async fn find_member(
 
 async fn ask_address(connections: &Connections, address: &str) -> AskedAddress {
     let by = Instant::now() + REQUEST;
-    let client = match connections.client(address) {
+    let client = match connections.client_of(address) {
         Ok(client) => client,
         Err(failure) => return AskedAddress::Failed(failure),
     };
     let list = || async { client.cluster_client().member_list().await };
     let (term, listed) = match request_member(connections, address, by, list()).await {
         Ok(list) => {
-            (list.header().map_or(0, etcd_client::ResponseHeader::raft_term), listed_members(list.members()))
+            (list.header().map_or(0, etcd_client::ResponseHeader::raft_term), convert_members(list.members()))
         }
         Err(failure) => return AskedAddress::Failed(failure),
     };
@@ -103,7 +103,7 @@ async fn ask_address(connections: &Connections, address: &str) -> AskedAddress {
         Ok(list) => AskedAddress::Granted(Box::new(Session {
             lease: granted.id(),
             revision: granted.header().map_or(0, etcd_client::ResponseHeader::revision),
-            members: listed_members(list.members()),
+            members: convert_members(list.members()),
             client: client.clone(),
         })),
         Err(failure) => AskedAddress::Listed(term, listed, failure),
@@ -111,7 +111,7 @@ async fn ask_address(connections: &Connections, address: &str) -> AskedAddress {
 }
 
 /// Members as etcd lists them. Whether they are in sync is not known yet.
-pub(crate) fn listed_members(listed: &[Member]) -> Vec<EtcdMember> {
+pub(crate) fn convert_members(listed: &[Member]) -> Vec<EtcdMember> {
     let member = |member: &Member| EtcdMember {
         id: member.id(),
         name: member.name().to_owned(),

@@ -8,7 +8,7 @@ use rand::rngs::SysRng;
 
 use crate::failure::{Failure, done};
 use crate::limits::PASSWORD_BYTES;
-use crate::members::Change;
+use crate::members::MemberChange;
 
 /// The administrator, whose role etcd defines.
 const ROOT: &str = "root";
@@ -18,18 +18,18 @@ const API_SERVER: &str = "kube-apiserver";
 const REGISTRY: &str = "/registry/";
 
 /// Creates the users and their roles, and turns authentication on. All of them may exist.
-pub(crate) async fn set_up(change: &Change<'_>, mut auth: AuthClient) -> Result<(), EtcdError> {
+pub(crate) async fn set_up(change: &MemberChange<'_>, mut auth: AuthClient) -> Result<(), EtcdError> {
     for name in [ROOT, API_SERVER] {
-        change.ensure(&[done::ROLE_EXISTS], auth.role_add(name)).await?;
+        change.send_idempotent(&[done::ROLE_EXISTS], auth.role_add(name)).await?;
         if name == API_SERVER {
             let permission = Permission::read_write(REGISTRY).with_prefix();
-            change.ensure(&[], auth.role_grant_permission(name, permission)).await?;
+            change.send_idempotent(&[], auth.role_grant_permission(name, permission)).await?;
         }
-        let password = draw_password().map_err(|failure| failure.error(change.name()))?;
-        change.ensure(&[done::USER_EXISTS], auth.user_add(name, password, None)).await?;
-        change.ensure(&[], auth.user_grant_role(name, name)).await?;
+        let password = draw_password().map_err(|failure| failure.into_error(change.name()))?;
+        change.send_idempotent(&[done::USER_EXISTS], auth.user_add(name, password, None)).await?;
+        change.send_idempotent(&[], auth.user_grant_role(name, name)).await?;
     }
-    change.ensure(&[], auth.auth_enable()).await
+    change.send_idempotent(&[], auth.auth_enable()).await
 }
 
 /// Creates a user, and a role of the same name for all keys that begin with the prefix. Continues where an earlier call
@@ -37,13 +37,13 @@ pub(crate) async fn set_up(change: &Change<'_>, mut auth: AuthClient) -> Result<
 ///
 /// An existing user with a role, and a role with other permissions, are refused and stay as they are.
 pub(crate) async fn add_user(
-    change: &Change<'_>,
+    change: &MemberChange<'_>,
     mut auth: AuthClient,
     name: &str,
     prefix: &str,
 ) -> Result<(), EtcdError> {
-    let refused = |why: String| Failure::Refused(why).error(change.name());
-    let failed = |failure: Failure| failure.error(change.name());
+    let refused = |why: String| Failure::Refused(why).into_error(change.name());
+    let failed = |failure: Failure| failure.into_error(change.name());
     let known = change.send(auth.user_list()).await?.map_err(failed)?;
     let exists = known.users().iter().any(|user| user == name);
     if exists && !change.send(auth.user_get(name)).await?.map_err(failed)?.roles().is_empty() {
@@ -52,7 +52,7 @@ pub(crate) async fn add_user(
     let wanted = Permission::read_write(prefix).with_prefix();
     match change.send(auth.role_add(name)).await? {
         Ok(_) => {}
-        Err(failure) if failure.is(done::ROLE_EXISTS) => {
+        Err(failure) if failure.has_message(done::ROLE_EXISTS) => {
             let role = change.send(auth.role_get(name)).await?.map_err(failed)?;
             if role.permissions().iter().any(|permission| *permission != wanted) {
                 return Err(refused(format!("the role {name} exists already, with other permissions")));
@@ -60,12 +60,12 @@ pub(crate) async fn add_user(
         }
         Err(failure) => return Err(failed(failure)),
     }
-    change.ensure(&[], auth.role_grant_permission(name, wanted)).await?;
+    change.send_idempotent(&[], auth.role_grant_permission(name, wanted)).await?;
     if !exists {
         let password = draw_password().map_err(failed)?;
-        change.ensure(&[], auth.user_add(name, password, None)).await?;
+        change.send_idempotent(&[], auth.user_add(name, password, None)).await?;
     }
-    change.ensure(&[], auth.user_grant_role(name, name)).await
+    change.send_idempotent(&[], auth.user_grant_role(name, name)).await
 }
 
 /// A random password. The seeded generator would let a reader of the seed know it.

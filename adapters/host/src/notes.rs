@@ -17,7 +17,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use crate::protocol::monotonic;
+use crate::protocol::monotonic_nanoseconds;
 
 const BEGUN: &[u8] = b"begun\n";
 
@@ -30,7 +30,7 @@ impl CommandNote {
     /// another command.
     pub(crate) fn make(directory: &Path) -> io::Result<Self> {
         loop {
-            let path = directory.join(format!("{:020}", monotonic()));
+            let path = directory.join(format!("{:020}", monotonic_nanoseconds()));
             match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
                 Ok(_) => return Ok(Self(path)),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}

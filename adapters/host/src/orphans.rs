@@ -51,7 +51,7 @@ pub(crate) fn start(watcher: &mut Command, note: Option<CommandNote>) -> io::Res
 
 impl WatchedCommand {
     /// Starts the task that kills the descendants if the watcher is killed.
-    pub(crate) fn guard(self) -> Guard {
+    pub(crate) fn start_guard(self) -> Guard {
         let (kill, killed) = oneshot::channel();
         let swept = tokio::spawn(guard_command(self, killed));
         Guard { kill, swept }

@@ -24,7 +24,7 @@ pub(crate) struct Order {
     pub(crate) deadline_ms: u64,
     /// Milliseconds without a heartbeat from the service until everything is killed.
     pub(crate) silence_ms: u64,
-    /// Latest start time of the command, on the clock of [`monotonic`].
+    /// Latest start time of the command, on the clock of [`monotonic_nanoseconds`].
     pub(crate) begin_before: u64,
     /// Note that the watcher holds while a process of the command runs.
     pub(crate) note: Option<PathBuf>,
@@ -74,7 +74,7 @@ pub(crate) enum StartFailure {
 }
 
 /// The present in nanoseconds of the system's monotonic clock, which all processes of a host share.
-pub(crate) fn monotonic() -> u64 {
+pub(crate) fn monotonic_nanoseconds() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     // On this clock neither is ever negative.
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);

@@ -19,7 +19,7 @@ use crate::notes::CommandNote;
 use crate::orphans;
 use crate::protocol::{
     EndedCommand, KILL_PATIENCE, MAX_ORDER, MAX_REPORTS, Order, ProcessEnd, Report, THIS_PROGRAM, WATCH,
-    monotonic,
+    monotonic_nanoseconds,
 };
 use crate::telemetry::RunningCommand;
 
@@ -38,12 +38,12 @@ impl CommandsOnHost {
     /// two thirds of its TTL.
     #[must_use]
     pub fn new(silence: Duration) -> Self {
-        Self::watched_by(THIS_PROGRAM, silence)
+        Self::with_watcher(THIS_PROGRAM, silence)
     }
 
     /// Uses another program as the watcher. It must pass its command line to [`watcher_main`](crate::watcher_main).
     #[must_use]
-    pub fn watched_by(program: impl Into<PathBuf>, silence: Duration) -> Self {
+    pub fn with_watcher(program: impl Into<PathBuf>, silence: Duration) -> Self {
         Self { program: program.into(), silence, notes: None }
     }
 
@@ -65,9 +65,10 @@ impl CommandsOnHost {
             note.map_err(|error| not_started(format!("the command's note cannot be written: {error}")))?;
         let order = Order {
             words: command.words.clone(),
-            deadline_ms: milliseconds(command.deadline),
-            silence_ms: milliseconds(self.silence),
-            begin_before: monotonic().saturating_add(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX)),
+            deadline_ms: to_milliseconds(command.deadline),
+            silence_ms: to_milliseconds(self.silence),
+            begin_before: monotonic_nanoseconds()
+                .saturating_add(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX)),
             note: note.as_ref().map(|note| note.path().to_owned()),
         };
         let mut order = serde_json::to_vec(&order).map_err(|error| not_started(error.to_string()))?;
@@ -88,7 +89,7 @@ impl CommandsOnHost {
         // Dropped with this future in all cases; the closed pipe makes the watcher kill.
         let pipes = &mut watched.watcher;
         let pipes = (pipes.stdin.take(), pipes.stdout.take(), pipes.stderr.take());
-        let guard = watched.guard();
+        let guard = watched.start_guard();
         let (Some(orders), Some(reports), Some(complaints)) = pipes else {
             return Err(not_started("its watcher has no pipes".to_owned()));
         };
@@ -122,12 +123,13 @@ impl CommandsOnHost {
                 Err(HostError::Lost { program: name, why })
             }
             LastReport { last: Some(Report::Begins), fault } => {
-                let why = format!("its watcher ended: {}", last_words(fault, complaints).await);
+                let why = format!("its watcher ended: {}", explain_watcher_end(fault, complaints).await);
                 Err(lost_command(name, why, guard.wait_for_end().await))
             }
-            LastReport { last: None, fault } => {
-                Err(not_started(format!("its watcher ended: {}", last_words(fault, complaints).await)))
-            }
+            LastReport { last: None, fault } => Err(not_started(format!(
+                "its watcher ended: {}",
+                explain_watcher_end(fault, complaints).await
+            ))),
         }
     }
 }
@@ -192,7 +194,7 @@ fn lost_command(program: String, why: String, swept: Result<(), String>) -> Host
 }
 
 /// Why a watcher ended, from its error output.
-async fn last_words(fault: Option<String>, complaints: ChildStderr) -> String {
+async fn explain_watcher_end(fault: Option<String>, complaints: ChildStderr) -> String {
     if let Some(fault) = fault {
         return fault;
     }
@@ -219,6 +221,6 @@ fn outcome_of_ended(ended: EndedCommand) -> HostOutcome {
     }
 }
 
-fn milliseconds(duration: Duration) -> u64 {
+fn to_milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -149,7 +149,7 @@ impl Watch {
                 return send_report(&Report::NotStarted { why: error.to_string() });
             }
         };
-        if !self.until_over(&mut started).await {
+        if !self.wait_until_over(&mut started).await {
             return ExitCode::FAILURE;
         }
         let took = started.began.elapsed();
@@ -168,7 +168,7 @@ impl Watch {
 
     /// Waits until no process of the command runs; kills them when that is due. `false`: they could not be killed in
     /// time, which is already reported.
-    async fn until_over(&mut self, started: &mut StartedCommand) -> bool {
+    async fn wait_until_over(&mut self, started: &mut StartedCommand) -> bool {
         let silence = Duration::from_millis(self.order.silence_ms);
         let mut deadline = pin!(time::sleep(Duration::from_millis(self.order.deadline_ms)));
         let mut quiet = pin!(time::sleep(silence));
@@ -247,7 +247,7 @@ impl StartedCommand {
     }
 
     fn report(self, took: Duration) -> Report {
-        match self.streams.failure() {
+        match self.streams.start_failure() {
             Some(StartFailure::TooLate) => return Report::TooLate,
             Some(StartFailure::Failed(why)) => return Report::NotStarted { why },
             None => {}
@@ -265,7 +265,7 @@ impl StartedCommand {
             Some(status) if self.hunt.is_none() || left_running => end_of(status),
             _ => ProcessEnd::Deadline,
         };
-        let [(stdout, stdout_cut), (stderr, stderr_cut)] = self.streams.texts();
+        let [(stdout, stdout_cut), (stderr, stderr_cut)] = self.streams.output_texts();
         let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         Report::Ended(EndedCommand {
             end,

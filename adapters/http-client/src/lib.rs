@@ -76,7 +76,7 @@ impl ReqwestTransport {
             .connect_timeout(CONNECT_TIMEOUT)
             .pool_idle_timeout(IDLE_TIMEOUT)
             .pool_max_idle_per_host(MAX_IDLE)
-            .redirect(redirect::Policy::custom(same_origin))
+            .redirect(redirect::Policy::custom(allow_same_origin))
             .build()
             .map_err(TransportError::Client)?;
         Ok(Self { client })
@@ -120,7 +120,7 @@ impl ReqwestTransport {
 #[async_trait]
 impl HttpTransport for ReqwestTransport {
     async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let shown = without_credentials(&request.url);
+        let shown = hide_credentials(&request.url);
         let deadline = request.deadline;
         let exchange = Box::pin(self.exchange(request, &shown));
         match tokio::time::timeout(deadline, exchange).await {
@@ -130,7 +130,7 @@ impl HttpTransport for ReqwestTransport {
     }
 }
 
-fn same_origin(attempt: redirect::Attempt<'_>) -> redirect::Action {
+fn allow_same_origin(attempt: redirect::Attempt<'_>) -> redirect::Action {
     let previous = attempt.previous();
     let stays = previous.first().is_some_and(|first| first.origin() == attempt.url().origin());
     if stays && previous.len() <= MAX_REDIRECTS { attempt.follow() } else { attempt.stop() }
@@ -186,7 +186,7 @@ fn root_cause(error: &reqwest::Error) -> String {
 }
 
 /// A URL for errors and logs: without user name and password.
-fn without_credentials(url: &str) -> String {
+fn hide_credentials(url: &str) -> String {
     let Ok(mut url) = Url::parse(url) else { return "(not a URL)".to_owned() };
     if url.set_username("").is_err() || url.set_password(None).is_err() {
         // Such a URL (`data:` and the like) cannot contain credentials.

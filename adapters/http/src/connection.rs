@@ -22,7 +22,7 @@ use tokio::time::{Instant, Sleep};
 use tower::ServiceExt;
 
 use crate::limits::LOGGED_PATH_MAX_BYTES;
-use crate::placement::{ClientCertificate, Closing, additional_wait, too_late};
+use crate::placement::{ClientCertificate, ServerClosing, additional_wait, deadline_response};
 use crate::routes::problem_response;
 use crate::server::Limits;
 use crate::telemetry::{madako_http_request_seconds, madako_http_requests_total};
@@ -46,7 +46,7 @@ pub(crate) async fn answer_connection<Io>(
     Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let io = TokioIo::new(WriteTimeout::new(io, limits.write_stall));
-    let closes = Closing::new(closing.clone());
+    let closes = ServerClosing::new(closing.clone());
     let service = service_fn(|request: Request<Incoming>| {
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(closes.clone());
@@ -93,7 +93,7 @@ async fn answer_one(
     let response = match tokio::time::timeout(deadline, router.oneshot(request)).await {
         Ok(Ok(response)) => response,
         // Pages use CKE's format of problems, the API uses Krake's.
-        Err(_) if API_GROUPS.contains(&endpoint_label(&path)) => too_late(),
+        Err(_) if API_GROUPS.contains(&endpoint_label(&path)) => deadline_response(),
         Err(_) => problem_response(StatusCode::SERVICE_UNAVAILABLE, "no answer in time", id.as_ref()),
     };
     let status = response.status().as_u16();
@@ -142,7 +142,7 @@ impl<Io> WriteTimeout<Io> {
     }
 
     /// Turns `Pending` into an error after the whole limit without progress.
-    fn bound<T>(&mut self, cx: &mut Context<'_>, poll: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+    fn limit_write<T>(&mut self, cx: &mut Context<'_>, poll: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if poll.is_ready() {
             self.stalled = None;
             return poll;
@@ -168,7 +168,7 @@ impl<Io: AsyncRead + Unpin> AsyncRead for WriteTimeout<Io> {
 impl<Io: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<Io> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let poll = Pin::new(&mut self.io).poll_write(cx, bytes);
-        self.bound(cx, poll)
+        self.limit_write(cx, poll)
     }
 
     fn poll_write_vectored(
@@ -177,7 +177,7 @@ impl<Io: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<Io> {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let poll = Pin::new(&mut self.io).poll_write_vectored(cx, slices);
-        self.bound(cx, poll)
+        self.limit_write(cx, poll)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -186,11 +186,11 @@ impl<Io: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<Io> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let poll = Pin::new(&mut self.io).poll_flush(cx);
-        self.bound(cx, poll)
+        self.limit_write(cx, poll)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let poll = Pin::new(&mut self.io).poll_shutdown(cx);
-        self.bound(cx, poll)
+        self.limit_write(cx, poll)
     }
 }

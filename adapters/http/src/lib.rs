@@ -31,5 +31,7 @@ pub use axum::Router;
 pub use process::{PROCESS_METRICS, metrics_text};
 pub use recorder::build_recorder;
 pub use routes::{Service, router, router_before};
-pub use server::{BindError, Identify, Limits, ServeOutcome, bind_listener, no_client_certificate, serve};
+pub use server::{
+    BindError, IdentifyPeer, Limits, ServeOutcome, bind_listener, ignore_client_certificate, serve,
+};
 pub use telemetry::METRICS;

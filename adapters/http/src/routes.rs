@@ -77,8 +77,8 @@ struct Pages {
 pub fn router(service: Arc<dyn Service>, health_deadline: Duration) -> Router {
     open_pages()
         .route("/", get(serve_overview))
-        .fallback(not_found)
-        .method_not_allowed_fallback(not_allowed)
+        .fallback(serve_not_found)
+        .method_not_allowed_fallback(serve_method_not_allowed)
         .with_state(Pages { service, health_deadline })
 }
 
@@ -86,7 +86,7 @@ pub fn router(service: Arc<dyn Service>, health_deadline: Duration) -> Router {
 pub fn router_before(rest: Router, service: Arc<dyn Service>, health_deadline: Duration) -> Router {
     open_pages()
         .fallback_service(rest)
-        .method_not_allowed_fallback(not_allowed)
+        .method_not_allowed_fallback(serve_method_not_allowed)
         .with_state(Pages { service, health_deadline })
 }
 
@@ -154,7 +154,7 @@ fn page_response(page: Option<String>) -> Response {
     }
 }
 
-async fn not_found(request: Request) -> Response {
+async fn serve_not_found(request: Request) -> Response {
     problem_response(
         StatusCode::NOT_FOUND,
         "requested resource is not found",
@@ -162,7 +162,7 @@ async fn not_found(request: Request) -> Response {
     )
 }
 
-async fn not_allowed(request: Request) -> Response {
+async fn serve_method_not_allowed(request: Request) -> Response {
     problem_response(
         StatusCode::METHOD_NOT_ALLOWED,
         "method is not allowed",

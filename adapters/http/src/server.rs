@@ -81,10 +81,10 @@ pub struct ServeOutcome {
 }
 
 /// Extracts the client's certificate from the listener's peer information.
-pub type Identify<A> = fn(&A) -> Option<ClientCertificate>;
+pub type IdentifyPeer<A> = fn(&A) -> Option<ClientCertificate>;
 
 /// For a listener without client certificates.
-pub fn no_client_certificate<A>(_: &A) -> Option<ClientCertificate> {
+pub fn ignore_client_certificate<A>(_: &A) -> Option<ClientCertificate> {
     None
 }
 
@@ -95,7 +95,7 @@ pub async fn serve<L>(
     mut listener: L,
     router: Router,
     limits: Limits,
-    identify: Identify<L::Addr>,
+    identify: IdentifyPeer<L::Addr>,
     shutdown: impl Future<Output = ()>,
 ) -> ServeOutcome
 where

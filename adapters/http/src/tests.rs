@@ -66,10 +66,11 @@ struct World {
 fn world_with(router: Router, limits: Limits) -> World {
     let (dialer, listener) = memory::memory_listener();
     let (stop, stopped) = oneshot::channel::<()>();
-    let serving = tokio::spawn(serve(listener, router, limits, crate::no_client_certificate, async move {
-        // Dropping the sender stops the server too.
-        let _ = stopped.await;
-    }));
+    let serving =
+        tokio::spawn(serve(listener, router, limits, crate::ignore_client_certificate, async move {
+            // Dropping the sender stops the server too.
+            let _ = stopped.await;
+        }));
     World { dialer, stop: Some(stop), serving }
 }
 
@@ -438,7 +439,7 @@ async fn it_serves_over_tcp_and_names_an_address_that_is_taken() {
     let (stop, stopped) = oneshot::channel::<()>();
     let pages = router(Arc::new(Fake::default()), HEALTH_DEADLINE);
     let serving =
-        tokio::spawn(serve(listener, pages, Limits::DEFAULT, crate::no_client_certificate, async move {
+        tokio::spawn(serve(listener, pages, Limits::DEFAULT, crate::ignore_client_certificate, async move {
             let _ = stopped.await;
         }));
     let mut io = tokio::net::TcpStream::connect(address).await.unwrap();

@@ -82,7 +82,7 @@ impl Tls {
     }
 
     #[must_use]
-    pub fn listener(&self, listener: TcpListener) -> TlsListener {
+    pub fn wrap_listener(&self, listener: TcpListener) -> TlsListener {
         TlsListener { listener, acceptor: TlsAcceptor::from(Arc::clone(&self.0)), handshakes: JoinSet::new() }
     }
 }
@@ -97,7 +97,7 @@ fn read_certificates(pem: &str, what: &'static str) -> Result<Vec<CertificateDer
     Ok(certificates)
 }
 
-/// See [`Tls::listener`].
+/// See [`Tls::wrap_listener`].
 pub struct TlsListener {
     listener: TcpListener,
     acceptor: TlsAcceptor,
@@ -139,7 +139,7 @@ impl Listener for TlsListener {
                 }
                 (stream, address) = Listener::accept(&mut self.listener), if room => {
                     let acceptor = self.acceptor.clone();
-                    self.handshakes.spawn(handshake(acceptor, stream, address));
+                    self.handshakes.spawn(accept_handshake(acceptor, stream, address));
                 }
             }
         }
@@ -150,7 +150,7 @@ impl Listener for TlsListener {
     }
 }
 
-async fn handshake(
+async fn accept_handshake(
     acceptor: TlsAcceptor,
     stream: TcpStream,
     address: SocketAddr,

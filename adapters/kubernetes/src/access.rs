@@ -119,7 +119,7 @@ impl ApiServerAccess {
         }
         let directory = path.parent().unwrap_or(Path::new(""));
         let reader = Reader { directory, problems };
-        reader.access(cluster, user.unwrap_or_default(), &names)
+        reader.read_access(cluster, user.unwrap_or_default(), &names)
     }
 }
 
@@ -189,7 +189,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn access(mut self, cluster: Cluster, user: AuthInfo, names: &Names) -> Option<ApiServerAccess> {
+    fn read_access(mut self, cluster: Cluster, user: AuthInfo, names: &Names) -> Option<ApiServerAccess> {
         let begun = self.problems.len();
         let url = self.server(&cluster, names);
         for (given, field) in [
@@ -205,13 +205,13 @@ impl Reader<'_> {
             }
         }
         let field = format!("{}.certificate-authority", names.cluster);
-        let authority = self.content(
+        let authority = self.read_content(
             &field,
             cluster.certificate_authority_data.as_deref(),
             cluster.certificate_authority.as_deref(),
         );
-        let root_cert = authority.and_then(|pem| self.certificates(&field, &pem));
-        let auth_info = self.user(user, names);
+        let root_cert = authority.and_then(|pem| self.read_certificates(&field, &pem));
+        let auth_info = self.read_user(user, names);
         let url = url?;
         // kube would panic on it.
         if !is_header(&auth_info) {
@@ -261,7 +261,7 @@ impl Reader<'_> {
         url
     }
 
-    fn user(&mut self, user: AuthInfo, names: &Names) -> AuthInfo {
+    fn read_user(&mut self, user: AuthInfo, names: &Names) -> AuthInfo {
         let programs = "no such field: the service runs no programs for credentials; give a token, a tokenFile \
                         or a client certificate";
         let another = "no such field: the service sends requests as the user itself";
@@ -284,7 +284,7 @@ impl Reader<'_> {
         {
             self.problems.add(format!("{}.tokenFile", names.user), format!("{:?}", path.display()), expected);
         }
-        let certificate = self.content(
+        let certificate = self.read_content(
             &format!("{}.client-certificate", names.user),
             user.client_certificate_data.as_deref(),
             user.client_certificate.as_deref(),
@@ -327,7 +327,7 @@ impl Reader<'_> {
     }
 
     /// The text of a field, inline in base64 or from a file. Inline has priority, as in Kubernetes' own clients.
-    fn content(&mut self, field: &str, inline: Option<&str>, file: Option<&str>) -> Option<String> {
+    fn read_content(&mut self, field: &str, inline: Option<&str>, file: Option<&str>) -> Option<String> {
         if let Some(inline) = inline.filter(|inline| !inline.is_empty()) {
             let text = STANDARD.decode(inline).ok().and_then(|bytes| String::from_utf8(bytes).ok());
             if text.is_none() {
@@ -345,7 +345,7 @@ impl Reader<'_> {
         }
     }
 
-    fn certificates(&mut self, field: &str, pem: &str) -> Option<Vec<Vec<u8>>> {
+    fn read_certificates(&mut self, field: &str, pem: &str) -> Option<Vec<Vec<u8>>> {
         let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
         match found {
             Ok(found) if !found.is_empty() => Some(found.into_iter().map(|der| der.to_vec()).collect()),

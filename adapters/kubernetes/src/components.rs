@@ -69,7 +69,7 @@ struct Session {
     kinds: Mutex<KnownKinds>,
 }
 
-fn unusable(what: &str, why: impl ToString) -> KubernetesError {
+fn unusable_answer(what: &str, why: impl ToString) -> KubernetesError {
     answer::unavailable_server(what, &why.to_string())
 }
 
@@ -87,7 +87,7 @@ impl NodeComponents {
 
     /// The session whose certificate is not about to end. Without an answer of the authorities, a certificate stays in use
     /// until its end.
-    async fn session(&self, what: &str) -> Result<Arc<Session>, KubernetesError> {
+    async fn open_session(&self, what: &str) -> Result<Arc<Session>, KubernetesError> {
         let mut present = self.present.lock().await;
         let now = Instant::now();
         if let Some(present) = present.as_ref().filter(|present| now < present.renew_at) {
@@ -113,7 +113,7 @@ impl NodeComponents {
     async fn make(&self, what: &str) -> Result<Session, KubernetesError> {
         let made = Instant::now();
         let trusted = self.authorities.certificate(Authority::Kubernetes).await;
-        let trusted = trusted.map_err(|error| unusable(what, error))?;
+        let trusted = trusted.map_err(|error| unusable_answer(what, error))?;
         let request = CertificateRequest {
             authority: Authority::Kubernetes,
             common_name: USER.to_owned(),
@@ -123,11 +123,12 @@ impl NodeComponents {
             usage: Usage::Client,
             validity: CERTIFICATE,
         };
-        let issued = self.authorities.issue(&request).await.map_err(|error| unusable(what, error))?;
+        let issued = self.authorities.issue(&request).await.map_err(|error| unusable_answer(what, error))?;
         let port = (self.ports)(Component::ApiServer);
-        let access = access("localhost", port, &trusted, &issued).map_err(|why| unusable(what, why))?;
+        let access =
+            node_access("localhost", port, &trusted, &issued).map_err(|why| unusable_answer(what, why))?;
         let checks = exchange::create_client(&access, MAX_CHECK_BYTES, false);
-        let checks = checks.map_err(|_| unusable(what, "the client cannot be created"))?;
+        let checks = checks.map_err(|_| unusable_answer(what, "the client cannot be created"))?;
         Ok(Session {
             port,
             trusted,
@@ -149,10 +150,10 @@ impl NodeComponents {
     where
         F: Future<Output = Result<R, KubernetesError>>,
     {
-        let session = self.session(what).await?;
-        let mut failed = unusable(what, "no API server is known");
+        let session = self.open_session(what).await?;
+        let mut failed = unusable_answer(what, "no API server is known");
         for address in servers {
-            match ask(session.server(what, address)?).await {
+            match ask(session.connect_server(what, address)?).await {
                 Err(error @ (KubernetesError::Unavailable { .. } | KubernetesError::Malformed { .. })) => {
                     failed = error;
                 }
@@ -163,7 +164,7 @@ impl NodeComponents {
     }
 }
 
-fn access(
+fn node_access(
     address: &str,
     port: u16,
     trusted: &str,
@@ -174,24 +175,24 @@ fn access(
 }
 
 impl Session {
-    fn server(&self, what: &str, address: &str) -> Result<Arc<ApiServer>, KubernetesError> {
+    fn connect_server(&self, what: &str, address: &str) -> Result<Arc<ApiServer>, KubernetesError> {
         // No code panics while it holds the lock, and the map is consistent at any moment.
         let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(server) = servers.get(address) {
             return Ok(Arc::clone(server));
         }
-        let access =
-            access(address, self.port, &self.trusted, &self.issued).map_err(|why| unusable(what, why))?;
+        let access = node_access(address, self.port, &self.trusted, &self.issued)
+            .map_err(|why| unusable_answer(what, why))?;
         // A server that does not answer costs its successor little time.
         let limits = Limits { read_deadline: CHECK_DEADLINE, ..Limits::default() };
-        let server = Arc::new(ApiServer::new(&access, limits).map_err(|error| unusable(what, error))?);
+        let server = Arc::new(ApiServer::new(&access, limits).map_err(|error| unusable_answer(what, error))?);
         servers.insert(address.to_owned(), Arc::clone(&server));
         Ok(server)
     }
 }
 
 /// The paths of a health check. An API server that is ready also reads from etcd.
-fn paths(component: Component) -> &'static [&'static str] {
+fn health_paths(component: Component) -> &'static [&'static str] {
     match component {
         Component::ApiServer => &[READY, "api/v1/namespaces?limit=1"],
         _ => &["healthz"],
@@ -205,14 +206,14 @@ const READY: &str = "readyz";
 impl Components for NodeComponents {
     async fn check(&self, component: Component, address: &str) -> Result<(), KubernetesError> {
         let what = format!("health of {component} on {address}");
-        let session = self.session(&what).await?;
+        let session = self.open_session(&what).await?;
         let call = Call { name: "health", what: &what };
         let until = RequestDeadline::after(CHECK_DEADLINE);
         let scheme = if component.serves_tls() { "https" } else { "http" };
         let port = (self.ports)(component);
-        for path in paths(component) {
+        for path in health_paths(component) {
             let request = http::Request::get(format!("{scheme}://{address}:{port}/{path}")).body(Vec::new());
-            let request = request.map_err(|_| unusable(&what, "its address is no part of a URL"))?;
+            let request = request.map_err(|_| unusable_answer(&what, "its address is no part of a URL"))?;
             let text = exchange::send_request(&session.checks, call, Ok(request), until).await?;
             if path.ends_with('z') && text.trim() != "ok" {
                 return Err(answer::malformed_answer(&what, "it is not `ok`"));
@@ -227,7 +228,7 @@ impl Components for NodeComponents {
         servers: &[String],
     ) -> Result<Option<String>, KubernetesError> {
         let what = format!("lease of {component}");
-        self.ask(&what, servers, |server| async move { leases::holder(&server, component).await }).await
+        self.ask(&what, servers, |server| async move { leases::lease_holder(&server, component).await }).await
     }
 
     async fn add_taints(

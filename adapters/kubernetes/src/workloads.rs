@@ -109,25 +109,25 @@ struct BudgetStatus {
     desired_healthy: i64,
 }
 
-fn controller(references: Option<Vec<Owner>>) -> Option<OwnerReference> {
+fn controlling_owner(references: Option<Vec<Owner>>) -> Option<OwnerReference> {
     let found = references.into_iter().flatten().find(|owner| owner.controller == Some(true))?;
     Some(OwnerReference { kind: found.kind, name: found.name, uid: found.uid })
 }
 
-fn given(text: Option<String>, missing: &'static str) -> Result<String, &'static str> {
+fn require_text(text: Option<String>, missing: &'static str) -> Result<String, &'static str> {
     text.filter(|text| !text.is_empty()).ok_or(missing)
 }
 
 fn convert_scheduled(listed: ListedPod) -> Result<ScheduledPod, &'static str> {
     let ListedPod { metadata, spec, status } = listed;
     let id = PodId {
-        namespace: given(metadata.namespace, "a pod without a namespace")?,
-        name: given(metadata.name, "a pod without a name")?,
-        uid: given(metadata.uid, "a pod without a uid")?,
+        namespace: require_text(metadata.namespace, "a pod without a namespace")?,
+        name: require_text(metadata.name, "a pod without a name")?,
+        uid: require_text(metadata.uid, "a pod without a uid")?,
     };
     let deleted_at = convert::deletion(metadata.deletion_timestamp, metadata.deletion_grace_period_seconds)?;
     let (phase, started) = status.map_or((None, None), |status| (status.phase, status.start_time));
-    let owner = controller(metadata.owner_references);
+    let owner = controlling_owner(metadata.owner_references);
     Ok(ScheduledPod {
         pod: Pod {
             id,
@@ -136,7 +136,7 @@ fn convert_scheduled(listed: ListedPod) -> Result<ScheduledPod, &'static str> {
             mirror: metadata.annotations.is_some_and(|annotations| annotations.mirror.is_some()),
             deleted_at,
         },
-        node: given(spec.node_name, "a pod without a node")?,
+        node: require_text(spec.node_name, "a pod without a node")?,
         labels: metadata.labels.unwrap_or_default(),
         owner,
         started_at: started
@@ -149,8 +149,8 @@ fn convert_scheduled(listed: ListedPod) -> Result<ScheduledPod, &'static str> {
 fn convert_budget(listed: ListedBudget) -> Result<DisruptionBudget, &'static str> {
     let status = listed.status.unwrap_or_default();
     Ok(DisruptionBudget {
-        namespace: given(listed.metadata.namespace, "a budget without a namespace")?,
-        name: given(listed.metadata.name, "a budget without a name")?,
+        namespace: require_text(listed.metadata.namespace, "a budget without a namespace")?,
+        name: require_text(listed.metadata.name, "a budget without a name")?,
         selector: listed.spec.selector,
         allowed: status.disruptions_allowed,
         healthy: status.current_healthy,
@@ -206,8 +206,8 @@ impl ApiServer {
     ) -> Result<(), KubernetesError> {
         let request = Request::new(K::url_path(&(), None));
         let keep = |listed: ListedOwner| {
-            let uid = given(listed.metadata.uid, "an object without a uid")?;
-            if let Some(owner) = controller(listed.metadata.owner_references) {
+            let uid = require_text(listed.metadata.uid, "an object without a uid")?;
+            if let Some(owner) = controlling_owner(listed.metadata.owner_references) {
                 owners.insert(uid, owner);
             }
             Ok(())

@@ -28,7 +28,7 @@ impl Address {
         Ok(Self { root, shown })
     }
 
-    pub(crate) fn url_of(&self, path: &str, parameters: &[(&str, &str)]) -> String {
+    pub(crate) fn build_url(&self, path: &str, parameters: &[(&str, &str)]) -> String {
         let mut url = self.root.clone();
         url.set_path(&format!("{}/{path}", self.root.path().trim_end_matches('/')));
         if !parameters.is_empty() {

@@ -27,32 +27,32 @@ struct Columns {
 }
 
 #[derive(Debug)]
-pub struct Row<'a> {
+pub struct CsvRow<'a> {
     columns: &'a Columns,
     cells: &'a StringRecord,
 }
 
-impl<'a> Row<'a> {
-    pub fn columns(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
+impl<'a> CsvRow<'a> {
+    pub fn named_cells(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
         // The first column belongs to the annotations.
-        (1..self.columns.names.len()).map(|at| (&self.columns.names[at], self.cell(at)))
+        (1..self.columns.names.len()).map(|at| (&self.columns.names[at], self.cell_or_default(at)))
     }
 
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&'a str> {
-        Some(self.cell(self.place(name)?))
+        Some(self.cell_or_default(self.column_index(name)?))
     }
 
     #[must_use]
-    pub fn datatype(&self, name: &str) -> Option<&'a str> {
-        self.columns.datatypes.get(self.place(name)?)
+    pub fn datatype_of(&self, name: &str) -> Option<&'a str> {
+        self.columns.datatypes.get(self.column_index(name)?)
     }
 
-    fn place(&self, name: &str) -> Option<usize> {
+    fn column_index(&self, name: &str) -> Option<usize> {
         (1..self.columns.names.len()).find(|at| &self.columns.names[*at] == name)
     }
 
-    fn cell(&self, at: usize) -> &'a str {
+    fn cell_or_default(&self, at: usize) -> &'a str {
         let cell = &self.cells[at];
         if cell.is_empty() { self.columns.defaults.get(at).unwrap_or("") } else { cell }
     }
@@ -62,7 +62,10 @@ impl<'a> Row<'a> {
 ///
 /// # Errors
 /// The answer is malformed, `take` fails, or the answer contains an error.
-pub fn read_rows(body: &[u8], mut take: impl FnMut(Row<'_>) -> Result<(), String>) -> Result<(), CsvError> {
+pub fn read_rows(
+    body: &[u8],
+    mut take: impl FnMut(CsvRow<'_>) -> Result<(), String>,
+) -> Result<(), CsvError> {
     let mut reader = ReaderBuilder::new().has_headers(false).flexible(true).from_reader(body);
     let mut columns = Columns::default();
     let mut annotating = false;
@@ -99,7 +102,7 @@ pub fn read_rows(body: &[u8], mut take: impl FnMut(Row<'_>) -> Result<(), String
         } else if columns.names.len() != cells.len() {
             return Err(malformed(format!("{} cells below {} columns", cells.len(), columns.names.len())));
         } else {
-            let row = Row { columns: &columns, cells: &cells };
+            let row = CsvRow { columns: &columns, cells: &cells };
             if let Some(said) = row.get("error").filter(|_| row.get("_value").is_none()) {
                 return Err(CsvError::Refused { said: said.to_owned() });
             }

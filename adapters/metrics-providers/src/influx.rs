@@ -8,7 +8,7 @@ use madako_protocol::ports::{HttpMethod, HttpTransport};
 use serde_json::json;
 
 use crate::address::Address;
-use crate::annotated_csv::{self, CsvError, Row};
+use crate::annotated_csv::{self, CsvError, CsvRow};
 use crate::exchange::{Exchange, Request, hide_secret, server_text as said_by};
 pub use crate::limits::INFLUX_NAMES;
 use crate::prometheus::note_of_choice;
@@ -40,7 +40,7 @@ impl AnswersMany for InfluxSpec {
         let request = Request {
             address: &address,
             method: HttpMethod::Post,
-            url: address.url_of("api/v2/query", &[("org", self.org.as_str())]),
+            url: address.build_url("api/v2/query", &[("org", self.org.as_str())]),
             headers: vec![
                 header("authorization", &format!("Token {token}")),
                 header("content-type", "application/json"),
@@ -82,17 +82,17 @@ struct FirstSeries {
 
 /// Records a row if its measurement was requested. Removes the token from labels and values, because they are shown.
 fn take_row<'n>(
-    row: &Row<'_>,
+    row: &CsvRow<'_>,
     names: &[&'n str],
     token: &str,
     found: &mut BTreeMap<&'n str, FirstSeries>,
 ) -> Result<(), String> {
     let measurement = row.get("_measurement").ok_or("no column _measurement")?;
-    let (value, datatype) = (row.get("_value"), row.datatype("_value"));
+    let (value, datatype) = (row.get("_value"), row.datatype_of("_value"));
     let (value, datatype) = value.zip(datatype).ok_or("no column _value")?;
     let Ok(at) = names.binary_search(&measurement) else { return Ok(()) };
     let labels: BTreeMap<String, String> = row
-        .columns()
+        .named_cells()
         .filter(|(name, _)| !NO_LABELS.contains(name))
         .map(|(name, value)| (hide_secret(name, token), hide_secret(value, token)))
         .collect();

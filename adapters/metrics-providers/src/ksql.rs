@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::address::Address;
 use crate::exchange::{Exchange, Request, server_text as said_by, shorten_text};
 pub use crate::limits::KSQL_AT_ONCE;
-use crate::{all_failed, number};
+use crate::{fail_all_names, number};
 
 pub(crate) async fn fetch<T: HttpTransport + ?Sized>(
     spec: &KafkaSpec,
@@ -26,7 +26,7 @@ pub(crate) async fn fetch<T: HttpTransport + ?Sized>(
         && is_servers(error)
     {
         // The error concerns the server, so the other requests would fail too.
-        return all_failed(&names, error);
+        return fail_all_names(&names, error);
     }
     let others: Vec<String> = others.iter().map(|name| (*name).to_owned()).collect();
     let asked = stream::iter(others)
@@ -61,7 +61,7 @@ async fn fetch_value<T: HttpTransport + ?Sized>(
     let request = Request {
         address: &address,
         method: HttpMethod::Post,
-        url: address.url_of("query", &[]),
+        url: address.build_url("query", &[]),
         headers: vec![header("content-type", "application/json"), header("accept", "application/json")],
         body,
         secret: "",

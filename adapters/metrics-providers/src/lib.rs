@@ -154,15 +154,17 @@ async fn request_in_turn<P: AnswersMany, T: HttpTransport + ?Sized>(
         samples.extend(match provider.ask(some, exchange).await {
             Ok(answered) => answered,
             // One metric with very many series does not affect the others.
-            Err(FetchError::TooLarge { .. }) if some.len() > 1 => one_by_one(provider, some, exchange).await,
-            Err(error) => all_failed(some, &error),
+            Err(FetchError::TooLarge { .. }) if some.len() > 1 => {
+                request_separately(provider, some, exchange).await
+            }
+            Err(error) => fail_all_names(some, &error),
         });
     }
     samples
 }
 
 /// Requests each name separately, some concurrently, within the remaining deadline.
-async fn one_by_one<P: AnswersMany, T: HttpTransport + ?Sized>(
+async fn request_separately<P: AnswersMany, T: HttpTransport + ?Sized>(
     provider: &P,
     names: &[&str],
     exchange: &Exchange<'_, T>,
@@ -172,13 +174,13 @@ async fn one_by_one<P: AnswersMany, T: HttpTransport + ?Sized>(
         .map(|name| async move {
             let alone = [name.as_str()];
             let answered = provider.ask(&alone, exchange).await;
-            answered.unwrap_or_else(|error| all_failed(&alone, &error))
+            answered.unwrap_or_else(|error| fail_all_names(&alone, &error))
         })
         .buffer_unordered(ALONE_AT_ONCE);
     answers.collect::<Vec<_>>().await.into_iter().flatten().collect()
 }
 
 /// The answer for every name when the whole request failed.
-fn all_failed(names: &[&str], error: &FetchError) -> Samples {
+fn fail_all_names(names: &[&str], error: &FetchError) -> Samples {
     names.iter().map(|name| ((*name).to_owned(), Err(error.clone()))).collect()
 }

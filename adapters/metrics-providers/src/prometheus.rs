@@ -31,10 +31,10 @@ impl AnswersMany for PrometheusSpec {
         let path = "api/v1/query";
         let mut headers = vec![("accept".to_owned(), "application/json".to_owned())];
         let (method, url, body) = if encoded.len() <= MAX_IN_URL {
-            (HttpMethod::Get, address.url_of(path, &parameters), String::new())
+            (HttpMethod::Get, address.build_url(path, &parameters), String::new())
         } else {
             headers.push(("content-type".to_owned(), "application/x-www-form-urlencoded".to_owned()));
-            (HttpMethod::Post, address.url_of(path, &[]), encoded)
+            (HttpMethod::Post, address.build_url(path, &[]), encoded)
         };
         let request = Request { address: &address, method, url, headers, body, secret: "" };
         let body = exchange.send(request).await?;

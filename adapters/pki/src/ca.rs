@@ -63,7 +63,7 @@ pub enum AuthorityFault {
 
 /// A request that cannot be fulfilled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Refusal {
+pub(crate) enum SigningRefusal {
     /// The authority cannot sign.
     #[error(transparent)]
     Authority(#[from] AuthorityFault),
@@ -147,8 +147,11 @@ impl Ca {
     }
 
     /// Makes a new authority. Returns its certificate and key in PEM.
-    pub(crate) fn create(authority: Authority, now: OffsetDateTime) -> Result<(String, Secret), Refusal> {
-        let key = KeyPair::generate().map_err(|_| Refusal::Signature)?;
+    pub(crate) fn create(
+        authority: Authority,
+        now: OffsetDateTime,
+    ) -> Result<(String, Secret), SigningRefusal> {
+        let key = KeyPair::generate().map_err(|_| SigningRefusal::Signature)?;
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, authority.common_name());
@@ -156,12 +159,12 @@ impl Ca {
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         params.not_before = now - SKEW;
         params.not_after = now + CA_VALIDITY;
-        let certificate = params.self_signed(&key).map_err(|_| Refusal::Signature)?;
+        let certificate = params.self_signed(&key).map_err(|_| SigningRefusal::Signature)?;
         Ok((certificate.pem(), Secret::new(key.serialize_pem())))
     }
 
     /// Checks that the certificate is that of an authority, is valid now, and signs certificates that name it.
-    pub(crate) fn check(&self, now: OffsetDateTime) -> Result<(), Refusal> {
+    pub(crate) fn check(&self, now: OffsetDateTime) -> Result<(), SigningRefusal> {
         let own = parse_certificate(&self.certificate)?;
         let may_sign = match own.key_usage() {
             Ok(None) => true,
@@ -171,7 +174,7 @@ impl Ca {
         if !own.is_ca() || !may_sign {
             return Err(AuthorityFault::NoAuthority.into());
         }
-        let trial = self.signed(leaf_parameters("trial", Usage::Client), now)?;
+        let trial = self.sign_certificate(leaf_parameters("trial", Usage::Client), now)?;
         match certificate_der(&trial.certificate).as_deref().map(parse_certificate) {
             Ok(Ok(trial)) if is_signed_by(&trial, &own) => Ok(()),
             _ => Err(AuthorityFault::Name.into()),
@@ -183,34 +186,34 @@ impl Ca {
         &self,
         request: &CertificateRequest,
         now: OffsetDateTime,
-    ) -> Result<IssuedCertificate, Refusal> {
+    ) -> Result<IssuedCertificate, SigningRefusal> {
         let mut params = leaf_parameters(&request.common_name, request.usage);
         if request.common_name.is_empty() {
-            return Err(Refusal::Name(String::new()));
+            return Err(SigningRefusal::Name(String::new()));
         }
         if !request.organization.is_empty() {
             params.distinguished_name.push(DnType::OrganizationName, request.organization.as_str());
         }
         for name in &request.dns_names {
-            let text = name.as_str().try_into().map_err(|_| Refusal::Name(name.clone()))?;
+            let text = name.as_str().try_into().map_err(|_| SigningRefusal::Name(name.clone()))?;
             params.subject_alt_names.push(SanType::DnsName(text));
         }
         for address in &request.addresses {
-            let parsed: IpAddr = address.parse().map_err(|_| Refusal::Name(address.clone()))?;
+            let parsed: IpAddr = address.parse().map_err(|_| SigningRefusal::Name(address.clone()))?;
             params.subject_alt_names.push(SanType::IpAddress(parsed));
         }
         let validity = time::Duration::try_from(request.validity).unwrap_or(time::Duration::MAX);
         // A later end than the calendar has is replaced by the authority's own end.
         params.not_after = now.checked_add(validity).unwrap_or(params.not_after);
-        self.signed(params, now)
+        self.sign_certificate(params, now)
     }
 
     /// Signs a certificate for a new key. It begins a little before `now`, and ends with the authority at the latest.
-    fn signed(
+    fn sign_certificate(
         &self,
         mut params: CertificateParams,
         now: OffsetDateTime,
-    ) -> Result<IssuedCertificate, Refusal> {
+    ) -> Result<IssuedCertificate, SigningRefusal> {
         let validity = parse_certificate(&self.certificate)?.validity().clone();
         let (from, to) = (validity.not_before.to_datetime(), validity.not_after.to_datetime());
         if now < from || to <= now {
@@ -220,8 +223,8 @@ impl Ca {
         params.not_after = to.min(params.not_after);
         let issuer = Issuer::from_ca_cert_der(&self.certificate.as_slice().into(), &self.key);
         let issuer = issuer.map_err(|_| AuthorityFault::Name)?;
-        let key = KeyPair::generate().map_err(|_| Refusal::Signature)?;
-        let certificate = params.signed_by(&key, &issuer).map_err(|_| Refusal::Signature)?;
+        let key = KeyPair::generate().map_err(|_| SigningRefusal::Signature)?;
+        let certificate = params.signed_by(&key, &issuer).map_err(|_| SigningRefusal::Signature)?;
         Ok(IssuedCertificate {
             certificate: certificate.pem(),
             private_key: Secret::new(key.serialize_pem()),

@@ -63,7 +63,7 @@ impl Authorities for ChosenAuthorities {
     }
 
     async fn issue(&self, request: &CertificateRequest) -> Result<IssuedCertificate, AuthorityError> {
-        match self.vault.session().await? {
+        match self.vault.open_session().await? {
             Some(session) => {
                 let issued = session.issue(request).await?;
                 self.check(&issued, request).await?;
@@ -75,15 +75,15 @@ impl Authorities for ChosenAuthorities {
     }
 
     async fn ready(&self) -> Result<(), AuthorityError> {
-        match self.vault.session().await? {
-            Some(session) => Ok(session.ready().await?),
+        match self.vault.open_session().await? {
+            Some(session) => Ok(session.check_ready().await?),
             None if self.issues => self.own.ready().await,
             None => Err(AuthorityError::NoIssuer),
         }
     }
 
     async fn tidy(&self, permit: &Permit, authority: Authority) -> Result<bool, AuthorityError> {
-        let Some(session) = self.vault.session().await? else { return Ok(false) };
+        let Some(session) = self.vault.open_session().await? else { return Ok(false) };
         permit.check(Instant::now())?;
         session.tidy(authority).await?;
         Ok(true)

@@ -22,7 +22,7 @@ use madako_protocol::store::Store;
 use tokio::time::Instant;
 
 use crate::limits::SERVICE_ACCOUNT_VALIDITY;
-use crate::vault::{Vault, first_keys};
+use crate::vault::{Vault, generate_first_keys};
 
 const PAIR: &str = "the key pair of service accounts";
 const ENCRYPTION: &str = "the encryption keys of the API servers";
@@ -41,7 +41,7 @@ impl fmt::Debug for SharedSecrets {
     }
 }
 
-fn unusable(what: &'static str, why: impl ToString) -> KubernetesSecretError {
+fn stored_secret_error(what: &'static str, why: impl ToString) -> KubernetesSecretError {
     KubernetesSecretError::Stored { what, why: why.to_string() }
 }
 
@@ -59,21 +59,27 @@ impl SharedSecrets {
     }
 
     /// The text of a key of the store.
-    async fn text(&self, what: &'static str, key: &str) -> Result<Option<String>, KubernetesSecretError> {
-        let mut listed = self.store.list(key).await.map_err(|error| unusable(what, error))?;
+    async fn read_secret(
+        &self,
+        what: &'static str,
+        key: &str,
+    ) -> Result<Option<String>, KubernetesSecretError> {
+        let mut listed = self.store.list(key).await.map_err(|error| stored_secret_error(what, error))?;
         let Some(entry) = listed.entries.remove(key) else { return Ok(None) };
         let text = String::from_utf8(entry.value.to_vec());
-        text.map(Some).map_err(|_| unusable(what, format_args!("{key} is not text")))
+        text.map(Some).map_err(|_| stored_secret_error(what, format_args!("{key} is not text")))
     }
 
     fn decrypt(&self, what: &'static str, key: &str, text: &str) -> Result<Secret, KubernetesSecretError> {
         let decrypted = self.keys.decrypt(key, "", text);
-        decrypted.map(Secret::new).map_err(|error| unusable(what, format_args!("{key} is {error}")))
+        decrypted
+            .map(Secret::new)
+            .map_err(|error| stored_secret_error(what, format_args!("{key} is {error}")))
     }
 
     fn encrypt(&self, what: &'static str, key: &str, text: &Secret) -> Result<String, KubernetesSecretError> {
         let missing = "no key encrypts it: set pki.key_file or pki.key_env in the configuration";
-        self.keys.encrypt(key, "", text.reveal()).ok_or_else(|| unusable(what, missing))
+        self.keys.encrypt(key, "", text.reveal()).ok_or_else(|| stored_secret_error(what, missing))
     }
 
     /// Writes keys that do not exist. Another leader may have written them first, and then they stay.
@@ -93,16 +99,16 @@ impl SharedSecrets {
         };
         let writes = values.into_iter().map(put).collect();
         let written = self.store.commit(Transaction { conditions, writes }).await;
-        match written.map_err(|error| unusable(what, error))? {
+        match written.map_err(|error| stored_secret_error(what, error))? {
             Outcome::Committed { .. } | Outcome::Refused { .. } => Ok(()),
         }
     }
 
     /// The stored pair.
-    async fn pair(&self) -> Result<Option<IssuedCertificate>, KubernetesSecretError> {
-        let certificate = self.text(PAIR, keys::SERVICE_ACCOUNT_CERTIFICATE).await?;
-        let plain = self.text(PAIR, keys::SERVICE_ACCOUNT_KEY).await?;
-        let sealed = self.text(PAIR, keys::SERVICE_ACCOUNT_SEALED).await?;
+    async fn read_pair(&self) -> Result<Option<IssuedCertificate>, KubernetesSecretError> {
+        let certificate = self.read_secret(PAIR, keys::SERVICE_ACCOUNT_CERTIFICATE).await?;
+        let plain = self.read_secret(PAIR, keys::SERVICE_ACCOUNT_KEY).await?;
+        let sealed = self.read_secret(PAIR, keys::SERVICE_ACCOUNT_SEALED).await?;
         let private_key = match (plain, sealed) {
             (Some(plain), _) => Some(Secret::new(plain)),
             (None, Some(sealed)) => Some(self.decrypt(PAIR, keys::SERVICE_ACCOUNT_SEALED, &sealed)?),
@@ -114,8 +120,12 @@ impl SharedSecrets {
             }
             (None, None) => Ok(None),
             // A new pair would end all tokens.
-            (Some(_), None) => Err(unusable(PAIR, "the store has its certificate and lacks its private key")),
-            (None, Some(_)) => Err(unusable(PAIR, "the store has its private key and lacks its certificate")),
+            (Some(_), None) => {
+                Err(stored_secret_error(PAIR, "the store has its certificate and lacks its private key"))
+            }
+            (None, Some(_)) => {
+                Err(stored_secret_error(PAIR, "the store has its private key and lacks its certificate"))
+            }
         }
     }
 }
@@ -123,12 +133,12 @@ impl SharedSecrets {
 #[async_trait]
 impl KubernetesSecrets for SharedSecrets {
     async fn service_account(&self, permit: &Permit) -> Result<IssuedCertificate, KubernetesSecretError> {
-        if let Some(pair) = self.pair().await? {
+        if let Some(pair) = self.read_pair().await? {
             return Ok(pair);
         }
         permit.check(Instant::now())?;
         let issued = self.authorities.issue(&service_account()).await?;
-        let vault = self.vault.access().await.map_err(|error| unusable(PAIR, error))?;
+        let vault = self.vault.read_access().await.map_err(|error| stored_secret_error(PAIR, error))?;
         let (key, private_key) = match vault {
             Some(_) => (keys::SERVICE_ACCOUNT_KEY, issued.private_key.reveal().to_owned()),
             None => {
@@ -139,28 +149,29 @@ impl KubernetesSecrets for SharedSecrets {
         let values =
             BTreeMap::from([(keys::SERVICE_ACCOUNT_CERTIFICATE, issued.certificate), (key, private_key)]);
         self.create(PAIR, permit, values).await?;
-        self.pair().await?.ok_or_else(|| unusable(PAIR, "it is gone from the store"))
+        self.read_pair().await?.ok_or_else(|| stored_secret_error(PAIR, "it is gone from the store"))
     }
 
     async fn encryption_keys(&self, permit: &Permit) -> Result<Secret, KubernetesSecretError> {
-        let failed = |error: madako_protocol::vault::VaultError| unusable(ENCRYPTION, error);
-        if let Some(secrets) = self.vault.secrets().await.map_err(failed)? {
+        let failed = |error: madako_protocol::vault::VaultError| stored_secret_error(ENCRYPTION, error);
+        if let Some(secrets) = self.vault.open_secrets().await.map_err(failed)? {
             let missing = "Vault has none: madako vault enckey makes the first one";
             return secrets
                 .encryption_keys()
                 .await
                 .map_err(failed)?
-                .ok_or_else(|| unusable(ENCRYPTION, missing));
+                .ok_or_else(|| stored_secret_error(ENCRYPTION, missing));
         }
         let key = keys::ENCRYPTION_KEYS;
-        if let Some(text) = self.text(ENCRYPTION, key).await? {
+        if let Some(text) = self.read_secret(ENCRYPTION, key).await? {
             return self.decrypt(ENCRYPTION, key, &text);
         }
-        let first = first_keys(self.clock.now()).map_err(|why| unusable(ENCRYPTION, why))?;
+        let first =
+            generate_first_keys(self.clock.now()).map_err(|why| stored_secret_error(ENCRYPTION, why))?;
         let sealed = self.encrypt(ENCRYPTION, key, &first)?;
         self.create(ENCRYPTION, permit, BTreeMap::from([(key, sealed)])).await?;
-        let text = self.text(ENCRYPTION, key).await?;
-        let text = text.ok_or_else(|| unusable(ENCRYPTION, "they are gone from the store"))?;
+        let text = self.read_secret(ENCRYPTION, key).await?;
+        let text = text.ok_or_else(|| stored_secret_error(ENCRYPTION, "they are gone from the store"))?;
         self.decrypt(ENCRYPTION, key, &text)
     }
 }

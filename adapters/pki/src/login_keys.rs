@@ -59,7 +59,7 @@ impl LoginKeySources {
         written.map(drop).map_err(|source| PutLoginKeyError::Store { key, source })
     }
 
-    async fn stored(&self) -> Result<LoginKeys, LoginKeysError> {
+    async fn read_stored_keys(&self) -> Result<LoginKeys, LoginKeysError> {
         let failed = |place: &str, why: String| LoginKeysError { place: place.to_owned(), why };
         let listed = self.store.list(keys::SSH_KEYS).await;
         let entries = listed.map_err(|error| failed("the store", error.to_string()))?.entries;
@@ -79,12 +79,12 @@ impl LoginKeySources {
 impl LoginKeySource for LoginKeySources {
     async fn read(&self) -> Result<Vec<LoginKeys>, LoginKeysError> {
         let failed = |why: String| LoginKeysError { place: "Vault".to_owned(), why };
-        let secrets = self.vault.secrets().await.map_err(|error| failed(error.to_string()))?;
+        let secrets = self.vault.open_secrets().await.map_err(|error| failed(error.to_string()))?;
         let mut all = Vec::new();
         if let Some(secrets) = secrets {
             all.push(secrets.login_keys().await.map_err(|error| failed(error.to_string()))?);
         }
-        all.push(self.stored().await?);
+        all.push(self.read_stored_keys().await?);
         Ok(all)
     }
 }

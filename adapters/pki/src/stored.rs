@@ -17,7 +17,7 @@ use madako_protocol::ports::Clock;
 use madako_protocol::secret::Secret;
 use madako_protocol::store::Store;
 
-use crate::ca::{self, AuthorityFault, Ca, Refusal};
+use crate::ca::{self, AuthorityFault, Ca, SigningRefusal};
 use crate::renewal;
 
 /// The error of a creation or an import.
@@ -84,11 +84,14 @@ impl BuiltInAuthorities {
     pub async fn init(&self) -> Result<Vec<Authority>, CaError> {
         let mut missing = Vec::new();
         for authority in Authority::ALL {
-            match (self.text(authority, keys::ca).await?, self.text(authority, keys::ca_key).await?) {
+            match (
+                self.read_stored_text(authority, keys::ca).await?,
+                self.read_stored_text(authority, keys::ca_key).await?,
+            ) {
                 (None, None) => missing.push(authority),
                 (Some(_), None) => return Err(CaError::NoKey(authority)),
                 (None, Some(_)) => return Err(CaError::NoCertificate(authority)),
-                (Some(certificate), Some(key)) => drop(self.opened(authority, &certificate, &key)?),
+                (Some(certificate), Some(key)) => drop(self.open_authority(authority, &certificate, &key)?),
             }
         }
         for authority in &missing {
@@ -106,7 +109,7 @@ impl BuiltInAuthorities {
     /// # Errors
     /// The certificate or the key is unusable, or the store did not write.
     pub async fn import(&self, authority: Authority, certificate: &str, key: &Secret) -> Result<(), CaError> {
-        let rejected = |why: Refusal| CaError::Rejected { authority, why: why.to_string() };
+        let rejected = |why: SigningRefusal| CaError::Rejected { authority, why: why.to_string() };
         let ca = Ca::read(certificate, key.reveal()).map_err(|fault| rejected(fault.into()))?;
         ca.check(self.clock.now()).map_err(rejected)?;
         self.write(authority, certificate, key, Vec::new()).await
@@ -130,7 +133,7 @@ impl BuiltInAuthorities {
         }
     }
 
-    async fn text(
+    async fn read_stored_text(
         &self,
         authority: Authority,
         path: impl Fn(Authority) -> String,
@@ -148,7 +151,12 @@ impl BuiltInAuthorities {
     }
 
     /// An authority from its stored values.
-    fn opened(&self, authority: Authority, certificate: &str, key: &str) -> Result<Ca, AuthorityError> {
+    fn open_authority(
+        &self,
+        authority: Authority,
+        certificate: &str,
+        key: &str,
+    ) -> Result<Ca, AuthorityError> {
         let path = keys::ca_key(authority);
         let key = self.keys.decrypt(&path, "", key);
         let key = key.map_err(|error| key_error(authority, format!("{path} is {error}")))?;
@@ -163,19 +171,19 @@ fn key_error(authority: Authority, why: String) -> AuthorityError {
 #[async_trait]
 impl Authorities for BuiltInAuthorities {
     async fn certificate(&self, authority: Authority) -> Result<String, AuthorityError> {
-        let found = self.text(authority, keys::ca).await?;
+        let found = self.read_stored_text(authority, keys::ca).await?;
         found.ok_or(AuthorityError::Missing { authority })
     }
 
     async fn issue(&self, request: &CertificateRequest) -> Result<IssuedCertificate, AuthorityError> {
         let authority = request.authority;
         let certificate = self.certificate(authority).await?;
-        let key = self.text(authority, keys::ca_key).await?;
+        let key = self.read_stored_text(authority, keys::ca_key).await?;
         let key =
             key.ok_or_else(|| key_error(authority, format!("{} is missing", keys::ca_key(authority))))?;
-        let ca = self.opened(authority, &certificate, &key)?;
+        let ca = self.open_authority(authority, &certificate, &key)?;
         ca.issue(request, self.clock.now()).map_err(|refusal| match refusal {
-            Refusal::Authority(fault @ AuthorityFault::Time { .. }) => {
+            SigningRefusal::Authority(fault @ AuthorityFault::Time { .. }) => {
                 key_error(authority, fault.to_string())
             }
             other => {

@@ -58,7 +58,7 @@ struct Place {
 impl Place {
     async fn new() -> Self {
         let etcd = EmbeddedEtcd::open(Options::new(Backend::Memory, Commit::Inline, 1)).unwrap();
-        let client = etcd.client().await.unwrap();
+        let client = etcd.direct_client().await.unwrap();
         let config = StoreConfig { prefix: "/cke/".into(), ..StoreConfig::default() };
         let store = Arc::new(EtcdStore::from_client(client, &config, 1).unwrap());
         Self { _etcd: etcd, store }

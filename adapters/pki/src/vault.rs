@@ -21,7 +21,7 @@ use madako_protocol::vault::VaultError;
 
 pub use self::client::Transports;
 pub use self::secrets::VaultSecrets;
-pub(crate) use self::secrets::first_keys;
+pub(crate) use self::secrets::generate_first_keys;
 use self::session::Session;
 pub use self::set_up::{Operator, Role, SetUp};
 pub use self::telemetry::METRICS;
@@ -51,7 +51,7 @@ impl Vault {
     ///
     /// # Errors
     /// The store does not answer, or the value of the key is unusable.
-    pub async fn access(&self) -> Result<Option<VaultAccess>, VaultError> {
+    pub async fn read_access(&self) -> Result<Option<VaultAccess>, VaultError> {
         let unusable = |why: String| VaultError::Access { why };
         let mut snapshot = self.store.list(keys::VAULT).await.map_err(|error| unusable(error.to_string()))?;
         let Some(entry) = snapshot.entries.remove(keys::VAULT) else { return Ok(None) };
@@ -61,8 +61,8 @@ impl Vault {
     }
 
     /// The session with the present access; `None` if the store has none.
-    pub(crate) async fn session(&self) -> Result<Option<Arc<Session>>, VaultError> {
-        let Some(access) = self.access().await? else {
+    pub(crate) async fn open_session(&self) -> Result<Option<Arc<Session>>, VaultError> {
+        let Some(access) = self.read_access().await? else {
             *self.lock_present_session() = None;
             return Ok(None);
         };

@@ -69,12 +69,12 @@ fn machine_problem(
     let spec = value.get("spec");
     let from_rest = spec.is_some_and(|spec| spec.get("index-in-rack").is_some());
     let hint = if from_rest { "; this is a machine of sabakan's REST API, not of its GraphQL" } else { "" };
-    let (got, expected) = got_and_expected(&error.inner().to_string());
+    let (got, expected) = split_got_and_expected(&error.inner().to_string());
     field_problem(&format!("{prefix}[{index}]{within}{told}"), got, &format!("{expected}{hint}"))
 }
 
 /// The actual and the expected value in serde's message, in terms of the input.
-fn got_and_expected(message: &str) -> (String, String) {
+fn split_got_and_expected(message: &str) -> (String, String) {
     if let Some(field) = message.strip_prefix("missing field ") {
         return (String::new(), format!("the field {field}"));
     }

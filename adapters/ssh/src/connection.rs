@@ -31,14 +31,14 @@ pub(crate) struct SshConnection {
     pub(crate) nonces: Arc<Nonces>,
 }
 
-struct Times {
+struct ActionTimes {
     begin_by: Instant,
     end_by: Instant,
     limit: Duration,
 }
 
 impl SshConnection {
-    async fn run(&self, what: &str, script: &Script, times: &Times) -> Result<Answer, NodeError> {
+    async fn run(&self, what: &str, script: &Script, times: &ActionTimes) -> Result<Answer, NodeError> {
         let order =
             Order { script, nonce: self.nonces.next(), begin_by: times.begin_by, end_by: times.end_by };
         let address = self.address.clone();
@@ -59,27 +59,27 @@ impl SshConnection {
         }
     }
 
-    fn malformed(&self, what: &str, why: String) -> NodeError {
+    fn malformed_error(&self, what: &str, why: String) -> NodeError {
         NodeError::Malformed { address: self.address.clone(), what: what.to_owned(), why }
     }
 
-    fn times(&self, permit: &Permit, action: &NodeAction) -> Result<Times, PermitEnded> {
+    fn limit_times(&self, permit: &Permit, action: &NodeAction) -> Result<ActionTimes, PermitEnded> {
         let now = Instant::now();
         permit.check(now)?;
         let begin_by = permit.expires_at();
         if action.outlives_permit() {
-            return Ok(Times { begin_by, end_by: now + self.options.pull, limit: self.options.pull });
+            return Ok(ActionTimes { begin_by, end_by: now + self.options.pull, limit: self.options.pull });
         }
         let limit = (begin_by - now).min(self.options.action);
         if limit < SHORTEST_ACTION {
             return Err(PermitEnded { epoch: permit.epoch() });
         }
-        Ok(Times { begin_by, end_by: now + limit, limit })
+        Ok(ActionTimes { begin_by, end_by: now + limit, limit })
     }
 }
 
 /// Names a snapshot that cannot be restored.
-fn bad_snapshot(error: NodeError, path: &str) -> NodeError {
+fn snapshot_error(error: NodeError, path: &str) -> NodeError {
     match error {
         NodeError::Failed { address, code: BAD_SNAPSHOT, why, .. } => {
             NodeError::Snapshot { address, path: path.to_owned(), why }
@@ -97,30 +97,31 @@ impl NodeConnection for SshConnection {
     async fn status(&self, volume: &str) -> Result<NodeStatus, NodeError> {
         let limit = self.options.status;
         let end_by = Instant::now() + limit;
-        let times = Times { begin_by: end_by, end_by, limit };
+        let times = ActionTimes { begin_by: end_by, end_by, limit };
         let answer = self.run(STATUS, &status::render(volume).into(), &times).await?;
         let text = std::str::from_utf8(&answer.stdout)
-            .map_err(|error| self.malformed(STATUS, format!("it is not UTF-8: {error}")))?;
-        status::parse_status(text, volume).map_err(|why| self.malformed(STATUS, why))
+            .map_err(|error| self.malformed_error(STATUS, format!("it is not UTF-8: {error}")))?;
+        status::parse_status(text, volume).map_err(|why| self.malformed_error(STATUS, why))
     }
 
     async fn snapshot(&self, image: &str, path: &str) -> Result<SnapshotContent, NodeError> {
         let limit = self.options.trial;
         let end_by = Instant::now() + limit;
-        let times = Times { begin_by: end_by, end_by, limit };
+        let times = ActionTimes { begin_by: end_by, end_by, limit };
         let script = script::snapshot::describe_snapshot(image, path).into();
-        let answer = self.run(SNAPSHOT, &script, &times).await.map_err(|error| bad_snapshot(error, path))?;
+        let answer =
+            self.run(SNAPSHOT, &script, &times).await.map_err(|error| snapshot_error(error, path))?;
         let text = String::from_utf8_lossy(&answer.stdout);
-        script::snapshot::read_description(&text).map_err(|why| self.malformed(SNAPSHOT, why))
+        script::snapshot::read_description(&text).map_err(|why| self.malformed_error(SNAPSHOT, why))
     }
 
     async fn act(&self, permit: &Permit, action: &NodeAction) -> Result<String, NodeError> {
-        let times = self.times(permit, action)?;
+        let times = self.limit_times(permit, action)?;
         let what = action.to_string();
         let script = script::render(action, times.limit.as_secs())
-            .map_err(|error| self.malformed(&what, error.to_string()))?;
+            .map_err(|error| self.malformed_error(&what, error.to_string()))?;
         let answer = self.run(&what, &script, &times).await.map_err(|error| match action {
-            NodeAction::StageSnapshot(restore) => bad_snapshot(error, &restore.path),
+            NodeAction::StageSnapshot(restore) => snapshot_error(error, &restore.path),
             _ => error,
         })?;
         let output = String::from_utf8_lossy(&answer.stdout);

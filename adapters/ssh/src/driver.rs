@@ -106,14 +106,14 @@ impl SshDriver {
         let (stream, owner) = OwnedStream::new(stream);
         let (open, closed) = watch::channel(());
         let (verifier, offered) = Verifier::new(target.pinned.clone(), open);
-        let config = Arc::new(self.config(target.pinned.as_ref()));
+        let config = Arc::new(self.client_config(target.pinned.as_ref()));
         let handle = self.step("handshake", target, client::connect_stream(config, stream, verifier)).await?;
         let mut handle = handle.map_err(|error| host_key_error(target, &offered, &error))?;
         let host_key = offered.get().cloned().ok_or_else(|| unreachable("no host key".to_owned()))?;
 
         let login = self.step("login", target, log_in(&mut handle, &key, target)).await?;
         if let Err(NodeError::Login { .. }) = &login {
-            self.keys.refused().await;
+            self.keys.note_refusal().await;
         }
         login?;
         let session = Session::new(handle, owner, &self.options);
@@ -145,7 +145,7 @@ impl SshDriver {
         })
     }
 
-    fn config(&self, pinned: Option<&HostKey>) -> client::Config {
+    fn client_config(&self, pinned: Option<&HostKey>) -> client::Config {
         client::Config {
             window_size: WINDOW,
             channel_buffer_size: CHANNEL_MESSAGES,

@@ -40,7 +40,7 @@ pub enum KeyError {
 impl KeyError {
     /// The expected content of the file.
     #[must_use]
-    pub fn expected(self) -> &'static str {
+    pub fn expected_key(self) -> &'static str {
         match self {
             Self::Encrypted => "a private key without passphrase (ssh-keygen -p -N '' -f FILE)",
             Self::Public => "the private key of the pair",

@@ -71,7 +71,7 @@ impl ReadKeys {
         let Some((sources, _)) = &state.answer else {
             return Err(state.error.clone().unwrap_or_else(|| "the keys were not read".to_owned()));
         };
-        match sources.iter().find_map(|source| source.of(address)) {
+        match sources.iter().find_map(|source| source.key_for(address)) {
             Some(Ok(text)) => {
                 read_key(text.reveal()).map_err(|error| format!("the stored key is not usable: {error}"))
             }
@@ -97,7 +97,7 @@ impl Keyring {
     }
 
     /// Notes that a node refused its key: it may have been replaced.
-    pub(crate) async fn refused(&self) {
+    pub(crate) async fn note_refusal(&self) {
         if let Self::Read(keys) = self {
             keys.state.lock().await.is_doubtful = true;
         }

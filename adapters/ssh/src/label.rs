@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use madako_domain::containers::{Mount, ServiceParams};
-use madako_json::go::{escaped, go_object};
+use madako_json::go::{escape_html, go_object};
 use serde::Serialize;
 
 /// Name of the label.
@@ -20,7 +20,7 @@ go_object! {
 
 /// The text as CKE writes it: `null` for an empty list or map.
 #[derive(Serialize)]
-struct Written<'a> {
+struct WrittenLabel<'a> {
     builtin: WrittenParams<'a>,
     extra: WrittenParams<'a>,
 }
@@ -44,8 +44,8 @@ impl<'a> From<&'a ServiceParams> for WrittenParams<'a> {
 
 /// The text of the label: one line of Go's JSON.
 pub(crate) fn write_label(builtin: &ServiceParams, extra: &ServiceParams) -> String {
-    let written = Written { builtin: builtin.into(), extra: extra.into() };
-    escaped(serde_json::to_string(&written).expect("parameters are written as JSON"))
+    let written = WrittenLabel { builtin: builtin.into(), extra: extra.into() };
+    escape_html(serde_json::to_string(&written).expect("parameters are written as JSON"))
 }
 
 /// Reads the text of a label. `None`: neither CKE nor this service wrote it.

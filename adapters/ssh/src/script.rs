@@ -57,9 +57,10 @@ pub(crate) fn render(action: &NodeAction, seconds: u64) -> Result<Script, TarErr
             format!("docker volume create -- {} >/dev/null", quote(name)).into()
         }
         NodeAction::RemoveVolume { name } => remove_volume(name).into(),
-        NodeAction::WriteFiles { tools, directory, files } => {
-            Script { text: tools::write_files(tools, directory), stdin: tar::archive(directory, files)? }
-        }
+        NodeAction::WriteFiles { tools, directory, files } => Script {
+            text: tools::write_files(tools, directory),
+            stdin: tar::write_archive(directory, files)?,
+        },
         NodeAction::MakeDirectories { tools, directories, mode } => {
             tools::make_directories(tools, directories, *mode).into()
         }
@@ -129,13 +130,13 @@ const SELINUX: &str = "se=\nif [ \"$(getenforce 2>/dev/null)\" = Enforcing ]; th
 ///
 /// A volume that the login cannot read, or that the engine mounts only for a container, is not judged; neither is another
 /// directory of data in the arguments of the operator.
-fn demand_data(spec: &ContainerSpec) -> String {
+fn require_data_script(spec: &ContainerSpec) -> String {
     let is_first = spec.builtin.args.iter().any(|arg| arg.starts_with(FIRST_MEMBERS));
     let is_elsewhere = spec.extra.args.iter().any(|arg| arg.trim_start_matches('-').starts_with("data-dir"));
     let volume = spec.volumes.iter().find(|(_, path)| path == DATA).map(|(name, _)| quote(name));
-    let Some(name) =
-        volume.filter(|_| spec.container == ContainerName::of(Container::Etcd) && !is_first && !is_elsewhere)
-    else {
+    let Some(name) = volume.filter(|_| {
+        spec.container == ContainerName::for_container(Container::Etcd) && !is_first && !is_elsewhere
+    }) else {
         return String::new();
     };
     format!(
@@ -166,7 +167,7 @@ fi
 {logging}{SELINUX}printf '%s\n' {label} | docker run "$@" {words} >/dev/null
 "#,
         find = find_container(spec.container),
-        data = demand_data(spec),
+        data = require_data_script(spec),
         end = end_container(seconds),
         logging = logging_options(),
         label = quote(&format!("{}={}", label::LABEL, label::write_label(&spec.builtin, &spec.extra))),

@@ -56,7 +56,7 @@ echo END
         volumes = volumes.join(" "),
         content = read_volume_content(volume),
         certificates = read_certificates(),
-        configurations = configurations(),
+        configurations = configuration_arguments(),
     )
 }
 
@@ -107,7 +107,7 @@ done"#,
 }
 
 /// Prints the readable configuration files of Kubernetes' components. A file that is too long is not printed.
-fn configurations() -> String {
+fn configuration_arguments() -> String {
     let files =
         Component::ALL.into_iter().filter_map(|it| Some(format!("{it}={}", it.configuration_path()?)));
     format!(
@@ -131,13 +131,13 @@ struct InspectedContainer(
     bool,
     String,
     Option<String>,
-    Option<Vec<Mounted>>,
+    Option<Vec<MountedVolume>>,
     #[serde(default)] String,
 );
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Mounted {
+struct MountedVolume {
     #[serde(rename = "Type")]
     kind: String,
     #[serde(default)]
@@ -146,7 +146,7 @@ struct Mounted {
 }
 
 impl InspectedContainer {
-    fn status(&self) -> ContainerStatus {
+    fn to_status(&self) -> ContainerStatus {
         let read = self.3.as_deref().and_then(label::read_label);
         let foreign = read.is_none();
         let label = read.unwrap_or_default();
@@ -156,20 +156,21 @@ impl InspectedContainer {
             builtin: label.builtin,
             extra: label.extra,
             foreign,
-            started_at: self.started_at(),
+            started_at: self.start_time(),
         }
     }
 
     /// docker writes the year 1 for a container that never started.
-    fn started_at(&self) -> Option<OffsetDateTime> {
+    fn start_time(&self) -> Option<OffsetDateTime> {
         let time = OffsetDateTime::parse(&self.5, &Rfc3339).ok();
         time.filter(|time| *time > OffsetDateTime::UNIX_EPOCH)
     }
 
     /// True if the data of etcd are in a volume of another name.
     fn has_other_volume(&self, volume: &str) -> bool {
-        let is_other =
-            |mount: &Mounted| mount.kind == "volume" && mount.destination == DATA && mount.name != volume;
+        let is_other = |mount: &MountedVolume| {
+            mount.kind == "volume" && mount.destination == DATA && mount.name != volume
+        };
         self.3.as_deref().and_then(label::read_label).is_some() && self.4.iter().flatten().any(is_other)
     }
 }
@@ -213,7 +214,7 @@ fn add_container(status: &mut NodeStatus, json: &str, volume: &str) -> Result<()
         return Err("a container has an unexpected name".to_owned());
     }
     status.etcd_other_volume |= name == Container::Etcd.name() && inspected.has_other_volume(volume);
-    match status.containers.insert(name.to_owned(), inspected.status()) {
+    match status.containers.insert(name.to_owned(), inspected.to_status()) {
         None => Ok(()),
         Some(_) => Err(format!("two containers have the name {name}")),
     }

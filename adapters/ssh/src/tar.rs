@@ -20,7 +20,7 @@ pub(crate) enum TarError {
 }
 
 /// Writes an archive. The entries are named by their paths without the first slash.
-pub(crate) fn archive(directory: &str, files: &[NodeFile]) -> Result<Vec<u8>, TarError> {
+pub(crate) fn write_archive(directory: &str, files: &[NodeFile]) -> Result<Vec<u8>, TarError> {
     let mut tar = Vec::new();
     for file in files {
         let name = entry_name(directory, &file.path)?;
@@ -91,7 +91,7 @@ mod tests {
         ];
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("files.tar");
-        std::fs::write(&path, archive("/etc/etcd/pki", &files).unwrap()).unwrap();
+        std::fs::write(&path, write_archive("/etc/etcd/pki", &files).unwrap()).unwrap();
         let run = |words: &[&str]| {
             let tar = Command::new("tar").args(words).arg(&path).env("TZ", "UTC").output().unwrap();
             assert!(tar.status.success() && tar.stderr.is_empty(), "{tar:?}");
@@ -112,9 +112,9 @@ mod tests {
         for path in
             ["/etc/other", "/etc/etcdx/a", "/etc/etcd", "/etc/etcd/../a", "/etc/etcd//a", "/etc/etcd/"]
         {
-            archive("/etc/etcd", &[file(path, FileContent::Public(String::new()))]).unwrap_err();
+            write_archive("/etc/etcd", &[file(path, FileContent::Public(String::new()))]).unwrap_err();
         }
         let long = format!("/etc/etcd/{}", "a".repeat(100));
-        archive("/etc/etcd", &[file(&long, FileContent::Public(String::new()))]).unwrap_err();
+        write_archive("/etc/etcd", &[file(&long, FileContent::Public(String::new()))]).unwrap_err();
     }
 }

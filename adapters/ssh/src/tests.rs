@@ -23,7 +23,7 @@ use crate::limits::{MAX_HANDSHAKES, MAX_STDERR};
 use crate::{SshDriver, SshKey, SshOptions, read_key};
 
 const P256: Algorithm = Algorithm::Ecdsa { curve: EcdsaCurve::NistP256 };
-const KILL: NodeAction = NodeAction::KillContainer(ContainerName::of(Container::Etcd));
+const KILL: NodeAction = NodeAction::KillContainer(ContainerName::for_container(Container::Etcd));
 /// Time for a state that comes within milliseconds, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 

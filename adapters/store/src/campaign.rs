@@ -120,7 +120,7 @@ struct Candidate {
 impl Candidate {
     async fn run(mut self) {
         loop {
-            let mut next = match self.session().await {
+            let mut next = match self.open_session().await {
                 Ok(session) => self.campaign_with_session(session).await,
                 Err(next) => next,
             };
@@ -146,7 +146,7 @@ impl Candidate {
     }
 
     /// Obtains a session; retries without limit.
-    async fn session(&mut self) -> Result<Session, SessionEnd> {
+    async fn open_session(&mut self) -> Result<Session, SessionEnd> {
         // A new term must not begin before the receiver knows of the end of the previous one.
         while !self.outbox.is_empty() {
             self.run_while_serving(self.events.clone().reserve_owned()).await.map(drop)?;
@@ -247,7 +247,7 @@ impl Candidate {
                     }
                     Err(SessionError::Store(error)) => {
                         tracing::warn!(%error, leading = held.epoch.is_some(), "the session lease was not renewed");
-                        let patience = session.patience(connections.timeout());
+                        let patience = session.shorten_timeout(connections.timeout());
                         session.renew_at = Instant::now() + self.parts.backoff.wait().min(patience);
                         if held.epoch.is_none() {
                             self.report_unavailable(error);
@@ -267,7 +267,7 @@ impl Candidate {
                     }
                 },
                 () = sleep_until(renew_at), if renewing.is_none() => {
-                    let patience = session.patience(connections.timeout());
+                    let patience = session.shorten_timeout(connections.timeout());
                     renewing = Some(Box::pin(renew_lease(Arc::clone(connections), session.lease, patience)));
                 }
                 () = sleep_until(enrol_at), if own.is_none() && enrolling.is_none() => {
@@ -394,7 +394,7 @@ impl Candidate {
     }
 
     fn report_lost(&mut self, held: &mut HeldEpoch, why: &str) {
-        if let Some(epoch) = held.end() {
+        if let Some(epoch) = held.end_epoch() {
             self.reported = ReportedState::Nothing;
             self.put(CampaignEvent::Lost { epoch, why: why.to_owned() });
         }
@@ -408,17 +408,17 @@ struct HeldEpoch {
 
 impl HeldEpoch {
     fn begin(&mut self, epoch: Epoch, until: Instant) {
-        self.epochs.hold(&epoch, until);
+        self.epochs.extend_epoch(&epoch, until);
         self.epoch = Some(epoch);
     }
 
     fn extend(&mut self, until: Instant) {
         if let Some(epoch) = &self.epoch {
-            self.epochs.hold(epoch, until);
+            self.epochs.extend_epoch(epoch, until);
         }
     }
 
-    fn end(&mut self) -> Option<Epoch> {
+    fn end_epoch(&mut self) -> Option<Epoch> {
         let epoch = self.epoch.take()?;
         self.epochs.end(&epoch);
         Some(epoch)
@@ -427,6 +427,6 @@ impl HeldEpoch {
 
 impl Drop for HeldEpoch {
     fn drop(&mut self) {
-        self.end();
+        self.end_epoch();
     }
 }

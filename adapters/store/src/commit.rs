@@ -18,8 +18,11 @@ pub(crate) async fn commit_transaction(
     transaction: Transaction,
 ) -> Result<Outcome, StoreError> {
     let object = name_object(&transaction);
-    let fail =
-        |kind, why: &str| StoreError { operation: Operation::Commit.of(&object), kind, why: why.to_owned() };
+    let fail = |kind, why: &str| StoreError {
+        operation: Operation::Commit.describe_on(&object),
+        kind,
+        why: why.to_owned(),
+    };
     let impossible =
         |condition: &Condition| matches!(condition, Condition::Created { revision, .. } if *revision <= 0);
     if let Some(condition) = transaction.conditions.iter().find(|condition| impossible(condition)) {
@@ -31,9 +34,9 @@ pub(crate) async fn commit_transaction(
     }
     let txn = etcd_transaction(namespace, &transaction);
     let answer = connections
-        .request(Operation::Commit, &object, connections.timeout(), |connection| {
+        .send_request(Operation::Commit, &object, connections.timeout(), |connection| {
             let txn = txn.clone();
-            async move { connection.kv().txn(txn).await }
+            async move { connection.kv_client().txn(txn).await }
         })
         .await?;
     let revision = answer.header().map_or(0, |header| header.revision());
@@ -54,15 +57,15 @@ pub(crate) async fn commit_together(
         transactions.iter().map(|transaction| TxnOp::txn(etcd_transaction(namespace, transaction))).collect();
     let all = Txn::new().and_then(nested);
     let answer = connections
-        .request(Operation::Commit, &object, connections.timeout(), |connection| {
+        .send_request(Operation::Commit, &object, connections.timeout(), |connection| {
             let all = all.clone();
-            async move { connection.kv().txn(all).await }
+            async move { connection.kv_client().txn(all).await }
         })
         .await?;
     let revision = answer.header().map_or(0, |header| header.revision());
     // The store accepted the request, so its writes are unknown.
     let fail = |why: &str| StoreError {
-        operation: Operation::Commit.of(&object),
+        operation: Operation::Commit.describe_on(&object),
         kind: StoreErrorKind::Unavailable,
         why: why.to_owned(),
     };
@@ -93,7 +96,7 @@ fn commit_outcome(
     }
     let found = compared_revisions(namespace, answer);
     let failed: Vec<_> =
-        transaction.conditions.into_iter().filter(|condition| !condition_holds(condition, &found)).collect();
+        transaction.conditions.into_iter().filter(|condition| !is_condition_met(condition, &found)).collect();
     (!failed.is_empty()).then_some(Outcome::Refused { failed })
 }
 
@@ -124,14 +127,15 @@ fn etcd_transaction(namespace: &Namespace, transaction: &Transaction) -> Txn {
         })
         .map(|condition| match condition {
             Condition::Created { key, revision } => {
-                Compare::create_revision(namespace.absolute(key), CompareOp::Equal, *revision)
+                Compare::create_revision(namespace.absolute_key(key), CompareOp::Equal, *revision)
             }
             Condition::Unchanged { key, revision } => {
-                Compare::mod_revision(namespace.absolute(key), CompareOp::Equal, *revision)
+                Compare::mod_revision(namespace.absolute_key(key), CompareOp::Equal, *revision)
             }
             Condition::NoneSince { prefix, revision } => {
                 // For a prefix without keys the comparison uses revision 0.
-                Compare::mod_revision(namespace.absolute(prefix), CompareOp::Less, revision + 1).with_prefix()
+                Compare::mod_revision(namespace.absolute_key(prefix), CompareOp::Less, revision + 1)
+                    .with_prefix()
             }
         })
         .collect();
@@ -140,11 +144,11 @@ fn etcd_transaction(namespace: &Namespace, transaction: &Transaction) -> Txn {
         .iter()
         .map(|write| match write {
             Write::Put { key, value, lease } => TxnOp::put(
-                namespace.absolute(key),
+                namespace.absolute_key(key),
                 value.to_vec(),
                 Some(PutOptions::new().with_lease(*lease)),
             ),
-            Write::Delete { key } => TxnOp::delete(namespace.absolute(key), None),
+            Write::Delete { key } => TxnOp::delete(namespace.absolute_key(key), None),
         })
         .collect();
     let reads: Vec<_> = transaction
@@ -159,7 +163,7 @@ fn etcd_transaction(namespace: &Namespace, transaction: &Transaction) -> Txn {
                     options.with_prefix().with_min_mod_revision(revision + 1).with_limit(1)
                 }
             };
-            TxnOp::get(namespace.absolute(condition.compared()), Some(options))
+            TxnOp::get(namespace.absolute_key(condition.compared_key()), Some(options))
         })
         .collect();
     Txn::new().when(compares).and_then(writes).or_else(reads)
@@ -171,7 +175,7 @@ fn compared_revisions(namespace: &Namespace, answer: TxnResponse) -> BTreeMap<St
     for response in answer.op_responses() {
         let TxnOpResponse::Get(got) = response else { continue };
         for kv in got.kvs() {
-            if let Some(key) = namespace.relative(kv.key()) {
+            if let Some(key) = namespace.relative_key(kv.key()) {
                 found.insert(key, (kv.create_revision(), kv.mod_revision()));
             }
         }
@@ -179,8 +183,8 @@ fn compared_revisions(namespace: &Namespace, answer: TxnResponse) -> BTreeMap<St
     found
 }
 
-fn condition_holds(condition: &Condition, found: &BTreeMap<String, (i64, i64)>) -> bool {
-    let at = found.get(condition.compared());
+fn is_condition_met(condition: &Condition, found: &BTreeMap<String, (i64, i64)>) -> bool {
+    let at = found.get(condition.compared_key());
     match condition {
         Condition::Created { revision, .. } => at.is_some_and(|(created, _)| created == revision),
         Condition::Unchanged { revision, .. } => at.map_or(0, |(_, changed)| *changed) == *revision,

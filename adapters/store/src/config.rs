@@ -81,7 +81,7 @@ impl StoreConfig {
     /// # Errors
     /// The first invalid setting.
     pub fn check(&self) -> Result<(), ConfigError> {
-        self.dialled().map(drop)
+        self.dial_endpoints().map(drop)
     }
 
     /// User and password, if both are set. If only one is set, it is ignored, as in CKE's client.
@@ -90,24 +90,24 @@ impl StoreConfig {
             .then(|| (self.username.clone(), self.password.clone()))
     }
 
-    pub(crate) fn checked_timeout(&self) -> Result<Duration, ConfigError> {
+    pub(crate) fn check_timeout(&self) -> Result<Duration, ConfigError> {
         if self.timeout.is_zero() || self.timeout > LONGEST_TIMEOUT {
             return Err(ConfigError::Timeout(self.timeout));
         }
         Ok(self.timeout)
     }
 
-    pub(crate) fn dialled(&self) -> Result<Vec<(String, Endpoint)>, ConfigError> {
-        let timeout = self.checked_timeout()?;
+    pub(crate) fn dial_endpoints(&self) -> Result<Vec<(String, Endpoint)>, ConfigError> {
+        let timeout = self.check_timeout()?;
         if self.endpoints.is_empty() || self.endpoints.len() > MOST_ENDPOINTS {
             return Err(ConfigError::Endpoints(self.endpoints.len()));
         }
-        let tls = self.tls()?;
+        let tls = self.tls_config()?;
         self.endpoints.iter().map(|given| to_endpoint(given.trim(), tls.as_ref(), timeout)).collect()
     }
 
     /// The TLS configuration; `None` if no TLS setting is set.
-    fn tls(&self) -> Result<Option<ClientTlsConfig>, ConfigError> {
+    fn tls_config(&self) -> Result<Option<ClientTlsConfig>, ConfigError> {
         let mut tls = ClientTlsConfig::new();
         tls = match &self.tls_ca {
             Some(pem) => {

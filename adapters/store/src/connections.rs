@@ -26,7 +26,7 @@ use tokio::time::{Instant, timeout_at};
 use tonic::transport::Endpoint;
 
 use crate::config::{ConfigError, StoreConfig, with_common_options};
-use crate::error::{auth_is_off, kind_of, never_sent, refuses_token, store_error};
+use crate::error::{auth_is_off, classify_error_kind, refuses_token, store_error, was_never_sent};
 pub(crate) use crate::limits::LARGEST_ANSWER;
 use crate::telemetry::{self, Operation};
 
@@ -57,7 +57,7 @@ impl Target {
     }
 
     /// A client that connects at its first use.
-    fn client(&self, timeout: Duration) -> Result<Client, Error> {
+    fn connect_client(&self, timeout: Duration) -> Result<Client, Error> {
         let channel = match self {
             Self::Endpoint(_, endpoint) => endpoint.connect_lazy(),
             Self::Connector(connector) => {
@@ -96,19 +96,19 @@ impl Connection {
         &self.name
     }
 
-    pub(crate) fn kv(&self) -> KvClient {
+    pub(crate) fn kv_client(&self) -> KvClient {
         self.client.kv_client().max_decoding_message_size(LARGEST_ANSWER)
     }
 
-    pub(crate) fn watches(&self) -> WatchClient {
+    pub(crate) fn watch_client(&self) -> WatchClient {
         self.client.watch_client().max_decoding_message_size(LARGEST_ANSWER)
     }
 
-    pub(crate) fn lease(&self) -> LeaseClient {
+    pub(crate) fn lease_client(&self) -> LeaseClient {
         self.client.lease_client()
     }
 
-    pub(crate) fn maintenance(&self) -> MaintenanceClient {
+    pub(crate) fn maintenance_client(&self) -> MaintenanceClient {
         self.client.maintenance_client()
     }
 
@@ -124,14 +124,14 @@ impl Connection {
 
     /// Obtains a token if there is none, or if number `stale` is still the latest. Returns the number of the latest
     /// token.
-    pub(crate) async fn token(&self, stale: Option<u64>) -> Result<u64, Error> {
+    pub(crate) async fn renew_token(&self, stale: Option<u64>) -> Result<u64, Error> {
         let Some((user, password)) = &self.credentials else { return Ok(0) };
         let mut tokens = self.tokens.lock().await;
         if *tokens > 0 && stale != Some(*tokens) {
             return Ok(*tokens);
         }
         let taken = self.client.clone().update_user(Some((user.clone(), password.reveal().to_owned()))).await;
-        let outcome = telemetry::outcome_label(taken.as_ref().map(drop).map_err(kind_of));
+        let outcome = telemetry::outcome_label(taken.as_ref().map(drop).map_err(classify_error_kind));
         telemetry::madako_store_authentications_total(outcome).increment(1);
         match taken {
             Ok(()) => {}
@@ -174,7 +174,7 @@ impl Connections {
         Ok(Self {
             targets,
             credentials: config.credentials(),
-            timeout: config.checked_timeout()?,
+            timeout: config.check_timeout()?,
             current: Mutex::new(CurrentConnection { target, generation: 0, connection: None }),
             clock: OnceLock::new(),
         })
@@ -186,7 +186,7 @@ impl Connections {
     }
 
     pub(crate) fn name(&self) -> &str {
-        let target = self.current().target;
+        let target = self.lock_current().target;
         self.targets[target].name()
     }
 
@@ -194,19 +194,19 @@ impl Connections {
         self.timeout
     }
 
-    fn current(&self) -> std::sync::MutexGuard<'_, CurrentConnection> {
+    fn lock_current(&self) -> std::sync::MutexGuard<'_, CurrentConnection> {
         // No code panics while it holds the lock, and its fields are consistent at any moment.
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn connection(&self) -> Result<Arc<Connection>, Error> {
-        let mut current = self.current();
+    pub(crate) fn open_connection(&self) -> Result<Arc<Connection>, Error> {
+        let mut current = self.lock_current();
         if let Some(connection) = &current.connection {
             return Ok(Arc::clone(connection));
         }
         let target = &self.targets[current.target];
         let connection = Arc::new(Connection {
-            client: target.client(self.timeout)?,
+            client: target.connect_client(self.timeout)?,
             name: target.name().to_owned(),
             generation: current.generation,
             credentials: self.credentials.clone(),
@@ -229,7 +229,7 @@ impl Connections {
         if replace {
             connection.suspect.send_replace(true);
         }
-        let mut current = self.current();
+        let mut current = self.lock_current();
         if replace && current.generation == connection.generation {
             current.target = (current.target + 1) % self.targets.len();
             current.generation += 1;
@@ -244,7 +244,7 @@ impl Connections {
 
     /// Sends a request, within the deadline. Repeats it only if the store refused the token, or if no connection could
     /// be opened and there is another endpoint: in both cases it had no effect.
-    pub(crate) async fn request<T, F>(
+    pub(crate) async fn send_request<T, F>(
         &self,
         operation: Operation,
         object: &str,
@@ -258,7 +258,7 @@ impl Connections {
         let by = began + deadline;
         let mut endpoints_left = self.targets.len();
         let result = loop {
-            let connection = match self.connection() {
+            let connection = match self.open_connection() {
                 Ok(connection) => connection,
                 Err(error) => {
                     break Err(Failed::new(
@@ -273,14 +273,14 @@ impl Connections {
                     let failure = store_error(operation, object, &connection.name, &error);
                     self.replace_after(&connection, failure.kind);
                     endpoints_left -= 1;
-                    if endpoints_left == 0 || !never_sent(&error) {
+                    if endpoints_left == 0 || !was_never_sent(&error) {
                         break Err(Failed::new(failure, Some(error)));
                     }
                 }
                 Err(_) => {
                     self.replace_after(&connection, StoreErrorKind::Deadline);
                     let why = format!("no answer within {deadline:?}, from {}", connection.name);
-                    let operation = operation.of(object);
+                    let operation = operation.describe_on(object);
                     break Err(Failed::new(
                         StoreError { operation, kind: StoreErrorKind::Deadline, why },
                         None,
@@ -306,10 +306,10 @@ async fn run_authorized<T, F>(
 where
     F: Future<Output = Result<T, Error>>,
 {
-    let token = connection.token(None).await?;
+    let token = connection.renew_token(None).await?;
     match ask(Arc::clone(connection)).await {
         Err(error) if refuses_token(&error) && connection.has_credentials() => {
-            connection.token(Some(token)).await?;
+            connection.renew_token(Some(token)).await?;
             ask(Arc::clone(connection)).await
         }
         result => result,

@@ -50,7 +50,7 @@ impl Keyspace {
     /// Placement's resources among the keys at the root, decrypted with the available keys; and the keys of unreadable
     /// ones, each with the reason.
     #[must_use]
-    pub fn resources(&self, encryption: &Encryption) -> (Vec<Arc<Stored>>, Vec<(String, String)>) {
+    pub fn decode_resources(&self, encryption: &Encryption) -> (Vec<Arc<Stored>>, Vec<(String, String)>) {
         let (mut resources, mut unread) = (Vec::new(), Vec::new());
         for (key, entry) in &self.root {
             match decode_entry(key, entry, encryption) {
@@ -68,8 +68,10 @@ impl CopyReader {
     /// # Errors
     /// An invalid setting.
     pub fn open(config: &StoreConfig, seed: u64) -> Result<Self, ConfigError> {
-        let targets =
-            config.dialled()?.into_iter().map(|(name, endpoint)| Target::Endpoint(name, Box::new(endpoint)));
+        let targets = config
+            .dial_endpoints()?
+            .into_iter()
+            .map(|(name, endpoint)| Target::Endpoint(name, Box::new(endpoint)));
         let connections = Connections::new(targets.collect(), config, seed)?;
         Ok(Self { connections, prefix: Namespace::new(&config.prefix) })
     }
@@ -81,7 +83,7 @@ impl CopyReader {
     pub async fn read(&self, own: &[&str], root: &[&str]) -> Result<Keyspace, StoreError> {
         let mut tries = 1;
         loop {
-            match self.at_one_revision(own, root).await {
+            match self.read_at_one_revision(own, root).await {
                 Err(failed) if tries < COPY_TRIES && failed.source.as_ref().is_some_and(revision_is_gone) => {
                     tries += 1;
                 }
@@ -90,7 +92,7 @@ impl CopyReader {
         }
     }
 
-    async fn at_one_revision(&self, own: &[&str], root: &[&str]) -> Result<Keyspace, Failed> {
+    async fn read_at_one_revision(&self, own: &[&str], root: &[&str]) -> Result<Keyspace, Failed> {
         let mut copy = Keyspace::default();
         for prefix in own {
             let snapshot =
@@ -129,7 +131,7 @@ mod tests {
             root: root.map(|(key, value)| (key.to_owned(), entry(value))).into(),
             ..Keyspace::default()
         };
-        let (resources, unread) = copy.resources(&Encryption::default());
+        let (resources, unread) = copy.decode_resources(&Encryption::default());
         let read: Vec<_> = resources.iter().map(|it| (it.key.name.as_str(), it.mod_revision)).collect();
         assert_eq!(read, [("r", 7)], "{unread:?}");
         let [(key, why)] = &unread[..] else { panic!("{unread:?}") };

@@ -125,7 +125,7 @@ impl Encryption {
     ///
     /// # Errors
     /// See [`Encryption::encrypt`].
-    pub(crate) fn transaction(
+    pub(crate) fn encrypt_transaction(
         &self,
         mut transaction: Transaction,
         absolute: impl Fn(&str) -> String,

@@ -61,7 +61,7 @@ pub(crate) fn answer_is_too_large(error: &Error) -> bool {
 }
 
 /// True if no connection could be opened, so that the store cannot have seen the request.
-pub(crate) fn never_sent(error: &Error) -> bool {
+pub(crate) fn was_never_sent(error: &Error) -> bool {
     let Error::GRpcStatus(status) = error else { return false };
     let mut source = status.source();
     while let Some(cause) = source {
@@ -73,7 +73,7 @@ pub(crate) fn never_sent(error: &Error) -> bool {
     false
 }
 
-pub(crate) fn kind_of(error: &Error) -> StoreErrorKind {
+pub(crate) fn classify_error_kind(error: &Error) -> StoreErrorKind {
     let status = match error {
         Error::GRpcStatus(status) => status,
         Error::TransportError(_) | Error::IoError(_) | Error::WatchError(_) => {
@@ -136,8 +136,8 @@ fn describe_cause(error: &Error) -> String {
 
 pub(crate) fn store_error(operation: Operation, object: &str, endpoint: &str, error: &Error) -> StoreError {
     StoreError {
-        operation: operation.of(object),
-        kind: kind_of(error),
+        operation: operation.describe_on(object),
+        kind: classify_error_kind(error),
         why: format!("{}, from {endpoint}", describe_cause(error)),
     }
 }
@@ -168,7 +168,7 @@ mod tests {
             (Status::unknown("?"), StoreErrorKind::Other),
         ] {
             let text = error.message().to_owned();
-            assert_eq!(kind_of(&Error::GRpcStatus(error)), expected, "{text}");
+            assert_eq!(classify_error_kind(&Error::GRpcStatus(error)), expected, "{text}");
         }
     }
 

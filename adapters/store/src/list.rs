@@ -24,7 +24,7 @@ pub(crate) async fn list_keys(
     extent: ReadExtent,
     revision: i64,
 ) -> Result<Snapshot, Failed> {
-    let Range { mut from, end } = namespace.range(prefix);
+    let Range { mut from, end } = namespace.key_range(prefix);
     let mut snapshot = Snapshot { revision, ..Snapshot::default() };
     let mut page = LIST_PAGE;
     let mut bytes = 0;
@@ -37,9 +37,9 @@ pub(crate) async fn list_keys(
             options = options.with_keys_only();
         }
         let asked = connections
-            .request(Operation::List, prefix, connections.timeout(), |connection| {
+            .send_request(Operation::List, prefix, connections.timeout(), |connection| {
                 let (from, options) = (from.clone(), options.clone());
-                async move { connection.kv().get(from, Some(options)).await }
+                async move { connection.kv_client().get(from, Some(options)).await }
             })
             .await;
         let mut answer: GetResponse = match asked {
@@ -84,12 +84,12 @@ const NOTHING: &str = "/madako/nothing";
 /// The present revision of the store: a linearizable read of a key that does not exist.
 pub(crate) async fn read_revision(connections: &Connections) -> Result<i64, Failed> {
     let ask = |connection: std::sync::Arc<crate::connections::Connection>| async move {
-        connection.kv().get(NOTHING, Some(GetOptions::new().with_keys_only())).await
+        connection.kv_client().get(NOTHING, Some(GetOptions::new().with_keys_only())).await
     };
-    let answer = connections.request(Operation::Revision, "", connections.timeout(), ask).await?;
+    let answer = connections.send_request(Operation::Revision, "", connections.timeout(), ask).await?;
     match answer.header().map_or(0, |header| header.revision()) {
         0 => {
-            let operation = Operation::Revision.of("");
+            let operation = Operation::Revision.describe_on("");
             let why = "the answer has no revision".to_owned();
             Err(Failed { error: StoreError { operation, kind: StoreErrorKind::Other, why }, source: None })
         }
@@ -98,7 +98,7 @@ pub(crate) async fn read_revision(connections: &Connections) -> Result<i64, Fail
 }
 
 fn list_failure(prefix: &str, why: String) -> Failed {
-    let operation = Operation::List.of(prefix);
+    let operation = Operation::List.describe_on(prefix);
     Failed { error: StoreError { operation, kind: StoreErrorKind::Invalid, why }, source: None }
 }
 
@@ -112,7 +112,7 @@ pub(crate) fn to_entry(namespace: &Namespace, kv: KeyValue) -> Option<(String, E
 
 /// The relative key; a key that is not UTF-8 is counted and logged.
 pub(crate) fn relative_key(namespace: &Namespace, kv: &KeyValue) -> Option<String> {
-    let key = namespace.relative(kv.key());
+    let key = namespace.relative_key(kv.key());
     if key.is_none() {
         telemetry::madako_store_keys_skipped_total().increment(1);
         tracing::warn!(key = %kv.key().escape_ascii(), "a key in the store is left out: it is not UTF-8");

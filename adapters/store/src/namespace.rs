@@ -23,18 +23,18 @@ impl Namespace {
         &self.0
     }
 
-    pub(crate) fn absolute(&self, key: &str) -> String {
+    pub(crate) fn absolute_key(&self, key: &str) -> String {
         format!("{}{key}", self.0)
     }
 
     /// The relative key. `None` if it is not UTF-8 or not below the prefix.
-    pub(crate) fn relative(&self, key: &[u8]) -> Option<String> {
+    pub(crate) fn relative_key(&self, key: &[u8]) -> Option<String> {
         let key = std::str::from_utf8(key).ok()?;
         key.strip_prefix(self.0.as_str()).map(str::to_owned)
     }
 
-    pub(crate) fn range(&self, prefix: &str) -> Range {
-        let from = self.absolute(prefix).into_bytes();
+    pub(crate) fn key_range(&self, prefix: &str) -> Range {
+        let from = self.absolute_key(prefix).into_bytes();
         if from.is_empty() {
             // etcd refuses an empty key; the least key is a zero byte.
             return Range { from: vec![0], end: vec![0] };
@@ -55,11 +55,11 @@ mod tests {
 
     #[test]
     fn the_prefix_is_put_before_each_key_as_it_is() {
-        assert_eq!(Namespace::new("/cke/").absolute("leader//1"), "/cke/leader//1");
-        assert_eq!(Namespace::new("/cke").absolute("cluster"), "/ckecluster");
-        assert_eq!(Namespace::new("/cke").relative(b"/ckecluster").as_deref(), Some("cluster"));
-        assert_eq!(Namespace::new("/cke/").relative(b"/other/cluster"), None);
-        assert_eq!(Namespace::new("/cke/").relative(b"/cke/\xff"), None);
+        assert_eq!(Namespace::new("/cke/").absolute_key("leader//1"), "/cke/leader//1");
+        assert_eq!(Namespace::new("/cke").absolute_key("cluster"), "/ckecluster");
+        assert_eq!(Namespace::new("/cke").relative_key(b"/ckecluster").as_deref(), Some("cluster"));
+        assert_eq!(Namespace::new("/cke/").relative_key(b"/other/cluster"), None);
+        assert_eq!(Namespace::new("/cke/").relative_key(b"/cke/\xff"), None);
     }
 
     #[test]
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn a_range_holds_all_keys_with_the_prefix_and_no_other() {
         let namespace = Namespace::new("/cke/");
-        let Range { from, end } = namespace.range("records/");
+        let Range { from, end } = namespace.key_range("records/");
         for (key, inside) in [
             ("/cke/records/", true),
             ("/cke/records/\u{10ffff}", true),
@@ -82,8 +82,8 @@ mod tests {
         ] {
             assert_eq!(from.as_slice() <= key.as_bytes() && key.as_bytes() < end.as_slice(), inside, "{key}");
         }
-        let all = Namespace::new("").range("");
+        let all = Namespace::new("").key_range("");
         assert_eq!((all.from, all.end), (vec![0], vec![0]));
-        assert!("é".as_bytes() < Namespace::new("").range("é").end.as_slice());
+        assert!("é".as_bytes() < Namespace::new("").key_range("é").end.as_slice());
     }
 }

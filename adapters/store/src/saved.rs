@@ -15,7 +15,7 @@ use crate::telemetry::Operation;
 pub enum SaveError {
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("cannot write the snapshot to its file")]
+    #[error("cannot write the snapshot of etcd to the output file")]
     Write(#[source] io::Error),
 }
 
@@ -28,8 +28,8 @@ impl EtcdStore {
     pub async fn save(&self, mut take: impl FnMut(&[u8]) -> io::Result<()>) -> Result<(), SaveError> {
         const SNAPSHOT: Operation = Operation::Snapshot;
         let connections = self.lines();
-        let begun = connections.request(SNAPSHOT, "", connections.timeout(), |connection| async move {
-            connection.maintenance().snapshot().await
+        let begun = connections.send_request(SNAPSHOT, "", connections.timeout(), |connection| async move {
+            connection.maintenance_client().snapshot().await
         });
         let mut parts = begun.await.map_err(|Failed { error, .. }| error)?;
         loop {
@@ -38,7 +38,7 @@ impl EtcdStore {
                     "no part of the snapshot within {SNAPSHOT_PART_DEADLINE:?}, from {}",
                     self.endpoint()
                 );
-                let (operation, kind) = (SNAPSHOT.of(""), StoreErrorKind::Deadline);
+                let (operation, kind) = (SNAPSHOT.describe_on(""), StoreErrorKind::Deadline);
                 return Err(StoreError { operation, kind, why }.into());
             };
             match part.map_err(|error| store_error(SNAPSHOT, "", self.endpoint(), &error))? {

@@ -23,7 +23,7 @@ use crate::encryption::Encryption;
 use crate::list::{ReadExtent, list_keys, read_revision};
 use crate::namespace::Namespace;
 use crate::telemetry::Operation;
-use crate::watch::{FeedEvent, Interest, watch, watch_every_revision};
+use crate::watch::{FeedEvent, WatchedKeys, watch, watch_every_revision};
 
 /// etcd below one prefix. Cheap to clone; clones share the connection.
 #[derive(Debug, Clone)]
@@ -43,8 +43,10 @@ impl EtcdStore {
     /// # Errors
     /// An invalid setting.
     pub fn open(config: &StoreConfig, seed: u64) -> Result<Self, ConfigError> {
-        let targets =
-            config.dialled()?.into_iter().map(|(name, endpoint)| Target::Endpoint(name, Box::new(endpoint)));
+        let targets = config
+            .dial_endpoints()?
+            .into_iter()
+            .map(|(name, endpoint)| Target::Endpoint(name, Box::new(endpoint)));
         Self::new(targets.collect(), config, seed)
     }
 
@@ -103,7 +105,7 @@ impl EtcdStore {
     /// The same store over the same connection with an empty prefix, that is with absolute keys. The terms of campaigns
     /// are valid in both.
     #[must_use]
-    pub fn at_root(&self) -> Self {
+    pub fn with_absolute_keys(&self) -> Self {
         Self { namespace: Namespace::new(""), ..self.clone() }
     }
 
@@ -123,10 +125,12 @@ impl EtcdStore {
     /// The store does not answer or refuses.
     pub async fn lease_left(&self, lease: i64) -> Result<Option<(Duration, Duration)>, StoreError> {
         let connections = &self.connections;
-        let ask =
-            |connection: Arc<Connection>| async move { connection.lease().time_to_live(lease, None).await };
+        let ask = |connection: Arc<Connection>| async move {
+            connection.lease_client().time_to_live(lease, None).await
+        };
         let name = format!("{lease:x}");
-        let answer = connections.request(Operation::TimeToLive, &name, connections.timeout(), ask).await?;
+        let answer =
+            connections.send_request(Operation::TimeToLive, &name, connections.timeout(), ask).await?;
         // etcd answers -1 for a lease that is gone.
         let seconds = |number: i64| u64::try_from(number).ok().map(Duration::from_secs);
         Ok(seconds(answer.ttl()).zip(seconds(answer.granted_ttl())))
@@ -141,18 +145,18 @@ impl EtcdStore {
         &self,
         transactions: Vec<Transaction>,
     ) -> Result<Vec<Outcome>, StoreError> {
-        let encrypted = transactions.into_iter().map(|transaction| self.encrypted(transaction));
+        let encrypted = transactions.into_iter().map(|transaction| self.encrypt_values(transaction));
         commit_together(&self.connections, &self.namespace, encrypted.collect::<Result<_, _>>()?).await
     }
 
-    fn encrypted(&self, transaction: Transaction) -> Result<Transaction, StoreError> {
-        self.encryption.transaction(transaction, |key| self.namespace.absolute(key)).map_err(|error| {
-            StoreError {
+    fn encrypt_values(&self, transaction: Transaction) -> Result<Transaction, StoreError> {
+        self.encryption.encrypt_transaction(transaction, |key| self.namespace.absolute_key(key)).map_err(
+            |error| StoreError {
                 operation: "commit".to_owned(),
                 kind: StoreErrorKind::Invalid,
                 why: error.to_string(),
-            }
-        })
+            },
+        )
     }
 
     pub(crate) fn lines(&self) -> &Connections {
@@ -164,12 +168,12 @@ impl EtcdStore {
     }
 
     /// Watches the whole store: every revision, and the changes of interest.
-    pub(crate) fn watch_every_revision(&self, interest: Interest) -> mpsc::Receiver<FeedEvent> {
+    pub(crate) fn watch_every_revision(&self, interest: WatchedKeys) -> mpsc::Receiver<FeedEvent> {
         let root = Namespace::new("");
-        watch_every_revision(Arc::clone(&self.connections), root, interest, self.backoff())
+        watch_every_revision(Arc::clone(&self.connections), root, interest, self.new_backoff())
     }
 
-    fn backoff(&self) -> Backoff {
+    fn new_backoff(&self) -> Backoff {
         // The first purpose is the choice of an endpoint.
         Backoff::new(self.seed, 1 + self.purposes.fetch_add(1, Ordering::Relaxed))
     }
@@ -182,12 +186,12 @@ impl Store for EtcdStore {
     }
 
     async fn commit(&self, transaction: Transaction) -> Result<Outcome, StoreError> {
-        let transaction = self.encrypted(transaction)?;
+        let transaction = self.encrypt_values(transaction)?;
         commit_transaction(&self.connections, &self.namespace, transaction).await
     }
 
     fn watch(&self, prefix: &str) -> mpsc::Receiver<WatchEvent> {
-        watch(Arc::clone(&self.connections), self.namespace.clone(), prefix.to_owned(), self.backoff())
+        watch(Arc::clone(&self.connections), self.namespace.clone(), prefix.to_owned(), self.new_backoff())
     }
 
     fn campaign(&self, options: CampaignOptions) -> Campaign {
@@ -198,7 +202,7 @@ impl Store for EtcdStore {
             epochs: self.epochs.clone(),
             options,
             candidates,
-            backoff: self.backoff(),
+            backoff: self.new_backoff(),
         })
     }
 

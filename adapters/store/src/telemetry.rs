@@ -26,7 +26,7 @@ pub(crate) enum Operation {
 madako_json::named!(Operation);
 
 impl Operation {
-    pub(crate) fn of(self, object: &str) -> String {
+    pub(crate) fn describe_on(self, object: &str) -> String {
         let object = if object.is_empty() { "every key" } else { object };
         match self {
             Self::List => format!("read of {object}"),

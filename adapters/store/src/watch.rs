@@ -22,11 +22,11 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 pub(crate) use self::assembly::DatedChange;
 use self::assembly::{Assembly, DeliveredState, ReceivedChange, WholeRevisions};
-pub(crate) use self::interest::Interest;
 use self::interest::StoreReader;
+pub(crate) use self::interest::WatchedKeys;
 use crate::backoff::Backoff;
 use crate::connections::{Connection, Connections, Failed};
-use crate::error::{kind_of, revision_is_gone, store_error};
+use crate::error::{classify_error_kind, revision_is_gone, store_error};
 use crate::limits::{WATCH_BUFFER, WATCH_LIVED, WATCH_SILENCE};
 use crate::list::{relative_key, to_entry};
 use crate::namespace::{Namespace, Range};
@@ -70,7 +70,7 @@ pub(crate) fn watch(
     backoff: Backoff,
 ) -> mpsc::Receiver<WatchEvent> {
     let (events, receiver) = mpsc::channel(WATCH_BUFFER);
-    let interest = Interest::All;
+    let interest = WatchedKeys::All;
     let watcher = Watcher {
         connections,
         namespace,
@@ -88,7 +88,7 @@ pub(crate) fn watch(
 pub(crate) fn watch_every_revision(
     connections: Arc<Connections>,
     namespace: Namespace,
-    interest: Interest,
+    interest: WatchedKeys,
     backoff: Backoff,
 ) -> mpsc::Receiver<FeedEvent> {
     let (events, receiver) = mpsc::channel(WATCH_BUFFER);
@@ -102,7 +102,7 @@ struct Watcher<E> {
     connections: Arc<Connections>,
     namespace: Namespace,
     prefix: String,
-    interest: Interest,
+    interest: WatchedKeys,
     events: mpsc::Sender<E>,
     wrap: fn(FeedEvent) -> Option<E>,
     /// Last delivered state. `None` before the first list, and when a new list is needed.
@@ -163,7 +163,7 @@ impl<E: Send + 'static> Watcher<E> {
                     }
                     // Sent once per interruption. The port gets it only after the first list.
                     if began
-                        && (cause_is_delivered(&self.delivered, cause) || self.interest != Interest::All)
+                        && (cause_is_delivered(&self.delivered, cause) || self.interest != WatchedKeys::All)
                         && self.send(FeedEvent::Interrupted(error)).await.is_err()
                     {
                         return;
@@ -205,14 +205,14 @@ impl<E: Send + 'static> Watcher<E> {
         let from =
             StoreReader { connections: &self.connections, namespace: &self.namespace, prefix: &self.prefix };
         match &self.delivered {
-            Some(delivered) => match self.interest.at(from, delivered.revision).await {
+            Some(delivered) => match self.interest.read_at_revision(from, delivered.revision).await {
                 Ok(then) if then == *delivered => {
                     telemetry::madako_store_watch_resumptions_total(self.prefix.clone()).increment(1);
                     self.send(FeedEvent::Resumed).await?;
                 }
                 Ok(_) => return Err(StreamEnd::Missed("other-store")),
                 Err(Failed { source: Some(source), .. }) if revision_is_gone(&source) => {
-                    let compacted = kind_of_gone(&source);
+                    let compacted = classify_lost_stream(&source);
                     return Err(StreamEnd::Missed(compacted));
                 }
                 Err(failed) => return Err(failed.into()),
@@ -230,7 +230,7 @@ impl<E: Send + 'static> Watcher<E> {
 
     /// Opens a stream from a revision, or (0) from now.
     async fn open(&self, from: i64) -> Result<OpenStream, StreamEnd> {
-        let Range { from: key, end } = self.namespace.range(&self.prefix);
+        let Range { from: key, end } = self.namespace.key_range(&self.prefix);
         let mut options = WatchOptions::new().with_range(end).with_fragment();
         if from > 0 {
             options = options.with_start_revision(from);
@@ -238,8 +238,8 @@ impl<E: Send + 'static> Watcher<E> {
         let ask = |connection: Arc<Connection>| {
             let (key, options) = (key.clone(), options.clone());
             async move {
-                let mut stream = connection.watches().watch(key, Some(options)).await?;
-                let first = stream.message().await?.ok_or_else(stream_ended)?;
+                let mut stream = connection.watch_client().watch(key, Some(options)).await?;
+                let first = stream.message().await?.ok_or_else(stream_ended_error)?;
                 if first.canceled() && is_denied(&first) && connection.has_credentials() {
                     // etcd 3.4 does not distinguish an unknown token from a missing permission.
                     return Err(Error::GRpcStatus(tonic::Status::unauthenticated(first.cancel_reason())));
@@ -247,8 +247,10 @@ impl<E: Send + 'static> Watcher<E> {
                 Ok((connection, stream, first))
             }
         };
-        let (connection, stream, first) =
-            self.connections.request(Operation::Watch, &self.prefix, self.connections.timeout(), ask).await?;
+        let (connection, stream, first) = self
+            .connections
+            .send_request(Operation::Watch, &self.prefix, self.connections.timeout(), ask)
+            .await?;
         self.refuse_canceled(&connection, &first)?;
         Ok(OpenStream { connection, stream })
     }
@@ -265,7 +267,11 @@ impl<E: Send + 'static> Watcher<E> {
         let reason = answer.cancel_reason();
         let reason = if reason.is_empty() { "the store ended the watch" } else { reason };
         let why = format!("{reason}, from {}", connection.name());
-        Err(StreamEnd::Failed(StoreError { operation: Operation::Watch.of(&self.prefix), kind, why }))
+        Err(StreamEnd::Failed(StoreError {
+            operation: Operation::Watch.describe_on(&self.prefix),
+            kind,
+            why,
+        }))
     }
 
     async fn follow(&mut self, open: OpenStream) -> StreamEnd {
@@ -283,7 +289,7 @@ impl<E: Send + 'static> Watcher<E> {
                 () = sleep_until(answer_by.unwrap_or(silent_at)) => {
                     if answer_by.is_some() {
                         self.connections.replace_after(&connection, StoreErrorKind::Deadline);
-                        return StreamEnd::Failed(self.stream_silent(&connection));
+                        return StreamEnd::Failed(self.silent_stream_error(&connection));
                     }
                     match self.ask(&connection, &mut stream).await {
                         Ok(by) => answer_by = Some(by),
@@ -300,8 +306,8 @@ impl<E: Send + 'static> Watcher<E> {
             };
             let answer = match answer {
                 Ok(Some(answer)) => answer,
-                Ok(None) => return self.stream_broken(&connection, &stream_ended()),
-                Err(error) => return self.stream_broken(&connection, &error),
+                Ok(None) => return self.handle_broken_stream(&connection, &stream_ended_error()),
+                Err(error) => return self.handle_broken_stream(&connection, &error),
             };
             (silent_at, answer_by) = (Instant::now() + WATCH_SILENCE, None);
             if let Err(end) = self.refuse_canceled(&connection, &answer) {
@@ -318,8 +324,8 @@ impl<E: Send + 'static> Watcher<E> {
         let by = Instant::now() + self.connections.timeout() * 2;
         match timeout_at(by, stream.request_progress()).await {
             Ok(Ok(())) => Ok(by),
-            Ok(Err(error)) => Err(self.stream_broken(connection, &error)),
-            Err(_) => Err(StreamEnd::Failed(self.stream_silent(connection))),
+            Ok(Err(error)) => Err(self.handle_broken_stream(connection, &error)),
+            Err(_) => Err(StreamEnd::Failed(self.silent_stream_error(connection))),
         }
     }
 
@@ -332,15 +338,15 @@ impl<E: Send + 'static> Watcher<E> {
         self.send(FeedEvent::Changed { revision, changes }).await
     }
 
-    fn stream_broken(&self, connection: &Connection, cause: &Error) -> StreamEnd {
+    fn handle_broken_stream(&self, connection: &Connection, cause: &Error) -> StreamEnd {
         let error = store_error(Operation::Watch, &self.prefix, connection.name(), cause);
-        self.connections.replace_after(connection, kind_of(cause));
+        self.connections.replace_after(connection, classify_error_kind(cause));
         StreamEnd::Failed(error)
     }
 
-    fn stream_silent(&self, connection: &Connection) -> StoreError {
+    fn silent_stream_error(&self, connection: &Connection) -> StoreError {
         StoreError {
-            operation: Operation::Watch.of(&self.prefix),
+            operation: Operation::Watch.describe_on(&self.prefix),
             kind: StoreErrorKind::Deadline,
             why: format!("no message in time, from {}", connection.name()),
         }
@@ -352,11 +358,11 @@ fn cause_is_delivered(delivered: &Option<DeliveredState>, cause: &str) -> bool {
     delivered.is_some() || cause != "start"
 }
 
-fn kind_of_gone(error: &Error) -> &'static str {
+fn classify_lost_stream(error: &Error) -> &'static str {
     if error.to_string().contains("compacted") { "compacted" } else { "other-store" }
 }
 
-fn stream_ended() -> Error {
+fn stream_ended_error() -> Error {
     Error::WatchError("the stream ended".to_owned())
 }
 
@@ -367,7 +373,7 @@ fn is_denied(answer: &WatchResponse) -> bool {
 
 fn changes_of_answer(
     namespace: &Namespace,
-    interest: Interest,
+    interest: WatchedKeys,
     answer: WatchResponse,
 ) -> Vec<ReceivedChange> {
     answer

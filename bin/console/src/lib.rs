@@ -17,6 +17,6 @@ pub use input::{STDIN, display_name, read_input, read_text};
 pub use list::{Cell, List, Surface, Tone};
 pub use message::{describe_error, exit_codes, is_closed_pipe, print_clap_error, print_note};
 pub use output::{Format, Table, escape_unprintable, print_bytes, print_text, show_value};
-pub use progress::{Progress, in_words};
+pub use progress::{Progress, format_duration_in_words};
 pub use stopwatch::Stopwatch;
-pub use wrap::{USUAL_WIDTH, cut, push_wrapped};
+pub use wrap::{USUAL_WIDTH, cut_to_width, push_wrapped};

@@ -4,7 +4,7 @@ use std::env;
 use std::io::{IsTerminal as _, stdout};
 
 use crate::output::escape_unprintable;
-use crate::wrap::cut;
+use crate::wrap::cut_to_width;
 
 /// Characters that a column keeps when lines are cut to the width of a terminal: enough for an address.
 const KEPT: usize = 15;
@@ -28,7 +28,7 @@ pub enum Tone {
 
 impl Tone {
     /// The code of ECMA-48 that begins the colour.
-    fn code(self) -> Option<&'static str> {
+    fn escape_code(self) -> Option<&'static str> {
         match self {
             Self::Plain => None,
             Self::Good => Some("32"),
@@ -40,7 +40,7 @@ impl Tone {
     /// The text in the colour of the tone; `escapes`: the terminal shows colours.
     #[must_use]
     pub fn paint(self, text: &str, escapes: bool) -> String {
-        match self.code().filter(|_| escapes && !text.is_empty()) {
+        match self.escape_code().filter(|_| escapes && !text.is_empty()) {
             Some(code) => format!("\u{1b}[{code}m{text}\u{1b}[0m"),
             None => text.to_owned(),
         }
@@ -74,26 +74,26 @@ impl Cell {
 
     /// The cell with a place among the lines of its column: the lowest is first.
     #[must_use]
-    pub fn ordered(self, order: i64) -> Self {
+    pub fn with_order(self, order: i64) -> Self {
         Self { order: Order::Number(order), ..self }
     }
 
     /// The cell with a number's place among the lines of its column: the lowest is first.
     #[must_use]
-    pub fn ordered_by(self, number: f64) -> Self {
+    pub fn with_order_number(self, number: f64) -> Self {
         // The order of `f64::total_cmp`, as whole numbers.
         let bits = number.to_bits().cast_signed();
-        self.ordered(bits ^ ((bits >> 63).cast_unsigned() >> 1).cast_signed())
+        self.with_order(bits ^ ((bits >> 63).cast_unsigned() >> 1).cast_signed())
     }
 
     #[must_use]
-    pub fn toned(self, tone: Tone) -> Self {
+    pub fn with_tone(self, tone: Tone) -> Self {
         Self { tone, ..self }
     }
 
     /// The cell with another text for spreadsheets, such as a time instead of an age.
     #[must_use]
-    pub fn exactly(self, exact: impl Into<String>) -> Self {
+    pub fn with_exact_text(self, exact: impl Into<String>) -> Self {
         Self { exact: Some(exact.into()), ..self }
     }
 }
@@ -117,7 +117,7 @@ pub struct Surface {
 impl Surface {
     /// The surroundings of standard output. `NO_COLOR` (no-color.org) and `TERM=dumb` switch colours off.
     #[must_use]
-    pub fn of_output() -> Self {
+    pub fn for_output() -> Self {
         if !stdout().is_terminal() {
             return Self::default();
         }
@@ -159,10 +159,11 @@ impl List {
     /// # Errors
     /// There is no such column: the error names all columns.
     pub fn sort_by(&mut self, name: &str) -> Result<(), String> {
-        let names: Vec<String> = self.columns.iter().map(|(heading, _)| name_of(heading)).collect();
+        let names: Vec<String> =
+            self.columns.iter().map(|(heading, _)| option_name_of_heading(heading)).collect();
         let column = names
             .iter()
-            .position(|it| *it == name_of(name))
+            .position(|it| *it == option_name_of_heading(name))
             .ok_or_else(|| format!("there is no column {name:?}: expected one of {}", names.join(", ")))?;
         self.rows.sort_by(|a, b| a[column].order.cmp(&b[column].order));
         Ok(())
@@ -171,7 +172,7 @@ impl List {
     /// The list with a line end after each line. Where lines are longer than the terminal is wide, columns without any value
     /// are left out, and the widest cells are cut; the wide form has everything.
     #[must_use]
-    pub fn text(&self, is_wide: bool, surface: Surface) -> String {
+    pub fn to_text(&self, is_wide: bool, surface: Surface) -> String {
         let mut shown: Vec<usize> =
             (0..self.columns.len()).filter(|column| is_wide || !self.columns[*column].1).collect();
         let length = |column: usize| {
@@ -179,7 +180,7 @@ impl List {
             cells.max().unwrap_or(0).max(self.columns[column].0.chars().count())
         };
         let mut widths: Vec<usize> = shown.iter().map(|column| length(*column)).collect();
-        if let Some(width) = surface.width.filter(|width| !is_wide && sum(&widths) > *width) {
+        if let Some(width) = surface.width.filter(|width| !is_wide && total_width(&widths) > *width) {
             shown.retain(|column| self.has_values(*column));
             widths = shown.iter().map(|column| length(*column)).collect();
             fit_widths(&mut widths, width);
@@ -203,8 +204,9 @@ impl List {
 
     /// All columns as comma-separated values (RFC 4180), with the lines' ends of Unix.
     #[must_use]
-    pub fn csv(&self) -> String {
-        let heading: Vec<String> = self.columns.iter().map(|(heading, _)| name_of(heading)).collect();
+    pub fn to_csv(&self) -> String {
+        let heading: Vec<String> =
+            self.columns.iter().map(|(heading, _)| option_name_of_heading(heading)).collect();
         let mut text = heading.join(",") + "\n";
         for row in &self.rows {
             let cells = row.iter().map(|cell| quote_value(cell.exact.as_ref().unwrap_or(&cell.text)));
@@ -216,7 +218,7 @@ impl List {
 }
 
 /// The name of a column in options and spreadsheets.
-fn name_of(heading: &str) -> String {
+fn option_name_of_heading(heading: &str) -> String {
     heading.to_lowercase().replace(' ', "-")
 }
 
@@ -228,20 +230,20 @@ fn quote_value(value: &str) -> String {
 }
 
 /// Columns of a line.
-fn sum(widths: &[usize]) -> usize {
+fn total_width(widths: &[usize]) -> usize {
     widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1)
 }
 
 /// Shortens the widest columns until the line fits, but none below [`KEPT`]; then the last one, which goes if nothing of use
 /// is left of it.
 fn fit_widths(widths: &mut Vec<usize>, most: usize) {
-    while sum(widths) > most {
+    while total_width(widths) > most {
         // The last one of equals: reasons are at the end.
         let widest = widths.iter_mut().rev().max_by_key(|width| **width).filter(|width| **width > KEPT);
         let Some(widest) = widest else { break };
         *widest -= 1;
     }
-    let over = sum(widths).saturating_sub(most);
+    let over = total_width(widths).saturating_sub(most);
     if let [_, .., last] = widths.as_mut_slice()
         && over > 0
     {
@@ -259,7 +261,7 @@ fn push_line(text: &mut String, cells: &[&Cell], widths: &[usize], has_colours: 
             text.push_str(&" ".repeat(GAP));
         }
         let length = cell.text.chars().count();
-        text.push_str(&cell.tone.paint(&cut(&cell.text, *width), has_colours));
+        text.push_str(&cell.tone.paint(&cut_to_width(&cell.text, *width), has_colours));
         text.push_str(&" ".repeat(width.saturating_sub(length)));
     }
     text.truncate(begin + text[begin..].trim_end().len());
@@ -279,8 +281,8 @@ mod tests {
         ] {
             list.add(vec![
                 name.into(),
-                Cell::new(age).ordered(seconds).exactly("2026-01-01T00:00:00Z"),
-                Cell::new(why).toned(Tone::Bad),
+                Cell::new(age).with_order(seconds).with_exact_text("2026-01-01T00:00:00Z"),
+                Cell::new(why).with_tone(Tone::Bad),
                 "key".into(),
             ]);
         }
@@ -289,10 +291,10 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
-        let text = list().text(false, Surface::default());
+        let text = list().to_text(false, Surface::default());
         let first = "b       2d3h  a reason, which is long and has a \"quote\"";
         assert_eq!(text, format!("NAME    AGE   WHY\n{first}\na       10s   short\nc\u{fffd}[31m  1m0s\n"));
-        let wide = list().text(true, Surface { width: Some(20), ..Surface::default() });
+        let wide = list().to_text(true, Surface { width: Some(20), ..Surface::default() });
         assert!(
             wide.lines().next().unwrap().ends_with("WHY                                        HOST KEY"),
             "{wide}"
@@ -302,14 +304,14 @@ mod tests {
     #[test]
     fn lines_fit_the_terminal_and_colours_do_not_count() {
         let plain = Surface { width: Some(40), has_colours: false, is_terminal: true };
-        let text = list().text(false, plain);
+        let text = list().to_text(false, plain);
         assert!(text.lines().all(|line| line.chars().count() <= 40), "{text}");
         assert!(text.contains("a reason, which is long a…\n"), "{text}");
-        let colours = list().text(false, Surface { has_colours: true, ..plain });
+        let colours = list().to_text(false, Surface { has_colours: true, ..plain });
         assert!(colours.contains("\u{1b}[31ma reason, which is long a…\u{1b}[0m\n"), "{colours:?}");
         assert!(!colours.contains("[31m\u{1b}[0m"), "an empty cell has no colour: {colours:?}");
         // A terminal that is too narrow for all columns keeps the addresses.
-        let at = |width| list().text(false, Surface { width: Some(width), ..plain });
+        let at = |width| list().to_text(false, Surface { width: Some(width), ..plain });
         assert!(at(29).contains("b       2d3h  a reason, whic…\n"), "{}", at(29));
         assert!(at(24).contains("b       2d3h  a reason,…\n"), "{}", at(24));
         assert!(at(20).contains("b       2d3h\n"), "{}", at(20));
@@ -320,7 +322,7 @@ mod tests {
     fn a_column_without_values_leaves_its_room_to_the_others() {
         let mut list = List::new(&["NAME", "REPAIR", "WHY"], &[]);
         list.add(vec!["a".into(), "-".into(), "a reason, which is long".into()]);
-        let text = |width| list.text(false, Surface { width: Some(width), ..Surface::default() });
+        let text = |width| list.to_text(false, Surface { width: Some(width), ..Surface::default() });
         assert_eq!(text(29), "NAME  WHY\na     a reason, which is long\n");
         assert!(text(40).starts_with("NAME  REPAIR  WHY\n"), "there is room");
     }
@@ -344,15 +346,15 @@ mod tests {
     fn numbers_are_ordered_by_their_values() {
         let mut list = List::new(&["SCORE"], &[]);
         for number in [0.5, -2.0, 10.0, -0.25, 2.0] {
-            list.add(vec![Cell::new(number.to_string()).ordered_by(number)]);
+            list.add(vec![Cell::new(number.to_string()).with_order_number(number)]);
         }
         list.sort_by("score").unwrap();
-        assert_eq!(list.csv(), "score\n-2\n-0.25\n0.5\n2\n10\n");
+        assert_eq!(list.to_csv(), "score\n-2\n-0.25\n0.5\n2\n10\n");
     }
 
     #[test]
     fn spreadsheets_get_all_columns_and_exact_times() {
-        let csv = list().csv();
+        let csv = list().to_csv();
         assert_eq!(
             csv.lines().take(2).collect::<Vec<_>>(),
             [

@@ -76,7 +76,7 @@ impl Table {
     }
 
     #[must_use]
-    pub fn of(heading: Vec<String>) -> Self {
+    pub fn with_heading(heading: Vec<String>) -> Self {
         Self { rows: vec![heading] }
     }
 
@@ -94,18 +94,18 @@ impl Table {
         self.rows.push(cells.iter().map(|cell| escape_unprintable(cell)).collect());
     }
 
-    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
+    pub fn add_row<const N: usize>(&mut self, cells: [String; N]) {
         self.rows.push(cells.map(|cell| escape_unprintable(&cell)).to_vec());
     }
 
     /// The table with a line end after each row. If standard output is a terminal, the last column is wrapped to its width.
     #[must_use]
-    pub fn text(&self) -> String {
-        self.text_in(Surface::of_output().width)
+    pub fn to_text(&self) -> String {
+        self.to_text_in(Surface::for_output().width)
     }
 
     /// The table in so many columns of a terminal; `None`: as many as the text needs.
-    fn text_in(&self, most: Option<usize>) -> String {
+    fn to_text_in(&self, most: Option<usize>) -> String {
         let columns = self.rows[0].len();
         let width =
             |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
@@ -140,21 +140,21 @@ mod tests {
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
         let mut table = Table::new(["NAME", "VALUE"]);
-        table.row(["a".to_owned(), "1".to_owned()]);
-        table.row(["größer".to_owned(), String::new()]);
-        table.row(["x\u{1b}[31m".to_owned(), "2".to_owned()]);
-        assert_eq!(table.text_in(None), "NAME    VALUE\na       1\ngrößer\nx\u{fffd}[31m  2\n");
+        table.add_row(["a".to_owned(), "1".to_owned()]);
+        table.add_row(["größer".to_owned(), String::new()]);
+        table.add_row(["x\u{1b}[31m".to_owned(), "2".to_owned()]);
+        assert_eq!(table.to_text_in(None), "NAME    VALUE\na       1\ngrößer\nx\u{fffd}[31m  2\n");
     }
 
     #[test]
     fn the_last_column_is_wrapped_to_the_width_of_a_terminal() {
         let mut table = Table::new(["NAME", "WHY"]);
-        table.row(["a".to_owned(), "the reason is a long sentence".to_owned()]);
-        table.row(["b".to_owned(), String::new()]);
+        table.add_row(["a".to_owned(), "the reason is a long sentence".to_owned()]);
+        table.add_row(["b".to_owned(), String::new()]);
         let wrapped = "NAME  WHY\na     the reason is a long\n      sentence\nb\n";
-        assert_eq!(table.text_in(Some(30)), wrapped);
+        assert_eq!(table.to_text_in(Some(30)), wrapped);
         let below = "NAME\n    WHY\na\n    the reason is a\n    long sentence\nb\n";
-        assert_eq!(table.text_in(Some(20)), below);
-        assert_eq!(table.text_in(Some(35)), table.text_in(None));
+        assert_eq!(table.to_text_in(Some(20)), below);
+        assert_eq!(table.to_text_in(Some(35)), table.to_text_in(None));
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::message::print_note;
 use crate::stopwatch::Stopwatch;
-use crate::wrap::{USUAL_WIDTH, cut};
+use crate::wrap::{USUAL_WIDTH, cut_to_width};
 
 /// Time between two pictures of the bar: often enough to look alive.
 const PICTURE: Duration = Duration::from_millis(200);
@@ -46,9 +46,13 @@ impl Progress {
         let told = format!("{}: {}", self.what, tell(done, all, self.unit, self.began.elapsed()));
         if self.is_terminal {
             self.has_bar = true;
-            let line = all.map_or_else(|| told.clone(), |all| format!("{} {told}", bar(done, all)));
+            let line = all.map_or_else(|| told.clone(), |all| format!("{} {told}", draw_bar(done, all)));
             // A failure cannot be reported anywhere. A full line would begin another one.
-            let _ = write!(io::stderr().lock(), "{ERASE}{}", cut(&line, columns().saturating_sub(1)));
+            let _ = write!(
+                io::stderr().lock(),
+                "{ERASE}{}",
+                cut_to_width(&line, terminal_columns().saturating_sub(1))
+            );
             let _ = io::stderr().lock().flush();
         } else {
             print_note(self.program, told);
@@ -65,12 +69,12 @@ impl Drop for Progress {
 }
 
 /// Columns of the terminal of standard error.
-fn columns() -> usize {
+fn terminal_columns() -> usize {
     let size = rustix::termios::tcgetwinsize(io::stderr()).ok();
     size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0).unwrap_or(USUAL_WIDTH)
 }
 
-fn bar(done: u64, all: u64) -> String {
+fn draw_bar(done: u64, all: u64) -> String {
     let full = done.min(all).saturating_mul(BAR).checked_div(all).unwrap_or(0);
     let part = |sign: &str, length: u64| sign.repeat(usize::try_from(length).unwrap_or(0));
     format!("[{}{}]", part("#", full), part("-", BAR - full))
@@ -85,14 +89,14 @@ fn tell(done: u64, all: Option<u64>, unit: &str, elapsed: Duration) -> String {
     let mut text = format!("{done} of {all} {unit} ({percent} %), {rate} a second");
     if done > 0 && done < all {
         let left = (all - done).saturating_mul(milliseconds) / done / 1000;
-        text += &format!(", {} left", in_words(left));
+        text += &format!(", {} left", format_duration_in_words(left));
     }
     text
 }
 
 /// Seconds in their two largest units, such as `3d4h`.
 #[must_use]
-pub fn in_words(seconds: u64) -> String {
+pub fn format_duration_in_words(seconds: u64) -> String {
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
     match (days, hours, minutes) {
         (0, 0, 0) => format!("{seconds}s"),
@@ -108,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_duration_has_its_two_largest_units() {
-        let words = [59, 61, 3_660, 90_000, 86_400 * 400].map(in_words);
+        let words = [59, 61, 3_660, 90_000, 86_400 * 400].map(format_duration_in_words);
         assert_eq!(words, ["59s", "1m1s", "1h1m", "1d1h", "400d0h"]);
     }
 
@@ -129,9 +133,9 @@ mod tests {
 
     #[test]
     fn the_bar_is_as_full_as_the_work_is_done() {
-        assert_eq!(bar(1, 4), "[#####---------------]");
+        assert_eq!(draw_bar(1, 4), "[#####---------------]");
         assert_eq!(
-            (bar(0, 0), bar(9, 4)),
+            (draw_bar(0, 0), draw_bar(9, 4)),
             (format!("[{}]", "-".repeat(20)), format!("[{}]", "#".repeat(20)))
         );
     }

@@ -27,7 +27,7 @@ pub fn push_wrapped(text: &mut String, first: &str, words: &str, indent: usize, 
 
 /// The text in at most `width` characters; an ellipsis takes the place of a cut end.
 #[must_use]
-pub fn cut(text: &str, width: usize) -> String {
+pub fn cut_to_width(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
     }
@@ -47,6 +47,9 @@ mod tests {
 
     #[test]
     fn a_cut_text_ends_with_an_ellipsis() {
-        assert_eq!((cut("größer", 6), cut("größer", 5)), ("größer".to_owned(), "größ…".to_owned()));
+        assert_eq!(
+            (cut_to_width("größer", 6), cut_to_width("größer", 5)),
+            ("größer".to_owned(), "größ…".to_owned())
+        );
     }
 }

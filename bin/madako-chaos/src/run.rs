@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, anyhow};
 use madako_chaos_harness::report::{Outcome, Report};
-use madako_chaos_harness::{NetworkChoice, Options, Programs, RunError, WorldError, on_path};
+use madako_chaos_harness::{NetworkChoice, Options, Programs, RunError, WorldError, find_on_path};
 use madako_console::{Format, print_note, show_value};
 use madako_faults::{Scenario, Span, WRITTEN};
 
@@ -16,7 +16,7 @@ use crate::scenarios::with_faults;
 /// The default scenario: processes can have all of its faults.
 const DEFAULT_SCENARIO: &str = "two-minutes";
 /// The longest run: a week.
-const LONGEST: Span = Span::days(7);
+const LONGEST: Span = Span::from_days(7);
 
 /// Runs a scenario on real processes, and checks the invariants from outside.
 ///
@@ -69,7 +69,7 @@ enum Network {
 }
 
 fn parse_length(text: &str) -> Result<Span, String> {
-    let span = Span::parse(text).filter(|span| (Span::seconds(1)..=LONGEST).contains(span));
+    let span = Span::parse(text).filter(|span| (Span::from_seconds(1)..=LONGEST).contains(span));
     span.ok_or_else(|| format!("expected {WRITTEN}, from 1s to {LONGEST}"))
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
         );
         return Err(Failure::BadInput(why));
     }
-    if scenario.world.operates() {
+    if scenario.world.runs_operations() {
         let why = anyhow!("world.operations: got act, expected none: only `madako-chaos simulate` has nodes");
         return Err(Failure::BadInput(why));
     }
@@ -97,7 +97,7 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
     let options = Options { scenario, seed, length, network, programs, report, trace };
     let report = run_to_report(&options)?;
     show_value(args.output, &report, |report: &Report| report.to_string())?;
-    fail_unless_passed(report.outcome, &report.why_not())
+    fail_unless_passed(report.outcome, &report.reason_of_outcome())
 }
 
 fn fail_unless_passed(outcome: Outcome, why: &[String]) -> Result<(), Failure> {
@@ -117,14 +117,14 @@ fn run_to_report(options: &Options) -> Result<Report, Failure> {
     runtime.block_on(async {
         let tell = |line: &str| print_note(PROGRAM, line);
         tokio::select! {
-            report = madako_chaos_harness::run(options, &SystemClock, &tell) => report.map_err(not_run),
+            report = madako_chaos_harness::run(options, &SystemClock, &tell) => report.map_err(failure_of_run),
             () = wait_for_signal() => Err(Failure::NoPass(anyhow!("a signal ended the run before its verdict"))),
         }
     })
 }
 
 /// An unavailable network is something that the run needs and lacks.
-fn not_run(error: RunError) -> Failure {
+fn failure_of_run(error: RunError) -> Failure {
     match error {
         RunError::World(WorldError::Network(_)) => Failure::NotInjected(error.into()),
         // As for a simulation: the scenario has more faults than allowed.
@@ -152,7 +152,7 @@ fn find_programs(madako: Option<PathBuf>, scenario: &Scenario) -> anyhow::Result
     if !madako.is_file() {
         return Err(anyhow!("{} does not exist: name the service's program with --madako", madako.display()));
     }
-    let etcd = on_path("etcd");
+    let etcd = find_on_path("etcd");
     let etcd = match (etcd, scenario.world.store) {
         (Some(etcd), _) => etcd,
         (None, madako_faults::Store::Etcd) => {

@@ -48,7 +48,7 @@ fn check_file(file: &str) -> Result<Scenario, Failure> {
 /// The scenario that ships under this name or is in this file, with additional faults in their one-line form.
 pub(crate) fn with_faults(named: &str, faults: &[String]) -> Result<Scenario, Failure> {
     let mut scenario = match madako_faults::find_shipped(named) {
-        Some(shipped) => shipped.scenario().map_err(|error| Failure::BadInput(error.into()))?,
+        Some(shipped) => shipped.parse_scenario().map_err(|error| Failure::BadInput(error.into()))?,
         None => check_file(named)?,
     };
     for line in faults {
@@ -67,8 +67,8 @@ struct ListedScenario {
 
 fn list_shipped() -> Result<Vec<ListedScenario>, Failure> {
     let listed = |shipped: &ShippedScenario| -> Result<ListedScenario, Failure> {
-        let scenario = shipped.scenario().map_err(|error| Failure::BadInput(error.into()))?;
-        Ok(ListedScenario { name: shipped.name, shows: shipped.purpose(), scenario })
+        let scenario = shipped.parse_scenario().map_err(|error| Failure::BadInput(error.into()))?;
+        Ok(ListedScenario { name: shipped.name, shows: shipped.purpose_text(), scenario })
     };
     SHIPPED.iter().map(listed).collect()
 }
@@ -76,16 +76,16 @@ fn list_shipped() -> Result<Vec<ListedScenario>, Failure> {
 fn list_as_text(scenarios: &Vec<ListedScenario>) -> String {
     let mut table = Table::new(["NAME", "FAULTS", "SHOWS"]);
     for ListedScenario { name, shows, scenario } in scenarios {
-        table.row([(*name).to_owned(), scenario.faults.len().to_string(), shows.clone()]);
+        table.add_row([(*name).to_owned(), scenario.faults.len().to_string(), shows.clone()]);
     }
-    table.text()
+    table.to_text()
 }
 
 /// A scenario as text, with its defaults filled in.
 fn scenario_overview(scenario: &Scenario) -> String {
     let Scenario { name, world, clients, faults, expect } = scenario;
     let mut table = Table::new(["PART", "IS"]);
-    let mut row = |part: &str, is: String| table.row([part.to_owned(), is]);
+    let mut row = |part: &str, is: String| table.add_row([part.to_owned(), is]);
     row("name", name.clone());
     row("world.instances", world.instances.to_string());
     row("world.machines", format!("{} in {} racks", world.machines, world.racks));
@@ -102,8 +102,8 @@ fn scenario_overview(scenario: &Scenario) -> String {
     }
     let calm = expect.calm_within.map_or_else(|| "as the settings allow".to_owned(), |span| span.to_string());
     row("expect.calm_within", calm);
-    for count in Count::ALL.iter().filter(|count| expect.at_least.of(**count) > 0) {
-        row(&format!("expect.at_least.{count}"), expect.at_least.of(*count).to_string());
+    for count in Count::ALL.iter().filter(|count| expect.at_least.count_of(**count) > 0) {
+        row(&format!("expect.at_least.{count}"), expect.at_least.count_of(*count).to_string());
     }
-    table.text()
+    table.to_text()
 }

@@ -20,7 +20,7 @@ use madako_domain::invariants::Id;
 use madako_faults::{Count, Scenario, Span};
 use madako_judges::Verdict;
 use madako_simulation::planted::keep_quiet;
-use madako_simulation::run::{Options, Outcome, Progress, Report, ShrunkScenario, shrink, simulate};
+use madako_simulation::run::{Options, Outcome, Progress, Report, ShrunkScenario, shrink_scenario, simulate};
 use serde_json::{Value, json};
 
 use crate::PROGRAM;
@@ -55,7 +55,7 @@ pub(crate) struct SimulateArgs {
           conflicts_with_all = ["seed", "trace", "report", "shrink_for"])]
     seeds: Option<(u64, u64)>,
     /// Simulated time in which faults happen
-    #[arg(long = "for", value_name = "TIME", default_value = "2h", value_parser = Span::typed)]
+    #[arg(long = "for", value_name = "TIME", default_value = "2h", value_parser = Span::parse_argument)]
     length: Span,
     /// Additional fault, such as 'kill rack=3 at 2h for 30m'
     #[arg(long, value_name = "FAULT")]
@@ -64,7 +64,7 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "N,N,...", conflicts_with = "seeds")]
     only: Option<SelectedFaults>,
     /// Time limit, by the real clock, of the search for a smaller failing run; 0s skips the search
-    #[arg(long, value_name = "TIME", default_value = "2m", value_parser = Span::typed)]
+    #[arg(long, value_name = "TIME", default_value = "2m", value_parser = Span::parse_argument)]
     shrink_for: Span,
     /// Plants a bug in the service, to check that the run finds it
     #[cfg(debug_assertions)]
@@ -136,8 +136,8 @@ fn simulate_once(args: &SimulateArgs, scenario: &Scenario) -> Result<(), Failure
     if let Some(directory) = &args.report {
         seen.write(directory).map_err(Failure::NoPass)?;
     }
-    show_value(args.output, &seen.value(), |_| seen.text())?;
-    seen.end()
+    show_value(args.output, &seen.to_json(), |_| seen.to_text())?;
+    seen.exit_result()
 }
 
 /// The smallest run that fails in the same way; `None`: this run did not fail, or the user does not want one.
@@ -147,7 +147,7 @@ fn shrink_failed_run(
     report: &Report,
 ) -> Result<Option<ShrunkScenario>, Failure> {
     let limit = args.shrink_for.duration();
-    if report.failures().is_empty() || limit.is_zero() || args.only.is_some() {
+    if report.failure_texts().is_empty() || limit.is_zero() || args.only.is_some() {
         return Ok(None);
     }
     print_note(
@@ -155,7 +155,8 @@ fn shrink_failed_run(
         format!("seed {} did not pass; searching for a smaller run that also fails", report.seed),
     );
     let began = Stopwatch::start();
-    let shrunk = shrink(scenario, report.clone(), |runs| runs < MOST_RUNS && began.elapsed() < limit);
+    let shrunk =
+        shrink_scenario(scenario, report.clone(), |runs| runs < MOST_RUNS && began.elapsed() < limit);
     shrunk.map(Some).map_err(|error| Failure::BadInput(error.into()))
 }
 
@@ -172,13 +173,13 @@ fn simulate_seeds(
         let report = simulate(scenario, seed, args.length, options)
             .map_err(|error| Failure::BadInput(error.into()))?;
         let seen = RunResult { report: &report, args, took: began.elapsed(), smaller: None };
-        match report.outcome() {
+        match report.overall_outcome() {
             Outcome::Passed => {}
             Outcome::Skipped => skipped.push(seed),
             Outcome::Failed => failed.push(seed),
         }
-        print_note(PROGRAM, seen.line());
-        lines.push(seen.value());
+        print_note(PROGRAM, seen.summary_line());
+        lines.push(seen.to_json());
     }
     let count = lines.len();
     show_value(args.output, &lines, |_| {
@@ -213,12 +214,12 @@ struct RunResult<'a> {
 }
 
 impl RunResult<'_> {
-    fn rate(&self) -> f64 {
+    fn simulated_per_real_time(&self) -> f64 {
         self.report.simulated.as_secs_f64() / self.took.as_secs_f64().max(f64::MIN_POSITIVE)
     }
 
-    fn outcome(&self) -> &'static str {
-        match self.report.outcome() {
+    fn outcome_word(&self) -> &'static str {
+        match self.report.overall_outcome() {
             Outcome::Passed => "passed",
             Outcome::Failed => "failed",
             Outcome::Skipped => "skipped: faults could not be injected",
@@ -226,17 +227,17 @@ impl RunResult<'_> {
     }
 
     /// The command that repeats the run.
-    fn command(&self) -> String {
-        self.command_of(self.args.only.as_ref(), self.args.length)
+    fn repeat_command(&self) -> String {
+        self.command_with(self.args.only.as_ref(), self.args.length)
     }
 
     /// The command that repeats the smallest run that also failed.
     fn smaller_command(&self) -> Option<String> {
         self.smaller
-            .map(|smaller| self.command_of(Some(&SelectedFaults(smaller.only.clone())), smaller.length))
+            .map(|smaller| self.command_with(Some(&SelectedFaults(smaller.only.clone())), smaller.length))
     }
 
-    fn command_of(&self, only: Option<&SelectedFaults>, length: Span) -> String {
+    fn command_with(&self, only: Option<&SelectedFaults>, length: Span) -> String {
         let mut command = "madako-chaos simulate".to_owned();
         if self.args.scenario != DEFAULT {
             command += &format!(" --scenario {}", quote_word(&self.args.scenario));
@@ -256,24 +257,24 @@ impl RunResult<'_> {
     }
 
     /// The result of a seed on one line.
-    fn line(&self) -> String {
+    fn summary_line(&self) -> String {
         let Report { seed, counts, calm, history, .. } = self.report;
         let calm = calm.after.map_or_else(|| "never calm".to_owned(), |after| format!("calm after {after}"));
         let mut line = format!(
             "seed {seed}: {}, {} faults, {} leader changes, {} commits, {} refused, {calm}, history {:016x}, {:.0} simulated seconds a second",
-            self.outcome(),
+            self.outcome_word(),
             counts.faults,
             counts.leader_changes,
             counts.commits,
             counts.refused_writes,
             history.0,
-            self.rate()
+            self.simulated_per_real_time()
         );
         for why in self.failure_reasons().into_iter().take(SHOWN) {
             line += &format!("\n  {why}");
         }
-        if self.report.outcome() != Outcome::Passed {
-            line += &format!("\n  repeat with: {}", self.command());
+        if self.report.overall_outcome() != Outcome::Passed {
+            line += &format!("\n  repeat with: {}", self.repeat_command());
         }
         line
     }
@@ -298,20 +299,22 @@ impl RunResult<'_> {
         why
     }
 
-    fn value(&self) -> Value {
+    fn to_json(&self) -> Value {
         let report = self.report;
-        let counts: serde_json::Map<String, Value> =
-            Count::ALL.iter().map(|count| (count.to_string(), json!(report.counts.of(*count)))).collect();
+        let counts: serde_json::Map<String, Value> = Count::ALL
+            .iter()
+            .map(|count| (count.to_string(), json!(report.counts.count_of(*count))))
+            .collect();
         json!({
             "scenario": report.scenario,
             "seed": report.seed,
             "for": report.length,
-            "passed": report.outcome() == Outcome::Passed,
-            "wrong": report.failures(),
+            "passed": report.overall_outcome() == Outcome::Passed,
+            "wrong": report.failure_texts(),
             "why_not": self.failure_reasons(),
             "invariants": report.invariants,
-            "promises": by_name(report.promises.iter().map(|(promise, verdict)| (promise.name(), verdict))),
-            "exemptions": by_name(report.exemptions.table().into_iter().map(|(it, used)| (it.name(), used))),
+            "promises": object_by_name(report.promises.iter().map(|(promise, verdict)| (promise.name(), verdict))),
+            "exemptions": object_by_name(report.exemptions.list_uses().into_iter().map(|(it, used)| (it.name(), used))),
             "not_exercised": report.not_exercised.iter().map(|id| id.name()).collect::<Vec<_>>(),
             "calm": {"after": report.calm.after, "within": report.calm.within},
             "counts": counts,
@@ -321,42 +324,42 @@ impl RunResult<'_> {
             "draws": report.schedule.draws,
             "history": {"hash": format!("{:016x}", report.history.0), "lines": report.history.1},
             "simulated_seconds": report.simulated.as_secs_f64(),
-            "simulated_seconds_a_second": self.rate(),
-            "command": self.command(),
+            "simulated_seconds_a_second": self.simulated_per_real_time(),
+            "command": self.repeat_command(),
             "smaller_command": self.smaller_command(),
         })
     }
 
-    fn text(&self) -> String {
+    fn to_text(&self) -> String {
         let report = self.report;
         let mut text = format!(
             "{}: {} of scenario {}, seed {}\n\n",
-            self.outcome(),
+            self.outcome_word(),
             report.length,
             report.scenario,
             report.seed
         );
         let mut table = Table::new(["INVARIANT", "VERDICT", "JUDGED"]);
         for (id, verdict) in &report.invariants {
-            table.row([id.name().to_owned(), verdict_text(verdict), verdict.judged.to_string()]);
+            table.add_row([id.name().to_owned(), verdict_text(verdict), verdict.judged.to_string()]);
         }
         let calm = report.calm.after.map_or_else(|| "never".to_owned(), |after| format!("after {after}"));
-        table.row(["calm".to_owned(), calm, format!("within {}", report.calm.within)]);
-        text += &table.text();
+        table.add_row(["calm".to_owned(), calm, format!("within {}", report.calm.within)]);
+        text += &table.to_text();
         text += match report.invariants.get(&Id::I2) {
             Some(verdict) if verdict.judged > 0 => "\n",
             _ => "I2 was not tested: no operation stopped or removed a member of etcd.\n\n",
         };
         let mut table = Table::new(["PROMISE", "VERDICT", "JUDGED"]);
         for (promise, verdict) in &report.promises {
-            table.row([promise.name().to_owned(), verdict_text(verdict), verdict.judged.to_string()]);
+            table.add_row([promise.name().to_owned(), verdict_text(verdict), verdict.judged.to_string()]);
         }
-        text += &table.text();
+        text += &table.to_text();
         text += "\n";
         let mut table = Table::new(["EXCUSED", "USES", "AT MOST", "LONGEST", "AT MOST", "WHY"]);
-        for (exemption, used) in report.exemptions.table() {
-            let [lasted, longest] = exemption.durations(used);
-            table.row([
+        for (exemption, used) in report.exemptions.list_uses() {
+            let [lasted, longest] = exemption.format_durations(used);
+            table.add_row([
                 exemption.name().to_owned(),
                 used.uses.to_string(),
                 format!("{} an hour", exemption.most_an_hour()),
@@ -365,22 +368,22 @@ impl RunResult<'_> {
                 exemption.why().to_owned(),
             ]);
         }
-        text += &table.text();
+        text += &table.to_text();
         text += "\n";
         let mut table = Table::new(["COUNT", "IS"]);
         for count in Count::ALL {
-            table.row([count.to_string(), report.counts.of(*count).to_string()]);
+            table.add_row([count.to_string(), report.counts.count_of(*count).to_string()]);
         }
         for (kind, (made, failed)) in &report.calls {
-            table.row([format!("calls of {kind}"), format!("{made}, {failed} failed")]);
+            table.add_row([format!("calls of {kind}"), format!("{made}, {failed} failed")]);
         }
         for (family, count) in &report.refused {
-            table.row([format!("refused transactions of {family}"), count.to_string()]);
+            table.add_row([format!("refused transactions of {family}"), count.to_string()]);
         }
         for (what, count) in &report.traffic {
-            table.row([what.clone(), count.to_string()]);
+            table.add_row([what.clone(), count.to_string()]);
         }
-        text += &table.text();
+        text += &table.to_text();
         text += "\n";
         for draw in &report.schedule.draws {
             text += &format!("{draw}\n");
@@ -391,7 +394,7 @@ impl RunResult<'_> {
             for why in why {
                 text += &format!("  {why}\n");
             }
-            text += &format!("Repeat with: {}\n", self.command());
+            text += &format!("Repeat with: {}\n", self.repeat_command());
         }
         if let (Some(smaller), Some(command)) = (self.smaller, self.smaller_command()) {
             text += &format!("\nAfter {} runs, this smaller run also fails: {command}\n", smaller.runs);
@@ -408,7 +411,7 @@ impl RunResult<'_> {
             "\n{:.0} s simulated in {:.1} s: {:.0} simulated seconds a second. History {:016x}, {} lines.\n",
             report.simulated.as_secs_f64(),
             self.took.as_secs_f64(),
-            self.rate(),
+            self.simulated_per_real_time(),
             report.history.0,
             report.history.1
         );
@@ -421,16 +424,17 @@ impl RunResult<'_> {
             let path = directory.join(name);
             fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
         };
-        put("report.json", format!("{:#}\n", self.value()))?;
-        put("report.txt", self.text())?;
+        put("report.json", format!("{:#}\n", self.to_json()))?;
+        put("report.txt", self.to_text())?;
         put("schedule.txt", self.report.schedule.to_string())?;
         put("last.txt", self.report.last.clone())
     }
 
-    fn end(&self) -> Result<(), Failure> {
-        let told =
-            || anyhow::anyhow!("seed {} did not pass; repeat with: {}", self.report.seed, self.command());
-        match self.report.outcome() {
+    fn exit_result(&self) -> Result<(), Failure> {
+        let told = || {
+            anyhow::anyhow!("seed {} did not pass; repeat with: {}", self.report.seed, self.repeat_command())
+        };
+        match self.report.overall_outcome() {
             Outcome::Passed => Ok(()),
             Outcome::Failed => Err(Failure::NoPass(told())),
             Outcome::Skipped => Err(Failure::NotInjected(told())),
@@ -448,7 +452,7 @@ fn verdict_text(verdict: &Verdict) -> String {
 }
 
 /// An object with a field for each name.
-fn by_name<T: serde::Serialize>(things: impl Iterator<Item = (&'static str, T)>) -> Value {
+fn object_by_name<T: serde::Serialize>(things: impl Iterator<Item = (&'static str, T)>) -> Value {
     things.map(|(name, thing)| (name.to_owned(), json!(thing))).collect::<serde_json::Map<_, _>>().into()
 }
 

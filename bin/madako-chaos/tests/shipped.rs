@@ -77,7 +77,7 @@ fn faster(scenario: &Scenario) -> Scenario {
                             if ["at", "every", "for", "mean", "calm_within"].contains(&name.as_str()) =>
                         {
                             let millis = u64::try_from(span.duration().as_millis()).unwrap() / FASTER;
-                            *value = serde_json::to_value(Span::millis(millis)).unwrap();
+                            *value = serde_json::to_value(Span::from_millis(millis)).unwrap();
                         }
                         _ => shorten(value),
                     }
@@ -103,14 +103,14 @@ fn every_scenario_that_ships_is_played_by_a_test() {
         simulated.into_iter().chain(run).map(|(name, store)| (name, store == Store::Etcd)).collect();
     let ships: BTreeSet<(&str, bool)> = SHIPPED
         .iter()
-        .map(|shipped| (shipped.name, shipped.scenario().unwrap().world.store == Store::Etcd))
+        .map(|shipped| (shipped.name, shipped.parse_scenario().unwrap().world.store == Store::Etcd))
         .collect();
     assert_eq!(played, ships);
 }
 
 #[test]
 fn a_scenario_that_is_run_faster_has_the_same_faults_at_a_twentieth_of_the_time() {
-    let slow = find_shipped("store-without-majority").unwrap().scenario().unwrap();
+    let slow = find_shipped("store-without-majority").unwrap().parse_scenario().unwrap();
     let fast = faster(&slow);
     let lines: Vec<String> = fast.faults.iter().map(ToString::to_string).collect();
     assert_eq!(lines, ["kill store=1 at 30s for 15s", "kill store=3 at 30s for 45s"]);
@@ -136,7 +136,7 @@ fn every_scenario_on_a_real_etcd_is_passed_by_real_processes() {
     let failed: Vec<String> = RUN
         .iter()
         .filter_map(|(name, minutes)| {
-            let scenario = faster(&find_shipped(name).unwrap().scenario().unwrap());
+            let scenario = faster(&find_shipped(name).unwrap().parse_scenario().unwrap());
             let text = serde_json::to_string(&scenario).unwrap();
             let seconds = format!("{}s", minutes * 60 / FASTER);
             play(&["run", "--scenario", "-", "--seed", "1", "--for", &seconds], &text).err()

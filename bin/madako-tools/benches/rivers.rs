@@ -60,7 +60,7 @@ fn start_rivers(upstream: SocketAddr) -> io::Result<Proxy> {
     Ok(Proxy { name: "rivers", process: command.stderr(Stdio::null()).spawn()?, address })
 }
 
-fn haproxy(upstream: SocketAddr, directory: &std::path::Path) -> io::Result<Proxy> {
+fn start_haproxy(upstream: SocketAddr, directory: &std::path::Path) -> io::Result<Proxy> {
     let address = free_address()?;
     let file = directory.join("haproxy.cfg");
     let settings = format!(
@@ -160,7 +160,7 @@ async fn measure_throughput(address: SocketAddr) -> io::Result<f64> {
     Ok(bytes as f64 / 1e6 / start.elapsed().as_secs_f64())
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+fn median_of(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
@@ -188,7 +188,7 @@ async fn measure_proxies(proxies: &[Proxy; 2]) -> io::Result<[[f64; 3]; 2]> {
             measured[at][2].push(measure_throughput(proxies[at].address).await?);
         }
     }
-    Ok(measured.map(|values| values.map(median)))
+    Ok(measured.map(|values| values.map(median_of)))
 }
 
 async fn run() -> io::Result<()> {
@@ -201,7 +201,7 @@ async fn run() -> io::Result<()> {
         }
     });
     let directory = tempfile::tempdir()?;
-    let Ok(beside) = haproxy(upstream, directory.path()) else {
+    let Ok(beside) = start_haproxy(upstream, directory.path()) else {
         println!("haproxy is not installed (apt-get install haproxy): nothing is measured");
         return Ok(());
     };

@@ -72,7 +72,7 @@ impl<'a> Flags<'a> {
     ///
     /// # Errors
     /// The value is not a mode from 0 to 7777.
-    pub(crate) fn mode(&self, default: u32) -> Result<u32, Failure> {
+    pub(crate) fn file_mode(&self, default: u32) -> Result<u32, Failure> {
         let Some(text) = self.value("mode") else { return Ok(default) };
         let digits = !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
         match u32::from_str_radix(text, 8) {
@@ -130,9 +130,9 @@ mod tests {
     fn modes_are_octal() {
         let mode = |text: &str| {
             let words = [format!("--mode={text}")];
-            Flags::read(&words, &["mode"]).and_then(|flags| flags.mode(0o644))
+            Flags::read(&words, &["mode"]).and_then(|flags| flags.file_mode(0o644))
         };
-        assert_eq!(Flags::default().mode(0o644).expect("the default"), 0o644);
+        assert_eq!(Flags::default().file_mode(0o644).expect("the default"), 0o644);
         for (text, expected) in [("0", 0), ("600", 0o600), ("0755", 0o755), ("7777", 0o7777)] {
             assert_eq!(mode(text).expect(text), expected);
         }

@@ -57,20 +57,22 @@ fn main() -> ExitCode {
     for word in std::env::args_os() {
         match word.into_string() {
             Ok(word) => words.push(word),
-            Err(word) => return usage(PROGRAM, &format!("{} is not UTF-8", word.display()), HELP),
+            Err(word) => {
+                return print_usage_error(PROGRAM, &format!("{} is not UTF-8", word.display()), HELP);
+            }
         }
     }
     let Some((tool, arguments)) = choose_tool(&words) else {
         return match words.get(1).map(String::as_str) {
             Some("-h" | "--help") => print_help(HELP),
-            Some(other) => usage(PROGRAM, &format!("there is no tool {other:?}"), HELP),
-            None => usage(PROGRAM, "no tool is named", HELP),
+            Some(other) => print_usage_error(PROGRAM, &format!("there is no tool {other:?}"), HELP),
+            None => print_usage_error(PROGRAM, "no tool is named", HELP),
         };
     };
     match (tool.run)(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Help) => print_help(tool.help),
-        Err(Failure::Usage(why)) => usage(tool.name, &why, tool.help),
+        Err(Failure::Usage(why)) => print_usage_error(tool.name, &why, tool.help),
         Err(Failure::Failed(error)) => {
             print_error(&format!("{}: {error:#}\n", tool.name));
             ExitCode::FAILURE
@@ -92,7 +94,7 @@ fn choose_tool(words: &[String]) -> Option<(&'static Tool, &[String])> {
     Some((TOOLS.iter().find(|tool| tool.name == first)?, rest))
 }
 
-fn usage(name: &str, why: &str, help: &str) -> ExitCode {
+fn print_usage_error(name: &str, why: &str, help: &str) -> ExitCode {
     print_error(&format!("{name}: {why}\n\n{help}"));
     ExitCode::from(2)
 }

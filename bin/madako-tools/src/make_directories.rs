@@ -24,7 +24,7 @@ const MODE: u32 = 0o755;
 
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let flags = Flags::read(arguments, &["mode"])?;
-    let mode = flags.mode(MODE)?;
+    let mode = flags.file_mode(MODE)?;
     if flags.words.is_empty() {
         return Err(Failure::Usage("no directory is named: give at least one absolute path".to_owned()));
     }

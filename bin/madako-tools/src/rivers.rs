@@ -65,7 +65,7 @@ async fn forward_connections(settings: Settings, log: Log) -> Result<()> {
         .with_context(|| format!("cannot listen on {}", settings.listen))?;
     let capacity = sockets::connection_capacity()?;
     let address = listener.local_addr()?;
-    log.info("rivers listen", &[("address", &address), ("connections", &capacity)]);
+    log.log_info("rivers listen", &[("address", &address), ("connections", &capacity)]);
     let shutdown = settings.shutdown;
     let server = Server::start(settings, log)?;
     let mut connections = server.serve(listener, capacity, stop.next_signal()).await;

@@ -41,7 +41,7 @@ const DIRECTORY_MODE: u32 = 0o755;
 
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let flags = Flags::read(arguments, &["mode"])?;
-    let mode = flags.mode(MODE)?;
+    let mode = flags.file_mode(MODE)?;
     let [directory] = flags.words[..] else {
         return Err(Failure::Usage(format!("expected one directory, got {}", flags.words.len())));
     };

@@ -112,14 +112,14 @@ pub(crate) async fn replace(store: &dyn Store, key: &str, value: Vec<u8>) -> Res
     if put_if(store, key, value, vec![unchanged_condition(key, read.as_ref())]).await? {
         return Ok(read);
     }
-    Err(changed_meanwhile(key))
+    Err(concurrent_change_failure(key))
 }
 
 /// Computes a new value from the present one; repeats that after a concurrent change.
 ///
 /// # Errors
 /// See [`put_if`]; `change` refused; or another client changed the key first at each attempt.
-pub(crate) async fn modify<T>(
+pub(crate) async fn modify_entry<T>(
     store: &dyn Store,
     key: &str,
     mut change: impl FnMut(Option<&Entry>) -> Result<(Vec<u8>, T), Failure>,
@@ -131,10 +131,10 @@ pub(crate) async fn modify<T>(
             return Ok(told);
         }
     }
-    Err(changed_meanwhile(key))
+    Err(concurrent_change_failure(key))
 }
 
 /// Another client changed the key first.
-pub(crate) fn changed_meanwhile(key: &str) -> Failure {
+pub(crate) fn concurrent_change_failure(key: &str) -> Failure {
     Failure::failed(format_args!("another client changed {key} at the same time; nothing was written"))
 }

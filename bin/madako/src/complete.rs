@@ -62,12 +62,12 @@ const COMPLETED: [(&[&str], &str, Names); 19] = [
 ];
 
 /// Answers a shell that asks for a completion, and ends the process then.
-pub(crate) fn answer() {
-    CompleteEnv::with_factory(command).var(VARIABLE).complete();
+pub(crate) fn answer_completion() {
+    CompleteEnv::with_factory(build_command).var(VARIABLE).complete();
 }
 
 /// The commands with the names of their arguments.
-fn command() -> Command {
+fn build_command() -> Command {
     COMPLETED
         .into_iter()
         .fold(Cli::command(), |command, (words, argument, names)| complete(command, words, argument, names))
@@ -82,14 +82,14 @@ fn complete(command: Command, words: &[&str], argument: &'static str, names: Nam
         None => {
             // Not `mut_arg`, which moves the argument behind the others.
             command.mut_args(move |arg| match arg.get_id() == argument {
-                true => arg.add(ArgValueCompleter::new(move |typed: &OsStr| candidates(names, typed))),
+                true => arg.add(ArgValueCompleter::new(move |typed: &OsStr| find_candidates(names, typed))),
                 false => arg,
             })
         }
     }
 }
 
-fn candidates(names: Names, typed: &OsStr) -> Vec<CompletionCandidate> {
+fn find_candidates(names: Names, typed: &OsStr) -> Vec<CompletionCandidate> {
     let Some(typed) = typed.to_str() else { return Vec::new() };
     let line: Vec<OsString> = std::env::args_os().collect();
     let found = names.find(&line).unwrap_or_default();
@@ -115,11 +115,11 @@ impl Names {
     }
 
     async fn ask(self, line: &[OsString]) -> Result<Vec<String>, Failure> {
-        let config = option(line, &["--config"]).map(PathBuf::from);
+        let config = value_of_option(line, &["--config"]).map(PathBuf::from);
         let global = Global { config: config.clone(), ..Global::default() };
         match self {
             Self::Constraints | Self::Scenarios => Ok(Vec::new()),
-            Self::Machines => machine::names(&open_store(&global)?).await,
+            Self::Machines => machine::read_machine_names(&open_store(&global)?).await,
             Self::Nodes => match get_entry(&open_store(&global)?, keys::CLUSTER).await? {
                 Some(entry) => {
                     let cluster: Cluster = decode(keys::CLUSTER, &entry)?;
@@ -128,16 +128,17 @@ impl Names {
                 None => Ok(Vec::new()),
             },
             Self::Resources(kind) => {
-                let text = |names: &[&str]| option(line, names).and_then(|text| text.into_string().ok());
+                let text =
+                    |names: &[&str]| value_of_option(line, names).and_then(|text| text.into_string().ok());
                 let (api_url, namespace) = (text(&["--api-url"]), text(&["--namespace", "-n"]));
-                placement::names(kind, config.as_deref(), api_url.as_deref(), namespace).await
+                placement::read_resource_names(kind, config.as_deref(), api_url.as_deref(), namespace).await
             }
         }
     }
 }
 
 /// The value of an option in the line that is completed, behind a space or an equals sign; the last one counts.
-fn option(line: &[OsString], names: &[&str]) -> Option<OsString> {
+fn value_of_option(line: &[OsString], names: &[&str]) -> Option<OsString> {
     let mut found = None;
     for (place, word) in line.iter().enumerate() {
         if names.iter().any(|name| word == name) {
@@ -165,14 +166,14 @@ mod tests {
             }
             assert!(found.get_arguments().any(|arg| arg.get_id() == argument), "{words:?}: {argument}");
         }
-        command().debug_assert();
+        build_command().debug_assert();
     }
 
     #[test]
     fn options_of_the_line_count() {
         let option = |line: &str, names: &[&str]| {
             let line: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-            option(&line, names).map(|value| value.into_string().unwrap())
+            value_of_option(&line, names).map(|value| value.into_string().unwrap())
         };
         assert_eq!(option("madako -- madako --config a kube", &["--config"]).as_deref(), Some("a"));
         assert_eq!(option("madako --config=a --config b", &["--config"]).as_deref(), Some("b"));

@@ -60,7 +60,7 @@ enum SummaryForm {
 }
 
 impl DemoArgs {
-    pub(crate) fn options(self, global: &Global) -> DemoOptions {
+    pub(crate) fn into_options(self, global: &Global) -> DemoOptions {
         DemoOptions {
             length: self.length,
             seed: self.seed,

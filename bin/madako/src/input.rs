@@ -26,7 +26,7 @@ pub(crate) fn read_text(name: &str) -> Result<String, Failure> {
 }
 
 /// The failure of a command whose input file is wrong.
-pub(crate) fn in_file(name: &str, error: InputError) -> Failure {
+pub(crate) fn input_file_failure(name: &str, error: InputError) -> Failure {
     Failure::BadInput(anyhow::Error::from(error).context(name.to_owned()))
 }
 

@@ -38,7 +38,7 @@ pub(crate) fn last_plan(entry: Option<&Entry>) -> Result<Option<LastPlan>, Failu
 
 impl LastPlan {
     /// The reason that concerns a machine.
-    pub(crate) fn reason_for(&self, address: &str) -> Option<&str> {
+    pub(crate) fn reason_about_machine(&self, address: &str) -> Option<&str> {
         let found = self.reasons.iter().find(|reason| reason.address.as_deref() == Some(address));
         found.map(|reason| reason.why.as_str())
     }

@@ -103,21 +103,21 @@ impl ListArgs {
                 "--watch gives a stream, which -o json does not have: expected -o jsonl, a line for each change",
             ));
         }
-        view.sorted(columns)?;
-        let surface = Surface::of_output();
+        view.sort_list(columns)?;
+        let surface = Surface::for_output();
         let first = read().await?;
         if !view.watch {
             return print_text(&view.render(*output, &first, clock.now(), surface)?);
         }
         let in_place = surface.is_terminal && output.is_for_people();
-        let render = |value: &T| view.render(*output, value, clock.now(), Surface::of_output());
+        let render = |value: &T| view.render(*output, value, clock.now(), Surface::for_output());
         watch(pause, in_place, first, read, render).await
     }
 }
 
 impl CkeListArgs {
     /// The given form; `None`: ckecli's.
-    pub(crate) fn form(&self) -> Option<ListForm> {
+    pub(crate) fn list_form(&self) -> Option<ListForm> {
         let is_table = self.view.watch || self.view.sort_by.is_some();
         self.output.or(is_table.then_some(ListForm::Table))
     }
@@ -134,7 +134,7 @@ impl CkeListArgs {
         mut read: impl AsyncFnMut() -> Result<T, Failure>,
         in_cke: impl FnOnce(&T) -> Result<String, Failure>,
     ) -> Result<(), Failure> {
-        match self.form() {
+        match self.list_form() {
             None => print_text(&in_cke(&read().await?)?),
             Some(output) => {
                 ListArgs { output, view: self.view.clone() }.show(columns, clock, pause, read).await
@@ -155,18 +155,18 @@ impl ListView {
         now: OffsetDateTime,
         surface: Surface,
     ) -> Result<String, Failure> {
-        let list = || self.sorted(value.list(now));
+        let list = || self.sort_list(value.list(now));
         Ok(match form {
-            ListForm::Table => list()?.text(false, surface),
-            ListForm::Wide => list()?.text(true, surface),
-            ListForm::Csv => list()?.csv(),
+            ListForm::Table => list()?.to_text(false, surface),
+            ListForm::Wide => list()?.to_text(true, surface),
+            ListForm::Csv => list()?.to_csv(),
             ListForm::Json => to_pretty_json(value)?,
             ListForm::Jsonl => serde_json::to_string(value)? + "\n",
             ListForm::Yaml => to_yaml(value)?,
         })
     }
 
-    fn sorted(&self, mut list: List) -> Result<List, Failure> {
+    fn sort_list(&self, mut list: List) -> Result<List, Failure> {
         if let Some(name) = &self.sort_by {
             list.sort_by(name).map_err(|why| Failure::bad_input(format_args!("--sort-by: {why}")))?;
         }

@@ -62,7 +62,7 @@ pub(crate) enum Severity {
 madako_json::named!(Severity);
 
 impl Severity {
-    fn of(level: Level) -> Self {
+    fn from_level(level: Level) -> Self {
         match level {
             Level::ERROR => Self::Error,
             Level::WARN => Self::Warning,
@@ -165,7 +165,7 @@ impl CkeLog {
     }
 
     /// The log file, which its user should reopen at SIGUSR1.
-    pub(crate) fn file(&self) -> Option<Arc<LogFile>> {
+    pub(crate) fn log_file(&self) -> Option<Arc<LogFile>> {
         match &self.output {
             LogOutput::File(file) => Some(Arc::clone(file)),
             _ => None,
@@ -173,9 +173,12 @@ impl CkeLog {
     }
 
     /// The subscriber that writes the lines and, with `traces`, exports spans.
-    pub(crate) fn subscriber(mut self, traces: Option<&Traces>) -> impl Subscriber + Send + Sync + use<> {
+    pub(crate) fn into_subscriber(
+        mut self,
+        traces: Option<&Traces>,
+    ) -> impl Subscriber + Send + Sync + use<> {
         self.traced = traces.is_some();
-        Registry::default().with(self).with(traces.map(Traces::layer))
+        Registry::default().with(self).with(traces.map(Traces::tracing_layer))
     }
 
     fn is_enabled_for(&self, metadata: &Metadata<'_>) -> bool {
@@ -223,7 +226,7 @@ where
         event.record(&mut fields);
         let severity = match fields.critical {
             true => Severity::Critical,
-            false => Severity::of(*event.metadata().level()),
+            false => Severity::from_level(*event.metadata().level()),
         };
         if severity > self.severity {
             return;

@@ -47,7 +47,7 @@ fn main() -> ExitCode {
     if let Some(code) = madako_host::watcher_main(std::env::args_os()) {
         return code;
     }
-    complete::answer();
+    complete::answer_completion();
     let Cli { global, command } = match Cli::read(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => return madako_console::print_clap_error(output::PROGRAM, &error),
@@ -131,8 +131,8 @@ fn start_log(
     let log = CkeLog::new(&global.log, default, Arc::new(SystemClock)).map_err(|error| {
         Failure::bad_input(format_args!("cannot open the log file of --logfile: {error}"))
     })?;
-    let file = log.file();
-    tracing::subscriber::set_global_default(log.subscriber(traces))
+    let file = log.log_file();
+    tracing::subscriber::set_global_default(log.into_subscriber(traces))
         .map_err(|error| Failure::Failed(error.into()))?;
     Ok(file)
 }
@@ -140,8 +140,8 @@ fn start_log(
 async fn run_command(command: Command, global: &Global) -> Result<(), Failure> {
     let store = || access::open_store(global);
     match command {
-        Command::Serve(args) => Box::pin(serve::run(args.options(global)?)).await,
-        Command::Demo(args) => match Box::pin(demo::run(args.options(global))).await {
+        Command::Serve(args) => Box::pin(serve::run(args.into_options(global)?)).await,
+        Command::Demo(args) => match Box::pin(demo::run(args.into_options(global))).await {
             Ok(true) => Ok(()),
             Ok(false) => Err(Failure::failed("an invariant was violated")),
             Err(error) => Err(Failure::Failed(error)),
@@ -175,7 +175,7 @@ async fn run_command(command: Command, global: &Global) -> Result<(), Failure> {
             Box::pin(placement::run(command, global.config.as_deref())).await
         }
         Command::Bootstrap(args) => {
-            bootstrap::run(&args, &SystemClock, || Ok(access::open_store(global)?.at_root())).await
+            bootstrap::run(&args, &SystemClock, || Ok(access::open_store(global)?.with_absolute_keys())).await
         }
         Command::Store(command) => store::run(command, global).await,
         Command::Completion(args) => completion::run(&args),

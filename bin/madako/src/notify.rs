@@ -38,24 +38,24 @@ impl Notifier {
         let socket = UnixDatagram::unbound()?;
         // A full queue of the manager must not stop a thread.
         socket.set_nonblocking(true)?;
-        let watchdog = watchdog(
+        let watchdog = parse_watchdog_interval(
             env::var(WATCHDOG_TIME).ok().as_deref(),
             env::var(WATCHDOG_PROCESS).ok().as_deref(),
             process::id(),
         )?;
-        Ok(Self { manager: Some((socket, address(&path)?)), watchdog })
+        Ok(Self { manager: Some((socket, parse_address(&path)?)), watchdog })
     }
 
-    pub(crate) fn started(&self) {
+    pub(crate) fn notify_started(&self) {
         self.send("READY=1");
     }
 
-    pub(crate) fn stops(&self) {
+    pub(crate) fn notify_stopping(&self) {
         self.send("STOPPING=1");
     }
 
     /// Tells systemd that the service runs, twice in the time of its watchdog. Never returns.
-    pub(crate) async fn keep_alive(&self) {
+    pub(crate) async fn feed_watchdog(&self) {
         let Some(time) = self.watchdog else { return std::future::pending().await };
         let mut ticks = interval(time / 2);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -74,7 +74,7 @@ impl Notifier {
 }
 
 /// The address of a path; a path with a leading `@` is a name in the abstract namespace.
-fn address(path: &OsStr) -> io::Result<SocketAddr> {
+fn parse_address(path: &OsStr) -> io::Result<SocketAddr> {
     match path.as_bytes().strip_prefix(b"@") {
         Some(name) => SocketAddr::from_abstract_name(name),
         None => SocketAddr::from_pathname(path),
@@ -82,7 +82,11 @@ fn address(path: &OsStr) -> io::Result<SocketAddr> {
 }
 
 /// The watchdog's time for the process `own`; systemd sets it to microseconds, for one process.
-fn watchdog(time: Option<&str>, process: Option<&str>, own: u32) -> io::Result<Option<Duration>> {
+fn parse_watchdog_interval(
+    time: Option<&str>,
+    process: Option<&str>,
+    own: u32,
+) -> io::Result<Option<Duration>> {
     let number = |name: &str, text: &str| {
         text.parse::<u64>().ok().filter(|number| *number > 0).ok_or_else(|| {
             io::Error::new(
@@ -105,7 +109,7 @@ mod tests {
 
     #[test]
     fn the_watchdog_is_for_the_process_that_systemd_names() {
-        let read = |time, process| watchdog(time, process, 7);
+        let read = |time, process| parse_watchdog_interval(time, process, 7);
         assert_eq!(read(None, None).unwrap(), None);
         assert_eq!(read(Some("30000000"), None).unwrap(), Some(Duration::from_secs(30)));
         assert_eq!(read(Some("1500"), Some("7")).unwrap(), Some(Duration::from_micros(1500)));
@@ -118,9 +122,9 @@ mod tests {
 
     #[test]
     fn a_name_with_an_at_sign_is_abstract() {
-        let name = address(OsStr::new("@madako")).unwrap();
+        let name = parse_address(OsStr::new("@madako")).unwrap();
         assert_eq!(name.as_abstract_name(), Some(&b"madako"[..]));
-        let path = address(OsStr::new("/run/systemd/notify")).unwrap();
+        let path = parse_address(OsStr::new("/run/systemd/notify")).unwrap();
         assert_eq!(path.as_pathname(), Some(std::path::Path::new("/run/systemd/notify")));
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use madako_cluster_planner::render::{error_table, plan_table};
 use madako_cluster_planner::{
-    DEFAULT_RETIRE_WAIT, LeaderStage, PlanInput, Selector, WhatIf, WhatIfEnd, plan,
+    DEFAULT_RETIRE_WAIT, LeaderStage, MachineSelector, PlanInput, WhatIf, WhatIfEnd, plan,
 };
 use madako_domain::cluster::{Cluster, Taint};
 use madako_domain::constraints::Constraints;
@@ -48,10 +48,10 @@ pub(crate) struct PlanArgs {
 pub(crate) struct WhatIfArgs {
     /// Machines that become unreachable; may be given several times
     #[arg(long, value_name = "SELECTOR")]
-    lose: Vec<Selector>,
+    lose: Vec<MachineSelector>,
     /// Machines that are removed from the list; may be given several times
     #[arg(long, value_name = "SELECTOR")]
-    remove: Vec<Selector>,
+    remove: Vec<MachineSelector>,
     #[command(flatten)]
     inputs: InputArgs,
 }
@@ -133,7 +133,7 @@ impl InputArgs {
         }
     }
 
-    fn planned_from<'a>(&self, inputs: &'a Inputs, clock: &dyn Clock) -> PlanInput<'a> {
+    fn plan_input<'a>(&self, inputs: &'a Inputs, clock: &dyn Clock) -> PlanInput<'a> {
         PlanInput {
             template: &inputs.template,
             constraints: &inputs.constraints,
@@ -149,16 +149,16 @@ impl InputArgs {
     }
 }
 
-fn layout(rows: Vec<Vec<String>>) -> String {
-    Table::of_rows(rows).text()
+fn lay_out_table(rows: Vec<Vec<String>>) -> String {
+    Table::of_rows(rows).to_text()
 }
 
 pub(crate) async fn run_plan(args: PlanArgs, global: &Global, clock: &dyn Clock) -> Result<(), Failure> {
     let inputs = args.inputs.gather(global).await?;
-    match plan(&args.inputs.planned_from(&inputs, clock)) {
-        Ok(plan) => show_value(args.inputs.output, &plan, |plan| plan_table(plan, layout)),
+    match plan(&args.inputs.plan_input(&inputs, clock)) {
+        Ok(plan) => show_value(args.inputs.output, &plan, |plan| plan_table(plan, lay_out_table)),
         Err(error) => {
-            show_value(args.inputs.output, &error, |error| error_table(error, layout))?;
+            show_value(args.inputs.output, &error, |error| error_table(error, lay_out_table))?;
             Err(Failure::NoPlan)
         }
     }
@@ -166,7 +166,7 @@ pub(crate) async fn run_plan(args: PlanArgs, global: &Global, clock: &dyn Clock)
 
 pub(crate) async fn run_what_if(args: WhatIfArgs, global: &Global, clock: &dyn Clock) -> Result<(), Failure> {
     let inputs = args.inputs.gather(global).await?;
-    let input = args.inputs.planned_from(&inputs, clock);
+    let input = args.inputs.plan_input(&inputs, clock);
     let mut answer = WhatIf::new(&input, &args.lose, &args.remove).map_err(Failure::bad_input)?;
     match steps::print_steps(args.inputs.output, &mut answer)? {
         WhatIfEnd::AtRest => Ok(()),

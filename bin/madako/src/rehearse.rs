@@ -18,7 +18,7 @@ use madako_json::input::InputError;
 use madako_protocol::ports::Clock;
 use madako_simulation::history::Trace;
 use madako_simulation::planted::keep_quiet;
-use madako_simulation::run::rehearsal::{Assumptions, check_targets, rehearse, world_of_copy};
+use madako_simulation::run::rehearsal::{Assumptions, check_targets, rehearse_schedule, world_of_copy};
 use madako_simulation::run::{Options, Outcome, Progress, SimulateError};
 use madako_supervisor::config::Config;
 use tokio::runtime::Runtime;
@@ -44,7 +44,7 @@ const COMMANDS: (Duration, Duration) = (Duration::from_millis(100), Duration::fr
                         madako rehearse --for 30d --seed 7 --scenario storm.yml -o json")]
 pub(crate) struct RehearseArgs {
     /// Simulated time in which faults happen
-    #[arg(long = "for", value_name = "TIME", default_value = "2h", value_parser = Span::typed)]
+    #[arg(long = "for", value_name = "TIME", default_value = "2h", value_parser = Span::parse_argument)]
     length: Span,
     /// Seed of all random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -66,10 +66,10 @@ pub(crate) struct RehearseArgs {
           help_heading = "Assumptions")]
     command_takes: Duration,
     /// Percentage of repair commands that heal their machine
-    #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "100", help_heading = "Assumptions")]
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent, default_value = "100", help_heading = "Assumptions")]
     heals: u8,
     /// Maximum change of a metric each minute, in percent of its range
-    #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "1", help_heading = "Assumptions")]
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent, default_value = "1", help_heading = "Assumptions")]
     walk: u8,
     /// File for a trace of all events, one line each
     #[arg(long, value_name = "FILE")]
@@ -79,7 +79,7 @@ pub(crate) struct RehearseArgs {
     output: Format,
 }
 
-fn percent(text: &str) -> Result<u8, String> {
+fn parse_percent(text: &str) -> Result<u8, String> {
     whole_number(text, 0..=100).and_then(|number| u8::try_from(number).map_err(|error| error.to_string()))
 }
 
@@ -91,7 +91,7 @@ pub(crate) fn run(
     runtime: &Runtime,
 ) -> Result<(), Failure> {
     // Arguments are validated before the first connection, as far as possible.
-    let faults = args.faults()?;
+    let faults = args.parse_faults()?;
     begin_in_time(&faults, args.length)?;
     let text = args.scenario.as_deref().map(scenario_text).transpose()?;
     let config = Config::load(global.config.as_deref())?;
@@ -114,9 +114,9 @@ pub(crate) fn run(
     // The simulated actors' logs are in the trace; the log belongs to the real process.
     let rehearsal = tracing::subscriber::with_default(NoSubscriber::default(), || {
         let (copied, service) = (inputs.copied.clone(), inputs.service.clone());
-        rehearse(copied, service, assumed, &scenario, (args.seed, args.length), options)
+        rehearse_schedule(copied, service, assumed, &scenario, (args.seed, args.length), options)
     });
-    let rehearsal = rehearsal.map_err(not_begun)?;
+    let rehearsal = rehearsal.map_err(failure_before_start)?;
     let seen = RehearsalView {
         args,
         scenario: &scenario,
@@ -124,21 +124,21 @@ pub(crate) fn run(
         rehearsal: &rehearsal,
         took: began.elapsed(),
     };
-    show_value(args.output, &seen.value(), |_| seen.text())?;
-    match rehearsal.outcome() {
+    show_value(args.output, &seen.to_json(), |_| seen.to_text())?;
+    match rehearsal.overall_outcome() {
         Outcome::Passed => Ok(()),
         Outcome::Failed => {
-            Err(Failure::failed(format_args!("the rehearsal failed: {}", seen.failures().join("; "))))
+            Err(Failure::failed(format_args!("the rehearsal failed: {}", seen.failure_texts().join("; "))))
         }
         Outcome::Skipped => Err(Failure::NotRehearsed(anyhow::anyhow!(
             "not every fault could be injected: {}",
-            seen.skipped().join("; ")
+            seen.skipped_faults().join("; ")
         ))),
     }
 }
 
 /// An error of the arguments, or of the inputs.
-fn not_begun(error: SimulateError) -> Failure {
+fn failure_before_start(error: SimulateError) -> Failure {
     match error {
         SimulateError::Machines(_) | SimulateError::Contents(_) => Failure::NotRehearsed(error.into()),
         SimulateError::Trace(_) => Failure::Failed(error.into()),
@@ -166,7 +166,7 @@ fn scenario_text(name: &str) -> Result<(String, String), Failure> {
 
 /// Refuses faults that begin after the end of the rehearsal, and would be ignored silently.
 fn begin_in_time(faults: &[Fault], length: Span) -> Result<(), Failure> {
-    let late = faults.iter().filter_map(|fault| Some((fault, fault.when.first()?)));
+    let late = faults.iter().filter_map(|fault| Some((fault, fault.when.first_time()?)));
     let late = late.filter(|(_, first)| *first >= length);
     let late: Vec<String> =
         late.map(|(fault, first)| format!("the fault \"{fault}\" would begin at {first}")).collect();
@@ -185,7 +185,7 @@ fn create_trace(path: &Path) -> Result<Trace, Failure> {
 }
 
 impl RehearseArgs {
-    fn faults(&self) -> Result<Vec<Fault>, InputError> {
+    fn parse_faults(&self) -> Result<Vec<Fault>, InputError> {
         self.fault.iter().map(|line| Fault::parse(line)).collect()
     }
 

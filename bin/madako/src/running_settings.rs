@@ -35,7 +35,7 @@ pub(crate) struct Setting {
 /// # Errors
 /// The stored settings cannot be read: the message names the key, the reason and the way out.
 pub(crate) fn check_readable(state: &ClusterState) -> Result<(), String> {
-    state.fault(keys::SETTINGS).map_or(Ok(()), |why| {
+    state.fault_of(keys::SETTINGS).map_or(Ok(()), |why| {
         Err(format!(
             "the settings of the running system, stored as {}, cannot be read: {why}; delete the key, and \
              the next leader writes it again",

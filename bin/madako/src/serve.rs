@@ -70,16 +70,16 @@ pub(crate) async fn run(options: ServeOptions) -> Result<(), Failure> {
         return Err(failure);
     }
     log_start(&service, &options).await;
-    notifier.started();
+    notifier.notify_started();
     tokio::select! {
         biased;
         () = signals::wait_for_stop() => {
-            notifier.stops();
+            notifier.notify_stopping();
             tracing::info!("the service stops");
             service.stop().await;
             Ok(())
         }
-        () = notifier.keep_alive() => unreachable!("it never returns"),
+        () = notifier.feed_watchdog() => unreachable!("it never returns"),
         why = service.wait_for_end() => {
             let why = why.unwrap_or_else(|| "it was stopped".to_owned());
             service.stop().await;

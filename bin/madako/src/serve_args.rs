@@ -93,7 +93,7 @@ impl ServeArgs {
     ///
     /// # Errors
     /// The configuration file cannot be used, or the session is too short for operations.
-    pub(crate) fn options(self, global: &Global) -> Result<ServeOptions, Failure> {
+    pub(crate) fn into_options(self, global: &Global) -> Result<ServeOptions, Failure> {
         let mut config = Config::load(global.config.as_deref())?;
         config.operations.settings.max_concurrent_updates = self.max_concurrent_updates;
         config.operations.settings.certs_gc_interval = self.certs_gc_interval;

@@ -78,7 +78,7 @@ impl Traces {
     }
 
     /// The layer of a subscriber that collects spans.
-    pub(crate) fn layer<S>(&self) -> impl Layer<S> + Send + Sync + use<S>
+    pub(crate) fn tracing_layer<S>(&self) -> impl Layer<S> + Send + Sync + use<S>
     where
         S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
     {

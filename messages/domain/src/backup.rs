@@ -75,7 +75,7 @@ pub struct BackupRecord {
 impl BackupRecord {
     /// Whether the backup counts for a schedule that wants proofs or not.
     #[must_use]
-    pub fn counts(&self, prove: bool) -> bool {
+    pub fn counts_as_backup(&self, prove: bool) -> bool {
         self.proved_at.is_some() || !prove
     }
 }
@@ -169,14 +169,14 @@ pub fn backup_name(at: OffsetDateTime) -> String {
 
 /// The name that a backup gets when its proof finds a difference.
 #[must_use]
-pub fn refuted_name(backup: &str) -> String {
+pub fn name_of_refuted_backup(backup: &str) -> String {
     format!("{}{REFUTED_SUFFIX}", backup.strip_suffix(SUFFIX).unwrap_or(backup))
 }
 
 /// The oldest of these names beyond the number to keep, as CKE chooses them: names of backups order by their time.
 /// `spared` stays in any case. Refuted backups are chosen apart, with the same number.
 #[must_use]
-pub fn surplus_backups(names: &[String], keep: usize, spared: Option<&str>) -> Vec<String> {
+pub fn select_surplus_backups(names: &[String], keep: usize, spared: Option<&str>) -> Vec<String> {
     let mut chosen = Vec::new();
     for suffix in [SUFFIX, REFUTED_SUFFIX] {
         let is_meant = |name: &&String| name.starts_with(PREFIX) && name.ends_with(suffix);
@@ -205,7 +205,7 @@ mod tests {
         let offset = time::UtcOffset::from_hms(9, 0, 0).unwrap();
         let time = at(1_700_000_003).to_offset(offset);
         assert_eq!(backup_name(time), "etcd-20231114-221323.backup");
-        assert_eq!(refuted_name("etcd-20231114-221323.backup"), "etcd-20231114-221323.refuted");
+        assert_eq!(name_of_refuted_backup("etcd-20231114-221323.backup"), "etcd-20231114-221323.refuted");
     }
 
     #[test]
@@ -242,9 +242,9 @@ mod tests {
             (1, None, &["etcd-20240101-000000.backup", "etcd-20240102-000000.backup"][..]),
             (1, Some("etcd-20240101-000000.backup"), &["etcd-20240102-000000.backup"][..]),
         ] {
-            assert_eq!(surplus_backups(&all, keep, spared), names(expected), "{keep} {spared:?}");
+            assert_eq!(select_surplus_backups(&all, keep, spared), names(expected), "{keep} {spared:?}");
         }
-        assert_eq!(surplus_backups(&all, 0, None).len(), 4, "a refuted backup is chosen apart");
+        assert_eq!(select_surplus_backups(&all, 0, None).len(), 4, "a refuted backup is chosen apart");
     }
 
     #[test]
@@ -265,12 +265,12 @@ mod tests {
             r#"{"at":"2023-11-14T22:13:23Z","host":"boot-0","file":"/var/cke/etcd-backups/etcd-20231114-221323.backup","size":20512,"revision":7}"#
         );
         assert_eq!(serde_json::from_str::<BackupRecord>(&text).unwrap(), record);
-        assert!(record.counts(false) && !record.counts(true));
+        assert!(record.counts_as_backup(false) && !record.counts_as_backup(true));
         (record.keys, record.hash, record.proved_at) =
             (Some(3), Some("ab".to_owned()), Some(at(1_700_000_013)));
         let text = serde_json::to_string(&record).unwrap();
         assert!(text.ends_with(r#""keys":3,"hash":"ab","proved_at":"2023-11-14T22:13:33Z"}"#), "{text}");
         assert_eq!(serde_json::from_str::<BackupRecord>(&text).unwrap(), record);
-        assert!(record.counts(false) && record.counts(true));
+        assert!(record.counts_as_backup(false) && record.counts_as_backup(true));
     }
 }

@@ -107,7 +107,7 @@ impl Cluster {
     /// # Errors
     /// The error names each wrong field and the expected value.
     pub fn from_yaml(text: &str) -> Result<Self, InputError> {
-        Self::typed("cluster", text, ClusterForm::Cluster, |_, _, _| {})
+        Self::read_typed("cluster", text, ClusterForm::Cluster, |_, _, _| {})
     }
 
     /// Checks the whole configuration except for unknown fields.
@@ -136,7 +136,7 @@ impl Cluster {
 
     /// Reads a typed configuration. `more` adds rules to those of every configuration; it receives the problems with
     /// shapes.
-    pub(crate) fn typed(
+    pub(crate) fn read_typed(
         subject: &str,
         text: &str,
         form: ClusterForm,

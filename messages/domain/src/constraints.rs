@@ -85,7 +85,7 @@ impl Constraints {
             }
         }
         let mut broken = Problems::default();
-        constraints.contradictions(&mut broken);
+        constraints.report_contradictions(&mut broken);
         problems.add_unrelated(broken);
         problems.finish(SUBJECT)?;
         Ok(constraints)
@@ -115,7 +115,7 @@ impl Constraints {
         let mut changed = self.clone();
         (field.put)(&mut changed, number);
         if matches!(name, "minimum-workers" | "maximum-workers") {
-            changed.contradictions(&mut problems);
+            changed.report_contradictions(&mut problems);
         }
         problems.finish(SUBJECT)?;
         *self = changed;
@@ -158,7 +158,7 @@ impl Constraints {
         warnings
     }
 
-    fn contradictions(&self, problems: &mut Problems) {
+    fn report_contradictions(&self, problems: &mut Problems) {
         if self.maximum_workers != 0 && self.minimum_workers > self.maximum_workers {
             let expected =
                 format!("at least minimum-workers ({}), or 0 for no maximum", self.minimum_workers);

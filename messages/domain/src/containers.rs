@@ -72,7 +72,7 @@ pub struct ContainerName(&'static str);
 impl ContainerName {
     /// The name of a container of etcd or of the rivers.
     #[must_use]
-    pub const fn of(container: Container) -> Self {
+    pub const fn for_container(container: Container) -> Self {
         Self(container.name())
     }
 
@@ -90,7 +90,7 @@ impl ContainerName {
 
 impl From<Container> for ContainerName {
     fn from(container: Container) -> Self {
-        Self::of(container)
+        Self::for_container(container)
     }
 }
 

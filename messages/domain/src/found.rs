@@ -39,7 +39,7 @@ pub fn node_taints_from_yaml(text: &str) -> Result<BTreeMap<String, Vec<Taint>>,
     let mut broken = Problems::default();
     let mut taints = BTreeMap::new();
     if !matches!(tree, Tree::Object(_)) {
-        problems.add("", tree.shown(), "an object from addresses of nodes to lists of taints");
+        problems.add("", tree.short_text(), "an object from addresses of nodes to lists of taints");
     }
     for (address, list) in tree.fields() {
         let path = Path::Root.field(address);
@@ -47,7 +47,7 @@ pub fn node_taints_from_yaml(text: &str) -> Result<BTreeMap<String, Vec<Taint>>,
             problems.add(path, shown_text(address), "the address of a node");
         }
         if !matches!(list, Tree::List(_) | Tree::Null) {
-            problems.add(path, list.shown(), "a list of taints");
+            problems.add(path, list.short_text(), "a list of taints");
         }
         let mut of_node: Vec<Taint> = Vec::new();
         for (index, taint) in list.items().iter().enumerate() {

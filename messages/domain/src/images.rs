@@ -1,7 +1,7 @@
 //! Names of container images, and the order in which their sources count: the key `madako/images`, the configuration of
 //! the service, the image that all control plane nodes have, CKE's own image.
 //!
-//! Does not: know which nodes have which image ([`Found`] is an input), or compare versions.
+//! Does not: know which nodes have which image ([`FoundImage`] is an input), or compare versions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -68,7 +68,7 @@ impl ImageName {
 
     /// The image of CKE 1.30.
     #[must_use]
-    pub fn of_cke(self) -> &'static str {
+    pub fn default_image(self) -> &'static str {
         match self {
             Self::Etcd => "ghcr.io/cybozu/etcd:3.5.15.1",
             Self::Tools => "ghcr.io/cybozu-go/cke-tools:1.30.0",
@@ -115,7 +115,7 @@ impl GivenImages {
     fn from_tree(tree: &Tree, problems: &mut Problems) -> Self {
         let mut given = Self::default();
         if !matches!(tree, Tree::Object(_) | Tree::Null) {
-            problems.add(Path::Root, tree.shown(), "an object of names and images");
+            problems.add(Path::Root, tree.short_text(), "an object of names and images");
         }
         for (name, value) in tree.fields() {
             let path = Path::Root.field(name);
@@ -128,10 +128,10 @@ impl GivenImages {
                     given.0.insert(name, image.to_owned());
                 }
                 (Ok(name), image) => {
-                    let got = image.map_or_else(|| value.shown(), shown_text);
+                    let got = image.map_or_else(|| value.short_text(), shown_text);
                     let expected = format!(
                         "the name of an image with at most {MAX_IMAGE} characters, such as {}",
-                        name.of_cke()
+                        name.default_image()
                     );
                     problems.add(path, got, expected);
                 }
@@ -158,7 +158,7 @@ impl<'de> Deserialize<'de> for GivenImages {
 }
 
 /// The images that control plane nodes have for one name, each with the addresses of the nodes.
-pub type Found = BTreeMap<String, BTreeSet<String>>;
+pub type FoundImage = BTreeMap<String, BTreeSet<String>>;
 
 /// The origin of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
@@ -178,11 +178,11 @@ named!(Source);
 
 /// The image of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Chosen {
+pub enum ChosenImage {
     /// The image, and its origin.
     Image(String, Source),
     /// No image is given, and the control plane nodes have several: nothing starts with a guessed one.
-    Unclear(Found),
+    Unclear(FoundImage),
 }
 
 /// Chooses the image of a name.
@@ -191,25 +191,25 @@ pub fn choose_image(
     name: ImageName,
     key: &GivenImages,
     configuration: &GivenImages,
-    found: &Found,
-) -> Chosen {
+    found: &FoundImage,
+) -> ChosenImage {
     let given = [(key, Source::Key), (configuration, Source::Configuration)];
     if let Some((image, source)) =
         given.into_iter().find_map(|(images, source)| Some((images.0.get(&name)?, source)))
     {
-        return Chosen::Image(image.clone(), source);
+        return ChosenImage::Image(image.clone(), source);
     }
     let mut images = found.keys();
     match (images.next(), images.next()) {
-        (None, _) => Chosen::Image(name.of_cke().to_owned(), Source::Default),
-        (Some(image), None) => Chosen::Image(image.clone(), Source::Nodes),
-        (Some(_), Some(_)) => Chosen::Unclear(found.clone()),
+        (None, _) => ChosenImage::Image(name.default_image().to_owned(), Source::Default),
+        (Some(image), None) => ChosenImage::Image(image.clone(), Source::Nodes),
+        (Some(_), Some(_)) => ChosenImage::Unclear(found.clone()),
     }
 }
 
 /// Lists nodes with different images, for a message.
 #[must_use]
-pub fn list_found(found: &Found) -> String {
+pub fn list_found(found: &FoundImage) -> String {
     let nodes = found.iter().map(|(image, nodes)| {
         let nodes: Vec<&str> = nodes.iter().map(String::as_str).collect();
         format!("{image} on {}", nodes.join(", "))
@@ -225,7 +225,7 @@ mod tests {
         GivenImages::from_yaml(text).unwrap()
     }
 
-    fn found(images: &[(&str, &[&str])]) -> Found {
+    fn found(images: &[(&str, &[&str])]) -> FoundImage {
         let nodes = |nodes: &[&str]| nodes.iter().map(|node| (*node).to_owned()).collect();
         images.iter().map(|(image, on)| ((*image).to_owned(), nodes(on))).collect()
     }
@@ -236,10 +236,10 @@ mod tests {
             (given("etcd: a:1"), given("{etcd: b:1, tools: c:1}"), GivenImages::default());
         let nodes = found(&[("d:1", &["10.0.0.1", "10.0.0.2"])]);
         let choose = |name, key, file, nodes| match choose_image(name, key, file, nodes) {
-            Chosen::Image(image, source) => format!("{image} {}", source.name()),
-            Chosen::Unclear(found) => list_found(&found),
+            ChosenImage::Image(image, source) => format!("{image} {}", source.name()),
+            ChosenImage::Unclear(found) => list_found(&found),
         };
-        let empty = Found::new();
+        let empty = FoundImage::new();
         assert_eq!(choose(ImageName::Etcd, &key, &file, &nodes), "a:1 key");
         assert_eq!(choose(ImageName::Tools, &key, &file, &nodes), "c:1 configuration");
         assert_eq!(choose(ImageName::Etcd, &none, &none, &nodes), "d:1 nodes");

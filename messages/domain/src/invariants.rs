@@ -20,7 +20,9 @@ use crate::constraints::Constraints;
 use crate::repair::queue::RepairQueue;
 
 pub use self::api::api_available;
-pub use self::placement::{BindingCheck, BindingEvidence, PlacementChange, judged_by, placed_where_allowed};
+pub use self::placement::{
+    BindingCheck, BindingEvidence, PlacementChange, check_allowed_bindings, judged_by,
+};
 pub use self::quorum::{MemberLoss, check_quorum, quorum_of_plan, quorum_of_repair};
 
 /// The id of an invariant.
@@ -96,9 +98,9 @@ pub fn check_cluster_change(change: &ClusterChange<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
     violations.extend(control_plane_size(change));
     violations.extend(check_workers(change));
-    violations.extend(few_changes(change));
+    violations.extend(check_few_replacements(change));
     violations.extend(honest_nodes(change));
-    violations.extend(repair::one_api_server_of_cluster(change.before, change.after, change.repairs));
+    violations.extend(repair::check_api_servers_of_cluster(change.before, change.after, change.repairs));
     violations.extend(check_change(change));
     violations
 }
@@ -139,9 +141,9 @@ pub fn check_workers(change: &ClusterChange<'_>) -> Option<Violation> {
 
 /// I5: less than half of the control plane is replaced at once.
 #[must_use]
-pub fn few_changes(change: &ClusterChange<'_>) -> Option<Violation> {
-    let before: BTreeSet<&str> = addresses(change.before?.control_plane());
-    let after: BTreeSet<&str> = addresses(change.after.control_plane());
+pub fn check_few_replacements(change: &ClusterChange<'_>) -> Option<Violation> {
+    let before: BTreeSet<&str> = collect_addresses(change.before?.control_plane());
+    let after: BTreeSet<&str> = collect_addresses(change.after.control_plane());
     let left = before.difference(&after).count();
     let entered = after.difference(&before).count();
     let replaced = left.min(entered);
@@ -177,7 +179,7 @@ pub fn check_change(change: &ClusterChange<'_>) -> Option<Violation> {
 
 /// A write of the service in the store's history.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Written {
+pub struct WrittenKey {
     /// Revision of the write.
     pub revision: i64,
     /// Create revision of the leader key of the writer's epoch.
@@ -195,7 +197,7 @@ pub struct EpochLifetime {
 
 /// I1: the writer of each revision held the oldest leader key of that revision.
 #[must_use]
-pub fn one_writer(writes: &[Written], terms: &[EpochLifetime]) -> Vec<Violation> {
+pub fn check_one_writer(writes: &[WrittenKey], terms: &[EpochLifetime]) -> Vec<Violation> {
     writes
         .iter()
         .filter_map(|write| {
@@ -223,7 +225,7 @@ pub fn one_writer(writes: &[Written], terms: &[EpochLifetime]) -> Vec<Violation>
 ///
 /// `acknowledged` and `history` map a revision to the keys written in it.
 #[must_use]
-pub fn nothing_lost(
+pub fn check_no_lost_writes(
     acknowledged: &BTreeMap<i64, BTreeSet<String>>,
     history: &BTreeMap<i64, BTreeSet<String>>,
 ) -> Vec<Violation> {
@@ -240,7 +242,7 @@ pub fn nothing_lost(
         .collect()
 }
 
-fn addresses<'a>(nodes: impl Iterator<Item = &'a crate::cluster::Node>) -> BTreeSet<&'a str> {
+fn collect_addresses<'a>(nodes: impl Iterator<Item = &'a crate::cluster::Node>) -> BTreeSet<&'a str> {
     nodes.map(|node| node.address.as_str()).collect()
 }
 
@@ -336,19 +338,19 @@ mod tests {
     #[test]
     fn a_write_belongs_to_the_oldest_leader_key_of_its_revision() {
         let terms = [EpochLifetime { epoch: 2, ended: Some(9) }, EpochLifetime { epoch: 5, ended: None }];
-        let write = |revision, epoch| Written { revision, epoch };
-        assert_eq!(one_writer(&[write(3, 2), write(8, 2), write(10, 5)], &terms), []);
-        assert_eq!(one_writer(&[write(7, 5)], &terms).len(), 1);
-        assert_eq!(one_writer(&[write(12, 2)], &terms).len(), 1);
-        assert_eq!(one_writer(&[write(1, 2)], &terms).len(), 1);
+        let write = |revision, epoch| WrittenKey { revision, epoch };
+        assert_eq!(check_one_writer(&[write(3, 2), write(8, 2), write(10, 5)], &terms), []);
+        assert_eq!(check_one_writer(&[write(7, 5)], &terms).len(), 1);
+        assert_eq!(check_one_writer(&[write(12, 2)], &terms).len(), 1);
+        assert_eq!(check_one_writer(&[write(1, 2)], &terms).len(), 1);
     }
 
     #[test]
     fn an_acknowledged_key_that_is_missing_is_lost() {
         let keys = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect::<BTreeSet<_>>();
         let history = BTreeMap::from([(4, keys(&["cluster", "cluster-revision"]))]);
-        assert_eq!(nothing_lost(&BTreeMap::from([(4, keys(&["cluster"]))]), &history), []);
-        assert_eq!(nothing_lost(&BTreeMap::from([(5, keys(&["cluster"]))]), &history).len(), 1);
-        assert_eq!(nothing_lost(&BTreeMap::from([(4, keys(&["status"]))]), &history).len(), 1);
+        assert_eq!(check_no_lost_writes(&BTreeMap::from([(4, keys(&["cluster"]))]), &history), []);
+        assert_eq!(check_no_lost_writes(&BTreeMap::from([(5, keys(&["cluster"]))]), &history).len(), 1);
+        assert_eq!(check_no_lost_writes(&BTreeMap::from([(4, keys(&["status"]))]), &history).len(), 1);
     }
 }

@@ -138,7 +138,7 @@ pub fn record(id: i64) -> String {
 
 /// The key of a held rack.
 #[must_use]
-pub fn repair_hold(rack: &str) -> String {
+pub fn repair_hold_key(rack: &str) -> String {
     format!("{REPAIR_HOLDS}{rack}")
 }
 
@@ -156,7 +156,7 @@ pub fn reboot(index: i64) -> String {
 
 /// The key of Madako's own state of a repair queue entry.
 #[must_use]
-pub fn repair_kept(index: i64) -> String {
+pub fn repair_state_key(index: i64) -> String {
     format!("{REPAIR_KEPT}{index:016x}")
 }
 

@@ -46,10 +46,10 @@ named!(MachineState all names);
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct MachineLabel {
     /// Name without prefix.
-    #[serde(default, deserialize_with = "null_as_empty")]
+    #[serde(default, deserialize_with = "deserialize_null_as_empty")]
     pub name: String,
     /// Value; may be empty.
-    #[serde(default, deserialize_with = "null_as_empty")]
+    #[serde(default, deserialize_with = "deserialize_null_as_empty")]
     pub value: String,
 }
 
@@ -70,7 +70,7 @@ impl MachineLabel {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bmc {
     /// Type of the controller; it selects the repair procedure.
-    #[serde(default, rename = "bmcType", deserialize_with = "null_as_empty")]
+    #[serde(default, rename = "bmcType", deserialize_with = "deserialize_null_as_empty")]
     pub bmc_type: String,
 }
 
@@ -80,19 +80,19 @@ pub struct MachineSpec {
     /// Serial number, the key of the registry.
     pub serial: String,
     /// Labels; Go writes `null` for none.
-    #[serde(default, deserialize_with = "null_as_empty")]
+    #[serde(default, deserialize_with = "deserialize_null_as_empty")]
     pub labels: Vec<MachineLabel>,
     /// Number of the rack.
-    #[serde(default, deserialize_with = "null_as_empty")]
+    #[serde(default, deserialize_with = "deserialize_null_as_empty")]
     pub rack: i64,
     /// Position within the rack.
-    #[serde(default, rename = "indexInRack", deserialize_with = "null_as_empty")]
+    #[serde(default, rename = "indexInRack", deserialize_with = "deserialize_null_as_empty")]
     pub index_in_rack: i64,
     /// Role of the machine, such as `compute`.
-    #[serde(default, deserialize_with = "null_as_empty")]
+    #[serde(default, deserialize_with = "deserialize_null_as_empty")]
     pub role: String,
     /// IPv4 addresses; the first one identifies the machine's node.
-    #[serde(default, deserialize_with = "null_as_empty")]
+    #[serde(default, deserialize_with = "deserialize_null_as_empty")]
     pub ipv4: Vec<String>,
     /// Registration time with its original offset.
     #[serde(
@@ -109,7 +109,7 @@ pub struct MachineSpec {
     )]
     pub retire_date: OffsetDateTime,
     /// Baseboard management controller.
-    #[serde(default, deserialize_with = "null_as_empty")]
+    #[serde(default, deserialize_with = "deserialize_null_as_empty")]
     pub bmc: Bmc,
 }
 
@@ -119,7 +119,7 @@ pub struct MachineStatus {
     /// Lifecycle state.
     pub state: MachineState,
     /// Seconds since the machine entered this state.
-    #[serde(default, deserialize_with = "null_as_empty")]
+    #[serde(default, deserialize_with = "deserialize_null_as_empty")]
     pub duration: f64,
 }
 
@@ -311,7 +311,7 @@ fn check_params(params: &Tree, path: &Path<'_>, problems: &mut Problems) {
 }
 
 /// Reads `null`, which Go writes for an empty list or map, as the empty value.
-fn null_as_empty<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+fn deserialize_null_as_empty<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
     T: Default + Deserialize<'de>,

@@ -185,7 +185,7 @@ impl EtcdMember {
         if !self.name.is_empty() {
             return Cow::Borrowed(&self.name);
         }
-        match self.peer_urls.first().and_then(|url| host(url)) {
+        match self.peer_urls.first().and_then(|url| host_of_url(url)) {
             Some(host) => Cow::Borrowed(host),
             None => Cow::Owned(self.id.to_string()),
         }
@@ -193,7 +193,7 @@ impl EtcdMember {
 }
 
 /// The host of a URL with a port.
-fn host(url: &str) -> Option<&str> {
+fn host_of_url(url: &str) -> Option<&str> {
     let (_, rest) = url.split_once("://")?;
     let authority = rest.split(['/', '?', '#']).next()?;
     let (host, _) = authority.rsplit_once(':')?;
@@ -226,7 +226,7 @@ impl FromStr for EtcdVersion {
 
 /// A text that is no version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("expected a version such as 3.5.15")]
+#[error("the text is not a version of etcd: expected one such as 3.5.15")]
 pub struct NoVersion;
 
 impl fmt::Display for EtcdVersion {

@@ -134,13 +134,13 @@ impl Reason {
 
     /// The same reason for a node or machine.
     #[must_use]
-    pub fn about(self, address: &str) -> Self {
+    pub fn with_address(self, address: &str) -> Self {
         Self { address: Some(address.to_owned()), ..self }
     }
 
     /// The same reason with the decisive score.
     #[must_use]
-    pub fn scored(self, score: i64) -> Self {
+    pub fn with_score(self, score: i64) -> Self {
         Self { score: Some(score), ..self }
     }
 }
@@ -214,7 +214,7 @@ pub struct PlanError {
 impl PlanError {
     /// The value of `error` in JSON: `{"kind", "message"}`.
     #[must_use]
-    pub fn body(&self) -> PlanErrorBody<'_> {
+    pub fn response_body(&self) -> PlanErrorBody<'_> {
         PlanErrorBody { kind: self.kind, message: &self.message }
     }
 }
@@ -222,7 +222,7 @@ impl PlanError {
 impl Serialize for PlanError {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut outer = serializer.serialize_struct("PlanError", 1)?;
-        outer.serialize_field("error", &self.body())?;
+        outer.serialize_field("error", &self.response_body())?;
         outer.end()
     }
 }

@@ -62,7 +62,7 @@ pub struct Restored {
 impl Restored {
     /// True if this restore began for the request.
     #[must_use]
-    pub fn is_of(&self, request: &RestoreRequest) -> bool {
+    pub fn began_for(&self, request: &RestoreRequest) -> bool {
         (&self.address, &self.path, self.requested_at)
             == (&request.address, &request.path, request.requested_at)
     }
@@ -114,7 +114,7 @@ mod tests {
             began_at: request.requested_at,
             stale: BTreeSet::new(),
         };
-        assert!(restored.is_of(&request));
-        assert!(!restored.is_of(&RestoreRequest { path: "/b".to_owned(), ..request }));
+        assert!(restored.began_for(&request));
+        assert!(!restored.began_for(&RestoreRequest { path: "/b".to_owned(), ..request }));
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::placement::fit::Compared;
+use crate::placement::fit::ComparedMetrics;
 use crate::repair::hold::HoldSettings;
 
 /// The settings that plans depend on. In JSON each time is a number of seconds.
@@ -52,7 +52,7 @@ pub struct PlacementSettings {
     #[serde(rename = "debounce_seconds", with = "seconds")]
     pub debounce: Duration,
     /// The number that metric constraints compare.
-    pub metric_constraints: Compared,
+    pub metric_constraints: ComparedMetrics,
     /// Percentage of all applications that may move within `reschedule_after`.
     pub max_moves_percent: u64,
     /// Number of applications that may move within `reschedule_after` in any case, whatever `max_moves_percent` says.
@@ -104,7 +104,7 @@ mod tests {
                 reschedule_after: Duration::from_secs(60),
                 stickiness: 0.1,
                 debounce: Duration::ZERO,
-                metric_constraints: Compared::Weighted,
+                metric_constraints: ComparedMetrics::Weighted,
                 max_moves_percent: 10,
                 max_moves_at_least: 3,
                 deletion_retention: Duration::from_millis(1500),

@@ -132,7 +132,7 @@ impl ClusterState {
     pub fn decode(revision: i64, entries: &BTreeMap<String, Entry>, last: Option<&Self>) -> Self {
         let kept = |key: &str| {
             last.filter(|last| {
-                last.fault(key).is_none()
+                last.fault_of(key).is_none()
                     && entries.get(key).is_some_and(|entry| entry.mod_revision == last.revision_of(key))
             })
         };
@@ -291,7 +291,7 @@ impl ClusterState {
     #[must_use]
     pub fn is_restoring(&self) -> bool {
         let began = self.restored.as_ref().zip(self.restore.as_ref());
-        began.is_some_and(|(restored, request)| restored.is_of(request))
+        began.is_some_and(|(restored, request)| restored.began_for(request))
     }
 
     /// Racks whose hold cannot be read; they may be held.
@@ -301,7 +301,7 @@ impl ClusterState {
 
     /// The condition that a key is unchanged since this view.
     #[must_use]
-    pub fn unchanged(&self, key: &str) -> Condition {
+    pub fn require_unchanged(&self, key: &str) -> Condition {
         Condition::Unchanged { key: key.to_owned(), revision: self.revision_of(key) }
     }
 
@@ -314,18 +314,18 @@ impl ClusterState {
     /// The conditions of a plan's commit: the inputs of this view are unchanged.
     #[must_use]
     pub fn plan_basis(&self) -> Vec<Condition> {
-        PLAN_INPUTS.into_iter().map(|key| self.unchanged(key)).collect()
+        PLAN_INPUTS.into_iter().map(|key| self.require_unchanged(key)).collect()
     }
 
     /// True if the template differs from the one that the cluster was generated from.
     #[must_use]
-    pub fn template_changed(&self) -> bool {
+    pub fn has_changed_template(&self) -> bool {
         self.template.as_ref().is_some_and(|template| template.revision != self.cluster_revision)
     }
 
     /// The fault of a key, if it is unusable.
     #[must_use]
-    pub fn fault(&self, key: &str) -> Option<&str> {
+    pub fn fault_of(&self, key: &str) -> Option<&str> {
         self.faults.iter().find(|fault| fault.key == key).map(|fault| fault.why.as_str())
     }
 }
@@ -460,7 +460,7 @@ mod tests {
         assert_eq!(good.images.0.values().collect::<Vec<_>>(), ["a:1"]);
         assert!(good.faults.is_empty() && good.revision_of(keys::IMAGES) == 1);
         let wrong = images(r#"{"etcd": "a 1"}"#);
-        assert!(wrong.images.0.is_empty() && wrong.fault(keys::IMAGES).unwrap().contains("etcd"));
+        assert!(wrong.images.0.is_empty() && wrong.fault_of(keys::IMAGES).unwrap().contains("etcd"));
     }
 
     #[test]

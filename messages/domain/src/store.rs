@@ -69,7 +69,7 @@ pub enum Condition {
 impl Condition {
     /// The key or prefix of the comparison.
     #[must_use]
-    pub fn compared(&self) -> &str {
+    pub fn compared_key(&self) -> &str {
         match self {
             Self::Created { key, .. } | Self::Unchanged { key, .. } => key,
             Self::NoneSince { prefix, .. } => prefix,
@@ -142,7 +142,7 @@ named!(StoreErrorKind);
 
 /// A failed operation on the store. After `Unavailable` or `Deadline` a write may have happened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{operation} failed: {why}")]
+#[error("cannot complete the {operation} in etcd: {why}")]
 pub struct StoreError {
     /// The operation and its object, such as `read of sabakan/`.
     pub operation: String,
@@ -166,7 +166,7 @@ pub struct Epoch {
 impl Epoch {
     /// The condition that fences every write of this epoch: the leader key still exists.
     #[must_use]
-    pub fn fence(&self) -> Condition {
+    pub fn fencing_condition(&self) -> Condition {
         Condition::Created { key: self.key.clone(), revision: self.number }
     }
 }

@@ -49,7 +49,7 @@ impl Template {
         rules::check_configuration(&cluster, ClusterForm::Template, &mut problems);
         problems.finish(SUBJECT)?;
         cluster.fill_defaults();
-        Ok(Self::with(cluster, parts))
+        Ok(Self::from_parts(cluster, parts))
     }
 
     /// Reads a typed template (YAML or JSON) strictly, and fills in CKE's defaults.
@@ -58,22 +58,25 @@ impl Template {
     /// The error names each wrong field and the expected value.
     pub fn from_yaml(text: &str) -> Result<Self, InputError> {
         let mut parts = TemplateParts::default();
-        let cluster = Cluster::typed(SUBJECT, text, ClusterForm::Template, |cluster, shape, problems| {
-            // Skip the check of the parts if the wrong shape of a field leaves a node's part unclear.
-            let is_control_plane = |name: &str| nearest_name(name, [CONTROL_PLANE].into_iter()).is_some();
-            let unclear = |field: &str| {
-                let node = field.strip_prefix("nodes[");
-                node.is_some_and(|node| node.split_once("].").is_none_or(|(_, name)| is_control_plane(name)))
-            };
-            parts = TemplateParts::read(cluster, problems);
-            if !shape.has_problem(unclear) {
-                parts.check(problems);
-            }
-        })?;
-        Ok(Self::with(cluster, parts))
+        let cluster =
+            Cluster::read_typed(SUBJECT, text, ClusterForm::Template, |cluster, shape, problems| {
+                // Skip the check of the parts if the wrong shape of a field leaves a node's part unclear.
+                let is_control_plane = |name: &str| nearest_name(name, [CONTROL_PLANE].into_iter()).is_some();
+                let unclear = |field: &str| {
+                    let node = field.strip_prefix("nodes[");
+                    node.is_some_and(|node| {
+                        node.split_once("].").is_none_or(|(_, name)| is_control_plane(name))
+                    })
+                };
+                parts = TemplateParts::read(cluster, problems);
+                if !shape.has_problem(unclear) {
+                    parts.check(problems);
+                }
+            })?;
+        Ok(Self::from_parts(cluster, parts))
     }
 
-    fn with(cluster: Cluster, parts: TemplateParts) -> Self {
+    fn from_parts(cluster: Cluster, parts: TemplateParts) -> Self {
         let control_plane = parts.control_plane.first().copied().expect("a checked template has one");
         Self { cluster, control_plane, workers: parts.workers }
     }

@@ -30,7 +30,7 @@ go_object! {
 
 /// Path of the secrets engine `pki` of an authority.
 #[must_use]
-pub fn mount_of(authority: Authority) -> String {
+pub fn authority_mount(authority: Authority) -> String {
     format!("cke/ca-{authority}")
 }
 
@@ -52,6 +52,6 @@ mod tests {
 
     #[test]
     fn each_authority_has_its_own_engine() {
-        assert_eq!(mount_of(Authority::KubernetesWebhook), "cke/ca-kubernetes-webhook");
+        assert_eq!(authority_mount(Authority::KubernetesWebhook), "cke/ca-kubernetes-webhook");
     }
 }

@@ -76,13 +76,13 @@ pub enum Action<A, E> {
         /// The effect without a record.
         effect: E,
         /// The state of the effect.
-        left: Left,
+        left: RemainingEffect,
     },
 }
 
 /// The state of an effect at the end of its epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Left {
+pub enum RemainingEffect {
     /// No attempt began.
     NotBegun,
     /// An attempt began, and its result is unknown.

@@ -42,7 +42,7 @@ impl Changes {
         self.sent.is_none() && revision >= self.committed && self.refused.is_none_or(|old| revision > old)
     }
 
-    pub(crate) fn sent(&mut self, number: u64, decided_on: i64, now: Moment) {
+    pub(crate) fn record_sent(&mut self, number: u64, decided_on: i64, now: Moment) {
         self.sent = Some(SentChange { number, decided_on, lost_at: now + COMMIT_LOST });
     }
 
@@ -61,7 +61,7 @@ impl Changes {
             }
             Err(error) => {
                 self.refused = Some(sent.decided_on);
-                if error.failure() == Failure::Unknown {
+                if error.failure_class() == Failure::Unknown {
                     let pause = self.retry.take().map(|retry| (retry.pause * 2).min(RETRY_MOST));
                     let pause = pause.unwrap_or(RETRY_FIRST);
                     self.retry = Some(Retry { pause, at: now + pause, came: false });
@@ -72,12 +72,12 @@ impl Changes {
     }
 
     /// The number of the change whose answer did not come in time.
-    pub(crate) fn overdue(&self, now: Moment) -> Option<u64> {
+    pub(crate) fn overdue_change(&self, now: Moment) -> Option<u64> {
         self.sent.as_ref().filter(|sent| sent.lost_at <= now).map(|sent| sent.number)
     }
 
     /// True once when the pause of a failed change ends.
-    pub(crate) fn passed(&mut self, now: Moment) -> bool {
+    pub(crate) fn retry_is_due(&mut self, now: Moment) -> bool {
         let came = self.retry.as_mut().is_some_and(|retry| {
             let comes = !retry.came && retry.at <= now;
             retry.came |= comes;
@@ -96,7 +96,7 @@ impl Changes {
         }
     }
 
-    pub(crate) fn forgive(&mut self) {
+    pub(crate) fn clear_refusal(&mut self) {
         self.refused = None;
     }
 

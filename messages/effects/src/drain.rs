@@ -92,7 +92,7 @@ impl DrainOrder {
     async fn drain(&self, tell: &(impl Fn(DrainNews) + Send + Sync)) -> Stop {
         let mut found = NodeDrainState::Uncordoned;
         if self.resumed {
-            found = match self.first_check(tell).await {
+            found = match self.read_earlier_progress(tell).await {
                 Ok(found) => found,
                 Err(stop) => return stop,
             };
@@ -102,15 +102,15 @@ impl DrainOrder {
             }
         }
         loop {
-            if let Err(stop) = self.empty(&found, tell).await {
+            if let Err(stop) = self.evict_pods(&found, tell).await {
                 return stop;
             }
             tell(DrainNews::Done);
-            found = self.guard(tell).await;
+            found = self.watch_drained_node(tell).await;
         }
     }
 
-    async fn empty(
+    async fn evict_pods(
         &self,
         found: &NodeDrainState,
         tell: &(impl Fn(DrainNews) + Send + Sync),
@@ -142,7 +142,7 @@ impl DrainOrder {
                     let Some(left) = unfinished_drain(&pods, node.as_ref(), self.rules.purpose) else {
                         return Ok(());
                     };
-                    tell(self.news(&left, node.as_ref()));
+                    tell(self.describe_progress(&left, node.as_ref()));
                     self.evict_all(&pods, &protected, &mut asked, tell).await?;
                 }
                 Err(error) => tell(DrainNews::Waits(error.to_string())),
@@ -153,7 +153,11 @@ impl DrainOrder {
 
     async fn cordon(&self, tell: &(impl Fn(DrainNews) + Send + Sync)) -> Result<(), Stop> {
         let cordon = |permit| async move { self.kubernetes.cordon(&permit, &self.node).await };
-        Ok(self.permits.effect(cordon, report_interruption(tell)).instrument(info_span!("cordon")).await?)
+        Ok(self
+            .permits
+            .run_effect(cordon, report_interruption(tell))
+            .instrument(info_span!("cordon"))
+            .await?)
     }
 
     /// The pods of the node; for reboots also the node itself, which reports volumes and may be unreachable.
@@ -165,7 +169,7 @@ impl DrainOrder {
         Ok((node, self.kubernetes.pods_on(&self.node).await?))
     }
 
-    fn news(&self, left: &UnfinishedDrain, node: Option<&KubeNode>) -> DrainNews {
+    fn describe_progress(&self, left: &UnfinishedDrain, node: Option<&KubeNode>) -> DrainNews {
         match (left, node) {
             (UnfinishedDrain::Pod(pod), Some(node)) if node.ready.is_none() => {
                 DrainNews::Unreachable(pod.clone())
@@ -175,7 +179,7 @@ impl DrainOrder {
     }
 
     /// Polls a drained node until it has to be drained again.
-    async fn guard(&self, tell: &(impl Fn(DrainNews) + Send + Sync)) -> NodeDrainState {
+    async fn watch_drained_node(&self, tell: &(impl Fn(DrainNews) + Send + Sync)) -> NodeDrainState {
         let mut told_done = true;
         loop {
             tokio::time::sleep(DRAIN_POLL).await;
@@ -199,7 +203,10 @@ impl DrainOrder {
 
     /// Reads the progress of the earlier leader. Retries while the API does not answer; the reconcile pass limits the
     /// time.
-    async fn first_check(&self, tell: &(impl Fn(DrainNews) + Send + Sync)) -> Result<NodeDrainState, Stop> {
+    async fn read_earlier_progress(
+        &self,
+        tell: &(impl Fn(DrainNews) + Send + Sync),
+    ) -> Result<NodeDrainState, Stop> {
         loop {
             match self.check().await {
                 Ok((found, waits)) => {
@@ -244,7 +251,7 @@ impl DrainOrder {
             }
             let ask = |permit| async move { self.kubernetes.evict(&permit, &pod.id, true).await };
             if let EvictionOutcome::Refused { why } =
-                self.permits.effect(ask, report_interruption(tell)).await?
+                self.permits.run_effect(ask, report_interruption(tell)).await?
             {
                 return Err(refuse_eviction(&pod.id, &why));
             }
@@ -280,12 +287,12 @@ impl DrainOrder {
         let mut attempts = self.rules.evict_attempts;
         loop {
             let evict = |permit| async move { self.kubernetes.evict(&permit, pod, false).await };
-            let evicted = self.permits.effect(evict, report_interruption(tell));
+            let evicted = self.permits.run_effect(evict, report_interruption(tell));
             let evicted = evicted.instrument(info_span!("evict", %pod)).await?;
             let EvictionOutcome::Refused { why } = evicted else { return Ok(()) };
             if treatment == Treatment::EvictOrDelete {
                 let delete = |permit| async move { self.kubernetes.delete(&permit, pod).await };
-                let deleted = self.permits.effect(delete, report_interruption(tell));
+                let deleted = self.permits.run_effect(delete, report_interruption(tell));
                 return Ok(deleted.instrument(info_span!("delete", %pod)).await?);
             }
             attempts = attempts.saturating_sub(1);

@@ -20,7 +20,7 @@
 //!
 //! # Assumes
 //! - The effect's port checks its permit at the beginning, and stops the effect when its future is dropped.
-//! - The workflow's user cancels each unfinished record of its own that is neither [`Workflow::under_way`] nor the
+//! - The workflow's user cancels each unfinished record of its own that is neither [`Workflow::announced_effect`] nor the
 //!   [`Workflow::conclusion`] after [`Workflow::observe`]: an announcement that another one replaced can become
 //!   durable at any later time, and the workflow has forgotten it.
 //!
@@ -41,7 +41,7 @@ mod workflow;
 
 pub use madako_protocol::effect::{AttemptEnd, EffectEvent};
 
-pub use crate::action::{Action, Conclusion, Effect, Evidence, Left};
+pub use crate::action::{Action, Conclusion, Effect, Evidence, RemainingEffect};
 pub use crate::changes::{RETRY_FIRST, RETRY_MOST};
 pub use crate::drain::{DrainOrder, DrainRules};
 pub use crate::host::{attempt_command, command_end, run_check};

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use madako_protocol::backup::PermitSource;
-use madako_protocol::gate::permit;
+use madako_protocol::gate::ask_leader_for_permit;
 use madako_protocol::kubernetes::KubernetesError;
 use madako_protocol::permit::{Moment, Permit, PermitEnded};
 
@@ -21,7 +21,7 @@ impl Permits {
     /// Waits for a permit. After the end of the epoch it never returns; the end of the reign stops the task.
     pub async fn get(&self) -> Permit {
         loop {
-            match permit(&self.leader, self.epoch).await {
+            match ask_leader_for_permit(&self.leader, self.epoch).await {
                 Ok(permit) => return permit,
                 Err(_) => tokio::time::sleep(PERMIT_PAUSE).await,
             }
@@ -33,7 +33,7 @@ impl Permits {
     ///
     /// # Errors
     /// Kubernetes refused the effect, or did not answer while the permit was valid.
-    pub async fn effect<T, F>(
+    pub async fn run_effect<T, F>(
         &self,
         does: impl Fn(Permit) -> F,
         waits: impl Fn(&KubernetesError),

@@ -4,7 +4,7 @@
 use madako_protocol::actors::Mutation;
 use madako_protocol::effect::EffectEvent;
 use madako_protocol::feed::{Task, send_later};
-use madako_protocol::gate::{commit, permit};
+use madako_protocol::gate::{ask_leader_for_permit, commit};
 use madako_protocol::mailbox::{Addressed, Envelope};
 use madako_protocol::permit::Moment;
 use ractor::ActorRef;
@@ -47,7 +47,7 @@ impl<M: Addressed + Send + 'static, O: Send + 'static> EffectRunner<M, O> {
     pub fn ask(&mut self, number: u64) {
         let Permits { leader, epoch } = self.permits.clone();
         self.effect = Some(self.send_result(async move {
-            EffectEvent::Permitted { number, permit: permit(&leader, epoch).await.ok() }
+            EffectEvent::Permitted { number, permit: ask_leader_for_permit(&leader, epoch).await.ok() }
         }));
     }
 

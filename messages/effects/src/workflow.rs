@@ -7,7 +7,7 @@ use madako_protocol::effect::{AttemptEnd, EffectEvent};
 use madako_protocol::gate::COMMIT_DEADLINE;
 use madako_protocol::permit::{Moment, Permit};
 
-use crate::action::{Action, Conclusion, Effect, Evidence, Left};
+use crate::action::{Action, Conclusion, Effect, Evidence, RemainingEffect};
 use crate::changes::Changes;
 use crate::limits::PERMIT_LOST;
 use crate::permits::PERMIT_PAUSE;
@@ -87,7 +87,7 @@ impl<A, E: Effect> Workflow<A, E> {
 
     /// The announced effect that has not ended.
     #[must_use]
-    pub fn under_way(&self) -> Option<&E> {
+    pub fn announced_effect(&self) -> Option<&E> {
         self.job.as_ref().map(|job| &job.effect)
     }
 
@@ -154,7 +154,7 @@ impl<A, E: Effect> Workflow<A, E> {
             return None;
         }
         let number = self.take_number();
-        self.changes.sent(number, decided_on, now);
+        self.changes.record_sent(number, decided_on, now);
         self.purpose = Some(purpose);
         Some(Action::Commit { number, change })
     }
@@ -165,8 +165,8 @@ impl<A, E: Effect> Workflow<A, E> {
     }
 
     /// Allows decisions on refused states at the start of a new round.
-    pub fn forgive(&mut self) {
-        self.changes.forgive();
+    pub fn clear_refusal(&mut self) {
+        self.changes.clear_refusal();
     }
 
     /// Allows decisions on a refused state after an unrelated change, unless a pause is running.
@@ -206,16 +206,16 @@ impl<A, E: Effect> Workflow<A, E> {
 
     /// Handles an event.
     #[must_use]
-    pub fn on(&mut self, event: EffectEvent<E::Outcome>, now: Moment) -> Actions<A, E> {
+    pub fn handle_event(&mut self, event: EffectEvent<E::Outcome>, now: Moment) -> Actions<A, E> {
         if self.is_over {
             return Vec::new();
         }
         match event {
             EffectEvent::Committed { number, result } => self.handle_answer(number, result, now),
             EffectEvent::Permitted { number, permit } => self.handle_permit(number, permit, now),
-            EffectEvent::Ended { number, end } => self.attempt_ended(number, end, now),
+            EffectEvent::Ended { number, end } => self.handle_attempt_end(number, end, now),
             EffectEvent::Paused { number, against } => self.handle_pause(number, against, now),
-            EffectEvent::Passed => self.passed(now),
+            EffectEvent::Passed => self.handle_time(now),
             EffectEvent::Lost => self.handle_lost_epoch(),
         }
     }
@@ -230,7 +230,7 @@ impl<A, E: Effect> Workflow<A, E> {
             return Vec::new();
         }
         let purpose = self.purpose.take();
-        let failure = result.as_ref().err().map(CommitError::failure);
+        let failure = result.as_ref().err().map(CommitError::failure_class);
         let mut actions = vec![Action::Answered { result }];
         match (failure, purpose) {
             (None, Some(Purpose::Announces(effect))) => {
@@ -282,7 +282,12 @@ impl<A, E: Effect> Workflow<A, E> {
         vec![Action::Start { number, attempt: job.attempt, effect: job.effect.clone(), permit }]
     }
 
-    fn attempt_ended(&mut self, started: u64, end: AttemptEnd<E::Outcome>, now: Moment) -> Actions<A, E> {
+    fn handle_attempt_end(
+        &mut self,
+        started: u64,
+        end: AttemptEnd<E::Outcome>,
+        now: Moment,
+    ) -> Actions<A, E> {
         let number = self.take_number();
         let Some(job) = &mut self.job else { return Vec::new() };
         if !matches!(job.phase, Phase::Running { number, .. } if number == started) {
@@ -332,9 +337,9 @@ impl<A, E: Effect> Workflow<A, E> {
         vec![Action::Abort, Action::Record { effect: job.effect, took }, Action::Decide]
     }
 
-    fn passed(&mut self, now: Moment) -> Actions<A, E> {
+    fn handle_time(&mut self, now: Moment) -> Actions<A, E> {
         let mut actions = Vec::new();
-        if let Some(number) = self.changes.overdue(now) {
+        if let Some(number) = self.changes.overdue_change(now) {
             let result = Err(CommitError::Unanswered { deadline: COMMIT_DEADLINE });
             actions.extend(self.handle_answer(number, result, now));
         }
@@ -352,7 +357,7 @@ impl<A, E: Effect> Workflow<A, E> {
             }
             _ => {}
         }
-        if self.changes.passed(now) {
+        if self.changes.retry_is_due(now) {
             actions.push(Action::Decide);
         }
         actions
@@ -365,15 +370,15 @@ impl<A, E: Effect> Workflow<A, E> {
         self.changes.forget();
         let job = self.job.take().map(|job| {
             let left = match job.phase {
-                Phase::Running { .. } => Left::Unknown,
-                _ if job.last.is_none() => Left::NotBegun,
-                _ => Left::NotRecorded,
+                Phase::Running { .. } => RemainingEffect::Unknown,
+                _ if job.last.is_none() => RemainingEffect::NotBegun,
+                _ => RemainingEffect::NotRecorded,
             };
             Action::Report { effect: job.effect, left }
         });
         let report = |left| move |effect| Action::Report { effect, left };
-        let ended = self.ended.take().map(|(effect, _)| effect).map(report(Left::NotRecorded));
-        let unsure = self.unsure.take().map(report(Left::NotBegun));
+        let ended = self.ended.take().map(|(effect, _)| effect).map(report(RemainingEffect::NotRecorded));
+        let unsure = self.unsure.take().map(report(RemainingEffect::NotBegun));
         [Action::Abort].into_iter().chain(job).chain(ended).chain(unsure).collect()
     }
 }

@@ -21,7 +21,7 @@ const UNITS: [(&str, u128); 8] = [
 
 /// The text is not a duration. The message names the expected notation and leaves the text out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("expected a duration such as 2s, 1m30s or 1.5h")]
+#[error("the text is not a duration: expected one such as 2s, 1m30s or 1.5h")]
 pub struct NotADuration;
 
 /// Reads a duration.
@@ -39,7 +39,7 @@ pub fn parse(text: &str) -> Result<Duration, NotADuration> {
     let mut rest = text;
     let mut nanoseconds: u128 = 0;
     while !rest.is_empty() {
-        let (part, after) = one_part(rest)?;
+        let (part, after) = split_first_part(rest)?;
         // Each part is below 2^63 by the check in `one_part`, so the sum of a few cannot overflow.
         nanoseconds += part;
         rest = after;
@@ -49,7 +49,7 @@ pub fn parse(text: &str) -> Result<Duration, NotADuration> {
 }
 
 /// The nanoseconds of the first number with its unit, and the rest of the text.
-fn one_part(text: &str) -> Result<(u128, &str), NotADuration> {
+fn split_first_part(text: &str) -> Result<(u128, &str), NotADuration> {
     let digits = |text: &str| text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (whole, rest) = text.split_at(digits(text));
     let (fraction, rest) = match rest.strip_prefix('.') {

@@ -31,7 +31,7 @@ pub async fn commit(leader: &str, epoch: i64, mutation: Mutation) -> Result<Comm
 ///
 /// # Errors
 /// The epoch is over, or the leader did not answer in time: do not act.
-pub async fn permit(leader: &str, epoch: i64) -> Result<Permit, PermitEnded> {
+pub async fn ask_leader_for_permit(leader: &str, epoch: i64) -> Result<Permit, PermitEnded> {
     let ended = PermitEnded { epoch };
     let leader = registry::where_is(leader).map(ActorRef::<Envelope<LeaderMessage>>::from).ok_or(ended)?;
     let envelope = |reply| LeaderMessage::Permit { epoch, reply }.into();

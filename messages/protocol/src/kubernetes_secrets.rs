@@ -13,7 +13,7 @@ pub enum KubernetesSecretError {
     #[error(transparent)]
     Permit(#[from] PermitEnded),
     /// The pair of service accounts cannot be issued.
-    #[error("the key pair of service accounts cannot be issued: {0}")]
+    #[error("cannot issue the key pair for service accounts: {0}")]
     Authority(#[from] AuthorityError),
     /// The stored secret cannot be read or written.
     #[error("{what}: {why}")]

@@ -15,7 +15,7 @@ pub struct LoginKeys(pub BTreeMap<String, Result<Secret, LoginKeysError>>);
 impl LoginKeys {
     /// The key of a node, or the default key.
     #[must_use]
-    pub fn of(&self, address: &str) -> Option<Result<&Secret, &LoginKeysError>> {
+    pub fn key_for(&self, address: &str) -> Option<Result<&Secret, &LoginKeysError>> {
         self.0.get(address).or_else(|| self.0.get("")).map(Result::as_ref)
     }
 }
@@ -52,8 +52,8 @@ mod tests {
             )
         };
         let both = keys(&["", "10.0.0.1"]);
-        assert_eq!(both.of("10.0.0.1"), Some(Ok(&Secret::new("key of 10.0.0.1"))));
-        assert_eq!(both.of("10.0.0.2"), Some(Ok(&Secret::new("key of "))));
-        assert_eq!(keys(&["10.0.0.1"]).of("10.0.0.2"), None);
+        assert_eq!(both.key_for("10.0.0.1"), Some(Ok(&Secret::new("key of 10.0.0.1"))));
+        assert_eq!(both.key_for("10.0.0.2"), Some(Ok(&Secret::new("key of "))));
+        assert_eq!(keys(&["10.0.0.1"]).key_for("10.0.0.2"), None);
     }
 }

@@ -18,26 +18,26 @@ pub trait Objects: Send + Sync + 'static {
     ///
     /// # Errors
     /// It did not answer.
-    async fn server_version(&self, address: &str) -> Result<String, KubernetesError>;
+    async fn read_server_version(&self, address: &str) -> Result<String, KubernetesError>;
 
     /// All Node objects.
     ///
     /// # Errors
     /// See [`KubernetesError`].
-    async fn node_objects(&self, servers: &[String]) -> Result<Vec<NodeObject>, KubernetesError>;
+    async fn read_node_objects(&self, servers: &[String]) -> Result<Vec<NodeObject>, KubernetesError>;
 
     /// The annotations of an object. A kind that only a part of discovery would tell is asked from that part alone.
-    async fn annotations(&self, servers: &[String], object: &ObjectName) -> FoundObject<Annotations>;
+    async fn read_annotations(&self, servers: &[String], object: &ObjectName) -> FoundObject<Annotations>;
 
     /// A whole object, without the field managers.
-    async fn object(&self, servers: &[String], object: &ObjectName) -> FoundObject<Content>;
+    async fn read_object(&self, servers: &[String], object: &ObjectName) -> FoundObject<Content>;
 
     /// Applies an object by server-side apply with CKE's field manager, and takes over the fields of other managers.
     /// Idempotent.
     ///
     /// # Errors
     /// See [`KubernetesError`].
-    async fn apply(
+    async fn apply_object(
         &self,
         permit: &Permit,
         servers: &[String],
@@ -48,7 +48,11 @@ pub trait Objects: Send + Sync + 'static {
     ///
     /// # Errors
     /// See [`KubernetesError`].
-    async fn dry_run(&self, servers: &[String], manifest: &Manifest) -> Result<Content, KubernetesError>;
+    async fn dry_run_apply(
+        &self,
+        servers: &[String],
+        manifest: &Manifest,
+    ) -> Result<Content, KubernetesError>;
 
     /// Changes a Node object.
     ///

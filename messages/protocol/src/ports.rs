@@ -149,10 +149,10 @@ impl RegistryMachines {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RegistryError {
     /// The exchange gave no complete answer.
-    #[error("query of the registry failed: {0}")]
+    #[error("cannot query the machines of the registry: {0}")]
     Http(HttpError),
     /// An HTTP status other than 200.
-    #[error("query of the registry failed: status {status}: {body}")]
+    #[error("the registry refused the query for machines with status {status}: {body}")]
     Status {
         /// HTTP status code.
         status: u16,
@@ -160,13 +160,13 @@ pub enum RegistryError {
         body: String,
     },
     /// The answer has GraphQL errors.
-    #[error("query of the registry failed: {}", messages.join("; "))]
+    #[error("the registry answered the query for machines with errors: {}", messages.join("; "))]
     GraphQl {
         /// The messages of the errors, shortened.
         messages: Vec<String>,
     },
     /// The answer does not fit the query.
-    #[error("the registry's answer is malformed: {why}")]
+    #[error("the registry's answer to the query for machines is malformed: {why}")]
     Malformed {
         /// The position, and the expected value.
         why: String,

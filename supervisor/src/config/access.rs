@@ -11,7 +11,7 @@ use madako_store::{ConfigError, StoreConfig};
 
 use super::embedded::ServerTls;
 use super::pem;
-use super::settings::{Findings, Pem};
+use super::settings::{ConfigFindings, Pem};
 
 /// The client fields, before their checks.
 #[derive(Default)]
@@ -34,7 +34,7 @@ struct LoadedPem {
 }
 
 /// Checks the access of a client. Without `endpoints` in the file the endpoints are empty.
-pub(super) fn read_access(given: GivenAccess, findings: &mut Findings) -> StoreConfig {
+pub(super) fn read_access(given: GivenAccess, findings: &mut ConfigFindings) -> StoreConfig {
     let GivenAccess { mut clients, endpoints, prefix, username, password, pems: [ca, cert, key] } = given;
     check_endpoints(endpoints.as_deref(), findings);
     clients.endpoints = endpoints.unwrap_or_default();
@@ -61,7 +61,7 @@ pub(super) fn read_access(given: GivenAccess, findings: &mut Findings) -> StoreC
 pub(super) fn server_tls(
     [cert, key, client_ca]: &[Pem; 3],
     section: &str,
-    findings: &mut Findings,
+    findings: &mut ConfigFindings,
     needed: impl FnOnce(bool) -> [Option<String>; 3],
 ) -> Option<ServerTls> {
     let names = [cert, key, client_ca].map(|pem| pem.names);
@@ -86,7 +86,7 @@ fn report_missing(
     names: [&str; 2],
     missing: usize,
     expected: String,
-    findings: &mut Findings,
+    findings: &mut ConfigFindings,
 ) {
     let fields = names.map(|name| format!("{section}{name}"));
     if !findings.problems.has_problem(|wrong| fields.iter().any(|field| field == wrong)) {
@@ -95,7 +95,7 @@ fn report_missing(
 }
 
 /// The store itself checks each endpoint.
-fn check_endpoints(endpoints: Option<&[String]>, findings: &mut Findings) {
+fn check_endpoints(endpoints: Option<&[String]>, findings: &mut ConfigFindings) {
     let Some(endpoints) = endpoints else { return };
     if endpoints.is_empty() {
         let expected = "URLs such as http://127.0.0.1:2379; without the key, the embedded store is used";
@@ -116,7 +116,7 @@ fn check_endpoints(endpoints: Option<&[String]>, findings: &mut Findings) {
 }
 
 /// Text from a file or from the field itself; the file wins, as in etcdutil. Includes the file's mode.
-fn load_pem(pem: &Pem, section: &str, findings: &mut Findings) -> Option<(LoadedPem, Option<u32>)> {
+fn load_pem(pem: &Pem, section: &str, findings: &mut ConfigFindings) -> Option<(LoadedPem, Option<u32>)> {
     let [file, inline] = pem.names.map(|name| format!("{section}{name}"));
     match pem.file.as_deref().map(|path| (pem::read_file(path), path)) {
         None => {
@@ -131,7 +131,7 @@ fn load_pem(pem: &Pem, section: &str, findings: &mut Findings) -> Option<(Loaded
     }
 }
 
-fn load_certificate(pem: &Pem, section: &str, findings: &mut Findings) -> Option<LoadedPem> {
+fn load_certificate(pem: &Pem, section: &str, findings: &mut ConfigFindings) -> Option<LoadedPem> {
     let (loaded, _) = load_pem(pem, section, findings)?;
     if !pem::has_certificates(&loaded.text) {
         findings.report(loaded.field, "another value", "certificates in PEM");
@@ -140,7 +140,7 @@ fn load_certificate(pem: &Pem, section: &str, findings: &mut Findings) -> Option
     Some(loaded)
 }
 
-fn private_key(pem: &Pem, section: &str, findings: &mut Findings) -> Option<LoadedPem> {
+fn private_key(pem: &Pem, section: &str, findings: &mut ConfigFindings) -> Option<LoadedPem> {
     let (loaded, mode) = load_pem(pem, section, findings)?;
     if mode.is_some_and(|mode| mode & super::OTHERS_READ != 0) {
         findings.warn(format!("`{}`: other users can read the private key (chmod o-r)", loaded.field));
@@ -157,7 +157,7 @@ fn check_pair(
     names: [[&str; 2]; 2],
     cert: Option<&LoadedPem>,
     key: Option<&LoadedPem>,
-    findings: &mut Findings,
+    findings: &mut ConfigFindings,
 ) {
     match (cert, key) {
         (Some(cert), Some(key)) if cert.inline != key.inline => findings.report(
@@ -178,7 +178,7 @@ fn check_pair(
     }
 }
 
-fn check_match(cert: &LoadedPem, key: &LoadedPem, findings: &mut Findings) {
+fn check_match(cert: &LoadedPem, key: &LoadedPem, findings: &mut ConfigFindings) {
     if !pem::may_match(&cert.text, &key.text) {
         findings.report(key.field.clone(), "another key", format!("the private key of `{}`", cert.field));
     }

@@ -6,7 +6,7 @@ use madako_domain::backup::{BACKUP_DIRECTORY, BACKUP_EVERY, BACKUPS_KEPT, Backup
 use madako_json::strict::Kind;
 use madako_operation_runner::page::Mode;
 
-use super::settings::{ABSOLUTE_PATH, Findings, is_span, read_span, section};
+use super::settings::{ABSOLUTE_PATH, ConfigFindings, is_span, read_span, section};
 
 section! {
     it: BackupSchedule = BackupSchedule {
@@ -31,7 +31,7 @@ const KEPT: Kind = Kind::Whole(*BACKUPS_KEPT.start() as i64, *BACKUPS_KEPT.end()
 pub(super) fn read_backup(
     schedule: BackupSchedule,
     mode: Option<Mode>,
-    findings: &mut Findings,
+    findings: &mut ConfigFindings,
 ) -> Option<BackupSchedule> {
     let field = "etcd_backup.every";
     match mode {
@@ -62,7 +62,7 @@ mod tests {
 
     /// Reads a section as the only one of a file.
     fn schedule(text: &str, mode: Option<Mode>) -> (Option<BackupSchedule>, Vec<String>, Vec<String>) {
-        let mut findings = Findings::default();
+        let mut findings = ConfigFindings::default();
         let text = format!("etcd_backup: {text}");
         let tree = settings::read_settings(&text, super::super::schema(), &mut findings).unwrap();
         let section = tree.get("etcd_backup").unwrap();

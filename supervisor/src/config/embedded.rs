@@ -11,7 +11,7 @@ use madako_json::strict::Kind;
 use madako_protocol::secret::Secret;
 
 use super::access::server_tls;
-use super::settings::{ABSOLUTE_PATH, Findings, LISTEN, Pem, listen_address, section};
+use super::settings::{ABSOLUTE_PATH, ConfigFindings, LISTEN, Pem, listen_address, section};
 
 const DEFAULT_DATA_DIR: &str = "/var/lib/madako";
 /// etcd's own client port, on loopback.
@@ -50,7 +50,7 @@ pub struct ServerTls {
 impl Embedded {
     /// The store without any configuration.
     #[must_use]
-    pub fn by_default() -> Self {
+    pub fn without_configuration() -> Self {
         Self {
             data_dir: PathBuf::from(DEFAULT_DATA_DIR),
             listen: DEFAULT_LISTEN,
@@ -92,7 +92,7 @@ impl Embedded {
 }
 
 section! {
-    it: (Embedded, [Pem; 3]) = (Embedded::by_default(), Default::default()) => {
+    it: (Embedded, [Pem; 3]) = (Embedded::without_configuration(), Default::default()) => {
         "data-dir": ABSOLUTE_PATH => it.0.data_dir;
         "listen": LISTEN => it.0.listen, by |address| listen_address(address.text()?);
         "cache-bytes": CACHE_BYTES => it.0.cache_bytes;
@@ -105,7 +105,10 @@ section! {
 /// Bounds of the page cache in bytes: a few pages, and far more than the store of a cluster.
 const CACHE_BYTES: Kind = Kind::Whole(64 * 1024, 1024 * 1024 * 1024);
 
-pub(super) fn read_embedded((embedded, pems): (Embedded, [Pem; 3]), findings: &mut Findings) -> Embedded {
+pub(super) fn read_embedded(
+    (embedded, pems): (Embedded, [Pem; 3]),
+    findings: &mut ConfigFindings,
+) -> Embedded {
     let Embedded { listen, .. } = embedded;
     let outside = !listen.ip().is_loopback();
     let why = if outside { format!(", because {listen} is not loopback") } else { String::new() };

@@ -7,7 +7,7 @@ use madako_json::strict::Kind;
 use madako_pki::{ENCRYPTION_KEYS_FORM, Keys};
 
 use super::pem;
-use super::settings::{Findings, section};
+use super::settings::{ConfigFindings, section};
 
 #[derive(Default)]
 pub(super) struct GivenKeys {
@@ -23,7 +23,7 @@ section! {
 }
 
 /// `path` is the path of the section.
-pub(super) fn read_keys(given: &GivenKeys, path: &str, findings: &mut Findings) -> Keys {
+pub(super) fn read_keys(given: &GivenKeys, path: &str, findings: &mut ConfigFindings) -> Keys {
     let [file_field, env_field] = ["key_file", "key_env"].map(|name| format!("{path}.{name}"));
     let (field, origin, text) = match (&given.file, &given.variable) {
         (Some(file), None) => {

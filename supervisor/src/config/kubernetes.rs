@@ -7,7 +7,7 @@ use madako_kubernetes::ApiServerAccess;
 use madako_operation_runner::KubernetesMode;
 use strum::VariantNames as _;
 
-use super::settings::{ABSOLUTE_PATH, Findings, read_word, section};
+use super::settings::{ABSOLUTE_PATH, ConfigFindings, read_word, section};
 
 #[derive(Default)]
 pub(super) struct GivenKubernetes {
@@ -31,7 +31,7 @@ const MODE: &str = "kubernetes.mode";
 pub(super) fn read_kubernetes(
     given: GivenKubernetes,
     operates: bool,
-    findings: &mut Findings,
+    findings: &mut ConfigFindings,
 ) -> (Option<ApiServerAccess>, KubernetesMode) {
     if given.kubeconfig.is_none() && given.mode.is_none() {
         findings.report_missing(KUBECONFIG, "the path of a kubeconfig, or `mode`");
@@ -44,7 +44,7 @@ pub(super) fn read_kubernetes(
     (given.kubeconfig.and_then(|path| read_access(&path, findings)), mode)
 }
 
-fn read_access(path: &str, findings: &mut Findings) -> Option<ApiServerAccess> {
+fn read_access(path: &str, findings: &mut ConfigFindings) -> Option<ApiServerAccess> {
     let error = match ApiServerAccess::read(Path::new(path)) {
         Ok(access) => return Some(access),
         Err(error) => error,

@@ -16,7 +16,7 @@ use madako_pki::Keys;
 use madako_ssh::SshKey;
 use strum::VariantNames as _;
 
-use super::settings::Findings;
+use super::settings::ConfigFindings;
 use super::{GivenSettings, backup, encryption, pem};
 
 /// The value of `operations.mode`.
@@ -65,7 +65,7 @@ pub(super) const MODE: Kind = Kind::OneOf(GivenMode::VARIANTS);
 pub(super) const HOST_KEYS: Kind = Kind::OneOf(HostKeyPolicy::VARIANTS);
 
 /// Reads the sections. The backup needs the mode.
-pub(super) fn read_operations(given: &mut GivenSettings, findings: &mut Findings) -> Operations {
+pub(super) fn read_operations(given: &mut GivenSettings, findings: &mut ConfigFindings) -> Operations {
     let missing = match (given.has_ssh, &given.pki) {
         (true, Some(_)) => None,
         (false, Some(_)) => Some("section `ssh`"),
@@ -104,9 +104,9 @@ pub(super) fn read_operations(given: &mut GivenSettings, findings: &mut Findings
 
 const KEY_FILE: &str = "ssh.key_file";
 
-fn read_key(path: &str, findings: &mut Findings) -> Option<SshKey> {
+fn read_key(path: &str, findings: &mut ConfigFindings) -> Option<SshKey> {
     let key = madako_ssh::read_key(&pem::read_private(KEY_FILE, path, findings)?);
-    key.map_err(|error| findings.report(KEY_FILE, format!("{path:?} ({error})"), error.expected())).ok()
+    key.map_err(|error| findings.report(KEY_FILE, format!("{path:?} ({error})"), error.expected_key())).ok()
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use rustls::{Error, InconsistentKeys};
 
-use super::settings::Findings;
+use super::settings::ConfigFindings;
 use super::{OTHERS_READ, OTHERS_WRITE};
 use crate::limits::MAX_PEM;
 
@@ -29,7 +29,7 @@ pub(super) fn read_file(path: &str) -> Result<(String, Option<u32>), String> {
 }
 
 /// Text of a file with keys. Reports a file that cannot be read or that others can access.
-pub(super) fn read_private(field: &str, path: &str, findings: &mut Findings) -> Option<String> {
+pub(super) fn read_private(field: &str, path: &str, findings: &mut ConfigFindings) -> Option<String> {
     match read_file(path) {
         Ok((text, mode)) => {
             if let Some(mode) = mode.filter(|mode| mode & (OTHERS_READ | OTHERS_WRITE) != 0) {

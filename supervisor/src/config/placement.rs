@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use madako_app_scheduler::{Candidates, SchedulerConfig};
 use madako_domain::placement::cluster_template;
-use madako_domain::placement::fit::Compared;
+use madako_domain::placement::fit::ComparedMetrics;
 use madako_http::placement::{Authorization, Settings};
 use madako_json::input::Problem;
 use madako_json::krake::free::JsonObject;
@@ -19,7 +19,7 @@ use madako_store::Encryption;
 use strum::VariantNames as _;
 
 use super::embedded::ServerTls;
-use super::settings::{DURATION, Findings, Pem, is_span, read_plain, read_span, read_word, section};
+use super::settings::{ConfigFindings, DURATION, Pem, is_span, read_plain, read_span, read_word, section};
 use super::{access, encryption};
 use crate::limits::{
     MAX_BODY, MAX_METRIC_AGE, MAX_METRICS_INTERVAL, MAX_RETRIES, MAX_SECONDS, MAX_TOSCA, METRICS_INTERVAL,
@@ -76,7 +76,7 @@ pub enum Strategy<'a> {
 
 impl Authentication {
     /// The enabled strategies, in Krake's order.
-    fn on(&self) -> impl Iterator<Item = Strategy<'_>> {
+    fn configured_strategies(&self) -> impl Iterator<Item = Strategy<'_>> {
         let keycloak = self.keycloak.as_ref().map(|(endpoint, realm)| Strategy::Keycloak(endpoint, realm));
         let keystone = self.keystone.as_deref().map(Strategy::Keystone);
         self.fixed.as_deref().map(Strategy::Static).into_iter().chain(keystone).chain(keycloak)
@@ -85,13 +85,14 @@ impl Authentication {
     /// The effective strategy: the first one, as in Krake.
     #[must_use]
     pub fn strategy(&self) -> Option<Strategy<'_>> {
-        self.on().next()
+        self.configured_strategies().next()
     }
 
     /// Names enabled strategies without effect, for a warning.
     fn strategies_without_effect(&self) -> Option<String> {
         let counts = self.strategy()?;
-        let off: Vec<_> = self.on().skip(1).map(|strategy| format!("`{strategy}`")).collect();
+        let off: Vec<_> =
+            self.configured_strategies().skip(1).map(|strategy| format!("`{strategy}`")).collect();
         (!off.is_empty()).then(|| {
             format!(
                 "`placement.api.authentication.strategy`: Madako uses `{counts}` and ignores {}: as in \
@@ -112,7 +113,7 @@ pub struct Metrics {
 impl Metrics {
     /// Settings with this interval and defaults otherwise.
     #[must_use]
-    pub fn every(interval: Duration) -> Self {
+    pub fn with_interval(interval: Duration) -> Self {
         Self { interval, max_age: interval * MAX_AGE_INTERVALS }
     }
 }
@@ -130,7 +131,7 @@ impl Default for Placement {
                 insecure: false,
             },
             scheduler: SchedulerConfig::default(),
-            metrics: Metrics::every(METRICS_INTERVAL),
+            metrics: Metrics::with_interval(METRICS_INTERVAL),
             encryption: Encryption::default(),
         }
     }
@@ -151,7 +152,7 @@ impl Api {
 
     /// Reason not to serve the API on an address: only loopback allows anonymous requests without `insecure`.
     #[must_use]
-    pub fn refused_on(&self, address: SocketAddr) -> Option<String> {
+    pub fn reason_not_to_serve(&self, address: SocketAddr) -> Option<String> {
         let setting = self.open().filter(|_| !self.insecure && !address.ip().to_canonical().is_loopback())?;
         Some(format!(
             "the placement API on {address} would accept anonymous requests (`placement.api.{setting}`): \
@@ -236,10 +237,10 @@ section! {
             unused "log", "default_roles", "default_role_bindings";
         }
         in "scheduler" {
-            "reschedule_after": SECONDS => it.placement.scheduler.reschedule_after, by seconds;
+            "reschedule_after": SECONDS => it.placement.scheduler.reschedule_after, by read_seconds;
             "stickiness": Kind::UpTo(f64::MAX) => it.placement.scheduler.stickiness;
-            "debounce": SECONDS => it.placement.scheduler.debounce, by seconds;
-            "metric_constraints": Kind::OneOf(Compared::VARIANTS) => it.placement.scheduler.metric_constraints, by read_word;
+            "debounce": SECONDS => it.placement.scheduler.debounce, by read_seconds;
+            "metric_constraints": Kind::OneOf(ComparedMetrics::VARIANTS) => it.placement.scheduler.metric_constraints, by read_word;
             "clusters": Kind::OneOf(Candidates::VARIANTS) => it.placement.scheduler.candidates, by read_word;
             in "max_moves" {
                 "percent": Kind::Whole(0, 100) => it.placement.scheduler.max_moves.percent;
@@ -247,7 +248,7 @@ section! {
             }
             in "automatic_cluster_creation" {
                 "tosca_file": Kind::Text => it.tosca_file;
-                "deletion_retention": SECONDS => it.placement.scheduler.cluster_creation.deletion_retention, by seconds;
+                "deletion_retention": SECONDS => it.placement.scheduler.cluster_creation.deletion_retention, by read_seconds;
             }
             unused "api_endpoint", "worker_count", "tls", "log";
         }
@@ -261,11 +262,11 @@ const ANY_TEXT: Kind = Kind::Checked("a text", |_| true);
 const SECONDS: Kind = Kind::UpTo(MAX_SECONDS);
 
 /// A time as a number of seconds, as in Krake.
-fn seconds(value: &Tree) -> Option<Duration> {
+fn read_seconds(value: &Tree) -> Option<Duration> {
     read_plain(value).map(Duration::from_secs_f64)
 }
 
-pub(super) fn read_placement(given: GivenPlacement, findings: &mut Findings) -> Placement {
+pub(super) fn read_placement(given: GivenPlacement, findings: &mut ConfigFindings) -> Placement {
     let mut placement = given.placement;
     placement.metrics = read_metrics(placement.metrics.interval, given.metric_max_age, findings);
     if let Some(keys) = given.encryption {
@@ -315,8 +316,8 @@ pub(super) fn read_placement(given: GivenPlacement, findings: &mut Findings) -> 
     placement
 }
 
-fn read_metrics(interval: Duration, max_age: Option<Duration>, findings: &mut Findings) -> Metrics {
-    let default = Metrics::every(interval);
+fn read_metrics(interval: Duration, max_age: Option<Duration>, findings: &mut ConfigFindings) -> Metrics {
+    let default = Metrics::with_interval(interval);
     let max_age = max_age.unwrap_or(default.max_age);
     // A value that expires before the next fetch would appear and disappear.
     if !(interval..=MAX_METRIC_AGE).contains(&max_age) {
@@ -326,7 +327,7 @@ fn read_metrics(interval: Duration, max_age: Option<Duration>, findings: &mut Fi
     Metrics { max_age, ..default }
 }
 
-fn read_url(strategy: &str, given: Option<String>, default: &str, findings: &mut Findings) -> String {
+fn read_url(strategy: &str, given: Option<String>, default: &str, findings: &mut ConfigFindings) -> String {
     let endpoint = given.unwrap_or_else(|| default.to_owned());
     let rest = endpoint.strip_prefix("http://").or_else(|| endpoint.strip_prefix("https://"));
     if rest.is_none_or(|rest| rest.is_empty() || rest.starts_with('/')) {
@@ -338,7 +339,7 @@ fn read_url(strategy: &str, given: Option<String>, default: &str, findings: &mut
 
 /// The YAML template at a path. Krake's own example names a file that may be missing, and none is needed until an
 /// application requests a cluster.
-fn read_tosca(path: &str, findings: &mut Findings) -> Option<JsonObject> {
+fn read_tosca(path: &str, findings: &mut ConfigFindings) -> Option<JsonObject> {
     const FIELD: &str = "placement.scheduler.automatic_cluster_creation.tosca_file";
     let text = match super::read_bounded(Path::new(path), MAX_TOSCA) {
         Ok(text) => text,

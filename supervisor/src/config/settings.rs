@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 
 /// Problems, warnings and remarks of the reading of one file.
 #[derive(Debug, Default)]
-pub(super) struct Findings {
+pub(super) struct ConfigFindings {
     pub(super) problems: Problems,
     pub(super) warnings: Vec<String>,
     /// Paths of fields without effect.
@@ -27,7 +27,7 @@ pub(super) struct Findings {
     pub(super) secret: Option<String>,
 }
 
-impl Findings {
+impl ConfigFindings {
     pub(super) fn report(
         &mut self,
         field: impl Into<String>,
@@ -56,7 +56,7 @@ impl Findings {
 pub(super) fn read_settings(
     text: &str,
     schema: &'static Schema,
-    findings: &mut Findings,
+    findings: &mut ConfigFindings,
 ) -> Result<Tree, String> {
     let mut tree = match yaml::parse(text)? {
         Tree::Null => Tree::Object(Vec::new()),
@@ -70,7 +70,7 @@ pub(super) fn read_settings(
 /// Gives values the form of their kinds: an empty section is an object, an integer can be a text (as in CKE), an empty
 /// text means not given (as in etcdutil), and YAML 1.1 reads the word `off` as false. Notes secrets and fields without
 /// effect.
-fn normalize(tree: &mut Tree, schema: &'static Schema, path: Path<'_>, findings: &mut Findings) {
+fn normalize(tree: &mut Tree, schema: &'static Schema, path: Path<'_>, findings: &mut ConfigFindings) {
     let Tree::Object(fields) = tree else { return };
     for (name, value) in fields {
         let Some((name, kind)) = schema.fields.iter().find(|(known, _)| known == name) else { continue };

@@ -37,14 +37,14 @@ fn block(key: &str, pem: &str) -> String {
 fn without_anything_the_embedded_store_serves_loopback() {
     for text in ["", "# nothing\n", "{}", "prefix: /cke/\n"] {
         let config = parse(text).unwrap();
-        assert_eq!(config.store, StoreChoice::Embedded(Embedded::by_default()), "{text:?}");
+        assert_eq!(config.store, StoreChoice::Embedded(Embedded::without_configuration()), "{text:?}");
         assert_eq!(config.client_endpoints(), ["http://127.0.0.1:2379"]);
         assert_eq!(config.prefix, "/cke/");
         assert_eq!(config.timeout, Duration::from_secs(2));
         assert!(config.clients.username.is_empty() && config.clients.tls_ca.is_none());
         assert_eq!(config.warnings.len(), 1, "that it does not act on nodes: {:?}", config.warnings);
     }
-    let embedded = Embedded::by_default();
+    let embedded = Embedded::without_configuration();
     assert_eq!(embedded.listen, DEFAULT_LISTEN);
     assert!(embedded.explain_taken().contains("endpoints: [http://127.0.0.1:2379]"));
 }

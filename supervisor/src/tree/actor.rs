@@ -13,7 +13,7 @@ use super::state::State;
 /// ractor's text in place of a reason when an actor was killed or its task cancelled.
 const KILLED: [&str; 2] = ["killed", "actor_task_cancelled"];
 
-/// The supervisor actor. [`Tree`](super::Tree) and [`ChildSpec::supervisor`] start it.
+/// The supervisor actor. [`Tree`](super::Tree) and [`ChildSpec::for_supervisor`] start it.
 #[derive(Debug)]
 pub struct Supervisor;
 
@@ -105,7 +105,7 @@ impl Actor for Supervisor {
             SupervisorMessage::Note(note) => state.note(note),
             SupervisorMessage::Command(Command::Add(spec, reply)) => state.add(*spec, reply),
             SupervisorMessage::Command(Command::Stop(id, mode, reply)) => state.stop(&id, mode, reply),
-            SupervisorMessage::Command(Command::Ready(reply)) => state.when_ready(reply),
+            SupervisorMessage::Command(Command::Ready(reply)) => state.reply_when_ready(reply),
             // The caller may be gone.
             SupervisorMessage::Command(Command::Child(id, reply)) => drop(reply.send(state.find_child(&id))),
             SupervisorMessage::Command(Command::Status(reply)) => drop(reply.send(state.status())),

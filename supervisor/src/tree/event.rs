@@ -82,7 +82,7 @@ pub enum StopOutcome {
 
 impl StopOutcome {
     /// Corrects the outcome for an actor that ended before the kill.
-    pub(super) fn of(self, ended: bool) -> Self {
+    pub(super) fn with_end(self, ended: bool) -> Self {
         if ended && self == Self::Killed { Self::Stopped } else { self }
     }
 }

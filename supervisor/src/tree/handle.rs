@@ -139,30 +139,30 @@ impl SupervisorRef {
     }
 
     /// Answers when the first start of every initial child has succeeded or failed.
-    pub async fn ready(&self) -> Result<(), SupervisorEnded> {
+    pub async fn wait_until_ready(&self) -> Result<(), SupervisorEnded> {
         let (reply, answer) = oneshot::channel();
         self.send(Command::Ready(reply))?;
         answer.await.map_err(|_| SupervisorEnded)
     }
 
-    pub async fn child(&self, id: &str) -> Result<Option<ActorCell>, SupervisorEnded> {
+    pub async fn find_child(&self, id: &str) -> Result<Option<ActorCell>, SupervisorEnded> {
         let (reply, answer) = oneshot::channel();
         self.send(Command::Child(id.into(), reply))?;
-        within_deadline(answer).await
+        wait_for_answer(answer).await
     }
 
     /// Status of all children, including those of nested supervisors.
     ///
     /// # Errors
     /// [`SupervisorEnded`] for this supervisor; a nested supervisor that does not answer shows no children.
-    pub async fn status(&self) -> Result<TreeStatus, SupervisorEnded> {
+    pub async fn read_status(&self) -> Result<TreeStatus, SupervisorEnded> {
         let (reply, answer) = oneshot::channel();
         self.send(Command::Status(reply))?;
-        let children = within_deadline(answer).await?;
+        let children = wait_for_answer(answer).await?;
         let mut status = TreeStatus { supervisor: children.supervisor, children: Vec::new() };
         for (mut child, cell) in children.children {
             if let Some(below) = cell.and_then(Self::from_cell) {
-                child.below = Box::pin(below.status()).await.ok();
+                child.below = Box::pin(below.read_status()).await.ok();
             }
             status.children.push(child);
         }
@@ -174,7 +174,7 @@ impl SupervisorRef {
     }
 }
 
-async fn within_deadline<T>(answer: oneshot::Receiver<T>) -> Result<T, SupervisorEnded> {
+async fn wait_for_answer<T>(answer: oneshot::Receiver<T>) -> Result<T, SupervisorEnded> {
     match tokio::time::timeout(CALL_DEADLINE, answer).await {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(_)) | Err(_) => Err(SupervisorEnded),
@@ -191,7 +191,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Starts a root. Its children start in the background; see [`SupervisorRef::ready`].
+    /// Starts a root. Its children start in the background; see [`SupervisorRef::wait_until_ready`].
     ///
     /// # Errors
     /// A name is taken, or two children have one id.
@@ -201,7 +201,7 @@ impl Tree {
         let name = actor_name(&spec.instance, &spec.id);
         let arguments = Arguments { spec, control: Arc::clone(&control) };
         let (root, task) = Supervisor::spawn(Some(name), Supervisor, arguments).await?;
-        let live = LiveChild::supervisor((root.clone(), task).into(), Arc::clone(&control));
+        let live = LiveChild::for_supervisor((root.clone(), task).into(), Arc::clone(&control));
         Ok(Self { root: SupervisorRef(root), live, control, kill_grace })
     }
 

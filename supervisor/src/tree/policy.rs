@@ -67,7 +67,7 @@ impl Account {
     }
 
     /// Charges one restart; false: the budget is exhausted.
-    pub(super) fn charge(&mut self, now: Instant) -> bool {
+    pub(super) fn charge_restart(&mut self, now: Instant) -> bool {
         while self.charged.front().is_some_and(|t| now.duration_since(*t) >= self.budget.window) {
             self.charged.pop_front();
         }
@@ -164,18 +164,18 @@ mod tests {
         let start = Instant::now();
         let at = |s: u64| start + Duration::from_secs(s);
         let mut account = Account::new(Budget { restarts: 2, window: Duration::from_secs(10) });
-        assert!(account.charge(at(0)));
-        assert!(account.charge(at(6)));
-        assert!(!account.charge(at(9)), "a third within the window");
-        assert!(account.charge(at(10)), "the first has left the window");
-        assert!(!account.charge(at(15)));
-        assert!(account.charge(at(16)));
+        assert!(account.charge_restart(at(0)));
+        assert!(account.charge_restart(at(6)));
+        assert!(!account.charge_restart(at(9)), "a third within the window");
+        assert!(account.charge_restart(at(10)), "the first has left the window");
+        assert!(!account.charge_restart(at(15)));
+        assert!(account.charge_restart(at(16)));
     }
 
     #[test]
     fn restart_budget_of_zero_is_exceeded_immediately() {
         let mut account = Account::new(Budget { restarts: 0, window: Duration::from_secs(1) });
-        assert!(!account.charge(Instant::now()));
+        assert!(!account.charge_restart(Instant::now()));
     }
 
     #[test]

@@ -83,7 +83,7 @@ impl SupervisorControl {
         StartInFlight(Arc::clone(self))
     }
 
-    pub(super) async fn no_start_in_flight(&self) {
+    pub(super) async fn wait_until_no_start(&self) {
         // The sender lives in `self`, so this cannot fail.
         let _ = self.starting.subscribe().wait_for(|n| *n == 0).await;
     }
@@ -125,14 +125,14 @@ impl SupervisorControl {
 }
 
 impl LiveChild {
-    pub(super) fn leaf(started: StartedActor) -> Self {
+    pub(super) fn for_actor(started: StartedActor) -> Self {
         let StartedActor { cell, task } = started;
         // A task that panicked or was cancelled has ended as well.
         Self { cell, task: task.map(drop).boxed().shared(), control: None }
     }
 
-    pub(super) fn supervisor(started: StartedActor, control: Arc<SupervisorControl>) -> Self {
-        Self { control: Some(control), ..Self::leaf(started) }
+    pub(super) fn for_supervisor(started: StartedActor, control: Arc<SupervisorControl>) -> Self {
+        Self { control: Some(control), ..Self::for_actor(started) }
     }
 
     pub(super) fn is_supervisor(&self) -> bool {
@@ -158,7 +158,7 @@ impl LiveChild {
         Box::pin(async move {
             task.await;
             let Some(control) = control else { return };
-            control.no_start_in_flight().await;
+            control.wait_until_no_start().await;
             for entry in control.roster() {
                 entry.live.wait_until_ended().await;
                 control.remove(entry.live.cell.get_id());

@@ -96,13 +96,13 @@ impl ChildSpec {
             ACTOR_STOP_DEADLINE,
             Arc::new(move |supervisor| {
                 let started = start(supervisor);
-                Box::pin(async move { Ok(LiveChild::leaf(started.await?)) })
+                Box::pin(async move { Ok(LiveChild::for_actor(started.await?)) })
             }),
         )
     }
 
     /// A permanent child that runs an actor from `make` under the name `<instance>/<id>`.
-    pub fn actor<A: Actor>(
+    pub fn for_actor<A: Actor>(
         instance: &str,
         id: impl Into<ChildId>,
         make: impl Fn() -> (A, A::Arguments) + Send + Sync + 'static,
@@ -119,7 +119,7 @@ impl ChildSpec {
     /// A nested supervisor, under its own id. A restart begins with the children of `spec`; children that were added
     /// at run time are not added again.
     #[must_use]
-    pub fn supervisor(spec: SupervisorSpec) -> Self {
+    pub fn for_supervisor(spec: SupervisorSpec) -> Self {
         let id = spec.id.clone();
         Self::with_start(
             id,
@@ -132,7 +132,7 @@ impl ChildSpec {
                     let arguments = Arguments { spec, control: Arc::clone(&control) };
                     let started =
                         Supervisor::spawn_linked(Some(name), Supervisor, arguments, supervisor).await?;
-                    Ok(LiveChild::supervisor(started.into(), control))
+                    Ok(LiveChild::for_supervisor(started.into(), control))
                 })
             }),
         )
@@ -158,7 +158,7 @@ impl ChildSpec {
 
     /// The `actor` label in metrics; default: the id. Numerous children of one kind share a label.
     #[must_use]
-    pub fn label(mut self, label: impl Into<ChildId>) -> Self {
+    pub fn with_label(mut self, label: impl Into<ChildId>) -> Self {
         self.label = label.into();
         self
     }
@@ -171,7 +171,7 @@ impl ChildSpec {
 
     /// Replaces the supervisor's back-off.
     #[must_use]
-    pub fn backoff(mut self, backoff: Backoff) -> Self {
+    pub fn with_backoff(mut self, backoff: Backoff) -> Self {
         self.backoff = Some(backoff);
         self
     }
@@ -228,21 +228,21 @@ impl SupervisorSpec {
 
     /// Adds a child; children start in this order.
     #[must_use]
-    pub fn child(mut self, child: ChildSpec) -> Self {
+    pub fn with_child(mut self, child: ChildSpec) -> Self {
         self.children.push(child);
         self
     }
 
     /// Back-off of children without their own.
     #[must_use]
-    pub fn backoff(mut self, backoff: Backoff) -> Self {
+    pub fn with_backoff(mut self, backoff: Backoff) -> Self {
         self.backoff = backoff;
         self
     }
 
     /// Budget for the failures of all children without their own.
     #[must_use]
-    pub fn budget(mut self, budget: Budget) -> Self {
+    pub fn with_budget(mut self, budget: Budget) -> Self {
         self.budget = budget;
         self
     }

@@ -99,7 +99,7 @@ impl State {
         }
     }
 
-    pub(super) fn when_ready(&mut self, reply: Reply<()>) {
+    pub(super) fn reply_when_ready(&mut self, reply: Reply<()>) {
         self.ready.push(reply);
         self.tell_ready();
     }
@@ -125,7 +125,7 @@ impl State {
         self.tell_ready();
     }
 
-    fn first_start_over(&mut self, order: u64) {
+    fn finish_first_start(&mut self, order: u64) {
         if self.first_now == Some(order) {
             self.first_now = None;
             self.start_next();
@@ -186,8 +186,8 @@ impl State {
                         self.handle_failure(order, exit);
                     }
                 }
-                self.first_start_over(order);
-                if !self.any_starting() {
+                self.finish_first_start(order);
+                if !self.is_any_starting() {
                     self.early.clear();
                 }
             }
@@ -239,12 +239,12 @@ impl State {
         match self.by_actor.get(&actor) {
             Some(order) => self.handle_end(*order, actor, exit),
             // The report of its start has not arrived yet.
-            None if self.any_starting() => drop(self.early.insert(actor, exit)),
+            None if self.is_any_starting() => drop(self.early.insert(actor, exit)),
             None => {}
         }
     }
 
-    fn any_starting(&self) -> bool {
+    fn is_any_starting(&self) -> bool {
         self.slots.values().any(|slot| matches!(slot.phase, Phase::Starting | Phase::Cancelling))
     }
 
@@ -272,7 +272,7 @@ impl State {
         let ran = slot.started_at.take().map_or(Duration::ZERO, |t| now.duration_since(t));
         let account = slot.account.as_mut().unwrap_or(&mut self.account);
         let budget = account.budget();
-        let restart_in = account.charge(now).then(|| slot.waits.next(ran));
+        let restart_in = account.charge_restart(now).then(|| slot.waits.next(ran));
         tracing::warn!(%supervisor, %child, %reason, ?restart_in, "an actor failed");
         let event = TreeEvent::ChildFailed {
             supervisor: Arc::clone(&supervisor),

@@ -125,12 +125,12 @@ fn differences(document: &str) -> Vec<String> {
         }
     }
     for (row, shipped) in rows(document, &["Name", "Shows"]).iter().zip(SHIPPED) {
-        if row[1] != shipped.purpose() {
+        if row[1] != shipped.purpose_text() {
             findings.push(format!(
                 "{}: the table says \"{}\", the file \"{}\"",
                 shipped.name,
                 row[1],
-                shipped.purpose()
+                shipped.purpose_text()
             ));
         }
     }

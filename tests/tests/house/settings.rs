@@ -80,7 +80,7 @@ fn hold_defaults(config: &Config) -> impl Iterator<Item = (String, String)> + us
 fn operation_defaults(config: &Config) -> impl Iterator<Item = (String, String)> + use<> {
     assert!(config.operations.settings.configured_images.0.is_empty());
     ImageName::ALL
-        .map(|name| (format!("images.{name}"), name.of_cke().to_owned()))
+        .map(|name| (format!("images.{name}"), name.default_image().to_owned()))
         .into_iter()
         .chain(backup_defaults())
 }

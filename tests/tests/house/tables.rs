@@ -13,7 +13,7 @@ use crate::{nothing, one};
 const DECLARES: &str = "messages/protocol/src/telemetry.rs";
 
 fn declared() -> Vec<Metric> {
-    madako_supervisor::metrics().copied().collect()
+    madako_supervisor::all_metrics().copied().collect()
 }
 
 /// The row of a metric up to its meaning: `| name | kind | labels |`.

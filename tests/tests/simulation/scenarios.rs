@@ -10,12 +10,12 @@ use std::process::Command;
 use madako_domain::invariants::Id;
 use madako_faults::{ClientKind, Count, Counts, Fault, Scenario, Shortfall, Span, find_shipped};
 use madako_simulation::planted::keep_quiet;
-use madako_simulation::run::{Options, Outcome, Report, SimulateError, shrink, simulate};
+use madako_simulation::run::{Options, Outcome, Report, SimulateError, shrink_scenario, simulate};
 
-const TEN_MINUTES: Span = Span::seconds(600);
+const TEN_MINUTES: Span = Span::from_seconds(600);
 
 fn scenario(name: &str) -> Scenario {
-    find_shipped(name).unwrap().scenario().unwrap()
+    find_shipped(name).unwrap().parse_scenario().unwrap()
 }
 
 fn run(scenario: &Scenario, seed: u64, length: Span) -> Report {
@@ -33,7 +33,7 @@ fn traced(scenario: &Scenario, seed: u64, length: Span, file: &Path) -> Report {
 fn a_seed_gives_the_same_trace_in_two_processes_byte_for_byte() {
     const TEST: &str = "scenarios::a_seed_gives_the_same_trace_in_two_processes_byte_for_byte";
     if let Ok(file) = std::env::var("MADAKO_SIMULATE_TRACE") {
-        traced(&scenario("default"), 3, Span::seconds(1200), Path::new(&file));
+        traced(&scenario("default"), 3, Span::from_seconds(1200), Path::new(&file));
         return;
     }
     let directory = tempfile::tempdir().unwrap();
@@ -56,7 +56,7 @@ fn a_seed_gives_the_same_trace_in_two_processes_byte_for_byte() {
 #[test]
 fn storm_passes_and_uses_the_paths_of_the_real_service() {
     let report = run(&scenario("short-storm"), 1, TEN_MINUTES);
-    assert_eq!(report.outcome(), Outcome::Passed, "{report:#?}");
+    assert_eq!(report.overall_outcome(), Outcome::Passed, "{report:#?}");
     let count = |what: &str| report.traffic.get(what).copied().unwrap_or(0);
     // Each poll is a message and a request to the registry, except while there is no leader; each request of a client
     // opens a connection.
@@ -80,8 +80,8 @@ fn storm_passes_and_uses_the_paths_of_the_real_service() {
 
 #[test]
 fn accidents_and_leaders_that_end_in_each_state_of_a_repair_break_nothing() {
-    let report = run(&scenario("sabotage"), 2, Span::seconds(2 * 60 * 60));
-    assert_eq!(report.outcome(), Outcome::Passed, "{report:#?}");
+    let report = run(&scenario("sabotage"), 2, Span::from_seconds(2 * 60 * 60));
+    assert_eq!(report.overall_outcome(), Outcome::Passed, "{report:#?}");
 }
 
 #[test]
@@ -91,8 +91,8 @@ fn counters_of_instances_match_the_requests_received() {
         calm.faults.clear();
         calm.clients.retain(|client| kinds.contains(&client.kind));
         calm.expect.at_least = Counts::default();
-        let report = run(&calm, 1, Span::seconds(300));
-        assert_eq!(report.outcome(), Outcome::Passed, "{report:#?}");
+        let report = run(&calm, 1, Span::from_seconds(300));
+        assert_eq!(report.overall_outcome(), Outcome::Passed, "{report:#?}");
         report
     };
     let busy = calm(&[ClientKind::Placement, ClientKind::EtcdWatch]);
@@ -125,14 +125,14 @@ fn unmet_expectations_prevent_a_pass() {
     let mut quiet = scenario("short-storm");
     quiet.faults.clear();
     quiet.expect.at_least.faults = 1;
-    let report = run(&quiet, 1, Span::seconds(300));
-    assert_eq!(report.outcome(), Outcome::Failed);
+    let report = run(&quiet, 1, Span::from_seconds(300));
+    assert_eq!(report.overall_outcome(), Outcome::Failed);
     assert!(report.invariants.values().all(|verdict| verdict.violations.is_empty()), "{report:#?}");
     let mut hopeless = quiet;
     hopeless.expect.at_least.faults = 0;
     hopeless.faults.push(Fault::parse("kill provider=influx at 1m for 1m").unwrap());
-    let report = run(&hopeless, 1, Span::seconds(300));
-    assert_eq!((report.outcome(), report.skipped.len()), (Outcome::Skipped, 1), "{report:#?}");
+    let report = run(&hopeless, 1, Span::from_seconds(300));
+    assert_eq!((report.overall_outcome(), report.skipped.len()), (Outcome::Skipped, 1), "{report:#?}");
 }
 
 #[test]
@@ -141,16 +141,16 @@ fn an_invariant_that_had_nothing_to_judge_is_no_pass() {
     (homeless.faults, homeless.clients) = (Vec::new(), Vec::new());
     homeless.expect.at_least = Counts::default();
     homeless.world.clusters = 0;
-    let report = run(&homeless, 1, Span::seconds(300));
+    let report = run(&homeless, 1, Span::from_seconds(300));
     assert_eq!((report.invariants[&Id::I11].judged, &report.not_exercised[..]), (0, &[Id::I11][..]));
-    assert_eq!(report.outcome(), Outcome::Failed);
+    assert_eq!(report.overall_outcome(), Outcome::Failed);
 }
 
 #[test]
 fn impossible_simulations_are_refused() {
     let etcd = simulate(&scenario("everything-fails-at-times"), 1, TEN_MINUTES, Options::default());
     assert!(matches!(etcd, Err(SimulateError::Etcd)));
-    let short = simulate(&scenario("default"), 1, Span::seconds(1), Options::default());
+    let short = simulate(&scenario("default"), 1, Span::from_seconds(1), Options::default());
     assert!(matches!(short, Err(SimulateError::TooShort { .. })));
 }
 
@@ -160,7 +160,7 @@ fn shrunk_scenario_still_fails() {
     scenario.clients.clear();
     scenario.expect.at_least = Counts::default();
     // Shorter than the time without a leader, which lasts until the killed leader's lease ends.
-    scenario.expect.calm_within = Some(Span::seconds(20));
+    scenario.expect.calm_within = Some(Span::from_seconds(20));
     scenario.faults = [
         "delay registry at 1m for 1m",
         "reset store=1 at 2m",
@@ -169,21 +169,21 @@ fn shrunk_scenario_still_fails() {
     ]
     .map(|fault| Fault::parse(fault).unwrap())
     .to_vec();
-    let length = Span::seconds(300);
+    let length = Span::from_seconds(300);
     let failed = run(&scenario, 1, length);
-    assert_eq!(failed.outcome(), Outcome::Failed, "{failed:#?}");
-    let wrong = failed.failures();
+    assert_eq!(failed.overall_outcome(), Outcome::Failed, "{failed:#?}");
+    let wrong = failed.failure_texts();
     let at_fault = failed.schedule.injections.iter().position(|injection| injection.fault == 2).unwrap();
-    let shrunk = shrink(&scenario, failed, |runs| runs < 20).unwrap();
+    let shrunk = shrink_scenario(&scenario, failed, |runs| runs < 20).unwrap();
     assert!(shrunk.only.contains(&at_fault) && shrunk.only.len() < 4, "{:?}", shrunk.only);
     let again = |only: BTreeSet<usize>| {
         simulate(&scenario, 1, shrunk.length, Options { only: Some(only), ..Options::default() }).unwrap()
     };
     let same = again(shrunk.only.clone());
-    assert_eq!((same.failures(), same.history), (wrong.clone(), shrunk.report.history));
+    assert_eq!((same.failure_texts(), same.history), (wrong.clone(), shrunk.report.history));
     for number in &shrunk.only {
         let less = again(shrunk.only.iter().copied().filter(|other| other != number).collect());
-        assert_ne!(less.failures(), wrong, "{:?} without {number} is no pass either", shrunk.only);
+        assert_ne!(less.failure_texts(), wrong, "{:?} without {number} is no pass either", shrunk.only);
     }
 }
 
@@ -198,8 +198,8 @@ fn a_fault_of_a_leader_that_is_not_there_waits_for_one_and_lasts_its_whole_time(
         .to_vec();
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("trace");
-    let report = traced(&scenario, 1, Span::seconds(300), &file);
-    assert_eq!((report.outcome(), report.skipped.len()), (Outcome::Passed, 0), "{report:#?}");
+    let report = traced(&scenario, 1, Span::from_seconds(300), &file);
+    assert_eq!((report.overall_outcome(), report.skipped.len()), (Outcome::Passed, 0), "{report:#?}");
     let trace = fs::read_to_string(&file).unwrap();
     let at = |what: &str| {
         let line = trace.lines().find(|line| line.contains(what)).unwrap_or_else(|| panic!("no {what}"));
@@ -223,8 +223,8 @@ fn a_compaction_that_the_store_did_not_take_is_asked_for_again_and_counts_only_w
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("trace");
     let down = of(["kill store=1 at 1m for 30s", "compact store=1 at 70s"]);
-    let report = traced(&down, 1, Span::seconds(300), &file);
-    assert_eq!((report.outcome(), report.counts.faults), (Outcome::Passed, 2), "{report:#?}");
+    let report = traced(&down, 1, Span::from_seconds(300), &file);
+    assert_eq!((report.overall_outcome(), report.counts.faults), (Outcome::Passed, 2), "{report:#?}");
     let trace = fs::read_to_string(&file).unwrap();
     let told: Vec<&str> = trace.lines().filter(|line| line.contains("compact store=1 begins")).collect();
     let at = |line: &str| line.split_whitespace().next().unwrap().parse::<f64>().unwrap();
@@ -234,7 +234,7 @@ fn a_compaction_that_the_store_did_not_take_is_asked_for_again_and_counts_only_w
     let full = of(["disk-full store=1 at 1m for 8m", "compact store=1 at 70s"]);
     let report = run(&full, 1, TEN_MINUTES);
     assert_eq!((report.counts.faults, report.skipped.len()), (1, 1), "{report:#?}");
-    assert_ne!(report.outcome(), Outcome::Passed);
+    assert_ne!(report.overall_outcome(), Outcome::Passed);
 }
 
 #[test]
@@ -243,13 +243,13 @@ fn unanswered_write_does_not_count_as_refused() {
         let mut scenario = scenario("short-storm");
         scenario.faults = vec![Fault::parse(fault).unwrap()];
         scenario.expect.at_least = Counts { refused_writes: 1, ..Counts::default() };
-        run(&scenario, 1, Span::seconds(300))
+        run(&scenario, 1, Span::from_seconds(300))
     };
     // Operators change the inputs from which a cluster was planned.
     let overtaken = of("cut instance=leader at 90s for 20s");
-    assert_eq!(overtaken.outcome(), Outcome::Passed, "{overtaken:#?}");
+    assert_eq!(overtaken.overall_outcome(), Outcome::Passed, "{overtaken:#?}");
     assert!(overtaken.counts.refused_writes > 0, "{:?}", overtaken.counts);
     let unanswered = of("kill store=1 at 90s for 2m");
     let short = Shortfall::TooFew { count: Count::RefusedWrites, at_least: 1, got: 0 };
-    assert_eq!((unanswered.outcome(), &unanswered.shortfalls[..]), (Outcome::Failed, &[short][..]));
+    assert_eq!((unanswered.overall_outcome(), &unanswered.shortfalls[..]), (Outcome::Failed, &[short][..]));
 }

@@ -35,29 +35,29 @@ pub struct Verdict {
 pub struct Verdicts(pub BTreeMap<String, Verdict>);
 
 impl Verdicts {
-    pub fn judged(&mut self, invariant: Id, times: u64) {
-        self.of(invariant.name()).judged += times;
+    pub fn count_judged(&mut self, invariant: Id, times: u64) {
+        self.verdict_of(invariant.name()).judged += times;
     }
 
-    pub fn violated(&mut self, violation: &Violation) {
+    pub fn count_violated(&mut self, violation: &Violation) {
         self.count_violation(violation.invariant.name(), violation.what.clone());
     }
 
     /// Counts a violation of a check that is no invariant.
     pub fn count_violation(&mut self, name: &str, what: String) {
-        let verdict = self.of(name);
+        let verdict = self.verdict_of(name);
         verdict.broken += 1;
         if verdict.violations.len() < MOST_REPORTED {
             verdict.violations.push(what);
         }
     }
 
-    pub fn of(&mut self, name: &str) -> &mut Verdict {
+    pub fn verdict_of(&mut self, name: &str) -> &mut Verdict {
         self.0.entry(name.to_owned()).or_default()
     }
 
     #[must_use]
-    pub fn any_broken(&self) -> bool {
+    pub fn has_broken(&self) -> bool {
         self.0.values().any(|verdict| verdict.broken > 0)
     }
 }

@@ -45,13 +45,13 @@ struct SharedClients {
 }
 
 /// Addresses of the instances by number, through the network with its faults.
-pub(crate) type Doors = BTreeMap<u32, SocketAddr>;
+pub(crate) type ApiEndpoints = BTreeMap<u32, SocketAddr>;
 
 /// State shared by the clients. A clone shares it.
 #[derive(Debug, Clone)]
 pub(crate) struct Clients {
     history: History,
-    doors: Arc<Doors>,
+    doors: Arc<ApiEndpoints>,
     shared: Arc<Mutex<SharedClients>>,
 }
 
@@ -63,7 +63,7 @@ struct ReadObject {
 }
 
 impl Clients {
-    pub(crate) fn new(history: History, doors: Doors, objects: u32) -> Self {
+    pub(crate) fn new(history: History, doors: ApiEndpoints, objects: u32) -> Self {
         let slots = (1..=objects.max(1)).map(|slot| (slot, ObjectSlot::default())).collect();
         let shared = SharedClients { slots, value: 0 };
         Self { history, doors: Arc::new(doors), shared: Arc::new(Mutex::new(shared)) }

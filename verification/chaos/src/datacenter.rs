@@ -29,12 +29,12 @@ use madako_protocol::ports::Clock;
 use time::OffsetDateTime;
 use tokio::net::TcpListener;
 
-pub(crate) use self::caller::monotonic;
+pub(crate) use self::caller::monotonic_nanoseconds;
 pub use self::control::{
     ClockChange, CorruptionSwitch, ListedMachine, PowerState, RepairRequest, StateRequest,
 };
 pub use self::journal::{Journal, JournalError, Line, LineContent, read_journal};
-pub(crate) use self::kubernetes::{PROTECTED, path_of};
+pub(crate) use self::kubernetes::{PROTECTED, base_path_of_instance};
 use self::tap::AnswerTap;
 pub use self::tap::CorruptAnswer;
 use crate::network::{RANGE_SHOWN, is_apart};
@@ -70,7 +70,7 @@ pub enum DatacenterError {
     Settings(#[from] InputError),
     #[error(transparent)]
     Journal(#[from] JournalError),
-    #[error("an HTTP server of the simulated data center ended")]
+    #[error("an HTTP server of the simulated data center ended before the run did")]
     Served(#[source] io::Error),
 }
 
@@ -89,18 +89,18 @@ pub async fn serve(settings: Settings, clock: Arc<dyn Clock>) -> Result<(), Data
     let before = read_journal(&settings.journal)?;
     let journal = Journal::open(&settings.journal, Arc::clone(&clock))?;
     let start = match before.first() {
-        Some(line) => line.time(),
+        Some(line) => line.wall_clock_time(),
         None => journal.write(LineContent::Started)?,
     };
     let registry = SimulatedRegistry::new(recorded_machines(&settings, start, &before)?, Arc::clone(&clock));
     let tap = Arc::new(AnswerTap::new(journal));
     let prometheus = SimulatedPrometheus::new(settings.seed, clock, wandering_metrics(&settings.metrics));
-    let door = control::router(registry.clone(), Arc::clone(&tap), &before);
+    let door = control::make_router(registry.clone(), Arc::clone(&tap), &before);
     let mut servers = Vec::new();
     if let Some(address) = settings.registry {
         let api =
             kubernetes::ApiServer::new(settings.seed, registry.clone(), Arc::clone(&tap), start, &before);
-        let answers = guard::guard_router(registry.router(), &tap).merge(api.router());
+        let answers = guard::guard_router(registry.router(), &tap).merge(api.make_router());
         servers.push((address, tap::tap_router(answers, &tap)));
     }
     if let Some(address) = settings.prometheus {
@@ -132,7 +132,7 @@ fn recorded_machines(
     let storage = settings.machines / 3;
     let roles = [("compute", settings.machines - storage), ("storage", storage)];
     // A broken machine stays broken until a repair or an operator changes it.
-    let rates = Rates { initialize_takes: Some(INITIALIZE_TAKES), ..Rates::without_events() };
+    let rates = Rates { initialize_takes: Some(INITIALIZE_TAKES), ..Rates::no_events() };
     let config = DatacenterConfig {
         boot: false,
         rates,
@@ -140,7 +140,7 @@ fn recorded_machines(
     };
     let mut datacenter = Datacenter::new(config)?;
     for line in journal {
-        datacenter.advance(line.time());
+        datacenter.advance(line.wall_clock_time());
         // A change that was refused then is refused again.
         match &line.what {
             LineContent::Power { rack, on: true } => drop(datacenter.power_on(*rack)),

@@ -16,7 +16,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use crate::clients::{Doors, list_path};
+use crate::clients::{ApiEndpoints, list_path};
 use crate::history::{Event, History};
 use crate::web::{self, LineStream, RequestError, WebRequest};
 
@@ -37,7 +37,7 @@ const LAST_WITHIN: Duration = Duration::from_secs(30);
 
 pub(crate) async fn follow_applications(
     number: u32,
-    doors: Doors,
+    doors: ApiEndpoints,
     history: History,
     stop: watch::Receiver<bool>,
 ) {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use http::Method;
 use serde_json::json;
 
-use crate::datacenter::{RepairRequest, monotonic};
+use crate::datacenter::{RepairRequest, monotonic_nanoseconds};
 use crate::web::{self, WebRequest};
 
 /// The hidden word, followed by the action, the door and the address.
@@ -27,7 +27,7 @@ const WITHIN: Duration = Duration::from_secs(20);
 
 /// Runs the action named by the words after the hidden one.
 pub(crate) fn run(mut words: impl Iterator<Item = OsString>) -> ExitCode {
-    let began = monotonic();
+    let began = monotonic_nanoseconds();
     let mut word = || words.next().and_then(|word| word.into_string().ok());
     let (path, door, address) = (word(), word(), word());
     let door = door.and_then(|door| door.parse::<SocketAddr>().ok());

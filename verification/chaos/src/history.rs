@@ -60,7 +60,7 @@ impl Call {
 
     /// Revision of an acknowledged write.
     #[must_use]
-    pub fn wrote(&self) -> Option<i64> {
+    pub fn written_revision(&self) -> Option<i64> {
         match &self.end {
             RequestEnd::Answered { said: CallResult::Done { .. }, revision, .. }
                 if self.op != ObjectOperation::Read =>
@@ -214,11 +214,11 @@ impl History {
 
     #[must_use]
     pub fn now(&self) -> Micros {
-        micros(self.0.began.elapsed())
+        to_microseconds(self.0.began.elapsed())
     }
 
     #[must_use]
-    pub fn moment(&self, after: Duration) -> Instant {
+    pub fn instant_at(&self, after: Duration) -> Instant {
         self.0.began + after
     }
 
@@ -238,7 +238,7 @@ impl History {
     }
 
     #[must_use]
-    pub fn events(&self) -> Vec<(Micros, Event)> {
+    pub fn recorded_events(&self) -> Vec<(Micros, Event)> {
         self.lock_events().events.clone()
     }
 
@@ -254,6 +254,6 @@ impl History {
 }
 
 #[must_use]
-pub fn micros(span: Duration) -> Micros {
+pub fn to_microseconds(span: Duration) -> Micros {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }

@@ -89,7 +89,7 @@ impl Injector {
     /// disk may.
     pub(crate) fn check_process(&mut self, world: &mut World, node: &Node) -> bool {
         let may_end = self.full.get(node).is_some_and(|full| *full > 0);
-        let Some(process) = world.process(node).filter(|process| !may_end && !process.is_down()) else {
+        let Some(process) = world.process_mut(node).filter(|process| !may_end && !process.is_down()) else {
             return true;
         };
         self.looked.times += 1;
@@ -107,17 +107,20 @@ impl Injector {
     ) -> Result<InjectedFault, FaultRefusal> {
         let machines = matches!(injection.target, Target::Rack(_) | Target::Address(_));
         // A fault of machines is a change of the registry.
-        let node = if machines { Node::Registry } else { self.node(number, injection)? };
+        let node = if machines { Node::Registry } else { self.target_node(number, injection)? };
         // The end of a process must be recorded before a kill and restart hide it.
         self.check_process(world, &node);
         let act = if machines { None } else { Some(injection.act) };
-        if begins && !would_strike(world, &node, act) {
+        if begins && !would_have_effect(world, &node, act) {
             // Another instance may lead at a later attempt.
             self.leader_of.remove(&number);
             return Err(FaultRefusal::NotYet);
         }
         if machines {
-            return Ok(InjectedFault { on: self.machines(world, injection, begins).await?, dropped: None });
+            return Ok(InjectedFault {
+                on: self.switch_machines(world, injection, begins).await?,
+                dropped: None,
+            });
         }
         if begins && let Some(lost) = count_lost(world, &node, injection.act).await? {
             self.lost_before.insert(number, lost);
@@ -134,14 +137,15 @@ impl Injector {
         Ok(InjectedFault { on: node.to_string(), dropped })
     }
 
-    fn node(&mut self, number: usize, injection: &Injection) -> Result<Node, FaultRefusal> {
+    fn target_node(&mut self, number: usize, injection: &Injection) -> Result<Node, FaultRefusal> {
         Ok(match &injection.target {
             Target::Instance(InstanceTarget::Number(number)) => Node::Instance(*number),
             Target::Instance(InstanceTarget::Leader) => {
                 if let Some(leader) = self.leader_of.get(&number) {
                     return Ok(Node::Instance(*leader));
                 }
-                let leader = self.observer.leader().and_then(|epoch| self.leaders.of(epoch));
+                let leader =
+                    self.observer.current_leader().and_then(|epoch| self.leaders.leader_of_epoch(epoch));
                 let leader = leader.ok_or(FaultRefusal::NotYet)?;
                 self.leader_of.insert(number, leader);
                 Node::Instance(leader)
@@ -215,7 +219,7 @@ impl Injector {
         count_cause(if act == Act::Kill { &mut held.killed } else { &mut held.paused }, begins);
         let (killed, paused) = (held.killed > 0, held.paused > 0);
         let process =
-            world.process(node).ok_or_else(|| impossible_fault(format_args!("there is no {node}")))?;
+            world.process_mut(node).ok_or_else(|| impossible_fault(format_args!("there is no {node}")))?;
         let mut restarted = None;
         if killed {
             process.kill().await.map_err(|error| impossible_because(&error))?;
@@ -228,7 +232,7 @@ impl Injector {
             process.stop(paused).map_err(|error| impossible_because(&error))?;
         }
         if let Some(id) = restarted {
-            world.network.runs(node, id);
+            world.network.register_process(node, id);
         }
         if goes_on || restarted.is_some() {
             // Catches up on faults that changed while the server was down.
@@ -244,17 +248,17 @@ impl Injector {
 }
 
 /// Whether a fault would have an effect on a node now; `act` is `None` for faults of machines.
-fn would_strike(world: &mut World, node: &Node, act: Option<Act>) -> bool {
+fn would_have_effect(world: &mut World, node: &Node, act: Option<Act>) -> bool {
     let connected = world.network.is_connected(node);
     // A member with a full disk has ended. Ends of other processes were recorded before.
     let is = |process: &mut Process| (process.is_down() || process.check().is_err(), process.is_stopped());
     // A missing process is reported later, with the reason.
-    let (down, stopped) = world.process(node).map_or((false, false), is);
-    would_strike_process(act, down, stopped, connected)
+    let (down, stopped) = world.process_mut(node).map_or((false, false), is);
+    would_affect_process(act, down, stopped, connected)
 }
 
-/// [`would_strike`] by the state of the process.
-fn would_strike_process(act: Option<Act>, down: bool, stopped: bool, connected: bool) -> bool {
+/// [`would_have_effect`] by the state of the process.
+fn would_affect_process(act: Option<Act>, down: bool, stopped: bool, connected: bool) -> bool {
     match act {
         // A process that is killed twice is down until both faults are over.
         Some(Act::Kill) => true,
@@ -301,7 +305,7 @@ mod tests {
             for state in [RUNS, DOWN, STOPPED, ALONE] {
                 let [down, stopped, connected] = state;
                 assert_eq!(
-                    would_strike_process(act, down, stopped, connected),
+                    would_affect_process(act, down, stopped, connected),
                     states.contains(&state),
                     "{act:?} {state:?}"
                 );

@@ -36,7 +36,7 @@ mod world;
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
-pub use network::{NetworkCarrier, NetworkChoice, on_path};
+pub use network::{NetworkCarrier, NetworkChoice, find_on_path};
 pub use process::ProcessError;
 pub use run::{Options, RunError, run};
 pub use web::RequestError;

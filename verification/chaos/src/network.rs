@@ -48,7 +48,7 @@ pub use self::link::Link;
 use self::namespaces::Namespaces;
 pub use self::namespaces::{NamespaceError, PacketDropError};
 use self::open::OpenConnections;
-pub use self::tool::{ToolError, on_path};
+pub use self::tool::{ToolError, find_on_path};
 
 /// Additional delay of a piece in each direction, from the fault language.
 pub const DELAY: Duration = madako_faults::DELAY;
@@ -121,7 +121,7 @@ pub(crate) enum DroppedShare {
 }
 
 impl DroppedShare {
-    fn share_of(act: Act) -> Option<Self> {
+    fn share_for_act(act: Act) -> Option<Self> {
         match act {
             Act::Cut => Some(Self::All),
             Act::Loss => Some(Self::Some),
@@ -211,7 +211,7 @@ impl Network {
     }
 
     #[must_use]
-    pub fn carrier(&self) -> NetworkCarrier {
+    pub fn carrier_kind(&self) -> NetworkCarrier {
         match &self.ground {
             NodeLocation::Namespaces(_) => NetworkCarrier::Namespaces,
             NodeLocation::Loopback(why) => NetworkCarrier::Proxies { why: why.clone() },
@@ -252,9 +252,11 @@ impl Network {
     }
 
     /// The node at the other end of a connection.
-    async fn node_of(&self, stream: &TcpStream) -> Node {
+    async fn node_of_peer(&self, stream: &TcpStream) -> Node {
         let node = match self.namespaces() {
-            Some(namespaces) => stream.peer_addr().ok().and_then(|from| namespaces.node_of(from.ip())),
+            Some(namespaces) => {
+                stream.peer_addr().ok().and_then(|from| namespaces.node_at_address(from.ip()))
+            }
             None => {
                 let processes = self.board.borrow().processes.clone();
                 owner::find_owner(stream, processes).await
@@ -268,7 +270,7 @@ impl Network {
     /// # Errors
     /// The packet filter failed; the network is unchanged.
     pub async fn fail(&self, node: &Node, act: Act, begins: bool) -> Result<(), PacketDropError> {
-        if let Some((namespaces, loses)) = self.namespaces().zip(DroppedShare::share_of(act)) {
+        if let Some((namespaces, loses)) = self.namespaces().zip(DroppedShare::share_for_act(act)) {
             return namespaces.set_packet_loss(node, loses, begins).await;
         }
         let count = |holds: &mut u32| *holds = if begins { *holds + 1 } else { holds.saturating_sub(1) };
@@ -287,7 +289,7 @@ impl Network {
     /// # Errors
     /// The counters cannot be read.
     pub async fn count_dropped_packets(&self, node: &Node, act: Act) -> Result<Option<u64>, PacketDropError> {
-        match self.namespaces().zip(DroppedShare::share_of(act)) {
+        match self.namespaces().zip(DroppedShare::share_for_act(act)) {
             Some((namespaces, loses)) => namespaces.count_dropped_packets(node, loses).await.map(Some),
             None => Ok(None),
         }
@@ -304,14 +306,14 @@ impl Network {
         self.board.send_modify(|board| change(board.nodes.entry(node.clone()).or_default()));
     }
 
-    pub fn runs(&self, node: &Node, process: u32) {
+    pub fn register_process(&self, node: &Node, process: u32) {
         self.board.send_modify(|board| {
             board.processes.retain(|_, other| other != node);
             board.processes.insert(process, node.clone());
         });
     }
 
-    fn view(&self, from: Node, to: Node) -> LinkView {
+    fn view_link(&self, from: Node, to: Node) -> LinkView {
         LinkView { board: self.board.subscribe(), from, to }
     }
 }
@@ -324,20 +326,20 @@ struct LinkView {
 }
 
 impl LinkView {
-    fn of(&self, board: &NetworkState) -> NetworkFaults {
+    fn faults_in(&self, board: &NetworkState) -> NetworkFaults {
         let around = |node: &Node| board.nodes.get(node).copied().unwrap_or_default();
         around(&self.to).combine(around(&self.from))
     }
 
-    fn now(&self) -> NetworkFaults {
-        self.of(&self.board.borrow())
+    fn current_faults(&self) -> NetworkFaults {
+        self.faults_in(&self.board.borrow())
     }
 
     /// Returns when `is_so` holds for the faults of the connection.
     async fn wait_until(&self, mut is_so: impl FnMut(NetworkFaults) -> bool) {
         let mut board = self.board.clone();
         // The sender lives as long as the network that the link holds; a dropped link does not wait.
-        let _ = board.wait_for(|board| is_so(self.of(board))).await;
+        let _ = board.wait_for(|board| is_so(self.faults_in(board))).await;
     }
 
     async fn wait_until_restored(&self) {

@@ -43,7 +43,7 @@ pub struct Change {
 
 impl Change {
     #[must_use]
-    pub fn entry(&self) -> Option<Entry> {
+    pub fn to_entry(&self) -> Option<Entry> {
         self.value.as_ref().map(|value| Entry {
             value: value.clone().into(),
             create_revision: self.created,
@@ -162,7 +162,7 @@ impl Observer {
             format!("{} {}", if change.value.is_some() { "put" } else { "delete" }, change.key)
         };
         self.history.note(Event::Revision { revision, changes: changes.iter().map(told).collect() });
-        inside.lead(at, &changes);
+        inside.note_leader(at, &changes);
         inside.revisions.insert(revision, Revision { revision, at, changes });
     }
 
@@ -173,7 +173,7 @@ impl Observer {
 
     /// The last revision that changed a key below the prefix.
     #[must_use]
-    pub fn last_below(&self, prefix: &str) -> i64 {
+    pub fn last_revision_below(&self, prefix: &str) -> i64 {
         let inside = self.lock();
         let below =
             |revision: &&Revision| revision.changes.iter().any(|change| change.key.starts_with(prefix));
@@ -182,7 +182,7 @@ impl Observer {
 
     /// The members that have not delivered everything up to their own final revision.
     #[must_use]
-    pub fn behind(&self, stored: &BTreeMap<u32, i64>) -> Vec<String> {
+    pub fn members_behind(&self, stored: &BTreeMap<u32, i64>) -> Vec<String> {
         let inside = self.lock();
         let told = |member: &u32| inside.heard.get(member).copied().unwrap_or(0);
         let behind = stored.iter().filter(|(member, revision)| told(member) < **revision);
@@ -195,13 +195,13 @@ impl Observer {
     }
 
     #[must_use]
-    pub fn last_written(&self) -> Micros {
+    pub fn time_of_last_write(&self) -> Micros {
         self.lock().revisions.values().map(|revision| revision.at).max().unwrap_or(0)
     }
 
     /// The leader's epoch, by the present leader keys.
     #[must_use]
-    pub fn leader(&self) -> Option<i64> {
+    pub fn current_leader(&self) -> Option<i64> {
         self.lock().leading.last().and_then(|(_, epoch)| *epoch)
     }
 
@@ -217,7 +217,7 @@ impl Observer {
     }
 
     #[must_use]
-    pub fn value(&self, key: &str) -> Option<Vec<u8>> {
+    pub fn value_of(&self, key: &str) -> Option<Vec<u8>> {
         let key = format!("{PREFIX}{key}");
         let inside = self.lock();
         let mut changes = inside.revisions.values().rev().flat_map(|revision| revision.changes.iter());
@@ -246,7 +246,7 @@ impl Observer {
 }
 
 impl ObserverState {
-    fn lead(&mut self, at: Micros, changes: &[Change]) {
+    fn note_leader(&mut self, at: Micros, changes: &[Change]) {
         for change in changes {
             let Some(key) = change.key.strip_prefix(PREFIX).filter(|key| key.starts_with(keys::LEADER))
             else {
@@ -325,16 +325,16 @@ mod tests {
         observer.receive_revision(2, 2, vec![put("/cke/a", 2)]);
         let stored = BTreeMap::from([(1, 3), (2, 3), (3, 3)]);
         assert_eq!(
-            observer.behind(&stored),
+            observer.members_behind(&stored),
             [
                 "store=2 told its history up to revision 2, and has 3",
                 "store=3 told its history up to revision 0, and has 3"
             ]
         );
         observer.receive_revision(2, 3, vec![put("/cke/a", 2)]);
-        assert_eq!(observer.behind(&BTreeMap::from([(1, 3), (2, 3)])), Vec::<String>::new());
+        assert_eq!(observer.members_behind(&BTreeMap::from([(1, 3), (2, 3)])), Vec::<String>::new());
         observer.receive_revision(1, 4, vec![put("/other/a", 4)]);
-        assert_eq!((observer.last_revision(), observer.last_below(PREFIX)), (4, 3));
+        assert_eq!((observer.last_revision(), observer.last_revision_below(PREFIX)), (4, 3));
     }
 
     #[tokio::test]
@@ -342,9 +342,9 @@ mod tests {
         let (_files, observer) = observer();
         observer.receive_revision(1, 2, vec![put("/cke/leader//a", 2)]);
         observer.receive_revision(1, 3, vec![put("/cke/leader//b", 3)]);
-        assert_eq!(observer.leader(), Some(2));
+        assert_eq!(observer.current_leader(), Some(2));
         observer.receive_revision(1, 4, vec![delete("/cke/leader//a")]);
-        assert_eq!(observer.leader(), Some(3));
+        assert_eq!(observer.current_leader(), Some(3));
         observer.receive_revision(1, 5, vec![delete("/cke/leader//b")]);
         let epochs: Vec<Option<i64>> = observer.leader_times().iter().map(|(_, epoch)| *epoch).collect();
         assert_eq!(epochs, [Some(2), Some(3), None]);

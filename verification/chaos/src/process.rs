@@ -121,7 +121,7 @@ impl Process {
             self.check_signal("SIGKILL", gone)?;
         }
         if let Some(mut child) = self.child.take() {
-            child.wait().await.map_err(|source| self.not_taken("SIGKILL", source))?;
+            child.wait().await.map_err(|source| self.signal_error("SIGKILL", source))?;
         }
         Ok(())
     }
@@ -136,7 +136,7 @@ impl Process {
     }
 
     /// Waits up to `moment` for the process to end by itself.
-    pub(crate) async fn ends_within(&mut self, moment: Duration) -> bool {
+    pub(crate) async fn wait_for_end_within(&mut self, moment: Duration) -> bool {
         let Some(child) = &mut self.child else { return false };
         timeout(moment, child.wait()).await.is_ok()
     }
@@ -153,7 +153,7 @@ impl Process {
     }
 
     fn ended_error(&self, status: String) -> ProcessError {
-        let words = last_words(&self.spec.log).unwrap_or_else(|error| error.to_string());
+        let words = read_end_of_log(&self.spec.log).unwrap_or_else(|error| error.to_string());
         ProcessError::Ended { name: self.spec.name.clone(), status, words }
     }
 
@@ -167,11 +167,11 @@ impl Process {
         match taken {
             // ESRCH: it ended and was not waited for yet.
             Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
-            Err(error) => Err(self.not_taken(name, error.into())),
+            Err(error) => Err(self.signal_error(name, error.into())),
         }
     }
 
-    fn not_taken(&self, signal: &'static str, source: io::Error) -> ProcessError {
+    fn signal_error(&self, signal: &'static str, source: io::Error) -> ProcessError {
         ProcessError::Signal { name: self.spec.name.clone(), signal, source }
     }
 }
@@ -179,7 +179,7 @@ impl Process {
 /// Bytes of the end of a log in messages.
 const LAST_WORDS: u64 = 2_000;
 
-fn last_words(log: &Path) -> io::Result<String> {
+fn read_end_of_log(log: &Path) -> io::Result<String> {
     use std::io::{Read as _, Seek as _, SeekFrom};
     let mut file = File::open(log)?;
     let length = file.metadata()?.len();

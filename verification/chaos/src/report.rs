@@ -27,7 +27,7 @@ use crate::history::{Call, Event, Micros};
 use crate::inject::ProcessChecks;
 use crate::network::NetworkCarrier;
 use crate::observer::{PREFIX, Revision};
-use crate::world::promised_terms;
+use crate::world::terms_of_settings;
 
 pub use self::recovery::FaultEffect;
 
@@ -116,7 +116,7 @@ pub(crate) fn make_report(seen: Observations) -> Report {
         .collect();
     let mut verdicts = Verdicts::default();
     for &id in Id::ALL {
-        verdicts.judged(id, 0);
+        verdicts.count_judged(id, 0);
     }
     let calm = seen.calm_after.is_some();
     store::judge_store(&seen.revisions, &seen.answered, calm, &mut verdicts);
@@ -129,24 +129,24 @@ pub(crate) fn make_report(seen: Observations) -> Report {
     watches::judge_watches(&seen.events, &seen.revisions, &mut verdicts);
     api::judge_api_answers(&seen.events, &seen.revisions, calm, &mut verdicts);
     effects::judge_effects(&seen.acts, &seen.leading, &seen.epochs, &mut verdicts);
-    let held = drains::held_requests(&seen.events, &seen.schedule);
+    let held = drains::find_held_requests(&seen.events, &seen.schedule);
     let excused = drains::judge_drains(&seen.kubernetes, &seen.leading, &seen.epochs, &held, &mut verdicts);
     if calm {
         drains::judge_calm(&seen.kubernetes, &seen.revisions, &mut verdicts);
     }
-    verdicts.of(HISTORY).judged = seen.revisions.len() as u64;
+    verdicts.verdict_of(HISTORY).judged = seen.revisions.len() as u64;
     for wrong in seen.wrong.iter().cloned().chain(seen.unwritten.clone()) {
         verdicts.count_violation(HISTORY, wrong);
     }
-    verdicts.of(PROCESSES).judged = seen.looked.times;
+    verdicts.verdict_of(PROCESSES).judged = seen.looked.times;
     for ended in &seen.looked.ended {
         verdicts.count_violation(PROCESSES, ended.clone());
     }
     registry::judge_registry_requests(&seen.asked, &mut verdicts);
     let lasted = Duration::from_micros(seen.ended - seen.began);
     let exemptions =
-        promises::judge_promises(&seen.facts, (promised_terms(), lasted), excused, &mut verdicts);
-    verdicts.of(GATE).judged = seen.epochs.len() as u64;
+        promises::judge_promises(&seen.facts, (terms_of_settings(), lasted), excused, &mut verdicts);
+    verdicts.verdict_of(GATE).judged = seen.epochs.len() as u64;
     for (invariant, times) in seen.gate.iter().filter(|(_, times)| **times > 0) {
         verdicts.count_violation(
             GATE,
@@ -154,7 +154,7 @@ pub(crate) fn make_report(seen: Observations) -> Report {
         );
     }
     let linearizability = linear::judge_linearizability(calls.iter().copied());
-    verdicts.of(LINEARIZABLE).judged = linearizability.calls;
+    verdicts.verdict_of(LINEARIZABLE).judged = linearizability.calls;
     for object in &linearizability.broken {
         verdicts.count_violation(LINEARIZABLE, format!("the calls of {object} fit into no order"));
     }
@@ -180,7 +180,7 @@ pub(crate) fn make_report(seen: Observations) -> Report {
         network: seen.network,
         outcome,
         verdicts,
-        exemptions: exemptions.table().into_iter().map(|(it, used)| (it.name(), used)).collect(),
+        exemptions: exemptions.list_uses().into_iter().map(|(it, used)| (it.name(), used)).collect(),
         linearizability,
         counts,
         kubernetes: drains::count_effects(&seen.kubernetes),
@@ -195,7 +195,7 @@ pub(crate) fn make_report(seen: Observations) -> Report {
 
 fn run_outcome(verdicts: &Verdicts, shortfalls: &[Shortfall], not_exercised: &[String]) -> Outcome {
     let only_skipped = shortfalls.iter().all(|short| matches!(short, Shortfall::Skipped { .. }));
-    match (verdicts.any_broken() || !not_exercised.is_empty(), shortfalls.is_empty()) {
+    match (verdicts.has_broken() || !not_exercised.is_empty(), shortfalls.is_empty()) {
         (false, true) => Outcome::Passed,
         (false, false) if only_skipped => Outcome::Skipped,
         _ => Outcome::Failed,
@@ -252,15 +252,15 @@ pub fn write_report(report: &Report, directory: &Path) -> io::Result<()> {
 impl Report {
     /// The reasons why the run fails, a line each.
     #[must_use]
-    pub fn why_not(&self) -> Vec<String> {
+    pub fn reason_of_outcome(&self) -> Vec<String> {
         let broken = self.verdicts.0.iter().filter(|(_, verdict)| verdict.broken > 0);
         let broken = broken.map(|(name, verdict)| format!("{name} was broken {} times", verdict.broken));
         let short = self.shortfalls.iter().map(ToString::to_string);
-        broken.chain(short).chain(self.idle()).collect()
+        broken.chain(short).chain(self.unexercised_expectations()).collect()
     }
 
     /// Checks that were not exercised, a line each.
-    fn idle(&self) -> impl Iterator<Item = String> {
+    fn unexercised_expectations(&self) -> impl Iterator<Item = String> {
         self.not_exercised
             .iter()
             .map(|name| format!("{name} had nothing to judge, which this scenario is bound to give it"))

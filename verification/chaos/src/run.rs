@@ -25,10 +25,10 @@ use crate::check::effects::commands_of;
 use crate::check::promises::RunObservations;
 use crate::check::registry::registry_requests;
 use crate::check::store::RegistryAnswers;
-use crate::clients::{CLIENTS, Clients, Doors, client_generator};
+use crate::clients::{ApiEndpoints, CLIENTS, Clients, client_generator};
 use crate::datacenter::{JournalError, Line, read_journal};
 use crate::followers::{FOLLOWERS, follow_applications};
-use crate::history::{History, Micros, micros};
+use crate::history::{History, Micros, to_microseconds};
 use crate::inject::{Injector, ProcessChecks};
 use crate::network::NetworkChoice;
 use crate::observer::{Observer, PREFIX};
@@ -36,7 +36,7 @@ use crate::operators;
 use crate::registrar::{self, RegistryAddresses};
 use crate::report::{self, Observations, Report};
 use crate::watcher::Leaders;
-use crate::world::{Instance, Plan, Programs, World, WorldError, cluster_names, settings_allow};
+use crate::world::{Instance, Plan, Programs, World, WorldError, cluster_names, longest_calm_wait};
 
 /// Time until an instance leads and a cluster is committed, before any fault.
 const BEGINS_WITHIN: Duration = Duration::from_secs(60);
@@ -151,12 +151,12 @@ impl RunCourse<'_> {
         let Self { options, plan, schedule, history, tell, .. } = self;
         tell("starts the processes");
         let mut world = World::build(plan).await?;
-        tell(&format!("network: {}", world.network.carrier()));
+        tell(&format!("network: {}", world.network.carrier_kind()));
         self.show(&world).map_err(io_error("cannot write the file with the targets of Prometheus"))?;
         // Dropped with this function, so that all observers end in any case.
         let mut watching = JoinSet::new();
         let (observer, leaders) = (Observer::new(history.clone()), Leaders::default());
-        for (number, endpoint) in world.endpoints() {
+        for (number, endpoint) in world.member_endpoints() {
             watching.spawn(observer.clone().watch(number, endpoint));
         }
         for (number, instance) in &world.instances {
@@ -164,18 +164,19 @@ impl RunCourse<'_> {
         }
         self.begin(&observer, &leaders).await?;
         world.settle(plan).await?;
-        let doors: Doors = world.instances.iter().map(|(number, it)| (*number, it.door.address())).collect();
+        let doors: ApiEndpoints =
+            world.instances.iter().map(|(number, it)| (*number, it.door.address())).collect();
         let clients = Clients::new(history.clone(), doors.clone(), options.scenario.world.applications);
-        if options.scenario.world.places() {
+        if options.scenario.world.places_applications() {
             clients.fill(client_generator(options.seed, 0)).await;
         }
 
         let began = history.now();
         tell(&format!("runs for {}, seed {}", options.length, options.seed));
         let (stop, stopped) = watch::channel(false);
-        let mut working = self.clients(&world, &clients, &stopped);
+        let mut working = self.start_clients(&world, &clients, &stopped);
         let (last, lasting) = watch::channel(false);
-        let mut following = self.followers(&doors, &lasting);
+        let mut following = self.start_followers(&doors, &lasting);
         let (whole, told) = watch::channel(None);
         let mut store_watchers = self.store_watchers(&world, &told);
         let mut injector = Injector::new(observer.clone(), leaders.clone(), options.seed);
@@ -187,20 +188,20 @@ impl RunCourse<'_> {
         tell("everything has ended; waits for calm");
         let calm = self.wait_for_calm(&mut world, &mut injector, &leaders, ended).await?;
         let mut missed = Vec::new();
-        if options.scenario.world.places() {
+        if options.scenario.world.places_applications() {
             let unanswered = clients.read_all().await;
             missed.extend(unanswered.into_iter().filter(|_| calm.is_some()));
         }
         let _ = last.send(true);
         while following.join_next().await.is_some() {}
         missed.extend(self.catch_up(&world, &observer).await);
-        let _ = whole.send(Some(observer.last_below(PREFIX)));
+        let _ = whole.send(Some(observer.last_revision_below(PREFIX)));
         while store_watchers.join_next().await.is_some() {}
         drop(watching);
         self.check_processes(&mut world, &mut injector);
         let (looked, times) = (injector.process_checks(), [began, ended]);
         let seen =
-            self.observations(&world, (&observer, missed), &leaders, times, (skipped, looked), calm)?;
+            self.collect_observations(&world, (&observer, missed), &leaders, times, (skipped, looked), calm)?;
         drop(world);
         Ok(report::make_report(seen))
     }
@@ -219,7 +220,7 @@ impl RunCourse<'_> {
     async fn begin(&self, observer: &Observer, leaders: &Leaders) -> Result<(), RunError> {
         let all = self.options.scenario.world.instances as usize;
         let begun = async {
-            while observer.value(madako_domain::keys::CLUSTER).is_none() || !leaders.are_all_healthy(all) {
+            while observer.value_of(madako_domain::keys::CLUSTER).is_none() || !leaders.are_all_healthy(all) {
                 sleep(GLANCE).await;
             }
         };
@@ -230,7 +231,12 @@ impl RunCourse<'_> {
         })
     }
 
-    fn clients(&self, world: &World, clients: &Clients, stopped: &watch::Receiver<bool>) -> JoinSet<()> {
+    fn start_clients(
+        &self,
+        world: &World,
+        clients: &Clients,
+        stopped: &watch::Receiver<bool>,
+    ) -> JoinSet<()> {
         let mut working = JoinSet::new();
         let seed = self.options.seed;
         for client in &self.options.scenario.clients {
@@ -285,11 +291,11 @@ impl RunCourse<'_> {
     }
 
     /// Starts the followers, which end when all is calm.
-    fn followers(&self, doors: &Doors, stopped: &watch::Receiver<bool>) -> JoinSet<()> {
+    fn start_followers(&self, doors: &ApiEndpoints, stopped: &watch::Receiver<bool>) -> JoinSet<()> {
         let mut following = JoinSet::new();
         let clients = &self.options.scenario.clients;
         let placement = clients.iter().any(|client| client.kind == ClientKind::Placement);
-        if placement && self.options.scenario.world.places() {
+        if placement && self.options.scenario.world.places_applications() {
             for number in 0..FOLLOWERS {
                 following.spawn(follow_applications(
                     number,
@@ -308,10 +314,10 @@ impl RunCourse<'_> {
         let lengths = self.schedule.injections.iter().map(|it| {
             it.ends.map_or(Duration::ZERO, |ends| ends.duration().saturating_sub(it.begins.duration()))
         });
-        micros(settings_allow().duration() + lengths.max().unwrap_or_default())
+        to_microseconds(longest_calm_wait().duration() + lengths.max().unwrap_or_default())
     }
 
-    fn observations(
+    fn collect_observations(
         &self,
         world: &World,
         (observer, missed): (&Observer, Vec<String>),
@@ -325,8 +331,8 @@ impl RunCourse<'_> {
         let (acts, kubernetes) = (commands_of(&lines, self.unix), effects_of(&lines, self.unix));
         let values = world.provider.as_ref().map(|provider| read_journal(&provider.journal)).transpose()?;
         let lines: Vec<Line> = lines.into_iter().chain(values.unwrap_or_default()).collect();
-        let (events, revisions) = (self.history.events(), observer.revisions());
-        let (leading, epochs) = (observer.leader_times(), leaders.epochs());
+        let (events, revisions) = (self.history.recorded_events(), observer.revisions());
+        let (leading, epochs) = (observer.leader_times(), leaders.leaders_by_epoch());
         let outside = RunObservations {
             lines: &lines,
             unix: self.unix,
@@ -337,7 +343,7 @@ impl RunCourse<'_> {
             epochs: &epochs,
             clusters: cluster_names(&self.options.scenario.world),
         };
-        let facts = outside.facts();
+        let facts = outside.collect_facts();
         let answered = facts.iter().filter_map(|(at, fact)| match fact {
             Fact::Answered { question: RegistryQuestion::Machines, machines, .. } => {
                 Some((*at, machines.iter().map(|machine| machine.address.clone()).collect()))
@@ -349,7 +355,7 @@ impl RunCourse<'_> {
             scenario: self.options.scenario.clone(),
             seed: self.options.seed,
             length: self.options.length,
-            network: world.network.carrier(),
+            network: world.network.carrier_kind(),
             schedule: self.schedule.clone(),
             events,
             revisions,
@@ -358,7 +364,7 @@ impl RunCourse<'_> {
             leading,
             epochs,
             refused: leaders.refused_count(),
-            gate: leaders.violations(),
+            gate: leaders.violations_by_name(),
             answered,
             asked,
             looked,
@@ -368,7 +374,7 @@ impl RunCourse<'_> {
             ended,
             skipped,
             calm_after,
-            settings_allow: settings_allow(),
+            settings_allow: longest_calm_wait(),
             unwritten: self.history.take_failure().map(|error| error.to_string()),
         })
     }

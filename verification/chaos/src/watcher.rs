@@ -60,7 +60,7 @@ impl Leaders {
         let metrics = web::send_request(at, WebRequest::get("/metrics", ANSWERS_WITHIN)).await;
         let healthy = health.is_ok_and(|answer| answer.status.is_success());
         let text = metrics.map(|answer| String::from_utf8_lossy(&answer.body).into_owned());
-        let (led, refused) = self.inner().take(instance, healthy, text.ok().as_deref());
+        let (led, refused) = self.lock_state().take(instance, healthy, text.ok().as_deref());
         if let Some(epoch) = led {
             history.note(Event::Leads { instance, epoch });
         }
@@ -70,19 +70,19 @@ impl Leaders {
     }
 
     #[must_use]
-    pub(crate) fn of(&self, epoch: i64) -> Option<u32> {
-        self.inner().epochs.get(&epoch).copied()
+    pub(crate) fn leader_of_epoch(&self, epoch: i64) -> Option<u32> {
+        self.lock_state().epochs.get(&epoch).copied()
     }
 
     #[must_use]
-    pub(crate) fn epochs(&self) -> BTreeMap<i64, u32> {
-        self.inner().epochs.clone()
+    pub(crate) fn leaders_by_epoch(&self) -> BTreeMap<i64, u32> {
+        self.lock_state().epochs.clone()
     }
 
     /// Whether this many instances are healthy, and one leads.
     #[must_use]
     pub(crate) fn are_all_healthy(&self, instances: usize) -> bool {
-        let inner = self.inner();
+        let inner = self.lock_state();
         inner.known.len() == instances
             && inner.known.values().all(|known| known.healthy)
             && inner.known.values().filter(|known| known.leads).count() == 1
@@ -91,17 +91,17 @@ impl Leaders {
     /// Writes that the store or the gate refused.
     #[must_use]
     pub(crate) fn refused_count(&self) -> u64 {
-        to_count(self.inner().refused)
+        to_count(self.lock_state().refused)
     }
 
     /// Mutations that instances refused because they break an invariant, by its name.
     #[must_use]
-    pub(crate) fn violations(&self) -> BTreeMap<String, u64> {
-        self.inner().violations.iter().map(|(name, count)| (name.clone(), to_count(*count))).collect()
+    pub(crate) fn violations_by_name(&self) -> BTreeMap<String, u64> {
+        self.lock_state().violations.iter().map(|(name, count)| (name.clone(), to_count(*count))).collect()
     }
 
     // No panic happens under the lock.
-    fn inner(&self) -> MutexGuard<'_, WatcherState> {
+    fn lock_state(&self) -> MutexGuard<'_, WatcherState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -27,7 +27,8 @@ use crate::web::{self, RequestError, WebRequest};
 
 pub(crate) use self::clock::OwnClock;
 pub(crate) use self::config::{
-    COMMAND_TIMEOUT, NAMESPACE, POLL, VALUE, ZONES, application_resource, promised_terms, settings_allow,
+    COMMAND_TIMEOUT, NAMESPACE, POLL, VALUE, ZONES, application_resource, longest_calm_wait,
+    terms_of_settings,
 };
 pub(crate) use self::disk::Disk;
 
@@ -138,17 +139,17 @@ impl Plan<'_> {
     }
 
     /// A small disk mounted on the directory, if a fault needs it.
-    async fn disk(&self, at: &Path) -> Option<Result<Disk, String>> {
+    async fn mount_disk(&self, at: &Path) -> Option<Result<Disk, String>> {
         match self.has_fault(Act::DiskFull, TargetKind::Store) {
             true => Some(Disk::mount(at).await),
             false => None,
         }
     }
 
-    pub(crate) fn nodes(&self) -> Vec<Node> {
+    pub(crate) fn network_nodes(&self) -> Vec<Node> {
         let wanted = self.wanted();
         let members = (1..=wanted.store.members()).map(Node::Store);
-        let provider = wanted.places().then(|| Node::Provider(PROVIDER.to_owned()));
+        let provider = wanted.places_applications().then(|| Node::Provider(PROVIDER.to_owned()));
         members
             .chain((1..=wanted.instances).map(Node::Instance))
             .chain([Node::Registry])
@@ -164,12 +165,12 @@ impl Plan<'_> {
         (program, args): (&Path, Vec<String>),
         environment: Vec<(String, String)>,
     ) -> Result<Process, ProcessError> {
-        let name = name_of(node);
+        let name = process_name(node);
         let (program, args) = network.enter(node, program, args);
         let log = self.logs.join(format!("{name}.log"));
         let process =
             Process::start(&self.programs.own, ProcessSpec { name, program, args, environment, log })?;
-        network.runs(node, process.id());
+        network.register_process(node, process.id());
         Ok(process)
     }
 }
@@ -179,7 +180,7 @@ pub(crate) fn cluster_names(wanted: &ExpectedSize) -> Vec<String> {
 }
 
 /// Name of a node's process and of its files.
-fn name_of(node: &Node) -> String {
+fn process_name(node: &Node) -> String {
     match node {
         Node::Instance(number) => format!("instance-{number}"),
         Node::Store(number) => format!("store-{number}"),
@@ -213,9 +214,9 @@ async fn wait_for_answer(process: &mut Process, at: SocketAddr, path: &str) -> R
 async fn start_embedded(plan: &Plan<'_>, network: &Network, ports: &mut Ports) -> Result<Member, WorldError> {
     let node = Node::Store(1);
     let client = served_address(network, ports, &node)?;
-    let data = plan.data.join(name_of(&node));
+    let data = plan.data.join(process_name(&node));
     fs::create_dir_all(&data).map_err(io_error("cannot create the directory of the store"))?;
-    let disk = plan.disk(&data).await;
+    let disk = plan.mount_disk(&data).await;
     let args = vec![crate::STORE_WORD.to_owned(), data.display().to_string(), client.to_string()];
     let mut process = plan.start(network, &node, (&plan.programs.own, args), Vec::new())?;
     // It speaks gRPC only: an accepted connection means that it serves.
@@ -239,7 +240,7 @@ async fn start_server(
 ) -> Result<Server, WorldError> {
     let (address, control) = (served_address(network, ports, &node)?, served_address(network, ports, &node)?);
     let flag = if node == Node::Registry { "--registry" } else { "--prometheus" };
-    let journal = plan.logs.join(format!("{}.jsonl", name_of(&node)));
+    let journal = plan.logs.join(format!("{}.jsonl", process_name(&node)));
     let wanted = plan.wanted();
     let metrics =
         cluster_names(wanted).iter().map(|cluster| metric_of(cluster)).collect::<Vec<_>>().join(",");
@@ -261,7 +262,7 @@ async fn start_server(
 impl World {
     /// Starts all processes and stores the operator's data; the service then elects a leader and commits a cluster.
     pub(crate) async fn build(plan: &Plan<'_>) -> Result<Self, WorldError> {
-        let network = Network::open(plan.network, &plan.nodes()).await?;
+        let network = Network::open(plan.network, &plan.network_nodes()).await?;
         let mut ports = Ports::default();
         let mut chance = ChaCha8Rng::seed_from_u64(plan.seed);
         chance.set_stream(LINKS);
@@ -272,7 +273,7 @@ impl World {
             }
         };
         let registry = start_server(plan, &network, &mut ports, Node::Registry).await?;
-        let provider = match plan.wanted().places() {
+        let provider = match plan.wanted().places_applications() {
             true => {
                 Some(start_server(plan, &network, &mut ports, Node::Provider(PROVIDER.to_owned())).await?)
             }
@@ -291,23 +292,23 @@ impl World {
         let members: Vec<(u32, SocketAddr)> =
             world.members.iter().map(|(number, member)| (*number, member.client)).collect();
         for (number, client) in members {
-            let way = world.link(Node::Store(number), client, &mut chance).await?;
+            let way = world.connect_nodes(Node::Store(number), client, &mut chance).await?;
             world.ways.push(way);
         }
-        world.registry_way = world.link(Node::Registry, world.registry.address, &mut chance).await?;
-        world.equip(plan).await?;
+        world.registry_way = world.connect_nodes(Node::Registry, world.registry.address, &mut chance).await?;
+        world.write_operator_config(plan).await?;
         let endpoints: Vec<String> = world.ways.iter().map(|way| format!("http://{way}")).collect();
         for number in 1..=plan.wanted().instances {
             let node = Node::Instance(number);
             let http = served_address(&world.network, &mut ports, &node)?;
-            let config = world.configure(plan, number, &endpoints)?;
+            let config = world.write_instance_config(plan, number, &endpoints)?;
             let args = config::serve(&config.display().to_string(), &http.to_string());
             let mut environment = vec![(helper::INSTANCE.to_owned(), number.to_string())];
             let clock = plan
                 .has_fault(Act::ClockJump, TargetKind::Instance)
-                .then(|| OwnClock::make(plan.data, &name_of(&node)));
+                .then(|| OwnClock::make(plan.data, &process_name(&node)));
             if let Some(Ok(clock)) = &clock {
-                environment.extend(clock.environment());
+                environment.extend(clock.environment_variables());
             }
             let process = plan.start(&world.network, &node, (&plan.programs.madako, args), environment)?;
             let door = world.open(Some(Node::Client), node, http, &mut chance).await?;
@@ -321,19 +322,27 @@ impl World {
 
     /// Writes the files of an instance. Returns its configuration, with the registry's address and the instance's own
     /// path of the API server.
-    fn configure(&self, plan: &Plan<'_>, number: u32, endpoints: &[String]) -> Result<PathBuf, WorldError> {
+    fn write_instance_config(
+        &self,
+        plan: &Plan<'_>,
+        number: u32,
+        endpoints: &[String],
+    ) -> Result<PathBuf, WorldError> {
         let kubeconfig = plan.data.join(format!("kubeconfig-{number}"));
-        let server = format!("http://{}{}", self.registry_way, datacenter::path_of(number));
+        let server = format!("http://{}{}", self.registry_way, datacenter::base_path_of_instance(number));
         fs::write(&kubeconfig, config::kubeconfig_value("chaos", &server).to_string())
             .map_err(io_error("cannot write the kubeconfig"))?;
         let config = plan.data.join(format!("madako-{number}.yml"));
-        fs::write(&config, config::configuration_file(endpoints, plan.wanted().places(), Some(&kubeconfig)))
-            .map_err(io_error("cannot write the configuration file"))?;
+        fs::write(
+            &config,
+            config::configuration_file(endpoints, plan.wanted().places_applications(), Some(&kubeconfig)),
+        )
+        .map_err(io_error("cannot write the configuration file"))?;
         Ok(config)
     }
 
     /// A link to a node for all clients that use one address.
-    async fn link(
+    async fn connect_nodes(
         &mut self,
         to: Node,
         upstream: SocketAddr,
@@ -358,11 +367,11 @@ impl World {
     }
 
     /// Addresses of the members, past the network.
-    pub(crate) fn endpoints(&self) -> BTreeMap<u32, String> {
+    pub(crate) fn member_endpoints(&self) -> BTreeMap<u32, String> {
         self.members.iter().map(|(number, member)| (*number, format!("http://{}", member.client))).collect()
     }
 
-    pub(crate) fn process(&mut self, node: &Node) -> Option<&mut Process> {
+    pub(crate) fn process_mut(&mut self, node: &Node) -> Option<&mut Process> {
         match node {
             Node::Instance(number) => self.instances.get_mut(number).map(|instance| &mut instance.process),
             Node::Store(number) => self.members.get_mut(number).map(|member| &mut member.process),

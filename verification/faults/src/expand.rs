@@ -134,13 +134,13 @@ impl Iterator for BeginTimes<'_> {
     type Item = Span;
 
     fn next(&mut self) -> Option<Span> {
-        let last = self.last.unwrap_or(Span::millis(0));
+        let last = self.last.unwrap_or(Span::from_millis(0));
         let begins = match self.fault.when {
             FaultTimes::At(_) if self.last.is_some() => return None,
             FaultTimes::At(span) => span,
             FaultTimes::Every(span) => last + span,
             FaultTimes::Random { mean } => {
-                let pause = exponential(mean, &mut self.own);
+                let pause = draw_exponential(mean, &mut self.own);
                 let begins = last + pause;
                 self.draws.push(DrawnBeginning { fault: self.number, pause, begins });
                 begins
@@ -153,7 +153,7 @@ impl Iterator for BeginTimes<'_> {
 
 /// A pause of at least a millisecond with an exponential distribution, by von Neumann's comparisons of even draws: a
 /// logarithm would differ between machines in its last digit.
-fn exponential(mean: Span, chance: &mut ChaCha8Rng) -> Span {
+fn draw_exponential(mean: Span, chance: &mut ChaCha8Rng) -> Span {
     /// Each round is the last one with a chance of 63 percent, so that the bound is never reached.
     const MAX_ROUNDS: u64 = 64;
     for round in 0..MAX_ROUNDS {
@@ -170,10 +170,10 @@ fn exponential(mean: Span, chance: &mut ChaCha8Rng) -> Span {
             // In units of 2^-32 of the mean.
             let units = (u128::from(round) << 32) + u128::from(first);
             let millis = (u128::from(mean.as_millis()) * units) >> 32;
-            return Span::millis(u64::try_from(millis).unwrap_or(u64::MAX).max(1));
+            return Span::from_millis(u64::try_from(millis).unwrap_or(u64::MAX).max(1));
         }
     }
-    Span::millis(mean.as_millis().saturating_mul(MAX_ROUNDS))
+    Span::from_millis(mean.as_millis().saturating_mul(MAX_ROUNDS))
 }
 
 /// Merges injections with the same act and target: an injection that begins before or when the previous one ends

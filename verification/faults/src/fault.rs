@@ -162,7 +162,7 @@ pub enum FaultTimes {
 impl FaultTimes {
     /// The first beginning; `None` if it is random.
     #[must_use]
-    pub fn first(self) -> Option<Span> {
+    pub fn first_time(self) -> Option<Span> {
         match self {
             Self::At(span) | Self::Every(span) => Some(span),
             Self::Random { .. } => None,
@@ -170,7 +170,7 @@ impl FaultTimes {
     }
 
     #[must_use]
-    pub fn repeats(self) -> bool {
+    pub fn is_repeated(self) -> bool {
         !matches!(self, Self::At(_))
     }
 }

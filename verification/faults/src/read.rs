@@ -11,7 +11,7 @@ use crate::name::{self, OWN_NAME, is_own_name, quote_shortened};
 use crate::scenario::{Client, ClientKind, Expectations, Rate, Scenario, World};
 use crate::span::{Span, WRITTEN};
 use crate::verdict::{Count, Counts};
-use crate::words::{FaultWords, build_fault, in_world, parse_span};
+use crate::words::{FaultWords, build_fault, check_target_exists, parse_span};
 
 /// A file with some hundred commented faults has a tenth of it.
 pub const MAX_BYTES: usize = 1 << 18;
@@ -34,7 +34,7 @@ const RATES: (f64, f64) = (0.001, 10_000.0);
 const COUNT: Kind = Kind::Whole(1, 1_000_000_000);
 
 /// In less time nothing is observed even once.
-const LEAST_CALM: Span = Span::seconds(1);
+const LEAST_CALM: Span = Span::from_seconds(1);
 
 static SCENARIO: Schema = Schema {
     fields: &[
@@ -149,8 +149,8 @@ fn read_world(root: &Tree, problems: &mut Problems) -> World {
     let usual = World::default();
     let Some(given) = root.get("world") else { return usual };
     let number = |field: &str, usual: u32| read_integer(given, field).unwrap_or(usual);
-    let store = word_field(given, "store", problems).unwrap_or(usual.store);
-    let operations = word_field(given, "operations", problems).unwrap_or(usual.operations);
+    let store = read_word_field(given, "store", problems).unwrap_or(usual.store);
+    let operations = read_word_field(given, "operations", problems).unwrap_or(usual.operations);
     let machines = number("machines", usual.machines);
     let racks = match (given.get("racks"), given.get("machines")) {
         // A world with few machines and no number of racks gets at most one rack for each machine.
@@ -176,7 +176,11 @@ fn read_world(root: &Tree, problems: &mut Problems) -> World {
 }
 
 /// A field of the world that is one of a few words.
-fn word_field<T: FromStr + VariantNames>(world: &Tree, field: &str, problems: &mut Problems) -> Option<T> {
+fn read_word_field<T: FromStr + VariantNames>(
+    world: &Tree,
+    field: &str,
+    problems: &mut Problems,
+) -> Option<T> {
     let given = text_field(world, field)?;
     match name::parse_name(given) {
         Ok(word) => Some(word),
@@ -227,7 +231,7 @@ fn read_rate(entry: &Tree, path: &Path<'_>, problems: &mut Problems) -> Option<R
     };
     let rate = number.filter(|number| (RATES.0..=RATES.1).contains(number)).and_then(Rate::from_number);
     if rate.is_none() {
-        let got = given.map(Tree::shown).unwrap_or_default();
+        let got = given.map(Tree::short_text).unwrap_or_default();
         let expected = format!("requests a second, from {} to {} in steps of {}", RATES.0, RATES.1, RATES.0);
         problems.add(path.field("rate"), got, expected);
     }
@@ -253,7 +257,7 @@ fn read_faults(root: &Tree, world: Option<&World>, problems: &mut Problems) -> V
             lasts: text_field(entry, "for"),
         };
         let Some(fault) = build_fault(&words, path, problems) else { continue };
-        if let Some(Err(expected)) = world.map(|world| in_world(&fault, world)) {
+        if let Some(Err(expected)) = world.map(|world| check_target_exists(&fault, world)) {
             problems.add(path.field("target"), fault.target.to_string(), expected);
         }
         faults.push(fault);

@@ -9,7 +9,7 @@ use crate::fault::Fault;
 use crate::read::{self, MAX_FAULTS};
 use crate::span::Span;
 use crate::verdict::Counts;
-use crate::words::in_world;
+use crate::words::check_target_exists;
 
 /// Serialized as JSON, it is a file that reads as the same scenario.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -56,13 +56,13 @@ impl Default for World {
 impl World {
     /// Whether the world has clusters or applications, so that the actors and providers of placement run.
     #[must_use]
-    pub fn places(&self) -> bool {
+    pub fn places_applications(&self) -> bool {
         self.clusters > 0 || self.applications > 0
     }
 
     /// Whether machines are nodes on which the service acts.
     #[must_use]
-    pub fn operates(&self) -> bool {
+    pub fn runs_operations(&self) -> bool {
         self.operations == Operations::Act
     }
 }
@@ -215,7 +215,7 @@ impl Scenario {
         if self.faults.len() >= MAX_FAULTS {
             problems.add("", "one more", format!("at most {MAX_FAULTS} faults"));
         }
-        if let Err(expected) = in_world(&fault, &self.world) {
+        if let Err(expected) = check_target_exists(&fault, &self.world) {
             problems.add("target", fault.target.to_string(), expected);
         }
         problems.finish(&format!("fault {:?}", fault.to_string()))?;

@@ -57,13 +57,13 @@ pub fn find_shipped(name: &str) -> Option<&'static ShippedScenario> {
 impl ShippedScenario {
     /// # Errors
     /// None in a program that passed its tests.
-    pub fn scenario(&self) -> Result<Scenario, InputError> {
+    pub fn parse_scenario(&self) -> Result<Scenario, InputError> {
         Scenario::parse(self.text)
     }
 
     /// The purpose of the scenario: the first sentence of the comment at the top of its file.
     #[must_use]
-    pub fn purpose(&self) -> String {
+    pub fn purpose_text(&self) -> String {
         let comment = self.text.lines().map_while(|line| line.strip_prefix('#'));
         let text = comment.map(str::trim).collect::<Vec<_>>().join(" ");
         text.split_once(". ").map_or(text.as_str(), |(first, _)| first).trim_end_matches('.').to_owned()

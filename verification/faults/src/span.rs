@@ -18,18 +18,18 @@ pub struct Span(Duration);
 
 impl Span {
     #[must_use]
-    pub const fn millis(millis: u64) -> Self {
+    pub const fn from_millis(millis: u64) -> Self {
         Self(Duration::from_millis(millis))
     }
 
     #[must_use]
-    pub const fn seconds(seconds: u64) -> Self {
+    pub const fn from_seconds(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
     }
 
     #[must_use]
-    pub const fn days(days: u64) -> Self {
-        Self::seconds(days * DAY)
+    pub const fn from_days(days: u64) -> Self {
+        Self::from_seconds(days * DAY)
     }
 
     /// Reads days, if any, then a duration of Go. `None` if the text has another form, or is finer than a millisecond.
@@ -57,7 +57,7 @@ impl Span {
     ///
     /// # Errors
     /// The text is no duration; the message describes the expected form.
-    pub fn typed(text: &str) -> Result<Self, String> {
+    pub fn parse_argument(text: &str) -> Result<Self, String> {
         Self::parse(text).ok_or_else(|| format!("expected {WRITTEN}"))
     }
 
@@ -129,7 +129,7 @@ mod tests {
             ("0.5h", 1_800_000, "30m"),
         ] {
             let span = Span::parse(text).unwrap_or_else(|| panic!("{text:?} is not read"));
-            assert_eq!(span, Span::millis(millis), "{text:?}");
+            assert_eq!(span, Span::from_millis(millis), "{text:?}");
             assert_eq!(span.to_string(), printed, "{text:?}");
             assert_eq!(Span::parse(printed), Some(span), "{printed:?}");
         }

@@ -63,7 +63,7 @@ pub fn fault_length(act: Act, target: TargetKind) -> FaultLength {
     }
 }
 
-pub(crate) fn suiting_words(act: Act) -> String {
+pub(crate) fn words_of_suitable_targets(act: Act) -> String {
     let kinds: Vec<String> = suitable_targets(act).iter().map(ToString::to_string).collect();
     match kinds.split_last() {
         Some((last, rest)) if !rest.is_empty() => format!("{}, or {last}", rest.join(", ")),

@@ -33,7 +33,7 @@ expect:
 
 #[test]
 fn the_scenario_for_long_runs_has_each_kind_of_fault_that_processes_can_have() {
-    let scenario = find_shipped("processes-fail-at-times").unwrap().scenario().unwrap();
+    let scenario = find_shipped("processes-fail-at-times").unwrap().parse_scenario().unwrap();
     let there: BTreeSet<Act> = scenario.faults.iter().map(|fault| fault.act).collect();
     let all = Act::ALL.iter().copied().filter(|act| *act != Act::Panic);
     assert_eq!(there, all.collect());
@@ -71,7 +71,7 @@ fn a_whole_scenario_is_read() {
     ];
     assert_eq!(scenario.clients, clients);
     let at_least = Counts { leader_changes: 3, commits: 10, ..Counts::default() };
-    assert_eq!(scenario.expect, Expectations { calm_within: Some(Span::seconds(1200)), at_least });
+    assert_eq!(scenario.expect, Expectations { calm_within: Some(Span::from_seconds(1200)), at_least });
 }
 
 #[test]
@@ -91,10 +91,10 @@ fn the_scenarios_that_ship_are_valid_and_have_one_name_each() {
     let names: BTreeSet<&str> = SHIPPED.iter().map(|shipped| shipped.name).collect();
     assert_eq!(names.len(), SHIPPED.len(), "each name is there once: {names:?}");
     for one in SHIPPED {
-        let scenario = one.scenario().unwrap_or_else(|error| panic!("{}: {error}", one.name));
+        let scenario = one.parse_scenario().unwrap_or_else(|error| panic!("{}: {error}", one.name));
         assert_eq!(scenario.name, one.name, "a file has its scenario's name");
         assert_eq!(find_shipped(one.name), Some(&one));
-        assert!(one.purpose().split(' ').count() >= 5, "{}: a comment says what it shows", one.name);
+        assert!(one.purpose_text().split(' ').count() >= 5, "{}: a comment says what it shows", one.name);
         assert!(
             !scenario.expect.at_least.is_empty(),
             "{}: a run in which nothing happened is no pass",
@@ -116,7 +116,8 @@ fn every_file_ships() {
 
 #[test]
 fn the_scenarios_that_ship_use_every_act_and_every_kind_of_target() {
-    let faults: Vec<Fault> = SHIPPED.iter().flat_map(|shipped| shipped.scenario().unwrap().faults).collect();
+    let faults: Vec<Fault> =
+        SHIPPED.iter().flat_map(|shipped| shipped.parse_scenario().unwrap().faults).collect();
     for act in Act::ALL {
         assert!(faults.iter().any(|fault| fault.act == *act), "no scenario has {act}");
     }
@@ -133,11 +134,11 @@ fn shipped_scenarios_can_reach_their_expected_faults_in_their_length() {
     for one in SHIPPED {
         // The project runs each seed for two simulated hours; two scenarios state their own length.
         let length = match one.name {
-            "short-storm" => Span::seconds(120),
-            "long-day" => Span::days(1),
-            _ => Span::seconds(2 * 3600),
+            "short-storm" => Span::from_seconds(120),
+            "long-day" => Span::from_days(1),
+            _ => Span::from_seconds(2 * 3600),
         };
-        let scenario = one.scenario().unwrap();
+        let scenario = one.parse_scenario().unwrap();
         for seed in 0..50 {
             let schedule = schedule(&scenario.faults, length, &mut generator(seed)).unwrap();
             let (got, asked) = (schedule.injections.len() as u64, scenario.expect.at_least.faults);
@@ -148,7 +149,7 @@ fn shipped_scenarios_can_reach_their_expected_faults_in_their_length() {
 
 #[test]
 fn each_actor_panics_in_the_scenario_of_panics() {
-    let scenario = find_shipped("panics-of-each-actor").unwrap().scenario().unwrap();
+    let scenario = find_shipped("panics-of-each-actor").unwrap().parse_scenario().unwrap();
     let targets = scenario.faults.iter().filter_map(|fault| match fault.target {
         Target::Actor(actor) => Some(actor),
         _ => None,

@@ -39,7 +39,7 @@ pub struct Counts {
 
 impl Counts {
     #[must_use]
-    pub fn of(&self, count: Count) -> u64 {
+    pub fn count_of(&self, count: Count) -> u64 {
         let mut counts = *self;
         *counts.of_mut(count)
     }
@@ -64,8 +64,8 @@ impl Counts {
 impl Serialize for Counts {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
-        for count in Count::ALL.iter().filter(|count| self.of(**count) > 0) {
-            map.serialize_entry(count.name(), &self.of(*count))?;
+        for count in Count::ALL.iter().filter(|count| self.count_of(**count) > 0) {
+            map.serialize_entry(count.name(), &self.count_of(*count))?;
         }
         map.end()
     }
@@ -132,7 +132,7 @@ pub fn find_shortfalls(expect: &Expectations, observed: &Observed) -> Vec<Shortf
     };
     let skipped = (observed.skipped > 0).then_some(Shortfall::Skipped { faults: observed.skipped });
     let too_few = Count::ALL.iter().filter_map(|count| {
-        let (at_least, got) = (expect.at_least.of(*count), observed.counts.of(*count));
+        let (at_least, got) = (expect.at_least.count_of(*count), observed.counts.count_of(*count));
         (got < at_least).then_some(Shortfall::TooFew { count: *count, at_least, got })
     });
     calm.into_iter().chain(skipped).chain(too_few).collect()
@@ -142,7 +142,7 @@ pub fn find_shortfalls(expect: &Expectations, observed: &Observed) -> Vec<Shortf
 mod tests {
     use super::*;
 
-    const WITHIN: Span = Span::seconds(60);
+    const WITHIN: Span = Span::from_seconds(60);
 
     fn expect() -> Expectations {
         let at_least =
@@ -153,14 +153,14 @@ mod tests {
     /// Observations that just meet all expectations.
     fn observed() -> Observed {
         let counts = expect().at_least;
-        Observed { counts, skipped: 0, calm_after: Some(WITHIN), settings_allow: Span::seconds(30) }
+        Observed { counts, skipped: 0, calm_after: Some(WITHIN), settings_allow: Span::from_seconds(30) }
     }
 
     #[test]
     fn a_run_that_meets_each_expectation_lacks_nothing() {
         assert_eq!(find_shortfalls(&expect(), &observed()), []);
         let nothing =
-            Observed { counts: Counts::default(), calm_after: Some(Span::seconds(30)), ..observed() };
+            Observed { counts: Counts::default(), calm_after: Some(Span::from_seconds(30)), ..observed() };
         assert_eq!(find_shortfalls(&Expectations::default(), &nothing), []);
     }
 
@@ -169,7 +169,7 @@ mod tests {
         for count in Count::ALL {
             let mut one_less = observed();
             *one_less.counts.of_mut(*count) -= 1;
-            let (at_least, got) = (expect().at_least.of(*count), one_less.counts.of(*count));
+            let (at_least, got) = (expect().at_least.count_of(*count), one_less.counts.count_of(*count));
             assert_eq!(
                 find_shortfalls(&expect(), &one_less),
                 [Shortfall::TooFew { count: *count, at_least, got }]
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(find_shortfalls(&expect(), &skipped), [Shortfall::Skipped { faults: 2 }]);
         let never = Observed { calm_after: None, ..observed() };
         assert_eq!(find_shortfalls(&expect(), &never), [Shortfall::NeverCalm { within: WITHIN }]);
-        let after = Span::millis(60_001);
+        let after = Span::from_millis(60_001);
         let late = Observed { calm_after: Some(after), ..observed() };
         assert_eq!(find_shortfalls(&expect(), &late), [Shortfall::CalmTooLate { within: WITHIN, after }]);
     }
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn the_settings_say_how_long_calm_may_take_where_the_scenario_does_not() {
         let silent = Expectations { calm_within: None, ..expect() };
-        let within = Span::seconds(30);
+        let within = Span::from_seconds(30);
         let late = Shortfall::CalmTooLate { within, after: WITHIN };
         assert_eq!(find_shortfalls(&silent, &observed()), [late]);
         assert_eq!(late.to_string(), "it became calm 1m after the last fault, later than 30s");

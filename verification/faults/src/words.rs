@@ -12,14 +12,16 @@ use crate::fault::{
 use crate::name::{OWN_NAME, is_own_name, parse_name, quote_shortened};
 use crate::scenario::World;
 use crate::span::{Span, WRITTEN};
-use crate::suits::{FaultLength, acts_on, fault_length, needs_nodes, suitable_targets, suiting_words};
+use crate::suits::{
+    FaultLength, acts_on, fault_length, needs_nodes, suitable_targets, words_of_suitable_targets,
+};
 
 /// No run is longer.
-const LONGEST: Span = Span::days(365);
+const LONGEST: Span = Span::from_days(365);
 /// A fault that begins more often is a state, not an event.
-const LEAST_PAUSE: Span = Span::seconds(1);
+const LEAST_PAUSE: Span = Span::from_seconds(1);
 /// Processes of a busy machine do not notice a shorter fault.
-const LEAST_LASTS: Span = Span::millis(100);
+const LEAST_LASTS: Span = Span::from_millis(100);
 /// The words of one fault, from a file or a line.
 #[derive(Debug, Default)]
 pub(crate) struct FaultWords<'a> {
@@ -61,7 +63,7 @@ pub(crate) fn build_fault(words: &FaultWords<'_>, path: Path<'_>, problems: &mut
     if !suitable_targets(act).contains(&target.kind()) {
         let expected = format!(
             "{} for {act} (to {} suits {})",
-            suiting_words(act),
+            words_of_suitable_targets(act),
             target.kind(),
             acts_on(target.kind())
         );
@@ -83,7 +85,7 @@ fn check_for(fault: &Fault, path: &Path<'_>, problems: &mut Problems) -> bool {
         (FaultLength::While, FaultTimes::Every(pause), Some(span)) if span >= pause => {
             (span.to_string(), format!("less than {pause}, after which it begins again"))
         }
-        (FaultLength::While, when, None) if when.repeats() => {
+        (FaultLength::While, when, None) if when.is_repeated() => {
             (String::new(), format!("{WRITTEN}, since a fault that repeats must end"))
         }
         _ => return true,
@@ -95,7 +97,7 @@ fn check_for(fault: &Fault, path: &Path<'_>, problems: &mut Problems) -> bool {
 fn read_times(words: &FaultWords<'_>, path: &Path<'_>, problems: &mut Problems) -> Option<FaultTimes> {
     match (words.at, words.every, words.random) {
         (Some(at), None, None) => {
-            parse_span(at, Span::millis(0), &path.field("at"), problems).map(FaultTimes::At)
+            parse_span(at, Span::from_millis(0), &path.field("at"), problems).map(FaultTimes::At)
         }
         (None, Some(every), None) => {
             parse_span(every, LEAST_PAUSE, &path.field("every"), problems).map(FaultTimes::Every)
@@ -169,28 +171,33 @@ fn parse_number(text: &str) -> Option<u32> {
 }
 
 /// Checks that a world has the target of a fault; the error describes the expected range.
-pub(crate) fn in_world(fault: &Fault, world: &World) -> Result<(), String> {
-    if needs_nodes(fault.act, fault.target.kind()) && !world.operates() {
+pub(crate) fn check_target_exists(fault: &Fault, world: &World) -> Result<(), String> {
+    if needs_nodes(fault.act, fault.target.kind()) && !world.runs_operations() {
         return Err(format!(
             "operations: act in this world: without nodes, {} of machines has no effect",
             fault.act
         ));
     }
     match &fault.target {
-        Target::Rack(number) => one_of(*number, (0, world.racks), "a rack of this world", "rack"),
+        Target::Rack(number) => {
+            check_number_in_range(*number, (0, world.racks), "a rack of this world", "rack")
+        }
         Target::Instance(InstanceTarget::Number(number)) => {
-            one_of(*number, (1, world.instances), "an instance of this world", "instance")
+            check_number_in_range(*number, (1, world.instances), "an instance of this world", "instance")
         }
-        Target::Store(number) => {
-            one_of(*number, (1, world.store.members()), "a member of this world's store", "store")
-        }
-        Target::Provider(_) if !world.places() => {
+        Target::Store(number) => check_number_in_range(
+            *number,
+            (1, world.store.members()),
+            "a member of this world's store",
+            "store",
+        ),
+        Target::Provider(_) if !world.places_applications() => {
             Err("clusters or applications in this world: without them no metrics are asked for".to_owned())
         }
-        Target::Actor(actor) if ACTORS_OF_PLACEMENT.contains(actor) && !world.places() => {
+        Target::Actor(actor) if ACTORS_OF_PLACEMENT.contains(actor) && !world.places_applications() => {
             Err("clusters or applications in this world: without them this actor does not run".to_owned())
         }
-        Target::Actor(actor) if ACTORS_OF_OPERATIONS.contains(actor) && !world.operates() => {
+        Target::Actor(actor) if ACTORS_OF_OPERATIONS.contains(actor) && !world.runs_operations() => {
             Err("operations: act in this world: without operations on nodes this actor does not run"
                 .to_owned())
         }
@@ -203,7 +210,12 @@ pub(crate) fn in_world(fault: &Fault, world: &World) -> Result<(), String> {
 }
 
 /// Checks that a number is one of `count` from `first`; the error describes the expected range.
-fn one_of(number: u32, (first, count): (u32, u32), of: &str, word: &str) -> Result<(), String> {
+fn check_number_in_range(
+    number: u32,
+    (first, count): (u32, u32),
+    of: &str,
+    word: &str,
+) -> Result<(), String> {
     match count {
         _ if number >= first && number - first < count => Ok(()),
         0 => Err(format!("{of}, which has none")),

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use madako_domain::invariants::{BindingEvidence, Id, PlacementChange, Violation, placed_where_allowed};
-use madako_domain::placement::fit::{AnyCloud, Compared, Offer, Unmet, unmet_requirements};
+use madako_domain::invariants::{BindingEvidence, Id, PlacementChange, Violation, check_allowed_bindings};
+use madako_domain::placement::fit::{AnyCloud, ComparedMetrics, Offer, UnmetConstraint, unmet_requirements};
 use madako_domain::placement::kind::ObjectKey;
 use madako_domain::placement::kubernetes::{Application, Cluster, ClusterState};
 use madako_domain::placement::metadata::{CASCADE_DELETION, ResourceRef};
@@ -37,7 +37,7 @@ pub fn read_resource(key: &ObjectKey, value: &[u8], created: i64, revision: i64)
 }
 
 #[must_use]
-pub fn scheduled_to(stored: &Stored) -> Option<ObjectKey> {
+pub fn read_bound_cluster(stored: &Stored) -> Option<ObjectKey> {
     Application::of(&stored.object)?.status.scheduled_to.as_ref().and_then(ResourceRef::key)
 }
 
@@ -53,14 +53,14 @@ pub fn violations_against(
     cluster: &Stored,
     values: &MetricStates,
     stored: &Resources,
-) -> Option<Vec<Unmet>> {
+) -> Option<Vec<UnmetConstraint>> {
     let cluster = Cluster::of(&cluster.object)?;
     let cloud = cloud_of(cluster, stored);
-    let cloud = cloud.as_ref().and_then(|cloud| AnyCloud::of(&cloud.object));
+    let cloud = cloud.as_ref().and_then(|cloud| AnyCloud::from_object(&cloud.object));
     Some(unmet_requirements(
         application,
         cluster,
-        &Offer::of_cluster(cluster, cloud, values, Compared::Value),
+        &Offer::from_cluster(cluster, cloud, values, ComparedMetrics::Value),
     ))
 }
 
@@ -85,10 +85,10 @@ pub fn find_misbound(
             at: OffsetDateTime::UNIX_EPOCH,
             metrics: values,
         })),
-        compared: Compared::Value,
+        compared: ComparedMetrics::Value,
     });
     let key = after.key.etcd_key();
-    let found = placed_where_allowed(&PlacementChange {
+    let found = check_allowed_bindings(&PlacementChange {
         conditions: &[Condition::Unchanged {
             key: key.clone(),
             revision: before.map_or(0, |before| before.mod_revision),
@@ -120,7 +120,7 @@ pub fn find_unsettled(stored: &Resources, values: &MetricStates) -> Vec<Violatio
             violations_against(application, cluster, values, stored).is_some_and(|against| against.is_empty())
         };
         let fitting: Vec<&ObjectKey> = stored.values().filter(fits).map(|cluster| &cluster.key).collect();
-        let to = scheduled_to(resource);
+        let to = read_bound_cluster(resource);
         let stays = to.as_ref().is_some_and(|to| {
             let cluster = stored.get(to).and_then(|cluster| Cluster::of(&cluster.object));
             cluster.is_some_and(|cluster| cluster.status.state == ClusterState::FailingMetrics)

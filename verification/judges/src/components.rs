@@ -26,8 +26,10 @@ impl Predicate for ApiKept {
         ruling: &mut FactRuling<'_>,
     ) {
         self.checks.observe(*at, fact, written);
-        let Fact::Component(ComponentFact::ApiServerEnded { effect, others }) = fact else { return };
-        let checked = self.checks.age(effect, *at) + terms.tolerance;
+        let Fact::Component(ComponentFact::ApiServerEnded { effect, healthy_for, others }) = fact else {
+            return;
+        };
+        let checked = self.checks.age_of_effect(effect, *at) + terms.tolerance;
         let configured = now.cluster.iter().flat_map(Cluster::control_plane);
         let mut failed_since = Duration::ZERO;
         let mut down = Vec::new();
@@ -46,12 +48,18 @@ impl Predicate for ApiKept {
             }
         }
         self.ended.insert(effect.address.clone(), *at);
-        if down.is_empty() && !failed_since.is_zero() {
+        // Failures and recoveries after the check do not count.
+        let after_check = match (down.is_empty(), *healthy_for <= checked) {
+            (true, _) => failed_since,
+            (false, true) => *healthy_for,
+            (false, false) => Duration::ZERO,
+        };
+        if !after_check.is_zero() {
             ruling.count_test();
-            ruling.exemptions.record_use(Exemption::UnderWay, failed_since);
+            ruling.exemptions.record_use(Exemption::UnderWay, after_check);
             return;
         }
-        ruling.holds(down.is_empty(), || {
+        ruling.require(down.is_empty(), || {
             let NodeEffect { what, address, .. } = effect;
             format!(
                 "{what} on {address} ended its API server while those on {} were not healthy",
@@ -72,7 +80,7 @@ impl Predicate for BootTaintsFirst {
         };
         let wanted = now.cluster.iter().flat_map(boot_taints);
         let missing: Vec<String> = wanted.filter(|taint| !taints.contains(taint)).collect();
-        ruling.holds(missing.is_empty(), || {
+        ruling.require(missing.is_empty(), || {
             format!("the kubelet of {node} started on {} without {}", effect.address, missing.join(", "))
         });
     }

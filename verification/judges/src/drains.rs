@@ -49,16 +49,16 @@ impl NodeSpans {
         }
     }
 
-    fn of(&self, node: &str) -> &[(FactTime, FactTime)] {
+    fn spans_of(&self, node: &str) -> &[(FactTime, FactTime)] {
         self.0.get(node).map_or(&[], Vec::as_slice)
     }
 
     fn had_entry_between(&self, node: &str, [first, last]: [FactTime; 2]) -> bool {
-        self.of(node).iter().any(|(from, until)| first <= *until && last >= *from)
+        self.spans_of(node).iter().any(|(from, until)| first <= *until && last >= *from)
     }
 
     fn is_always(&self, node: &str, [first, last]: [FactTime; 2]) -> bool {
-        self.of(node).iter().any(|(from, until)| *from <= first && last < *until)
+        self.spans_of(node).iter().any(|(from, until)| *from <= first && last < *until)
     }
 }
 
@@ -150,7 +150,7 @@ impl Predicate for DrainRequests {
             } else {
                 ruling.report_broken(format_args!(
                     "{asked:?} of {node} at {asked_at:?}, sent after {sent:?}; its drains were {:?}",
-                    self.draining.of(node)
+                    self.draining.spans_of(node)
                 ));
             }
         }
@@ -166,7 +166,7 @@ impl Predicate for EvictedFirst {
     fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
         let Fact::Kubernetes { asked, refused, pod: Some(PodFact { name, .. }), .. } = fact else { return };
         match asked {
-            KubernetesRequest::Delete => ruling.holds(self.refused.contains(name), || {
+            KubernetesRequest::Delete => ruling.require(self.refused.contains(name), || {
                 format!("{name} is deleted, and no disruption budget refused its eviction")
             }),
             KubernetesRequest::Evict if *refused => drop(self.refused.insert(name.clone())),
@@ -191,13 +191,13 @@ impl Predicate for DrainEnds {
             let Some(before) = before.filter(|before| status(before) != status(&after)) else { continue };
             self.entered.insert(after.index, *at);
             // The times in an entry are those of a leader's clock, which may be wrong.
-            transition(&before, &after, (*at - since, terms.eviction_timeout), ruling);
+            judge_transition(&before, &after, (*at - since, terms.eviction_timeout), ruling);
         }
     }
 }
 
 /// Judges a change of the status of an entry whose status was the same for the time `lasted`.
-fn transition(
+fn judge_transition(
     before: &RepairQueueEntry,
     after: &RepairQueueEntry,
     (lasted, timeout): (Duration, Duration),
@@ -209,14 +209,14 @@ fn transition(
     let waits = in_step(after, RepairStepStatus::Waiting);
     let (Some(since), Some(now)) = (before.last_transition_time, after.last_transition_time) else { return };
     if in_step(before, RepairStepStatus::Draining) {
-        ruling.holds(lasted <= timeout + NEW_LEADER, || {
+        ruling.require(lasted <= timeout + NEW_LEADER, || {
             format!("entry {} was drained for {lasted:?}, from {since} to {now}", after.index)
         });
         if waits {
             let count = i64::from(before.drain_backoff_count) + 1;
             let pause = after.drain_backoff_expire.map(|until| (until - now).whole_seconds());
             let right = pause.is_some_and(|pause| (BACK_OFF..=BACK_OFF * (count + 1)).contains(&pause));
-            ruling.holds(right && i64::from(after.drain_backoff_count) == count, || {
+            ruling.require(right && i64::from(after.drain_backoff_count) == count, || {
                 format!(
                     "the drain of entry {} is given up for the {}. time, not the {count}., for {pause:?} s",
                     after.index, after.drain_backoff_count

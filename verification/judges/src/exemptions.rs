@@ -36,23 +36,23 @@ macro_rules! exemptions {
     };
 }
 
-const fn minutes(count: u64) -> Option<Duration> {
+const fn from_minutes(count: u64) -> Option<Duration> {
     Some(Duration::from_secs(60 * count))
 }
 
 exemptions! {
-    UnderWay, minutes(10), 60, "A write or command that was decided before a fault of the leader, of the store or of a node may arrive after it.";
-    LateCommit, minutes(12), 10, "A plan may be on its way to the store while its leader or the store is cut off: the check uses the observation that the planner used.";
+    UnderWay, from_minutes(10), 60, "A write or command that was decided before a fault of the leader, of the store or of a node may arrive after it.";
+    LateCommit, from_minutes(12), 10, "A plan may be on its way to the store while its leader or the store is cut off: the check uses the observation that the planner used.";
     ByUser, None, 120, "A violation that the write of a user causes by itself, such as a second repair of a machine, does not count.";
-    Standing, minutes(60), 60, "A violation in the stored queue, such as a user's second repair of a machine, counts once: it stays while later revisions add nothing to it.";
-    Deposed, minutes(1), 30, "An instance whose leader key a user deletes may not notice this until its lease would have ended.";
-    WrongClock, minutes(70), 60, "Times from the leader or the registry are unreliable while its clock is wrong, and durations if its clock was wrong meanwhile.";
-    OlderValue, minutes(2), 60, "A binding may be based on a value that a provider gave before its last one.";
+    Standing, from_minutes(60), 60, "A violation in the stored queue, such as a user's second repair of a machine, counts once: it stays while later revisions add nothing to it.";
+    Deposed, from_minutes(1), 30, "An instance whose leader key a user deletes may not notice this until its lease would have ended.";
+    WrongClock, from_minutes(70), 60, "Times from the leader or the registry are unreliable while its clock is wrong, and durations if its clock was wrong meanwhile.";
+    OlderValue, from_minutes(2), 60, "A binding may be based on a value that a provider gave before its last one.";
     Unheard, Some(Duration::from_secs(2)), 20, "A scheduler may not have received a change of a cluster's state that the store already has.";
-    HeldBack, minutes(10), 300, "A request to Kubernetes that a fault held back counts from when the fault began: its sender led then, or its node was drained then.";
-    Bunched, minutes(10), 600, "Polls and health checks that a fault held back arrive together when it ends: they may come more often until then.";
-    UnseenCheck, minutes(10), 60, "Health checks are not observable while a fault hides the hosts: a repair may begin after a check that no observer saw.";
-    ForgottenReports, minutes(70), 30, "A repair queue that failed, or whose automatic requests were switched, does not know the registry's earlier answers: it need not hold a rack because of these.";
+    HeldBack, from_minutes(10), 300, "A request to Kubernetes that a fault held back counts from when the fault began: its sender led then, or its node was drained then.";
+    Bunched, from_minutes(10), 600, "Polls and health checks that a fault held back arrive together when it ends: they may come more often until then.";
+    UnseenCheck, from_minutes(10), 60, "Health checks are not observable while a fault hides the hosts: a repair may begin after a check that no observer saw.";
+    ForgottenReports, from_minutes(70), 30, "A repair queue that failed, or whose automatic requests were switched, does not know the registry's earlier answers: it need not hold a rack because of these.";
     KilledCommand, None, 39, "To the service a command that a test kills has failed, whether it reached its machine or not. The test kills 13 commands, and each may break three promises once.";
 }
 
@@ -61,7 +61,7 @@ madako_json::named!(Exemption all);
 impl Exemption {
     /// Texts of the longest use and of its bound, for a report.
     #[must_use]
-    pub fn durations(self, used: ExemptionUse) -> [String; 2] {
+    pub fn format_durations(self, used: ExemptionUse) -> [String; 2] {
         match self.longest() {
             Some(longest) => {
                 [used.longest_seconds.unwrap_or(0), longest.as_secs()].map(|seconds| format!("{seconds} s"))
@@ -112,7 +112,7 @@ impl Exemptions {
     }
 
     #[must_use]
-    pub fn table(&self) -> Vec<(Exemption, ExemptionUse)> {
+    pub fn list_uses(&self) -> Vec<(Exemption, ExemptionUse)> {
         let used = |exemption: &Exemption| self.0.get(exemption).copied().unwrap_or_default();
         Exemption::ALL.iter().map(|exemption| (*exemption, used(exemption))).collect()
     }
@@ -122,7 +122,7 @@ impl Exemptions {
     pub fn exceeded_bounds(&self, length: Duration) -> Vec<String> {
         let hours = length.as_secs().div_ceil(3600).max(1);
         let mut beyond = Vec::new();
-        for (exemption, used) in self.table() {
+        for (exemption, used) in self.list_uses() {
             let most = exemption.most_an_hour() * hours;
             if used.uses > most {
                 beyond.push(format!("{} was used {} times, at most {most}", exemption.name(), used.uses));

@@ -139,6 +139,8 @@ pub enum ComponentFact {
     /// An effect ended a healthy API server.
     ApiServerEnded {
         effect: NodeEffect,
+        /// Time for which the API server was healthy.
+        healthy_for: Duration,
         /// Addresses of the other nodes with an API server, and the time for which each was not healthy; `None`: it was.
         others: BTreeMap<String, Option<Duration>>,
     },

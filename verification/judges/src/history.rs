@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use madako_domain::cluster::Cluster;
 use madako_domain::constraints::Constraints;
 use madako_domain::invariants::{
-    ClusterChange, EpochLifetime, Id, Violation, Written, check_cluster_change, one_writer,
+    ClusterChange, EpochLifetime, Id, Violation, WrittenKey, check_cluster_change, check_one_writer,
 };
 use madako_domain::keys;
 use madako_domain::repair::queue::RepairQueue;
@@ -66,7 +66,7 @@ pub struct Clusters {
 impl Clusters {
     /// Begins with the contents of a store.
     #[must_use]
-    pub fn of(stored: Stored) -> Self {
+    pub fn from_stored(stored: Stored) -> Self {
         Self { stored, ..Self::default() }
     }
 
@@ -83,7 +83,7 @@ impl Clusters {
     }
 
     #[must_use]
-    pub fn cluster(&self) -> Option<Cluster> {
+    pub fn current_cluster(&self) -> Option<Cluster> {
         read_json(&self.stored, keys::CLUSTER)
     }
 
@@ -110,7 +110,7 @@ impl Clusters {
                 None => self.stored.remove(key),
             };
             if key.starts_with(keys::LEADER) {
-                self.candidate(revision, known.as_ref(), entry.as_ref());
+                self.note_candidate(revision, known.as_ref(), entry.as_ref());
             }
             if keys::NOTED.contains(&key.as_str()) {
                 ruled.judged.push(Id::I12);
@@ -127,7 +127,7 @@ impl Clusters {
     }
 
     /// A candidate of an election comes or goes.
-    fn candidate(&mut self, revision: i64, known: Option<&Entry>, entry: Option<&Entry>) {
+    fn note_candidate(&mut self, revision: i64, known: Option<&Entry>, entry: Option<&Entry>) {
         match (known, entry) {
             (None, Some(entry)) => {
                 self.terms.push(EpochLifetime { epoch: revision, ended: None });
@@ -155,7 +155,7 @@ impl Clusters {
         // The service's own note of the template may be wrong.
         let template = template_revision(before);
         let made_from = std::mem::replace(&mut self.made_from, template);
-        let Some(after) = self.cluster() else {
+        let Some(after) = self.current_cluster() else {
             ruled.violations.push(new_violation(Id::I6, revision, "the cluster is gone, or is none"));
             return;
         };
@@ -189,7 +189,7 @@ impl Clusters {
         }
         ruled.violations.extend(best.unwrap_or_else(|| judged_by(&BTreeSet::new())));
         ruled.violations.extend(match epoch {
-            Some(epoch) => one_writer(&[Written { revision, epoch }], &self.terms),
+            Some(epoch) => check_one_writer(&[WrittenKey { revision, epoch }], &self.terms),
             None => vec![new_violation(Id::I1, revision, "no plan names the epoch that wrote the cluster")],
         });
     }

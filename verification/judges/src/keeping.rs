@@ -9,7 +9,7 @@ use madako_domain::machine::MachineState;
 
 use crate::exemptions::Exemption;
 use crate::fact::{Fact, FactTime, RegistryQuestion};
-use crate::observed_world::{ObservedWorld, changes_inputs, is_plan};
+use crate::observed_world::{ObservedWorld, changes_planning_inputs, is_plan};
 use crate::oracle::{Context, FactRuling, Predicate};
 use crate::terms::{POLLS_TO_AGREE, SHARE};
 
@@ -22,7 +22,7 @@ impl Predicate for IntegrationDisabled {
         Context { at, fact, written, now, terms }: &Context<'_>,
         ruling: &mut FactRuling<'_>,
     ) {
-        let Some(since) = now.is_on(keys::SABAKAN_DISABLED) else { return };
+        let Some(since) = now.switched_on_since(keys::SABAKAN_DISABLED) else { return };
         match fact {
             Fact::Stored { revision, .. } if is_plan(written) => {
                 ruling.report_broken(format_args!(
@@ -30,7 +30,7 @@ impl Predicate for IntegrationDisabled {
                 ));
             }
             // A change that would be planned on.
-            Fact::Stored { .. } if changes_inputs(written) && *at > since => ruling.count_test(),
+            Fact::Stored { .. } if changes_planning_inputs(written) && *at > since => ruling.count_test(),
             // A leader that is cut off learns of the switch when its lease has ended at the latest.
             Fact::Polled { instance, question: RegistryQuestion::Machines }
                 if *at > since + terms.session_ttl + terms.tolerance =>
@@ -53,12 +53,12 @@ impl Predicate for FreshObservation {
         ruling: &mut FactRuling<'_>,
     ) {
         let Fact::Stored { revision, .. } = fact else { return };
-        let answered = now.observed().map(|answer| answer.at);
-        let stale = answered.map(|answered| answered + terms.stale());
+        let answered = now.last_machine_answer().map(|answer| answer.at);
+        let stale = answered.map(|answered| answered + terms.stale_after());
         if !is_plan(written) {
             // A change that would be planned on.
-            if changes_inputs(written)
-                && now.is_on(keys::SABAKAN_DISABLED).is_none()
+            if changes_planning_inputs(written)
+                && now.switched_on_since(keys::SABAKAN_DISABLED).is_none()
                 && stale.is_some_and(|stale| *at > stale)
             {
                 ruling.count_test();
@@ -89,7 +89,7 @@ pub(crate) struct HeldRemoval {
 
 impl HeldRemoval {
     fn handle_answer(&mut self, at: FactTime, now: &ObservedWorld) {
-        let (Some(answer), Some(cluster)) = (now.observed(), &now.cluster) else { return };
+        let (Some(answer), Some(cluster)) = (now.last_machine_answer(), &now.cluster) else { return };
         let seen: BTreeSet<&str> = answer.machines.iter().map(|machine| &*machine.address).collect();
         let nodes: BTreeSet<&str> = cluster.nodes.iter().map(|node| &*node.address).collect();
         self.given_up.retain(|node| nodes.contains(&**node) && !seen.contains(&**node));
@@ -158,7 +158,7 @@ impl Predicate for CurrentInputs {
         ruling: &mut FactRuling<'_>,
     ) {
         let Fact::Stored { revision, .. } = fact else { return };
-        if changes_inputs(written) {
+        if changes_planning_inputs(written) {
             self.changed = Some((*at, self.changed.map(|(last, _)| last)));
         }
         if !is_plan(written) {
@@ -190,13 +190,13 @@ impl Predicate for RetiredNotEarly {
         ruling: &mut FactRuling<'_>,
     ) {
         let Fact::Stored { revision, .. } = fact else { return };
-        let (Some(answer), true) = (now.observed(), is_plan(written)) else { return };
+        let (Some(answer), true) = (now.last_machine_answer(), is_plan(written)) else { return };
         let Some(cluster) = written.iter().find(|written| written.key == keys::CLUSTER) else { return };
         let (Some(before), Some(after)) = cluster.read::<Cluster>() else { return };
         let left =
             before.workers().filter(|node| after.nodes.iter().all(|other| other.address != node.address));
         for node in left {
-            let Some(machine) = answer.machine(&node.address) else { continue };
+            let Some(machine) = answer.machine_at(&node.address) else { continue };
             if machine.state != MachineState::Retired {
                 continue;
             }

@@ -8,7 +8,7 @@ pub(crate) struct LeaseMargin;
 impl Predicate for LeaseMargin {
     fn observe(&mut self, Context { fact, terms, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
         let Fact::Permitted { instance, until, lease_ends } = fact else { return };
-        ruling.holds(*until + terms.lease_margin() <= *lease_ends, || {
+        ruling.require(*until + terms.lease_margin() <= *lease_ends, || {
             format!("{instance} has a permit until {until:?}, and its lease may end at {lease_ends:?}")
         });
     }

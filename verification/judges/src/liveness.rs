@@ -13,7 +13,7 @@ use madako_domain::repair::RepairStatus;
 use serde_json::Value as Json;
 
 use crate::fact::{Fact, FactTime, FaultPlace};
-use crate::observed_world::{Answer, ObservedWorld, StoredValue, changes_inputs};
+use crate::observed_world::{Answer, ObservedWorld, StoredValue, changes_planning_inputs};
 use crate::oracle::{Context, FactRuling, Predicate};
 
 /// Healthy machines outside the cluster that suffice to replace any single node, whatever its role and rack.
@@ -82,7 +82,8 @@ fn judge_waiting<K: Ord + Clone + std::fmt::Debug>(
             false
         }
         Fact::Stored { .. } => {
-            if changes_inputs(written) || written.iter().any(|written| written.key.starts_with(keys::LEADER))
+            if changes_planning_inputs(written)
+                || written.iter().any(|written| written.key.starts_with(keys::LEADER))
             {
                 waiting.clear();
             }
@@ -94,7 +95,7 @@ fn judge_waiting<K: Ord + Clone + std::fmt::Debug>(
     if !counts {
         return;
     }
-    let Some(cluster) = Cluster::plannable(now) else {
+    let Some(cluster) = Cluster::from_complete_world(now) else {
         waiting.clear();
         return;
     };
@@ -115,15 +116,15 @@ struct Cluster<'a> {
 }
 
 impl<'a> Cluster<'a> {
-    fn plannable(now: &'a ObservedWorld) -> Option<Self> {
-        let (Some(cluster), Some(answer)) = (&now.cluster, now.observed()) else { return None };
+    fn from_complete_world(now: &'a ObservedWorld) -> Option<Self> {
+        let (Some(cluster), Some(answer)) = (&now.cluster, now.last_machine_answer()) else { return None };
         let template = now.values.get(keys::SABAKAN_TEMPLATE).and_then(StoredValue::read::<Json>);
-        let switched = now.is_on(keys::SABAKAN_DISABLED).is_none()
+        let switched = now.switched_on_since(keys::SABAKAN_DISABLED).is_none()
             && template.is_some()
             && !now.values.contains_key(keys::REMOVAL_GUARD)
             && now.is_quiet(&[FaultPlace::Registry])
             && !now.is_operation_due();
-        let constraints = now.constraints();
+        let constraints = now.current_constraints();
         let (control_plane, workers) = (cluster.control_plane().count(), cluster.workers().count());
         let sized = control_plane == constraints.control_plane_count as usize
             && workers >= constraints.minimum_workers as usize
@@ -140,13 +141,13 @@ impl<'a> Cluster<'a> {
                 && !is_node(&machine.address)
                 && !repaired.contains(&*machine.address)
         });
-        let all_exist = cluster.nodes.iter().all(|node| answer.machine(&node.address).is_some());
+        let all_exist = cluster.nodes.iter().all(|node| answer.machine_at(&node.address).is_some());
         (switched && sized && all_exist && spare.count() >= SPARE)
             .then_some(Self { nodes: &cluster.nodes, answer })
     }
 
-    fn state(&self, node: &Node) -> Option<MachineState> {
-        self.answer.machine(&node.address).map(|machine| machine.state)
+    fn state_of_node(&self, node: &Node) -> Option<MachineState> {
+        self.answer.machine_at(&node.address).map(|machine| machine.state)
     }
 }
 
@@ -158,7 +159,7 @@ impl Predicate for TemplateApplied {
         let now = seen.now;
         let noted = now.values.get(keys::CLUSTER_REVISION).and_then(StoredValue::read::<i64>);
         let template = now.values.get(keys::SABAKAN_TEMPLATE).map(|value| value.modified);
-        let limit = seen.terms.reaction();
+        let limit = seen.terms.reaction_time();
         judge_waiting(&mut self.0, seen, ruling, (limit, "of the template is not applied"), |_| {
             if noted == template { BTreeSet::new() } else { [()].into() }
         });
@@ -170,7 +171,7 @@ pub(crate) struct ControlPlaneReplaced(Waiting<String>);
 
 impl Predicate for ControlPlaneReplaced {
     fn observe(&mut self, seen: &Context<'_>, ruling: &mut FactRuling<'_>) {
-        let limit = seen.terms.reaction();
+        let limit = seen.terms.reaction_time();
         judge_waiting(
             &mut self.0,
             seen,
@@ -179,7 +180,7 @@ impl Predicate for ControlPlaneReplaced {
             |cluster| {
                 let control_plane = || cluster.nodes.iter().filter(|node| node.control_plane);
                 let bad: BTreeSet<String> = control_plane()
-                    .filter(|node| cluster.state(node) == Some(MachineState::Unreachable))
+                    .filter(|node| cluster.state_of_node(node) == Some(MachineState::Unreachable))
                     .map(|node| node.address.clone())
                     .collect();
                 // Half or more of the control plane is never replaced at once.
@@ -195,7 +196,7 @@ pub(crate) struct RetiredLeaves(Waiting<String>);
 
 impl Predicate for RetiredLeaves {
     fn observe(&mut self, seen: &Context<'_>, ruling: &mut FactRuling<'_>) {
-        let (limit, wait, at) = (seen.terms.reaction(), seen.terms.retire_wait, seen.at);
+        let (limit, wait, at) = (seen.terms.reaction_time(), seen.terms.retire_wait, seen.at);
         judge_waiting(
             &mut self.0,
             seen,
@@ -203,7 +204,7 @@ impl Predicate for RetiredLeaves {
             (limit, "is retired for long and in the cluster"),
             |cluster| {
                 let retired = |node: &&Node| {
-                    let machine = cluster.answer.machine(&node.address);
+                    let machine = cluster.answer.machine_at(&node.address);
                     machine.is_some_and(|machine| {
                         machine.state == MachineState::Retired && machine.since + wait < at
                     })
@@ -220,7 +221,7 @@ pub(crate) struct StateTaint(Waiting<String>);
 
 impl Predicate for StateTaint {
     fn observe(&mut self, seen: &Context<'_>, ruling: &mut FactRuling<'_>) {
-        let limit = seen.terms.reaction();
+        let limit = seen.terms.reaction_time();
         judge_waiting(
             &mut self.0,
             seen,
@@ -228,7 +229,7 @@ impl Predicate for StateTaint {
             (limit, "has not the taint of its machine's state"),
             |cluster| {
                 let wrong = |node: &&Node| {
-                    let wanted = match cluster.state(node) {
+                    let wanted = match cluster.state_of_node(node) {
                         Some(MachineState::Retiring) => Some("retiring"),
                         Some(MachineState::Retired) => Some("retired"),
                         _ => None,

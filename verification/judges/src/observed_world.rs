@@ -68,7 +68,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    pub(crate) fn machine(&self, address: &str) -> Option<&MachineSeen> {
+    pub(crate) fn machine_at(&self, address: &str) -> Option<&MachineSeen> {
         self.machines.iter().find(|machine| machine.address == address)
     }
 }
@@ -108,7 +108,7 @@ impl RepairRules {
     }
 
     /// `None`: the entry's operation is unknown.
-    pub(crate) fn steps(&self, entry: &RepairQueueEntry) -> Option<&[RepairStepRule]> {
+    pub(crate) fn steps_of_entry(&self, entry: &RepairQueueEntry) -> Option<&[RepairStepRule]> {
         self.steps.get(&(entry.machine_type.clone(), entry.operation.clone())).map(Vec::as_slice)
     }
 }
@@ -221,19 +221,19 @@ impl ObservedWorld {
                 self.rules = after.as_ref().map(RepairRules::read).unwrap_or_default();
             } else if key.starts_with(CLUSTERS) {
                 match after.as_ref().and_then(StoredValue::read::<Json>) {
-                    Some(cluster) => drop(self.placed.insert(key.clone(), placed_of(&cluster))),
+                    Some(cluster) => drop(self.placed.insert(key.clone(), read_placed_cluster(&cluster))),
                     None => drop(self.placed.remove(key)),
                 }
             }
         }
         if written.iter().any(|written| written.key.starts_with(keys::LEADER)) {
-            self.lead(at);
+            self.update_leader(at);
         }
-        self.repairs(at, &written);
+        self.record_repair_writes(at, &written);
         written
     }
 
-    fn lead(&mut self, at: FactTime) {
+    fn update_leader(&mut self, at: FactTime) {
         let keys = self.values.range(keys::LEADER.to_owned()..);
         let candidates = keys.take_while(|(key, _)| key.starts_with(keys::LEADER));
         let oldest = candidates.min_by_key(|(_, value)| value.created);
@@ -248,7 +248,7 @@ impl ObservedWorld {
         }
     }
 
-    fn repairs(&mut self, at: FactTime, written: &[WrittenKey]) {
+    fn record_repair_writes(&mut self, at: FactTime, written: &[WrittenKey]) {
         // The beginning has its own record: complete for a drain, unfinished for a command.
         let begins = |record: Record| match &*record.operation {
             "repair-execute" if record.is_unfinished() => Some((RepairStepStatus::Watching, record)),
@@ -289,11 +289,11 @@ impl ObservedWorld {
     }
 
     /// The time since which the switch is on; `None`: off.
-    pub(crate) fn is_on(&self, key: &str) -> Option<FactTime> {
+    pub(crate) fn switched_on_since(&self, key: &str) -> Option<FactTime> {
         self.values.get(key).filter(|value| &*value.bytes == b"true").map(|value| value.since)
     }
 
-    pub(crate) fn constraints(&self) -> Constraints {
+    pub(crate) fn current_constraints(&self) -> Constraints {
         self.values.get(keys::CONSTRAINTS).and_then(StoredValue::read).unwrap_or_default()
     }
 
@@ -333,7 +333,7 @@ impl ObservedWorld {
     }
 
     /// The leader's last observation of the machines.
-    pub(crate) fn observed(&self) -> Option<&Answer> {
+    pub(crate) fn last_machine_answer(&self) -> Option<&Answer> {
         self.last_answer(&self.leader.as_ref()?.instance, RegistryQuestion::Machines)
     }
 
@@ -351,7 +351,7 @@ impl ObservedWorld {
     }
 
     /// Time of the last beginning or end of a fault of any place.
-    pub(crate) fn last_disturbed(&self) -> FactTime {
+    pub(crate) fn time_of_last_fault(&self) -> FactTime {
         self.troubles.values().map(|trouble| trouble.changed).max().unwrap_or(FactTime::ZERO)
     }
 
@@ -412,11 +412,11 @@ impl ObservedWorld {
             return None;
         }
         let (step, since) = (*commanded)?;
-        Some((since, since + self.rules.steps(entry)?.get(step as usize)?.watch))
+        Some((since, since + self.rules.steps_of_entry(entry)?.get(step as usize)?.watch))
     }
 }
 
-fn placed_of(cluster: &Json) -> PlacedCluster {
+fn read_placed_cluster(cluster: &Json) -> PlacedCluster {
     let metrics = cluster["spec"]["metrics"].as_array().cloned().unwrap_or_default();
     let names = metrics.iter().filter_map(|metric| metric["name"].as_str().map(str::to_owned));
     PlacedCluster {
@@ -434,7 +434,7 @@ pub(crate) fn is_plan(written: &[WrittenKey]) -> bool {
 }
 
 /// Whether a revision changes an input of planning other than the cluster.
-pub(crate) fn changes_inputs(written: &[WrittenKey]) -> bool {
+pub(crate) fn changes_planning_inputs(written: &[WrittenKey]) -> bool {
     let inputs = [
         keys::SABAKAN_TEMPLATE,
         keys::CONSTRAINTS,

@@ -47,13 +47,13 @@ impl Checks {
     }
 
     /// Beginning of an effect that is under way at `at`.
-    fn began(&self, effect: &NodeEffect, at: FactTime) -> FactTime {
+    fn begin_of_effect(&self, effect: &NodeEffect, at: FactTime) -> FactTime {
         *self.began.get(&effect.number).unwrap_or(&at)
     }
 
     /// Maximum time since the check before an effect: it follows the announcement of its command.
-    pub(crate) fn age(&self, effect: &NodeEffect, at: FactTime) -> Duration {
-        let began = self.began(effect, at);
+    pub(crate) fn age_of_effect(&self, effect: &NodeEffect, at: FactTime) -> Duration {
+        let began = self.begin_of_effect(effect, at);
         let announced = self.announced.iter().rev().find(|announced| **announced <= began);
         at.saturating_sub(*announced.unwrap_or(&began))
     }
@@ -81,8 +81,8 @@ impl Predicate for QuorumKept {
         match fact {
             Fact::Stored { .. } => self.note_request(written, *at),
             Fact::Etcd(EtcdFact::VoterLost { effect, cluster, member, voting, others, had_quorum }) => {
-                if *had_quorum && !self.is_asked(effect, *at) && !self.former.has(*cluster) {
-                    let checked = self.checks.age(effect, *at) + terms.tolerance;
+                if *had_quorum && !self.is_asked(effect, *at) && !self.former.was_replaced(*cluster) {
+                    let checked = self.checks.age_of_effect(effect, *at) + terms.tolerance;
                     self.judge_effect((effect, *cluster), (*voting, others), checked, *at, ruling);
                 }
                 self.lost.insert((*cluster, *member), *at);
@@ -109,7 +109,7 @@ impl QuorumKept {
 
     /// True if the effect belongs to a restart that an operator asked for.
     fn is_asked(&self, effect: &NodeEffect, at: FactTime) -> bool {
-        let began = self.checks.began(effect, at);
+        let began = self.checks.begin_of_effect(effect, at);
         self.asked.as_ref().is_some_and(|(address, from, until)| {
             *address == effect.address && *from <= began && until.is_none_or(|until| began <= until)
         })
@@ -138,7 +138,7 @@ impl QuorumKept {
             ruling.exemptions.record_use(Exemption::UnderWay, ages.into_iter().max().unwrap_or_default());
             return;
         }
-        ruling.holds(is_kept, || {
+        ruling.require(is_kept, || {
             let NodeEffect { what, address, .. } = effect;
             format!("after {what} on {address}, {in_sync} of {voting} voting members of etcd are in sync")
         });
@@ -161,8 +161,8 @@ impl Predicate for OneEtcd {
         self.former.observe(fact, written);
         let Fact::Etcd(EtcdFact::Formed { cluster }) = fact else { return };
         self.formed.insert(*cluster);
-        let living = self.formed.iter().filter(|cluster| !self.former.has(**cluster)).count();
-        ruling.holds(living == 1, || format!("the clusters {:x?} of etcd were formed", self.formed));
+        let living = self.formed.iter().filter(|cluster| !self.former.was_replaced(**cluster)).count();
+        ruling.require(living == 1, || format!("the clusters {:x?} of etcd were formed", self.formed));
     }
 }
 
@@ -173,7 +173,7 @@ impl Predicate for InitialisedOnce {
     fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
         let Fact::Etcd(EtcdFact::Initialised { cluster, member, address }) = fact else { return };
         let is_first = self.0.insert((*cluster, *member));
-        ruling.holds(is_first, || {
+        ruling.require(is_first, || {
             format!("the member {member:x} on {address} started on an empty volume a second time")
         });
     }
@@ -186,7 +186,7 @@ impl Predicate for VoterDataKept {
     fn observe(&mut self, Context { fact, written, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
         self.0.observe(fact, written);
         let Fact::Etcd(EtcdFact::DataRemoved { effect, cluster, member, is_voting }) = fact else { return };
-        ruling.holds(!is_voting || self.0.has(*cluster), || {
+        ruling.require(!is_voting || self.0.was_replaced(*cluster), || {
             let NodeEffect { what, address, .. } = effect;
             format!("{what} on {address} removed the data of the voting member {member:x}")
         });
@@ -206,7 +206,7 @@ impl Predicate for WritesKept {
             Fact::Etcd(EtcdFact::Kept { cluster, write }) => {
                 // The next writes take the numbers of the lost ones.
                 let acknowledged = self.0.insert(*cluster, *write).unwrap_or(0);
-                ruling.holds(*write >= acknowledged, || {
+                ruling.require(*write >= acknowledged, || {
                     format!("etcd acknowledged {acknowledged} writes, and has {write} of them")
                 });
             }
@@ -227,7 +227,7 @@ impl Predicate for EpochsInOrder {
         }
         let newest = self.0.max(effect.epoch);
         self.0 = newest;
-        ruling.holds(effect.epoch == newest, || {
+        ruling.require(effect.epoch == newest, || {
             let NodeEffect { what, address, epoch, .. } = effect;
             format!("{what} on {address} of epoch {epoch} happened after an effect of epoch {newest}")
         });
@@ -247,7 +247,7 @@ impl Predicate for HostKeyKept {
                     is_known(&before.serial) && is_known(&after.serial) && before.serial != after.serial;
                 is_other || before.host_key == after.host_key
             });
-            ruling.holds(is_kept, || format!("{} has another key of the same machine", write.key));
+            ruling.require(is_kept, || format!("{} has another key of the same machine", write.key));
         }
     }
 }

@@ -42,7 +42,7 @@ impl FactRuling<'_> {
     }
 
     /// Counts a test, and a violation unless `it_holds`.
-    pub(crate) fn holds(&mut self, it_holds: bool, otherwise: impl FnOnce() -> String) {
+    pub(crate) fn require(&mut self, it_holds: bool, otherwise: impl FnOnce() -> String) {
         self.count_test();
         if !it_holds {
             self.report_broken(otherwise());
@@ -141,8 +141,8 @@ fn predicate_of(promise: Promise) -> Box<dyn Predicate> {
         Promise::RetiredNotEarly => Box::new(keeping::RetiredNotEarly),
         Promise::RetiredLeaves => Box::<liveness::RetiredLeaves>::default(),
         Promise::StateTaint => Box::<liveness::StateTaint>::default(),
-        Promise::MachinePolls => Box::new(pace::Polls::of(Machines)),
-        Promise::ReportPolls => Box::new(pace::Polls::of(Reports)),
+        Promise::MachinePolls => Box::new(pace::PollInterval::for_question(Machines)),
+        Promise::ReportPolls => Box::new(pace::PollInterval::for_question(Reports)),
         Promise::MetricRounds => Box::<pace::MetricRounds>::default(),
         Promise::HealthChecks => Box::<pace::HealthChecks>::default(),
         Promise::QueueDisabled => Box::new(repairs::QueueDisabled),

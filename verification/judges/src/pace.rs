@@ -24,10 +24,10 @@ struct EventWindow(VecDeque<FactTime>);
 impl EventWindow {
     fn push(&mut self, at: FactTime, window: Duration) -> usize {
         self.0.push_back(at);
-        self.since(at.saturating_sub(window))
+        self.count_since(at.saturating_sub(window))
     }
 
-    fn since(&mut self, since: FactTime) -> usize {
+    fn count_since(&mut self, since: FactTime) -> usize {
         while self.0.front().is_some_and(|first| *first < since) {
             self.0.pop_front();
         }
@@ -55,7 +55,7 @@ impl<K: Ord + Clone> ExpectedInterval<K> {
     fn note_arrival(&mut self, key: &K, at: FactTime, interval: Duration) -> Option<String> {
         let window = interval * WINDOW;
         let count = self.came.entry(key.clone()).or_default().push(at, window);
-        let causes = self.causes.since(at.saturating_sub(window));
+        let causes = self.causes.count_since(at.saturating_sub(window));
         if let Some(due) = self.due.get_mut(key) {
             *due = at;
         }
@@ -83,7 +83,7 @@ impl<K: Ord + Clone> ExpectedInterval<K> {
 }
 
 /// Judges an event that came too often: an exemption excuses it while requests that a fault held back may arrive.
-fn too_often(
+fn check_not_too_often(
     (now, terms): (&ObservedWorld, &PromiseTerms),
     (at, interval): (FactTime, Duration),
     ruling: &mut FactRuling<'_>,
@@ -92,7 +92,7 @@ fn too_often(
     // Held back requests arrive for about as long as the fault lasted.
     let undisturbed = now.is_undisturbed(at.saturating_sub(interval * WINDOW * 2 + terms.tolerance));
     if terms.holds_back && !undisturbed {
-        ruling.exemptions.record_use(Exemption::Bunched, at.saturating_sub(now.last_disturbed()));
+        ruling.exemptions.record_use(Exemption::Bunched, at.saturating_sub(now.time_of_last_fault()));
     } else {
         ruling.report_broken(what());
     }
@@ -108,28 +108,28 @@ fn may_restart_requests(fact: &Fact, written: &[WrittenKey]) -> bool {
 }
 
 /// [`crate::Promise::MachinePolls`] and [`crate::Promise::ReportPolls`].
-pub(crate) struct Polls {
+pub(crate) struct PollInterval {
     question: RegistryQuestion,
     rhythm: ExpectedInterval<String>,
 }
 
-impl Polls {
-    pub(crate) fn of(question: RegistryQuestion) -> Self {
+impl PollInterval {
+    pub(crate) fn for_question(question: RegistryQuestion) -> Self {
         Self { question, rhythm: ExpectedInterval::default() }
     }
 
     /// The leader, while it is expected to poll and no fault prevents that.
-    fn polls(&self, now: &ObservedWorld) -> Option<String> {
+    fn check_poll_interval(&self, now: &ObservedWorld) -> Option<String> {
         let leader = now.leader.as_ref().filter(|_| now.is_quiet(&[FaultPlace::Registry]))?;
         let asks = match self.question {
-            RegistryQuestion::Machines => now.is_on(keys::SABAKAN_DISABLED).is_none(),
-            RegistryQuestion::Reports => now.is_on(keys::AUTO_REPAIR_DISABLED).is_none(),
+            RegistryQuestion::Machines => now.switched_on_since(keys::SABAKAN_DISABLED).is_none(),
+            RegistryQuestion::Reports => now.switched_on_since(keys::AUTO_REPAIR_DISABLED).is_none(),
         };
         (asks && now.values.contains_key(keys::SABAKAN_URL)).then(|| leader.instance.clone())
     }
 }
 
-impl Predicate for Polls {
+impl Predicate for PollInterval {
     fn observe(
         &mut self,
         Context { at, fact, written, now, terms }: &Context<'_>,
@@ -152,7 +152,7 @@ impl Predicate for Polls {
         } else if count_writes(written, &causes) > 0 {
             self.rhythm.note_cause(*at);
         }
-        let wanted = self.polls(now).into_iter().collect();
+        let wanted = self.check_poll_interval(now).into_iter().collect();
         for instance in self.rhythm.update_wanted(wanted, *at, terms.interval + terms.tolerance) {
             ruling.report_broken(format_args!(
                 "{instance} leads, and asks nothing for more than {:?}",
@@ -167,7 +167,9 @@ impl Predicate for Polls {
             }
             let often = self.rhythm.note_arrival(instance, *at, terms.interval);
             if let Some(often) = often {
-                too_often((now, terms), (*at, terms.interval), ruling, || format!("{instance} asks {often}"));
+                check_not_too_often((now, terms), (*at, terms.interval), ruling, || {
+                    format!("{instance} asks {often}")
+                });
             }
         }
     }
@@ -209,7 +211,7 @@ impl Predicate for MetricRounds {
         let key = (instance.clone(), what.clone());
         let often = self.rhythm.note_arrival(&key, *at, terms.metrics_interval);
         if let Some(often) = often {
-            too_often((now, terms), (*at, terms.metrics_interval), ruling, || {
+            check_not_too_often((now, terms), (*at, terms.metrics_interval), ruling, || {
                 format!("{instance} fetches {what} {often}")
             });
         }
@@ -221,8 +223,9 @@ impl Predicate for MetricRounds {
             // One round is skipped after a failure; some failures are not observable from outside, such as an unusable
             // answer.
             let limit = terms.metrics_interval * 2 + terms.tolerance;
-            ruling
-                .holds(*at <= last + limit, || format!("{instance} fetches {metric} after {:?}", *at - last));
+            ruling.require(*at <= last + limit, || {
+                format!("{instance} fetches {metric} after {:?}", *at - last)
+            });
         }
     }
 }
@@ -249,7 +252,7 @@ impl HealthChecks {
         let unfinished = now.entries.values().map(|item| &item.entry).filter(|entry| {
             !entry.is_finished()
                 && !entry.deleted
-                && now.rules.steps(entry).is_some()
+                && now.rules.steps_of_entry(entry).is_some()
                 && !runs(&entry.address)
         });
         unfinished.map(|entry| (entry.address.clone(), 0)).collect()
@@ -295,7 +298,7 @@ impl Predicate for HealthChecks {
             }
             let often = self.rhythm.note_arrival(&counted, *at, terms.interval);
             if let Some(often) = often {
-                too_often((now, terms), (*at, terms.interval), ruling, || {
+                check_not_too_often((now, terms), (*at, terms.interval), ruling, || {
                     format!("{instance} asks for the health of {address} {often}")
                 });
             }

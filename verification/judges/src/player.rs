@@ -92,7 +92,7 @@ impl<'a> Player<'a> {
 
     /// Time of the next event, or of the end of the run; `None`: the run is over.
     #[must_use]
-    pub fn due(&self) -> Option<Duration> {
+    pub fn next_due(&self) -> Option<Duration> {
         self.schedule.events.get(self.next).map(|event| event.at.duration()).or(self.length)
     }
 
@@ -198,7 +198,7 @@ impl<'a> Player<'a> {
 }
 
 fn to_span(at: Duration) -> Span {
-    Span::millis(u64::try_from(at.as_millis()).unwrap_or(u64::MAX))
+    Span::from_millis(u64::try_from(at.as_millis()).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]
@@ -208,12 +208,18 @@ mod tests {
     use super::*;
 
     const PATIENCE: Duration = Duration::from_secs(60);
-    const LENGTH: Span = Span::seconds(60);
+    const LENGTH: Span = Span::from_seconds(60);
 
     /// A fault of the leader; times in seconds.
     fn fault(act: Act, begins: u64, ends: Option<u64>) -> Injection {
         let target = Target::Instance(InstanceTarget::Leader);
-        Injection { fault: 0, act, target, begins: Span::seconds(begins), ends: ends.map(Span::seconds) }
+        Injection {
+            fault: 0,
+            act,
+            target,
+            begins: Span::from_seconds(begins),
+            ends: ends.map(Span::from_seconds),
+        }
     }
 
     fn schedule(injections: Vec<Injection>) -> Schedule {
@@ -254,7 +260,7 @@ mod tests {
             for attempt in player.overdue_attempts(now) {
                 make(&mut player, attempt, second);
             }
-            if player.due().is_none() && !player.is_late() {
+            if player.next_due().is_none() && !player.is_late() {
                 break;
             }
         }
@@ -289,7 +295,7 @@ mod tests {
 
     #[test]
     fn an_early_strike_is_skipped_before_the_schedule_is_over() {
-        let strike = Span::seconds(100);
+        let strike = Span::from_seconds(100);
         let schedule = schedule(vec![fault(Act::Reset, 1, None)]);
         let mut player = Player::new(&schedule, strike, PATIENCE);
         let attempt = player.next_scheduled(Duration::from_secs(1)).unwrap();
@@ -313,7 +319,7 @@ mod tests {
         let given_up = player.give_up(Duration::from_secs(3));
         assert_eq!(given_up.iter().map(|(attempt, _)| attempt.number).collect::<Vec<_>>(), [1]);
         assert_eq!(player.next_scheduled(Duration::from_secs(60)), None);
-        assert_eq!((player.due(), player.is_late()), (None, false));
+        assert_eq!((player.next_due(), player.is_late()), (None, false));
         assert_eq!(player.skipped().into_keys().collect::<Vec<_>>(), [0, 1]);
     }
 }

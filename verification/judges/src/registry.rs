@@ -7,7 +7,7 @@ use crate::fact::{FactTime, MachineSeen, RegistryQuestion};
 
 /// A search that selects states asks for reports.
 #[must_use]
-pub fn question_of(request: &Value) -> RegistryQuestion {
+pub fn question_of_request(request: &Value) -> RegistryQuestion {
     if request["variables"]["having"]["states"].is_array() {
         RegistryQuestion::Reports
     } else {

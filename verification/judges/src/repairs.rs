@@ -23,7 +23,7 @@ pub(crate) struct QueueDisabled;
 
 impl Predicate for QueueDisabled {
     fn observe(&mut self, Context { at, fact, now, terms, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
-        let Some(since) = now.is_on(keys::REPAIRS_DISABLED) else { return };
+        let Some(since) = now.switched_on_since(keys::REPAIRS_DISABLED) else { return };
         for begun in &now.begun {
             let BegunWork { entry, .. } = begun;
             ruling.report_broken(format_args!(
@@ -56,7 +56,7 @@ impl Predicate for QueueDisabled {
 }
 
 /// Entries that have not begun, and that only the leader keeps from beginning.
-fn could_begin(now: &ObservedWorld, at: FactTime, slack: Duration) -> BTreeSet<i64> {
+fn entries_ready_to_begin(now: &ObservedWorld, at: FactTime, slack: Duration) -> BTreeSet<i64> {
     let nodes = |address: &str| {
         now.cluster
             .iter()
@@ -70,10 +70,10 @@ fn could_begin(now: &ObservedWorld, at: FactTime, slack: Duration) -> BTreeSet<i
         entry.status == RepairStatus::Queued
             && !entry.deleted
             && alone
-            && now.rules.steps(entry).is_some()
+            && now.rules.steps_of_entry(entry).is_some()
             && !nodes(&entry.address)
     };
-    let hindered = now.is_on(keys::REPAIRS_DISABLED).is_some()
+    let hindered = now.switched_on_since(keys::REPAIRS_DISABLED).is_some()
         || now.is_operation_due()
         || now.holds_a_rack()
         || !now.is_quiet(&[FaultPlace::Hosts])
@@ -102,7 +102,7 @@ impl Predicate for QueueResumes {
         if written.iter().any(|written| written.key == keys::REPAIRS_DISABLED) {
             self.waiting.clear();
             let queued = now.entries.iter().filter(|(_, item)| item.entry.status == RepairStatus::Queued);
-            self.waited = match now.is_on(keys::REPAIRS_DISABLED) {
+            self.waited = match now.switched_on_since(keys::REPAIRS_DISABLED) {
                 None => queued.map(|(index, _)| *index).collect(),
                 Some(_) => BTreeSet::new(),
             };
@@ -116,16 +116,16 @@ impl Predicate for QueueResumes {
             now.entries.get(index).is_some_and(|item| item.entry.status == RepairStatus::Queued)
         });
         // A new leader waits for the registry's first answer, or for three polls.
-        let settled = now.leader.as_ref().is_some_and(|leader| leader.since + terms.stale() < *at);
+        let settled = now.leader.as_ref().is_some_and(|leader| leader.since + terms.stale_after() < *at);
         let trouble = matches!(fact, Fact::Troubled { .. });
         if !settled || trouble {
             self.waiting.clear();
             return;
         }
-        let mut wrong = could_begin(now, *at, SECONDS);
+        let mut wrong = entries_ready_to_begin(now, *at, SECONDS);
         wrong.retain(|index| self.waited.contains(index));
         self.waiting.update(wrong, *at);
-        for index in self.waiting.report_overdue(*at, terms.reaction()) {
+        for index in self.waiting.report_overdue(*at, terms.reaction_time()) {
             ruling.report_broken(format_args!("entry {index} is not begun, and the queue was enabled"));
         }
     }
@@ -140,7 +140,7 @@ impl Predicate for AutoRepairDisabled {
         Context { at, fact, written, now, terms }: &Context<'_>,
         ruling: &mut FactRuling<'_>,
     ) {
-        let Some(since) = now.is_on(keys::AUTO_REPAIR_DISABLED) else { return };
+        let Some(since) = now.switched_on_since(keys::AUTO_REPAIR_DISABLED) else { return };
         match fact {
             Fact::Stored { revision, .. } => {
                 let new = |written: &&WrittenKey| {
@@ -189,7 +189,7 @@ impl Predicate for ConcurrentRepairs {
             if count < most {
                 continue;
             }
-            match hidden_by_clock(now, &others, *at) {
+            match count_hidden_by_clock(now, &others, *at) {
                 Some((hidden, rest)) if count - hidden < most => {
                     ruling.exemptions.record_use(Exemption::WrongClock, rest);
                 }
@@ -204,7 +204,11 @@ impl Predicate for ConcurrentRepairs {
 
 /// Of these entries under way, the number of those whose watch a clock that was wrong meanwhile may have ended, and
 /// the longest rest of these watches. `None`: there are none.
-fn hidden_by_clock(now: &ObservedWorld, others: &[&QueueItem], at: FactTime) -> Option<(u64, Duration)> {
+fn count_hidden_by_clock(
+    now: &ObservedWorld,
+    others: &[&QueueItem],
+    at: FactTime,
+) -> Option<(u64, Duration)> {
     let watches = others
         .iter()
         .filter(|item| !now.is_certainly_under_way(item))
@@ -272,7 +276,7 @@ impl Predicate for WatchLasts {
             Some((before, step, since))
         });
         for (entry, step, since) in next.chain(failed) {
-            let Some(steps) = now.rules.steps(&entry) else { continue };
+            let Some(steps) = now.rules.steps_of_entry(&entry) else { continue };
             let watch = steps.get(step as usize).map_or(Duration::ZERO, |step| step.watch);
             let lasted = *at - since;
             ruling.count_test();
@@ -304,7 +308,7 @@ impl NextStep {
             now.entries.values().filter(|item| now.is_under_way(item, at, SECONDS)).count() as u64;
         let runs = now.running.keys().any(|(_, command)| *command != Command::HealthCheck);
         if !now.is_quiet(&[FaultPlace::Hosts])
-            || now.is_on(keys::REPAIRS_DISABLED).is_some()
+            || now.switched_on_since(keys::REPAIRS_DISABLED).is_some()
             || now.is_operation_due()
             || now.holds_a_rack()
             || under_way >= now.rules.max_concurrent
@@ -315,7 +319,7 @@ impl NextStep {
         let is_over = |item: &QueueItem| {
             let entry = &item.entry;
             let Some((step, _)) = item.commanded else { return false };
-            let last = now.rules.steps(entry).is_none_or(|steps| step as usize + 1 >= steps.len());
+            let last = now.rules.steps_of_entry(entry).is_none_or(|steps| step as usize + 1 >= steps.len());
             entry.status == RepairStatus::Processing
                 && entry.step_status == RepairStepStatus::Watching
                 && !entry.deleted
@@ -337,7 +341,7 @@ impl Predicate for NextStep {
             ruling.count_test();
         }
         for before in fails_after_command(written, &self.commands, now) {
-            let left = now.rules.steps(&before).map_or(0, <[_]>::len);
+            let left = now.rules.steps_of_entry(&before).map_or(0, <[_]>::len);
             if before.step as usize + 1 < left {
                 ruling.report_broken(format_args!(
                     "entry {} fails after step {}, and has {left} steps",
@@ -345,13 +349,13 @@ impl Predicate for NextStep {
                 ));
             }
         }
-        let settled = now.leader.as_ref().is_some_and(|leader| leader.since + terms.stale() < *at);
+        let settled = now.leader.as_ref().is_some_and(|leader| leader.since + terms.stale_after() < *at);
         if !settled || matches!(fact, Fact::Troubled { .. }) {
             self.waiting.clear();
             return;
         }
         self.waiting.update(Self::wait(now, *at), *at);
-        for index in self.waiting.report_overdue(*at, terms.reaction()) {
+        for index in self.waiting.report_overdue(*at, terms.reaction_time()) {
             ruling.report_broken(format_args!("entry {index} does not go on to its next step"));
         }
     }
@@ -366,7 +370,7 @@ const CHECKS: usize = 16;
 struct Health(BTreeMap<String, VecDeque<(FactTime, bool)>>);
 
 impl Health {
-    fn last(&self, address: &str) -> Option<(FactTime, bool)> {
+    fn last_check(&self, address: &str) -> Option<(FactTime, bool)> {
         self.0.get(address).and_then(|checks| checks.back()).copied()
     }
 
@@ -394,7 +398,7 @@ impl Predicate for FreshHealth {
     fn observe(&mut self, Context { at, fact, now, terms, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
         for BegunWork { entry, .. } in &now.begun {
             let fresh = terms.interval * FRESH_ROUNDS + terms.tolerance;
-            let asked = self.0.last(&entry.address);
+            let asked = self.0.last_check(&entry.address);
             ruling.count_test();
             let is_healthy = asked.is_some_and(|(_, healthy)| healthy);
             match asked {
@@ -441,7 +445,7 @@ impl Predicate for HealthySucceeds {
             if !succeeds || again {
                 continue;
             }
-            let asked = self.0.last(&after.address);
+            let asked = self.0.last_check(&after.address);
             let fresh = terms.interval * FRESH_ROUNDS + terms.tolerance;
             let healthy = self.0.has_result(&after.address, true, at.saturating_sub(fresh));
             if !healthy && asked.is_some_and(|(asked, _)| now.is_leading_troubled(asked)) {
@@ -450,14 +454,14 @@ impl Predicate for HealthySucceeds {
                     .record_use(Exemption::UnderWay, *at - asked.map_or(*at, |(asked, _)| asked));
                 continue;
             }
-            ruling.holds(healthy, || {
+            ruling.require(healthy, || {
                 format!("entry {} succeeds, and its machine's health was asked: {asked:?}", after.index)
             });
         }
         if let Fact::Began { command: Command::Success, address, .. } = fact {
-            let asked = self.0.last(address);
+            let asked = self.0.last_check(address);
             let fresh = terms.interval * FRESH_ROUNDS + terms.tolerance;
-            ruling.holds(self.0.has_result(address, true, at.saturating_sub(fresh)), || {
+            ruling.require(self.0.has_result(address, true, at.saturating_sub(fresh)), || {
                 format!("the success command runs for {address}, whose health was asked: {asked:?}")
             });
         }
@@ -480,7 +484,8 @@ impl Predicate for DeletionKept {
                 continue;
             };
             if ends {
-                ruling.holds(!returns, || format!("{} was to be removed, and is not any more", written.key));
+                ruling
+                    .require(!returns, || format!("{} was to be removed, and is not any more", written.key));
             }
         }
     }

@@ -27,7 +27,7 @@ pub(crate) struct AllConditions;
 impl Predicate for AllConditions {
     fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
         if let Fact::Transacted { held, written } = fact {
-            ruling.holds(held == written, || {
+            ruling.require(held == written, || {
                 format!("a transaction wrote: {written}, and all of its conditions held: {held}")
             });
         }
@@ -51,7 +51,7 @@ impl Predicate for IfMatch {
             _ => return,
         }
         self.told.retain(|(key, version, after)| {
-            let Some(before) = version_before(now, key, *after) else { return true };
+            let Some(before) = version_of_key_before(now, key, *after) else { return true };
             if before != *version {
                 ruling.report_broken(format_args!(
                     "{key} was to be changed at {version}, and was at {before} until {after}"
@@ -63,7 +63,7 @@ impl Predicate for IfMatch {
 }
 
 /// The version of a key before the version `after`; `None`: that is not known yet.
-fn version_before(now: &ObservedWorld, key: &str, after: i64) -> Option<i64> {
+fn version_of_key_before(now: &ObservedWorld, key: &str, after: i64) -> Option<i64> {
     let versions = now.versions.get(key)?;
     let at = versions.iter().rposition(|version| *version == after)?;
     Some(at.checked_sub(1).map_or(0, |before| versions[before]))

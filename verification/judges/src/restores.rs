@@ -27,7 +27,7 @@ impl FormerClusters {
     }
 
     /// True if a restore has replaced the cluster.
-    pub(crate) fn has(&self, cluster: u64) -> bool {
+    pub(crate) fn was_replaced(&self, cluster: u64) -> bool {
         self.0.get(&cluster).is_some_and(|is_former| *is_former)
     }
 }
@@ -56,10 +56,12 @@ impl Predicate for LossProved {
             }
             Fact::Stored { .. } => {
                 if let Some(restored) = restore_begun(written) {
-                    let mut living =
-                        self.runs.iter().filter(|(cluster, runs)| **runs && !self.former.has(**cluster));
+                    let mut living = self
+                        .runs
+                        .iter()
+                        .filter(|(cluster, runs)| **runs && !self.former.was_replaced(**cluster));
                     let living = living.next().map(|(cluster, _)| *cluster);
-                    ruling.holds(living.is_none(), || {
+                    ruling.require(living.is_none(), || {
                         format!("the restore on {} began while etcd {living:x?} runs", restored.address)
                     });
                 }

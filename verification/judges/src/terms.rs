@@ -43,13 +43,13 @@ const LEASE_MARGIN: (u32, Duration) = (10, Duration::from_secs(5));
 impl PromiseTerms {
     /// Maximum age of an answer of the registry that is planned on.
     #[must_use]
-    pub fn stale(&self) -> Duration {
+    pub fn stale_after(&self) -> Duration {
         self.interval * STALE_AFTER_POLLS
     }
 
     /// Maximum time until an effect of an answer of the registry: the next poll brings the answer, one more may pass.
     #[must_use]
-    pub fn reaction(&self) -> Duration {
+    pub fn reaction_time(&self) -> Duration {
         self.interval * 2 + self.tolerance
     }
 

@@ -221,7 +221,7 @@ impl Tape {
     }
 
     fn used(&self, exemption: Exemption) -> ExemptionUse {
-        let table = self.oracle.exemptions().table();
+        let table = self.oracle.exemptions().list_uses();
         table.into_iter().find(|(it, _)| *it == exemption).unwrap().1
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use madako_datacenter_sim::FaultSwitch;
 use madako_domain::cluster::Cluster;
-use madako_domain::invariants::{Id, Violation, Written, nothing_lost, one_writer};
+use madako_domain::invariants::{Id, Violation, WrittenKey, check_no_lost_writes, check_one_writer};
 use madako_domain::keys;
 use madako_domain::machine::QueryVariables;
 use madako_domain::record::Record;
@@ -20,7 +20,7 @@ use madako_protocol::ports::{Registry, RegistryError, RegistryMachines};
 use crate::facts::{Facts, LastAnswers};
 use crate::history::History;
 use crate::repair::{RepairJudge, change_of};
-use crate::revisions::{every_revision, every_revision_from};
+use crate::revisions::{follow_revisions, follow_revisions_from};
 use crate::store_process::StoreProcess;
 use crate::world::{INTERVAL, PREFIX};
 
@@ -48,7 +48,7 @@ struct CheckedRun {
     clusters: Clusters,
     history: BTreeMap<i64, BTreeSet<String>>,
     acknowledged: BTreeMap<i64, BTreeSet<String>>,
-    acknowledged_writes: Vec<Written>,
+    acknowledged_writes: Vec<WrittenKey>,
     observed: VecDeque<RegistryObservation>,
     /// Acknowledged changes of the repair queue, by revision.
     acknowledged_repairs: BTreeMap<i64, String>,
@@ -73,21 +73,23 @@ impl Checker {
     }
 
     #[must_use]
-    pub fn polled_every(self, interval: Duration) -> Self {
+    pub fn with_poll_interval(self, interval: Duration) -> Self {
         Self { planned_on: interval.saturating_mul(PLANNED_ON), ..self }
     }
 
     /// Reads the store's history with its own client.
     pub async fn watch(self, store: StoreProcess) {
-        every_revision(store, PREFIX, change_of, |revision, changes| self.judge_revision(revision, changes))
-            .await;
+        follow_revisions(store, PREFIX, change_of, |revision, changes| {
+            self.judge_revision(revision, changes)
+        })
+        .await;
     }
 
     /// As [`Self::watch`], for a copied store: `revision` and `entries` are its state before the first write of the
     /// run.
     pub async fn watch_from(self, revision: i64, entries: Stored, store: StoreProcess) {
-        self.judged.lock().unwrap().clusters = Clusters::of(entries);
-        every_revision_from(revision + 1, store, PREFIX, change_of, |revision, changes| {
+        self.judged.lock().unwrap().clusters = Clusters::from_stored(entries);
+        follow_revisions_from(revision + 1, store, PREFIX, change_of, |revision, changes| {
             self.judge_revision(revision, changes);
         })
         .await;
@@ -107,17 +109,17 @@ impl Checker {
         }
         let now = self.history.now();
         let ruled = clusters.observe(revision, &changes, |writer, judged_by| {
-            fewest_violations(observed, writer, judged_by, (now, self.planned_on), exemptions)
+            evaluate_by_observations(observed, writer, judged_by, (now, self.planned_on), exemptions)
         });
         for violation in &ruled.violations {
             self.history.note("checker", violation);
         }
         violations.extend(ruled.violations);
-        ruled.judged.into_iter().for_each(|invariant| self.history.judged(invariant));
+        ruled.judged.into_iter().for_each(|invariant| self.history.count_judgement(invariant));
     }
 
     /// Records a commit that an instance knows to be durable.
-    pub fn acknowledge(&self, what: &str, revision: i64, epoch: i64) {
+    pub fn note_acknowledged_write(&self, what: &str, revision: i64, epoch: i64) {
         let mut judged = self.judged.lock().unwrap();
         let key = match what {
             "cluster" => Some(keys::CLUSTER),
@@ -132,9 +134,9 @@ impl Checker {
             _ => None,
         };
         judged.acknowledged.entry(revision).or_default().extend(key.map(str::to_owned));
-        judged.acknowledged_writes.push(Written { revision, epoch });
-        self.history.judged(Id::I1);
-        self.history.judged(Id::I9);
+        judged.acknowledged_writes.push(WrittenKey { revision, epoch });
+        self.history.count_judgement(Id::I1);
+        self.history.count_judgement(Id::I9);
     }
 
     /// Records a commit that the gate of an instance refused: the decision is wrong even if nothing was written.
@@ -160,7 +162,7 @@ impl Checker {
     pub fn has_findings(&self) -> bool {
         let judged = self.judged.lock().unwrap();
         !judged.violations.is_empty()
-            || !one_writer(&judged.acknowledged_writes, judged.clusters.terms()).is_empty()
+            || !check_one_writer(&judged.acknowledged_writes, judged.clusters.terms()).is_empty()
     }
 
     /// All violations, at the end of the run.
@@ -168,8 +170,8 @@ impl Checker {
         let mut judged = self.judged.lock().unwrap();
         let judged = &mut *judged;
         let mut violations = std::mem::take(&mut judged.violations);
-        violations.extend(one_writer(&judged.acknowledged_writes, judged.clusters.terms()));
-        violations.extend(nothing_lost(&judged.acknowledged, &judged.history));
+        violations.extend(check_one_writer(&judged.acknowledged_writes, judged.clusters.terms()));
+        violations.extend(check_no_lost_writes(&judged.acknowledged, &judged.history));
         violations.extend(judged.unshown_repairs());
         violations
     }
@@ -185,8 +187,8 @@ impl Checker {
         self.judged.lock().unwrap().clusters.is_template_applied()
     }
 
-    pub fn cluster(&self) -> Option<Cluster> {
-        self.judged.lock().unwrap().clusters.cluster()
+    pub fn current_cluster(&self) -> Option<Cluster> {
+        self.judged.lock().unwrap().clusters.current_cluster()
     }
 }
 
@@ -213,7 +215,7 @@ type RegistryObservation = (Duration, &'static str, BTreeSet<String>);
 
 /// Evaluates a cluster by each recent observation of its writer, and returns the fewest violations; `None` without a
 /// recent observation.
-fn fewest_violations(
+fn evaluate_by_observations(
     observed: &VecDeque<RegistryObservation>,
     writer: Option<&str>,
     judged_by: ByObservation<'_>,
@@ -260,7 +262,7 @@ impl<R: Registry> Registry for ReportingRegistry<R> {
             let is_reports = variables == Some(&default_variables());
             let question = if is_reports { RegistryQuestion::Reports } else { RegistryQuestion::Machines };
             let (instance, answers, facts) = &self.heard;
-            let machines = answers.to(question);
+            let machines = answers.answer_to(question);
             if !is_reports {
                 let addresses = machines.iter().map(|machine| machine.address.clone()).collect();
                 self.checker.note_observation(instance, addresses);
@@ -269,7 +271,7 @@ impl<R: Registry> Registry for ReportingRegistry<R> {
             if let Some((name, judge, faults)) = &self.repairs
                 && is_reports
             {
-                judge.record_answer(name, fetched, &faults.present());
+                judge.record_answer(name, fetched, &faults.present_faults());
             }
         }
         fetched

@@ -26,7 +26,7 @@ fn hash_value(value: &[u8]) -> u64 {
 
 impl Contents {
     /// Records a write of a key; `None` is a deletion.
-    pub fn wrote(&mut self, revision: i64, key: &str, value: Option<&[u8]>) {
+    pub fn apply_write(&mut self, revision: i64, key: &str, value: Option<&[u8]>) {
         self.revision = self.revision.max(revision);
         match value {
             Some(value) => self.keys.insert(key.to_owned(), (revision, hash_value(value))),
@@ -36,7 +36,7 @@ impl Contents {
 
     /// The differences of a store from these contents, and the number of compared keys; `None` if the store does not
     /// answer.
-    pub async fn differences_from(&self, client: &mut Client) -> Option<(usize, Vec<String>)> {
+    pub async fn find_differences_from(&self, client: &mut Client) -> Option<(usize, Vec<String>)> {
         let answer = client.get("", Some(GetOptions::new().with_all_keys())).await.ok()?;
         let revision = answer.header()?.revision();
         let mut lost = Vec::new();
@@ -71,24 +71,28 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn lost_contents_of_the_store_are_found() {
-        let store = StoreProcess::in_memory(1);
-        let mut client = store.client().await.unwrap();
+        let store = StoreProcess::start_in_memory(1);
+        let mut client = store.connect_client().await.unwrap();
         let mut contents = Contents::default();
         for (key, value) in [("a", "1"), ("b", "2"), ("a", "3")] {
             let put = client.put(key, value, None).await.unwrap();
-            contents.wrote(put.header().unwrap().revision(), key, Some(value.as_bytes()));
+            contents.apply_write(put.header().unwrap().revision(), key, Some(value.as_bytes()));
         }
-        assert_eq!(contents.differences_from(&mut client).await, Some((2, Vec::new())));
+        assert_eq!(contents.find_differences_from(&mut client).await, Some((2, Vec::new())));
         let mut spoilt = contents.clone();
-        spoilt.wrote(4, "b", Some(b"other"));
-        assert_eq!(spoilt.differences_from(&mut client).await.unwrap().1.len(), 1, "another value");
+        spoilt.apply_write(4, "b", Some(b"other"));
+        assert_eq!(spoilt.find_differences_from(&mut client).await.unwrap().1.len(), 1, "another value");
         let mut spoilt = contents.clone();
-        spoilt.wrote(2, "c", Some(b"gone"));
-        assert_eq!(spoilt.differences_from(&mut client).await.unwrap().1.len(), 1, "a key that is not there");
-        let mut spoilt = contents.clone();
-        spoilt.wrote(9, "a", Some(b"3"));
+        spoilt.apply_write(2, "c", Some(b"gone"));
         assert_eq!(
-            spoilt.differences_from(&mut client).await.unwrap().1.len(),
+            spoilt.find_differences_from(&mut client).await.unwrap().1.len(),
+            1,
+            "a key that is not there"
+        );
+        let mut spoilt = contents.clone();
+        spoilt.apply_write(9, "a", Some(b"3"));
+        assert_eq!(
+            spoilt.find_differences_from(&mut client).await.unwrap().1.len(),
             2,
             "a revision that is not there, and its key"
         );

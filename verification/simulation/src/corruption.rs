@@ -54,7 +54,7 @@ impl Corruption {
     }
 
     /// A transport to the registry that draws a new fault before each request.
-    pub fn spoiling<T>(&self, inner: Arc<T>) -> CorruptedTransport<T> {
+    pub fn spoil_transport<T>(&self, inner: Arc<T>) -> CorruptedTransport<T> {
         CorruptedTransport { inner, corruption: self.clone() }
     }
 
@@ -71,7 +71,7 @@ impl Corruption {
     }
 }
 
-/// See [`Corruption::spoiling`].
+/// See [`Corruption::spoil_transport`].
 pub struct CorruptedTransport<T> {
     inner: Arc<T>,
     corruption: Corruption,

@@ -76,7 +76,7 @@ impl ForgetfulDisk {
     }
 
     #[must_use]
-    pub fn syncs(&self) -> u64 {
+    pub fn count_syncs(&self) -> u64 {
         self.0.lock().unwrap().syncs
     }
 
@@ -129,7 +129,7 @@ struct OpenedDisk {
 }
 
 impl OpenedDisk {
-    fn with<T>(&self, act: impl FnOnce(&mut DiskState) -> io::Result<T>) -> io::Result<T> {
+    fn with_state<T>(&self, act: impl FnOnce(&mut DiskState) -> io::Result<T>) -> io::Result<T> {
         let mut inner = self.disk.0.lock().unwrap();
         if inner.generation != self.generation {
             return Err(io::Error::other("the process that had this disk open is gone"));
@@ -144,12 +144,12 @@ fn to_index(offset: u64) -> usize {
 
 impl StorageBackend for OpenedDisk {
     fn len(&self) -> io::Result<u64> {
-        self.with(|inner| Ok(inner.present.len() as u64))
+        self.with_state(|inner| Ok(inner.present.len() as u64))
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         let at = to_index(offset);
-        self.with(|inner| match inner.present.get(at..at + out.len()) {
+        self.with_state(|inner| match inner.present.get(at..at + out.len()) {
             Some(there) => {
                 out.copy_from_slice(there);
                 Ok(())
@@ -160,7 +160,7 @@ impl StorageBackend for OpenedDisk {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         let length = to_index(len);
-        self.with(|inner| {
+        self.with_state(|inner| {
             if inner.full && length > inner.present.len() {
                 return Err(io::ErrorKind::StorageFull.into());
             }
@@ -171,7 +171,7 @@ impl StorageBackend for OpenedDisk {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.with(|inner| {
+        self.with_state(|inner| {
             inner.syncs += 1;
             for write in std::mem::take(&mut inner.unsynced) {
                 match write {
@@ -185,7 +185,7 @@ impl StorageBackend for OpenedDisk {
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let at = to_index(offset);
-        self.with(|inner| {
+        self.with_state(|inner| {
             if inner.full {
                 return Err(io::ErrorKind::StorageFull.into());
             }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_datacenter_sim::kubernetes::{Budget, Owner, SimulatedKubernetes, Workload};
+use madako_datacenter_sim::kubernetes::{PodOwner, SimulatedKubernetes, Workload, WorkloadBudget};
 use madako_domain::cluster::Cluster;
 use madako_domain::invariants::{Id, Violation};
 use madako_domain::kubernetes::drain::{DrainPurpose, unfinished_drain};
@@ -37,7 +37,7 @@ pub struct Drains {
     pub kubernetes: SimulatedKubernetes,
 }
 
-fn workload(namespace: &str, name: &str, owner: Owner) -> Workload {
+fn make_workload(namespace: &str, name: &str, owner: PodOwner) -> Workload {
     Workload {
         namespace: namespace.to_owned(),
         name: name.to_owned(),
@@ -47,8 +47,8 @@ fn workload(namespace: &str, name: &str, owner: Owner) -> Workload {
     }
 }
 
-fn budget(namespace: &str, (workload, min_available): (&str, u32)) -> Budget {
-    Budget {
+fn make_budget(namespace: &str, (workload, min_available): (&str, u32)) -> WorkloadBudget {
+    WorkloadBudget {
         namespace: namespace.to_owned(),
         name: workload.to_owned(),
         workload: workload.to_owned(),
@@ -60,22 +60,22 @@ impl Drains {
     /// A cluster with pods of every kind and no nodes.
     pub fn new(seed: u64, clock: Arc<dyn Clock>) -> Self {
         let kubernetes = SimulatedKubernetes::new(seed, clock);
-        kubernetes.with(|cluster| {
+        kubernetes.with_cluster(|cluster| {
             cluster.add_namespace(OPEN, &[]);
             cluster.add_namespace(PROTECTED, &[("team", PROTECTED)]);
             let (front, replicas) = FRONT;
-            cluster.add_workload(workload(OPEN, front, Owner::ReplicaSet { replicas }));
-            cluster.add_budget(budget(OPEN, FRONT));
-            cluster.add_workload(workload(OPEN, "logs", Owner::DaemonSet));
-            cluster.add_workload(workload(OPEN, "proxy", Owner::Static));
-            cluster.add_workload(workload(OPEN, "shell", Owner::Nobody { pods: 3 }));
+            cluster.add_workload(make_workload(OPEN, front, PodOwner::ReplicaSet { replicas }));
+            cluster.add_budget(make_budget(OPEN, FRONT));
+            cluster.add_workload(make_workload(OPEN, "logs", PodOwner::DaemonSet));
+            cluster.add_workload(make_workload(OPEN, "proxy", PodOwner::Static));
+            cluster.add_workload(make_workload(OPEN, "shell", PodOwner::Nobody { pods: 3 }));
             let takes = Duration::from_secs(300);
-            cluster.add_workload(workload(OPEN, "sums", Owner::Job { pods: 4, takes }));
+            cluster.add_workload(make_workload(OPEN, "sums", PodOwner::Job { pods: 4, takes }));
             let (store, replicas, min_available) = STORE;
-            cluster.add_workload(workload(PROTECTED, store, Owner::ReplicaSet { replicas }));
-            cluster.add_budget(budget(PROTECTED, (store, min_available)));
+            cluster.add_workload(make_workload(PROTECTED, store, PodOwner::ReplicaSet { replicas }));
+            cluster.add_budget(make_budget(PROTECTED, (store, min_available)));
             let (ledger, replicas) = LEDGER;
-            cluster.add_workload(workload(PROTECTED, ledger, Owner::ReplicaSet { replicas }));
+            cluster.add_workload(make_workload(PROTECTED, ledger, PodOwner::ReplicaSet { replicas }));
         });
         Self { kubernetes }
     }
@@ -83,7 +83,7 @@ impl Drains {
     /// Adds and removes nodes until they are those of `cluster`.
     pub fn follow(&self, cluster: &Cluster) {
         let wanted: BTreeSet<&str> = cluster.nodes.iter().map(madako_domain::cluster::Node::name).collect();
-        self.kubernetes.with(|kubernetes| {
+        self.kubernetes.with_cluster(|kubernetes| {
             let there: Vec<String> = kubernetes.nodes().into_iter().map(|node| node.name).collect();
             for gone in there.iter().filter(|name| !wanted.contains(name.as_str())) {
                 kubernetes.remove_node(gone);
@@ -95,7 +95,7 @@ impl Drains {
     }
 
     fn pods_on(&self, node: &str) -> Vec<Pod> {
-        let pods = self.kubernetes.with(|kubernetes| kubernetes.pods());
+        let pods = self.kubernetes.with_cluster(|kubernetes| kubernetes.pods());
         pods.into_iter().filter(|(on, _)| on.as_deref() == Some(node)).map(|(_, pod)| pod).collect()
     }
 
@@ -104,7 +104,7 @@ impl Drains {
     pub fn check_drained(&self, cluster: &Cluster, entry: &RepairQueueEntry, step: u32) -> Option<String> {
         let node = cluster.nodes.iter().find(|node| node.address == entry.address)?;
         let config = RepairConfig::read(&cluster.repair).unwrap();
-        let drains = config.of(entry).ok()?.step(step)?.need_drain;
+        let drains = config.operation_for(entry).ok()?.step(step)?.need_drain;
         let left =
             unfinished_drain(&self.pods_on(node.name()), None, DrainPurpose::Repair).filter(|_| drains)?;
         Some(format!("step {step} of entry {} drains, and {left}", entry.index))
@@ -112,7 +112,7 @@ impl Drains {
 
     /// Checks I16 at the start of a reboot command: the node is cordoned for it, and only pods that stay are left.
     pub fn check_emptied(&self, node: &str) -> Option<String> {
-        let nodes = self.kubernetes.with(|kubernetes| kubernetes.nodes());
+        let nodes = self.kubernetes.with_cluster(|kubernetes| kubernetes.nodes());
         let node = nodes.iter().find(|known| known.name == node)?;
         if !(node.unschedulable && node.is_cordoned_by_us()) {
             return Some("it is not cordoned".to_owned());
@@ -122,8 +122,8 @@ impl Drains {
     }
 
     /// A violation for each node that is cordoned for a repair or a reboot; valid when neither is in progress.
-    pub fn left_cordoned(&self) -> Vec<Violation> {
-        let nodes = self.kubernetes.with(|kubernetes| kubernetes.nodes());
+    pub fn nodes_left_cordoned(&self) -> Vec<Violation> {
+        let nodes = self.kubernetes.with_cluster(|kubernetes| kubernetes.nodes());
         let cordoned = nodes.into_iter().filter(KubeNode::is_cordoned_by_us);
         cordoned
             .map(|node| {
@@ -132,19 +132,19 @@ impl Drains {
             .collect()
     }
 
-    /// Whether a drain of the node meets pods with the budget of [`Self::forbid`].
+    /// Whether a drain of the node meets pods with the budget of [`Self::forbid_evictions`].
     #[must_use]
     pub fn is_forbidden_on(&self, node: &str) -> bool {
-        self.runs(node, PROTECTED, LEDGER.0)
+        self.runs_workload(node, PROTECTED, LEDGER.0)
     }
 
     /// Whether a drain of the node deletes pods, whatever budgets there are.
     #[must_use]
-    pub fn deletes_on(&self, node: &str) -> bool {
-        self.runs(node, OPEN, FRONT.0) && !self.is_forbidden_on(node)
+    pub fn deletes_pods_on(&self, node: &str) -> bool {
+        self.runs_workload(node, OPEN, FRONT.0) && !self.is_forbidden_on(node)
     }
 
-    fn runs(&self, node: &str, namespace: &str, workload: &str) -> bool {
+    fn runs_workload(&self, node: &str, namespace: &str, workload: &str) -> bool {
         self.pods_on(node)
             .iter()
             .any(|pod| pod.id.namespace == namespace && pod.id.name.starts_with(workload))
@@ -152,7 +152,7 @@ impl Drains {
 
     /// Restarts the pods of [`FRONT`], which then spread over all nodes.
     pub fn roll_out(&self) {
-        self.kubernetes.with(|kubernetes| {
+        self.kubernetes.with_cluster(|kubernetes| {
             for (_, pod) in kubernetes.pods() {
                 if pod.id.namespace == OPEN && pod.id.name.starts_with(FRONT.0) {
                     kubernetes.delete(&pod.id);
@@ -162,10 +162,10 @@ impl Drains {
     }
 
     /// Adds or removes the budget that allows no eviction.
-    pub fn forbid(&self, forbidden: bool) {
-        self.kubernetes.with(|kubernetes| {
+    pub fn forbid_evictions(&self, forbidden: bool) {
+        self.kubernetes.with_cluster(|kubernetes| {
             if forbidden {
-                kubernetes.add_budget(budget(PROTECTED, LEDGER));
+                kubernetes.add_budget(make_budget(PROTECTED, LEDGER));
             } else {
                 kubernetes.remove_budget(PROTECTED, LEDGER.0);
             }
@@ -174,8 +174,8 @@ impl Drains {
 
     pub fn heal(&self) {
         self.kubernetes.faults().clear_all();
-        self.forbid(false);
-        self.kubernetes.with(|kubernetes| {
+        self.forbid_evictions(false);
+        self.kubernetes.with_cluster(|kubernetes| {
             for node in kubernetes.nodes() {
                 kubernetes.set_ready(&node.name, true);
             }
@@ -266,7 +266,7 @@ mod tests {
             let (drains, cluster) = drained_first().await;
             let pods = drains.kubernetes.pods_on(NODE).await.unwrap();
             let kept = pods.iter().find(|pod| pod.controller.as_deref() == Some(owner)).unwrap();
-            drains.kubernetes.with(|kubernetes| kubernetes.set_stuck(&kept.id, is_stuck));
+            drains.kubernetes.with_cluster(|kubernetes| kubernetes.set_stuck(&kept.id, is_stuck));
             evict(&drains, Some(&kept.id).filter(|_| !is_stuck)).await;
             assert!(drains.check_drained(&cluster, &begun, 0).is_some(), "a pod of a {owner} is left");
         }
@@ -275,10 +275,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_node_that_stays_cordoned_is_found() {
         let (drains, _) = drained_first().await;
-        assert_eq!(drains.left_cordoned(), []);
+        assert_eq!(drains.nodes_left_cordoned(), []);
         drains.kubernetes.cordon(&permit(), NODE).await.unwrap();
-        assert_eq!(drains.left_cordoned().len(), 1);
+        assert_eq!(drains.nodes_left_cordoned().len(), 1);
         drains.kubernetes.uncordon(&permit(), NODE).await.unwrap();
-        assert_eq!(drains.left_cordoned(), []);
+        assert_eq!(drains.nodes_left_cordoned(), []);
     }
 }

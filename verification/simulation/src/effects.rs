@@ -30,17 +30,17 @@ pub struct JudgedKubernetes {
 impl JudgedKubernetes {
     fn record_request(&self, asked: KubernetesRequest, node: &str, pod: Option<&PodId>, refused: bool) {
         let pod = pod.map(|pod| PodFact { name: pod.to_string(), protected: pod.namespace == PROTECTED });
-        let (node, sent) = (node.to_owned(), self.told.1.now());
+        let (node, sent) = (node.to_owned(), self.told.1.current_time());
         self.told.1.report(&Fact::Kubernetes { asked, node, pod, refused, sent });
     }
 
-    fn node_of(&self, pod: &PodId) -> String {
-        let pods = self.kubernetes.with(|kubernetes| kubernetes.pods());
+    fn node_of_pod(&self, pod: &PodId) -> String {
+        let pods = self.kubernetes.with_cluster(|kubernetes| kubernetes.pods());
         pods.into_iter().find(|(_, it)| it.id == *pod).and_then(|(node, _)| node).unwrap_or_default()
     }
 
     /// Reports the start of a write. Returns `false` if its permit has expired: then the API refuses it.
-    async fn begins(&self, permit: &Permit, what: &str, of: &str) -> bool {
+    async fn begin_effect(&self, permit: &Permit, what: &str, of: &str) -> bool {
         let permitted = permit.check(tokio::time::Instant::now()).is_ok();
         if permitted {
             self.told.1.note_permit(&self.told.0, permit, &self.store);
@@ -69,14 +69,14 @@ impl Kubernetes for JudgedKubernetes {
     }
 
     async fn cordon(&self, permit: &Permit, node: &str) -> Result<(), KubernetesError> {
-        if self.begins(permit, "cordon", node).await {
+        if self.begin_effect(permit, "cordon", node).await {
             self.record_request(KubernetesRequest::Cordon, node, None, false);
         }
         Kubernetes::cordon(&self.kubernetes, permit, node).await
     }
 
     async fn uncordon(&self, permit: &Permit, node: &str) -> Result<(), KubernetesError> {
-        if self.begins(permit, "uncordon", node).await {
+        if self.begin_effect(permit, "uncordon", node).await {
             self.record_request(KubernetesRequest::Uncordon, node, None, false);
         }
         Kubernetes::uncordon(&self.kubernetes, permit, node).await
@@ -88,8 +88,8 @@ impl Kubernetes for JudgedKubernetes {
         pod: &PodId,
         dry_run: bool,
     ) -> Result<EvictionOutcome, KubernetesError> {
-        let permitted = !dry_run && self.begins(permit, "evict", &pod.name).await;
-        let node = self.node_of(pod);
+        let permitted = !dry_run && self.begin_effect(permit, "evict", &pod.name).await;
+        let node = self.node_of_pod(pod);
         let evicted = Kubernetes::evict(&self.kubernetes, permit, pod, dry_run).await;
         let refused = matches!(evicted, Ok(EvictionOutcome::Refused { .. }));
         if dry_run {
@@ -102,8 +102,8 @@ impl Kubernetes for JudgedKubernetes {
     }
 
     async fn delete(&self, permit: &Permit, pod: &PodId) -> Result<(), KubernetesError> {
-        if self.begins(permit, "delete", &pod.name).await {
-            self.record_request(KubernetesRequest::Delete, &self.node_of(pod), Some(pod), false);
+        if self.begin_effect(permit, "delete", &pod.name).await {
+            self.record_request(KubernetesRequest::Delete, &self.node_of_pod(pod), Some(pod), false);
         }
         Kubernetes::delete(&self.kubernetes, permit, pod).await
     }

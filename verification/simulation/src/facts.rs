@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use etcd_client::{Event, EventType};
 use madako_datacenter_sim::nodes::SimulatedNodes;
 use madako_domain::keys;
-use madako_judges::registry::{machines_in_answer, question_of};
+use madako_judges::registry::{machines_in_answer, question_of_request};
 use madako_judges::{
     Change, Exemptions, Fact, FactTime, FaultPlace, MachineSeen, Oracle, Promise, PromiseTerms,
     RegistryQuestion, Verdict,
@@ -21,9 +21,9 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::history::History;
-use crate::node_facts::of_nodes;
+use crate::node_facts::fact_of_node;
 use crate::prometheus::Prometheus;
-use crate::revisions::every_revision;
+use crate::revisions::follow_revisions;
 use crate::store_process::StoreProcess;
 use crate::world::PREFIX;
 
@@ -43,7 +43,7 @@ pub struct Facts(Option<Arc<FactsState>>);
 
 impl Facts {
     #[must_use]
-    pub fn of(terms: PromiseTerms, history: History) -> Self {
+    pub fn for_terms(terms: PromiseTerms, history: History) -> Self {
         let (oracle, leases) = (Mutex::new(Oracle::new(terms)), Mutex::default());
         let next = Mutex::default();
         Self(Some(Arc::new(FactsState { oracle, leases, history, began: Instant::now(), next })))
@@ -68,7 +68,7 @@ impl Facts {
         let mut next = inner.next.lock().unwrap();
         for fact in nodes.facts_since(*next) {
             *next = fact.number + 1;
-            if let Some(seen) = of_nodes(&fact.what) {
+            if let Some(seen) = fact_of_node(&fact.what) {
                 self.report_at(fact.at, &seen);
             }
         }
@@ -85,7 +85,7 @@ impl Facts {
     pub fn note_permit(&self, instance: &str, permit: &Permit, store: &StoreProcess) {
         let Some(inner) = &self.0 else { return };
         let lease = inner.leases.lock().unwrap().get(&permit.epoch()).copied();
-        let rest = lease.and_then(|lease| store.etcd()?.lease_remaining(lease));
+        let rest = lease.and_then(|lease| store.running_etcd()?.lease_remaining(lease));
         let Some(rest) = rest else { return };
         let until = permit.expires_at().saturating_duration_since(inner.began);
         let lease_ends = inner.began.elapsed() + rest;
@@ -105,8 +105,10 @@ impl Facts {
             }
             Change { key, value }
         };
-        every_revision(store, "", read, |revision, changes| self.report(&Fact::Stored { revision, changes }))
-            .await;
+        follow_revisions(store, "", read, |revision, changes| {
+            self.report(&Fact::Stored { revision, changes })
+        })
+        .await;
     }
 
     #[must_use]
@@ -126,7 +128,7 @@ impl Facts {
     }
 
     #[must_use]
-    pub fn now(&self) -> FactTime {
+    pub fn current_time(&self) -> FactTime {
         self.0.as_ref().map(|inner| inner.history.now()).unwrap_or_default()
     }
 }
@@ -138,7 +140,7 @@ pub struct LastAnswers(Arc<Mutex<BTreeMap<RegistryQuestion, Arc<Vec<MachineSeen>
 impl LastAnswers {
     /// The machines with an address in the last answer.
     #[must_use]
-    pub fn to(&self, question: RegistryQuestion) -> Arc<Vec<MachineSeen>> {
+    pub fn answer_to(&self, question: RegistryQuestion) -> Arc<Vec<MachineSeen>> {
         self.0.lock().unwrap().get(&question).cloned().unwrap_or_default()
     }
 }
@@ -159,13 +161,13 @@ fn parse_body(body: &[u8]) -> Value {
 #[async_trait]
 impl<T: HttpTransport> HttpTransport for ToRegistry<T> {
     async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let question = question_of(&parse_body(&request.body));
+        let question = question_of_request(&parse_body(&request.body));
         self.facts.report(&Fact::Polled { instance: self.instance.to_owned(), question });
         let answer = self.inner.send(request).await;
         let machines = answer
             .as_ref()
             .ok()
-            .and_then(|answer| machines_in_answer(&parse_body(&answer.body), self.facts.now()));
+            .and_then(|answer| machines_in_answer(&parse_body(&answer.body), self.facts.current_time()));
         if let Some(machines) = machines {
             self.answers.0.lock().unwrap().insert(question, Arc::new(machines));
         }
@@ -225,7 +227,7 @@ struct ProviderRequest<'a> {
 
 impl Drop for ProviderRequest<'_> {
     fn drop(&mut self) {
-        for (metric, given) in self.providers.answers_at(&self.asked) {
+        for (metric, given) in self.providers.answered_series(&self.asked) {
             let good = given && self.answered;
             self.facts.report(&Fact::Provided { metric: metric.to_owned(), good });
         }

@@ -53,12 +53,12 @@ impl Default for History {
 impl History {
     #[must_use]
     pub fn new() -> Self {
-        Self::traced(None)
+        Self::with_trace(None)
     }
 
     /// Writes each line to the trace.
     #[must_use]
-    pub fn traced(trace: Option<Trace>) -> Self {
+    pub fn with_trace(trace: Option<Trace>) -> Self {
         let inner = HistoryState {
             newest: VecDeque::new(),
             line: String::new(),
@@ -105,13 +105,13 @@ impl History {
         inner.newest.push_back(line);
     }
 
-    pub fn judged(&self, invariant: Id) {
+    pub fn count_judgement(&self, invariant: Id) {
         *self.inner.lock().unwrap().judged.entry(invariant).or_default() += 1;
     }
 
     /// Number of evaluations of each invariant.
     #[must_use]
-    pub fn judgements(&self) -> BTreeMap<Id, u64> {
+    pub fn judgement_counts(&self) -> BTreeMap<Id, u64> {
         self.inner.lock().unwrap().judged.clone()
     }
 
@@ -127,7 +127,7 @@ impl History {
 
     /// The last `count` lines, as far as they are in memory.
     #[must_use]
-    pub fn last(&self, count: usize) -> String {
+    pub fn last_lines(&self, count: usize) -> String {
         let inner = self.inner.lock().unwrap();
         inner.newest.range(inner.newest.len().saturating_sub(count)..).map(String::as_str).collect()
     }

@@ -94,7 +94,7 @@ pub struct UnheldEntry {
 }
 
 impl HoldJudge {
-    pub fn elected(&mut self, name: &str, epoch: i64) {
+    pub fn note_election(&mut self, name: &str, epoch: i64) {
         self.ears.insert(name.to_owned(), ReceivedReports { epoch, ..ReceivedReports::default() });
     }
 
@@ -195,8 +195,10 @@ impl HoldJudge {
             .min()?;
         let ear = self.ears.values().find(|ear| ear.epoch == leader).filter(|_| !disabled)?;
         let rack = ear.told.iter().find(|told| told.address == address)?.rack;
-        let hold =
-            before.get(&keys::repair_hold(&rack.to_string())).and_then(read_json::<Hold>).unwrap_or_default();
+        let hold = before
+            .get(&keys::repair_hold_key(&rack.to_string()))
+            .and_then(read_json::<Hold>)
+            .unwrap_or_default();
         if hold.is_held() {
             return None;
         }

@@ -79,12 +79,12 @@ impl Default for Link {
 impl Link {
     #[must_use]
     pub fn new() -> Self {
-        Self::seeded(0)
+        Self::from_seed(0)
     }
 
     /// An open link; `seed` decides which segments get lost.
     #[must_use]
-    pub fn seeded(seed: u64) -> Self {
+    pub fn from_seed(seed: u64) -> Self {
         Self(Arc::new(Mutex::new(LinkState {
             mode: Mode::Open,
             stalled_since: None,
@@ -140,7 +140,7 @@ impl Link {
 
     /// Draws the delay of the next segment, retransmissions included.
     #[must_use]
-    pub fn latency(&self) -> Duration {
+    pub fn draw_latency(&self) -> Duration {
         let mut inner = self.0.lock().unwrap();
         let mut latency = inner.delay;
         let mut again = RETRANSMIT;
@@ -160,7 +160,7 @@ impl Link {
     }
 
     /// Returns a function that makes connections to the store over this link.
-    pub fn connector(
+    pub fn make_connector(
         &self,
         store: StoreProcess,
     ) -> impl Fn() -> Pin<Box<dyn Future<Output = io::Result<BoxedStream>> + Send>> + Send + Sync + use<>
@@ -183,14 +183,14 @@ impl Link {
         &self,
         connecting: impl Future<Output = io::Result<S>>,
     ) -> io::Result<LinkStream<S>> {
-        let generation = self.passed().await?;
+        let generation = self.wait_until_passed().await?;
         for _ in 0..2 {
-            let latency = self.latency();
+            let latency = self.draw_latency();
             if !latency.is_zero() {
                 tokio::time::sleep(latency).await;
             }
         }
-        self.still_passes(generation).await?;
+        self.wait_until_passable(generation).await?;
         let stream = connecting.await?;
         let id = {
             let mut inner = self.0.lock().unwrap();
@@ -205,24 +205,24 @@ impl Link {
     ///
     /// # Errors
     /// The link is cut.
-    pub async fn passed(&self) -> io::Result<u64> {
-        let passer = self.passer();
-        std::future::poll_fn(|context| self.passes((passer.id, READS), None, context)).await
+    pub async fn wait_until_passed(&self) -> io::Result<u64> {
+        let passer = self.register_waiter();
+        std::future::poll_fn(|context| self.poll_pass((passer.id, READS), None, context)).await
     }
 
     /// Waits until the link is not stalled, for a connection of `generation`.
     ///
     /// # Errors
     /// The connection broke meanwhile.
-    pub async fn still_passes(&self, generation: u64) -> io::Result<()> {
-        let passer = self.passer();
-        std::future::poll_fn(|context| self.passes((passer.id, READS), Some(generation), context)).await?;
+    pub async fn wait_until_passable(&self, generation: u64) -> io::Result<()> {
+        let passer = self.register_waiter();
+        std::future::poll_fn(|context| self.poll_pass((passer.id, READS), Some(generation), context)).await?;
         Ok(())
     }
 
     /// Returns when connections of `generation` are broken.
     pub async fn wait_until_broken(&self, generation: u64) {
-        let passer = self.passer();
+        let passer = self.register_waiter();
         std::future::poll_fn(|context| {
             let mut inner = self.0.lock().unwrap();
             if inner.generation != generation || inner.mode == Mode::Cut {
@@ -235,21 +235,21 @@ impl Link {
     }
 
     /// Returns when the link has been stalled for `limit`.
-    pub async fn silent_for(&self, limit: Duration) {
+    pub async fn wait_until_silent(&self, limit: Duration) {
         loop {
             let since = self.wait_for_stall().await;
             tokio::select! {
                 biased;
                 () = tokio::time::sleep_until(since + limit) => return,
                 // Either outcome ends the stall.
-                _ = self.passed() => {}
+                _ = self.wait_until_passed() => {}
             }
         }
     }
 
     /// Waits for a stall, and returns its beginning.
     async fn wait_for_stall(&self) -> Instant {
-        let passer = self.passer();
+        let passer = self.register_waiter();
         std::future::poll_fn(|context| {
             let mut inner = self.0.lock().unwrap();
             if let Some(since) = inner.stalled_since {
@@ -263,7 +263,7 @@ impl Link {
 
     /// Ready when bytes may pass. Pending while the link is stalled. Fails if the link is cut, or was cut or reset
     /// since `generation`.
-    fn passes(
+    fn poll_pass(
         &self,
         who: (u64, u8),
         generation: Option<u64>,
@@ -283,7 +283,7 @@ impl Link {
         }
     }
 
-    fn passer(&self) -> ConnectionWaiter<'_> {
+    fn register_waiter(&self) -> ConnectionWaiter<'_> {
         let mut inner = self.0.lock().unwrap();
         inner.passers -= 1;
         ConnectionWaiter { link: self, id: inner.passers }
@@ -367,7 +367,7 @@ pub struct LinkStream<S> {
 
 impl<S> LinkStream<S> {
     fn poll_link(&self, what: u8, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.link.passes((self.id, what), Some(self.generation), context).map_ok(|_| ())
+        self.link.poll_pass((self.id, what), Some(self.generation), context).map_ok(|_| ())
     }
 }
 
@@ -404,7 +404,7 @@ impl<S: AsyncRead + Unpin> LinkStream<S> {
                 Poll::Ready(Ok(())) if buffer.filled().is_empty() => self.ended = true,
                 Poll::Ready(Ok(())) => {
                     let data = Bytes::copy_from_slice(buffer.filled());
-                    self.inward.push(data, self.link.latency());
+                    self.inward.push(data, self.link.draw_latency());
                 }
                 Poll::Ready(Err(error)) => return Err(error),
                 Poll::Pending => break,
@@ -462,7 +462,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for LinkStream<S> {
                 Poll::Pending
             } else {
                 let count = bytes.len().min(CHUNK);
-                let latency = self.link.latency();
+                let latency = self.link.draw_latency();
                 self.outward.push(Bytes::copy_from_slice(&bytes[..count]), latency);
                 // Registers the waker for the arrival of these bytes.
                 self.write_arrived_bytes(context)?;

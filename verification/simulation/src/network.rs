@@ -68,7 +68,7 @@ impl Network {
     pub fn link(&self, from: Endpoint, to: Endpoint) -> Link {
         let mut inner = self.0.lock().unwrap();
         inner.made += 1;
-        let link = Link::seeded(inner.seed.wrapping_mul(0x9e37_79b9).wrapping_add(inner.made));
+        let link = Link::from_seed(inner.seed.wrapping_mul(0x9e37_79b9).wrapping_add(inner.made));
         let way = PlaceLink { ends: (from, to), link: link.clone() };
         inner.apply(&way);
         inner.ways.push(way);
@@ -93,7 +93,7 @@ impl Network {
     pub fn change(&self, place: Endpoint, change: impl FnOnce(&mut Condition)) {
         let mut inner = self.0.lock().unwrap();
         change(inner.conditions.entry(place).or_default());
-        for way in inner.of(place) {
+        for way in inner.links_of(place) {
             inner.apply(way);
         }
     }
@@ -101,17 +101,17 @@ impl Network {
     /// Breaks the present connections of an end. New ones can be made.
     pub fn reset(&self, place: Endpoint) {
         let inner = self.0.lock().unwrap();
-        inner.of(place).for_each(|way| way.link.reset());
+        inner.links_of(place).for_each(|way| way.link.reset());
     }
 
     #[must_use]
-    pub fn condition(&self, place: Endpoint) -> Condition {
+    pub fn condition_of(&self, place: Endpoint) -> Condition {
         self.0.lock().unwrap().conditions.get(&place).copied().unwrap_or_default()
     }
 
     /// Traffic of all links whose ends satisfy `is`.
     #[must_use]
-    pub fn traffic(&self, is: impl Fn(Endpoint, Endpoint) -> bool) -> LinkTraffic {
+    pub fn sum_traffic(&self, is: impl Fn(Endpoint, Endpoint) -> bool) -> LinkTraffic {
         let inner = self.0.lock().unwrap();
         let mut sum = LinkTraffic::default();
         let gone = inner.gone.iter().map(|(ends, used)| (*ends, *used));
@@ -130,7 +130,7 @@ fn add_traffic(sum: &mut LinkTraffic, used: LinkTraffic) {
 }
 
 impl NetworkState {
-    fn of(&self, place: Endpoint) -> impl Iterator<Item = &PlaceLink> {
+    fn links_of(&self, place: Endpoint) -> impl Iterator<Item = &PlaceLink> {
         self.ways.iter().filter(move |way| way.ends.0 == place || way.ends.1 == place)
     }
 
@@ -176,9 +176,9 @@ mod tests {
         network.change(ends.1, |condition| condition.silent -= 1);
         assert_eq!((link.mode(), other.mode()), (Mode::Open, Mode::Open));
         network.change(ends.0, |condition| condition.slow += 2);
-        assert_eq!((link.latency(), other.latency()), (DELAY, std::time::Duration::ZERO));
+        assert_eq!((link.draw_latency(), other.draw_latency()), (DELAY, std::time::Duration::ZERO));
         network.change(ends.1, |condition| condition.slow += 1);
-        assert_eq!(link.latency(), DELAY * 2, "once for each end");
+        assert_eq!(link.draw_latency(), DELAY * 2, "once for each end");
     }
 
     #[test]
@@ -186,7 +186,7 @@ mod tests {
         let network = Network::new(1);
         let link = network.link(Endpoint::Instance(1), Endpoint::Store);
         network.change(Endpoint::Store, |condition| condition.lossy += 1);
-        let late = (0..1000).filter(|_| !link.latency().is_zero()).count();
+        let late = (0..1000).filter(|_| !link.draw_latency().is_zero()).count();
         assert!((60..150).contains(&late), "{late} of a thousand are late");
     }
 }

@@ -6,13 +6,13 @@ use madako_judges::{ComponentFact, EffectStage, EtcdFact, Fact, NodeEffect, Vote
 
 /// The fact for judges; `None` if no promise depends on it.
 #[must_use]
-pub fn of_nodes(what: &Observed) -> Option<Fact> {
+pub fn fact_of_node(what: &Observed) -> Option<Fact> {
     let (effect, stage) = match what {
         Observed::Began(effect) => (effect, EffectStage::Began),
         Observed::Applied { effect, .. } => (effect, EffectStage::Happened),
         Observed::Dropped { effect, .. } => (effect, EffectStage::Dropped),
-        Observed::Etcd(fact) => return of_etcd(fact).map(Fact::Etcd),
-        Observed::Kubernetes(fact) => return Some(Fact::Component(of_components(fact))),
+        Observed::Etcd(fact) => return fact_of_etcd(fact).map(Fact::Etcd),
+        Observed::Kubernetes(fact) => return Some(Fact::Component(fact_of_components(fact))),
     };
     Some(Fact::Effect { effect: node_effect_of(effect), stage })
 }
@@ -27,12 +27,14 @@ fn node_effect_of(effect: &nodes::Effect) -> NodeEffect {
     }
 }
 
-fn of_components(fact: &nodes::KubernetesFact) -> ComponentFact {
+fn fact_of_components(fact: &nodes::KubernetesFact) -> ComponentFact {
     use nodes::KubernetesFact as Seen;
     match fact {
-        Seen::ApiServerEnded { effect, others } => {
-            ComponentFact::ApiServerEnded { effect: node_effect_of(effect), others: others.clone() }
-        }
+        Seen::ApiServerEnded { effect, healthy_for, others } => ComponentFact::ApiServerEnded {
+            effect: node_effect_of(effect),
+            healthy_for: *healthy_for,
+            others: others.clone(),
+        },
         Seen::KubeletStarted { effect, node, taints } => {
             let text = |taint: &Taint| format!("{}={}:{}", taint.key, taint.value, taint.effect);
             ComponentFact::KubeletStarted {
@@ -44,7 +46,7 @@ fn of_components(fact: &nodes::KubernetesFact) -> ComponentFact {
     }
 }
 
-fn of_etcd(fact: &nodes::EtcdFact) -> Option<EtcdFact> {
+fn fact_of_etcd(fact: &nodes::EtcdFact) -> Option<EtcdFact> {
     use nodes::EtcdFact as Seen;
     Some(match fact {
         Seen::Formed { cluster, .. } => EtcdFact::Formed { cluster: *cluster },

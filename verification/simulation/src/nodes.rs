@@ -60,13 +60,13 @@ pub fn node_ports(
     etcd_image.clone_into(settings.configured_images.image_mut(ImageName::Etcd));
     OperationsPorts {
         mode: OperationsMode::Act,
-        driver: nodes.driver(),
+        driver: nodes.driver_port(),
         host_keys: HostKeyPolicy::Pin,
         settings,
         runner: RunnerPorts {
-            etcd: nodes.etcd(),
+            etcd: nodes.etcd_port(),
             authorities,
-            components: nodes.components(),
+            components: nodes.components_port(),
             secrets: Arc::new(PaperSecrets),
         },
         backups: Some(BackupPorts {
@@ -128,7 +128,7 @@ impl EffectWitness {
         }
     }
 
-    fn reports(&self) {
+    fn report_effects(&self) {
         if let Some(nodes) = &self.nodes {
             nodes.report();
         }
@@ -195,18 +195,18 @@ impl Nodes {
 
     /// Brings the nodes to the machines of the registry. A machine without an address keeps its node.
     fn follow(&self) {
-        let machines = self.inner.registry.machines();
+        let machines = self.inner.registry.list_machines();
         let mut told = self.inner.told.lock().unwrap();
         for machine in &machines {
             let Some(address) = machine.address() else { continue };
             let serial = machine.spec.serial.clone();
             match told.serials.insert(address.to_owned(), Some(serial.clone())) {
-                None => self.nodes.add(address, rack_of(machine)),
+                None => self.nodes.add(address, rack_of_machine(machine)),
                 Some(Some(before)) if before == serial => {}
                 Some(before) => {
                     told.counts.reinstalled += 1;
                     self.inner.history.note("nodes", format_args!("{address} is the new machine {serial}"));
-                    self.nodes.reinstall(address);
+                    self.nodes.reinstall_node(address);
                     if before.is_none() {
                         self.nodes.end(&NodePlace::Address(address.to_owned()), NodeFault::Kill);
                     }
@@ -237,7 +237,7 @@ impl Nodes {
 
     /// Writes to etcd at the control plane nodes of the newest cluster.
     async fn write(&self, checker: &Checker) {
-        let Some(cluster) = checker.cluster() else { return };
+        let Some(cluster) = checker.current_cluster() else { return };
         let addresses: Vec<String> = cluster.control_plane().map(|node| node.address.clone()).collect();
         // Before the bootstrap, and without a majority, there is no answer.
         let written = self.nodes.write(&addresses).await.is_ok();
@@ -278,7 +278,7 @@ fn node_fault(act: Act) -> Option<NodeFault> {
     }
 }
 
-fn rack_of(machine: &Machine) -> u32 {
+fn rack_of_machine(machine: &Machine) -> u32 {
     u32::try_from(machine.spec.rack).unwrap_or(u32::MAX)
 }
 
@@ -287,7 +287,7 @@ impl ObservedNodes {
         let counts = &mut self.counts;
         match observed {
             Observed::Applied { failed: None, .. } => counts.effects += 1,
-            Observed::Etcd(EtcdFact::VoterLost { had_quorum: true, .. }) => history.judged(Id::I2),
+            Observed::Etcd(EtcdFact::VoterLost { had_quorum: true, .. }) => history.count_judgement(Id::I2),
             Observed::Etcd(EtcdFact::Formed { .. }) => counts.formed += 1,
             Observed::Etcd(EtcdFact::Added { .. }) => counts.added += 1,
             Observed::Etcd(EtcdFact::Promoted { .. }) => counts.promoted += 1,

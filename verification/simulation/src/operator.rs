@@ -50,7 +50,7 @@ impl ExpectedSize {
 
     /// The size that this number of machines supports even with a few broken ones.
     #[must_use]
-    pub fn of(machines: u32) -> Self {
+    pub fn for_machines(machines: u32) -> Self {
         Self { control_plane: if machines < 10 { 1 } else { 3 }, workers: machines / 5 }
     }
 }
@@ -77,12 +77,12 @@ impl Operator {
     }
 
     /// Adds reboots to later templates.
-    pub fn reboots(&mut self) {
+    pub fn enable_reboots(&mut self) {
         self.reboots = true;
     }
 
     /// Adds repairs to later templates.
-    pub fn repairs(&mut self, judge: RepairJudge) {
+    pub fn enable_repairs(&mut self, judge: RepairJudge) {
         let step = |drain: bool, watch: u32| {
             json!({
                 "repair_command": [RESET], "need_drain": drain, "command_timeout_seconds": 60,
@@ -118,14 +118,14 @@ impl Operator {
     }
 
     /// Writes the inputs of a new installation with this number of machines. Later acts use the same size.
-    pub async fn install_for(&mut self, machines: u32) -> Result<(), Error> {
+    pub async fn install_cluster(&mut self, machines: u32) -> Result<(), Error> {
         self.set_cluster_size(machines);
         self.install().await
     }
 
     /// Sets the size of the cluster for later acts.
     pub fn set_cluster_size(&mut self, machines: u32) {
-        self.wanted = ExpectedSize::of(machines);
+        self.wanted = ExpectedSize::for_machines(machines);
     }
 
     #[must_use]
@@ -136,14 +136,19 @@ impl Operator {
     /// Writes the inputs of a new installation.
     pub async fn install(&mut self) -> Result<(), Error> {
         self.put(keys::SABAKAN_URL, "http://registry.invalid/graphql".to_owned()).await?;
-        self.constraints(self.wanted.control_plane, self.wanted.workers, 0).await?;
-        self.template(&[6, 3, 1]).await?;
+        self.write_constraints(self.wanted.control_plane, self.wanted.workers, 0).await?;
+        self.write_template(&[6, 3, 1]).await?;
         // Queries also return retiring and retired machines.
         self.put(keys::SABAKAN_VARIABLES, r#"{"having":null,"notHaving":{"roles":["boot"]}}"#.to_owned())
             .await
     }
 
-    pub async fn constraints(&mut self, control_plane: u32, minimum: u32, maximum: u32) -> Result<(), Error> {
+    pub async fn write_constraints(
+        &mut self,
+        control_plane: u32,
+        minimum: u32,
+        maximum: u32,
+    ) -> Result<(), Error> {
         let mut constraints = json!({
             "control-plane-count": control_plane,
             "minimum-workers": minimum,
@@ -159,7 +164,7 @@ impl Operator {
         self.put(keys::CONSTRAINTS, constraints.to_string()).await
     }
 
-    async fn template(&mut self, weights: &[u32; 3]) -> Result<(), Error> {
+    async fn write_template(&mut self, weights: &[u32; 3]) -> Result<(), Error> {
         self.version += 1;
         let worker = |role: &str, weight: u32| {
             json!({
@@ -194,14 +199,14 @@ impl Operator {
     }
 
     /// Switches the integration with the registry off or on.
-    pub async fn disable(&mut self, disabled: bool) -> Result<(), Error> {
+    pub async fn set_disabled(&mut self, disabled: bool) -> Result<(), Error> {
         self.obstacle = None;
         self.put(keys::SABAKAN_DISABLED, disabled.to_string()).await
     }
 
     /// Writes a valid template that differs from all others.
     pub async fn change_template(&mut self) -> Result<(), Error> {
-        self.template(&[6, 3, 1]).await
+        self.write_template(&[6, 3, 1]).await
     }
 
     /// Does a random act of an operator, and describes it.
@@ -217,7 +222,7 @@ impl Operator {
                 return Ok("enables the integration".to_owned());
             }
             Some(PlanningBlock::BrokenTemplate) => {
-                self.template(&[6, 3, 1]).await?;
+                self.write_template(&[6, 3, 1]).await?;
                 self.obstacle = None;
                 return Ok("mends the template".to_owned());
             }
@@ -236,12 +241,12 @@ impl Operator {
                 if self.repair.is_some() {
                     self.automatic = AUTOMATIC[self.chance.random_range(0..AUTOMATIC.len())];
                 }
-                self.constraints(control_plane, minimum, maximum).await?;
+                self.write_constraints(control_plane, minimum, maximum).await?;
                 format!("sets constraints {control_plane} {minimum} {maximum}")
             }
             2 => {
                 let weights = [0; 3].map(|_: u32| self.chance.random_range(1..8));
-                self.template(&weights).await?;
+                self.write_template(&weights).await?;
                 format!("sets a template with weights {weights:?}")
             }
             3 => {
@@ -259,16 +264,16 @@ impl Operator {
                 "deletes the status".to_owned()
             }
             6 => {
-                self.depose().await?;
+                self.delete_leader_key().await?;
                 "deletes every leader key".to_owned()
             }
             7 => self.confirm_removal().await?,
             8 | 9 => {
                 // On a slow link, the leader's writes for the template are in flight at the deposition.
                 let weights = [0; 3].map(|_: u32| self.chance.random_range(1..8));
-                self.template(&weights).await?;
+                self.write_template(&weights).await?;
                 tokio::time::sleep(DELAY.mul_f64(self.chance.random_range(0.0..2.0))).await;
-                self.depose().await?;
+                self.delete_leader_key().await?;
                 format!("sets a template with weights {weights:?} and deletes every leader key")
             }
             _ => {
@@ -282,7 +287,7 @@ impl Operator {
     }
 
     /// Ends the term of the leader.
-    async fn depose(&mut self) -> Result<(), Error> {
+    async fn delete_leader_key(&mut self) -> Result<(), Error> {
         let options = etcd_client::DeleteOptions::new().with_prefix().with_prev_key();
         let key = format!("{PREFIX}{}", keys::LEADER);
         let deleted = self.store.operator_client().await?.delete(key, Some(options)).await?;
@@ -312,9 +317,9 @@ impl Operator {
     }
 
     /// Leaves inputs from which the planner can plan a cluster.
-    pub async fn settle(&mut self) -> Result<(), Error> {
+    pub async fn write_final_inputs(&mut self) -> Result<(), Error> {
         self.put(keys::SABAKAN_DISABLED, "false".to_owned()).await?;
-        self.constraints(self.wanted.control_plane, self.wanted.workers, 0).await?;
-        self.template(&[6, 3, 1]).await
+        self.write_constraints(self.wanted.control_plane, self.wanted.workers, 0).await?;
+        self.write_template(&[6, 3, 1]).await
     }
 }

@@ -51,15 +51,15 @@ impl MessagePace {
 
     /// A description of the loop, after a count above the maximum.
     #[must_use]
-    pub fn ran_away(&self) -> Option<String> {
+    pub fn describe_overrun(&self) -> Option<String> {
         let most = self.most;
         let told = || format!("it goes round: more than {most} messages and notes within a simulated second");
         self.inner.lock().unwrap().ran_away.then(told)
     }
 
     /// Returns after a count above the maximum. Supports one waiter at a time.
-    pub async fn runs_away(&self) {
-        while self.ran_away().is_none() {
+    pub async fn wait_until_overrun(&self) {
+        while self.describe_overrun().is_none() {
             self.rings.notified().await;
         }
     }
@@ -76,18 +76,18 @@ mod tests {
             pace.count();
             tokio::time::advance(Duration::from_millis(100)).await;
         }
-        assert_eq!(pace.ran_away(), None);
+        assert_eq!(pace.describe_overrun(), None);
         let waits = tokio::spawn({
             let pace = pace.clone();
-            async move { pace.runs_away().await }
+            async move { pace.wait_until_overrun().await }
         });
         tokio::time::advance(Duration::from_secs(1)).await;
         (0..10).for_each(|_| pace.count());
-        assert_eq!(pace.ran_away(), None);
+        assert_eq!(pace.describe_overrun(), None);
         pace.count();
         waits.await.unwrap();
-        assert!(pace.ran_away().is_some_and(|told| told.contains("more than 10")));
+        assert!(pace.describe_overrun().is_some_and(|told| told.contains("more than 10")));
         // A later call returns too.
-        pace.runs_away().await;
+        pace.wait_until_overrun().await;
     }
 }

@@ -22,7 +22,7 @@ use etcd_client::EventType;
 use madako_domain::invariants::{Id, Violation};
 use madako_domain::keys;
 use madako_domain::placement::core::MetricsProviderKind;
-use madako_domain::placement::fit::Unmet;
+use madako_domain::placement::fit::UnmetConstraint;
 use madako_domain::placement::kind::{Kind, ObjectKey};
 use madako_domain::placement::kubernetes::{Application, Cluster, ClusterState};
 use madako_domain::placement::metrics::{MetricKey, MetricState, Trust, Value};
@@ -31,14 +31,16 @@ use madako_domain::placement::objects::Stored;
 use madako_domain::placement::ownership;
 use madako_domain::store::Entry;
 use madako_judges::Exemptions;
-use madako_judges::bindings::{Resources, find_unsettled, read_resource, scheduled_to, violations_against};
+use madako_judges::bindings::{
+    Resources, find_unsettled, read_bound_cluster, read_resource, violations_against,
+};
 use madako_judges::history::{Stored as Entries, candidate_revisions, find_decider};
 use time::OffsetDateTime;
 
 use crate::contents::Contents;
 use crate::history::History;
 use crate::retries::{Retries, keys_of};
-use crate::revisions::every_revision;
+use crate::revisions::follow_revisions;
 use crate::store_process::StoreProcess;
 use crate::world::{METRICS_INTERVAL, PREFIX, SESSION_TTL};
 
@@ -139,7 +141,7 @@ impl PlacementChecker {
                 lease: kv.lease(),
             }
         };
-        every_revision(store, "", read, |revision, events| self.judge_revision(revision, &events)).await;
+        follow_revisions(store, "", read, |revision, events| self.judge_revision(revision, &events)).await;
     }
 
     pub fn judge_revision(&self, revision: i64, events: &[KeyChange]) {
@@ -149,7 +151,7 @@ impl PlacementChecker {
             let violations = judged.judge_revision(revision, events, self);
             (judged.seen.bindings - before, violations)
         };
-        (0..bindings).for_each(|_| self.history.judged(Id::I11));
+        (0..bindings).for_each(|_| self.history.count_judgement(Id::I11));
         for violation in violations {
             self.history.note("placement", &violation);
         }
@@ -157,29 +159,29 @@ impl PlacementChecker {
 
     /// Records a value that a server is about to send.
     pub fn record_value(&self, metric: &str, value: f64) {
-        self.judged.lock().unwrap().value(metric, value, self.history.now());
+        self.judged.lock().unwrap().note_value(metric, value, self.history.now());
     }
 
     /// Records the user's request for a new resource.
-    pub fn creates(&self, key: &ObjectKey) {
+    pub fn note_creation(&self, key: &ObjectKey) {
         self.judged.lock().unwrap().wanted.entry(key.clone()).or_default().0 += 1;
     }
 
     /// Records the user's request for a deletion.
-    pub fn deletes(&self, key: &ObjectKey) {
+    pub fn note_deletion(&self, key: &ObjectKey) {
         self.judged.lock().unwrap().deleting.insert(key.clone());
     }
 
     /// Records an acknowledged write of the user.
     pub fn note_acknowledged(&self, key: &ObjectKey, revision: i64) {
         self.judged.lock().unwrap().acknowledged.push((key.etcd_key(), revision));
-        self.history.judged(Id::I9);
+        self.history.count_judgement(Id::I9);
     }
 
     /// Records a commit that an instance knows to be durable.
     pub fn note_commit(&self, revision: i64) {
         self.judged.lock().unwrap().committed.insert(revision);
-        self.history.judged(Id::I9);
+        self.history.count_judgement(Id::I9);
     }
 
     /// Resources in the store by the last observed revision, with their create revisions.
@@ -194,16 +196,16 @@ impl PlacementChecker {
         self.judged.lock().unwrap().violations.push(Violation { invariant, what });
     }
 
-    pub fn counts(&self) -> PlacementCounts {
+    pub fn read_counts(&self) -> PlacementCounts {
         self.judged.lock().unwrap().seen
     }
 
     /// Compares a restarted store with the observed contents. True if it has all of them or does not answer.
-    pub async fn started(&self, store: &StoreProcess) -> bool {
+    pub async fn note_store_start(&self, store: &StoreProcess) -> bool {
         let contents = self.judged.lock().unwrap().contents.clone();
-        let Some(mut client) = store.client().await else { return true };
-        let Some((compared, lost)) = contents.differences_from(&mut client).await else { return true };
-        (0..compared).for_each(|_| self.history.judged(Id::I9));
+        let Some(mut client) = store.connect_client().await else { return true };
+        let Some((compared, lost)) = contents.find_differences_from(&mut client).await else { return true };
+        (0..compared).for_each(|_| self.history.count_judgement(Id::I9));
         let has_all = lost.is_empty();
         for what in lost {
             self.record_violation(Id::I9, what);
@@ -211,7 +213,7 @@ impl PlacementChecker {
         has_all
     }
 
-    pub fn revision(&self) -> i64 {
+    pub fn last_revision(&self) -> i64 {
         self.judged.lock().unwrap().history.keys().next_back().copied().unwrap_or(0)
     }
 
@@ -226,9 +228,9 @@ impl PlacementChecker {
     }
 
     /// Violations of the state, if it no longer changes.
-    pub fn unsettled(&self) -> Vec<Violation> {
+    pub fn find_unsettled(&self) -> Vec<Violation> {
         let judged = self.judged.lock().unwrap();
-        find_unsettled(&judged.objects, &judged.latest(self.history.now()))
+        find_unsettled(&judged.objects, &judged.latest_values(self.history.now()))
     }
 
     #[must_use]
@@ -260,7 +262,7 @@ impl PlacementChecker {
 }
 
 impl JudgedPlacement {
-    fn value(&mut self, metric: &str, value: f64, now: Duration) {
+    fn note_value(&mut self, metric: &str, value: f64, now: Duration) {
         let values = self.values.entry(metric.to_owned()).or_default();
         values.push_back((now, value));
         while values.front().is_some_and(|(at, _)| *at + VALUES_COUNT < now) {
@@ -269,7 +271,7 @@ impl JudgedPlacement {
     }
 
     /// The last value of each metric with a recent value.
-    fn latest(&self, now: Duration) -> BTreeMap<MetricKey, MetricState> {
+    fn latest_values(&self, now: Duration) -> BTreeMap<MetricKey, MetricState> {
         let last = self.values.iter().filter_map(|(name, values)| {
             let (at, value) = values.back()?;
             (*at + VALUES_COUNT >= now).then(|| (key_of(name), metric_state(*value)))
@@ -277,7 +279,7 @@ impl JudgedPlacement {
         last.chain(self.table.iter().map(|(name, value)| (key_of(name), metric_state(*value)))).collect()
     }
 
-    fn stored(&self, key: &ObjectKey) -> Option<Arc<Stored>> {
+    fn stored_object(&self, key: &ObjectKey) -> Option<Arc<Stored>> {
         self.objects.get(key).cloned()
     }
 
@@ -287,7 +289,7 @@ impl JudgedPlacement {
         application: &Application,
         cluster: &Stored,
         values: &BTreeMap<MetricKey, MetricState>,
-    ) -> Option<Vec<Unmet>> {
+    ) -> Option<Vec<UnmetConstraint>> {
         violations_against(application, cluster, values, &self.objects)
     }
 
@@ -311,7 +313,7 @@ impl JudgedPlacement {
         let mut after = Vec::new();
         for event in events {
             self.history.entry(revision).or_default().insert(event.key.clone());
-            self.contents.wrote(revision, &event.key, event.value.as_deref());
+            self.contents.apply_write(revision, &event.key, event.value.as_deref());
             match ObjectKey::from_etcd_key(&event.key) {
                 Some(key) => {
                     let stored = event
@@ -340,7 +342,7 @@ impl JudgedPlacement {
         for (key, stored) in &after {
             match stored {
                 Some(stored) if key.kind == Kind::Application => {
-                    self.application(revision, stored, events, now);
+                    self.judge_application(revision, stored, events, now);
                     self.check_written(revision, stored, &after);
                 }
                 Some(stored) => self.check_written(revision, stored, &after),
@@ -422,7 +424,7 @@ impl JudgedPlacement {
                     for (name, value) in listed {
                         // A decision may still use the former value.
                         if let Some(former) = self.table.insert(name.clone(), value) {
-                            self.value(&name, former, now);
+                            self.note_value(&name, former, now);
                         }
                     }
                 }

@@ -96,7 +96,7 @@ impl MessageCounter {
 
     /// Number of requests of all instances, by metric.
     #[must_use]
-    pub fn requests(&self) -> BTreeMap<&'static str, u64> {
+    pub fn request_counts(&self) -> BTreeMap<&'static str, u64> {
         self.inner.lock().unwrap().requests.clone()
     }
 
@@ -206,7 +206,7 @@ impl InstanceClock {
     }
 
     /// Sets the offset from the world's time.
-    pub fn jump(&self, ahead: time::Duration) {
+    pub fn set_ahead(&self, ahead: time::Duration) {
         *self.ahead.lock().unwrap() = ahead;
     }
 }

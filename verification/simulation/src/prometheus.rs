@@ -142,7 +142,7 @@ impl Prometheus {
     }
 
     /// Makes each answer wrong in a way that `chance` chooses; `None` makes answers correct again.
-    pub fn corrupt(&self, chance: Option<ChaCha8Rng>) {
+    pub fn set_corruption(&self, chance: Option<ChaCha8Rng>) {
         self.inside.lock().unwrap().corrupt = chance;
     }
 
@@ -174,7 +174,7 @@ impl Prometheus {
     }
 
     /// The fault of the server that `url` names, and the server's body without a fault. Updates `given`.
-    fn answer(&self, url: &str) -> (Option<PrometheusFault>, String) {
+    fn answer_query(&self, url: &str) -> (Option<PrometheusFault>, String) {
         let mut inside = self.inside.lock().unwrap();
         let drawn = inside.corrupt.as_mut().map(|chance| WRONG[chance.random_range(0..WRONG.len())]);
         let trouble = inside.troubles.iter().find(|(server, _)| url.contains(**server)).map(|(_, it)| *it);
@@ -215,7 +215,7 @@ impl Prometheus {
 
     /// The series that a request names, each with true if the last answer had a usable value.
     #[must_use]
-    pub fn answers_at(&self, url: &str) -> Vec<(&'static str, bool)> {
+    pub fn answered_series(&self, url: &str) -> Vec<(&'static str, bool)> {
         let inside = self.inside.lock().unwrap();
         let about = SERIES.iter().filter(|(server, name)| url.contains(server) && url.contains(name));
         about.map(|(_, name)| (*name, inside.given.get(name).copied().unwrap_or(false))).collect()
@@ -238,7 +238,7 @@ impl HttpTransport for Prometheus {
     async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let HttpRequest { url, body, deadline, max_response_bytes, .. } = request;
         let asked = format!("{url}{}", String::from_utf8_lossy(&body));
-        let (trouble, text) = self.answer(&asked);
+        let (trouble, text) = self.answer_query(&asked);
         let takes = match trouble {
             Some(PrometheusFault::Hangs) => Duration::MAX,
             Some(PrometheusFault::Slow) => deadline.mul_f64(0.9),

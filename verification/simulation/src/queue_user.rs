@@ -44,7 +44,7 @@ impl QueueUser {
     /// # Errors
     /// The store does not answer; the outcome of the act is unknown.
     pub async fn act_randomly(&mut self) -> Result<String, Error> {
-        let entries = self.entries().await?;
+        let entries = self.read_entries().await?;
         if entries.len() > FULL {
             return self.delete(&entries).await;
         }
@@ -53,7 +53,7 @@ impl QueueUser {
             5 => self.add_control_plane().await?,
             6 => self.add("10.255.0.1", "iDRAC-9", "unreachable").await?,
             7 => self.add_unknown().await?,
-            8 => self.overwrite().await?,
+            8 => self.overwrite_entry().await?,
             9 | 10 => self.delete(&entries).await?,
             11 => self.release().await?,
             12 => {
@@ -70,7 +70,7 @@ impl QueueUser {
     }
 
     /// Enables the queue, whichever client disabled it.
-    pub async fn enable(&mut self) -> Result<(), Error> {
+    pub async fn enable_repairs(&mut self) -> Result<(), Error> {
         let key = format!("{PREFIX}{}", keys::REPAIRS_DISABLED);
         let answer = self.store.operator_client().await?.get(key, None).await?;
         if answer.kvs().first().is_some_and(|kv| kv.value() == b"true") {
@@ -80,13 +80,13 @@ impl QueueUser {
     }
 
     /// Switches the queue or automatic requests off or on.
-    pub async fn disable(&mut self, key: &'static str, disabled: bool) -> Result<(), Error> {
+    pub async fn set_disabled(&mut self, key: &'static str, disabled: bool) -> Result<(), Error> {
         self.put(key, disabled.to_string().into_bytes()).await
     }
 
     /// Requests the deletion of every entry.
     pub async fn delete_all(&mut self) -> Result<(), Error> {
-        for (key, value) in self.entries().await? {
+        for (key, value) in self.read_entries().await? {
             let mut entry: RepairQueueEntry = serde_json::from_slice(&value).unwrap();
             entry.deleted = true;
             self.put_existing(&key, serde_json::to_vec(&entry).unwrap()).await?;
@@ -95,7 +95,7 @@ impl QueueUser {
     }
 
     /// Requests the repair of an unreachable machine.
-    pub async fn ask_for(&mut self, address: &str) -> Result<String, Error> {
+    pub async fn request_repair(&mut self, address: &str) -> Result<String, Error> {
         self.add(address, "iDRAC-9", "unreachable").await
     }
 
@@ -104,7 +104,7 @@ impl QueueUser {
         self.put(keys::AUTO_REPAIR_DISABLED, b"true".to_vec()).await?;
         self.release().await?;
         self.put(keys::REPAIRS_DISABLED, b"false".to_vec()).await?;
-        let entries = self.entries().await?;
+        let entries = self.read_entries().await?;
         let read = entries.iter().map(|(_, value)| serde_json::from_slice(value).unwrap()).collect();
         for ((key, value), entry) in entries.into_iter().zip(settled_entries(read)) {
             let settled = serde_json::to_vec(&entry).unwrap();
@@ -115,7 +115,7 @@ impl QueueUser {
         Ok(())
     }
 
-    async fn entries(&mut self) -> Result<Vec<(String, Vec<u8>)>, Error> {
+    async fn read_entries(&mut self) -> Result<Vec<(String, Vec<u8>)>, Error> {
         let options = GetOptions::new().with_prefix();
         let answer = self
             .store
@@ -153,7 +153,7 @@ impl QueueUser {
             let done =
                 self.store.operator_client().await?.txn(Txn::new().when([unchanged]).and_then([put])).await?;
             if done.succeeded() {
-                self.judge.user_wrote(done.header().unwrap().revision(), None);
+                self.judge.note_user_write(done.header().unwrap().revision(), None);
                 released += 1;
             }
         }
@@ -162,13 +162,13 @@ impl QueueUser {
 
     async fn put(&mut self, key: &str, value: Vec<u8>) -> Result<(), Error> {
         let put = self.store.operator_client().await?.put(format!("{PREFIX}{key}"), value, None).await?;
-        self.judge.user_wrote(put.header().unwrap().revision(), None);
+        self.judge.note_user_write(put.header().unwrap().revision(), None);
         Ok(())
     }
 
     /// Adds an entry for one machine in any state, as `ckecli repair-queue add` does.
     pub async fn add_one(&mut self) -> Result<String, Error> {
-        let machines = self.registry.machines();
+        let machines = self.registry.list_machines();
         let machine = &machines[self.chance.random_range(0..machines.len())];
         let address = machine.address().unwrap_or_default().to_owned();
         let machine_type = machine.spec.bmc.bmc_type.clone();
@@ -179,7 +179,7 @@ impl QueueUser {
     pub async fn add_broken(&mut self) -> Result<String, Error> {
         let broken: Vec<_> = self
             .registry
-            .machines()
+            .list_machines()
             .into_iter()
             .filter(|machine| {
                 let broken =
@@ -207,7 +207,8 @@ impl QueueUser {
         let mut told = Vec::new();
         for node in nodes.iter().take(2) {
             // A broken machine takes the repair through all its steps.
-            let serial = self.registry.machines().into_iter().find(|machine| machine.address() == Some(node));
+            let serial =
+                self.registry.list_machines().into_iter().find(|machine| machine.address() == Some(node));
             if let Some(machine) = serial {
                 // The registry refuses this for a machine in setup; its repair finds the machine as it is.
                 let _ = self.registry.set_state(&machine.spec.serial, MachineState::Unhealthy);
@@ -238,7 +239,7 @@ impl QueueUser {
         let done =
             self.store.operator_client().await?.txn(Txn::new().when([unchanged]).and_then(puts)).await?;
         if done.succeeded() {
-            self.judge.user_wrote(done.header().unwrap().revision(), Some(index));
+            self.judge.note_user_write(done.header().unwrap().revision(), Some(index));
         }
         Ok(format!("adds entry {index} for {address}, {operation}: {}", done.succeeded()))
     }
@@ -255,7 +256,7 @@ impl QueueUser {
     }
 
     /// Writes an outdated value, as `ckecli repair-queue reset-backoff` may.
-    async fn overwrite(&mut self) -> Result<String, Error> {
+    async fn overwrite_entry(&mut self) -> Result<String, Error> {
         if self.read.is_empty() {
             return Ok("has read nothing yet".to_owned());
         }
@@ -272,7 +273,7 @@ impl QueueUser {
         let done =
             self.store.operator_client().await?.txn(Txn::new().when([is_there]).and_then([put])).await?;
         if done.succeeded() {
-            self.judge.user_wrote(done.header().unwrap().revision(), None);
+            self.judge.note_user_write(done.header().unwrap().revision(), None);
         }
         Ok(done.succeeded())
     }

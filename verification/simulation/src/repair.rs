@@ -33,7 +33,7 @@ use crate::drains::Drains;
 use crate::facts::Facts;
 use crate::history::History;
 
-use crate::revisions::every_revision;
+use crate::revisions::follow_revisions;
 use crate::store_process::StoreProcess;
 use crate::world::PREFIX;
 
@@ -103,7 +103,7 @@ pub fn change_of(event: &Event) -> Change {
 
 /// The stored keys and their revision; `None` if the store does not answer.
 async fn read_entries(store: &StoreProcess) -> Option<(BTreeMap<String, Entry>, i64)> {
-    let mut client = store.client().await?;
+    let mut client = store.connect_client().await?;
     let answer = client.get(PREFIX, Some(GetOptions::new().with_prefix())).await.ok()?;
     let entries = answer.kvs().iter().map(|kv| (key_of(kv), entry_of(kv))).collect();
     Some((entries, answer.header()?.revision()))
@@ -122,8 +122,10 @@ impl RepairJudge {
 
     /// Watches the store with its own client.
     pub async fn watch(self, store: StoreProcess) {
-        every_revision(store, PREFIX, change_of, |revision, changes| self.judge_revision(revision, changes))
-            .await;
+        follow_revisions(store, PREFIX, change_of, |revision, changes| {
+            self.judge_revision(revision, changes)
+        })
+        .await;
     }
 
     pub fn judge_revision(&self, revision: i64, changes: Vec<Change>) {
@@ -137,8 +139,8 @@ impl RepairJudge {
             }
             unheld.push((revision, began));
         }
-        for invariant in judged.subjects(&changes) {
-            self.history.judged(invariant);
+        for invariant in judged.affected_invariants(&changes) {
+            self.history.count_judgement(invariant);
         }
         let found = judged.judge_revision(revision, changes, now);
         if let Some(cluster) = judged.cluster.as_ref().filter(|_| clustered) {
@@ -151,7 +153,7 @@ impl RepairJudge {
     }
 
     /// A user wrote `revision`. `added`: index of a new entry, if its addition was acknowledged.
-    pub fn user_wrote(&self, revision: i64, added: Option<i64>) {
+    pub fn note_user_write(&self, revision: i64, added: Option<i64>) {
         self.facts.report(&Fact::ByUser { revision });
         let mut judged = self.judged.lock().unwrap();
         judged.users.insert(revision);
@@ -163,7 +165,7 @@ impl RepairJudge {
     pub fn take_event(&self, name: &str, event: &ActorEvent) {
         let (now, mut judged) = (self.history.now(), self.judged.lock().unwrap());
         match event {
-            ActorEvent::Elected { epoch } => judged.holding.elected(name, *epoch),
+            ActorEvent::Elected { epoch } => judged.holding.note_election(name, *epoch),
             ActorEvent::ActorFailed { .. } => judged.holding.record_failure(name, now),
             ActorEvent::Reported { .. } => judged.holding.note_publication(name, now),
             _ => {}
@@ -193,7 +195,7 @@ impl RepairJudge {
         if leaders.is_empty() {
             return;
         }
-        self.history.judged(Id::I1);
+        self.history.count_judgement(Id::I1);
         let (now, mut judged) = (self.history.now(), self.judged.lock().unwrap());
         let knowing = leaders.iter().filter(|(_, epoch)| !judged.is_loss_unobservable(*epoch, now));
         let leaders: Vec<&(&str, i64)> = knowing.collect();
@@ -215,7 +217,7 @@ impl RepairJudge {
     }
 
     #[must_use]
-    pub fn unfinished(&self) -> usize {
+    pub fn count_unfinished(&self) -> usize {
         let judged = self.judged.lock().unwrap();
         judged.queue.entries.values().filter(|item| !item.value.is_finished()).count()
     }
@@ -229,7 +231,7 @@ impl RepairJudge {
     }
 
     /// Records an effect: any action except polls and health checks of unfinished repairs.
-    fn acts(&self, what: String) {
+    fn note_action(&self, what: String) {
         self.judged.lock().unwrap().acted = Some((self.history.now(), what));
     }
 
@@ -256,17 +258,18 @@ impl RepairJudge {
     /// True if a violation is known. A revision counts as the service's until its user reports it.
     #[must_use]
     pub fn has_findings(&self) -> bool {
-        !self.violations().is_empty()
+        !self.find_violations().is_empty()
     }
 
     /// Violations so far. A revision counts as the service's until its user reports it.
     #[must_use]
-    pub fn violations(&self) -> Vec<Violation> {
+    pub fn find_violations(&self) -> Vec<Violation> {
         let judged = self.judged.lock().unwrap();
         let held = |(revision, _): &&(i64, Violation)| !judged.users.contains(revision);
         let mut found: Vec<Violation> =
             judged.found.iter().filter(held).map(|(_, violation)| violation.clone()).collect();
-        let unheld = judged.unheld.iter().filter(|(revision, began)| judged.counts(*revision, began));
+        let unheld =
+            judged.unheld.iter().filter(|(revision, began)| judged.counts_against_us(*revision, began));
         let known = unheld.filter(|(_, began)| began.forgotten_for.is_none());
         found.extend(known.map(|(_, began)| new_violation(Id::I7, began.what.clone())));
         found
@@ -280,7 +283,9 @@ impl RepairJudge {
             exemptions.used_once(Exemption::ByUser);
         }
         judged.standing.count(self.history.now(), &mut exemptions);
-        for (_, began) in judged.unheld.iter().filter(|(revision, began)| judged.counts(*revision, began)) {
+        for (_, began) in
+            judged.unheld.iter().filter(|(revision, began)| judged.counts_against_us(*revision, began))
+        {
             if let Some(forgotten_for) = began.forgotten_for {
                 exemptions.record_use(Exemption::ForgottenReports, forgotten_for);
             }
@@ -290,7 +295,7 @@ impl RepairJudge {
 
     /// All violations at the end of a run, when every repair must have ended.
     pub fn finish(&self) -> Vec<Violation> {
-        let mut found = self.violations();
+        let mut found = self.find_violations();
         let judged = self.judged.lock().unwrap();
         for (revision, index) in &judged.acknowledged {
             if !judged.is_addition_observed(*index, *revision) {
@@ -307,12 +312,12 @@ impl RepairJudge {
                 ),
             ));
         }
-        found.extend(self.drains.left_cordoned());
+        found.extend(self.drains.nodes_left_cordoned());
         found
     }
 
     /// The stored keys and their revision, or the last known ones while the store is down or its disk is full.
-    async fn shown(&self, store: &StoreProcess) -> (BTreeMap<String, Entry>, i64) {
+    async fn shown_entries(&self, store: &StoreProcess) -> (BTreeMap<String, Entry>, i64) {
         match read_entries(store).await {
             Some(standing) => standing,
             None => {
@@ -324,12 +329,12 @@ impl RepairJudge {
 
     /// Judges a write to Kubernetes, or an effect on a node, before it is sent.
     pub async fn judge_effect(&self, store: &StoreProcess, permit: &Permit, what: &str) {
-        self.acts(what.to_owned());
-        let (entries, revision) = self.shown(store).await;
-        self.history.judged(Id::I1);
+        self.note_action(what.to_owned());
+        let (entries, revision) = self.shown_entries(store).await;
+        self.history.count_judgement(Id::I1);
         let mut judged = self.judged.lock().unwrap();
         if let Some(Violation { invariant, what: why }) =
-            judged.leads(permit.epoch(), &entries, self.history.now())
+            judged.check_leader(permit.epoch(), &entries, self.history.now())
         {
             let what = format!("{what}: {why}");
             self.history.note("repairs", &what);
@@ -339,19 +344,14 @@ impl RepairJudge {
 
     /// Judges a reboot command before it runs: a record announces it, its entry reboots, and I16 holds. The command
     /// counts as running until the result is dropped.
-    pub async fn begins_reboot(
-        &self,
-        store: &StoreProcess,
-        permit: &Permit,
-        address: &str,
-    ) -> RunningCommand {
-        self.acts(format!("{REBOOT} {address}"));
-        let (entries, revision) = self.shown(store).await;
+    pub async fn begin_reboot(&self, store: &StoreProcess, permit: &Permit, address: &str) -> RunningCommand {
+        self.note_action(format!("{REBOOT} {address}"));
+        let (entries, revision) = self.shown_entries(store).await;
         let queue = RepairQueue::decode(&entries, None, &mut Vec::new());
         let mut judged = self.judged.lock().unwrap();
         let (epoch, now) = (permit.epoch(), self.history.now());
-        let mut found: Vec<Violation> = judged.leads(epoch, &entries, now).into_iter().collect();
-        self.history.judged(Id::I1);
+        let mut found: Vec<Violation> = judged.check_leader(epoch, &entries, now).into_iter().collect();
+        self.history.count_judgement(Id::I1);
         if let Some(other) = judged.running.first() {
             found.push(new_violation(Id::I10, format!("{REBOOT} {address} runs beside one for {other}")));
         }
@@ -368,7 +368,7 @@ impl RepairJudge {
                 found
                     .push(new_violation(Id::I10, format!("{REBOOT} {address} runs without an announcement")));
             }
-            self.history.judged(Id::I16);
+            self.history.count_judgement(Id::I16);
             if let Some(left) = self.drains.check_emptied(address) {
                 found.push(new_violation(
                     Id::I16,
@@ -386,23 +386,23 @@ impl RepairJudge {
     }
 
     /// Judges a command before it runs. The command counts as running until the result is dropped.
-    pub async fn begins(
+    pub async fn begin_command(
         &self,
         store: &StoreProcess,
         permit: &Permit,
         program: &str,
         address: &str,
     ) -> RunningCommand {
-        self.acts(format!("{program} {address}"));
-        let (entries, revision) = self.shown(store).await;
+        self.note_action(format!("{program} {address}"));
+        let (entries, revision) = self.shown_entries(store).await;
         let queue = RepairQueue::decode(&entries, None, &mut Vec::new());
         let mut judged = self.judged.lock().unwrap();
         let mut found = Vec::new();
         judged.seen.commands += 1;
-        self.history.judged(Id::I1);
-        self.history.judged(Id::I10);
+        self.history.count_judgement(Id::I1);
+        self.history.count_judgement(Id::I10);
         let epoch = permit.epoch();
-        found.extend(judged.leads(epoch, &entries, self.history.now()));
+        found.extend(judged.check_leader(epoch, &entries, self.history.now()));
         if let Some(other) = judged.running.first() {
             found.push(new_violation(Id::I10, format!("{program} {address} runs beside one for {other}")));
         }
@@ -411,7 +411,7 @@ impl RepairJudge {
         // After a user deleted this leader's key, a successor may have ended the record, which this leader cannot know.
         if leader_revision(&entries) == Some(epoch) || !judged.is_loss_unobservable(epoch, self.history.now())
         {
-            found.extend(judged.announced(&queue, epoch, program, address, |index, step| {
+            found.extend(judged.check_announced(&queue, epoch, program, address, |index, step| {
                 self.drains.check_drained(cluster.as_ref()?, &queue.entries.get(&index)?.value, step)
             }));
         }
@@ -462,7 +462,7 @@ struct AnnouncedCommand {
 }
 
 impl AnnouncedCommand {
-    fn begins((instance, facts): &(String, Facts), command: Command, address: &str) -> Self {
+    fn begin((instance, facts): &(String, Facts), command: Command, address: &str) -> Self {
         let (instance, address) = (instance.clone(), address.to_owned());
         facts.report(&Fact::Began { instance: instance.clone(), command, address: address.clone() });
         Self { facts: facts.clone(), instance, command, address, good: false, ended: false }
@@ -494,25 +494,25 @@ impl Host for JudgedHost {
             return self.host.run(permit, command).await;
         }
         if program == REBOOT {
-            let mut acting = self.judge.begins_reboot(&self.store, permit, &address).await;
+            let mut acting = self.judge.begin_reboot(&self.store, permit, &address).await;
             let result = self.host.run(permit, command).await;
             acting.ended = true;
             return result;
         }
         if program == HEALTH_CHECK {
-            if self.judge.unfinished() == 0 {
-                self.judge.acts(format!("{program} {address}"));
+            if self.judge.count_unfinished() == 0 {
+                self.judge.note_action(format!("{program} {address}"));
             }
-            let mut told = AnnouncedCommand::begins(&self.told, Command::HealthCheck, &address);
+            let mut told = AnnouncedCommand::begin(&self.told, Command::HealthCheck, &address);
             let result = self.host.run(permit, command).await;
             let says = |outcome: &HostOutcome| outcome.stdout.trim() == "true";
             told.good = exited(&result) && result.as_ref().is_ok_and(says);
             told.ended = true;
             return result;
         }
-        let mut acting = self.judge.begins(&self.store, permit, &program, &address).await;
+        let mut acting = self.judge.begin_command(&self.store, permit, &program, &address).await;
         let kind = if program == RESET { Command::Repair } else { Command::Success };
-        let mut told = AnnouncedCommand::begins(&self.told, kind, &address);
+        let mut told = AnnouncedCommand::begin(&self.told, kind, &address);
         let result = self.host.run(permit, command).await;
         (acting.ended, told.good) = (true, exited(&result));
         result

@@ -28,7 +28,7 @@ pub fn count_added(before: &BTreeMap<String, Entry>, changes: &[Change]) -> u64 
 }
 
 /// Number of racks whose hold begins with a revision.
-pub fn newly_held(before: &BTreeMap<String, Entry>, changes: &[Change]) -> u64 {
+pub fn count_new_holds(before: &BTreeMap<String, Entry>, changes: &[Change]) -> u64 {
     let is_held =
         |entry: Option<&Entry>| entry.and_then(read_json::<Hold>).is_some_and(|hold| hold.is_held());
     let begins = |(key, after): &&Change| {

@@ -15,7 +15,7 @@ use crate::store_process::StoreProcess;
 ///
 /// # Panics
 /// The store refuses the watch: a revision was compacted before it was read.
-pub async fn every_revision_from<T>(
+pub async fn follow_revisions_from<T>(
     mut next: i64,
     store: StoreProcess,
     prefix: &str,
@@ -56,14 +56,14 @@ pub async fn every_revision_from<T>(
     }
 }
 
-/// As [`every_revision_from`], from the first revision on.
-pub async fn every_revision<T>(
+/// As [`follow_revisions_from`], from the first revision on.
+pub async fn follow_revisions<T>(
     store: StoreProcess,
     prefix: &str,
     read: impl Fn(&Event) -> T,
     judge: impl FnMut(i64, Vec<T>),
 ) {
-    every_revision_from(1, store, prefix, read, judge).await;
+    follow_revisions_from(1, store, prefix, read, judge).await;
 }
 
 #[cfg(test)]
@@ -79,14 +79,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn judge_of_a_prefix_continues_after_a_compaction_of_foreign_writes() {
-        let store = StoreProcess::on(ForgetfulDisk::new(ChaCha8Rng::seed_from_u64(1)), 1);
+        let store = StoreProcess::on_disk(ForgetfulDisk::new(ChaCha8Rng::seed_from_u64(1)), 1);
         store.start().unwrap();
         let seen = Arc::new(Mutex::new(Vec::new()));
         let judge = {
             let (store, seen) = (store.clone(), Arc::clone(&seen));
             let read = |event: &Event| event.kv().unwrap().key_str().unwrap().to_owned();
             let judge = move |revision, keys: Vec<String>| seen.lock().unwrap().push((revision, keys));
-            tokio::spawn(async move { every_revision(store, "/ours/", read, judge).await })
+            tokio::spawn(async move { follow_revisions(store, "/ours/", read, judge).await })
         };
         let put = async |key: &str| {
             store.next_client().await.put(key, "", None).await.unwrap().header().unwrap().revision()

@@ -17,7 +17,7 @@ use async_trait::async_trait;
 use etcd_client::{Client, Compare, CompareOp, GetOptions, Txn, TxnOp};
 use madako_domain::keys;
 use madako_domain::placement::kind::ObjectKey;
-use madako_domain::placement::objects::{Stored, Unread};
+use madako_domain::placement::objects::{Stored, UnreadResource};
 use madako_domain::record::Record;
 use madako_domain::repair::RepairQueueEntry;
 use madako_domain::state::Fault;
@@ -122,7 +122,7 @@ fn keys_and_values(transaction: &Transaction, base: &str) -> Vec<(&'static str, 
     let written = transaction.writes.iter().map(|write| match write {
         Write::Put { key, .. } | Write::Delete { key } => key.as_str(),
     });
-    let keys = compared.map(Condition::compared).chain(written).map(|key| relative_key(base, key));
+    let keys = compared.map(Condition::compared_key).chain(written).map(|key| relative_key(base, key));
     let mut about: BTreeSet<&str> = keys.collect();
     if about.contains(keys::CLUSTER) {
         about.extend([keys::SABAKAN_TEMPLATE, keys::CONSTRAINTS, keys::SABAKAN_DISABLED]);
@@ -160,7 +160,7 @@ impl Rivals {
 
     /// Number of refused transactions, by the family of the first changed key.
     #[must_use]
-    pub fn refused_counts(&self) -> BTreeMap<&'static str, u64> {
+    pub fn count_refused_by_family(&self) -> BTreeMap<&'static str, u64> {
         self.0.state.lock().unwrap().refused.clone()
     }
 
@@ -173,7 +173,7 @@ impl Rivals {
 
     /// Resources whose transactions meet rivals.
     #[must_use]
-    pub fn before_objects(&self, inner: Arc<dyn Objects>) -> Arc<dyn Objects> {
+    pub fn wrap_objects(&self, inner: Arc<dyn Objects>) -> Arc<dyn Objects> {
         Arc::new(ContendedObjects { inner, rivals: self.clone() })
     }
 
@@ -207,7 +207,7 @@ impl Rivals {
 
     /// Writes to a family, and describes the write; `None` if there is nothing to write or the store does not run.
     async fn write(&self, family: &'static str, key: &str, (number, draw): (u64, u64)) -> Option<String> {
-        let mut client = self.0.store.client().await?;
+        let mut client = self.0.store.connect_client().await?;
         match family {
             keys::SABAKAN_DISABLED | keys::REPAIRS_DISABLED => self.set_switch(&mut client, family).await,
             keys::REPAIRS_WRITE_INDEX => self.add_queue_entry(&mut client, number).await,
@@ -241,7 +241,7 @@ impl Rivals {
         if !done.succeeded() {
             return None;
         }
-        self.0.judge.user_wrote(done.header()?.revision(), added);
+        self.0.judge.note_user_write(done.header()?.revision(), added);
         Some(())
     }
 
@@ -270,7 +270,7 @@ impl Rivals {
         let mut client = self.0.store.next_client().await;
         // With a full disk, the write fails; the operator resets every switch later.
         if let Ok(put) = client.put(absolute_key(key), "false", None).await {
-            self.0.judge.user_wrote(put.header().map_or(0, |header| header.revision()), None);
+            self.0.judge.note_user_write(put.header().map_or(0, |header| header.revision()), None);
             self.0.history.note("rival", format_args!("{key}: false"));
         }
     }
@@ -311,7 +311,7 @@ impl Rivals {
     /// Counts a refused transaction.
     fn note_answer(&self, outcome: &Result<Outcome, StoreError>, base: &str) {
         let Ok(Outcome::Refused { failed }) = outcome else { return };
-        let compared = failed.iter().map(|condition| relative_key(base, condition.compared()));
+        let compared = failed.iter().map(|condition| relative_key(base, condition.compared_key()));
         let families = compared.map(|key| {
             if key.starts_with(keys::LEADER) { keys::LEADER } else { key_family(key).unwrap_or(OTHER) }
         });
@@ -434,7 +434,7 @@ impl Objects for ContendedObjects {
         self.inner.list(selection)
     }
 
-    fn unread(&self, key: &ObjectKey) -> Option<Unread> {
+    fn unread(&self, key: &ObjectKey) -> Option<UnreadResource> {
         self.inner.unread(key)
     }
 
@@ -512,14 +512,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_transaction_that_meets_a_rival_is_refused_and_counted() {
-        let store = StoreProcess::in_memory(1);
+        let store = StoreProcess::start_in_memory(1);
         let history = History::new();
         let clock = Arc::new(SimulatedClock::new(datetime!(2026-01-01 00:00 UTC)));
         let judge = RepairJudge::new(history.clone(), Drains::new(1, clock));
         let rivals = Rivals::new(store.clone(), judge, history, ChaCha8Rng::seed_from_u64(1));
         let link = Network::new(1).link(Endpoint::Instance(1), Endpoint::Store);
         let config = StoreConfig { prefix: PREFIX.to_owned(), ..StoreConfig::default() };
-        let own = EtcdStore::with_connector(link.connector(store.clone()), &config, 1).unwrap();
+        let own = EtcdStore::with_connector(link.make_connector(store.clone()), &config, 1).unwrap();
         let contended = rivals.wrap_store(Arc::new(own), PREFIX);
         let transaction = |revision| Transaction {
             conditions: vec![Condition::Unchanged { key: keys::RECORD_ID.to_owned(), revision }],
@@ -529,11 +529,11 @@ mod tests {
         let Outcome::Committed { revision } = contended.commit(transaction(0)).await.unwrap() else {
             panic!()
         };
-        assert!(rivals.refused_counts().is_empty());
+        assert!(rivals.count_refused_by_family().is_empty());
         rivals.start_writes(0.1);
         let refused = contended.commit(transaction(revision)).await.unwrap();
         assert!(matches!(refused, Outcome::Refused { .. }), "{refused:?}");
-        assert_eq!(rivals.refused_counts(), BTreeMap::from([(keys::RECORD_ID, 1)]));
+        assert_eq!(rivals.count_refused_by_family(), BTreeMap::from([(keys::RECORD_ID, 1)]));
         // A transaction soon after that meets no rival.
         let again = contended.commit(transaction(revision + 1)).await.unwrap();
         assert!(matches!(again, Outcome::Committed { .. }), "{again:?}");

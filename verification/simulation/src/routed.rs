@@ -25,7 +25,7 @@ impl<T> LinkedTransport<T> {
     }
 }
 
-fn broken_route(url: &str, error: &io::Error) -> HttpError {
+fn connection_error(url: &str, error: &io::Error) -> HttpError {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => {
             HttpError::Connect { url: url.to_owned(), why: "connection refused".to_owned() }
@@ -37,16 +37,16 @@ fn broken_route(url: &str, error: &io::Error) -> HttpError {
 impl<T: HttpTransport> LinkedTransport<T> {
     async fn exchange(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let url = request.url.clone();
-        let lost = |error: io::Error| broken_route(&url, &error);
-        let generation = self.link.passed().await.map_err(lost)?;
+        let lost = |error: io::Error| connection_error(&url, &error);
+        let generation = self.link.wait_until_passed().await.map_err(lost)?;
         // Two segments for the connection, one for the request.
         for _ in 0..3 {
-            let latency = self.link.latency();
+            let latency = self.link.draw_latency();
             if !latency.is_zero() {
                 sleep(latency).await;
             }
         }
-        self.link.still_passes(generation).await.map_err(lost)?;
+        self.link.wait_until_passable(generation).await.map_err(lost)?;
         let answer = tokio::select! {
             biased;
             answer = self.inner.send(request) => {
@@ -54,14 +54,14 @@ impl<T: HttpTransport> LinkedTransport<T> {
                 answer?
             }
             () = self.link.wait_until_broken(generation) => {
-                return Err(broken_route(&url, &io::ErrorKind::ConnectionReset.into()));
+                return Err(connection_error(&url, &io::ErrorKind::ConnectionReset.into()));
             }
         };
-        let latency = self.link.latency();
+        let latency = self.link.draw_latency();
         if !latency.is_zero() {
             sleep(latency).await;
         }
-        self.link.still_passes(generation).await.map_err(lost)?;
+        self.link.wait_until_passable(generation).await.map_err(lost)?;
         Ok(answer)
     }
 }

@@ -51,7 +51,7 @@ use crate::queue_user::QueueUser;
 use crate::repair::RepairJudge;
 use crate::rivals::Rivals;
 use crate::store_process::StoreProcess;
-use crate::world::{Hosts, METRICS_INTERVAL, NAMES, RESCHEDULE_AFTER, ServiceSettings, World};
+use crate::world::{CommandHosts, METRICS_INTERVAL, NAMES, RESCHEDULE_AFTER, ServiceSettings, World};
 
 use self::inject::Injector;
 use self::operations::Rollout;
@@ -60,7 +60,7 @@ pub use madako_judges::Verdict;
 
 pub use self::report::{Outcome, QuietPeriod, Report, SkippedFault};
 use self::settle::SettlingRun;
-pub use self::shrink::{ShrunkScenario, shrink};
+pub use self::shrink::{ShrunkScenario, shrink_scenario};
 
 /// Interval of the upkeep of the world: attempts of late faults, restarts of ended instances, new values of metrics.
 const TICK: Duration = Duration::from_secs(5);
@@ -71,7 +71,7 @@ const SURE: Duration = Duration::from_secs(60);
 
 /// Limit on messages and notes within a simulated second. The setup of a world of that size needs far fewer; an endless
 /// loop that waits for nothing reaches the limit within seconds.
-fn most_a_second(things: u64) -> u64 {
+fn message_limit_per_second(things: u64) -> u64 {
     10_000 + 200 * things
 }
 
@@ -148,7 +148,7 @@ pub enum SimulateError {
 }
 
 /// Minimum length of a run: a leader is elected, the registry is polled, and a cluster is committed.
-const SHORTEST: Span = Span::seconds(60);
+const SHORTEST: Span = Span::from_seconds(60);
 
 /// Each kind of random choice has a generator of its own, so that one change does not reshuffle the others.
 fn seeded_generator(seed: u64, stream: u64) -> ChaCha8Rng {
@@ -161,7 +161,7 @@ fn seeded_generator(seed: u64, stream: u64) -> ChaCha8Rng {
 ///
 /// # Errors
 /// The faults begin too often.
-pub fn laid_out(scenario: &Scenario, seed: u64, length: Span) -> Result<Schedule, TooMany> {
+pub fn plan_schedule(scenario: &Scenario, seed: u64, length: Span) -> Result<Schedule, TooMany> {
     schedule(&scenario.faults, length, &mut seeded_generator(seed, 0))
 }
 
@@ -182,8 +182,8 @@ pub fn simulate(
     if length < SHORTEST {
         return Err(SimulateError::TooShort { length, least: SHORTEST });
     }
-    let schedule = laid_out(scenario, seed, length)?;
-    let (runtime, pace) = paused_runtime(most_a_second(count_objects(&scenario.world)));
+    let schedule = plan_schedule(scenario, seed, length)?;
+    let (runtime, pace) = paused_runtime(message_limit_per_second(count_objects(&scenario.world)));
     let handling = MessageCounter::with_pace(&pace);
     metrics::with_local_recorder(&handling, || {
         runtime.block_on(run(scenario, (seed, length), schedule, options, (handling.clone(), pace)))
@@ -201,15 +201,15 @@ async fn run(
     let date = datetime!(2026-01-01 00:00:00 UTC);
     let clock: Arc<dyn Clock> = Arc::new(SimulatedClock::new(date));
     let registry = SimulatedRegistry::new(build_datacenter(scenario, seed, date)?, Arc::clone(&clock));
-    let history = History::traced(options.trace).with_pace(&pace);
+    let history = History::with_trace(options.trace).with_pace(&pace);
     note_schedule(&history, &schedule);
     let disk = ForgetfulDisk::new(seeded_generator(seed, 7));
-    let store = StoreProcess::on(disk.clone(), seed);
+    let store = StoreProcess::on_disk(disk.clone(), seed);
     store.start().expect("an empty disk can be opened");
     let checker = Checker::new(history.clone());
     let placement = PlacementChecker::new(history.clone(), date);
     let drains = Drains::new(seed, Arc::clone(&clock));
-    let facts = Facts::of(promised_terms(&ServiceSettings::default()), history.clone());
+    let facts = Facts::for_terms(terms_of_settings(&ServiceSettings::default()), history.clone());
     let repairs = RepairJudge::new(history.clone(), drains.clone()).with_facts(facts.clone());
     let placement_judge = placement.clone();
     let mut judges = vec![
@@ -219,23 +219,26 @@ async fn run(
         Task::start(facts.clone().watch(store.clone())),
     ];
     let mut operator = Operator::new(store.clone(), seeded_generator(seed, 1));
-    operator.repairs(repairs.clone());
+    operator.enable_repairs(repairs.clone());
     if has_clients(scenario, ClientKind::Reboots) {
-        operator.reboots();
+        operator.enable_reboots();
     }
-    operator.install_for(scenario.world.machines).await.expect("a store that was just started takes writes");
+    operator
+        .install_cluster(scenario.world.machines)
+        .await
+        .expect("a store that was just started takes writes");
     if has_clients(scenario, ClientKind::Reboots) {
         reboots::leave_records(&store, &repairs).await.expect("a store that was just started takes writes");
     }
     let queue_user =
         QueueUser::new(store.clone(), registry.clone(), repairs.clone(), seeded_generator(seed, 4));
-    let hosts = Hosts {
+    let hosts = CommandHosts {
         host: SimulatedHost::new(registry.clone(), CommandBehaviour::demo()),
         kubernetes: drains.kubernetes.clone(),
         judge: repairs.clone(),
     };
     let mut world = World::new(
-        (seed, scenario.world.places()),
+        (seed, scenario.world.places_applications()),
         store.clone(),
         registry,
         clock,
@@ -248,11 +251,11 @@ async fn run(
             Some(Rivals::new(store.clone(), repairs.clone(), history.clone(), seeded_generator(seed, 11)));
     }
     operations::enable_operations(scenario, seed, &mut world);
-    reboots::carry_out(&world);
+    reboots::reboot_machines(&world);
     judges.extend(world.nodes.clone().map(|nodes| Task::start(nodes.watch(world.checker.clone()))));
     let people = RunningClients::start(scenario, seed, &world, operator, queue_user);
     let mut injector = Injector::new(world, disk, seeded_generator(seed, 8));
-    injector.rollout = scenario.world.operates().then(|| Rollout::of(length.duration()));
+    injector.rollout = scenario.world.runs_operations().then(|| Rollout::for_length(length.duration()));
     for name in NAMES.into_iter().take(scenario.world.instances as usize) {
         injector.start(name).await;
     }
@@ -279,7 +282,7 @@ async fn run(
     } else {
         let mut people = people.stop().await;
         if to_the_end && drill::is_held(scenario, length) {
-            drill::provoke_promises(&mut injector, &mut people, &drains).await;
+            drill::provoke_all_promises(&mut injector, &mut people, &drains).await;
         }
         if to_the_end && has_clients(scenario, ClientKind::Saboteurs) {
             missed = ambush::end_leaders(&mut injector, &mut people, (&drains, &repairs)).await;
@@ -318,7 +321,7 @@ async fn play_schedule(
     schedule.events.retain(|event| only.is_none_or(|only| only.contains(&event.injection)));
     let mut player = Player::new(&schedule, length, PATIENCE);
     let mut to_the_end = true;
-    while let Some(due) = player.due() {
+    while let Some(due) = player.next_due() {
         to_the_end = idle.run_until(idle.began + due, injector, &mut player).await;
         if !to_the_end {
             break;
@@ -367,7 +370,7 @@ impl IdlePhase {
             let tick = self.next_tick();
             tokio::select! {
                 biased;
-                () = self.pace.runs_away() => return false,
+                () = self.pace.wait_until_overrun() => return false,
                 () = tokio::time::sleep_until(tick.min(until)) => {}
             }
             if tick > until {
@@ -384,7 +387,7 @@ impl IdlePhase {
     /// True if the run can show nothing more: the service loops without waiting, or the store lost the history that
     /// judges read.
     fn is_hopeless(&self, injector: &Injector) -> bool {
-        self.pace.ran_away().is_some() || injector.store_is_lost
+        self.pace.describe_overrun().is_some() || injector.store_is_lost
     }
 
     fn is_wrong(&mut self) -> bool {
@@ -405,7 +408,7 @@ impl IdlePhase {
 const TOLERANCE: Duration = Duration::from_secs(5);
 
 #[must_use]
-pub fn promised_terms(working: &ServiceSettings) -> PromiseTerms {
+pub fn terms_of_settings(working: &ServiceSettings) -> PromiseTerms {
     PromiseTerms {
         interval: working.interval,
         session_ttl: working.session_ttl,
@@ -445,7 +448,7 @@ fn build_datacenter(
         retired_kept: minutes(15),
         returns_percent: 50,
         replaced_after: minutes(3),
-        ..Rates::without_events()
+        ..Rates::no_events()
     };
     Datacenter::new(DatacenterConfig { rates, ..DatacenterConfig::new(seed, start, world.racks, &roles) })
 }
@@ -462,8 +465,11 @@ mod tests {
         let judges = [Task::start(std::future::pending()), Task::start(std::future::ready(()))];
         tokio::task::yield_now().await;
         assert!(find_ended_judge(&judges).is_some());
-        assert!(settle::cut_short(false, true).is_some());
+        assert!(settle::check_full_length(false, true).is_some());
         // A finding that ended the run is reported by itself.
-        assert_eq!((settle::cut_short(false, false), settle::cut_short(true, true)), (None, None));
+        assert_eq!(
+            (settle::check_full_length(false, false), settle::check_full_length(true, true)),
+            (None, None)
+        );
     }
 }

@@ -8,7 +8,7 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use madako_http::memory::{self, Dialer};
-use madako_http::{Limits, Router, no_client_certificate, serve};
+use madako_http::{Limits, Router, ignore_client_certificate, serve};
 use madako_protocol::feed::Task;
 use madako_supervisor::tree::ChildSpec;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -48,7 +48,7 @@ pub struct ServedRouter {
 
 #[must_use]
 pub fn http_child(instance: &str, id: &'static str, served: ServedRouter) -> ChildSpec {
-    ChildSpec::actor(instance, id, move || (RunningServer, served.clone()))
+    ChildSpec::for_actor(instance, id, move || (RunningServer, served.clone()))
 }
 
 struct RunningServer;
@@ -70,7 +70,7 @@ impl Actor for RunningServer {
         let (dialer, listener) = memory::memory_listener();
         served.doors.lock().unwrap().insert(served.name, LinkedDialer { dialer, link: served.link });
         Ok(Task::start(async move {
-            serve(listener, served.router, served.limits, no_client_certificate, std::future::pending())
+            serve(listener, served.router, served.limits, ignore_client_certificate, std::future::pending())
                 .await;
         }))
     }

@@ -38,14 +38,14 @@ impl StoreProcess {
     /// # Panics
     /// The store in memory cannot be opened.
     #[must_use]
-    pub fn in_memory(seed: u64) -> Self {
+    pub fn start_in_memory(seed: u64) -> Self {
         let etcd = EmbeddedEtcd::open(Options::new(Backend::Memory, Commit::Inline, seed));
         let running = Mutex::new(Some(Arc::new(etcd.unwrap())));
         Self(Arc::new(StoreProcessState { disk: None, contents: None, seed, running, starts: Notify::new() }))
     }
 
     #[must_use]
-    pub fn on(disk: ForgetfulDisk, seed: u64) -> Self {
+    pub fn on_disk(disk: ForgetfulDisk, seed: u64) -> Self {
         Self::beginning_with(None, disk, seed)
     }
 
@@ -92,14 +92,14 @@ impl StoreProcess {
     }
 
     #[must_use]
-    pub fn etcd(&self) -> Option<Arc<EmbeddedEtcd>> {
+    pub fn running_etcd(&self) -> Option<Arc<EmbeddedEtcd>> {
         self.0.running.lock().unwrap().clone()
     }
 
     /// The reason why the store no longer writes, after a failure of its disk.
     #[must_use]
-    pub fn failure(&self) -> Option<String> {
-        self.etcd().and_then(|etcd| etcd.failure())
+    pub fn failure_reason(&self) -> Option<String> {
+        self.running_etcd().and_then(|etcd| etcd.failure_reason())
     }
 
     /// A connection as a listener accepts it.
@@ -107,15 +107,15 @@ impl StoreProcess {
     /// # Errors
     /// The store does not run.
     pub fn connect(&self) -> io::Result<DuplexStream> {
-        self.etcd()
+        self.running_etcd()
             .map(|etcd| etcd.connect_in_memory())
             .ok_or_else(|| io::ErrorKind::ConnectionRefused.into())
     }
 
     /// A client without a simulated link, for judges and operators; `None` if the store does not run.
-    pub async fn client(&self) -> Option<Client> {
-        let etcd = self.etcd()?;
-        Some(etcd.client().await.unwrap())
+    pub async fn connect_client(&self) -> Option<Client> {
+        let etcd = self.running_etcd()?;
+        Some(etcd.direct_client().await.unwrap())
     }
 
     /// A client for operators, with an error that says that the store refuses connections.
@@ -123,7 +123,7 @@ impl StoreProcess {
     /// # Errors
     /// The store does not run.
     pub async fn operator_client(&self) -> Result<Box<Client>, etcd_client::Error> {
-        self.client()
+        self.connect_client()
             .await
             .map(Box::new)
             .ok_or_else(|| etcd_client::Error::IoError(io::ErrorKind::ConnectionRefused.into()))
@@ -135,7 +135,7 @@ impl StoreProcess {
             let mut started = std::pin::pin!(self.0.starts.notified());
             // Registers before the check, so that no start is missed.
             started.as_mut().enable();
-            if let Some(client) = self.client().await {
+            if let Some(client) = self.connect_client().await {
                 return client;
             }
             started.await;

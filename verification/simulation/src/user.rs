@@ -97,7 +97,7 @@ impl User {
     /// A drill of three cases: a cluster whose only metric has no value for a while, an application for which another
     /// cluster becomes better, and a change of an outdated version.
     pub async fn provoke_promises(&mut self) {
-        self.define().await;
+        self.define_resource().await;
         let metric = |name: &str| json!([{"name": name, "weight": 1.0}]);
         self.named += 1;
         let number = self.named;
@@ -109,7 +109,7 @@ impl User {
             self.create(Kind::GlobalMetric, name, metric_of(DRILL, name), json!({})).await;
         }
         for (name, of, zone) in [(&poor, frugal, DRILL), (&other, frugal, DRILL), (&fails, FAILS, FAILS)] {
-            self.make_cluster_of(name, metric(of), json!({"zone": zone})).await;
+            self.define_cluster(name, metric(of), json!({"zone": zone})).await;
         }
         let name = format!("drill-{number}");
         let application = ObjectKey::new(Kind::Application, Some(NAMESPACE), &name);
@@ -131,7 +131,7 @@ impl User {
             self.facts.report(&improved);
             for label in ["first", "second"] {
                 value["metadata"]["labels"]["drill"] = json!(label);
-                let path = path_of(&application);
+                let path = api_path_of(&application);
                 self.write("PUT", &application, &path, Some(version), Some(&value)).await;
             }
         }
@@ -150,7 +150,7 @@ impl User {
         let wanted = [(Kind::Cluster, self.size.clusters.0), (Kind::Application, self.size.applications.0)];
         for (kind, count) in wanted {
             while !*stop.borrow() {
-                self.define().await;
+                self.define_resource().await;
                 let there = self.count(kind).await;
                 if there >= count {
                     break;
@@ -172,7 +172,7 @@ impl User {
         let Some(rate) = rate else { return self };
         let mut wipes = 0;
         while !*stop.borrow() {
-            let wiped = self.checker.counts().wipes;
+            let wiped = self.checker.read_counts().wipes;
             if std::mem::replace(&mut wipes, wiped) != wiped {
                 self.create_initial_resources(&stop).await;
             }
@@ -207,7 +207,7 @@ impl User {
 
     /// Leaves a state that can become quiet: everything is defined, and all clusters are online.
     pub async fn prepare_quiet_state(&mut self) {
-        self.define().await;
+        self.define_resource().await;
         for key in self.list(Kind::Cluster).await {
             self.change(&key, "/status", |cluster| {
                 let state = &mut cluster["status"]["state"];
@@ -277,20 +277,20 @@ impl User {
             && let Some(tag) = answer.tag
         {
             self.checker.note_acknowledged(key, tag);
-            self.told.insert(path_of(key), tag);
+            self.told.insert(api_path_of(key), tag);
         }
         Some(answer)
     }
 
     /// Waits until the checker has observed the store's current revision, at most for [`STORE_IS_AWAY`].
-    async fn caught_up(&mut self) {
+    async fn wait_until_observed(&mut self) {
         let caught_up = async {
             loop {
                 // Retries while the store does not answer.
                 let mut client = self.store.next_client().await;
                 if let Ok(answer) = client.get("none", None).await {
                     let revision = answer.header().unwrap().revision();
-                    if self.checker.revision() >= revision {
+                    if self.checker.last_revision() >= revision {
                         return;
                     }
                 }
@@ -303,7 +303,7 @@ impl User {
 
     /// Resources in the store, by the checker's observations.
     async fn stored_revisions(&mut self) -> BTreeMap<ObjectKey, i64> {
-        self.caught_up().await;
+        self.wait_until_observed().await;
         self.checker.stored_revisions()
     }
 
@@ -314,8 +314,8 @@ impl User {
     /// Reads a resource. An older version than the acknowledged one is a violation.
     async fn read(&mut self, key: &ObjectKey) -> Option<(i64, Value)> {
         let before = self.checker.stored_revisions();
-        let told = self.told.get(&path_of(key)).copied();
-        let answer = self.ask("GET", &path_of(key), None, None).await?;
+        let told = self.told.get(&api_path_of(key)).copied();
+        let answer = self.ask("GET", &api_path_of(key), None, None).await?;
         let after = self.stored_revisions().await;
         if answer.status == 404 && before.contains_key(key) && before.get(key) == after.get(key) {
             self.checker
@@ -364,7 +364,7 @@ impl User {
         format!("looks at {} of {kind}", all.len())
     }
 
-    async fn one_of(&mut self, kind: Kind) -> Option<ObjectKey> {
+    async fn pick_resource(&mut self, kind: Kind) -> Option<ObjectKey> {
         let all = self.list(kind).await;
         if all.is_empty() {
             return None;
@@ -382,6 +382,6 @@ fn collection_path(kind: Kind) -> String {
     }
 }
 
-pub(crate) fn path_of(key: &ObjectKey) -> String {
+pub(crate) fn api_path_of(key: &ObjectKey) -> String {
     format!("{}/{}", collection_path(key.kind), key.name)
 }

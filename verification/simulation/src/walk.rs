@@ -60,7 +60,7 @@ pub struct CopiedMetric {
 impl CopiedMetric {
     /// First value: the copied one, or the middle of the range.
     #[must_use]
-    pub fn begins(&self) -> f64 {
+    pub fn initial_value(&self) -> f64 {
         self.value.unwrap_or(self.least / 2.0 + self.greatest / 2.0)
     }
 }
@@ -119,7 +119,7 @@ impl RandomWalk {
                 let mut chance = ChaCha8Rng::seed_from_u64(seed);
                 chance.set_stream(FIRST_STREAM + values.len() as u64);
                 let walking = WalkingMetric {
-                    value: metric.begins(),
+                    value: metric.initial_value(),
                     steps: 0,
                     stride: if walks { range * percent / 100.0 } else { 0.0 },
                     bounds: (metric.least, metric.greatest),
@@ -148,7 +148,7 @@ impl RandomWalk {
     }
 
     /// Makes each answer of a provider wrong, or correct again.
-    pub fn corrupt(&self, provider: u32, corrupt: bool) {
+    pub fn set_corrupt(&self, provider: u32, corrupt: bool) {
         let mut corrupted = self.0.corrupt.lock().unwrap();
         if corrupt {
             corrupted.insert(provider);
@@ -163,7 +163,7 @@ impl RandomWalk {
 
     /// The providers behind the links of one instance.
     #[must_use]
-    pub fn providers_of(
+    pub fn linked_providers(
         &self,
         network: &Network,
         from: Endpoint,
@@ -177,7 +177,7 @@ impl RandomWalk {
         LinkedProviders { walk: self.clone(), ways: ways.collect() }
     }
 
-    fn value(&self, at: usize, name: &str) -> Option<f64> {
+    fn value_of(&self, at: usize, name: &str) -> Option<f64> {
         let elapsed = self.0.stopped.lock().unwrap().unwrap_or_else(|| self.0.began.elapsed());
         let steps = u32::try_from(elapsed.as_secs() / STEP.as_secs()).unwrap_or(u32::MAX);
         self.0
@@ -248,7 +248,7 @@ impl MetricsProviders for LinkedProviders {
         if let Err(error) = self.reach(&self.walk.0.providers[at].name, deadline).await {
             return all(&error);
         }
-        let sample = |name: &String| match self.walk.value(at, name) {
+        let sample = |name: &String| match self.walk.value_of(at, name) {
             Some(value) => Ok(Sample { value, note: None }),
             None => Err(FetchError::NotFound { expected: "a metric that was copied" }),
         };

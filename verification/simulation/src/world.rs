@@ -11,7 +11,7 @@ use madako_datacenter_sim::kubernetes::SimulatedKubernetes;
 use madako_domain::reboot::RebootSettings;
 use madako_domain::repair::hold::HoldSettings;
 use madako_http::Limits;
-use madako_http::placement::{Authorization, PlacementApi, Settings, StaticUser, Uids, router};
+use madako_http::placement::{Authorization, PlacementApi, Settings, StaticUser, UidSource, router};
 use madako_judges::FaultPlace as Part;
 use madako_metrics_providers::Providers;
 use madako_protocol::event::{Event, EventSink};
@@ -95,7 +95,7 @@ impl Default for ServiceSettings {
             session_ttl: SESSION_TTL,
             retire_wait: RETIRE_WAIT,
             hold: Some(HoldSettings::default()),
-            metrics: Metrics::every(METRICS_INTERVAL),
+            metrics: Metrics::with_interval(METRICS_INTERVAL),
             scheduler: SchedulerConfig {
                 reschedule_after: RESCHEDULE_AFTER,
                 max_moves: MAX_MOVES,
@@ -125,7 +125,7 @@ pub struct World {
     pub checker: Checker,
     pub placement: PlacementChecker,
     /// Targets of repairs and drains; `None` without repairs.
-    pub hosts: Option<Hosts>,
+    pub hosts: Option<CommandHosts>,
     /// Targets of effects in a copied world, instead of `hosts`.
     pub effects: Option<Effects>,
     /// Operations on nodes, without the links of the instances; `None`: off.
@@ -165,7 +165,7 @@ pub struct World {
 
 /// The hosts for repair commands, the API server for drains, and the judge of both.
 #[derive(Clone)]
-pub struct Hosts {
+pub struct CommandHosts {
     pub host: SimulatedHost,
     /// API server of the nodes that the instances drain.
     pub kubernetes: SimulatedKubernetes,
@@ -242,7 +242,7 @@ impl EventSink for Sink {
             self.checker.record_refusal(&self.name, violations);
         }
         if let Event::Committed { what, revision, epoch, .. } = &event {
-            self.checker.acknowledge(what, *revision, *epoch);
+            self.checker.note_acknowledged_write(what, *revision, *epoch);
             if *what == "placement" {
                 self.placement.note_commit(*revision);
             }
@@ -261,7 +261,7 @@ impl World {
         registry: SimulatedRegistry,
         clock: Arc<dyn Clock>,
         (history, checker, placement): (History, Checker, PlacementChecker),
-        hosts: Option<Hosts>,
+        hosts: Option<CommandHosts>,
     ) -> Self {
         let run = RUNS.fetch_add(1, Ordering::Relaxed);
         Self {
@@ -299,7 +299,7 @@ impl World {
     }
 
     /// The ports of placement, over links of the instance.
-    fn placement(
+    fn placement_ports(
         &self,
         store: &EtcdStore,
         objects: &Arc<dyn Objects>,
@@ -307,7 +307,7 @@ impl World {
     ) -> PlacementPorts {
         let requests = Arc::clone(&self.requests.providers);
         let providers: Arc<dyn MetricsProviders> = match &self.walk {
-            Some(walk) => Arc::new(walk.providers_of(&self.network, place, &requests)),
+            Some(walk) => Arc::new(walk.linked_providers(&self.network, place, &requests)),
             None => {
                 let link = self.network.link(place, Endpoint::Provider);
                 let (providers, facts) = (self.prometheus.clone(), self.facts.clone());
@@ -317,7 +317,7 @@ impl World {
             }
         };
         PlacementPorts {
-            root: self.contend_store(Arc::new(store.at_root()), ""),
+            root: self.contend_store(Arc::new(store.with_absolute_keys()), ""),
             prefix: PREFIX.to_owned(),
             objects: Arc::clone(objects),
             providers,
@@ -335,7 +335,7 @@ impl World {
     }
 
     /// Serves placement's API at the door `name`.
-    fn api(
+    fn placement_api(
         &self,
         name: &'static str,
         objects: Arc<dyn Objects>,
@@ -343,7 +343,7 @@ impl World {
         seed: u64,
     ) -> ServedRouter {
         let objects = match &self.rivals {
-            Some(rivals) => rivals.before_objects(objects),
+            Some(rivals) => rivals.wrap_objects(objects),
             None => objects,
         };
         let mut bytes = [0; 32];
@@ -351,7 +351,7 @@ impl World {
         let router = router(PlacementApi {
             objects,
             clock: Arc::new(clock.clone()),
-            uids: Uids::seeded(bytes),
+            uids: UidSource::from_seed(bytes),
             explainer: None,
             authenticators: vec![Arc::new(StaticUser("system".to_owned()))],
             settings: Settings { authorization: Authorization::AlwaysAllow, ..Settings::new("simulated") },
@@ -360,7 +360,7 @@ impl World {
         ServedRouter { name, router, limits: Limits::PLACEMENT, doors: Arc::clone(&self.doors), link }
     }
 
-    fn host(&self, name: &str) -> Option<Arc<dyn Host>> {
+    fn host_of_instance(&self, name: &str) -> Option<Arc<dyn Host>> {
         if let Some(effects) = &self.effects {
             return Some(Arc::clone(&effects.host));
         }
@@ -373,19 +373,19 @@ impl World {
         }))
     }
 
-    fn kubernetes(&self, name: &str) -> Option<Arc<dyn Kubernetes>> {
+    fn kubernetes_port(&self, name: &str) -> Option<Arc<dyn Kubernetes>> {
         if let Some(effects) = &self.effects {
             return effects.kubernetes.clone();
         }
-        let Hosts { kubernetes, judge, .. } = self.hosts.clone()?;
+        let CommandHosts { kubernetes, judge, .. } = self.hosts.clone()?;
         let told = (name.to_owned(), self.facts.clone());
         Some(Arc::new(JudgedKubernetes { kubernetes, judge, store: self.store.clone(), told }))
     }
 
     /// The ports of operations, over a link of the instance.
-    fn operations(&self, name: &str, place: Endpoint) -> Option<OperationsPorts> {
+    fn operations_ports(&self, name: &str, place: Endpoint) -> Option<OperationsPorts> {
         let ports = self.operations.as_ref()?;
-        let told = |Hosts { judge, .. }: &Hosts| {
+        let told = |CommandHosts { judge, .. }: &CommandHosts| {
             (name.to_owned(), judge.clone(), self.facts.clone(), self.store.clone())
         };
         let witness = EffectWitness { judges: self.hosts.as_ref().map(told), nodes: self.nodes.clone() };
@@ -404,13 +404,14 @@ impl World {
         let link = self.network.link(place, Endpoint::Store);
         let encryption = self.working.encryption.clone();
         let config = StoreConfig { prefix: PREFIX.to_owned(), encryption, ..StoreConfig::default() };
-        let store = EtcdStore::with_connector(link.connector(self.store.clone()), &config, seed).unwrap();
+        let store =
+            EtcdStore::with_connector(link.make_connector(self.store.clone()), &config, seed).unwrap();
         let store = store.with_clock(Arc::new(clock.clone()));
         let objects = self.places.then(|| Arc::new(CachedObjects::start(&store)) as Arc<dyn Objects>);
-        let placement = objects.as_ref().map(|objects| self.placement(&store, objects, (name, place)));
-        let kubernetes = self.kubernetes(name);
+        let placement = objects.as_ref().map(|objects| self.placement_ports(&store, objects, (name, place)));
+        let kubernetes = self.kubernetes_port(name);
         let asked = Arc::clone(&self.requests.registry);
-        let transport = self.corruption.spoiling(Arc::new(self.registry.in_memory_transport()));
+        let transport = self.corruption.spoil_transport(Arc::new(self.registry.open_in_memory_transport()));
         let answers = LastAnswers::default();
         let transport = ToRegistry {
             inner: transport,
@@ -422,7 +423,7 @@ impl World {
         let judge = self.hosts.as_ref().map(|hosts| hosts.judge.clone());
         let store = self.contend_store(Arc::new(store), PREFIX);
         let ports = Ports {
-            operations: self.operations(name, place),
+            operations: self.operations_ports(name, place),
             store: Arc::clone(&store),
             registry: Arc::new(ReportingRegistry {
                 registry: SabakanRegistry::new(Arc::new(transport)),
@@ -445,7 +446,7 @@ impl World {
             }),
             placement,
             kubernetes,
-            host: self.host(name),
+            host: self.host_of_instance(name),
         };
         let options = InstanceOptions {
             // Simulated instances serve no pages to other hosts.
@@ -471,7 +472,7 @@ impl World {
             let link = self.network.link(Endpoint::People, place);
             let doors = Arc::clone(&self.pages);
             let pages = ServedRouter { name, router, limits: Limits::DEFAULT, doors, link };
-            let api = objects.map(|objects| self.api(name, objects, &clock, seed));
+            let api = objects.map(|objects| self.placement_api(name, objects, &clock, seed));
             let api = api.map(|api| http_child(&id, PLACEMENT_API, api));
             std::iter::once(http_child(&id, HTTP, pages)).chain(api).collect()
         };

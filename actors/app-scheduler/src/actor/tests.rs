@@ -139,7 +139,7 @@ async fn an_unused_cluster_that_is_bound_to_before_its_deletion_is_committed_sta
     let begun = Instant::now();
     world.store.lock().before = Some(Box::new(|inner| {
         let mut bound = application("a");
-        let to = ResourceRef::to(&ObjectKey::new(Kind::Cluster, Some(NAMESPACE), "made"));
+        let to = ResourceRef::from_key(&ObjectKey::new(Kind::Cluster, Some(NAMESPACE), "made"));
         bound.metadata.owners.push(to.clone());
         bound.status.scheduled_to = Some(to);
         inner.put(&bound.into_object());

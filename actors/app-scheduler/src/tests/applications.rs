@@ -1,7 +1,7 @@
 //! First bindings, and applications without a fitting cluster.
 
 use madako_domain::placement::decision::{LeftAlone, Outcome};
-use madako_domain::placement::fit::Compared;
+use madako_domain::placement::fit::ComparedMetrics;
 use madako_domain::placement::kind::{Kind, ObjectKey};
 use madako_domain::placement::kubernetes::{Application, ApplicationState};
 use madako_domain::placement::metadata::{MetricRef, Reason, ReasonCode, ResourceRef};
@@ -103,7 +103,7 @@ fn a_stored_constraint_that_cannot_be_read_never_matches() {
     world.application("a", |application| {
         let text = "a is (".to_owned();
         application.spec.constraints.cluster.labels =
-            Some(vec![madako_domain::placement::LabelConstraint::stored(text)]);
+            Some(vec![madako_domain::placement::LabelConstraint::from_stored(text)]);
     });
     world.run();
     assert_eq!(world.get::<Application>("a").status.state, ApplicationState::Degraded);
@@ -112,7 +112,7 @@ fn a_stored_constraint_that_cannot_be_read_never_matches() {
 #[test]
 fn weighted_constraints_are_compared_as_krake_does() {
     let mut world = World::new();
-    world.config.metric_constraints = Compared::Weighted;
+    world.config.metric_constraints = ComparedMetrics::Weighted;
     world.metric("load", 0.5);
     world.cluster("c", |cluster| cluster.spec.metrics = vec![MetricRef::new("load", 10.0, false)]);
     world.application("a", |application| {
@@ -215,7 +215,7 @@ fn binding_keeps_the_state_of_a_running_application() {
     world.application("a", |application| {
         application.status.state = ApplicationState::Degraded;
         application.status.reason = Some(Reason::new(ReasonCode::NoSuitableResource, "none"));
-        application.status.running_on = Some(ResourceRef::to(&key("former")));
+        application.status.running_on = Some(ResourceRef::from_key(&key("former")));
     });
     world.cluster("c", |_| {});
     world.run();

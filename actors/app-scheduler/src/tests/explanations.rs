@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
-use madako_domain::placement::decision::{Dropped, ExplainError, Explanation, Outcome, WhatIf};
-use madako_domain::placement::fit::Unmet;
+use madako_domain::placement::decision::{DropReason, ExplainError, Explanation, Outcome, WhatIf};
+use madako_domain::placement::fit::UnmetConstraint;
 use madako_domain::placement::kind::{Kind, ObjectKey};
 use madako_domain::placement::kubernetes::ClusterState;
 use madako_domain::placement::metadata::MetricRef;
@@ -56,17 +56,20 @@ fn explanation_names_every_candidate_and_its_obstacle() {
     let explanation = asked(&world, &WhatIf::default()).unwrap();
     let dropped: Vec<_> =
         explanation.clusters.iter().map(|it| (it.target.name.as_str(), it.dropped.clone())).collect();
-    let label = |got: Option<&str>| Unmet::Label { constraint: "l is x".into(), got: got.map(str::to_owned) };
-    assert_eq!(dropped[0], ("bad", Some(Dropped::Unmet { unmet: vec![label(None)] })));
+    let label = |got: Option<&str>| UnmetConstraint::Label {
+        constraint: "l is x".into(),
+        got: got.map(str::to_owned),
+    };
+    assert_eq!(dropped[0], ("bad", Some(DropReason::Unmet { unmet: vec![label(None)] })));
     assert!(
-        matches!(&dropped[1], ("failing", Some(Dropped::FailingMetrics { metric, why: Some(_) })) if metric == "lost")
+        matches!(&dropped[1], ("failing", Some(DropReason::FailingMetrics { metric, why: Some(_) })) if metric == "lost")
     );
     assert_eq!(dropped[2], ("good", None));
-    assert_eq!(dropped[3], ("labelled", Some(Dropped::Unmet { unmet: vec![label(Some("other"))] })));
-    assert_eq!(dropped[4], ("none", Some(Dropped::WithoutMetrics)));
-    let offline = vec![Unmet::NotOnline { state: ClusterState::Offline }, label(None)];
-    assert_eq!(dropped[5], ("offline", Some(Dropped::Unmet { unmet: offline })));
-    assert_eq!(dropped[6], ("waits", Some(Dropped::WaitsForMetric { metric: "new".to_owned() })));
+    assert_eq!(dropped[3], ("labelled", Some(DropReason::Unmet { unmet: vec![label(Some("other"))] })));
+    assert_eq!(dropped[4], ("none", Some(DropReason::WithoutMetrics)));
+    let offline = vec![UnmetConstraint::NotOnline { state: ClusterState::Offline }, label(None)];
+    assert_eq!(dropped[5], ("offline", Some(DropReason::Unmet { unmet: offline })));
+    assert_eq!(dropped[6], ("waits", Some(DropReason::WaitsForMetric { metric: "new".to_owned() })));
 }
 
 #[test]
@@ -97,7 +100,7 @@ fn another_value_or_one_cluster_less_would_have_changed_it() {
     assert!(matches!(outcome(&without("bad")), Outcome::Stays { .. }));
     assert!(matches!(outcome(&without("good")), Outcome::Moved { to, .. } if to.name == "bad"));
     let shown = asked(&world, &without("good")).unwrap();
-    assert_eq!(shown.clusters[1].dropped, Some(Dropped::LeftOut));
+    assert_eq!(shown.clusters[1].dropped, Some(DropReason::LeftOut));
 }
 
 #[test]
@@ -140,7 +143,7 @@ fn with_values_for_all_its_metrics_a_failing_place_is_online() {
     };
     let one = ask(&[("lost", 1.0)]);
     let fails = |explanation: &Explanation, name: &str| match best(explanation).dropped {
-        Some(Dropped::FailingMetrics { metric, .. }) => metric == name,
+        Some(DropReason::FailingMetrics { metric, .. }) => metric == name,
         _ => false,
     };
     assert!(fails(&one, "gone"));

@@ -26,7 +26,7 @@ fn there(world: &World) -> Vec<&str> {
 fn dependents_are_deleted_before_their_owner() {
     let mut world = World::new();
     world.put(cloud("sky", &[]));
-    let sky = ResourceRef::to(&ObjectKey::new(Kind::Cloud, Some(NAMESPACE), "sky"));
+    let sky = ResourceRef::from_key(&ObjectKey::new(Kind::Cloud, Some(NAMESPACE), "sky"));
     world.cluster("c", |cluster| cluster.metadata.owners.push(sky));
     world.application("a", |application| {
         application.metadata.finalizers = vec!["kubernetes_resources_deletion".to_owned()];
@@ -63,7 +63,7 @@ fn dependents_are_deleted_before_their_owner() {
 fn applications_are_not_bound_to_a_cluster_whose_owner_is_deleted() {
     let mut world = World::new();
     world.put(cloud("sky", &[]));
-    let sky = ResourceRef::to(&ObjectKey::new(Kind::Cloud, Some(NAMESPACE), "sky"));
+    let sky = ResourceRef::from_key(&ObjectKey::new(Kind::Cloud, Some(NAMESPACE), "sky"));
     world.cluster("c", |cluster| cluster.metadata.owners.push(sky));
     world.change::<madako_domain::placement::infrastructure::Cloud>("sky", |cloud| {
         deleted(&mut cloud.metadata);
@@ -102,9 +102,10 @@ fn an_application_that_is_bound_elsewhere_survives_its_former_cluster() {
     world.cluster("former", |_| {});
     world.cluster("new", |_| {});
     world.application("a", |application| {
-        application.metadata.owners = ["former", "new"].map(|name| ResourceRef::to(&cluster(name))).to_vec();
-        application.status.scheduled_to = Some(ResourceRef::to(&cluster("new")));
-        application.status.running_on = Some(ResourceRef::to(&cluster("former")));
+        application.metadata.owners =
+            ["former", "new"].map(|name| ResourceRef::from_key(&cluster(name))).to_vec();
+        application.status.scheduled_to = Some(ResourceRef::from_key(&cluster("new")));
+        application.status.running_on = Some(ResourceRef::from_key(&cluster("former")));
         application.status.scheduled = Some(Timestamp::new(begin()));
         application.status.kube_controller_triggered = Some(Timestamp::new(begin()));
     });
@@ -113,12 +114,12 @@ fn an_application_that_is_bound_elsewhere_survives_its_former_cluster() {
     // The application still runs there: the cluster waits.
     assert_eq!(there(&world), ["a", "former", "new"]);
     assert!(world.get::<Application>("a").metadata.deleted.is_none());
-    let new = ResourceRef::to(&cluster("new"));
+    let new = ResourceRef::from_key(&cluster("new"));
     world.change::<Application>("a", |application| application.status.running_on = Some(new));
     world.settle();
     assert_eq!(there(&world), ["a", "new"]);
     let owners = &world.get::<Application>("a").metadata.owners;
-    assert_eq!(owners, &[ResourceRef::to(&cluster("new"))]);
+    assert_eq!(owners, &[ResourceRef::from_key(&cluster("new"))]);
 }
 
 #[test]
@@ -133,7 +134,7 @@ fn applications_of_a_cluster_that_was_removed_by_force_move() {
     world.cluster("other", |_| {});
     world.settle();
     assert_eq!((world.bound("a"), there(&world)), (Some("other"), vec!["a", "other"]));
-    assert_eq!(world.get::<Application>("a").metadata.owners, [ResourceRef::to(&cluster("other"))]);
+    assert_eq!(world.get::<Application>("a").metadata.owners, [ResourceRef::from_key(&cluster("other"))]);
 }
 
 #[test]
@@ -141,12 +142,12 @@ fn circles_are_named_and_left_alone() {
     let mut world = World::new();
     world.cluster("one", |one| {
         deleted(&mut one.metadata);
-        one.metadata.owners = vec![ResourceRef::to(&cluster("two"))];
+        one.metadata.owners = vec![ResourceRef::from_key(&cluster("two"))];
     });
-    world.cluster("two", |two| two.metadata.owners = vec![ResourceRef::to(&cluster("one"))]);
+    world.cluster("two", |two| two.metadata.owners = vec![ResourceRef::from_key(&cluster("one"))]);
     world.cluster("self", |own| {
         deleted(&mut own.metadata);
-        own.metadata.owners = vec![ResourceRef::to(&cluster("self"))];
+        own.metadata.owners = vec![ResourceRef::from_key(&cluster("self"))];
     });
     world.cluster("simple", |simple| deleted(&mut simple.metadata));
     let pass = world.run();
@@ -207,7 +208,7 @@ proptest! {
         for (number, owners) in owners.iter().enumerate() {
             world.cluster(&format!("c{number}"), |one| {
                 one.metadata.owners =
-                    owners.iter().map(|owner| ResourceRef::to(&cluster(&format!("c{owner}")))).collect();
+                    owners.iter().map(|owner| ResourceRef::from_key(&cluster(&format!("c{owner}")))).collect();
                 if roots[number] {
                     deleted(&mut one.metadata);
                 }

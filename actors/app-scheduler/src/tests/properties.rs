@@ -153,7 +153,7 @@ prop_compose! {
         for (number, some) in applications.into_iter().enumerate() {
             world.application(&format!("a{number}"), |application| {
                 let wants = &mut application.spec.constraints.cluster;
-                let stored = |text: &&str| madako_domain::placement::LabelConstraint::stored((*text).to_owned());
+                let stored = |text: &&str| madako_domain::placement::LabelConstraint::from_stored((*text).to_owned());
                 wants.labels = Some(some.labels.iter().map(stored).collect());
                 wants.metrics = Some(some.metrics.iter().map(|text| text.parse().unwrap()).collect());
                 application.spec.backoff_limit = some.limit;
@@ -165,7 +165,7 @@ prop_compose! {
                         Some(crate::testing::NAMESPACE),
                         format!("c{cluster}"),
                     );
-                    let cluster = ResourceRef::to(&key);
+                    let cluster = ResourceRef::from_key(&key);
                     let since = now - std::time::Duration::from_secs(ago.into());
                     madako_domain::placement::binding::bind_application(application, cluster, since);
                 }
@@ -263,7 +263,7 @@ proptest! {
         steps in prop::collection::vec((0..61_u64, 0..METRICS.len(), 0..=4_u8), 1..8),
     ) {
         prop_assume!(world.metrics.is_some());
-        let limit = world.config.max_moves.of(world.snapshot.of::<Application>().count());
+        let limit = world.config.max_moves.limit_for(world.snapshot.of::<Application>().count());
         let mut history: Vec<(time::OffsetDateTime, usize)> = Vec::new();
         for (pause, metric, value) in steps {
             let pass = world.run();
@@ -330,8 +330,8 @@ proptest! {
                 .filter(|cluster| {
                     let compared = world.config.metric_constraints;
                     let offer =
-                        madako_domain::placement::fit::Offer::of_cluster(cluster.value, None, metrics, compared);
-                    wants.met_by(&offer)
+                        madako_domain::placement::fit::Offer::from_cluster(cluster.value, None, metrics, compared);
+                    wants.are_met_by(&offer)
                 })
                 .map(|cluster| (cluster.stored.key.clone(), ()))
                 .collect();

@@ -60,7 +60,7 @@ impl PlannerState {
             Ok(committed) => self.committed = self.committed.max(committed.revision),
             Err(error) => {
                 self.given.events.emit(Event::CommitFailed { what: "obstacles", why: error.to_string() });
-                if error.failure() == Failure::Unknown {
+                if error.failure_class() == Failure::Unknown {
                     self.retry_later(myself);
                 }
             }

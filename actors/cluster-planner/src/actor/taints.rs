@@ -53,7 +53,7 @@ impl NodeTaints {
         Self { feeds, known: BTreeMap::new(), seen: None, polled: false, reported: None }
     }
 
-    pub(crate) fn awaited(&self) -> bool {
+    pub(crate) fn is_awaiting_first_poll(&self) -> bool {
         self.feeds.is_some() && !self.polled
     }
 

@@ -5,7 +5,7 @@ use super::*;
 use crate::testing::{MachineWith as _, machine, template_node};
 
 fn to_node(machine: &Machine, address: &str, template: &Node) -> Node {
-    NodeMaker::new(template).node(machine, address, machine.has_good_labels())
+    NodeMaker::new(template).make_node(machine, address, machine.has_good_labels())
 }
 
 fn date(text: &str) -> OffsetDateTime {
@@ -26,7 +26,7 @@ fn dates_are_written_as_go_does() {
         ("9999-12-31T23:59:59Z", "9999-12-31T23:59:59Z"),
     ];
     for (read, written) in cases {
-        assert_eq!(rfc3339(date(read)), written);
+        assert_eq!(format_date(date(read)), written);
     }
 }
 

@@ -5,14 +5,14 @@ use proptest::prelude::*;
 use super::*;
 
 /// Id, score, number of candidates, runner-up.
-type Picked = (Id, i64, usize, Option<(Id, i64)>);
+type Picked = (MachineId, i64, usize, Option<(MachineId, i64)>);
 
 /// The seed's text, literally: score all remaining machines, take the best, count it, repeat.
 fn by_hand(mut left: Vec<Candidate>, mut nodes: BTreeMap<i64, u64>, leaving: bool) -> Vec<Picked> {
     let mut picks = Vec::new();
     while !left.is_empty() {
         let count = |rack: i64| i64::try_from(nodes.get(&rack).copied().unwrap_or(0)).unwrap();
-        let mut scored: Vec<(Id, i64)> = left
+        let mut scored: Vec<(MachineId, i64)> = left
             .iter()
             .map(|candidate| (candidate.id, (100 - count(candidate.rack)) * 10 + candidate.points.0))
             .collect();
@@ -43,7 +43,7 @@ fn candidates() -> impl Strategy<Value = Vec<Candidate>> {
 fn passed_over_candidate_is_not_offered_again_and_scores_nothing() {
     let candidate = |id, rack, points| Candidate { rack, points: Reverse(points), id };
     let mut picker =
-        Picker::leaving(vec![candidate(0, 1, 0), candidate(1, 1, 3), candidate(2, 2, 1_000)], |rack| {
+        Picker::to_leave(vec![candidate(0, 1, 0), candidate(1, 1, 3), candidate(2, 2, 1_000)], |rack| {
             if rack == 1 { 2 } else { 1 }
         });
     assert_eq!(picker.peek(), Some(0));
@@ -64,7 +64,7 @@ proptest! {
         nodes in prop::collection::btree_map(0..5_i64, 0..120_u64, 0..5),
     ) {
         let racks = nodes.clone();
-        let picker = Picker::joining(candidates.clone(), |rack| racks.get(&rack).copied().unwrap_or(0));
+        let picker = Picker::to_join(candidates.clone(), |rack| racks.get(&rack).copied().unwrap_or(0));
         prop_assert_eq!(picked(picker), by_hand(candidates, nodes, false));
     }
 
@@ -75,7 +75,7 @@ proptest! {
             *nodes.entry(candidate.rack).or_insert(0) += 1;
         }
         let racks = nodes.clone();
-        let picker = Picker::leaving(candidates.clone(), |rack| racks.get(&rack).copied().unwrap_or(0));
+        let picker = Picker::to_leave(candidates.clone(), |rack| racks.get(&rack).copied().unwrap_or(0));
         prop_assert_eq!(picked(picker), by_hand(candidates, nodes, true));
     }
 }

@@ -19,18 +19,18 @@ fn actions(answer: &(Vec<Plan>, WhatIfEnd)) -> Vec<Action> {
 
 #[test]
 fn selectors_are_read_as_people_write_them() {
-    assert_eq!("10.0.0.1".parse(), Ok(Selector::Address(Ipv4Addr::new(10, 0, 0, 1))));
-    assert_eq!("rack=-3".parse(), Ok(Selector::Rack(-3)));
-    assert_eq!("role=a=b".parse(), Ok(Selector::Role("a=b".to_owned())));
+    assert_eq!("10.0.0.1".parse(), Ok(MachineSelector::Address(Ipv4Addr::new(10, 0, 0, 1))));
+    assert_eq!("rack=-3".parse(), Ok(MachineSelector::Rack(-3)));
+    assert_eq!("role=a=b".parse(), Ok(MachineSelector::Role("a=b".to_owned())));
     for text in ["", "rack=", "rack=x", "role=", "zone=3", "10.0.0", "host"] {
-        let error = text.parse::<Selector>().unwrap_err();
+        let error = text.parse::<MachineSelector>().unwrap_err();
         assert_eq!(
             error.to_string(),
             format!("{text:?} does not name machines: expected an IPv4 address, rack=NUMBER or role=ROLE")
         );
     }
     for text in ["10.0.0.1", "rack=3", "role=a"] {
-        assert_eq!(text.parse::<Selector>().unwrap().to_string(), text);
+        assert_eq!(text.parse::<MachineSelector>().unwrap().to_string(), text);
     }
 }
 
@@ -78,7 +78,10 @@ fn selector_without_a_matching_machine_is_reported() {
     let site = site();
     let lose = ["10.0.0.1", "rack=9"].map(|text| text.parse().unwrap());
     let unmatched = WhatIf::new(&site.input(), &lose, &["role=b".parse().unwrap()]).unwrap_err();
-    assert_eq!(unmatched, UnmatchedSelectors(vec![Selector::Rack(9), Selector::Role("b".to_owned())]));
+    assert_eq!(
+        unmatched,
+        UnmatchedSelectors(vec![MachineSelector::Rack(9), MachineSelector::Role("b".to_owned())])
+    );
     assert_eq!(unmatched.to_string(), "no machine in the list matches rack=9, role=b");
 }
 

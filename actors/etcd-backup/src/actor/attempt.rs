@@ -26,7 +26,7 @@ pub(crate) struct BackupAttempt {
 
 /// Makes a backup that counts, and removes older ones.
 pub(crate) async fn make_backup(attempt: &BackupAttempt) -> BackupEnd {
-    let outcome = attempt.recorded().await;
+    let outcome = attempt.record_backup().await;
     // The record that counts now names a file that must stay.
     let counted = match &outcome {
         Ok((record, _)) => Some(&record.file),
@@ -42,19 +42,19 @@ pub(crate) async fn make_backup(attempt: &BackupAttempt) -> BackupEnd {
 
 impl BackupAttempt {
     /// Makes a backup and its record. Returns the revision of the record, too.
-    async fn recorded(&self) -> Result<(BackupRecord, i64), BackupFailure> {
+    async fn record_backup(&self) -> Result<(BackupRecord, i64), BackupFailure> {
         let BackupsArguments { schedule, backups, epoch, leader, .. } = &self.given;
         let directory = Path::new(&schedule.dir);
         let permit = self.permits.get().await;
         let backup = backups.take(&permit, &self.addresses, directory, self.at).await?;
-        let contents = if schedule.prove { Some(self.proved(directory, &backup).await?) } else { None };
+        let contents = if schedule.prove { Some(self.prove_backup(directory, &backup).await?) } else { None };
         let record = self.record(directory, backup, contents);
         let mutation = Mutation::EtcdBackup { record: record.clone(), revision: self.revision };
         let committed = commit(leader, *epoch, mutation).await?;
         Ok((record, committed.revision))
     }
 
-    async fn proved(&self, directory: &Path, backup: &Backup) -> Result<EtcdContents, BackupError> {
+    async fn prove_backup(&self, directory: &Path, backup: &Backup) -> Result<EtcdContents, BackupError> {
         if is_planted(Canary::BackupUnproved) {
             let (revision, _) = backup.revisions;
             return Ok(EtcdContents { revision, keys: 0, hash: String::new() });

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use madako_domain::backup::{Difference, EtcdContents, backup_name, refuted_name};
+use madako_domain::backup::{Difference, EtcdContents, backup_name, name_of_refuted_backup};
 use madako_domain::canary::{Canary, plant_canary};
 use madako_domain::cluster::{Cluster, Node};
 use madako_domain::state::RevisedValue;
@@ -230,7 +230,7 @@ impl Site {
 fn refuted(backup: &Backup) -> BackupError {
     BackupError::Refuted {
         name: backup.name.clone(),
-        renamed: refuted_name(&backup.name),
+        renamed: name_of_refuted_backup(&backup.name),
         difference: Difference::Hash { revision: 7 },
     }
 }

@@ -16,13 +16,17 @@ use super::{LeaderArguments, LeaderState, START_RETRY, madako_placement_owner};
 use crate::limits::CLAIM_RETRY;
 
 impl LeaderState {
-    pub(super) fn owner_seen(&mut self, myself: &ActorRef<Envelope<LeaderMessage>>, event: WatchEvent) {
+    pub(super) fn handle_owner_change(
+        &mut self,
+        myself: &ActorRef<Envelope<LeaderMessage>>,
+        event: WatchEvent,
+    ) {
         match event {
             WatchEvent::Listed(mut snapshot) => {
                 self.owner = Some((snapshot.revision, snapshot.entries.remove(ownership::KEY)));
                 if self.is_ahead() {
                     // The list precedes this leader's claim, or the store was restored to an earlier state.
-                    return self.claim(myself);
+                    return self.start_claim(myself);
                 }
             }
             WatchEvent::Changed { revision, changes } => {
@@ -36,7 +40,7 @@ impl LeaderState {
         self.settle(myself);
     }
 
-    pub(super) fn claimed(
+    pub(super) fn finish_claim(
         &mut self,
         myself: &ActorRef<Envelope<LeaderMessage>>,
         epoch: i64,
@@ -64,7 +68,7 @@ impl LeaderState {
         }
         match ownership::next_step(owner.as_ref(), &gate.prefix, epoch) {
             Step::Settled(settled) => self.set_ownership(settled),
-            Step::Claim(_) => self.claim(myself),
+            Step::Claim(_) => self.start_claim(myself),
         }
     }
 
@@ -75,7 +79,7 @@ impl LeaderState {
     }
 
     /// Reads the key and claims it if it is free.
-    fn claim(&mut self, myself: &ActorRef<Envelope<LeaderMessage>>) {
+    fn start_claim(&mut self, myself: &ActorRef<Envelope<LeaderMessage>>) {
         let (Some(gate), Some(epoch)) =
             (&self.given.placement, self.epoch.as_ref().filter(|_| self.reigning))
         else {

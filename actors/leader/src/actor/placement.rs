@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use madako_domain::invariants::{BindingCheck, PlacementChange, judged_by, placed_where_allowed};
+use madako_domain::invariants::{BindingCheck, PlacementChange, check_allowed_bindings, judged_by};
 use madako_domain::limits::MOST_OPERATIONS;
 use madako_domain::placement::change::PlacementMutation;
 use madako_domain::placement::kind::ObjectKey;
@@ -63,12 +63,12 @@ pub(crate) fn placement_transaction(
 ) -> Result<Transaction, CommitError> {
     let owned =
         owner.condition().ok_or_else(|| CommitError::Conflict { keys: vec![ownership::KEY.to_owned()] })?;
-    if let Some(key) = change.misnamed() {
+    if let Some(key) = change.find_misnamed_object() {
         return Err(CommitError::ForeignKey { key: key.etcd_key() });
     }
     let (given, writes, evidence) = (change.conditions(prefix), change.writes(prefix), &change.evidence);
     let BindingCheck { violations, changed } =
-        placed_where_allowed(&PlacementChange { conditions: &given, writes: &writes, evidence, stored });
+        check_allowed_bindings(&PlacementChange { conditions: &given, writes: &writes, evidence, stored });
     if !violations.is_empty() {
         return Err(CommitError::Invariant { violations });
     }
@@ -78,11 +78,11 @@ pub(crate) fn placement_transaction(
     let mut conditions = vec![ownership_fence(prefix, epoch), owned];
     conditions.extend(given);
     for judged in judged_by(evidence) {
-        match conditions.iter().find(|condition| condition.compared() == judged.compared()) {
+        match conditions.iter().find(|condition| condition.compared_key() == judged.compared_key()) {
             None => conditions.push(judged),
             Some(known) if *known == judged => {}
             // Two parts of the mutation were decided on two revisions of one resource.
-            Some(_) => return Err(CommitError::Conflict { keys: vec![judged.compared().to_owned()] }),
+            Some(_) => return Err(CommitError::Conflict { keys: vec![judged.compared_key().to_owned()] }),
         }
     }
     for (operations, count) in [("comparisons", conditions.len()), ("writes", writes.len())] {

@@ -11,7 +11,7 @@ use madako_domain::placement::kind::ObjectKey;
 use madako_domain::placement::metadata::ReasonCode;
 use madako_domain::placement::metrics::{MetricKey, MetricsObserved};
 use madako_domain::placement::object_value::Object;
-use madako_domain::placement::objects::{Change, Stored, Unread};
+use madako_domain::placement::objects::{Change, Stored, UnreadResource};
 use madako_domain::placement::ownership::Ownership;
 use madako_domain::state::Fault;
 use madako_domain::store::{Outcome, StoreError, Transaction};
@@ -95,7 +95,7 @@ impl Objects for FakeObjects {
         unreachable!("the fetcher follows everything")
     }
 
-    fn unread(&self, _: &ObjectKey) -> Option<Unread> {
+    fn unread(&self, _: &ObjectKey) -> Option<UnreadResource> {
         None
     }
 

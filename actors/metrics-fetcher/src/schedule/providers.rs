@@ -111,7 +111,7 @@ impl Providers {
             places.take(key, provider);
         }
         let mut begun: Vec<ProviderKey> = tables.into();
-        while let Some(at) = places.first(&self.queue, all) {
+        while let Some(at) = places.next_startable(&self.queue, all) {
             let Some(key) = self.queue.remove(at) else { break };
             if let Some(provider) = all.get(&key) {
                 places.take(&key, provider);
@@ -131,7 +131,7 @@ impl Providers {
     }
 
     /// Whether the answer of a running fetch is needed.
-    pub(super) fn awaits(&self, fetch: u64) -> bool {
+    pub(super) fn is_awaiting(&self, fetch: u64) -> bool {
         self.all.values().any(|provider| provider.running.as_ref().is_some_and(|running| running.id == fetch))
     }
 
@@ -218,13 +218,17 @@ impl Slots {
         *self.by_namespace.entry(key.namespace.clone()).or_default() += 1;
     }
 
-    fn of(&self, key: &ProviderKey) -> usize {
+    fn taken_by_namespace(&self, key: &ProviderKey) -> usize {
         self.by_namespace.get(&key.namespace).copied().unwrap_or_default()
     }
 
     /// The next provider: last fetch succeeded before failed, then fewest slots of its namespace, then fewest
     /// failures, then longest wait.
-    fn first(&self, queue: &VecDeque<ProviderKey>, all: &BTreeMap<ProviderKey, Provider>) -> Option<usize> {
+    fn next_startable(
+        &self,
+        queue: &VecDeque<ProviderKey>,
+        all: &BTreeMap<ProviderKey, Provider>,
+    ) -> Option<usize> {
         if self.taken >= self.at_once {
             return None;
         }
@@ -233,11 +237,16 @@ impl Slots {
         let waiting = queue.iter().enumerate().filter_map(|(at, key)| Some((at, key, all.get(key)?)));
         waiting
             .filter(|(_, key, provider)| {
-                self.of(key) < of_namespace
+                self.taken_by_namespace(key) < of_namespace
                     && (self.by_failing < of_failing || !provider.has_failed_last_fetch())
             })
             .min_by_key(|(at, key, provider)| {
-                (provider.has_failed_last_fetch(), self.of(key), provider.breaker.failures(), *at)
+                (
+                    provider.has_failed_last_fetch(),
+                    self.taken_by_namespace(key),
+                    provider.breaker.failures(),
+                    *at,
+                )
             })
             .map(|(at, ..)| at)
     }

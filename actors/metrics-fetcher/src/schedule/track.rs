@@ -9,8 +9,8 @@ use madako_protocol::placement::providers::{FetchError, Sample};
 
 use super::ClockReading;
 use crate::bounds;
-use crate::catalog::{Source, Undefined, shorten_name};
-use crate::trust::History;
+use crate::catalog::{Source, UndefinedMetric, shorten_name};
+use crate::trust::ValueHistory;
 
 /// State of a metric's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantNames)]
@@ -36,7 +36,7 @@ pub(super) struct MetricTrack {
     pending: bool,
     /// `None` before the first answer.
     known: Option<LastAnswer>,
-    history: History,
+    history: ValueHistory,
     history_of: Option<Source>,
 }
 
@@ -60,12 +60,18 @@ struct KeptValue {
 
 impl MetricTrack {
     pub(super) fn new(now: ClockReading) -> Self {
-        Self { source: None, pending: false, known: None, history: History::new(now.at), history_of: None }
+        Self {
+            source: None,
+            pending: false,
+            known: None,
+            history: ValueHistory::new(now.at),
+            history_of: None,
+        }
     }
 
     /// Applies the present definitions. The known value stays until their first answer arrives; a missing or invalid
     /// definition counts as an answer.
-    pub(super) fn define(&mut self, resolved: Result<Source, Undefined>) {
+    pub(super) fn set_definition(&mut self, resolved: Result<Source, UndefinedMetric>) {
         match resolved {
             Ok(source) => {
                 let same = self.source.as_ref().is_some_and(|old| {
@@ -89,11 +95,16 @@ impl MetricTrack {
     }
 
     /// Applies an answer of the present source.
-    pub(super) fn answer(&mut self, key: &MetricKey, sample: &Result<Sample, FetchError>, now: ClockReading) {
+    pub(super) fn record_answer(
+        &mut self,
+        key: &MetricKey,
+        sample: &Result<Sample, FetchError>,
+        now: ClockReading,
+    ) {
         let Some(source) = self.source.clone() else { return };
         self.pending = false;
         if self.history_of.as_ref().is_some_and(|old| !old.same_origin(&source)) {
-            self.history = History::new(now.at);
+            self.history = ValueHistory::new(now.at);
         }
         self.history_of = Some(source.clone());
         let is_static = matches!(*source.kind, MetricsProviderKind::Static(_));
@@ -113,7 +124,7 @@ impl MetricTrack {
             }
             Err((reason, undefined)) => {
                 let kept = self.known.take().and_then(|known| known.value).filter(|_| !undefined);
-                (kept.and_then(|kept| kept.kept_under(&source)), Some(reason), undefined)
+                (kept.and_then(|kept| kept.keep_if_valid_under(&source)), Some(reason), undefined)
             }
         };
         self.known = Some(LastAnswer {
@@ -126,7 +137,7 @@ impl MetricTrack {
     }
 
     /// Drops expired values.
-    pub(super) fn age(&mut self, now: ClockReading, max_age: Duration) {
+    pub(super) fn expire_old_values(&mut self, now: ClockReading, max_age: Duration) {
         self.history.forget(now.elapsed);
         let Some(known) = &mut self.known else { return };
         let too_old = |kept: &mut KeptValue| now.elapsed.saturating_sub(kept.since) >= max_age;
@@ -141,7 +152,7 @@ impl MetricTrack {
     }
 
     /// Published state; `None` before the first answer.
-    pub(super) fn state(&self) -> Option<MetricState> {
+    pub(super) fn metric_state(&self) -> Option<MetricState> {
         let known = self.known.as_ref()?;
         Some(MetricState {
             metric_revision: known.metric_revision,
@@ -154,7 +165,7 @@ impl MetricTrack {
         })
     }
 
-    pub(super) fn condition(&self) -> Condition {
+    pub(super) fn metric_condition(&self) -> Condition {
         match &self.known {
             _ if self.pending => Condition::Awaited,
             None => Condition::Awaited,
@@ -174,14 +185,14 @@ impl MetricTrack {
     }
 
     /// Time of the fetch of the current value, on the monotonic clock.
-    pub(super) fn value_since(&self) -> Option<Duration> {
+    pub(super) fn time_of_value(&self) -> Option<Duration> {
         self.known.as_ref()?.value.as_ref().map(|kept| kept.since)
     }
 }
 
 impl KeptValue {
     /// The value under the present definitions. A value from another origin, or outside the new bounds, is dropped.
-    fn kept_under(self, source: &Source) -> Option<Self> {
+    fn keep_if_valid_under(self, source: &Source) -> Option<Self> {
         let normalized = bounds::normalize(&source.spec, self.value.raw).ok()?;
         let value = Value { normalized, ..self.value };
         self.source.same_origin(source).then_some(Self { value, ..self })

@@ -129,7 +129,7 @@ impl World {
         let fetches = self.bench.start();
         self.running.extend(fetches);
         let schedule = &self.bench.schedule;
-        self.running.retain(|fetch| schedule.awaits(fetch.id));
+        self.running.retain(|fetch| schedule.is_awaiting(fetch.id));
         assert!(self.running.len() <= 4);
         let providers: BTreeSet<&ProviderKey> = self.running.iter().map(|fetch| &fetch.provider).collect();
         assert_eq!(providers.len(), self.running.len(), "no provider is asked twice at once");

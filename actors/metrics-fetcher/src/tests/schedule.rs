@@ -79,7 +79,7 @@ impl Bench {
             .map(|name| (name.clone(), each(name).map(|value| Sample { value, note: None })))
             .collect();
         let now = self.now();
-        self.schedule.answer(fetch.id, samples, now);
+        self.schedule.record_answer(fetch.id, samples, now);
     }
 
     /// A round with the same result for every name.
@@ -91,7 +91,7 @@ impl Bench {
 
     pub(super) fn observed(&mut self) -> MetricsObserved {
         let now = self.now();
-        self.schedule.observed(now)
+        self.schedule.observe_metrics(now)
     }
 
     fn state(&mut self, key: &MetricKey) -> MetricState {
@@ -193,7 +193,7 @@ fn an_answer_to_a_former_definition_is_not_heard() {
     let mut bench = Bench::with(&["a"]);
     let former = bench.one();
     bench.put(vec![prometheus(None, "p", "http://elsewhere")]);
-    assert!(!bench.schedule.awaits(former.id));
+    assert!(!bench.schedule.is_awaiting(former.id));
     let fetch = bench.one();
     bench.answer(&former, |_| Ok(1.0));
     assert_eq!(bench.observed().metrics.len(), 0);
@@ -268,7 +268,10 @@ fn a_value_that_is_not_allowed_is_a_failure_of_its_fetch() {
     }
     bench.whole_round(&Err(FetchError::NotFound { expected: "a series" }));
     let message = bench.state(&global("a")).reason.unwrap().message;
-    assert_eq!(message, "metric a (there on metrics provider p): the metric has no value: expected a series");
+    assert_eq!(
+        message,
+        "metric a (there on metrics provider p): the metrics provider's answer has no value of the metric: expected a series"
+    );
 }
 
 #[test]
@@ -356,7 +359,7 @@ fn provider_that_is_down_is_asked_seldom_but_immediately_for_new_metrics() {
         bench.schedule.take_notices(),
         [ProviderNotice::Down { provider: provider.clone(), why: down() }]
     );
-    assert_eq!(bench.schedule.summary(bench.now())["prometheus"].down, 1);
+    assert_eq!(bench.schedule.summarize_by_kind(bench.now())["prometheus"].down, 1);
 
     bench.whole_round(&Err(down()));
     bench.put(vec![metric(&global("b"), "p", "b", 0.0, 1.0), cluster("n", "d", &[reference("b", false)])]);
@@ -443,7 +446,7 @@ fn a_fetch_that_never_ends_does_not_keep_its_provider() {
     bench.seconds = 30;
     let fetches = bench.round();
     assert_eq!(fetches.len(), 1);
-    assert!(!bench.schedule.awaits(lost.id));
+    assert!(!bench.schedule.is_awaiting(lost.id));
     assert_eq!(bench.state(&global("a")).reason.unwrap().code, ReasonCode::UnreachableMetricsProvider);
 }
 
@@ -454,7 +457,7 @@ fn an_answer_that_lacks_a_name_or_brings_others_is_completed() {
     let sample = |value: f64| Ok(Sample { value, note: Some("first of 2".to_owned()) });
     let samples = Samples::from([("a".to_owned(), sample(1.0)), ("stray".to_owned(), sample(2.0))]);
     let now = bench.now();
-    bench.schedule.answer(fetch.id, samples, now);
+    bench.schedule.record_answer(fetch.id, samples, now);
     assert_eq!(bench.state(&global("a")).note.as_deref(), Some("first of 2"));
     assert_eq!(bench.state(&global("b")).reason.unwrap().code, ReasonCode::InvalidMetric);
 }
@@ -486,7 +489,7 @@ fn the_summary_counts_each_metric_once() {
         bench.answer(&fetch, |name| if name == "good" || name == "awaited" { Ok(1.0) } else { Err(down()) });
     }
     bench.put(vec![metric(&global("awaited"), "p", "awaited", 0.0, 5.0)]);
-    let summary = bench.schedule.summary(bench.now());
+    let summary = bench.schedule.summarize_by_kind(bench.now());
     let of = |kind: &str| {
         let counts = summary[kind].conditions;
         Condition::VARIANTS.iter().copied().zip(counts).collect::<Vec<_>>()

@@ -5,14 +5,14 @@ use time::macros::datetime;
 
 use madako_domain::placement::metrics::Trust;
 
-use crate::trust::{History, MOST_VALUES};
+use crate::trust::{MOST_VALUES, ValueHistory};
 
 fn minutes(minutes: u64) -> Duration {
     Duration::from_secs(60 * minutes)
 }
 
 fn history(values: &[f64]) -> Trust {
-    let mut history = History::new(datetime!(2026-01-01 00:00 UTC));
+    let mut history = ValueHistory::new(datetime!(2026-01-01 00:00 UTC));
     for (at, value) in (0..).zip(values) {
         history.push(minutes(at), *value);
     }
@@ -46,14 +46,14 @@ fn turns_are_changes_of_direction_above_a_twentieth_of_the_range() {
 #[test]
 fn more_than_six_turns_are_an_oscillation() {
     let swings = |count: usize| [0.0, 1.0].repeat(count)[..count].to_vec();
-    assert!(!history(&swings(8)).oscillates(), "six turns");
-    assert!(history(&swings(9)).oscillates(), "seven turns");
+    assert!(!history(&swings(8)).is_oscillating(), "six turns");
+    assert!(history(&swings(9)).is_oscillating(), "seven turns");
 }
 
 #[test]
 fn values_older_than_an_hour_are_forgotten_and_the_begin_of_trust_is_kept() {
     let since = datetime!(2026-01-01 00:00 UTC);
-    let mut history = History::new(since);
+    let mut history = ValueHistory::new(since);
     history.push(minutes(0), 100.0);
     history.push(minutes(30), 1.0);
     history.push(minutes(60), 2.0);
@@ -66,7 +66,7 @@ fn values_older_than_an_hour_are_forgotten_and_the_begin_of_trust_is_kept() {
 
 #[test]
 fn memory_is_bounded() {
-    let mut history = History::new(datetime!(2026-01-01 00:00 UTC));
+    let mut history = ValueHistory::new(datetime!(2026-01-01 00:00 UTC));
     history.push(Duration::ZERO, -1.0);
     for _ in 0..MOST_VALUES {
         history.push(Duration::ZERO, 1.0);

@@ -16,7 +16,7 @@ use super::*;
 
 /// Number of sites in this process, for their leaders' names.
 static SITES: AtomicU64 = AtomicU64::new(0);
-const ACT: NodeAction = NodeAction::StopContainer(ContainerName::of(Container::Etcd));
+const ACT: NodeAction = NodeAction::StopContainer(ContainerName::for_container(Container::Etcd));
 
 /// A node that connects with its present key. Actions wait for `release`.
 #[derive(Default)]

@@ -18,7 +18,7 @@ impl Executor {
     pub(super) async fn prepare(&self, targets: &[String], basis: &Basis) -> Result<(), Failure> {
         let mut prepared = BTreeMap::new();
         for node in basis.cluster.nodes.iter().filter(|node| targets.contains(&node.address)) {
-            let files = self.files(node, basis.certificates.get(&node.address)).await?;
+            let files = self.certificate_files(node, basis.certificates.get(&node.address)).await?;
             prepared.insert(node.address.clone(), files);
         }
         *self.prepared.lock().unwrap_or_else(PoisonError::into_inner) = prepared;
@@ -26,7 +26,7 @@ impl Executor {
     }
 
     /// The files to write on a node with the certificates `known`.
-    async fn files(
+    async fn certificate_files(
         &self,
         node: &Node,
         known: Option<&BTreeMap<String, NodeCertificate>>,
@@ -68,7 +68,7 @@ impl Executor {
         let files = |address: &str| prepared.get(address).cloned().unwrap_or_default();
         let targets: Vec<String> =
             targets.iter().filter(|address| !files(address).is_empty()).cloned().collect();
-        self.everywhere(&targets, |address| NodeAction::WriteFiles {
+        self.run_on_all_targets(&targets, |address| NodeAction::WriteFiles {
             tools: self.images.tools.clone(),
             directory: ETCD_PKI.to_owned(),
             files: files(address),

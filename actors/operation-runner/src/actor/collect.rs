@@ -36,7 +36,7 @@ use crate::limits::{
 /// The answer of a node, with its address.
 type Read = (String, Result<NodeStatus, String>);
 
-pub(crate) struct Question {
+pub(crate) struct FleetQuestion {
     addresses: Vec<String>,
     control_plane: Vec<String>,
     volume: String,
@@ -65,7 +65,7 @@ struct AskedObjects {
 
 impl AskedObjects {
     fn new(cluster: &Cluster, user: &ReadResources) -> Self {
-        let of_service = static_resources(&DnsImages::of_cke());
+        let of_service = static_resources(&DnsImages::default_images());
         let wanted = of_service.iter().chain(&user.wanted).map(|resource| &resource.manifest);
         let (certified, resources): (Vec<_>, Vec<_>) =
             wanted.partition(|manifest| needed_certificate(manifest).is_some());
@@ -78,16 +78,16 @@ impl AskedObjects {
     }
 }
 
-impl Question {
+impl FleetQuestion {
     /// `seen`: data of etcd were seen before. `refused`: the authorities issued no certificates when they were last asked.
     pub(super) fn new(inputs: &Inputs, seen: bool, refused: bool) -> Self {
         let user = inputs.kubernetes.is_some().then_some(&*inputs.resources);
-        let question = Self::of(&inputs.cluster, &inputs.options, &inputs.state, user);
+        let question = Self::from_state(&inputs.cluster, &inputs.options, &inputs.state, user);
         Self { bootstrapped: question.bootstrapped || seen, asks_authorities: refused, ..question }
     }
 
     /// `user` are the user-defined resources; `None`: Kubernetes is left to CKE.
-    pub(crate) fn of(
+    pub(crate) fn from_state(
         cluster: &Cluster,
         options: &ContainerOptions,
         state: &ClusterState,
@@ -95,7 +95,7 @@ impl Question {
     ) -> Self {
         Self {
             addresses: cluster.nodes.iter().map(|node| node.address.clone()).collect(),
-            control_plane: asked(cluster, state),
+            control_plane: nodes_to_ask(cluster, state),
             volume: options.etcd_volume.clone(),
             bootstrapped: state.repair.records.bootstrap().is_some() || state.restored.is_some(),
             may_have_data: state.config_version == Some(ConfigVersion::Two)
@@ -234,18 +234,18 @@ async fn ask_objects(
     for address in servers.iter().cloned() {
         let (components, ..) = shared();
         running.spawn(async move {
-            let version = components.server_version(&address).await.ok();
+            let version = components.read_server_version(&address).await.ok();
             ObjectAnswer::Version(address, version)
         });
     }
     let (for_nodes, of_nodes, _) = shared();
-    running.spawn(async move { ObjectAnswer::Nodes(for_nodes.node_objects(&of_nodes).await.ok()) });
+    running.spawn(async move { ObjectAnswer::Nodes(for_nodes.read_node_objects(&of_nodes).await.ok()) });
     for object in asked.resources.iter().cloned() {
         let (components, servers, places) = shared();
         running.spawn(async move {
             // The semaphore is never closed.
             let _place = places.acquire().await;
-            let found = components.annotations(&servers, &object).await;
+            let found = components.read_annotations(&servers, &object).await;
             ObjectAnswer::Resource(object.key, found)
         });
     }
@@ -254,7 +254,7 @@ async fn ask_objects(
         running.spawn(async move {
             let _place = places.acquire().await;
             // The private key beside the certificate ends with this task.
-            let found = components.object(&servers, &object).await;
+            let found = components.read_object(&servers, &object).await;
             let certificate = found.content().and_then(present_certificate);
             let validity = certificate.and_then(|text| authorities.validity(&text));
             ObjectAnswer::Certified(object.key, annotations_of(found), validity)
@@ -264,7 +264,7 @@ async fn ask_objects(
         let (components, servers, places) = shared();
         running.spawn(async move {
             let _place = places.acquire().await;
-            let found = components.object(&servers, &object).await;
+            let found = components.read_object(&servers, &object).await;
             ObjectAnswer::Content(object.key, found)
         });
     }
@@ -338,7 +338,7 @@ async fn ask_actor(name: &str, volume: String) -> Result<NodeStatus, String> {
 }
 
 /// The control plane nodes whose members may be asked: those without data of before a restore.
-pub(super) fn asked(cluster: &Cluster, state: &ClusterState) -> Vec<String> {
+pub(super) fn nodes_to_ask(cluster: &Cluster, state: &ClusterState) -> Vec<String> {
     let is_stale =
         |address: &String| state.restored.as_ref().is_some_and(|restored| restored.stale.contains(address));
     let control_plane = cluster.control_plane().map(|node| node.address.clone());
@@ -354,7 +354,7 @@ fn bootstrap(state: &ClusterState) -> Option<Bootstrap> {
 }
 
 /// The input of a decision. `None`: the form of the stored cluster is unknown.
-pub(crate) fn fleet(
+pub(crate) fn fleet_status(
     collected: &Collected,
     state: &ClusterState,
     image_version: Option<madako_domain::node_status::EtcdVersion>,
@@ -374,10 +374,10 @@ pub(crate) fn fleet(
 mod tests {
     use super::*;
 
-    fn question(may_have_data: bool, bootstrapped: bool) -> Question {
+    fn question(may_have_data: bool, bootstrapped: bool) -> FleetQuestion {
         let control_plane = vec!["a".to_owned(), "b".to_owned()];
         let addresses = control_plane.clone();
-        Question {
+        FleetQuestion {
             addresses,
             control_plane,
             volume: "v".to_owned(),
@@ -412,8 +412,9 @@ mod tests {
         let options = madako_json::go::RawJson::from_text("null".to_owned()).unwrap();
         let options = ContainerOptions::read(&options).unwrap();
         let mut state = ClusterState::default();
-        let may =
-            |state: &ClusterState| Question::of(&Cluster::default(), &options, state, None).may_have_data;
+        let may = |state: &ClusterState| {
+            FleetQuestion::from_state(&Cluster::default(), &options, state, None).may_have_data
+        };
         state.config_version = Some(ConfigVersion::One);
         assert!(!may(&state));
         state.config_version = Some(ConfigVersion::Two);

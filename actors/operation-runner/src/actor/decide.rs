@@ -10,17 +10,17 @@ use madako_protocol::actors::Collected;
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
-use super::collect::fleet;
+use super::collect::fleet_status;
 use super::objects::with_failures;
 use super::{Inputs, RunnerState, madako_operations_decide_seconds};
 use crate::images::with_images;
 use crate::input::{Input, KubernetesPart, ObjectsPart, RequestedRestore};
 use crate::limits::API_SETTLED;
-use crate::stories::{StoryContext, tell_stories};
+use crate::stories::{StoryContext, describe_nodes};
 
 impl RunnerState {
     pub(super) fn decide(&mut self, inputs: &Inputs, collected: &Collected) {
-        let Some(mut status) = fleet(collected, &inputs.state, None) else {
+        let Some(mut status) = fleet_status(collected, &inputs.state, None) else {
             self.decision = None;
             return;
         };
@@ -41,16 +41,16 @@ impl RunnerState {
         let requested = inputs.state.restore.as_ref();
         let requested = requested.filter(|request| is_under_way || request.is_valid(now));
         let nothing = BTreeSet::new();
-        let busy = inputs.state.repair.under_way().map(str::to_owned).collect();
-        let leaving = inputs.state.repair.leaving().map(str::to_owned).collect();
-        let settling = self.settling(cluster, collected);
+        let busy = inputs.state.repair.machines_under_way().map(str::to_owned).collect();
+        let leaving = inputs.state.repair.leaving_machines().map(str::to_owned).collect();
+        let settling = self.settling_nodes(cluster, collected);
         let is_removal_agreed = self.note_surplus(cluster, collected);
         let input = Input {
             cluster,
             options: &inputs.options,
             status: &status,
             now,
-            backing_off: &self.backing_off.nodes(started),
+            backing_off: &self.backing_off.nodes_backing_off(started),
             restarts: &restarts,
             restore: requested.map(|request| RequestedRestore { request, is_under_way }),
             stale: inputs.state.restored.as_ref().map_or(&nothing, |restored| &restored.stale),
@@ -84,7 +84,7 @@ impl RunnerState {
         self.unreachable_since.note(unreachable, now.unix_timestamp());
         let since = |address: &str, is_reachable: bool| {
             let since = if is_reachable { &self.reachable_since } else { &self.unreachable_since };
-            OffsetDateTime::from_unix_timestamp(since.of(&address.to_owned())?).ok()
+            OffsetDateTime::from_unix_timestamp(since.time_of(&address.to_owned())?).ok()
         };
         let around = StoryContext {
             state: &inputs.state,
@@ -92,12 +92,12 @@ impl RunnerState {
             errors: &collected.errors,
             since: &since,
         };
-        self.stories = Arc::new(tell_stories(&input, &around));
+        self.stories = Arc::new(describe_nodes(&input, &around));
         self.decision = Some(decision);
     }
 
     /// Nodes whose API server is not known to be healthy for [`API_SETTLED`].
-    fn settling(&mut self, cluster: &Cluster, collected: &Collected) -> BTreeSet<String> {
+    fn settling_nodes(&mut self, cluster: &Cluster, collected: &Collected) -> BTreeSet<String> {
         let now = Instant::now();
         let mut settling = BTreeSet::new();
         for node in cluster.control_plane() {

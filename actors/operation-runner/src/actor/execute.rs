@@ -67,7 +67,7 @@ pub(super) struct Basis {
 
 impl Basis {
     /// Members to ask, without those that are older than a restore. The targets of the operation have new members.
-    fn asked(&self, members: &[String], targets: &[String]) -> Vec<String> {
+    fn members_to_ask(&self, members: &[String], targets: &[String]) -> Vec<String> {
         let may_be_asked = |address: &&String| self.asked.contains(address) || targets.contains(address);
         members.iter().filter(may_be_asked).cloned().collect()
     }
@@ -103,7 +103,7 @@ impl Executor {
     /// Executes the command of an operation. Dropping the future cancels it on all nodes.
     pub(super) async fn execute(&self, operation: &Operation, index: usize, basis: &Basis) -> OperationEnd {
         let command = &operation.commands[index];
-        let ended = match self.violation(operation, command, basis).await {
+        let ended = match self.find_violation(operation, command, basis).await {
             Ok(()) => self.run(operation, command, basis).await,
             Err(failure) => Err(failure),
         };
@@ -119,7 +119,7 @@ impl Executor {
 
     /// I2, evaluated on the present members before each command that stops or removes one. `madako etcd restart` is
     /// exempt.
-    async fn violation(
+    async fn find_violation(
         &self,
         operation: &Operation,
         command: &Command,
@@ -134,7 +134,7 @@ impl Executor {
         }
         // Members whose state is unknown count as not in sync: without an answer, none may be lost.
         let status = self.etcd.status(&basis.asked).await?;
-        match check_quorum(&status.members, &command.loss(&operation.targets, &status.members)) {
+        match check_quorum(&status.members, &command.member_loss(&operation.targets, &status.members)) {
             Some(violation) => Err(violation.to_string().into()),
             None => Ok(()),
         }
@@ -149,10 +149,10 @@ impl Executor {
             Command::UpgradeVersion { marks: false } => Ok(()),
             Command::UpgradeVersion { marks: true } => {
                 let name = Volume::Mark.name().to_owned();
-                self.everywhere(targets, |_| NodeAction::CreateVolume { name: name.clone() }).await
+                self.run_on_all_targets(targets, |_| NodeAction::CreateVolume { name: name.clone() }).await
             }
             Command::ImagePull { image } => {
-                self.everywhere(targets, |_| NodeAction::PullImage { image: image.clone() }).await?;
+                self.run_on_all_targets(targets, |_| NodeAction::PullImage { image: image.clone() }).await?;
                 let replaces =
                     matches!(operation.name, OperationName::EtcdRestart | OperationName::EtcdAddMember);
                 match targets.first().filter(|_| replaces && *image == self.images.etcd) {
@@ -169,25 +169,29 @@ impl Executor {
                     RunMode::Start | RunMode::Restart => InitialCluster::None,
                 };
                 let restart = *run == RunMode::Restart;
-                self.everywhere(targets, |address| NodeAction::RunContainer {
-                    spec: self.spec(*container, address, initial, basis),
+                self.run_on_all_targets(targets, |address| NodeAction::RunContainer {
+                    spec: self.container_spec(*container, address, initial, basis),
                     restart,
                 })
                 .await
             }
             Command::StopContainer(container) => {
-                self.everywhere(targets, |_| NodeAction::StopContainer((*container).into())).await
+                self.run_on_all_targets(targets, |_| NodeAction::StopContainer((*container).into())).await
             }
             Command::KillContainers(container) => {
-                self.everywhere(targets, |_| NodeAction::KillContainer((*container).into())).await
+                self.run_on_all_targets(targets, |_| NodeAction::KillContainer((*container).into())).await
             }
             Command::VolumeCreate(volume) => {
-                self.everywhere(targets, |_| NodeAction::CreateVolume { name: volume.name().to_owned() })
-                    .await
+                self.run_on_all_targets(targets, |_| NodeAction::CreateVolume {
+                    name: volume.name().to_owned(),
+                })
+                .await
             }
             Command::VolumeRemove(volume) => {
-                self.everywhere(targets, |_| NodeAction::RemoveVolume { name: volume.name().to_owned() })
-                    .await
+                self.run_on_all_targets(targets, |_| NodeAction::RemoveVolume {
+                    name: volume.name().to_owned(),
+                })
+                .await
             }
             Command::PrepareEtcdCertificates => self.prepare(targets, basis).await,
             Command::MakeFiles => self.make_files(targets).await,
@@ -203,23 +207,25 @@ impl Executor {
                 Ok(())
             }
             Command::WaitEtcdSync { members, redundant } => {
-                Ok(self.wait(&basis.asked(members, targets), *redundant).await?)
+                Ok(self.wait(&basis.members_to_ask(members, targets), *redundant).await?)
             }
             Command::SetupEtcdAuth { members } => {
                 let permit = self.permits.get().await;
                 Ok(self.etcd.set_up_auth(&permit, members).await?)
             }
-            Command::ConfirmEtcdLoss { members } => self.confirm_loss(&basis.asked(members, targets)).await,
+            Command::ConfirmEtcdLoss { members } => {
+                self.confirm_loss(&basis.members_to_ask(members, targets)).await
+            }
             Command::StopEtcdMembers { nodes } => {
-                self.everywhere(nodes, |_| NodeAction::StopContainer(Container::Etcd.into())).await
+                self.run_on_all_targets(nodes, |_| NodeAction::StopContainer(Container::Etcd.into())).await
             }
             Command::StageSnapshot { path, id } => {
                 let action =
                     |address: &str| NodeAction::StageSnapshot(self.restore(address, path, id, basis));
-                self.stage(targets, action).await
+                self.stage_restore(targets, action).await
             }
             Command::UseSnapshot { path, id } => {
-                self.everywhere(targets, |address| {
+                self.run_on_all_targets(targets, |address| {
                     NodeAction::UseSnapshot(self.restore(address, path, id, basis))
                 })
                 .await
@@ -227,7 +233,7 @@ impl Executor {
         }
     }
 
-    fn spec(
+    fn container_spec(
         &self,
         container: Container,
         address: &str,
@@ -235,15 +241,15 @@ impl Executor {
         basis: &Basis,
     ) -> ContainerSpec {
         let builtin = match container {
-            Container::Rivers => wanted::rivers(&basis.cluster),
+            Container::Rivers => wanted::rivers_parameters(&basis.cluster),
             Container::EtcdRivers => wanted::etcd_rivers(&basis.cluster),
-            Container::Etcd => wanted::etcd(address, initial),
+            Container::Etcd => wanted::etcd_parameters(address, initial),
         };
         let volumes = match container {
             Container::Etcd => vec![(basis.options.etcd_volume.clone(), ETCD_DATA.to_owned())],
             Container::Rivers | Container::EtcdRivers => Vec::new(),
         };
-        let image = self.images.of(container).to_owned();
+        let image = self.images.image_of(container).to_owned();
         ContainerSpec {
             container: container.into(),
             image,
@@ -255,7 +261,7 @@ impl Executor {
     }
 
     /// Acts on all nodes at the same time, and waits for all of them. Failures of single nodes cancel no other.
-    pub(super) async fn everywhere(
+    pub(super) async fn run_on_all_targets(
         &self,
         targets: &[String],
         action: impl Fn(&str) -> NodeAction,
@@ -355,8 +361,8 @@ impl Executor {
         });
         let listed: Vec<String> = listed.collect();
         let initial = InitialCluster::Existing(&listed);
-        self.everywhere(targets, |address| NodeAction::RunContainer {
-            spec: self.spec(Container::Etcd, address, initial, basis),
+        self.run_on_all_targets(targets, |address| NodeAction::RunContainer {
+            spec: self.container_spec(Container::Etcd, address, initial, basis),
             restart: false,
         })
         .await

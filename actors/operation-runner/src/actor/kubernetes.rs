@@ -51,14 +51,14 @@ impl Executor {
         command: &Command,
         basis: &Basis,
     ) -> Result<(), Failure> {
-        if !command.may_end_api_server() || unchecked() {
+        if !command.may_end_api_server() || skips_checks() {
             return Ok(());
         }
         // A target may have left the control plane.
         let configured = basis.cluster.control_plane().map(|node| node.address.clone());
         let servers: BTreeSet<String> = configured.chain(operation.targets.iter().cloned()).collect();
         let servers: Vec<String> = servers.into_iter().collect();
-        let sick = self.sick(Component::ApiServer, &servers).await;
+        let sick = self.find_unhealthy(Component::ApiServer, &servers).await;
         let healthy = servers.into_iter().map(|address| {
             let is_healthy = !sick.contains_key(&address);
             (address, is_healthy)
@@ -84,17 +84,17 @@ impl Executor {
         let tools = || self.images.tools.clone();
         match command {
             Command::ImagePull { image } => {
-                self.everywhere(targets, |_| NodeAction::PullImage { image: image.clone() }).await
+                self.run_on_all_targets(targets, |_| NodeAction::PullImage { image: image.clone() }).await
             }
             Command::EmptyDir { directory } => {
-                self.everywhere(targets, |_| NodeAction::EmptyDirectory {
+                self.run_on_all_targets(targets, |_| NodeAction::EmptyDirectory {
                     tools: tools(),
                     directory: directory.clone(),
                 })
                 .await
             }
             Command::MakeDirs { directories, mode } => {
-                self.everywhere(targets, |_| NodeAction::MakeDirectories {
+                self.run_on_all_targets(targets, |_| NodeAction::MakeDirectories {
                     tools: tools(),
                     directories: directories.clone(),
                     mode: *mode,
@@ -112,17 +112,17 @@ impl Executor {
             },
             Command::MakeFiles { .. } => self.make_kubernetes_files(targets).await,
             Command::StopContainer(component) => {
-                self.everywhere(targets, |_| NodeAction::StopContainer((*component).into())).await
+                self.run_on_all_targets(targets, |_| NodeAction::StopContainer((*component).into())).await
             }
             Command::KillContainers(component) => {
-                self.everywhere(targets, |_| NodeAction::KillContainer((*component).into())).await
+                self.run_on_all_targets(targets, |_| NodeAction::KillContainer((*component).into())).await
             }
             Command::RunContainer { component, restart } => {
                 let nodes: BTreeMap<&str, &Node> =
                     basis.cluster.nodes.iter().map(|node| (node.address.as_str(), node)).collect();
                 let known: Vec<String> =
                     targets.iter().filter(|address| nodes.contains_key(address.as_str())).cloned().collect();
-                self.everywhere(&known, |address| NodeAction::RunContainer {
+                self.run_on_all_targets(&known, |address| NodeAction::RunContainer {
                     spec: ContainerSpec {
                         container: (*component).into(),
                         image: self.images.kubernetes.clone(),
@@ -136,7 +136,7 @@ impl Executor {
                 .await
             }
             Command::InstallCni => {
-                self.everywhere(targets, |_| NodeAction::InstallCni { tools: tools() }).await
+                self.run_on_all_targets(targets, |_| NodeAction::InstallCni { tools: tools() }).await
             }
             Command::RetaintBeforeKubeletBoot { nodes } => {
                 let servers: Vec<String> =
@@ -146,7 +146,7 @@ impl Executor {
                         let (components, servers) = (Arc::clone(&self.components), &servers);
                         async move { components.add_taints(&permit, servers, node, &options.boot_taints).await }
                     };
-                    self.permits.effect(add, |_| ()).await?;
+                    self.permits.run_effect(add, |_| ()).await?;
                 }
                 Ok(())
             }
@@ -155,7 +155,7 @@ impl Executor {
     }
 
     /// The components that are not healthy, with the reasons. All are asked at the same time.
-    async fn sick(&self, component: Component, addresses: &[String]) -> BTreeMap<String, String> {
+    async fn find_unhealthy(&self, component: Component, addresses: &[String]) -> BTreeMap<String, String> {
         let mut running = JoinSet::new();
         for address in addresses {
             let (components, address) = (Arc::clone(&self.components), address.clone());
@@ -184,7 +184,7 @@ impl Executor {
             if attempt > 0 {
                 tokio::time::sleep(KUBELET_PAUSE).await;
             }
-            sick = self.sick(Component::Kubelet, targets).await;
+            sick = self.find_unhealthy(Component::Kubelet, targets).await;
             if sick.is_empty() {
                 return Ok(());
             }
@@ -210,14 +210,18 @@ impl Executor {
             let about = About { cluster: &basis.cluster, options, node, running: running.as_ref(), unknown };
             let planned = files(set, &about)
                 .map_err(|error| format!("the options of the cluster make no configuration: {error}"))?;
-            prepared.insert(node.address.clone(), self.contents(planned, &about).await?);
+            prepared.insert(node.address.clone(), self.fill_files(planned, &about).await?);
         }
         *self.prepared.lock().unwrap_or_else(PoisonError::into_inner) = prepared;
         Ok(())
     }
 
     /// The files of a node with their contents. Each certificate is issued once.
-    async fn contents(&self, planned: Vec<PlannedFile>, about: &About<'_>) -> Result<Vec<NodeFile>, Failure> {
+    async fn fill_files(
+        &self,
+        planned: Vec<PlannedFile>,
+        about: &About<'_>,
+    ) -> Result<Vec<NodeFile>, Failure> {
         let mut issued = BTreeMap::new();
         let mut ready = Vec::new();
         for PlannedFile { path, source } in planned {
@@ -227,18 +231,18 @@ impl Executor {
                     FileContent::Public(self.authorities.certificate(authority).await?)
                 }
                 Source::Certificate(subject) => {
-                    FileContent::Public(self.pair(subject, about, &mut issued).await?.certificate)
+                    FileContent::Public(self.issue_pair(subject, about, &mut issued).await?.certificate)
                 }
                 Source::Key(subject) => {
-                    FileContent::Private(self.pair(subject, about, &mut issued).await?.private_key)
+                    FileContent::Private(self.issue_pair(subject, about, &mut issued).await?.private_key)
                 }
                 Source::ServiceAccountCertificate => {
                     FileContent::Public(self.service_account().await?.certificate)
                 }
                 Source::ServiceAccountKey => FileContent::Private(self.service_account().await?.private_key),
                 Source::Kubeconfig(subject) => {
-                    let pair = self.pair(subject, about, &mut issued).await?;
-                    FileContent::Private(self.kubeconfig(subject, about, &pair).await?)
+                    let pair = self.issue_pair(subject, about, &mut issued).await?;
+                    FileContent::Private(self.make_kubeconfig(subject, about, &pair).await?)
                 }
                 Source::Encryption => {
                     let permit = self.permits.get().await;
@@ -257,7 +261,7 @@ impl Executor {
         Ok(self.secrets.service_account(&permit).await?)
     }
 
-    async fn pair(
+    async fn issue_pair(
         &self,
         subject: Subject,
         about: &About<'_>,
@@ -272,7 +276,7 @@ impl Executor {
         Ok(pair)
     }
 
-    async fn kubeconfig(
+    async fn make_kubeconfig(
         &self,
         subject: Subject,
         about: &About<'_>,
@@ -300,7 +304,7 @@ impl Executor {
         }
         for (directory, files) in directories {
             let targets: Vec<String> = files.keys().cloned().collect();
-            self.everywhere(&targets, |address| NodeAction::WriteFiles {
+            self.run_on_all_targets(&targets, |address| NodeAction::WriteFiles {
                 tools: self.images.tools.clone(),
                 directory: directory.clone(),
                 files: files.get(address).cloned().unwrap_or_default(),
@@ -311,7 +315,7 @@ impl Executor {
     }
 }
 
-fn unchecked() -> bool {
+fn skips_checks() -> bool {
     is_planted(Canary::ApiGapUnchecked) || is_planted(Canary::ApiServersAtOnce)
 }
 

@@ -61,7 +61,7 @@ impl RunnerState {
     }
 
     /// The time until an object that waits may be due. Other objects may wait for it.
-    pub(super) fn pause_of_objects(&self) -> Option<Duration> {
+    pub(super) fn next_object_pause(&self) -> Option<Duration> {
         let held = self.decision.iter().flat_map(|decision| &decision.held);
         let mut reasons = held.filter_map(|held| match &held.reason {
             Reason::Object(reason) => Some(reason),
@@ -128,7 +128,7 @@ fn due_objects(decision: &Decision) -> BTreeMap<ResourceKey, String> {
 }
 
 /// Learns from the end of a command. `failure` has the Node objects that failed, if the command knows them.
-pub(super) fn learn(
+pub(super) fn record_object_result(
     failures: &mut ObjectFailures,
     command: &Command,
     failure: Option<&FailedCommand>,
@@ -136,9 +136,9 @@ pub(super) fn learn(
 ) {
     for (key, wanted) in command.objects() {
         match failure {
-            None => failures.succeed(key, wanted),
+            None => failures.record_success(key, wanted),
             Some((Some(nodes), why)) if nodes.is_empty() || nodes.contains(&key.name) => {
-                failures.fail(key, &wanted, why, now);
+                failures.record_failure(key, &wanted, why, now);
             }
             // The next pass decides anew.
             Some(_) => {}
@@ -152,17 +152,18 @@ impl Executor {
             Command::UpdateNodes(changes) => self.change_nodes(changes, basis).await,
             Command::RemoveNodes(names) => self.remove_nodes(names, basis).await,
             _ => match command.manifest() {
-                Some(manifest) => self.apply(manifest, basis).await,
+                Some(manifest) => self.apply_manifest(manifest, basis).await,
                 None => Ok(()),
             },
         }
     }
 
-    async fn apply(&self, manifest: &Manifest, basis: &Basis) -> Result<(), Failure> {
+    async fn apply_manifest(&self, manifest: &Manifest, basis: &Basis) -> Result<(), Failure> {
         let manifest = &self.with_certificates(manifest).await?;
-        let apply =
-            |permit: Permit| async move { self.components.apply(&permit, &basis.servers, manifest).await };
-        Ok(self.permits.effect(apply, |_| ()).await?)
+        let apply = |permit: Permit| async move {
+            self.components.apply_object(&permit, &basis.servers, manifest).await
+        };
+        Ok(self.permits.run_effect(apply, |_| ()).await?)
     }
 
     /// The manifest with the certificates that its annotations ask for.
@@ -187,9 +188,9 @@ impl Executor {
                 let components = Arc::clone(&self.components);
                 async move { components.change_node(&permit, &basis.servers, change).await }
             };
-            failed.note(&change.name, self.permits.effect(send, |_| ()).await);
+            failed.note_result(&change.name, self.permits.run_effect(send, |_| ()).await);
         }
-        failed.result()
+        failed.into_result()
     }
 
     async fn remove_nodes(&self, names: &[String], basis: &Basis) -> Result<(), Failure> {
@@ -199,9 +200,9 @@ impl Executor {
                 let components = Arc::clone(&self.components);
                 async move { components.remove_node(&permit, &basis.servers, name).await }
             };
-            failed.note(name, self.permits.effect(send, |_| ()).await);
+            failed.note_result(name, self.permits.run_effect(send, |_| ()).await);
         }
-        failed.result()
+        failed.into_result()
     }
 }
 
@@ -215,7 +216,7 @@ struct FailedNodes {
 }
 
 impl FailedNodes {
-    fn note(&mut self, name: &str, result: Result<(), KubernetesError>) {
+    fn note_result(&mut self, name: &str, result: Result<(), KubernetesError>) {
         match result {
             Ok(()) => {}
             Err(KubernetesError::Refused { status: 409, .. }) => self.changed.push(name.to_owned()),
@@ -227,7 +228,7 @@ impl FailedNodes {
     }
 
     /// A Node object that has changed since it was read is no failure: the next pass decides on it anew.
-    fn result(self) -> Result<(), Failure> {
+    fn into_result(self) -> Result<(), Failure> {
         if !self.names.is_empty() {
             return Err(Failure { nodes: self.names, why: self.why.join("; "), is_hold: false });
         }

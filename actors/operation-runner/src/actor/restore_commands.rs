@@ -34,11 +34,11 @@ impl Executor {
                 tokio::time::sleep(WAIT_PAUSE).await;
             }
             match self.etcd.status(members).await {
-                Ok(status) if status.healthy => return Err(refused_restore(LIVING_MAJORITY.to_owned())),
+                Ok(status) if status.healthy => return Err(restore_failure(LIVING_MAJORITY.to_owned())),
                 // A minority answers.
                 Ok(_) | Err(EtcdError::Unavailable { .. }) => {}
                 Err(error @ EtcdError::Refused { .. }) => {
-                    return Err(refused_restore(format!(
+                    return Err(restore_failure(format!(
                         "etcd answers, and a restore would lose its data: {error}"
                     )));
                 }
@@ -50,7 +50,7 @@ impl Executor {
     }
 
     /// Restores the snapshot beside the data of etcd. A snapshot that cannot be restored refuses the whole restore.
-    pub(super) async fn stage(
+    pub(super) async fn stage_restore(
         &self,
         targets: &[String],
         action: impl Fn(&str) -> NodeAction,
@@ -58,7 +58,7 @@ impl Executor {
         for address in targets {
             match self.act(address, action(address)).await {
                 Ok(_) => {}
-                Err(error @ NodeError::Snapshot { .. }) => return Err(refused_restore(error.to_string())),
+                Err(error @ NodeError::Snapshot { .. }) => return Err(restore_failure(error.to_string())),
                 Err(error) => {
                     let nodes = BTreeSet::from([address.clone()]);
                     return Err(Failure { nodes, why: error.to_string(), is_hold: false });
@@ -69,6 +69,6 @@ impl Executor {
     }
 }
 
-fn refused_restore(why: String) -> Failure {
+fn restore_failure(why: String) -> Failure {
     Failure { nodes: BTreeSet::new(), why, is_hold: true }
 }

@@ -17,7 +17,7 @@ use crate::held::Reason;
 use crate::page::{HeldPage, Mode, NodePage, OpsPage, RunningCommandPage};
 
 /// Addresses of the cluster's nodes that the last collection did not reach.
-fn unreachable(inputs: &Inputs, collected: &Collected) -> BTreeSet<String> {
+fn unreachable_nodes(inputs: &Inputs, collected: &Collected) -> BTreeSet<String> {
     let is_reachable = |address: &str| collected.nodes.get(address).is_some_and(|node| node.reachable);
     let nodes = inputs.cluster.nodes.iter().map(|node| &node.address);
     nodes.filter(|address| !is_reachable(address)).cloned().collect()
@@ -36,7 +36,7 @@ impl RunnerState {
         self.count_nodes(inputs);
         let now = Instant::now();
         let decision = self.decision.as_ref();
-        let running = self.effects.under_way().map(|announced| RunningCommandPage {
+        let running = self.effects.announced_effect().map(|announced| RunningCommandPage {
             record: announced.step.record,
             operation: announced.step.operation.name.name().to_owned(),
             command: announced.step.command().to_string(),
@@ -51,18 +51,18 @@ impl RunnerState {
             self.find(OperationsState {
                 is_due,
                 has_data: collected.asked_etcd,
-                unreachable: unreachable(inputs, collected),
+                unreachable: unreachable_nodes(inputs, collected),
                 etcd: collected.etcd.clone().map(Arc::new),
                 api_servers: api_servers(inputs, collected),
                 read_at: self.collection_began,
             });
         }
-        let backing_off = self.backing_off.remaining(now);
+        let backing_off = self.backing_off.remaining_pauses(now);
         let operations = decision.map(|decision| decision.operations.as_slice()).unwrap_or_default();
         let page = OpsPage {
             phase: decision.map(|decision| decision.phase.clone()),
             mode: self.given.mode,
-            nodes: self.nodes(inputs, now),
+            nodes: self.node_pages(inputs, now),
             // The first operation of the pass is the one that runs.
             next: operations.iter().skip(usize::from(running.is_some())).cloned().collect(),
             running,
@@ -70,12 +70,12 @@ impl RunnerState {
             held,
             stories: Arc::clone(&self.stories),
         };
-        self.say_held(&page.held);
+        self.publish_held_operations(&page.held);
         self.given.page.publish(Arc::new(page));
     }
 
-    fn nodes(&self, inputs: &Inputs, now: Instant) -> BTreeMap<String, NodePage> {
-        let Some((since, collected)) = &self.collected else { return self.last_nodes() };
+    fn node_pages(&self, inputs: &Inputs, now: Instant) -> BTreeMap<String, NodePage> {
+        let Some((since, collected)) = &self.collected else { return self.nodes_of_last_page() };
         let age_seconds = now.saturating_duration_since(*since).as_secs();
         let node = |address: &String| {
             let status = collected.nodes.get(address);
@@ -88,12 +88,12 @@ impl RunnerState {
     }
 
     /// The nodes of the last page: while an operation runs, there is no newer collection.
-    fn last_nodes(&self) -> BTreeMap<String, NodePage> {
+    fn nodes_of_last_page(&self) -> BTreeMap<String, NodePage> {
         self.given.page.newest().map(|page| page.nodes.clone()).unwrap_or_default()
     }
 
     /// Counts the held operations by reason, and emits them.
-    fn say_held(&mut self, held: &[HeldPage]) {
+    fn publish_held_operations(&mut self, held: &[HeldPage]) {
         for reason in Reason::names() {
             let count = held.iter().filter(|held| held.held.reason.name() == reason).count();
             super::madako_operations_held(reason).set(count as f64);
@@ -101,20 +101,22 @@ impl RunnerState {
         let now = self.given.clock.now().unix_timestamp();
         self.held_since.note(held.iter().map(|held| held.held.reason.name()), now);
         for reason in Reason::names() {
-            let since = self.held_since.of(&reason).unwrap_or(0);
+            let since = self.held_since.time_of(&reason).unwrap_or(0);
             super::madako_operations_held_since_timestamp_seconds(reason).set(since as f64);
         }
         let text = |HeldPage { held, why }: &HeldPage| {
             format!("{} of {}: {why}", held.what, held.targets.join(", "))
         };
-        self.say(held.iter().map(text).collect());
+        self.report_held(held.iter().map(text).collect());
     }
 
     /// Shows that operations cannot be decided on, because the options of the cluster are unusable. Repairs and plans
     /// judge etcd's quorum as unknown, and wait for no operation.
-    pub(super) fn say_unusable(&mut self) {
+    pub(super) fn publish_unusable_options(&mut self) {
         let Some(why) = self.state.as_ref().and_then(|state| state.options_fault.clone()) else { return };
-        self.say(vec![format!("all operations: the field options of the cluster cannot be used: {why}")]);
+        self.report_held(vec![format!(
+            "all operations: the field options of the cluster cannot be used: {why}"
+        )]);
         let read_at = self.collection_began;
         let unreachable = BTreeSet::new();
         self.find(OperationsState {
@@ -137,11 +139,11 @@ impl RunnerState {
     /// Counts the nodes and the members of etcd of a new collection, by state.
     fn count_nodes(&mut self, inputs: &Inputs) {
         let Some((_, collected)) = &self.collected else { return };
-        let unreachable = unreachable(inputs, collected);
+        let unreachable = unreachable_nodes(inputs, collected);
         super::madako_nodes("unreachable").set(unreachable.len() as f64);
         super::madako_nodes("reachable").set((inputs.cluster.nodes.len() - unreachable.len()) as f64);
         self.unreachable_since.note(unreachable, self.given.clock.now().unix_timestamp());
-        let since = self.unreachable_since.earliest().unwrap_or(0);
+        let since = self.unreachable_since.earliest_time().unwrap_or(0);
         super::madako_nodes_unreachable_since_timestamp_seconds().set(since as f64);
         show_certificates(inputs, collected);
         if collected.asked_etcd {
@@ -150,7 +152,7 @@ impl RunnerState {
     }
 
     /// Emits the held operations, if they differ from those of the last event.
-    fn say(&mut self, said: Vec<String>) {
+    fn report_held(&mut self, said: Vec<String>) {
         if said != self.held {
             self.given.events.emit(Event::OperationsHeld { held: said.clone() });
             self.held = said;

@@ -24,11 +24,11 @@ impl<K: Ord + Clone> FirstSeenTimes<K> {
     }
 
     /// The time of one object.
-    pub(super) fn of(&self, key: &K) -> Option<i64> {
+    pub(super) fn time_of(&self, key: &K) -> Option<i64> {
         self.0.get(key).copied()
     }
 
-    pub(super) fn earliest(&self) -> Option<i64> {
+    pub(super) fn earliest_time(&self) -> Option<i64> {
         self.0.values().copied().min()
     }
 }
@@ -40,12 +40,15 @@ mod tests {
     #[test]
     fn a_state_that_lasts_keeps_its_beginning_and_one_that_ended_begins_anew() {
         let mut since = FirstSeenTimes::default();
-        assert_eq!(since.earliest(), None);
+        assert_eq!(since.earliest_time(), None);
         since.note(["a"], 10);
         since.note(["a", "b"], 20);
-        assert_eq!((since.of(&"a"), since.of(&"b"), since.earliest()), (Some(10), Some(20), Some(10)));
+        assert_eq!(
+            (since.time_of(&"a"), since.time_of(&"b"), since.earliest_time()),
+            (Some(10), Some(20), Some(10))
+        );
         since.note(["b"], 30);
         since.note(["a", "b"], 40);
-        assert_eq!((since.of(&"a"), since.earliest()), (Some(40), Some(20)));
+        assert_eq!((since.time_of(&"a"), since.earliest_time()), (Some(40), Some(20)));
     }
 }

@@ -22,7 +22,7 @@ use super::*;
 use crate::command::{Command, Volume};
 use crate::kubernetes::command::KubernetesCommand;
 use crate::kubernetes::operation::KubernetesOperationName;
-use crate::operation::{Operation, OperationName, single};
+use crate::operation::{Operation, OperationName, single_command_operation};
 
 /// An etcd that is only asked for its members, and authorities that are not asked.
 struct Members(Option<EtcdStatus>);
@@ -89,27 +89,27 @@ struct Servers(&'static [&'static str]);
 
 #[async_trait]
 impl Objects for Servers {
-    async fn server_version(&self, _: &str) -> Result<String, KubernetesError> {
+    async fn read_server_version(&self, _: &str) -> Result<String, KubernetesError> {
         panic!("no version is read")
     }
 
-    async fn node_objects(&self, _: &[String]) -> Result<Vec<NodeObject>, KubernetesError> {
+    async fn read_node_objects(&self, _: &[String]) -> Result<Vec<NodeObject>, KubernetesError> {
         panic!("no object is read")
     }
 
-    async fn annotations(&self, _: &[String], _: &ObjectName) -> FoundObject<Annotations> {
+    async fn read_annotations(&self, _: &[String], _: &ObjectName) -> FoundObject<Annotations> {
         panic!("no object is read")
     }
 
-    async fn object(&self, _: &[String], _: &ObjectName) -> FoundObject<Content> {
+    async fn read_object(&self, _: &[String], _: &ObjectName) -> FoundObject<Content> {
         panic!("no object is read")
     }
 
-    async fn apply(&self, _: &Permit, _: &[String], _: &Manifest) -> Result<(), KubernetesError> {
+    async fn apply_object(&self, _: &Permit, _: &[String], _: &Manifest) -> Result<(), KubernetesError> {
         panic!("no object is applied")
     }
 
-    async fn dry_run(&self, _: &[String], _: &Manifest) -> Result<Content, KubernetesError> {
+    async fn dry_run_apply(&self, _: &[String], _: &Manifest) -> Result<Content, KubernetesError> {
         panic!("no object is applied")
     }
 
@@ -147,7 +147,7 @@ impl Components for Servers {
 
 /// The failure of the only command of an operation on the node `a`, none of whose actors runs.
 async fn failure_of(command: Command, etcd: Option<EtcdStatus>) -> String {
-    failure(single(OperationName::EtcdRestart, vec!["a".to_owned()], command), etcd).await
+    failure(single_command_operation(OperationName::EtcdRestart, vec!["a".to_owned()], command), etcd).await
 }
 
 async fn failure(operation: Operation, etcd: Option<EtcdStatus>) -> String {
@@ -232,7 +232,7 @@ async fn commands_that_lose_no_member_need_no_answer_of_etcd() {
 #[tokio::test(start_paused = true)]
 async fn an_asked_restart_is_exempt_from_the_invariant() {
     let stop = Command::StopContainer(Container::Etcd);
-    let operation = single(OperationName::EtcdRestart, vec!["a".to_owned()], stop);
+    let operation = single_command_operation(OperationName::EtcdRestart, vec!["a".to_owned()], stop);
     let asked = Operation { asked: true, ..operation };
     let out_of_sync = members([Some(true), Some(false), Some(false)]);
     assert_eq!(failure(asked, out_of_sync).await, "it waits for a permit");
@@ -254,7 +254,7 @@ async fn a_healthy_api_server_ends_only_while_all_others_are_healthy() {
     let end = |component| {
         let command = Command::Kubernetes(KubernetesCommand::StopContainer(component));
         let name = OperationName::Kubernetes(KubernetesOperationName::KubeApiserverRestart);
-        single(name, vec!["a".to_owned()], command)
+        single_command_operation(name, vec!["a".to_owned()], command)
     };
     for (healthy, may_end) in
         [(["a", "b", "c"].as_slice(), true), (&["a", "b"], false), (&["b", "c"], true), (&[], true)]

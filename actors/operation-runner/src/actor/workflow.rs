@@ -55,38 +55,38 @@ impl Effect for Announced {
 
 impl RunnerState {
     /// Records the end of a command. Returns whether a change is under way.
-    pub(super) fn settle(&mut self, inputs: &Inputs) -> bool {
+    pub(super) fn settle_records(&mut self, inputs: &Inputs) -> bool {
         let state = &*inputs.state;
-        self.resolve(state);
+        self.resolve_announcement(state);
         let now = self.given.clock.now();
         if let Some((announced, conclusion)) = self.effects.conclusion() {
             let (step, basis, span) =
                 (announced.step.clone(), announced.basis.clone(), announced.span.clone());
-            let failure = failure(conclusion, &step.operation.targets);
+            let failure = failed_command(conclusion, &step.operation.targets);
             let failed = failure
                 .as_ref()
                 .map(|(nodes, why)| records::Failed { why: why.clone(), is_final: nodes.is_none() });
             if let Some((change, next)) = records::end(state, &step, failed.as_ref(), now) {
-                self.learn(&step, failure, next.is_some());
+                self.learn_outcome(&step, failure, next.is_some());
                 let next = next.map(|step| Announced { step, basis, span });
                 let action = self.effects.record(change, next, state.revision, Instant::now());
-                self.perform(action.into_iter().collect());
+                self.perform_actions(action.into_iter().collect());
                 return true;
             }
             self.effects.is_recorded();
         }
-        let runs = self.effects.under_way().map(|announced| announced.step.record);
-        let change = records::disown(state, runs, now);
+        let runs = self.effects.announced_effect().map(|announced| announced.step.record);
+        let change = records::disown_interrupted_record(state, runs, now);
         match change.or_else(|| records::forget_restart(state, &inputs.cluster, now)) {
-            Some(change) => self.change(change, state),
+            Some(change) => self.send_change(change, state),
             None => false,
         }
     }
 
     /// Commits a change without an effect. Returns whether it is under way.
-    pub(super) fn change(&mut self, change: RepairChange, state: &ClusterState) -> bool {
+    pub(super) fn send_change(&mut self, change: RepairChange, state: &ClusterState) -> bool {
         let action = self.effects.send_change(change, state.revision, Instant::now());
-        self.perform(action.into_iter().collect());
+        self.perform_actions(action.into_iter().collect());
         true
     }
 
@@ -99,13 +99,13 @@ impl RunnerState {
         let now = self.given.clock.now();
         let refused = self.decision.as_ref().and_then(|decision| restoring::refuse_request(state, decision));
         match refused.or_else(|| restoring::forget_old_request(state, is_done, now)) {
-            Some(change) if self.effects.under_way().is_none() => self.change(change, state),
+            Some(change) if self.effects.announced_effect().is_none() => self.send_change(change, state),
             _ => false,
         }
     }
 
     /// Takes the evidence of a newer state about an announcement whose commit was not answered.
-    pub(super) fn resolve(&mut self, state: &ClusterState) {
+    pub(super) fn resolve_announcement(&mut self, state: &ClusterState) {
         let Some(Announced { step, .. }) = self.effects.unconfirmed_announcement() else { return };
         let records = &state.repair.records;
         let evidence = match records.unfinished.get(&step.record) {
@@ -115,11 +115,11 @@ impl RunnerState {
             _ => Evidence::Never,
         };
         let actions = self.effects.observe(evidence, Instant::now());
-        self.perform(actions);
+        self.perform_actions(actions);
     }
 
     /// Counts a command, and leaves out the nodes on which it failed.
-    fn learn(&mut self, step: &AnnouncedStep, failure: Option<FailedCommand>, goes_on: bool) {
+    fn learn_outcome(&mut self, step: &AnnouncedStep, failure: Option<FailedCommand>, goes_on: bool) {
         let operation = step.operation.name.name();
         let command = step.command();
         if matches!(
@@ -128,27 +128,37 @@ impl RunnerState {
         ) {
             self.serving_since.retain(|address, _| !step.operation.targets.contains(address));
         }
-        self.wave =
-            wave(self.wave, step, failure.is_some(), goes_on, self.given.settings.max_concurrent_updates);
+        self.wave = next_wave(
+            self.wave,
+            step,
+            failure.is_some(),
+            goes_on,
+            self.given.settings.max_concurrent_updates,
+        );
         // The collection before an effect says nothing about the nodes after it, nor does its decision.
         self.forget_object(command, failure.is_none());
         if let Some(decision) = self.decision.as_mut().filter(|_| !goes_on) {
             decision.operations.clear();
         }
         if let Command::Object(command) = command {
-            objects::learn(&mut self.objects, command, failure.as_ref(), self.given.clock.now());
+            objects::record_object_result(
+                &mut self.objects,
+                command,
+                failure.as_ref(),
+                self.given.clock.now(),
+            );
         }
         let (what, failed) = match failure {
             None if goes_on => (format!("{command} succeeded"), false),
             None => {
-                self.backing_off.succeeded(step.operation.targets.iter().chain([&operation.to_owned()]));
+                self.backing_off.clear_failures(step.operation.targets.iter().chain([&operation.to_owned()]));
                 madako_operations_total(operation, "completed").increment(1);
                 (format!("{command} succeeded, and the operation is complete"), false)
             }
             Some((nodes, why)) => {
                 if let Some(nodes) = nodes.filter(|_| !matches!(command, Command::Object(_))) {
-                    let nodes = backing_off::causes(&step.operation, command, &nodes);
-                    self.backing_off.failed(&self.left_out(step, nodes), Instant::now());
+                    let nodes = backing_off::nodes_at_fault(&step.operation, command, &nodes);
+                    self.backing_off.record_failure(&self.nodes_to_leave_out(step, nodes), Instant::now());
                 }
                 madako_operations_total(operation, "cancelled").increment(1);
                 (format!("{command} failed: {why}"), true)
@@ -158,7 +168,7 @@ impl RunnerState {
     }
 
     /// The nodes of the cluster among those on which a command failed. Without one, the operation itself is left out.
-    fn left_out(&self, step: &AnnouncedStep, failed: &[String]) -> Vec<String> {
+    fn nodes_to_leave_out(&self, step: &AnnouncedStep, failed: &[String]) -> Vec<String> {
         let cluster = self.state.as_ref().and_then(|state| state.cluster.as_ref());
         let is_node = |address: &&String| {
             cluster.is_some_and(|cluster| cluster.value.nodes.iter().any(|node| node.address == **address))
@@ -171,7 +181,7 @@ impl RunnerState {
     }
 
     /// Announces the first operation of the decision, unless a record is unfinished.
-    pub(super) fn begin(&mut self, inputs: &Inputs) {
+    pub(super) fn begin_operation(&mut self, inputs: &Inputs) {
         let Some(operation) = self.decision.as_ref().and_then(|decision| decision.operations.first()) else {
             return;
         };
@@ -183,11 +193,11 @@ impl RunnerState {
         let basis = Basis {
             cluster: Arc::clone(&inputs.cluster),
             options: Arc::clone(&inputs.options),
-            asked: collect::asked(&inputs.cluster, &inputs.state),
-            certificates: Arc::new(self.certificates(operation)),
+            asked: collect::nodes_to_ask(&inputs.cluster, &inputs.state),
+            certificates: Arc::new(self.target_certificates(operation)),
             kubernetes: inputs.kubernetes.as_ref().and_then(|read| read.as_ref().as_ref().ok().cloned()),
-            kubelets: Arc::new(self.kubelets(operation)),
-            servers: self.servers(&inputs.cluster),
+            kubelets: Arc::new(self.target_kubelets(operation)),
+            servers: self.servers_by_health(&inputs.cluster),
         };
         let (id, operation) = (step.record, operation.name.name());
         let what = format!("begins on {}", step.operation.targets.join(", "));
@@ -200,17 +210,20 @@ impl RunnerState {
                 self.forget_collected();
             }
         }
-        self.perform(action.into_iter().collect());
+        self.perform_actions(action.into_iter().collect());
     }
 
-    fn certificates(&self, operation: &Operation) -> BTreeMap<String, BTreeMap<String, NodeCertificate>> {
+    fn target_certificates(
+        &self,
+        operation: &Operation,
+    ) -> BTreeMap<String, BTreeMap<String, NodeCertificate>> {
         let nodes = self.collected.iter().flat_map(|(_, collected)| &collected.nodes);
         let targets = nodes.filter(|(address, _)| operation.targets.contains(address));
         targets.map(|(address, status)| (address.clone(), status.etcd_certificates.clone())).collect()
     }
 
     /// Addresses of API servers, healthy ones first.
-    fn servers(&self, cluster: &Cluster) -> Vec<String> {
+    fn servers_by_health(&self, cluster: &Cluster) -> Vec<String> {
         let answers = self.collected.as_ref().and_then(|(_, collected)| collected.kubernetes.as_ref());
         let is_healthy = |address: &String| {
             answers.is_some_and(|answers| answers.is_healthy(Component::ApiServer, address))
@@ -221,7 +234,7 @@ impl RunnerState {
     }
 
     /// Configuration files of the kubelets that run on the targets.
-    fn kubelets(&self, operation: &Operation) -> BTreeMap<String, String> {
+    fn target_kubelets(&self, operation: &Operation) -> BTreeMap<String, String> {
         let nodes = self.collected.iter().flat_map(|(_, collected)| &collected.nodes);
         let targets = nodes.filter(|(address, _)| operation.targets.contains(address));
         let running = targets.filter(|(_, node)| node.runs(Component::Kubelet));
@@ -229,7 +242,7 @@ impl RunnerState {
         running.filter_map(|(address, node)| Some((address.clone(), file(node)?))).collect()
     }
 
-    pub(super) fn perform(&mut self, actions: Vec<Action<RepairChange, Announced>>) {
+    pub(super) fn perform_actions(&mut self, actions: Vec<Action<RepairChange, Announced>>) {
         for action in actions {
             match action {
                 Action::Commit { number, change } => {
@@ -242,7 +255,7 @@ impl RunnerState {
                     }
                 }
                 Action::Ask { number, effect } => effect.span.in_scope(|| self.runner.ask(number)),
-                Action::Start { number, effect, .. } => self.start(number, effect),
+                Action::Start { number, effect, .. } => self.start_command(number, effect),
                 // No effect has a second attempt.
                 Action::Pause { .. } | Action::Decide => {}
                 Action::Abort => self.runner.abort(),
@@ -265,7 +278,7 @@ impl RunnerState {
     }
 
     /// Executes a command. Each action in it takes a permit of its own.
-    fn start(&mut self, number: u64, announced: Announced) {
+    fn start_command(&mut self, number: u64, announced: Announced) {
         let executor = self.executor.clone();
         let Announced { step, basis, span } = announced;
         let _operation = span.entered();
@@ -277,7 +290,7 @@ impl RunnerState {
 }
 
 /// The nodes of the next wave of restarts: twice as many after a good one, and one after a failure.
-fn wave(now: usize, step: &AnnouncedStep, has_failed: bool, goes_on: bool, most: usize) -> usize {
+fn next_wave(now: usize, step: &AnnouncedStep, has_failed: bool, goes_on: bool, most: usize) -> usize {
     use KubernetesOperationName::{KubeProxyRestart, KubeletRestart};
     match step.operation.name {
         OperationName::Kubernetes(KubeletRestart | KubeProxyRestart) if has_failed => 1,
@@ -292,7 +305,7 @@ fn wave(now: usize, step: &AnnouncedStep, has_failed: bool, goes_on: bool, most:
 pub(super) type FailedCommand = (Option<Vec<String>>, String);
 
 /// The failure of a command. An operation that must be held leaves out no node.
-fn failure(conclusion: &Conclusion<OperationEnd>, targets: &[String]) -> Option<FailedCommand> {
+fn failed_command(conclusion: &Conclusion<OperationEnd>, targets: &[String]) -> Option<FailedCommand> {
     match conclusion {
         Conclusion::Ended(OperationEnd::Succeeded) => None,
         Conclusion::Ended(OperationEnd::Failed { nodes, why }) => {

@@ -49,7 +49,7 @@ enum Kind {
 }
 
 impl Kind {
-    fn api(self) -> (&'static str, &'static str) {
+    fn api_version_and_kind(self) -> (&'static str, &'static str) {
         match self {
             Self::Scheduler => ("kubescheduler.config.k8s.io/v1", "KubeSchedulerConfiguration"),
             Self::Proxy => ("kubeproxy.config.k8s.io/v1alpha1", "KubeProxyConfiguration"),
@@ -57,7 +57,7 @@ impl Kind {
         }
     }
 
-    fn shape(self, unknown: Unknown) -> Shape {
+    fn to_shape(self, unknown: Unknown) -> Shape {
         let (schema, pointers): (&'static Schema, _) = match self {
             Self::Scheduler => (&KUBE_SCHEDULER_CONFIGURATION, shape::SCHEDULER_POINTERS),
             Self::Proxy => (&KUBE_PROXY_CONFIGURATION, shape::PROXY_POINTERS),
@@ -76,18 +76,18 @@ impl Kind {
     }
 
     /// The operator's part over the defaults.
-    fn merged(self, defaults: Tree, part: &Tree, unknown: Unknown) -> Tree {
+    fn merge_with_defaults(self, defaults: Tree, part: &Tree, unknown: Unknown) -> Tree {
         let mut merged = defaults;
-        let shape = self.shape(unknown);
-        shape.overlay(&mut merged, shape.canonical(part));
-        let (api_version, kind) = self.api();
-        set(&mut merged, &["apiVersion"], text(api_version));
-        set(&mut merged, &["kind"], text(kind));
+        let shape = self.to_shape(unknown);
+        shape.overlay(&mut merged, shape.to_canonical(part));
+        let (api_version, kind) = self.api_version_and_kind();
+        set(&mut merged, &["apiVersion"], text_tree(api_version));
+        set(&mut merged, &["kind"], text_tree(kind));
         merged
     }
 
     fn finish(self, tree: Tree, unknown: Unknown) -> Configuration {
-        Configuration { kind: self, tree: self.shape(unknown).tidy(tree) }
+        Configuration { kind: self, tree: self.to_shape(unknown).tidy(tree) }
     }
 }
 
@@ -103,9 +103,9 @@ impl Configuration {
         unknown: Unknown,
     ) -> Option<Self> {
         match Kind::of(component)? {
-            Kind::Scheduler => Some(scheduler(options, unknown)),
-            Kind::Proxy => Some(proxy(options, node, unknown)),
-            Kind::Kubelet => Some(kubelet(options, node, running, unknown)),
+            Kind::Scheduler => Some(scheduler_configuration(options, unknown)),
+            Kind::Proxy => Some(proxy_configuration(options, node, unknown)),
+            Kind::Kubelet => Some(kubelet_configuration(options, node, running, unknown)),
         }
     }
 
@@ -114,8 +114,8 @@ impl Configuration {
     pub fn read(component: Component, file: &str, unknown: Unknown) -> Option<Self> {
         let kind = Kind::of(component)?;
         let tree = yaml::read_yaml(component.name(), file).ok()?;
-        let shape = kind.shape(unknown);
-        matches!(tree, Tree::Object(_)).then(|| kind.finish(shape.canonical(&tree), unknown))
+        let shape = kind.to_shape(unknown);
+        matches!(tree, Tree::Object(_)).then(|| kind.finish(shape.to_canonical(&tree), unknown))
     }
 
     /// The content of the file.
@@ -131,7 +131,13 @@ impl Configuration {
     #[must_use]
     pub fn differing(&self, other: &Self) -> Vec<String> {
         let mut found = Vec::new();
-        compare::objects(&self.tree, &other.tree, self.kind.shape(Unknown::Keep).schema, "", &mut found);
+        compare::add_differing_fields(
+            &self.tree,
+            &other.tree,
+            self.kind.to_shape(Unknown::Keep).schema,
+            "",
+            &mut found,
+        );
         found
     }
 }
@@ -142,53 +148,56 @@ pub(super) fn cluster_domain(options: &KubernetesOptions) -> String {
     get(&merged, &["clusterDomain"]).and_then(Tree::text).unwrap_or_default().to_owned()
 }
 
-fn scheduler(options: &KubernetesOptions, unknown: Unknown) -> Configuration {
-    let mut tree = Kind::Scheduler.merged(object(vec![]), &options.scheduler, unknown);
-    set(&mut tree, &["clientConnection", "kubeconfig"], text(SCHEDULER_KUBECONFIG));
+fn scheduler_configuration(options: &KubernetesOptions, unknown: Unknown) -> Configuration {
+    let mut tree = Kind::Scheduler.merge_with_defaults(object_tree(vec![]), &options.scheduler, unknown);
+    set(&mut tree, &["clientConnection", "kubeconfig"], text_tree(SCHEDULER_KUBECONFIG));
     set(&mut tree, &["leaderElection", "leaderElect"], Tree::Bool(true));
     Kind::Scheduler.finish(tree, unknown)
 }
 
-fn proxy(options: &KubernetesOptions, node: &Node, unknown: Unknown) -> Configuration {
-    let defaults = object(vec![
-        ("hostnameOverride", text(node.name())),
-        ("metricsBindAddress", text("0.0.0.0")),
+fn proxy_configuration(options: &KubernetesOptions, node: &Node, unknown: Unknown) -> Configuration {
+    let defaults = object_tree(vec![
+        ("hostnameOverride", text_tree(node.name())),
+        ("metricsBindAddress", text_tree("0.0.0.0")),
         (
             "conntrack",
-            object(vec![("tcpEstablishedTimeout", text("24h0m0s")), ("tcpCloseWaitTimeout", text("1h0m0s"))]),
+            object_tree(vec![
+                ("tcpEstablishedTimeout", text_tree("24h0m0s")),
+                ("tcpCloseWaitTimeout", text_tree("1h0m0s")),
+            ]),
         ),
     ]);
-    let mut tree = Kind::Proxy.merged(defaults, &options.proxy, unknown);
-    set(&mut tree, &["clientConnection", "kubeconfig"], text(PROXY_KUBECONFIG));
+    let mut tree = Kind::Proxy.merge_with_defaults(defaults, &options.proxy, unknown);
+    set(&mut tree, &["clientConnection", "kubeconfig"], text_tree(PROXY_KUBECONFIG));
     Kind::Proxy.finish(tree, unknown)
 }
 
 fn kubelet_merged(options: &KubernetesOptions, unknown: Unknown) -> Tree {
-    let defaults = object(vec![
-        ("clusterDomain", text("cluster.local")),
-        ("runtimeRequestTimeout", text("15m0s")),
-        ("healthzBindAddress", text("0.0.0.0")),
-        ("volumePluginDir", text(VOLUME_PLUGINS)),
+    let defaults = object_tree(vec![
+        ("clusterDomain", text_tree("cluster.local")),
+        ("runtimeRequestTimeout", text_tree("15m0s")),
+        ("healthzBindAddress", text_tree("0.0.0.0")),
+        ("volumePluginDir", text_tree(VOLUME_PLUGINS)),
     ]);
-    Kind::Kubelet.merged(defaults, &options.kubelet, unknown)
+    Kind::Kubelet.merge_with_defaults(defaults, &options.kubelet, unknown)
 }
 
-fn kubelet(
+fn kubelet_configuration(
     options: &KubernetesOptions,
     node: &Node,
     running: Option<&Configuration>,
     unknown: Unknown,
 ) -> Configuration {
     let mut tree = kubelet_merged(options, unknown);
-    set(&mut tree, &["tlsCertFile"], text(&pki("kubelet.crt")));
-    set(&mut tree, &["tlsPrivateKeyFile"], text(&pki("kubelet.key")));
-    let authentication = object(vec![
-        ("x509", object(vec![("clientCAFile", text(&pki("ca.crt")))])),
-        ("webhook", object(vec![("enabled", Tree::Bool(true))])),
+    set(&mut tree, &["tlsCertFile"], text_tree(&pki("kubelet.crt")));
+    set(&mut tree, &["tlsPrivateKeyFile"], text_tree(&pki("kubelet.key")));
+    let authentication = object_tree(vec![
+        ("x509", object_tree(vec![("clientCAFile", text_tree(&pki("ca.crt")))])),
+        ("webhook", object_tree(vec![("enabled", Tree::Bool(true))])),
     ]);
     set(&mut tree, &["authentication"], authentication);
-    set(&mut tree, &["authorization"], object(vec![("mode", text("Webhook"))]));
-    set(&mut tree, &["clusterDNS"], Tree::List(vec![text(&node.address)]));
+    set(&mut tree, &["authorization"], object_tree(vec![("mode", text_tree("Webhook"))]));
+    set(&mut tree, &["clusterDNS"], Tree::List(vec![text_tree(&node.address)]));
     let mut taints =
         get(&tree, &["registerWithTaints"]).map_or_else(Vec::new, |taints| taints.items().to_vec());
     add_taints(&mut taints, &options.boot_taints);
@@ -208,25 +217,25 @@ fn add_taints(taints: &mut Vec<Tree>, boot: &[Taint]) {
         taints.iter().map(|taint| taint.get("key").and_then(Tree::text).map(str::to_owned)).collect();
     for taint in boot {
         let place = own.iter().rposition(|key| key.as_deref().unwrap_or_default() == taint.key);
-        let mut fields = vec![("key", text(&taint.key)), ("effect", text(&taint.effect))];
+        let mut fields = vec![("key", text_tree(&taint.key)), ("effect", text_tree(&taint.effect))];
         if !taint.value.is_empty() {
-            fields.push(("value", text(&taint.value)));
+            fields.push(("value", text_tree(&taint.value)));
         }
         if let Some(time) = &taint.time_added {
-            fields.push(("timeAdded", text(time)));
+            fields.push(("timeAdded", text_tree(time)));
         }
         match place {
-            Some(place) => taints[place] = object(fields),
-            None => taints.push(object(fields)),
+            Some(place) => taints[place] = object_tree(fields),
+            None => taints.push(object_tree(fields)),
         }
     }
 }
 
-fn text(value: &str) -> Tree {
+fn text_tree(value: &str) -> Tree {
     Tree::Text(value.to_owned())
 }
 
-fn object(fields: Vec<(&str, Tree)>) -> Tree {
+fn object_tree(fields: Vec<(&str, Tree)>) -> Tree {
     Tree::Object(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
 }
 

@@ -67,8 +67,8 @@ pub fn decide(input: &KubernetesInput<'_>) -> KubernetesDecision {
     let mut pass = Pass { input, decision: KubernetesDecision::default() };
     pass.api_servers();
     pass.of_control_plane();
-    pass.kubelets();
-    pass.proxies();
+    pass.decide_kubelets();
+    pass.decide_proxies();
     pass.decision
 }
 
@@ -87,12 +87,12 @@ struct Pass<'a> {
 }
 
 impl<'a> Pass<'a> {
-    fn nodes(&self, component: Component) -> impl Iterator<Item = &'a Node> + use<'a> {
+    fn nodes_with_component(&self, component: Component) -> impl Iterator<Item = &'a Node> + use<'a> {
         let all = &self.input.wanted.cluster.nodes;
         all.iter().filter(move |node| node.control_plane || !component.is_of_control_plane())
     }
 
-    fn state(&self, component: Component, node: &Node) -> Option<&'a ComponentStatus> {
+    fn component_status(&self, component: Component, node: &Node) -> Option<&'a ComponentStatus> {
         self.input.status.nodes.get(&node.address)?.components.get(&component)
     }
 
@@ -106,10 +106,10 @@ impl<'a> Pass<'a> {
     fn sort(&mut self, component: Component, (start, restart): (Name, Name)) -> Sorted<'a> {
         let mut sorted = Sorted::default();
         let (mut unreachable, mut backs_off, mut foreign) = (Vec::new(), Vec::new(), Vec::new());
-        for node in self.nodes(component) {
+        for node in self.nodes_with_component(component) {
             let address = node.address.clone();
             let reachable = self.input.status.nodes.get(&address).is_some_and(|node| node.reachable);
-            let state = self.state(component, node);
+            let state = self.component_status(component, node);
             if !reachable {
                 unreachable.push(address);
                 continue;
@@ -146,7 +146,7 @@ impl<'a> Pass<'a> {
 
     fn start(&mut self, name: Name, nodes: &[&Node]) {
         if !nodes.is_empty() {
-            let targets = addresses(nodes);
+            let targets = node_addresses(nodes);
             self.decision.operations.push(Due { name, targets, why: BTreeMap::new(), is_gap: false });
         }
     }
@@ -160,14 +160,18 @@ impl<'a> Pass<'a> {
     }
 
     /// Addresses of control plane nodes whose component is not known to be healthy.
-    fn unhealthy(&self, component: Component) -> Vec<String> {
+    fn unhealthy_nodes(&self, component: Component) -> Vec<String> {
         let healthy = |node: &&Node| {
-            self.state(component, node).is_some_and(|state| self.answers(node) && state.is_healthy())
+            self.component_status(component, node)
+                .is_some_and(|state| self.is_reachable(node) && state.is_healthy())
         };
-        self.nodes(component).filter(|node| !healthy(node)).map(|node| node.address.clone()).collect()
+        self.nodes_with_component(component)
+            .filter(|node| !healthy(node))
+            .map(|node| node.address.clone())
+            .collect()
     }
 
-    fn answers(&self, node: &Node) -> bool {
+    fn is_reachable(&self, node: &Node) -> bool {
         self.input.status.nodes.get(&node.address).is_some_and(|node| node.reachable)
     }
 
@@ -177,11 +181,13 @@ impl<'a> Pass<'a> {
         self.start(name, &stopped);
         // A corrected argument reaches an API server that an argument keeps from serving.
         let known_unhealthy = |node: &Node| {
-            let state = self.state(Component::ApiServer, node);
+            let state = self.component_status(Component::ApiServer, node);
             state.is_some_and(|state| matches!(state.health, Some(Err(_))))
         };
-        let (count, unhealthy) =
-            (self.nodes(Component::ApiServer).count(), self.unhealthy(Component::ApiServer));
+        let (count, unhealthy) = (
+            self.nodes_with_component(Component::ApiServer).count(),
+            self.unhealthy_nodes(Component::ApiServer),
+        );
         if let Some(place) = outdated.iter().position(|(node, _)| known_unhealthy(node)) {
             let first = outdated.remove(place);
             let reason = Reason::OneByOne { nodes: vec![first.0.address.clone()] };
@@ -200,7 +206,7 @@ impl<'a> Pass<'a> {
         let others: Vec<String> =
             unhealthy.into_iter().filter(|address| *address != first.0.address).collect();
         let among = |some: &BTreeSet<String>| -> Vec<String> {
-            let all = self.nodes(Component::ApiServer).map(|node| node.address.clone());
+            let all = self.nodes_with_component(Component::ApiServer).map(|node| node.address.clone());
             all.filter(|address| some.contains(address)).collect()
         };
         let busy = among(self.input.busy);
@@ -242,17 +248,22 @@ impl<'a> Pass<'a> {
             let Sorted { stopped, mut outdated, .. } = self.sort(component, (start, restart));
             // Before an API server has made its roles, these programs end, and no restart policy starts them again.
             match self.no_api_server() {
-                Some(reason) => self.hold(start, reason, addresses(&stopped)),
+                Some(reason) => self.hold(start, reason, node_addresses(&stopped)),
                 None => self.start(start, &stopped),
             }
             if outdated.is_empty() {
                 continue;
             }
-            outdated.sort_by_key(|(node, _)| self.state(component, node).is_some_and(|state| state.leads));
+            outdated.sort_by_key(|(node, _)| {
+                self.component_status(component, node).is_some_and(|state| state.leads)
+            });
             let all: Vec<String> = outdated.iter().map(|(node, _)| node.address.clone()).collect();
             let first = outdated.remove(0);
-            let others: Vec<String> =
-                self.unhealthy(component).into_iter().filter(|address| *address != first.0.address).collect();
+            let others: Vec<String> = self
+                .unhealthy_nodes(component)
+                .into_iter()
+                .filter(|address| *address != first.0.address)
+                .collect();
             let reason = self.api_server_blocker().or_else(|| {
                 let nodes = if before.is_empty() { others } else { before.clone() };
                 (!nodes.is_empty()).then_some(Reason::OneByOne { nodes })
@@ -273,39 +284,43 @@ impl<'a> Pass<'a> {
 
     /// The reason for which nothing may start that needs the API: no API server is healthy.
     fn no_api_server(&self) -> Option<Reason> {
-        let nodes = self.unhealthy(Component::ApiServer);
-        let all = self.nodes(Component::ApiServer).count();
+        let nodes = self.unhealthy_nodes(Component::ApiServer);
+        let all = self.nodes_with_component(Component::ApiServer).count();
         (nodes.len() == all).then_some(Reason::ApiServersUnhealthy { nodes })
     }
 
     /// The reason for which nothing else may restart: an API server is due or not healthy.
     fn api_server_blocker(&self) -> Option<Reason> {
-        let unhealthy = self.unhealthy(Component::ApiServer);
+        let unhealthy = self.unhealthy_nodes(Component::ApiServer);
         if !unhealthy.is_empty() {
             return Some(Reason::ApiServersUnhealthy { nodes: unhealthy });
         }
         let is_due = |node: &&Node| {
-            self.state(Component::ApiServer, node).is_some_and(|state| {
+            self.component_status(Component::ApiServer, node).is_some_and(|state| {
                 let verdict =
                     self.input.wanted.verdict(Component::ApiServer, node, &state.container, state.file());
                 verdict != Verdict::Current
             })
         };
-        let due = addresses(&self.nodes(Component::ApiServer).filter(is_due).collect::<Vec<_>>());
+        let due = node_addresses(
+            &self.nodes_with_component(Component::ApiServer).filter(is_due).collect::<Vec<_>>(),
+        );
         (!due.is_empty()).then_some(Reason::OneByOne { nodes: due })
     }
 
     /// The reason for which no kubelet or proxy may start: a running API server has another image.
     fn older_api_servers(&self) -> Option<Reason> {
         let is_other = |node: &&Node| {
-            self.state(Component::ApiServer, node)
+            self.component_status(Component::ApiServer, node)
                 .is_some_and(|state| state.runs() && state.container.image != self.input.wanted.image)
         };
-        let nodes = addresses(&self.nodes(Component::ApiServer).filter(is_other).collect::<Vec<_>>());
+        let nodes = node_addresses(
+            &self.nodes_with_component(Component::ApiServer).filter(is_other).collect::<Vec<_>>(),
+        );
         (!nodes.is_empty()).then_some(Reason::ApiServersFirst { nodes })
     }
 
-    fn kubelets(&mut self) {
+    fn decide_kubelets(&mut self) {
         let (start, restart) = (Name::KubeletBootstrap, Name::KubeletRestart);
         let Sorted { stopped, outdated, current } = self.sort(Component::Kubelet, (start, restart));
         // A kubelet whose Node object is gone registers only at its start.
@@ -318,61 +333,65 @@ impl<'a> Pass<'a> {
         };
         let backs_off = |node: &&Node| self.input.backing_off.contains(&node.address);
         let (resting, lost): (Vec<&Node>, Vec<&Node>) = lost.into_iter().partition(backs_off);
-        self.hold(restart, Reason::BackingOff, addresses(&resting));
+        self.hold(restart, Reason::BackingOff, node_addresses(&resting));
         match self.older_api_servers() {
-            Some(reason) => self.hold(restart, reason, addresses(&lost)),
-            None => self.wave(restart, lost.into_iter().map(|node| (node, Vec::new())).collect()),
+            Some(reason) => self.hold(restart, reason, node_addresses(&lost)),
+            None => self.add_wave(restart, lost.into_iter().map(|node| (node, Vec::new())).collect()),
         }
         // Without an API server no boot taint can be put onto a node that is registered (invariant I18).
         let is_blind =
             self.input.status.registered.is_none() && !self.input.wanted.options.boot_taints.is_empty();
         if is_blind {
-            let nodes = self.unhealthy(Component::ApiServer);
-            self.hold(start, Reason::ApiServersUnhealthy { nodes }, addresses(&stopped));
+            let nodes = self.unhealthy_nodes(Component::ApiServer);
+            self.hold(start, Reason::ApiServersUnhealthy { nodes }, node_addresses(&stopped));
         } else {
-            self.starts(start, stopped);
+            self.add_starts(start, stopped);
         }
         self.in_waves(restart, outdated);
     }
 
     /// True if the kubelet started a short time ago. Clocks of nodes may differ: a start in the future counts as old.
     fn is_registering(&self, node: &Node) -> bool {
-        let started = self.state(Component::Kubelet, node).and_then(|state| state.container.started_at);
+        let started =
+            self.component_status(Component::Kubelet, node).and_then(|state| state.container.started_at);
         started.is_some_and(|started| (Duration::ZERO..REGISTERED).contains(&(self.input.now - started)))
     }
 
-    fn proxies(&mut self) {
+    fn decide_proxies(&mut self) {
         let (start, restart) = (Name::KubeProxyBootstrap, Name::KubeProxyRestart);
         if self.input.wanted.options.is_proxy_disabled {
             let runs = |node: &&Node| {
-                let state = self.state(Component::Proxy, node).filter(|_| self.answers(node));
+                let state = self.component_status(Component::Proxy, node).filter(|_| self.is_reachable(node));
                 state.is_some_and(ComponentStatus::runs) && !self.input.backing_off.contains(&node.address)
             };
-            let unwanted: Vec<&Node> =
-                self.nodes(Component::Proxy).filter(runs).take(self.input.max_concurrent_updates).collect();
+            let unwanted: Vec<&Node> = self
+                .nodes_with_component(Component::Proxy)
+                .filter(runs)
+                .take(self.input.max_concurrent_updates)
+                .collect();
             self.start(Name::StopKubeProxy, &unwanted);
             return;
         }
         let Sorted { stopped, outdated, .. } = self.sort(Component::Proxy, (start, restart));
-        self.starts(start, stopped);
+        self.add_starts(start, stopped);
         self.in_waves(restart, outdated);
     }
 
-    fn starts(&mut self, name: Name, mut nodes: Vec<&Node>) {
+    fn add_starts(&mut self, name: Name, mut nodes: Vec<&Node>) {
         if let Some(reason) = self.older_api_servers() {
-            self.hold(name, reason, addresses(&nodes));
+            self.hold(name, reason, node_addresses(&nodes));
             return;
         }
         let later = nodes.split_off(nodes.len().min(self.input.max_concurrent_updates));
         self.start(name, &nodes);
-        self.hold(name, Reason::Wave, addresses(&later));
+        self.hold(name, Reason::Wave, node_addresses(&later));
     }
 
     /// Restarts outdated components. Another image waits for all API servers, and other differences only for those that
     /// run: a dead control plane node does not keep an argument from the others.
     fn in_waves(&mut self, name: Name, nodes: Vec<(&Node, Vec<Outdated>)>) {
         if let Some(reason) = self.older_api_servers() {
-            self.hold(name, reason, of(&nodes));
+            self.hold(name, reason, outdated_addresses(&nodes));
             return;
         }
         let changes_image =
@@ -380,27 +399,27 @@ impl<'a> Pass<'a> {
         let (images, mut ready): (Vec<_>, Vec<_>) =
             nodes.into_iter().partition(|(_, why)| changes_image(why));
         match self.api_server_blocker().filter(|_| !images.is_empty()) {
-            Some(reason) => self.hold(name, reason, of(&images)),
+            Some(reason) => self.hold(name, reason, outdated_addresses(&images)),
             None => ready.extend(images),
         }
         match self.no_api_server() {
-            Some(reason) => self.hold(name, reason, of(&ready)),
-            None => self.wave(name, ready),
+            Some(reason) => self.hold(name, reason, outdated_addresses(&ready)),
+            None => self.add_wave(name, ready),
         }
     }
 
-    fn wave(&mut self, name: Name, mut nodes: Vec<(&Node, Vec<Outdated>)>) {
+    fn add_wave(&mut self, name: Name, mut nodes: Vec<(&Node, Vec<Outdated>)>) {
         let later = nodes.split_off(nodes.len().min(self.input.wave.min(self.input.max_concurrent_updates)));
-        self.hold(name, Reason::Wave, of(&later));
+        self.hold(name, Reason::Wave, outdated_addresses(&later));
         self.restart(name, nodes, false);
     }
 }
 
-fn of(nodes: &[(&Node, Vec<Outdated>)]) -> Vec<String> {
+fn outdated_addresses(nodes: &[(&Node, Vec<Outdated>)]) -> Vec<String> {
     nodes.iter().map(|(node, _)| node.address.clone()).collect()
 }
 
-fn addresses(nodes: &[&Node]) -> Vec<String> {
+fn node_addresses(nodes: &[&Node]) -> Vec<String> {
     nodes.iter().map(|node| node.address.clone()).collect()
 }
 

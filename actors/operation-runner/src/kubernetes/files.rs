@@ -74,14 +74,14 @@ pub fn files(set: FileSet, about: &About<'_>) -> Result<Vec<PlannedFile>, serde_
     let mut add = |path: String, source| files.push(PlannedFile { path, source });
     match set {
         FileSet::ApiServer => {
-            pair(&mut add, "apiserver", Subject::ApiServer);
-            pair(&mut add, "apiserver-etcd-client", Subject::EtcdClient);
+            add_key_pair(&mut add, "apiserver", Subject::ApiServer);
+            add_key_pair(&mut add, "apiserver-etcd-client", Subject::EtcdClient);
             add(pki("ca.crt"), Source::Authority(Authority::Kubernetes));
             add(pki("etcd-ca.crt"), Source::Authority(Authority::Server));
             add(pki("service-account.crt"), Source::ServiceAccountCertificate);
             add(pki("service-account.key"), Source::ServiceAccountKey);
             add(pki("aggregation-ca.crt"), Source::Authority(Authority::KubernetesAggregation));
-            pair(&mut add, "aggregation", Subject::Aggregation);
+            add_key_pair(&mut add, "aggregation", Subject::Aggregation);
             add(ENCRYPTION.to_owned(), Source::Encryption);
             if let Some(audit) = &about.options.audit {
                 add(audit_policy(&audit.policy), Source::Text(audit.policy.clone()));
@@ -93,35 +93,35 @@ pub fn files(set: FileSet, about: &About<'_>) -> Result<Vec<PlannedFile>, serde_
         }
         FileSet::Scheduler => {
             add(SCHEDULER_KUBECONFIG.to_owned(), Source::Kubeconfig(Subject::Scheduler));
-            configuration(&mut add, SCHEDULER_CONFIG, Component::Scheduler, about)?;
+            add_configuration(&mut add, SCHEDULER_CONFIG, Component::Scheduler, about)?;
         }
         FileSet::KubeletBoot | FileSet::KubeletRestart => {
             let boots = set == FileSet::KubeletBoot;
             if let Some(cni) = about.options.cni_file.as_ref().filter(|_| boots) {
                 add(format!("{CNI_CONFIG}/{}", cni.name), Source::Text(cni.content.clone()));
             }
-            configuration(&mut add, KUBELET_CONFIG, Component::Kubelet, about)?;
+            add_configuration(&mut add, KUBELET_CONFIG, Component::Kubelet, about)?;
             if boots {
                 add(pki("ca.crt"), Source::Authority(Authority::Kubernetes));
             }
-            pair(&mut add, "kubelet", Subject::Kubelet);
+            add_key_pair(&mut add, "kubelet", Subject::Kubelet);
             let text = kubeconfig::of_kubelet(&about.cluster.name, about.node);
             add(KUBELET_KUBECONFIG.to_owned(), Source::Text(text));
         }
         FileSet::Proxy => {
             add(PROXY_KUBECONFIG.to_owned(), Source::Kubeconfig(Subject::Proxy));
-            configuration(&mut add, PROXY_CONFIG, Component::Proxy, about)?;
+            add_configuration(&mut add, PROXY_CONFIG, Component::Proxy, about)?;
         }
     }
     Ok(files)
 }
 
-fn pair(add: &mut impl FnMut(String, Source), name: &str, subject: Subject) {
+fn add_key_pair(add: &mut impl FnMut(String, Source), name: &str, subject: Subject) {
     add(pki(&format!("{name}.crt")), Source::Certificate(subject));
     add(pki(&format!("{name}.key")), Source::Key(subject));
 }
 
-fn configuration(
+fn add_configuration(
     add: &mut impl FnMut(String, Source),
     path: &str,
     component: Component,

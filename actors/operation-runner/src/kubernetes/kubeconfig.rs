@@ -23,7 +23,7 @@ pub struct Credentials<'a> {
 #[must_use]
 pub fn inline(cluster: &str, user: &str, server: &str, credentials: &Credentials<'_>) -> Secret {
     let encoded = |name: &str, text: &str| format!("{name}-data: {}", STANDARD.encode(text));
-    Secret::new(text(
+    Secret::new(format_kubeconfig(
         cluster,
         user,
         server,
@@ -36,7 +36,7 @@ pub fn inline(cluster: &str, user: &str, server: &str, credentials: &Credentials
 /// The kubeconfig of a kubelet, which names its files.
 #[must_use]
 pub fn of_kubelet(cluster: &str, node: &Node) -> String {
-    text(
+    format_kubeconfig(
         cluster,
         &format!("system:node:{}", node.name()),
         LOCAL_SERVER,
@@ -46,8 +46,15 @@ pub fn of_kubelet(cluster: &str, node: &Node) -> String {
     )
 }
 
-fn text(cluster: &str, user: &str, server: &str, trusted: &str, certificate: &str, key: &str) -> String {
-    let (cluster, user) = (word(cluster), word(user));
+fn format_kubeconfig(
+    cluster: &str,
+    user: &str,
+    server: &str,
+    trusted: &str,
+    certificate: &str,
+    key: &str,
+) -> String {
+    let (cluster, user) = (quote_word(cluster), quote_word(user));
     format!(
         "apiVersion: v1\n\
          clusters:\n\
@@ -72,7 +79,7 @@ fn text(cluster: &str, user: &str, server: &str, trusted: &str, certificate: &st
 }
 
 /// A text in YAML: plain where no reader can take it for something else, else in quotes.
-fn word(text: &str) -> String {
+fn quote_word(text: &str) -> String {
     let is_plain = text.starts_with(|c: char| c.is_ascii_alphabetic())
         && text.ends_with(|c: char| c.is_ascii_alphanumeric())
         && text.chars().all(|c| c.is_ascii_alphanumeric() || "._-/:@".contains(c));
@@ -106,10 +113,10 @@ mod tests {
     #[test]
     fn names_that_yaml_takes_for_something_else_are_quoted() {
         for name in ["admin", "cke:user:alice", "a.b-c@d"] {
-            assert_eq!(word(name), name);
+            assert_eq!(quote_word(name), name);
         }
         for name in ["true", "No", "1", "0x10", "a: b", "a#", "-", "ä", "", "a:"] {
-            assert_eq!(word(name), format!("{name:?}"), "{name}");
+            assert_eq!(quote_word(name), format!("{name:?}"), "{name}");
         }
     }
 }

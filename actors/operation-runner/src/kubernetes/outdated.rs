@@ -7,7 +7,7 @@ use madako_domain::node_status::ContainerStatus;
 use super::configuration::{Configuration, Unknown};
 use super::options::KubernetesOptions;
 use super::params::{RUNTIME_ENDPOINT, builtin};
-use crate::outdated::{Outdated, differences};
+use crate::outdated::{Outdated, find_differences};
 use madako_domain::component::Component;
 
 /// The configuration file of a component on a node.
@@ -46,7 +46,7 @@ impl Wanted<'_> {
     /// Kubernetes of CKE's release does not know them, and CKE writes files without them.
     #[must_use]
     pub fn unknown(&self) -> Unknown {
-        if self.image == ImageName::Kubernetes.of_cke() { Unknown::Drop } else { Unknown::Keep }
+        if self.image == ImageName::Kubernetes.default_image() { Unknown::Drop } else { Unknown::Keep }
     }
 
     /// Compares a running container with the wanted one.
@@ -60,12 +60,14 @@ impl Wanted<'_> {
     ) -> Verdict {
         let builtin = builtin(component, self.cluster, self.options, node);
         if component == Component::Kubelet {
-            let (has, wanted) = (endpoint(&status.builtin.args), endpoint(&builtin.args));
+            let (has, wanted) =
+                (container_runtime_endpoint(&status.builtin.args), container_runtime_endpoint(&builtin.args));
             if has != wanted {
                 return Verdict::OtherRuntime { has: has.to_owned(), wanted: wanted.to_owned() };
             }
         }
-        let mut found = differences(status, self.image, [&builtin, self.options.extra(component)], |_| true);
+        let mut found =
+            find_differences(status, self.image, [&builtin, self.options.extra(component)], |_| true);
         self.add_file(component, node, file, &mut found);
         if found.is_empty() { Verdict::Current } else { Verdict::Outdated(found) }
     }
@@ -89,6 +91,6 @@ impl Wanted<'_> {
     }
 }
 
-fn endpoint(args: &[String]) -> &str {
+fn container_runtime_endpoint(args: &[String]) -> &str {
     args.iter().find_map(|argument| argument.strip_prefix(RUNTIME_ENDPOINT)).unwrap_or_default()
 }

@@ -25,13 +25,13 @@ pub fn builtin(
     let args = match component {
         Component::ApiServer => api_server(cluster, options, node),
         Component::ControllerManager => controller_manager(cluster),
-        Component::Scheduler => scheduler(),
-        Component::Kubelet => kubelet(options, node),
+        Component::Scheduler => scheduler_arguments(),
+        Component::Kubelet => kubelet_arguments(options, node),
         Component::Proxy => vec![format!("--config={PROXY_CONFIG}")],
     };
     ServiceParams {
         args: std::iter::once(component.name().to_owned()).chain(args).collect(),
-        binds: binds(component),
+        binds: component_mounts(component),
         ..ServiceParams::default()
     }
 }
@@ -40,30 +40,30 @@ fn api_server(cluster: &Cluster, options: &KubernetesOptions, node: &Node) -> Ve
     let mut args = vec![
         "--allow-privileged".to_owned(),
         "--etcd-servers=https://127.0.0.1:12379".to_owned(),
-        file("etcd-cafile", "etcd-ca.crt"),
-        file("etcd-certfile", "apiserver-etcd-client.crt"),
-        file("etcd-keyfile", "apiserver-etcd-client.key"),
+        file_option("etcd-cafile", "etcd-ca.crt"),
+        file_option("etcd-certfile", "apiserver-etcd-client.crt"),
+        file_option("etcd-keyfile", "apiserver-etcd-client.key"),
         // etcd compacts itself.
         "--etcd-compaction-interval=0".to_owned(),
         "--bind-address=0.0.0.0".to_owned(),
-        file("client-ca-file", "ca.crt"),
-        file("tls-cert-file", "apiserver.crt"),
-        file("tls-private-key-file", "apiserver.key"),
-        file("kubelet-certificate-authority", "ca.crt"),
-        file("kubelet-client-certificate", "apiserver.crt"),
-        file("kubelet-client-key", "apiserver.key"),
+        file_option("client-ca-file", "ca.crt"),
+        file_option("tls-cert-file", "apiserver.crt"),
+        file_option("tls-private-key-file", "apiserver.key"),
+        file_option("kubelet-certificate-authority", "ca.crt"),
+        file_option("kubelet-client-certificate", "apiserver.crt"),
+        file_option("kubelet-client-key", "apiserver.key"),
         "--enable-admission-plugins=NodeRestriction,DenyServiceExternalIPs".to_owned(),
         format!("--service-account-issuer=https://kubernetes.default.svc.{}", options.cluster_domain()),
-        file("service-account-key-file", "service-account.crt"),
-        file("service-account-signing-key-file", "service-account.key"),
+        file_option("service-account-key-file", "service-account.crt"),
+        file_option("service-account-signing-key-file", "service-account.key"),
         "--service-account-lookup".to_owned(),
-        file("requestheader-client-ca-file", "aggregation-ca.crt"),
+        file_option("requestheader-client-ca-file", "aggregation-ca.crt"),
         "--requestheader-allowed-names=front-proxy-client".to_owned(),
         "--requestheader-extra-headers-prefix=X-Remote-Extra-".to_owned(),
         "--requestheader-group-headers=X-Remote-Group".to_owned(),
         "--requestheader-username-headers=X-Remote-User".to_owned(),
-        file("proxy-client-cert-file", "aggregation.crt"),
-        file("proxy-client-key-file", "aggregation.key"),
+        file_option("proxy-client-cert-file", "aggregation.crt"),
+        file_option("proxy-client-key-file", "aggregation.key"),
         "--authorization-mode=Node,RBAC".to_owned(),
         format!("--advertise-address={}", node.address),
         // The service writes the endpoints of the API servers itself.
@@ -86,25 +86,25 @@ fn controller_manager(cluster: &Cluster) -> Vec<String> {
         format!("--kubeconfig={CONTROLLER_MANAGER_KUBECONFIG}"),
         format!("--authentication-kubeconfig={CONTROLLER_MANAGER_KUBECONFIG}"),
         format!("--authorization-kubeconfig={CONTROLLER_MANAGER_KUBECONFIG}"),
-        file("tls-cert-file", "apiserver.crt"),
-        file("tls-private-key-file", "apiserver.key"),
-        file("root-ca-file", "ca.crt"),
-        file("service-account-private-key-file", "service-account.key"),
+        file_option("tls-cert-file", "apiserver.crt"),
+        file_option("tls-private-key-file", "apiserver.key"),
+        file_option("root-ca-file", "ca.crt"),
+        file_option("service-account-private-key-file", "service-account.key"),
         "--use-service-account-credentials=true".to_owned(),
     ]
 }
 
-fn scheduler() -> Vec<String> {
+fn scheduler_arguments() -> Vec<String> {
     vec![
         format!("--config={SCHEDULER_CONFIG}"),
         format!("--authentication-kubeconfig={SCHEDULER_KUBECONFIG}"),
         format!("--authorization-kubeconfig={SCHEDULER_KUBECONFIG}"),
-        file("tls-cert-file", "apiserver.crt"),
-        file("tls-private-key-file", "apiserver.key"),
+        file_option("tls-cert-file", "apiserver.crt"),
+        file_option("tls-private-key-file", "apiserver.key"),
     ]
 }
 
-fn kubelet(options: &KubernetesOptions, node: &Node) -> Vec<String> {
+fn kubelet_arguments(options: &KubernetesOptions, node: &Node) -> Vec<String> {
     let mut args = vec![
         format!("--config={KUBELET_CONFIG}"),
         format!("--kubeconfig={KUBELET_KUBECONFIG}"),
@@ -116,11 +116,11 @@ fn kubelet(options: &KubernetesOptions, node: &Node) -> Vec<String> {
     args
 }
 
-fn file(option: &str, name: &str) -> String {
+fn file_option(option: &str, name: &str) -> String {
     format!("--{option}={}", pki(name))
 }
 
-fn binds(component: Component) -> Vec<Mount> {
+fn component_mounts(component: Component) -> Vec<Mount> {
     let machine_id = read_only("/etc/machine-id", "");
     let kubernetes = read_only("/etc/kubernetes", "z");
     match component {
@@ -132,26 +132,26 @@ fn binds(component: Component) -> Vec<Mount> {
             machine_id,
             read_only("/etc/os-release", ""),
             kubernetes,
-            writable("/var/lib/kubelet", "rshared", "z"),
-            writable("/var/lib/docker", "", "Z"),
-            writable(VOLUME_PLUGINS, "shared", "z"),
-            writable(POD_LOGS, "", "z"),
-            writable(CONTAINER_LOGS, "", "z"),
-            writable("/run", "", ""),
-            writable("/sys", "", ""),
-            writable("/dev", "", ""),
+            writable_mount("/var/lib/kubelet", "rshared", "z"),
+            writable_mount("/var/lib/docker", "", "Z"),
+            writable_mount(VOLUME_PLUGINS, "shared", "z"),
+            writable_mount(POD_LOGS, "", "z"),
+            writable_mount(CONTAINER_LOGS, "", "z"),
+            writable_mount("/run", "", ""),
+            writable_mount("/sys", "", ""),
+            writable_mount("/dev", "", ""),
             read_only(CNI_PROGRAMS, "z"),
             read_only(CNI_CONFIG, "z"),
-            writable(CNI_STATE, "", "z"),
+            writable_mount(CNI_STATE, "", "z"),
         ],
     }
 }
 
 fn read_only(path: &str, selinux_label: &str) -> Mount {
-    Mount { read_only: true, ..writable(path, "", selinux_label) }
+    Mount { read_only: true, ..writable_mount(path, "", selinux_label) }
 }
 
-fn writable(path: &str, propagation: &str, selinux_label: &str) -> Mount {
+fn writable_mount(path: &str, propagation: &str, selinux_label: &str) -> Mount {
     Mount {
         source: path.to_owned(),
         destination: path.to_owned(),

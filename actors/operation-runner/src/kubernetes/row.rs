@@ -28,7 +28,11 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     let options = match part.options {
         Ok(options) => options,
         Err(why) => {
-            held.push(unusable(Name::KubeApiserverRestart, why.to_owned(), view.control_plane.clone()));
+            held.push(held_as_unusable(
+                Name::KubeApiserverRestart,
+                why.to_owned(),
+                view.control_plane.clone(),
+            ));
             return None;
         }
     };
@@ -51,7 +55,7 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
         let Due { name, targets, .. } = due;
         match operation(&wanted, &status, name, &targets) {
             Ok(operation) => operations.push(operation),
-            Err(why) => held.push(unusable(name, why.to_string(), targets)),
+            Err(why) => held.push(held_as_unusable(name, why.to_string(), targets)),
         }
     }
     if view.input.settings.kubernetes != KubernetesMode::Act {
@@ -65,7 +69,7 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     (!operations.is_empty()).then_some((OperationPhase::K8sStart, operations))
 }
 
-fn unusable(what: Name, why: String, targets: Vec<String>) -> Held {
+fn held_as_unusable(what: Name, why: String, targets: Vec<String>) -> Held {
     let reason = Reason::Kubernetes(KubernetesReason::UnusableOptions { why });
     Held { what: OperationName::Kubernetes(what), reason, targets }
 }

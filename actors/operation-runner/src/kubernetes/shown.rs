@@ -133,7 +133,7 @@ mod tests {
         let options = options(options_text);
         let node = Node { address: "10.0.0.1".to_owned(), ..Node::default() };
         let cluster = Cluster { nodes: vec![node.clone()], ..Cluster::default() };
-        let image = ImageName::Kubernetes.of_cke();
+        let image = ImageName::Kubernetes.default_image();
         let container = ContainerStatus {
             running: true,
             image: image.to_owned(),

@@ -12,7 +12,7 @@ use crate::command::Command;
 use crate::decide::Row;
 use crate::held::{Held, Reason};
 use crate::input::KubernetesMode;
-use crate::operation::{OperationName, single};
+use crate::operation::{OperationName, single_command_operation};
 use crate::view::{NodeView, View};
 
 /// Their order is CKE's.
@@ -24,22 +24,22 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     for stop in STOPS {
         let (name, component) = (OperationName::Kubernetes(stop), stop.component());
         let has = |node: &&NodeView<'_>| !node.control_plane && node.status.runs(component);
-        let targets = view.usable(name, &[], view.nodes.iter().filter(has), held);
+        let targets = view.select_usable_nodes(name, &[], view.nodes.iter().filter(has), held);
         if targets.is_empty() {
             continue;
         }
-        match obstacle(view, component) {
+        match find_obstacle(view, component) {
             Some(reason) => held.push(Held { what: name, reason: Reason::Kubernetes(reason), targets }),
             None => {
                 let command = Command::Kubernetes(KubernetesCommand::KillContainers(component));
-                operations.push(single(name, targets, command));
+                operations.push(single_command_operation(name, targets, command));
             }
         }
     }
     (!operations.is_empty()).then_some((OperationPhase::StopControlPlane, operations))
 }
 
-fn obstacle(view: &View<'_>, component: Component) -> Option<KubernetesReason> {
+fn find_obstacle(view: &View<'_>, component: Component) -> Option<KubernetesReason> {
     if view.input.settings.kubernetes != KubernetesMode::Act {
         return Some(KubernetesReason::Observed);
     }

@@ -29,7 +29,7 @@ fn pending_request<'s>(state: &'s ClusterState, step: &AnnouncedStep) -> Option<
 }
 
 /// The end of a restore whose request an operator has replaced or deleted: it begins no other command.
-pub(super) fn replaced(state: &ClusterState, step: &AnnouncedStep) -> Option<Failed> {
+pub(super) fn replaced_restore_failure(state: &ClusterState, step: &AnnouncedStep) -> Option<Failed> {
     let is_restore = step.operation.name == OperationName::EtcdRestore;
     (is_restore && pending_request(state, step).is_none()).then(|| Failed {
         why: "the request of the restore is another one, or gone".to_owned(),
@@ -38,7 +38,7 @@ pub(super) fn replaced(state: &ClusterState, step: &AnnouncedStep) -> Option<Fai
 }
 
 /// The writes with the end of a command. `next` is the next command of the operation.
-pub(super) fn succeeded(
+pub(super) fn successful_restore_writes(
     state: &ClusterState,
     step: &AnnouncedStep,
     next: Option<&AnnouncedStep>,
@@ -85,7 +85,11 @@ fn without_data(state: &ClusterState, step: &AnnouncedStep) -> Option<RepairWrit
 
 /// Notes a failure for good, so that no other attempt follows. A restore that has begun goes on, except without a usable
 /// snapshot.
-pub(super) fn refused(state: &ClusterState, step: &AnnouncedStep, failed: &Failed) -> Vec<RepairWrite> {
+pub(super) fn refused_restore_writes(
+    state: &ClusterState,
+    step: &AnnouncedStep,
+    failed: &Failed,
+) -> Vec<RepairWrite> {
     let is_of_snapshot = matches!(step.command(), Command::StageSnapshot { .. });
     let request = pending_request(state, step).filter(|_| failed.is_final);
     let request = request.filter(|_| is_of_snapshot || !state.is_restoring());
@@ -119,7 +123,7 @@ pub(crate) fn forget_old_request(
 fn restore_change(state: &ClusterState, what: &'static str, request: Option<RestoreRequest>) -> RepairChange {
     RepairChange {
         what,
-        conditions: vec![state.unchanged(keys::ETCD_RESTORE)],
+        conditions: vec![state.require_unchanged(keys::ETCD_RESTORE)],
         writes: vec![RepairWrite::Restore(request)],
     }
 }

@@ -149,7 +149,7 @@ fn configuration_files_say_the_same_as_those_of_cke() {
 fn the_same_containers_are_outdated_as_for_cke() {
     let mut verdicts = BTreeMap::new();
     for Case { answer, cluster, options } in &cases() {
-        let wanted = Wanted { cluster, options, image: ImageName::Kubernetes.of_cke() };
+        let wanted = Wanted { cluster, options, image: ImageName::Kubernetes.default_image() };
         for node in &cluster.nodes {
             for component in Component::ALL {
                 let is_theirs = answer.outdated[component.name()].contains(&node.address);
@@ -212,7 +212,7 @@ fn operations_have_the_commands_files_and_certificates_of_cke() {
             .find(|name| name.name() == theirs.name)
             .unwrap();
             let registered = [node.address.clone()];
-            let ours = commands(name, ImageName::Kubernetes.of_cke(), &about, &registered).unwrap();
+            let ours = commands(name, ImageName::Kubernetes.default_image(), &about, &registered).unwrap();
             let ours: Vec<(String, String)> =
                 ours.iter().map(|command| (command.name().to_owned(), command.target())).collect();
             assert_eq!(ours, theirs.commands, "{}", theirs.name);

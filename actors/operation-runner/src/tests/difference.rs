@@ -5,12 +5,12 @@ use madako_domain::node_status::ConfigVersion;
 use madako_domain::restore::RestoreRequest;
 
 use super::fleet::{A, B, C, D, Fleet, NOW, X};
-use crate::difference::{Difference, DueFiles, differences};
+use crate::difference::{Difference, DueFiles, find_differences};
 
 /// The differences of a changed fleet in short: node, kind, name and reason. `.11` stands for 10.0.0.11.
 fn found(mut fleet: Fleet, change: impl FnOnce(&mut Fleet)) -> Vec<String> {
     change(&mut fleet);
-    let found = differences(&fleet.input(), &DueFiles::new());
+    let found = find_differences(&fleet.input(), &DueFiles::new());
     found.iter().map(shown).collect()
 }
 
@@ -135,7 +135,7 @@ fn files_are_told_with_the_given_reason_in_the_place_of_the_own_one() {
     let file = |name: &str, why: &str| (name.to_owned(), why.to_owned());
     let files = [file("server.crt", "it is foreign"), file("ca-peer.crt", "it is another one")];
     let due = DueFiles::from([(A.to_owned(), files.into()), (X.to_owned(), [file("a", "b")].into())]);
-    let lines: Vec<String> = differences(&fleet.input(), &due).iter().map(shown).collect();
+    let lines: Vec<String> = find_differences(&fleet.input(), &due).iter().map(shown).collect();
     assert_eq!(
         lines,
         [
@@ -145,6 +145,6 @@ fn files_are_told_with_the_given_reason_in_the_place_of_the_own_one() {
         ]
     );
     fleet.lose(A);
-    let lines: Vec<String> = differences(&fleet.input(), &due).iter().map(shown).collect();
+    let lines: Vec<String> = find_differences(&fleet.input(), &due).iter().map(shown).collect();
     assert!(!lines.iter().any(|line| line.contains("server.crt")), "nothing is known of the node: {lines:?}");
 }

@@ -131,7 +131,8 @@ impl Fleet {
 
     /// Runs the wanted rivers on all nodes.
     pub(super) fn run_rivers(&mut self) {
-        let (rivers, etcd_rivers) = (wanted::rivers(&self.cluster), wanted::etcd_rivers(&self.cluster));
+        let (rivers, etcd_rivers) =
+            (wanted::rivers_parameters(&self.cluster), wanted::etcd_rivers(&self.cluster));
         for node in self.cluster.nodes.clone() {
             let due = [
                 (Container::Rivers, &rivers, true),
@@ -151,7 +152,7 @@ impl Fleet {
         *self.container(address, Container::Etcd) = ContainerStatus {
             running: true,
             image: Images::default().etcd,
-            builtin: wanted::etcd(address, InitialCluster::New(&[A.to_owned()])),
+            builtin: wanted::etcd_parameters(address, InitialCluster::New(&[A.to_owned()])),
             ..ContainerStatus::default()
         };
         let node = self.node(address);

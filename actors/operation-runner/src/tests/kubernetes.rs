@@ -109,9 +109,9 @@ fn an_operation_is_known_by_its_name_in_records() {
     let of_kubernetes =
         [KubeApiserverRestart, KubeletBootstrap, StopKubeProxy].map(OperationName::Kubernetes);
     for name in [OperationName::Upgrade, OperationName::EtcdStart].into_iter().chain(of_kubernetes) {
-        assert_eq!(OperationName::of_record(name.name()), Some(name));
+        assert_eq!(OperationName::from_record_name(name.name()), Some(name));
     }
     for other in ["kubernetes", "repair-execute", ""] {
-        assert_eq!(OperationName::of_record(other), None, "{other:?}");
+        assert_eq!(OperationName::from_record_name(other), None, "{other:?}");
     }
 }

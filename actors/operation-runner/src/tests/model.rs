@@ -15,7 +15,7 @@ use madako_json::go::RawJson;
 use time::OffsetDateTime;
 
 use crate::command::{Command, RunMode, Volume};
-use crate::difference::{DueFiles, differences};
+use crate::difference::{DueFiles, find_differences};
 use crate::operation::{Operation, OperationName};
 use crate::wanted::{self, InitialCluster, peer_url};
 use crate::{Decision, Images, Input, Settings, decide};
@@ -100,7 +100,7 @@ impl Model {
         };
         let decision = decide(&input);
         assert_eq!(decision, decide(&input), "equal inputs");
-        if differences(&input, &DueFiles::new()).is_empty() {
+        if find_differences(&input, &DueFiles::new()).is_empty() {
             assert_eq!((&decision.operations, &decision.held), (&Vec::new(), &Vec::new()), "{self:?}");
         }
         decision
@@ -288,12 +288,12 @@ impl Model {
             return true;
         }
         let builtin = match (container, run) {
-            (Container::Rivers, _) => wanted::rivers(&self.cluster),
+            (Container::Rivers, _) => wanted::rivers_parameters(&self.cluster),
             (Container::EtcdRivers, _) => wanted::etcd_rivers(&self.cluster),
             (Container::Etcd, RunMode::Initial(members)) => {
-                wanted::etcd(address, InitialCluster::New(members))
+                wanted::etcd_parameters(address, InitialCluster::New(members))
             }
-            (Container::Etcd, _) => wanted::etcd(address, InitialCluster::None),
+            (Container::Etcd, _) => wanted::etcd_parameters(address, InitialCluster::None),
         };
         if container == Container::Etcd && !matches!(self.on(address).data, Some(Data::Of(_))) {
             let RunMode::Initial(first) = run else {
@@ -306,7 +306,7 @@ impl Model {
     }
 
     fn start(&mut self, address: &str, container: Container, builtin: ServiceParams) {
-        let image = Images::default().of(container).to_owned();
+        let image = Images::default().image_of(container).to_owned();
         let status = ContainerStatus { running: true, image, builtin, ..ContainerStatus::default() };
         self.on(address).containers.insert(container, status);
     }
@@ -359,7 +359,7 @@ impl Model {
             assert_eq!(self.on(address).data, Some(Data::Empty), "the volume of {address} is new");
             self.on(address).data = Some(Data::Of(id));
         }
-        self.start(address, Container::Etcd, wanted::etcd(address, InitialCluster::Existing(&[])));
+        self.start(address, Container::Etcd, wanted::etcd_parameters(address, InitialCluster::Existing(&[])));
         true
     }
 

@@ -7,7 +7,7 @@ use madako_domain::node_status::ContainerStatus;
 use madako_json::go::RawJson;
 
 use crate::Images;
-use crate::outdated::outdated;
+use crate::outdated::reasons_to_restart;
 use crate::wanted::{self, InitialCluster};
 
 fn texts(items: &[&str]) -> Vec<String> {
@@ -28,7 +28,7 @@ fn of(has: ServiceParams, wanted: &ServiceParams) -> Vec<String> {
     let status =
         ContainerStatus { running: true, image: images.tools.clone(), builtin: has, ..Default::default() };
     let options = ContainerOptions::read(&RawJson::default()).unwrap();
-    let found = outdated(Container::Rivers, &status, wanted, &options, &images);
+    let found = reasons_to_restart(Container::Rivers, &status, wanted, &options, &images);
     found.iter().map(ToString::to_string).collect()
 }
 
@@ -87,7 +87,7 @@ fn the_image_and_the_parameters_of_the_operator_count() {
     let extra = ServiceParams { args: texts(&["--x"]), ..ServiceParams::default() };
     let status = ContainerStatus { running: true, image: "old:1".to_owned(), extra, ..Default::default() };
     let options = ContainerOptions::read(&RawJson::default()).unwrap();
-    let found = outdated(Container::Rivers, &status, &builtin, &options, &images);
+    let found = reasons_to_restart(Container::Rivers, &status, &builtin, &options, &images);
     let found: Vec<String> = found.iter().map(ToString::to_string).collect();
     let image = format!("the image is old:1, and {} is wanted", images.tools);
     assert_eq!(found, [image.as_str(), "the argument --x is not wanted"]);
@@ -97,15 +97,15 @@ fn the_image_and_the_parameters_of_the_operator_count() {
 fn arguments_of_the_first_start_of_etcd_do_not_count() {
     let images = Images::default();
     let members = texts(&["10.0.0.1"]);
-    let mut builtin = wanted::etcd("10.0.0.1", InitialCluster::New(&members));
+    let mut builtin = wanted::etcd_parameters("10.0.0.1", InitialCluster::New(&members));
     builtin.args.push("--initial-election-tick-advance=false".to_owned());
     let mut status =
         ContainerStatus { running: true, image: images.etcd.clone(), builtin, ..Default::default() };
     let options = ContainerOptions::read(&RawJson::default()).unwrap();
-    let wanted = wanted::etcd("10.0.0.1", InitialCluster::None);
-    assert_eq!(outdated(Container::Etcd, &status, &wanted, &options, &images), []);
+    let wanted = wanted::etcd_parameters("10.0.0.1", InitialCluster::None);
+    assert_eq!(reasons_to_restart(Container::Etcd, &status, &wanted, &options, &images), []);
     status.builtin.args.swap(0, 1);
-    let found = outdated(Container::Etcd, &status, &wanted, &options, &images);
+    let found = reasons_to_restart(Container::Etcd, &status, &wanted, &options, &images);
     assert_eq!(
         found.iter().map(ToString::to_string).collect::<Vec<_>>(),
         ["the arguments are in another order"]

@@ -139,7 +139,7 @@ fn commands_of_rivers_are_those_of_cke() {
     fleet.container(X, Container::Rivers).image.clear();
     let shown: Vec<String> = fleet.decide().operations[0].commands.iter().map(ToString::to_string).collect();
     assert_eq!(shown, ["image-pull ghcr.io/cybozu-go/cke-tools:1.30.0", "run-container rivers"]);
-    let builtin = crate::wanted::rivers(&fleet.cluster);
+    let builtin = crate::wanted::rivers_parameters(&fleet.cluster);
     assert_eq!(
         builtin.args,
         ["rivers", "--upstreams=10.0.0.11:6443,10.0.0.12:6443,10.0.0.13:6443", "--listen=127.0.0.1:16443"]

@@ -9,7 +9,7 @@ use madako_domain::state::ClusterState;
 use time::OffsetDateTime;
 
 use super::fleet::{A, B, C, Fleet, X};
-use crate::stories::{NodeStories, NodeStory, StoryContext, tell_stories};
+use crate::stories::{NodeStories, NodeStory, StoryContext, describe_nodes};
 
 const SINCE: OffsetDateTime = OffsetDateTime::UNIX_EPOCH;
 
@@ -19,7 +19,10 @@ fn told(fleet: &Fleet, state: &ClusterState, errors: &[(&str, &str)]) -> NodeSto
         errors.iter().map(|(node, error)| ((*node).to_owned(), (*error).to_owned())).collect();
     let decision = fleet.decide();
     let since = |_: &str, _: bool| Some(SINCE);
-    tell_stories(&fleet.input(), &StoryContext { state, decision: &decision, errors: &errors, since: &since })
+    describe_nodes(
+        &fleet.input(),
+        &StoryContext { state, decision: &decision, errors: &errors, since: &since },
+    )
 }
 
 fn story(fleet: &Fleet, node: &str) -> NodeStory {

@@ -46,7 +46,7 @@ impl Effect for RebootCommand {
 
 impl RebootCommand {
     /// The reason not to begin the command: a client cancelled the entry, or disabled the queue.
-    pub(super) fn obstacle(&self, state: &ClusterState) -> Option<String> {
+    pub(super) fn find_obstacle(&self, state: &ClusterState) -> Option<String> {
         if state.repair.reboots_disabled {
             return Some("the reboot queue was disabled".to_owned());
         }
@@ -58,7 +58,7 @@ impl RebootCommand {
     }
 
     /// Deletes the pods of `OnDelete` DaemonSets before the first attempt (CKE), and runs the command.
-    pub(super) async fn attempt(
+    pub(super) async fn run_attempt(
         &self,
         host: &dyn Host,
         kubernetes: Option<&dyn Kubernetes>,
@@ -97,7 +97,7 @@ impl RebootCommand {
                 let pod = &pod;
                 async move { kubernetes.delete(&permit, pod).await }
             };
-            permits.effect(delete, |_| {}).await?;
+            permits.run_effect(delete, |_| {}).await?;
         }
         Ok(())
     }

@@ -41,11 +41,11 @@ pub(super) struct BootChecks {
 }
 
 impl BootChecks {
-    pub(super) fn booted(&self) -> BTreeSet<i64> {
+    pub(super) fn booted_entries(&self) -> BTreeSet<i64> {
         self.booted.clone()
     }
 
-    pub(super) fn answered(&mut self, index: i64, number: u64, answer: Option<&HealthAnswer>) {
+    pub(super) fn note_answer(&mut self, index: i64, number: u64, answer: Option<&HealthAnswer>) {
         if self.running.get(&index).is_none_or(|(running, _)| *running != number) {
             return;
         }
@@ -82,7 +82,7 @@ impl RebootState {
         };
         self.drains.retain(|index, _| drains(index));
         self.begun.retain(|index| drains(index));
-        if let Some(why) = self.effects.under_way().and_then(|command| command.obstacle(state)) {
+        if let Some(why) = self.effects.announced_effect().and_then(|command| command.find_obstacle(state)) {
             let actions = self.effects.withdraw(&why, Instant::now());
             self.perform(actions);
         }
@@ -112,7 +112,7 @@ impl RebootState {
     pub(super) fn drains_seen(&self, state: &ClusterState) -> BTreeMap<i64, Drain> {
         let mut seen: BTreeMap<i64, Drain> =
             self.drains.iter().map(|(index, drain)| (*index, drain.progress.clone())).collect();
-        for (index, _) in draining(state).filter(|(index, _)| !self.begun.contains(index)) {
+        for (index, _) in draining_entries(state).filter(|(index, _)| !self.begun.contains(index)) {
             seen.entry(*index).or_insert_with(|| self.unseen());
         }
         seen
@@ -128,7 +128,7 @@ impl RebootState {
         if state.repair.reboots_disabled {
             return;
         }
-        let missing: Vec<(i64, RebootQueueEntry)> = draining(state)
+        let missing: Vec<(i64, RebootQueueEntry)> = draining_entries(state)
             .filter(|(index, _)| !self.drains.contains_key(index))
             .map(|(index, item)| (*index, item.value.clone()))
             .collect();
@@ -189,7 +189,7 @@ impl RebootState {
         let Some(command) = config.boot_check.as_ref().filter(|_| !state.repair.reboots_disabled) else {
             return;
         };
-        let commanded = self.effects.under_way().map(|command| command.index);
+        let commanded = self.effects.announced_effect().map(|command| command.index);
         let mut due: Vec<_> = state
             .repair
             .reboots
@@ -222,7 +222,7 @@ impl RebootState {
     }
 }
 
-fn draining(state: &ClusterState) -> impl Iterator<Item = (&i64, &Arc<Item<RebootQueueEntry>>)> {
+fn draining_entries(state: &ClusterState) -> impl Iterator<Item = (&i64, &Arc<Item<RebootQueueEntry>>)> {
     state.repair.reboots.iter().filter(|(_, item)| item.value.status == RebootStatus::Draining)
 }
 

@@ -142,17 +142,17 @@ impl<'a> Pods<'a> {
         Self { workloads, nodes, by_node, budgets: BudgetIndex::new(&workloads.budgets), protected, now }
     }
 
-    pub(super) fn on(&self, node: &str) -> impl Iterator<Item = &'a ScheduledPod> + use<'a> {
+    pub(super) fn pods_on_node(&self, node: &str) -> impl Iterator<Item = &'a ScheduledPod> + use<'a> {
         self.by_node.get(node).cloned().unwrap_or_default().into_iter()
     }
 
-    fn treatment(&self, pod: &ScheduledPod) -> Treatment {
+    fn treatment_of_pod(&self, pod: &ScheduledPod) -> Treatment {
         treatment_of(&pod.pod, self.protected, DrainPurpose::Reboot)
     }
 
     /// True for a pod whose eviction a budget may refuse, so that the drain is aborted.
     pub(super) fn is_guarded(&self, pod: &ScheduledPod) -> bool {
-        let is_evicted = self.treatment(pod) == Treatment::Evict && pod.pod.deleted_at.is_none();
+        let is_evicted = self.treatment_of_pod(pod) == Treatment::Evict && pod.pod.deleted_at.is_none();
         is_evicted && !self.budgets.of(pod).is_empty()
     }
 
@@ -165,8 +165,8 @@ impl<'a> Pods<'a> {
     ) -> NodePods<'a> {
         let mut found = NodePods::default();
         let (mut deleted, mut alone) = (Vec::new(), Vec::new());
-        for pod in self.on(node) {
-            let treatment = self.treatment(pod);
+        for pod in self.pods_on_node(node) {
+            let treatment = self.treatment_of_pod(pod);
             match treatment {
                 Treatment::Stay => continue,
                 Treatment::AwaitJob => {
@@ -186,7 +186,7 @@ impl<'a> Pods<'a> {
             let budgets = self.budgets.of(pod);
             if treatment == Treatment::Evict {
                 let answer = answers.get(&pod.pod.id.uid);
-                found.blockers.extend(self.refusal(pod, &budgets, answer));
+                found.blockers.extend(self.find_refusal(pod, &budgets, answer));
                 if pod.is_budgeted() {
                     for budget in budgets {
                         let key = (&*budget.namespace, &*budget.name);
@@ -197,9 +197,9 @@ impl<'a> Pods<'a> {
                 deleted.push(&pod.pod.id);
             }
         }
-        found
-            .notes
-            .extend(found.budgeted.values().filter_map(|(budget, pods)| rounds(budget, *pods, config)));
+        found.notes.extend(
+            found.budgeted.values().filter_map(|(budget, pods)| note_of_rounds(budget, *pods, config)),
+        );
         if !deleted.is_empty() {
             let why = format!(
                 "outside of the protected namespaces, pods are deleted if their budgets refuse the eviction, as they do \
@@ -234,18 +234,18 @@ impl<'a> Pods<'a> {
         let since = pod.started_at.map(|at| format!(" since {}", moment(at))).unwrap_or_default();
         let why = format!("{} of a job runs{since}: no drain begins before it ends", self.describe(pod));
         Blocker {
-            age_seconds: pod.started_at.and_then(|at| self.age(at)),
+            age_seconds: pod.started_at.and_then(|at| self.seconds_since(at)),
             ..self.of_pod(BlockerKind::Job, pod, why)
         }
     }
 
     fn not_ending(&self, pod: &ScheduledPod, since: OffsetDateTime) -> Blocker {
         let why = format!("{} was to end at {}, and has not ended", self.describe(pod), moment(since));
-        Blocker { age_seconds: self.age(since), ..self.of_pod(BlockerKind::NotEnding, pod, why) }
+        Blocker { age_seconds: self.seconds_since(since), ..self.of_pod(BlockerKind::NotEnding, pod, why) }
     }
 
     /// The blocker if the pod cannot be evicted now. Without a dry run, the state of its budgets decides.
-    fn refusal(
+    fn find_refusal(
         &self,
         pod: &ScheduledPod,
         budgets: &[&DisruptionBudget],
@@ -271,11 +271,11 @@ impl<'a> Pods<'a> {
     }
 
     fn of_pod(&self, kind: BlockerKind, pod: &ScheduledPod, why: String) -> Blocker {
-        Blocker { pod: Some(pod.pod.id.to_string()), owners: self.owners(pod), ..of_node(kind, why) }
+        Blocker { pod: Some(pod.pod.id.to_string()), owners: self.owners_of(pod), ..of_node(kind, why) }
     }
 
     /// The owners of a pod, up to the top.
-    fn owners(&self, pod: &ScheduledPod) -> Vec<Owner> {
+    fn owners_of(&self, pod: &ScheduledPod) -> Vec<Owner> {
         let mut owners = Vec::new();
         let mut owner = pod.owner.as_ref();
         while let Some(found) = owner.filter(|_| owners.len() < MAX_OWNERS) {
@@ -287,7 +287,7 @@ impl<'a> Pods<'a> {
 
     /// The pod with its owners, for a sentence.
     fn describe(&self, pod: &ScheduledPod) -> String {
-        let owners = self.owners(pod);
+        let owners = self.owners_of(pod);
         let owners: Vec<String> =
             owners.iter().map(|owner| format!("{} {}", owner.kind, owner.name)).collect();
         match owners.is_empty() {
@@ -296,7 +296,7 @@ impl<'a> Pods<'a> {
         }
     }
 
-    fn age(&self, since: OffsetDateTime) -> Option<u64> {
+    fn seconds_since(&self, since: OffsetDateTime) -> Option<u64> {
         u64::try_from((self.now - since).whole_seconds()).ok()
     }
 }
@@ -308,7 +308,7 @@ pub(super) fn of_node(kind: BlockerKind, why: String) -> Blocker {
 }
 
 /// The note if a budget lets the pods of a node go only in several rounds.
-fn rounds(budget: &DisruptionBudget, pods: usize, config: Option<&RebootConfig>) -> Option<Note> {
+fn note_of_rounds(budget: &DisruptionBudget, pods: usize, config: Option<&RebootConfig>) -> Option<Note> {
     let (count, each) = (i64::try_from(pods).unwrap_or(i64::MAX), budget.allowed.max(1));
     if count <= each {
         return None;

@@ -51,12 +51,12 @@ impl History {
                 }
                 REBOOT => {
                     let drain = progress.drain.take();
-                    history.drains.extend(drain.and_then(|since| between(since, record.start_at)));
+                    history.drains.extend(drain.and_then(|since| duration_between(since, record.start_at)));
                     progress.reboot = Some(record.start_at);
                 }
                 DEQUEUE if record.info != LEFT => {
                     let reboot = progress.reboot.take();
-                    history.boots.extend(reboot.and_then(|since| between(since, record.start_at)));
+                    history.boots.extend(reboot.and_then(|since| duration_between(since, record.start_at)));
                 }
                 DEQUEUE | CANCEL => *progress = Progress::default(),
                 _ => {}
@@ -67,12 +67,12 @@ impl History {
 
     #[must_use]
     pub fn drains(&self) -> Option<Measured> {
-        measured(&self.drains)
+        measure_durations(&self.drains)
     }
 
     #[must_use]
     pub fn boots(&self) -> Option<Measured> {
-        measured(&self.boots)
+        measure_durations(&self.boots)
     }
 
     #[must_use]
@@ -82,12 +82,12 @@ impl History {
 }
 
 /// `None`: the clock was set back meanwhile.
-fn between(since: OffsetDateTime, until: OffsetDateTime) -> Option<Duration> {
+fn duration_between(since: OffsetDateTime, until: OffsetDateTime) -> Option<Duration> {
     Duration::try_from(until - since).ok()
 }
 
 /// The median is the upper one of an even number.
-fn measured(durations: &[Duration]) -> Option<Measured> {
+fn measure_durations(durations: &[Duration]) -> Option<Measured> {
     let mut sorted = durations.to_vec();
     sorted.sort_unstable();
     let (median, worst) = (sorted.get(sorted.len() / 2)?, sorted.last()?);

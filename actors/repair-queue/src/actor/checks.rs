@@ -98,7 +98,7 @@ impl Checks {
     }
 
     /// Entries (index, revision) that are due now, oldest check first.
-    fn due(&self, could: &[(i64, i64)], interval: Duration) -> Vec<i64> {
+    fn due_checks(&self, could: &[(i64, i64)], interval: Duration) -> Vec<i64> {
         let now = Instant::now();
         let asked = |index: &i64| self.last.get(index);
         let mut due: Vec<i64> = could
@@ -140,7 +140,7 @@ impl Checks {
         self.running.insert(index, check);
     }
 
-    fn answered(&mut self, index: i64, number: u64, answer: Option<&HealthAnswer>) {
+    fn note_answer(&mut self, index: i64, number: u64, answer: Option<&HealthAnswer>) {
         if self.running.get(&index).is_none_or(|check| check.number != number) {
             return;
         }
@@ -162,7 +162,7 @@ impl Checks {
 impl RepairState {
     pub(super) fn start_checks(&mut self, state: &ClusterState, actions: &[NextAction]) {
         let Some(host) = self.given.host.clone() else { return };
-        let commanded = self.effects.under_way().map(|announced| announced.command.index);
+        let commanded = self.effects.announced_effect().map(|announced| announced.command.index);
         let could: Vec<(i64, i64)> = state
             .repair
             .entries
@@ -174,13 +174,13 @@ impl RepairState {
             .collect();
         let unknown = actions.iter().filter(|action| action.blocked_by == Some(BlockedBy::HealthUnknown));
         let wanted: BTreeSet<i64> = unknown.map(|action| action.index).collect();
-        let due = self.checks.due(&could, self.given.interval);
+        let due = self.checks.due_checks(&could, self.given.interval);
         for (index, first) in self.checks.in_turn(due, &wanted) {
             if self.checks.running.len() >= CHECKS_AT_ONCE {
                 break;
             }
             let Some(revision) = state.repair.entries.get(&index).map(|item| item.revision) else { continue };
-            let Some((operation, address)) = self.operation(state, index) else { continue };
+            let Some((operation, address)) = self.configured_operation(state, index) else { continue };
             let Some(command) = &operation.health_check else { continue };
             let (words, deadline) = (command.for_machine(address), command.timeout);
             let address = address.to_owned();
@@ -198,7 +198,7 @@ impl RepairState {
     }
 
     pub(super) fn note_health_check(&mut self, index: i64, number: u64, answer: Option<&HealthAnswer>) {
-        self.checks.answered(index, number, answer);
+        self.checks.note_answer(index, number, answer);
     }
 }
 
@@ -231,7 +231,7 @@ mod tests {
 
     fn answers(checks: &mut Checks, index: i64, answer: &HealthAnswer) {
         let number = checks.running[&index].number;
-        checks.answered(index, number, Some(answer));
+        checks.note_answer(index, number, Some(answer));
     }
 
     fn answer(checks: &mut Checks, index: i64) {
@@ -241,21 +241,21 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn oldest_health_check_is_next_and_no_machine_is_asked_twice_in_an_interval() {
         let (_, mut checks, could) = scene(4);
-        assert_eq!(checks.due(&could, INTERVAL), [0, 1, 2, 3]);
+        assert_eq!(checks.due_checks(&could, INTERVAL), [0, 1, 2, 3]);
         for index in [2, 0] {
             begin(&mut checks, &could, index);
             answer(&mut checks, index);
         }
-        assert_eq!(checks.due(&could, INTERVAL), [1, 3], "these were never asked");
+        assert_eq!(checks.due_checks(&could, INTERVAL), [1, 3], "these were never asked");
         tokio::time::advance(INTERVAL / 2).await;
         begin(&mut checks, &could, 3);
         assert_eq!(checks.next(INTERVAL), Some(INTERVAL / 2));
         tokio::time::advance(INTERVAL / 2).await;
-        assert_eq!(checks.due(&could, INTERVAL), [1, 2, 0], "one runs, and two are due again");
+        assert_eq!(checks.due_checks(&could, INTERVAL), [1, 2, 0], "one runs, and two are due again");
         // A changed entry is due at once, but behind entries that have waited longer.
         answer(&mut checks, 3);
         let changed: Vec<_> = could.iter().map(|(index, revision)| (*index, revision + 100)).collect();
-        assert_eq!(checks.due(&changed, INTERVAL), [1, 2, 0, 3]);
+        assert_eq!(checks.due_checks(&changed, INTERVAL), [1, 2, 0, 3]);
     }
 
     /// Indexes with a valid answer now.
@@ -315,7 +315,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn entries_next_in_turn_get_half_of_the_health_checks() {
         let (_, checks, could) = scene(20);
-        let due = checks.due(&could, INTERVAL);
+        let due = checks.due_checks(&could, INTERVAL);
         let firsts = |checks: &Checks, wanted: &[i64]| -> Vec<i64> {
             let turns = checks.in_turn(due.clone(), &wanted.iter().copied().collect());
             assert_eq!(turns.len(), 20, "everybody has a turn");

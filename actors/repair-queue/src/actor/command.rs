@@ -74,7 +74,7 @@ impl Command {
         record == Some(self.record)
     }
 
-    pub(super) async fn attempt(
+    pub(super) async fn run_attempt(
         &self,
         host: &dyn Host,
         permit: Permit,

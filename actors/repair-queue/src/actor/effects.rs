@@ -3,7 +3,7 @@
 
 use madako_domain::repair::change::{RepairChange, RepairWrite};
 use madako_domain::state::ClusterState;
-use madako_effects::{Action, EffectEvent, Left, command_end};
+use madako_effects::{Action, EffectEvent, RemainingEffect, command_end};
 use madako_protocol::actors::{CommitError, Committed, Failure, Mutation};
 use madako_protocol::event::Event;
 use madako_protocol::permit::Permit;
@@ -74,7 +74,7 @@ impl RepairState {
         };
         let added = change.writes.iter().filter_map(added).collect();
         let failed = is_failure(&change);
-        let (what, span) = (change.what, self.traces.decision(subject, change.what));
+        let (what, span) = (change.what, self.traces.begin_decision(subject, change.what));
         let _decision = span.clone().entered();
         let is_drain = matches!(then, AfterCommit::Drain);
         let is_shunned = subject != Subject::Upkeep && !matches!(then, AfterCommit::Record);
@@ -110,7 +110,7 @@ impl RepairState {
                 Action::Commit { number, change } => {
                     self.runner.commit(number, Mutation::Repair(Box::new(change)));
                 }
-                Action::Answered { result } => self.answered(result),
+                Action::Answered { result } => self.note_commit_result(result),
                 Action::Ask { number, effect } => effect.span.in_scope(|| self.runner.ask(number)),
                 Action::Start { number, attempt, effect, permit } => {
                     self.start(number, attempt, effect, permit);
@@ -128,9 +128,9 @@ impl RepairState {
                 Action::Report { effect: AnnouncedCommand { command, .. }, left } => {
                     let (entry, record) = (command.index, command.record);
                     let left = match left {
-                        Left::NotBegun => "the command did not begin",
-                        Left::Unknown => "the command was ended; its effect is unknown",
-                        Left::NotRecorded => "the command ended; its end is not recorded",
+                        RemainingEffect::NotBegun => "the command did not begin",
+                        RemainingEffect::Unknown => "the command was ended; its effect is unknown",
+                        RemainingEffect::NotRecorded => "the command ended; its end is not recorded",
                     };
                     tracing::warn!(entry, record, left, "the next leader cancels the record of a command");
                 }
@@ -140,15 +140,15 @@ impl RepairState {
         decides
     }
 
-    fn answered(&mut self, result: Result<Committed, CommitError>) {
+    fn note_commit_result(&mut self, result: Result<Committed, CommitError>) {
         let Some(writing) = self.writing.take() else { return };
         match result {
             Ok(_) => self.committed_as(writing),
             Err(error) => {
                 self.given.events.emit(Event::CommitFailed { what: writing.what, why: error.to_string() });
-                if error.failure() == Failure::Rejected && writing.suspends_subject {
+                if error.failure_class() == Failure::Rejected && writing.suspends_subject {
                     self.suspended.insert(writing.subject);
-                    self.effects.forgive();
+                    self.effects.clear_refusal();
                 }
             }
         }
@@ -174,7 +174,7 @@ impl RepairState {
         let AnnouncedCommand { command, span } = announced;
         let _decision = span.entered();
         self.runner.carry_out(async move {
-            EffectEvent::Ended { number, end: command.attempt(&*host, permit, attempt).await }
+            EffectEvent::Ended { number, end: command.run_attempt(&*host, permit, attempt).await }
         });
     }
 

@@ -64,10 +64,10 @@ impl RepairState {
         match nodes {
             Err(why) => {
                 self.cordons.again = false;
-                return self.trouble(why);
+                return self.note_trouble(why);
             }
             Ok(nodes) => {
-                self.trouble(String::new());
+                self.note_trouble(String::new());
                 self.cordons.drained.retain(|node, _| nodes.contains(node));
                 self.cordons.seen = nodes;
             }
@@ -103,7 +103,7 @@ impl RepairState {
                 let (kubernetes, name) = (Arc::clone(&kubernetes), name.clone());
                 async move { kubernetes.uncordon(&permit, &name).await }
             };
-            let failed = permits.effect(uncordon, |_| {}).await.err().map(|error| error.to_string());
+            let failed = permits.run_effect(uncordon, |_| {}).await.err().map(|error| error.to_string());
             // The actor is gone: its successor reads the nodes again.
             let _ = actor.cast(RepairMessage::Uncordoned { node: name, failed }.into());
         };
@@ -114,7 +114,7 @@ impl RepairState {
     pub(super) fn note_uncordoned(&mut self, node: &str, failed: Option<String>) {
         self.cordons.uncordoning.remove(node);
         match failed {
-            Some(why) => self.trouble(why),
+            Some(why) => self.note_trouble(why),
             None => {
                 self.cordons.drained.remove(node);
             }
@@ -122,7 +122,7 @@ impl RepairState {
     }
 
     /// Emits an event when the Kubernetes error differs from the previous one.
-    fn trouble(&mut self, why: String) {
+    fn note_trouble(&mut self, why: String) {
         if self.cordons.trouble != why {
             self.cordons.trouble.clone_from(&why);
             self.given.events.emit(Event::RepairTrouble { why });

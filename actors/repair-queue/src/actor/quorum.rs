@@ -43,7 +43,7 @@ impl EtcdAnswers {
 
     /// Control plane nodes whose repair would break the invariant, with the violation. Without data there is no quorum.
     /// `found` is `None` until the operation runner has read the nodes.
-    pub(super) fn violations(
+    pub(super) fn find_violations(
         &self,
         state: &ClusterState,
         found: Option<&OperationsState>,
@@ -112,12 +112,12 @@ mod tests {
         let mut answers = EtcdAnswers::default();
         let second = Duration::from_secs(1);
         let judged = |answers: &EtcdAnswers, store: &Store, found: &OperationsState| {
-            answers.violations(&store.state(), Some(found), INTERVAL).len()
+            answers.find_violations(&store.state(), Some(found), INTERVAL).len()
         };
         answers.follow(&store.state());
         let first = read_now();
         assert_eq!(judged(&answers, &store, &first), 0);
-        assert_eq!(answers.violations(&store.state(), None, INTERVAL).len(), 3, "nothing was read");
+        assert_eq!(answers.find_violations(&store.state(), None, INTERVAL).len(), 3, "nothing was read");
 
         // The repair of a worker changes nothing.
         for (index, address, counts) in [(0, "w", true), (1, "a", false)] {
@@ -144,7 +144,7 @@ mod tests {
             api_servers: [("a", true), ("b", true), ("c", false)].map(|(at, up)| (at.to_owned(), up)).into(),
             ..read_now()
         };
-        let violations = answers.violations(&store.state(), Some(&one_down), INTERVAL);
+        let violations = answers.find_violations(&store.state(), Some(&one_down), INTERVAL);
         assert_eq!(violations.keys().collect::<Vec<_>>(), ["a", "b"], "the API server on c is down");
         assert!(violations["a"].starts_with("I13: "), "{violations:?}");
         let without_data = OperationsState { has_data: false, ..first };

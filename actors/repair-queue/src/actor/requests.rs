@@ -142,7 +142,7 @@ impl RepairState {
 
     /// Evaluates the newest reports. Returns whether a change was sent, which comes first: a hold is durable before
     /// anything begins in its rack.
-    pub(super) fn request(&mut self, state: &Arc<ClusterState>) -> bool {
+    pub(super) fn request_repairs(&mut self, state: &Arc<ClusterState>) -> bool {
         let (asked, interval) = (state.reports_query(), self.given.interval);
         let newest = self.requests.newest.clone();
         let Some(reports) = newest.filter(|newest| newest.are_good(asked, interval, Instant::now())) else {

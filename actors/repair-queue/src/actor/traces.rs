@@ -27,7 +27,7 @@ impl Traces {
         self.reports = Some(Span::current());
     }
 
-    pub(super) fn decision(&self, subject: Subject, what: &'static str) -> Span {
+    pub(super) fn begin_decision(&self, subject: Subject, what: &'static str) -> Span {
         let parent = match subject {
             Subject::Entry(index) => self.entries.get(&index),
             Subject::Reports => self.reports.as_ref(),

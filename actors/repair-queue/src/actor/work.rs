@@ -63,12 +63,12 @@ impl RepairState {
             self.check_nodes();
         }
         let ended = self.effects.conclusion().map(|(announced, _)| announced);
-        let commanded = self.effects.under_way().or(ended).map(|announced| announced.command.index);
+        let commanded = self.effects.announced_effect().or(ended).map(|announced| announced.command.index);
         self.traces.retain(|index| {
             let unfinished = queue.entries.get(&index).is_some_and(|item| !item.value.is_finished());
             unfinished || commanded == Some(index)
         });
-        let runs = self.effects.under_way().map(|announced| &announced.command);
+        let runs = self.effects.announced_effect().map(|announced| &announced.command);
         let repairs = runs.filter(|command| command.kind == CommandKind::Repair);
         if let Some(why) = repairs.and_then(|command| self.obstacle_to_effect(state, command.index)) {
             let actions = self.effects.withdraw(&why, Instant::now());
@@ -84,7 +84,7 @@ impl RepairState {
     pub(super) fn resolve(&mut self, state: &ClusterState) {
         let Some(AnnouncedCommand { command, .. }) = self.effects.unconfirmed_announcement() else { return };
         let queue = &state.repair;
-        let kept = queue.kept_of(command.index);
+        let kept = queue.kept_state_of(command.index);
         let is_kept = kept.is_some_and(|kept| command.is_kept_as(kept));
         let seen = if queue.records.unfinished.contains_key(&command.record) && is_kept {
             // A change in the meantime may forbid the start.
@@ -125,18 +125,18 @@ impl RepairState {
         self.held.racks.get(&item.value.address).map(|rack| format!("the rack {rack} is held"))
     }
 
-    pub(super) fn operation<'s>(
+    pub(super) fn configured_operation<'s>(
         &self,
         state: &'s ClusterState,
         index: i64,
     ) -> Option<(&'s RepairOperation, &'s str)> {
         let entry = &state.repair.entries.get(&index)?.value;
-        let operation = state.repair_config.as_ref()?.of(entry).ok()?;
+        let operation = state.repair_config.as_ref()?.operation_for(entry).ok()?;
         Some((operation, &entry.address))
     }
 
     pub(super) fn success_command(&self, state: &ClusterState, index: i64, record: i64) -> Option<Command> {
-        let (operation, address) = self.operation(state, index)?;
+        let (operation, address) = self.configured_operation(state, index)?;
         let command = operation.success.as_ref()?;
         Some(Command {
             index,
@@ -157,7 +157,7 @@ impl RepairState {
         step: u32,
         record: i64,
     ) -> Option<Command> {
-        let (operation, address) = self.operation(state, index)?;
+        let (operation, address) = self.configured_operation(state, index)?;
         let step = operation.step(step)?;
         let command = step.command.as_ref()?;
         Some(Command {
@@ -221,7 +221,10 @@ impl RepairState {
             // No drain for an entry that is about to be removed or restored from an overwritten state.
             .filter(|(index, item)| {
                 !item.value.deleted
-                    && state.repair.kept_of(**index).is_none_or(|kept| kept.behind(&item.value).is_none())
+                    && state
+                        .repair
+                        .kept_state_of(**index)
+                        .is_none_or(|kept| kept.find_missing_progress(&item.value).is_none())
             })
             .map(|(index, item)| (*index, Arc::clone(item)))
             .collect();

@@ -38,11 +38,11 @@ pub fn prospects<'a>(
             .into_iter()
             .flat_map(|refusal| [&refusal.reason].into_iter().chain(&refusal.beside))
             .collect();
-        let ends: Option<Vec<OffsetDateTime>> = limits.iter().map(|reason| reason.ends_at()).collect();
+        let ends: Option<Vec<OffsetDateTime>> = limits.iter().map(|reason| reason.end_time()).collect();
         let mut reasons: Vec<_> = stop.clone().into_iter().collect();
         reasons.extend(limits.iter().map(|reason| (reason.name(), reason.to_string())));
         let adds = entry.filter(|_| stop.is_none());
-        let missing = adds.and_then(|entry| state.repair_config.as_ref()?.of(entry).err());
+        let missing = adds.and_then(|entry| state.repair_config.as_ref()?.operation_for(entry).err());
         reasons.extend(
             missing.map(|missing| ("missing", format!("{missing}: the entry will wait until there is one"))),
         );

@@ -134,7 +134,7 @@ fn an_unreachable_machine_waits_while_it_is_rebooted_or_not_in_the_cluster() {
     given.reboots = vec![reboot("10.0.0.1", RebootStatus::Rebooting)];
     assert_eq!(given.refused(), one("s1", "rebooting"));
     let until = now() + time::Duration::seconds_f64(0.1);
-    assert_eq!(given.decide().refused[0].reason.ends_at(), Some(until));
+    assert_eq!(given.decide().refused[0].reason.end_time(), Some(until));
     for status in [RebootStatus::Queued, RebootStatus::Draining, RebootStatus::Cancelled] {
         given.reboots = vec![reboot("10.0.0.1", status)];
         assert_eq!(given.refused(), []);

@@ -37,7 +37,11 @@ impl<'a> OccupiedResources<'a> {
     }
 
     /// Conflict with another entry of this machine or another API server.
-    pub(super) fn rival(&self, candidate: &Candidate<'_>, rebooting: &BTreeSet<&str>) -> Option<BlockedBy> {
+    pub(super) fn find_rival(
+        &self,
+        candidate: &Candidate<'_>,
+        rebooting: &BTreeSet<&str>,
+    ) -> Option<BlockedBy> {
         if let Some(record) = self.stray {
             return Some(BlockedBy::CommandRuns { record });
         }

@@ -519,7 +519,7 @@ fn with_record(store: &mut Store, kept: &serde_json::Value) {
     store.text(keys::RECORD_ID, "5");
     let mut kept = kept.clone();
     kept["entry"] = store.entries[&keys::repair(0)].create_revision.into();
-    store.put(&keys::repair_kept(0), &kept);
+    store.put(&keys::repair_state_key(0), &kept);
 }
 
 #[test]
@@ -569,10 +569,10 @@ fn record_of_a_running_command_survives_the_deletion_of_its_entry() {
 #[test]
 fn unreadable_kept_data_blocks_only_its_entry_which_may_be_deleted() {
     let mut store = store(&[queued(0, "w", "plain"), queued(1, "x", "plain")]);
-    store.text(&keys::repair_kept(0), "garbage");
+    store.text(&keys::repair_state_key(0), "garbage");
     let actions = actions_of(&store);
     assert_eq!(due(&actions), [1]);
-    assert_eq!(actions[&0].1, Some(BlockedBy::KeptUnreadable { key: keys::repair_kept(0) }));
+    assert_eq!(actions[&0].1, Some(BlockedBy::KeptUnreadable { key: keys::repair_state_key(0) }));
     store.entry(&RepairQueueEntry { deleted: true, ..queued(0, "w", "plain") });
     assert_eq!(actions_of(&store)[&0], (Action::Remove, None));
     let state = store.state();

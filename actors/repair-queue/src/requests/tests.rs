@@ -77,7 +77,7 @@ fn a_hold_is_written_before_anything_is_added() {
     let decision = decided(&first, &reports(machines.clone())).unwrap();
     let held = change(&first, &decision).unwrap();
     assert_eq!(held.what, "repair-hold");
-    let compared = Condition::Unchanged { key: keys::repair_hold("3"), revision: 0 };
+    let compared = Condition::Unchanged { key: keys::repair_hold_key("3"), revision: 0 };
     assert!(held.conditions.contains(&compared), "{:?}", held.conditions);
     let [RepairWrite::Hold { rack, hold: Some(hold) }] = &held.writes[..] else { panic!("{held:?}") };
     assert_eq!(rack, "3");

@@ -38,7 +38,7 @@ pub(crate) struct ReportPolls {
 }
 
 /// Whether a new state requires a poll at once instead of at the next tick.
-fn asks_anew(old: Option<&ClusterState>, new: &ClusterState) -> bool {
+fn requires_new_poll(old: Option<&ClusterState>, new: &ClusterState) -> bool {
     old.is_none_or(|old| old.reports_query() != new.reports_query())
 }
 
@@ -55,14 +55,14 @@ impl ReportPolls {
     }
 
     /// Handles a changed or first state.
-    pub(crate) fn state_changed(
+    pub(crate) fn handle_state_change(
         &mut self,
         given: &PollerArguments,
         old: Option<&ClusterState>,
         new: &ClusterState,
         myself: &ActorRef<Envelope<PollerMessage>>,
     ) {
-        if asks_anew(old, new) {
+        if requires_new_poll(old, new) {
             self.poll(given, Some(new), myself);
         }
     }

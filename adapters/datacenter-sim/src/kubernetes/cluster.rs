@@ -17,7 +17,7 @@ const START_TAKES: Duration = Duration::from_secs(5);
 
 /// Controller that creates and replaces pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Owner {
+pub enum PodOwner {
     /// Keeps this many pods, on any nodes.
     ReplicaSet { replicas: u32 },
     /// Keeps one pod on each node, cordoned or not.
@@ -32,7 +32,7 @@ pub enum Owner {
     Nobody { pods: u32 },
 }
 
-impl Owner {
+impl PodOwner {
     /// Kind in a pod's owner reference. The owner of a mirror pod is its node.
     fn kind(self) -> Option<&'static str> {
         match self {
@@ -54,7 +54,7 @@ pub struct Workload {
     pub namespace: String,
     /// Name, and prefix of its pods' names.
     pub name: String,
-    pub owner: Owner,
+    pub owner: PodOwner,
     pub grace: Duration,
     /// Mean time that its pods take to end after a request; the grace period is the upper bound.
     pub ends_within: Duration,
@@ -62,7 +62,7 @@ pub struct Workload {
 
 /// A disruption budget for all pods of one workload.
 #[derive(Debug, Clone)]
-pub struct Budget {
+pub struct WorkloadBudget {
     pub namespace: String,
     pub name: String,
     pub workload: String,
@@ -94,7 +94,7 @@ pub struct Cluster {
     nodes: BTreeMap<String, KubeNode>,
     namespaces: BTreeMap<String, BTreeMap<String, String>>,
     workloads: Vec<Workload>,
-    budgets: Vec<Budget>,
+    budgets: Vec<WorkloadBudget>,
     /// By uid, so that pods are ordered by age.
     pods: BTreeMap<u64, SimulatedPod>,
     due: BTreeSet<(OffsetDateTime, u64, PodStep)>,
@@ -145,7 +145,7 @@ impl Cluster {
         node.ready = ready.then_some(true);
         if ready {
             let waiting: Vec<u64> =
-                self.on(name).filter(|(_, kept)| !kept.stuck).map(|(uid, _)| uid).collect();
+                self.pods_on_node(name).filter(|(_, kept)| !kept.stuck).map(|(uid, _)| uid).collect();
             for uid in waiting {
                 self.plan(uid);
             }
@@ -162,7 +162,7 @@ impl Cluster {
     pub fn add_workload(&mut self, workload: Workload) {
         let (owner, index) = (workload.owner, self.workloads.len());
         self.workloads.push(workload);
-        if let Owner::Nobody { pods } = owner {
+        if let PodOwner::Nobody { pods } = owner {
             for _ in 0..pods {
                 self.make(index, None);
             }
@@ -170,7 +170,7 @@ impl Cluster {
         self.settle();
     }
 
-    pub fn add_budget(&mut self, budget: Budget) {
+    pub fn add_budget(&mut self, budget: WorkloadBudget) {
         self.budgets.push(budget);
     }
 
@@ -210,7 +210,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The selector is invalid for the API server.
-    pub fn namespaces(&self, selector: &str) -> Result<BTreeSet<String>, String> {
+    pub fn matching_namespaces(&self, selector: &str) -> Result<BTreeSet<String>, String> {
         let mut chosen = BTreeSet::new();
         for (name, labels) in &self.namespaces {
             if selector::selector_matches(selector, labels)? {
@@ -222,7 +222,7 @@ impl Cluster {
 
     #[must_use]
     pub fn pods_on(&self, node: &str) -> Vec<Pod> {
-        let mut pods: Vec<Pod> = self.on(node).map(|(_, kept)| kept.pod.clone()).collect();
+        let mut pods: Vec<Pod> = self.pods_on_node(node).map(|(_, kept)| kept.pod.clone()).collect();
         // The order of the API server's lists.
         pods.sort_by(|one, other| one.id.cmp(&other.id));
         pods
@@ -233,9 +233,9 @@ impl Cluster {
     pub fn on_delete_pods(&self, node: &str) -> Vec<PodId> {
         let is_on_delete = |kept: &SimulatedPod| {
             let workload = self.workloads.get(kept.workload);
-            workload.is_some_and(|workload| workload.owner == Owner::OnDeleteDaemonSet)
+            workload.is_some_and(|workload| workload.owner == PodOwner::OnDeleteDaemonSet)
         };
-        let kept = self.on(node).map(|(_, kept)| kept).filter(|kept| is_on_delete(kept));
+        let kept = self.pods_on_node(node).map(|(_, kept)| kept).filter(|kept| is_on_delete(kept));
         kept.map(|kept| kept.pod.id.clone()).collect()
     }
 
@@ -246,7 +246,7 @@ impl Cluster {
             self.pods.values().filter_map(|kept| self.scheduled_pod(kept)).collect();
         pods.sort_by(|one, other| one.pod.id.cmp(&other.pod.id));
         let budgets = self.budgets.iter().map(|budget| {
-            let (healthy, desired) = (self.healthy(budget), i64::from(budget.min_available));
+            let (healthy, desired) = (self.count_healthy(budget), i64::from(budget.min_available));
             DisruptionBudget {
                 namespace: budget.namespace.clone(),
                 name: budget.name.clone(),
@@ -276,7 +276,7 @@ impl Cluster {
     }
 
     /// Healthy pods of a budget's workload.
-    fn healthy(&self, budget: &Budget) -> i64 {
+    fn count_healthy(&self, budget: &WorkloadBudget) -> i64 {
         let is_healthy = |kept: &&SimulatedPod| {
             let workload = &self.workloads[kept.workload];
             (workload.namespace == budget.namespace && workload.name == budget.workload)
@@ -402,13 +402,13 @@ impl Cluster {
         let Some(kept) = self.pods.get(&uid) else { return };
         let workload = &self.workloads[kept.workload];
         let (subject, nth) = (saturating_number(kept.workload as u64), saturating_number(uid));
-        let taking = |kind, mean| self.chance.taking(kind, subject, nth, mean);
+        let taking = |kind, mean| self.chance.draw_duration(kind, subject, nth, mean);
         let (after, step) = match (kept.pod.deleted_at, kept.pod.phase, workload.owner) {
             (Some(_), ..) => {
                 (taking(Kind::PodEndTakes, workload.ends_within).min(workload.grace), PodStep::End)
             }
             (None, PodPhase::Pending, _) => (taking(Kind::PodStartTakes, START_TAKES), PodStep::Run),
-            (None, PodPhase::Running, Owner::Job { takes, .. }) => {
+            (None, PodPhase::Running, PodOwner::Job { takes, .. }) => {
                 (taking(Kind::JobTakes, takes), PodStep::Complete)
             }
             _ => return,
@@ -421,33 +421,35 @@ impl Cluster {
         for index in 0..self.workloads.len() {
             let workload = &self.workloads[index];
             match workload.owner {
-                Owner::ReplicaSet { replicas } => {
-                    let alive = self.of(index).filter(|kept| kept.pod.deleted_at.is_none()).count();
+                PodOwner::ReplicaSet { replicas } => {
+                    let alive =
+                        self.pods_of_workload(index).filter(|kept| kept.pod.deleted_at.is_none()).count();
                     for _ in alive..replicas as usize {
                         self.make(index, None);
                     }
                 }
-                Owner::Job { pods, .. } => {
-                    let there = self.of(index).filter(|kept| kept.pod.deleted_at.is_none()).count();
+                PodOwner::Job { pods, .. } => {
+                    let there =
+                        self.pods_of_workload(index).filter(|kept| kept.pod.deleted_at.is_none()).count();
                     for _ in there..pods as usize {
                         self.make(index, None);
                     }
                 }
-                Owner::DaemonSet | Owner::OnDeleteDaemonSet | Owner::Static => {
+                PodOwner::DaemonSet | PodOwner::OnDeleteDaemonSet | PodOwner::Static => {
                     let names: Vec<String> = self.nodes.keys().cloned().collect();
                     for node in names {
-                        if !self.of(index).any(|kept| kept.node.as_ref() == Some(&node)) {
+                        if !self.pods_of_workload(index).any(|kept| kept.node.as_ref() == Some(&node)) {
                             self.make(index, Some(node));
                         }
                     }
                 }
-                Owner::Nobody { .. } => {}
+                PodOwner::Nobody { .. } => {}
             }
         }
         let unbound: Vec<u64> =
             self.pods.iter().filter(|(_, kept)| kept.node.is_none()).map(|(uid, _)| *uid).collect();
         for uid in unbound {
-            let Some(node) = self.choose(uid) else { return };
+            let Some(node) = self.choose_node(uid) else { return };
             if let Some(kept) = self.pods.get_mut(&uid) {
                 kept.node = Some(node);
             }
@@ -461,7 +463,7 @@ impl Cluster {
         let workload = &self.workloads[index];
         let name = match &node {
             // Static pods are named after their node; other pods get a unique suffix.
-            Some(node) if workload.owner == Owner::Static => format!("{}-{node}", workload.name),
+            Some(node) if workload.owner == PodOwner::Static => format!("{}-{node}", workload.name),
             _ => format!("{}-{uid:05x}", workload.name),
         };
         let pod = Pod {
@@ -472,7 +474,7 @@ impl Cluster {
             },
             phase: PodPhase::Pending,
             controller: workload.owner.kind().map(str::to_owned),
-            mirror: workload.owner == Owner::Static,
+            mirror: workload.owner == PodOwner::Static,
             deleted_at: None,
         };
         let bound = node.is_some() && workload.owner.is_everywhere();
@@ -483,17 +485,21 @@ impl Cluster {
     }
 
     /// Node for a pod: a random one of the nodes with the fewest pods.
-    fn choose(&self, uid: u64) -> Option<String> {
+    fn choose_node(&self, uid: u64) -> Option<String> {
         let open = |node: &&KubeNode| {
             let repels = |taint: &Taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute");
             !node.unschedulable && node.ready == Some(true) && !node.taints.iter().any(repels)
         };
-        let loads: Vec<(usize, &String)> =
-            self.nodes.values().filter(open).map(|node| (self.on(&node.name).count(), &node.name)).collect();
+        let loads: Vec<(usize, &String)> = self
+            .nodes
+            .values()
+            .filter(open)
+            .map(|node| (self.pods_on_node(&node.name).count(), &node.name))
+            .collect();
         let least = loads.iter().map(|(load, _)| *load).min()?;
         let equal: Vec<&String> =
             loads.into_iter().filter(|(load, _)| *load == least).map(|(_, name)| name).collect();
-        let which = self.chance.below(Kind::PodNode, 0, saturating_number(uid), equal.len() as u64);
+        let which = self.chance.number_below(Kind::PodNode, 0, saturating_number(uid), equal.len() as u64);
         equal.get(usize::try_from(which).ok()?).map(|name| (*name).clone())
     }
 
@@ -501,11 +507,11 @@ impl Cluster {
         self.pods.iter().find(|(_, kept)| kept.pod.id == *id).map(|(uid, _)| *uid)
     }
 
-    fn of(&self, index: usize) -> impl Iterator<Item = &SimulatedPod> {
+    fn pods_of_workload(&self, index: usize) -> impl Iterator<Item = &SimulatedPod> {
         self.pods.values().filter(move |kept| kept.workload == index)
     }
 
-    fn on(&self, node: &str) -> impl Iterator<Item = (u64, &SimulatedPod)> {
+    fn pods_on_node(&self, node: &str) -> impl Iterator<Item = (u64, &SimulatedPod)> {
         self.pods
             .iter()
             .filter(move |(_, kept)| kept.node.as_deref() == Some(node))

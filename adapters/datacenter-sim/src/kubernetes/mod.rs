@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use madako_protocol::ports::Clock;
 
-pub use cluster::{Budget, Cluster, Owner, Workload};
+pub use cluster::{Cluster, PodOwner, Workload, WorkloadBudget};
 
 use crate::faults::FaultSwitch;
 
@@ -38,7 +38,9 @@ pub struct SimulatedKubernetes {
 
 impl std::fmt::Debug for SimulatedKubernetes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SimulatedKubernetes").field("faults", &self.faults.present()).finish_non_exhaustive()
+        f.debug_struct("SimulatedKubernetes")
+            .field("faults", &self.faults.present_faults())
+            .finish_non_exhaustive()
     }
 }
 
@@ -57,7 +59,7 @@ impl SimulatedKubernetes {
     }
 
     /// Advances the cluster to the present, then reads or changes it.
-    pub fn with<R>(&self, act: impl FnOnce(&mut Cluster) -> R) -> R {
+    pub fn with_cluster<R>(&self, act: impl FnOnce(&mut Cluster) -> R) -> R {
         let mut cluster = self.lock();
         cluster.advance(self.clock.now());
         act(&mut cluster)

@@ -33,8 +33,8 @@ impl SimulatedKubernetes {
         let unavailable =
             |why: &str| KubernetesError::Unavailable { what: what.to_owned(), why: why.to_owned() };
         let work = async {
-            self.faults.until_no_hang().await;
-            for fault in self.faults.present() {
+            self.faults.wait_until_no_hang().await;
+            for fault in self.faults.present_faults() {
                 match fault {
                     Fault::RefuseConnections => return Err(unavailable("connection refused")),
                     Fault::Status(status) => {
@@ -47,14 +47,14 @@ impl SimulatedKubernetes {
                     }
                     Fault::TruncateBody => {
                         // The answer is lost, but the request took effect.
-                        let _ = self.with(act);
+                        let _ = self.with_cluster(act);
                         return Err(unavailable("connection closed before message completed"));
                     }
                     _ => {}
                 }
             }
-            let answer = self.with(act);
-            self.faults.slow().await;
+            let answer = self.with_cluster(act);
+            self.faults.sleep_while_slow().await;
             answer
         };
         let deadline = Instant::now() + within;
@@ -102,7 +102,7 @@ impl Kubernetes for SimulatedKubernetes {
 
     async fn namespaces(&self, selector: &str) -> Result<BTreeSet<String>, KubernetesError> {
         let act = |cluster: &mut Cluster| {
-            let chosen = cluster.namespaces(selector);
+            let chosen = cluster.matching_namespaces(selector);
             chosen.map_err(|why| KubernetesError::Refused { what: "namespaces".to_owned(), status: 400, why })
         };
         self.exchange("namespaces", READ_DEADLINE, None, act).await

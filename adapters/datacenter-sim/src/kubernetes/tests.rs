@@ -10,7 +10,7 @@ use madako_protocol::ports::Clock;
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
-use super::{Budget, Owner, SimulatedKubernetes, Workload};
+use super::{PodOwner, SimulatedKubernetes, Workload, WorkloadBudget};
 
 struct PausedClock(Instant);
 
@@ -22,7 +22,7 @@ impl Clock for PausedClock {
 
 const NODES: [&str; 3] = ["10.0.0.1", "10.0.0.2", "10.0.0.3"];
 
-fn workload(name: &str, owner: Owner) -> Workload {
+fn workload(name: &str, owner: PodOwner) -> Workload {
     Workload {
         namespace: "web".to_owned(),
         name: name.to_owned(),
@@ -34,13 +34,13 @@ fn workload(name: &str, owner: Owner) -> Workload {
 
 async fn cluster(seed: u64) -> SimulatedKubernetes {
     let site = SimulatedKubernetes::new(seed, Arc::new(PausedClock(Instant::now())));
-    site.with(|cluster| {
+    site.with_cluster(|cluster| {
         for node in NODES {
             cluster.add_node(node);
         }
-        cluster.add_workload(workload("front", Owner::ReplicaSet { replicas: 6 }));
-        cluster.add_workload(workload("logs", Owner::DaemonSet));
-        cluster.add_workload(workload("sums", Owner::Job { pods: 2, takes: Duration::from_secs(120) }));
+        cluster.add_workload(workload("front", PodOwner::ReplicaSet { replicas: 6 }));
+        cluster.add_workload(workload("logs", PodOwner::DaemonSet));
+        cluster.add_workload(workload("sums", PodOwner::Job { pods: 2, takes: Duration::from_secs(120) }));
     });
     tokio::time::sleep(Duration::from_secs(10)).await;
     site
@@ -62,7 +62,7 @@ async fn history(seed: u64) -> Vec<String> {
             }
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
-        lines.push(format!("{:?}", site.with(|cluster| cluster.pods())));
+        lines.push(format!("{:?}", site.with_cluster(|cluster| cluster.pods())));
     }
     lines
 }
@@ -86,17 +86,17 @@ async fn simulated_kubernetes_does_not_depend_on_the_number_of_reads() {
         }
     }
     for _ in 0..600 {
-        often.with(|_| ());
+        often.with_cluster(|_| ());
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
-    assert_eq!(often.with(|cluster| cluster.pods()), seldom.with(|cluster| cluster.pods()));
+    assert_eq!(often.with_cluster(|cluster| cluster.pods()), seldom.with_cluster(|cluster| cluster.pods()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn jobs_end_by_themselves_and_stay_where_they_were() {
     let site = cluster(1).await;
     let jobs = || {
-        site.with(|cluster| cluster.pods())
+        site.with_cluster(|cluster| cluster.pods())
             .into_iter()
             .filter(|(_, pod)| pod.controller.as_deref() == Some("Job"))
     };
@@ -111,7 +111,7 @@ async fn jobs_end_by_themselves_and_stay_where_they_were() {
 #[tokio::test(start_paused = true)]
 async fn on_a_node_that_does_not_answer_no_pod_ends_until_it_does() {
     let site = cluster(1).await;
-    site.with(|cluster| cluster.set_ready(NODES[1], false));
+    site.with_cluster(|cluster| cluster.set_ready(NODES[1], false));
     let pod = site
         .pods_on(NODES[1])
         .await
@@ -129,7 +129,7 @@ async fn on_a_node_that_does_not_answer_no_pod_ends_until_it_does() {
             .any(|other| other.id == pod.id && other.deleted_at.is_some())
     );
     assert_eq!(site.nodes().await.unwrap()[1].ready, None, "the node does not report");
-    site.with(|cluster| cluster.set_ready(NODES[1], true));
+    site.with_cluster(|cluster| cluster.set_ready(NODES[1], true));
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(site.pods_on(NODES[1]).await.unwrap().iter().all(|other| other.id != pod.id));
 }
@@ -137,15 +137,15 @@ async fn on_a_node_that_does_not_answer_no_pod_ends_until_it_does() {
 #[tokio::test(start_paused = true)]
 async fn a_budget_that_never_allows_it_is_never_passed_by_evictions() {
     let site = cluster(1).await;
-    site.with(|cluster| {
-        cluster.add_budget(Budget {
+    site.with_cluster(|cluster| {
+        cluster.add_budget(WorkloadBudget {
             namespace: "web".to_owned(),
             name: "all".to_owned(),
             workload: "front".to_owned(),
             min_available: 6,
         });
     });
-    let before = site.with(|cluster| cluster.writes());
+    let before = site.with_cluster(|cluster| cluster.writes());
     for _ in 0..100 {
         for pod in site.pods_on(NODES[0]).await.unwrap() {
             let answer = site
@@ -157,10 +157,10 @@ async fn a_budget_that_never_allows_it_is_never_passed_by_evictions() {
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    assert_eq!(site.with(|cluster| cluster.writes()), before);
+    assert_eq!(site.with_cluster(|cluster| cluster.writes()), before);
     // Two budgets for one pod are an error; the API server refuses to choose between them.
-    site.with(|cluster| {
-        cluster.add_budget(Budget {
+    site.with_cluster(|cluster| {
+        cluster.add_budget(WorkloadBudget {
             namespace: "web".to_owned(),
             name: "more".to_owned(),
             workload: "front".to_owned(),

@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use madako_domain::backup::{EtcdContents, backup_name, compare, refuted_name, surplus_backups};
+use madako_domain::backup::{
+    EtcdContents, backup_name, compare, name_of_refuted_backup, select_surplus_backups,
+};
 use madako_protocol::backup::{Backup, BackupError, EtcdBackups, PermitSource};
 use madako_protocol::etcd::EtcdError;
 use madako_protocol::permit::Permit;
@@ -50,36 +52,36 @@ impl SimulatedBackups {
     }
 
     /// From now on, or no longer, each new backup lacks the last write.
-    pub fn spoil(&self, spoils: bool) {
-        self.files().spoils = spoils;
+    pub fn set_spoiling(&self, spoils: bool) {
+        self.lock_files().spoils = spoils;
     }
 
     /// Number of snapshots that were begun.
     #[must_use]
-    pub fn taken(&self) -> usize {
-        self.files().taken
+    pub fn count_taken(&self) -> usize {
+        self.lock_files().taken
     }
 
     /// The times at which snapshots and proofs began.
     #[must_use]
-    pub fn moments(&self) -> Vec<Instant> {
-        self.files().moments.clone()
+    pub fn backup_times(&self) -> Vec<Instant> {
+        self.lock_files().moments.clone()
     }
 
     /// Whether the backup of this name was compared with the cluster, and is equal.
     #[must_use]
     pub fn is_proved(&self, name: &str) -> bool {
-        self.files().proved.contains(name)
+        self.lock_files().proved.contains(name)
     }
 
-    fn files(&self) -> MutexGuard<'_, Files> {
+    fn lock_files(&self) -> MutexGuard<'_, Files> {
         // No code panics while it holds the lock.
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The last write of a healthy cluster.
-    fn writes(&self, what: &'static str, addresses: &[String]) -> Result<u64, EtcdError> {
-        let writes = self.nodes.with(|world: &mut World| world.writes(addresses));
+    fn count_writes(&self, what: &'static str, addresses: &[String]) -> Result<u64, EtcdError> {
+        let writes = self.nodes.with_world(|world: &mut World| world.count_writes(addresses));
         writes.ok_or_else(|| EtcdError::Unavailable { what, why: "no majority".to_owned() })
     }
 }
@@ -100,15 +102,15 @@ impl EtcdBackups for SimulatedBackups {
     ) -> Result<Backup, BackupError> {
         permit.check(Instant::now())?;
         {
-            let mut files = self.files();
+            let mut files = self.lock_files();
             files.taken += 1;
             files.moments.push(Instant::now());
         }
-        let before = self.writes("snapshot", addresses)?;
+        let before = self.count_writes("snapshot", addresses)?;
         sleep(SNAPSHOT).await;
-        let after = self.writes("snapshot", addresses)?;
+        let after = self.count_writes("snapshot", addresses)?;
         let name = backup_name(at);
-        let mut files = self.files();
+        let mut files = self.lock_files();
         let written = if files.spoils { before.saturating_sub(1) } else { before };
         files.written.insert(name.clone(), written);
         Ok(Backup {
@@ -127,10 +129,10 @@ impl EtcdBackups for SimulatedBackups {
         backup: &Backup,
     ) -> Result<EtcdContents, BackupError> {
         permits.permit().await?.check(Instant::now())?;
-        self.files().moments.push(Instant::now());
+        self.lock_files().moments.push(Instant::now());
         sleep(PROOF).await;
-        self.writes("proof", addresses)?;
-        let mut files = self.files();
+        self.count_writes("proof", addresses)?;
+        let mut files = self.lock_files();
         let restored = files.written.get(&backup.name).copied().map(contents_after_writes);
         let restored = restored.ok_or_else(|| BackupError::NotRestored {
             name: backup.name.clone(),
@@ -144,7 +146,7 @@ impl EtcdBackups for SimulatedBackups {
             }
             Err(difference) => {
                 files.written.remove(&backup.name);
-                let renamed = refuted_name(&backup.name);
+                let renamed = name_of_refuted_backup(&backup.name);
                 Err(BackupError::Refuted { name: backup.name.clone(), renamed, difference })
             }
         }
@@ -158,9 +160,9 @@ impl EtcdBackups for SimulatedBackups {
         spared: Option<&str>,
     ) -> Result<Vec<String>, BackupError> {
         permit.check(Instant::now())?;
-        let mut files = self.files();
+        let mut files = self.lock_files();
         let names: Vec<String> = files.written.keys().cloned().collect();
-        let removed = surplus_backups(&names, keep, spared);
+        let removed = select_surplus_backups(&names, keep, spared);
         files.written.retain(|name, _| !removed.contains(name));
         Ok(removed)
     }

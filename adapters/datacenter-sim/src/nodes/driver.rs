@@ -46,7 +46,7 @@ impl SimulatedNodes {
     ) -> Option<R> {
         loop {
             let mut changes = self.changes.subscribe();
-            let (polled, wake) = self.with(&mut poll);
+            let (polled, wake) = self.with_world(&mut poll);
             if let Poll::Ready(ready) = polled {
                 return Some(ready);
             }
@@ -66,10 +66,10 @@ impl NodeDriver for SimulatedNodes {
         let address = target.address.clone();
         let began = Instant::now();
         // TCP, handshake and login: three exchanges.
-        let ready = self.with(|world| began + world.latency(&address) * 6);
+        let ready = self.with_world(|world| began + world.draw_latency(&address) * 6);
         let until = began + CONNECT_DEADLINE;
         let answered = self.wait(until, |world| {
-            if world.now < ready || !world.answers(&address) {
+            if world.now < ready || !world.answers_requests(&address) {
                 return (Poll::Pending, (world.now < ready).then_some(ready));
             }
             let machine = world.nodes.get(&address);
@@ -87,11 +87,11 @@ impl NodeDriver for SimulatedNodes {
 }
 
 impl Connection {
-    fn unreachable(&self) -> NodeError {
+    fn unreachable_error(&self) -> NodeError {
         NodeError::Unreachable { address: self.address.clone(), why: "connection reset".to_owned() }
     }
 
-    fn deadline(&self, patience: &RequestDeadline<'_>) -> NodeError {
+    fn deadline_error(&self, patience: &RequestDeadline<'_>) -> NodeError {
         NodeError::Deadline {
             address: self.address.clone(),
             what: patience.what.to_owned(),
@@ -114,11 +114,11 @@ impl Connection {
         patience: RequestDeadline<'_>,
     ) -> Result<Answer, NodeError> {
         let (reply, mut answer) = oneshot::channel::<Reply>();
-        let sent = self.nodes.with(|world| {
+        let sent = self.nodes.with_world(|world| {
             let is_broken = self.is_broken(world).0;
             (!is_broken).then(|| world.send(&self.address, order, permitted, reply))
         });
-        let Some(number) = sent else { return Err(self.unreachable()) };
+        let Some(number) = sent else { return Err(self.unreachable_error()) };
         let mut arrives: Option<Reply> = None;
         let polled = self.nodes.wait(patience.until, |world| {
             if let Ok(reply) = answer.try_recv() {
@@ -126,21 +126,21 @@ impl Connection {
             }
             let (is_broken, breaks) = self.is_broken(world);
             if is_broken {
-                return (Poll::Ready(Err(self.unreachable())), None);
+                return (Poll::Ready(Err(self.unreachable_error())), None);
             }
             let at = arrives.as_ref().map(|reply| reply.at);
-            if at.is_some_and(|at| at <= world.now) && world.answers(&self.address) {
+            if at.is_some_and(|at| at <= world.now) && world.answers_requests(&self.address) {
                 return (Poll::Ready(Ok(())), None);
             }
             // A late answer of a silent node comes after a change of its faults.
-            let due = at.filter(|at| *at > world.now).or_else(|| world.due(number));
+            let due = at.filter(|at| *at > world.now).or_else(|| world.due_time_of(number));
             (Poll::Pending, due.into_iter().chain(breaks).min())
         });
         match polled.await {
-            None => Err(self.deadline(&patience)),
+            None => Err(self.deadline_error(&patience)),
             Some(Err(error)) => Err(error),
             Some(Ok(())) => match arrives.map(|reply| reply.answer) {
-                Some(Answer::Killed) | None => Err(self.deadline(&patience)),
+                Some(Answer::Killed) | None => Err(self.deadline_error(&patience)),
                 Some(Answer::EngineDown) => Err(NodeError::Engine {
                     address: self.address.clone(),
                     why: "Cannot connect to the Docker daemon".to_owned(),
@@ -150,7 +150,7 @@ impl Connection {
         }
     }
 
-    fn malformed(&self, what: &str) -> NodeError {
+    fn malformed_error(&self, what: &str) -> NodeError {
         let why = "the answer of another order".to_owned();
         NodeError::Malformed { address: self.address.clone(), what: what.to_owned(), why }
     }
@@ -167,16 +167,16 @@ impl NodeConnection for Connection {
         let patience = RequestDeadline { what: STATUS, limit: STATUS_DEADLINE, until };
         match self.exchange(Order::Status(volume.to_owned()), None, patience).await? {
             Answer::Status(status) => Ok(*status),
-            _ => Err(self.malformed(STATUS)),
+            _ => Err(self.malformed_error(STATUS)),
         }
     }
 
     async fn snapshot(&self, _: &str, path: &str) -> Result<SnapshotContent, NodeError> {
         // The clock of the world begins at 0: a look at a snapshot tells no time of this century.
         let modified = time::OffsetDateTime::UNIX_EPOCH;
-        let found = self.nodes.with(|world| {
+        let found = self.nodes.with_world(|world| {
             let snapshot = world.nodes.get(&self.address)?.snapshots.get(path).cloned();
-            snapshot.filter(|snapshot| !snapshot.is_damaged && world.answers(&self.address))
+            snapshot.filter(|snapshot| !snapshot.is_damaged && world.answers_requests(&self.address))
         });
         match found {
             Some(snapshot) => {
@@ -197,7 +197,7 @@ impl NodeConnection for Connection {
         let what = action.to_string();
         let outlives_permit = action.outlives_permit();
         let effect = Effect {
-            number: self.nodes.with(World::number),
+            number: self.nodes.with_world(World::next_event_number),
             epoch: permit.epoch(),
             address: self.address.clone(),
             what: what.clone(),
@@ -218,14 +218,14 @@ impl NodeConnection for Connection {
                 }
                 Err(NodeError::Failed { address, what, code, why })
             }
-            _ => Err(self.malformed(&what)),
+            _ => Err(self.malformed_error(&what)),
         }
     }
 
     async fn closed(&self) {
         loop {
             let mut changes = self.nodes.changes.subscribe();
-            let (is_broken, breaks) = self.nodes.with(|world| self.is_broken(world));
+            let (is_broken, breaks) = self.nodes.with_world(|world| self.is_broken(world));
             if is_broken {
                 return;
             }

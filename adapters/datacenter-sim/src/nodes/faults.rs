@@ -49,12 +49,12 @@ impl NodeFaults {
         }
     }
 
-    pub(crate) fn holds(&self, address: &str, rack: u32, fault: NodeFault) -> bool {
+    pub(crate) fn has_fault(&self, address: &str, rack: u32, fault: NodeFault) -> bool {
         self.0.contains_key(&(NodePlace::Address(address.to_owned()), fault))
             || self.0.contains_key(&(NodePlace::Rack(rack), fault))
     }
 
-    pub(crate) fn island(&self, address: &str, rack: u32) -> NetworkIsland {
+    pub(crate) fn island_of(&self, address: &str, rack: u32) -> NetworkIsland {
         let places = [NodePlace::Address(address.to_owned()), NodePlace::Rack(rack)];
         let cut = places.into_iter().find(|place| self.0.contains_key(&(place.clone(), NodeFault::Cut)));
         cut.map_or(NetworkIsland::Mainland, NetworkIsland::Of)

@@ -52,7 +52,7 @@ pub(super) fn node_name(machine: &Machine) -> Option<String> {
 }
 
 /// The taints with which a kubelet registers its node.
-fn first_taints(machine: &Machine) -> Vec<Taint> {
+fn registration_taints(machine: &Machine) -> Vec<Taint> {
     let path = Component::Kubelet.configuration_path();
     let Some(FileContent::Public(text)) = path.and_then(|path| machine.files.get(path)) else {
         return Vec::new();
@@ -77,7 +77,9 @@ impl World {
         if component == Component::ApiServer && self.objects.has_server(address) {
             return true;
         }
-        let Some(machine) = self.nodes.get(address).filter(|_| self.answers(address)) else { return false };
+        let Some(machine) = self.nodes.get(address).filter(|_| self.answers_requests(address)) else {
+            return false;
+        };
         let runs = |name: &str| machine.containers.get(name).filter(|ran| ran.status.running);
         let Some(ran) = runs(component.name()) else { return false };
         let has_begun = ran.since.is_some_and(|since| since + COMPONENT_START_TAKES <= self.now);
@@ -102,20 +104,31 @@ impl World {
             .collect()
     }
 
-    /// Changes the world, and notes the API servers that are healthy no more.
-    pub(crate) fn note_lost_servers<R>(&mut self, change: impl FnOnce(&mut Self) -> R) -> R {
+    /// Changes the world, and notes the API servers that become healthy, or are healthy no more.
+    pub(crate) fn note_api_servers<R>(&mut self, change: impl FnOnce(&mut Self) -> R) -> R {
         let before = self.api_servers();
         let changed = change(self);
-        for (address, _) in before.into_iter().filter(|(_, was_healthy)| *was_healthy) {
-            if !self.is_healthy(Component::ApiServer, &address) {
-                self.api_lost.insert(address, self.now);
-            }
+        for (address, was_healthy) in before {
+            match (was_healthy, self.is_healthy(Component::ApiServer, &address)) {
+                (true, false) => self.api_lost.insert(address, self.now),
+                (false, true) => self.api_gained.insert(address, self.now),
+                _ => None,
+            };
         }
         changed
     }
 
+    /// Time for which a healthy API server is so.
+    fn healthy_time_of(&self, address: &str) -> Duration {
+        let gained = *self.api_gained.get(address).unwrap_or(&self.began());
+        let machine = self.nodes.get(address);
+        let ran = machine.and_then(|machine| machine.containers.get(Component::ApiServer.name()));
+        let started = ran.and_then(|ran| ran.since).map_or(gained, |since| since + COMPONENT_START_TAKES);
+        self.now - gained.max(started)
+    }
+
     /// Time for which an API server is not healthy; `None`: it is.
-    fn unhealthy_for(&self, address: &str) -> Option<Duration> {
+    fn unhealthy_time_of(&self, address: &str) -> Option<Duration> {
         let lost = *self.api_lost.get(address).unwrap_or(&self.began());
         (!self.is_healthy(Component::ApiServer, address)).then(|| self.now - lost)
     }
@@ -136,7 +149,7 @@ impl World {
             .filter_map(|(_, machine)| {
                 let since = machine.containers.get(Component::Kubelet.name())?.since;
                 let name = node_name(machine)?;
-                (!self.objects.is_removed(&name, since)).then(|| (name, first_taints(machine)))
+                (!self.objects.is_removed(&name, since)).then(|| (name, registration_taints(machine)))
             })
             .collect();
         for (name, taints) in ready {
@@ -156,15 +169,16 @@ impl World {
         let name = |world: &Self| world.nodes.get(&effect.address).and_then(node_name);
         let ran_before = name(self);
         let others = before.keys().filter(|address| **address != effect.address);
-        let others = others.map(|address| (address.clone(), self.unhealthy_for(address))).collect();
-        let result = self.note_lost_servers(act);
+        let others = others.map(|address| (address.clone(), self.unhealthy_time_of(address))).collect();
+        let healthy_for = self.healthy_time_of(&effect.address);
+        let result = self.note_api_servers(act);
         let runs = |world: &Self, address: &str| {
             let server =
                 world.nodes.get(address).and_then(|it| it.containers.get(Component::ApiServer.name()));
             server.is_some_and(|ran| ran.status.running && ran.since != Some(world.now))
         };
         if before.get(&effect.address) == Some(&true) && !runs(self, &effect.address) {
-            let fact = KubernetesFact::ApiServerEnded { effect: effect.clone(), others };
+            let fact = KubernetesFact::ApiServerEnded { effect: effect.clone(), healthy_for, others };
             self.note(Observed::Kubernetes(fact));
         }
         let starts = matches!(action, NodeAction::RunContainer { .. }) && ran_before.is_none();
@@ -177,7 +191,7 @@ impl World {
     }
 }
 
-fn unavailable(what: String) -> KubernetesError {
+fn unavailable_error(what: String) -> KubernetesError {
     KubernetesError::Unavailable { what, why: format!("no answer within {COMPONENT_DEADLINE:?}") }
 }
 
@@ -192,14 +206,14 @@ impl SimulatedNodes {
         let began = Instant::now();
         sleep_until(began + 2 * LATENCY).await;
         let is_up = |world: &World| servers.iter().any(|it| world.is_healthy(Component::ApiServer, it));
-        let answer = self.with(|world| {
+        let answer = self.with_world(|world| {
             world.register();
             is_up(world).then(|| ask(world))
         });
         if answer.is_none() {
             sleep_until(began + COMPONENT_DEADLINE).await;
         }
-        answer.ok_or_else(|| unavailable(what))
+        answer.ok_or_else(|| unavailable_error(what))
     }
 }
 
@@ -209,14 +223,14 @@ impl Components for SimulatedNodes {
         let began = Instant::now();
         sleep_until(began + 2 * LATENCY).await;
         let (is_healthy, answers) =
-            self.with(|world| (world.is_healthy(component, address), world.answers(address)));
+            self.with_world(|world| (world.is_healthy(component, address), world.answers_requests(address)));
         if is_healthy {
             return Ok(());
         }
         if !answers {
             sleep_until(began + COMPONENT_DEADLINE).await;
         }
-        Err(unavailable(format!("health of {component} on {address}")))
+        Err(unavailable_error(format!("health of {component} on {address}")))
     }
 
     async fn leader(

@@ -55,6 +55,8 @@ pub enum KubernetesFact {
     /// An effect ended a healthy API server.
     ApiServerEnded {
         effect: Effect,
+        /// Time for which the API server was healthy.
+        healthy_for: Duration,
         /// Addresses of the other nodes with an API server, and the time for which each was not healthy; `None`: it was.
         others: BTreeMap<String, Option<Duration>>,
     },
@@ -173,7 +175,7 @@ impl Log {
         }
     }
 
-    pub(crate) fn since(&self, number: u64) -> Vec<NodeFact> {
+    pub(crate) fn facts_since(&self, number: u64) -> Vec<NodeFact> {
         let begin = self.facts.partition_point(|fact| fact.number < number);
         self.facts.range(begin..).cloned().collect()
     }

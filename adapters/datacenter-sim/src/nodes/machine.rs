@@ -85,7 +85,7 @@ pub(crate) struct ActionFailure {
     pub(crate) why: String,
 }
 
-fn cannot_run(why: impl Into<String>) -> ActionFailure {
+fn refused_start(why: impl Into<String>) -> ActionFailure {
     ActionFailure { code: CANNOT_RUN, why: why.into() }
 }
 
@@ -147,7 +147,7 @@ impl Machine {
     }
 
     /// Installs the machine anew: disk and host key are gone.
-    pub(crate) fn reinstall(&mut self) {
+    pub(crate) fn reinstall_machine(&mut self) {
         self.installations += 1;
         self.connections += 1;
         self.boots += 1;
@@ -170,7 +170,7 @@ impl Machine {
     }
 
     /// The status, where `volume` is the configured one.
-    pub(crate) fn status(&self, volume: &str) -> NodeStatus {
+    pub(crate) fn node_status(&self, volume: &str) -> NodeStatus {
         let is_managed = |name: &&String| ContainerName::all().any(|one| one.as_str() == **name);
         let containers = self.containers.keys().filter(is_managed);
         let has_data = |(name, content): (&String, &Content)| name != volume && *content != Content::Empty;
@@ -185,13 +185,13 @@ impl Machine {
                 .filter(|_| self.shows_content())
                 .map(|it| *it == Content::Empty),
             etcd_other_volume: self.volumes.iter().any(has_data),
-            etcd_certificates: self.certificates(),
-            configurations: self.configurations(),
+            etcd_certificates: self.read_certificates(),
+            configurations: self.read_configurations(),
         }
     }
 
     /// The certificates of etcd. One whose private key is missing does not count.
-    fn certificates(&self) -> BTreeMap<String, NodeCertificate> {
+    fn read_certificates(&self) -> BTreeMap<String, NodeCertificate> {
         let certificate = |(path, content): (&String, &FileContent)| {
             let name = path.strip_prefix(ETCD_PKI)?.strip_prefix('/')?;
             let key = format!("{}.key", path.strip_suffix(".crt")?);
@@ -203,7 +203,7 @@ impl Machine {
     }
 
     /// The configuration files of Kubernetes' components.
-    fn configurations(&self) -> BTreeMap<Component, Option<String>> {
+    fn read_configurations(&self) -> BTreeMap<Component, Option<String>> {
         let file = |component: Component| {
             let text = self.files.get(component.configuration_path()?).and_then(|content| match content {
                 FileContent::Public(text) => Some(text.clone()),
@@ -264,9 +264,9 @@ impl Machine {
                     return Err(ActionFailure { code: 125, why: format!("No such image: {image}") });
                 }
                 self.pull(image, full)?;
-                return Ok(format!("etcd Version: {}\n", version(image)));
+                return Ok(format!("etcd Version: {}\n", version_of_image(image)));
             }
-            NodeAction::StageSnapshot(restore) => self.stage(restore, full)?,
+            NodeAction::StageSnapshot(restore) => self.stage_snapshot(restore, full)?,
             NodeAction::UseSnapshot(restore) => self.may_use(restore)?,
         }
         Ok(String::new())
@@ -280,7 +280,7 @@ impl Machine {
         Ok(())
     }
 
-    fn stage(&mut self, restore: &SnapshotRestore, full: bool) -> Result<(), ActionFailure> {
+    fn stage_snapshot(&mut self, restore: &SnapshotRestore, full: bool) -> Result<(), ActionFailure> {
         let SnapshotRestore { volume, path, id, .. } = restore;
         self.create_volume(volume, full)?;
         if self.staged.contains_key(id) || self.swapped.contains(id) {
@@ -333,7 +333,7 @@ impl Machine {
         }
         self.containers.remove(name);
         if full {
-            return Err(cannot_run(NO_SPACE));
+            return Err(refused_start(NO_SPACE));
         }
         // docker pulls an image and makes a volume that it does not have.
         self.pull(&spec.image, full)?;
@@ -385,7 +385,7 @@ impl Machine {
         Ok(())
     }
 
-    pub(crate) fn process(&self) -> Option<&Process> {
+    pub(crate) fn etcd_process(&self) -> Option<&Process> {
         self.containers.get(Container::Etcd.name())?.process.as_ref()
     }
 
@@ -397,15 +397,15 @@ impl Machine {
         Some(self.containers.get(Container::Etcd.name())?.status.image.as_str())
     }
 
-    pub(crate) fn data(&self) -> Option<MemberData> {
-        match self.volumes.get(&self.process()?.volume) {
+    pub(crate) fn member_data(&self) -> Option<MemberData> {
+        match self.volumes.get(&self.etcd_process()?.volume) {
             Some(Content::Member(data)) => Some(*data),
             _ => None,
         }
     }
 
     pub(crate) fn data_mut(&mut self) -> Option<&mut MemberData> {
-        let volume = self.process()?.volume.clone();
+        let volume = self.etcd_process()?.volume.clone();
         match self.volumes.get_mut(&volume) {
             Some(Content::Member(data)) => Some(data),
             _ => None,
@@ -419,7 +419,7 @@ const CNI_PLUGIN: &str = "/opt/cni/bin/loopback";
 pub(crate) const NO_SPACE: &str = "no space left on device";
 
 /// The version of the program in an image: the first three numbers of its tag.
-pub(crate) fn version(image: &str) -> String {
+pub(crate) fn version_of_image(image: &str) -> String {
     let tag = image.rsplit_once(':').map_or("", |(_, tag)| tag);
     tag.split('.').take(3).collect::<Vec<_>>().join(".")
 }

@@ -18,7 +18,7 @@ use super::world::World;
 const STATUS: &str = "status";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Acknowledged {
+pub struct AcknowledgedWrite {
     pub cluster: u64,
     /// Number of the write, from 1.
     pub number: u64,
@@ -39,9 +39,9 @@ impl SimulatedNodes {
     ///
     /// # Errors
     /// See [`EtcdError`].
-    pub async fn write(&self, addresses: &[String]) -> Result<Acknowledged, EtcdError> {
+    pub async fn write(&self, addresses: &[String]) -> Result<AcknowledgedWrite, EtcdError> {
         let done = self.ask(None, addresses, Change::Write).await?;
-        Ok(Acknowledged { cluster: done.cluster, number: done.writes })
+        Ok(AcknowledgedWrite { cluster: done.cluster, number: done.writes })
     }
 
     /// Sends a request, and waits for its answer.
@@ -60,16 +60,16 @@ impl SimulatedNodes {
         let until = permit.map_or(deadline, |permit| deadline.min(permit.expires_at()));
         let (reply, answer) = oneshot::channel();
         let effect = permit.map(|permit| Effect {
-            number: self.with(World::number),
+            number: self.with_world(World::next_event_number),
             epoch: permit.epoch(),
             address: addresses.first().cloned().unwrap_or_default(),
             what: change.describe(),
             outlives_permit: false,
         });
         let request = Request { addresses: addresses.to_vec(), change, effect, until, reply };
-        let arrives = self.with(|world| world.request(request));
+        let arrives = self.with_world(|world| world.schedule_request(request));
         sleep_until(arrives).await;
-        self.with(|_| ());
+        self.with_world(|_| ());
         let changed = answer.await.unwrap_or(ChangeResult::Unavailable);
         match changed {
             ChangeResult::Done { members, cluster, writes } => {
@@ -90,7 +90,7 @@ impl EtcdCluster for SimulatedNodes {
     async fn status(&self, addresses: &[String]) -> Result<EtcdStatus, EtcdError> {
         let began = Instant::now();
         sleep_until(began + 2 * LATENCY).await;
-        match self.with(|world| world.etcd_status(addresses)) {
+        match self.with_world(|world| world.etcd_status(addresses)) {
             Some(status) => Ok(status),
             None => {
                 sleep_until(began + ETCD_DEADLINE).await;
@@ -100,10 +100,10 @@ impl EtcdCluster for SimulatedNodes {
     }
 
     async fn revisions(&self, addresses: &[String]) -> BTreeMap<String, i64> {
-        self.with(|world| {
+        self.with_world(|world| {
             let revision = |address: &String| {
-                let machine = world.nodes.get(address).filter(|_| world.answers(address))?;
-                Some((address.clone(), i64::try_from(machine.data()?.writes).ok()?))
+                let machine = world.nodes.get(address).filter(|_| world.answers_requests(address))?;
+                Some((address.clone(), i64::try_from(machine.member_data()?.writes).ok()?))
             };
             addresses.iter().filter_map(revision).collect()
         })

@@ -47,7 +47,7 @@ pub use self::kubernetes::{BAD_ARGUMENT, PaperSecrets};
 pub use self::limits::MAX_FACTS;
 pub use self::log::{Effect, EtcdFact, KubernetesFact, NodeFact, Observed, Voter};
 pub use self::machine::{Content, MemberData};
-pub use self::members::Acknowledged;
+pub use self::members::AcknowledgedWrite;
 pub use self::paper::PaperAuthorities;
 use self::world::World;
 
@@ -80,28 +80,28 @@ impl SimulatedNodes {
 
     /// Adds a node with an empty disk. A node that exists stays.
     pub fn add(&self, address: &str, rack: u32) {
-        self.with(|world| world.add(address, rack));
+        self.with_world(|world| world.add(address, rack));
     }
 
     #[must_use]
-    pub fn driver(&self) -> Arc<dyn NodeDriver> {
+    pub fn driver_port(&self) -> Arc<dyn NodeDriver> {
         Arc::new(self.clone())
     }
 
     #[must_use]
-    pub fn etcd(&self) -> Arc<dyn EtcdCluster> {
+    pub fn etcd_port(&self) -> Arc<dyn EtcdCluster> {
         Arc::new(self.clone())
     }
 
     #[must_use]
-    pub fn components(&self) -> Arc<dyn Components> {
+    pub fn components_port(&self) -> Arc<dyn Components> {
         Arc::new(self.clone())
     }
 
     /// The taints of the Node objects of Kubernetes, by name.
     #[must_use]
-    pub fn registered(&self) -> BTreeMap<String, Vec<Taint>> {
-        self.with(|world| {
+    pub fn registered_taints(&self) -> BTreeMap<String, Vec<Taint>> {
+        self.with_world(|world| {
             world.register();
             world.registered.clone()
         })
@@ -109,7 +109,7 @@ impl SimulatedNodes {
 
     /// Removes all taints of a Node object, as controllers do when its node is ready for pods.
     pub fn remove_taints(&self, node: &str) {
-        self.with(|world| {
+        self.with_world(|world| {
             world.register();
             world.registered.entry(node.to_owned()).and_modify(Vec::clear);
             world.objects.touch_node(node);
@@ -127,17 +127,17 @@ impl SimulatedNodes {
 
     pub fn reset(&self, place: &NodePlace) {
         self.change_world(|world| {
-            for address in world.at_place(place) {
+            for address in world.addresses_at(place) {
                 world.nodes.entry(address).and_modify(|node| node.connections += 1);
             }
         });
     }
 
     /// Installs a node anew: its disk is empty, and it has another host key.
-    pub fn reinstall(&self, address: &str) {
+    pub fn reinstall_node(&self, address: &str) {
         self.change_world(|world| {
             if let Some(machine) = world.nodes.get_mut(address) {
-                machine.reinstall();
+                machine.reinstall_machine();
             }
             world.settle();
         });
@@ -147,7 +147,7 @@ impl SimulatedNodes {
     pub fn end_container(&self, address: &str, container: impl Into<ContainerName>) {
         let container = container.into();
         self.change_world(|world| {
-            world.note_lost_servers(|world| {
+            world.note_api_servers(|world| {
                 let machine = world.nodes.get_mut(address);
                 if let Some(ran) = machine.and_then(|machine| machine.containers.get_mut(container.as_str()))
                 {
@@ -176,7 +176,7 @@ impl SimulatedNodes {
     /// Replaces a container by one of another program.
     pub fn run_foreign(&self, address: &str, container: Container) {
         self.change_world(|world| {
-            let start = world.number();
+            let start = world.next_event_number();
             if let Some(machine) = world.nodes.get_mut(address) {
                 machine.run_foreign(container.name(), start);
             }
@@ -187,13 +187,13 @@ impl SimulatedNodes {
     /// The kept facts from a number on, in order. At most [`MAX_FACTS`] are kept.
     #[must_use]
     pub fn facts_since(&self, number: u64) -> Vec<NodeFact> {
-        self.with(|world| world.facts_since(number))
+        self.with_world(|world| world.facts_since(number))
     }
 
     /// The state of a node; `None` if no node has the address.
     #[must_use]
-    pub fn view(&self, address: &str) -> Option<NodeView> {
-        self.with(|world| {
+    pub fn view_node(&self, address: &str) -> Option<NodeView> {
+        self.with_world(|world| {
             let machine = world.nodes.get(address)?;
             let containers = machine.containers.iter();
             Some(NodeView {
@@ -210,23 +210,23 @@ impl SimulatedNodes {
     /// The users of the cluster of etcd that the member at an address belongs to; `None` while authentication is off.
     #[must_use]
     pub fn etcd_users(&self, address: &str) -> Option<BTreeSet<String>> {
-        self.with(|world| {
-            let cluster = world.nodes.get(address)?.process()?.cluster;
+        self.with_world(|world| {
+            let cluster = world.nodes.get(address)?.etcd_process()?.cluster;
             let cluster = world.etcd.get(&cluster)?;
             cluster.has_authentication.then(|| cluster.users.clone())
         })
     }
 
     /// Carries out the events until now, then reads or changes the world.
-    fn with<R>(&self, act: impl FnOnce(&mut World) -> R) -> R {
+    fn with_world<R>(&self, act: impl FnOnce(&mut World) -> R) -> R {
         let mut world = self.lock();
         world.advance(Instant::now());
         act(&mut world)
     }
 
-    /// As [`Self::with`], for changes that may end a wait.
+    /// As [`Self::with_world`], for changes that may end a wait.
     fn change_world(&self, act: impl FnOnce(&mut World)) {
-        self.with(act);
+        self.with_world(act);
         self.changes.send_modify(|changes| *changes += 1);
     }
 

@@ -68,7 +68,7 @@ impl ObjectStore {
         self.removed.get(name).is_some_and(|removed| kubelet_since.is_none_or(|since| since <= *removed))
     }
 
-    fn knows(&self, name: &ObjectName) -> bool {
+    fn knows_kind(&self, name: &ObjectName) -> bool {
         let Some((group, _)) = name.api_version.split_once('/') else { return true };
         let defines = |(key, object): (&ResourceKey, &Value)| {
             let spec = &object["spec"];
@@ -80,10 +80,10 @@ impl ObjectStore {
     }
 
     /// The object after an apply, or the refusal.
-    fn applied(&self, manifest: &Manifest) -> Result<Value, KubernetesError> {
+    fn merge_manifest(&self, manifest: &Manifest) -> Result<Value, KubernetesError> {
         let ObjectName { key, .. } = manifest.name();
         let what = key.to_string();
-        if !self.knows(manifest.name()) {
+        if !self.knows_kind(manifest.name()) {
             return Err(KubernetesError::Refused { what, status: 404, why: "unknown kind".to_owned() });
         }
         if let Some(why) = self.refused.get(key) {
@@ -98,7 +98,7 @@ impl ObjectStore {
             return Err(KubernetesError::NotFound { what });
         }
         let mut object = self.objects.get(key).cloned().unwrap_or_default();
-        merge(&mut object, manifest.content());
+        merge_values(&mut object, manifest.content());
         if key.kind == "Service" && object["spec"]["clusterIP"].is_null() {
             object["spec"]["clusterIP"] = json!(format!("10.68.0.{}", self.addresses.saturating_add(2)));
         }
@@ -106,7 +106,7 @@ impl ObjectStore {
     }
 
     fn apply(&mut self, manifest: &Manifest) -> Result<(), KubernetesError> {
-        let object = self.applied(manifest)?;
+        let object = self.merge_manifest(manifest)?;
         self.addresses += u8::from(manifest.name().key.kind == "Service");
         self.objects.insert(manifest.name().key.clone(), object);
         Ok(())
@@ -114,18 +114,18 @@ impl ObjectStore {
 
     fn find<T>(&self, object: &ObjectName, read: impl Fn(&Value) -> T) -> FoundObject<T> {
         match self.objects.get(&object.key) {
-            _ if !self.knows(object) => FoundObject::KindUnknown,
+            _ if !self.knows_kind(object) => FoundObject::KindUnknown,
             Some(found) => FoundObject::Exists(read(found)),
             None => FoundObject::Missing,
         }
     }
 }
 
-fn merge(object: &mut Value, manifest: &Value) {
+fn merge_values(object: &mut Value, manifest: &Value) {
     match (object.as_object_mut(), manifest.as_object()) {
         (Some(object), Some(manifest)) => {
             for (field, value) in manifest {
-                merge(object.entry(field).or_insert(Value::Null), value);
+                merge_values(object.entry(field).or_insert(Value::Null), value);
             }
         }
         _ => *object = manifest.clone(),
@@ -180,7 +180,7 @@ impl World {
 }
 
 /// The version that the tag of an image names: `1.30` of `kubernetes:1.30.5.1`, and `1.2` of `kubernetes:2`.
-fn version_of(image: &str) -> String {
+fn image_version(image: &str) -> String {
     let tag = image.rsplit_once(':').map_or(image, |(_, tag)| tag);
     let mut parts = tag.split('.');
     match (parts.next(), parts.next()) {
@@ -191,22 +191,22 @@ fn version_of(image: &str) -> String {
 
 #[async_trait]
 impl Objects for SimulatedNodes {
-    async fn server_version(&self, address: &str) -> Result<String, KubernetesError> {
+    async fn read_server_version(&self, address: &str) -> Result<String, KubernetesError> {
         let version = |world: &mut World| {
             let server = world.nodes.get(address)?.containers.get(Component::ApiServer.name())?;
-            Some(version_of(&server.status.image))
+            Some(image_version(&server.status.image))
         };
         let what = format!("version of the API server {address}");
         let told = self.ask_api(what.clone(), &[address.to_owned()], version).await?;
         told.ok_or(KubernetesError::NotFound { what })
     }
 
-    async fn node_objects(&self, servers: &[String]) -> Result<Vec<NodeObject>, KubernetesError> {
+    async fn read_node_objects(&self, servers: &[String]) -> Result<Vec<NodeObject>, KubernetesError> {
         let nodes = |world: &mut World| world.registered.keys().map(|name| world.node_object(name)).collect();
         self.ask_api("Node objects".to_owned(), servers, nodes).await
     }
 
-    async fn annotations(&self, servers: &[String], object: &ObjectName) -> FoundObject<Annotations> {
+    async fn read_annotations(&self, servers: &[String], object: &ObjectName) -> FoundObject<Annotations> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let read = |found: &Value| {
             let annotations = found["metadata"]["annotations"].as_object().into_iter().flatten();
@@ -216,13 +216,13 @@ impl Objects for SimulatedNodes {
         asked.await.unwrap_or_else(|error| FoundObject::Unread(error.to_string()))
     }
 
-    async fn object(&self, servers: &[String], object: &ObjectName) -> FoundObject<Value> {
+    async fn read_object(&self, servers: &[String], object: &ObjectName) -> FoundObject<Value> {
         let asked =
             self.ask_api(object.key.to_string(), servers, |world| world.objects.find(object, Value::clone));
         asked.await.unwrap_or_else(|error| FoundObject::Unread(error.to_string()))
     }
 
-    async fn apply(
+    async fn apply_object(
         &self,
         permit: &Permit,
         servers: &[String],
@@ -233,9 +233,9 @@ impl Objects for SimulatedNodes {
         self.ask_api(what, servers, |world| world.objects.apply(manifest)).await?
     }
 
-    async fn dry_run(&self, servers: &[String], manifest: &Manifest) -> Result<Value, KubernetesError> {
+    async fn dry_run_apply(&self, servers: &[String], manifest: &Manifest) -> Result<Value, KubernetesError> {
         let what = manifest.name().key.to_string();
-        self.ask_api(what, servers, |world| world.objects.applied(manifest)).await?
+        self.ask_api(what, servers, |world| world.objects.merge_manifest(manifest)).await?
     }
 
     async fn change_node(
@@ -269,13 +269,13 @@ impl SimulatedNodes {
     /// The objects of Kubernetes that were applied, beside Node objects.
     #[must_use]
     pub fn objects(&self) -> BTreeMap<ResourceKey, Value> {
-        self.with(|world| world.objects.objects.clone())
+        self.with_world(|world| world.objects.objects.clone())
     }
 
     /// The Node object of a name, if it exists.
     #[must_use]
     pub fn node_object(&self, name: &str) -> Option<NodeObject> {
-        self.with(|world| {
+        self.with_world(|world| {
             world.register();
             world.registered.contains_key(name).then(|| world.node_object(name))
         })
@@ -283,17 +283,17 @@ impl SimulatedNodes {
 
     /// Adds an API server beside those of the nodes, which is always healthy.
     pub fn add_api_server(&self, address: &str) {
-        self.with(|world| world.objects.servers.insert(address.to_owned()));
+        self.with_world(|world| world.objects.servers.insert(address.to_owned()));
     }
 
     /// Registers a node without a kubelet.
     pub fn register_node(&self, name: &str) {
-        self.with(|world| world.registered.insert(name.to_owned(), Vec::new()));
+        self.with_world(|world| world.registered.insert(name.to_owned(), Vec::new()));
     }
 
     /// Lets the API servers refuse an object for a reason; `None` lets them accept it again.
     pub fn refuse_object(&self, key: &ResourceKey, why: Option<&str>) {
-        self.with(|world| match why {
+        self.with_world(|world| match why {
             Some(why) => drop(world.objects.refused.insert(key.clone(), why.to_owned())),
             None => drop(world.objects.refused.remove(key)),
         });
@@ -301,15 +301,15 @@ impl SimulatedNodes {
 
     /// Another client changes fields of an object.
     pub fn patch_object(&self, key: &ResourceKey, patch: &Value) {
-        self.with(|world| {
+        self.with_world(|world| {
             if let Some(object) = world.objects.objects.get_mut(key) {
-                merge(object, patch);
+                merge_values(object, patch);
             }
         });
     }
 
     /// Another client deletes an object.
     pub fn delete_object(&self, key: &ResourceKey) {
-        self.with(|world| world.objects.objects.remove(key));
+        self.with_world(|world| world.objects.objects.remove(key));
     }
 }

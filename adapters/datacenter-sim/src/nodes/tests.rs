@@ -69,7 +69,7 @@ impl Fleet {
 
     async fn connect(&self, address: &str) -> Result<Arc<dyn NodeConnection>, NodeError> {
         let target = NodeTarget { address: address.to_owned(), user: "u".to_owned(), pinned: None };
-        self.nodes.driver().connect(&target).await
+        self.nodes.driver_port().connect(&target).await
     }
 
     async fn act(&self, address: &str, action: &NodeAction) -> Result<String, NodeError> {
@@ -96,11 +96,11 @@ impl Fleet {
     }
 
     async fn members(&self) -> Vec<EtcdMember> {
-        self.nodes.etcd().status(&self.all).await.unwrap().members
+        self.nodes.etcd_port().status(&self.all).await.unwrap().members
     }
 
     async fn add_learner(&self, address: &str) -> Result<Vec<EtcdMember>, EtcdError> {
-        self.nodes.etcd().add_learner(&permit(), &self.all, &peer_url(address)).await
+        self.nodes.etcd_port().add_learner(&permit(), &self.all, &peer_url(address)).await
     }
 
     fn facts(&self) -> Vec<EtcdFact> {
@@ -114,7 +114,7 @@ impl Fleet {
     }
 
     fn runs(&self, address: &str) -> bool {
-        let containers = self.nodes.view(address).unwrap().containers;
+        let containers = self.nodes.view_node(address).unwrap().containers;
         containers.get(Container::Etcd.name()).is_some_and(|container| container.running)
     }
 }

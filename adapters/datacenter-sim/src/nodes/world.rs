@@ -87,6 +87,8 @@ pub(crate) struct World {
     pub(crate) objects: ObjectStore,
     /// Times at which API servers were last seen to be healthy no more, by address.
     pub(crate) api_lost: BTreeMap<String, Instant>,
+    /// Times at which a change made API servers healthy, by address.
+    pub(crate) api_gained: BTreeMap<String, Instant>,
     events: BTreeMap<(Instant, u64), Event>,
     /// Times at which members end their catch-up.
     pub(crate) settles: BTreeSet<Instant>,
@@ -109,6 +111,7 @@ impl World {
             registered: BTreeMap::new(),
             objects: ObjectStore::default(),
             api_lost: BTreeMap::new(),
+            api_gained: BTreeMap::new(),
             events: BTreeMap::new(),
             settles: BTreeSet::new(),
             commands: BTreeMap::new(),
@@ -118,7 +121,7 @@ impl World {
         }
     }
 
-    pub(crate) fn number(&mut self) -> u64 {
+    pub(crate) fn next_event_number(&mut self) -> u64 {
         self.next += 1;
         self.next
     }
@@ -132,7 +135,7 @@ impl World {
     }
 
     pub(crate) fn facts_since(&self, number: u64) -> Vec<NodeFact> {
-        self.log.since(number)
+        self.log.facts_since(number)
     }
 
     /// Adds a node, unless it exists.
@@ -142,36 +145,37 @@ impl World {
     }
 
     /// A duration about a node, drawn around a mean.
-    pub(crate) fn taking(&mut self, address: &str, kind: Kind, mean: Duration) -> Duration {
+    pub(crate) fn draw_duration(&mut self, address: &str, kind: Kind, mean: Duration) -> Duration {
         let Some(machine) = self.nodes.get_mut(address) else { return mean };
         machine.choices += 1;
-        self.chance.taking(kind, machine.index, machine.choices, mean)
+        self.chance.draw_duration(kind, machine.index, machine.choices, mean)
     }
 
     /// The time of a message to or from a node: each node has its own mean.
-    pub(crate) fn latency(&mut self, address: &str) -> Duration {
+    pub(crate) fn draw_latency(&mut self, address: &str) -> Duration {
         let index = self.nodes.get(address).map_or(0, |machine| machine.index);
-        let mean = self.chance.taking(Kind::NodeDistance, index, 0, LATENCY);
-        let factor = if self.has(address, NodeFault::Delay) { DELAY_FACTOR } else { 1 };
-        self.taking(address, Kind::NodeLatency, mean) * factor
+        let mean = self.chance.draw_duration(Kind::NodeDistance, index, 0, LATENCY);
+        let factor = if self.has_fault(address, NodeFault::Delay) { DELAY_FACTOR } else { 1 };
+        self.draw_duration(address, Kind::NodeLatency, mean) * factor
     }
 
-    pub(crate) fn has(&self, address: &str, fault: NodeFault) -> bool {
-        self.nodes.get(address).is_some_and(|machine| self.faults.holds(address, machine.rack, fault))
+    pub(crate) fn has_fault(&self, address: &str, fault: NodeFault) -> bool {
+        self.nodes.get(address).is_some_and(|machine| self.faults.has_fault(address, machine.rack, fault))
     }
 
-    pub(crate) fn island(&self, address: &str) -> NetworkIsland {
+    pub(crate) fn island_of(&self, address: &str) -> NetworkIsland {
         let rack = self.nodes.get(address).map_or(0, |machine| machine.rack);
-        self.faults.island(address, rack)
+        self.faults.island_of(address, rack)
     }
 
     /// True if programs on the node run.
     pub(crate) fn is_awake(&self, address: &str) -> bool {
-        self.nodes.get(address).is_some_and(|machine| machine.is_on) && !self.has(address, NodeFault::Pause)
+        self.nodes.get(address).is_some_and(|machine| machine.is_on)
+            && !self.has_fault(address, NodeFault::Pause)
     }
 
-    pub(crate) fn answers(&self, address: &str) -> bool {
-        self.is_awake(address) && self.island(address) == NetworkIsland::Mainland
+    pub(crate) fn answers_requests(&self, address: &str) -> bool {
+        self.is_awake(address) && self.island_of(address) == NetworkIsland::Mainland
     }
 
     /// Carries out all events until a time.
@@ -191,8 +195,8 @@ impl World {
         self.now = self.now.max(now);
     }
 
-    fn at(&mut self, time: Instant, event: Event) {
-        let number = self.number();
+    fn schedule_event(&mut self, time: Instant, event: Event) {
+        let number = self.next_event_number();
         self.events.insert((time, number), event);
     }
 
@@ -202,7 +206,7 @@ impl World {
             Event::Request(request) => self.take_request(*request),
             Event::StartMember { address, start } => self.start_member(&address, start),
             Event::Started { address, boots } => {
-                let is_dark = self.has(&address, NodeFault::Kill);
+                let is_dark = self.has_fault(&address, NodeFault::Kill);
                 if let Some(machine) = self.nodes.get_mut(&address)
                     && machine.boots == boots
                     && !is_dark
@@ -216,15 +220,15 @@ impl World {
     }
 
     /// Sends a request to etcd, which it reaches after a latency.
-    pub(crate) fn request(&mut self, request: Request) -> Instant {
+    pub(crate) fn schedule_request(&mut self, request: Request) -> Instant {
         self.requests += 1;
-        let takes = self.chance.taking(Kind::EtcdLatency, 0, self.requests, 2 * LATENCY);
-        let slow = request.addresses.first().is_some_and(|address| self.has(address, NodeFault::Delay));
+        let takes = self.chance.draw_duration(Kind::EtcdLatency, 0, self.requests, 2 * LATENCY);
+        let slow = request.addresses.first().is_some_and(|address| self.has_fault(address, NodeFault::Delay));
         let at = self.now + takes * if slow { DELAY_FACTOR } else { 1 };
         if let Some(effect) = request.effect.clone() {
             self.note(Observed::Began(effect));
         }
-        self.at(at, Event::Request(Box::new(request)));
+        self.schedule_event(at, Event::Request(Box::new(request)));
         at
     }
 
@@ -239,18 +243,18 @@ impl World {
         if let Order::Act(_, effect) = &order {
             self.note(Observed::Began(effect.clone()));
         }
-        let (number, due) = (self.number(), self.now + self.latency(address));
+        let (number, due) = (self.next_event_number(), self.now + self.draw_latency(address));
         let boots = self.nodes.get(address).map_or(0, |machine| machine.boots);
         let address = address.to_owned();
         let (has_arrived, due_at) = (false, Some(due));
         let command = Command { address, order, until, boots, has_arrived, due: due_at, reply };
         self.commands.insert(number, command);
-        self.at(due, Event::Step(number));
+        self.schedule_event(due, Event::Step(number));
         number
     }
 
     /// The time of a command's next step; `None`: it has ended, or waits for the end of a fault.
-    pub(crate) fn due(&self, command: u64) -> Option<Instant> {
+    pub(crate) fn due_time_of(&self, command: u64) -> Option<Instant> {
         self.commands.get(&command)?.due
     }
 
@@ -263,14 +267,15 @@ impl World {
             return;
         }
         let is_held = !self.is_awake(&address)
-            || (!command.has_arrived && self.island(&address) != NetworkIsland::Mainland);
+            || (!command.has_arrived && self.island_of(&address) != NetworkIsland::Mainland);
         if is_held {
             command.due = None;
             self.commands.insert(number, command);
             return;
         }
         let is_first = !std::mem::replace(&mut command.has_arrived, true);
-        let due = if is_first { self.now + self.duration(&address, &command.order) } else { self.now };
+        let due =
+            if is_first { self.now + self.duration_of_order(&address, &command.order) } else { self.now };
         let outlives = matches!(&command.order, Order::Act(_, effect) if effect.outlives_permit);
         // A pull begins before its permit ends, any other action ends before it does.
         let compared = match (outlives, is_first) {
@@ -285,10 +290,10 @@ impl World {
         } else if is_first {
             command.due = Some(due);
             self.commands.insert(number, command);
-            self.at(due, Event::Step(number));
+            self.schedule_event(due, Event::Step(number));
         } else {
             let answer = self.carry_out(&address, command.order);
-            let at = self.now + self.latency(&address);
+            let at = self.now + self.draw_latency(&address);
             let _ = command.reply.send(Reply { answer, at });
         }
     }
@@ -300,7 +305,7 @@ impl World {
     }
 
     /// The time of a command on its node.
-    fn duration(&mut self, address: &str, order: &Order) -> Duration {
+    fn duration_of_order(&mut self, address: &str, order: &Order) -> Duration {
         let has = |image: &String| self.nodes.get(address).is_some_and(|node| node.images.contains(image));
         let action = if let Order::Act(action, _) = order { Some(&**action) } else { None };
         let (kind, mean) = match action {
@@ -310,15 +315,15 @@ impl World {
             Some(NodeAction::StopContainer(_)) => (Kind::ActionTakes, STOP_TAKES),
             _ => (Kind::ActionTakes, SHORT_TAKES),
         };
-        self.taking(address, kind, mean)
+        self.draw_duration(address, kind, mean)
     }
 
     fn carry_out(&mut self, address: &str, order: Order) -> Answer {
-        let is_down = self.has(address, NodeFault::EngineDown);
+        let is_down = self.has_fault(address, NodeFault::EngineDown);
         match order {
             Order::Status(_) if is_down => Answer::EngineDown,
             Order::Status(volume) => {
-                let status = self.nodes.get(address).map(|machine| machine.status(&volume));
+                let status = self.nodes.get(address).map(|machine| machine.node_status(&volume));
                 Answer::Status(Box::new(status.unwrap_or_default()))
             }
             Order::Act(_, effect) if is_down => {
@@ -353,7 +358,7 @@ impl World {
     }
 
     fn apply(&mut self, address: &str, action: &NodeAction) -> Result<String, ActionFailure> {
-        let (start, full) = (self.number(), self.has(address, NodeFault::DiskFull));
+        let (start, full) = (self.next_event_number(), self.has_fault(address, NodeFault::DiskFull));
         let Some(machine) = self.nodes.get_mut(address) else { return Ok(String::new()) };
         let result = machine.apply(action, start, full);
         if let (NodeAction::UseSnapshot(restore), Ok(_)) = (action, &result) {
@@ -365,14 +370,14 @@ impl World {
         }
         let etcd = machine.containers.get(Container::Etcd.name());
         if etcd.is_some_and(|ran| ran.start == start) {
-            let at = self.now + self.taking(address, Kind::EtcdStartTakes, ETCD_START_TAKES);
-            self.at(at, Event::StartMember { address: address.to_owned(), start });
+            let at = self.now + self.draw_duration(address, Kind::EtcdStartTakes, ETCD_START_TAKES);
+            self.schedule_event(at, Event::StartMember { address: address.to_owned(), start });
         }
         result
     }
 
     pub(crate) fn set_fault(&mut self, place: &NodePlace, fault: NodeFault, begins: bool) {
-        self.note_lost_servers(|world| world.change_fault(place, fault, begins));
+        self.note_api_servers(|world| world.change_fault(place, fault, begins));
     }
 
     fn change_fault(&mut self, place: &NodePlace, fault: NodeFault, begins: bool) {
@@ -381,8 +386,8 @@ impl World {
         } else {
             self.faults.end(place.clone(), fault);
         }
-        for address in self.at_place(place) {
-            let holds = self.has(&address, fault);
+        for address in self.addresses_at(place) {
+            let holds = self.has_fault(&address, fault);
             match fault {
                 NodeFault::Kill => self.set_power(&address, !holds),
                 NodeFault::EngineDown if holds => self.end_containers(&address),
@@ -396,10 +401,10 @@ impl World {
     }
 
     fn runs_etcd(&self, address: &str) -> bool {
-        self.nodes.get(address).is_some_and(|machine| machine.process().is_some())
+        self.nodes.get(address).is_some_and(|machine| machine.etcd_process().is_some())
     }
 
-    pub(crate) fn at_place(&self, place: &NodePlace) -> Vec<String> {
+    pub(crate) fn addresses_at(&self, place: &NodePlace) -> Vec<String> {
         let is_there = |(address, machine): &(&String, &Machine)| match place {
             NodePlace::Address(other) => *address == other,
             NodePlace::Rack(rack) => machine.rack == *rack,
@@ -408,11 +413,11 @@ impl World {
     }
 
     fn set_power(&mut self, address: &str, has_power: bool) {
-        let takes = self.taking(address, Kind::NodeBootTakes, BOOT_TAKES);
+        let takes = self.draw_duration(address, Kind::NodeBootTakes, BOOT_TAKES);
         let Some(machine) = self.nodes.get_mut(address) else { return };
         if has_power {
             let (address, boots) = (address.to_owned(), machine.boots);
-            self.at(self.now + takes, Event::Started { address, boots });
+            self.schedule_event(self.now + takes, Event::Started { address, boots });
         } else {
             machine.is_on = false;
             machine.boots += 1;
@@ -429,7 +434,7 @@ impl World {
     /// Notes which nodes are silent, continues commands that a fault held, and settles etcd.
     pub(crate) fn settle_silence(&mut self) {
         for address in self.nodes.keys().cloned().collect::<Vec<_>>() {
-            let (answers, now) = (self.answers(&address), self.now);
+            let (answers, now) = (self.answers_requests(&address), self.now);
             let Some(machine) = self.nodes.get_mut(&address) else { continue };
             if !answers {
                 machine.silent_since.get_or_insert(now);
@@ -443,11 +448,11 @@ impl World {
         for number in held.map(|(number, _)| *number).collect::<Vec<_>>() {
             let Some(command) = self.commands.get_mut(&number) else { continue };
             let address = command.address.clone();
-            let due = self.now + self.latency(&address);
+            let due = self.now + self.draw_latency(&address);
             if let Some(command) = self.commands.get_mut(&number) {
                 command.due = Some(due);
             }
-            self.at(due, Event::Step(number));
+            self.schedule_event(due, Event::Step(number));
         }
         self.settle();
     }

@@ -156,7 +156,7 @@ proptest! {
             }
             datacenter.advance(after(900));
             // Later machines at the same place count as affected too.
-            let line: BTreeSet<_> = (0..100).map(|nth| datacenter.serial(place, nth)).collect();
+            let line: BTreeSet<_> = (0..100).map(|nth| datacenter.serial_of_place(place, nth)).collect();
             let is_other = |happening: &DatacenterEvent| {
                 !happening.serial.as_ref().is_some_and(|serial| line.contains(serial))
             };
@@ -169,7 +169,7 @@ proptest! {
 #[test]
 fn the_same_seed_gives_the_same_history_and_another_one_does_not() {
     let run = |seed| {
-        let mut datacenter = Datacenter::new(DatacenterConfig::demo(seed, START)).unwrap();
+        let mut datacenter = Datacenter::new(DatacenterConfig::for_demo(seed, START)).unwrap();
         datacenter.advance(after(3600));
         (datacenter.take_journal(), datacenter.machines())
     };
@@ -179,7 +179,7 @@ fn the_same_seed_gives_the_same_history_and_another_one_does_not() {
 
 #[test]
 fn the_demo_has_the_machines_that_it_promises() {
-    let datacenter = Datacenter::new(DatacenterConfig::demo(1, START)).unwrap();
+    let datacenter = Datacenter::new(DatacenterConfig::for_demo(1, START)).unwrap();
     let mut by_role = BTreeMap::new();
     let mut by_rack = BTreeMap::new();
     for machine in datacenter.machines() {
@@ -194,7 +194,7 @@ fn the_demo_has_the_machines_that_it_promises() {
 
 #[test]
 fn in_the_demo_everything_happens_within_ten_minutes() {
-    let mut datacenter = Datacenter::new(DatacenterConfig::demo(1, START)).unwrap();
+    let mut datacenter = Datacenter::new(DatacenterConfig::for_demo(1, START)).unwrap();
     datacenter.advance(after(600));
     let journal = datacenter.take_journal();
     for &state in MachineState::ALL {
@@ -214,7 +214,7 @@ fn in_the_demo_everything_happens_within_ten_minutes() {
 
 #[test]
 fn in_a_quiet_data_center_nothing_happens() {
-    let mut datacenter = Datacenter::new(config(1, Rates::without_events())).unwrap();
+    let mut datacenter = Datacenter::new(config(1, Rates::no_events())).unwrap();
     let before = datacenter.machines();
     assert_eq!(datacenter.next_happening(), None);
     datacenter.advance(after(1_000_000));
@@ -241,8 +241,7 @@ fn time_does_not_run_backward() {
 #[test]
 fn a_rack_without_power_is_unreachable_until_it_returns() {
     let mut datacenter =
-        Datacenter::new(DatacenterConfig { broken_percent: 0, ..config(3, Rates::without_events()) })
-            .unwrap();
+        Datacenter::new(DatacenterConfig { broken_percent: 0, ..config(3, Rates::no_events()) }).unwrap();
     let states_of = |datacenter: &Datacenter, rack: i64| -> Vec<MachineState> {
         let machines = datacenter.machines();
         machines.iter().filter(|m| m.spec.rack == rack).map(|m| m.status.state).collect()
@@ -278,7 +277,7 @@ fn a_rack_without_power_is_unreachable_until_it_returns() {
 
 #[test]
 fn a_repair_that_ends_in_the_dark_waits_for_the_power() {
-    let rates = Rates { repair_takes: Some(Duration::from_secs(10)), ..Rates::without_events() };
+    let rates = Rates { repair_takes: Some(Duration::from_secs(10)), ..Rates::no_events() };
     let mut datacenter = Datacenter::new(DatacenterConfig { broken_percent: 0, ..config(3, rates) }).unwrap();
     datacenter.kill_rack(0).unwrap();
     datacenter.advance(after(1000));

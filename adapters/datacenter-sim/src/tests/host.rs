@@ -47,7 +47,8 @@ impl Trial {
         let config = DatacenterConfig::new(1, START, 3, &[("compute", 9)]);
         let registry =
             SimulatedRegistry::new(Datacenter::new(config).unwrap(), Arc::new(Paused(Instant::now())));
-        let machine = registry.machines().into_iter().find(|machine| machine.spec.role == "compute").unwrap();
+        let machine =
+            registry.list_machines().into_iter().find(|machine| machine.spec.role == "compute").unwrap();
         let (serial, address) = (machine.spec.serial.clone(), machine.address().unwrap().to_owned());
         registry.set_state(&serial, MachineState::Unreachable).unwrap();
         Self { host: SimulatedHost::new(registry.clone(), habits), registry, serial, address }
@@ -70,7 +71,7 @@ impl Trial {
     }
 
     fn state(&self) -> MachineState {
-        self.registry.machines().into_iter().find(|m| m.spec.serial == self.serial).unwrap().status.state
+        self.registry.list_machines().into_iter().find(|m| m.spec.serial == self.serial).unwrap().status.state
     }
 }
 
@@ -138,7 +139,7 @@ async fn without_a_permit_or_power_nothing_happens() {
     let refused = trial.host.run(&ended, HostCommand { words, deadline: DEADLINE }).await;
     assert!(matches!(refused, Err(HostError::Permit(_))));
     assert_eq!(trial.host.runs(), []);
-    let rack = u32::try_from(trial.registry.machines()[0].spec.rack).unwrap();
+    let rack = u32::try_from(trial.registry.list_machines()[0].spec.rack).unwrap();
     for rack in [rack, 0, 1, 2] {
         trial.registry.kill_rack(rack).unwrap();
     }

@@ -44,14 +44,14 @@ fn text(response: &HttpResponse) -> &str {
 async fn a_whole_machine_has_sabakans_shape() {
     let (registry, clock) = quiet();
     let machine =
-        registry.machines().into_iter().find(|m| m.spec.rack == 1 && m.spec.index_in_rack == 4).unwrap();
+        registry.list_machines().into_iter().find(|m| m.spec.rack == 1 && m.spec.index_in_rack == 4).unwrap();
     let serial = machine.spec.serial.as_str();
     registry.set_state(serial, MachineState::Updating).unwrap();
     clock.pass(90);
     let query = "query one($s: ID!) { machine(serial: $s) { spec { serial labels {name value} rack indexInRack role \
                  ipv4 registerDate retireDate bmc {bmcType ipv4} } status {state timestamp duration} info { network \
                  { ipv4 {address netmask maskbits gateway} } bmc { ipv4 {address netmask maskbits gateway} } } } }";
-    let (status, answer) = ask(&registry.in_memory_transport(), query, json!({"s": serial})).await;
+    let (status, answer) = ask(&registry.open_in_memory_transport(), query, json!({"s": serial})).await;
     let spec = &machine.spec;
     let date =
         |date: time::OffsetDateTime| date.format(&time::format_description::well_known::Rfc3339).unwrap();
@@ -85,18 +85,19 @@ async fn a_whole_machine_has_sabakans_shape() {
 #[tokio::test]
 async fn a_machine_without_labels_has_null() {
     let (registry, _) = quiet();
-    let serial = registry.machines()[0].spec.serial.clone();
+    let serial = registry.list_machines()[0].spec.serial.clone();
     registry.set_labels(&serial, Vec::new()).unwrap();
     let query = "query($s: ID!) { machine(serial: $s) { spec { labels { name } } } }";
-    let (_, answer) = ask(&registry.in_memory_transport(), query, json!({"s": serial})).await;
+    let (_, answer) = ask(&registry.open_in_memory_transport(), query, json!({"s": serial})).await;
     assert_eq!(answer, json!({"data": {"machine": {"spec": {"labels": null}}}}));
 }
 
 #[tokio::test]
 async fn an_explicit_null_replaces_the_querys_default() {
     let (registry, _) = quiet();
-    let http = registry.in_memory_transport();
-    let retired = registry.machines().into_iter().find(|m| m.spec.role == "compute").unwrap().spec.serial;
+    let http = registry.open_in_memory_transport();
+    let retired =
+        registry.list_machines().into_iter().find(|m| m.spec.role == "compute").unwrap().spec.serial;
     for state in [MachineState::Retiring, MachineState::Retired] {
         registry.set_state(&retired, state).unwrap();
     }
@@ -120,8 +121,8 @@ async fn an_explicit_null_replaces_the_querys_default() {
 #[tokio::test]
 async fn errors_have_the_members_and_texts_of_sabakan() {
     let (registry, _) = quiet();
-    let http = registry.in_memory_transport();
-    let serial = registry.machines()[0].spec.serial.clone();
+    let http = registry.open_in_memory_transport();
+    let serial = registry.list_machines()[0].spec.serial.clone();
     let post = async |query: &str| {
         let body = json!({"query": query}).to_string();
         let response = send(&http, HttpMethod::Post, "/graphql", JSON, &body).await;
@@ -181,7 +182,7 @@ async fn errors_have_the_members_and_texts_of_sabakan() {
 #[tokio::test]
 async fn variables_are_checked_and_coerced_as_in_sabakan() {
     let (registry, _) = quiet();
-    let http = registry.in_memory_transport();
+    let http = registry.open_in_memory_transport();
     let query = "query s($h: MachineParams) { searchMachines(having: $h) { spec { serial } } }";
     for (given, message, path) in [
         (json!({"racks": [null]}), "cannot be null", json!(["variable", "h", "racks", 0])),
@@ -223,8 +224,8 @@ async fn variables_are_checked_and_coerced_as_in_sabakan() {
 #[tokio::test]
 async fn http_is_as_sabakan_speaks_it() {
     let (registry, _) = quiet();
-    let http = registry.in_memory_transport();
-    let serial = registry.machines()[0].spec.serial.clone();
+    let http = registry.open_in_memory_transport();
+    let serial = registry.list_machines()[0].spec.serial.clone();
     let get = async |target: &str| send(&http, HttpMethod::Get, target, &[], "").await;
     let found =
         get(&format!("/graphql?query=%7Bmachine(serial:%22{serial}%22)%7Bspec%7Bserial%7D%7D%7D")).await;
@@ -261,7 +262,7 @@ async fn http_is_as_sabakan_speaks_it() {
 #[tokio::test]
 async fn a_link_of_its_own_can_be_cut_and_mended() {
     let (registry, _) = quiet();
-    let (cut, whole) = (registry.in_memory_transport(), registry.in_memory_transport());
+    let (cut, whole) = (registry.open_in_memory_transport(), registry.open_in_memory_transport());
     cut.link().set(Fault::RefuseConnections);
     let request = HttpRequest {
         method: HttpMethod::Get,
@@ -282,7 +283,7 @@ async fn a_link_of_its_own_can_be_cut_and_mended() {
 #[tokio::test(start_paused = true)]
 async fn hanging_request_is_answered_when_the_fault_is_cleared() {
     let (registry, _) = quiet();
-    let http = registry.in_memory_transport();
+    let http = registry.open_in_memory_transport();
     let faults = registry.faults().clone();
     faults.set(Fault::Hang);
     let waiting = ask(&http, "{ searchMachines { spec { serial } } }", Value::Null);
@@ -300,7 +301,7 @@ fn a_fault_takes_the_place_of_one_of_its_kind() {
     faults.set(Fault::ShrinkList(10));
     faults.set(Fault::Status(500));
     faults.set(Fault::ShrinkList(20));
-    assert_eq!(faults.present(), [Fault::Status(500), Fault::ShrinkList(20)]);
+    assert_eq!(faults.present_faults(), [Fault::Status(500), Fault::ShrinkList(20)]);
     faults.clear(&Fault::ShrinkList(0));
-    assert_eq!(faults.present(), [Fault::Status(500)]);
+    assert_eq!(faults.present_faults(), [Fault::Status(500)]);
 }

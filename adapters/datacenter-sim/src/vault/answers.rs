@@ -44,17 +44,17 @@ impl ReceivedRequest {
         Some(Self { method: request.method, path, body, token: token.map(|(_, token)| token.clone()) })
     }
 
-    pub(super) fn text(&self, name: &str) -> &str {
+    pub(super) fn text_field(&self, name: &str) -> &str {
         self.body.get(name).and_then(Value::as_str).unwrap_or_default()
     }
 
-    pub(super) fn reads(&self) -> bool {
+    pub(super) fn is_read(&self) -> bool {
         self.method == HttpMethod::Get
     }
 }
 
 impl SimulatedVault {
-    pub(super) async fn answer(&self, request: HttpRequest) -> HttpResponse {
+    pub(super) async fn answer_http(&self, request: HttpRequest) -> HttpResponse {
         let method: &str = request.method.into();
         let asked = ReceivedRequest::new(&request);
         let what = format!("{method} {}", asked.as_ref().map_or("?", |asked| asked.path.as_str()));
@@ -72,11 +72,11 @@ impl SimulatedVault {
     }
 
     async fn answer_request(&self, asked: &ReceivedRequest) -> Answer {
-        let early = self.lock().without_token(asked);
+        let early = self.lock().answer_without_token(asked);
         if let Some(answer) = early {
             return answer;
         }
-        if let Some(answer) = self.engine(asked).await {
+        if let Some(answer) = self.answer_engine(asked).await {
             return answer;
         }
         self.lock().answer_operator(asked)
@@ -90,7 +90,7 @@ impl State {
     }
 
     /// The answer to a request that needs no token, or whose token permits nothing.
-    fn without_token(&mut self, asked: &ReceivedRequest) -> Option<Answer> {
+    fn answer_without_token(&mut self, asked: &ReceivedRequest) -> Option<Answer> {
         if asked.path == "sys/health" {
             let status = if self.sealed { 503 } else { 200 };
             return Some((status, Some(json!({ "initialized": true, "sealed": self.sealed }))));
@@ -103,15 +103,16 @@ impl State {
             return Some(error_answer(503, &["Vault is sealed"]));
         }
         if asked.path == "auth/approle/login" {
-            let is_known =
-                asked.text("role_id") == ROLE_ID && self.role_secrets.contains(asked.text("secret_id"));
+            let is_known = asked.text_field("role_id") == ROLE_ID
+                && self.role_secrets.contains(asked.text_field("secret_id"));
             return Some(match self.period.filter(|_| is_known) {
                 Some(period) => self.new_token(Some(period)),
                 None => error_answer(400, &["invalid role or secret ID"]),
             });
         }
         if let Some(user) = asked.path.strip_prefix("auth/userpass/login/") {
-            let is_known = self.users.get(user).is_some_and(|password| *password == asked.text("password"));
+            let is_known =
+                self.users.get(user).is_some_and(|password| *password == asked.text_field("password"));
             return Some(if is_known {
                 self.new_token(None)
             } else {
@@ -163,7 +164,7 @@ impl State {
             }
             "sys/policies/acl/cke" => (204, None),
             "auth/approle/role/cke" => {
-                let seconds = match asked.text("period") {
+                let seconds = match asked.text_field("period") {
                     "1h" => 3600,
                     text => text.trim_end_matches('s').parse().unwrap_or(3600),
                 };
@@ -181,14 +182,14 @@ impl State {
                     error_answer(400, &[&format!("path is already in use at {mount}/")])
                 }
                 (Some(mount), _) => {
-                    self.mounts.insert(mount.to_owned(), asked.text("type").to_owned());
+                    self.mounts.insert(mount.to_owned(), asked.text_field("type").to_owned());
                     (204, None)
                 }
                 (_, Some(user)) => {
-                    self.users.insert(user.to_owned(), asked.text("password").to_owned());
+                    self.users.insert(user.to_owned(), asked.text_field("password").to_owned());
                     (204, None)
                 }
-                _ => no_route(path),
+                _ => missing_mount_answer(path),
             },
         }
     }
@@ -201,6 +202,6 @@ fn token_answer(token: &str, period: Option<Duration>) -> Answer {
 }
 
 /// The answer to a path below no mount.
-pub(super) fn no_route(path: &str) -> Answer {
+pub(super) fn missing_mount_answer(path: &str) -> Answer {
     error_answer(404, &[&format!("no handler for route {path:?}. route entry not found.")])
 }

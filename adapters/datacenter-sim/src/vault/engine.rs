@@ -7,7 +7,7 @@ use madako_protocol::authorities::{CertificateRequest, Usage};
 use serde_json::{Map, Value, json};
 
 use super::SimulatedVault;
-use super::answers::{Answer, ReceivedRequest, data_answer, error_answer, no_route};
+use super::answers::{Answer, ReceivedRequest, data_answer, error_answer, missing_mount_answer};
 
 /// Prefix of the mounts of authorities.
 const AUTHORITIES: &str = "cke/ca-";
@@ -20,32 +20,32 @@ fn empty_answer() -> Answer {
 
 impl SimulatedVault {
     /// The answer of an engine; `None` if the path belongs to none.
-    pub(super) async fn engine(&self, asked: &ReceivedRequest) -> Option<Answer> {
+    pub(super) async fn answer_engine(&self, asked: &ReceivedRequest) -> Option<Answer> {
         if let Some(rest) = asked.path.strip_prefix(AUTHORITIES) {
             let (name, rest) = rest.split_once('/')?;
             let mount = format!("{AUTHORITIES}{name}");
             if !self.lock().mounts.contains_key(&mount) {
-                return Some(no_route(&asked.path));
+                return Some(missing_mount_answer(&asked.path));
             }
             let authority: Authority = name.parse().ok()?;
-            return Some(self.authority(authority, &mount, rest, asked).await);
+            return Some(self.answer_authority(authority, &mount, rest, asked).await);
         }
         if asked.path.starts_with("cke/secrets/") {
             let mut state = self.lock();
             if !state.mounts.contains_key(SECRETS) {
-                return Some(no_route(&asked.path));
+                return Some(missing_mount_answer(&asked.path));
             }
-            if !asked.reads() {
+            if !asked.is_read() {
                 state.secrets.insert(asked.path.clone(), asked.body.clone());
                 return Some((204, None));
             }
             let found = state.secrets.get(&asked.path).cloned();
             return Some(found.map_or_else(empty_answer, |found| data_answer(Value::Object(found))));
         }
-        asked.path.starts_with("cke/").then(|| no_route(&asked.path))
+        asked.path.starts_with("cke/").then(|| missing_mount_answer(&asked.path))
     }
 
-    async fn authority(
+    async fn answer_authority(
         &self,
         authority: Authority,
         mount: &str,
@@ -53,7 +53,7 @@ impl SimulatedVault {
         asked: &ReceivedRequest,
     ) -> Answer {
         match rest.split_once('/') {
-            Some(("roles", _)) => self.role(asked),
+            Some(("roles", _)) => self.answer_role(asked),
             Some(("issue", role)) => {
                 let role = self.lock().roles.get(&format!("{mount}/roles/{role}")).cloned();
                 match role {
@@ -78,7 +78,7 @@ impl SimulatedVault {
         }
     }
 
-    fn role(&self, asked: &ReceivedRequest) -> Answer {
+    fn answer_role(&self, asked: &ReceivedRequest) -> Answer {
         use madako_protocol::ports::HttpMethod::{Delete, Get, Post, Put};
         let mut state = self.lock();
         match asked.method {
@@ -121,13 +121,13 @@ fn certificate_request(
 ) -> CertificateRequest {
     let of_role = |name: &str| role.get(name).and_then(Value::as_str).unwrap_or_default();
     let list = |name: &str| -> Vec<String> {
-        asked.text(name).split(',').filter(|item| !item.is_empty()).map(str::to_owned).collect()
+        asked.text_field(name).split(',').filter(|item| !item.is_empty()).map(str::to_owned).collect()
     };
-    let common_name = asked.text("common_name").to_owned();
+    let common_name = asked.text_field("common_name").to_owned();
     let mut dns_names = list("alt_names");
     // A real Vault also adds an address as a DNS name, which no client looks at.
     let is_name = common_name.parse::<std::net::IpAddr>().is_err();
-    if asked.text("exclude_cn_from_sans") != "true" && is_name {
+    if asked.text_field("exclude_cn_from_sans") != "true" && is_name {
         dns_names.push(common_name.clone());
     }
     let usage = match (of_role("server_flag"), of_role("client_flag")) {
@@ -136,7 +136,7 @@ fn certificate_request(
         (_, "false") => Usage::Server,
         _ => Usage::Both,
     };
-    let given = Some(asked.text("ttl")).filter(|ttl| !ttl.is_empty()).map(parse_duration);
+    let given = Some(asked.text_field("ttl")).filter(|ttl| !ttl.is_empty()).map(parse_duration);
     let validity =
         given.unwrap_or_else(|| parse_duration(of_role("ttl"))).min(parse_duration(of_role("max_ttl")));
     CertificateRequest {

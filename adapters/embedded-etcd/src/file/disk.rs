@@ -1,6 +1,6 @@
 //! The layer between redb and the storage. It rehearses an opening, and records faults of the storage.
 //!
-//! Guarantees: while rehearsing, no write reaches the storage. [`Disk::accept`] then repeats the writes in the same
+//! Guarantees: while rehearsing, no write reaches the storage. [`Disk::accept_changes`] then repeats the writes in the same
 //! order and with the same syncs, so a crash during it equals a crash in redb's own recovery.
 //! The storage outlives the redb database on it, so a failed database can be reopened under the same lock. A database
 //! that is opened [`OverlayBackend`] reads the storage and writes nothing to it.
@@ -62,7 +62,7 @@ enum Effect {
 
 impl Disk {
     /// Creates the disk in rehearsal mode.
-    pub(crate) fn rehearse(storage: Arc<dyn StorageBackend>) -> io::Result<Arc<Self>> {
+    pub(crate) fn for_rehearsal(storage: Arc<dyn StorageBackend>) -> io::Result<Arc<Self>> {
         let len = storage.len()?;
         Ok(Arc::new(Self {
             storage,
@@ -70,7 +70,7 @@ impl Disk {
             rehearsal: Mutex::new(Rehearsal {
                 overlay: DiskOverlay::new(len),
                 effects: Vec::new(),
-                progress: Progress::of(len, Instant::now()),
+                progress: Progress::new(len, Instant::now()),
             }),
             filled: Mutex::new(u64::MAX),
             sync_failed: AtomicBool::new(false),
@@ -80,12 +80,12 @@ impl Disk {
 
     /// Enters the next step of the rehearsal, which the log shows.
     pub(super) fn enter_step(&self, step: Step) {
-        self.rehearsal().progress.enter(step);
+        self.lock_rehearsal().progress.enter(step);
     }
 
     /// Applies the rehearsed writes to the storage.
-    pub(crate) fn accept(&self) -> io::Result<()> {
-        let mut rehearsal = self.rehearsal();
+    pub(crate) fn accept_changes(&self) -> io::Result<()> {
+        let mut rehearsal = self.lock_rehearsal();
         rehearsal.overlay = DiskOverlay::default();
         for effect in std::mem::take(&mut rehearsal.effects) {
             match effect {
@@ -145,7 +145,7 @@ impl Disk {
     }
 
     /// True if a sync ever failed. After that the contents of the disk are unknown, regardless of later reads.
-    pub(crate) fn sync_failed(&self) -> bool {
+    pub(crate) fn has_failed_sync(&self) -> bool {
         self.sync_failed.load(Ordering::Acquire)
     }
 
@@ -154,7 +154,7 @@ impl Disk {
         self.full.swap(false, Ordering::AcqRel)
     }
 
-    fn rehearsal(&self) -> MutexGuard<'_, Rehearsal> {
+    fn lock_rehearsal(&self) -> MutexGuard<'_, Rehearsal> {
         self.rehearsal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -187,15 +187,15 @@ pub(crate) struct DiskHandle(Arc<Disk>);
 
 impl StorageBackend for DiskHandle {
     fn len(&self) -> io::Result<u64> {
-        if self.0.is_rehearsing() { Ok(self.0.rehearsal().overlay.len) } else { self.0.storage.len() }
+        if self.0.is_rehearsing() { Ok(self.0.lock_rehearsal().overlay.len) } else { self.0.storage.len() }
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         if !self.0.is_rehearsing() {
             return self.0.storage.read(offset, out);
         }
-        let mut rehearsal = self.0.rehearsal();
-        if let Some(percent) = rehearsal.progress.reads(out.len() as u64, Instant::now()) {
+        let mut rehearsal = self.0.lock_rehearsal();
+        if let Some(percent) = rehearsal.progress.record_read(out.len() as u64, Instant::now()) {
             tracing::info!(percent, bytes = rehearsal.overlay.len, "the embedded store verifies its file");
         }
         rehearsal.overlay.read(&*self.0.storage, offset, out)
@@ -205,7 +205,7 @@ impl StorageBackend for DiskHandle {
         if !self.0.is_rehearsing() {
             return self.0.note_error(self.0.set_len(len));
         }
-        let mut rehearsal = self.0.rehearsal();
+        let mut rehearsal = self.0.lock_rehearsal();
         rehearsal.overlay.set_len(len);
         rehearsal.effects.push(Effect::SetLen(len));
         Ok(())
@@ -219,7 +219,7 @@ impl StorageBackend for DiskHandle {
                 .sync_data()
                 .inspect_err(|_| self.0.sync_failed.store(true, Ordering::Release));
         }
-        self.0.rehearsal().effects.push(Effect::Sync);
+        self.0.lock_rehearsal().effects.push(Effect::Sync);
         Ok(())
     }
 
@@ -228,7 +228,7 @@ impl StorageBackend for DiskHandle {
             let filled = self.0.allocate_space(offset, offset + data.len() as u64);
             return self.0.note_error(filled.and_then(|()| self.0.storage.write(offset, data)));
         }
-        let mut rehearsal = self.0.rehearsal();
+        let mut rehearsal = self.0.lock_rehearsal();
         rehearsal.overlay.write(&*self.0.storage, offset, data)?;
         rehearsal.effects.push(Effect::Write(offset, data.to_vec()));
         Ok(())
@@ -243,22 +243,22 @@ pub(crate) struct OverlayBackend {
 }
 
 impl OverlayBackend {
-    fn overlay(&self) -> MutexGuard<'_, DiskOverlay> {
+    fn lock_overlay(&self) -> MutexGuard<'_, DiskOverlay> {
         self.overlay.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl StorageBackend for OverlayBackend {
     fn len(&self) -> io::Result<u64> {
-        Ok(self.overlay().len)
+        Ok(self.lock_overlay().len)
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.overlay().read(&*self.disk.storage, offset, out)
+        self.lock_overlay().read(&*self.disk.storage, offset, out)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.overlay().set_len(len);
+        self.lock_overlay().set_len(len);
         Ok(())
     }
 
@@ -267,7 +267,7 @@ impl StorageBackend for OverlayBackend {
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.overlay().write(&*self.disk.storage, offset, data)
+        self.lock_overlay().write(&*self.disk.storage, offset, data)
     }
 }
 

@@ -23,7 +23,7 @@ pub(crate) struct LoadedFile {
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadError {
-    #[error("cannot read the records of the store from its file")]
+    #[error("cannot read the records of the embedded store from its database file")]
     Read(#[from] redb::Error),
     #[error("the record of revision {main}.{sub} in the file of the embedded store has a wrong checksum")]
     Checksum { main: i64, sub: u32 },
@@ -45,7 +45,7 @@ impl LoadError {
     }
 
     /// The error and its cause in one line.
-    pub(crate) fn detail(&self) -> String {
+    pub(crate) fn detailed_message(&self) -> String {
         match self {
             Self::Read(source) => format!("{self}: {source}"),
             _ => self.to_string(),
@@ -127,7 +127,7 @@ pub(crate) fn load_store(database: &redb::Database) -> Result<Option<LoadedFile>
     if found != expected {
         return Err(LoadError::Missing { found, expected });
     }
-    for (key, change) in index.range(crate::span::Span::From(b""), current) {
+    for (key, change) in index.changes_in_range(crate::span::Span::From(b""), current) {
         leases.apply(&LeaseChange::Attached { id: change.lease, key: key.to_vec() });
     }
     let superseded = index.compact(compacted);

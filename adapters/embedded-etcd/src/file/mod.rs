@@ -10,5 +10,5 @@ mod tables;
 pub(crate) use disk::Disk;
 pub(crate) use load::LoadedFile;
 pub use offline::{VerifiedFile, restore, save_snapshot, verify};
-pub(crate) use open::{OpenedFile, open_store, reopen, reopen_aside};
+pub(crate) use open::{OpenedFile, open_store, reopen_aside, reopen_file};
 pub(crate) use tables::{Identity, LEASES, META, OWNED_LEASES, REVISIONS, StoredValues, meta};

@@ -49,7 +49,7 @@ pub async fn save_snapshot(
     let shown = verified.file.display().to_string();
     let transaction = database.begin_read().map_err(|error| damaged_file(&shown, error.to_string()))?;
     let (parts, mut made) = mpsc::channel(MAX_WAITING_PARTS);
-    let view = ReadableRevisions::new(transaction, &Failure::none());
+    let view = ReadableRevisions::new(transaction, &Failure::unset());
     let making = async move { send_snapshot(view, &parts).await };
     // When this ends, it drops the receiver, which stops the producer.
     let taking = async move {
@@ -89,7 +89,7 @@ fn open_verified(path: &Path) -> Result<OpenFile, OpenError> {
     }
     let storage = FileBackend::new(opened).map_err(|error| damaged_file(&shown, error.to_string()))?;
     // redb's writes during the opening stay in the rehearsal.
-    let disk = Disk::rehearse(Arc::new(storage)).map_err(|source| open_error("read", &shown, source))?;
+    let disk = Disk::for_rehearsal(Arc::new(storage)).map_err(|source| open_error("read", &shown, source))?;
     let checked = check_file(&disk, DEFAULT_CACHE_BYTES, &shown)?;
     let loaded = checked.loaded.ok_or_else(|| damaged_file(&shown, "it has no tables".to_owned()))?;
     let view = loaded.view;

@@ -49,12 +49,12 @@ pub(crate) fn open_store(options: &Options) -> Result<OpenedFile, OpenError> {
                 .map_err(|source| open_error("prepare", "the storage", source))?;
             open_on_storage(options, Arc::clone(storage), "the storage")
         }
-        Backend::File(directory) => in_directory(options, directory),
+        Backend::File(directory) => open_in_directory(options, directory),
     }
 }
 
-pub(crate) fn reopen(disk: &Arc<Disk>, cache_bytes: usize) -> Result<(Database, LoadedFile), LoadError> {
-    opened_on(disk.create_handle(), cache_bytes)
+pub(crate) fn reopen_file(disk: &Arc<Disk>, cache_bytes: usize) -> Result<(Database, LoadedFile), LoadError> {
+    open_database(disk.create_handle(), cache_bytes)
 }
 
 /// Reopens it read-only, for a storage that accepts no writes.
@@ -63,10 +63,13 @@ pub(crate) fn reopen_aside(
     cache_bytes: usize,
 ) -> Result<(Database, LoadedFile), LoadError> {
     let aside = disk.open_overlay().map_err(|error| LoadError::Read(error.into()))?;
-    opened_on(aside, cache_bytes)
+    open_database(aside, cache_bytes)
 }
 
-fn opened_on(backend: impl StorageBackend, cache_bytes: usize) -> Result<(Database, LoadedFile), LoadError> {
+fn open_database(
+    backend: impl StorageBackend,
+    cache_bytes: usize,
+) -> Result<(Database, LoadedFile), LoadError> {
     // redb would create a new database in an empty storage.
     if backend.len().map_err(redb::Error::Io)? == 0 {
         return Err(LoadError::NoEntry(meta::FORMAT));
@@ -79,7 +82,7 @@ fn opened_on(backend: impl StorageBackend, cache_bytes: usize) -> Result<(Databa
     Ok((database, loaded))
 }
 
-fn in_directory(options: &Options, directory: &Path) -> Result<OpenedFile, OpenError> {
+fn open_in_directory(options: &Options, directory: &Path) -> Result<OpenedFile, OpenError> {
     let shown = directory.display().to_string();
     fs::create_dir_all(directory).map_err(|source| open_error("create", &shown, source))?;
     let lock = lock_directory(directory)?;
@@ -98,7 +101,7 @@ fn in_directory(options: &Options, directory: &Path) -> Result<OpenedFile, OpenE
         {
             return Err(damaged_file(path.display(), "it is empty".to_owned()));
         }
-        on_file(options, file, &path)?
+        open_file(options, file, &path)?
     } else {
         create_file(options, directory)?
     };
@@ -108,7 +111,7 @@ fn in_directory(options: &Options, directory: &Path) -> Result<OpenedFile, OpenE
 
 pub(super) fn lock_directory(directory: &Path) -> Result<File, OpenError> {
     let path = directory.join(LOCK_NAME);
-    let file = only_for_owner(OpenOptions::new().write(true).create(true).truncate(false))
+    let file = restrict_to_owner(OpenOptions::new().write(true).create(true).truncate(false))
         .open(&path)
         .map_err(|source| open_error("open", path.display(), source))?;
     match file.try_lock() {
@@ -122,22 +125,22 @@ pub(super) fn lock_directory(directory: &Path) -> Result<File, OpenError> {
 pub(super) fn create_file(options: &Options, directory: &Path) -> Result<OpenedFile, OpenError> {
     let path = directory.join(NEW_FILE_NAME);
     let fail = |source| open_error("create", path.display(), source);
-    let file = only_for_owner(OpenOptions::new().read(true).write(true).create(true).truncate(true))
+    let file = restrict_to_owner(OpenOptions::new().read(true).write(true).create(true).truncate(true))
         .open(&path)
         .map_err(fail)?;
-    let opened = on_file(options, file, &path)?;
+    let opened = open_file(options, file, &path)?;
     fs::rename(&path, directory.join(FILE_NAME)).map_err(fail)?;
     File::open(directory).and_then(|directory| directory.sync_all()).map_err(fail)?;
     Ok(opened)
 }
 
-fn on_file(options: &Options, file: File, path: &Path) -> Result<OpenedFile, OpenError> {
+fn open_file(options: &Options, file: File, path: &Path) -> Result<OpenedFile, OpenError> {
     let storage = FileBackend::new(file).map_err(|error| damaged_file(path.display(), error.to_string()))?;
     open_on_storage(options, Arc::new(storage), &path.display().to_string())
 }
 
 /// Only the owner of the file may read keys and values.
-fn only_for_owner(options: &mut OpenOptions) -> &mut OpenOptions {
+fn restrict_to_owner(options: &mut OpenOptions) -> &mut OpenOptions {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
     options
@@ -163,12 +166,12 @@ fn open_on_storage(
     if let Some(contents) = &options.contents {
         check_contents(contents)?;
     }
-    let disk = Disk::rehearse(storage).map_err(|source| open_error("read", name, source))?;
+    let disk = Disk::for_rehearsal(storage).map_err(|source| open_error("read", name, source))?;
     let CheckedFile { database, loaded, was_closed } = check_file(&disk, options.cache_bytes, name)?;
     if loaded.is_some() {
         tracing::info!(name, bytes = disk.len(), was_closed, "the embedded store's file is intact");
     }
-    disk.accept().map_err(|source| open_error("write", name, source))?;
+    disk.accept_changes().map_err(|source| open_error("write", name, source))?;
     let loaded = begin_term(&database, loaded, options).map_err(|error| match error {
         redb::Error::Io(source) => open_error("write", name, source),
         other => open_error("write", name, io::Error::other(other)),
@@ -207,7 +210,7 @@ fn check_and_load(disk: &Arc<Disk>, cache_bytes: usize) -> Result<CheckedFile, S
         return Err("checksums of its pages are wrong".to_owned());
     }
     disk.enter_step(Step::Records);
-    let loaded = load_store(&database).map_err(|error| error.detail())?;
+    let loaded = load_store(&database).map_err(|error| error.detailed_message())?;
     Ok(CheckedFile { database, loaded, was_closed: !was_repaired.load(Ordering::Relaxed) })
 }
 

@@ -28,7 +28,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    pub(super) fn of(len: u64, now: Instant) -> Self {
+    pub(super) fn new(len: u64, now: Instant) -> Self {
         Self { len, step: Step::Opening, read: 0, said: now }
     }
 
@@ -37,7 +37,7 @@ impl Progress {
     }
 
     /// Counts bytes. Returns the percentage when the next log line is due.
-    pub(super) fn reads(&mut self, bytes: u64, now: Instant) -> Option<u64> {
+    pub(super) fn record_read(&mut self, bytes: u64, now: Instant) -> Option<u64> {
         self.read = self.len.min(self.read.saturating_add(bytes));
         if now.duration_since(self.said) < PROGRESS_SAID_EVERY {
             return None;
@@ -57,22 +57,22 @@ mod tests {
     #[test]
     fn long_verification_reports_its_progress_every_few_seconds() {
         let began = Instant::now();
-        let mut progress = Progress::of(1_000, began);
-        let mut read = |bytes, seconds| progress.reads(bytes, began + Duration::from_secs(seconds));
+        let mut progress = Progress::new(1_000, began);
+        let mut read = |bytes, seconds| progress.record_read(bytes, began + Duration::from_secs(seconds));
         assert_eq!(read(300, 2), None);
         assert_eq!(read(300, 3), Some(20));
         assert_eq!(read(100, 5), None);
         // More bytes than the file has: pages are read repeatedly.
         assert_eq!(read(2_000, 7), Some(33));
         progress.enter(Step::Pages);
-        assert_eq!(progress.reads(500, began + Duration::from_secs(11)), Some(50));
+        assert_eq!(progress.record_read(500, began + Duration::from_secs(11)), Some(50));
         progress.enter(Step::Records);
-        assert_eq!(progress.reads(1_000, began + Duration::from_secs(14)), Some(100));
+        assert_eq!(progress.record_read(1_000, began + Duration::from_secs(14)), Some(100));
     }
 
     #[test]
     fn an_empty_file_has_a_share() {
         let began = Instant::now();
-        assert_eq!(Progress::of(0, began).reads(10, began + PROGRESS_SAID_EVERY), Some(0));
+        assert_eq!(Progress::new(0, began).record_read(10, began + PROGRESS_SAID_EVERY), Some(0));
     }
 }

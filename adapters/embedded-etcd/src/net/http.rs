@@ -17,7 +17,7 @@ pub(crate) fn add_health_routes(router: Router, store: Arc<Store>) -> Router {
 
 /// Healthy: no alarm is active and the store has not failed.
 async fn answer_health(State(store): State<Arc<Store>>) -> Response {
-    let healthy = store.state().alarms == 0 && store.failure.reason().is_none();
+    let healthy = store.lock_state().alarms == 0 && store.failure.reason().is_none();
     let plain = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
     if healthy {
         (plain, r#"{"health":"true"}"#).into_response()

@@ -38,7 +38,7 @@ pub enum TlsError {
 
 impl ServerTls {
     /// Configuration for rustls. Offers HTTP/2 and HTTP/1.1, as etcd does.
-    pub(crate) fn config(&self) -> Result<Arc<rustls::ServerConfig>, TlsError> {
+    pub(crate) fn load_config(&self) -> Result<Arc<rustls::ServerConfig>, TlsError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let chain = read_certificates(&self.certificate, "certificate")?;
         let key = PrivateKeyDer::from_pem_slice(&self.key)

@@ -36,7 +36,7 @@ proptest! {
         for (number, (key, value, version, lease)) in pairs.iter().enumerate() {
             // Keys must not be empty, and must differ here.
             let key = [key.as_slice(), &[number as u8]].concat();
-            let revision = Revision::first_of(number as i64 + 2);
+            let revision = Revision::first_in_transaction(number as i64 + 2);
             let bytes = (key.len() + value.len()) as u32;
             let change = Change { revision, create: 2, version: *version, lease: *lease, bytes };
             index.push(&key, change);

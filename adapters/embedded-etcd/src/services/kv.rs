@@ -18,7 +18,7 @@ impl PbKvService for ServiceState {
     async fn range(&self, request: Request<PbRangeRequest>) -> Result<Response<PbRangeResponse>, Status> {
         let request = request.into_inner();
         check_range(&request)?;
-        ok_response(self.store.range(&request)?)
+        ok_response(self.store.read_range(&request)?)
     }
 
     type RangeStreamStream = Answers<PbRangeStreamResponse>;
@@ -29,7 +29,7 @@ impl PbKvService for ServiceState {
     ) -> Result<Response<Self::RangeStreamStream>, Status> {
         let request = request.into_inner();
         check_range(&request)?;
-        let parts = split_answer(self.store.range(&request)?);
+        let parts = split_answer(self.store.read_range(&request)?);
         ok_response(Box::pin(tokio_stream::iter(
             parts.into_iter().map(|part| Ok(PbRangeStreamResponse { range_response: Some(part) })),
         )))
@@ -87,7 +87,7 @@ impl PbKvService for ServiceState {
         let PbCompactionRequest { revision, physical } = request.into_inner();
         match self.store.write(Operation::Compact { main: revision, physical }).await? {
             Answer::Done { revision } => {
-                ok_response(PbCompactionResponse { header: Some(self.store.header(revision)) })
+                ok_response(PbCompactionResponse { header: Some(self.store.response_header(revision)) })
             }
             _ => Err(unexpected_answer()),
         }

@@ -28,7 +28,7 @@ impl PbLeaseService for ServiceState {
         let owner = self.owner.clone();
         match self.store.write(Operation::Grant { id, ttl_seconds: ttl, owner }).await? {
             Answer::Granted { id, ttl_seconds, revision } => ok_response(PbLeaseGrantResponse {
-                header: Some(self.store.header(revision)),
+                header: Some(self.store.response_header(revision)),
                 id,
                 ttl: ttl_seconds,
                 error: String::new(),
@@ -43,7 +43,7 @@ impl PbLeaseService for ServiceState {
     ) -> Result<Response<PbLeaseRevokeResponse>, Status> {
         match self.store.write(Operation::Revoke { id: request.into_inner().id }).await? {
             Answer::Done { revision } => {
-                ok_response(PbLeaseRevokeResponse { header: Some(self.store.header(revision)) })
+                ok_response(PbLeaseRevokeResponse { header: Some(self.store.response_header(revision)) })
             }
             _ => Err(unexpected_answer()),
         }
@@ -65,10 +65,10 @@ impl PbLeaseService for ServiceState {
         request: Request<PbLeaseTimeToLiveRequest>,
     ) -> Result<Response<PbLeaseTimeToLiveResponse>, Status> {
         let PbLeaseTimeToLiveRequest { id, keys } = request.into_inner();
-        let state = self.store.state();
-        let header = Some(self.store.header(state.view.current));
+        let state = self.store.lock_state();
+        let header = Some(self.store.response_header(state.view.current));
         let (Some(lease), Some(remaining)) =
-            (state.leases.table().get(id), state.leases.remaining(id, Instant::now()))
+            (state.leases.table().get(id), state.leases.remaining_time(id, Instant::now()))
         else {
             return ok_response(PbLeaseTimeToLiveResponse {
                 header,
@@ -90,9 +90,9 @@ impl PbLeaseService for ServiceState {
         &self,
         _: Request<PbLeaseLeasesRequest>,
     ) -> Result<Response<PbLeaseLeasesResponse>, Status> {
-        let state = self.store.state();
+        let state = self.store.lock_state();
         ok_response(PbLeaseLeasesResponse {
-            header: Some(self.store.header(state.view.current)),
+            header: Some(self.store.response_header(state.view.current)),
             leases: state.leases.in_order_of_end().map(|id| PbLeaseStatus { id }).collect(),
         })
     }

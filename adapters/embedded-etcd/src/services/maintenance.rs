@@ -30,7 +30,7 @@ impl PbMaintenanceService for ServiceState {
     async fn alarm(&self, request: Request<PbAlarmRequest>) -> Result<Response<PbAlarmResponse>, Status> {
         let PbAlarmRequest { action, alarm, .. } = request.into_inner();
         let wanted: Vec<i32> = TYPES.filter(|known| alarm == NO_TYPE || alarm == *known).collect();
-        let on = self.store.state().alarms;
+        let on = self.store.lock_state().alarms;
         let active = |alarm: &i32| on & (1 << alarm) != 0;
         let alarms: Vec<i32> = match action {
             GET => wanted.into_iter().filter(active).collect(),
@@ -57,7 +57,7 @@ impl PbMaintenanceService for ServiceState {
 
     async fn status(&self, _: Request<PbStatusRequest>) -> Result<Response<PbStatusResponse>, Status> {
         let (current, alarms) = {
-            let state = self.store.state();
+            let state = self.store.lock_state();
             (state.view.current, state.alarms)
         };
         let mut errors: Vec<String> = TYPES
@@ -69,7 +69,7 @@ impl PbMaintenanceService for ServiceState {
             .collect();
         errors.extend(self.store.failure.reason().map(|reason| RequestError::Failed(reason).to_string()));
         ok_response(PbStatusResponse {
-            header: Some(self.store.header(current)),
+            header: Some(self.store.response_header(current)),
             version: ETCD_VERSION.to_owned(),
             db_size: self.store.disk.len() as i64,
             db_size_in_use: self.store.data_bytes.load(Ordering::Relaxed) as i64,
@@ -94,13 +94,16 @@ impl PbMaintenanceService for ServiceState {
 
     async fn hash(&self, _: Request<PbHashRequest>) -> Result<Response<PbHashResponse>, Status> {
         let hash = hash_kv(&self.store, 0)?;
-        ok_response(PbHashResponse { header: Some(self.store.header(hash.current)), hash: hash.hash })
+        ok_response(PbHashResponse {
+            header: Some(self.store.response_header(hash.current)),
+            hash: hash.hash,
+        })
     }
 
     async fn hash_kv(&self, request: Request<PbHashKvRequest>) -> Result<Response<PbHashKvResponse>, Status> {
         let hash = hash_kv(&self.store, request.into_inner().revision)?;
         ok_response(PbHashKvResponse {
-            header: Some(self.store.header(hash.current)),
+            header: Some(self.store.response_header(hash.current)),
             hash: hash.hash,
             compact_revision: hash.compacted,
             hash_revision: hash.revision,
@@ -113,7 +116,7 @@ impl PbMaintenanceService for ServiceState {
         &self,
         _: Request<PbSnapshotRequest>,
     ) -> Result<Response<Self::SnapshotStream>, Status> {
-        let snapshot = self.store.snapshot()?;
+        let snapshot = self.store.take_snapshot()?;
         let (parts, receiver) = mpsc::channel(MAX_WAITING_PARTS);
         tokio::spawn(async move {
             if let Err(refusal) = crate::snapshot::send_snapshot(snapshot, &parts).await {

@@ -43,7 +43,7 @@ impl ServiceState {
     }
 
     /// The services of the owner's own client; its leases are recorded with this mark.
-    pub(crate) fn of_owner(&self, owner: &str) -> Self {
+    pub(crate) fn for_owner(&self, owner: &str) -> Self {
         Self { owner: Some(owner.into()), ..self.clone() }
     }
 
@@ -72,7 +72,7 @@ impl ServiceState {
     /// Completes a header that has only its revision.
     fn complete(&self, header: &mut Option<PbResponseHeader>) {
         if let Some(header) = header {
-            *header = self.store.header(header.revision);
+            *header = self.store.response_header(header.revision);
         }
     }
 }

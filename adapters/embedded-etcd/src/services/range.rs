@@ -19,10 +19,10 @@ use crate::range::check_range;
 use crate::store::Store;
 
 pub(super) fn add_to(router: Router, store: Arc<Store>) -> Router {
-    router.route("/etcdserverpb.KV/Range", post(range).with_state(store))
+    router.route("/etcdserverpb.KV/Range", post(serve_range).with_state(store))
 }
 
-async fn range(State(store): State<Arc<Store>>, body: Body) -> Response {
+async fn serve_range(State(store): State<Arc<Store>>, body: Body) -> Response {
     match answer_range(&store, body).await {
         Ok(frame) => unary::frame_response(frame),
         Err(status) => status.into_http(),
@@ -32,5 +32,5 @@ async fn range(State(store): State<Arc<Store>>, body: Body) -> Response {
 async fn answer_range(store: &Store, body: Body) -> Result<BytesMut, Status> {
     let request: PbRangeRequest = unary::decode_request(body, store.message_limit()).await?;
     check_range(&request)?;
-    Ok(store.encoded_range(&request, unary::PREFIX_BYTES)?)
+    Ok(store.encode_range(&request, unary::PREFIX_BYTES)?)
 }

@@ -18,7 +18,7 @@ pub(super) const PREFIX_BYTES: usize = 5;
 const TOO_LARGE_IN_TONIC: &str = "Error, decoded message length too large: found ";
 
 /// gRPC in Go refuses a message above its limit in this way, before etcd reads the message.
-fn too_large(found: impl Display, limit: impl Display) -> Status {
+fn message_too_large(found: impl Display, limit: impl Display) -> Status {
     Status::resource_exhausted(format!("grpc: received message larger than max ({found} vs. {limit})"))
 }
 
@@ -27,7 +27,7 @@ pub(super) async fn refuse_as_etcd(response: Response) -> Response {
     let refused = Status::from_header_map(response.headers()).and_then(|status| {
         let sizes = status.message().strip_prefix(TOO_LARGE_IN_TONIC)?.strip_suffix(" bytes")?;
         let (found, limit) = sizes.split_once(" bytes, the limit is: ")?;
-        Some(too_large(found, limit))
+        Some(message_too_large(found, limit))
     });
     refused.map_or(response, Status::into_http)
 }
@@ -47,7 +47,7 @@ pub(super) async fn decode_request<M: Message + Default>(mut body: Body, limit: 
             }
             let announced = u32::from_be_bytes(*bytes) as usize;
             if announced > limit {
-                return Err(too_large(announced, limit));
+                return Err(message_too_large(announced, limit));
             }
             if received.len() > PREFIX_BYTES + announced {
                 return Err(malformed());

@@ -68,12 +68,12 @@ impl LeafBuilder {
         PAGE_HEADER_BYTES + self.elements.len() * ELEMENT_BYTES + self.data_bytes
     }
 
-    pub(super) fn pages(&self) -> u64 {
+    pub(super) fn count_pages(&self) -> u64 {
         self.page_size().div_ceil(PAGE_BYTES) as u64
     }
 
     pub(super) fn build(&self, page: u64) -> Vec<u8> {
-        let pages = self.pages();
+        let pages = self.count_pages();
         let mut bytes = Vec::with_capacity(pages as usize * PAGE_BYTES);
         page_header(&mut bytes, page, LEAF, self.elements.len(), pages - 1);
         let mut position = self.elements.len() * ELEMENT_BYTES;
@@ -120,13 +120,13 @@ impl FilePlan {
     }
 
     pub(super) fn file_size(&self) -> u64 {
-        let (branches, _) = self.tree();
+        let (branches, _) = self.build_tree();
         (self.next_page + branches.len() as u64) * PAGE_BYTES as u64
     }
 
     /// The pages before those of the changes.
-    pub(super) fn head(&self) -> Vec<u8> {
-        let (branches, changes_root) = self.tree();
+    pub(super) fn write_head(&self) -> Vec<u8> {
+        let (branches, changes_root) = self.build_tree();
         let high_water = self.next_page + branches.len() as u64;
         let mut bytes = Vec::new();
         for transaction in [0, 1] {
@@ -145,8 +145,8 @@ impl FilePlan {
             } else {
                 let leaf = leaf_of(bucket);
                 contents.extend(leaf.build(next));
-                next += leaf.pages();
-                Some(next - leaf.pages())
+                next += leaf.count_pages();
+                Some(next - leaf.count_pages())
             };
             root.push_flagged(
                 IS_BUCKET,
@@ -161,12 +161,12 @@ impl FilePlan {
     }
 
     /// The pages after those of the changes.
-    pub(super) fn branches(&self) -> Vec<u8> {
-        self.tree().0.concat()
+    pub(super) fn write_branches(&self) -> Vec<u8> {
+        self.build_tree().0.concat()
     }
 
     /// The branches over the leaves of changes, and the page of the root branch.
-    fn tree(&self) -> (Vec<Vec<u8>>, Option<u64>) {
+    fn build_tree(&self) -> (Vec<Vec<u8>>, Option<u64>) {
         let mut level: Vec<(&[u8], u64)> =
             self.leaves.iter().map(|(key, page, _)| (key.as_slice(), *page)).collect();
         let mut built = Vec::new();
@@ -174,7 +174,7 @@ impl FilePlan {
             let mut above = Vec::new();
             for elements in level.chunks(BRANCH_ELEMENTS) {
                 let page = self.next_page + built.len() as u64;
-                built.push(branch_page(page, elements));
+                built.push(encode_branch_page(page, elements));
                 above.push((elements[0].0, page));
             }
             level = above;
@@ -192,7 +192,7 @@ fn leaf_of(bucket: &Bucket) -> LeafBuilder {
 }
 
 fn pages_of(bucket: &Bucket) -> u64 {
-    leaf_of(bucket).pages()
+    leaf_of(bucket).count_pages()
 }
 
 /// Value of a bucket's element: its root page, or an inline empty leaf for an empty bucket.
@@ -225,12 +225,12 @@ fn meta_page(bytes: &mut Vec<u8>, transaction: u64, high_water: u64) {
     for number in [3, 0, 2, high_water, transaction] {
         bytes.extend_from_slice(&number.to_le_bytes());
     }
-    let checksum = fnv1a(&bytes[meta..]);
+    let checksum = hash_fnv1a(&bytes[meta..]);
     bytes.extend_from_slice(&checksum.to_le_bytes());
     bytes.resize(start + PAGE_BYTES, 0);
 }
 
-fn branch_page(page: u64, elements: &[(&[u8], u64)]) -> Vec<u8> {
+fn encode_branch_page(page: u64, elements: &[(&[u8], u64)]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(PAGE_BYTES);
     page_header(&mut bytes, page, BRANCH, elements.len(), 0);
     let mut position = elements.len() * ELEMENT_BYTES;
@@ -248,7 +248,7 @@ fn branch_page(page: u64, elements: &[(&[u8], u64)]) -> Vec<u8> {
 }
 
 /// 64-bit FNV-1a, bbolt's checksum of a meta page.
-pub(super) fn fnv1a(bytes: &[u8]) -> u64 {
+pub(super) fn hash_fnv1a(bytes: &[u8]) -> u64 {
     bytes
         .iter()
         .fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3))
@@ -271,7 +271,7 @@ mod tests {
             for leaf in 0_u64..leaves {
                 plan.add_leaf(leaf.to_be_bytes().to_vec(), 1);
             }
-            let (head, tail) = (plan.head(), plan.branches());
+            let (head, tail) = (plan.write_head(), plan.write_branches());
             assert_eq!(tail.len() / PAGE_BYTES, branches, "{leaves} leaves");
             let pages = (head.len() + tail.len()) as u64 / PAGE_BYTES as u64 + leaves;
             assert_eq!(high_water(&head), pages, "{leaves} leaves");

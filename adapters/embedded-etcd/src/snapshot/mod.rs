@@ -41,12 +41,12 @@ pub(crate) async fn send_snapshot(
     parts: &mpsc::Sender<Result<PbSnapshotResponse, Status>>,
 ) -> Result<(), RequestError> {
     let revisions = open_revisions(&snapshot)?;
-    let mut plan = FilePlan::new(small_buckets(&snapshot, &revisions)?);
-    let mut next = Some(Revision::first_of(0));
+    let mut plan = FilePlan::new(read_small_buckets(&snapshot, &revisions)?);
+    let mut next = Some(Revision::first_in_transaction(0));
     while let Some(from) = next {
         let (leaf, rest) = build_leaf(&revisions, from)?;
         if let Some(first_key) = leaf.first_key() {
-            plan.add_leaf(first_key.to_vec(), leaf.pages());
+            plan.add_leaf(first_key.to_vec(), leaf.count_pages());
         }
         next = rest;
         tokio::task::yield_now().await;
@@ -57,8 +57,8 @@ pub(crate) async fn send_snapshot(
         buffer: Vec::with_capacity(SNAPSHOT_PART_BYTES),
         digest: ring::digest::Context::new(&ring::digest::SHA256),
     };
-    sender.push(&plan.head()).await?;
-    let mut next = Some(Revision::first_of(0));
+    sender.push(&plan.write_head()).await?;
+    let mut next = Some(Revision::first_in_transaction(0));
     let mut pages = plan.leaf_pages();
     while let Some(from) = next {
         let (leaf, rest) = build_leaf(&revisions, from)?;
@@ -69,7 +69,7 @@ pub(crate) async fn send_snapshot(
         }
         next = rest;
     }
-    sender.push(&plan.branches()).await?;
+    sender.push(&plan.write_branches()).await?;
     sender.finish().await
 }
 
@@ -104,7 +104,7 @@ fn etcd_entry(revision: Revision, record: Record<'_>) -> Entry {
 }
 
 /// All buckets except the one of changes. The names are etcd's; etcd expects the empty ones to exist.
-fn small_buckets(
+fn read_small_buckets(
     snapshot: &ReadTransaction,
     revisions: &StoredRevisions,
 ) -> Result<Vec<Bucket>, RequestError> {
@@ -129,7 +129,7 @@ fn small_buckets(
     let mut counters =
         vec![Entry { key: b"consistent_index".to_vec(), value: current.to_be_bytes().to_vec() }];
     if compacted > 0 {
-        let revision = etcd_key(Revision::first_of(compacted), false);
+        let revision = etcd_key(Revision::first_in_transaction(compacted), false);
         counters.push(Entry { key: b"finishedCompactRev".to_vec(), value: revision.clone() });
         counters.push(Entry { key: b"scheduledCompactRev".to_vec(), value: revision });
     }

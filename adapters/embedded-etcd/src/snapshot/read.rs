@@ -8,7 +8,7 @@ use prost::Message;
 
 use super::StoredLease;
 use super::bolt::{
-    BRANCH, CHANGES, ELEMENT_BYTES, IS_BUCKET, LEAF, MAGIC, PAGE_HEADER_BYTES, VERSION, fnv1a,
+    BRANCH, CHANGES, ELEMENT_BYTES, IS_BUCKET, LEAF, MAGIC, PAGE_HEADER_BYTES, VERSION, hash_fnv1a,
 };
 use crate::record::Revision;
 
@@ -61,12 +61,12 @@ impl Snapshot {
     }
 
     #[must_use]
-    pub fn changes(&self) -> usize {
+    pub fn count_changes(&self) -> usize {
         self.changes.len()
     }
 
     fn from_pages(bytes: &[u8]) -> Result<Self, &'static str> {
-        let pages = Pages::of(bytes)?;
+        let pages = Pages::open(bytes)?;
         let mut changes = Vec::new();
         pages.visit_bucket(CHANGES.as_bytes(), &mut |key, value| {
             let (revision, is_tombstone) =
@@ -113,7 +113,7 @@ struct Pages<'a> {
 }
 
 impl<'a> Pages<'a> {
-    fn of(bytes: &'a [u8]) -> Result<Self, &'static str> {
+    fn open(bytes: &'a [u8]) -> Result<Self, &'static str> {
         let valid = PAGE_SIZES.into_iter().flat_map(|page_bytes| [(page_bytes, 0), (page_bytes, page_bytes)]);
         let newest = valid.filter_map(|(page_bytes, at)| parse_meta_page(bytes, page_bytes, at)).max();
         let (_, root, page_bytes) = newest.ok_or("it has no valid meta page")?;
@@ -123,25 +123,30 @@ impl<'a> Pages<'a> {
     /// Every entry of a bucket; none if the bucket does not exist.
     fn visit_bucket(&self, bucket: &[u8], take: Take<'_>) -> Result<(), &'static str> {
         let mut header = None;
-        self.visit_elements(self.page(self.root)?, &mut self.pages(), &mut |flags, key, value| {
-            if flags & IS_BUCKET != 0 && key == bucket {
-                header = Some(value);
-            }
-            Ok(())
-        })?;
+        self.visit_elements(
+            self.read_page(self.root)?,
+            &mut self.count_pages(),
+            &mut |flags, key, value| {
+                if flags & IS_BUCKET != 0 && key == bucket {
+                    header = Some(value);
+                }
+                Ok(())
+            },
+        )?;
         let Some(header) = header else { return Ok(()) };
         let root = read_u64_at(header, 0).ok_or("a bucket has no header")?;
         // A small bucket is inline, after its header.
-        let page = if root == 0 { header.get(16..).ok_or("a bucket has no page")? } else { self.page(root)? };
-        self.visit_elements(page, &mut self.pages(), &mut |_, key, value| take(key, value))
+        let page =
+            if root == 0 { header.get(16..).ok_or("a bucket has no page")? } else { self.read_page(root)? };
+        self.visit_elements(page, &mut self.count_pages(), &mut |_, key, value| take(key, value))
     }
 
     /// Upper bound of pages in a valid walk over a tree; exceeding it means a cycle.
-    fn pages(&self) -> usize {
+    fn count_pages(&self) -> usize {
         self.bytes.len() / self.page_bytes
     }
 
-    fn page(&self, page: u64) -> Result<&'a [u8], &'static str> {
+    fn read_page(&self, page: u64) -> Result<&'a [u8], &'static str> {
         let at = usize::try_from(page).ok().and_then(|page| page.checked_mul(self.page_bytes));
         at.and_then(|at| self.bytes.get(at..)).ok_or("a page is beyond its end")
     }
@@ -166,7 +171,7 @@ impl<'a> Pages<'a> {
             match flags {
                 BRANCH => {
                     let child = read_u64_at(element, 8).ok_or(CUT_OFF)?;
-                    self.visit_elements(self.page(child)?, left, take)?;
+                    self.visit_elements(self.read_page(child)?, left, take)?;
                 }
                 LEAF => {
                     let [flags, position, key, value] =
@@ -189,7 +194,7 @@ fn parse_meta_page(bytes: &[u8], page_bytes: usize, at: usize) -> Option<(u64, u
     let words =
         [0, 4, 8].map(|at| meta.get(at..)?.first_chunk::<4>().map(|bytes| u32::from_le_bytes(*bytes)));
     let is_valid = words == [Some(MAGIC), Some(VERSION), Some(page_bytes as u32)]
-        && read_u64_at(meta, META_BYTES)? == fnv1a(&meta[..META_BYTES]);
+        && read_u64_at(meta, META_BYTES)? == hash_fnv1a(&meta[..META_BYTES]);
     is_valid.then_some((read_u64_at(meta, 48)?, read_u64_at(meta, 16)?, page_bytes))
 }
 

@@ -127,7 +127,7 @@ async fn a_slow_watch_misses_nothing() {
     let wire = over_memory(&store).await;
     let mut watchers = crate::watchers::Watchers::open(&wire).await;
     watchers.create(crate::generate::watch_request(b"k", b"l", 0, 0, &[], true)).await;
-    let mut client = store.client().await.expect("a client");
+    let mut client = store.direct_client().await.expect("a client");
     const CHANGES: usize = 1_000;
     for number in 0..CHANGES {
         client.put(format!("k{}", number % 10), format!("{number:>8000}"), None).await.expect("put");

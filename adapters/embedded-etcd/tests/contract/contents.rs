@@ -56,7 +56,7 @@ fn expected() -> Vec<(String, String, i64, i64)> {
 #[tokio::test]
 async fn initial_contents_keep_their_revisions_and_later_writes_continue() {
     let etcd = EmbeddedEtcd::open(holding(contents(), Backend::Memory)).unwrap();
-    let mut client = etcd.client().await.unwrap();
+    let mut client = etcd.direct_client().await.unwrap();
     assert_eq!(everything(&mut client).await, (REVISION, expected()));
 
     // Older revisions are unavailable, as after a compaction.
@@ -85,10 +85,10 @@ async fn initial_contents_do_not_replace_an_existing_store() {
     let directory = tempfile::tempdir().unwrap();
     let on = |path: &Path| holding(contents(), Backend::File(path.into()));
     let etcd = EmbeddedEtcd::open(on(directory.path())).unwrap();
-    etcd.client().await.unwrap().put("a", "later", None).await.unwrap();
+    etcd.direct_client().await.unwrap().put("a", "later", None).await.unwrap();
     etcd.shutdown().await;
     let etcd = EmbeddedEtcd::open(on(directory.path())).unwrap();
-    let (revision, pairs) = everything(&mut etcd.client().await.unwrap()).await;
+    let (revision, pairs) = everything(&mut etcd.direct_client().await.unwrap()).await;
     assert_eq!((revision, pairs[0].1.as_str(), pairs.len()), (REVISION + 1, "later", 3));
     etcd.shutdown().await;
 }
@@ -103,5 +103,5 @@ async fn contradictory_initial_contents_are_refused() {
     }
     let nothing = InitialContents { revision: 5, pairs: BTreeMap::new() };
     let etcd = EmbeddedEtcd::open(holding(nothing, Backend::Memory)).unwrap();
-    assert_eq!(everything(&mut etcd.client().await.unwrap()).await, (5, Vec::new()));
+    assert_eq!(everything(&mut etcd.direct_client().await.unwrap()).await, (5, Vec::new()));
 }

@@ -31,7 +31,7 @@ const CACHE_BYTES: usize = 512 * 1024;
 async fn child_that_writes_until_it_is_killed() {
     let directory = std::env::var_os(DIRECTORY).expect("started by the other test");
     let store = EmbeddedEtcd::open(on(Path::new(&directory))).expect("opens");
-    let client = store.client().await.expect("a client");
+    let client = store.direct_client().await.expect("a client");
     for reader in 0..READERS {
         tokio::spawn(read_forever(client.clone(), Dice::new(reader as u64)));
     }
@@ -136,7 +136,7 @@ async fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
 
 async fn check(directory: &Path, acknowledged: &BTreeMap<usize, (u64, i64)>, kill: usize) {
     let store = EmbeddedEtcd::open(on(directory)).expect("opens");
-    let mut client = store.client().await.expect("a client");
+    let mut client = store.direct_client().await.expect("a client");
     for (writer, (number, revision)) in acknowledged {
         let at_revision = GetOptions::new().with_revision(*revision);
         let then = client.get(format!("writer/{writer}"), Some(at_revision)).await.expect("a get");
@@ -171,7 +171,7 @@ async fn lose_power(seed: u64) {
             Ok(store) => store,
             Err(error) => panic!("{label}: {error}"),
         };
-        let mut client = store.client().await.expect("a client");
+        let mut client = store.direct_client().await.expect("a client");
         let response = client.get("", Some(GetOptions::new().with_all_keys())).await.expect(&label);
         let found = response.kvs().iter().map(text).collect::<BTreeMap<_, _>>();
         let reached = response.header().expect("a header").revision();

@@ -59,7 +59,7 @@ async fn store_on_a_full_disk_refuses_writes_keeps_its_data_and_resumes() {
     let disk = UnsafeDisk::new();
     let options = Options::new(Backend::Custom(disk.storage()), Commit::Thread, 1);
     let store = EmbeddedEtcd::open(options.clone()).expect("opens");
-    let mut client = store.client().await.expect("a client");
+    let mut client = store.direct_client().await.expect("a client");
     disk.set_room(Some(2 * MIB));
     let written = put_until_refused(&mut client, 0).await;
     assert!(written > 100, "{written}");
@@ -82,7 +82,7 @@ async fn store_on_a_full_disk_refuses_writes_keeps_its_data_and_resumes() {
     assert_eq!(count(&mut client).await, more + 1);
     store.shutdown().await;
     let store = EmbeddedEtcd::open(options).expect("opens");
-    assert_eq!(count(&mut store.client().await.expect("a client")).await, more + 1);
+    assert_eq!(count(&mut store.direct_client().await.expect("a client")).await, more + 1);
     store.shutdown().await;
 }
 
@@ -91,7 +91,7 @@ async fn reads_succeed_while_the_disk_refuses_all_writes() {
     let disk = UnsafeDisk::new();
     let options = Options::new(Backend::Custom(disk.storage()), Commit::Inline, 1);
     let store = EmbeddedEtcd::open(options.clone()).expect("opens");
-    let mut client = store.client().await.expect("a client");
+    let mut client = store.direct_client().await.expect("a client");
     client.put("key", "before", None).await.expect("there is room");
     disk.set_full(true);
     // The store refuses some without a disk access; the disk refuses the others.
@@ -115,7 +115,7 @@ async fn reads_succeed_while_the_disk_refuses_all_writes() {
     assert_eq!((now.kvs()[0].value(), now.kvs()[0].version()), (&b"after"[..], 2));
     store.shutdown().await;
     let store = EmbeddedEtcd::open(options).expect("opens");
-    let kept = store.client().await.expect("a client").get("key", None).await.expect("reads");
+    let kept = store.direct_client().await.expect("a client").get("key", None).await.expect("reads");
     assert_eq!(kept.kvs()[0].value(), b"after");
     store.shutdown().await;
 }
@@ -125,7 +125,7 @@ async fn the_limit_of_a_request_can_be_raised() {
     let mut options = Options::new(Backend::Memory, Commit::Inline, 1);
     options.max_request_bytes = 4_000_000;
     let store = EmbeddedEtcd::open(options).expect("opens");
-    let mut client = store.client().await.expect("a client");
+    let mut client = store.direct_client().await.expect("a client");
     client.put("large", vec![b'v'; 3_900_000], None).await.expect("within the limit");
     assert_eq!(
         refusal(&client.put("larger", vec![b'v'; 4_000_000], None).await.expect_err("above it")),
@@ -141,7 +141,7 @@ async fn after_a_failed_sync_nothing_is_acknowledged_any_more() {
     let disk = UnsafeDisk::new();
     let store =
         EmbeddedEtcd::open(Options::new(Backend::Custom(disk.storage()), Commit::Thread, 1)).expect("opens");
-    let mut client = store.client().await.expect("a client");
+    let mut client = store.direct_client().await.expect("a client");
     client.put("a", "1", None).await.expect("put");
     disk.fail_sync(true);
     let error = client.put("b", "1", None).await.expect_err("it is not on disk");
@@ -149,7 +149,7 @@ async fn after_a_failed_sync_nothing_is_acknowledged_any_more() {
     disk.fail_sync(false);
     let error = client.put("c", "1", None).await.expect_err("what is on disk is unknown");
     assert!(refusal(&error).1.contains("until the process restarts"), "{error}");
-    assert!(store.failure().is_some());
+    assert!(store.failure_reason().is_some());
     store.shutdown().await;
 }
 
@@ -157,7 +157,7 @@ async fn after_a_failed_sync_nothing_is_acknowledged_any_more() {
 async fn assert_failed(store: &EmbeddedEtcd, client: &mut Client, why: &str) {
     let reason = tokio::time::timeout(DEADLINE, store.wait_for_failure()).await.expect("it says so at once");
     assert!(reason.contains(why), "{reason}");
-    assert_eq!(store.failure(), Some(reason));
+    assert_eq!(store.failure_reason(), Some(reason));
     for refused in [client.put("b", "1", None).await.err(), client.get("a", None).await.err()] {
         let refused = refused.expect("nothing is answered any more");
         assert!(refusal(&refused).1.contains("until the process restarts"), "{refused}");
@@ -170,7 +170,7 @@ async fn a_writer_that_panics_fails_the_store_for_readers_too() {
         let disk = UnsafeDisk::new();
         let options = Options::new(Backend::Custom(disk.storage()), commit, 1);
         let store = EmbeddedEtcd::open(options.clone()).expect("opens");
-        let mut client = store.client().await.expect("a client");
+        let mut client = store.direct_client().await.expect("a client");
         client.put("a", "1", None).await.expect("put");
         disk.set_panics(true);
         let error = client.put("b", "1", None).await.expect_err("nobody wrote it");
@@ -179,8 +179,12 @@ async fn a_writer_that_panics_fails_the_store_for_readers_too() {
         disk.set_panics(false);
         store.shutdown().await;
         let store = EmbeddedEtcd::open(options).expect("opens again");
-        let kept =
-            store.client().await.expect("a client").get("", Some(GetOptions::new().with_all_keys())).await;
+        let kept = store
+            .direct_client()
+            .await
+            .expect("a client")
+            .get("", Some(GetOptions::new().with_all_keys()))
+            .await;
         assert_eq!(kept.expect("reads").kvs()[0].key(), b"a");
         store.shutdown().await;
     }
@@ -192,7 +196,7 @@ async fn emptied_storage_fails_the_store_and_is_not_initialised_again() {
     let mut options = Options::new(Backend::Custom(disk.storage()), Commit::Thread, 1);
     options.cache_bytes = 64 * 1024;
     let store = EmbeddedEtcd::open(options).expect("opens");
-    let mut client = store.client().await.expect("a client");
+    let mut client = store.direct_client().await.expect("a client");
     for key in ["a", "b", "c"] {
         client.put(key, vec![b'v'; 200_000], None).await.expect("put");
     }
@@ -210,7 +214,7 @@ async fn failed_write_is_retried_after_a_pause_and_a_failed_sync_is_final() {
     let disk = UnsafeDisk::new();
     let store =
         EmbeddedEtcd::open(Options::new(Backend::Custom(disk.storage()), Commit::Inline, 1)).expect("opens");
-    let mut client = store.client().await.expect("a client");
+    let mut client = store.direct_client().await.expect("a client");
     client.put("key", "before", None).await.expect("put");
     disk.fail_writes(true);
     let refused = client.put("key", "after", None).await.expect_err("it is not on disk");
@@ -231,7 +235,7 @@ async fn failed_write_is_retried_after_a_pause_and_a_failed_sync_is_final() {
     disk.fail_sync(true);
     tokio::time::sleep(Duration::from_secs(2)).await;
     client.put("key", "after", None).await.expect_err("it is not on disk");
-    assert!(store.failure().is_some());
+    assert!(store.failure_reason().is_some());
     disk.fail_sync(false);
     tokio::time::sleep(Duration::from_secs(2)).await;
     let refused = client.put("key", "after", None).await.expect_err("what is on disk is unknown");
@@ -244,7 +248,7 @@ async fn background_removal_is_not_retried_without_a_request() {
     let disk = UnsafeDisk::new();
     let store =
         EmbeddedEtcd::open(Options::new(Backend::Custom(disk.storage()), Commit::Inline, 1)).expect("opens");
-    let mut client = store.client().await.expect("a client");
+    let mut client = store.direct_client().await.expect("a client");
     for _ in 0..100 {
         let puts = (0..128).map(|key| TxnOp::put(format!("key/{key}"), "v", None)).collect::<Vec<_>>();
         client.txn(Txn::new().and_then(puts)).await.expect("put");
@@ -271,7 +275,7 @@ async fn above_the_quota_puts_are_refused_and_deleting_and_compacting_makes_room
     let mut options = Options::new(Backend::Memory, Commit::Inline, 1);
     options.quota_bytes = 1_000_000;
     let store = EmbeddedEtcd::open(options).expect("opens");
-    let mut client = store.client().await.expect("a client");
+    let mut client = store.direct_client().await.expect("a client");
     let written = put_until_refused(&mut client, 0).await;
     assert!((490..=501).contains(&written), "{written}");
     let deleted =
@@ -296,7 +300,7 @@ async fn a_directory_in_use_is_refused() {
 /// A closed store with a few hundred changes: its file and the file's contents.
 async fn closed_store(directory: &Path) -> (std::path::PathBuf, Vec<u8>) {
     let store = EmbeddedEtcd::open(on(directory)).expect("opens");
-    let mut client = store.client().await.expect("a client");
+    let mut client = store.direct_client().await.expect("a client");
     for number in 0..300 {
         client.put(format!("key/{}", number % 40), format!("{number}").repeat(100), None).await.expect("put");
     }
@@ -345,7 +349,7 @@ async fn a_damaged_file_is_refused_and_left_as_it_was() {
             }
             // The damage hit an unused part of the file, so all contents are there.
             Ok(store) => {
-                let mut client = store.client().await.expect("a client");
+                let mut client = store.direct_client().await.expect("a client");
                 for key in 0..40 {
                     let last = if key < 20 { 280 + key } else { 240 + key };
                     let found = client.get(format!("key/{key}"), None).await.expect("a get");
@@ -364,7 +368,7 @@ async fn the_file_does_not_grow_for_ever() {
     let mut options = on(directory.path());
     options.auto_compaction.keep_bytes = 1024 * 1024;
     let store = EmbeddedEtcd::open(options).expect("opens");
-    let client = store.client().await.expect("a client");
+    let client = store.direct_client().await.expect("a client");
     let writers = (0..32).map(|writer| {
         let mut client = client.clone();
         tokio::spawn(async move {

@@ -64,7 +64,7 @@ async fn is_restored(snapshot: &[u8], before: &StoreContents) {
     let verified = verify(directory.path()).expect("it is whole");
     assert_eq!((verified.revision, verified.compacted, verified.was_closed), (revision, 150, true));
     let store = EmbeddedEtcd::open(on(directory.path())).expect("opens");
-    let mut client = store.client().await.expect("a client");
+    let mut client = store.direct_client().await.expect("a client");
     assert_eq!(&seen(&mut client).await, before);
     assert!(client.lease_time_to_live(LEASE, None).await.expect("an answer").ttl() > 900, "the lease");
     let put = client.put("key/1", "more", None).await.expect("it goes on");
@@ -75,7 +75,7 @@ async fn is_restored(snapshot: &[u8], before: &StoreContents) {
 #[tokio::test]
 async fn a_snapshot_of_a_store_is_restored_with_its_history_and_leases() {
     let store = EmbeddedEtcd::open(Options::new(Backend::Memory, Commit::Inline, 1)).expect("opens");
-    let mut client = store.client().await.expect("a client");
+    let mut client = store.direct_client().await.expect("a client");
     write_something(&mut client).await;
     let before = seen(&mut client).await;
     is_restored(&saved(&mut client).await, &before).await;
@@ -86,7 +86,7 @@ async fn a_snapshot_of_a_store_is_restored_with_its_history_and_leases() {
 async fn a_closed_store_is_saved_as_the_open_one_was() {
     let directory = tempfile::tempdir().expect("a directory");
     let store = EmbeddedEtcd::open(on(directory.path())).expect("opens");
-    let mut client = store.client().await.expect("a client");
+    let mut client = store.direct_client().await.expect("a client");
     write_something(&mut client).await;
     let open = saved(&mut client).await;
     store.shutdown().await;
@@ -115,7 +115,7 @@ async fn a_snapshot_of_an_etcd_is_restored_with_its_history_and_leases() {
 #[tokio::test]
 async fn a_snapshot_that_is_not_whole_and_a_file_that_is_there_are_refused() {
     let store = EmbeddedEtcd::open(Options::new(Backend::Memory, Commit::Inline, 1)).expect("opens");
-    let mut client = store.client().await.expect("a client");
+    let mut client = store.direct_client().await.expect("a client");
     client.put("a", "restored", None).await.expect("a put");
     let whole = saved(&mut client).await;
     store.shutdown().await;
@@ -131,7 +131,7 @@ async fn a_snapshot_that_is_not_whole_and_a_file_that_is_there_are_refused() {
 
     let directory = tempfile::tempdir().expect("a directory");
     let there = EmbeddedEtcd::open(on(directory.path())).expect("opens");
-    there.client().await.expect("a client").put("a", "before", None).await.expect("a put");
+    there.direct_client().await.expect("a client").put("a", "before", None).await.expect("a put");
     let snapshot = || Snapshot::read(&whole).expect("it is whole");
     let refused = restore(snapshot(), directory.path(), true, 5).expect_err("a store has it open");
     assert!(matches!(refused, OpenError::InUse { .. }), "{refused}");
@@ -145,7 +145,7 @@ async fn a_snapshot_that_is_not_whole_and_a_file_that_is_there_are_refused() {
         std::fs::copy(&file, copy.path().join("etcd.redb")).expect("copied");
         verify(&file).expect("it is whole");
         let store = EmbeddedEtcd::open(on(copy.path())).expect("opens");
-        let found = store.client().await.expect("a client").get("a", None).await.expect("a get");
+        let found = store.direct_client().await.expect("a client").get("a", None).await.expect("a get");
         assert_eq!(found.kvs()[0].value_str().expect("text"), value);
         store.shutdown().await;
     }
@@ -155,7 +155,7 @@ async fn a_snapshot_that_is_not_whole_and_a_file_that_is_there_are_refused() {
 async fn verifying_finds_damage_and_writes_nothing() {
     let directory = tempfile::tempdir().expect("a directory");
     let store = EmbeddedEtcd::open(on(directory.path())).expect("opens");
-    store.client().await.expect("a client").put("a", vec![b'v'; 200_000], None).await.expect("a put");
+    store.direct_client().await.expect("a client").put("a", vec![b'v'; 200_000], None).await.expect("a put");
     store.shutdown().await;
     let file = directory.path().join("etcd.redb");
     let whole = std::fs::read(&file).expect("the file");

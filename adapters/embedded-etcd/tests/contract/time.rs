@@ -20,7 +20,7 @@ async fn exists(client: &mut Client, key: &str) -> bool {
 #[tokio::test(start_paused = true)]
 async fn a_lease_ends_when_its_time_is_up_and_not_before() {
     let store = in_memory(1);
-    let mut client = store.client().await.expect("a client");
+    let mut client = store.direct_client().await.expect("a client");
     let lease = client.lease_grant(10, None).await.expect("granted").id();
     client.put("a", "1", Some(PutOptions::new().with_lease(lease))).await.expect("put");
     let mut watch = client.watch("a", Some(WatchOptions::new())).await.expect("a watch");
@@ -54,7 +54,7 @@ async fn after_a_start_leases_have_their_full_time_and_their_keys() {
     let disk = UnsafeDisk::new();
     let options = Options::new(Backend::Custom(disk.storage()), Commit::Inline, 1);
     let store = EmbeddedEtcd::open(options.clone()).expect("opens");
-    let mut client = store.client().await.expect("a client");
+    let mut client = store.direct_client().await.expect("a client");
     let lease = client.lease_grant(60, None).await.expect("granted").id();
     let revoked = client.lease_grant(60, None).await.expect("granted").id();
     client.lease_revoke(revoked).await.expect("revoked");
@@ -63,7 +63,7 @@ async fn after_a_start_leases_have_their_full_time_and_their_keys() {
     store.shutdown().await;
     drop(client);
     let store = EmbeddedEtcd::open(options).expect("opens");
-    let mut client = store.client().await.expect("a client");
+    let mut client = store.direct_client().await.expect("a client");
     let with_keys = etcd_client::LeaseTimeToLiveOptions::new().with_keys();
     let found = client.lease_time_to_live(lease, Some(with_keys)).await.expect("a lease");
     assert_eq!((found.ttl(), found.keys()), (60, [b"a".to_vec()].as_slice()));
@@ -85,7 +85,7 @@ fn the_same_seed_gives_the_same_history() {
             .expect("a runtime");
         runtime.block_on(async {
             let store = Arc::new(in_memory(7));
-            let mut client = store.client().await.expect("a client");
+            let mut client = store.direct_client().await.expect("a client");
             let mut log = Vec::new();
             let mut watch =
                 client.watch("", Some(WatchOptions::new().with_all_keys())).await.expect("a watch");

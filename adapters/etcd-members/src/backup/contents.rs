@@ -53,7 +53,7 @@ pub(crate) async fn read_contents(
                 limit /= 2;
                 continue;
             }
-            Err(failure) if failure.is(COMPACTED) => return Err(ReadFailure::Compacted),
+            Err(failure) if failure.has_message(COMPACTED) => return Err(ReadFailure::Compacted),
             Err(failure) => return Err(ReadFailure::Etcd(failure)),
         };
         // etcd counts the keys of the whole range, not those of the page.

@@ -66,7 +66,7 @@ impl Directory {
     }
 
     fn remove_left(&self) -> Result<(), BackupError> {
-        for name in self.listed()? {
+        for name in self.list_names()? {
             let path = self.path.join(&name);
             let removed = match name.as_str() {
                 SCRATCH | ENDED_SCRATCH => fs::remove_dir_all(&path),
@@ -78,7 +78,7 @@ impl Directory {
         Ok(())
     }
 
-    fn listed(&self) -> Result<Vec<String>, BackupError> {
+    fn list_names(&self) -> Result<Vec<String>, BackupError> {
         let failed = |error: io::Error| file_error("list", &self.path, error);
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.path).map_err(failed)? {
@@ -94,7 +94,7 @@ impl Directory {
     }
 
     pub(crate) async fn names(&self) -> Result<Vec<String>, BackupError> {
-        self.listed()
+        self.list_names()
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -102,7 +102,7 @@ impl Directory {
     }
 
     /// The file in which a backup is written before it has its name.
-    pub(crate) fn part(&self, name: &str) -> UnnamedBackup {
+    pub(crate) fn unnamed_backup(&self, name: &str) -> UnnamedBackup {
         UnnamedBackup(self.path.join(format!(".{name}.part")))
     }
 
@@ -116,7 +116,7 @@ impl Directory {
     }
 
     /// Gives a file a name, durably.
-    pub(crate) async fn rename(&self, from: &Path, name: &str) -> Result<(), BackupError> {
+    pub(crate) async fn rename_to(&self, from: &Path, name: &str) -> Result<(), BackupError> {
         let (from, to, directory) = (from.to_owned(), self.path(name), self.path.clone());
         run_blocking(move || {
             fs::rename(&from, &to).map_err(|error| file_error("rename a backup to", &to, error))?;
@@ -144,7 +144,7 @@ impl Directory {
     }
 
     /// An empty directory for a proof.
-    pub(crate) async fn scratch(&self) -> Result<ScratchPlace, BackupError> {
+    pub(crate) async fn make_scratch(&self) -> Result<ScratchPlace, BackupError> {
         let (path, ended) = (self.path.join(SCRATCH), self.path.join(ENDED_SCRATCH));
         let made = DirBuilder::new().mode(0o700).create(&path);
         made.map_err(|error| file_error("create", &path, error))?;
@@ -167,10 +167,10 @@ impl ScratchPlace {
     /// Removes the directory. Its etcd is being killed, and cannot make new files below another name.
     pub(crate) fn remove(mut self) -> Result<(), BackupError> {
         self.is_there = false;
-        self.removed().map_err(|error| file_error("remove", &self.path, error))
+        self.remove_directory().map_err(|error| file_error("remove", &self.path, error))
     }
 
-    fn removed(&self) -> io::Result<()> {
+    fn remove_directory(&self) -> io::Result<()> {
         fs::rename(&self.path, &self.ended).and_then(|()| fs::remove_dir_all(&self.ended))
     }
 }
@@ -179,7 +179,7 @@ impl Drop for ScratchPlace {
     fn drop(&mut self) {
         if self.is_there {
             // The proof was cancelled, so that no caller takes an error. The next call removes the rest.
-            let _ = self.removed();
+            let _ = self.remove_directory();
         }
     }
 }

@@ -47,7 +47,7 @@ impl Scratch {
     ///
     /// The file has no revision of its own, but those of its keys. Its newest ones are missing if they were deletions and
     /// a compaction removed them, or if etcd is empty.
-    pub(crate) fn revision(&self, before: i64) -> i64 {
+    pub(crate) fn restored_revision(&self, before: i64) -> i64 {
         if self.revision < before && before <= self.present { before } else { self.revision }
     }
 }
@@ -73,13 +73,13 @@ impl RestoredEtcd<'_> {
         let Self { scratch, process, backup } = self;
         tokio::select! {
             biased;
-            ended = process => Err(early_end(ended, backup)),
+            ended = process => Err(early_end_error(ended, backup)),
             done = work(scratch) => done,
         }
     }
 }
 
-fn early_end(ended: Result<HostOutcome, BackupError>, backup: &str) -> BackupError {
+fn early_end_error(ended: Result<HostOutcome, BackupError>, backup: &str) -> BackupError {
     match ended {
         Ok(ended) => BackupError::NotRestored {
             name: backup.to_owned(),
@@ -176,7 +176,7 @@ pub(crate) async fn start<'a>(
     };
     tokio::select! {
         biased;
-        ended = &mut process => Err(early_end(ended, name)),
+        ended = &mut process => Err(early_end_error(ended, name)),
         answered = timeout_at(by, answers) => match answered {
             Ok(present) if present < revision => Err(BackupError::NotRestored {
                 name: name.to_owned(),

@@ -34,7 +34,7 @@ pub(crate) async fn write_snapshot(
     });
     let reading = async {
         let received = receive_parts(member, parts, progress).await;
-        received.map_err(|failure| BackupError::from(failure.error(TAKE)))
+        received.map_err(|failure| BackupError::from(failure.into_error(TAKE)))
     };
     let (written, received) = tokio::join!(writing, reading);
     // A full disk ends the reception, too.

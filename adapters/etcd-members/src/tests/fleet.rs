@@ -72,7 +72,7 @@ fn free_port() -> u16 {
 /// The built-in authorities in a store of their own.
 pub(crate) async fn authorities() -> (EmbeddedEtcd, Arc<BuiltInAuthorities>) {
     let embedded = EmbeddedEtcd::open(Options::new(Backend::Memory, Commit::Inline, 1)).unwrap();
-    let client = embedded.client().await.unwrap();
+    let client = embedded.direct_client().await.unwrap();
     let store: Arc<dyn Store> = Arc::new(EtcdStore::from_client(client, &StoreConfig::default(), 1).unwrap());
     let authorities = BuiltInAuthorities::new(store, Keys::parse(KEY).unwrap(), Arc::new(Wall));
     (embedded, Arc::new(authorities))

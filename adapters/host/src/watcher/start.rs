@@ -10,7 +10,7 @@ use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Signal, set_parent_process_death_signal, setsid};
 use rustix::stdio::{dup2_stdin, stdin};
 
-use crate::protocol::{StartFailure, monotonic};
+use crate::protocol::{StartFailure, monotonic_nanoseconds};
 
 /// Executes the command in `words`: its latest start time, its program, its arguments. Returns only on failure, which
 /// it reports to the watcher through the former standard input. A successful `exec` closes this end of the pipe, so the
@@ -42,7 +42,7 @@ fn start_command(mut words: impl Iterator<Item = OsString>) -> io::Result<StartF
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let mut command = Command::new(program);
     command.args(words);
-    if monotonic() >= before {
+    if monotonic_nanoseconds() >= before {
         return Ok(StartFailure::TooLate);
     }
     Err(command.exec())

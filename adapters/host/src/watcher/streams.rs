@@ -34,7 +34,7 @@ impl Streams {
         [&self.failure, &self.stdout, &self.stderr].iter().all(|stream| stream.from.is_none())
     }
 
-    pub(super) fn failure(&self) -> Option<StartFailure> {
+    pub(super) fn start_failure(&self) -> Option<StartFailure> {
         if self.failure.kept.is_empty() {
             return None;
         }
@@ -43,7 +43,7 @@ impl Streams {
     }
 
     /// Both outputs, and whether they were truncated.
-    pub(super) fn texts(&self) -> [(String, bool); 2] {
+    pub(super) fn output_texts(&self) -> [(String, bool); 2] {
         [&self.stdout, &self.stderr].map(|stream| lossy_text(&stream.kept, stream.cut))
     }
 }

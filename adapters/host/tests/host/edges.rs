@@ -15,7 +15,7 @@ use crate::{LONG, TRIAL, Trial};
 #[tokio::test]
 async fn without_a_valid_permit_nothing_happens() {
     let trial = Trial::new();
-    let host = CommandsOnHost::watched_by(TRIAL, LONG);
+    let host = CommandsOnHost::with_watcher(TRIAL, LONG);
     let command = HostCommand { words: trial.words("touch $TRIAL/done"), deadline: LONG };
     let ended = Permit::give(9, Instant::now());
     assert_eq!(host.run(&ended, command).await, Err(HostError::Permit(PermitEnded { epoch: 9 })));
@@ -56,11 +56,11 @@ async fn a_watcher_without_an_order_does_nothing() {
 
 #[tokio::test]
 async fn program_that_is_no_watcher_is_reported() {
-    let host = CommandsOnHost::watched_by("/bin/false", LONG);
+    let host = CommandsOnHost::with_watcher("/bin/false", LONG);
     let command = HostCommand { words: vec!["true".to_owned()], deadline: LONG };
     let error = host.run(&Permit::give(1, Instant::now() + LONG), command.clone()).await.unwrap_err();
     assert!(matches!(error, HostError::NotStarted { .. }), "{error:?}");
-    let host = CommandsOnHost::watched_by("/no/such/program", LONG);
+    let host = CommandsOnHost::with_watcher("/no/such/program", LONG);
     let error = host.run(&Permit::give(1, Instant::now() + LONG), command).await.unwrap_err();
     assert!(error.to_string().contains("its watcher does not start"), "{error}");
 }

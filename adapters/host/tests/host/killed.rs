@@ -89,7 +89,7 @@ async fn a_chain_of_processes_that_each_start_the_next_and_end_is_killed() {
 async fn dropping_the_future_kills() {
     for script in [ENDLESS, AWAY] {
         let trial = Trial::new();
-        let host = CommandsOnHost::watched_by(TRIAL, LONG);
+        let host = CommandsOnHost::with_watcher(TRIAL, LONG);
         let permit = permit();
         let run = host.run(&permit, HostCommand { words: trial.words(script), deadline: LONG });
         tokio::select! {
@@ -168,7 +168,7 @@ async fn death_of_the_watcher_kills_all_processes_of_its_command() {
 #[tokio::test]
 async fn processes_of_a_killed_watcher_are_killed_after_the_request_is_dropped() {
     let trial = Trial::new();
-    let host = CommandsOnHost::watched_by(TRIAL, LONG);
+    let host = CommandsOnHost::with_watcher(TRIAL, LONG);
     let permit = permit();
     let script = format!("{ORPHANS} sleep 1000");
     let run = host.run(&permit, HostCommand { words: trial.words(&script), deadline: LONG });

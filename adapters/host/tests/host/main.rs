@@ -87,7 +87,7 @@ fn has_variable(process: &Path, variable: &str) -> bool {
 }
 
 async fn run(words: Vec<String>, deadline: Duration) -> Result<HostOutcome, HostError> {
-    CommandsOnHost::watched_by(TRIAL, LONG).run(&permit(), HostCommand { words, deadline }).await
+    CommandsOnHost::with_watcher(TRIAL, LONG).run(&permit(), HostCommand { words, deadline }).await
 }
 
 fn permit() -> Permit {

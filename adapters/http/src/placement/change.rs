@@ -110,7 +110,7 @@ fn merge_update<T: Resource>(stored: &T, new: T, now: &Timestamp) -> Result<Effe
         }
     }
     let mut merged = stored.clone();
-    document::update_document(T::KIND.name(), &mut merged, new).map_err(Problem::immutable)?;
+    document::update_document(T::KIND.name(), &mut merged, new).map_err(Problem::immutable_field)?;
     if merged == *stored {
         // Krake accepts an empty update of this kind.
         if T::KIND == Kind::GlobalMetricsProvider {
@@ -182,7 +182,7 @@ where
                 for problem in &mut error.problems {
                     problem.field.insert_str(0, "status.");
                 }
-                Problem::immutable(error)
+                Problem::immutable_field(error)
             },
         )?;
         Ok(effect_of(stored, merged))
@@ -324,6 +324,6 @@ fn accept_request<T>(read: Result<RequestedDocument<T>, RequestError>) -> Result
             Ok(read.value)
         }
         Err(RequestError::NotJson(_)) => Err(Problem::without_detail(StatusCode::UNSUPPORTED_MEDIA_TYPE)),
-        Err(RequestError::Invalid(error)) => Err(Problem::invalid(error)),
+        Err(RequestError::Invalid(error)) => Err(Problem::invalid_input(error)),
     }
 }

@@ -23,16 +23,16 @@ use super::service::{RequestContext, json_answer};
 
 impl RequestContext {
     /// Answers with the dependents that a deletion of the resource would delete.
-    pub(super) async fn dependents(mut self, owner: ObjectKey) -> Result<Response, Problem> {
+    pub(super) async fn answer_dependents(mut self, owner: ObjectKey) -> Result<Response, Problem> {
         self.authorize_one(&owner, None, Verb::Get).await?;
         self.refresh().await?;
         let objects = &self.service.api.objects;
         let listed = Kind::ALL.iter().flat_map(|&kind| objects.list(Selection { kind, namespace: None }).1);
         let all: BTreeMap<ObjectKey, Arc<Stored>> =
             listed.map(|stored| (stored.key.clone(), stored)).collect();
-        let root = all.get(&owner).ok_or_else(|| self.service.absent(&owner))?;
+        let root = all.get(&owner).ok_or_else(|| self.service.absent_problem(&owner))?;
         let dependents =
-            Dependents::among(all.values().map(Arc::as_ref), |key| all.get(key).map(Arc::as_ref));
+            Dependents::find_among(all.values().map(Arc::as_ref), |key| all.get(key).map(Arc::as_ref));
         let mut going = dependents.going_with(&[&root.key]).reached;
         going.retain(|key, _| *key != &owner && all[*key].object.metadata().deleted.is_none());
 

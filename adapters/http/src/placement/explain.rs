@@ -36,7 +36,7 @@ impl RequestContext {
             Kind::GlobalCloud => global == GrantedScope::Whole,
             _ => clouds.includes(target.namespace.as_deref()),
         };
-        let mut what_if = what_if(&self.query)?;
+        let mut what_if = parse_what_if(&self.query)?;
         if let GrantedScope::Namespaces(names) = &clusters {
             what_if.namespaces = Some(names.clone());
         }
@@ -63,12 +63,12 @@ impl RequestContext {
                 });
                 clouds.retain(|candidate| shows(&candidate.target));
                 for decision in iter::once(decision).chain(last) {
-                    decision.hide(shows, bound.as_ref());
+                    decision.hide_resources(shows, bound.as_ref());
                 }
                 Ok(json_answer(StatusCode::OK, &explanation))
             }
             Err(NoExplanation::Elsewhere { leader, last: Some(mut last) }) if plain => {
-                last.hide(shows, bound.as_ref());
+                last.hide_resources(shows, bound.as_ref());
                 let kept = json!({
                     "application": {
                         "kind": application.kind.name(),
@@ -91,7 +91,10 @@ impl RequestContext {
     /// Namespaces whose resources of a kind the user may list.
     pub(super) async fn visible_namespaces(&mut self, kind: Kind) -> Result<GrantedScope, Problem> {
         let place = if kind.namespaced() { RequestScope::Everywhere } else { RequestScope::Global };
-        match self.authorize(&RequestedAccess { kind, part: None, verb: Verb::List, scope: place }).await {
+        match self
+            .authorize_access(&RequestedAccess { kind, part: None, verb: Verb::List, scope: place })
+            .await
+        {
             Err(problem) if problem.status() == StatusCode::FORBIDDEN => {
                 Ok(GrantedScope::Namespaces(BTreeSet::new()))
             }
@@ -102,7 +105,7 @@ impl RequestContext {
 
 fn not_leader_problem(why: &str) -> Problem {
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, format!("503: {why}"))
-        .with(header::RETRY_AFTER, HeaderValue::from_static("1"))
+        .with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
 }
 
 fn problem_of(error: &ExplainError) -> Problem {
@@ -120,9 +123,9 @@ fn problem_of(error: &ExplainError) -> Problem {
 }
 
 /// `with=metric=value` and `without=cluster`, each any number of times.
-fn what_if(query: &Query) -> Result<WhatIf, Problem> {
+fn parse_what_if(query: &Query) -> Result<WhatIf, Problem> {
     let mut what_if = WhatIf::default();
-    for text in query.all("with") {
+    for text in query.all_values("with") {
         let assumed = text.rsplit_once('=').and_then(|(metric, value)| {
             let value = value.parse::<f64>().ok().filter(|value| value.is_finite())?;
             (!metric.is_empty()).then(|| (metric.to_owned(), value))
@@ -136,7 +139,7 @@ fn what_if(query: &Query) -> Result<WhatIf, Problem> {
         };
         what_if.with.push(assumed);
     }
-    what_if.without.extend(query.all("without").map(str::to_owned));
+    what_if.without.extend(query.all_values("without").map(str::to_owned));
     let count = what_if.with.len() + what_if.without.len();
     if count > MOST_ASSUMPTIONS {
         return Err(Problem::invalid_field("with", format!("{count} assumptions"), "at most 32"));
@@ -150,7 +153,7 @@ mod tests {
 
     #[test]
     fn assumptions_are_read_whole() {
-        let read = |query: &str| what_if(&Query::read(Some(query)));
+        let read = |query: &str| parse_what_if(&Query::read(Some(query)));
         let asked = read("with=load=0.5&with=a%3Db=-1e2&without=one&without=two").unwrap();
         assert_eq!(asked.with, [("load".to_owned(), 0.5), ("a=b".to_owned(), -100.0)]);
         assert_eq!(asked.without, ["one", "two"]);

@@ -55,8 +55,8 @@ use madako_protocol::ports::Clock;
 pub use auth::{ANONYMOUS, Authenticator, ByCertificate, ClientCertificate, StaticUser};
 pub use problem::{Problem, ProblemTitle};
 pub use tokens::{Keycloak, Keystone};
-pub use uid::Uids;
-pub use wait::Closing;
+pub use uid::UidSource;
+pub use wait::ServerClosing;
 
 pub use crate::limits::{BLOCKING, STREAMS};
 
@@ -111,7 +111,7 @@ impl Settings {
 pub struct PlacementApi {
     pub objects: Arc<dyn Objects>,
     pub clock: Arc<dyn Clock>,
-    pub uids: Uids,
+    pub uids: UidSource,
     /// Explains decisions; `None` if this instance makes none.
     pub explainer: Option<Arc<dyn Explainer>>,
     /// Tried in this order.
@@ -134,6 +134,6 @@ pub fn additional_wait(uri: &Uri) -> Duration {
 }
 
 /// The answer to a request that took too long.
-pub(crate) fn too_late() -> Response {
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "503: no answer in time").response("")
+pub(crate) fn deadline_response() -> Response {
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "503: no answer in time").to_response("")
 }

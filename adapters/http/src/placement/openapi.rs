@@ -53,7 +53,7 @@ pub(super) fn openapi_document(version: &str) -> Value {
             if !parameters.is_empty() {
                 item.insert("parameters".to_owned(), parameters.into());
             }
-            for method in target.methods().iter().filter(|method| is_described(method)) {
+            for method in target.allowed_methods().iter().filter(|method| is_described(method)) {
                 let operation = operation_object(&mut types, kind, &target, method);
                 item.insert(method.as_str().to_lowercase(), operation);
             }
@@ -123,7 +123,7 @@ fn operation_object(types: &mut Types, kind: Kind, target: &Target, method: &Met
         Target::Dependents(_) => return dependents_path(kind),
         _ => {}
     }
-    let resource = types.object(kind.schema(), Direction::Answer);
+    let resource = types.object_schema(kind.schema(), Direction::Answer);
     let verb = match (target, method) {
         (Target::Collection { .. }, &Method::POST) => "create",
         (Target::Collection { namespace: None, .. }, _) if kind.namespaced() => "list_all",
@@ -145,9 +145,11 @@ fn operation_object(types: &mut Types, kind: Kind, target: &Target, method: &Met
     let mut parameters = Vec::new();
     let mut description = Vec::new();
     let body = match (target, method) {
-        (Target::Collection { .. }, &Method::POST) => Some(types.object(kind.schema(), Direction::Request)),
-        (Target::Object(_), &Method::PUT) => Some(types.object(kind.schema(), Direction::Request)),
-        (Target::Part(_, part), _) => types.part(kind, *part),
+        (Target::Collection { .. }, &Method::POST) => {
+            Some(types.object_schema(kind.schema(), Direction::Request))
+        }
+        (Target::Object(_), &Method::PUT) => Some(types.object_schema(kind.schema(), Direction::Request)),
+        (Target::Part(_, part), _) => types.subresource_schema(kind, *part),
         _ => None,
     };
     if let Some(body) = body {
@@ -364,7 +366,7 @@ mod tests {
             let example = path.replace("{namespace}", "n").replace("{name}", "a");
             let target = find_target(&example).unwrap_or_else(|| panic!("{path} stands for nothing"));
             assert_eq!(path_template(&target), *path);
-            for method in target.methods().iter().filter(|method| is_described(method)) {
+            for method in target.allowed_methods().iter().filter(|method| is_described(method)) {
                 let operation = &item[method.as_str().to_lowercase()];
                 assert!(operation["operationId"].is_string(), "{method} {path}");
                 operations += 1;

@@ -26,7 +26,7 @@ pub enum ProblemTitle {
 
 impl ProblemTitle {
     /// Name in `title`, and in the URL of its documentation.
-    fn names(self) -> (&'static str, &'static str) {
+    fn code_and_title(self) -> (&'static str, &'static str) {
         match self {
             Self::NotFoundError => ("NOT_FOUND_ERROR", "not-found-error"),
             Self::TransactionError => ("TRANSACTION_ERROR", "transaction-error"),
@@ -82,7 +82,7 @@ impl Problem {
         Self::new(StatusCode::UNAUTHORIZED, "401: No token has been provided or the provided one is invalid.")
     }
 
-    pub(super) fn absent(key: &ObjectKey) -> Self {
+    pub(super) fn resource_not_found(key: &ObjectKey) -> Self {
         let namespace = match &key.namespace {
             Some(namespace) => format!("'{namespace}'"),
             None => "None".to_owned(),
@@ -91,7 +91,7 @@ impl Problem {
         Self::with_title(StatusCode::NOT_FOUND, ProblemTitle::NotFoundError, detail)
     }
 
-    pub(super) fn exists(key: &ObjectKey) -> Self {
+    pub(super) fn already_exists(key: &ObjectKey) -> Self {
         let mut detail = format!("{} '{}' already exists", key.kind.name(), key.name);
         if let Some(namespace) = &key.namespace {
             detail += &format!(" in namespace '{namespace}'");
@@ -100,7 +100,7 @@ impl Problem {
     }
 
     /// Every attempt conflicted with a concurrent write.
-    pub(super) fn conflict() -> Self {
+    pub(super) fn concurrent_write() -> Self {
         Self::with_title(
             StatusCode::CONFLICT,
             ProblemTitle::TransactionError,
@@ -109,7 +109,7 @@ impl Problem {
     }
 
     /// The resource's version is not the one that the request requires.
-    pub(super) fn precondition(current: Option<i64>) -> Self {
+    pub(super) fn failed_precondition(current: Option<i64>) -> Self {
         let is = match current {
             Some(current) => format!("is at \"{current}\""),
             None => "does not exist".to_owned(),
@@ -117,17 +117,17 @@ impl Problem {
         Self::new(StatusCode::PRECONDITION_FAILED, format!("412: Precondition Failed: the resource {is}"))
     }
 
-    pub(super) fn invalid(error: InputError) -> Self {
+    pub(super) fn invalid_input(error: InputError) -> Self {
         let detail = error.to_string();
         Self { errors: error.problems, ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail) }
     }
 
     pub(super) fn invalid_field(field: &str, got: impl Into<String>, expected: impl Into<String>) -> Self {
         let problem = FieldProblem { field: field.to_owned(), got: got.into(), expected: expected.into() };
-        Self::invalid(InputError { subject: "the request".to_owned(), problems: vec![problem] })
+        Self::invalid_input(InputError { subject: "the request".to_owned(), problems: vec![problem] })
     }
 
-    pub(super) fn immutable(error: InputError) -> Self {
+    pub(super) fn immutable_field(error: InputError) -> Self {
         let first = error.problems.first().map_or("", |problem| problem.field.as_str());
         let field = first.rsplit('.').next().unwrap_or_default();
         let detail = format!("Trying to update an immutable field: {field}");
@@ -157,7 +157,7 @@ impl Problem {
     }
 
     /// A resource whose stored value cannot be read. It exists, so it is neither absent nor can it be created.
-    pub(super) fn unreadable(key: &ObjectKey, why: &str) -> Self {
+    pub(super) fn unreadable_resource(key: &ObjectKey, why: &str) -> Self {
         let detail = format!(
             "409: {key} is stored, but its value cannot be read: {why}; a DELETE with `?force=True` removes \
              it"
@@ -166,19 +166,21 @@ impl Problem {
     }
 
     /// The store was replaced while the watch started.
-    pub(super) fn replaced(gap: &FollowerGap) -> Self {
+    pub(super) fn replaced_cache(gap: &FollowerGap) -> Self {
         let status = StatusCode::SERVICE_UNAVAILABLE;
         Self::new(status, format!("503: {gap}")).retry_later(status)
     }
 
     fn retry_later(self, status: StatusCode) -> Self {
         match status {
-            StatusCode::SERVICE_UNAVAILABLE => self.with(header::RETRY_AFTER, HeaderValue::from_static("1")),
+            StatusCode::SERVICE_UNAVAILABLE => {
+                self.with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
+            }
             _ => self,
         }
     }
 
-    pub(super) fn with(mut self, name: HeaderName, value: HeaderValue) -> Self {
+    pub(super) fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.headers.push((name, value));
         self
     }
@@ -189,14 +191,14 @@ impl Problem {
     }
 
     /// The HTTP response. `base` is the base URL of the problems' documentation; empty for none.
-    pub(super) fn response(&self, base: &str) -> Response {
+    pub(super) fn to_response(&self, base: &str) -> Response {
         let kind = match self.title {
-            Some(title) if !base.is_empty() => format!("{base}#{}", title.names().1),
+            Some(title) if !base.is_empty() => format!("{base}#{}", title.code_and_title().1),
             _ => "about:blank".to_owned(),
         };
         let written = SerializedProblem {
             r#type: kind,
-            title: self.title.map(|title| title.names().0),
+            title: self.title.map(|title| title.code_and_title().0),
             status: self.status.as_u16(),
             detail: &self.detail,
             errors: &self.errors,
@@ -218,18 +220,18 @@ mod tests {
     use super::*;
 
     async fn text(problem: &Problem, base: &str) -> String {
-        let body = to_bytes(problem.response(base).into_body(), usize::MAX).await.unwrap();
+        let body = to_bytes(problem.to_response(base).into_body(), usize::MAX).await.unwrap();
         String::from_utf8(body.to_vec()).unwrap()
     }
 
     #[tokio::test]
     async fn a_problem_is_written_as_krake_does() {
-        let absent = Problem::absent(&ObjectKey::new(Kind::Application, Some("testing"), "echo"));
+        let absent = Problem::resource_not_found(&ObjectKey::new(Kind::Application, Some("testing"), "echo"));
         assert_eq!(
             text(&absent, "https://docs/problem.html").await,
             r#"{"type": "https://docs/problem.html#not-found-error", "title": "NOT_FOUND_ERROR", "status": 404, "detail": "'Application' 'echo' does not exist in namespace 'testing'"}"#
         );
-        let absent = Problem::absent(&ObjectKey::new(Kind::Role, None, "r"));
+        let absent = Problem::resource_not_found(&ObjectKey::new(Kind::Role, None, "r"));
         assert_eq!(
             text(&absent, "").await,
             r#"{"type": "about:blank", "title": "NOT_FOUND_ERROR", "status": 404, "detail": "'Role' 'r' does not exist in namespace None"}"#

@@ -39,12 +39,12 @@ impl Query {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    pub(super) fn all<'q>(&'q self, name: &'q str) -> impl Iterator<Item = &'q str> {
+    pub(super) fn all_values<'q>(&'q self, name: &'q str) -> impl Iterator<Item = &'q str> {
         self.0.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
     /// True if the deletion is forced: Krake accepts only this word.
-    pub(super) fn force(&self) -> bool {
+    pub(super) fn is_forced(&self) -> bool {
         self.get("force") == Some("True")
     }
 
@@ -54,7 +54,7 @@ impl Query {
     }
 
     /// Interval of heartbeats; `None` for no heartbeats.
-    pub(super) fn heartbeat(&self) -> Result<Option<Duration>, Problem> {
+    pub(super) fn heartbeat_interval(&self) -> Result<Option<Duration>, Problem> {
         let Some(text) = self.get("heartbeat") else { return Ok(Some(HEARTBEAT)) };
         let seconds: u64 = parse_number(text).ok_or_else(|| {
             Problem::invalid_field(
@@ -160,7 +160,7 @@ mod tests {
             ("heartbeat=1.5", None),
             ("heartbeat=abc", None),
         ] {
-            let read = Query::read(Some(query)).heartbeat().ok();
+            let read = Query::read(Some(query)).heartbeat_interval().ok();
             let expected = expected.map(|beat| beat.map(Duration::from_secs));
             assert_eq!(read, expected, "{query}");
         }

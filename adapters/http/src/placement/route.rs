@@ -96,7 +96,7 @@ pub(super) fn find_target(path: &str) -> Option<Target> {
 impl Target {
     /// Allowed methods, in the order of Krake's `Allow`. HEAD is answered as GET without the body; OPTIONS answers
     /// preflight requests.
-    pub(super) fn methods(&self) -> &'static [Method] {
+    pub(super) fn allowed_methods(&self) -> &'static [Method] {
         match self {
             Self::Index
             | Self::Me
@@ -202,7 +202,8 @@ mod tests {
             ("/core/roles/r", "DELETE GET HEAD OPTIONS PUT"),
             ("/openstack/namespaces/n/magnumclusters/m/binding", "OPTIONS PUT"),
         ] {
-            let allowed: Vec<_> = find_target(path).unwrap().methods().iter().map(Method::as_str).collect();
+            let allowed: Vec<_> =
+                find_target(path).unwrap().allowed_methods().iter().map(Method::as_str).collect();
             assert_eq!(allowed.join(" "), methods, "{path}");
         }
     }

@@ -22,7 +22,7 @@ use super::query::Query;
 use super::rbac::{self, GrantedScope, RequestScope, RequestedAccess};
 use super::route::{self, Target};
 use super::selector::Selector;
-use super::wait::Closing;
+use super::wait::ServerClosing;
 use super::watch::SelectedWatch;
 use super::write::{ExpectedTag, WrittenResource};
 use super::{ANONYMOUS, Authorization, PlacementApi, auth, change, cors, openapi};
@@ -53,7 +53,7 @@ pub(super) async fn answer_request(State(service): State<Arc<Service>>, request:
     let (base, allowed) = (settings.problem_base_url.clone(), settings.cors_origin.clone());
     let mut response = match Box::pin(dispatch_request(service, request)).await {
         Ok(response) => response,
-        Err(problem) => problem.response(&base),
+        Err(problem) => problem.to_response(&base),
     };
     // A page may read refusals too, except the refusal of a preflight.
     if !asked_first || response.status().is_success() {
@@ -75,10 +75,12 @@ async fn dispatch_request(service: Arc<Service>, request: Request) -> Result<Res
     if options {
         return cors::answer_preflight(&settings.cors_origin, &parts.headers);
     }
-    if !target.methods().contains(&parts.method) {
-        let allowed = target.methods().iter().map(Method::as_str).collect::<Vec<_>>().join(",");
+    if !target.allowed_methods().contains(&parts.method) {
+        let allowed = target.allowed_methods().iter().map(Method::as_str).collect::<Vec<_>>().join(",");
         let allowed = HeaderValue::from_str(&allowed).expect("names of methods are visible characters");
-        return Err(Problem::without_detail(StatusCode::METHOD_NOT_ALLOWED).with(header::ALLOW, allowed));
+        return Err(
+            Problem::without_detail(StatusCode::METHOD_NOT_ALLOWED).with_header(header::ALLOW, allowed)
+        );
     }
     let query = Query::read(parts.uri.query());
     let turn = RequestContext { service, parts, query, user, fresh: None };
@@ -104,7 +106,7 @@ async fn dispatch_request(service: Arc<Service>, request: Request) -> Result<Res
         },
         Target::Part(key, part) => turn.update_part(key, part, body).await,
         Target::Explanation(application) => turn.explain(application).await,
-        Target::Dependents(owner) => turn.dependents(owner).await,
+        Target::Dependents(owner) => turn.answer_dependents(owner).await,
     }
 }
 
@@ -135,17 +137,17 @@ impl Service {
         self.api.objects.refresh().await.map_err(|error| Problem::store(&error))
     }
 
-    pub(super) fn stream(&self) -> Result<OwnedSemaphorePermit, Problem> {
+    pub(super) fn take_stream_slot(&self) -> Result<OwnedSemaphorePermit, Problem> {
         Arc::clone(&self.streams).try_acquire_owned().map_err(|_| {
             let detail =
                 format!("503: {} watches and waiting answers are open already", self.api.settings.streams);
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
-                .with(header::RETRY_AFTER, HeaderValue::from_static("10"))
+                .with_header(header::RETRY_AFTER, HeaderValue::from_static("10"))
         })
     }
 
     /// Rights that a user's roles in the view grant to a request.
-    pub(super) fn granted(&self, user: &str, wish: &RequestedAccess<'_>) -> Option<GrantedScope> {
+    pub(super) fn granted_scope(&self, user: &str, wish: &RequestedAccess<'_>) -> Option<GrantedScope> {
         let objects = &self.api.objects;
         let (_, bindings) = objects.list(Selection { kind: Kind::RoleBinding, namespace: None });
         let names: std::collections::BTreeSet<&str> = bindings
@@ -180,11 +182,14 @@ impl RequestContext {
         }
     }
 
-    pub(super) fn closing(&self) -> Closing {
-        self.parts.extensions.get::<Closing>().cloned().unwrap_or_default()
+    pub(super) fn closing_signal(&self) -> ServerClosing {
+        self.parts.extensions.get::<ServerClosing>().cloned().unwrap_or_default()
     }
 
-    pub(super) async fn authorize(&mut self, wish: &RequestedAccess<'_>) -> Result<GrantedScope, Problem> {
+    pub(super) async fn authorize_access(
+        &mut self,
+        wish: &RequestedAccess<'_>,
+    ) -> Result<GrantedScope, Problem> {
         match self.settings().authorization {
             Authorization::AlwaysAllow => Ok(GrantedScope::Whole),
             Authorization::AlwaysDeny => Err(Problem::without_detail(StatusCode::FORBIDDEN)),
@@ -194,7 +199,7 @@ impl RequestContext {
             Authorization::Rbac => {
                 self.refresh().await?;
                 self.service
-                    .granted(&self.user, wish)
+                    .granted_scope(&self.user, wish)
                     .ok_or_else(|| Problem::without_detail(StatusCode::FORBIDDEN))
             }
         }
@@ -207,7 +212,7 @@ impl RequestContext {
         verb: Verb,
     ) -> Result<(), Problem> {
         let place = key.namespace.as_deref().map_or(RequestScope::Global, RequestScope::Namespace);
-        self.authorize(&RequestedAccess { kind: key.kind, part, verb, scope: place }).await.map(drop)
+        self.authorize_access(&RequestedAccess { kind: key.kind, part, verb, scope: place }).await.map(drop)
     }
 
     async fn answer_current_user(mut self) -> Result<Response, Problem> {
@@ -229,9 +234,10 @@ impl RequestContext {
             None if kind.namespaced() => RequestScope::Everywhere,
             None => RequestScope::Global,
         };
-        let granted =
-            self.authorize(&RequestedAccess { kind, part: None, verb: Verb::List, scope: place }).await?;
-        let heartbeat = self.query.heartbeat()?;
+        let granted = self
+            .authorize_access(&RequestedAccess { kind, part: None, verb: Verb::List, scope: place })
+            .await?;
+        let heartbeat = self.query.heartbeat_interval()?;
         let selector = Selector::read(&self.query)?;
         if self.query.watch() {
             self.watch(SelectedWatch { kind, namespace, granted, selector }, heartbeat).await
@@ -243,8 +249,8 @@ impl RequestContext {
     async fn read(mut self, key: ObjectKey) -> Result<Response, Problem> {
         self.authorize_one(&key, None, Verb::Get).await?;
         self.refresh().await?;
-        let stored = self.service.api.objects.get(&key).ok_or_else(|| self.service.absent(&key))?;
-        ExpectedTag::read(&self.parts.headers).holds(Some(stored.mod_revision))?;
+        let stored = self.service.api.objects.get(&key).ok_or_else(|| self.service.absent_problem(&key))?;
+        ExpectedTag::read(&self.parts.headers).check_revision(Some(stored.mod_revision))?;
         Ok(object_answer(stored.wire.clone(), Some(stored.mod_revision)))
     }
 
@@ -255,8 +261,9 @@ impl RequestContext {
         body: Body,
     ) -> Result<Response, Problem> {
         let place = namespace.as_deref().map_or(RequestScope::Global, RequestScope::Namespace);
-        self.authorize(&RequestedAccess { kind, part: None, verb: Verb::Create, scope: place }).await?;
-        let resource = change::parse_resource(kind, &self.text(body).await?)?;
+        self.authorize_access(&RequestedAccess { kind, part: None, verb: Verb::Create, scope: place })
+            .await?;
+        let resource = change::parse_resource(kind, &self.read_text(body).await?)?;
         let awaited = self.query.awaited_condition(kind)?;
         let uid = self.service.api.uids.draw();
         let object = change::prepare_create(resource, namespace.as_deref(), &self.service.now(), uid)?;
@@ -264,7 +271,7 @@ impl RequestContext {
         if expected != ExpectedTag::Any {
             // The client requires an existing version, so the creation fails either way.
             self.refresh().await?;
-            expected.holds(self.service.revision(&object.key()))?;
+            expected.check_revision(self.service.revision_of(&object.key()))?;
         }
         let awaited = self.expect(awaited).await?;
         let written = self.service.create(object).await?;
@@ -273,13 +280,13 @@ impl RequestContext {
 
     async fn update(mut self, key: ObjectKey, body: Body) -> Result<Response, Problem> {
         self.authorize_one(&key, None, Verb::Update).await?;
-        let change = change::change_whole(key.kind, &self.text(body).await?)?;
+        let change = change::change_whole(key.kind, &self.read_text(body).await?)?;
         self.write(key, change).await
     }
 
     async fn delete(mut self, key: ObjectKey) -> Result<Response, Problem> {
         self.authorize_one(&key, None, Verb::Delete).await?;
-        let force = self.query.force();
+        let force = self.query.is_forced();
         if force && self.service.discard(&key, &ExpectedTag::read(&self.parts.headers)).await? {
             // The value cannot be read, so the answer is empty.
             return Ok(StatusCode::NO_CONTENT.into_response());
@@ -300,11 +307,11 @@ impl RequestContext {
         // Krake looks for the resource first in this one case.
         if (key.kind, part) == (Kind::MagnumCluster, Subresource::Binding) {
             self.refresh().await?;
-            self.service.api.objects.get(&key).ok_or_else(|| self.service.absent(&key))?;
+            self.service.api.objects.get(&key).ok_or_else(|| self.service.absent_problem(&key))?;
         }
         let text = match part {
             Subresource::Retry => String::new(),
-            _ => self.text(body).await?,
+            _ => self.read_text(body).await?,
         };
         let change = change::change_part(key.kind, part, &text)
             .ok_or_else(|| Problem::without_detail(StatusCode::NOT_FOUND))??;
@@ -331,16 +338,16 @@ impl RequestContext {
             None => written,
         };
         let revision = (!written.gone).then_some(written.revision);
-        Ok(object_answer(written.serialized(), revision))
+        Ok(object_answer(written.serialized_object(), revision))
     }
 
-    async fn text(&self, body: Body) -> Result<String, Problem> {
+    async fn read_text(&self, body: Body) -> Result<String, Problem> {
         let limit = self.settings().body_bytes;
         let too_large = || {
             let detail = format!("Maximum request body size {limit} exceeded");
             // The rest of the body is not read.
             Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
-                .with(header::CONNECTION, HeaderValue::from_static("close"))
+                .with_header(header::CONNECTION, HeaderValue::from_static("close"))
         };
         if body.size_hint().lower() > limit as u64 {
             return Err(too_large());

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use madako_domain::placement::kind::ObjectKey;
 use madako_domain::placement::object_value::Object;
-use madako_domain::placement::objects::{Change, Stored, Unread};
+use madako_domain::placement::objects::{Change, Stored, UnreadResource};
 use madako_domain::state::Fault;
 use madako_domain::store::{Condition, Outcome, StoreError, Transaction, Write};
 use madako_protocol::placement::objects::{Follower, FollowerGap, Objects, Selection};
@@ -30,7 +30,7 @@ struct Inner {
     /// Changes in the store that the view does not show yet.
     unseen: Vec<(i64, String, Option<Entry>)>,
     view: BTreeMap<ObjectKey, Arc<Stored>>,
-    faults: BTreeMap<String, Unread>,
+    faults: BTreeMap<String, UnreadResource>,
     viewed: i64,
     changes: Vec<Arc<Change>>,
     /// Changes up to this revision are discarded.
@@ -134,7 +134,7 @@ impl MemoryObjects {
                     }
                     Err(error) => {
                         let why = error.to_string();
-                        let unread = Unread { mod_revision: entry.modified, why, encrypted: false };
+                        let unread = UnreadResource { mod_revision: entry.modified, why, encrypted: false };
                         inner.faults.insert(path.clone(), unread);
                         None
                     }
@@ -181,13 +181,14 @@ impl Objects for MemoryObjects {
         (inner.viewed, selected)
     }
 
-    fn unread(&self, key: &ObjectKey) -> Option<Unread> {
+    fn unread(&self, key: &ObjectKey) -> Option<UnreadResource> {
         self.inner().faults.get(&key.etcd_key()).cloned()
     }
 
     fn faults(&self) -> Vec<Fault> {
         let inner = self.inner();
-        let fault = |(key, unread): (&String, &Unread)| Fault { key: key.clone(), why: unread.why.clone() };
+        let fault =
+            |(key, unread): (&String, &UnreadResource)| Fault { key: key.clone(), why: unread.why.clone() };
         inner.faults.iter().map(fault).collect()
     }
 

@@ -90,7 +90,7 @@ fn world_with(settings: Settings, authenticators: Vec<Arc<dyn Authenticator>>) -
     let router = router(PlacementApi {
         objects: Arc::clone(&objects) as Arc<dyn Objects>,
         clock: Arc::new(Steps(AtomicI64::new(0))),
-        uids: Uids::seeded([0; 32]),
+        uids: UidSource::from_seed([0; 32]),
         explainer: Some(Arc::new(explain::Fake)),
         authenticators,
         settings,

@@ -279,7 +279,7 @@ mod tests {
             let [keystone, keycloak] = both(&service(answer));
             let problem = keystone.authenticate(&request(Some("t0ken"))).await.unwrap_err();
             assert_eq!(problem.status().as_u16(), status);
-            let body = to_bytes(problem.response("").into_body(), usize::MAX).await.unwrap();
+            let body = to_bytes(problem.to_response("").into_body(), usize::MAX).await.unwrap();
             let text = String::from_utf8(body.to_vec()).unwrap();
             assert!(said.iter().all(|said| text.contains(said)), "{text}");
             assert!(!text.contains("secret") && !text.contains("t0ken"), "{text}");

@@ -6,12 +6,12 @@ use rand_chacha::ChaCha12Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
 #[derive(Debug)]
-pub struct Uids(Mutex<ChaCha12Rng>);
+pub struct UidSource(Mutex<ChaCha12Rng>);
 
-impl Uids {
+impl UidSource {
     /// A source with a fixed sequence per seed. Two instances must not share a seed.
     #[must_use]
-    pub fn seeded(seed: [u8; 32]) -> Self {
+    pub fn from_seed(seed: [u8; 32]) -> Self {
         Self(Mutex::new(ChaCha12Rng::from_seed(seed)))
     }
 
@@ -48,7 +48,7 @@ mod tests {
     fn identities_have_the_form_of_version_4_and_differ() {
         assert_eq!(format_uuid([0; 16]), "00000000-0000-4000-8000-000000000000");
         assert_eq!(format_uuid([0xff; 16]), "ffffffff-ffff-4fff-bfff-ffffffffffff");
-        let (one, same) = (Uids::seeded([7; 32]), Uids::seeded([7; 32]));
+        let (one, same) = (UidSource::from_seed([7; 32]), UidSource::from_seed([7; 32]));
         let drawn = one.draw();
         assert_eq!(drawn, same.draw());
         assert_ne!(drawn, one.draw());

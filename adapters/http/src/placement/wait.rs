@@ -18,16 +18,16 @@ use super::write::{AnsweredResource, WrittenResource};
 /// Shutdown signal of the server. The listener adds it to the extensions of each request; without it the server never
 /// shuts down.
 #[derive(Debug, Clone, Default)]
-pub struct Closing(Option<watch::Receiver<bool>>);
+pub struct ServerClosing(Option<watch::Receiver<bool>>);
 
-impl Closing {
+impl ServerClosing {
     /// `closing` becomes true when the server shuts down.
     #[must_use]
     pub fn new(closing: watch::Receiver<bool>) -> Self {
         Self(Some(closing))
     }
 
-    pub(super) async fn closed(&mut self) {
+    pub(super) async fn wait_for_close(&mut self) {
         match &mut self.0 {
             // An error means that the server is gone, which closes as well.
             Some(closing) => drop(closing.wait_for(|closing| *closing).await),
@@ -42,7 +42,7 @@ pub(super) struct AwaitedState {
     service: Arc<Service>,
     follower: Box<dyn Follower>,
     until: Instant,
-    closing: Closing,
+    closing: ServerClosing,
     _place: OwnedSemaphorePermit,
 }
 
@@ -53,10 +53,10 @@ impl RequestContext {
         awaited: Option<AwaitedCondition>,
     ) -> Result<Option<AwaitedState>, Problem> {
         let Some(awaited) = awaited else { return Ok(None) };
-        let place = self.service.stream()?;
+        let place = self.service.take_stream_slot()?;
         let until = Instant::now() + BLOCKING;
         let follower = self.follow().await?;
-        let (service, closing) = (Arc::clone(&self.service), self.closing());
+        let (service, closing) = (Arc::clone(&self.service), self.closing_signal());
         Ok(Some(AwaitedState { awaited, service, follower, until, closing, _place: place }))
     }
 }
@@ -72,14 +72,16 @@ impl AwaitedState {
             biased;
             reached = self.reach_state(&written) => reached.unwrap_or(written),
             () = tokio::time::sleep_until(until) => written,
-            () = closing.closed() => written,
+            () = closing.wait_for_close() => written,
         }
     }
 
     fn is_satisfied(&self, written: &WrittenResource) -> bool {
         match self.awaited {
             AwaitedCondition::Deleted => written.gone,
-            AwaitedCondition::State(wanted) => !written.gone && state_name(written.object()) == Some(wanted),
+            AwaitedCondition::State(wanted) => {
+                !written.gone && state_name(written.written_object()) == Some(wanted)
+            }
         }
     }
 
@@ -106,7 +108,7 @@ impl AwaitedState {
                 continue;
             };
             for change in changes.iter().filter(|change| change.key == written.key) {
-                if let Some(end) = self.end_by(written, change) {
+                if let Some(end) = self.evaluate_change(written, change) {
                     return end;
                 }
             }
@@ -114,7 +116,7 @@ impl AwaitedState {
     }
 
     /// `None`: continue to wait.
-    fn end_by(&self, written: &WrittenResource, change: &Change) -> Option<Option<WrittenResource>> {
+    fn evaluate_change(&self, written: &WrittenResource, change: &Change) -> Option<Option<WrittenResource>> {
         // The write itself, and earlier changes.
         if change.revision <= written.revision {
             return None;
@@ -146,7 +148,7 @@ impl AwaitedState {
             return None;
         }
         // As in Krake's status of applications.
-        let mut object = last.object().clone();
+        let mut object = last.written_object().clone();
         if let Object::Application(application) = &mut object {
             application.status.state = ApplicationState::Deleted;
         }

@@ -25,7 +25,7 @@ use super::query::shorten_parameter;
 use super::rbac::{GrantedScope, RequestScope, RequestedAccess};
 use super::selector::Selector;
 use super::service::{RequestContext, Service};
-use super::wait::Closing;
+use super::wait::ServerClosing;
 use super::{ANONYMOUS, Authorization};
 use crate::limits::ATTEMPTS;
 use crate::telemetry::madako_placement_watches;
@@ -50,7 +50,7 @@ impl RequestContext {
             match self.service.api.objects.follow(revision) {
                 Ok(follower) => return Ok(follower),
                 // The store was replaced in between.
-                Err(gap) if attempt == ATTEMPTS => return Err(Problem::replaced(&gap)),
+                Err(gap) if attempt == ATTEMPTS => return Err(Problem::replaced_cache(&gap)),
                 Err(_) => {
                     attempt += 1;
                     revision = self.service.refresh().await?;
@@ -70,21 +70,21 @@ impl RequestContext {
                 return Err(Problem::invalid_field(pages, got, "nothing: a watch has no pages"));
             }
         }
-        let place = self.service.stream()?;
+        let place = self.service.take_stream_slot()?;
         let follower = self.follow().await?;
         let watch = Watch {
             _open: CountedGauge::new(madako_placement_watches(selected.kind.name())),
             selected,
             follower,
             heartbeat: heartbeat.map(heartbeat_interval),
-            closing: self.closing(),
+            closing: self.closing_signal(),
             pending: VecDeque::new(),
             service: Arc::clone(&self.service),
             user: self.user,
             _place: place,
         };
         let lines = stream::try_unfold(watch, |mut watch| async move {
-            match watch.line().await {
+            match watch.next_line().await {
                 Ok(Some(line)) => Ok(Some((line, watch))),
                 Ok(None) => Ok(None),
                 Err(broken) => {
@@ -119,7 +119,7 @@ struct Watch {
     selected: SelectedWatch,
     follower: Box<dyn Follower>,
     heartbeat: Option<Interval>,
-    closing: Closing,
+    closing: ServerClosing,
     /// Changes that were received and not yet written.
     pending: VecDeque<Arc<Change>>,
     service: Arc<Service>,
@@ -130,11 +130,11 @@ struct Watch {
 
 impl Watch {
     /// The next line; `None` at the proper end.
-    async fn line(&mut self) -> Result<Option<Bytes>, WatchEnd> {
+    async fn next_line(&mut self) -> Result<Option<Bytes>, WatchEnd> {
         loop {
             while let Some(change) = self.pending.pop_front() {
                 self.check_access(&change)?;
-                if let Some(line) = self.selected.line(&change) {
+                if let Some(line) = self.selected.line_of_change(&change) {
                     return Ok(Some(line));
                 }
             }
@@ -146,7 +146,7 @@ impl Watch {
             };
             tokio::select! {
                 biased;
-                () = self.closing.closed() => return Ok(None),
+                () = self.closing.wait_for_close() => return Ok(None),
                 changes = self.follower.next() => self.pending.extend(changes?),
                 _ = signs => return Ok(Some(Bytes::from_static(b"\n"))),
             }
@@ -170,7 +170,7 @@ impl Watch {
         };
         let wish = RequestedAccess { kind: *kind, part: None, verb: Verb::List, scope: place };
         // After a gain of rights the client must list the existing resources, so the watch ends in this case too.
-        match self.service.granted(&self.user, &wish) {
+        match self.service.granted_scope(&self.user, &wish) {
             Some(now) if now == *granted => Ok(()),
             _ => Err(WatchEnd::Forbidden),
         }
@@ -179,7 +179,7 @@ impl Watch {
 
 impl SelectedWatch {
     /// The line of a change; `None` if the watch does not show it.
-    fn line(&self, change: &Change) -> Option<Bytes> {
+    fn line_of_change(&self, change: &Change) -> Option<Bytes> {
         let key = &change.key;
         let concerns = key.kind == self.kind
             && self.namespace.as_ref().is_none_or(|namespace| key.namespace.as_ref() == Some(namespace))

@@ -43,11 +43,11 @@ impl ExpectedTag {
     }
 
     /// Refuses a version that the client does not allow; `None` is an absent resource.
-    pub(super) fn holds(&self, revision: Option<i64>) -> Result<(), Problem> {
+    pub(super) fn check_revision(&self, revision: Option<i64>) -> Result<(), Problem> {
         match revision {
             _ if *self == Self::Any => Ok(()),
             Some(revision) if self.matches(revision) => Ok(()),
-            revision => Err(Problem::precondition(revision)),
+            revision => Err(Problem::failed_precondition(revision)),
         }
     }
 
@@ -77,14 +77,14 @@ pub(super) enum AnsweredResource {
 }
 
 impl WrittenResource {
-    pub(super) fn object(&self) -> &Object {
+    pub(super) fn written_object(&self) -> &Object {
         match &self.shown {
             AnsweredResource::Stored(stored) => &stored.object,
             AnsweredResource::New(object, _) => object,
         }
     }
 
-    pub(super) fn serialized(&self) -> Bytes {
+    pub(super) fn serialized_object(&self) -> Bytes {
         match &self.shown {
             AnsweredResource::Stored(stored) => stored.wire.clone(),
             AnsweredResource::New(_, wire) => wire.clone(),
@@ -115,8 +115,8 @@ impl Service {
             None => {
                 self.refresh().await?;
                 Err(match self.api.objects.unread(&key) {
-                    Some(unread) => Problem::unreadable(&key, &unread.why),
-                    None => Problem::exists(&key),
+                    Some(unread) => Problem::unreadable_resource(&key, &unread.why),
+                    None => Problem::already_exists(&key),
                 })
             }
         }
@@ -134,7 +134,7 @@ impl Service {
             if attempt > 0 {
                 self.refresh().await?;
             }
-            if let Some(written) = self.attempt(key, expected, change).await? {
+            if let Some(written) = self.attempt_change(key, expected, change).await? {
                 return Ok(written);
             }
             tracing::debug!(%key, attempt, "another client wrote the resource at the same time");
@@ -142,20 +142,22 @@ impl Service {
         // A client that requires a version must learn that it has changed.
         self.refresh().await?;
         match self.api.objects.get(key) {
-            Some(stored) => expected.holds(Some(stored.mod_revision)).and(Err(Problem::conflict())),
-            None => Err(Problem::conflict()),
+            Some(stored) => {
+                expected.check_revision(Some(stored.mod_revision)).and(Err(Problem::concurrent_write()))
+            }
+            None => Err(Problem::concurrent_write()),
         }
     }
 
     /// `None` after a conflict with a concurrent write.
-    async fn attempt(
+    async fn attempt_change(
         &self,
         key: &ObjectKey,
         expected: &ExpectedTag,
         change: &Change,
     ) -> Result<Option<WrittenResource>, Problem> {
-        let stored = self.api.objects.get(key).ok_or_else(|| self.absent(key))?;
-        expected.holds(Some(stored.mod_revision))?;
+        let stored = self.api.objects.get(key).ok_or_else(|| self.absent_problem(key))?;
+        expected.check_revision(Some(stored.mod_revision))?;
         let path = key.etcd_key();
         let (object, gone) = match change(&stored.object, &self.now())? {
             Effect::Keep => {
@@ -205,15 +207,15 @@ impl Service {
     }
 
     /// Why a resource is not available. An unreadable value is no resource, but it exists.
-    pub(super) fn absent(&self, key: &ObjectKey) -> Problem {
+    pub(super) fn absent_problem(&self, key: &ObjectKey) -> Problem {
         match self.api.objects.unread(key) {
-            Some(unread) => Problem::unreadable(key, &unread.why),
-            None => Problem::absent(key),
+            Some(unread) => Problem::unreadable_resource(key, &unread.why),
+            None => Problem::resource_not_found(key),
         }
     }
 
     /// The revision of the value at a key, readable or not.
-    pub(super) fn revision(&self, key: &ObjectKey) -> Option<i64> {
+    pub(super) fn revision_of(&self, key: &ObjectKey) -> Option<i64> {
         let objects = &self.api.objects;
         let readable = objects.get(key).map(|stored| stored.mod_revision);
         readable.or_else(|| objects.unread(key).map(|unread| unread.mod_revision))
@@ -224,10 +226,10 @@ impl Service {
         for _ in 0..=self.api.settings.retry_transactions {
             self.refresh().await?;
             let Some(unread) = self.api.objects.unread(key) else { return Ok(false) };
-            expected.holds(Some(unread.mod_revision))?;
+            expected.check_revision(Some(unread.mod_revision))?;
             if unread.encrypted {
                 // An instance with the encryption key can read the value and delete it as usual.
-                return Err(Problem::unreadable(key, &unread.why));
+                return Err(Problem::unreadable_resource(key, &unread.why));
             }
             let path = key.etcd_key();
             let conditions = vec![Condition::Unchanged { key: path.clone(), revision: unread.mod_revision }];
@@ -237,7 +239,7 @@ impl Service {
                 return Ok(true);
             }
         }
-        Err(Problem::conflict())
+        Err(Problem::concurrent_write())
     }
 }
 

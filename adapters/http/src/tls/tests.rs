@@ -45,7 +45,7 @@ async fn served(tls: Tls) -> SocketAddr {
     let router = Router::new().route("/who", get(who));
     let identify = |peer: &TlsPeer| peer.certificate().cloned();
     tokio::spawn(crate::serve(
-        tls.listener(listener),
+        tls.wrap_listener(listener),
         router,
         Limits::DEFAULT,
         identify,

@@ -10,7 +10,7 @@ use madako_protocol::kubernetes::KubernetesError;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::{Session, unusable};
+use super::{Session, unusable_answer};
 use crate::api::ApiServer;
 use crate::convert::is_name;
 use crate::exchange::{self, Call, RequestDeadline};
@@ -77,7 +77,7 @@ pub(super) async fn collection_path(
     let Some(Kind { plural, is_namespaced }) = kind else { return Ok(None) };
     match (&object.key.namespace, is_namespaced) {
         (Some(namespace), true) => Ok(Some(format!("{base}/namespaces/{namespace}/{plural}"))),
-        (None, true) => Err(unusable(&object.key.to_string(), "its metadata.namespace is missing")),
+        (None, true) => Err(unusable_answer(&object.key.to_string(), "its metadata.namespace is missing")),
         (_, false) => Ok(Some(format!("{base}/{plural}"))),
     }
 }
@@ -90,7 +90,7 @@ async fn ask_kinds(
     let call = Call { name: "kinds", what };
     let until = RequestDeadline::after(server.limits.read_deadline);
     let request = Request::get(base).body(Vec::new());
-    let request = request.map_err(|_| unusable(what, "its name is no part of a URL"))?;
+    let request = request.map_err(|_| unusable_answer(what, "its name is no part of a URL"))?;
     let told: Told = match exchange::send_request(&server.client, call, Ok(request), until).await {
         Ok(text) => exchange::parse(call, &text)?,
         Err(KubernetesError::NotFound { .. } | KubernetesError::Refused { status: 404, .. }) => {

@@ -17,7 +17,7 @@ use crate::limits::CHANGE_TRIES;
 const NAMESPACE: &str = "kube-system";
 
 /// The holder of a component's lease.
-pub(super) async fn holder(
+pub(super) async fn lease_holder(
     server: &ApiServer,
     component: Component,
 ) -> Result<Option<String>, KubernetesError> {

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::kinds::{collection_path, encode_name};
-use super::{NodeComponents, unusable};
+use super::{NodeComponents, unusable_answer};
 use crate::api::{ApiServer, FIELD_MANAGER};
 use crate::convert;
 use crate::exchange::{self, Call, RequestDeadline};
@@ -43,7 +43,7 @@ struct ServerVersion {
 }
 
 /// The error without the API server's message, if that may show a part of a Secret.
-fn withhold(object: &ObjectName, error: KubernetesError) -> KubernetesError {
+fn withhold_message(object: &ObjectName, error: KubernetesError) -> KubernetesError {
     match error {
         KubernetesError::Refused { what, status, .. } if object.key.kind == "Secret" => {
             let why = "its message is withheld, because it may show a part of the Secret".to_owned();
@@ -53,7 +53,7 @@ fn withhold(object: &ObjectName, error: KubernetesError) -> KubernetesError {
     }
 }
 
-fn found<T>(answer: Result<Option<T>, KubernetesError>) -> FoundObject<T> {
+fn to_found_object<T>(answer: Result<Option<T>, KubernetesError>) -> FoundObject<T> {
     match answer {
         Ok(Some(content)) => FoundObject::Exists(content),
         Ok(None) => FoundObject::KindUnknown,
@@ -74,7 +74,7 @@ impl NodeComponents {
         F: Future<Output = Result<R, KubernetesError>>,
     {
         let what = object.key.to_string();
-        let session = self.session(&what).await?;
+        let session = self.open_session(&what).await?;
         let (session, send) = (&session, &send);
         let asked = self.ask(&what, servers, |server| async move {
             match collection_path(session, &server, object).await? {
@@ -82,7 +82,7 @@ impl NodeComponents {
                 None => Ok(None),
             }
         });
-        asked.await.map_err(|error| withhold(object, error))
+        asked.await.map_err(|error| withhold_message(object, error))
     }
 
     async fn send_apply(
@@ -130,14 +130,14 @@ fn without_managers(mut object: Value) -> Value {
 
 #[async_trait]
 impl Objects for NodeComponents {
-    async fn server_version(&self, address: &str) -> Result<String, KubernetesError> {
+    async fn read_server_version(&self, address: &str) -> Result<String, KubernetesError> {
         let what = format!("version of the API server {address}");
         let call = Call { name: "version", what: &what };
         let servers = [address.to_owned()];
         let ask = |server: Arc<ApiServer>| async move {
             let until = RequestDeadline::after(server.limits.read_deadline);
             let request = HttpRequest::get("/version").body(Vec::new());
-            let request = request.map_err(|_| unusable(call.what, "the request cannot be built"))?;
+            let request = request.map_err(|_| unusable_answer(call.what, "the request cannot be built"))?;
             let text = exchange::send_request(&server.client, call, Ok(request), until).await?;
             let version: ServerVersion = exchange::parse(call, &text)?;
             Ok(format!("{}.{}", version.major, version.minor))
@@ -145,7 +145,7 @@ impl Objects for NodeComponents {
         self.ask(&what, &servers, ask).await
     }
 
-    async fn node_objects(&self, servers: &[String]) -> Result<Vec<NodeObject>, KubernetesError> {
+    async fn read_node_objects(&self, servers: &[String]) -> Result<Vec<NodeObject>, KubernetesError> {
         let call = Call { name: "nodes", what: "Node objects" };
         let ask = |server: Arc<ApiServer>| async move {
             let until = RequestDeadline::after(READ_DEADLINE);
@@ -156,7 +156,7 @@ impl Objects for NodeComponents {
         self.ask(call.what, servers, ask).await
     }
 
-    async fn annotations(&self, servers: &[String], object: &ObjectName) -> FoundObject<Annotations> {
+    async fn read_annotations(&self, servers: &[String], object: &ObjectName) -> FoundObject<Annotations> {
         let what = object.key.to_string();
         let call = Call { name: "annotations", what: &what };
         let name = &encode_name(&object.key.name);
@@ -166,10 +166,10 @@ impl Objects for NodeComponents {
             let text = exchange::send_request(&server.client, call, request, until).await?;
             exchange::parse::<Named>(call, &text).map(|named| named.metadata.annotations)
         });
-        found(ask.await)
+        to_found_object(ask.await)
     }
 
-    async fn object(&self, servers: &[String], object: &ObjectName) -> FoundObject<Value> {
+    async fn read_object(&self, servers: &[String], object: &ObjectName) -> FoundObject<Value> {
         let what = object.key.to_string();
         let call = Call { name: "object", what: &what };
         let name = &encode_name(&object.key.name);
@@ -179,10 +179,10 @@ impl Objects for NodeComponents {
             let text = exchange::send_request(&server.client, call, request, until).await?;
             exchange::parse(call, &text).map(without_managers)
         });
-        found(ask.await)
+        to_found_object(ask.await)
     }
 
-    async fn apply(
+    async fn apply_object(
         &self,
         permit: &Permit,
         servers: &[String],
@@ -192,7 +192,7 @@ impl Objects for NodeComponents {
         self.send_apply(Some(permit), servers, manifest).await.map(drop)
     }
 
-    async fn dry_run(&self, servers: &[String], manifest: &Manifest) -> Result<Value, KubernetesError> {
+    async fn dry_run_apply(&self, servers: &[String], manifest: &Manifest) -> Result<Value, KubernetesError> {
         self.send_apply(None, servers, manifest).await.map(without_managers)
     }
 

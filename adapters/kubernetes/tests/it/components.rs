@@ -96,7 +96,7 @@ async fn names_leases_and_taints_are_those_of_a_real_api_server() {
 
     // A server that does not answer costs no answer.
     let servers = ["127.0.0.2".to_owned(), HERE.to_owned()];
-    let nodes = components.node_objects(&servers).await.unwrap();
+    let nodes = components.read_node_objects(&servers).await.unwrap();
     let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
     assert_eq!(names, ["10.0.0.0", "10.0.0.1", "10.0.0.2"]);
 

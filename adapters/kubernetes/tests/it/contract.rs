@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use madako_datacenter_sim::kubernetes::{Budget, Owner, Workload};
+use madako_datacenter_sim::kubernetes::{PodOwner, Workload, WorkloadBudget};
 use madako_domain::kubernetes::workload::ScheduledPod;
 use madako_domain::kubernetes::{EvictionOutcome, KubeNode, Pod, PodId, PodPhase};
 use madako_protocol::kubernetes::{Kubernetes, KubernetesError, KubernetesWorkloads};
@@ -23,7 +23,7 @@ pub(crate) trait Site: Sync {
     /// Adds a namespace with labels.
     async fn namespace(&self, name: &str, labels: &[(&str, &str)]);
     async fn workload(&self, workload: Workload);
-    async fn budget(&self, budget: Budget);
+    async fn budget(&self, budget: WorkloadBudget);
     async fn remove_budget(&self, namespace: &str, name: &str);
     /// Sets whether a pod hangs when it is deleted.
     async fn set_stuck(&self, pod: &PodId, stuck: bool);
@@ -126,13 +126,13 @@ async fn cordon_and_uncordon(site: &dyn Site) {
 }
 
 async fn check_owners_of_pods(site: &dyn Site) {
-    let job = Owner::Job { pods: 1, takes: Duration::from_secs(1_000_000) };
+    let job = PodOwner::Job { pods: 1, takes: Duration::from_secs(1_000_000) };
     for (name, owner, expected) in [
-        ("daemon", Owner::DaemonSet, (Some("DaemonSet"), false, 3)),
-        ("static", Owner::Static, (Some("Node"), true, 3)),
+        ("daemon", PodOwner::DaemonSet, (Some("DaemonSet"), false, 3)),
+        ("static", PodOwner::Static, (Some("Node"), true, 3)),
         ("job", job, (Some("Job"), false, 1)),
-        ("bare", Owner::Nobody { pods: 1 }, (None, false, 1)),
-        ("replicas", Owner::ReplicaSet { replicas: 2 }, (Some("ReplicaSet"), false, 2)),
+        ("bare", PodOwner::Nobody { pods: 1 }, (None, false, 1)),
+        ("replicas", PodOwner::ReplicaSet { replicas: 2 }, (Some("ReplicaSet"), false, 2)),
     ] {
         site.workload(workload("grey", name, owner)).await;
         let pods = running(site, "grey", name, expected.2).await;
@@ -141,14 +141,14 @@ async fn check_owners_of_pods(site: &dyn Site) {
             assert_eq!((pod.phase, pod.deleted_at), (PodPhase::Running, None));
             assert!(!pod.id.uid.is_empty());
         }
-        if owner == Owner::DaemonSet || owner == Owner::Static {
+        if owner == PodOwner::DaemonSet || owner == PodOwner::Static {
             let nodes: Vec<&String> = pods.iter().map(|(node, _)| node).collect();
             assert_eq!(nodes, NODES, "{name}");
         }
     }
     let (api, permit) = (site.api(), permit());
     assert_eq!(api.on_delete_pods(NODES[0]).await.unwrap(), [], "no DaemonSet has this strategy");
-    site.workload(workload("grey", "old", Owner::OnDeleteDaemonSet)).await;
+    site.workload(workload("grey", "old", PodOwner::OnDeleteDaemonSet)).await;
     for (node, pod) in running(site, "grey", "old", 3).await {
         assert_eq!(api.on_delete_pods(&node).await.unwrap(), [pod.id], "{node}");
     }
@@ -164,12 +164,12 @@ async fn check_owners_of_pods(site: &dyn Site) {
 
 async fn a_budget_refuses(site: &dyn Site) {
     let (api, permit) = (site.api(), permit());
-    site.workload(workload("red", "web", Owner::ReplicaSet { replicas: 2 })).await;
+    site.workload(workload("red", "web", PodOwner::ReplicaSet { replicas: 2 })).await;
     let before = running(site, "red", "web", 2).await;
     let (node, pod) = before[0].clone();
     assert_eq!(api.evict(&permit, &pod.id, true).await.unwrap(), EvictionOutcome::Accepted);
 
-    let budget = |min_available| Budget {
+    let budget = |min_available| WorkloadBudget {
         namespace: "red".to_owned(),
         name: "all".to_owned(),
         workload: "web".to_owned(),
@@ -228,13 +228,13 @@ async fn a_budget_refuses(site: &dyn Site) {
 }
 
 async fn workloads_have_owners_budgets_and_starts(site: &dyn Site) {
-    site.workload(workload("blue", "shop", Owner::ReplicaSet { replicas: 3 })).await;
+    site.workload(workload("blue", "shop", PodOwner::ReplicaSet { replicas: 3 })).await;
     let shop = running(site, "blue", "shop", 3).await;
     // No pod changes any more.
     running(site, "red", "web", 2).await;
     for (name, workload, min_available) in [("shop", "shop", 1), ("none", "absent", 1)] {
         let (namespace, name, workload) = ("blue".to_owned(), name.to_owned(), workload.to_owned());
-        site.budget(Budget { namespace, name, workload, min_available }).await;
+        site.budget(WorkloadBudget { namespace, name, workload, min_available }).await;
     }
     let found = until("the budget allows two evictions", async || {
         let found = site.reader().workloads().await.unwrap();
@@ -293,7 +293,7 @@ async fn another_pod_of_the_same_name_is_left_alone(site: &dyn Site) {
 
 async fn a_stuck_pod_stays(site: &dyn Site) {
     let (api, permit) = (site.api(), permit());
-    site.workload(workload("blue", "stuck", Owner::Nobody { pods: 1 })).await;
+    site.workload(workload("blue", "stuck", PodOwner::Nobody { pods: 1 })).await;
     let pod = running(site, "blue", "stuck", 1).await.remove(0).1;
     site.set_stuck(&pod.id, true).await;
     api.delete(&permit, &pod.id).await.unwrap();
@@ -326,7 +326,7 @@ async fn nothing_is_written_without_a_permit(site: &dyn Site) {
 
 const GRACE: Duration = Duration::from_secs(2);
 
-fn workload(namespace: &str, name: &str, owner: Owner) -> Workload {
+fn workload(namespace: &str, name: &str, owner: PodOwner) -> Workload {
     let (namespace, name) = (namespace.to_owned(), name.to_owned());
     Workload { namespace, name, owner, grace: GRACE, ends_within: Duration::from_millis(500) }
 }

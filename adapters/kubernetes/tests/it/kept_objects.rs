@@ -55,48 +55,48 @@ fn definition() -> Manifest {
 /// The steps that both API servers answer in the same way. `node` is a registered node.
 async fn keep_objects(port: &dyn Objects, servers: &[String], node: &str) {
     let name = config_map("default", "").name().clone();
-    let content = async || match port.object(servers, &name).await {
+    let content = async || match port.read_object(servers, &name).await {
         FoundObject::Exists(found) => Some(found["data"]["x"].clone()),
         FoundObject::Missing => None,
         other => panic!("{other:?}"),
     };
     assert_eq!(content().await, None);
     // A dry run changes nothing.
-    let shown = port.dry_run(servers, &config_map("default", "1")).await.unwrap();
+    let shown = port.dry_run_apply(servers, &config_map("default", "1")).await.unwrap();
     assert_eq!((&shown["data"]["x"], &shown["metadata"]["managedFields"]), (&json!("1"), &Value::Null));
     assert_eq!(content().await, None);
     for text in ["1", "1", "2"] {
-        port.apply(&permit(), servers, &config_map("default", text)).await.unwrap();
+        port.apply_object(&permit(), servers, &config_map("default", text)).await.unwrap();
         assert_eq!(content().await, Some(json!(text)));
     }
-    let FoundObject::Exists(annotations) = port.annotations(servers, &name).await else {
+    let FoundObject::Exists(annotations) = port.read_annotations(servers, &name).await else {
         panic!("it exists")
     };
     assert_eq!(annotations["cke.cybozu.com/revision"], "7");
     let ended = Permit::give(1, Instant::now());
-    let refused = port.apply(&ended, servers, &config_map("default", "3")).await;
+    let refused = port.apply_object(&ended, servers, &config_map("default", "3")).await;
     assert!(matches!(refused, Err(KubernetesError::Permit(_))), "{refused:?}");
 
     // A namespace that does not exist.
     let absent = config_map("absent", "1");
-    assert_eq!(port.annotations(servers, absent.name()).await, FoundObject::Missing);
-    let refused = port.apply(&permit(), servers, &absent).await;
+    assert_eq!(port.read_annotations(servers, absent.name()).await, FoundObject::Missing);
+    let refused = port.apply_object(&permit(), servers, &absent).await;
     assert!(matches!(refused, Err(KubernetesError::NotFound { .. })), "{refused:?}");
 
     // A kind before its definition.
-    assert_eq!(port.annotations(servers, widget().name()).await, FoundObject::KindUnknown);
-    let refused = port.apply(&permit(), servers, &widget()).await;
+    assert_eq!(port.read_annotations(servers, widget().name()).await, FoundObject::KindUnknown);
+    let refused = port.apply_object(&permit(), servers, &widget()).await;
     assert!(matches!(refused, Err(KubernetesError::Refused { status: 404, .. })), "{refused:?}");
-    port.apply(&permit(), servers, &definition()).await.unwrap();
-    until("the kind is known", async || port.apply(&permit(), servers, &widget()).await.ok()).await;
-    assert!(matches!(port.annotations(servers, widget().name()).await, FoundObject::Exists(_)));
+    port.apply_object(&permit(), servers, &definition()).await.unwrap();
+    until("the kind is known", async || port.apply_object(&permit(), servers, &widget()).await.ok()).await;
+    assert!(matches!(port.read_annotations(servers, widget().name()).await, FoundObject::Exists(_)));
 
     change_node(port, servers, node).await;
 }
 
 async fn change_node(port: &dyn Objects, servers: &[String], node: &str) {
     let find = async || {
-        let nodes = port.node_objects(servers).await.unwrap();
+        let nodes = port.read_node_objects(servers).await.unwrap();
         nodes.into_iter().find(|found| found.name == node)
     };
     let before = find().await.unwrap();
@@ -137,7 +137,7 @@ async fn a_real_api_server_keeps_objects() {
     let components = components(Arc::clone(&server.authority), &server.url);
     // A server that does not answer costs no answer.
     let servers = ["127.0.0.2".to_owned(), HERE.to_owned()];
-    let told = components.server_version(HERE).await.unwrap();
+    let told = components.read_server_version(HERE).await.unwrap();
     let (major, minor) = told.split_once('.').unwrap();
     assert!(major.parse::<u8>().is_ok() && minor.parse::<u8>().is_ok(), "{told}");
     keep_objects(&components, &servers, "10.0.0.1").await;
@@ -145,7 +145,7 @@ async fn a_real_api_server_keeps_objects() {
     // The field manager is CKE's, and fields of other managers are taken over.
     let path = "/api/v1/namespaces/default/configmaps/c";
     objects::patch(&admin, path, &json!({"data": {"x": "other"}})).await.unwrap();
-    components.apply(&permit(), &servers, &config_map("default", "4")).await.unwrap();
+    components.apply_object(&permit(), &servers, &config_map("default", "4")).await.unwrap();
     let found: Value = serde_json::from_str(&admin.request_text(get(path)).await.unwrap()).unwrap();
     assert_eq!(found["data"]["x"], "4");
     let managers = found["metadata"]["managedFields"].as_array().unwrap();
@@ -155,7 +155,8 @@ async fn a_real_api_server_keeps_objects() {
     let metadata = json!({"name": "s", "namespace": "default"});
     let secret =
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": {"x": "hunter2?"}});
-    let error = components.apply(&permit(), &servers, &manifest(secret)).await.unwrap_err().to_string();
+    let error =
+        components.apply_object(&permit(), &servers, &manifest(secret)).await.unwrap_err().to_string();
     assert!(error.contains("withheld") && !error.contains("hunter2"), "{error}");
 
     // A namespaced kind without a namespace, and a name that no path can have as it is.
@@ -163,11 +164,11 @@ async fn a_real_api_server_keeps_objects() {
         api_version: "v1".to_owned(),
         key: madako_domain::resource::ResourceKey::parse("ConfigMap/c").unwrap(),
     };
-    let found = components.annotations(&servers, &unnamed).await;
+    let found = components.read_annotations(&servers, &unnamed).await;
     assert!(matches!(&found, FoundObject::Unread(why) if why.contains("namespace")), "{found:?}");
     let strange = ObjectName::new("v1", "ConfigMap", "default", "c?watch=1");
-    assert_eq!(components.annotations(&servers, &strange).await, FoundObject::Missing);
+    assert_eq!(components.read_annotations(&servers, &strange).await, FoundObject::Missing);
     // A part of discovery that fails.
     let object = ObjectName::new("no.such.group/v1", "Thing", "default", "t");
-    assert_eq!(components.annotations(&servers, &object).await, FoundObject::KindUnknown);
+    assert_eq!(components.read_annotations(&servers, &object).await, FoundObject::KindUnknown);
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kube::Client;
-use madako_datacenter_sim::kubernetes::{Budget, Owner, Workload};
+use madako_datacenter_sim::kubernetes::{PodOwner, Workload, WorkloadBudget};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
@@ -55,23 +55,23 @@ pub(crate) async fn workload(client: &Client, workload: &Workload, nodes: &BTree
     let apps = |kind: &str| format!("/apis/apps/v1/namespaces/{namespace}/{kind}");
     let always = template(workload, "Always");
     match owner {
-        Owner::ReplicaSet { replicas } => {
+        PodOwner::ReplicaSet { replicas } => {
             let spec = json!({"replicas": replicas, "selector": selector, "template": always});
             create(client, &apps("replicasets"), &json!({"metadata": metadata, "spec": spec})).await;
         }
-        Owner::DaemonSet | Owner::OnDeleteDaemonSet => {
-            let strategy = if *owner == Owner::DaemonSet { "RollingUpdate" } else { "OnDelete" };
+        PodOwner::DaemonSet | PodOwner::OnDeleteDaemonSet => {
+            let strategy = if *owner == PodOwner::DaemonSet { "RollingUpdate" } else { "OnDelete" };
             let spec =
                 json!({"selector": selector, "template": always, "updateStrategy": {"type": strategy}});
             create(client, &apps("daemonsets"), &json!({"metadata": metadata, "spec": spec})).await;
         }
-        Owner::Job { pods, .. } => {
+        PodOwner::Job { pods, .. } => {
             let template = template(workload, "Never");
             let spec = json!({"parallelism": pods, "completions": pods, "template": template});
             let path = format!("/apis/batch/v1/namespaces/{namespace}/jobs");
             create(client, &path, &json!({"metadata": metadata, "spec": spec})).await;
         }
-        Owner::Static => {
+        PodOwner::Static => {
             for node in nodes {
                 let mut pod = template(workload, "Always");
                 pod["metadata"] = json!({
@@ -85,7 +85,7 @@ pub(crate) async fn workload(client: &Client, workload: &Workload, nodes: &BTree
                 create(client, &pods_of(namespace), &pod).await;
             }
         }
-        Owner::Nobody { pods } => {
+        PodOwner::Nobody { pods } => {
             for number in 0..*pods {
                 let mut pod = always.clone();
                 pod["metadata"]["name"] = json!(format!("{name}-{number}"));
@@ -95,7 +95,7 @@ pub(crate) async fn workload(client: &Client, workload: &Workload, nodes: &BTree
     }
 }
 
-pub(crate) async fn budget(client: &Client, budget: &Budget) {
+pub(crate) async fn budget(client: &Client, budget: &WorkloadBudget) {
     let path = format!("/apis/policy/v1/namespaces/{}/poddisruptionbudgets", budget.namespace);
     let spec = json!({
         "minAvailable": budget.min_available,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use kube::Client;
-use madako_datacenter_sim::kubernetes::{Budget, Workload};
+use madako_datacenter_sim::kubernetes::{Workload, WorkloadBudget};
 use madako_domain::kubernetes::PodId;
 use madako_kubernetes::{ApiServer, Limits};
 use madako_protocol::kubernetes::{Kubernetes, KubernetesError, KubernetesWorkloads};
@@ -47,7 +47,7 @@ impl Site for Real {
         objects::workload(&self.admin, &workload, &nodes).await;
     }
 
-    async fn budget(&self, budget: Budget) {
+    async fn budget(&self, budget: WorkloadBudget) {
         objects::budget(&self.admin, &budget).await;
     }
 

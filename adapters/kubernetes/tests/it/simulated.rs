@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use madako_datacenter_sim::Fault;
-use madako_datacenter_sim::kubernetes::{Budget, SimulatedKubernetes, Workload};
+use madako_datacenter_sim::kubernetes::{SimulatedKubernetes, Workload, WorkloadBudget};
 use madako_domain::cluster::Taint;
 use madako_domain::kubernetes::PodId;
 use madako_protocol::kubernetes::{Kubernetes, KubernetesError, KubernetesWorkloads};
@@ -46,30 +46,30 @@ impl Site for SimulatedKubernetes {
             effect: (*effect).to_owned(),
             ..Taint::default()
         });
-        self.with(|cluster| {
+        self.with_cluster(|cluster| {
             cluster.add_node(name);
             cluster.set_taints(name, taints.collect());
         });
     }
 
     async fn namespace(&self, name: &str, labels: &[(&str, &str)]) {
-        self.with(|cluster| cluster.add_namespace(name, labels));
+        self.with_cluster(|cluster| cluster.add_namespace(name, labels));
     }
 
     async fn workload(&self, workload: Workload) {
-        self.with(|cluster| cluster.add_workload(workload));
+        self.with_cluster(|cluster| cluster.add_workload(workload));
     }
 
-    async fn budget(&self, budget: Budget) {
-        self.with(|cluster| cluster.add_budget(budget));
+    async fn budget(&self, budget: WorkloadBudget) {
+        self.with_cluster(|cluster| cluster.add_budget(budget));
     }
 
     async fn remove_budget(&self, namespace: &str, name: &str) {
-        self.with(|cluster| cluster.remove_budget(namespace, name));
+        self.with_cluster(|cluster| cluster.remove_budget(namespace, name));
     }
 
     async fn set_stuck(&self, pod: &PodId, stuck: bool) {
-        self.with(|cluster| cluster.set_stuck(pod, stuck));
+        self.with_cluster(|cluster| cluster.set_stuck(pod, stuck));
     }
 }
 
@@ -85,7 +85,7 @@ async fn faults_of_the_simulated_one_are_those_that_the_adapter_reports() {
     let site = simulated(1);
     Site::node(&site, "10.0.0.1", &[]).await;
     let permit = contract::permit();
-    let cordoned = || site.with(|cluster| cluster.nodes()[0].unschedulable);
+    let cordoned = || site.with_cluster(|cluster| cluster.nodes()[0].unschedulable);
 
     site.faults().set(Fault::RefuseConnections);
     let refused = site.cordon(&permit, "10.0.0.1").await.unwrap_err();

@@ -65,7 +65,7 @@ impl Request {
         Self { call, method: HttpMethod::Delete, path: path.into(), query: "", body: None }
     }
 
-    fn what(&self) -> String {
+    fn describe(&self) -> String {
         let method: &'static str = self.method.into();
         format!("{method} {}", self.path)
     }
@@ -126,12 +126,12 @@ impl Client {
     pub(crate) async fn send(&self, request: &Request, token: Option<&Secret>) -> Result<Answer, VaultError> {
         let running = telemetry::RunningCall::new(request.call);
         let answer = self.exchange(request, token).await;
-        running.ended(answer.as_ref().err());
+        running.record_end(answer.as_ref().err());
         answer
     }
 
     async fn exchange(&self, request: &Request, token: Option<&Secret>) -> Result<Answer, VaultError> {
-        let (what, address) = (request.what(), self.shown.clone());
+        let (what, address) = (request.describe(), self.shown.clone());
         let mut url = self.endpoint.clone();
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty().push("v1").extend(request.path.split('/'));
@@ -191,9 +191,9 @@ impl Client {
         }
     }
 
-    pub(crate) fn lacks(&self, request: &Request, member: &str) -> VaultError {
+    pub(crate) fn missing_member_error(&self, request: &Request, member: &str) -> VaultError {
         VaultError::Malformed {
-            what: request.what(),
+            what: request.describe(),
             address: self.shown.clone(),
             why: format!("expected the member {member}"),
         }
@@ -211,7 +211,7 @@ fn join_messages(messages: &[String]) -> String {
 }
 
 impl Answer {
-    pub(crate) fn text(&self, name: &str) -> Option<&str> {
+    pub(crate) fn text_field(&self, name: &str) -> Option<&str> {
         self.data.as_ref()?.get(name)?.as_str()
     }
 }

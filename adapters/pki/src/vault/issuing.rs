@@ -1,7 +1,7 @@
 //! Issues certificates of the authorities in Vault.
 
 use madako_domain::authority::Authority;
-use madako_domain::vault::mount_of;
+use madako_domain::vault::authority_mount;
 use madako_protocol::authorities::{AuthorityError, CertificateRequest, IssuedCertificate};
 use madako_protocol::secret::Secret;
 use madako_protocol::vault::VaultError;
@@ -22,7 +22,7 @@ impl Session {
         wanted: &CertificateRequest,
     ) -> Result<IssuedCertificate, AuthorityError> {
         let issue = requests::issue_request(wanted);
-        let engine = mount_of(wanted.authority);
+        let engine = authority_mount(wanted.authority);
         let role = format!("{engine}/roles/{}", issue.role);
         // A one-time role that a killed process left names another user's group.
         let is_there =
@@ -37,7 +37,8 @@ impl Session {
             self.call(&Request::delete(Call::Role, role.as_str())).await?;
         }
         let answer = issued?;
-        let text = |name| answer.text(name).ok_or_else(|| self.client.lacks(&request, name));
+        let text =
+            |name| answer.text_field(name).ok_or_else(|| self.client.missing_member_error(&request, name));
         let certificate = text("certificate")?.to_owned();
         Ok(IssuedCertificate { certificate, private_key: Secret::new(text("private_key")?) })
     }
@@ -50,7 +51,7 @@ impl Session {
             ("safety_buffer", Value::from(TIDY_SAFETY)),
         ];
         let body = RequestBody(members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect());
-        let request = Request::put(Call::Tidy, format!("{}/tidy", mount_of(authority)), body);
+        let request = Request::put(Call::Tidy, format!("{}/tidy", authority_mount(authority)), body);
         let answer = self.call(&request).await?;
         tracing::debug!(%authority, warnings = ?answer.warnings, "Vault removes expired certificates");
         Ok(())

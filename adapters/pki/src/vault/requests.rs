@@ -108,13 +108,13 @@ fn certificate_body(request: &CertificateRequest) -> RequestBody {
         set("exclude_cn_from_sans", "true".to_owned());
     }
     if request.authority == Authority::EtcdClient || is_of_user(request) {
-        set("ttl", seconds(request.validity));
+        set("ttl", format_seconds(request.validity));
     }
     body
 }
 
 /// A time as Vault reads it.
-fn seconds(time: Duration) -> String {
+fn format_seconds(time: Duration) -> String {
     format!("{}s", time.as_secs())
 }
 

@@ -48,7 +48,7 @@ fn new_key(now: OffsetDateTime) -> Result<EncryptionKey, &'static str> {
 }
 
 /// The first keys of a cluster, in CKE's form.
-pub(crate) fn first_keys(now: OffsetDateTime) -> Result<Secret, &'static str> {
+pub(crate) fn generate_first_keys(now: OffsetDateTime) -> Result<Secret, &'static str> {
     let provider = Provider { keys: vec![new_key(now)?] };
     Ok(Secret::new(serde_json::to_string(&provider).expect("texts always have a JSON form")))
 }
@@ -62,8 +62,8 @@ impl Vault {
     ///
     /// # Errors
     /// The access is unusable.
-    pub async fn secrets(&self) -> Result<Option<VaultSecrets>, VaultError> {
-        Ok(self.session().await?.map(VaultSecrets))
+    pub async fn open_secrets(&self) -> Result<Option<VaultSecrets>, VaultError> {
+        Ok(self.open_session().await?.map(VaultSecrets))
     }
 }
 
@@ -118,7 +118,7 @@ impl VaultSecrets {
             Some(text) => {
                 text.as_str().and_then(|text| serde_json::from_str(text).ok()).ok_or_else(|| {
                     let request = Request::get(Call::Secrets, KUBERNETES_SECRET);
-                    self.0.client.lacks(&request, "aescbc with keys in JSON")
+                    self.0.client.missing_member_error(&request, "aescbc with keys in JSON")
                 })?
             }
         };

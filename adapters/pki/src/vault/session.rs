@@ -45,11 +45,11 @@ impl Session {
     /// Sends a request. If Vault denies it with an earlier token, which may be revoked, sends it once more after a login:
     /// a denied request had no effect.
     pub(crate) async fn call(&self, request: &Request) -> Result<Answer, VaultError> {
-        let (token, is_new) = self.token().await?;
+        let (token, is_new) = self.valid_token().await?;
         match self.client.send(request, Some(&token)).await {
             Err(VaultError::Denied { .. }) if !is_new => {
                 self.forget(&token).await;
-                let (token, _) = self.token().await?;
+                let (token, _) = self.valid_token().await?;
                 self.client.send(request, Some(&token)).await
             }
             answer => answer,
@@ -57,16 +57,16 @@ impl Session {
     }
 
     /// True if the server is unsealed and takes the role. A valid token costs no login.
-    pub(crate) async fn ready(&self) -> Result<(), VaultError> {
+    pub(crate) async fn check_ready(&self) -> Result<(), VaultError> {
         // A standby forwards requests.
         let query = "standbyok=true&perfstandbyok=true";
         let health = Request { query, ..Request::get(Call::Health, "sys/health") };
         self.client.send(&health, None).await?;
-        self.token().await.map(drop)
+        self.valid_token().await.map(drop)
     }
 
     /// A usable token, and whether this call logged in for it.
-    async fn token(&self) -> Result<(Secret, bool), VaultError> {
+    async fn valid_token(&self) -> Result<(Secret, bool), VaultError> {
         let mut present = self.token.lock().await;
         let now = Instant::now();
         let (step, used) = match present.as_ref() {
@@ -76,13 +76,13 @@ impl Session {
         match step {
             TokenStep::Use => return Ok((used, false)),
             TokenStep::LogIn => {}
-            TokenStep::Renew => match self.renewed(&used, now).await {
+            TokenStep::Renew => match self.renew_token(&used, now).await {
                 Ok(token) => return Ok((present.insert(token).text.clone(), false)),
                 Err(VaultError::Denied { .. }) => {}
                 Err(error) => {
                     tracing::warn!(%error, "cannot renew the token of Vault, which is still valid");
                     if let Some(token) = present.as_mut() {
-                        token.renewal_failed(Instant::now());
+                        token.note_failed_renewal(Instant::now());
                     }
                     return Ok((used, false));
                 }
@@ -90,11 +90,11 @@ impl Session {
         }
         // A failed login leaves no token that has ended.
         *present = None;
-        let token = self.logged_in().await?;
+        let token = self.log_in().await?;
         Ok((present.insert(token).text.clone(), true))
     }
 
-    async fn logged_in(&self) -> Result<Token, VaultError> {
+    async fn log_in(&self) -> Result<Token, VaultError> {
         let begun = Instant::now();
         let body = [("role_id", self.role_id.as_str()), ("secret_id", self.secret_id.reveal())];
         let request = Request::put(Call::Login, LOGIN, body);
@@ -105,14 +105,14 @@ impl Session {
             }
             answer => answer?,
         };
-        let auth = answer.auth.ok_or_else(|| self.client.lacks(&request, "auth"))?;
+        let auth = answer.auth.ok_or_else(|| self.client.missing_member_error(&request, "auth"))?;
         Ok(Token::new(auth, begun))
     }
 
-    async fn renewed(&self, token: &Secret, now: Instant) -> Result<Token, VaultError> {
+    async fn renew_token(&self, token: &Secret, now: Instant) -> Result<Token, VaultError> {
         let request = Request::put(Call::Renewal, RENEWAL, []);
         let answer = self.client.send(&request, Some(token)).await?;
-        let auth = answer.auth.ok_or_else(|| self.client.lacks(&request, "auth"))?;
+        let auth = answer.auth.ok_or_else(|| self.client.missing_member_error(&request, "auth"))?;
         Ok(Token::new(auth, now))
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use madako_domain::authority::Authority;
-use madako_domain::vault::{SECRETS, VaultAccess, mount_of};
+use madako_domain::vault::{SECRETS, VaultAccess, authority_mount};
 use madako_protocol::ports::HttpTransport;
 use madako_protocol::secret::Secret;
 use madako_protocol::vault::VaultError;
@@ -73,7 +73,7 @@ impl Operator {
         let path = format!("auth/userpass/login/{user}");
         let request = Request::put(Call::Login, path, [("password", password.reveal())]);
         let answer = client.send(&request, None).await?;
-        let token = answer.auth.ok_or_else(|| client.lacks(&request, "auth"))?.client_token;
+        let token = answer.auth.ok_or_else(|| client.missing_member_error(&request, "auth"))?.client_token;
         Ok(Self { client, endpoint: endpoint.to_owned(), token: Secret::new(token) })
     }
 
@@ -87,10 +87,14 @@ impl Operator {
     /// See [`VaultError`]. Steps before the failed one have happened.
     pub async fn mount(&self, mut tell: impl FnMut(SetUp)) -> Result<(), VaultError> {
         let request = Request::get(Call::Setup, "sys/mounts");
-        let mounts = self.call(&request).await?.data.ok_or_else(|| self.client.lacks(&request, "data"))?;
+        let mounts = self
+            .call(&request)
+            .await?
+            .data
+            .ok_or_else(|| self.client.missing_member_error(&request, "data"))?;
         let is_mounted = |path: &str| mounts.contains_key(&format!("{path}/"));
         for authority in Authority::ALL {
-            let path = mount_of(authority);
+            let path = authority_mount(authority);
             if !is_mounted(&path) {
                 let config = json!({"max_lease_ttl": HUNDRED_YEARS, "default_lease_ttl": TEN_YEARS});
                 self.mount_at(&path, [("type", "pki".into()), ("config", config)]).await?;
@@ -118,15 +122,18 @@ impl Operator {
         let role = [("policies", "cke"), ("period", PERIOD)];
         self.call(&Request::put(Call::Setup, ROLE, role)).await?;
         let id = Request::get(Call::Setup, format!("{ROLE}/role-id"));
-        let role_id = self.text(&id, "role_id").await?;
+        let role_id = self.read_text(&id, "role_id").await?;
         let secret = Request::put(Call::Setup, format!("{ROLE}/secret-id"), []);
-        let secret_id = madako_json::krake::scalar::Secret::new(self.text(&secret, "secret_id").await?);
+        let secret_id = madako_json::krake::scalar::Secret::new(self.read_text(&secret, "secret_id").await?);
         Ok(VaultAccess { endpoint: self.endpoint.clone(), ca_cert, role_id, secret_id })
     }
 
-    async fn text(&self, request: &Request, name: &str) -> Result<String, VaultError> {
+    async fn read_text(&self, request: &Request, name: &str) -> Result<String, VaultError> {
         let answer = self.call(request).await?;
-        answer.text(name).map(str::to_owned).ok_or_else(|| self.client.lacks(request, name))
+        answer
+            .text_field(name)
+            .map(str::to_owned)
+            .ok_or_else(|| self.client.missing_member_error(request, name))
     }
 }
 
@@ -148,12 +155,12 @@ impl Role {
     /// # Errors
     /// See [`VaultError`].
     pub async fn create_root(&self, authority: Authority) -> Result<String, VaultError> {
-        let path = format!("{}/root/generate/internal", mount_of(authority));
+        let path = format!("{}/root/generate/internal", authority_mount(authority));
         let body = [("common_name", authority.common_name()), ("ttl", HUNDRED_YEARS), ("format", "pem")];
         let request = Request::put(Call::Setup, path, body);
         let answer = self.0.call(&request).await?;
-        let certificate = answer.text("certificate").map(str::to_owned);
-        certificate.ok_or_else(|| self.0.client.lacks(&request, "certificate"))
+        let certificate = answer.text_field("certificate").map(str::to_owned);
+        certificate.ok_or_else(|| self.0.client.missing_member_error(&request, "certificate"))
     }
 
     /// CKE's secrets.

@@ -37,7 +37,7 @@ impl RunningCall {
     }
 
     /// Records the end of the request; a drop without this call counts as cancelled.
-    pub(crate) fn ended(mut self, error: Option<&VaultError>) {
+    pub(crate) fn record_end(mut self, error: Option<&VaultError>) {
         self.outcome = match error {
             None => "ok",
             Some(VaultError::Sealed { .. }) => "sealed",

@@ -50,7 +50,7 @@ impl Token {
     }
 
     /// Notes a renewal that failed for another reason than the token.
-    pub(crate) fn renewal_failed(&mut self, now: Instant) {
+    pub(crate) fn note_failed_renewal(&mut self, now: Instant) {
         self.renew_at = now + RENEWAL_PAUSE;
     }
 }
@@ -89,9 +89,9 @@ mod tests {
         let begun = Instant::now();
         let at = |seconds| begun + Duration::from_secs(seconds);
         let mut hour = token(3600, true, begun);
-        hour.renewal_failed(at(1800));
+        hour.note_failed_renewal(at(1800));
         assert_eq!((hour.step(at(1829)), hour.step(at(1830))), (TokenStep::Use, TokenStep::Renew));
-        hour.renewal_failed(at(3589));
+        hour.note_failed_renewal(at(3589));
         assert_eq!(hour.step(at(3590)), TokenStep::LogIn);
     }
 }

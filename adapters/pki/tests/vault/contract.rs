@@ -160,24 +160,24 @@ both! {
     }
 
     async fn another_secret_of_the_role_is_refused_and_named_nowhere(site: Site) {
-        let access = site.vault.access().await.unwrap().unwrap();
+        let access = site.vault.read_access().await.unwrap().unwrap();
         let secret_id = madako_json::krake::scalar::Secret::new("hunter2");
         site.put_access(&VaultAccess { secret_id, ..access }).await;
         let error = site.authorities.ready().await.unwrap_err();
         assert!(matches!(&error, AuthorityError::Vault(VaultError::Denied { .. })), "{error}");
-        let text = format!("{error} {error:?} {:?}", site.vault.access().await);
+        let text = format!("{error} {error:?} {:?}", site.vault.read_access().await);
         assert!(text.contains("PUT auth/approle/login") && !text.contains("hunter2"), "{text}");
     }
 
     async fn keys_for_logins_are_kept_by_address_with_a_default(site: Site) {
-        let secrets = site.vault.secrets().await.unwrap().unwrap();
+        let secrets = site.vault.open_secrets().await.unwrap().unwrap();
         assert!(secrets.login_keys().await.unwrap().0.is_empty());
         secrets.put_login_key("", &Secret::new("default")).await.unwrap();
         secrets.put_login_key("10.0.0.1", &Secret::new("one")).await.unwrap();
         secrets.put_login_key("10.0.0.1", &Secret::new("another")).await.unwrap();
         site.login_keys.put("10.0.0.2", &Secret::new("ours")).await.unwrap();
         let sources = site.login_keys.read().await.unwrap();
-        let of = |source: usize, address: &str| sources[source].of(address).map(|key| key.unwrap().reveal());
+        let of = |source: usize, address: &str| sources[source].key_for(address).map(|key| key.unwrap().reveal());
         assert_eq!((of(0, "10.0.0.1"), of(0, "10.0.0.2")), (Some("another"), Some("default")));
         assert_eq!((of(1, "10.0.0.1"), of(1, "10.0.0.2")), (None, Some("ours")));
         site.forget_access().await;
@@ -186,7 +186,7 @@ both! {
     }
 
     async fn a_rotation_keeps_the_newest_two_keys(site: Site) {
-        let secrets = site.vault.secrets().await.unwrap().unwrap();
+        let secrets = site.vault.open_secrets().await.unwrap().unwrap();
         assert!(!secrets.has_encryption_keys().await.unwrap());
         for now in [datetime!(2027-01-01 0:00:00.5 UTC), datetime!(2027-01-02 0:00 UTC), datetime!(2027-01-03 0:00 UTC)] {
             secrets.rotate_encryption_key(now).await.unwrap();

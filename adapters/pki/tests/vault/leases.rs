@@ -21,7 +21,7 @@ async fn site() -> (Site, SimulatedVault) {
 
 /// Requests with this method and path since the beginning.
 fn count(vault: &SimulatedVault, what: &str) -> usize {
-    vault.requests().iter().filter(|request| request.what == what).count()
+    vault.received_requests().iter().filter(|request| request.what == what).count()
 }
 
 const LOGIN: &str = "PUT auth/approle/login";
@@ -42,18 +42,18 @@ async fn a_token_is_renewed_while_it_is_used_and_replaced_after_a_pause_without_
     advance(Duration::from_secs(7200)).await;
     site.login_keys_are_read().await;
     assert_eq!(count(&vault, LOGIN), logins + 1);
-    assert!(!vault.requests().iter().any(|request| request.ended), "no ended token is used");
+    assert!(!vault.received_requests().iter().any(|request| request.ended), "no ended token is used");
 }
 
 #[tokio::test]
 async fn a_late_answer_ends_at_the_deadline_and_says_so() {
     let (site, vault) = site().await;
-    vault.slow(Duration::from_secs(3600));
+    vault.set_delay(Duration::from_secs(3600));
     let begun = Instant::now();
     let error = site.authorities.ready().await.unwrap_err();
     assert!(matches!(&error, AuthorityError::Vault(VaultError::Unreachable { .. })), "{error}");
     assert_eq!(begun.elapsed().as_secs(), 10);
-    vault.slow(Duration::ZERO);
+    vault.set_delay(Duration::ZERO);
     site.authorities.ready().await.unwrap();
 }
 
@@ -61,10 +61,10 @@ async fn a_late_answer_ends_at_the_deadline_and_says_so() {
 async fn without_access_the_own_authorities_issue() {
     let (site, vault) = site().await;
     site.forget_access().await;
-    let before = vault.requests().len();
+    let before = vault.received_requests().len();
     site.authorities.ready().await.unwrap();
     let why = site.authorities.issue(&crate::contract::root()).await.map(drop).unwrap_err();
     assert!(why.to_string().contains("madako/pki/etcd-client is missing"), "Vault has the key: {why}");
-    assert_eq!(vault.requests().len(), before);
+    assert_eq!(vault.received_requests().len(), before);
     site.authorities.certificate(Authority::Server).await.unwrap();
 }

@@ -70,7 +70,7 @@ impl Transports for Fixed {
 
 async fn store() -> (EmbeddedEtcd, Arc<dyn Store>) {
     let etcd = EmbeddedEtcd::open(Options::new(Backend::Memory, Commit::Inline, 1)).unwrap();
-    let client = etcd.client().await.unwrap();
+    let client = etcd.direct_client().await.unwrap();
     let config = StoreConfig { prefix: "/cke/".into(), ..StoreConfig::default() };
     let store = Arc::new(EtcdStore::from_client(client, &config, 1).unwrap());
     (etcd, store)
@@ -174,7 +174,7 @@ impl Server {
     /// Ends the server: nothing listens at its address any more.
     pub(crate) async fn end(&mut self) {
         if let Some(simulated) = &self.simulated {
-            simulated.vanish(true);
+            simulated.set_gone(true);
         }
         if let Some(process) = &mut self.process {
             process.kill().await.unwrap();

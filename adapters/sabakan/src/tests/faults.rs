@@ -40,7 +40,8 @@ impl<T: HttpTransport> Drop for Pair<T> {
 
 fn in_memory(deadline: Duration) -> Pair<madako_datacenter_sim::InMemoryHttp> {
     let registry = registry(20);
-    let client = SabakanRegistry::new(Arc::new(registry.in_memory_transport())).with_limits(LIMIT, deadline);
+    let client =
+        SabakanRegistry::new(Arc::new(registry.open_in_memory_transport())).with_limits(LIMIT, deadline);
     Pair { client, registry, url: "http://simulated/graphql".to_owned(), server: None }
 }
 
@@ -202,11 +203,11 @@ async fn duplicate_addresses_are_kept_as_they_come() {
 #[tokio::test(start_paused = true)]
 async fn ten_thousand_machines_are_within_the_limits() {
     let registry = registry(10_000);
-    let client = SabakanRegistry::new(Arc::new(registry.in_memory_transport()));
+    let client = SabakanRegistry::new(Arc::new(registry.open_in_memory_transport()));
     let fetched = client.machines("http://simulated/graphql", None).await.unwrap();
     assert_eq!(fetched.machines.len(), 10_000);
     let expected: Vec<_> =
-        registry.machines().into_iter().filter(|machine| machine.spec.role != "boot").collect();
+        registry.list_machines().into_iter().filter(|machine| machine.spec.role != "boot").collect();
     assert_eq!(fetched.machines, expected, "every field arrives as it was, in the registry's order");
 }
 

@@ -116,7 +116,7 @@ async fn a_refused_key_is_read_again_after_a_pause() {
     let keys = keyring(&source, None);
     assert!(has(&keys, "a", ONE).await);
     source.set(Some(&[&[("", TWO)]]));
-    keys.refused().await;
+    keys.note_refusal().await;
     assert!(has(&keys, "a", ONE).await, "the pause is not over");
     advance(KEYS_PAUSE).await;
     assert!(has(&keys, "a", TWO).await);

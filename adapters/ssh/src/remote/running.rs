@@ -63,7 +63,7 @@ impl CommandOutput {
         Ok(false)
     }
 
-    fn answer(&mut self) -> Result<Answer, RemoteError> {
+    fn take_answer(&mut self) -> Result<Answer, RemoteError> {
         match self.code {
             Some(code) if LATE.contains(&code) => Err(RemoteError::Late),
             Some(code) => Ok(Answer {
@@ -93,12 +93,12 @@ impl RunningCommand {
             may_run: false,
             output: CommandOutput::default(),
         };
-        running.writer()?.exec(true, command).await.map_err(broken_connection)?;
+        running.channel_writer()?.exec(true, command).await.map_err(broken_connection)?;
         while running.begun.is_none() {
             if running.take_next().await? {
                 break;
             }
-            running.begun = running.first_line()?;
+            running.begun = running.read_first_line()?;
         }
         Ok(running)
     }
@@ -108,7 +108,7 @@ impl RunningCommand {
         if self.writer.is_some() {
             return None;
         }
-        let answer = self.output.answer();
+        let answer = self.output.take_answer();
         Some(match answer {
             Ok(Answer { code: 0, .. }) => {
                 Err(RemoteError::Malformed("the login shell ran no command".to_owned()))
@@ -122,7 +122,7 @@ impl RunningCommand {
         let (_, uptime) = self.begun.ok_or_else(|| RemoteError::Malformed("no first line".to_owned()))?;
         let mut input = format!("{}\n", uptime.saturating_add(seconds)).into_bytes();
         input.extend_from_slice(stdin);
-        let writer = Arc::clone(self.writer()?);
+        let writer = Arc::clone(self.channel_writer()?);
         let mut feeding = pin!(async move {
             writer.data_bytes(input).await?;
             writer.eof().await
@@ -133,7 +133,7 @@ impl RunningCommand {
             tokio::select! {
                 biased;
                 last = self.take_next() => if last? {
-                    return self.output.answer();
+                    return self.output.take_answer();
                 },
                 // A command may end without reading its input; its answer says why.
                 _ = &mut feeding, if !fed => fed = true,
@@ -141,7 +141,7 @@ impl RunningCommand {
         }
     }
 
-    fn writer(&self) -> Result<&Arc<ChannelWriteHalf<Msg>>, RemoteError> {
+    fn channel_writer(&self) -> Result<&Arc<ChannelWriteHalf<Msg>>, RemoteError> {
         self.writer.as_ref().ok_or_else(|| RemoteError::Broken("the channel is closed".to_owned()))
     }
 
@@ -158,7 +158,7 @@ impl RunningCommand {
     }
 
     /// Reads the line with the nonce, and removes it with all that a login shell printed before it.
-    fn first_line(&mut self) -> Result<Option<(u32, u64)>, RemoteError> {
+    fn read_first_line(&mut self) -> Result<Option<(u32, u64)>, RemoteError> {
         let text = &self.output.stdout;
         let start = text.windows(self.nonce.len()).position(|window| window == self.nonce.as_bytes());
         let Some(start) = start else { return Ok(None) };

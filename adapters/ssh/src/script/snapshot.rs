@@ -47,7 +47,7 @@ mv "restoring-$1" "restored-$1""#
 }
 
 /// Exchanges the directories. After an interruption, each step goes on where it ended.
-fn swap_inside() -> String {
+fn swap_directories_script() -> String {
     format!(
         r#"set -eu
 cd {DATA}
@@ -133,7 +133,7 @@ exec {run} {image} -c {inside} sh {id} >/dev/null
         forget = remove_earlier_container(),
         run = run_words(volume, ""),
         image = quote(image),
-        inside = quote(&swap_inside()),
+        inside = quote(&swap_directories_script()),
         id = quote(id),
     )
 }

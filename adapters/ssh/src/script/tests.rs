@@ -26,7 +26,7 @@ fn mount(source: &str, read_only: bool, propagation: &str, selinux_label: &str) 
 
 fn spec() -> ContainerSpec {
     ContainerSpec {
-        container: ContainerName::of(Container::Etcd),
+        container: ContainerName::for_container(Container::Etcd),
         image: "etcd:1".to_owned(),
         engine_options: &[],
         volumes: vec![("etcd-cke".to_owned(), "/var/lib/etcd".to_owned())],
@@ -137,7 +137,8 @@ fn a_container_that_ignores_sigterm_is_killed_when_the_time_is_over() {
     docker.hang("wait");
     // One second of grace is left.
     assert_eq!(
-        docker.act(&NodeAction::StopContainer(ContainerName::of(Container::Etcd)), AFTER_GRACE + 1),
+        docker
+            .act(&NodeAction::StopContainer(ContainerName::for_container(Container::Etcd)), AFTER_GRACE + 1),
         Outcome::success()
     );
     assert_eq!(docker.changes().last().unwrap(), &words(&["container", "rm", "--force", "id-etcd"]));
@@ -193,8 +194,11 @@ fn first_members_rivers_and_another_directory_of_data_need_no_data_in_the_volume
     first.builtin.args.push("--initial-cluster=10.0.0.1=https://10.0.0.1:2380".to_owned());
     let mut elsewhere = etcd.clone();
     elsewhere.extra.args.push("--data-dir=/var/lib/etcd/a".to_owned());
-    let rivers =
-        ContainerSpec { container: ContainerName::of(Container::Rivers), volumes: Vec::new(), ..etcd };
+    let rivers = ContainerSpec {
+        container: ContainerName::for_container(Container::Rivers),
+        volumes: Vec::new(),
+        ..etcd
+    };
     for spec in [first, elsewhere, rivers] {
         let docker = FakeDocker::new();
         std::fs::remove_dir(docker.path().join("data/member")).unwrap();
@@ -215,8 +219,8 @@ fn a_container_of_another_program_is_never_touched() {
             for action in [
                 start(false),
                 start(true),
-                NodeAction::StopContainer(ContainerName::of(Container::Etcd)),
-                NodeAction::KillContainer(ContainerName::of(Container::Etcd)),
+                NodeAction::StopContainer(ContainerName::for_container(Container::Etcd)),
+                NodeAction::KillContainer(ContainerName::for_container(Container::Etcd)),
             ] {
                 let outcome = docker.act(&action, SECONDS);
                 assert_eq!(outcome.code, Some(FOREIGN.try_into().unwrap()), "{action:?}");
@@ -254,8 +258,8 @@ fn an_engine_that_fails_fails_the_action() {
     for (word, action) in [
         ("ls", start(false)),
         ("inspect", start(false)),
-        ("rm", NodeAction::KillContainer(ContainerName::of(Container::Etcd))),
-        ("rm", NodeAction::StopContainer(ContainerName::of(Container::Etcd))),
+        ("rm", NodeAction::KillContainer(ContainerName::for_container(Container::Etcd))),
+        ("rm", NodeAction::StopContainer(ContainerName::for_container(Container::Etcd))),
         ("create", NodeAction::CreateVolume { name: "v".to_owned() }),
         ("ls", NodeAction::RemoveVolume { name: "v".to_owned() }),
         ("run", NodeAction::ImageVersion { image: "i".to_owned(), pull: true }),
@@ -319,7 +323,7 @@ fn private_files_are_only_in_the_standard_input() {
         files: files.clone(),
     };
     assert_eq!(docker.act(&action, SECONDS), Outcome::success());
-    assert_eq!(docker.stdin().as_bytes(), tar::archive("/etc/a b", &files).unwrap());
+    assert_eq!(docker.stdin().as_bytes(), tar::write_archive("/etc/a b", &files).unwrap());
     let expected = words(&[
         "run",
         "--log-driver=json-file",

@@ -22,7 +22,7 @@ use tokio::time::{self, Instant};
 
 use crate::node::{Node, PATIENCE, Settings, wait_for_end};
 
-static KILL: NodeAction = NodeAction::KillContainer(ContainerName::of(Container::Etcd));
+static KILL: NodeAction = NodeAction::KillContainer(ContainerName::for_container(Container::Etcd));
 /// Writes its id and its child's, and hangs without a reaction to SIGTERM.
 const HANG: &str = "trap '' TERM; sleep 1000 & echo \"$$ $!\" >\"$HERE/processes\"; wait; sleep 1000";
 
@@ -135,7 +135,7 @@ async fn every_argument_arrives_as_given() {
     let hostile =
         ["two words", "it's $HOME `id` $(id)", "a\nb\\", "", "*", "; touch \"$HERE/fault\"", "&", "é"];
     let spec = ContainerSpec {
-        container: ContainerName::of(Container::Etcd),
+        container: ContainerName::for_container(Container::Etcd),
         image: "etcd:1".to_owned(),
         engine_options: &[],
         volumes: vec![("my volume".to_owned(), "/data".to_owned())],

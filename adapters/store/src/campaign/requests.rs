@@ -31,14 +31,14 @@ impl From<StoreError> for SessionError {
 /// Requests a lease. If the answer is lost, the lease expires by itself; no key is attached to it.
 pub(super) async fn grant(connections: Arc<Connections>, ttl: i64) -> Result<Session, StoreError> {
     let (sent, lease, ttl) = connections
-        .request(Operation::Grant, "", connections.timeout(), |connection| async move {
+        .send_request(Operation::Grant, "", connections.timeout(), |connection| async move {
             let sent = Instant::now();
-            let granted = connection.lease().grant(ttl, None).await?;
+            let granted = connection.lease_client().grant(ttl, None).await?;
             Ok((sent, granted.id(), granted.ttl()))
         })
         .await?;
     Session::from_grant(lease, ttl, sent).ok_or_else(|| StoreError {
-        operation: Operation::Grant.of(""),
+        operation: Operation::Grant.describe_on(""),
         kind: StoreErrorKind::Other,
         why: format!("the store granted an unusable TTL of {ttl} s"),
     })
@@ -52,9 +52,9 @@ pub(super) async fn renew_lease(
     patience: Duration,
 ) -> Result<Instant, SessionError> {
     connections
-        .request(Operation::KeepAlive, &format!("{lease:x}"), patience, |connection| async move {
+        .send_request(Operation::KeepAlive, &format!("{lease:x}"), patience, |connection| async move {
             let sent = Instant::now();
-            connection.lease().keep_alive(lease).await?;
+            connection.lease_client().keep_alive(lease).await?;
             Ok(sent)
         })
         .await
@@ -68,8 +68,8 @@ pub(super) async fn revoke(
     patience: Duration,
 ) -> Result<(), SessionError> {
     connections
-        .request(Operation::Revoke, &format!("{lease:x}"), patience, |connection| async move {
-            connection.lease().revoke(lease).await
+        .send_request(Operation::Revoke, &format!("{lease:x}"), patience, |connection| async move {
+            connection.lease_client().revoke(lease).await
         })
         .await
         .map(drop)
@@ -84,16 +84,16 @@ pub(super) async fn create_candidate_key(
     host: String,
 ) -> Result<OwnKey, SessionError> {
     let key = ballot::candidate_key(lease);
-    let absolute = namespace.absolute(&key);
+    let absolute = namespace.absolute_key(&key);
     let put = TxnOp::put(absolute.clone(), host, Some(PutOptions::new().with_lease(lease)));
     let txn = Txn::new()
         .when([Compare::create_revision(absolute.clone(), CompareOp::Equal, 0)])
         .and_then([put])
         .or_else([TxnOp::get(absolute, Some(GetOptions::new().with_keys_only()))]);
     let answer = connections
-        .request(Operation::Enrol, &key, connections.timeout(), |connection| {
+        .send_request(Operation::Enrol, &key, connections.timeout(), |connection| {
             let txn = txn.clone();
-            async move { connection.kv().txn(txn).await }
+            async move { connection.kv_client().txn(txn).await }
         })
         .await
         .map_err(|failed| SessionError::from(failed.error))?;

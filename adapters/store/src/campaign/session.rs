@@ -44,7 +44,7 @@ impl Session {
     }
 
     /// Time for one attempt to renew: a third of the time between the first attempt and the end.
-    pub(super) fn patience(&self, timeout: Duration) -> Duration {
+    pub(super) fn shorten_timeout(&self, timeout: Duration) -> Duration {
         timeout.min(self.ttl / (2 * RENEW_AFTER))
     }
 }
@@ -66,19 +66,19 @@ impl fmt::Debug for ValidEpochs {
 impl ValidEpochs {
     /// End of an epoch's validity. `None`: the epoch is over.
     pub(crate) fn valid_until(&self, epoch: &Epoch) -> Option<Instant> {
-        let until = *self.held().get(&(epoch.number, epoch.lease))?;
+        let until = *self.lock_epochs().get(&(epoch.number, epoch.lease))?;
         (Instant::now() < until).then_some(until)
     }
 
-    pub(super) fn hold(&self, epoch: &Epoch, until: Instant) {
-        self.held().insert((epoch.number, epoch.lease), until);
+    pub(super) fn extend_epoch(&self, epoch: &Epoch, until: Instant) {
+        self.lock_epochs().insert((epoch.number, epoch.lease), until);
     }
 
     pub(super) fn end(&self, epoch: &Epoch) {
-        self.held().remove(&(epoch.number, epoch.lease));
+        self.lock_epochs().remove(&(epoch.number, epoch.lease));
     }
 
-    fn held(&self) -> std::sync::MutexGuard<'_, BTreeMap<(i64, i64), Instant>> {
+    fn lock_epochs(&self) -> std::sync::MutexGuard<'_, BTreeMap<(i64, i64), Instant>> {
         // No code panics while it holds the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -96,7 +96,9 @@ mod tests {
             let session = Session::from_grant(1, ttl, sent).unwrap();
             let whole = Duration::from_secs(ttl.unsigned_abs());
             assert_eq!(session.valid_until, sent + whole - Duration::from_millis(margin), "{ttl}");
-            assert!(session.renew_at + session.patience(Duration::from_secs(2)) * 2 < session.valid_until);
+            assert!(
+                session.renew_at + session.shorten_timeout(Duration::from_secs(2)) * 2 < session.valid_until
+            );
         }
         for ttl in [0, -1, i64::MAX] {
             assert_eq!(Session::from_grant(1, ttl, sent), None, "{ttl}");
@@ -109,7 +111,7 @@ mod tests {
         let epoch = Epoch { number: 7, key: "leader//1".into(), lease: 1 };
         assert_eq!(epochs.valid_until(&epoch), None);
         let until = Instant::now() + Duration::from_secs(3);
-        epochs.hold(&epoch, until);
+        epochs.extend_epoch(&epoch, until);
         assert_eq!(epochs.valid_until(&epoch), Some(until));
         assert_eq!(epochs.valid_until(&Epoch { number: 8, ..epoch.clone() }), None);
         tokio::time::advance(Duration::from_secs(3)).await;

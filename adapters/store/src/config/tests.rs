@@ -12,7 +12,7 @@ fn authority() -> (String, String) {
 }
 
 fn scheme(config: &StoreConfig) -> Option<String> {
-    config.dialled().unwrap()[0].1.uri().scheme_str().map(str::to_owned)
+    config.dial_endpoints().unwrap()[0].1.uri().scheme_str().map(str::to_owned)
 }
 
 #[test]

@@ -117,14 +117,14 @@ fn a_transaction_is_sealed_where_it_writes_resources() {
     ];
     let transaction = Transaction { conditions: vec![], writes: writes.clone() };
     let encryption = with(&[FIRST]);
-    let encrypted = encryption.transaction(transaction.clone(), str::to_owned).unwrap();
+    let encrypted = encryption.encrypt_transaction(transaction.clone(), str::to_owned).unwrap();
     assert_eq!(encrypted.writes[1..], writes[1..]);
     let expected = encryption.encrypt(&cluster("c"), VALUE).unwrap();
     assert_eq!(encrypted.writes[0], put("/kubernetes/clusters/testing/c", &expected));
-    assert_eq!(Encryption::default().transaction(transaction, str::to_owned).unwrap().writes, writes);
+    assert_eq!(Encryption::default().encrypt_transaction(transaction, str::to_owned).unwrap().writes, writes);
     let broken =
         Transaction { conditions: vec![], writes: vec![put("/kubernetes/clusters/testing/c", "hunter2")] };
-    let error = encryption.transaction(broken, str::to_owned).unwrap_err().to_string();
+    let error = encryption.encrypt_transaction(broken, str::to_owned).unwrap_err().to_string();
     assert!(error.contains("Cluster testing/c") && !error.contains("hunter2"), "{error}");
 }
 

@@ -15,7 +15,7 @@ use super::{CacheState, Position};
 use crate::encryption::Encryption;
 use crate::limits::{MOST_FED_AT_ONCE, MOST_LOGGED};
 use crate::telemetry;
-use crate::watch::{DatedChange, FeedEvent, Interest};
+use crate::watch::{DatedChange, FeedEvent, WatchedKeys};
 
 /// Key prefixes of placement's resources.
 static PREFIXES: LazyLock<Vec<&'static str>> =
@@ -31,7 +31,7 @@ impl Gauges {
     fn show(&mut self, shared: &CacheState) {
         let (revision, faults, kept, counts) = {
             let view = shared.read();
-            (view.revision(), view.fault_count(), view.ring().len(), view.counts())
+            (view.revision(), view.fault_count(), view.ring().len(), view.counts_by_kind())
         };
         telemetry::madako_objects_revision().set(revision as f64);
         telemetry::madako_objects_faults().set(faults as f64);
@@ -47,7 +47,7 @@ impl Gauges {
 
 /// Feeds the view until the cache is dropped.
 pub(super) async fn run(source: Arc<dyn Source>, shared: Arc<CacheState>) {
-    let mut seen = source.watch(Interest::Below(&PREFIXES));
+    let mut seen = source.watch(WatchedKeys::Below(&PREFIXES));
     let encryption = source.encryption();
     let mut gauges = Gauges::default();
     while let Some(seen) = seen.recv().await {
@@ -68,11 +68,11 @@ pub(super) async fn run(source: Arc<dyn Source>, shared: Arc<CacheState>) {
                     tracing::info!(%error, "the view of placement's resources receives no changes");
                 }
                 *shared.lock_trouble() = Some(error);
-                shared.publish_position(Position { attached: false, ..shared.position() });
+                shared.publish_position(Position { attached: false, ..shared.newest_position() });
             }
             FeedEvent::Resumed => {
                 shared.lock_trouble().take();
-                shared.publish_position(Position { attached: true, ..shared.position() });
+                shared.publish_position(Position { attached: true, ..shared.newest_position() });
             }
         }
     }
@@ -119,7 +119,7 @@ async fn take_changes(
         steps.push(ObjectUpdate { revision, key: change.key, value });
     }
     let (faults, news) = shared.write().advance(revision, steps);
-    shared.publish_position(Position { revision, ..shared.position() });
+    shared.publish_position(Position { revision, ..shared.newest_position() });
     if news {
         shared.news.publish(());
     }

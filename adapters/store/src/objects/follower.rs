@@ -32,7 +32,7 @@ impl Cursor {
         if let Some(gap) = &self.ended {
             return Err(gap.clone());
         }
-        let taken = self.shared.read().changes(self.generation, self.next);
+        let taken = self.shared.read().changes_since(self.generation, self.next);
         match &taken {
             Ok(changes) => self.next += changes.len() as u64,
             Err(gap) => {

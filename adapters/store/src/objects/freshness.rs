@@ -79,7 +79,7 @@ pub(super) fn revision_reader(
     let asking = async move {
         let mut waiting = Vec::new();
         while readers.recv_many(&mut waiting, MOST_READS_WAITING).await > 0 {
-            let before = shared.position();
+            let before = shared.newest_position();
             let answer = source.revision().await.map(|revision| RevisionAnswer { before, revision });
             telemetry::madako_objects_questions_total().increment(1);
             for reader in waiting.drain(..) {
@@ -121,7 +121,7 @@ async fn wait_for_revision(
             let same = now.generation == before.generation;
             !same || (!went_back && now.attached && now.revision >= revision)
         };
-        let mut positions = shared.positions();
+        let mut positions = shared.subscribe_positions();
         let now = loop {
             let now = positions.next().await;
             if look(&now) {
@@ -149,7 +149,7 @@ fn feed_ended() -> StoreError {
 }
 
 fn deadline_error(shared: &CacheState, wanted: Option<i64>, deadline: Duration) -> StoreError {
-    let now = shared.position();
+    let now = shared.newest_position();
     let trouble = if now.attached { None } else { shared.lock_trouble().clone() };
     let why = match wanted {
         None => format!("the store did not report its revision within {deadline:?}"),

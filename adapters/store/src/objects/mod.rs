@@ -36,7 +36,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 use async_trait::async_trait;
 use madako_domain::placement::kind::ObjectKey;
-use madako_domain::placement::objects::{Stored, Unread};
+use madako_domain::placement::objects::{Stored, UnreadResource};
 use madako_domain::state::Fault;
 use madako_domain::store::{Entry, Outcome, StoreError, Transaction};
 use madako_protocol::feed::Task;
@@ -97,7 +97,7 @@ impl CacheState {
         Arc::new(Self { view: RwLock::default(), position, news, unseen, trouble: Mutex::default() })
     }
 
-    fn position(&self) -> Position {
+    fn newest_position(&self) -> Position {
         self.position.newest().unwrap_or_default()
     }
 
@@ -107,7 +107,7 @@ impl CacheState {
     }
 
     /// The position, and then each change of it.
-    fn positions(&self) -> Subscriber<Position> {
+    fn subscribe_positions(&self) -> Subscriber<Position> {
         self.unseen.0.clone()
     }
 
@@ -134,7 +134,7 @@ impl CachedObjects {
     /// Starts to watch the given store from its root. Needs a tokio runtime.
     #[must_use]
     pub fn start(store: &EtcdStore) -> Self {
-        Self::with_source(Arc::new(store.at_root()))
+        Self::with_source(Arc::new(store.with_absolute_keys()))
     }
 
     fn with_source(source: Arc<dyn Source>) -> Self {
@@ -180,7 +180,7 @@ impl Objects for CachedObjects {
         (view.revision(), view.with_prefix(&prefix))
     }
 
-    fn unread(&self, key: &ObjectKey) -> Option<Unread> {
+    fn unread(&self, key: &ObjectKey) -> Option<UnreadResource> {
         self.shared.read().unread(&key.etcd_key())
     }
 
@@ -192,7 +192,7 @@ impl Objects for CachedObjects {
         let news = self.shared.subscribe_to_news();
         let view = self.shared.read();
         let cursor = Cursor::new(Arc::clone(&self.shared), news, view.generation(), view.ring().end_number());
-        (view.revision(), view.all(), Box::new(cursor))
+        (view.revision(), view.all_objects(), Box::new(cursor))
     }
 
     fn follow(&self, after: i64) -> Result<Box<dyn Follower>, FollowerGap> {

@@ -8,12 +8,12 @@ use tokio::sync::mpsc;
 
 use crate::encryption::Encryption;
 use crate::store::EtcdStore;
-use crate::watch::{FeedEvent, Interest};
+use crate::watch::{FeedEvent, WatchedKeys};
 
 #[async_trait]
 pub(super) trait Source: Send + Sync + 'static {
     /// One watch of the whole store, with every revision.
-    fn watch(&self, interest: Interest) -> mpsc::Receiver<FeedEvent>;
+    fn watch(&self, interest: WatchedKeys) -> mpsc::Receiver<FeedEvent>;
 
     /// The store's present revision, read linearizably.
     async fn revision(&self) -> Result<i64, StoreError>;
@@ -31,7 +31,7 @@ pub(super) trait Source: Send + Sync + 'static {
 
 #[async_trait]
 impl Source for EtcdStore {
-    fn watch(&self, interest: Interest) -> mpsc::Receiver<FeedEvent> {
+    fn watch(&self, interest: WatchedKeys) -> mpsc::Receiver<FeedEvent> {
         self.watch_every_revision(interest)
     }
 

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::encryption::Encryption;
-use crate::watch::{DatedChange, FeedEvent, Interest};
+use crate::watch::{DatedChange, FeedEvent, WatchedKeys};
 
 const DEADLINE: Duration = Duration::from_secs(2);
 
@@ -27,7 +27,7 @@ struct Script {
 
 #[async_trait]
 impl Source for Script {
-    fn watch(&self, _: Interest) -> mpsc::Receiver<FeedEvent> {
+    fn watch(&self, _: WatchedKeys) -> mpsc::Receiver<FeedEvent> {
         self.seen.lock().unwrap().take().expect("one watch, however many read")
     }
 
@@ -235,7 +235,10 @@ async fn a_read_ends_with_the_deadline() {
     told.question().await.send(Ok(5)).unwrap();
     let error = read.await.unwrap().unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Unavailable);
-    assert!(error.why.ends_with("watch of every key failed: the connection is gone"), "{error}");
+    assert!(
+        error.why.ends_with("cannot complete the watch of every key in etcd: the connection is gone"),
+        "{error}"
+    );
 
     told.list(5, &[], "start").await;
     let read = told.read();

@@ -104,7 +104,7 @@ fn take_compatible(waiting: &mut VecDeque<WaitingTransaction>) -> Vec<WaitingTra
     let (mut keys, mut bytes) = (BTreeSet::new(), 0);
     while let Some(next) = waiting.front() {
         let Transaction { conditions, writes } = &next.transaction;
-        let own: BTreeSet<String> = keys_touched(&next.transaction).map(str::to_owned).collect();
+        let own: BTreeSet<String> = list_keys_of_transaction(&next.transaction).map(str::to_owned).collect();
         let size: usize = writes.iter().map(size_of_write).sum();
         let small = conditions.len().max(writes.len()) <= MOST_OPERATIONS
             && size <= MOST_TOGETHER_BYTES
@@ -126,8 +126,8 @@ fn take_compatible(waiting: &mut VecDeque<WaitingTransaction>) -> Vec<WaitingTra
     taken
 }
 
-fn keys_touched(transaction: &Transaction) -> impl Iterator<Item = &str> {
-    let compared = transaction.conditions.iter().map(Condition::compared);
+fn list_keys_of_transaction(transaction: &Transaction) -> impl Iterator<Item = &str> {
+    let compared = transaction.conditions.iter().map(Condition::compared_key);
     let written = transaction.writes.iter().map(|write| match write {
         Write::Put { key, .. } | Write::Delete { key } => key.as_str(),
     });

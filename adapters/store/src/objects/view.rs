@@ -6,7 +6,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use madako_domain::placement::kind::Kind;
-use madako_domain::placement::objects::{Change, Stored, Unread};
+use madako_domain::placement::objects::{Change, Stored, UnreadResource};
 use madako_domain::state::Fault;
 use madako_protocol::placement::objects::FollowerGap;
 
@@ -31,7 +31,7 @@ pub(super) struct View {
     generation: u64,
     revision: i64,
     objects: BTreeMap<String, Arc<Stored>>,
-    faults: BTreeMap<String, Unread>,
+    faults: BTreeMap<String, UnreadResource>,
     counts: BTreeMap<Kind, usize>,
     ring: ChangeRing,
     listed: i64,
@@ -63,7 +63,7 @@ impl View {
         self.objects.get(key).cloned()
     }
 
-    pub(super) fn all(&self) -> Vec<Arc<Stored>> {
+    pub(super) fn all_objects(&self) -> Vec<Arc<Stored>> {
         self.objects.values().cloned().collect()
     }
 
@@ -72,17 +72,18 @@ impl View {
         from.take_while(|(key, _)| key.starts_with(prefix)).map(|(_, stored)| Arc::clone(stored)).collect()
     }
 
-    pub(super) fn unread(&self, key: &str) -> Option<Unread> {
+    pub(super) fn unread(&self, key: &str) -> Option<UnreadResource> {
         self.faults.get(key).cloned()
     }
 
     pub(super) fn faults(&self) -> Vec<Fault> {
-        let fault = |(key, unread): (&String, &Unread)| Fault { key: key.clone(), why: unread.why.clone() };
+        let fault =
+            |(key, unread): (&String, &UnreadResource)| Fault { key: key.clone(), why: unread.why.clone() };
         self.faults.iter().map(fault).collect()
     }
 
     /// Number of resources by kind, in the order of [`Kind::ALL`].
-    pub(super) fn counts(&self) -> Vec<usize> {
+    pub(super) fn counts_by_kind(&self) -> Vec<usize> {
         Kind::ALL.iter().map(|kind| self.counts.get(kind).copied().unwrap_or_default()).collect()
     }
 
@@ -107,7 +108,7 @@ impl View {
                     *self.counts.entry(stored.key.kind).or_default() += 1;
                     objects.insert(key, stored);
                 }
-                Err(wrong) => drop(faults.insert(key, unread_value(mod_revision, wrong))),
+                Err(wrong) => drop(faults.insert(key, unreadable_resource(mod_revision, wrong))),
             }
         }
         let known = mem::replace(&mut self.faults, faults);
@@ -129,7 +130,7 @@ impl View {
         for ObjectUpdate { revision, key, value } in steps {
             let (after, unread) = match value {
                 Some((_, Ok(stored))) => (Some(stored), None),
-                Some((mod_revision, Err(wrong))) => (None, Some(unread_value(mod_revision, wrong))),
+                Some((mod_revision, Err(wrong))) => (None, Some(unreadable_resource(mod_revision, wrong))),
                 None => (None, None),
             };
             match unread {
@@ -172,7 +173,7 @@ impl View {
     }
 
     /// The changes from a number of a generation on.
-    pub(super) fn changes(&self, generation: u64, from: u64) -> Result<Vec<Arc<Change>>, FollowerGap> {
+    pub(super) fn changes_since(&self, generation: u64, from: u64) -> Result<Vec<Arc<Change>>, FollowerGap> {
         if generation != self.generation {
             return Err(self.gap_of_relisting());
         }
@@ -196,9 +197,9 @@ impl View {
     }
 }
 
-fn unread_value(mod_revision: i64, wrong: DecodeFault) -> Unread {
+fn unreadable_resource(mod_revision: i64, wrong: DecodeFault) -> UnreadResource {
     let DecodeFault { why, encrypted } = wrong;
-    Unread { mod_revision, why, encrypted }
+    UnreadResource { mod_revision, why, encrypted }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use madako_domain::canary::{Canary, is_planted};
 use madako_domain::store::KeyChange;
 
-use super::interest::Interest;
+use super::interest::WatchedKeys;
 
 #[derive(Debug, Clone)]
 pub(super) struct ReceivedChange {
@@ -30,7 +30,7 @@ pub(super) struct DeliveredState {
 }
 
 impl DeliveredState {
-    fn add(&mut self, revision: i64, changes: &[DatedChange], interest: Interest) {
+    fn add(&mut self, revision: i64, changes: &[DatedChange], interest: WatchedKeys) {
         self.revision = revision;
         for DatedChange { change: KeyChange { key, entry }, .. } in changes {
             match entry {
@@ -75,7 +75,7 @@ impl Assembly {
         delivered: &mut DeliveredState,
         arrived: Vec<ReceivedChange>,
         more_follows: bool,
-        interest: Interest,
+        interest: WatchedKeys,
     ) -> Option<WholeRevisions> {
         self.open.extend(arrived.into_iter().filter(|arrived| arrived.revision > delivered.revision));
         let last = self.open.last()?.revision;
@@ -103,7 +103,7 @@ mod tests {
     use madako_domain::store::Entry;
     use proptest::prelude::*;
 
-    const ALL: Interest = Interest::All;
+    const ALL: WatchedKeys = WatchedKeys::All;
 
     fn put(key: &str, revision: i64) -> ReceivedChange {
         let entry = Entry { value: Bytes::new(), create_revision: 1, mod_revision: revision, lease: 0 };
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn uninteresting_keys_are_remembered_and_not_delivered() {
-        let interest = Interest::Below(&["/core/"]);
+        let interest = WatchedKeys::Below(&["/core/"]);
         let mut delivered = DeliveredState::default();
         let arrived = vec![put("/cke/a", 5), put("/core/a", 6)];
         let whole = Assembly::default().take(&mut delivered, arrived, false, interest).unwrap();

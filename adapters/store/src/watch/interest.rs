@@ -11,7 +11,7 @@ use crate::namespace::Namespace;
 
 /// Keys that are delivered with their values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Interest {
+pub(crate) enum WatchedKeys {
     /// All keys. After an interruption, keys and their revisions identify the store.
     All,
     /// Keys with one of these prefixes; of other keys only the fact of a change. After an interruption, values identify
@@ -19,7 +19,7 @@ pub(crate) enum Interest {
     Below(&'static [&'static str]),
 }
 
-impl Interest {
+impl WatchedKeys {
     /// True if a key is delivered with its value.
     pub(crate) fn includes(self, key: &str) -> bool {
         match self {
@@ -56,7 +56,11 @@ impl Interest {
     }
 
     /// The store's fingerprints at a revision.
-    pub(super) async fn at(self, from: StoreReader<'_>, revision: i64) -> Result<DeliveredState, Failed> {
+    pub(super) async fn read_at_revision(
+        self,
+        from: StoreReader<'_>,
+        revision: i64,
+    ) -> Result<DeliveredState, Failed> {
         let StoreReader { connections, namespace, prefix } = from;
         let mut all = list_keys(connections, namespace, prefix, ReadExtent::Keys, revision).await?;
         self.fill(from, &mut all, revision).await?;

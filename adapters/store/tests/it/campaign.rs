@@ -71,13 +71,16 @@ async fn a_leader_has_the_key_that_cke_has_and_its_writes_are_fenced() {
     assert!(until > Instant::now() && until < Instant::now() + TTL);
 
     let status = Write::Put { key: "status".into(), value: "{}".into(), lease: epoch.lease };
-    write_if(&store, vec![epoch.fence()], vec![status]).await;
+    write_if(&store, vec![epoch.fencing_condition()], vec![status]).await;
     stop(&campaign).await;
     assert_eq!(store.holds_until(&epoch), None);
     assert_eq!(lost(&mut campaign).await.0, epoch);
     assert!(store.list("").await.unwrap().entries.is_empty(), "the lease was not given back");
-    let late = Transaction { conditions: vec![epoch.fence()], writes: vec![put("a", "late")] };
-    assert_eq!(store.commit(late).await.unwrap(), Outcome::Refused { failed: vec![epoch.fence()] });
+    let late = Transaction { conditions: vec![epoch.fencing_condition()], writes: vec![put("a", "late")] };
+    assert_eq!(
+        store.commit(late).await.unwrap(),
+        Outcome::Refused { failed: vec![epoch.fencing_condition()] }
+    );
 }
 
 #[tokio::test]
@@ -193,7 +196,7 @@ async fn a_wiped_store_ends_the_term_and_the_next_one_is_held_in_the_new_store()
             other => panic!("{other:?}"),
         }
     };
-    write_if(&store, vec![new.fence()], vec![put("a", "2")]).await;
+    write_if(&store, vec![new.fencing_condition()], vec![put("a", "2")]).await;
 }
 
 #[tokio::test]
@@ -293,8 +296,10 @@ async fn a_member_that_dies_or_hangs_costs_neither_leadership_nor_a_change() {
         }
         let began = Instant::now();
         let written = eventually("it writes again", async || {
-            let write =
-                Transaction { conditions: vec![epoch.fence()], writes: vec![put("k", n.to_string())] };
+            let write = Transaction {
+                conditions: vec![epoch.fencing_condition()],
+                writes: vec![put("k", n.to_string())],
+            };
             match store.commit(write).await {
                 Ok(Outcome::Committed { revision }) => Some(revision),
                 Ok(Outcome::Refused { failed }) => panic!("{failed:?}"),
@@ -351,7 +356,8 @@ async fn candidate() {
         }
     }
     // A writer that checks its term before every effect stops here; the store refuses a writer that does not.
-    let write = Transaction { conditions: vec![epoch.fence()], writes: vec![put("late", "write")] };
+    let write =
+        Transaction { conditions: vec![epoch.fencing_condition()], writes: vec![put("late", "write")] };
     let refused = matches!(store.commit(write).await, Ok(Outcome::Refused { .. }));
     say(format!("refused {refused}"));
     say(format!("lost {}", lost(&mut campaign).await.1));

@@ -80,7 +80,7 @@ async fn when_the_store_last_answered_well_is_shown() {
     let store = store.with_clock(Arc::new(Wall(Instant::now())));
     assert_eq!(shown(), None, "nothing was asked yet");
     sleep(Duration::from_secs(100)).await;
-    store.at_root().list("").await.unwrap();
+    store.with_absolute_keys().list("").await.unwrap();
     assert_eq!(shown().as_deref(), Some("100"));
     sleep(Duration::from_secs(100)).await;
     way.weather(Weather::BlackHole);
@@ -164,7 +164,7 @@ async fn a_process_that_was_stopped_finds_its_term_over_before_anything_else_run
 async fn a_client_that_exists_already_serves_as_well() {
     let embedded = EmbeddedEtcd::open(Options::new(Backend::Memory, Commit::Inline, 1)).unwrap();
     let config = StoreConfig { prefix: "/cke/".into(), ..StoreConfig::default() };
-    let store = EtcdStore::from_client(embedded.client().await.unwrap(), &config, 1).unwrap();
+    let store = EtcdStore::from_client(embedded.direct_client().await.unwrap(), &config, 1).unwrap();
     let mut events = store.watch("");
     assert!(matches!(events.recv().await, Some(WatchEvent::Listed(_))));
     let mut campaign =
@@ -283,7 +283,7 @@ async fn run(seed: u64) -> (String, BTreeMap<&'static str, u32>) {
         if let Some(n) = (writes && !holds.is_empty()).then(|| holds[rng.random_range(0..holds.len())]) {
             written += 1;
             let epoch = epochs[n].as_ref().expect("it holds");
-            let (fence, number) = (epoch.fence(), epoch.number);
+            let (fence, number) = (epoch.fencing_condition(), epoch.number);
             let transaction = Transaction {
                 conditions: vec![fence],
                 writes: vec![put(&format!("k/{}", written % 7), written.to_string())],

@@ -83,7 +83,7 @@ async fn fresh_read_reaches_revisions_of_foreign_keys() {
     let Some(etcd) = Etcd::start(&[]).await else { return };
     let store = etcd.store("/cke/");
     let objects = CachedObjects::start(&store);
-    write(&store.at_root(), vec![role("a", 1)]).await;
+    write(&store.with_absolute_keys(), vec![role("a", 1)]).await;
     let mut by_hand = etcd.by_hand().await;
     // Keys that are not UTF-8, outside placement, or at the ends of the key space.
     for at in [&b"\xff\xfe"[..], b"\x01", b"/cke/cluster", b"/core/\xff", b"/core/rolesque", b"\xff\xff\xff"]
@@ -108,7 +108,7 @@ async fn fresh_read_reaches_revisions_of_foreign_keys() {
 #[tokio::test]
 async fn unreadable_values_are_faults_until_they_are_corrected() {
     let Some(etcd) = Etcd::start(&[]).await else { return };
-    let root = etcd.store("/cke/").at_root();
+    let root = etcd.store("/cke/").with_absolute_keys();
     write(&root, vec![role("a", 1), put("/core/roles/b", "{"), put("/core/roles/c", vec![0xff])]).await;
     let objects = CachedObjects::start(&root);
     assert_eq!(fresh(&objects).await, of(&[("a", "1")]));
@@ -136,7 +136,7 @@ async fn fresh_reads_include_all_acknowledged_writes() {
             let store = etcd.store("/cke/");
             let (acknowledged, done) = (Arc::clone(&acknowledged), Arc::clone(&done));
             tokio::spawn(async move {
-                let root = store.at_root();
+                let root = store.with_absolute_keys();
                 let mut count = 0;
                 while done.load(Ordering::SeqCst) < READERS as u64 {
                     // Some of the writes concern keys outside placement.
@@ -184,7 +184,7 @@ async fn a_store_that_is_emptied_and_filled_a_hundred_times_is_seen_as_it_is() {
     let Some(etcd) = Etcd::start(&[]).await else { return };
     let store = etcd.store("/cke/");
     let objects = CachedObjects::start(&store);
-    let root = store.at_root();
+    let root = store.with_absolute_keys();
     let mut by_hand = etcd.by_hand().await;
     for round in 0..100 {
         write(&root, (0..20).map(|n| role(&n.to_string(), round)).collect()).await;
@@ -203,7 +203,7 @@ async fn wiped_and_refilled_store_is_not_mistaken_for_the_former_store() {
     let mut revisions = Vec::new();
     for round in 0..2 {
         // The same keys at the same revisions with other values: only the values distinguish the stores.
-        let root = etcd.store("/cke/").at_root();
+        let root = etcd.store("/cke/").with_absolute_keys();
         for n in 0..5 {
             revisions.push(write(&root, vec![role(&n.to_string(), round)]).await);
         }
@@ -234,7 +234,7 @@ async fn a_store_that_is_replaced_a_hundred_times_is_seen_as_it_is() {
     let mut relisted = 0;
     for round in 0..100u64 {
         let (writer, _way) = address.dial(1000 + round);
-        let root = writer.at_root();
+        let root = writer.with_absolute_keys();
         let (_, _, mut follower) = objects.follow_all();
         // More revisions than the earlier store, fewer, or the same number.
         let revisions = 1 + round % 3;
@@ -299,7 +299,7 @@ async fn followers_resume_after_a_restart_of_etcd() {
     let mut followed = Followed::all(&objects);
     let mut written = Vec::new();
     for round in 0..3 {
-        let last = write(&store.at_root(), vec![role("a", round)]).await;
+        let last = write(&store.with_absolute_keys(), vec![role("a", round)]).await;
         written.push((last, "a".to_owned()));
         followed.until(last).await;
         etcd.kill().await;
@@ -314,7 +314,7 @@ async fn followers_resume_after_a_restart_of_etcd() {
         let as_before = [("a", uid.as_str()), ("b", "x")];
         assert_eq!(shown(&objects), of(&as_before[..1 + usize::from(round > 0)]));
         etcd.start_again().await;
-        let last = write(&etcd.store("/cke/").at_root(), vec![role("b", "x")]).await;
+        let last = write(&etcd.store("/cke/").with_absolute_keys(), vec![role("b", "x")]).await;
         written.push((last, "b".to_owned()));
         followed.until(last).await;
         assert_eq!(fresh_at_last(&objects).await, of(&[("a", &round.to_string()), ("b", "x")]));
@@ -327,7 +327,7 @@ async fn no_change_is_lost_or_delivered_twice_under_repeated_cuts() {
     const ROUNDS: usize = 8;
     let Some(etcd) = Etcd::start(&[]).await else { return };
     let proxy = Proxy::to(etcd.endpoint()).await;
-    let root = etcd.store("/cke/").at_root();
+    let root = etcd.store("/cke/").with_absolute_keys();
     let objects = CachedObjects::start(&EtcdStore::open(&config_at(&proxy.endpoint(), "/cke/"), 1).unwrap());
     objects.refresh().await.unwrap();
     let mut all = Followed::all(&objects);
@@ -397,7 +397,7 @@ async fn no_change_is_lost_or_delivered_twice_under_repeated_cuts() {
 async fn follower_across_a_compaction_gets_a_gap_and_the_view_is_complete() {
     let Some(etcd) = Etcd::start(&[]).await else { return };
     let proxy = Proxy::to(etcd.endpoint()).await;
-    let root = etcd.store("/cke/").at_root();
+    let root = etcd.store("/cke/").with_absolute_keys();
     write(&root, vec![role("old", 1)]).await;
     let objects = CachedObjects::start(&EtcdStore::open(&config_at(&proxy.endpoint(), "/cke/"), 1).unwrap());
     let before = objects.refresh().await.unwrap();

@@ -153,7 +153,7 @@ async fn placement_cache_reports_a_user_without_access_to_the_whole_key_space() 
     root.role_grant_permission("cke", ours).await.unwrap();
     let error = objects.refresh().await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Denied);
-    assert!(error.why.contains("watch of every key failed"), "{error}");
+    assert!(error.why.contains("cannot complete the watch of every key"), "{error}");
     root.role_grant_permission("cke", Permission::read_write("").with_all_keys()).await.unwrap();
     eventually("it may do everything now", async || objects.refresh().await.ok()).await;
 }

@@ -211,7 +211,7 @@ async fn a_store_that_does_not_answer_is_given_up_in_time_and_works_when_it_is_b
         error.why.contains("refused").then_some(error)
     })
     .await;
-    assert!(error.to_string().starts_with("read of a failed: "), "{error}");
+    assert!(error.to_string().starts_with("cannot complete the read of a in etcd: "), "{error}");
     assert!(error.why.ends_with(&etcd.endpoint()), "{error}");
     etcd.start_again().await;
     eventually("it answers again", async || store.list("a").await.ok()).await;

@@ -12,9 +12,13 @@ pub(super) fn list_bugs(output: Format) -> Result<(), Failure> {
     show_value(output, &all, |_| {
         let mut table = Table::new(["CANARY", "PART", "WHAT GOES WRONG"]);
         for canary in Canary::ALL {
-            table.row([canary.name().to_owned(), canary.part().name().to_owned(), canary.text().to_owned()]);
+            table.add_row([
+                canary.name().to_owned(),
+                canary.part().name().to_owned(),
+                canary.text().to_owned(),
+            ]);
         }
-        table.text()
+        table.to_text()
     })?;
     Ok(())
 }

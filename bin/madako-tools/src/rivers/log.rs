@@ -83,19 +83,19 @@ impl Log {
         Ok(Self { level: settings.level, format: settings.format, output: Mutex::new(output) })
     }
 
-    pub(crate) fn error(&self, message: &str, fields: Fields<'_>) {
+    pub(crate) fn log_error(&self, message: &str, fields: Fields<'_>) {
         self.write(Level::Error, message, fields);
     }
 
-    pub(crate) fn warning(&self, message: &str, fields: Fields<'_>) {
+    pub(crate) fn log_warning(&self, message: &str, fields: Fields<'_>) {
         self.write(Level::Warning, message, fields);
     }
 
-    pub(crate) fn info(&self, message: &str, fields: Fields<'_>) {
+    pub(crate) fn log_info(&self, message: &str, fields: Fields<'_>) {
         self.write(Level::Info, message, fields);
     }
 
-    pub(crate) fn debug(&self, message: &str, fields: Fields<'_>) {
+    pub(crate) fn log_debug(&self, message: &str, fields: Fields<'_>) {
         self.write(Level::Debug, message, fields);
     }
 

@@ -68,13 +68,13 @@ impl Server {
                 Some(ended) = connections.join_next() => self.note_end(ended),
                 accepted = listener.accept(), if connections.len() < capacity => match accepted {
                     Ok((client, _)) => {
-                        connections.spawn(self.clone().connection(client));
+                        connections.spawn(self.clone().serve_connection(client));
                         if connections.len() == capacity {
-                            self.log.warning("no more connections are accepted for now", &[("connections", &capacity)]);
+                            self.log.log_warning("no more connections are accepted for now", &[("connections", &capacity)]);
                         }
                     }
                     Err(error) => {
-                        self.log.error("cannot accept a connection", &[("error", &error)]);
+                        self.log.log_error("cannot accept a connection", &[("error", &error)]);
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 }
@@ -89,7 +89,7 @@ impl Server {
         limit: Option<Duration>,
         stop: impl Future<Output = ()>,
     ) {
-        self.log.info("rivers stop", &[("connections", &connections.len())]);
+        self.log.log_info("rivers stop", &[("connections", &connections.len())]);
         let late = async {
             match limit {
                 Some(limit) => tokio::time::sleep(limit).await,
@@ -107,37 +107,37 @@ impl Server {
             () = stop => {}
         }
         if !connections.is_empty() {
-            self.log.warning("rivers cut connections", &[("connections", &connections.len())]);
+            self.log.log_warning("rivers cut connections", &[("connections", &connections.len())]);
         }
         connections.shutdown().await;
     }
 
     fn note_end(&self, ended: Result<(), JoinError>) {
         if let Err(error) = ended {
-            self.log.error("a connection failed", &[("error", &error)]);
+            self.log.log_error("a connection failed", &[("error", &error)]);
         }
     }
 
-    async fn connection(self: Arc<Self>, mut client: TcpStream) {
+    async fn serve_connection(self: Arc<Self>, mut client: TcpStream) {
         if let Err(error) = sockets::set_socket_options(&client, self.keep_alive) {
-            self.log.debug("a client is gone", &[("error", &error)]);
+            self.log.log_debug("a client is gone", &[("error", &error)]);
             return;
         }
-        let Some((upstream, health, mut stream)) = self.dialled().await else { return };
+        let Some((upstream, health, mut stream)) = self.dial_upstream().await else { return };
         let address = &upstream.address;
         tokio::select! {
             ended = relay_streams(&mut client, &mut stream) => match ended {
-                Ok(()) => self.log.debug("a connection ends", &[("upstream", address)]),
+                Ok(()) => self.log.log_debug("a connection ends", &[("upstream", address)]),
                 Err(error) => {
-                    self.log.debug("a connection breaks", &[("upstream", address), ("error", &error)]);
+                    self.log.log_debug("a connection breaks", &[("upstream", address), ("error", &error)]);
                 }
             },
-            () = is_lost(health) => self.log.debug("a connection loses its upstream", &[("upstream", address)]),
+            () = is_lost(health) => self.log.log_debug("a connection loses its upstream", &[("upstream", address)]),
         }
     }
 
     /// A connection to a random healthy upstream, with its health.
-    async fn dialled(&self) -> Option<(&Upstream, watch::Receiver<bool>, TcpStream)> {
+    async fn dial_upstream(&self) -> Option<(&Upstream, watch::Receiver<bool>, TcpStream)> {
         let mut candidates: Vec<&Upstream> = self.upstreams.iter().map(|upstream| &**upstream).collect();
         candidates.shuffle(&mut *self.chance.lock().unwrap_or_else(PoisonError::into_inner));
         let mut last: io::Result<()> = Ok(());
@@ -146,13 +146,15 @@ impl Server {
             match upstream.dial().await {
                 Ok(stream) => {
                     if self.starved.swap(false, Ordering::Relaxed) {
-                        self.log
-                            .info("connections find an upstream again", &[("address", &upstream.address)]);
+                        self.log.log_info(
+                            "connections find an upstream again",
+                            &[("address", &upstream.address)],
+                        );
                     }
                     return Some((upstream, health, stream));
                 }
                 Err(error) => {
-                    self.log.debug("cannot dial", &[("address", &upstream.address), ("error", &error)]);
+                    self.log.log_debug("cannot dial", &[("address", &upstream.address), ("error", &error)]);
                     last = Err(error);
                 }
             }
@@ -160,7 +162,7 @@ impl Server {
         if !self.starved.swap(true, Ordering::Relaxed) {
             let why =
                 last.map_or_else(|error| error.to_string(), |()| "all upstreams are unhealthy".to_owned());
-            self.log.error("connections find no upstream; rivers close them", &[("error", &why)]);
+            self.log.log_error("connections find no upstream; rivers close them", &[("error", &why)]);
         }
         None
     }

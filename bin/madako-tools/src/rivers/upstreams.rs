@@ -59,9 +59,9 @@ impl Upstream {
 
     fn report(&self, checked: io::Result<()>, log: &Log) {
         match checked {
-            Ok(()) => log.info("the upstream is healthy", &[("address", &self.address)]),
+            Ok(()) => log.log_info("the upstream is healthy", &[("address", &self.address)]),
             Err(error) => {
-                log.error("the upstream is unhealthy", &[("address", &self.address), ("error", &error)]);
+                log.log_error("the upstream is unhealthy", &[("address", &self.address), ("error", &error)]);
             }
         }
     }

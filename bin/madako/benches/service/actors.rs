@@ -83,7 +83,7 @@ impl Victim {
     }
 
     /// The event in the middle of the actor's work.
-    fn panics_at(self, event: &Event) -> bool {
+    fn is_moment_to_panic(self, event: &Event) -> bool {
         match self {
             Self::Leader => matches!(event, Event::Committed { what: "cluster", .. }),
             Self::Poller => matches!(event, Event::Observed { .. }),
@@ -128,7 +128,7 @@ impl EventSink for Sink {
     fn emit(&self, event: Event) {
         let panics = {
             let mut victim = self.victim.lock().unwrap_or_else(PoisonError::into_inner);
-            victim.take_if(|victim| victim.panics_at(&event)).is_some()
+            victim.take_if(|victim| victim.is_moment_to_panic(&event)).is_some()
         };
         // An error means that the measurement has ended.
         let _ = self.told.send(TimedEvent { at: Instant::now(), event, panics });
@@ -156,11 +156,11 @@ impl Running {
         let store = EtcdStore::open(&settings, seed)?;
         let transport: Arc<dyn HttpTransport> = Arc::new(ReqwestTransport::new()?);
         let placement = with_placement.then(|| PlacementPorts {
-            root: Arc::new(store.at_root()),
+            root: Arc::new(store.with_absolute_keys()),
             prefix: settings.prefix.clone(),
             objects: Arc::new(CachedObjects::start(&store)),
             providers: Arc::new(Providers::new(Arc::clone(&transport))),
-            metrics: Metrics::every(Duration::from_secs(60)),
+            metrics: Metrics::with_interval(Duration::from_secs(60)),
             scheduler: Arc::new(SchedulerConfig::default()),
         });
         let store: Arc<dyn Store> = Arc::new(store);
@@ -201,22 +201,22 @@ impl Running {
         let parent = if SERVING.contains(&name) {
             root.clone()
         } else {
-            SupervisorRef::from_cell(root.child(REIGN).await.ok().flatten()?)?
+            SupervisorRef::from_cell(root.find_child(REIGN).await.ok().flatten()?)?
         };
         // An ended actor has no children.
-        let cell = parent.child(name).await.ok().flatten()?;
+        let cell = parent.find_child(name).await.ok().flatten()?;
         let now = Instant::now();
         cell.kill();
         Some(now)
     }
 
     /// Waits for the event of the back-off before an actor's restart.
-    async fn backoff(&mut self, name: &str) -> anyhow::Result<Duration> {
+    async fn wait_for_backoff(&mut self, name: &str) -> anyhow::Result<Duration> {
         let is = |told: &TimedEvent| match &told.event {
             Event::ActorFailed { actor, restart_in, .. } if actor == name => Some(*restart_in),
             _ => None,
         };
-        let (_, backoff) = self.until("a failure", is).await?;
+        let (_, backoff) = self.wait_for_event("a failure", is).await?;
         backoff.context("it is given up")
     }
 
@@ -231,16 +231,16 @@ impl Running {
             }
         };
         let killed = timeout(PATIENCE, killing).await.with_context(|| format!("{name} does not run"))?;
-        let backoff = self.backoff(name).await?;
+        let backoff = self.wait_for_backoff(name).await?;
         let is = |told: &TimedEvent| {
             matches!(&told.event, Event::ActorRestarted { actor, .. } if actor == name).then_some(())
         };
-        let (back, ()) = self.until("its return", is).await?;
+        let (back, ()) = self.wait_for_event("its return", is).await?;
         Ok((back - killed).saturating_sub(backoff))
     }
 
     /// Kills children of the reign until it melts down; returns the time of the event.
-    async fn melt(&mut self) -> anyhow::Result<Instant> {
+    async fn provoke_meltdown(&mut self) -> anyhow::Result<Instant> {
         let melting = async {
             loop {
                 for name in MELTING {
@@ -261,7 +261,7 @@ impl Running {
     }
 
     /// Waits for a matching event.
-    async fn until<T>(
+    async fn wait_for_event<T>(
         &mut self,
         what: &str,
         is: impl Fn(&TimedEvent) -> Option<T>,
@@ -286,13 +286,15 @@ pub(crate) async fn measure_actors(table: &mut Table) -> anyhow::Result<()> {
             shows(panicked);
         }
     }));
-    let mut scene = Scene::on_etcd(60, "60s").await?;
+    let mut scene = Scene::with_etcd(60, "60s").await?;
     scene.store_settings(20).await?;
     let mut back = Times::default();
     let mut works = Victim::ALL.map(|victim| (victim, Times::default()));
     for number in 0..INSTANCES {
         let mut running = Running::start(&scene.endpoint, number, false).await?;
-        running.until("calm", |told| Victim::Leader.shows_recovery(&told.event).then_some(())).await?;
+        running
+            .wait_for_event("calm", |told| Victim::Leader.shows_recovery(&told.event).then_some(()))
+            .await?;
         for _ in 0..ROUNDS {
             for (victim, works) in &mut works {
                 let (returned, worked) = measure_panics(&mut scene, &mut running, *victim).await?;
@@ -304,21 +306,21 @@ pub(crate) async fn measure_actors(table: &mut Table) -> anyhow::Result<()> {
     }
     // One commit for the first cluster, and one for each additional worker.
     let wanted = 1 + INSTANCES * ROUNDS * 2;
-    scene.witness.until_workers(scene.workers).await?;
+    scene.witness.wait_until_workers(scene.workers).await?;
     scene.witness.catch_up();
     anyhow::ensure!(
         scene.witness.commits == wanted,
         "{} commits of {wanted} changes: something was written twice",
         scene.witness.commits
     );
-    table.times("restart of an actor after a panic, beyond its back-off", AIM, &back);
+    table.add_times("restart of an actor after a panic, beyond its back-off", AIM, &back);
     for (victim, times) in &works {
-        table.times(format!("part of this: {}, until it works", victim.name()), AIM, times);
+        table.add_times(format!("part of this: {}, until it works", victim.name()), AIM, times);
     }
     for (name, times) in measure_kills(&scene.endpoint).await? {
-        table.times(format!("restart of the killed {name}, beyond its back-off"), AIM, &times);
+        table.add_times(format!("restart of the killed {name}, beyond its back-off"), AIM, &times);
     }
-    table.times(
+    table.add_times(
         "restart of a reign after a meltdown, until it has polled and planned, with its back-off",
         REIGN_AIM,
         &measure_meltdowns(&scene.endpoint).await?,
@@ -352,7 +354,9 @@ async fn measure_kills(endpoint: &str) -> anyhow::Result<[(&'static str, Times);
     let mut found = KILLED.map(|name| (name, Times::default()));
     for number in 0..FEWER {
         let mut running = Running::start(endpoint, number, true).await?;
-        running.until("calm", |told| Victim::Leader.shows_recovery(&told.event).then_some(())).await?;
+        running
+            .wait_for_event("calm", |told| Victim::Leader.shows_recovery(&told.event).then_some(()))
+            .await?;
         for _ in 0..ROUNDS {
             for (name, times) in &mut found {
                 times.add(running.kill(name).await?);
@@ -368,9 +372,11 @@ async fn measure_meltdowns(endpoint: &str) -> anyhow::Result<Times> {
     let mut times = Times::default();
     for number in 0..FEWER {
         let mut running = Running::start(endpoint, number, false).await?;
-        running.until("calm", |told| Victim::Leader.shows_recovery(&told.event).then_some(())).await?;
+        running
+            .wait_for_event("calm", |told| Victim::Leader.shows_recovery(&told.event).then_some(()))
+            .await?;
         for _ in 0..MELTDOWNS {
-            let melted = running.melt().await?;
+            let melted = running.provoke_meltdown().await?;
             // No actor of the old reign is left to report an event.
             let (mut polled, mut planned) = (None, None);
             while polled.is_none() || planned.is_none() {
@@ -379,7 +385,7 @@ async fn measure_meltdowns(endpoint: &str) -> anyhow::Result<Times> {
                     Event::Calm { .. } => Some(false),
                     _ => None,
                 };
-                let (at, is_poll) = running.until("its return to work", is).await?;
+                let (at, is_poll) = running.wait_for_event("its return to work", is).await?;
                 (if is_poll { &mut polled } else { &mut planned }).get_or_insert(at);
             }
             let (polled, planned) = polled.zip(planned).context("both were found")?;
@@ -391,7 +397,7 @@ async fn measure_meltdowns(endpoint: &str) -> anyhow::Result<Times> {
 }
 
 /// Adds an entry for a machine type without repair procedure to the repair queue.
-async fn queue_one_more(scene: &Scene) -> anyhow::Result<()> {
+async fn queue_repair_entry(scene: &Scene) -> anyhow::Result<()> {
     let stored = scene.witness.list().await?.entries;
     let next = stored.get(keys::REPAIRS_WRITE_INDEX).map(|entry| std::str::from_utf8(&entry.value));
     let index: i64 = next.transpose()?.map_or(Ok(0), str::parse)?;
@@ -412,11 +418,11 @@ async fn measure_panics(
     match victim {
         // It polls all the time.
         Victim::Poller => {}
-        Victim::Repair => queue_one_more(scene).await?,
+        Victim::Repair => queue_repair_entry(scene).await?,
         Victim::Planner | Victim::Leader => drop(scene.request_one_more_worker().await?),
     }
-    let (failed, ()) = running.until("a panic", |told| told.panics.then_some(())).await?;
-    let backoff = running.backoff(name).await?;
+    let (failed, ()) = running.wait_for_event("a panic", |told| told.panics.then_some(())).await?;
+    let backoff = running.wait_for_backoff(name).await?;
     // The actor's first event may arrive before its supervisor's event of the restart. Before the leader is back, other
     // actors may still report events of the former reign.
     let (mut back, mut works) = (None, None);
@@ -427,7 +433,7 @@ async fn measure_panics(
             event if seeks_work && victim.shows_recovery(event) => Some(true),
             _ => None,
         };
-        let (at, is_work) = running.until("its return to work", is).await?;
+        let (at, is_work) = running.wait_for_event("its return to work", is).await?;
         *(if is_work { &mut works } else { &mut back }) = Some(at);
     }
     let (back, works) = back.zip(works).context("both were found")?;

@@ -25,22 +25,22 @@ const TTL: &str = "60s";
 
 pub(crate) async fn measure_changes(mut chance: ChaCha8Rng, table: &mut Table) -> anyhow::Result<()> {
     for (machines, workers) in [(60, 20), (1_000, 880)] {
-        let mut scene = Scene::on_etcd(machines, TTL).await?;
-        let instance = scene.instance()?;
+        let mut scene = Scene::with_etcd(machines, TTL).await?;
+        let instance = scene.start_instance()?;
         let measured = measure_constraint_changes(&mut scene, workers, &mut chance).await;
         let name = format!("commit after a changed constraint, etcd, {machines} machines");
-        table.times(name, AIM, &scene.explain(measured)?);
+        table.add_times(name, AIM, &scene.explain(measured)?);
         let measured = measure_registry_changes(&mut scene, &mut chance).await;
         scene.explain(measured)?.fill(machines, table);
         drop(instance);
     }
     for (machines, workers) in [(60, 20), (1_000, 880)] {
-        let (mut scene, instance) = Scene::on_embedded(machines, TTL).await?;
+        let (mut scene, instance) = Scene::with_embedded_leader(machines, TTL).await?;
         let measured = measure_constraint_changes(&mut scene, workers, &mut chance).await;
         let name = format!("commit after a changed constraint, embedded store, {machines} machines");
-        table.times(name, AIM, &scene.explain(measured)?);
+        table.add_times(name, AIM, &scene.explain(measured)?);
         if machines == 1_000 {
-            scene.registry.polls(POLLS).await?;
+            scene.registry.wait_for_polls(POLLS).await?;
             size::add_memory_row(&scene, &instance, table)?;
         }
     }
@@ -58,7 +58,7 @@ async fn measure_constraint_changes(
     for _ in 0..SAMPLES {
         sleep(PAUSE.mul_f64(chance.random())).await;
         let began = scene.request_one_more_worker().await?;
-        times.add(scene.witness.until_workers(scene.workers).await? - began);
+        times.add(scene.witness.wait_until_workers(scene.workers).await? - began);
     }
     Ok(times)
 }
@@ -73,7 +73,7 @@ struct PolledRegistry {
 
 impl PolledRegistry {
     fn fill(&self, machines: u32, table: &mut Table) {
-        table.row(
+        table.add_row(
             format!("commit after a change in the registry, {machines} machines"),
             "by the next poll",
             format!(
@@ -84,7 +84,7 @@ impl PolledRegistry {
             ),
             Some(self.polls == 1 && self.from_poll.maximum() < INTERVAL),
         );
-        table.noted("part of this: from the poll to the commit", &self.from_poll);
+        table.add_note("part of this: from the poll to the commit", &self.from_poll);
     }
 }
 
@@ -95,13 +95,13 @@ async fn measure_registry_changes(
 ) -> anyhow::Result<PolledRegistry> {
     // So many that retired workers need no replacement, which would be another commit.
     let enough = scene.workers - SAMPLES;
-    scene.constrain(enough).await?;
+    scene.set_constraints(enough).await?;
     let mut measured = PolledRegistry::default();
     for _ in 0..SAMPLES {
         sleep(INTERVAL.mul_f64(chance.random())).await;
         let address = scene.witness.untainted_worker(chance.random_range(0..1_000))?;
         let changed = scene.registry.retire(&address)?;
-        let committed = scene.witness.until_tainted(&address).await?;
+        let committed = scene.witness.wait_until_tainted(&address).await?;
         let polls = scene.registry.requests_between(changed, committed);
         let seen = *polls.first().ok_or_else(|| anyhow::anyhow!("committed without a poll"))?;
         measured.from_change.add(committed - changed);

@@ -26,10 +26,10 @@ pub(crate) async fn measure_crash(mut chance: ChaCha8Rng, table: &mut Table) -> 
     let mut row = |name: &str, times: &Times| {
         let within = times.maximum() <= TTL + BEYOND;
         let measured = format!("{times} with a TTL of {}", format_time(TTL));
-        table.row(name, format!("TTL + {}", format_time(BEYOND)), measured, Some(within));
+        table.add_row(name, format!("TTL + {}", format_time(BEYOND)), measured, Some(within));
     };
-    row("first commit of the next leader after `kill -9`, etcd", &on_etcd(&mut chance).await?);
-    let dialling = on_embedded(&mut chance).await?;
+    row("first commit of the next leader after `kill -9`, etcd", &measure_crash_on_etcd(&mut chance).await?);
+    let dialling = measure_crash_on_embedded(&mut chance).await?;
     row("the same, embedded store in the process of the next leader", &dialling);
     let restarted = measure_restarts(&mut chance).await?;
     row("the same, the process with the embedded store is killed and restarted at once", &restarted);
@@ -41,13 +41,13 @@ async fn kill_leader(scene: &mut Scene, leader: Madako) -> anyhow::Result<Durati
     let began = Instant::now();
     leader.kill()?;
     scene.request_one_more_worker().await?;
-    let committed = scene.witness.until_workers(scene.workers).await?;
-    leader.ended().await?;
+    let committed = scene.witness.wait_until_workers(scene.workers).await?;
+    leader.wait_for_end().await?;
     Ok(committed - began)
 }
 
-async fn on_etcd(chance: &mut ChaCha8Rng) -> anyhow::Result<Times> {
-    let mut scene = Scene::on_etcd(60, TTL_TEXT).await?;
+async fn measure_crash_on_etcd(chance: &mut ChaCha8Rng) -> anyhow::Result<Times> {
+    let mut scene = Scene::with_etcd(60, TTL_TEXT).await?;
     let mut instances = start_three_instances(&mut scene).await?;
     let mut times = Times::default();
     for _ in 0..SAMPLES {
@@ -55,29 +55,29 @@ async fn on_etcd(chance: &mut ChaCha8Rng) -> anyhow::Result<Times> {
         let (_, leader) = take_leader(&mut scene, &mut instances)?;
         let took = kill_leader(&mut scene, leader).await;
         times.add(scene.explain(took)?);
-        let instance = scene.instance()?;
-        instances.push((scene.candidate().await?, instance));
+        let instance = scene.start_instance()?;
+        instances.push((scene.wait_for_candidate().await?, instance));
     }
     Ok(times)
 }
 
 /// The leader dials the store of another process, which becomes the next leader.
-async fn on_embedded(chance: &mut ChaCha8Rng) -> anyhow::Result<Times> {
-    let (mut scene, _host) = Scene::on_embedded(60, TTL_TEXT).await?;
+async fn measure_crash_on_embedded(chance: &mut ChaCha8Rng) -> anyhow::Result<Times> {
+    let (mut scene, _host) = Scene::with_embedded_leader(60, TTL_TEXT).await?;
     scene.install(20).await?;
     let mut times = Times::default();
     for _ in 0..SAMPLES {
         scene.witness.catch_up();
         let hosts = scene.witness.leader().context("nobody leads")?.to_owned();
-        let leader = scene.dialling()?;
-        let dials = scene.candidate().await?;
+        let leader = scene.start_dialling_instance()?;
+        let dials = scene.wait_for_candidate().await?;
         // The process with the store becomes the last candidate.
         scene.witness.delete(&hosts).await?;
-        scene.candidate().await?;
+        scene.wait_for_candidate().await?;
         anyhow::ensure!(scene.witness.leader() == Some(dials.as_str()), "another leads");
         // It works as leader before it is killed.
         scene.request_one_more_worker().await?;
-        let works = scene.witness.until_workers(scene.workers).await;
+        let works = scene.witness.wait_until_workers(scene.workers).await;
         scene.explain(works)?;
         sleep(PAUSE.mul_f64(chance.random())).await;
         let took = kill_leader(&mut scene, leader).await;
@@ -88,10 +88,10 @@ async fn on_embedded(chance: &mut ChaCha8Rng) -> anyhow::Result<Times> {
 
 /// The leader has the store; it is restarted at once, as a service manager would.
 async fn measure_restarts(chance: &mut ChaCha8Rng) -> anyhow::Result<Times> {
-    let (mut scene, mut leader) = Scene::on_embedded(60, TTL_TEXT).await?;
+    let (mut scene, mut leader) = Scene::with_embedded_leader(60, TTL_TEXT).await?;
     scene.install(20).await?;
     // Retired workers must not be replaced.
-    scene.constrain(10).await?;
+    scene.set_constraints(10).await?;
     let mut times = Times::default();
     for _ in 0..SAMPLES {
         sleep(PAUSE.mul_f64(chance.random())).await;
@@ -100,10 +100,10 @@ async fn measure_restarts(chance: &mut ChaCha8Rng) -> anyhow::Result<Times> {
         leader.kill()?;
         // The store is down with it, so the waiting change is in the registry.
         scene.registry.retire(&address)?;
-        leader.ended().await?;
-        leader = scene.instance()?;
+        leader.wait_for_end().await?;
+        leader = scene.start_instance()?;
         scene.witness = Witness::new(&scene.endpoint).await?;
-        let committed = scene.witness.until_tainted(&address).await;
+        let committed = scene.witness.wait_until_tainted(&address).await;
         times.add(scene.explain(committed)? - began);
     }
     Ok(times)

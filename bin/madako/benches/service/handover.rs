@@ -27,8 +27,8 @@ pub(crate) type Instances = Vec<(String, Madako)>;
 pub(crate) async fn start_three_instances(scene: &mut Scene) -> anyhow::Result<Instances> {
     let mut instances = Instances::new();
     for _ in 0..3 {
-        let instance = scene.instance()?;
-        instances.push((scene.candidate().await?, instance));
+        let instance = scene.start_instance()?;
+        instances.push((scene.wait_for_candidate().await?, instance));
     }
     scene.install(20).await?;
     Ok(instances)
@@ -51,29 +51,33 @@ struct HandOver {
 }
 
 pub(crate) async fn measure_handover(mut chance: ChaCha8Rng, table: &mut Table) -> anyhow::Result<()> {
-    let mut scene = Scene::on_etcd(60, TTL).await?;
+    let mut scene = Scene::with_etcd(60, TTL).await?;
     let (mut gone, mut leads, mut commits) = (Times::default(), Times::default(), Times::default());
     let mut instances = start_three_instances(&mut scene).await?;
     for _ in 0..SAMPLES {
         sleep(PAUSE.mul_f64(chance.random())).await;
         let (key, leader) = take_leader(&mut scene, &mut instances)?;
-        let measured = hand_over(&mut scene, &key, leader).await;
+        let measured = measure_hand_over(&mut scene, &key, leader).await;
         let measured = scene.explain(measured)?;
         gone.add(measured.gone);
         leads.add(measured.leads);
         commits.add(measured.commits);
-        let instance = scene.instance()?;
-        instances.push((scene.candidate().await?, instance));
+        let instance = scene.start_instance()?;
+        instances.push((scene.wait_for_candidate().await?, instance));
     }
-    table.times("handover after a clean stop, etcd: until the next leader writes its status", AIM, &leads);
-    table.noted("part of this: until the leader key is deleted", &gone);
-    table.noted("from the signal until the next leader's first commit", &commits);
+    table.add_times(
+        "handover after a clean stop, etcd: until the next leader writes its status",
+        AIM,
+        &leads,
+    );
+    table.add_note("part of this: until the leader key is deleted", &gone);
+    table.add_note("from the signal until the next leader's first commit", &commits);
     Ok(())
 }
 
-async fn hand_over(scene: &mut Scene, key: &str, leader: Madako) -> anyhow::Result<HandOver> {
+async fn measure_hand_over(scene: &mut Scene, key: &str, leader: Madako) -> anyhow::Result<HandOver> {
     let began = Instant::now();
-    leader.terminate()?;
+    leader.send_sigterm()?;
     // Each key has its own watch, so that the next leader's status may arrive before the end of the old key.
     let next = |seen: &TimedChange| {
         let lease = seen.entry.as_ref().filter(|_| seen.key == keys::STATUS).map(|entry| entry.lease);
@@ -83,7 +87,7 @@ async fn hand_over(scene: &mut Scene, key: &str, leader: Madako) -> anyhow::Resu
     let is_gone = |seen: &TimedChange| seen.key == key && seen.entry.is_none();
     let gone = scene
         .witness
-        .until("the leader key is gone", |_, seen| {
+        .wait_for_change("the leader key is gone", |_, seen| {
             led = led.or_else(|| next(seen).then_some(seen.at));
             is_gone(seen)
         })
@@ -93,9 +97,9 @@ async fn hand_over(scene: &mut Scene, key: &str, leader: Madako) -> anyhow::Resu
     scene.request_one_more_worker().await?;
     let leads = match led {
         Some(at) => at,
-        None => scene.witness.until("the next leader's status", |_, seen| next(seen)).await?.at,
+        None => scene.witness.wait_for_change("the next leader's status", |_, seen| next(seen)).await?.at,
     };
-    let commits = scene.witness.until_workers(scene.workers).await?;
-    anyhow::ensure!(leader.ended().await?, "the leader did not end cleanly");
+    let commits = scene.witness.wait_until_workers(scene.workers).await?;
+    anyhow::ensure!(leader.wait_for_end().await?, "the leader did not end cleanly");
     Ok(HandOver { gone: gone - began, leads: leads - began, commits: commits - began })
 }

@@ -27,13 +27,13 @@ const AGAIN: Duration = Duration::from_millis(10);
 
 pub(crate) async fn measure_losses(mut chance: ChaCha8Rng, table: &mut Table) -> anyhow::Result<()> {
     let times = leader_of_etcd(&mut chance).await?;
-    table.times(
+    table.add_times(
         "commit of a constraint that was changed after `kill -9` of etcd's leader, three members",
         ELECTED,
         &times,
     );
     let (times, polls) = measure_registry_loss(&mut chance).await?;
-    table.row(
+    table.add_row(
         "commit after the registry was unreachable for 3 to 4 polls, from its return",
         "one poll",
         format!("at the latest by poll {polls}; every {}: {times}", format_time(INTERVAL)),
@@ -43,8 +43,8 @@ pub(crate) async fn measure_losses(mut chance: ChaCha8Rng, table: &mut Table) ->
 }
 
 async fn leader_of_etcd(chance: &mut ChaCha8Rng) -> anyhow::Result<Times> {
-    let (mut scene, mut members) = Scene::on_three_etcds(60, TTL).await?;
-    let _instance = scene.instance()?;
+    let (mut scene, mut members) = Scene::with_three_etcds(60, TTL).await?;
+    let _instance = scene.start_instance()?;
     let installed = scene.install(20).await;
     scene.explain(installed)?;
     let mut times = Times::default();
@@ -52,18 +52,18 @@ async fn leader_of_etcd(chance: &mut ChaCha8Rng) -> anyhow::Result<Times> {
         let leads = find_leader(&members).await?;
         // The witness uses a member that stays, so that its own reconnection is not measured.
         scene.witness = Witness::new(&members[(leads + 1) % members.len()].endpoint).await?;
-        scene.witness.until_workers(scene.workers).await?;
+        scene.witness.wait_until_workers(scene.workers).await?;
         sleep(Duration::from_secs(1).mul_f64(chance.random())).await;
         let wanted = scene.workers + 1;
         let began = Instant::now();
         members[leads].kill().await?;
         let written = async {
-            while scene.constrain(wanted).await.is_err() {
+            while scene.set_constraints(wanted).await.is_err() {
                 sleep(AGAIN).await;
             }
         };
         timeout(PATIENCE, written).await.context("etcd takes no write after an election")?;
-        let committed = scene.witness.until_workers(wanted).await;
+        let committed = scene.witness.wait_until_workers(wanted).await;
         times.add(scene.explain(committed)? - began);
         members[leads].start_again()?;
         find_leader(&members).await?;
@@ -101,12 +101,12 @@ async fn read_leader(member: &Etcd) -> Option<(u64, u64)> {
 
 /// Times from the registry's return to the commit, and the maximum number of polls.
 async fn measure_registry_loss(chance: &mut ChaCha8Rng) -> anyhow::Result<(Times, usize)> {
-    let mut scene = Scene::on_etcd(60, TTL).await?;
-    let _instance = scene.instance()?;
+    let mut scene = Scene::with_etcd(60, TTL).await?;
+    let _instance = scene.start_instance()?;
     let installed = scene.install(20).await;
     scene.explain(installed)?;
     // Retired workers must not be replaced, which would be another commit.
-    scene.constrain(20 - SAMPLES).await?;
+    scene.set_constraints(20 - SAMPLES).await?;
     let mut times = Times::default();
     let mut most = 0;
     for _ in 0..SAMPLES {
@@ -116,7 +116,7 @@ async fn measure_registry_loss(chance: &mut ChaCha8Rng) -> anyhow::Result<(Times
         scene.registry.retire(&address)?;
         let back = Instant::now();
         scene.registry.refuse_connections(false);
-        let committed = scene.witness.until_tainted(&address).await;
+        let committed = scene.witness.wait_until_tainted(&address).await;
         let committed = scene.explain(committed)?;
         times.add(committed - back);
         most = most.max(scene.registry.requests_between(back, committed).len());

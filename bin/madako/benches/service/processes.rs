@@ -24,13 +24,13 @@ impl WorkDirectory {
         Ok(Self(directory.context("no directory for the measurement's files")?))
     }
 
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path_of(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
     /// Writes a configuration file.
-    pub(crate) fn config(&self, name: &str, content: &str) -> anyhow::Result<PathBuf> {
-        let path = self.path(name);
+    pub(crate) fn write_config(&self, name: &str, content: &str) -> anyhow::Result<PathBuf> {
+        let path = self.path_of(name);
         std::fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))?;
         Ok(path)
     }
@@ -52,11 +52,11 @@ pub(crate) struct Etcd {
 impl Etcd {
     /// An etcd of one member.
     pub(crate) fn start(place: &WorkDirectory) -> anyhow::Result<Self> {
-        let [etcd] = Self::members(place)?;
+        let [etcd] = Self::start_members(place)?;
         Ok(etcd)
     }
 
-    pub(crate) fn members<const MANY: usize>(place: &WorkDirectory) -> anyhow::Result<[Self; MANY]> {
+    pub(crate) fn start_members<const MANY: usize>(place: &WorkDirectory) -> anyhow::Result<[Self; MANY]> {
         let mut peers = Vec::new();
         for number in 0..MANY {
             peers.push((format!("etcd-{number}"), format!("http://127.0.0.1:{}", free_port()?)));
@@ -64,12 +64,12 @@ impl Etcd {
         let cluster: Vec<String> = peers.iter().map(|(name, peer)| format!("{name}={peer}")).collect();
         let mut members = Vec::new();
         for (name, peer) in &peers {
-            members.push(Self::member(place, name, peer, &cluster.join(","))?);
+            members.push(Self::start_member(place, name, peer, &cluster.join(","))?);
         }
         members.try_into().map_err(|_| anyhow::anyhow!("not {MANY} members"))
     }
 
-    fn member(place: &WorkDirectory, name: &str, peer: &str, cluster: &str) -> anyhow::Result<Self> {
+    fn start_member(place: &WorkDirectory, name: &str, peer: &str, cluster: &str) -> anyhow::Result<Self> {
         let endpoint = format!("http://127.0.0.1:{}", free_port()?);
         let words = [
             ["--name", name],
@@ -82,7 +82,7 @@ impl Etcd {
             ["--logger", "zap"],
         ];
         let words = words.as_flattened().iter().map(OsString::from);
-        let data = [OsString::from("--data-dir"), place.path(name).into()];
+        let data = [OsString::from("--data-dir"), place.path_of(name).into()];
         let words: Vec<OsString> = words.chain(data).collect();
         let (process, pid) = Self::launch(&words)?;
         Ok(Self { endpoint, pid, words, process })
@@ -155,7 +155,7 @@ impl Madako {
     }
 
     /// Sends SIGTERM.
-    pub(crate) fn terminate(&self) -> anyhow::Result<()> {
+    pub(crate) fn send_sigterm(&self) -> anyhow::Result<()> {
         kill_process(self.pid, Signal::TERM).context("SIGTERM cannot be sent")
     }
 
@@ -165,12 +165,12 @@ impl Madako {
     }
 
     /// Waits until it has ended; returns whether that was a clean end.
-    pub(crate) async fn ended(mut self) -> anyhow::Result<bool> {
+    pub(crate) async fn wait_for_end(mut self) -> anyhow::Result<bool> {
         Ok(timeout(PATIENCE, self.process.wait()).await.context("madako does not end")??.success())
     }
 
     /// Its memory now, as the kernel counts it.
-    pub(crate) fn memory(&self) -> anyhow::Result<Memory> {
+    pub(crate) fn read_memory(&self) -> anyhow::Result<Memory> {
         let path = format!("/proc/{}/status", self.pid.as_raw_nonzero());
         let status = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
         let bytes = |name: &str| {

@@ -21,14 +21,14 @@ const RACK: u32 = 40;
 struct RequestTimes(Arc<Mutex<Vec<Instant>>>);
 
 impl RequestTimes {
-    fn noted(&self) -> MutexGuard<'_, Vec<Instant>> {
+    fn lock_noted(&self) -> MutexGuard<'_, Vec<Instant>> {
         // No panic happens under the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn record_request(&self, variables: &QueryVariables) {
         if variables.having.as_ref().is_none_or(|having| having.states.is_none()) {
-            self.noted().push(Instant::now());
+            self.lock_noted().push(Instant::now());
         }
     }
 }
@@ -64,7 +64,7 @@ impl Registry {
 
     /// Retires the machine with this address, so that its node must get a taint. Returns the time of the change.
     pub(crate) fn retire(&self, address: &str) -> anyhow::Result<Instant> {
-        let machines = self.simulated.machines();
+        let machines = self.simulated.list_machines();
         let machine = machines.iter().find(|machine| machine.address() == Some(address));
         let serial = &machine.context("a node without a machine")?.spec.serial;
         self.simulated.set_state(serial, MachineState::Retiring)?;
@@ -83,14 +83,14 @@ impl Registry {
     /// The poller's requests after `after` and up to `until`, oldest first.
     pub(crate) fn requests_between(&self, after: Instant, until: Instant) -> Vec<Instant> {
         let asked = |at: &Instant| (after..=until).contains(at);
-        self.asked.noted().iter().copied().filter(asked).collect()
+        self.asked.lock_noted().iter().copied().filter(asked).collect()
     }
 
     /// Waits until the poller has sent `count` more requests.
-    pub(crate) async fn polls(&self, count: usize) -> anyhow::Result<()> {
-        let enough = self.asked.noted().len() + count;
+    pub(crate) async fn wait_for_polls(&self, count: usize) -> anyhow::Result<()> {
+        let enough = self.asked.lock_noted().len() + count;
         let asked = async {
-            while self.asked.noted().len() < enough {
+            while self.asked.lock_noted().len() < enough {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };

@@ -32,25 +32,25 @@ pub(crate) struct Scene {
 
 impl Scene {
     /// A real etcd, without instances.
-    pub(crate) async fn on_etcd(machines: u32, ttl: &'static str) -> anyhow::Result<Self> {
+    pub(crate) async fn with_etcd(machines: u32, ttl: &'static str) -> anyhow::Result<Self> {
         let place = WorkDirectory::new()?;
         let etcd = Etcd::start(&place)?;
         let endpoint = etcd.endpoint.clone();
-        let config = place.config("config.yml", &format!("endpoints: [{endpoint}]\n"))?;
+        let config = place.write_config("config.yml", &format!("endpoints: [{endpoint}]\n"))?;
         let registry = Registry::serve(machines).await?;
         let witness = Witness::new(&endpoint).await?;
         Ok(Self { place, registry, endpoint, config, ttl, witness, workers: 0, _etcd: Some(etcd) })
     }
 
     /// A real etcd of three members, without instances.
-    pub(crate) async fn on_three_etcds(
+    pub(crate) async fn with_three_etcds(
         machines: u32,
         ttl: &'static str,
     ) -> anyhow::Result<(Self, [Etcd; 3])> {
         let place = WorkDirectory::new()?;
-        let members = Etcd::members(&place)?;
+        let members = Etcd::start_members(&place)?;
         let endpoints = members.each_ref().map(|member| member.endpoint.as_str());
-        let config = place.config("config.yml", &format!("endpoints: [{}]\n", endpoints.join(", ")))?;
+        let config = place.write_config("config.yml", &format!("endpoints: [{}]\n", endpoints.join(", ")))?;
         let registry = Registry::serve(machines).await?;
         let endpoint = members[0].endpoint.clone();
         let witness = Witness::new(&endpoint).await?;
@@ -58,12 +58,15 @@ impl Scene {
     }
 
     /// The embedded store, with the instance that has it.
-    pub(crate) async fn on_embedded(machines: u32, ttl: &'static str) -> anyhow::Result<(Self, Madako)> {
-        Self::embedded(machines, ttl, "", "127.0.0.1:0").await
+    pub(crate) async fn with_embedded_leader(
+        machines: u32,
+        ttl: &'static str,
+    ) -> anyhow::Result<(Self, Madako)> {
+        Self::with_embedded_store(machines, ttl, "", "127.0.0.1:0").await
     }
 
-    /// [`Self::on_embedded`] with further sections of the configuration, and the address of its pages.
-    pub(crate) async fn embedded(
+    /// [`Self::with_embedded_leader`] with further sections of the configuration, and the address of its pages.
+    pub(crate) async fn with_embedded_store(
         machines: u32,
         ttl: &'static str,
         sections: &str,
@@ -71,12 +74,12 @@ impl Scene {
     ) -> anyhow::Result<(Self, Madako)> {
         let place = WorkDirectory::new()?;
         let listen = format!("127.0.0.1:{}", free_port()?);
-        let data = place.path("data");
+        let data = place.path_of("data");
         let embedded = format!("embedded:\n  data-dir: {}\n  listen: {listen}\n{sections}", data.display());
-        let config = place.config("config.yml", &embedded)?;
+        let config = place.write_config("config.yml", &embedded)?;
         let registry = Registry::serve(machines).await?;
         let flags = ["--http", pages, "--interval", INTERVAL, "--session-ttl", ttl];
-        let instance = Madako::serve(&config, &place.path("log"), &flags)?;
+        let instance = Madako::serve(&config, &place.path_of("log"), &flags)?;
         let endpoint = format!("http://{listen}");
         let witness = Witness::new(&endpoint).await?;
         let scene = Self { place, registry, endpoint, config, ttl, witness, workers: 0, _etcd: None };
@@ -84,9 +87,9 @@ impl Scene {
     }
 
     /// A store that is running already, without instances.
-    pub(crate) async fn beside(endpoint: &str, machines: u32) -> anyhow::Result<Self> {
+    pub(crate) async fn beside_etcd(endpoint: &str, machines: u32) -> anyhow::Result<Self> {
         let place = WorkDirectory::new()?;
-        let config = place.config("config.yml", &format!("endpoints: [{endpoint}]\n"))?;
+        let config = place.write_config("config.yml", &format!("endpoints: [{endpoint}]\n"))?;
         let registry = Registry::serve(machines).await?;
         let witness = Witness::new(endpoint).await?;
         let endpoint = endpoint.to_owned();
@@ -94,27 +97,27 @@ impl Scene {
     }
 
     /// Starts another instance with the scene's configuration.
-    pub(crate) fn instance(&self) -> anyhow::Result<Madako> {
-        Madako::start(&self.config, &self.place.path("log"), INTERVAL, self.ttl)
+    pub(crate) fn start_instance(&self) -> anyhow::Result<Madako> {
+        Madako::start(&self.config, &self.place.path_of("log"), INTERVAL, self.ttl)
     }
 
     /// Starts another instance, which dials the store.
-    pub(crate) fn dialling(&self) -> anyhow::Result<Madako> {
-        let config = self.place.config("dials.yml", &format!("endpoints: [{}]\n", self.endpoint))?;
-        Madako::start(&config, &self.place.path("log"), INTERVAL, self.ttl)
+    pub(crate) fn start_dialling_instance(&self) -> anyhow::Result<Madako> {
+        let config = self.place.write_config("dials.yml", &format!("endpoints: [{}]\n", self.endpoint))?;
+        Madako::start(&config, &self.place.path_of("log"), INTERVAL, self.ttl)
     }
 
     /// The candidate's key of an instance that the caller has just started.
-    pub(crate) async fn candidate(&mut self) -> anyhow::Result<String> {
+    pub(crate) async fn wait_for_candidate(&mut self) -> anyhow::Result<String> {
         let is_candidate =
             |seen: &crate::witness::TimedChange| seen.key.starts_with(keys::LEADER) && seen.entry.is_some();
-        Ok(self.witness.until("a candidate", |_, seen| is_candidate(seen)).await?.key)
+        Ok(self.witness.wait_for_change("a candidate", |_, seen| is_candidate(seen)).await?.key)
     }
 
     /// Stores the operator's settings, and waits for the first cluster.
     pub(crate) async fn install(&mut self, workers: usize) -> anyhow::Result<()> {
         self.store_settings(workers).await?;
-        self.witness.until_workers(workers).await?;
+        self.witness.wait_until_workers(workers).await?;
         let masters = self.witness.cluster()?.control_plane().count();
         anyhow::ensure!(masters == CONTROL_PLANE, "{masters} control plane nodes");
         Ok(())
@@ -137,12 +140,12 @@ impl Scene {
         let variables = json!({"having": null, "notHaving": {"roles": ["boot"]}});
         self.witness.put(keys::SABAKAN_VARIABLES, variables.to_string()).await?;
         self.witness.put(keys::SABAKAN_URL, self.registry.url.clone()).await?;
-        self.constrain(workers).await?;
+        self.set_constraints(workers).await?;
         self.witness.put(keys::SABAKAN_TEMPLATE, template.to_string()).await
     }
 
     /// Writes the minimum number of workers, as ckecli does. Returns the time before the write.
-    pub(crate) async fn constrain(&mut self, workers: usize) -> anyhow::Result<Instant> {
+    pub(crate) async fn set_constraints(&mut self, workers: usize) -> anyhow::Result<Instant> {
         let constraints = json!({
             "control-plane-count": CONTROL_PLANE, "minimum-workers": workers, "maximum-workers": 0,
         });
@@ -154,12 +157,12 @@ impl Scene {
 
     /// Demands one worker more. Returns the time before the write.
     pub(crate) async fn request_one_more_worker(&mut self) -> anyhow::Result<Instant> {
-        self.constrain(self.workers + 1).await
+        self.set_constraints(self.workers + 1).await
     }
 
     /// The end of the instances' log, for messages of failures.
     pub(crate) fn log(&self) -> String {
-        let log = std::fs::read_to_string(self.place.path("log")).unwrap_or_default();
+        let log = std::fs::read_to_string(self.place.path_of("log")).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
         lines[lines.len().saturating_sub(30)..].join("\n")
     }

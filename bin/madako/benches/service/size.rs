@@ -19,7 +19,7 @@ const LARGE: usize = 5_000;
 const MACHINES: u32 = 5_600;
 const DECODES: usize = 15;
 
-pub(crate) fn mib(bytes: u64) -> String {
+pub(crate) fn format_mib(bytes: u64) -> String {
     #[allow(clippy::cast_precision_loss, reason = "sizes are far below 2^52")]
     let mib = bytes as f64 / MIB as f64;
     format!("{mib:.1} MiB")
@@ -27,12 +27,12 @@ pub(crate) fn mib(bytes: u64) -> String {
 
 /// Adds the row of an instance's memory.
 pub(crate) fn add_memory_row(scene: &Scene, instance: &Madako, table: &mut Table) -> anyhow::Result<()> {
-    let memory = instance.memory()?;
+    let memory = instance.read_memory()?;
     let nodes = scene.witness.cluster()?.nodes.len();
-    table.row(
+    table.add_row(
         format!("memory of `madako serve` with 1,000 machines, {nodes} nodes, embedded store"),
-        mib(MEMORY),
-        format!("{} resident, {} at most", mib(memory.resident), mib(memory.peak)),
+        format_mib(MEMORY),
+        format!("{} resident, {} at most", format_mib(memory.resident), format_mib(memory.peak)),
         Some(memory.peak < MEMORY),
     );
     Ok(())
@@ -40,15 +40,20 @@ pub(crate) fn add_memory_row(scene: &Scene, instance: &Madako, table: &mut Table
 
 pub(crate) async fn measure_size(table: &mut Table) -> anyhow::Result<()> {
     let binary = std::fs::metadata(env!("CARGO_BIN_EXE_madako")).context("the program is not there")?.len();
-    table.row("size of the stripped binary", mib(BINARY), mib(binary), Some(binary < BINARY));
+    table.add_row(
+        "size of the stripped binary",
+        format_mib(BINARY),
+        format_mib(binary),
+        Some(binary < BINARY),
+    );
 
-    let (mut scene, instance) = Scene::on_embedded(MACHINES, "60s").await?;
+    let (mut scene, instance) = Scene::with_embedded_leader(MACHINES, "60s").await?;
     let began = Instant::now();
     let installed = scene.install(LARGE).await;
     scene.explain(installed)?;
     let mut first = Times::default();
     first.add(began.elapsed());
-    table.noted(
+    table.add_note(
         format!("first cluster of {LARGE} workers, embedded store: from the first stored key"),
         &first,
     );
@@ -60,9 +65,9 @@ pub(crate) async fn measure_size(table: &mut Table) -> anyhow::Result<()> {
         black_box(serde_json::from_slice::<Cluster>(black_box(json))?);
         times.add(began.elapsed());
     }
-    table.noted(format!("reading the JSON of this cluster, {}", mib(json.len() as u64)), &times);
-    let memory = instance.memory()?;
-    let measured = format!("{} resident, {} at most", mib(memory.resident), mib(memory.peak));
-    table.row(format!("memory with {MACHINES} machines and this cluster"), "-", measured, None);
+    table.add_note(format!("reading the JSON of this cluster, {}", format_mib(json.len() as u64)), &times);
+    let memory = instance.read_memory()?;
+    let measured = format!("{} resident, {} at most", format_mib(memory.resident), format_mib(memory.peak));
+    table.add_row(format!("memory with {MACHINES} machines and this cluster"), "-", measured, None);
     Ok(())
 }

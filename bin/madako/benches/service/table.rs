@@ -5,10 +5,10 @@ use std::time::Duration;
 
 /// Measured values with their targets.
 #[derive(Debug, Default)]
-pub(crate) struct Table(Vec<Row>);
+pub(crate) struct Table(Vec<TableRow>);
 
 #[derive(Debug)]
-struct Row {
+struct TableRow {
     measure: String,
     aim: String,
     measured: String,
@@ -18,33 +18,33 @@ struct Row {
 
 impl Table {
     /// Adds a row, with a verdict if there is a target.
-    pub(crate) fn row(
+    pub(crate) fn add_row(
         &mut self,
         measure: impl Into<String>,
         aim: impl Into<String>,
         measured: impl Into<String>,
         reached: Option<bool>,
     ) {
-        let row = Row { measure: measure.into(), aim: aim.into(), measured: measured.into(), reached };
+        let row = TableRow { measure: measure.into(), aim: aim.into(), measured: measured.into(), reached };
         eprintln!("  {}: {}", row.measure, row.measured);
         self.0.push(row);
     }
 
     /// Adds a row of times, each of which should meet the target.
-    pub(crate) fn times(&mut self, measure: impl Into<String>, aim: Duration, times: &Times) {
-        self.row(measure, format_time(aim), times.to_string(), Some(times.maximum() <= aim));
+    pub(crate) fn add_times(&mut self, measure: impl Into<String>, aim: Duration, times: &Times) {
+        self.add_row(measure, format_time(aim), times.to_string(), Some(times.maximum() <= aim));
     }
 
     /// Adds a row of times whose median should meet the target: a client's usual experience, whatever other processes
     /// do at times.
-    pub(crate) fn median(&mut self, measure: impl Into<String>, aim: Duration, times: &Times) {
+    pub(crate) fn add_median(&mut self, measure: impl Into<String>, aim: Duration, times: &Times) {
         let measured = format!("median {}, {}", format_time(times.median()), times.p99_and_maximum());
-        self.row(measure, format_time(aim), measured, Some(times.median() <= aim));
+        self.add_row(measure, format_time(aim), measured, Some(times.median() <= aim));
     }
 
     /// Adds a row of times without a target.
-    pub(crate) fn noted(&mut self, measure: impl Into<String>, times: &Times) {
-        self.row(measure, "-", times.to_string(), None);
+    pub(crate) fn add_note(&mut self, measure: impl Into<String>, times: &Times) {
+        self.add_row(measure, "-", times.to_string(), None);
     }
 }
 
@@ -52,7 +52,7 @@ impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "| Measure | Aim | Measured | |")?;
         writeln!(f, "|---|---|---|---|")?;
-        for Row { measure, aim, measured, reached } in &self.0 {
+        for TableRow { measure, aim, measured, reached } in &self.0 {
             let verdict = match reached {
                 Some(true) => "reached",
                 Some(false) => "not reached",

@@ -29,7 +29,7 @@ pub(crate) struct TimedChange {
 
 impl TimedChange {
     /// The cluster, if its key changed.
-    pub(crate) fn cluster(&self) -> Option<Cluster> {
+    pub(crate) fn written_cluster(&self) -> Option<Cluster> {
         let entry = self.entry.as_ref().filter(|_| self.key == keys::CLUSTER)?;
         serde_json::from_slice(&entry.value).ok()
     }
@@ -106,7 +106,7 @@ impl Witness {
     }
 
     /// Waits for a matching change.
-    pub(crate) async fn until(
+    pub(crate) async fn wait_for_change(
         &mut self,
         what: &str,
         mut is: impl FnMut(&Self, &TimedChange) -> bool,
@@ -124,22 +124,23 @@ impl Witness {
     }
 
     /// Waits for a cluster with this many workers.
-    pub(crate) async fn until_workers(&mut self, workers: usize) -> anyhow::Result<Instant> {
-        let is =
-            |seen: &TimedChange| seen.cluster().is_some_and(|cluster| cluster.workers().count() == workers);
-        Ok(self.until(&format!("{workers} workers"), |_, seen| is(seen)).await?.at)
+    pub(crate) async fn wait_until_workers(&mut self, workers: usize) -> anyhow::Result<Instant> {
+        let is = |seen: &TimedChange| {
+            seen.written_cluster().is_some_and(|cluster| cluster.workers().count() == workers)
+        };
+        Ok(self.wait_for_change(&format!("{workers} workers"), |_, seen| is(seen)).await?.at)
     }
 
     /// Waits until the node with this address has a taint.
-    pub(crate) async fn until_tainted(&mut self, address: &str) -> anyhow::Result<Instant> {
+    pub(crate) async fn wait_until_tainted(&mut self, address: &str) -> anyhow::Result<Instant> {
         let is = |seen: &TimedChange| {
-            let cluster = seen.cluster();
+            let cluster = seen.written_cluster();
             let mut nodes = cluster.iter().flat_map(|cluster| &cluster.nodes);
             nodes.any(|node| {
                 node.address == address && node.taints.iter().any(|taint| taint.value == "retiring")
             })
         };
-        Ok(self.until("a taint", |_, seen| is(seen)).await?.at)
+        Ok(self.wait_for_change("a taint", |_, seen| is(seen)).await?.at)
     }
 
     /// Records the changes that have arrived.
@@ -174,7 +175,7 @@ impl Witness {
                 Some(entry) => self.leaders.insert(seen.key.clone(), entry.clone()),
                 None => self.leaders.remove(&seen.key),
             };
-        } else if let Some(cluster) = seen.cluster() {
+        } else if let Some(cluster) = seen.written_cluster() {
             self.commits += 1;
             self.cluster = Some(cluster);
         }

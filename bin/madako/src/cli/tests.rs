@@ -293,9 +293,9 @@ fn number_out_of_range_names_the_expected_range() {
         ("history -n -1", "expected a whole number from 0 to 4294967295"),
         ("history -n many", "expected a whole number from 0 to"),
         ("demo --seed -1", "expected a whole number from 0 to 18446744073709551615"),
-        ("demo --for -5s", "expected a duration"),
-        ("serve --interval -1s", "expected a duration"),
-        ("serve --interval -1", "expected a duration"),
+        ("demo --for -5s", "expected one such as 2s"),
+        ("serve --interval -1s", "expected one such as 2s"),
+        ("serve --interval -1", "expected one such as 2s"),
         ("serve --max-concurrent-updates 0", "expected a whole number from 1 to 4294967295"),
         ("serve --max-concurrent-updates -3", "expected a whole number from 1 to 4294967295"),
     ] {
@@ -317,7 +317,7 @@ fn a_flag_without_effect_is_accepted_with_a_warning_and_sessions_count_in_second
     let options = |flags: &str| {
         let line = format!("madako serve --config {} {flags}", config.display());
         let Ok(Cli { command: Command::Serve(args), global }) = parsed(&line) else { panic!("{line}") };
-        args.options(&global).unwrap()
+        args.into_options(&global).unwrap()
     };
     let by_default = options("");
     assert!(by_default.warnings.is_empty());
@@ -349,7 +349,7 @@ fn operations_on_nodes_need_a_session_in_which_a_command_can_run() {
         );
         let line = format!("madako serve --config {} --session-ttl {ttl}", file("c.yml", &text).display());
         let Ok(Cli { command: Command::Serve(args), global }) = parsed(&line) else { panic!("{line}") };
-        args.options(&global)
+        args.into_options(&global)
     };
     let refused = options("act", "9.9s").map(drop).unwrap_err();
     assert_eq!(refused.exit_code(), 2);

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use madako_domain::placement::kind::{ApiGroup, Kind, ObjectKey};
 use madako_domain::placement::object_value::Object;
 use madako_domain::store::{Condition, Outcome, StoreErrorKind, Transaction, Write};
-use madako_http::placement::Uids;
+use madako_http::placement::UidSource;
 use madako_json::input::{InputError, Problem};
 use madako_json::krake::document::RequestError;
 use madako_json::krake::timestamp::Timestamp;
@@ -88,7 +88,7 @@ pub(crate) async fn run(
     }
     let files = args.files.iter().map(|file| Ok((display_name(file), read_documents(file)?)));
     let files = [default_roles(args.default_roles)?, files.collect::<Result<Vec<_>, Failure>>()?].concat();
-    let uids = Uids::seeded(host::draw_bytes().map_err(Failure::Failed)?);
+    let uids = UidSource::from_seed(host::draw_bytes().map_err(Failure::Failed)?);
     let objects = validate_documents(&files, &Timestamp::new(clock.now()), &|| uids.draw())?;
     let loaded = load_resources(&objects, args.force, &store()?).await?;
     show_value(args.output, &loaded, |loaded| format_table(loaded))
@@ -107,9 +107,15 @@ fn format_table(loaded: &[LoadedResource]) -> String {
     let mut table = Table::new(["ACTION", "KIND", "NAMESPACE", "NAME", "UID"]);
     for one in loaded {
         let namespace = one.namespace.clone().unwrap_or_default();
-        table.row([one.action.to_owned(), one.kind.to_owned(), namespace, one.name.clone(), one.uid.clone()]);
+        table.add_row([
+            one.action.to_owned(),
+            one.kind.to_owned(),
+            namespace,
+            one.name.clone(),
+            one.uid.clone(),
+        ]);
     }
-    table.text()
+    table.to_text()
 }
 
 /// The kinds that Krake's program can load.
@@ -173,7 +179,7 @@ fn parse_resource(
     now: &Timestamp,
     draw_uid: &dyn Fn() -> String,
 ) -> Result<Object, Vec<Problem>> {
-    let kind = kind_of(document)?;
+    let kind = kind_of_document(document)?;
     let mut problems = Vec::new();
     let kept = PreservedFields::read(document, kind, &mut problems);
     match Object::from_request(kind, &document.to_string()) {
@@ -205,7 +211,7 @@ fn describe_value(value: &Value) -> String {
     }
 }
 
-fn kind_of(document: &Value) -> Result<Kind, Vec<Problem>> {
+fn kind_of_document(document: &Value) -> Result<Kind, Vec<Problem>> {
     if !document.is_object() {
         return Err(vec![field_problem(
             "",
@@ -336,7 +342,7 @@ fn failure_of_existing(failed: &[Condition]) -> Failure {
     let names: Vec<_> = failed
         .iter()
         .map(|condition| {
-            let key = condition.compared();
+            let key = condition.compared_key();
             ObjectKey::from_etcd_key(key).map_or_else(|| key.to_owned(), |key| key.to_string())
         })
         .collect();

@@ -19,7 +19,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use serde_json::json;
 
-use crate::access::{self, changed_meanwhile, get_entry, put_if, unchanged_condition};
+use crate::access::{self, concurrent_change_failure, get_entry, put_if, unchanged_condition};
 use crate::cli::Global;
 use crate::failure::Failure;
 use crate::input::{STDIN, display_name, read_text};
@@ -73,7 +73,7 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure
     match command {
         Command::Init(args) => {
             refuse_beside_vault(global).await?;
-            init(&args, &built_in(global)?).await
+            init(&args, &open_built_in_authorities(global)?).await
         }
         Command::Get { name } => {
             let key = keys::ca(name);
@@ -91,7 +91,7 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure
             };
             refuse_beside_vault(global).await?;
             let key = Secret::new(read_text(&key)?);
-            built_in(global)?.import(name, &certificate, &key).await?;
+            open_built_in_authorities(global)?.import(name, &certificate, &key).await?;
             print_text(&format!("{name}: stored with its private key\n"))
         }
     }
@@ -112,7 +112,7 @@ async fn refuse_beside_vault(global: &Global) -> Result<(), Failure> {
 ///
 /// # Errors
 /// The configuration is not usable, or has no keys for the authorities.
-pub(super) fn built_in(global: &Global) -> Result<BuiltInAuthorities, Failure> {
+pub(super) fn open_built_in_authorities(global: &Global) -> Result<BuiltInAuthorities, Failure> {
     let config = Config::load(global.config.as_deref())?;
     let keys = config.operations.pki.clone().ok_or_else(|| {
         Failure::bad_input(
@@ -146,9 +146,9 @@ async fn init(args: &OutputArgs, authorities: &BuiltInAuthorities) -> Result<(),
     show_value(format, &value, |_| {
         let mut table = Table::new(["AUTHORITY", "STATE"]);
         for (authority, created) in all {
-            table.row([authority.to_string(), state(created).to_owned()]);
+            table.add_row([authority.to_string(), state(created).to_owned()]);
         }
-        table.text()
+        table.to_text()
     })
 }
 
@@ -187,7 +187,7 @@ async fn set_certificate(
         true => print_text(&format!(
             "{authority}: {told}; Madako cannot issue certificates without its private key\n"
         )),
-        false => Err(changed_meanwhile(&key)),
+        false => Err(concurrent_change_failure(&key)),
     }
 }
 

@@ -9,7 +9,7 @@ use madako_domain::keys;
 use madako_json::go::{stored_json, with_every_field};
 use madako_protocol::store::Store;
 
-use crate::access::{changed_meanwhile, decode, get_entry, put_if, unchanged_condition};
+use crate::access::{concurrent_change_failure, decode, get_entry, put_if, unchanged_condition};
 use crate::failure::Failure;
 use crate::input::read_text;
 use crate::output::{Format, OutputArgs, Table, print_text, print_warning, show_value};
@@ -67,7 +67,7 @@ async fn set_cluster(text: &str, store: &dyn Store) -> Result<(), Failure> {
         unchanged_condition(keys::CONSTRAINTS, stored_constraints.as_ref()),
     ];
     if !put_if(store, keys::CLUSTER, stored_json(&cluster)?.into_bytes(), conditions).await? {
-        return Err(changed_meanwhile("the cluster or the constraints"));
+        return Err(concurrent_change_failure("the cluster or the constraints"));
     }
     print_text(&describe_change(
         stored.and_then(|entry| decode(keys::CLUSTER, &entry).ok()).as_ref(),
@@ -106,7 +106,7 @@ fn format_table(cluster: &Cluster) -> String {
             "" => format!("{}:{}", taint.key, taint.effect),
             value => format!("{}={value}:{}", taint.key, taint.effect),
         });
-        table.row([
+        table.add_row([
             if node.address.is_empty() { "(template)".to_owned() } else { node.address.clone() },
             if node.control_plane { "control plane" } else { "worker" }.to_owned(),
             label(LABEL_ROLE),
@@ -122,6 +122,6 @@ fn format_table(cluster: &Cluster) -> String {
         cluster.name,
         cluster.service_subnet,
         cluster.nodes.len() - control_plane,
-        table.text()
+        table.to_text()
     )
 }

@@ -24,8 +24,8 @@ pub(crate) enum Command {
                             madako config example --for placement")]
     Example {
         /// The purpose of the file
-        #[arg(long = "for", value_name = "PURPOSE", value_enum, default_value_t = Purpose::Single)]
-        purpose: Purpose,
+        #[arg(long = "for", value_name = "PURPOSE", value_enum, default_value_t = CheckPurpose::Single)]
+        purpose: CheckPurpose,
     },
     /// Checks a configuration file as the service does at its start, with the files that it names; connects to nothing.
     ///
@@ -40,7 +40,7 @@ pub(crate) enum Command {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Purpose {
+pub(crate) enum CheckPurpose {
     /// One machine, with the state in a file
     Single,
     /// Several instances, with the state in an etcd
@@ -76,10 +76,10 @@ pub(crate) enum TemplatePurpose {
 pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Example { purpose } => print_text(match purpose {
-            Purpose::Single => SINGLE,
-            Purpose::Etcd => ETCD,
-            Purpose::Placement => PLACEMENT,
-            Purpose::Repair => REPAIR,
+            CheckPurpose::Single => SINGLE,
+            CheckPurpose::Etcd => ETCD,
+            CheckPurpose::Placement => PLACEMENT,
+            CheckPurpose::Repair => REPAIR,
         }),
         Command::Check { file } => check_file(file),
     }

@@ -9,7 +9,7 @@ use madako_domain::store::Entry;
 use madako_protocol::store::Store;
 use serde_json::value::RawValue;
 
-use crate::access::{decode, get_entry, modify};
+use crate::access::{decode, get_entry, modify_entry};
 use crate::failure::Failure;
 use crate::output::{Format, OutputArgs, Table, print_warning, show_value};
 
@@ -22,7 +22,7 @@ pub(crate) enum Command {
     Show(OutputArgs),
     /// Sets one constraint.
     #[command(
-        long_about = about_set(),
+        long_about = describe_set_command(),
         after_help = "Example:\n  madako constraints set minimum-workers 18"
     )]
     Set {
@@ -34,7 +34,7 @@ pub(crate) enum Command {
     },
 }
 
-fn about_set() -> String {
+fn describe_set_command() -> String {
     let names: Vec<&str> = Constraints::names().collect();
     format!(
         "Sets one constraint.\n\nThe names are {}. A maximum-workers of 0 is no maximum.",
@@ -53,8 +53,8 @@ pub(crate) async fn run(command: Command, store: &dyn Store) -> Result<(), Failu
         }
         Command::Set { name, value } => {
             // The argument is validated before the first connection.
-            Constraints::default().set(&name, &value).or_else(only_if_alone(&name))?;
-            let warnings = modify(store, keys::CONSTRAINTS, |stored| {
+            Constraints::default().set(&name, &value).or_else(defer_contradictions(&name))?;
+            let warnings = modify_entry(store, keys::CONSTRAINTS, |stored| {
                 let mut constraints = match stored {
                     None => Constraints::default(),
                     Some(entry) => {
@@ -82,7 +82,7 @@ fn decode_without(name: &str, entry: &Entry) -> Result<Constraints, Failure> {
 }
 
 /// A contradiction with another constraint depends on the stored ones; other errors are reported at once.
-fn only_if_alone(
+fn defer_contradictions(
     name: &str,
 ) -> impl FnOnce(madako_json::input::InputError) -> Result<(), madako_json::input::InputError> {
     let depends = matches!(name, "minimum-workers" | "maximum-workers");
@@ -93,7 +93,7 @@ fn format_table(constraints: &Constraints) -> String {
     let mut table = Table::new(["CONSTRAINT", "VALUE"]);
     let value = serde_json::to_value(constraints).unwrap_or_default();
     for name in Constraints::names() {
-        table.row([name.to_owned(), value[name].to_string()]);
+        table.add_row([name.to_owned(), value[name].to_string()]);
     }
-    table.text()
+    table.to_text()
 }

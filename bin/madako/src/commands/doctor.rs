@@ -51,19 +51,19 @@ struct Check {
 }
 
 impl Check {
-    fn good(check: &'static str, found: impl Into<String>) -> Self {
+    fn passed(check: &'static str, found: impl Into<String>) -> Self {
         Self { check, result: Verdict::Good, found: found.into(), fix: None }
     }
 
-    fn off(check: &'static str, found: impl Into<String>) -> Self {
+    fn not_applicable(check: &'static str, found: impl Into<String>) -> Self {
         Self { check, result: Verdict::Off, found: found.into(), fix: None }
     }
 
-    fn notice(check: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Self {
+    fn with_notice(check: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Self {
         Self { check, result: Verdict::Notice, found: found.into(), fix: Some(fix.into()) }
     }
 
-    fn wrong(check: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Self {
+    fn failed(check: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Self {
         Self { check, result: Verdict::Wrong, found: found.into(), fix: Some(fix.into()) }
     }
 }
@@ -71,7 +71,7 @@ impl Check {
 pub(crate) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let checks = check_all(global).await?;
     let is_wrong = checks.iter().any(|check| check.result == Verdict::Wrong);
-    show_value(args.output, &checks, |checks| text(checks, Surface::of_output()))?;
+    show_value(args.output, &checks, |checks| checks_to_text(checks, Surface::for_output()))?;
     if is_wrong { Err(Failure::NeedsAttention) } else { Ok(()) }
 }
 
@@ -83,7 +83,7 @@ async fn check_all(global: &Global) -> Result<Vec<Check>, Failure> {
         Err(error) => {
             let found = Failure::from(error).message().unwrap_or_default();
             let fix = format!("correct the file; madako config check {path} names each problem again");
-            return Ok(vec![Check::wrong("configuration", found, fix)]);
+            return Ok(vec![Check::failed("configuration", found, fix)]);
         }
     };
     let mut checks = vec![local::check_config(&config, global), local::check_data_directory(&config)];
@@ -100,7 +100,7 @@ async fn check_all(global: &Global) -> Result<Vec<Check>, Failure> {
 /// Columns before the sentence of a check.
 const INDENT: usize = 23;
 
-fn text(checks: &[Check], surface: Surface) -> String {
+fn checks_to_text(checks: &[Check], surface: Surface) -> String {
     let mut text = String::new();
     for Check { check, result, found, fix } in checks {
         let (word, tone) = match result {

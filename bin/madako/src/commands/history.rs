@@ -13,8 +13,8 @@ use time::OffsetDateTime;
 
 use crate::access::decode;
 use crate::cli::whole_number;
-use crate::commands::node::list::since_cell;
-use crate::commands::repair_queue::moment;
+use crate::commands::node::list::age_cell;
+use crate::commands::repair_queue::format_time;
 use crate::failure::Failure;
 use crate::limits::{FIRST_FOLLOWED, LIST_PAUSE, MOST_RECORDS};
 use crate::list::{AsList, Cell, CkeListArgs, List, ListForm, Tone};
@@ -43,7 +43,7 @@ fn parse_count(text: &str) -> Result<usize, String> {
 
 pub(crate) async fn run(args: Args, store: &dyn Store) -> Result<(), Failure> {
     if args.follow {
-        return follow_records(&args, store, &Printer::new(args.list.form())?).await;
+        return follow_records(&args, store, &Printer::new(args.list.list_form())?).await;
     }
     let limit = if args.count == 0 { usize::MAX } else { args.count };
     let newest_first = async || {
@@ -55,7 +55,7 @@ pub(crate) async fn run(args: Args, store: &dyn Store) -> Result<(), Failure> {
         let documents = records.iter().map(|record| Ok(to_pretty_json(record)?));
         documents.collect::<Result<String, Failure>>()
     };
-    args.list.show(columns(), &SystemClock, LIST_PAUSE, newest_first, in_cke).await
+    args.list.show(list_columns(), &SystemClock, LIST_PAUSE, newest_first, in_cke).await
 }
 
 async fn follow_records(args: &Args, store: &dyn Store, printer: &Printer) -> Result<(), Failure> {
@@ -134,7 +134,7 @@ impl Printer {
             Self::Table => {
                 let rest = [
                     &record.operation,
-                    &command(record),
+                    &format_command(record),
                     &record.targets.join(","),
                     record_outcome(record),
                     &record.info,
@@ -145,8 +145,8 @@ impl Printer {
                     "{:>6}  {:<9}  {:<20}  {:>7}  {}",
                     record.id,
                     record.status.to_string(),
-                    moment(Some(record.start_at)),
-                    took(record),
+                    format_time(Some(record.start_at)),
+                    format_duration(record),
                     rest.join("  ")
                 );
                 print_text(&format!("{}\n", escape_unprintable(&line)))
@@ -155,14 +155,14 @@ impl Printer {
     }
 }
 
-fn columns() -> List {
+fn list_columns() -> List {
     let columns = ["ID", "AGE", "TOOK", "OPERATION", "TARGETS", "OUTCOME", "WHY"];
     List::new(&columns, &["STATUS", "COMMAND", "INFO", "ERROR"])
 }
 
 impl AsList for Vec<Record> {
     fn list(&self, now: OffsetDateTime) -> List {
-        let mut list = columns();
+        let mut list = list_columns();
         for record in self {
             let why = if record.error.is_empty() { &record.info } else { &record.error };
             let tone = match record.status {
@@ -172,15 +172,15 @@ impl AsList for Vec<Record> {
             };
             let took = record.end_at.map_or(f64::INFINITY, |end| (end - record.start_at).as_seconds_f64());
             list.add(vec![
-                Cell::new(record.id.to_string()).ordered(record.id),
-                since_cell(Some(record.start_at), now),
-                Cell::new(self::took(record)).ordered_by(took),
+                Cell::new(record.id.to_string()).with_order(record.id),
+                age_cell(Some(record.start_at), now),
+                Cell::new(self::format_duration(record)).with_order_number(took),
                 record.operation.as_str().into(),
                 record.targets.join(",").into(),
-                Cell::new(record_outcome(record)).toned(tone),
+                Cell::new(record_outcome(record)).with_tone(tone),
                 why.as_str().into(),
                 record.status.to_string().into(),
-                command(record).into(),
+                format_command(record).into(),
                 record.info.as_str().into(),
                 record.error.as_str().into(),
             ]);
@@ -190,12 +190,12 @@ impl AsList for Vec<Record> {
 }
 
 /// The time that the operation took, in seconds; empty: it has not ended.
-fn took(record: &Record) -> String {
+fn format_duration(record: &Record) -> String {
     let seconds = record.end_at.map(|end| format!("{:.1}s", (end - record.start_at).as_seconds_f64()));
     seconds.unwrap_or_default()
 }
 
-fn command(record: &Record) -> String {
+fn format_command(record: &Record) -> String {
     [record.command.name.as_str(), record.command.target.as_str()].join(" ").trim().to_owned()
 }
 

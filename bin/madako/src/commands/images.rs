@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use clap::Subcommand;
-use madako_domain::images::{Chosen, Found, GivenImages, ImageName, choose_image, is_image, list_found};
+use madako_domain::images::{
+    ChosenImage, FoundImage, GivenImages, ImageName, choose_image, is_image, list_found,
+};
 use madako_domain::keys;
 use madako_domain::limits::MAX_IMAGE;
 use madako_operation_runner::images::images_on_nodes;
@@ -15,7 +17,7 @@ use serde::Serialize;
 use time::OffsetDateTime;
 
 use super::ops::collected::gather_states;
-use crate::access::{decode, get_entry, modify, open_configured};
+use crate::access::{decode, get_entry, modify_entry, open_configured};
 use crate::cli::Global;
 use crate::failure::Failure;
 use crate::limits::NODES_PAUSE;
@@ -112,9 +114,9 @@ async fn print_all(args: &Args, global: &Global) -> Result<(), Failure> {
     let configured = &config.operations.settings.configured_images;
     let all: Vec<String> = ImageName::ALL
         .into_iter()
-        .map(|name| match choose_image(name, &key, configured, &Found::new()) {
-            Chosen::Image(image, _) => image,
-            Chosen::Unclear(_) => unreachable!("no node was asked"),
+        .map(|name| match choose_image(name, &key, configured, &FoundImage::new()) {
+            ChosenImage::Image(image, _) => image,
+            ChosenImage::Unclear(_) => unreachable!("no node was asked"),
         })
         .collect();
     let Some(format) = args.output.output else {
@@ -123,9 +125,9 @@ async fn print_all(args: &Args, global: &Global) -> Result<(), Failure> {
     show_value(format, &all, |all| {
         let mut table = Table::new(["IMAGE"]);
         for image in all {
-            table.row([image.clone()]);
+            table.add_row([image.clone()]);
         }
-        table.text()
+        table.to_text()
     })
 }
 
@@ -142,30 +144,30 @@ const UNCLEAR: &str = "unclear";
 
 /// An image in the output.
 #[derive(PartialEq, Serialize)]
-struct Row {
+struct ImageRow {
     name: &'static str,
     /// `None`: the nodes have several.
     image: Option<String>,
     source: &'static str,
     /// The images of control plane nodes, with their addresses.
-    nodes: Found,
+    nodes: FoundImage,
 }
 
 async fn list_images(args: &ListArgs, global: &Global) -> Result<(), Failure> {
     let mut unclear_images = Vec::new();
     let shown = async || {
-        let rows = rows(global).await?;
-        unclear_images = rows.iter().filter(|row| row.image.is_none()).map(unclear_image).collect();
+        let rows = collect_rows(global).await?;
+        unclear_images = rows.iter().filter(|row| row.image.is_none()).map(describe_unclear_image).collect();
         Ok(rows)
     };
-    args.show(columns(), &SystemClock, NODES_PAUSE, shown).await?;
+    args.show(list_columns(), &SystemClock, NODES_PAUSE, shown).await?;
     if unclear_images.is_empty() { Ok(()) } else { Err(Failure::failed(unclear_images.join("; "))) }
 }
 
-async fn rows(global: &Global) -> Result<Vec<Row>, Failure> {
+async fn collect_rows(global: &Global) -> Result<Vec<ImageRow>, Failure> {
     let config = Config::load(global.config.as_deref())?;
     let gathered = gather_states(global).await?;
-    if let Some(why) = gathered.state.fault(keys::IMAGES) {
+    if let Some(why) = gathered.state.fault_of(keys::IMAGES) {
         return Err(Failure::failed(format_args!(
             "the stored value of {} cannot be read: {why}",
             keys::IMAGES
@@ -176,27 +178,27 @@ async fn rows(global: &Global) -> Result<Vec<Row>, Failure> {
     let row = |name: ImageName| {
         let nodes = images_on_nodes(name, cluster, status);
         let (image, source) = match choose_image(name, &gathered.state.images, configured, &nodes) {
-            Chosen::Image(image, source) => (Some(image), source.name()),
-            Chosen::Unclear(_) => (None, UNCLEAR),
+            ChosenImage::Image(image, source) => (Some(image), source.name()),
+            ChosenImage::Unclear(_) => (None, UNCLEAR),
         };
-        Row { name: name.name(), image, source, nodes }
+        ImageRow { name: name.name(), image, source, nodes }
     };
     Ok(ImageName::ALL.into_iter().map(row).collect())
 }
 
-fn columns() -> List {
+fn list_columns() -> List {
     List::new(&["NAME", "IMAGE", "SOURCE"], &["NODES"])
 }
 
-impl AsList for Vec<Row> {
+impl AsList for Vec<ImageRow> {
     fn list(&self, _: OffsetDateTime) -> List {
-        let mut list = columns();
+        let mut list = list_columns();
         for row in self {
             let tone = if row.source == UNCLEAR { Tone::Bad } else { Tone::Plain };
             list.add(vec![
                 row.name.into(),
                 row.image.as_deref().unwrap_or("-").into(),
-                Cell::new(row.source).toned(tone),
+                Cell::new(row.source).with_tone(tone),
                 list_found(&row.nodes).into(),
             ]);
         }
@@ -204,7 +206,7 @@ impl AsList for Vec<Row> {
     }
 }
 
-fn unclear_image(row: &Row) -> String {
+fn describe_unclear_image(row: &ImageRow) -> String {
     let name = row.name;
     format!(
         "the control plane nodes have different images of {name} ({}): run madako images set {name}=IMAGE",
@@ -213,7 +215,7 @@ fn unclear_image(row: &Row) -> String {
 }
 
 async fn set_images(images: &[Assignment], store: &dyn Store) -> Result<(), Failure> {
-    modify(store, keys::IMAGES, |entry| {
+    modify_entry(store, keys::IMAGES, |entry| {
         let mut stored: GivenImages = match entry {
             None => GivenImages::default(),
             Some(entry) => decode(keys::IMAGES, entry)?,
@@ -241,10 +243,10 @@ async fn adopt_images(global: &Global) -> Result<(), Failure> {
             silent.join(", ")
         )));
     }
-    let images: BTreeMap<ImageName, Found> =
+    let images: BTreeMap<ImageName, FoundImage> =
         ImageName::ALL.into_iter().map(|name| (name, images_on_nodes(name, cluster, status))).collect();
     let store = crate::access::open_store(global)?;
-    let adopted = modify(&store, keys::IMAGES, |entry| {
+    let adopted = modify_entry(&store, keys::IMAGES, |entry| {
         let mut stored: GivenImages = match entry {
             None => GivenImages::default(),
             Some(entry) => decode(keys::IMAGES, entry)?,
@@ -253,15 +255,18 @@ async fn adopt_images(global: &Global) -> Result<(), Failure> {
         let missing: Vec<_> = images.iter().filter(|(name, _)| !stored.0.contains_key(*name)).collect();
         for (name, found) in missing {
             match choose_image(*name, &GivenImages::default(), &GivenImages::default(), found) {
-                Chosen::Unclear(nodes) => {
-                    let row = Row { name: name.name(), image: None, source: UNCLEAR, nodes };
-                    return Err(Failure::failed(format_args!("nothing is stored: {}", unclear_image(&row))));
+                ChosenImage::Unclear(nodes) => {
+                    let row = ImageRow { name: name.name(), image: None, source: UNCLEAR, nodes };
+                    return Err(Failure::failed(format_args!(
+                        "nothing is stored: {}",
+                        describe_unclear_image(&row)
+                    )));
                 }
-                Chosen::Image(image, _) if !found.is_empty() => {
+                ChosenImage::Image(image, _) if !found.is_empty() => {
                     adopted.push(format!("{name}={image}"));
                     stored.0.insert(*name, image);
                 }
-                Chosen::Image(..) => {}
+                ChosenImage::Image(..) => {}
             }
         }
         Ok((serde_json::to_vec(&stored)?, adopted))

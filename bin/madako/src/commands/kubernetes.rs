@@ -59,7 +59,7 @@ pub(crate) async fn run(args: Args, global: &Global) -> Result<(), Failure> {
     let Args { ttl, group, user } = args;
     let cluster = read_cluster(&open_store(global)?).await?;
     let authorities = issuing_authorities(global)?;
-    let server = match resolves().await {
+    let server = match resolves_names().await {
         true => format!("https://{SERVICE}"),
         false => {
             let first = cluster.control_plane().next();
@@ -91,7 +91,7 @@ async fn read_cluster(store: &dyn Store) -> Result<Cluster, Failure> {
 }
 
 /// True if this host knows the API server by its name within the cluster.
-async fn resolves() -> bool {
+async fn resolves_names() -> bool {
     let looked_up = tokio::time::timeout(LOOK_UP, tokio::net::lookup_host((SERVICE, PORT))).await;
     looked_up.is_ok_and(|found| found.is_ok_and(|mut found| found.next().is_some()))
 }

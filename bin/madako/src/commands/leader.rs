@@ -28,7 +28,7 @@ pub(crate) async fn run(args: Args, store: &dyn Store) -> Result<(), Failure> {
     let value = json!({ "leader": name, "epoch": leader.create_revision, "candidates": count });
     show_value(format, &value, |_| {
         let mut table = Table::new(["LEADER", "EPOCH", "CANDIDATES"]);
-        table.row([name.clone(), leader.create_revision.to_string(), count.to_string()]);
-        table.text()
+        table.add_row([name.clone(), leader.create_revision.to_string(), count.to_string()]);
+        table.to_text()
     })
 }

@@ -27,7 +27,7 @@ pub(crate) enum Command {
 ///
 /// # Errors
 /// The store or the registry does not answer.
-pub(crate) async fn names(store: &dyn Store) -> Result<Vec<String>, Failure> {
+pub(crate) async fn read_machine_names(store: &dyn Store) -> Result<Vec<String>, Failure> {
     let known = known::read_known_machines(true, store, SystemClock.now()).await?;
     Ok(known.machines.into_iter().flat_map(|machine| [machine.address, machine.serial]).flatten().collect())
 }

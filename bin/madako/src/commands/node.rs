@@ -4,7 +4,7 @@ pub(crate) mod list;
 mod show;
 
 use clap::Subcommand;
-use madako_console::in_words;
+use madako_console::format_duration_in_words;
 use madako_operation_runner::stories::NodeStories;
 use madako_protocol::store::Store;
 use time::{Duration, OffsetDateTime};
@@ -40,7 +40,7 @@ async fn read_stories(store: &dyn Store) -> Result<NodeStories, Failure> {
 
 /// The time between two times in its two largest units, such as `3d4h`; 0 if it is negative.
 pub(crate) fn format_age(between: Duration) -> String {
-    in_words(u64::try_from(between.whole_seconds()).unwrap_or(0))
+    format_duration_in_words(u64::try_from(between.whole_seconds()).unwrap_or(0))
 }
 
 pub(crate) fn age_of(time: Option<OffsetDateTime>, now: OffsetDateTime) -> String {

@@ -84,16 +84,16 @@ fn operation_tables(heading: &str, operations: &[ShownOperation], held: &[ShownH
             let mut first = [operation.name.clone(), join_addresses(&operation.targets)];
             for command in &operation.commands {
                 let [name, targets] = std::mem::take(&mut first);
-                table.row([name, targets, command.name.clone(), command.target.clone()]);
+                table.add_row([name, targets, command.name.clone(), command.target.clone()]);
             }
         }
         text.push('\n');
-        text.push_str(&table.text());
+        text.push_str(&table.to_text());
     }
     if !held.is_empty() {
         let mut table = Table::new(["HELD", "REASON", "TARGETS", "WHY"]);
         for held in held {
-            table.row([
+            table.add_row([
                 held.what.clone(),
                 held.reason.clone(),
                 join_addresses(&held.targets),
@@ -101,7 +101,7 @@ fn operation_tables(heading: &str, operations: &[ShownOperation], held: &[ShownH
             ]);
         }
         text.push('\n');
-        text.push_str(&table.text());
+        text.push_str(&table.to_text());
     }
     text
 }

@@ -35,7 +35,7 @@ use madako_domain::placement::kind::Kind;
 use madako_supervisor::clock::SystemClock;
 use serde_json::Value;
 
-use self::client::{Api, Request};
+use self::client::{ApiClient, Request};
 use self::config::Settings;
 use self::given::GivenOptions;
 pub(crate) use self::password::read_hidden;
@@ -95,7 +95,7 @@ impl clap::FromArgMatches for Command {
         let verb = Verb::ALL
             .iter()
             .copied()
-            .find(|known| resource.word_of(*known) == Some(verb))
+            .find(|known| resource.command_word(*known) == Some(verb))
             .ok_or_else(missing)?;
         Ok(Self::Resource(ResourceCommand { resource, verb, given: GivenOptions::new(matches.clone()) }))
     }
@@ -134,7 +134,7 @@ struct CommandScope {
 }
 
 impl CommandScope {
-    fn segments(&self, rest: &[&str]) -> Vec<String> {
+    fn path_segments(&self, rest: &[&str]) -> Vec<String> {
         let mut segments = vec![self.kind.api().name()];
         if let Some(namespace) = &self.namespace {
             segments.extend(["namespaces", namespace.as_str()]);
@@ -144,7 +144,7 @@ impl CommandScope {
     }
 
     /// The description of a resource in messages.
-    fn called(&self, name: &str) -> String {
+    fn name_of_resource(&self, name: &str) -> String {
         match &self.namespace {
             Some(namespace) => format!("{} {namespace}/{name}", self.kind),
             None => format!("{} {name}", self.kind),
@@ -155,27 +155,32 @@ impl CommandScope {
 /// `config`: the file of `--config`.
 pub(crate) async fn run(command: ResourceCommand, config: Option<&Path>) -> Result<(), Failure> {
     let ResourceCommand { resource, verb, given } = command;
-    let settings = Settings::load(config, given.text("api-url"))?;
+    let settings = Settings::load(config, given.text_value("api-url"))?;
     let format = given.format();
-    let namespace = if resource.kind.namespaced() && !given.flag("all") {
-        Some(given.text("namespace").map_or_else(|| settings.user(), |named| Ok(named.to_owned()))?)
+    let namespace = if resource.kind.namespaced() && !given.is_flag_set("all") {
+        Some(
+            given
+                .text_value("namespace")
+                .map_or_else(|| settings.required_user(), |named| Ok(named.to_owned()))?,
+        )
     } else {
         None
     };
     let place = CommandScope { kind: resource.kind, namespace };
     let answer = match verb {
         Verb::List => {
-            return list::run(&Api::new(&settings)?, &place, resource, &given.list()?, &SystemClock).await;
+            return list::run(&ApiClient::new(&settings)?, &place, resource, &given.list()?, &SystemClock)
+                .await;
         }
         Verb::Explain => return explain::run(&settings, &place, &given, format).await,
         Verb::Create | Verb::Register => {
-            let how = resource.creation(verb).ok_or_else(|| {
+            let how = resource.creation_of_verb(verb).ok_or_else(|| {
                 Failure::bad_input("this kind of resource cannot be created by this command")
             })?;
             create(&settings, &place, how, &given).await?
         }
         Verb::Get => {
-            let api = Api::new(&settings)?;
+            let api = ApiClient::new(&settings)?;
             let mut document = read_resource(&api, &place, given.name()?).await?.body;
             if resource.kind == Kind::Cluster {
                 cluster::add_inherited(&api, &mut document).await?;
@@ -183,15 +188,18 @@ pub(crate) async fn run(command: ResourceCommand, config: Option<&Path>) -> Resu
             Some(document)
         }
         Verb::Update => update(&settings, &place, resource, &given).await?,
-        Verb::Delete => delete::run(&Api::new(&settings)?, &place, &given, format).await?,
-        Verb::SetState => Some(cluster::set_state(&Api::new(&settings)?, &place, &given).await?),
+        Verb::Delete => delete::run(&ApiClient::new(&settings)?, &place, &given, format).await?,
+        Verb::SetState => Some(cluster::set_state(&ApiClient::new(&settings)?, &place, &given).await?),
         Verb::Retry => {
             let name = given.name()?;
-            let path = place.segments(&[name, "retry"]);
-            Api::new(&settings)?.send(&Request::new("PUT", path, place.called(name))).await?.document()
+            let path = place.path_segments(&[name, "retry"]);
+            ApiClient::new(&settings)?
+                .send(&Request::new("PUT", path, place.name_of_resource(name)))
+                .await?
+                .into_document()
         }
     };
-    let waited = given.text("wait").filter(|_| verb != Verb::Delete);
+    let waited = given.text_value("wait").filter(|_| verb != Verb::Delete);
     if let (Some(waited), Some(state)) =
         (waited, answer.as_ref().and_then(|it| it["status"]["state"].as_str()))
         && !state.eq_ignore_ascii_case(waited)
@@ -208,20 +216,20 @@ pub(crate) async fn run(command: ResourceCommand, config: Option<&Path>) -> Resu
 ///
 /// # Errors
 /// The API does not answer.
-pub(crate) async fn names(
+pub(crate) async fn read_resource_names(
     kind: Kind,
     config: Option<&Path>,
     api_url: Option<&str>,
     namespace: Option<String>,
 ) -> Result<Vec<String>, Failure> {
     let settings = Settings::load(config, api_url)?;
-    let namespace = namespace.map_or_else(|| settings.user(), Ok)?;
+    let namespace = namespace.map_or_else(|| settings.required_user(), Ok)?;
     let place = CommandScope { kind, namespace: Some(namespace) };
-    list::names(&Api::new(&settings)?, &place).await
+    list::read_names(&ApiClient::new(&settings)?, &place).await
 }
 
-async fn read_resource(api: &Api, place: &CommandScope, name: &str) -> Result<client::Answer, Failure> {
-    api.send(&Request::new("GET", place.segments(&[name]), place.called(name))).await
+async fn read_resource(api: &ApiClient, place: &CommandScope, name: &str) -> Result<client::Answer, Failure> {
+    api.send(&Request::new("GET", place.path_segments(&[name]), place.name_of_resource(name))).await
 }
 
 async fn create(
@@ -232,12 +240,12 @@ async fn create(
 ) -> Result<Option<Value>, Failure> {
     let document = (how.build)(given)?;
     let name = document["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-    let mut request = Request::new("POST", place.segments(&[]), place.called(&name));
-    let api = Api::new(settings)?;
+    let mut request = Request::new("POST", place.path_segments(&[]), place.name_of_resource(&name));
+    let api = ApiClient::new(settings)?;
     core::check_provider(&api, place, &document).await?;
     request.query = given.query();
     request.body = Some(document);
-    Ok(api.send(&request).await?.document())
+    Ok(api.send(&request).await?.into_document())
 }
 
 async fn update(
@@ -247,17 +255,17 @@ async fn update(
     given: &GivenOptions,
 ) -> Result<Option<Value>, Failure> {
     let change = (resource.update.changes)(given)?;
-    let name = match given.text("name") {
+    let name = match given.text_value("name") {
         Some(_) => given.name()?.to_owned(),
         // The document names its resource.
         None => change.name.clone().ok_or_else(|| Failure::bad_input("the document has no metadata.name"))?,
     };
-    let api = Api::new(settings)?;
-    match rewrite(&api, place, &[&name], given.query(), &change.apply).await? {
+    let api = ApiClient::new(settings)?;
+    match rewrite_resource(&api, place, &[&name], given.query(), &change.apply).await? {
         RewriteOutcome::Changed(document) => Ok(document),
         RewriteOutcome::Same(_) => Err(Failure::bad_input(format_args!(
             "nothing to change in {}: give an option with a new value (see --help)",
-            place.called(&name)
+            place.name_of_resource(&name)
         ))),
     }
 }
@@ -272,8 +280,8 @@ enum RewriteOutcome {
 
 /// Reads the resource at the beginning of `path`, changes it, and writes it to `path`, provided that it has not changed
 /// since it was read.
-async fn rewrite(
-    api: &Api,
+async fn rewrite_resource(
+    api: &ApiClient,
     place: &CommandScope,
     path: &[&str],
     query: Vec<(&'static str, String)>,
@@ -290,16 +298,16 @@ async fn rewrite(
         if document["spec"]["provider"] != read.body["spec"]["provider"] {
             core::check_provider(api, place, &document).await?;
         }
-        let mut request = Request::new("PUT", place.segments(path), place.called(name));
+        let mut request = Request::new("PUT", place.path_segments(path), place.name_of_resource(name));
         request.query.clone_from(&query);
         request.if_match = read.etag;
         request.body = Some(document);
         if let Some(answer) = api.send_unless_changed(&request).await? {
-            return Ok(RewriteOutcome::Changed(answer.document()));
+            return Ok(RewriteOutcome::Changed(answer.into_document()));
         }
     }
     Err(Failure::failed(format_args!(
         "other clients changed {} each of {MAX_TRIES} times that it was read; nothing was changed",
-        place.called(name)
+        place.name_of_resource(name)
     )))
 }

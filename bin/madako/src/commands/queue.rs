@@ -6,7 +6,7 @@ use madako_domain::keys;
 use madako_domain::reboot::RebootQueueEntry;
 use madako_domain::repair::RepairQueueEntry;
 use madako_domain::store::{Condition, Entry, Outcome, Transaction, Write};
-use madako_json::go::{escaped, to_pretty_json};
+use madako_json::go::{escape_html, to_pretty_json};
 use madako_protocol::store::Store;
 use madako_supervisor::clock::SystemClock;
 use serde::Serialize;
@@ -14,10 +14,12 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use time::OffsetDateTime;
 
-use crate::access::{changed_meanwhile, decode, get_entry, list_entries, put_if, unchanged_condition};
+use crate::access::{
+    concurrent_change_failure, decode, get_entry, list_entries, put_if, unchanged_condition,
+};
 use crate::cli::whole_number;
 use crate::commands::node::format_age;
-use crate::commands::repair_queue::moment;
+use crate::commands::repair_queue::format_time;
 use crate::failure::Failure;
 use crate::limits::{LIST_PAUSE, MAX_ADD_TRIES, MAX_CHANGE_TRIES};
 use crate::list::{AsList, Cell, CkeListArgs, List, Tone};
@@ -105,18 +107,18 @@ where
 {
     let in_cke = |entries: &Vec<T>| {
         // Go writes a nil slice as null, and escapes some characters.
-        Ok(if entries.is_empty() { "null\n".to_owned() } else { escaped(to_pretty_json(entries)?) })
+        Ok(if entries.is_empty() { "null\n".to_owned() } else { escape_html(to_pretty_json(entries)?) })
     };
     args.show(columns, &SystemClock, LIST_PAUSE, async || queue_entries(store).await, in_cke).await
 }
 
 /// The remaining time of a back-off; the first end is first.
 pub(crate) fn backoff_cell(until: Option<OffsetDateTime>, now: OffsetDateTime) -> Cell {
-    let Some(until) = until.filter(|until| *until > now) else { return Cell::new("-").ordered(i64::MAX) };
+    let Some(until) = until.filter(|until| *until > now) else { return Cell::new("-").with_order(i64::MAX) };
     Cell::new(format_age(until - now))
-        .ordered(until.unix_timestamp())
-        .exactly(moment(Some(until)))
-        .toned(Tone::Notice)
+        .with_order(until.unix_timestamp())
+        .with_exact_text(format_time(Some(until)))
+        .with_tone(Tone::Notice)
 }
 
 /// Adds entries under the next numbers, all or none, as ckecli adds one. `number` sets the number of an entry.
@@ -138,7 +140,7 @@ pub(crate) async fn append<T: Serialize>(
             number(entry, next);
             // An existing entry is not overwritten, whatever the counter says.
             conditions.push(Condition::Unchanged { key: key(next), revision: 0 });
-            writes.push(put(key(next), escaped(serde_json::to_string(entry)?)));
+            writes.push(put(key(next), escape_html(serde_json::to_string(entry)?)));
             next += 1;
         }
         writes.push(put(counter.to_owned(), next.to_string()));
@@ -146,7 +148,7 @@ pub(crate) async fn append<T: Serialize>(
             return Ok(());
         }
     }
-    Err(changed_meanwhile(counter))
+    Err(concurrent_change_failure(counter))
 }
 
 fn next_index(counter: &str, stored: Option<&Entry>, added: usize) -> Result<i64, Failure> {
@@ -170,11 +172,11 @@ async fn change_entry<T: Serialize + DeserializeOwned>(
             return Ok(Some((false, entry)));
         }
         let conditions = vec![unchanged_condition(key, Some(&stored))];
-        if put_if(store, key, escaped(serde_json::to_string(&entry)?).into_bytes(), conditions).await? {
+        if put_if(store, key, escape_html(serde_json::to_string(&entry)?).into_bytes(), conditions).await? {
             return Ok(Some((true, entry)));
         }
     }
-    Err(changed_meanwhile(key))
+    Err(concurrent_change_failure(key))
 }
 
 /// Requests the removal of an entry by `mark`, which returns false if it was requested before.
@@ -213,9 +215,9 @@ pub(crate) async fn remove_all<T: QueueEntry>(
         Some(format) => show_value(format, &json!({ (done): removed }), |_| {
             let mut table = Table::new([&*done.to_uppercase()]);
             for index in &removed {
-                table.row([index.to_string()]);
+                table.add_row([index.to_string()]);
             }
-            table.text()
+            table.to_text()
         }),
     }
 }

@@ -14,7 +14,7 @@ use time::OffsetDateTime;
 
 use crate::cli::Global;
 use crate::commands::machine::list::address_order;
-use crate::commands::node::list::since_cell;
+use crate::commands::node::list::age_cell;
 use crate::commands::queue::{self, parse_index};
 use crate::commands::settings::{is_enabled, switch_setting};
 use crate::failure::Failure;
@@ -85,7 +85,7 @@ pub(crate) async fn run(
         Command::Disable => switch_setting(store, keys::REBOOTS_DISABLED, true).await,
         Command::IsEnabled(args) => is_enabled(&args, store, keys::REBOOTS_DISABLED).await,
         Command::Add { file } => add::run(&file, store).await,
-        Command::List(args) => queue::show_list::<RebootQueueEntry>(&args, store, columns()).await,
+        Command::List(args) => queue::show_list::<RebootQueueEntry>(&args, store, list_columns()).await,
         Command::Cancel { index } => queue::remove(store, index, mark_cancelled).await,
         Command::CancelAll(args) => queue::remove_all(&args, store, "cancelled", mark_cancelled).await,
         Command::ResetBackoff => queue::reset_backoff::<RebootQueueEntry>(store).await,
@@ -95,25 +95,25 @@ pub(crate) async fn run(
     }
 }
 
-fn columns() -> List {
+fn list_columns() -> List {
     let columns = ["INDEX", "NODE", "STATUS", "SINCE", "ABORTED DRAINS", "BACK-OFF"];
     List::new(&columns, &[])
 }
 
 impl AsList for Vec<RebootQueueEntry> {
     fn list(&self, now: OffsetDateTime) -> List {
-        let mut list = columns();
+        let mut list = list_columns();
         for entry in self {
             let tone = match entry.status {
                 RebootStatus::Queued => Tone::Plain,
                 _ => Tone::Notice,
             };
             list.add(vec![
-                Cell::new(entry.index.to_string()).ordered(entry.index),
-                Cell::new(&entry.node).ordered(address_order(Some(&entry.node))),
-                Cell::new(entry.status.to_string()).toned(tone),
-                since_cell(entry.last_transition_time, now),
-                Cell::new(entry.drain_backoff_count.to_string()).ordered(entry.drain_backoff_count.into()),
+                Cell::new(entry.index.to_string()).with_order(entry.index),
+                Cell::new(&entry.node).with_order(address_order(Some(&entry.node))),
+                Cell::new(entry.status.to_string()).with_tone(tone),
+                age_cell(entry.last_transition_time, now),
+                Cell::new(entry.drain_backoff_count.to_string()).with_order(entry.drain_backoff_count.into()),
                 queue::backoff_cell(entry.drain_backoff_expire, now),
             ]);
         }

@@ -14,7 +14,7 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::cli::Global;
 use crate::commands::machine::list::address_order;
-use crate::commands::node::list::since_cell;
+use crate::commands::node::list::age_cell;
 use crate::commands::queue::{self, parse_index};
 use crate::commands::settings::{is_enabled, switch_setting};
 use crate::failure::Failure;
@@ -86,7 +86,7 @@ pub(crate) async fn run(
         Command::Add { operation, machine_type, address } => {
             add::run(RepairQueueEntry::new(operation, machine_type, address), store).await
         }
-        Command::List(args) => queue::show_list::<RepairQueueEntry>(&args, store, columns()).await,
+        Command::List(args) => queue::show_list::<RepairQueueEntry>(&args, store, list_columns()).await,
         Command::Delete { index } => queue::remove(store, index, mark_deleted).await,
         Command::DeleteFinished(args) => {
             let mark = |entry: &mut RepairQueueEntry| entry.is_finished() && mark_deleted(entry);
@@ -106,24 +106,24 @@ fn mark_deleted(entry: &mut RepairQueueEntry) -> bool {
     !std::mem::replace(&mut entry.deleted, true)
 }
 
-fn columns() -> List {
+fn list_columns() -> List {
     let columns = ["INDEX", "ADDRESS", "TYPE", "OPERATION", "STATUS", "STEP", "SINCE", "BACK-OFF"];
     List::new(&columns, &["NODE"])
 }
 
 impl AsList for Vec<RepairQueueEntry> {
     fn list(&self, now: OffsetDateTime) -> List {
-        let mut list = columns();
+        let mut list = list_columns();
         for entry in self {
             let removed = if entry.deleted { ", to be removed" } else { "" };
             list.add(vec![
-                Cell::new(entry.index.to_string()).ordered(entry.index),
-                Cell::new(&entry.address).ordered(address_order(Some(&entry.address))),
+                Cell::new(entry.index.to_string()).with_order(entry.index),
+                Cell::new(&entry.address).with_order(address_order(Some(&entry.address))),
                 entry.machine_type.as_str().into(),
                 entry.operation.as_str().into(),
-                Cell::new(format!("{}{removed}", entry.status)).toned(tone(&entry.status)),
+                Cell::new(format!("{}{removed}", entry.status)).with_tone(tone_of_status(&entry.status)),
                 Cell::new(format!("{} {}", entry.step, entry.step_status)),
-                since_cell(entry.last_transition_time, now),
+                age_cell(entry.last_transition_time, now),
                 queue::backoff_cell(entry.drain_backoff_expire, now),
                 entry.nodename.as_str().into(),
             ]);
@@ -132,7 +132,7 @@ impl AsList for Vec<RepairQueueEntry> {
     }
 }
 
-fn tone(status: &RepairStatus) -> Tone {
+fn tone_of_status(status: &RepairStatus) -> Tone {
     match status {
         RepairStatus::Succeeded => Tone::Good,
         RepairStatus::Failed => Tone::Bad,
@@ -151,7 +151,7 @@ pub(crate) fn describe_step(entry: &RepairQueueEntry) -> String {
 }
 
 /// A time to the second; empty for `None`.
-pub(crate) fn moment(time: Option<OffsetDateTime>) -> String {
+pub(crate) fn format_time(time: Option<OffsetDateTime>) -> String {
     let whole = time.map(|time| time.replace_nanosecond(0).unwrap_or(time));
     whole.and_then(|time| time.format(&Rfc3339).ok()).unwrap_or_default()
 }

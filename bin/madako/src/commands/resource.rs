@@ -120,9 +120,9 @@ async fn list_resources(args: &OutputArgs, store: &dyn Store) -> Result<(), Fail
         for row in rows {
             let rank =
                 row.rank.map_or_else(|| "none: the key is malformed".to_owned(), |rank| rank.to_string());
-            table.row([row.key.clone(), rank, row.revision.to_string(), row.bytes.to_string()]);
+            table.add_row([row.key.clone(), rank, row.revision.to_string(), row.bytes.to_string()]);
         }
-        table.text()
+        table.to_text()
     })
 }
 

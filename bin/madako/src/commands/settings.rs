@@ -5,12 +5,12 @@ use madako_domain::store::Entry;
 use madako_protocol::store::Store;
 use serde_json::{Value, json};
 
-use crate::access::{decode, get_entry, modify, replace};
+use crate::access::{decode, get_entry, modify_entry, replace};
 use crate::failure::Failure;
 use crate::output::{Format, OutputArgs, Table, print_bytes, print_text, print_warning, show_value};
 
 pub(crate) async fn switch_setting(store: &dyn Store, key: &str, disabled: bool) -> Result<(), Failure> {
-    modify(store, key, |_| Ok((disabled.to_string().into_bytes(), ()))).await
+    modify_entry(store, key, |_| Ok((disabled.to_string().into_bytes(), ()))).await
 }
 
 /// Shows the state of that key. CKE compares the bytes: anything but `true` means enabled.
@@ -25,8 +25,8 @@ pub(crate) fn print_scalar(args: &OutputArgs, name: &str, text: &str, value: &Va
         None => print_text(&format!("{text}\n")),
         Some(format) => show_value(format, &json!({ name: value }), |_| {
             let mut table = Table::new([name.to_uppercase().as_str()]);
-            table.row([text.to_owned()]);
-            table.text()
+            table.add_row([text.to_owned()]);
+            table.to_text()
         }),
     }
 }
@@ -83,12 +83,12 @@ fn variables_table(variables: &Value) -> String {
     let mut table = Table::new(["VARIABLE", "CONDITION", "VALUE"]);
     for name in ["having", "notHaving"] {
         let Some(conditions) = variables[name].as_object() else {
-            table.row([name.to_owned(), "(none)".to_owned(), String::new()]);
+            table.add_row([name.to_owned(), "(none)".to_owned(), String::new()]);
             continue;
         };
         for (condition, value) in conditions {
-            table.row([name.to_owned(), condition.clone(), value.to_string()]);
+            table.add_row([name.to_owned(), condition.clone(), value.to_string()]);
         }
     }
-    table.text()
+    table.to_text()
 }

@@ -80,7 +80,7 @@ pub(crate) fn read_login_key(file: &str) -> Result<String, Failure> {
         Err(error) => Err(Failure::bad_input(format_args!(
             "got {} ({error}), expected {}",
             display_name(file),
-            error.expected()
+            error.expected_key()
         ))),
     }
 }

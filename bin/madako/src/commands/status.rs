@@ -41,12 +41,12 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args, store: &EtcdStore) -> Result<(), Failure> {
-    let surface = Surface::of_output();
+    let surface = Surface::for_output();
     if args.watch {
         let first = read_facts(store, SystemClock.now()).await?;
         let reading = async || read_facts(store, SystemClock.now()).await;
         return watch(LIST_PAUSE, surface.is_terminal, first, reading, |facts| {
-            Ok(screen::draw_screen(facts, SystemClock.now(), Surface::of_output()))
+            Ok(screen::draw_screen(facts, SystemClock.now(), Surface::for_output()))
         })
         .await;
     }

@@ -96,14 +96,14 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure
             });
             show_value(format, &value, |_| {
                 let mut table = Table::new(["FILE", "BYTES", "REVISION", "COMPACTED", "END"]);
-                table.row([
+                table.add_row([
                     verified.file.display().to_string(),
                     verified.bytes.to_string(),
                     verified.revision.to_string(),
                     verified.compacted.to_string(),
                     end.to_owned(),
                 ]);
-                table.text()
+                table.to_text()
             })
         }
         Command::Restore { snapshot: path, to, force, output } => {
@@ -112,7 +112,7 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure
             let bytes = bytes.map_err(Failure::BadInput)?;
             let snapshot = Snapshot::read(&bytes)
                 .map_err(|error| Failure::bad_input(format_args!("{shown} cannot be restored: {error}")))?;
-            let (revision, changes) = (snapshot.revision(), snapshot.changes());
+            let (revision, changes) = (snapshot.revision(), snapshot.count_changes());
             let seed = host::draw_seed().map_err(Failure::Failed)?;
             let kept = restore(snapshot, &to, force, seed).map_err(|error| match error {
                 OpenError::Exists { .. } => Failure::BadInput(error.into()),
@@ -127,8 +127,8 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure
             show_value(format, &value, |_| {
                 let mut table = Table::new(["DIRECTORY", "REVISION", "CHANGES", "KEPT"]);
                 let kept = kept.as_ref().map_or_else(|| "-".to_owned(), |kept| kept.display().to_string());
-                table.row([to.display().to_string(), revision.to_string(), changes.to_string(), kept]);
-                table.text()
+                table.add_row([to.display().to_string(), revision.to_string(), changes.to_string(), kept]);
+                table.to_text()
             })
         }
     }

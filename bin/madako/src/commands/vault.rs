@@ -72,7 +72,7 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure
 async fn open_secrets(global: &Global) -> Result<VaultSecrets, Failure> {
     let store: std::sync::Arc<dyn madako_protocol::store::Store> =
         std::sync::Arc::new(access::open_store(global)?);
-    let secrets = madako_supervisor::operations::vault_client(&store).secrets().await?;
+    let secrets = madako_supervisor::operations::vault_client(&store).open_secrets().await?;
     secrets.ok_or_else(|| {
         Failure::bad_input(
             "the store has no access to Vault: madako vault init or madako vault config stores it",

@@ -62,8 +62,8 @@ impl Actions {
     }
 
     fn kill_rack(&mut self) -> String {
-        let racks = self.registry.with(|datacenter| datacenter.racks());
-        let is_lit = |rack: &u32| !self.registry.with(|datacenter| datacenter.is_dark(*rack));
+        let racks = self.registry.with_datacenter(|datacenter| datacenter.racks());
+        let is_lit = |rack: &u32| !self.registry.with_datacenter(|datacenter| datacenter.is_dark(*rack));
         let Some(rack) = (0..racks).map(|step| (self.next_rack + step) % racks).find(is_lit) else {
             return "every rack is without power already".to_owned();
         };
@@ -79,7 +79,7 @@ impl Actions {
 
     /// Breaks a healthy worker, each time another one.
     fn break_machine(&mut self, is_control_plane: &BTreeMap<String, bool>) -> String {
-        let machines = self.registry.machines();
+        let machines = self.registry.list_machines();
         let workers: Vec<_> = machines
             .iter()
             .filter(|machine| machine.status.state == MachineState::Healthy)

@@ -31,13 +31,13 @@ impl DemoFaults {
         Self { chance: ChaCha8Rng::seed_from_u64(seed), due: Instant::now() + FIRST }
     }
 
-    /// Waits for the next fault. It stays due until [`DemoFaults::strike`].
-    pub(crate) async fn due(&self) {
+    /// Waits for the next fault. It stays due until [`DemoFaults::inject_fault`].
+    pub(crate) async fn wait_until_due(&self) {
         tokio::time::sleep_until(self.due).await;
     }
 
     /// Kills the next actor, if it runs. Returns its name.
-    pub(crate) async fn strike(&mut self, instance: &Instance) -> Option<&'static str> {
+    pub(crate) async fn inject_fault(&mut self, instance: &Instance) -> Option<&'static str> {
         let victim = VICTIMS[self.chance.random_range(0..VICTIMS.len())];
         self.due = Instant::now() + Duration::from_secs_f64(self.chance.random_range(PAUSE_SECONDS));
         match kill(instance.root(), victim).await {
@@ -54,11 +54,13 @@ impl DemoFaults {
 /// The service ends.
 pub(crate) async fn kill(root: &SupervisorRef, actor: &str) -> Result<bool, SupervisorEnded> {
     let parent = match actor {
-        POLLER | PLANNER | FETCHER | SCHEDULER => root.child(REIGN).await?.and_then(SupervisorRef::from_cell),
+        POLLER | PLANNER | FETCHER | SCHEDULER => {
+            root.find_child(REIGN).await?.and_then(SupervisorRef::from_cell)
+        }
         _ => Some(root.clone()),
     };
     let Some(parent) = parent else { return Ok(false) };
-    let cell = parent.child(actor).await?;
+    let cell = parent.find_child(actor).await?;
     if let Some(cell) = &cell {
         cell.kill();
     }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use madako_console::cut;
+use madako_console::cut_to_width;
 use madako_protocol::event::Event;
 
 /// Kept lines: more than an operator scrolls back.
@@ -52,12 +52,12 @@ pub(crate) struct Happenings {
 
 impl Happenings {
     #[cfg(test)]
-    pub(crate) fn lines(&self) -> impl DoubleEndedIterator<Item = &Happening> {
+    pub(crate) fn all_lines(&self) -> impl DoubleEndedIterator<Item = &Happening> {
         self.lines.iter()
     }
 
     /// The lines before a number, the newest first.
-    pub(crate) fn before(&self, number: usize) -> impl Iterator<Item = &Happening> {
+    pub(crate) fn lines_before(&self, number: usize) -> impl Iterator<Item = &Happening> {
         let count = number.saturating_sub(self.dropped).min(self.lines.len());
         self.lines.iter().take(count).rev()
     }
@@ -96,15 +96,15 @@ impl Happenings {
 
 impl Happening {
     /// The line in this many columns. Where several events do not fit, the newest one counts more than the first.
-    pub(crate) fn fitted(&self, columns: usize) -> String {
+    pub(crate) fn shorten_to(&self, columns: usize) -> String {
         let end = self.text.rfind("; ").map_or("", |at| &self.text[at + 2..]);
         if self.text.chars().count() <= columns || end.is_empty() {
-            return cut(&self.text, columns);
+            return cut_to_width(&self.text, columns);
         }
-        let end = cut(end, columns * 2 / 3);
+        let end = cut_to_width(end, columns * 2 / 3);
         let room = columns.saturating_sub(end.chars().count() + BETWEEN.chars().count());
         let begin: String = self.text.chars().take(room).collect();
-        cut(&format!("{}{BETWEEN}{end}", begin.trim_end()), columns)
+        cut_to_width(&format!("{}{BETWEEN}{end}", begin.trim_end()), columns)
     }
 
     fn extend(&mut self, text: &str) {
@@ -136,12 +136,12 @@ pub(crate) struct HappeningClass {
 
 impl HappeningClass {
     /// Something that the demo or its user does to an actor, or to something else.
-    pub(crate) fn injected(actor: Option<&str>) -> Self {
+    pub(crate) fn for_injected_fault(actor: Option<&str>) -> Self {
         let subject = actor.map(|actor| format!("actor {actor}"));
         Self { kind: HappeningKind::Injected, subject, begins: true }
     }
 
-    pub(crate) fn of(event: &Event) -> Self {
+    pub(crate) fn of_event(event: &Event) -> Self {
         use HappeningKind::{Failure, Leader, Other, Placement, Plan, Repair};
         let alone = |kind| Self { kind, subject: None, begins: false };
         let about = |kind, subject: String| Self { kind, subject: Some(subject), begins: false };
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     fn texts(happenings: &Happenings) -> Vec<&str> {
-        happenings.lines().map(|line| line.text.as_str()).collect()
+        happenings.all_lines().map(|line| line.text.as_str()).collect()
     }
 
     #[test]
@@ -217,11 +217,14 @@ mod tests {
             let class = HappeningClass { subject: Some("repair 3".to_owned()), ..HappeningClass::default() };
             happenings.add(Duration::ZERO, class, text.to_owned());
         }
-        let line = happenings.lines().next().unwrap();
-        assert_eq!(line.fitted(80), "repair 3 of 10.0.0.5: next, the command is run; it waits; succeeded");
-        assert_eq!(line.fitted(40), "repair 3 of 10.0.0.5: next, … succeeded");
+        let line = happenings.all_lines().next().unwrap();
+        assert_eq!(
+            line.shorten_to(80),
+            "repair 3 of 10.0.0.5: next, the command is run; it waits; succeeded"
+        );
+        assert_eq!(line.shorten_to(40), "repair 3 of 10.0.0.5: next, … succeeded");
         for columns in 0..80 {
-            assert!(line.fitted(columns).chars().count() <= columns.max(1), "{columns}");
+            assert!(line.shorten_to(columns).chars().count() <= columns.max(1), "{columns}");
         }
     }
 
@@ -232,7 +235,7 @@ mod tests {
             happenings.add(Duration::ZERO, HappeningClass::default(), format!("line {number}"));
         }
         assert_eq!((happenings.count(), happenings.first()), (KEPT + 5, 5));
-        assert_eq!(happenings.before(8).map(|line| line.text.as_str()).next(), Some("line 7"));
-        assert_eq!(happenings.before(3).count(), 0, "they are gone");
+        assert_eq!(happenings.lines_before(8).map(|line| line.text.as_str()).next(), Some("line 7"));
+        assert_eq!(happenings.lines_before(3).count(), 0, "they are gone");
     }
 }

@@ -30,8 +30,8 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use actions::Action;
 use demo_faults::DemoFaults;
-use picture::{ActorLine, Picture};
-use summary::Summary;
+use picture::{ActorLine, ScreenState};
+use summary::DemoSummary;
 use world::World;
 
 /// Time between two frames.
@@ -78,7 +78,7 @@ pub(crate) async fn run(options: DemoOptions) -> anyhow::Result<bool> {
         ratatui::restore();
     }
     let mut world = started?;
-    let mut picture = Picture {
+    let mut picture = ScreenState {
         http: world.service.http().to_string(),
         etcd: world.etcd.map_or_else(|| "not served".to_owned(), |address| address.to_string()),
         seed: options.seed,
@@ -86,7 +86,7 @@ pub(crate) async fn run(options: DemoOptions) -> anyhow::Result<bool> {
         retire_wait: world::RETIRE_WAIT,
         reschedule_after: placement::RESCHEDULE_AFTER,
         metrics_interval: placement::METRICS_INTERVAL,
-        ..Picture::default()
+        ..ScreenState::default()
     };
     let shown = show(&mut world, &options, &mut picture, &mut screen).await;
     if let Screen::Live(_) = screen {
@@ -94,13 +94,13 @@ pub(crate) async fn run(options: DemoOptions) -> anyhow::Result<bool> {
     }
     shown?;
     world.stop().await;
-    let summary = Summary::new(&picture, options.seed);
+    let summary = DemoSummary::new(&picture, options.seed);
     let mut out = std::io::stdout().lock();
     if options.json {
         serde_json::to_writer(&mut out, &summary)?;
         writeln!(out)?;
     } else {
-        writeln!(out, "{}", summary.text())?;
+        writeln!(out, "{}", summary.to_text())?;
     }
     Ok(summary.invariant_violations == 0)
 }
@@ -109,7 +109,7 @@ pub(crate) async fn run(options: DemoOptions) -> anyhow::Result<bool> {
 async fn show(
     world: &mut World,
     options: &DemoOptions,
-    picture: &mut Picture,
+    picture: &mut ScreenState,
     screen: &mut Screen,
 ) -> anyhow::Result<()> {
     let began = Instant::now();
@@ -137,9 +137,9 @@ async fn show(
                 picture.remember(told.clone());
                 print_event(picture, screen, &told)?;
             }
-            () = mischief.due() => {
+            () = mischief.wait_until_due() => {
                 picture.elapsed = began.elapsed();
-                if let Some(actor) = mischief.strike(world.service.instance()).await {
+                if let Some(actor) = mischief.inject_fault(world.service.instance()).await {
                     let told = picture.note_fault(actor);
                     print_event(picture, screen, &told)?;
                 }
@@ -154,7 +154,7 @@ async fn show(
                     for command in commands {
                         match command {
                             KeyCommand::Act(action) => act(world, picture, action).await,
-                            other => picture.obey(other),
+                            other => picture.apply_command(other),
                         }
                     }
                 }
@@ -171,7 +171,7 @@ async fn show(
 }
 
 fn take(
-    picture: &mut Picture,
+    picture: &mut ScreenState,
     screen: &Screen,
     began: Instant,
     event: Result<Arc<Event>, RecvError>,
@@ -191,7 +191,7 @@ fn take(
 }
 
 /// Prints an event, unless a view shows it.
-fn print_event(picture: &Picture, screen: &Screen, told: &str) -> anyhow::Result<()> {
+fn print_event(picture: &ScreenState, screen: &Screen, told: &str) -> anyhow::Result<()> {
     if let Screen::Lines = screen {
         writeln!(std::io::stdout().lock(), "{:>7.1} s  {told}", picture.elapsed.as_secs_f64())?;
     }
@@ -199,7 +199,7 @@ fn print_event(picture: &Picture, screen: &Screen, told: &str) -> anyhow::Result
 }
 
 /// Carries out what the user wants, and shows it.
-async fn act(world: &mut World, picture: &mut Picture, action: Action) {
+async fn act(world: &mut World, picture: &mut ScreenState, action: Action) {
     let state = world.service.instance().view().state.newest();
     let cluster = state.as_ref().and_then(|state| state.cluster.as_ref());
     let nodes = cluster.into_iter().flat_map(|cluster| &cluster.value.nodes);
@@ -208,7 +208,7 @@ async fn act(world: &mut World, picture: &mut Picture, action: Action) {
     picture.note_action(told, actor);
 }
 
-async fn refresh(world: &World, picture: &mut Picture, began: Instant) {
+async fn refresh(world: &World, picture: &mut ScreenState, began: Instant) {
     if picture.is_paused {
         return;
     }
@@ -218,14 +218,19 @@ async fn refresh(world: &World, picture: &mut Picture, began: Instant) {
     let state = view.state.newest();
     picture.revision = picture.revision.max(state.as_ref().map_or(0, |state| state.revision));
     let cluster = state.as_ref().and_then(|state| state.cluster.as_ref()).map(|cluster| &*cluster.value);
-    picture.show(&world.registry.machines(), cluster);
-    picture.landscape = world.placing.landscape();
+    picture.show(&world.registry.list_machines(), cluster);
+    picture.landscape = world.placing.current_landscape();
     // A tree that has ended shows no actors.
-    let actors = world.service.instance().status().await.map_or_else(|_| Vec::new(), |tree| actors(&tree, 0));
+    let actors = world
+        .service
+        .instance()
+        .read_status()
+        .await
+        .map_or_else(|_| Vec::new(), |tree| actor_lines(&tree, 0));
     picture.show_actors(actors);
 }
 
-fn actors(tree: &TreeStatus, depth: usize) -> Vec<ActorLine> {
+fn actor_lines(tree: &TreeStatus, depth: usize) -> Vec<ActorLine> {
     let mut lines = Vec::new();
     for child in &tree.children {
         let state = match child.state {
@@ -236,7 +241,7 @@ fn actors(tree: &TreeStatus, depth: usize) -> Vec<ActorLine> {
             ChildState::Stopping => "stops".to_owned(),
         };
         lines.push(ActorLine { name: child.id.to_string(), depth, state, restarts: child.restarts });
-        lines.extend(child.below.iter().flat_map(|below| actors(below, depth + 1)));
+        lines.extend(child.below.iter().flat_map(|below| actor_lines(below, depth + 1)));
     }
     lines
 }
@@ -259,7 +264,7 @@ pub(crate) enum KeyCommand {
 const PAGE: isize = 10;
 
 /// The meaning of a key; `None`: it has none.
-fn meaning(code: KeyCode, has_control: bool) -> Option<KeyCommand> {
+fn command_of_key(code: KeyCode, has_control: bool) -> Option<KeyCommand> {
     Some(match code {
         KeyCode::Char('c') if has_control => KeyCommand::End,
         KeyCode::Char('q') | KeyCode::Esc => KeyCommand::End,
@@ -286,7 +291,7 @@ fn key_commands() -> anyhow::Result<Vec<KeyCommand>> {
         if let Input::Key(key) = event::read()?
             && !key.is_release()
         {
-            commands.extend(meaning(key.code, key.modifiers.contains(KeyModifiers::CONTROL)));
+            commands.extend(command_of_key(key.code, key.modifiers.contains(KeyModifiers::CONTROL)));
         }
     }
     Ok(commands)

@@ -12,7 +12,7 @@ use madako_protocol::event::Event;
 
 use super::KeyCommand;
 use super::happenings::{HappeningClass, Happenings};
-use super::placement::Landscape;
+use super::placement::PlacementOverview;
 use super::tell::tell;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub(crate) struct ActorLine {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Picture {
+pub(crate) struct ScreenState {
     pub(crate) elapsed: Duration,
     pub(crate) http: String,
     pub(crate) etcd: String,
@@ -52,7 +52,7 @@ pub(crate) struct Picture {
     pub(crate) control_plane: usize,
     pub(crate) workers: usize,
     pub(crate) last_plan: Option<Arc<Plan>>,
-    pub(crate) landscape: Arc<Landscape>,
+    pub(crate) landscape: Arc<PlacementOverview>,
     /// Time of each application's last binding or move, by name.
     pub(crate) placed: BTreeMap<String, Duration>,
     /// Whether a screen with room for one panel shows the last plan instead of the clusters.
@@ -67,11 +67,11 @@ pub(crate) struct Picture {
     pub(crate) scrolled_to: Option<usize>,
     /// Whether the help lies over the picture.
     pub(crate) shows_help: bool,
-    pub(crate) tally: Tally,
+    pub(crate) tally: PlanTally,
 }
 
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Tally {
+pub(crate) struct PlanTally {
     pub(crate) machines: usize,
     pub(crate) commits: u64,
     pub(crate) plans: BTreeMap<&'static str, u64>,
@@ -85,7 +85,7 @@ pub(crate) struct Tally {
     pub(crate) repairs: (u64, u64),
 }
 
-impl Tally {
+impl PlanTally {
     pub(crate) fn count(&mut self, event: &Event) {
         match event {
             Event::Observed { machines, .. } => self.machines = *machines,
@@ -112,7 +112,7 @@ impl Tally {
     }
 }
 
-impl Picture {
+impl ScreenState {
     /// Takes in an event. Returns its line, if it is worth one.
     pub(crate) fn take(&mut self, event: &Event) -> Option<String> {
         self.tally.count(event);
@@ -125,30 +125,30 @@ impl Picture {
             self.placed.insert(application.name.clone(), self.elapsed);
         }
         let told = tell(event)?;
-        self.happenings.add(self.elapsed, HappeningClass::of(event), told.clone());
+        self.happenings.add(self.elapsed, HappeningClass::of_event(event), told.clone());
         Some(told)
     }
 
     /// Takes in that the demo itself killed an actor. Returns the line.
     pub(crate) fn note_fault(&mut self, actor: &str) -> String {
         let told = format!("the demo kills {actor}: an injected fault to show the restart");
-        self.happenings.add(self.elapsed, HappeningClass::injected(Some(actor)), told.clone());
+        self.happenings.add(self.elapsed, HappeningClass::for_injected_fault(Some(actor)), told.clone());
         told
     }
 
     /// Takes in what the user did, to an actor or to something else.
     pub(crate) fn note_action(&mut self, told: String, actor: Option<&str>) {
-        self.happenings.add(self.elapsed, HappeningClass::injected(actor), told);
+        self.happenings.add(self.elapsed, HappeningClass::for_injected_fault(actor), told);
     }
 
     /// Changes the picture as a key asks.
-    pub(crate) fn obey(&mut self, command: KeyCommand) {
+    pub(crate) fn apply_command(&mut self, command: KeyCommand) {
         match command {
             KeyCommand::OtherPanel => self.plan_first = !self.plan_first,
             KeyCommand::Help => self.shows_help = !self.shows_help,
             KeyCommand::Pause => self.pause(),
-            KeyCommand::Scroll(lines) => self.scroll(lines),
-            KeyCommand::Newest => self.scroll(isize::MIN + 1),
+            KeyCommand::Scroll(lines) => self.scroll_events(lines),
+            KeyCommand::Newest => self.scroll_events(isize::MIN + 1),
             // They change the demo, not its picture.
             KeyCommand::End | KeyCommand::Act(_) => {}
         }
@@ -156,7 +156,7 @@ impl Picture {
 
     /// Adds a line about something that the demo or its user did.
     pub(crate) fn remember(&mut self, told: String) {
-        self.happenings.add(self.elapsed, HappeningClass::injected(None), told);
+        self.happenings.add(self.elapsed, HappeningClass::for_injected_fault(None), told);
     }
 
     /// Stops the picture, or lets it go on with the newest line.
@@ -166,7 +166,7 @@ impl Picture {
     }
 
     /// Shows older lines, or, with a negative number, newer ones. The newest line ends the scrolling.
-    pub(crate) fn scroll(&mut self, lines: isize) {
+    pub(crate) fn scroll_events(&mut self, lines: isize) {
         let count = self.happenings.count();
         let at = self.scrolled_to.unwrap_or(count);
         let to = at.saturating_add_signed(-lines).clamp(self.happenings.first() + 1, count.max(1));
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn restarts_never_go_backwards() {
-        let mut picture = Picture::default();
+        let mut picture = ScreenState::default();
         let mut shown = Vec::new();
         for restarts in [0, 2, 2, 0, 1, 0] {
             picture.show_actors(actor(restarts));
@@ -243,15 +243,15 @@ mod tests {
 
     #[test]
     fn a_user_scrolls_between_the_first_and_the_newest_line() {
-        let mut picture = Picture::default();
+        let mut picture = ScreenState::default();
         for number in 0..10 {
             picture.remember(format!("line {number}"));
         }
-        picture.scroll(3);
+        picture.scroll_events(3);
         assert_eq!(picture.scrolled_to, Some(7));
-        picture.scroll(100);
+        picture.scroll_events(100);
         assert_eq!(picture.scrolled_to, Some(1));
-        picture.scroll(-100);
+        picture.scroll_events(-100);
         assert_eq!(picture.scrolled_to, None);
         picture.pause();
         picture.remember("later".to_owned());

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::picture::Picture;
+use super::picture::ScreenState;
 
 /// The summary, as `-o json` prints it.
 #[derive(Debug, Serialize)]
-pub(crate) struct Summary {
+pub(crate) struct DemoSummary {
     pub(crate) seconds: u64,
     pub(crate) seed: u64,
     /// Machines in the last observation.
@@ -39,8 +39,8 @@ pub(crate) struct NodeCounts {
     pub(crate) workers: usize,
 }
 
-impl Summary {
-    pub(crate) fn new(picture: &Picture, seed: u64) -> Self {
+impl DemoSummary {
+    pub(crate) fn new(picture: &ScreenState, seed: u64) -> Self {
         let tally = picture.tally.clone();
         Self {
             seconds: picture.elapsed.as_secs(),
@@ -54,7 +54,7 @@ impl Summary {
             invariant_violations: tally.violations,
             cluster: NodeCounts { control_plane: picture.control_plane, workers: picture.workers },
             placement: PlacementSummary {
-                applications: picture.landscape.applications(),
+                applications: picture.landscape.count_applications(),
                 clusters: picture.landscape.places.len(),
                 bindings: tally.bindings,
                 moves: tally.moves,
@@ -62,7 +62,7 @@ impl Summary {
         }
     }
 
-    pub(crate) fn text(&self) -> String {
+    pub(crate) fn to_text(&self) -> String {
         let plans: Vec<String> =
             self.plans.iter().map(|(action, count)| format!("{action} {count}")).collect();
         format!(

@@ -36,7 +36,7 @@ pub(crate) fn tell(event: &Event) -> Option<String> {
         },
         Event::PollFailed { why } => why.clone(),
         Event::ReportsFailed { why } => format!("reports for repair: {why}"),
-        Event::Reports(news) => return reports(news),
+        Event::Reports(news) => return describe_reports(news),
         Event::Held(guard) => {
             format!("removal guard: holds back the removal of {} nodes", guard.vanished.len())
         }
@@ -91,7 +91,7 @@ pub(crate) fn tell(event: &Event) -> Option<String> {
 }
 
 /// The most telling change of the reports for repair.
-fn reports(news: &ReportNews) -> Option<String> {
+fn describe_reports(news: &ReportNews) -> Option<String> {
     if let Some((rack, machines)) = news.held.first_key_value() {
         return Some(format!("repairs wait in rack {rack}: {} machines failed together", machines.len()));
     }

@@ -11,7 +11,7 @@ use madako_datacenter_sim::{
 use madako_domain::placement::decision::{Move, Outcome};
 use madako_domain::plan::Action;
 use madako_embedded_etcd::{Backend, Commit, EmbeddedEtcd, Options};
-use madako_http::placement::{PlacementApi, Settings, StaticUser, Uids, router};
+use madako_http::placement::{PlacementApi, Settings, StaticUser, UidSource, router};
 use madako_metrics_providers::Providers;
 use madako_protocol::event::{Event, EventSink};
 use madako_protocol::host::Host;
@@ -29,8 +29,8 @@ use time::macros::datetime;
 use tokio::time::{Instant, timeout_at};
 
 use super::demo_faults::DemoFaults;
-use super::picture::Picture;
-use super::placement::{self, Api, PlacementDemo};
+use super::picture::ScreenState;
+use super::placement::{self, DemoApi, PlacementDemo};
 use super::world;
 
 /// A wall clock that follows tokio's paused time.
@@ -44,7 +44,7 @@ impl Clock for PausedClock {
 
 /// Observations with the time of the first one.
 struct DemoHistory {
-    picture: Picture,
+    picture: ScreenState,
     first: BTreeMap<&'static str, Duration>,
     /// Moves with time and reason.
     moves: Vec<(Duration, Move)>,
@@ -76,19 +76,19 @@ fn placement_on(
     clock: &Arc<dyn Clock>,
     prometheus: &SimulatedPrometheus,
 ) -> (PlacementPorts, Arc<dyn HttpTransport>) {
-    let settings = placement::settings();
+    let settings = placement::placement_settings();
     let objects: Arc<dyn Objects> = Arc::new(CachedObjects::start(store));
     let api = router(PlacementApi {
         objects: Arc::clone(&objects),
         clock: Arc::clone(clock),
-        uids: Uids::seeded([7; 32]),
+        uids: UidSource::from_seed([7; 32]),
         explainer: None,
         authenticators: vec![Arc::new(StaticUser(placement::USER.to_owned()))],
         settings: Settings { version: "test".to_owned(), ..settings.api.settings },
     });
-    let transport = Arc::new(InMemoryHttp::to(prometheus.router().merge(api)));
+    let transport = Arc::new(InMemoryHttp::for_router(prometheus.router().merge(api)));
     let ports = PlacementPorts {
-        root: Arc::new(store.at_root()),
+        root: Arc::new(store.with_absolute_keys()),
         prefix: store.prefix().to_owned(),
         objects,
         providers: Arc::new(Providers::new(Arc::clone(&transport))),
@@ -102,22 +102,22 @@ fn placement_on(
 async fn watch(seed: u64, length: Duration) -> DemoHistory {
     let began = Instant::now();
     let clock: Arc<dyn Clock> = Arc::new(PausedClock(began));
-    let datacenter = Datacenter::new(DatacenterConfig::demo(seed, clock.now())).unwrap();
+    let datacenter = Datacenter::new(DatacenterConfig::for_demo(seed, clock.now())).unwrap();
     let registry = SimulatedRegistry::new(datacenter, Arc::clone(&clock));
     let host: Arc<dyn Host> = Arc::new(SimulatedHost::new(registry.clone(), world::COMMANDS));
     let etcd = EmbeddedEtcd::open(Options::new(Backend::Memory, Commit::Inline, seed)).unwrap();
     let clients = StoreConfig { prefix: DEFAULT_PREFIX.to_owned(), ..StoreConfig::default() };
-    let served = ServedStore::unserved(etcd);
-    let store = Arc::new(served.client(&clients, seed).await.unwrap());
+    let served = ServedStore::without_server(etcd);
+    let store = Arc::new(served.connect_client(&clients, seed).await.unwrap());
     world::install(&store, "http://registry.invalid/graphql").await.unwrap();
     let journal = Journal::new("demo");
     let mut events = journal.listen();
-    let prometheus = SimulatedPrometheus::new(seed, Arc::clone(&clock), placement::metrics());
+    let prometheus = SimulatedPrometheus::new(seed, Arc::clone(&clock), placement::simulated_metrics());
     let (placement, transport) = placement_on(&store, &clock, &prometheus);
     let ports = Ports {
         operations: None,
         store: store as Arc<dyn Store>,
-        registry: Arc::new(SabakanRegistry::new(Arc::new(registry.in_memory_transport()))),
+        registry: Arc::new(SabakanRegistry::new(Arc::new(registry.open_in_memory_transport()))),
         clock,
         events: Arc::new(journal) as Arc<dyn EventSink>,
         placement: Some(placement),
@@ -125,11 +125,11 @@ async fn watch(seed: u64, length: Duration) -> DemoHistory {
         host: Some(host),
     };
     // Names of actors are one namespace a process.
-    let options = world::instance(&format!("demo-{seed}"), "host".to_owned(), seed);
+    let options = world::instance_options(&format!("demo-{seed}"), "host".to_owned(), seed);
     let instance = Instance::start(options, ports, |_| Vec::new()).await.unwrap();
     let mut placing =
-        PlacementDemo::start(Api::new(transport, URL.to_owned()), prometheus, URL, seed).await.unwrap();
-    let mut seen = DemoHistory { picture: Picture::default(), first: BTreeMap::new(), moves: Vec::new() };
+        PlacementDemo::start(DemoApi::new(transport, URL.to_owned()), prometheus, URL, seed).await.unwrap();
+    let mut seen = DemoHistory { picture: ScreenState::default(), first: BTreeMap::new(), moves: Vec::new() };
     let mut mischief = DemoFaults::new(seed);
     loop {
         let next = async {
@@ -137,7 +137,7 @@ async fn watch(seed: u64, length: Duration) -> DemoHistory {
                 biased;
                 event = events.recv() => Next::Event(event.unwrap()),
                 told = placing.next_outage_line() => Next::Told(told),
-                () = mischief.due() => Next::Fault,
+                () = mischief.wait_until_due() => Next::Fault,
             }
         };
         let Ok(next) = timeout_at(began + length, next).await else { break };
@@ -153,7 +153,7 @@ async fn watch(seed: u64, length: Duration) -> DemoHistory {
             }
             Next::Told(told) => seen.picture.remember(told),
             Next::Fault => {
-                if let Some(actor) = mischief.strike(&instance).await {
+                if let Some(actor) = mischief.inject_fault(&instance).await {
                     seen.picture.note_fault(actor);
                 }
             }
@@ -164,7 +164,7 @@ async fn watch(seed: u64, length: Duration) -> DemoHistory {
             seen.first.entry(what).or_insert_with(|| began.elapsed());
         }
     }
-    seen.picture.landscape = placing.landscape();
+    seen.picture.landscape = placing.current_landscape();
     drop(placing);
     instance.stop().await;
     served.shutdown().await;
@@ -180,7 +180,7 @@ async fn the_default_demo_shows_a_taint_a_node_that_leaves_and_an_actor_that_com
     let first = |action: Action| seen.first.get(action.name()).copied();
     let taint = first(Action::TaintNodes);
     assert!(taint.is_some_and(|at| at < Duration::from_secs(60)), "first seen: {:?}", seen.first);
-    let told = |what: &str| seen.picture.happenings.lines().any(|line| line.text.contains(what));
+    let told = |what: &str| seen.picture.happenings.all_lines().any(|line| line.text.contains(what));
     assert!(told(": an injected fault to show the restart; "), "{:?}", seen.picture.happenings);
     assert!(told(" runs again (restart "), "{:?}", seen.picture.happenings);
     // A plan and its commit are one line, and machines are repaired.
@@ -188,7 +188,7 @@ async fn the_default_demo_shows_a_taint_a_node_that_leaves_and_an_actor_that_com
         text.starts_with("planned initialize in ") && text.contains("; committed cluster at revision ")
     };
     assert!(
-        seen.picture.happenings.lines().any(|line| is_whole(&line.text)),
+        seen.picture.happenings.all_lines().any(|line| is_whole(&line.text)),
         "{:?}",
         seen.picture.happenings
     );
@@ -210,7 +210,7 @@ async fn other_seeds_show_it_within_two_minutes() {
 async fn default_demo_moves_an_application_within_a_minute_and_names_the_reason() {
     let seen = watch(crate::demo_args::SEED, Duration::from_secs(90)).await;
     let DemoHistory { picture, moves, .. } = &seen;
-    assert_eq!((picture.landscape.places.len(), picture.landscape.applications()), (5, 10));
+    assert_eq!((picture.landscape.places.len(), picture.landscape.count_applications()), (5, 10));
     assert!(picture.tally.bindings >= 10, "{:?}", picture.tally);
     assert_eq!(picture.tally.violations, 0);
     let better = moves.iter().find(|(_, why)| *why == Move::Better);
@@ -223,11 +223,11 @@ async fn default_demo_moves_an_application_within_a_minute_and_names_the_reason(
         "the demo takes ",
         " back online",
     ] {
-        let is_told = picture.happenings.lines().any(|line| line.text.contains(told));
+        let is_told = picture.happenings.all_lines().any(|line| line.text.contains(told));
         assert!(is_told, "{told:?}: {:?}", picture.happenings);
     }
     // It may not move.
-    let ledger = picture.happenings.lines().find(|line| line.text.starts_with("ledger moves"));
+    let ledger = picture.happenings.all_lines().find(|line| line.text.starts_with("ledger moves"));
     assert!(ledger.is_none(), "{ledger:?}");
     // Lively, but slow enough to follow.
     assert!(moves.len() <= 60, "{} moves", moves.len());

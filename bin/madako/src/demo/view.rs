@@ -1,4 +1,4 @@
-//! The demo's live view on the terminal. Drawing is a function of a [`Picture`] and the size of the terminal.
+//! The demo's live view on the terminal. Drawing is a function of a [`ScreenState`] and the size of the terminal.
 //!
 //! Guarantees: a screen of 80 by 24 shows the legend, the keys, and the addresses. Each event has a line, with an
 //! ellipsis where it is too long; other text is wrapped. A list that does not fit shows its newest or most
@@ -11,7 +11,7 @@ mod places;
 mod tests;
 mod text;
 
-use madako_console::cut;
+use madako_console::cut_to_width;
 use madako_domain::machine::MachineState;
 use madako_domain::plan::{Outcome, Part, Reason};
 use ratatui::Frame;
@@ -21,8 +21,8 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Paragraph};
 
 use super::happenings::HappeningKind;
-use super::picture::{MachineCell, Picture};
-use text::{flow, wrap_with_heading};
+use super::picture::{MachineCell, ScreenState};
+use text::{flow_spans, wrap_with_heading};
 
 /// Columns of the panel of actors: the longest name, `back in 0.1 s`, and three digits of restarts.
 const ACTORS_WIDTH: u16 = 46;
@@ -46,52 +46,56 @@ pub(crate) fn draw_start(frame: &mut Frame<'_>) {
     );
 }
 
-pub(crate) fn draw(frame: &mut Frame<'_>, picture: &Picture) {
+pub(crate) fn draw(frame: &mut Frame<'_>, picture: &ScreenState) {
     let area = frame.area();
-    let head = headline(picture, area.width);
-    let legend = legend(picture, area.width);
+    let head = draw_headline(picture, area.width);
+    let legend = draw_legend(picture, area.width);
     let framed = area.height >= HIGH;
     let rows = picture.racks.len().max(picture.actors.len()) + if framed { 2 } else { 1 };
-    let shown = ShownPanels::of(picture, area, head.len() + rows + legend.len(), framed);
+    let shown = ShownPanels::for_area(picture, area, head.len() + rows + legend.len(), framed);
     let [head_area, top, legend_area, bottom] = Layout::vertical([
-        Constraint::Length(length(head.len())),
-        Constraint::Length(length(rows)),
-        Constraint::Length(length(legend.len())),
+        Constraint::Length(saturating_length(head.len())),
+        Constraint::Length(saturating_length(rows)),
+        Constraint::Length(saturating_length(legend.len())),
         Constraint::Min(0),
     ])
     .areas(area);
     let [left, right] =
         Layout::horizontal([Constraint::Min(30), Constraint::Length(ACTORS_WIDTH)]).areas(top);
     frame.render_widget(Paragraph::new(head), head_area);
-    let inside = |area: Rect| block(String::new(), framed).inner(area);
-    let racks = machines(picture, usize::from(inside(left).width));
-    frame.render_widget(Paragraph::new(racks).block(block(machines_title(picture), framed)), left);
-    frame.render_widget(Paragraph::new(actors(picture)).block(block(" actors ".to_owned(), framed)), right);
+    let inside = |area: Rect| titled_block(String::new(), framed).inner(area);
+    let racks = draw_machines(picture, usize::from(inside(left).width));
+    frame.render_widget(Paragraph::new(racks).block(titled_block(machines_title(picture), framed)), left);
+    frame.render_widget(
+        Paragraph::new(draw_actors(picture)).block(titled_block(" actors ".to_owned(), framed)),
+        right,
+    );
     frame.render_widget(Paragraph::new(legend), legend_area);
 
     let mut rest = bottom;
     if shown.clusters {
-        let rows = length(places::lines(picture, area.width).len()) + if framed { 2 } else { 1 };
+        let rows =
+            saturating_length(places::draw_clusters(picture, area.width).len()) + if framed { 2 } else { 1 };
         let [clusters, below] =
             Layout::vertical([Constraint::Length(rows), Constraint::Min(0)]).areas(bottom);
-        let title = places::title(picture, area.width, if shown.plan { "" } else { "; Tab: plan" });
-        let lines = places::lines(picture, inside(clusters).width);
-        frame.render_widget(Paragraph::new(lines).block(block(title, framed)), clusters);
+        let title = places::draw_title(picture, area.width, if shown.plan { "" } else { "; Tab: plan" });
+        let lines = places::draw_clusters(picture, inside(clusters).width);
+        frame.render_widget(Paragraph::new(lines).block(titled_block(title, framed)), clusters);
         rest = below;
     }
     let events = if shown.plan {
-        let (plan, events) = below(picture, rest, framed);
+        let (plan, events) = split_lower_half(picture, rest, framed);
         let reasons = last_plan(picture, inside(plan));
         let hint = if shown.clusters || picture.landscape.places.is_empty() { "" } else { "; Tab: clusters" };
         let title = plan_title(picture, hint);
-        frame.render_widget(Paragraph::new(reasons).block(block(title, framed)), plan);
+        frame.render_widget(Paragraph::new(reasons).block(titled_block(title, framed)), plan);
         events
     } else {
         rest
     };
-    let happened = happenings(picture, inside(events));
+    let happened = draw_happenings(picture, inside(events));
     let title = happenings_title(picture, events.width);
-    frame.render_widget(Paragraph::new(happened).block(block(title, framed)), events);
+    frame.render_widget(Paragraph::new(happened).block(titled_block(title, framed)), events);
     if picture.shows_help {
         help::draw(frame, picture);
     }
@@ -104,8 +108,8 @@ struct ShownPanels {
 
 impl ShownPanels {
     /// The panels that fit when `taken` lines are in use.
-    fn of(picture: &Picture, area: Rect, taken: usize, framed: bool) -> Self {
-        let clusters = places::lines(picture, area.width).len();
+    fn for_area(picture: &ScreenState, area: Rect, taken: usize, framed: bool) -> Self {
+        let clusters = places::draw_clusters(picture, area.width).len();
         if clusters == 0 {
             return Self { clusters: false, plan: true };
         }
@@ -117,30 +121,30 @@ impl ShownPanels {
 
 /// Areas of the plan and the events: side by side, or, on a narrow screen, one above the other; then a short plan
 /// leaves its room to the events.
-fn below(picture: &Picture, area: Rect, framed: bool) -> (Rect, Rect) {
+fn split_lower_half(picture: &ScreenState, area: Rect, framed: bool) -> (Rect, Rect) {
     if area.width >= WIDE {
         let [plan, events] = Layout::horizontal([Constraint::Percentage(50); 2]).areas(area);
         return (plan, events);
     }
-    let inside = block(String::new(), framed).inner(area);
+    let inside = titled_block(String::new(), framed).inner(area);
     let edges = area.height - inside.height;
     let all = last_plan(picture, Rect { height: u16::MAX, ..inside });
-    let wanted = length(all.len()).saturating_add(edges);
+    let wanted = saturating_length(all.len()).saturating_add(edges);
     let [plan, events] =
         Layout::vertical([Constraint::Length(wanted.min(area.height.div_ceil(2))), Constraint::Min(0)])
             .areas(area);
     (plan, events)
 }
 
-fn length(lines: usize) -> u16 {
+fn saturating_length(lines: usize) -> u16 {
     u16::try_from(lines).unwrap_or(u16::MAX)
 }
 
-fn block(title: String, framed: bool) -> Block<'static> {
+fn titled_block(title: String, framed: bool) -> Block<'static> {
     Block::new().borders(if framed { Borders::ALL } else { Borders::TOP }).title(title)
 }
 
-fn headline(picture: &Picture, width: u16) -> Vec<Line<'static>> {
+fn draw_headline(picture: &ScreenState, width: u16) -> Vec<Line<'static>> {
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let leads = match picture.epoch {
         Some(epoch) => {
@@ -167,21 +171,21 @@ fn headline(picture: &Picture, width: u16) -> Vec<Line<'static>> {
     ];
     let apart = picture.placement != picture.http && !picture.placement.is_empty();
     let placement = apart.then(|| Span::raw(format!("placement API {}", picture.placement)));
-    flow(items.into_iter().chain(placement), usize::from(width))
+    flow_spans(items.into_iter().chain(placement), usize::from(width))
 }
 
-fn machines_title(picture: &Picture) -> String {
+fn machines_title(picture: &ScreenState) -> String {
     format!(" {} control plane, {} workers ", picture.control_plane, picture.workers)
 }
 
 /// A line for each rack. Machines have as much room as the widest rack allows.
-fn machines(picture: &Picture, width: usize) -> Vec<Line<'static>> {
+fn draw_machines(picture: &ScreenState, width: usize) -> Vec<Line<'static>> {
     let most = picture.racks.values().map(Vec::len).max().unwrap_or(0).max(1);
     let room = (width.saturating_sub(RACK) / most).clamp(CELL.0, CELL.1);
     let rack = |(rack, cells): (&i64, &Vec<MachineCell>)| {
         let mut spans = vec![Span::raw(format!(" rack {rack:<3}"))];
         spans.extend(cells.iter().flat_map(|cell| {
-            let letter = Span::styled(state_letter(cell.state).to_string(), colour(cell.state));
+            let letter = Span::styled(state_letter(cell.state).to_string(), style_of_state(cell.state));
             [sign(cell), letter, Span::raw(" ".repeat(room - CELL.0))]
         }));
         Line::from(spans)
@@ -190,21 +194,21 @@ fn machines(picture: &Picture, width: usize) -> Vec<Line<'static>> {
 }
 
 /// The legend of signs and letters, and the setting that differs from `madako serve`.
-fn legend(picture: &Picture, width: u16) -> Vec<Line<'static>> {
+fn draw_legend(picture: &ScreenState, width: u16) -> Vec<Line<'static>> {
     let signs = [" C control plane", "c s g worker", ". unused", "b boot"].map(Span::raw);
     let states = MachineState::ALL.iter().filter(|state| **state != MachineState::Healthy).map(|&state| {
         let mut text = format!("{} {}", state_letter(state), state.name().to_lowercase());
         if state == MachineState::Retired {
             text += &format!(" (worker leaves after {} s)", picture.retire_wait.as_secs());
         }
-        Span::styled(text, colour(state))
+        Span::styled(text, style_of_state(state))
     });
-    flow(signs.into_iter().chain(states), usize::from(width))
+    flow_spans(signs.into_iter().chain(states), usize::from(width))
 }
 
 /// A control plane node is `C`, a worker its role's first letter, an unused machine a dot.
 fn sign(cell: &MachineCell) -> Span<'static> {
-    let style = colour(cell.state);
+    let style = style_of_state(cell.state);
     let role = cell.role.chars().next().unwrap_or('?').to_string();
     match cell.part {
         Some(Part::ControlPlane) => {
@@ -229,7 +233,7 @@ fn state_letter(state: MachineState) -> char {
     }
 }
 
-fn colour(state: MachineState) -> Style {
+fn style_of_state(state: MachineState) -> Style {
     Style::new().fg(match state {
         MachineState::Healthy => Color::Green,
         MachineState::Unhealthy => Color::Red,
@@ -241,7 +245,7 @@ fn colour(state: MachineState) -> Style {
     })
 }
 
-fn actors(picture: &Picture) -> Vec<Line<'static>> {
+fn draw_actors(picture: &ScreenState) -> Vec<Line<'static>> {
     picture
         .actors
         .iter()
@@ -258,7 +262,7 @@ fn actors(picture: &Picture) -> Vec<Line<'static>> {
         .collect()
 }
 
-fn plan_title(picture: &Picture, hint: &str) -> String {
+fn plan_title(picture: &ScreenState, hint: &str) -> String {
     match &picture.last_plan {
         None => format!(" last plan{hint} "),
         Some(plan) => {
@@ -271,7 +275,7 @@ fn plan_title(picture: &Picture, hint: &str) -> String {
 
 /// The actions first, then the reasons why other rules did not fire. If space is short, the reasons have up to half of
 /// it: they are as telling as the thirtieth chosen machine.
-fn last_plan(picture: &Picture, area: Rect) -> Vec<Line<'static>> {
+fn last_plan(picture: &ScreenState, area: Rect) -> Vec<Line<'static>> {
     let (width, room) = (usize::from(area.width), usize::from(area.height));
     let Some(plan) = &picture.last_plan else { return vec![Line::raw(" none yet")] };
     let told = |fired: bool| -> Vec<Vec<Line<'static>>> {
@@ -288,14 +292,14 @@ fn last_plan(picture: &Picture, area: Rect) -> Vec<Line<'static>> {
     let all = fired.len() + others.len();
     let for_others = count(&others).min((room / 2).max(room.saturating_sub(count(&fired))));
     let mut lines = Vec::new();
-    let mut shown = whole(&mut lines, fired, room - for_others);
-    shown += whole(&mut lines, others, room);
+    let mut shown = add_whole_reasons(&mut lines, fired, room - for_others);
+    shown += add_whole_reasons(&mut lines, others, room);
     lines.push(Line::styled(format!(" and {} more reasons", all - shown), Style::new().fg(Color::DarkGray)));
     lines
 }
 
 /// Adds reasons while they fit as a whole. Returns their number.
-fn whole(lines: &mut Vec<Line<'static>>, reasons: Vec<Vec<Line<'static>>>, room: usize) -> usize {
+fn add_whole_reasons(lines: &mut Vec<Line<'static>>, reasons: Vec<Vec<Line<'static>>>, room: usize) -> usize {
     let mut added = 0;
     for reason in reasons {
         if lines.len() + reason.len() > room {
@@ -318,7 +322,7 @@ fn reason_lines(reason: &Reason, width: usize) -> Vec<Line<'static>> {
     wrap_with_heading(&format!(" {:<9} ", reason.outcome.name()), &text, width, style)
 }
 
-fn happenings_title(picture: &Picture, width: u16) -> String {
+fn happenings_title(picture: &ScreenState, width: u16) -> String {
     let older = match picture.scrolled_to {
         Some(to) => format!(", {} newer below", picture.happenings.count() - to),
         None => String::new(),
@@ -332,17 +336,17 @@ fn happenings_title(picture: &Picture, width: u16) -> String {
 }
 
 /// A line for each thing that happened, the newest at the bottom.
-fn happenings(picture: &Picture, area: Rect) -> Vec<Line<'static>> {
+fn draw_happenings(picture: &ScreenState, area: Rect) -> Vec<Line<'static>> {
     let (width, room) = (usize::from(area.width), usize::from(area.height));
     let end = picture.scrolled_to.unwrap_or_else(|| picture.happenings.count());
     let mut lines: Vec<Line<'static>> = picture
         .happenings
-        .before(end)
+        .lines_before(end)
         .take(room)
         .map(|happened| {
             let time = format!(" {:>4} s  ", happened.at.as_secs());
-            let text = happened.fitted(width.saturating_sub(time.len()));
-            Line::styled(cut(&(time + &text), width), kind_style(happened.kind))
+            let text = happened.shorten_to(width.saturating_sub(time.len()));
+            Line::styled(cut_to_width(&(time + &text), width), kind_style(happened.kind))
         })
         .collect();
     lines.reverse();

@@ -30,7 +30,7 @@ use tokio::sync::broadcast;
 
 use super::DemoOptions;
 use super::actions::Actions;
-use super::placement::{self, Api, PlacementDemo};
+use super::placement::{self, DemoApi, PlacementDemo};
 
 /// Time between polls: machines change every few seconds.
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -80,20 +80,23 @@ impl Drop for Directory {
 impl World {
     pub(crate) async fn start(options: &DemoOptions) -> anyhow::Result<Self> {
         let clock = Arc::new(SystemClock);
-        let datacenter = Datacenter::new(DatacenterConfig::demo(options.seed, clock.now()))?;
+        let datacenter = Datacenter::new(DatacenterConfig::for_demo(options.seed, clock.now()))?;
         let registry = SimulatedRegistry::new(datacenter, Arc::clone(&clock) as Arc<dyn Clock>);
-        let prometheus = SimulatedPrometheus::new(options.seed, clock, placement::metrics());
+        let prometheus = SimulatedPrometheus::new(options.seed, clock, placement::simulated_metrics());
         let host = SimulatedHost::new(registry.clone(), COMMANDS);
-        let listener = loopback().await?;
+        let listener = bind_loopback().await?;
         let url = format!("http://{}{GRAPHQL_PATH}", listener.local_addr()?);
-        let registry_server = Task::start(until_it_ends(registry.clone().serve_tcp(listener)));
-        let listener = loopback().await?;
+        let registry_server = Task::start(report_server_end(registry.clone().serve_tcp(listener)));
+        let listener = bind_loopback().await?;
         let metrics_url = format!("http://{}", listener.local_addr()?);
-        let metrics_server = Task::start(until_it_ends(prometheus.clone().serve_tcp(listener)));
+        let metrics_server = Task::start(report_server_end(prometheus.clone().serve_tcp(listener)));
 
         let directory = Directory(std::env::temp_dir().join(format!("madako-demo-{}", std::process::id())));
-        let embedded =
-            Embedded { data_dir: directory.0.clone(), listen: options.etcd, ..Embedded::by_default() };
+        let embedded = Embedded {
+            data_dir: directory.0.clone(),
+            listen: options.etcd,
+            ..Embedded::without_configuration()
+        };
         let store = match open_embedded(&embedded, options.seed).await {
             Err(ServiceError::Taken(_)) => {
                 let listen = SocketAddr::new(options.etcd.ip(), 0);
@@ -103,12 +106,12 @@ impl World {
         };
         let etcd = store.address();
         let clients = StoreConfig { prefix: DEFAULT_PREFIX.to_owned(), ..StoreConfig::default() };
-        install(&store.client(&clients, options.seed).await?, &url).await?;
+        install(&store.connect_client(&clients, options.seed).await?, &url).await?;
         let journal = if options.log { Journal::new("demo") } else { Journal::without_log("demo") };
         let events = journal.listen();
         let service_options = ServiceOptions {
             operations: Default::default(),
-            instance: instance("demo", crate::host::host_name(), options.seed),
+            instance: instance_options("demo", crate::host::host_name(), options.seed),
             http: options.http.to_string(),
             metrics: crate::recorder::install_recorder()?,
             version: crate::VERSION,
@@ -117,10 +120,10 @@ impl World {
             kubernetes: None,
             host: Some(CommandRunner::Given(Arc::new(host.clone()))),
         };
-        let service = Service::on_embedded(store, &clients, service_options).await?;
+        let service = Service::start_on_embedded(store, &clients, service_options).await?;
         let transport: Arc<dyn HttpTransport> = Arc::new(ReqwestTransport::new()?);
         let api = service.placement_http().context("the placement API is not served")?;
-        let api = Api::new(transport, format!("http://{api}"));
+        let api = DemoApi::new(transport, format!("http://{api}"));
         let placing = PlacementDemo::start(api, prometheus, &metrics_url, options.seed).await?;
         let servers = [registry_server, metrics_server];
         let actions = Actions::new(registry.clone(), host);
@@ -135,11 +138,11 @@ impl World {
     }
 }
 
-async fn loopback() -> anyhow::Result<TcpListener> {
+async fn bind_loopback() -> anyhow::Result<TcpListener> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("a simulated server cannot listen on loopback")
 }
 
-async fn until_it_ends(server: impl Future<Output = io::Result<()>>) {
+async fn report_server_end(server: impl Future<Output = io::Result<()>>) {
     if let Err(error) = server.await {
         tracing::error!(error = &error as &dyn std::error::Error, "a simulated server ended");
     }
@@ -148,14 +151,14 @@ async fn until_it_ends(server: impl Future<Output = io::Result<()>>) {
 /// Placement on the demo's port. It allows every request, so it must be on loopback: if the port is not, the API gets
 /// its own.
 fn placement_on(http: SocketAddr) -> Placement {
-    let mut settings = placement::settings();
+    let mut settings = placement::placement_settings();
     if !http.ip().to_canonical().is_loopback() {
         settings.api.listen = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).to_string());
     }
     settings
 }
 
-pub(crate) fn instance(id: &str, host: String, seed: u64) -> InstanceOptions {
+pub(crate) fn instance_options(id: &str, host: String, seed: u64) -> InstanceOptions {
     InstanceOptions {
         url: String::new(),
         id: id.to_owned(),

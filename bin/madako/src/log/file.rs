@@ -33,7 +33,7 @@ impl LogFile {
     ///
     /// # Errors
     /// The file cannot be opened.
-    pub(crate) fn reopen(&self) -> io::Result<()> {
+    pub(crate) fn reopen_file(&self) -> io::Result<()> {
         let file = append_to(&self.path)?;
         *self.file.lock().unwrap_or_else(PoisonError::into_inner) = file;
         Ok(())
@@ -46,7 +46,7 @@ impl LogFile {
     pub(crate) async fn reopen_at_signals(&self) -> io::Result<()> {
         let mut signals = signal(SignalKind::user_defined1())?;
         while signals.recv().await.is_some() {
-            match self.reopen() {
+            match self.reopen_file() {
                 Ok(()) => tracing::info!("the log file is reopened"),
                 Err(error) => {
                     tracing::error!(error = &error as &dyn std::error::Error, "cannot reopen the log file");

@@ -77,7 +77,7 @@ impl Line<'_> {
         for (name, value) in fields {
             let _ = match format {
                 LogFormat::Plain | LogFormat::Logfmt => write!(text, " {name}={}", value.go_literal()),
-                LogFormat::Json => write!(text, r#","{name}":{}"#, value.json()),
+                LogFormat::Json => write!(text, r#","{name}":{}"#, value.to_json()),
             };
         }
         text.push_str(if format == LogFormat::Json { "}\n" } else { "\n" });
@@ -110,7 +110,7 @@ impl Value {
         }
     }
 
-    fn json(&self) -> String {
+    fn to_json(&self) -> String {
         match self {
             Self::Text(text) => json_quoted(text),
             Self::Float(value) if !value.is_finite() => json_quoted(&go_float(*value)),

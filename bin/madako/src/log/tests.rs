@@ -25,7 +25,7 @@ fn logged(format: LogFormat, severity: Severity, act: impl FnOnce()) -> String {
         output: LogOutput::Memory(Arc::clone(&buffer)),
         traced: false,
     };
-    tracing::subscriber::with_default(log.subscriber(None), act);
+    tracing::subscriber::with_default(log.into_subscriber(None), act);
     let lines = buffer.lock().unwrap().clone();
     String::from_utf8(lines).unwrap()
 }
@@ -161,13 +161,13 @@ fn log_file_is_appended_to_and_reopened() {
     std::fs::write(&path, "cut off").unwrap();
     let args = LogArgs { logfile: Some(path.clone()), ..LogArgs::default() };
     let log = CkeLog::new(&args, Severity::Info, Arc::new(Noon)).unwrap();
-    let file = log.file().unwrap();
-    tracing::subscriber::with_default(log.subscriber(None), || {
+    let file = log.log_file().unwrap();
+    tracing::subscriber::with_default(log.into_subscriber(None), || {
         tracing::info!("one");
         let moved = dir.path().join("log.1");
         std::fs::rename(&path, &moved).unwrap();
         tracing::info!("two");
-        file.reopen().unwrap();
+        file.reopen_file().unwrap();
         tracing::info!("three");
         let old = std::fs::read_to_string(&moved).unwrap();
         let lines: Vec<&str> = old.lines().collect();

@@ -12,7 +12,7 @@ use madako_sabakan::{leave_out_without_address, parse_machines};
 
 use super::{InputArgs, Inputs};
 use crate::failure::Failure;
-use crate::input::{STDIN, in_file, read_input, read_text};
+use crate::input::{STDIN, input_file_failure, read_input, read_text};
 use crate::limits::MAX_FILES_NAMED;
 use crate::output::{print_note, print_warning};
 
@@ -33,7 +33,7 @@ pub(super) fn gather_from_files(args: &InputArgs, template: &str, machines: &str
         print_warning(warning);
     }
     let fetched = leave_out_without_address(
-        parse_machines(&read_input(machines)?).map_err(|error| in_file(machines, error))?,
+        parse_machines(&read_input(machines)?).map_err(|error| input_file_failure(machines, error))?,
     );
     note_left_out(&fetched.left_out_serials());
     let inputs = Inputs {
@@ -47,12 +47,12 @@ pub(super) fn gather_from_files(args: &InputArgs, template: &str, machines: &str
         template_changed: args.template_changed,
         retire_wait: args.retire_wait.unwrap_or(DEFAULT_RETIRE_WAIT),
     };
-    warn_of_strangers(&inputs);
+    warn_of_unknown_addresses(&inputs);
     Ok(inputs)
 }
 
 /// Warns of taints of unknown addresses: they have no effect, and are probably typing errors.
-fn warn_of_strangers(inputs: &Inputs) {
+fn warn_of_unknown_addresses(inputs: &Inputs) {
     if inputs.node_taints.is_empty() {
         return;
     }
@@ -97,5 +97,5 @@ fn read_optional<T>(
 }
 
 fn parse<T>(name: &str, parse: fn(&str) -> Result<T, InputError>) -> Result<T, Failure> {
-    parse(&read_text(name)?).map_err(|error| in_file(name, error))
+    parse(&read_text(name)?).map_err(|error| input_file_failure(name, error))
 }

@@ -31,7 +31,7 @@ pub(super) async fn gather_from_system(args: &InputArgs, global: &Global) -> Res
         keys::SABAKAN_VARIABLES,
         keys::SABAKAN_URL,
     ] {
-        if let Some(why) = state.fault(key) {
+        if let Some(why) = state.fault_of(key) {
             return Err(Failure::failed(format_args!("the stored value of {key} cannot be used: {why}")));
         }
     }
@@ -73,8 +73,8 @@ pub(super) async fn gather_from_system(args: &InputArgs, global: &Global) -> Res
         current: state.cluster.as_ref().map(|cluster| (*cluster.value).clone()),
         // The taints of Kubernetes nodes are not known, as in the service.
         node_taints: BTreeMap::new(),
-        under_repair: state.repair.under_way().map(str::to_owned).collect(),
-        template_changed: state.template_changed(),
+        under_repair: state.repair.machines_under_way().map(str::to_owned).collect(),
+        template_changed: state.has_changed_template(),
         retire_wait: wait.value,
     })
 }

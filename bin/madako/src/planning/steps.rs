@@ -10,7 +10,7 @@ use madako_domain::plan::Plan;
 use madako_json::go::to_yaml;
 use serde::Serialize;
 
-use super::layout;
+use super::lay_out_table;
 use crate::failure::Failure;
 use crate::output::{Format, PROGRAM};
 
@@ -19,7 +19,7 @@ use crate::output::{Format, PROGRAM};
 /// # Errors
 /// Standard output cannot be written.
 pub(super) fn print_steps(format: Format, answer: &mut WhatIf<'_>) -> Result<WhatIfEnd, Failure> {
-    let mut series = Series { answer, progress: progress() };
+    let mut series = Series { answer, progress: start_progress() };
     let mut out = BufWriter::new(io::stdout().lock());
     let end = match format {
         Format::Table => print_table(&mut out, &mut series)?,
@@ -31,7 +31,7 @@ pub(super) fn print_steps(format: Format, answer: &mut WhatIf<'_>) -> Result<Wha
 }
 
 /// The plans show the progress on a terminal; elsewhere the reader of standard error sees it. A short series shows none.
-fn progress() -> Option<Progress> {
+fn start_progress() -> Option<Progress> {
     (!io::stdout().is_terminal() && io::stderr().is_terminal())
         .then(|| Progress::start(PROGRAM, "planned", "plans"))
 }
@@ -43,12 +43,12 @@ struct Series<'a, 'b> {
 }
 
 impl Series<'_, '_> {
-    fn plans_made(&self) -> usize {
-        self.answer.plans_made()
+    fn count_plans(&self) -> usize {
+        self.answer.count_plans()
     }
 
     fn next_plan(&mut self) -> Result<&Plan, WhatIfEnd> {
-        let made = u64::try_from(self.answer.plans_made()).unwrap_or(u64::MAX);
+        let made = u64::try_from(self.answer.count_plans()).unwrap_or(u64::MAX);
         if let Some(progress) = &mut self.progress {
             progress.advance(made, None);
         }
@@ -58,11 +58,11 @@ impl Series<'_, '_> {
 
 fn print_table(out: &mut impl Write, answer: &mut Series<'_, '_>) -> Result<WhatIfEnd, Failure> {
     loop {
-        let number = answer.plans_made() + 1;
+        let number = answer.count_plans() + 1;
         match answer.next_plan() {
-            Ok(plan) => out.write_all(step_table(number, plan, layout).as_bytes())?,
+            Ok(plan) => out.write_all(step_table(number, plan, lay_out_table).as_bytes())?,
             Err(end) => {
-                out.write_all(end_table(answer.plans_made(), &end, layout).as_bytes())?;
+                out.write_all(end_table(answer.count_plans(), &end, lay_out_table).as_bytes())?;
                 return Ok(end);
             }
         }
@@ -82,7 +82,7 @@ fn print_json(out: &mut impl Write, answer: &mut Series<'_, '_>) -> Result<WhatI
                 serde_json::to_writer(&mut *out, plan).map_err(io::Error::from)?;
             }
             Err(end) => {
-                let before: &[u8] = if answer.plans_made() == 0 { b"" } else { b"\n" };
+                let before: &[u8] = if answer.count_plans() == 0 { b"" } else { b"\n" };
                 out.write_all(before)?;
                 writeln!(out, "], \"end\": {}}}", serde_json::to_string(&end)?)?;
                 return Ok(end);
@@ -93,7 +93,7 @@ fn print_json(out: &mut impl Write, answer: &mut Series<'_, '_>) -> Result<WhatI
 
 fn print_yaml(out: &mut impl Write, answer: &mut Series<'_, '_>) -> Result<WhatIfEnd, Failure> {
     #[derive(Serialize)]
-    struct Ending<'a> {
+    struct SeriesEnd<'a> {
         end: &'a WhatIfEnd,
     }
 
@@ -102,16 +102,16 @@ fn print_yaml(out: &mut impl Write, answer: &mut Series<'_, '_>) -> Result<WhatI
             Ok(plan) => {
                 // A list is indented like its field, so its items can be written one by one.
                 let item = to_yaml(&[plan])?;
-                if answer.plans_made() == 1 {
+                if answer.count_plans() == 1 {
                     out.write_all(b"plans:\n")?;
                 }
                 out.write_all(item.as_bytes())?;
             }
             Err(end) => {
-                if answer.plans_made() == 0 {
+                if answer.count_plans() == 0 {
                     out.write_all(b"plans: []\n")?;
                 }
-                out.write_all(to_yaml(&Ending { end: &end })?.as_bytes())?;
+                out.write_all(to_yaml(&SeriesEnd { end: &end })?.as_bytes())?;
                 return Ok(end);
             }
         }

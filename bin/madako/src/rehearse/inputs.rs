@@ -67,7 +67,7 @@ pub(super) struct RehearsalSettings {
 impl RehearsalSettings {
     /// # Errors
     /// A needed setting of the leader cannot be read.
-    fn of(args: &RehearseArgs, state: &ClusterState) -> Result<Self, Failure> {
+    fn from_state(args: &RehearseArgs, state: &ClusterState) -> Result<Self, Failure> {
         check_readable(state).map_err(store_not_ready)?;
         let chosen =
             |flag, of: fn(&Settings) -> Duration| effective_setting(flag, state, of).map_err(store_not_ready);
@@ -116,7 +116,7 @@ pub(super) async fn gather_inputs(
         }
         notes.push(text);
     }
-    let settings = RehearsalSettings::of(args, &state)?;
+    let settings = RehearsalSettings::from_state(args, &state)?;
     let url = state.url.as_ref().ok_or_else(|| {
         store_not_ready(
             "no URL of the registry is stored (madako sabakan set-url stores one), so no machine is known",
@@ -160,7 +160,7 @@ pub(super) async fn gather_inputs(
         config.placement.as_ref().map(|placement| placement.encryption.clone()).unwrap_or_default();
     let mut providers = Vec::new();
     if places {
-        let (resources, wrong) = keyspace.resources(&encryption);
+        let (resources, wrong) = keyspace.decode_resources(&encryption);
         for (key, why) in wrong.into_iter().filter(|(key, _)| key != ownership::KEY) {
             notes.push(format!("{key} cannot be read and is ignored: {why}"));
         }
@@ -255,7 +255,7 @@ async fn read_values(
             notes.push(format!(
                 "the provider {} gave no value of {name}: {} is assumed, the middle of {} to {}",
                 provider.name,
-                metric.begins(),
+                metric.initial_value(),
                 metric.least,
                 metric.greatest
             ));
@@ -266,7 +266,7 @@ async fn read_values(
 
 #[cfg(test)]
 mod tests {
-    use madako_domain::placement::fit::Compared;
+    use madako_domain::placement::fit::ComparedMetrics;
 
     use super::*;
     use crate::running_settings::Origin;
@@ -301,7 +301,7 @@ mod tests {
             reschedule_after: 15 * second,
             stickiness: 0.25,
             debounce: second,
-            metric_constraints: Compared::Weighted,
+            metric_constraints: ComparedMetrics::Weighted,
             max_moves_percent: 5,
             max_moves_at_least: 1,
             deletion_retention: 30 * second,
@@ -313,7 +313,7 @@ mod tests {
         assert_eq!((running.metrics.interval, running.metrics.max_age), (2 * second, 6 * second));
         let scheduler = running.scheduler;
         assert_eq!((scheduler.reschedule_after, scheduler.debounce), (15 * second, second));
-        assert_eq!((scheduler.stickiness, scheduler.metric_constraints), (0.25, Compared::Weighted));
+        assert_eq!((scheduler.stickiness, scheduler.metric_constraints), (0.25, ComparedMetrics::Weighted));
         assert_eq!((scheduler.max_moves.percent, scheduler.max_moves.at_least), (5, 1));
         assert_eq!(scheduler.cluster_creation.deletion_retention, 30 * second);
         assert_eq!(scheduler.candidates, madako_app_scheduler::Candidates::Namespace);

@@ -32,7 +32,7 @@ pub(super) struct RehearsalView<'a> {
 }
 
 fn to_span(duration: Duration) -> Span {
-    Span::millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+    Span::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
 fn count_noun(number: usize, one: &str, several: &str) -> String {
@@ -47,22 +47,22 @@ fn show_time(span: Option<Span>, before: &str) -> String {
 fn format_table<const N: usize>(heading: [&str; N], rows: Vec<[String; N]>) -> String {
     let mut table = Table::new(heading);
     let left_out = rows.len().saturating_sub(ROWS);
-    rows.into_iter().take(ROWS).for_each(|row| table.row(row));
+    rows.into_iter().take(ROWS).for_each(|row| table.add_row(row));
     let more =
         if left_out > 0 { format!("... and {left_out} more (-o json has all)\n") } else { String::new() };
-    table.text() + &more
+    table.to_text() + &more
 }
 
 impl RehearsalView<'_> {
-    fn outcome(&self) -> &'static str {
-        match self.rehearsal.outcome() {
+    fn outcome_word(&self) -> &'static str {
+        match self.rehearsal.overall_outcome() {
             Outcome::Passed => "done",
             Outcome::Failed => "failed",
             Outcome::Skipped => "done, except for faults that could not be injected",
         }
     }
 
-    pub(super) fn failures(&self) -> Vec<String> {
+    pub(super) fn failure_texts(&self) -> Vec<String> {
         let invariants = self.rehearsal.invariants.iter();
         let violated = invariants
             .flat_map(|(id, verdict)| verdict.violations.iter().map(|what| format!("{}: {what}", id.name())));
@@ -75,7 +75,7 @@ impl RehearsalView<'_> {
         self.rehearsal.schedule.events.iter().map(|event| event.at).max()
     }
 
-    pub(super) fn skipped(&self) -> Vec<String> {
+    pub(super) fn skipped_faults(&self) -> Vec<String> {
         let told =
             |skipped: &madako_simulation::run::SkippedFault| format!("{}: {}", skipped.fault, skipped.why);
         self.rehearsal.skipped.iter().take(NAMED).map(told).collect()
@@ -100,7 +100,7 @@ impl RehearsalView<'_> {
     }
 
     /// Assumptions about parts that cannot be copied: part and assumption.
-    fn assumptions(&self) -> Vec<[String; 2]> {
+    fn assumption_rows(&self) -> Vec<[String; 2]> {
         let (args, rehearsal, service) = (self.args, self.rehearsal, &self.inputs.service);
         let settings = &self.inputs.settings;
         let row = |what: &str, is: String| [what.to_owned(), is];
@@ -176,7 +176,7 @@ impl RehearsalView<'_> {
         rows
     }
 
-    pub(super) fn value(&self) -> Value {
+    pub(super) fn to_json(&self) -> Value {
         let (rehearsal, copied) = (self.rehearsal, &self.inputs.copied);
         let pairs = |rows: Vec<[String; 2]>| {
             rows.into_iter().map(|[name, is]| (name, json!(is))).collect::<serde_json::Map<String, Value>>()
@@ -184,14 +184,14 @@ impl RehearsalView<'_> {
         let counts: serde_json::Map<String, Value> = Count::ALL
             .iter()
             .filter(|count| **count != Count::FailedClientCalls)
-            .map(|count| (count.to_string(), json!(rehearsal.counts.of(*count))))
+            .map(|count| (count.to_string(), json!(rehearsal.counts.count_of(*count))))
             .collect();
         let values: serde_json::Map<String, Value> = copied
             .providers
             .iter()
             .flat_map(|provider| &provider.metrics)
             .flat_map(|(_, metric)| {
-                let value = json!({"begins": metric.begins(), "assumed": metric.value.is_none()});
+                let value = json!({"begins": metric.initial_value(), "assumed": metric.value.is_none()});
                 metric.names.iter().map(move |name| (name.clone(), value.clone()))
             })
             .collect();
@@ -199,12 +199,12 @@ impl RehearsalView<'_> {
             "scenario": self.scenario.name,
             "seed": self.args.seed,
             "for": self.args.length,
-            "done": rehearsal.outcome() == Outcome::Passed,
-            "wrong": self.failures(),
-            "not_injected": self.skipped(),
+            "done": rehearsal.overall_outcome() == Outcome::Passed,
+            "wrong": self.failure_texts(),
+            "not_injected": self.skipped_faults(),
             "inputs": pairs(self.taken_in()),
             "notes": self.inputs.notes,
-            "assumptions": pairs(self.assumptions()),
+            "assumptions": pairs(self.assumption_rows()),
             "metrics": values,
             "faults": rehearsal.schedule.to_string().lines().collect::<Vec<_>>(),
             "draws": rehearsal.schedule.draws,
@@ -224,11 +224,11 @@ impl RehearsalView<'_> {
         })
     }
 
-    pub(super) fn text(&self) -> String {
+    pub(super) fn to_text(&self) -> String {
         let rehearsal = self.rehearsal;
         let mut text = format!(
             "{}: {} of {} on a copy of the running system, seed {}\n\n",
-            self.outcome(),
+            self.outcome_word(),
             self.args.length,
             self.scenario.name,
             self.args.seed
@@ -238,7 +238,7 @@ impl RehearsalView<'_> {
             text += &format!("note: {note}\n");
         }
         text += "\n";
-        text += &format_table(["ASSUMED", "IS"], self.assumptions());
+        text += &format_table(["ASSUMED", "IS"], self.assumption_rows());
         let faults = rehearsal.schedule.to_string();
         text += &format_section("Faults", faults.lines().count(), || {
             let lines: Vec<&str> = faults.lines().take(ROWS).collect();
@@ -271,12 +271,12 @@ impl RehearsalView<'_> {
             format_table(["WHAT", "WHY"], rows.collect())
         });
         text += "\n";
-        text += &format_table(["INVARIANT", "VERDICT", "JUDGED"], self.verdicts());
+        text += &format_table(["INVARIANT", "VERDICT", "JUDGED"], self.verdict_rows());
         text += &self.describe_end();
         text
     }
 
-    fn verdicts(&self) -> Vec<[String; 3]> {
+    fn verdict_rows(&self) -> Vec<[String; 3]> {
         let verdict = |(id, verdict): (&madako_domain::invariants::Id, &madako_simulation::run::Verdict)| {
             let said = match (verdict.violations.len(), verdict.judged) {
                 (0, 0) => "nothing to judge".to_owned(),
@@ -291,10 +291,10 @@ impl RehearsalView<'_> {
     fn describe_end(&self) -> String {
         let rehearsal = self.rehearsal;
         let mut text = String::from("\n");
-        for wrong in self.failures() {
+        for wrong in self.failure_texts() {
             text += &format!("Wrong: {wrong}\n");
         }
-        for skipped in self.skipped() {
+        for skipped in self.skipped_faults() {
             text += &format!("Not injected: {skipped}\n");
         }
         text += &match (rehearsal.last_change, self.last_fault()) {

@@ -39,7 +39,7 @@ impl SimulatedSite {
             ));
         }
         let clock = Arc::new(SystemClock);
-        let datacenter = Datacenter::new(DatacenterConfig::demo(SEED, clock.now()))
+        let datacenter = Datacenter::new(DatacenterConfig::for_demo(SEED, clock.now()))
             .map_err(|error| Failure::Failed(error.into()))?;
         let registry = SimulatedRegistry::new(datacenter, clock as Arc<dyn Clock>);
         let listener = TcpListener::bind(address).await.map_err(|error| {

@@ -27,14 +27,14 @@ pub(super) async fn log_start(service: &Service, options: &ServeOptions) {
         prefix = config.prefix,
         http = %service.http(),
         placement_api = service.placement_http().map(tracing::field::display),
-        registry = registry(service.store()).await,
-        off = turned_off(config, options.telemetry).join(","),
+        registry = read_registry_url(service.store()).await,
+        off = parts_switched_off(config, options.telemetry).join(","),
         "the service started"
     );
 }
 
 /// The URL of the registry, or why it is not known. Polls read it again.
-async fn registry(store: &Arc<EtcdStore>) -> String {
+async fn read_registry_url(store: &Arc<EtcdStore>) -> String {
     match get_entry(store.as_ref(), keys::SABAKAN_URL).await {
         Ok(Some(entry)) => String::from_utf8_lossy(&entry.value).into_owned(),
         Ok(None) => "none: madako sabakan set-url stores its URL".to_owned(),
@@ -43,7 +43,7 @@ async fn registry(store: &Arc<EtcdStore>) -> String {
 }
 
 /// The parts of the service that its settings switch off.
-fn turned_off(config: &Config, telemetry: bool) -> Vec<&'static str> {
+fn parts_switched_off(config: &Config, telemetry: bool) -> Vec<&'static str> {
     let parts = [
         ("operations on nodes", config.operations.mode.is_none()),
         ("drains and taints (no kubeconfig)", config.kubernetes.is_none()),

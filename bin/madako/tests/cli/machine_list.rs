@@ -24,7 +24,7 @@ async fn planned() -> Option<(Etcd, madako_datacenter_sim::SimulatedRegistry, St
     etcd.put("madako/decisions/cluster-plan", last.to_string()).await;
     let worker = plan["cluster"]["nodes"].as_array()?.iter().find(|node| node["control_plane"] != true)?;
     let address = worker["address"].as_str()?.to_owned();
-    let machine = registry.machines().into_iter().find(|it| it.address() == Some(&address))?;
+    let machine = registry.list_machines().into_iter().find(|it| it.address() == Some(&address))?;
     registry.set_state(&machine.spec.serial, MachineState::Unreachable).unwrap();
     let entry = json!({
         "index": "3", "address": address, "nodename": "n", "machine_type": "bmc", "operation": "unreachable",
@@ -87,8 +87,14 @@ async fn each_machine_has_its_part_its_repair_and_the_reason() {
     etcd.run(&["machine", "list", "-o", "json", "--watch"]).await.refused(2);
 
     // A node whose machine vanished stays on the list.
-    let serial =
-        registry.machines().iter().find(|it| it.address() == Some(&address)).unwrap().spec.serial.clone();
+    let serial = registry
+        .list_machines()
+        .iter()
+        .find(|it| it.address() == Some(&address))
+        .unwrap()
+        .spec
+        .serial
+        .clone();
     let text = etcd.run(&["machine", "show", &serial]).await.calm();
     for part in [
         format!("Serial    {serial}\n"),

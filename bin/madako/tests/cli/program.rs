@@ -213,7 +213,7 @@ impl Etcd {
 
     /// The value of a key at the root of etcd, where placement's resources are.
     pub(crate) async fn get_at_root(&self, key: &str) -> Option<String> {
-        let entry = self.store.at_root().list(key).await.unwrap().entries.remove(key)?;
+        let entry = self.store.with_absolute_keys().list(key).await.unwrap().entries.remove(key)?;
         Some(String::from_utf8(entry.value.to_vec()).unwrap())
     }
 

@@ -298,7 +298,7 @@ async fn each_reported_machine_is_explained() {
     etcd.run(&["constraints", "set", "maximum-repair-queue-entries", "1"]).await.calm();
     // Three machines of one rack and one of another are reported; the others are healthy.
     let of_rack = |rack: i64, count: usize| -> Vec<String> {
-        let machines = registry.machines().into_iter();
+        let machines = registry.list_machines().into_iter();
         let machines = machines.filter(|machine| machine.spec.rack == rack && machine.spec.role != "boot");
         machines.take(count).map(|machine| machine.spec.serial).collect()
     };

@@ -100,7 +100,7 @@ async fn plans_beside_a_running_system_use_its_settings() {
     // A worker's machine retires now.
     let nodes = plan["cluster"]["nodes"].as_array().unwrap();
     let worker = nodes.iter().find(|node| node["control_plane"] != true).unwrap()["address"].as_str();
-    let machine = registry.machines().into_iter().find(|machine| machine.address() == worker).unwrap();
+    let machine = registry.list_machines().into_iter().find(|machine| machine.address() == worker).unwrap();
     for state in [MachineState::Retiring, MachineState::Retired] {
         registry.set_state(&machine.spec.serial, state).unwrap();
     }

@@ -9,7 +9,7 @@ async fn the_store_of_a_running_service_is_saved() {
     let files = Files::new();
     let store = EmbeddedEtcd::open(Options::new(Backend::Memory, Commit::Thread, 1)).unwrap();
     let server = store.serve("127.0.0.1:0".parse().unwrap(), None).await.unwrap();
-    store.client().await.unwrap().put("key", "x".repeat(300_000), None).await.unwrap();
+    store.direct_client().await.unwrap().put("key", "x".repeat(300_000), None).await.unwrap();
     let config = files.write("config.yml", format!("endpoints: ['http://{}']\n", server.address()));
     let backup = files.path("backup.db");
     let save = ["--config", config.as_str(), "store", "snapshot", "--to", backup.as_str()];
@@ -30,7 +30,7 @@ async fn a_store_is_verified_saved_and_restored() {
     let data = files.path("data");
     let store =
         EmbeddedEtcd::open(Options::new(Backend::File(data.clone().into()), Commit::Thread, 1)).unwrap();
-    let mut client = store.client().await.unwrap();
+    let mut client = store.direct_client().await.unwrap();
     client.put("key", "saved", None).await.unwrap();
     let mut stream = client.snapshot().await.unwrap();
     let mut snapshot = Vec::new();

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Id, Violation};
-use crate::placement::fit::{self, AnyCloud, Compared, Offer};
+use crate::placement::fit::{self, AnyCloud, ComparedMetrics, Offer};
 use crate::placement::kind::{Kind, ObjectKey};
 use crate::placement::kubernetes::{Application, Cluster};
 use crate::placement::metadata::ResourceRef;
@@ -31,7 +31,7 @@ pub struct BindingEvidence {
     /// The observed metrics; `None` if there were none.
     pub metrics: Option<Arc<MetricsObserved>>,
     /// The values that metric constraints compare.
-    pub compared: Compared,
+    pub compared: ComparedMetrics,
 }
 
 /// A placement transaction before its commit, with the data that I11 compares it with.
@@ -58,7 +58,7 @@ pub struct BindingCheck {
 
 /// Checks I11 for a transaction.
 #[must_use]
-pub fn placed_where_allowed(change: &PlacementChange<'_>) -> BindingCheck {
+pub fn check_allowed_bindings(change: &PlacementChange<'_>) -> BindingCheck {
     let mut judged = BindingCheck::default();
     let evidence: BTreeMap<&ObjectKey, &BindingEvidence> =
         change.evidence.iter().map(|evidence| (&evidence.application.key, evidence)).collect();
@@ -72,7 +72,7 @@ pub fn placed_where_allowed(change: &PlacementChange<'_>) -> BindingCheck {
             continue;
         };
         match (evidence.get(&of), &application.status.scheduled_to) {
-            (Some(evidence), Some(to)) => judged.binding(change, &of, &application, to, evidence),
+            (Some(evidence), Some(to)) => judged.check_binding(change, &of, &application, to, evidence),
             (Some(_), None) => {
                 judged.record_violation(
                     &of,
@@ -99,7 +99,7 @@ impl BindingCheck {
 
     /// Checks a new binding: the target is the cluster of the evidence, which accepts the application in its written
     /// form.
-    fn binding(
+    fn check_binding(
         &mut self,
         change: &PlacementChange<'_>,
         of: &ObjectKey,
@@ -108,7 +108,7 @@ impl BindingCheck {
         evidence: &BindingEvidence,
     ) {
         let target = &evidence.cluster.key;
-        let Some(cluster) = Cluster::of(&evidence.cluster.object).filter(|_| to.is(target)) else {
+        let Some(cluster) = Cluster::of(&evidence.cluster.object).filter(|_| to.refers_to(target)) else {
             return self.record_violation(
                 of,
                 format_args!("the change does not bind it to the evaluated cluster, {target}"),
@@ -127,8 +127,8 @@ impl BindingCheck {
         }
         let none = BTreeMap::new();
         let values = evidence.metrics.as_ref().map_or(&none, |observed| &observed.metrics);
-        let cloud = given.and_then(|cloud| AnyCloud::of(&cloud.object));
-        let offer = Offer::of_cluster(cluster, cloud, values, evidence.compared);
+        let cloud = given.and_then(|cloud| AnyCloud::from_object(&cloud.object));
+        let offer = Offer::from_cluster(cluster, cloud, values, evidence.compared);
         for unmet in fit::unmet_requirements(application, cluster, &offer) {
             self.record_violation(of, format_args!("it is bound to {target}: {unmet}"));
         }

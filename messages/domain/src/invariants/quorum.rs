@@ -16,7 +16,7 @@ pub struct MemberLoss {
 }
 
 impl MemberLoss {
-    fn concerns(&self, member: &EtcdMember) -> bool {
+    fn is_about(&self, member: &EtcdMember) -> bool {
         self.stopped.contains(&member.id) || self.removed.contains(&member.id)
     }
 }
@@ -26,7 +26,7 @@ impl MemberLoss {
 #[must_use]
 pub fn check_quorum(members: &[EtcdMember], loss: &MemberLoss) -> Option<Violation> {
     let voting = || members.iter().filter(|member| !member.learner);
-    if !voting().any(|member| loss.concerns(member)) {
+    if !voting().any(|member| loss.is_about(member)) {
         return None;
     }
     let counts = |member: &EtcdMember| member.is_in_sync() || !is_planted(Canary::DeadMembersUncounted);

@@ -21,10 +21,10 @@ pub fn is_active(entry: &RepairQueueEntry) -> bool {
 
 /// Machines with more than one repair in processing, with the number of repairs. A machine whose command runs counts
 /// as in processing, even if another program has overwritten its entry.
-fn repaired_twice(queue: &RepairQueue) -> BTreeMap<&str, usize> {
+fn machines_repaired_twice(queue: &RepairQueue) -> BTreeMap<&str, usize> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     let processed = queue.entries.iter().filter(|(index, item)| {
-        item.value.status == RepairStatus::Processing || queue.repair_of(**index).is_some()
+        item.value.status == RepairStatus::Processing || queue.running_repair_of(**index).is_some()
     });
     for (_, item) in processed {
         *counts.entry(&item.value.address).or_default() += 1;
@@ -35,8 +35,8 @@ fn repaired_twice(queue: &RepairQueue) -> BTreeMap<&str, usize> {
 
 /// I7: a machine has at most one repair in processing.
 #[must_use]
-pub fn one_repair_a_machine(queue: &RepairQueue) -> Vec<Violation> {
-    repaired_twice(queue)
+pub fn check_one_repair_a_machine(queue: &RepairQueue) -> Vec<Violation> {
+    machines_repaired_twice(queue)
         .into_iter()
         .map(|(address, count)| repaired_twice_violation(address, count))
         .collect()
@@ -53,7 +53,7 @@ fn busy_api_servers<'q>(queue: &'q RepairQueue, cluster: Option<&Cluster>) -> BT
     let active = queue
         .entries
         .iter()
-        .filter(|(index, item)| is_active(&item.value) || queue.repair_of(**index).is_some());
+        .filter(|(index, item)| is_active(&item.value) || queue.running_repair_of(**index).is_some());
     let repaired = active.map(|(_, item)| item.value.address.as_str());
     let rebooted = queue.rebooting_nodes().map(|(node, _)| node);
     repaired.chain(rebooted).filter(|address| control_plane.contains(address)).collect()
@@ -61,13 +61,13 @@ fn busy_api_servers<'q>(queue: &'q RepairQueue, cluster: Option<&Cluster>) -> BT
 
 /// I8: at most one control plane node is drained, rebooting or under repair.
 #[must_use]
-pub fn one_api_server(queue: &RepairQueue, cluster: Option<&Cluster>) -> Option<Violation> {
+pub fn check_one_api_server(queue: &RepairQueue, cluster: Option<&Cluster>) -> Option<Violation> {
     let busy = busy_api_servers(queue, cluster);
     (busy.len() > 1).then(|| several_api_servers(&busy))
 }
 
 /// I8 of a step: the step adds no control plane node to one that is drained, rebooting or under repair already.
-fn one_api_server_more(was: &BTreeSet<&str>, busy: &BTreeSet<&str>) -> Option<Violation> {
+fn check_no_further_api_server(was: &BTreeSet<&str>, busy: &BTreeSet<&str>) -> Option<Violation> {
     (busy.len() > 1 && busy.difference(was).next().is_some()).then(|| several_api_servers(busy))
 }
 
@@ -75,23 +75,23 @@ fn one_api_server_more(was: &BTreeSet<&str>, busy: &BTreeSet<&str>) -> Option<Vi
 /// plane while another control plane node is. A violation that existed before stays allowed, because an operator's
 /// own cluster is not checked.
 #[must_use]
-pub fn one_api_server_of_cluster(
+pub fn check_api_servers_of_cluster(
     before: Option<&Cluster>,
     after: &Cluster,
     queue: &RepairQueue,
 ) -> Option<Violation> {
-    one_api_server_more(&busy_api_servers(queue, before), &busy_api_servers(queue, Some(after)))
+    check_no_further_api_server(&busy_api_servers(queue, before), &busy_api_servers(queue, Some(after)))
 }
 
 /// True if a change begins to drain, reboot or repair a machine that is not drained, rebooting or under repair yet.
 #[must_use]
-pub fn begins(change: &RepairChange, before: &RepairQueue) -> bool {
+pub fn begins_repair(change: &RepairChange, before: &RepairQueue) -> bool {
     let active = |queue: &RepairQueue| -> BTreeSet<String> {
         let active = queue.entries.values().filter(|item| is_active(&item.value));
         let repaired = active.map(|item| item.value.address.as_str());
         repaired.chain(queue.rebooting_nodes().map(|(node, _)| node)).map(str::to_owned).collect()
     };
-    !active(&change.applied(before)).is_subset(&active(before))
+    !active(&change.apply_to(before)).is_subset(&active(before))
 }
 
 /// Nodes that are drained for a reboot while they are under repair.
@@ -104,13 +104,13 @@ fn drained_twice(queue: &RepairQueue) -> BTreeSet<&str> {
     let active = queue
         .entries
         .iter()
-        .filter(|(index, item)| is_active(&item.value) || queue.repair_of(**index).is_some());
+        .filter(|(index, item)| is_active(&item.value) || queue.running_repair_of(**index).is_some());
     active.map(|(_, item)| item.value.address.as_str()).filter(|address| drained.contains(address)).collect()
 }
 
 /// I7 over both queues: a change begins no repair of a node that is drained for a reboot, and no such drain of a node
 /// under repair.
-fn one_queue_a_node_change(before: &RepairQueue, after: &RepairQueue) -> Option<Violation> {
+fn check_queues_of_change(before: &RepairQueue, after: &RepairQueue) -> Option<Violation> {
     let was = drained_twice(before);
     let address = drained_twice(after).into_iter().find(|address| !was.contains(address))?;
     let what = format!("{address} is drained for a reboot and is under repair at once");
@@ -127,7 +127,7 @@ fn several_api_servers(busy: &BTreeSet<&str>) -> Violation {
 
 /// I10: at most one record is unfinished, and at most 1,000 are kept.
 #[must_use]
-pub fn records(queue: &RepairQueue) -> Vec<Violation> {
+pub fn check_records(queue: &RepairQueue) -> Vec<Violation> {
     let records = &queue.records;
     let mut violations = Vec::new();
     if records.unfinished.len() > 1 {
@@ -154,22 +154,22 @@ pub fn check_repair_change(
     cluster: Option<&Cluster>,
     maximum: i64,
 ) -> Vec<Violation> {
-    let after = change.applied(before);
-    let mut violations = one_repair_a_machine_change(change, before, &after, maximum);
-    violations.extend(one_queue_a_node_change(before, &after));
-    violations.extend(one_api_server_change(before, &after, cluster));
+    let after = change.apply_to(before);
+    let mut violations = check_repairs_of_change(change, before, &after, maximum);
+    violations.extend(check_queues_of_change(before, &after));
+    violations.extend(check_api_servers_of_change(before, &after, cluster));
     violations.extend(records_change(change, before, &after));
     violations
 }
 
-fn one_repair_a_machine_change(
+fn check_repairs_of_change(
     change: &RepairChange,
     before: &RepairQueue,
     after: &RepairQueue,
     maximum: i64,
 ) -> Vec<Violation> {
-    let was = repaired_twice(before);
-    let mut violations: Vec<Violation> = repaired_twice(after)
+    let was = machines_repaired_twice(before);
+    let mut violations: Vec<Violation> = machines_repaired_twice(after)
         .into_iter()
         .filter(|(address, count)| was.get(address).is_none_or(|was| count > was))
         .map(|(address, count)| repaired_twice_violation(address, count))
@@ -205,12 +205,12 @@ fn one_repair_a_machine_change(
     violations
 }
 
-fn one_api_server_change(
+fn check_api_servers_of_change(
     before: &RepairQueue,
     after: &RepairQueue,
     cluster: Option<&Cluster>,
 ) -> Option<Violation> {
-    one_api_server_more(&busy_api_servers(before, cluster), &busy_api_servers(after, cluster))
+    check_no_further_api_server(&busy_api_servers(before, cluster), &busy_api_servers(after, cluster))
 }
 
 fn records_change(change: &RepairChange, before: &RepairQueue, after: &RepairQueue) -> Vec<Violation> {
@@ -231,7 +231,7 @@ fn records_change(change: &RepairChange, before: &RepairQueue, after: &RepairQue
     }
     let (was, are) = (before.records.unfinished.len(), after.records.unfinished.len());
     if are > 1 && are > was {
-        violations.extend(records(after).into_iter().take(1));
+        violations.extend(check_records(after).into_iter().take(1));
     }
     let (was, are) = (before.records.known.len(), after.records.known.len());
     if are > MAX_RECORDS && are > was {
@@ -318,7 +318,7 @@ mod tests {
         let before = queue(&[entry(0, "w", Processing, Waiting), entry(1, "w", Queued, Waiting)]);
         let begun = RepairWrite::Entry(entry(1, "w", Processing, Draining));
         assert_eq!(judged(&before, vec![begun.clone()]), [Id::I7]);
-        assert_eq!(one_repair_a_machine(&change(vec![begun]).applied(&before)).len(), 1);
+        assert_eq!(check_one_repair_a_machine(&change(vec![begun]).apply_to(&before)).len(), 1);
     }
 
     #[test]
@@ -334,7 +334,7 @@ mod tests {
         let before = queue(&[entry(0, "a", Processing, Watching), entry(1, "b", Queued, Waiting)]);
         let begun = vec![RepairWrite::Entry(entry(1, "b", Processing, Watching))];
         assert_eq!(judged(&before, begun.clone()), [Id::I8]);
-        assert!(one_api_server(&change(begun.clone()).applied(&before), Some(&cluster())).is_some());
+        assert!(check_one_api_server(&change(begun.clone()).apply_to(&before), Some(&cluster())).is_some());
         let mut rebooting = queue(&[entry(1, "b", Queued, Waiting)]);
         rebooting.reboots.insert(0, rebooted("a"));
         assert_eq!(judged(&rebooting, begun), [Id::I8]);
@@ -359,7 +359,7 @@ mod tests {
             cluster
         };
         let judged = |repairs: &RepairQueue, before: &Cluster, after: &Cluster| {
-            one_api_server_of_cluster(Some(before), after, repairs).map(|violation| violation.invariant)
+            check_api_servers_of_cluster(Some(before), after, repairs).map(|violation| violation.invariant)
         };
         let (two, three) = (cluster(), with(&["a", "b", "w"]));
         let mut queue = queue(&[entry(0, "a", Processing, Watching), entry(1, "w", Processing, Draining)]);
@@ -367,7 +367,7 @@ mod tests {
         assert_eq!(judged(&queue, &with(&["b"]), &with(&["b", "w"])), None, "it is the only one");
         assert_eq!(judged(&queue, &two, &with(&["b", "w"])), None, "the other one leaves the control plane");
         assert!(
-            one_api_server_of_cluster(None, &three, &queue).is_some(),
+            check_api_servers_of_cluster(None, &three, &queue).is_some(),
             "a first cluster is judged as well"
         );
         // A step must not worsen an existing violation; such a violation blocks nothing else.
@@ -375,7 +375,7 @@ mod tests {
         assert_eq!(judged(&queue, &three, &with(&["a", "w"])), None);
         queue.reboots.insert(0, rebooted("b"));
         assert_eq!(judged(&queue, &with(&["a", "w"]), &three), Some(Id::I8));
-        assert!(queue.under_way().eq(["a", "w", "b"]));
+        assert!(queue.machines_under_way().eq(["a", "w", "b"]));
     }
 
     #[test]
@@ -385,7 +385,7 @@ mod tests {
             entry(1, "b", Queued, Waiting),
             entry(2, "w", Processing, Waiting),
         ]);
-        let begins = |entry| begins(&change(vec![RepairWrite::Entry(entry)]), &before);
+        let begins = |entry| begins_repair(&change(vec![RepairWrite::Entry(entry)]), &before);
         assert!(begins(entry(1, "b", Processing, Draining)) && begins(entry(2, "w", Processing, Watching)));
         assert!(!begins(entry(0, "a", Processing, Watching)) && !begins(entry(0, "a", Processing, Waiting)));
     }
@@ -410,9 +410,9 @@ mod tests {
         before.records.next = Some((1001, 1));
         let change = change(vec![record(1001, true)]);
         assert_eq!(check_repair_change(&change, &before, None, 0), []);
-        let after = change.applied(&before);
+        let after = change.apply_to(&before);
         assert_eq!((after.records.known.len(), after.records.known.contains_key(&1)), (1000, false));
-        let deleted = change.stored(&before).unwrap();
+        let deleted = change.encode_writes(&before).unwrap();
         assert!(deleted.contains(&crate::store::Write::Delete { key: crate::keys::record(1) }));
     }
 }

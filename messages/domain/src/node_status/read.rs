@@ -88,9 +88,9 @@ pub fn status_from_yaml(text: &str) -> Result<FleetStatus, InputError> {
     let mut problems = Problems::default();
     let nodes_are_null = tree.fields().iter().any(|(name, value)| name == "nodes" && *value == Tree::Null);
     let mut walk = SchemaWalk { root: &STATUS, unknown: UnknownFieldPolicy::Refuse, problems: &mut problems };
-    let good = walk.object(tree, &STATUS, Path::Root);
+    let good = walk.check_object(tree, &STATUS, Path::Root);
     let mut reader = Reader { problems: Problems::default() };
-    let status = reader.status(&good, nodes_are_null);
+    let status = reader.read_status(&good, nodes_are_null);
     problems.add_unrelated(reader.problems);
     problems.finish(SUBJECT)?;
     Ok(status)
@@ -102,8 +102,8 @@ struct Reader {
 }
 
 impl Reader {
-    fn status(&mut self, tree: &Tree, nodes_are_null: bool) -> FleetStatus {
-        let config_version = match word_at(tree, "config_version") {
+    fn read_status(&mut self, tree: &Tree, nodes_are_null: bool) -> FleetStatus {
+        let config_version = match text_at_field(tree, "config_version") {
             Some("1") => ConfigVersion::One,
             Some("2") => ConfigVersion::Two,
             other => {
@@ -118,34 +118,35 @@ impl Reader {
         let path = Path::Root.field("nodes");
         let mut nodes = BTreeMap::new();
         for (address, node) in object_entries(tree, "nodes") {
-            nodes.insert(address.clone(), self.node(node, &path.entry(address)));
+            nodes.insert(address.clone(), self.read_node(node, &path.entry(address)));
         }
         FleetStatus {
             config_version,
             nodes,
-            etcd: tree.get("etcd").map(|etcd| self.etcd(etcd)),
+            etcd: tree.get("etcd").map(|etcd| self.read_etcd(etcd)),
             bootstrap: tree.get("bootstrap").map(|bootstrap| self.bootstrap(bootstrap)),
             interrupted_removals: list_of_texts(tree, "interrupted_removals").into_iter().collect(),
-            etcd_image_version: self.version(tree, "etcd_image_version", Path::Root),
+            etcd_image_version: self.read_version(tree, "etcd_image_version", Path::Root),
             kubernetes: None,
         }
     }
 
-    fn node(&mut self, tree: &Tree, path: &Path<'_>) -> NodeStatus {
+    fn read_node(&mut self, tree: &Tree, path: &Path<'_>) -> NodeStatus {
         let other_volume = match tree.get("etcd_other_volume") {
             None => false,
             Some(Tree::Bool(value)) => *value,
             Some(Tree::Text(name)) => !name.is_empty(),
             Some(other) => {
-                self.problems.add(path.field("etcd_other_volume"), other.shown(), OTHER_VOLUME);
+                self.problems.add(path.field("etcd_other_volume"), other.short_text(), OTHER_VOLUME);
                 false
             }
         };
         let containers = object_entries(tree, "containers");
         let certificates = object_entries(tree, "etcd_certificates").iter();
         let at = path.field("etcd_certificates");
-        let certificates =
-            certificates.map(|(name, it)| (name.clone(), self.certificate(it, &at.entry(name)))).collect();
+        let certificates = certificates
+            .map(|(name, it)| (name.clone(), self.read_certificate(it, &at.entry(name))))
+            .collect();
         NodeStatus {
             reachable: is_set(tree, "reachable"),
             containers: containers.iter().map(|(name, it)| (name.clone(), read_container(it))).collect(),
@@ -158,9 +159,9 @@ impl Reader {
         }
     }
 
-    fn certificate(&mut self, tree: &Tree, path: &Path<'_>) -> NodeCertificate {
+    fn read_certificate(&mut self, tree: &Tree, path: &Path<'_>) -> NodeCertificate {
         let mut time = |field: &str| {
-            let text = word_at(tree, field);
+            let text = text_at_field(tree, field);
             let time = text.and_then(|text| OffsetDateTime::parse(text, &Rfc3339).ok());
             if time.is_none() {
                 self.problems.add(path.field(field), text.map_or_else(String::new, shown_text), TIME);
@@ -172,34 +173,38 @@ impl Reader {
         NodeCertificate { text: String::new(), validity }
     }
 
-    fn etcd(&mut self, tree: &Tree) -> EtcdStatus {
+    fn read_etcd(&mut self, tree: &Tree) -> EtcdStatus {
         let path = Path::Root.field("etcd");
         let path = path.field("members");
         let members = tree.get("members").map(Tree::items).unwrap_or_default().iter().enumerate();
         EtcdStatus {
             healthy: is_set(tree, "healthy"),
-            members: members.map(|(index, member)| self.member(member, &path.item(index))).collect(),
+            members: members.map(|(index, member)| self.read_member(member, &path.item(index))).collect(),
         }
     }
 
-    fn member(&mut self, tree: &Tree, path: &Path<'_>) -> EtcdMember {
-        let id = word_at(tree, "id").filter(|id| id.bytes().all(|c| c.is_ascii_digit()));
+    fn read_member(&mut self, tree: &Tree, path: &Path<'_>) -> EtcdMember {
+        let id = text_at_field(tree, "id").filter(|id| id.bytes().all(|c| c.is_ascii_digit()));
         let id = id.and_then(|id| id.parse().ok());
         if id.is_none() {
-            self.problems.add(path.field("id"), word_at(tree, "id").map_or_else(String::new, shown_text), ID);
+            self.problems.add(
+                path.field("id"),
+                text_at_field(tree, "id").map_or_else(String::new, shown_text),
+                ID,
+            );
         }
         EtcdMember {
             id: id.unwrap_or_default(),
-            name: word_at(tree, "name").unwrap_or_default().to_owned(),
+            name: text_at_field(tree, "name").unwrap_or_default().to_owned(),
             peer_urls: list_of_texts(tree, "peer_urls"),
             learner: is_set(tree, "learner"),
             in_sync: read_flag(tree, "in_sync"),
-            version: self.version(tree, "version", *path),
+            version: self.read_version(tree, "version", *path),
         }
     }
 
     fn bootstrap(&mut self, tree: &Tree) -> Bootstrap {
-        let text = word_at(tree, "status").unwrap_or_default();
+        let text = text_at_field(tree, "status").unwrap_or_default();
         let status = RecordStatus::from(text);
         if !RecordStatus::ALL.contains(&status) {
             let got = if text.is_empty() { String::new() } else { shown_text(text) };
@@ -209,8 +214,8 @@ impl Reader {
     }
 
     /// A version; an empty text is none.
-    fn version(&mut self, tree: &Tree, field: &str, path: Path<'_>) -> Option<EtcdVersion> {
-        let text = word_at(tree, field).filter(|text| !text.is_empty())?;
+    fn read_version(&mut self, tree: &Tree, field: &str, path: Path<'_>) -> Option<EtcdVersion> {
+        let text = text_at_field(tree, field).filter(|text| !text.is_empty())?;
         let version = text.parse().ok();
         if version.is_none() {
             self.problems.add(path.field(field), shown_text(text), VERSION);
@@ -228,7 +233,7 @@ fn read_container(tree: &Tree) -> ContainerStatus {
     };
     ContainerStatus {
         running: is_set(tree, "running"),
-        image: word_at(tree, "image").unwrap_or_default().to_owned(),
+        image: text_at_field(tree, "image").unwrap_or_default().to_owned(),
         builtin: params("builtin"),
         extra: params("extra"),
         foreign: is_set(tree, "foreign"),
@@ -236,7 +241,7 @@ fn read_container(tree: &Tree) -> ContainerStatus {
     }
 }
 
-fn word_at<'a>(tree: &'a Tree, field: &str) -> Option<&'a str> {
+fn text_at_field<'a>(tree: &'a Tree, field: &str) -> Option<&'a str> {
     tree.get(field).and_then(Tree::text)
 }
 

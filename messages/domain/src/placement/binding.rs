@@ -80,7 +80,7 @@ mod tests {
     use madako_json::krake::document::from_stored;
 
     fn cluster(name: &str) -> ResourceRef {
-        ResourceRef::to(&ObjectKey::new(Kind::Cluster, Some("n"), name))
+        ResourceRef::from_key(&ObjectKey::new(Kind::Cluster, Some("n"), name))
     }
 
     fn application() -> Application {
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn binding_keeps_other_owners_of_an_application() {
         let mut application = application();
-        let other = ResourceRef::to(&ObjectKey::new(Kind::Application, Some("n"), "other"));
+        let other = ResourceRef::from_key(&ObjectKey::new(Kind::Application, Some("n"), "other"));
         application.metadata.owners.push(other);
         bind_application(&mut application, cluster("one"), at(0));
         bind_application(&mut application, cluster("two"), at(1));

@@ -17,7 +17,7 @@ pub struct StoredObject(Bytes);
 impl StoredObject {
     /// The stored form of a resource.
     #[must_use]
-    pub fn of(object: &Object) -> Self {
+    pub fn from_object(object: &Object) -> Self {
         Self(object.to_json().into())
     }
 
@@ -109,7 +109,7 @@ impl PlacementMutation {
 
     /// The first resource whose key would name another resource or none when read back from etcd.
     #[must_use]
-    pub fn misnamed(&self) -> Option<&ObjectKey> {
+    pub fn find_misnamed_object(&self) -> Option<&ObjectKey> {
         self.objects.keys().find(|key| ObjectKey::from_etcd_key(&key.etcd_key()).as_ref() != Some(*key))
     }
 }

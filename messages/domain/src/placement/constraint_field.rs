@@ -16,7 +16,7 @@ impl<R: Language> Field for Constraint<R> {
             return None;
         };
         if !reader.is_request() {
-            return Some(Self::stored(written));
+            return Some(Self::from_stored(written));
         }
         match Self::parse(&written) {
             Ok(constraint) => Some(constraint),

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use strum::{IntoStaticStr, VariantNames};
 use time::OffsetDateTime;
 
-use super::fit::Unmet;
+use super::fit::UnmetConstraint;
 use super::kind::{Kind, ObjectKey};
 use super::metadata::Reason;
 pub use crate::limits::MAX_METRICS_NAMED;
@@ -29,9 +29,9 @@ pub struct Decision {
     #[serde(flatten)]
     pub outcome: Outcome,
     /// The best candidate: the cluster that the application is or would be bound to.
-    pub best: Option<Ranked>,
+    pub best: Option<RankedCluster>,
     /// The best of the other candidates.
-    pub runner_up: Option<Ranked>,
+    pub runner_up: Option<RankedCluster>,
     /// The gain of a move, for bound applications.
     pub gain: Option<Gain>,
     /// The number of clusters by result of filtering.
@@ -44,7 +44,7 @@ pub const HIDDEN: &str = "(hidden)";
 impl Decision {
     /// Removes the data of resources that `shows` excludes: their names, their scores, and the names of their
     /// metrics. The name of `bound` stays, because the application itself names it.
-    pub fn hide(&mut self, shows: impl Fn(&ObjectKey) -> bool, bound: Option<&ObjectKey>) {
+    pub fn hide_resources(&mut self, shows: impl Fn(&ObjectKey) -> bool, bound: Option<&ObjectKey>) {
         let own = match &self.outcome {
             Outcome::Stays { on, .. } | Outcome::Held { on, .. } | Outcome::Moved { from: on, .. } => {
                 Some(on)
@@ -234,7 +234,7 @@ pub enum Move {
 impl Move {
     /// True if the application must leave its cluster, whatever the target.
     #[must_use]
-    pub fn forced(&self) -> bool {
+    pub fn is_forced(&self) -> bool {
         matches!(self, Self::NotOnline | Self::Misfit | Self::Gone)
     }
 }
@@ -267,7 +267,7 @@ pub enum LeftAlone {
 
 /// A candidate with its score.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Ranked {
+pub struct RankedCluster {
     /// The cluster, or the cloud for a new cluster.
     #[serde(with = "key")]
     pub target: ObjectKey,
@@ -334,7 +334,7 @@ pub struct Candidate {
     /// True if the application is bound to it.
     pub current: bool,
     /// The reason why it was filtered out; `None` if it fits.
-    pub dropped: Option<Dropped>,
+    pub dropped: Option<DropReason>,
     /// Its metrics, inherited ones included.
     pub metrics: Vec<MetricPart>,
     /// The score without stickiness; `None` while values are missing.
@@ -355,11 +355,11 @@ impl Candidate {
 /// The reason why a candidate was filtered out.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
-pub enum Dropped {
+pub enum DropReason {
     /// Its state, or all constraints that it does not meet.
     Unmet {
         /// All unmet requirements, never none.
-        unmet: Vec<Unmet>,
+        unmet: Vec<UnmetConstraint>,
     },
     /// A value of one of its metrics was never fetched.
     WaitsForMetric {
@@ -529,7 +529,7 @@ mod tests {
             let decision = Decision {
                 at,
                 outcome,
-                best: Some(Ranked { target: cluster("a"), score: 0.1 + 0.2, has_metrics: true }),
+                best: Some(RankedCluster { target: cluster("a"), score: 0.1 + 0.2, has_metrics: true }),
                 runner_up: None,
                 gain: Some(Gain { gain: 0.3, stickiness: 1.0 / 3.0 }),
                 clusters: Counts { considered: 2, fit: 2, ..Counts::default() },

@@ -41,7 +41,7 @@ pub struct DeletionSet<'a> {
 impl<'a> Dependents<'a> {
     /// The dependents among `all` resources; `get` looks up an owner.
     #[must_use]
-    pub fn among(
+    pub fn find_among(
         all: impl IntoIterator<Item = &'a Stored>,
         get: impl Fn(&ObjectKey) -> Option<&'a Stored>,
     ) -> Self {
@@ -51,7 +51,7 @@ impl<'a> Dependents<'a> {
                 let Some(owner) = owner.key().and_then(|key| get(&key)) else { continue };
                 let ties = dependents.0.entry(&owner.key).or_default();
                 if !ties.iter().any(|(known, _)| known.key == stored.key) {
-                    ties.push((stored, relation_to(stored, &owner.key)));
+                    ties.push((stored, relation_to_owner(stored, &owner.key)));
                 }
             }
         }
@@ -60,7 +60,7 @@ impl<'a> Dependents<'a> {
 
     /// The dependents of one resource.
     #[must_use]
-    pub fn of(&self, owner: &ObjectKey) -> &[(&'a Stored, DependentRelation)] {
+    pub fn get(&self, owner: &ObjectKey) -> &[(&'a Stored, DependentRelation)] {
         self.0.get(owner).map_or(&[], Vec::as_slice)
     }
 
@@ -68,7 +68,7 @@ impl<'a> Dependents<'a> {
     #[must_use]
     pub fn going_with(&self, roots: &[&'a ObjectKey]) -> DeletionSet<'a> {
         let reached = self.reachable_from(roots, &BTreeSet::new());
-        let circular = self.circular(reached.into_keys().collect());
+        let circular = self.find_cycles(reached.into_keys().collect());
         DeletionSet { reached: self.reachable_from(roots, &circular), circular }
     }
 
@@ -92,7 +92,7 @@ impl<'a> Dependents<'a> {
     }
 
     fn owned_keys(&self, key: &ObjectKey) -> impl Iterator<Item = &'a ObjectKey> {
-        self.of(key)
+        self.get(key)
             .iter()
             .filter(|(_, tie)| *tie == DependentRelation::Owned)
             .map(|(dependent, _)| &dependent.key)
@@ -100,7 +100,7 @@ impl<'a> Dependents<'a> {
 
     /// The resources that remain after repeatedly removing those without dependents and then those without owners:
     /// cycles, and the resources between two cycles.
-    fn circular(&self, reached: BTreeSet<&'a ObjectKey>) -> BTreeSet<&'a ObjectKey> {
+    fn find_cycles(&self, reached: BTreeSet<&'a ObjectKey>) -> BTreeSet<&'a ObjectKey> {
         let mut owners: BTreeMap<&ObjectKey, Vec<&ObjectKey>> = BTreeMap::new();
         let mut forward: BTreeMap<&ObjectKey, Vec<&ObjectKey>> = BTreeMap::new();
         for key in &reached {
@@ -114,11 +114,12 @@ impl<'a> Dependents<'a> {
     }
 }
 
-fn relation_to(dependent: &Stored, owner: &ObjectKey) -> DependentRelation {
+fn relation_to_owner(dependent: &Stored, owner: &ObjectKey) -> DependentRelation {
     let Object::Application(application) = &dependent.object else { return DependentRelation::Owned };
     let status = &application.status;
-    let is =
-        |reference: &Option<ResourceRef>| reference.as_ref().is_some_and(|reference| reference.is(owner));
+    let is = |reference: &Option<ResourceRef>| {
+        reference.as_ref().is_some_and(|reference| reference.refers_to(owner))
+    };
     let elsewhere =
         status.scheduled_to.as_ref().and_then(ResourceRef::key).is_some_and(|to| to.kind == owner.kind);
     if !elsewhere || is(&status.scheduled_to) {

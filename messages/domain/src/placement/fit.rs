@@ -5,7 +5,7 @@
 //! (invariant I11). Places are clusters for applications, clouds for clusters, projects for Magnum clusters.
 //!
 //! Guarantees: a place without the label or the metric never meets a constraint on it, negations included. A stored
-//! constraint that cannot be parsed is never met. [`Requirements::met_by`] is true exactly when [`Requirements::unmet`] is empty,
+//! constraint that cannot be parsed is never met. [`Requirements::are_met_by`] is true exactly when [`Requirements::unmet`] is empty,
 //! and allocates nothing, because the scheduler calls it for every pair of application and cluster.
 //!
 //! Does not: read a store, fetch, score, or decide.
@@ -30,7 +30,7 @@ use super::{LabelConstraint, MetricConstraint};
 )]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
-pub enum Compared {
+pub enum ComparedMetrics {
     /// The metric's value as its provider gave it (the seed's rule).
     #[default]
     Value,
@@ -82,21 +82,21 @@ impl<'a> From<&'a MagnumCluster> for Requirements<'a> {
 impl Requirements<'_> {
     /// True if a place meets all requirements.
     #[must_use]
-    pub fn met_by(&self, offer: &Offer<'_>) -> bool {
-        self.labels.iter().all(|constraint| evaluate_label(constraint, offer).matched())
+    pub fn are_met_by(&self, offer: &Offer<'_>) -> bool {
+        self.labels.iter().all(|constraint| evaluate_label(constraint, offer).is_match())
             && self.custom_resources.iter().all(|name| has_custom_resource(offer.custom_resources(), name))
-            && self.metrics.iter().all(|constraint| evaluate_metric(constraint, offer).0.matched())
+            && self.metrics.iter().all(|constraint| evaluate_metric(constraint, offer).0.is_match())
     }
 
     /// All unmet requirements, in the order of the specification.
     #[must_use]
-    pub fn unmet_requirements(&self, offer: &Offer<'_>) -> Vec<Unmet> {
+    pub fn unmet_requirements(&self, offer: &Offer<'_>) -> Vec<UnmetConstraint> {
         let labels = self.labels.iter().filter_map(|constraint| unmet_label(constraint, offer));
         let resources = self
             .custom_resources
             .iter()
             .filter(|name| !has_custom_resource(offer.custom_resources(), name))
-            .map(|name| Unmet::CustomResource { name: name.clone() });
+            .map(|name| UnmetConstraint::CustomResource { name: name.clone() });
         let metrics = self.metrics.iter().filter_map(|constraint| unmet_metric(constraint, offer));
         labels.chain(resources).chain(metrics).collect()
     }
@@ -104,17 +104,21 @@ impl Requirements<'_> {
 
 /// The reasons why a cluster accepts no applications at all; empty if it accepts them.
 #[must_use]
-pub fn unavailable_reasons(cluster: &Cluster) -> Vec<Unmet> {
-    let deleted = cluster.metadata.deleted.is_some().then_some(Unmet::Deleted);
+pub fn unavailable_reasons(cluster: &Cluster) -> Vec<UnmetConstraint> {
+    let deleted = cluster.metadata.deleted.is_some().then_some(UnmetConstraint::Deleted);
     let state = cluster.status.state;
-    let offline = (state != ClusterState::Online).then_some(Unmet::NotOnline { state });
+    let offline = (state != ClusterState::Online).then_some(UnmetConstraint::NotOnline { state });
     deleted.into_iter().chain(offline).collect()
 }
 
 /// All reasons why a cluster cannot take an application: the cluster's state, and each unmet constraint. Empty if it
 /// fits.
 #[must_use]
-pub fn unmet_requirements(application: &Application, cluster: &Cluster, offer: &Offer<'_>) -> Vec<Unmet> {
+pub fn unmet_requirements(
+    application: &Application,
+    cluster: &Cluster,
+    offer: &Offer<'_>,
+) -> Vec<UnmetConstraint> {
     let mut all = unavailable_reasons(cluster);
     all.extend(Requirements::from(application).unmet_requirements(offer));
     all
@@ -128,42 +132,42 @@ fn evaluate_metric<'a, 'o>(
     constraint: &'a MetricConstraint,
     offer: &'o Offer<'_>,
 ) -> (MetricVerdict<'a>, Option<&'o MissingValue>) {
-    match constraint.metric().map(|name| offer.compared(name)) {
+    match constraint.metric().map(|name| offer.compared_value(name)) {
         Some(Ok(value)) => (constraint.evaluate(Some(value)), None),
         Some(Err(lack)) => (constraint.evaluate(None), Some(lack)),
         None => (constraint.evaluate(None), None),
     }
 }
 
-fn unmet_label(constraint: &LabelConstraint, offer: &Offer<'_>) -> Option<Unmet> {
-    let canonical = || constraint.canonical().to_owned();
+fn unmet_label(constraint: &LabelConstraint, offer: &Offer<'_>) -> Option<UnmetConstraint> {
+    let canonical = || constraint.canonical_text().to_owned();
     Some(match evaluate_label(constraint, offer) {
         LabelVerdict::Matched { .. } => return None,
-        LabelVerdict::Missing => Unmet::Label { constraint: canonical(), got: None },
+        LabelVerdict::Missing => UnmetConstraint::Label { constraint: canonical(), got: None },
         LabelVerdict::Differs { value } => {
-            Unmet::Label { constraint: canonical(), got: Some(value.to_owned()) }
+            UnmetConstraint::Label { constraint: canonical(), got: Some(value.to_owned()) }
         }
         LabelVerdict::Unreadable { error } => {
-            Unmet::Unreadable { constraint: canonical(), why: error.to_string() }
+            UnmetConstraint::Unreadable { constraint: canonical(), why: error.to_string() }
         }
     })
 }
 
-fn unmet_metric(constraint: &MetricConstraint, offer: &Offer<'_>) -> Option<Unmet> {
-    let canonical = || constraint.canonical().to_owned();
+fn unmet_metric(constraint: &MetricConstraint, offer: &Offer<'_>) -> Option<UnmetConstraint> {
+    let canonical = || constraint.canonical_text().to_owned();
     let (verdict, lack) = evaluate_metric(constraint, offer);
     Some(match verdict {
         MetricVerdict::Matched { .. } => return None,
-        MetricVerdict::Missing => Unmet::MetricMissing {
+        MetricVerdict::Missing => UnmetConstraint::MetricMissing {
             constraint: canonical(),
             lack: lack.cloned().unwrap_or(MissingValue::NotReferred),
         },
         MetricVerdict::NotFinite => {
-            Unmet::MetricMissing { constraint: canonical(), lack: MissingValue::NotFinite }
+            UnmetConstraint::MetricMissing { constraint: canonical(), lack: MissingValue::NotFinite }
         }
-        MetricVerdict::Differs { value } => Unmet::Metric { constraint: canonical(), got: value },
+        MetricVerdict::Differs { value } => UnmetConstraint::Metric { constraint: canonical(), got: value },
         MetricVerdict::Unreadable { error } => {
-            Unmet::Unreadable { constraint: canonical(), why: error.to_string() }
+            UnmetConstraint::Unreadable { constraint: canonical(), why: error.to_string() }
         }
     })
 }
@@ -218,7 +222,7 @@ impl fmt::Display for MissingValue {
 /// An unmet requirement. Constraints have their canonical form; one that cannot be parsed has its original text.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "unmet", rename_all = "snake_case")]
-pub enum Unmet {
+pub enum UnmetConstraint {
     /// The place is being deleted.
     Deleted,
     /// The cluster is not online.
@@ -267,7 +271,7 @@ fn deserialize_state<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Clust
     name.parse().map_err(|_| D::Error::custom(format!("no state of a cluster: {name}")))
 }
 
-impl fmt::Display for Unmet {
+impl fmt::Display for UnmetConstraint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Deleted => f.write_str("it is being deleted"),

@@ -179,7 +179,7 @@ object! {
     /// A cloud that every namespace can use.
     pub struct GlobalCloud
     constants("api" = "infrastructure", "kind" = "GlobalCloud")
-    check(rules::global_cloud)
+    check(rules::check_global_cloud)
     {
         /// Metadata.
         pub metadata: Metadata = required;

@@ -102,7 +102,7 @@ object! {
 impl ResourceRef {
     /// A reference to the resource.
     #[must_use]
-    pub fn to(key: &ObjectKey) -> Self {
+    pub fn from_key(key: &ObjectKey) -> Self {
         Self {
             api: key.kind.api().name().to_owned(),
             namespace: key.namespace.clone(),
@@ -121,7 +121,7 @@ impl ResourceRef {
 
     /// True if the reference names the resource.
     #[must_use]
-    pub fn is(&self, key: &ObjectKey) -> bool {
+    pub fn refers_to(&self, key: &ObjectKey) -> bool {
         self.key().as_ref() == Some(key)
     }
 }
@@ -258,13 +258,13 @@ mod tests {
     fn a_reference_names_its_resource_and_no_other() {
         for kind in Kind::ALL {
             let key = ObjectKey::new(*kind, Some("testing"), "it");
-            let reference = ResourceRef::to(&key);
+            let reference = ResourceRef::from_key(&key);
             assert_eq!(reference.key().as_ref(), Some(&key));
-            assert!(reference.is(&key));
-            assert!(!reference.is(&ObjectKey::new(*kind, Some("testing"), "other")));
+            assert!(reference.refers_to(&key));
+            assert!(!reference.refers_to(&ObjectKey::new(*kind, Some("testing"), "other")));
         }
         // Krake's kinds are unique only within their API group.
-        let mut reference = ResourceRef::to(&ObjectKey::new(Kind::Cluster, Some("testing"), "it"));
+        let mut reference = ResourceRef::from_key(&ObjectKey::new(Kind::Cluster, Some("testing"), "it"));
         reference.api = "openstack".to_owned();
         assert_eq!(reference.key(), None);
     }

@@ -20,7 +20,7 @@ impl MetricKey {
     /// The metric of a reference in a resource of `namespace`. `None` for a namespaced metric in a resource without a
     /// namespace (such as a global cloud); Krake calls such a metric invalid.
     #[must_use]
-    pub fn of(reference: &MetricRef, namespace: Option<&str>) -> Option<Self> {
+    pub fn from_reference(reference: &MetricRef, namespace: Option<&str>) -> Option<Self> {
         let namespace = if reference.namespaced { Some(namespace?.to_owned()) } else { None };
         Some(Self { namespace, name: reference.name.clone() })
     }
@@ -63,7 +63,7 @@ impl Trust {
 
     /// True if the value oscillates.
     #[must_use]
-    pub fn oscillates(&self) -> bool {
+    pub fn is_oscillating(&self) -> bool {
         self.turns > Self::MOST_TURNS
     }
 }
@@ -105,7 +105,9 @@ mod tests {
 
     #[test]
     fn a_reference_means_a_metric_of_its_own_namespace_or_a_global_one() {
-        let key = |namespaced, namespace| MetricKey::of(&MetricRef::new("load", 1.0, namespaced), namespace);
+        let key = |namespaced, namespace| {
+            MetricKey::from_reference(&MetricRef::new("load", 1.0, namespaced), namespace)
+        };
         let name = "load".to_owned();
         let own = MetricKey { namespace: Some("n".to_owned()), name: name.clone() };
         assert_eq!(key(true, Some("n")), Some(own));

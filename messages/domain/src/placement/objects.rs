@@ -24,7 +24,7 @@ pub struct Stored {
 
 /// A value at a resource's key that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unread {
+pub struct UnreadResource {
     /// Revision of its last change.
     pub mod_revision: i64,
     /// The fault, without values.

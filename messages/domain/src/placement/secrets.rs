@@ -34,7 +34,7 @@ pub fn secret_locations(kind: Kind, text: &str) -> Result<Vec<SecretLocation>, s
     let mut places = Vec::new();
     let raw: &RawValue = serde_json::from_str(text)?;
     if kind.holds_secrets() {
-        Walk { text, places: &mut places }.object(kind.schema(), raw, "");
+        Walk { text, places: &mut places }.visit_object(kind.schema(), raw, "");
     }
     Ok(places)
 }
@@ -93,28 +93,28 @@ struct Walk<'t, 'p> {
 }
 
 impl Walk<'_, '_> {
-    fn value(&mut self, shape: &Shape, raw: &RawValue, field: &str) {
+    fn visit_value(&mut self, shape: &Shape, raw: &RawValue, field: &str) {
         if raw.get() == "null" || !holds_secret(shape) {
             return;
         }
         match shape {
-            Shape::Nullable(inner) => self.value(inner, raw, field),
+            Shape::Nullable(inner) => self.visit_value(inner, raw, field),
             Shape::List(item) => {
                 let items: Vec<&RawValue> = serde_json::from_str(raw.get()).unwrap_or_default();
                 for (index, raw) in items.into_iter().enumerate() {
-                    self.value(item, raw, &format!("{field}/{index}"));
+                    self.visit_value(item, raw, &format!("{field}/{index}"));
                 }
             }
             Shape::Map(entry) => {
                 for (name, raw) in members_of_object(raw) {
-                    self.value(entry, raw, &path_below(field, &name));
+                    self.visit_value(entry, raw, &path_below(field, &name));
                 }
             }
-            Shape::Object(schema) => self.object(schema, raw, field),
+            Shape::Object(schema) => self.visit_object(schema, raw, field),
             Shape::Tagged(variants) => {
                 for (name, raw) in members_of_object(raw) {
                     if let Some((_, content)) = variants.iter().find(|(known, _)| *known == name) {
-                        self.value(content, raw, &path_below(field, &name));
+                        self.visit_value(content, raw, &path_below(field, &name));
                     }
                 }
             }
@@ -127,10 +127,10 @@ impl Walk<'_, '_> {
         }
     }
 
-    fn object(&mut self, schema: &Schema, raw: &RawValue, field: &str) {
+    fn visit_object(&mut self, schema: &Schema, raw: &RawValue, field: &str) {
         for (name, raw) in members_of_object(raw) {
             if let Some(known) = schema.fields.iter().find(|known| known.name == name) {
-                self.value(&known.shape, raw, &path_below(field, &name));
+                self.visit_value(&known.shape, raw, &path_below(field, &name));
             }
         }
     }

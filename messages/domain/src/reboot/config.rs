@@ -9,7 +9,7 @@ use self::stored::Stored;
 use crate::kubernetes::selector::{LabelSelector, SelectorError};
 use crate::limits::{COMMAND_TIMEOUT, EVICTION_TIMEOUT, HEALTH_CHECK_TIMEOUT, MAX_CONCURRENT_REBOOTS};
 use crate::repair::config::{
-    RepairCommand, max_attempts, pause_of, repair_command, timeout_or_default, to_count,
+    RepairCommand, max_attempts, pause_or_default, repair_command, timeout_or_default, to_count,
 };
 
 /// The settings of reboots.
@@ -86,12 +86,12 @@ impl RebootConfig {
         Ok(Self {
             reboot: repair_command(stored.reboot, stored.timeout, COMMAND_TIMEOUT),
             attempts: max_attempts(stored.retries),
-            interval: pause_of(stored.interval),
+            interval: pause_or_default(stored.interval),
             boot_check: repair_command(stored.boot_check, stored.timeout, HEALTH_CHECK_TIMEOUT),
             max_concurrent: stored.max_concurrent.map_or(MAX_CONCURRENT_REBOOTS, to_count),
             protected_namespaces,
             evict_attempts: max_attempts(stored.evict_retries),
-            evict_interval: pause_of(stored.evict_interval),
+            evict_interval: pause_or_default(stored.evict_interval),
             eviction_timeout: timeout_or_default(stored.eviction_timeout, EVICTION_TIMEOUT),
         })
     }

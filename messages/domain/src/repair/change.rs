@@ -82,7 +82,7 @@ pub struct RepairChange {
 impl RepairChange {
     /// The queue after the change. New values have revision 0.
     #[must_use]
-    pub fn applied(&self, queue: &RepairQueue) -> RepairQueue {
+    pub fn apply_to(&self, queue: &RepairQueue) -> RepairQueue {
         let mut after = queue.clone();
         for write in &self.writes {
             match write {
@@ -119,7 +119,7 @@ impl RepairChange {
                     if let Some((next, _)) = &mut records.next {
                         *next = (*next).max(record.id + 1);
                     }
-                    for id in excess_records(&records.known) {
+                    for id in select_excess_records(&records.known) {
                         records.known.remove(&id);
                     }
                 }
@@ -145,7 +145,7 @@ impl RepairChange {
     ///
     /// # Errors
     /// A value cannot be encoded.
-    pub fn stored(&self, queue: &RepairQueue) -> Result<Vec<Write>, EncodeError> {
+    pub fn encode_writes(&self, queue: &RepairQueue) -> Result<Vec<Write>, EncodeError> {
         let mut writes = Vec::new();
         let mut known = queue.records.known.clone();
         for write in &self.writes {
@@ -188,26 +188,28 @@ impl RepairChange {
                     writes.push(put_json(keys::ETCD_RESTORED.to_owned(), restored)?);
                 }
                 RepairWrite::Kept { index, kept: Some(kept) } => {
-                    writes.push(put_json(keys::repair_kept(*index), kept)?);
+                    writes.push(put_json(keys::repair_state_key(*index), kept)?);
                 }
                 RepairWrite::Kept { index, kept: None } => {
-                    writes.push(Write::Delete { key: keys::repair_kept(*index) });
+                    writes.push(Write::Delete { key: keys::repair_state_key(*index) });
                 }
                 RepairWrite::Hold { rack, hold: Some(hold) } => {
-                    writes.push(put_json(keys::repair_hold(rack), hold)?);
+                    writes.push(put_json(keys::repair_hold_key(rack), hold)?);
                 }
                 RepairWrite::Hold { rack, hold: None } => {
-                    writes.push(Write::Delete { key: keys::repair_hold(rack) });
+                    writes.push(Write::Delete { key: keys::repair_hold_key(rack) });
                 }
             }
         }
-        writes.extend(excess_records(&known).into_iter().map(|id| Write::Delete { key: keys::record(id) }));
+        writes.extend(
+            select_excess_records(&known).into_iter().map(|id| Write::Delete { key: keys::record(id) }),
+        );
         Ok(writes)
     }
 }
 
 /// The ids of the oldest records beyond the maximum.
-fn excess_records(known: &BTreeMap<i64, i64>) -> Vec<i64> {
+fn select_excess_records(known: &BTreeMap<i64, i64>) -> Vec<i64> {
     if is_planted(Canary::RecordsKept) {
         return Vec::new();
     }

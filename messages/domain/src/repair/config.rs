@@ -136,7 +136,7 @@ impl RepairConfig {
             max_concurrent: stored.max_concurrent.map_or(MAX_CONCURRENT_REPAIRS, to_count),
             protected_namespaces,
             evict_attempts: max_attempts(stored.evict_retries),
-            evict_interval: pause_of(stored.evict_interval),
+            evict_interval: pause_or_default(stored.evict_interval),
             eviction_timeout: timeout_or_default(stored.eviction_timeout, EVICTION_TIMEOUT),
         })
     }
@@ -145,7 +145,11 @@ impl RepairConfig {
     ///
     /// # Errors
     /// The configuration lacks the procedure or the operation.
-    pub fn operation(&self, machine_type: &str, operation: &str) -> Result<&RepairOperation, MissingConfig> {
+    pub fn find_operation(
+        &self,
+        machine_type: &str,
+        operation: &str,
+    ) -> Result<&RepairOperation, MissingConfig> {
         let named =
             |procedure: &&RepairProcedure| procedure.machine_types.iter().any(|known| known == machine_type);
         let procedure = self
@@ -165,8 +169,8 @@ impl RepairConfig {
     ///
     /// # Errors
     /// The configuration lacks the procedure or the operation.
-    pub fn of(&self, entry: &RepairQueueEntry) -> Result<&RepairOperation, MissingConfig> {
-        self.operation(&entry.machine_type, &entry.operation)
+    pub fn operation_for(&self, entry: &RepairQueueEntry) -> Result<&RepairOperation, MissingConfig> {
+        self.find_operation(&entry.machine_type, &entry.operation)
     }
 }
 
@@ -203,9 +207,9 @@ impl From<StoredStep> for RepairStep {
         Self {
             command: repair_command(stored.command, stored.timeout, COMMAND_TIMEOUT),
             attempts: max_attempts(stored.retries),
-            interval: pause_of(stored.interval),
+            interval: pause_or_default(stored.interval),
             need_drain: stored.need_drain,
-            watch: pause_of(stored.watch),
+            watch: pause_or_default(stored.watch),
         }
     }
 }
@@ -226,7 +230,7 @@ pub(crate) fn max_attempts(retries: Option<i64>) -> u32 {
     to_count(retries.unwrap_or(0)).saturating_add(1)
 }
 
-pub(crate) fn pause_of(seconds: Option<i64>) -> Duration {
+pub(crate) fn pause_or_default(seconds: Option<i64>) -> Duration {
     Duration::from_secs(u64::try_from(seconds.unwrap_or(0)).unwrap_or(0)).min(LONGEST_SETTING)
 }
 
@@ -234,7 +238,7 @@ pub(crate) fn timeout_or_default(seconds: Option<i64>, default: Duration) -> Dur
     match seconds {
         None => default,
         Some(seconds) if seconds <= 0 => COMMAND_TIMEOUT,
-        seconds => pause_of(seconds),
+        seconds => pause_or_default(seconds),
     }
 }
 
@@ -266,7 +270,7 @@ mod tests {
         assert_eq!(config.evict_interval, Duration::from_secs(5));
         assert_eq!(config.eviction_timeout, Duration::from_secs(90));
         assert_eq!(config.protected_namespaces, "team=a");
-        let operation = config.operation("t1", "unreachable").unwrap();
+        let operation = config.find_operation("t1", "unreachable").unwrap();
         assert_eq!(operation.health_check.as_ref().unwrap().timeout, Duration::from_secs(7));
         let success = operation.success.as_ref().unwrap();
         assert_eq!(success.for_machine("10.0.0.1"), ["done", "-v", "10.0.0.1"]);
@@ -301,7 +305,7 @@ mod tests {
                 "watch_seconds":9223372036854775807,"command_retries":9223372036854775807}]}]}]}"#,
         )
         .unwrap();
-        let operation = config.operation("t", "o").unwrap();
+        let operation = config.find_operation("t", "o").unwrap();
         for command in [&operation.health_check, &operation.success, &operation.steps[0].command] {
             assert_eq!(command.as_ref().unwrap().timeout, COMMAND_TIMEOUT);
         }
@@ -312,10 +316,10 @@ mod tests {
     fn first_procedure_for_a_type_applies_and_a_missing_operation_is_named() {
         let config = read(FULL).unwrap();
         assert_eq!(
-            config.operation("t3", "unreachable"),
+            config.find_operation("t3", "unreachable"),
             Err(MissingConfig::Procedure { machine_type: "t3".to_owned() })
         );
-        let error = config.operation("t2", "unhealthy").unwrap_err();
+        let error = config.find_operation("t2", "unhealthy").unwrap_err();
         assert_eq!(
             error.to_string(),
             "the repair procedure for machines of type \"t2\" has no operation \"unhealthy\""

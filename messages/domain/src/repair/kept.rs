@@ -70,7 +70,7 @@ pub enum MissingProgress<'a> {
 impl KeptEntry {
     /// The progress that the entry lacks; `None` if it is up to date.
     #[must_use]
-    pub fn behind(&self, entry: &RepairQueueEntry) -> Option<MissingProgress<'_>> {
+    pub fn find_missing_progress(&self, entry: &RepairQueueEntry) -> Option<MissingProgress<'_>> {
         if entry.is_finished() {
             return None;
         }
@@ -114,7 +114,7 @@ mod tests {
         ] {
             let expected = behind.then_some(MissingProgress::Started(&started));
             assert_eq!(
-                kept.behind(&entry(status.clone(), step, step_status.clone())),
+                kept.find_missing_progress(&entry(status.clone(), step, step_status.clone())),
                 expected,
                 "{status} {step}"
             );
@@ -126,8 +126,8 @@ mod tests {
         let ended = EntryEnd { status: RepairStatus::Succeeded, step: 0, at: AT, why: "healthy".to_owned() };
         let kept = KeptEntry { ended: Some(ended.clone()), ..KeptEntry::default() };
         let older = entry(RepairStatus::Processing, 0, RepairStepStatus::Watching);
-        assert_eq!(kept.behind(&older), Some(MissingProgress::Ended(&ended)));
-        assert_eq!(KeptEntry::default().behind(&older), None);
+        assert_eq!(kept.find_missing_progress(&older), Some(MissingProgress::Ended(&ended)));
+        assert_eq!(KeptEntry::default().find_missing_progress(&older), None);
     }
 
     #[test]

@@ -152,15 +152,15 @@ impl RepairQueue {
             same
         });
         queue.unreadable = Unreadable {
-            entries: foreign_items(entries, keys::REPAIRS, &queue.entries),
-            kept: foreign_items(entries, keys::REPAIR_KEPT, &queue.kept),
+            entries: unreadable_revisions(entries, keys::REPAIRS, &queue.entries),
+            kept: unreadable_revisions(entries, keys::REPAIR_KEPT, &queue.kept),
         };
         queue
     }
 
     /// The state of an entry; `None` if it belongs to an earlier entry with the same index.
     #[must_use]
-    pub fn kept_of(&self, index: i64) -> Option<&KeptEntry> {
+    pub fn kept_state_of(&self, index: i64) -> Option<&KeptEntry> {
         let entry = self.entries.get(&index)?;
         self.kept.get(&index).map(|kept| &kept.value).filter(|kept| kept.entry == entry.created)
     }
@@ -176,13 +176,13 @@ impl RepairQueue {
 
     /// Addresses of the machines with an unfinished repair (even if it waits), and of those that are drained for a
     /// reboot or rebooting.
-    pub fn under_way(&self) -> impl Iterator<Item = &str> {
+    pub fn machines_under_way(&self) -> impl Iterator<Item = &str> {
         self.repaired_machines().chain(self.rebooting_nodes().map(|(node, _)| node))
     }
 
     /// Addresses of the nodes whose servers clients avoid: as [`Self::under_way`], but no entry of a disabled reboot queue
     /// counts, as in CKE.
-    pub fn leaving(&self) -> impl Iterator<Item = &str> {
+    pub fn leaving_machines(&self) -> impl Iterator<Item = &str> {
         let rebooting = self.rebooting_nodes().filter(|_| !self.reboots_disabled);
         self.repaired_machines().chain(rebooting.map(|(node, _)| node))
     }
@@ -194,7 +194,7 @@ impl RepairQueue {
 
     /// The condition that an entry is unchanged since this view.
     #[must_use]
-    pub fn entry_unchanged(&self, index: i64) -> Condition {
+    pub fn require_unchanged_entry(&self, index: i64) -> Condition {
         let unreadable = self.unreadable.entries.get(&index).copied();
         let revision = self.entries.get(&index).map_or(unreadable.unwrap_or(0), |item| item.revision);
         Condition::Unchanged { key: keys::repair(index), revision }
@@ -203,36 +203,36 @@ impl RepairQueue {
     /// The record of the running command of an entry, success commands included. It comes from Madako's own state,
     /// because another program may have overwritten the entry with an older or unreadable one.
     #[must_use]
-    pub fn command_of(&self, index: i64) -> Option<i64> {
+    pub fn unfinished_command_of(&self, index: i64) -> Option<i64> {
         let finishing = self.kept.get(&index).and_then(|item| item.value.finishing);
-        self.repair_of(index).or(finishing.filter(|record| self.runs(*record)))
+        self.running_repair_of(index).or(finishing.filter(|record| self.is_unfinished_record(*record)))
     }
 
     /// The record of the running repair command of an entry. It excludes success commands.
     #[must_use]
-    pub fn repair_of(&self, index: i64) -> Option<i64> {
+    pub fn running_repair_of(&self, index: i64) -> Option<i64> {
         let started = self.kept.get(&index)?.value.started.as_ref()?;
-        Some(started.record).filter(|record| self.runs(*record))
+        Some(started.record).filter(|record| self.is_unfinished_record(*record))
     }
 
-    fn runs(&self, record: i64) -> bool {
+    fn is_unfinished_record(&self, record: i64) -> bool {
         self.records.unfinished.contains_key(&record)
     }
 
     /// The condition that an entry of the reboot queue is unchanged since this view: a client that cancels it is not
     /// overwritten.
     #[must_use]
-    pub fn reboot_unchanged(&self, index: i64) -> Condition {
+    pub fn require_unchanged_reboot(&self, index: i64) -> Condition {
         let revision = self.reboots.get(&index).map_or(0, |item| item.revision);
         Condition::Unchanged { key: keys::reboot(index), revision }
     }
 
     /// The condition that the state of an entry is unchanged since this view.
     #[must_use]
-    pub fn kept_unchanged(&self, index: i64) -> Condition {
+    pub fn require_unchanged_state(&self, index: i64) -> Condition {
         let unreadable = self.unreadable.kept.get(&index).copied();
         let revision = self.kept.get(&index).map_or(unreadable.unwrap_or(0), |item| item.revision);
-        Condition::Unchanged { key: keys::repair_kept(index), revision }
+        Condition::Unchanged { key: keys::repair_state_key(index), revision }
     }
 
     /// Mod revision of a key that the queue's changes compare; 0 if it does not exist, `None` if this view does not
@@ -246,14 +246,14 @@ impl RepairQueue {
             keys::REPAIRS_DISABLED => return Some(self.disabled_revision),
             _ => {}
         }
-        let condition = if let Some(index) = number_of(key, keys::REPAIRS) {
-            self.entry_unchanged(index)
-        } else if let Some(index) = number_of(key, keys::REBOOTS) {
-            self.reboot_unchanged(index)
-        } else if let Some(index) = number_of(key, keys::REPAIR_KEPT) {
-            self.kept_unchanged(index)
+        let condition = if let Some(index) = number_in_key(key, keys::REPAIRS) {
+            self.require_unchanged_entry(index)
+        } else if let Some(index) = number_in_key(key, keys::REBOOTS) {
+            self.require_unchanged_reboot(index)
+        } else if let Some(index) = number_in_key(key, keys::REPAIR_KEPT) {
+            self.require_unchanged_state(index)
         } else {
-            let id = number_of(key, keys::RECORDS)?;
+            let id = number_in_key(key, keys::RECORDS)?;
             return Some(self.records.known.get(&id).copied().unwrap_or(0));
         };
         match condition {
@@ -271,7 +271,7 @@ impl RepairQueue {
 
     /// The condition that no operation was registered since this view; `None` if the counter is unreadable.
     #[must_use]
-    pub fn records_unchanged(&self) -> Option<Condition> {
+    pub fn require_unchanged_records(&self) -> Option<Condition> {
         let (_, revision) = self.records.next?;
         Some(Condition::Unchanged { key: keys::RECORD_ID.to_owned(), revision })
     }
@@ -285,7 +285,7 @@ impl Records {
         let mut unfinished = BTreeMap::new();
         let mut etcd = BTreeMap::new();
         for (key, entry) in entries_below(entries, keys::RECORDS) {
-            let Some(id) = number_of(key, keys::RECORDS) else { continue };
+            let Some(id) = number_in_key(key, keys::RECORDS) else { continue };
             known.insert(id, entry.mod_revision);
             if last.known.get(&id) == Some(&entry.mod_revision) {
                 if let Some(item) = last.unfinished.get(&id) {
@@ -322,7 +322,7 @@ fn entries_below<'a>(
 }
 
 /// The number at the end of a key, which CKE writes with 16 hexadecimal digits.
-fn number_of(key: &str, prefix: &str) -> Option<i64> {
+fn number_in_key(key: &str, prefix: &str) -> Option<i64> {
     let digits = key.strip_prefix(prefix)?;
     let plain = digits.len() == 16 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     plain.then(|| i64::from_str_radix(digits, 16).ok())?
@@ -341,7 +341,7 @@ fn decode_items<T: DeserializeOwned>(
     let mut items = BTreeMap::new();
     for (key, entry) in entries_below(entries, prefix) {
         let mut fault = |why: String| faults.push(Fault { key: key.clone(), why });
-        let Some(number) = number_of(key, prefix) else {
+        let Some(number) = number_in_key(key, prefix) else {
             fault("the key does not end in 16 hexadecimal digits".to_owned());
             continue;
         };
@@ -363,9 +363,13 @@ fn decode_items<T: DeserializeOwned>(
 }
 
 /// Mod revisions of the numbered values below a prefix that could not be decoded.
-fn foreign_items<T>(entries: &BTreeMap<String, Entry>, prefix: &str, read: &Items<T>) -> BTreeMap<i64, i64> {
+fn unreadable_revisions<T>(
+    entries: &BTreeMap<String, Entry>,
+    prefix: &str,
+    read: &Items<T>,
+) -> BTreeMap<i64, i64> {
     let numbered =
-        entries_below(entries, prefix).filter_map(|(key, entry)| Some((number_of(key, prefix)?, entry)));
+        entries_below(entries, prefix).filter_map(|(key, entry)| Some((number_in_key(key, prefix)?, entry)));
     numbered
         .filter(|(number, _)| !read.contains_key(number))
         .map(|(number, entry)| (number, entry.mod_revision))

@@ -73,7 +73,7 @@ pub enum Reason {
 impl Reason {
     /// Time at which the limiter ends by itself, if known.
     #[must_use]
-    pub fn ends_at(&self) -> Option<OffsetDateTime> {
+    pub fn end_time(&self) -> Option<OffsetDateTime> {
         match self {
             Self::Rebooting { until, .. } | Self::OutOfCluster { until } => Some(*until),
             _ => None,

@@ -50,7 +50,7 @@ pub(super) fn check_file(file: &Tree, path: &Path<'_>, problems: &mut Problems) 
     // The content is JSON in a string; paths within it continue the field's path.
     let tree = match Tree::from_json(content) {
         Ok(tree @ Tree::Object(_)) => tree,
-        Ok(other) => return problems.add(path, other.shown(), "a JSON object"),
+        Ok(other) => return problems.add(path, other.short_text(), "a JSON object"),
         Err(error) => {
             let got = if content.is_empty() { String::new() } else { error.to_string() };
             return problems.add(path, got, "a JSON object");
@@ -66,7 +66,7 @@ pub(super) fn check_file(file: &Tree, path: &Path<'_>, problems: &mut Problems) 
 fn check_network(tree: Tree, path: Path<'_>, problems: &mut Problems) {
     let typed = tree.get("type").is_some();
     let mut walk = SchemaWalk { root: &NETWORK, unknown: UnknownFieldPolicy::Keep, problems };
-    let good = walk.object(tree, &NETWORK, path);
+    let good = walk.check_object(tree, &NETWORK, path);
     match good.get("type").and_then(Tree::text) {
         Some("") => problems.add(path.field("type"), "\"\"", "the name of a plugin"),
         None if !typed => problems.add(path.field("type"), "", "the name of a plugin"),
@@ -79,11 +79,11 @@ fn check_list(tree: &Tree, path: &Path<'_>, problems: &mut Problems) {
     let field = |name: &str| tree.fields().iter().find(|(known, _)| known == name).map(|(_, value)| value);
     match field("name") {
         Some(Tree::Text(_)) => {}
-        other => problems.add(path.field("name"), other.map_or_else(String::new, Tree::shown), "a text"),
+        other => problems.add(path.field("name"), other.map_or_else(String::new, Tree::short_text), "a text"),
     }
     let version = field("cniVersion");
     if let Some(other) = version.filter(|version| version.text().is_none()) {
-        problems.add(path.field("cniVersion"), other.shown(), "a text");
+        problems.add(path.field("cniVersion"), other.short_text(), "a text");
     }
     match field("cniVersions") {
         None => {}
@@ -91,20 +91,20 @@ fn check_list(tree: &Tree, path: &Path<'_>, problems: &mut Problems) {
             let path = path.field("cniVersions");
             for (index, version) in versions.iter().enumerate() {
                 if !version.text().is_some_and(is_version) {
-                    problems.add(path.item(index), version.shown(), "a version such as 1.0.0");
+                    problems.add(path.item(index), version.short_text(), "a version such as 1.0.0");
                 }
             }
             if let Some(version) = version.and_then(Tree::text).filter(|version| !is_version(version)) {
                 problems.add(path.field("cniVersion"), shown_text(version), "a version such as 1.0.0");
             }
         }
-        Some(other) => problems.add(path.field("cniVersions"), other.shown(), "a list of texts"),
+        Some(other) => problems.add(path.field("cniVersions"), other.short_text(), "a list of texts"),
     }
     for name in ["disableCheck", "disableGC"] {
         match field(name) {
             None | Some(Tree::Bool(_)) => {}
             Some(Tree::Text(text)) if matches!(text.to_lowercase().as_str(), "true" | "false") => {}
-            Some(other) => problems.add(path.field(name), other.shown(), "true or false"),
+            Some(other) => problems.add(path.field(name), other.short_text(), "true or false"),
         }
     }
     let path = path.field("plugins");
@@ -113,12 +113,12 @@ fn check_list(tree: &Tree, path: &Path<'_>, problems: &mut Problems) {
             for (index, plugin) in plugins.iter().enumerate() {
                 match plugin {
                     Tree::Object(_) => check_network(plugin.clone(), path.item(index), problems),
-                    other => problems.add(path.item(index), other.shown(), "an object"),
+                    other => problems.add(path.item(index), other.short_text(), "an object"),
                 }
             }
         }
         Some(Tree::List(_)) | None => problems.add(path, "", "at least one plugin"),
-        Some(other) => problems.add(path, other.shown(), "a list of plugins"),
+        Some(other) => problems.add(path, other.short_text(), "a list of plugins"),
     }
 }
 

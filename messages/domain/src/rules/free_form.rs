@@ -59,13 +59,13 @@ impl ConfigKind {
         for (name, expected) in [("apiVersion", self.api_version), ("kind", self.kind)] {
             let given = config.fields().iter().find(|(known, _)| known == name).map(|(_, value)| value);
             if given.and_then(Tree::text) != Some(expected) {
-                problems.add(path.field(name), given.map_or_else(String::new, Tree::shown), expected);
+                problems.add(path.field(name), given.map_or_else(String::new, Tree::short_text), expected);
             }
         }
         // `apiVersion` and `kind` were checked above; skip them, so that a wrong type is not reported twice.
         let rest = config.fields().iter().filter(|(name, _)| !matches!(name.as_str(), "apiVersion" | "kind"));
         let mut walk = SchemaWalk { root: self.schema, unknown: UnknownFieldPolicy::Keep, problems };
-        let good = walk.object(Tree::Object(rest.cloned().collect()), self.schema, *path);
+        let good = walk.check_object(Tree::Object(rest.cloned().collect()), self.schema, *path);
         if let Some(CheckedConfig { name, valid, expected }) = self.checked
             && let Some(text) = good.get(name).and_then(Tree::text)
             && !valid(text)

@@ -105,5 +105,5 @@ fn read_section(raw: &RawJson, name: &str, schema: &'static Schema, problems: &m
         }
     };
     let mut walk = SchemaWalk { root: schema, unknown: UnknownFieldPolicy::Keep, problems };
-    walk.object(tree, schema, Path::Root.field(name))
+    walk.check_object(tree, schema, Path::Root.field(name))
 }

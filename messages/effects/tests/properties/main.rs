@@ -6,7 +6,9 @@ mod cases;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use madako_effects::{Action, AttemptEnd, Conclusion, Effect, EffectEvent, Evidence, Left, Workflow};
+use madako_effects::{
+    Action, AttemptEnd, Conclusion, Effect, EffectEvent, Evidence, RemainingEffect, Workflow,
+};
 use madako_protocol::actors::{CommitError, Committed};
 use madako_protocol::permit::{Moment, Permit};
 use proptest::collection::vec;
@@ -142,7 +144,7 @@ struct World {
     outcomes: BTreeMap<u64, Vec<String>>,
     recorded: BTreeMap<u64, Conclusion<String>>,
     disowned: BTreeSet<u64>,
-    reported: BTreeMap<u64, Left>,
+    reported: BTreeMap<u64, RemainingEffect>,
     is_over: bool,
     /// From then on no operation fails.
     is_good: bool,
@@ -223,7 +225,7 @@ impl World {
                 }
             }
             Step::Withdraw => {
-                self.objected.extend(self.flow.under_way().map(|task| task.record));
+                self.objected.extend(self.flow.announced_effect().map(|task| task.record));
                 let actions = self.flow.withdraw("somebody objects", self.now);
                 self.perform(actions);
             }
@@ -235,7 +237,7 @@ impl World {
     }
 
     fn tell(&mut self, event: EffectEvent<String>) {
-        let actions = self.flow.on(event, self.now);
+        let actions = self.flow.handle_event(event, self.now);
         assert!(!self.is_over || actions.is_empty(), "the epoch is over: {actions:?}");
         self.perform(actions);
     }
@@ -263,7 +265,7 @@ impl World {
             self.flow.is_recorded();
         }
         let conclusion = self.flow.conclusion().map(|(task, conclusion)| (*task, conclusion.clone()));
-        let ours = self.flow.under_way().copied().or(conclusion.as_ref().map(|(task, _)| *task));
+        let ours = self.flow.announced_effect().copied().or(conclusion.as_ref().map(|(task, _)| *task));
         let lost = view.unfinished.keys().find(|record| ours.is_none_or(|task| task.record != **record));
         let next = Task {
             thing: u8::try_from(self.draw(2)).expect("it is below 2"),
@@ -410,7 +412,7 @@ impl World {
                 let before = self.flow.wake();
                 self.now = before.unwrap_or(self.now + Duration::from_secs(100)).max(self.now);
                 self.tell(EffectEvent::Passed);
-                self.flow.forgive();
+                self.flow.clear_refusal();
                 self.decide();
                 if self.pending.is_empty() && before.is_none() {
                     return;
@@ -421,7 +423,7 @@ impl World {
     }
 
     fn judge_the_end(&self) {
-        assert_eq!(self.flow.under_way(), None);
+        assert_eq!(self.flow.announced_effect(), None);
         assert_eq!(self.flow.conclusion(), None);
         assert_eq!(self.store.unfinished, BTreeMap::new(), "not recorded");
         for record in self.begun.keys() {
@@ -460,7 +462,7 @@ proptest! {
             while !world.pending.is_empty() {
                 world.step(&Step::Deliver(0));
             }
-            world.flow.forgive();
+            world.flow.clear_refusal();
         }
     }
 
@@ -474,13 +476,13 @@ proptest! {
         for step in &before {
             world.step(step);
         }
-        let under_way = world.flow.under_way().copied();
+        let under_way = world.flow.announced_effect().copied();
         let running = world.running;
         let ended = world.flow.conclusion().map(|(task, _)| *task);
         world.step(&Step::Lost);
         assert_eq!(world.running, None, "what runs is ended");
         if let Some((_, task)) = running {
-            assert_eq!(world.reported.get(&task.record), Some(&Left::Unknown));
+            assert_eq!(world.reported.get(&task.record), Some(&RemainingEffect::Unknown));
         }
         for task in under_way.into_iter().chain(ended) {
             assert!(world.reported.contains_key(&task.record), "{task:?} is not told of");

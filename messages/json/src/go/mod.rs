@@ -15,9 +15,9 @@ mod scalar;
 mod stored;
 
 pub use document::{to_pretty_json, to_yaml};
-pub use object::{FieldName, go_object, in_field};
+pub use object::{FieldName, add_field_to_error, go_object};
 pub use open_enum::open_enum;
 pub use raw::{RawJson, UnknownFields};
 pub use scalar::ZERO_TIME;
 pub use scalar::{Decimal, OptionalTime, Time, is_zero};
-pub use stored::{escaped, stored_json, with_every_field};
+pub use stored::{escape_html, stored_json, with_every_field};

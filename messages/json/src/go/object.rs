@@ -31,7 +31,7 @@ impl<'de> Deserialize<'de> for FieldName<'de> {
 }
 
 /// Adds the name of the field to a deserialization error.
-pub fn in_field<E: serde::de::Error>(name: &str, error: E) -> E {
+pub fn add_field_to_error<E: serde::de::Error>(name: &str, error: E) -> E {
     E::custom(format_args!("{name}: {error}"))
 }
 
@@ -145,12 +145,12 @@ macro_rules! go_object {
         <$wrapper>::default().into()
     };
     (@assign $field:ident, $json:literal, $map:ident, $type:ty) => {
-        if let Some(value) = $map.next_value::<Option<$type>>().map_err(|error| $crate::go::in_field($json, error))? {
+        if let Some(value) = $map.next_value::<Option<$type>>().map_err(|error| $crate::go::add_field_to_error($json, error))? {
             $field = value;
         }
     };
     (@assign $field:ident, $json:literal, $map:ident, $type:ty, $wrapper:ty) => {
-        if let Some(value) = $map.next_value::<Option<$wrapper>>().map_err(|error| $crate::go::in_field($json, error))? {
+        if let Some(value) = $map.next_value::<Option<$wrapper>>().map_err(|error| $crate::go::add_field_to_error($json, error))? {
             $field = value.into();
         }
     };

@@ -13,12 +13,12 @@ use crate::strict::{HasSchema, Kind, Schema, Tree};
 /// # Errors
 /// An uninterpreted part cannot be a document, for example because it has the same field twice.
 pub fn stored_json<T: Serialize + HasSchema>(cluster: &T) -> Result<String, serde_json::Error> {
-    Ok(escaped(with_every_field(cluster)?.to_string()))
+    Ok(escape_html(with_every_field(cluster)?.to_string()))
 }
 
 /// The JSON text with Go's escapes for `<`, `>`, `&`, U+2028 and U+2029.
 #[must_use]
-pub fn escaped(mut text: String) -> String {
+pub fn escape_html(mut text: String) -> String {
     // These characters occur only inside JSON strings, so replacing them in the whole text is safe.
     for (character, escaped) in [
         ("<", "\\u003c"),

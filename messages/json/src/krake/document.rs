@@ -14,7 +14,7 @@ use crate::strict::walk::Path;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     /// The body is not JSON (HTTP 415 in Krake).
-    #[error("the body is not JSON: {0}")]
+    #[error("the request body is not JSON: {0}")]
     NotJson(String),
     /// The body has the wrong shape or breaks a rule (HTTP 422).
     #[error(transparent)]
@@ -75,9 +75,9 @@ pub fn status_from_request<S: Field>(
     let raw = request_value(&text)?;
     let mut reader = Reader::new(Source::Request);
     let mut status = None;
-    if let Some(mut members) = reader.members(raw, Path::Root, schema) {
+    if let Some(mut members) = reader.read_members(raw, Path::Root, schema) {
         for (name, value) in schema.constants {
-            let _noted = reader.constant(&mut members, name, value, Path::Root);
+            let _noted = reader.read_constant(&mut members, name, value, Path::Root);
         }
         for field in schema.fields {
             let path = Path::Root.field(field.name);

@@ -149,7 +149,7 @@ pub fn normalize_text(text: &str) -> Result<String, TooDeep> {
 }
 
 /// The original text of a number that [`normalize_text`] inserted.
-pub fn not_finite(number: &str) -> Option<&'static str> {
+pub fn infinite_number_text(number: &str) -> Option<&'static str> {
     NOT_FINITE.iter().find(|(_, known)| *known == number).map(|(name, _)| *name)
 }
 
@@ -217,10 +217,10 @@ pub fn with_spaces(text: &str) -> Cow<'_, str> {
 /// True if two JSON values are equal: numbers by value, objects in any order. Values that nest more deeply than
 /// [`MAX_JSON_DEPTH`] count as different.
 pub fn are_same_values(one: &RawValue, two: &RawValue) -> bool {
-    same_within(one, two, MAX_JSON_DEPTH)
+    are_equal_within(one, two, MAX_JSON_DEPTH)
 }
 
-fn same_within(one: &RawValue, two: &RawValue, depth: usize) -> bool {
+fn are_equal_within(one: &RawValue, two: &RawValue, depth: usize) -> bool {
     if one.get() == two.get() {
         return true;
     }
@@ -236,7 +236,10 @@ fn same_within(one: &RawValue, two: &RawValue, depth: usize) -> bool {
                 return false;
             };
             one.len() == two.len()
-                && one.iter().zip(&two).all(|(one, two)| one.0 == two.0 && same_within(one.1, two.1, depth))
+                && one
+                    .iter()
+                    .zip(&two)
+                    .all(|(one, two)| one.0 == two.0 && are_equal_within(one.1, two.1, depth))
         }
         (Some(b'['), Some(b'[')) => {
             let (Ok(one), Ok(two)) = (
@@ -245,7 +248,7 @@ fn same_within(one: &RawValue, two: &RawValue, depth: usize) -> bool {
             ) else {
                 return false;
             };
-            one.len() == two.len() && one.iter().zip(&two).all(|(one, two)| same_within(one, two, depth))
+            one.len() == two.len() && one.iter().zip(&two).all(|(one, two)| are_equal_within(one, two, depth))
         }
         (Some(b'"'), Some(b'"')) => {
             let text = |raw: &RawValue| serde_json::from_str::<String>(raw.get()).ok();

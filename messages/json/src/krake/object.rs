@@ -93,14 +93,14 @@ macro_rules! object {
                 reader: &mut $crate::krake::reader::Reader,
             ) -> Option<Self> {
                 #[allow(unused_mut, reason = "some objects have no fields")]
-                let mut members = reader.members(raw, path, &Self::SCHEMA)?;
+                let mut members = reader.read_members(raw, path, &Self::SCHEMA)?;
                 // Read each field before failing, so that the error names every wrong one.
                 let constants: &[Option<()>] = &[
-                    $($(reader.constant(&mut members, $constant, $constant_value, path)),*)?
+                    $($(reader.read_constant(&mut members, $constant, $constant_value, path)),*)?
                 ];
                 $(
                     let name = $crate::krake::object::object!(@json $field $($json)?);
-                    let $field: Option<$type> = reader.field(
+                    let $field: Option<$type> = reader.read_field(
                         &mut members,
                         name,
                         $crate::krake::object::object!(@access $access),

@@ -99,7 +99,12 @@ impl Reader {
 
     /// The members of an object. For a request, members unknown to the schema are left out: each is a problem or, if
     /// the schema tolerates its name, an ignored field.
-    pub fn members<'a>(&mut self, raw: &'a RawValue, path: Path<'_>, schema: &Schema) -> Option<Members<'a>> {
+    pub fn read_members<'a>(
+        &mut self,
+        raw: &'a RawValue,
+        path: Path<'_>,
+        schema: &Schema,
+    ) -> Option<Members<'a>> {
         let mut members = self.any_members(raw, path)?;
         if self.is_request() {
             members.0.retain(|(name, _)| {
@@ -107,7 +112,7 @@ impl Reader {
                 if !known && schema.tolerated.contains(&&**name) {
                     self.passed_over.push(path.field(name).to_string());
                 } else if !known {
-                    self.unknown(name, path, schema.names());
+                    self.report_unknown_field(name, path, schema.names());
                 }
                 known
             });
@@ -116,7 +121,12 @@ impl Reader {
     }
 
     /// Adds a problem about an unknown field, with the nearest of the known names.
-    pub fn unknown<'s>(&mut self, name: &str, path: Path<'_>, known: impl Iterator<Item = &'s str> + Clone) {
+    pub fn report_unknown_field<'s>(
+        &mut self,
+        name: &str,
+        path: Path<'_>,
+        known: impl Iterator<Item = &'s str> + Clone,
+    ) {
         let expected = match nearest_name(name, known.clone()) {
             Some(near) => format!("a known field such as {near:?}"),
             None => format!("one of {}", known.collect::<Vec<_>>().join(", ")),
@@ -148,7 +158,7 @@ impl Reader {
     }
 
     /// Reads a field of an object according to its access; an absent field gets the default.
-    pub fn field<T: Field>(
+    pub fn read_field<T: Field>(
         &mut self,
         members: &mut Members<'_>,
         name: &'static str,
@@ -186,7 +196,7 @@ impl Reader {
     }
 
     /// Reads a field that has only one valid value.
-    pub fn constant(
+    pub fn read_constant(
         &mut self,
         members: &mut Members<'_>,
         name: &'static str,
@@ -304,7 +314,7 @@ fn show_value(raw: &RawValue) -> String {
         Some(b'{' | b'[') => describe_kind(raw),
         Some(b'-' | b'0'..=b'9') => {
             let number = raw.get();
-            if let Some(none) = json::not_finite(number) {
+            if let Some(none) = json::infinite_number_text(number) {
                 none.to_owned()
             } else if number.len() <= 40 {
                 format!("the number {number}")
@@ -316,7 +326,7 @@ fn show_value(raw: &RawValue) -> String {
             Ok(text) => shown_text(&text),
             Err(_) => "a text that is not Unicode".to_owned(),
         },
-        _ => Tree::from_json(raw.get()).map_or_else(|_| describe_kind(raw), |tree| tree.shown()),
+        _ => Tree::from_json(raw.get()).map_or_else(|_| describe_kind(raw), |tree| tree.short_text()),
     }
 }
 

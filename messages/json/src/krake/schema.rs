@@ -65,8 +65,8 @@ impl Shape {
             Self::Number => "a finite number".to_owned(),
             Self::Time => "a time such as 2026-01-31T12:00:00.000000+00:00".to_owned(),
             Self::Choice(names) => format!("one of {}", names.join(", ")),
-            Self::List(item) => format!("a list of {}", item.plural()),
-            Self::Map(entry) => format!("an object of {}", entry.plural()),
+            Self::List(item) => format!("a list of {}", item.plural_name()),
+            Self::Map(entry) => format!("an object of {}", entry.plural_name()),
             Self::Nullable(shape) => format!("{}, or null", shape.expected()),
             Self::Object(_) | Self::FreeForm | Self::SecretFreeForm => "an object".to_owned(),
             Self::Tagged(variants) => {
@@ -77,7 +77,7 @@ impl Shape {
         }
     }
 
-    fn plural(&self) -> &'static str {
+    fn plural_name(&self) -> &'static str {
         match self {
             Self::Text | Self::Secret => "texts",
             Self::LabelConstraint | Self::MetricConstraint => "constraints",
@@ -87,7 +87,7 @@ impl Shape {
             Self::Time => "times",
             Self::Choice(_) => "names",
             Self::List(_) => "lists",
-            Self::Nullable(shape) => shape.plural(),
+            Self::Nullable(shape) => shape.plural_name(),
             Self::Map(_)
             | Self::Object(_)
             | Self::Tagged(_)

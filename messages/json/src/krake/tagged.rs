@@ -70,7 +70,7 @@ impl<T: Variants> Field for Tagged<T> {
         let value = T::read_content(tag, content, path.field(tag), reader);
         if reader.is_request() {
             for (name, _) in members.into_entries() {
-                reader.unknown(&name, path, ["type", tag].into_iter());
+                reader.report_unknown_field(&name, path, ["type", tag].into_iter());
             }
             return value.map(Self::from);
         }

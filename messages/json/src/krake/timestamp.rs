@@ -121,7 +121,7 @@ impl UnreadText<'_> {
     }
 
     /// Takes a character if it is in the list.
-    fn one_of(&mut self, characters: &[char]) -> Option<char> {
+    fn take_character(&mut self, characters: &[char]) -> Option<char> {
         let rest = self.0.strip_prefix(characters)?;
         let taken = self.0.chars().next();
         self.0 = rest;
@@ -135,18 +135,18 @@ fn parse_instant(text: &str) -> Option<OffsetDateTime> {
     }
     let mut rest = UnreadText(text);
     let year = i32::try_from(rest.take_digits(4, 4)?).ok()?;
-    rest.one_of(&['-'])?;
+    rest.take_character(&['-'])?;
     let month = to_small_number(rest.take_digits(1, 2)?)?;
-    rest.one_of(&['-'])?;
+    rest.take_character(&['-'])?;
     let day = to_small_number(rest.take_digits(1, 2)?)?;
-    rest.one_of(&['T', ' '])?;
+    rest.take_character(&['T', ' '])?;
     let hour = to_small_number(rest.take_digits(1, 2)?)?;
-    rest.one_of(&[':'])?;
+    rest.take_character(&[':'])?;
     let minute = to_small_number(rest.take_digits(1, 2)?)?;
     let (mut second, mut microsecond) = (0, 0);
-    if rest.one_of(&[':']).is_some() {
+    if rest.take_character(&[':']).is_some() {
         second = to_small_number(rest.take_digits(1, 2)?)?;
-        if rest.one_of(&['.']).is_some() {
+        if rest.take_character(&['.']).is_some() {
             microsecond = parse_fraction(&mut rest)?;
         }
     }
@@ -177,11 +177,11 @@ fn parse_fraction(rest: &mut UnreadText<'_>) -> Option<u32> {
 
 /// `Z`, or hours with optional minutes; nothing means UTC.
 fn parse_offset(rest: &mut UnreadText<'_>) -> Option<UtcOffset> {
-    match rest.one_of(&['Z', '+', '-']) {
+    match rest.take_character(&['Z', '+', '-']) {
         None | Some('Z') => Some(UtcOffset::UTC),
         Some(sign) => {
             let hours = i32::try_from(rest.take_digits(2, 2)?).ok()?;
-            let colon = rest.one_of(&[':']).is_some();
+            let colon = rest.take_character(&[':']).is_some();
             let minutes =
                 if colon || !rest.0.is_empty() { i32::try_from(rest.take_digits(2, 2)?).ok()? } else { 0 };
             let seconds = (hours * 60 + minutes) * 60;

@@ -68,7 +68,7 @@ impl Problems {
         if self.is_empty() {
             return;
         }
-        let lines = LineNumbers::of(text);
+        let lines = LineNumbers::from_text(text);
         self.0.sort_by_cached_key(|problem| lines.find(&problem.field));
         for Problem { field, .. } in &mut self.0 {
             if let Some(line) = lines.find(field) {

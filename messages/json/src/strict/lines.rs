@@ -19,7 +19,7 @@ pub(super) struct LineNumbers(BTreeMap<String, u64>);
 
 impl LineNumbers {
     /// The lines of a text with one document; empty for any other text.
-    pub(super) fn of(text: &str) -> Self {
+    pub(super) fn from_text(text: &str) -> Self {
         let mut lines = Self::default();
         if let Ok(root) = parse_within::<Spanned<Shape>>(MAX_EVENTS, text, DuplicateKeyPolicy::Error) {
             lines.0.insert(String::new(), root.referenced.line());
@@ -144,7 +144,7 @@ mod tests {
     fn fields_and_items_have_the_lines_they_stand_on() {
         let text = "# a comment\nname: a\n\nfaults:\n- do: kill\n  target:\n    rack=1\n- {do: cut, random: {mean: 1s}}\n\
                     expect:\n  calm_within: 1m\n  at_least:\n    faults: 3\n";
-        let lines = LineNumbers::of(text);
+        let lines = LineNumbers::from_text(text);
         for (field, line) in [
             ("name", 2),
             ("faults", 4),
@@ -162,7 +162,7 @@ mod tests {
         ] {
             assert_eq!(lines.find(field), Some(line), "{field}");
         }
-        assert_eq!(LineNumbers::of("{\"a\":\n [1,\n  2]}").find("a[1]"), Some(3));
-        assert_eq!(LineNumbers::of("a: [").find("a"), None);
+        assert_eq!(LineNumbers::from_text("{\"a\":\n [1,\n  2]}").find("a[1]"), Some(3));
+        assert_eq!(LineNumbers::from_text("a: [").find("a"), None);
     }
 }

@@ -128,7 +128,7 @@ impl Tree {
 
     /// The value, shortened, for a message.
     #[must_use]
-    pub fn shown(&self) -> String {
+    pub fn short_text(&self) -> String {
         match self {
             Self::Null | Self::List(_) | Self::Object(_) => self.kind().to_owned(),
             Self::Bool(value) => value.to_string(),

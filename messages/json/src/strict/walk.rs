@@ -209,14 +209,15 @@ pub struct SchemaWalk<'a> {
 
 /// The parts of a typed input with the right shape; the others are problems.
 pub fn check_strictly(tree: Tree, schema: &'static Schema, path: Path<'_>, problems: &mut Problems) -> Tree {
-    SchemaWalk { root: schema, unknown: UnknownFieldPolicy::Refuse, problems }.object(tree, schema, path)
+    SchemaWalk { root: schema, unknown: UnknownFieldPolicy::Refuse, problems }
+        .check_object(tree, schema, path)
 }
 
 impl SchemaWalk<'_> {
     /// Checks an object and returns it without its wrong parts, so that the caller can check the rest further.
-    pub fn object(&mut self, tree: Tree, schema: &'static Schema, path: Path<'_>) -> Tree {
+    pub fn check_object(&mut self, tree: Tree, schema: &'static Schema, path: Path<'_>) -> Tree {
         let Tree::Object(fields) = tree else {
-            self.problems.add(path, tree.shown(), "an object");
+            self.problems.add(path, tree.short_text(), "an object");
             return Tree::Null;
         };
         let mut good = Vec::with_capacity(fields.len());
@@ -226,7 +227,7 @@ impl SchemaWalk<'_> {
                     if value == Tree::Null && !matches!(kind, Kind::Duration) {
                         continue;
                     }
-                    if let Some(value) = self.value(value, kind, path.field(known)) {
+                    if let Some(value) = self.check_value(value, kind, path.field(known)) {
                         good.push((name, value));
                     }
                 }
@@ -234,7 +235,7 @@ impl SchemaWalk<'_> {
                 None => self.problems.add(
                     path.field(&shorten_name(&name)),
                     "an unknown field",
-                    self.hint(schema, &name, path),
+                    self.describe_known_fields(schema, &name, path),
                 ),
             }
         }
@@ -253,7 +254,7 @@ impl SchemaWalk<'_> {
     }
 
     /// The valid value, or `None` after adding a problem.
-    fn value(&mut self, value: Tree, kind: &'static Kind, path: Path<'_>) -> Option<Tree> {
+    fn check_value(&mut self, value: Tree, kind: &'static Kind, path: Path<'_>) -> Option<Tree> {
         match (kind, value) {
             (Kind::Text | Kind::Word(_) | Kind::Secret, Tree::Text(text)) => Some(Tree::Text(text)),
             (Kind::Bool, Tree::Bool(value)) => Some(Tree::Bool(value)),
@@ -288,7 +289,8 @@ impl SchemaWalk<'_> {
                 Some(Tree::List(
                     items
                         .map(|(index, value)| {
-                            self.value(value, item, path.item(index)).unwrap_or_else(|| empty_value(item))
+                            self.check_value(value, item, path.item(index))
+                                .unwrap_or_else(|| empty_value(item))
                         })
                         .collect(),
                 ))
@@ -296,16 +298,16 @@ impl SchemaWalk<'_> {
             (Kind::Map(entry), Tree::Object(fields)) => {
                 let mut good = Vec::with_capacity(fields.len());
                 for (name, value) in fields {
-                    if let Some(value) = self.value(value, entry, path.entry(&name)) {
+                    if let Some(value) = self.check_value(value, entry, path.entry(&name)) {
                         good.push((name, value));
                     }
                 }
                 Some(Tree::Object(good))
             }
-            (Kind::Object(schema), value @ Tree::Object(_)) => Some(self.object(value, schema, path)),
+            (Kind::Object(schema), value @ Tree::Object(_)) => Some(self.check_object(value, schema, path)),
             (Kind::FreeForm, value @ Tree::Object(_)) => Some(value),
             (kind, value) => {
-                let got = if kind.is_secret() { value.kind().to_owned() } else { value.shown() };
+                let got = if kind.is_secret() { value.kind().to_owned() } else { value.short_text() };
                 self.problems.add(path, got, expected_form(kind, &value));
                 None
             }
@@ -313,7 +315,7 @@ impl SchemaWalk<'_> {
     }
 
     /// A suggestion for an unknown name: its right place, the nearest known name, or all known names.
-    fn hint(&self, schema: &'static Schema, name: &str, path: Path<'_>) -> String {
+    fn describe_known_fields(&self, schema: &'static Schema, name: &str, path: Path<'_>) -> String {
         let offered = schema.fields.iter().filter(|(_, kind)| !matches!(kind, Kind::Unused));
         let names = || offered.clone().map(|(known, _)| *known);
         let mut places = Vec::new();
@@ -363,15 +365,15 @@ fn expected_form(kind: &Kind, value: &Tree) -> String {
         Kind::LogDuration => "a duration such as 1m30s, or whole nanoseconds".to_owned(),
         Kind::Quantity => "a quantity such as 100Mi".to_owned(),
         Kind::Whole(least, greatest) => format!("a whole number from {least} to {greatest}"),
-        Kind::List(item) => format!("a list of {}", plural(item)),
-        Kind::Map(entry) => format!("an object of {}", plural(entry)),
+        Kind::List(item) => format!("a list of {}", plural_name(item)),
+        Kind::Map(entry) => format!("an object of {}", plural_name(entry)),
         Kind::Object(_) | Kind::FreeForm => "an object".to_owned(),
         Kind::Any | Kind::Unused => "a value".to_owned(),
         Kind::OmitEmpty(kind) => expected_form(kind, value),
     }
 }
 
-fn plural(kind: &Kind) -> &'static str {
+fn plural_name(kind: &Kind) -> &'static str {
     match kind {
         Kind::Text | Kind::Word(_) | Kind::Checked(..) | Kind::OneOf(_) | Kind::Secret => "texts",
         Kind::Bool => "booleans",
@@ -381,7 +383,7 @@ fn plural(kind: &Kind) -> &'static str {
         Kind::Whole(..) => "whole numbers",
         Kind::List(_) => "lists",
         Kind::Any | Kind::Unused => "values",
-        Kind::OmitEmpty(kind) => plural(kind),
+        Kind::OmitEmpty(kind) => plural_name(kind),
         Kind::Map(_) | Kind::Object(_) | Kind::FreeForm => "objects",
     }
 }

@@ -129,7 +129,7 @@ pub enum Failure {
 impl CommitError {
     /// The consequence for the caller.
     #[must_use]
-    pub fn failure(&self) -> Failure {
+    pub fn failure_class(&self) -> Failure {
         match self {
             Self::NotLeader { .. } | Self::Conflict { .. } => Failure::Outdated,
             Self::Invariant { .. }
@@ -201,7 +201,7 @@ mod tests {
         ];
         for (error, text) in table {
             assert_eq!(error.to_string(), text);
-            assert_eq!(error.failure(), Failure::Rejected);
+            assert_eq!(error.failure_class(), Failure::Rejected);
         }
     }
 }

@@ -10,7 +10,7 @@ use madako_domain::store::StoreError;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum NoExplanation {
     /// This instance decides nothing about placement now: it is not the leader, or another prefix owns placement.
-    #[error("this instance does not control placement now; ask the leader{}", on_leader(leader.as_deref()))]
+    #[error("this instance does not control placement now; ask the leader{}", describe_leader(leader.as_deref()))]
     Elsewhere {
         /// Host of the deciding instance; `None` if no instance decides.
         leader: Option<String>,
@@ -28,7 +28,7 @@ pub enum NoExplanation {
     Refused(#[from] ExplainError),
 }
 
-fn on_leader(leader: Option<&str>) -> String {
+fn describe_leader(leader: Option<&str>) -> String {
     leader.map_or_else(|| " (no instance leads now)".to_owned(), |host| format!(", on {host}"))
 }
 

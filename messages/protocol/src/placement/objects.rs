@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use madako_domain::placement::kind::{Kind, ObjectKey};
-use madako_domain::placement::objects::{Change, Stored, Unread};
+use madako_domain::placement::objects::{Change, Stored, UnreadResource};
 use madako_domain::state::Fault;
 use madako_domain::store::{Outcome, StoreError, Transaction};
 
@@ -76,7 +76,7 @@ pub trait Objects: Send + Sync + 'static {
     fn list(&self, selection: Selection<'_>) -> (i64, Vec<Arc<Stored>>);
 
     /// The unreadable value at a resource's key, if there is one.
-    fn unread(&self, key: &ObjectKey) -> Option<Unread>;
+    fn unread(&self, key: &ObjectKey) -> Option<UnreadResource>;
 
     /// The unreadable values of the view.
     fn faults(&self) -> Vec<Fault>;

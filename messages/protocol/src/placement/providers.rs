@@ -34,7 +34,7 @@ pub struct Sample {
 #[strum(serialize_all = "kebab-case")]
 pub enum FetchError {
     /// The provider's definition is unusable.
-    #[error("the definition of the metrics provider is not usable: {why}")]
+    #[error("cannot use the definition of the metrics provider: {why}")]
     Definition {
         /// The fault, in words.
         why: String,
@@ -104,22 +104,22 @@ pub enum FetchError {
         why: &'static str,
     },
     /// The static provider does not list the metric.
-    #[error("the static metrics provider does not list the metric")]
+    #[error("the static metrics provider does not list the metric: add it to the provider's spec")]
     Unlisted,
     /// The provider does not have the metric, or has no value of it.
-    #[error("the metric has no value: expected {expected}")]
+    #[error("the metrics provider's answer has no value of the metric: expected {expected}")]
     NotFound {
         /// The object that the provider's answer lacks.
         expected: &'static str,
     },
     /// The provider's value is not a number.
-    #[error("the metric's value is not a number: {got}")]
+    #[error("the metrics provider returned a value that is not a number: {got}")]
     NotANumber {
         /// The value, shortened.
         got: String,
     },
     /// The provider's value is NaN or infinite.
-    #[error("the metric's value is not finite: {got}")]
+    #[error("the metrics provider returned a value that is not finite: {got}")]
     NotFinite {
         /// The value, as text.
         got: String,

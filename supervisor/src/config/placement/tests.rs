@@ -193,14 +193,14 @@ fn only_loopback_may_allow_all_clients() {
     let any: SocketAddr = "0.0.0.0:80".parse().unwrap();
     let api = |text: &str| placement(&format!("placement: {{api: {{{text}}}}}")).api;
     for open in ["authorization: always-allow", "authentication: {allow_anonymous: true}"] {
-        assert_eq!(api(open).refused_on(loopback), None);
+        assert_eq!(api(open).reason_not_to_serve(loopback), None);
         for address in [outside, any] {
-            assert!(api(open).refused_on(address).unwrap().contains("placement.api.insecure: true"));
-            assert_eq!(api(&format!("{open}, insecure: true")).refused_on(address), None);
+            assert!(api(open).reason_not_to_serve(address).unwrap().contains("placement.api.insecure: true"));
+            assert_eq!(api(&format!("{open}, insecure: true")).reason_not_to_serve(address), None);
         }
     }
-    assert_eq!(api("authorization: always-deny").refused_on(outside), None);
-    assert_eq!(api("").refused_on(outside), None);
+    assert_eq!(api("authorization: always-deny").reason_not_to_serve(outside), None);
+    assert_eq!(api("").reason_not_to_serve(outside), None);
 }
 
 #[test]

@@ -107,7 +107,7 @@ impl State {
                 Some(live) => live.stop(deadline, &mut hurry, grace).await,
                 None => StopOutcome::Stopped,
             };
-            report_child(&supervisor, order, generation, ChildReportKind::Stopped(outcome.of(ended)));
+            report_child(&supervisor, order, generation, ChildReportKind::Stopped(outcome.with_end(ended)));
         })));
     }
 
@@ -125,7 +125,7 @@ impl State {
             slot.task = None;
         }
         // A start that blocks its thread must not prevent the stop of the other children.
-        let _ = timeout(grace, self.control.no_start_in_flight()).await;
+        let _ = timeout(grace, self.control.wait_until_no_start()).await;
         // The roster, not the slots: it includes actors whose start was not yet reported.
         for entry in self.control.roster().into_iter().rev() {
             let deadline = self.slots.get(&entry.order).map_or(Duration::ZERO, |s| s.spec.stop_deadline);
@@ -134,7 +134,7 @@ impl State {
             // would live until the drop of the supervisor. An unlinked child drops its state at its end.
             let guard = HaltOnDrop(entry.live.clone());
             entry.live.cell.unlink(self.myself.get_cell());
-            let outcome = entry.live.stop(deadline, &mut hurry, grace).await.of(ended);
+            let outcome = entry.live.stop(deadline, &mut hurry, grace).await.with_end(ended);
             drop(guard);
             self.close_child(entry.order, &entry.live, outcome);
         }

@@ -30,7 +30,7 @@ pub(super) async fn start_child(
     };
     let live = match result {
         Err(_) => return Err(StartError::Deadline(spec.start_deadline)),
-        Ok(Err(panic)) => return Err(StartError::Failed(panic_text(panic.as_ref()).into())),
+        Ok(Err(panic)) => return Err(StartError::Failed(text_of_panic(panic.as_ref()).into())),
         Ok(Ok(started)) => started?,
     };
     if live.cell.try_get_supervisor().map(|s| s.get_id()) != Some(supervisor.get_id()) {
@@ -39,7 +39,7 @@ pub(super) async fn start_child(
     Ok(live)
 }
 
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+fn text_of_panic(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string))
         .unwrap_or_else(|| "panicked without a text message".into())

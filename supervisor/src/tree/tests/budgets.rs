@@ -21,8 +21,10 @@ async fn fail_until(stage: &TestTree, id: &'static str, last: &str) {
 #[tokio::test(start_paused = true)]
 async fn a_supervisor_melts_down_when_its_budget_is_exceeded() {
     let stage = TestTree::new("budget-meltdown");
-    let spec = stage.supervisor("root").budget(TWO);
-    let tree = start(spec.child(stage.worker("a")).child(stage.worker("b")).child(stage.worker("c"))).await;
+    let spec = stage.supervisor("root").with_budget(TWO);
+    let tree =
+        start(spec.with_child(stage.worker("a")).with_child(stage.worker("b")).with_child(stage.worker("c")))
+            .await;
     fail_until(&stage, "b", "meltdown root").await;
     let meltdown = tree.wait_for_end().await.expect("a meltdown");
     assert_eq!(
@@ -46,7 +48,7 @@ async fn a_supervisor_melts_down_when_its_budget_is_exceeded() {
             "300 stopped root",
         ]
     );
-    assert!(tree.root().status().await.is_err());
+    assert!(tree.root().read_status().await.is_err());
     assert!(matches!(tree.root().add_child(stage.worker("d")).await, Err(AddError::Ended { .. })));
     assert!(matches!(tree.root().stop_child("a", Mode::Now).await, Err(StopError::Ended { .. })));
 }
@@ -54,8 +56,10 @@ async fn a_supervisor_melts_down_when_its_budget_is_exceeded() {
 #[tokio::test(start_paused = true)]
 async fn failures_of_different_children_count_together() {
     let stage = TestTree::new("budget-together");
-    let spec = stage.supervisor("root").budget(TWO);
-    let tree = start(spec.child(stage.worker("a")).child(stage.worker("b")).child(stage.worker("c"))).await;
+    let spec = stage.supervisor("root").with_budget(TWO);
+    let tree =
+        start(spec.with_child(stage.worker("a")).with_child(stage.worker("b")).with_child(stage.worker("c")))
+            .await;
     for id in ["a", "b", "c"] {
         stage.say(id, Say::Fail);
     }
@@ -66,7 +70,8 @@ async fn failures_of_different_children_count_together() {
 #[tokio::test(start_paused = true)]
 async fn two_that_fail_together_are_each_restarted_once() {
     let stage = TestTree::new("budget-two");
-    let tree = start(stage.supervisor("root").child(stage.worker("a")).child(stage.worker("b"))).await;
+    let tree =
+        start(stage.supervisor("root").with_child(stage.worker("a")).with_child(stage.worker("b"))).await;
     stage.say("a", Say::Fail);
     stage.say("b", Say::Panic);
     stage.until_told("restarted b #1").await;
@@ -80,7 +85,7 @@ async fn two_that_fail_together_are_each_restarted_once() {
 #[tokio::test(start_paused = true)]
 async fn failures_that_are_far_apart_are_borne_for_ever_and_wait_little() {
     let stage = TestTree::new("budget-apart");
-    let tree = start(stage.supervisor("root").budget(TWO).child(stage.worker("a"))).await;
+    let tree = start(stage.supervisor("root").with_budget(TWO).with_child(stage.worker("a"))).await;
     for n in 1..=20 {
         tokio::time::sleep(QUIET).await;
         stage.say("a", Say::Fail);
@@ -94,7 +99,9 @@ async fn failures_that_are_far_apart_are_borne_for_ever_and_wait_little() {
 #[tokio::test(start_paused = true)]
 async fn a_start_that_always_fails_exceeds_the_budget_too() {
     let stage = TestTree::new("budget-start");
-    let tree = start(stage.supervisor("root").budget(TWO).child(stage.starting("a", |_| Start::Fails))).await;
+    let tree =
+        start(stage.supervisor("root").with_budget(TWO).with_child(stage.starting("a", |_| Start::Fails)))
+            .await;
     let meltdown = tree.wait_for_end().await.expect("a meltdown");
     assert!(matches!(meltdown.exceeded.reason, ChildExit::StartFailed(_)));
     assert_eq!(stage.began.elapsed().as_millis(), 300);
@@ -105,8 +112,8 @@ async fn a_child_with_a_budget_of_its_own_does_not_charge_its_supervisors() {
     let stage = TestTree::new("budget-own");
     let own = Budget { restarts: 5, window: Duration::from_secs(60) };
     let a = stage.worker("a").own_budget(own, BudgetAction::Escalate);
-    let spec = stage.supervisor("root").budget(Budget { restarts: 0, ..TWO });
-    let tree = start(spec.child(a).child(stage.worker("b"))).await;
+    let spec = stage.supervisor("root").with_budget(Budget { restarts: 0, ..TWO });
+    let tree = start(spec.with_child(a).with_child(stage.worker("b"))).await;
     fail_until(&stage, "a", "restarted a #5").await;
     stage.say("a", Say::Fail);
     let meltdown = tree.wait_for_end().await.expect("a meltdown");
@@ -121,13 +128,13 @@ async fn a_child_that_reports_is_removed_and_may_be_added_again() {
     let report =
         BudgetAction::Report(Arc::new(move |exceeded| told.send_modify(|r: &mut Vec<_>| r.push(exceeded))));
     let a = stage.worker("a").own_budget(TWO, report);
-    let tree = start(stage.supervisor("root").child(a.clone()).child(stage.worker("b"))).await;
+    let tree = start(stage.supervisor("root").with_child(a.clone()).with_child(stage.worker("b"))).await;
     let b = stage.cell("b").get_id();
     fail_until(&stage, "a", "given up a").await;
     let exceeded = reports.borrow()[0].clone();
     assert_eq!((&*exceeded.child, exceeded.restarts, exceeded.window), ("a", 2, TWO.window));
     assert_eq!(stage.cell("b").get_id(), b, "the supervisor goes on");
-    let status = tree.root().status().await.unwrap();
+    let status = tree.root().read_status().await.unwrap();
     assert_eq!(status.children.iter().map(|c| &*c.id).collect::<Vec<_>>(), ["b"]);
 
     assert!(matches!(tree.root().add_child(a).await, Ok(FirstStart::Running(_))), "with a fresh budget");
@@ -142,12 +149,12 @@ async fn status_shows_restarts_waits_and_the_last_error() {
     let stage = TestTree::new("budget-status");
     let bad = stage.starting("a", |_| Start::Fails);
     let slow = stage.starting("c", |_| Start::Takes(Duration::from_secs(5)));
-    let tree = start(stage.supervisor("root").child(bad).child(stage.worker("b"))).await;
+    let tree = start(stage.supervisor("root").with_child(bad).with_child(stage.worker("b"))).await;
     tokio::time::sleep(Duration::from_millis(150)).await;
     let root = tree.root().clone();
     let adding = tokio::spawn(async move { root.add_child(slow).await });
     tokio::task::yield_now().await;
-    let status = tree.root().status().await.unwrap();
+    let status = tree.root().read_status().await.unwrap();
     let shown: Vec<_> = status
         .children
         .iter()

@@ -75,7 +75,7 @@ impl Watch {
     fn child(&self, instance: &'static str, n: usize, seed: u64) -> ChildSpec {
         let living = Arc::clone(&self.living[n]);
         let chance = Mutex::new(ChaCha8Rng::seed_from_u64(seed));
-        ChildSpec::actor(instance, IDS[n], move || {
+        ChildSpec::for_actor(instance, IDS[n], move || {
             let start = match chance.lock().unwrap().random_range(0..6) {
                 0 => Start::Fails,
                 1 => Start::Takes(Duration::from_millis(3)),
@@ -123,15 +123,15 @@ async fn history(instance: &'static str, seed: u64) -> usize {
         Backoff { first: Duration::from_millis(1), max: Duration::from_millis(4), ..Backoff::DEFAULT };
     let enough = Budget { restarts: 1000, ..Budget::DEFAULT };
     let supervisor = |id: &str, budget| {
-        SupervisorSpec::new(instance, id, seed, watch.sink()).backoff(quick).budget(budget)
+        SupervisorSpec::new(instance, id, seed, watch.sink()).with_backoff(quick).with_budget(budget)
     };
     let few = Budget { restarts: 10, window: Duration::from_millis(20) };
     let mut reign = supervisor("reign", few);
     for n in 0..3 {
-        reign = reign.child(watch.child(instance, n, seed));
+        reign = reign.with_child(watch.child(instance, n, seed));
     }
-    let reign = || ChildSpec::supervisor(reign.clone());
-    let tree = Tree::start(supervisor("root", enough).child(reign())).await.unwrap();
+    let reign = || ChildSpec::for_supervisor(reign.clone());
+    let tree = Tree::start(supervisor("root", enough).with_child(reign())).await.unwrap();
     for _ in 0..STEPS {
         let n = chance.random_range(0..IDS.len());
         let mode = if chance.random() { Mode::Now } else { Mode::Graceful };

@@ -6,7 +6,8 @@ use super::*;
 async fn children_start_one_after_the_other_and_stop_in_reverse() {
     let stage = TestTree::new("change-order");
     let slow = stage.starting("a", |_| Start::Takes(Duration::from_secs(2)));
-    let spec = stage.supervisor("root").child(slow).child(stage.worker("b")).child(stage.worker("c"));
+    let spec =
+        stage.supervisor("root").with_child(slow).with_child(stage.worker("b")).with_child(stage.worker("c"));
     let tree = start(spec).await;
     tree.stop(PATIENCE).await;
     assert_eq!(
@@ -37,9 +38,9 @@ async fn a_child_can_be_added_found_and_removed() {
     let Ok(FirstStart::Running(cell)) = tree.root().add_child(stage.worker("a")).await else {
         panic!("not added");
     };
-    assert_eq!(tree.root().child("a").await.unwrap().unwrap().get_id(), cell.get_id());
+    assert_eq!(tree.root().find_child("a").await.unwrap().unwrap().get_id(), cell.get_id());
     assert_eq!(tree.root().stop_child("a", Mode::Graceful).await, Ok(StopOutcome::Stopped));
-    assert_eq!(tree.root().child("a").await, Ok(None));
+    assert_eq!(tree.root().find_child("a").await, Ok(None));
     assert_eq!(ractor::registry::where_is("change-add/a"), None);
     assert_eq!(
         tree.root().stop_child("a", Mode::Graceful).await,
@@ -52,7 +53,7 @@ async fn a_child_can_be_added_found_and_removed() {
 #[tokio::test(start_paused = true)]
 async fn a_second_child_of_one_id_is_refused_and_the_first_is_unharmed() {
     let stage = TestTree::new("change-twice");
-    let tree = start(stage.supervisor("root").child(stage.worker("a"))).await;
+    let tree = start(stage.supervisor("root").with_child(stage.worker("a"))).await;
     let first = stage.cell("a").get_id();
     let again = tree.root().add_child(stage.worker("a")).await;
     assert!(matches!(again, Err(AddError::Duplicate(id)) if &*id == "a"));
@@ -64,7 +65,7 @@ async fn a_second_child_of_one_id_is_refused_and_the_first_is_unharmed() {
     assert_ne!(stage.cell("a").get_id(), first);
     tree.stop(PATIENCE).await;
 
-    let twice = stage.supervisor("root").child(stage.worker("a")).child(stage.worker("a"));
+    let twice = stage.supervisor("root").with_child(stage.worker("a")).with_child(stage.worker("a"));
     let error = Tree::start(twice).await.unwrap_err();
     assert!(error.to_string().contains("its supervisor has an actor of that name already"), "{error}");
 }
@@ -72,7 +73,7 @@ async fn a_second_child_of_one_id_is_refused_and_the_first_is_unharmed() {
 #[tokio::test(start_paused = true)]
 async fn one_removed_in_its_backoff_does_not_come_back() {
     let stage = TestTree::new("change-backoff");
-    let tree = start(stage.supervisor("root").child(stage.worker("a"))).await;
+    let tree = start(stage.supervisor("root").with_child(stage.worker("a"))).await;
     stage.say("a", Say::Fail);
     stage.until_told("a failed: cannot reach the store: refused; again in 100").await;
     assert_eq!(tree.root().stop_child("a", Mode::Graceful).await, Ok(StopOutcome::Stopped));
@@ -85,7 +86,7 @@ async fn one_removed_in_its_backoff_does_not_come_back() {
 #[tokio::test(start_paused = true)]
 async fn one_added_again_after_a_removal_in_its_backoff_is_started_once() {
     let stage = TestTree::new("change-again");
-    let tree = start(stage.supervisor("root").child(stage.worker("a"))).await;
+    let tree = start(stage.supervisor("root").with_child(stage.worker("a"))).await;
     stage.say("a", Say::Fail);
     stage.until_told("a failed: cannot reach the store: refused; again in 100").await;
     tree.root().stop_child("a", Mode::Now).await.unwrap();
@@ -94,7 +95,7 @@ async fn one_added_again_after_a_removal_in_its_backoff_is_started_once() {
     };
     tokio::time::sleep(QUIET).await;
     assert_eq!(stage.cell("a").get_id(), cell.get_id(), "the former restart is void");
-    let status = tree.root().status().await.unwrap();
+    let status = tree.root().read_status().await.unwrap();
     assert_eq!((status.children[0].restarts, status.children[0].last_error.clone()), (0, None));
     tree.stop(PATIENCE).await;
 }
@@ -118,16 +119,21 @@ async fn one_removed_while_it_starts_is_cancelled() {
 async fn removals_in_the_first_start_do_not_hold_up_the_others() {
     let stage = TestTree::new("change-first");
     let hangs = stage.starting("a", |_| Start::Freezes);
-    let tree =
-        Tree::start(stage.supervisor("root").child(hangs).child(stage.worker("b")).child(stage.worker("c")))
-            .await
-            .unwrap();
-    let status = tree.root().status().await.unwrap();
+    let tree = Tree::start(
+        stage
+            .supervisor("root")
+            .with_child(hangs)
+            .with_child(stage.worker("b"))
+            .with_child(stage.worker("c")),
+    )
+    .await
+    .unwrap();
+    let status = tree.root().read_status().await.unwrap();
     let states: Vec<ChildState> = status.children.iter().map(|c| c.state).collect();
     assert_eq!(states, [ChildState::Starting, ChildState::Waiting, ChildState::Waiting]);
     assert_eq!(tree.root().stop_child("b", Mode::Graceful).await, Ok(StopOutcome::Stopped));
     assert_eq!(tree.root().stop_child("a", Mode::Graceful).await, Ok(StopOutcome::Stopped));
-    tree.root().ready().await.unwrap();
+    tree.root().wait_until_ready().await.unwrap();
     assert_eq!(stage.take(), ["0 removed b Stopped", "0 removed a Stopped", "0 started c"]);
     tree.stop(PATIENCE).await;
 }
@@ -157,14 +163,14 @@ async fn a_thousand_children_come_and_go() {
             let (name, actor) = (format!("change-many/node-{n}"), Worker { stage: worker.clone(), id: "n" });
             async move { Ok(Actor::spawn_linked(Some(name), actor, Start::Good, supervisor).await?.into()) }
         });
-        assert!(matches!(tree.root().add_child(child.label("node")).await, Ok(FirstStart::Running(_))));
+        assert!(matches!(tree.root().add_child(child.with_label("node")).await, Ok(FirstStart::Running(_))));
     }
-    assert_eq!(tree.root().status().await.unwrap().children.len(), MANY);
+    assert_eq!(tree.root().read_status().await.unwrap().children.len(), MANY);
     for n in (0..MANY).step_by(2) {
         let stopped = tree.root().stop_child(&format!("node-{n}"), Mode::Graceful).await;
         assert_eq!(stopped, Ok(StopOutcome::Stopped));
     }
-    assert_eq!(tree.root().status().await.unwrap().children.len(), MANY / 2);
+    assert_eq!(tree.root().read_status().await.unwrap().children.len(), MANY / 2);
     assert_eq!(tree.stop(PATIENCE).await, StopOutcome::Stopped);
     assert_eq!(ractor::registry::where_is("change-many/node-1"), None);
 }

@@ -5,7 +5,8 @@ use super::*;
 /// Starts one worker, ends it, and returns the log up to its restart.
 async fn restarted_after(instance: &'static str, end: impl FnOnce(&TestTree)) -> Vec<String> {
     let stage = TestTree::new(instance);
-    let tree = start(stage.supervisor("root").child(stage.worker("a")).child(stage.worker("b"))).await;
+    let tree =
+        start(stage.supervisor("root").with_child(stage.worker("a")).with_child(stage.worker("b"))).await;
     assert_eq!(stage.take(), ["0 started a", "0 started b"]);
     let b = stage.cell("b").get_id();
     end(&stage);
@@ -62,7 +63,7 @@ async fn a_kill_by_another_while_idle() {
 #[tokio::test(start_paused = true)]
 async fn a_kill_by_another_in_mid_await() {
     let stage = TestTree::new("end-kill-await");
-    let tree = start(stage.supervisor("root").child(stage.worker("a"))).await;
+    let tree = start(stage.supervisor("root").with_child(stage.worker("a"))).await;
     stage.say("a", Say::Freeze);
     // The worker takes the message and hangs; nothing happens until it is killed.
     tokio::time::sleep(QUIET).await;
@@ -90,7 +91,7 @@ async fn its_task_is_cancelled() {
             Ok(started.into())
         }
     });
-    let tree = start(stage.supervisor("root").child(child)).await;
+    let tree = start(stage.supervisor("root").with_child(child)).await;
     handles.lock().unwrap()[0].abort();
     stage.until_told("restarted a #1").await;
     assert!(stage.lines().contains(&"0 a killed; again in 100".to_string()), "{:?}", stage.lines());
@@ -101,7 +102,7 @@ async fn its_task_is_cancelled() {
 async fn an_error_while_it_stops() {
     let stage = TestTree::new("end-post-stop");
     let child = stage.starting("a", |n| if n == 0 { Start::StopFails } else { Start::Good });
-    let tree = start(stage.supervisor("root").child(child)).await;
+    let tree = start(stage.supervisor("root").with_child(child)).await;
     stage.cell("a").stop(None);
     stage.until_told("restarted a #1").await;
     assert!(stage.lines().contains(&"0 a failed: no post_stop; again in 100".to_string()));
@@ -113,7 +114,7 @@ async fn started_in_the_end(instance: &'static str, how: Start) -> Vec<String> {
     let stage = TestTree::new(instance);
     let bad = stage.starting("a", move |n| if n < 2 { how } else { Start::Good });
     let bad = bad.start_deadline(Duration::from_secs(1));
-    let tree = start(stage.supervisor("root").child(bad).child(stage.worker("b"))).await;
+    let tree = start(stage.supervisor("root").with_child(bad).with_child(stage.worker("b"))).await;
     stage.until_told("restarted a #2").await;
     let lines = stage.take();
     tree.stop(PATIENCE).await;
@@ -180,7 +181,7 @@ async fn an_error_right_after_its_start() {
 async fn a_panic_of_the_function_that_starts_it() {
     let stage = TestTree::new("start-fn");
     let child = ChildSpec::new("a", |_| async { panic!("no function") });
-    let tree = start(stage.supervisor("root").child(child)).await;
+    let tree = start(stage.supervisor("root").with_child(child)).await;
     assert_eq!(stage.take(), ["0 a not started: the start of the actor failed: no function; again in 100"]);
     tree.stop(PATIENCE).await;
 }
@@ -190,7 +191,7 @@ async fn its_name_is_taken_by_another() {
     let stage = TestTree::new("start-name");
     let holder = Worker { stage: stage.clone(), id: "holder" };
     let (holder, _) = Actor::spawn(Some("start-name/a".into()), holder, Start::Good).await.unwrap();
-    let tree = start(stage.supervisor("root").child(stage.worker("a"))).await;
+    let tree = start(stage.supervisor("root").with_child(stage.worker("a"))).await;
     let refused = "0 a not started: the actor cannot start: another actor of this process has the name start-name/a already; again in 100";
     assert_eq!(stage.take(), [refused]);
     holder.stop(None);
@@ -206,7 +207,7 @@ async fn unlinked_actor_is_linked_by_its_supervisor() {
         let actor = Worker { stage: worker.clone(), id: "a" };
         async move { Ok(Actor::spawn(Some("start-unlinked/a".into()), actor, Start::Good).await?.into()) }
     });
-    let tree = start(stage.supervisor("root").child(child)).await;
+    let tree = start(stage.supervisor("root").with_child(child)).await;
     stage.say("a", Say::Panic);
     stage.until_told("restarted a #1").await;
     tree.stop(PATIENCE).await;
@@ -225,7 +226,7 @@ async fn an_actor_that_ended_before_it_could_be_linked_has_failed() {
             Ok((actor, task).into())
         }
     });
-    let tree = start(stage.supervisor("root").child(child)).await;
+    let tree = start(stage.supervisor("root").with_child(child)).await;
     stage.until_told("a ended: before it was linked; again in 100").await;
     tree.stop(PATIENCE).await;
 }
@@ -234,14 +235,14 @@ async fn an_actor_that_ended_before_it_could_be_linked_has_failed() {
 async fn a_transient_child_may_end_but_not_fail() {
     let stage = TestTree::new("end-transient");
     let a = stage.worker("a").restart(Restart::Transient);
-    let tree = start(stage.supervisor("root").child(a)).await;
+    let tree = start(stage.supervisor("root").with_child(a)).await;
     stage.say("a", Say::Fail);
     stage.until_told("restarted a #1").await;
     stage.cell("a").kill();
     stage.until_told("restarted a #2").await;
     stage.say("a", Say::End);
     stage.until_told("ended a Some(\"done\")").await;
-    assert_eq!(tree.root().status().await.unwrap().children, []);
+    assert_eq!(tree.root().read_status().await.unwrap().children, []);
     assert!(matches!(tree.root().add_child(stage.worker("a")).await, Ok(FirstStart::Running(_))));
     tree.stop(PATIENCE).await;
 }
@@ -250,8 +251,8 @@ async fn a_transient_child_may_end_but_not_fail() {
 async fn a_very_long_reason_is_cut() {
     let stage = TestTree::new("end-long");
     let child = ChildSpec::new("a", |_| async { Err(StartError::Failed("ä".repeat(5000).into())) });
-    let tree = start(stage.supervisor("root").child(child)).await;
-    let status = tree.root().status().await.unwrap();
+    let tree = start(stage.supervisor("root").with_child(child)).await;
+    let status = tree.root().read_status().await.unwrap();
     let error = status.children[0].last_error.clone().unwrap();
     assert!(error.len() < 1100 && error.ends_with('…'), "{} bytes", error.len());
     tree.stop(PATIENCE).await;

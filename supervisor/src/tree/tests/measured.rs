@@ -17,8 +17,10 @@ fn restarts_running_actors_and_meltdowns_are_counted_by_label() {
     metrics::with_local_recorder(&recorder, || {
         runtime.block_on(async {
             let stage = TestTree::new("measured");
-            let spec = stage.supervisor("root").budget(Budget { restarts: 1, ..Budget::DEFAULT });
-            let spec = spec.child(stage.worker("a").label("node")).child(stage.worker("b").label("node"));
+            let spec = stage.supervisor("root").with_budget(Budget { restarts: 1, ..Budget::DEFAULT });
+            let spec = spec
+                .with_child(stage.worker("a").with_label("node"))
+                .with_child(stage.worker("b").with_label("node"));
             let tree = start(spec).await;
             has("madako_actor_restarts_total{actor=\"node\"} 0");
             has("madako_actor_up{actor=\"node\"} 2");

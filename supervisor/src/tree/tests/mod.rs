@@ -186,7 +186,7 @@ impl TestTree {
     }
 
     fn supervisor(&self, id: &str) -> SupervisorSpec {
-        SupervisorSpec::new(self.instance, id, 7, self.sink()).backoff(EXACT)
+        SupervisorSpec::new(self.instance, id, 7, self.sink()).with_backoff(EXACT)
     }
 
     /// A worker whose starts always succeed.
@@ -198,7 +198,7 @@ impl TestTree {
     fn starting(&self, id: &'static str, how: impl Fn(u32) -> Start + Send + Sync + 'static) -> ChildSpec {
         let stage = self.clone();
         let starts = Mutex::new(0);
-        ChildSpec::actor(self.instance, id, move || {
+        ChildSpec::for_actor(self.instance, id, move || {
             let mut starts = starts.lock().unwrap();
             *starts += 1;
             (Worker { stage: stage.clone(), id }, how(*starts - 1))
@@ -267,6 +267,6 @@ fn tell(event: &TreeEvent) -> String {
 
 async fn start(spec: SupervisorSpec) -> Tree {
     let tree = Tree::start(spec).await.unwrap();
-    tree.root().ready().await.unwrap();
+    tree.root().wait_until_ready().await.unwrap();
     tree
 }

@@ -5,7 +5,11 @@ use super::*;
 const TWO: Budget = Budget { restarts: 2, window: Duration::from_secs(10) };
 
 fn reign(stage: &TestTree) -> SupervisorSpec {
-    stage.supervisor("reign").budget(TWO).child(stage.worker("poller")).child(stage.worker("planner"))
+    stage
+        .supervisor("reign")
+        .with_budget(TWO)
+        .with_child(stage.worker("poller"))
+        .with_child(stage.worker("planner"))
 }
 
 /// Fails the planner once more than its budget allows.
@@ -20,8 +24,10 @@ async fn melt(stage: &TestTree) {
 #[tokio::test(start_paused = true)]
 async fn an_inner_supervisor_that_melts_down_is_restarted_with_its_children() {
     let stage = TestTree::new("nest-melt");
-    let spec =
-        stage.supervisor("root").child(stage.worker("http")).child(ChildSpec::supervisor(reign(&stage)));
+    let spec = stage
+        .supervisor("root")
+        .with_child(stage.worker("http"))
+        .with_child(ChildSpec::for_supervisor(reign(&stage)));
     let tree = start(spec).await;
     stage.until_told("started planner").await;
     let http = stage.cell("http").get_id();
@@ -58,18 +64,19 @@ async fn when_it_melts_down_too_often_it_is_reported_and_the_root_lives() {
     let told = reports.clone();
     let report = BudgetAction::Report(Arc::new(move |_| told.send_modify(|n| *n += 1)));
     let own = Budget { restarts: 1, window: Duration::from_secs(600) };
-    let bad = stage.supervisor("reign").budget(TWO).child(stage.starting("planner", |_| Start::Fails));
-    let tree = start(stage.supervisor("root").child(stage.worker("http"))).await;
-    let added = tree.root().add_child(ChildSpec::supervisor(bad).own_budget(own, report)).await;
+    let bad =
+        stage.supervisor("reign").with_budget(TWO).with_child(stage.starting("planner", |_| Start::Fails));
+    let tree = start(stage.supervisor("root").with_child(stage.worker("http"))).await;
+    let added = tree.root().add_child(ChildSpec::for_supervisor(bad).own_budget(own, report)).await;
     assert!(matches!(added, Ok(FirstStart::Running(_))));
     stage.until_told("given up reign").await;
     assert_eq!(*reports.borrow(), 1);
     // 300 ms for each of two meltdowns, 100 ms between them.
     assert_eq!(stage.began.elapsed().as_millis(), 700);
-    let status = tree.root().status().await.unwrap();
+    let status = tree.root().read_status().await.unwrap();
     assert_eq!(status.children.len(), 1, "only http is left: {status:?}");
 
-    let again = tree.root().add_child(ChildSpec::supervisor(reign(&stage))).await;
+    let again = tree.root().add_child(ChildSpec::for_supervisor(reign(&stage))).await;
     assert!(matches!(again, Ok(FirstStart::Running(_))), "it can be tried again later");
     tree.stop(PATIENCE).await;
 }
@@ -77,9 +84,10 @@ async fn when_it_melts_down_too_often_it_is_reported_and_the_root_lives() {
 #[tokio::test(start_paused = true)]
 async fn without_a_report_the_root_melts_down_after_it() {
     let stage = TestTree::new("nest-escalate");
-    let bad = stage.supervisor("reign").budget(TWO).child(stage.starting("planner", |_| Start::Fails));
-    let root = stage.supervisor("root").budget(Budget { restarts: 1, ..TWO });
-    let tree = start(root.child(stage.worker("http")).child(ChildSpec::supervisor(bad))).await;
+    let bad =
+        stage.supervisor("reign").with_budget(TWO).with_child(stage.starting("planner", |_| Start::Fails));
+    let root = stage.supervisor("root").with_budget(Budget { restarts: 1, ..TWO });
+    let tree = start(root.with_child(stage.worker("http")).with_child(ChildSpec::for_supervisor(bad))).await;
     let meltdown = tree.wait_for_end().await.expect("a meltdown");
     assert_eq!(&*meltdown.exceeded.child, "reign");
     assert!(matches!(meltdown.exceeded.reason, ChildExit::Meltdown(_)));
@@ -90,8 +98,8 @@ async fn a_graceful_stop_of_an_inner_supervisor_stops_its_children_in_reverse_an
     let stage = TestTree::new("nest-stop");
     let slow = stage.starting("slow", |_| Start::StopTakes(Duration::from_secs(2)));
     let tree = start(stage.supervisor("root")).await;
-    tree.root().add_child(ChildSpec::supervisor(reign(&stage).child(slow))).await.unwrap();
-    SupervisorRef::find("nest-stop", "reign").unwrap().ready().await.unwrap();
+    tree.root().add_child(ChildSpec::for_supervisor(reign(&stage).with_child(slow))).await.unwrap();
+    SupervisorRef::find("nest-stop", "reign").unwrap().wait_until_ready().await.unwrap();
     stage.take();
     assert_eq!(tree.root().stop_child("reign", Mode::Graceful).await, Ok(StopOutcome::Stopped));
     let removed: Vec<String> = stage.take().into_iter().filter(|l| l.contains("removed")).collect();
@@ -110,10 +118,10 @@ async fn a_graceful_stop_of_an_inner_supervisor_stops_its_children_in_reverse_an
 #[tokio::test(start_paused = true)]
 async fn loss_of_leadership_ends_the_reign_immediately() {
     let stage = TestTree::new("nest-now");
-    let inner = stage.supervisor("nodes").child(stage.worker("node"));
+    let inner = stage.supervisor("nodes").with_child(stage.worker("node"));
     let hangs = stage.starting("hangs", |_| Start::Freezes);
-    let spec = reign(&stage).child(ChildSpec::supervisor(inner)).child(hangs);
-    let tree = start(stage.supervisor("root").child(ChildSpec::supervisor(spec))).await;
+    let spec = reign(&stage).with_child(ChildSpec::for_supervisor(inner)).with_child(hangs);
+    let tree = start(stage.supervisor("root").with_child(ChildSpec::for_supervisor(spec))).await;
     stage.until_told("started node").await;
     for id in ["poller", "planner", "node"] {
         stage.say(id, Say::Freeze);
@@ -130,10 +138,10 @@ async fn loss_of_leadership_ends_the_reign_immediately() {
     assert!(!lines.iter().any(|l| l.contains("post_stop")), "{lines:?}");
     assert_eq!(lines.last().unwrap(), "0 removed reign Killed");
     assert!(matches!(
-        tree.root().add_child(ChildSpec::supervisor(reign(&stage))).await,
+        tree.root().add_child(ChildSpec::for_supervisor(reign(&stage))).await,
         Ok(FirstStart::Running(_))
     ));
-    SupervisorRef::find("nest-now", "reign").unwrap().ready().await.unwrap();
+    SupervisorRef::find("nest-now", "reign").unwrap().wait_until_ready().await.unwrap();
     let told = stage.take();
     assert!(!told.iter().any(|l| l.contains("not started")), "all names are free: {told:?}");
     tree.stop(PATIENCE).await;
@@ -143,10 +151,10 @@ async fn loss_of_leadership_ends_the_reign_immediately() {
 async fn now_hurries_an_inner_supervisor_in_the_middle_of_a_slow_stop() {
     let stage = TestTree::new("nest-hurry");
     let slow = || stage.starting("slow", |_| Start::StopTakes(PATIENCE)).stop_deadline(PATIENCE);
-    let spec = stage.supervisor("reign").child(slow()).child(stage.worker("planner"));
-    let reign = ChildSpec::supervisor(spec).stop_deadline(PATIENCE);
-    let tree = start(stage.supervisor("root").child(reign)).await;
-    SupervisorRef::find("nest-hurry", "reign").unwrap().ready().await.unwrap();
+    let spec = stage.supervisor("reign").with_child(slow()).with_child(stage.worker("planner"));
+    let reign = ChildSpec::for_supervisor(spec).stop_deadline(PATIENCE);
+    let tree = start(stage.supervisor("root").with_child(reign)).await;
+    SupervisorRef::find("nest-hurry", "reign").unwrap().wait_until_ready().await.unwrap();
     let root = tree.root().clone();
     let graceful = tokio::spawn(async move { root.stop_child("reign", Mode::Graceful).await });
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -159,8 +167,8 @@ async fn now_hurries_an_inner_supervisor_in_the_middle_of_a_slow_stop() {
 #[tokio::test(start_paused = true)]
 async fn killed_inner_supervisor_is_restarted_after_its_children_have_ended() {
     let stage = TestTree::new("nest-kill");
-    let tree = start(stage.supervisor("root").child(ChildSpec::supervisor(reign(&stage)))).await;
-    SupervisorRef::find("nest-kill", "reign").unwrap().ready().await.unwrap();
+    let tree = start(stage.supervisor("root").with_child(ChildSpec::for_supervisor(reign(&stage)))).await;
+    SupervisorRef::find("nest-kill", "reign").unwrap().wait_until_ready().await.unwrap();
     stage.cell("reign").kill();
     stage.until(|events| events.iter().filter(|e| tell(e) == "started planner").count() == 2).await;
     let lines = stage.take();
@@ -173,8 +181,8 @@ async fn killed_inner_supervisor_is_restarted_after_its_children_have_ended() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_waits_for_a_child_of_the_former_supervisor_that_still_runs() {
     let stage = TestTree::new("nest-wait").in_real_time();
-    let tree = start(stage.supervisor("root").child(ChildSpec::supervisor(reign(&stage)))).await;
-    SupervisorRef::find("nest-wait", "reign").unwrap().ready().await.unwrap();
+    let tree = start(stage.supervisor("root").with_child(ChildSpec::for_supervisor(reign(&stage)))).await;
+    SupervisorRef::find("nest-wait", "reign").unwrap().wait_until_ready().await.unwrap();
     let (unblock, until) = std::sync::mpsc::channel();
     stage.say("planner", Say::Block(until));
     stage.until_blocked("planner").await;
@@ -185,7 +193,7 @@ async fn a_restart_waits_for_a_child_of_the_former_supervisor_that_still_runs() 
     assert!(SupervisorRef::find("nest-wait", "reign").is_none());
     drop(unblock);
     stage.until_told("restarted reign #1").await;
-    SupervisorRef::find("nest-wait", "reign").unwrap().ready().await.unwrap();
+    SupervisorRef::find("nest-wait", "reign").unwrap().wait_until_ready().await.unwrap();
     assert!(!stage.lines().iter().any(|l| l.contains("not started")), "{:?}", stage.lines());
     tree.stop(REAL_PATIENCE).await;
 }
@@ -210,8 +218,8 @@ async fn a_restart_waits_for_a_start_of_the_former_supervisor_that_still_runs() 
             Err(StartError::Cancelled)
         }
     });
-    let reign = ChildSpec::supervisor(stage.supervisor("reign").child(blocks));
-    let tree = start(stage.supervisor("root").child(reign)).await;
+    let reign = ChildSpec::for_supervisor(stage.supervisor("reign").with_child(blocks));
+    let tree = start(stage.supervisor("root").with_child(reign)).await;
     stage.until_blocked("blocks").await;
     stage.cell("reign").kill();
     stage.until_told("reign killed; again in 100").await;
@@ -226,11 +234,13 @@ async fn a_restart_waits_for_a_start_of_the_former_supervisor_that_still_runs() 
 #[tokio::test(start_paused = true)]
 async fn the_status_shows_the_whole_tree() {
     let stage = TestTree::new("nest-status");
-    let spec =
-        stage.supervisor("root").child(stage.worker("http")).child(ChildSpec::supervisor(reign(&stage)));
+    let spec = stage
+        .supervisor("root")
+        .with_child(stage.worker("http"))
+        .with_child(ChildSpec::for_supervisor(reign(&stage)));
     let tree = start(spec).await;
-    SupervisorRef::find("nest-status", "reign").unwrap().ready().await.unwrap();
-    let status = tree.root().status().await.unwrap();
+    SupervisorRef::find("nest-status", "reign").unwrap().wait_until_ready().await.unwrap();
+    let status = tree.root().read_status().await.unwrap();
     let below = status.children[1].below.as_ref().expect("reign answers");
     assert_eq!(below.children.iter().map(|c| &*c.id).collect::<Vec<_>>(), ["poller", "planner"]);
     assert_eq!(status.children[0].below, None);
@@ -241,8 +251,8 @@ async fn the_status_shows_the_whole_tree() {
 #[tokio::test(start_paused = true)]
 async fn two_instances_live_side_by_side() {
     let (one, two) = (TestTree::new("nest-one"), TestTree::new("nest-two"));
-    let first = start(one.supervisor("root").child(ChildSpec::supervisor(reign(&one)))).await;
-    let second = start(two.supervisor("root").child(ChildSpec::supervisor(reign(&two)))).await;
+    let first = start(one.supervisor("root").with_child(ChildSpec::for_supervisor(reign(&one)))).await;
+    let second = start(two.supervisor("root").with_child(ChildSpec::for_supervisor(reign(&two)))).await;
     one.until_told("started planner").await;
     two.until_told("started planner").await;
     first.stop(PATIENCE).await;
@@ -255,11 +265,11 @@ async fn two_instances_live_side_by_side() {
 async fn an_inner_supervisor_that_is_killed_while_it_stops_takes_its_children_along() {
     let stage = TestTree::new("nest-kill-stop");
     let slow = stage.starting("slow", |_| Start::StopTakes(PATIENCE)).stop_deadline(PATIENCE);
-    let spec = stage.supervisor("reign").child(stage.worker("planner")).child(slow);
-    let reign = ChildSpec::supervisor(spec).stop_deadline(PATIENCE);
-    let tree = start(stage.supervisor("root").child(reign)).await;
+    let spec = stage.supervisor("reign").with_child(stage.worker("planner")).with_child(slow);
+    let reign = ChildSpec::for_supervisor(spec).stop_deadline(PATIENCE);
+    let tree = start(stage.supervisor("root").with_child(reign)).await;
     let inner = SupervisorRef::find("nest-kill-stop", "reign").unwrap();
-    inner.ready().await.unwrap();
+    inner.wait_until_ready().await.unwrap();
     let root = tree.root().clone();
     let graceful = tokio::spawn(async move { root.stop_child("reign", Mode::Graceful).await });
     tokio::time::sleep(Duration::from_secs(1)).await;

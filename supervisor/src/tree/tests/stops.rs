@@ -10,7 +10,7 @@ const DEADLINE: Duration = Duration::from_secs(3);
 async fn a_stop_waits_for_the_child() {
     let stage = TestTree::new("stop-waits");
     let slow = stage.starting("a", |_| Start::StopTakes(Duration::from_secs(2))).stop_deadline(DEADLINE);
-    let tree = start(stage.supervisor("root").child(slow)).await;
+    let tree = start(stage.supervisor("root").with_child(slow)).await;
     assert_eq!(tree.root().stop_child("a", Mode::Graceful).await, Ok(StopOutcome::Stopped));
     assert_eq!(stage.take(), ["0 started a", "0 a post_stop", "2000 a gone", "2000 removed a Stopped"]);
     tree.stop(PATIENCE).await;
@@ -19,7 +19,7 @@ async fn a_stop_waits_for_the_child() {
 #[tokio::test(start_paused = true)]
 async fn a_frozen_child_is_killed_at_its_deadline() {
     let stage = TestTree::new("stop-frozen");
-    let tree = start(stage.supervisor("root").child(stage.worker("a").stop_deadline(DEADLINE))).await;
+    let tree = start(stage.supervisor("root").with_child(stage.worker("a").stop_deadline(DEADLINE))).await;
     stage.say("a", Say::Freeze);
     tokio::task::yield_now().await;
     assert_eq!(tree.root().stop_child("a", Mode::Graceful).await, Ok(StopOutcome::Killed));
@@ -32,7 +32,7 @@ async fn a_frozen_child_is_killed_at_its_deadline() {
 async fn a_child_whose_stop_hangs_is_killed_at_its_deadline() {
     let stage = TestTree::new("stop-hangs");
     let slow = stage.starting("a", |_| Start::StopTakes(PATIENCE)).stop_deadline(DEADLINE);
-    let tree = start(stage.supervisor("root").child(slow).child(stage.worker("b"))).await;
+    let tree = start(stage.supervisor("root").with_child(slow).with_child(stage.worker("b"))).await;
     assert_eq!(tree.stop(PATIENCE).await, StopOutcome::Stopped, "the root itself is not killed");
     let lines = stage.take();
     assert!(lines.contains(&"3000 removed a Killed".to_string()), "{lines:?}");
@@ -42,7 +42,7 @@ async fn a_child_whose_stop_hangs_is_killed_at_its_deadline() {
 #[tokio::test(start_paused = true)]
 async fn now_cancels_a_handler_in_mid_await() {
     let stage = TestTree::new("stop-now");
-    let tree = start(stage.supervisor("root").child(stage.worker("a"))).await;
+    let tree = start(stage.supervisor("root").with_child(stage.worker("a"))).await;
     stage.say("a", Say::Freeze);
     tokio::task::yield_now().await;
     assert_eq!(tree.root().stop_child("a", Mode::Now).await, Ok(StopOutcome::Killed));
@@ -54,7 +54,7 @@ async fn now_cancels_a_handler_in_mid_await() {
 async fn now_hurries_a_graceful_stop_and_both_callers_are_answered() {
     let stage = TestTree::new("stop-hurry");
     let slow = stage.starting("a", |_| Start::StopTakes(PATIENCE)).stop_deadline(PATIENCE);
-    let tree = start(stage.supervisor("root").child(slow)).await;
+    let tree = start(stage.supervisor("root").with_child(slow)).await;
     let root = tree.root().clone();
     let graceful = tokio::spawn(async move { root.stop_child("a", Mode::Graceful).await });
     tokio::time::sleep(DEADLINE).await;
@@ -67,7 +67,7 @@ async fn now_hurries_a_graceful_stop_and_both_callers_are_answered() {
 #[tokio::test(start_paused = true)]
 async fn a_request_to_stop_does_not_wait() {
     let stage = TestTree::new("stop-request");
-    let tree = start(stage.supervisor("root").child(stage.worker("a"))).await;
+    let tree = start(stage.supervisor("root").with_child(stage.worker("a"))).await;
     tree.root().request_stop("a", Mode::Graceful).unwrap();
     tree.root().request_stop("nobody", Mode::Graceful).unwrap();
     stage.until_told("removed a Stopped").await;
@@ -88,7 +88,7 @@ async fn a_tree_that_is_stopped_cancels_starts_and_restarts() {
         }
     });
     let fails = stage.starting("b", |_| Start::Fails);
-    let tree = start(stage.supervisor("root").child(fails)).await;
+    let tree = start(stage.supervisor("root").with_child(fails)).await;
     stage.take();
     let root = tree.root().clone();
     let adding = tokio::spawn(async move { root.add_child(hangs).await });
@@ -108,7 +108,7 @@ async fn tree_is_killed_immediately_and_after_its_deadline() {
     let spec = || {
         stage
             .supervisor("root")
-            .child(stage.starting("a", |_| Start::StopTakes(PATIENCE)).stop_deadline(PATIENCE))
+            .with_child(stage.starting("a", |_| Start::StopTakes(PATIENCE)).stop_deadline(PATIENCE))
     };
     let tree = start(spec()).await;
     assert_eq!(tree.kill().await, StopOutcome::Killed);
@@ -125,14 +125,15 @@ async fn child_that_blocks_its_thread_is_given_up_and_reported() {
     const GRACE: Duration = Duration::from_millis(50);
     let stage = TestTree::new("stop-stuck").in_real_time();
     let a = stage.worker("a").stop_deadline(GRACE);
-    let tree = start(stage.supervisor("root").kill_grace(GRACE).child(a).child(stage.worker("b"))).await;
+    let tree =
+        start(stage.supervisor("root").kill_grace(GRACE).with_child(a).with_child(stage.worker("b"))).await;
     let (unblock, until) = mpsc::channel();
     stage.say("a", Say::Block(until));
     let again = stage.cell("a");
     // Before the worker has taken the message, a stop would find it idle.
     stage.until_blocked("a").await;
     assert_eq!(tree.root().stop_child("a", Mode::Graceful).await, Ok(StopOutcome::Stuck));
-    let status = tree.root().status().await.unwrap();
+    let status = tree.root().read_status().await.unwrap();
     assert_eq!(status.children.iter().map(|c| &*c.id).collect::<Vec<_>>(), ["b"], "the others go on");
 
     drop(unblock);

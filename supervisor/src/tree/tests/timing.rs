@@ -10,11 +10,14 @@ fn history(instance: &'static str, seed: u64) -> Vec<String> {
         let stage = TestTree::new(instance);
         let with_chance = Backoff { jitter: 0.5, ..EXACT };
         let supervisor =
-            |id: &str| SupervisorSpec::new(stage.instance, id, seed, stage.sink()).backoff(with_chance);
+            |id: &str| SupervisorSpec::new(stage.instance, id, seed, stage.sink()).with_backoff(with_chance);
         let flaky = stage.starting("flaky", |n| if n % 2 == 0 { Start::Fails } else { Start::Good });
-        let inner = supervisor("reign").child(flaky).child(stage.worker("a")).child(stage.worker("b"));
-        let tree =
-            start(supervisor("root").child(ChildSpec::supervisor(inner)).child(stage.worker("c"))).await;
+        let inner =
+            supervisor("reign").with_child(flaky).with_child(stage.worker("a")).with_child(stage.worker("b"));
+        let tree = start(
+            supervisor("root").with_child(ChildSpec::for_supervisor(inner)).with_child(stage.worker("c")),
+        )
+        .await;
         for round in 0..6 {
             tokio::time::sleep(Duration::from_secs(1)).await;
             for (id, say) in [("a", Say::Panic), ("b", Say::Fail), ("c", Say::End), ("flaky", Say::Fail)] {
@@ -47,7 +50,7 @@ fn one_seed_gives_one_history() {
 #[tokio::test(start_paused = true)]
 async fn restart_happens_exactly_after_the_announced_pause() {
     let stage = TestTree::new("time-exact");
-    let spec = SupervisorSpec::new(stage.instance, "root", 3, stage.sink()).child(stage.worker("a"));
+    let spec = SupervisorSpec::new(stage.instance, "root", 3, stage.sink()).with_child(stage.worker("a"));
     let tree = start(spec).await;
     for n in 1..=8 {
         let failed = Instant::now();
@@ -71,8 +74,11 @@ async fn an_actor_that_panics_is_back_within_50_ms_of_its_backoff() {
     const ROUNDS: u32 = 20;
     let stage = TestTree::new("time-real").in_real_time();
     let quick = Backoff { first: Duration::from_millis(5), max: Duration::from_millis(5), ..EXACT };
-    let spec = stage.supervisor("root").backoff(quick).budget(Budget { restarts: ROUNDS, ..Budget::DEFAULT });
-    let tree = start(spec.child(stage.worker("a"))).await;
+    let spec = stage
+        .supervisor("root")
+        .with_backoff(quick)
+        .with_budget(Budget { restarts: ROUNDS, ..Budget::DEFAULT });
+    let tree = start(spec.with_child(stage.worker("a"))).await;
     let mut late = Vec::new();
     for n in 1..=ROUNDS {
         let failed = Instant::now();

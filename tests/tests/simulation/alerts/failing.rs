@@ -20,7 +20,7 @@ pub async fn fail(root: &SupervisorRef, name: &str, pause: Duration, until: Inst
             parent => parent,
         };
         let cell = match parent {
-            Some(parent) => parent.child(name).await.ok().flatten(),
+            Some(parent) => parent.find_child(name).await.ok().flatten(),
             None => None,
         };
         if let Some(cell) = cell.filter(|_| last.elapsed() >= pause) {
@@ -32,5 +32,5 @@ pub async fn fail(root: &SupervisorRef, name: &str, pause: Duration, until: Inst
 }
 
 async fn supervisor(parent: &SupervisorRef, name: &str) -> Option<SupervisorRef> {
-    parent.child(name).await.ok().flatten().and_then(SupervisorRef::from_cell)
+    parent.find_child(name).await.ok().flatten().and_then(SupervisorRef::from_cell)
 }

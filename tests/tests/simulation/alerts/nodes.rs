@@ -64,7 +64,7 @@ pub struct Nodes {
 impl Nodes {
     pub fn of(registry: &SimulatedRegistry, clock: &Arc<dyn Clock>) -> Self {
         let world = SimulatedNodes::new(1);
-        for machine in registry.machines() {
+        for machine in registry.list_machines() {
             world.add(machine.address().unwrap(), machine.spec.rack.try_into().unwrap());
         }
         let life = Arc::new(Mutex::new(YEAR));
@@ -95,16 +95,16 @@ impl Nodes {
         OperationsPorts {
             mode: OperationsMode::Act,
             driver: Arc::new(Impaired {
-                inner: self.world.driver(),
+                inner: self.world.driver_port(),
                 late: Arc::clone(&self.late),
                 hidden: Arc::clone(&self.hidden),
             }),
             host_keys: HostKeyPolicy::Pin,
             settings,
             runner: RunnerPorts {
-                etcd: self.world.etcd(),
+                etcd: self.world.etcd_port(),
                 authorities: self.authorities(),
-                components: self.world.components(),
+                components: self.world.components_port(),
                 secrets: Arc::new(PaperSecrets),
             },
             backups: Some(BackupPorts {
@@ -144,7 +144,7 @@ impl Nodes {
         match words {
             ["begins", fault] => self.world.begin(&place, fault_of(fault)),
             ["ends", fault] => self.world.end(&place, fault_of(fault)),
-            ["reinstalled"] => self.world.reinstall(address),
+            ["reinstalled"] => self.world.reinstall_node(address),
             ["loses", "rivers"] => self.world.end_container(address, Container::Rivers),
             ["hides", "certificates"] => drop(self.hidden.lock().unwrap().insert(address.to_owned())),
             ["shows", "certificates"] => drop(self.hidden.lock().unwrap().remove(address)),

@@ -36,7 +36,7 @@ pub async fn watches(door: LinkedDialer, pause: Duration) {
 
 /// Writes the present value of a key again after each pause.
 pub async fn rewrites(store: StoreProcess, key: String, pause: Duration, end: Instant) {
-    let mut client = store.client().await.unwrap();
+    let mut client = store.connect_client().await.unwrap();
     while Instant::now() < end {
         let answer = client.get(key.clone(), None).await.unwrap();
         if let Some(kv) = answer.kvs().first() {

@@ -29,7 +29,7 @@ use madako_simulation::placement::PlacementChecker;
 use madako_simulation::prometheus::PrometheusFault;
 use madako_simulation::repair::RepairJudge;
 use madako_simulation::store_process::StoreProcess;
-use madako_simulation::world::{Hosts, PREFIX, RunningInstance, World};
+use madako_simulation::world::{CommandHosts, PREFIX, RunningInstance, World};
 use madako_store::{EtcdStore, StoreConfig};
 use madako_supervisor::instance::LEADER;
 use madako_supervisor::measured::Measured;
@@ -116,7 +116,7 @@ fn chance(stream: u64) -> ChaCha8Rng {
 fn datacenter(start: OffsetDateTime) -> Datacenter {
     let minutes = |minutes: u64| Some(Duration::from_secs(60 * minutes));
     // Setups and updates of machines end; no machine breaks without a fault.
-    let rates = Rates { initialize_takes: minutes(1), update_takes: minutes(2), ..Rates::without_events() };
+    let rates = Rates { initialize_takes: minutes(1), update_takes: minutes(2), ..Rates::no_events() };
     let roles = [("compute", MACHINES - 6), ("storage", 4), ("gpu", 2)];
     let config = DatacenterConfig::new(1, start, RACKS, &roles);
     Datacenter::new(DatacenterConfig { rates, boot: false, ..config }).unwrap()
@@ -128,7 +128,7 @@ impl AlertTest {
         let registry = SimulatedRegistry::new(datacenter(start), Arc::clone(&clock));
         let history = History::new();
         let disk = ForgetfulDisk::new(chance(7));
-        let store = StoreProcess::on(disk.clone(), 1);
+        let store = StoreProcess::on_disk(disk.clone(), 1);
         store.start().unwrap();
         let checker = Checker::new(history.clone());
         let placement = PlacementChecker::new(history.clone(), start);
@@ -137,11 +137,11 @@ impl AlertTest {
         // This judge keeps the simulated nodes equal to the cluster's. No other judge watches: scripts bypass the API.
         let nodes = Task::start(repairs.clone().watch(store.clone()));
         let mut operator = Operator::new(store.clone(), chance(1));
-        operator.repairs(repairs.clone());
-        operator.install_for(MACHINES).await.unwrap();
+        operator.enable_repairs(repairs.clone());
+        operator.install_cluster(MACHINES).await.unwrap();
         let kubernetes = drains.kubernetes.faults().clone();
         let behaviour = CommandBehaviour { heals_percent: 0, ..CommandBehaviour::demo() };
-        let hosts = Hosts {
+        let hosts = CommandHosts {
             host: SimulatedHost::new(registry.clone(), behaviour),
             kubernetes: drains.kubernetes.clone(),
             judge: repairs,
@@ -219,7 +219,7 @@ impl AlertTest {
 
     async fn start(&mut self) {
         self.world.metrics = self.process.starts();
-        StoreFailures::of(self.data_dir.path()).show_noted();
+        StoreFailures::in_directory(self.data_dir.path()).show_noted();
         self.running = Some(self.world.start(NAME).await);
     }
 
@@ -237,7 +237,7 @@ impl AlertTest {
     /// Like a process with the embedded store on a failing disk: it notes the reason and ends. Tests of the real
     /// program show both.
     async fn fail_store(&mut self) {
-        let failures = StoreFailures::of(self.data_dir.path());
+        let failures = StoreFailures::in_directory(self.data_dir.path());
         failures.note(self.world.clock.now(), "the disk gives an error at each sync").unwrap();
         self.kill().await;
         self.disk.crash();
@@ -263,7 +263,7 @@ impl AlertTest {
     }
 
     async fn client(&self) -> Client {
-        self.world.store.client().await.unwrap()
+        self.world.store.connect_client().await.unwrap()
     }
 
     async fn put(&self, key: &str, value: impl Into<Vec<u8>>) {
@@ -328,17 +328,17 @@ impl AlertTest {
             ["rack", rack, "dark"] => self.world.registry.kill_rack(rack.parse().unwrap()).unwrap(),
             ["rack", rack, "lit"] => self.world.registry.power_on(rack.parse().unwrap()).unwrap(),
             ["machine", number, state] => {
-                let machine = &self.world.registry.machines()[number.parse::<usize>().unwrap()];
+                let machine = &self.world.registry.list_machines()[number.parse::<usize>().unwrap()];
                 let state: MachineState = serde_json::from_value(json!(state.to_uppercase())).unwrap();
                 self.world.registry.set_state(&machine.spec.serial, state).unwrap();
             }
             ["put", key, ref value @ ..] => self.put(key, value.join(" ")).await,
             ["delete", key] => drop(self.client().await.delete(absolute(key), None).await.unwrap()),
             ["workers", least] => {
-                self.operator.constraints(3, least.parse().unwrap(), 0).await.unwrap();
+                self.operator.write_constraints(3, least.parse().unwrap(), 0).await.unwrap();
             }
             // Restores the inputs of the start.
-            ["operator", "settles"] => self.operator.settle().await.unwrap(),
+            ["operator", "settles"] => self.operator.write_final_inputs().await.unwrap(),
             ["constraint", name, value] => {
                 let mut constraints = self.read(keys::CONSTRAINTS).await;
                 constraints[name] = value.parse::<i64>().unwrap().into();
@@ -411,7 +411,7 @@ impl AlertTest {
             }
             ["vault", ref how @ ..] => self.act_on_vault(how).await,
             ["backups", "lack", "a", "write"] => self.spoil_backups().await,
-            ["backups", "well"] => self.nodes.as_ref().unwrap().backups.spoil(false),
+            ["backups", "well"] => self.nodes.as_ref().unwrap().backups.set_spoiling(false),
             ["etcd-image", image] => {
                 let image = Some(image).filter(|image| *image != "default");
                 self.world.operations = Some(self.nodes.as_ref().unwrap().ports(image));
@@ -440,7 +440,7 @@ impl AlertTest {
             }
             ["sealed"] => self.nodes.as_ref().unwrap().vault().seal(true),
             ["unsealed"] => self.nodes.as_ref().unwrap().vault().seal(false),
-            ["answers", "after", late] => self.nodes.as_ref().unwrap().vault().slow(time(late)),
+            ["answers", "after", late] => self.nodes.as_ref().unwrap().vault().set_delay(time(late)),
             _ => panic!("nobody knows what this means: {how:?}"),
         }
     }
@@ -451,7 +451,7 @@ impl AlertTest {
         let addresses: Vec<String> = cluster.control_plane().map(|node| node.address.clone()).collect();
         let nodes = self.nodes.as_ref().unwrap();
         nodes.world.write(&addresses).await.unwrap();
-        nodes.backups.spoil(true);
+        nodes.backups.set_spoiling(true);
     }
 
     fn root(&self) -> &SupervisorRef {
@@ -484,7 +484,7 @@ impl AlertTest {
 
     /// Like `madako repair-queue add`.
     async fn add(&self, machine: usize, operation: &str) {
-        let machine = &self.world.registry.machines()[machine];
+        let machine = &self.world.registry.list_machines()[machine];
         self.enter(machine.address().unwrap(), &machine.spec.bmc.bmc_type, operation).await;
     }
 
@@ -563,7 +563,7 @@ impl AlertTest {
     async fn propose_nonsense(&self) {
         let running = self.running.as_ref().unwrap();
         let epoch = running.instance.view().reign.borrow().as_ref().unwrap().number;
-        let cell = running.instance.root().child(LEADER).await.unwrap().unwrap();
+        let cell = running.instance.root().find_child(LEADER).await.unwrap().unwrap();
         let cluster = serde_json::from_value(self.read(keys::CLUSTER).await).unwrap();
         let plan = Plan {
             action: None,
@@ -593,11 +593,11 @@ impl AlertTest {
     async fn hang(&self, until: Instant) {
         let clock = Arc::clone(&self.world.clock);
         let root = self.running.as_ref().unwrap().instance.root();
-        let spec = ChildSpec::actor("alerts", Hangs::ACTOR, move || {
+        let spec = ChildSpec::for_actor("alerts", Hangs::ACTOR, move || {
             (Measured::new(Hanging, Hangs::ACTOR, &clock), ())
         });
         root.add_child(spec).await.unwrap();
-        let cell = root.child(Hangs::ACTOR).await.unwrap().unwrap();
+        let cell = root.find_child(Hangs::ACTOR).await.unwrap().unwrap();
         let actor = ActorRef::<Envelope<Hangs>>::from(cell);
         for _ in 0..150 {
             actor.cast(Hangs(until).into()).unwrap();

@@ -136,7 +136,7 @@ pub async fn bootstrap(site: &mut Site) -> Result<(), Stopped> {
 /// A node has its containers and files, and its Node object has the boot taints.
 fn check_node(site: &Site, number: usize) {
     let name = address(number);
-    let view = site.nodes.view(&name).unwrap();
+    let view = site.nodes.view_node(&name).unwrap();
     let is_control_plane = CONTROL_PLANE.contains(&number);
     let components = Component::ALL.into_iter().filter(|it| is_control_plane || !it.is_of_control_plane());
     let wanted: BTreeSet<&str> = components.map(|component| component.name()).collect();
@@ -152,7 +152,7 @@ fn check_node(site: &Site, number: usize) {
     assert_eq!(files, wanted, "{name}");
     assert!(view.files.contains_key("/etc/cni/net.d/10-test.conf"), "{name}");
     assert!(view.files.contains_key("/opt/cni/bin/loopback"), "{name}");
-    let taints = site.nodes.registered()[&name].clone();
+    let taints = site.nodes.registered_taints()[&name].clone();
     let keys: Vec<&str> = taints.iter().map(|taint| taint.key.as_str()).collect();
     assert_eq!(keys, ["example.com/boot"], "{name}");
 }
@@ -183,13 +183,13 @@ pub async fn live(site: &mut Site) -> Result<(), Stopped> {
     // An API server starts again beside the others.
     site.nodes.end_container(&address(1), Component::ApiServer);
     site.settled(&CONTROL_PLANE).await?;
-    // The server is known to be healthy before the next change.
+    // Longer than a check of the API servers is valid, so that the judge excuses no end of the restarted one.
     site.pass(INTERVAL).await;
     // API servers get another argument, one at a time. One ends just before another one is stopped, which must then wait (I13).
     site.options["kube-api"] = json!({"extra_args": ["--v=2"]});
     let known = site.records.lock().unwrap().len();
     site.cluster(&CONTROL_PLANE, &WORKERS).await;
-    let restarted = site.begun("kube-apiserver-restart", known).await?;
+    let restarted = site.wait_begun("kube-apiserver-restart", known).await?;
     let other = CONTROL_PLANE.into_iter().map(address).find(|other| !restarted.contains(other));
     // A planted bug restarts all of them.
     if let Some(other) = other {

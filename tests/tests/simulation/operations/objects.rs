@@ -19,7 +19,7 @@ fn key(text: &str) -> ResourceKey {
     ResourceKey::parse(text).unwrap()
 }
 
-async fn store(site: &mut Site, text: &str, manifest: &mut Value) {
+async fn store_resource(site: &mut Site, text: &str, manifest: &mut Value) {
     let ResourceKey { kind, namespace, name } = key(text);
     manifest["kind"] = json!(kind);
     manifest["metadata"]["name"] = json!(name);
@@ -27,12 +27,12 @@ async fn store(site: &mut Site, text: &str, manifest: &mut Value) {
     site.put(&key(text).stored(), &manifest.to_string()).await;
 }
 
-fn has(site: &Site, text: &str) -> bool {
+fn has_object(site: &Site, text: &str) -> bool {
     site.nodes.objects().contains_key(&key(text))
 }
 
 /// The certificate of a webhook, as its Secret has it.
-fn certificate(site: &Site, text: &str) -> Option<String> {
+fn read_certificate(site: &Site, text: &str) -> Option<String> {
     let objects = site.nodes.objects();
     let found = objects.get(&key(text))?["data"]["tls.crt"].as_str()?;
     (!found.is_empty()).then(|| found.to_owned())
@@ -46,34 +46,36 @@ pub async fn tell(site: &mut Site) -> Result<(), Stopped> {
     // The refused resource comes first, and the other one does not need it.
     let refused = key("Namespace/refused");
     site.nodes.refuse_object(&refused, Some("not this name"));
-    store(site, "Namespace/refused", &mut json!({"apiVersion": "v1"})).await;
-    store(site, "ConfigMap/default/good", &mut json!({"apiVersion": "v1", "data": {"x": "1"}})).await;
-    store(site, "Widget/default/w", &mut json!({"apiVersion": "example.com/v1"})).await;
-    site.until(|site| has(site, "ConfigMap/default/good")).await?;
-    assert!(!has(site, "Namespace/refused") && !has(site, "Widget/default/w"));
+    store_resource(site, "Namespace/refused", &mut json!({"apiVersion": "v1"})).await;
+    store_resource(site, "ConfigMap/default/good", &mut json!({"apiVersion": "v1", "data": {"x": "1"}}))
+        .await;
+    store_resource(site, "Widget/default/w", &mut json!({"apiVersion": "example.com/v1"})).await;
+    site.until(|site| has_object(site, "ConfigMap/default/good")).await?;
+    assert!(!has_object(site, "Namespace/refused") && !has_object(site, "Widget/default/w"));
     let definition = json!({"group": "example.com", "names": {"kind": "Widget"}});
     let mut definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "spec": definition});
-    store(site, "CustomResourceDefinition/widgets.example.com", &mut definition).await;
-    site.until(|site| has(site, "Widget/default/w")).await?;
+    store_resource(site, "CustomResourceDefinition/widgets.example.com", &mut definition).await;
+    site.until(|site| has_object(site, "Widget/default/w")).await?;
     site.nodes.refuse_object(&refused, None);
-    site.until(|site| has(site, "Namespace/refused")).await?;
+    site.until(|site| has_object(site, "Namespace/refused")).await?;
     // A changed definition is applied again, and an object that another client deletes.
-    store(site, "ConfigMap/default/good", &mut json!({"apiVersion": "v1", "data": {"x": "2"}})).await;
+    store_resource(site, "ConfigMap/default/good", &mut json!({"apiVersion": "v1", "data": {"x": "2"}}))
+        .await;
     site.until(|site| site.nodes.objects()[&key("ConfigMap/default/good")]["data"]["x"] == "2").await?;
     site.nodes.delete_object(&key("Service/kube-system/cluster-dns"));
-    site.until(|site| has(site, "Service/kube-system/cluster-dns")).await?;
+    site.until(|site| has_object(site, "Service/kube-system/cluster-dns")).await?;
     // The Secret of a webhook has a certificate, and gets another one if it cannot be read.
     let hook = "Secret/default/hook";
     let metadata = json!({"annotations": {"cke.cybozu.com/issue-cert": "hook"}});
-    store(site, hook, &mut json!({"apiVersion": "v1", "metadata": metadata})).await;
-    site.until(|site| certificate(site, hook).is_some()).await?;
+    store_resource(site, hook, &mut json!({"apiVersion": "v1", "metadata": metadata})).await;
+    site.until(|site| read_certificate(site, hook).is_some()).await?;
     site.nodes.patch_object(&key(hook), &json!({"data": {"tls.crt": ""}}));
-    site.until(|site| certificate(site, hook).is_some()).await?;
+    site.until(|site| read_certificate(site, hook).is_some()).await?;
     // Deleting a definition deletes nothing in Kubernetes.
     site.client.delete("/cke/resource/ConfigMap/default/good", None).await.unwrap();
     site.cluster(&CONTROL_PLANE, &[3]).await;
     site.until(|site| site.nodes.node_object(&address(4)).is_none()).await?;
-    assert!(has(site, "ConfigMap/default/good"));
+    assert!(has_object(site, "ConfigMap/default/good"));
     site.settled(&CONTROL_PLANE).await?;
     site.until(has_objects).await
 }
@@ -105,7 +107,7 @@ fn has_objects(site: &Site) -> bool {
         let labels = site.nodes.node_object(&address(number)).map(|node| node.labels);
         labels.is_some_and(|it| it.contains_key(CONTROL_PLANE_LABEL) == CONTROL_PLANE.contains(&number))
     };
-    static_resources(&DnsImages::of_cke()).iter().all(is_applied)
+    static_resources(&DnsImages::default_images()).iter().all(is_applied)
         && ["default/kubernetes", "kube-system/cke-etcd"].into_iter().all(has_endpoints)
         && find("Service/kube-system/cke-etcd")["spec"]["clusterIP"] == "None"
         && unbound.contains(&format!("stub-addr: {server}\n"))

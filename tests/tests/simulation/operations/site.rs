@@ -24,8 +24,8 @@ use madako_simulation::network::Endpoint;
 use madako_simulation::nodes::node_ports;
 use madako_simulation::placement::PlacementChecker;
 use madako_simulation::planted::MessageCounter;
-use madako_simulation::revisions::every_revision;
-use madako_simulation::run::promised_terms;
+use madako_simulation::revisions::follow_revisions;
+use madako_simulation::run::terms_of_settings;
 use madako_simulation::store_process::StoreProcess;
 use madako_simulation::world::{RunningInstance, World};
 use madako_supervisor::nodes::{BackupPorts, KubernetesMode, OperationsMode, OperationsPorts, RUNNER};
@@ -163,8 +163,8 @@ impl Site {
         let config = DatacenterConfig::new(1, start, 1, &[("compute", 4)]);
         let registry = SimulatedRegistry::new(Datacenter::new(config).unwrap(), Arc::clone(&clock));
         let history = History::new();
-        let store = StoreProcess::in_memory(1);
-        let client = store.client().await.unwrap();
+        let store = StoreProcess::start_in_memory(1);
+        let client = store.connect_client().await.unwrap();
         let seen = (history.clone(), Checker::new(history.clone()), PlacementChecker::new(history, start));
         let nodes = SimulatedNodes::new(1);
         for number in 0..NODES {
@@ -174,9 +174,9 @@ impl Site {
         world.handling = handling.clone();
         world.working.interval = INTERVAL;
         world.working.session_ttl = SESSION_TTL;
-        let mut terms = promised_terms(&world.working);
+        let mut terms = terms_of_settings(&world.working);
         terms.tolerance = TOLERANCE;
-        world.facts = Facts::of(terms, world.history.clone());
+        world.facts = Facts::for_terms(terms, world.history.clone());
         tokio::spawn(world.facts.clone().watch(world.store.clone()));
         let mut acts: Vec<(Duration, Act)> =
             disturbances.iter().flat_map(|(at, disturbance)| disturbance.acts(*at)).collect();
@@ -320,14 +320,14 @@ impl Site {
             if self.world.facts.has_findings() {
                 return Err(Stopped);
             }
-            let unmet = match self.unmet(&wanted).await {
+            let unmet = match self.find_unmet(&wanted).await {
                 None if self.nodes.write(&wanted).await.is_ok() => return Ok(()),
                 None => "a write to etcd".to_owned(),
                 Some(unmet) => unmet,
             };
             if Instant::now() > patience {
-                let status = self.nodes.etcd().status(&wanted).await;
-                let history = self.world.history.last(40);
+                let status = self.nodes.etcd_port().status(&wanted).await;
+                let history = self.world.history.last_lines(40);
                 self.restless = Some(format!(
                     "with the control plane {wanted:?}, not in time: {unmet}\n{status:?}\n{history}"
                 ));
@@ -350,7 +350,7 @@ impl Site {
 
     /// Addresses of the nodes with an actor that runs.
     pub async fn node_actors(&self) -> BTreeSet<String> {
-        let status = self.running.as_ref().unwrap().instance.root().status().await.unwrap();
+        let status = self.running.as_ref().unwrap().instance.root().read_status().await.unwrap();
         let mut trees = vec![status];
         let mut found = BTreeSet::new();
         while let Some(tree) = trees.pop() {
@@ -369,7 +369,7 @@ impl Site {
         while !is_so(self) {
             self.pass(INTERVAL).await;
             if Instant::now() > patience {
-                self.restless = Some(self.world.history.last(40));
+                self.restless = Some(self.world.history.last_lines(40));
                 return Err(Stopped);
             }
         }
@@ -377,7 +377,7 @@ impl Site {
     }
 
     /// The targets of the next operation with a name whose record comes after the first `known` ones.
-    pub async fn begun(&mut self, operation: &str, known: usize) -> Result<Vec<String>, Stopped> {
+    pub async fn wait_begun(&mut self, operation: &str, known: usize) -> Result<Vec<String>, Stopped> {
         let patience = Instant::now() + PATIENCE;
         loop {
             let targets = self.records.lock().unwrap().iter().skip(known).find_map(|recorded| {
@@ -387,7 +387,8 @@ impl Site {
                 return Ok(targets);
             }
             if Instant::now() > patience {
-                self.restless = Some(format!("{operation} did not begin\n{}", self.world.history.last(40)));
+                self.restless =
+                    Some(format!("{operation} did not begin\n{}", self.world.history.last_lines(40)));
                 return Err(Stopped);
             }
             self.pass(Duration::from_millis(50)).await;
@@ -400,7 +401,7 @@ impl Site {
         while self.get(key).await.is_some() {
             self.pass(INTERVAL).await;
             if Instant::now() > patience {
-                self.restless = Some(format!("{key} is not deleted\n{}", self.world.history.last(40)));
+                self.restless = Some(format!("{key} is not deleted\n{}", self.world.history.last_lines(40)));
                 return Err(Stopped);
             }
         }
@@ -427,12 +428,12 @@ impl Site {
     }
 
     /// The first condition of a settled site that is not met.
-    async fn unmet(&mut self, wanted: &[String]) -> Option<String> {
+    async fn find_unmet(&mut self, wanted: &[String]) -> Option<String> {
         let stored = self.client.get("/cke/status", None).await.unwrap();
         if !stored.kvs().first().is_some_and(|kv| kv.value_str().unwrap().contains("completed")) {
             return Some("the phase `completed`".to_owned());
         }
-        let etcd = match self.nodes.etcd().status(wanted).await {
+        let etcd = match self.nodes.etcd_port().status(wanted).await {
             Ok(etcd) => etcd,
             Err(error) => return Some(format!("an answer of etcd: {error}")),
         };
@@ -444,14 +445,14 @@ impl Site {
             return Some("members of etcd in sync".to_owned());
         }
         for address in wanted {
-            let view = self.nodes.view(address).unwrap();
+            let view = self.nodes.view_node(address).unwrap();
             let stopped =
                 Container::ALL.iter().find(|it| view.containers.get(it.name()).is_none_or(|it| !it.running));
             if let Some(stopped) = stopped {
                 return Some(format!("{} on {address}", stopped.name()));
             }
         }
-        if let Some(unmet) = self.unmet_component(wanted) {
+        if let Some(unmet) = self.find_unmet_component(wanted) {
             return Some(unmet);
         }
         (!self.is_clean()).then(|| "no data of former members".to_owned())
@@ -459,11 +460,11 @@ impl Site {
 
     /// The first component that does not run with the wanted image and arguments, or runs where it is not wanted, if Kubernetes
     /// is acted on.
-    fn unmet_component(&self, control_plane: &[String]) -> Option<String> {
+    fn find_unmet_component(&self, control_plane: &[String]) -> Option<String> {
         let image = self.kubernetes.as_ref()?;
-        let registered = self.nodes.registered();
+        let registered = self.nodes.registered_taints();
         for address in control_plane.iter().chain(&self.workers) {
-            let view = self.nodes.view(address).unwrap();
+            let view = self.nodes.view_node(address).unwrap();
             for component in Component::ALL {
                 let key = if component == Component::ApiServer { "kube-api" } else { component.name() };
                 let args: Vec<&str> = self.options[key]["extra_args"]
@@ -495,7 +496,7 @@ impl Site {
         let removals = records.iter().filter(|it| it.record.operation == "etcd-destroy-member");
         let removed: BTreeSet<&String> = removals.flat_map(|it| &it.record.targets).collect();
         let mut former = self.workers.iter().filter(|worker| removed.contains(worker));
-        former.all(|address| self.nodes.view(address).unwrap().volumes.is_empty())
+        former.all(|address| self.nodes.view_node(address).unwrap().volumes.is_empty())
     }
 }
 
@@ -505,7 +506,7 @@ async fn watch_records(store: StoreProcess, began: Instant, records: Arc<Mutex<V
         let put = event.kv().filter(|_| event.event_type() == EventType::Put);
         put.and_then(|kv| serde_json::from_slice::<Record>(kv.value()).ok())
     };
-    every_revision(store, "/cke/records/", read, |_, changes| {
+    follow_revisions(store, "/cke/records/", read, |_, changes| {
         let changes = changes.into_iter().flatten();
         let recorded = changes.map(|record| Recorded { at: began.elapsed(), record });
         records.lock().unwrap().extend(recorded);

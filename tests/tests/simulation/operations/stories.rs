@@ -167,7 +167,7 @@ async fn life(site: &mut Site) -> Result<(), Stopped> {
     site.cluster(&[0, 1, 3], &[2, 4]).await;
     site.settled(&[0, 1, 3]).await?;
     // A node loses its disk. Until the operator forgets its host key, it stays unreachable.
-    site.nodes.reinstall(&address(1));
+    site.nodes.reinstall_node(&address(1));
     site.pass(UNKNOWN_KEY).await;
     site.client.delete(format!("/cke/madako/ssh/host-keys/{}", address(1)), None).await.unwrap();
     site.settled(&[0, 1, 3]).await?;
@@ -203,7 +203,7 @@ async fn renewal(site: &mut Site) -> Result<(), Stopped> {
 
 /// The certificates of all members.
 fn certificates(site: &Site) -> Vec<String> {
-    let files = (0..NODES).flat_map(|number| site.nodes.view(&address(number)).unwrap().files);
+    let files = (0..NODES).flat_map(|number| site.nodes.view_node(&address(number)).unwrap().files);
     let certificate = |(path, content): (String, FileContent)| match content {
         FileContent::Public(text) if !path.contains("/ca-") => Some(text),
         _ => None,
@@ -216,7 +216,7 @@ async fn asked_restart(site: &mut Site) -> Result<(), Stopped> {
     site.settled(&[0]).await?;
     site.images("etcd:2").await;
     site.pass(OUTAGE).await;
-    let image = |site: &Site| site.nodes.view(&address(0)).unwrap().containers["etcd"].image.clone();
+    let image = |site: &Site| site.nodes.view_node(&address(0)).unwrap().containers["etcd"].image.clone();
     assert_eq!(image(site), "etcd:1", "the service does not stop etcd by itself");
     let now = site.world.clock.now().format(&Rfc3339).unwrap();
     // The request for a worker asks for nothing.
@@ -289,7 +289,7 @@ async fn is_refused(site: &mut Site, why: &str) -> Result<(), Stopped> {
     }
     if !site.is_disturbed {
         assert!(refusal(site).await.is_some_and(|refusal| refusal.contains(why)), "{why}");
-        assert!(site.nodes.view(&address(0)).unwrap().containers["etcd"].running, "nothing was touched");
+        assert!(site.nodes.view_node(&address(0)).unwrap().containers["etcd"].running, "nothing was touched");
     }
     Ok(())
 }
@@ -321,7 +321,7 @@ async fn older_image(site: &mut Site) -> Result<(), Stopped> {
     site.pass(OUTAGE).await;
     assert!(held(site).contains(&"etcd-start older-image".to_owned()), "{:?}", held(site));
     for number in 0..3 {
-        assert_eq!(site.nodes.view(&address(number)).unwrap().containers["etcd"].image, "etcd:2");
+        assert_eq!(site.nodes.view_node(&address(number)).unwrap().containers["etcd"].image, "etcd:2");
     }
     site.images("etcd:2").await;
     site.settled(&[0, 1, 2]).await
@@ -334,12 +334,12 @@ async fn backups(site: &mut Site) -> Result<(), Stopped> {
     bootstrap(site).await?;
     let first = recorded(site, None).await?;
     // The next backup lacks a write. Its proof fails, and the record stays; the one after it is whole.
-    backups.spoil(true);
-    let taken = backups.taken();
-    site.until(|_| backups.taken() > taken).await?;
+    backups.set_spoiling(true);
+    let taken = backups.count_taken();
+    site.until(|_| backups.count_taken() > taken).await?;
     site.pass(OUTAGE).await;
     let kept = site.backup().await;
-    backups.spoil(false);
+    backups.set_spoiling(false);
     let second = recorded(site, Some(&first)).await?;
     if site.unproved.is_empty() {
         assert_eq!(kept.as_ref(), Some(&first), "a refuted backup does not count");
@@ -370,7 +370,7 @@ fn played(site: &Site, is_calm: bool) -> Played {
     let mut wrong: Vec<&'static str> = broken.clone().map(|(promise, _)| promise.name()).collect();
     let mut why: Vec<String> = broken.flat_map(|(_, verdict)| verdict.violations.clone()).collect();
     if !wrong.is_empty() {
-        why.push(site.world.history.last(40));
+        why.push(site.world.history.last_lines(40));
     }
     if let Some(restless) = &site.restless {
         wrong.push("calm");
@@ -389,7 +389,7 @@ fn played(site: &Site, is_calm: bool) -> Played {
     let facts = site.nodes.facts_since(0);
     let records = site.records.lock().unwrap();
     let effects = facts.iter().filter(|fact| !matches!(fact.what, Observed::Etcd(_)));
-    let backups = site.backups.iter().flat_map(SimulatedBackups::moments);
+    let backups = site.backups.iter().flat_map(SimulatedBackups::backup_times);
     let backups: Vec<Duration> = backups.map(|moment| moment - site.began).collect();
     let moments = effects.map(|fact| fact.at).chain(records.iter().map(|record| record.at));
     let moments = moments.chain(backups.iter().copied()).collect();

@@ -7,7 +7,7 @@ use etcd_client::GetOptions;
 use madako_domain::images::ImageName;
 use madako_domain::state::ClusterState;
 use madako_domain::store::Entry;
-use madako_operation_runner::{Settings, SurveyAccess, survey};
+use madako_operation_runner::{Settings, SurveyAccess, survey_fleet};
 use madako_protocol::node::NodeTarget;
 use madako_protocol::permit::Permit;
 use madako_simulation::repair::entry_of;
@@ -29,7 +29,7 @@ pub async fn image_version(site: &mut Site, image: &str) -> Result<String, Strin
     let view = site.running.as_ref().unwrap().instance.view();
     let epoch = view.reign.borrow().as_ref().unwrap().number;
     let access = SurveyAccess {
-        driver: site.nodes.driver(),
+        driver: site.nodes.driver_port(),
         targets: cluster.nodes.iter().map(|node| (node.address.clone(), target(&node.address))).collect(),
         // The judges know no operator, whose permit has no epoch.
         permit: Permit::give(epoch, Instant::now() + Duration::from_secs(60)),
@@ -37,7 +37,7 @@ pub async fn image_version(site: &mut Site, image: &str) -> Result<String, Strin
     let ports = site.world.operations.as_ref().unwrap().runner.clone();
     let mut settings = Settings::default();
     image.clone_into(settings.configured_images.image_mut(ImageName::Etcd));
-    let surveyed = survey(&access, ports, (&cluster, &options), &state, &settings).await;
+    let surveyed = survey_fleet(&access, ports, (&cluster, &options), &state, &settings).await;
     let (status, _, errors) = surveyed.unwrap();
     match status.etcd_image_version {
         Some(version) => Ok(version.to_string()),

@@ -44,7 +44,7 @@ impl Site {
 
     /// Requests with a token that had ended.
     pub fn ended_tokens_used(&self) -> usize {
-        let requests = self.vault.iter().flat_map(SimulatedVault::requests);
+        let requests = self.vault.iter().flat_map(SimulatedVault::received_requests);
         requests.filter(|request| request.ended).count()
     }
 }
@@ -71,16 +71,16 @@ fn operations_stay_held_between_passes_while_vault_is_sealed_or_does_not_answer(
         vault.seal(true);
         site.cluster(&[0], &[1, 2]).await;
         stays_held(&mut site, "etcd-bootstrap authorities").await;
-        vault.slow(NEVER);
+        vault.set_delay(NEVER);
         stays_held(&mut site, "etcd-bootstrap authorities").await;
-        vault.slow(Duration::ZERO);
+        vault.set_delay(Duration::ZERO);
         vault.seal(false);
         site.settled(&[0]).await.unwrap();
         // This time no refusal came before.
-        vault.slow(NEVER);
+        vault.set_delay(NEVER);
         site.cluster(&[0, 1], &[2]).await;
         stays_held(&mut site, "etcd-add-member authorities").await;
-        vault.slow(Duration::ZERO);
+        vault.set_delay(Duration::ZERO);
         site.settled(&[0, 1]).await.unwrap();
         if let Some(running) = site.running.take() {
             running.instance.stop().await;
@@ -119,7 +119,7 @@ pub async fn tell(site: &mut Site) -> Result<(), Stopped> {
     site.until(waits_for_vault).await?;
     // Operations without certificates go on.
     site.nodes.end_container(&address(3), Container::Rivers);
-    site.until(|site| site.nodes.view(&address(3)).unwrap().containers["rivers"].running).await?;
+    site.until(|site| site.nodes.view_node(&address(3)).unwrap().containers["rivers"].running).await?;
     vault.seal(false);
     vault.lose_tokens();
     site.settled(&[0, 1, 2]).await?;
@@ -132,15 +132,15 @@ pub async fn tell(site: &mut Site) -> Result<(), Stopped> {
     let stopped = site.records.lock().unwrap().iter().any(|it| it.record.operation == "stop-etcd");
     assert!(!stopped, "a member stops only after its successor has joined");
     vault.seal(false);
-    vault.slow(LATE);
+    vault.set_delay(LATE);
     site.settled(&[0, 1, 3]).await?;
 
-    vault.slow(Duration::ZERO);
-    vault.vanish(true);
+    vault.set_delay(Duration::ZERO);
+    vault.set_gone(true);
     site.nodes.end_container(&address(1), Container::Etcd);
     // The member has its certificates.
-    site.until(|site| site.nodes.view(&address(1)).unwrap().containers["etcd"].running).await?;
+    site.until(|site| site.nodes.view_node(&address(1)).unwrap().containers["etcd"].running).await?;
     site.pass(OUTAGE).await;
-    vault.vanish(false);
+    vault.set_gone(false);
     site.settled(&[0, 1, 3]).await
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use madako_domain::invariants::{Id, Violation, nothing_lost};
+use madako_domain::invariants::{Id, Violation, check_no_lost_writes};
 use madako_domain::keys;
 use madako_domain::repair::RepairQueueEntry;
 
@@ -27,13 +27,13 @@ pub fn judge_acknowledged_writes<'a>(
         .collect();
     let mut acknowledged: BTreeMap<i64, BTreeSet<String>> = BTreeMap::new();
     for call in calls {
-        if let Some(revision) = call.wrote() {
-            verdicts.judged(Id::I9, 1);
+        if let Some(revision) = call.written_revision() {
+            verdicts.count_judged(Id::I9, 1);
             acknowledged.entry(revision).or_default().insert(call.object.clone());
         }
     }
     for (revision, keys) in written {
-        verdicts.judged(Id::I9, 1);
+        verdicts.count_judged(Id::I9, 1);
         acknowledged.entry(*revision).or_default().extend(keys.iter().cloned());
     }
     let mut entries: BTreeMap<&str, bool> = BTreeMap::new();
@@ -45,16 +45,16 @@ pub fn judge_acknowledged_writes<'a>(
         match entry {
             Some(entry) => drop(entries.insert(key, entry.is_ok_and(|entry| entry.deleted))),
             None => {
-                verdicts.judged(Id::I9, 1);
+                verdicts.count_judged(Id::I9, 1);
                 if entries.remove(key) != Some(true) {
                     let what = format!("{key} disappeared without a request to delete it");
-                    verdicts.violated(&Violation { invariant: Id::I9, what });
+                    verdicts.count_violated(&Violation { invariant: Id::I9, what });
                 }
             }
         }
     }
-    for violation in nothing_lost(&acknowledged, &history) {
-        verdicts.violated(&violation);
+    for violation in check_no_lost_writes(&acknowledged, &history) {
+        verdicts.count_violated(&violation);
     }
 }
 
@@ -90,7 +90,7 @@ mod tests {
     fn broken(calls: &[Call], written: &[(i64, Vec<String>)], revisions: &[Revision]) -> u64 {
         let mut verdicts = Verdicts::default();
         judge_acknowledged_writes(calls, written, revisions, &mut verdicts);
-        verdicts.of("I9").broken
+        verdicts.verdict_of("I9").broken
     }
 
     #[test]

@@ -32,8 +32,8 @@ pub fn judge_api_answers(
     calm: bool,
     verdicts: &mut Verdicts,
 ) {
-    verdicts.of(LISTS);
-    verdicts.of(API_WATCHES);
+    verdicts.verdict_of(LISTS);
+    verdicts.verdict_of(API_WATCHES);
     let stored = StoreHistory::read(revisions);
     let mut judge = Judge { stored: &stored, open: BTreeMap::new(), complete: BTreeMap::new() };
     for (_, event) in events {
@@ -75,7 +75,7 @@ impl Judge<'_> {
             }
             Event::Listed { follower, asked, answer } => self.judge_list(*follower, *asked, answer, verdicts),
             Event::WatchLine { follower, line } => {
-                verdicts.of(API_WATCHES).judged += 1;
+                verdicts.verdict_of(API_WATCHES).judged += 1;
                 let told = match self.open.get_mut(follower) {
                     None => Err("no watch is open".to_owned()),
                     Some(watch) if watch.broken => return,
@@ -94,7 +94,7 @@ impl Judge<'_> {
                 let complete = self.complete.entry(*follower).or_default();
                 let Some(watch) = watch.filter(|_| why.is_none()) else { return };
                 *complete = true;
-                verdicts.of(API_WATCHES).judged += 1;
+                verdicts.verdict_of(API_WATCHES).judged += 1;
                 if let Some(what) = watch.find_withheld_step(self.stored) {
                     let instance = watch.instance;
                     let what = format!("follower {follower}: a watch of instance={instance} {what}");
@@ -106,8 +106,8 @@ impl Judge<'_> {
     }
 
     fn judge_list(&mut self, follower: u32, asked: Micros, answer: &Value, verdicts: &mut Verdicts) {
-        verdicts.of(LISTS).judged += 1;
-        let Some([fewest, most]) = self.stored.listed(self.stored.steps_until(asked), answer) else {
+        verdicts.verdict_of(LISTS).judged += 1;
+        let Some([fewest, most]) = self.stored.listed_steps(self.stored.steps_until(asked), answer) else {
             let names: Vec<String> = answer["items"].as_array().into_iter().flatten().map(key_of).collect();
             let what = format!(
                 "follower {follower}: at no revision since it was asked for there was what a list has: {names:?}"

@@ -22,7 +22,7 @@ use serde::Serialize;
 use time::OffsetDateTime;
 
 use super::Verdicts;
-use super::effects::{HEARD_LATER, led_within};
+use super::effects::{HEARD_LATER, has_led_within};
 use crate::datacenter::{Line, LineContent};
 use crate::history::{Event, Micros};
 use crate::network::Node;
@@ -46,7 +46,8 @@ pub struct Effect {
 /// The effects in a journal, with times relative to `unix`, the beginning of the history.
 #[must_use]
 pub fn effects_of(lines: &[Line], unix: OffsetDateTime) -> Vec<Effect> {
-    let at = |line: &Line| Micros::try_from((line.time() - unix).whole_microseconds()).unwrap_or(0);
+    let at =
+        |line: &Line| Micros::try_from((line.wall_clock_time() - unix).whole_microseconds()).unwrap_or(0);
     let effect = |line: &Line| match &line.what {
         LineContent::Kubernetes { instance, asked, node, pod, refused } => {
             let (instance, asked, node, pod, refused) =
@@ -70,7 +71,7 @@ pub struct HoldingFault {
 
 /// The faults of a run that held back requests between instances and the API server.
 #[must_use]
-pub fn held_requests(events: &[(Micros, Event)], schedule: &Schedule) -> Vec<HoldingFault> {
+pub fn find_held_requests(events: &[(Micros, Event)], schedule: &Schedule) -> Vec<HoldingFault> {
     let mut held: BTreeMap<usize, HoldingFault> = BTreeMap::new();
     for (at, event) in events {
         let Event::Fault { injection, change, on: Some(on), .. } = event else { continue };
@@ -134,7 +135,7 @@ pub fn cordon_spans(effects: &[Effect]) -> Vec<(&str, Micros, Option<Micros>)> {
 }
 
 /// Earliest time at which the request may have been sent.
-pub(crate) fn earliest_sending(effect: &Effect, held: &[HoldingFault]) -> Micros {
+pub(crate) fn earliest_send_time(effect: &Effect, held: &[HoldingFault]) -> Micros {
     let may_be_of = |held: &&HoldingFault| held.instance.is_none_or(|instance| instance == effect.instance);
     let mut since = effect.at;
     // An earlier fault may have held back the request until this one began.
@@ -161,13 +162,13 @@ pub fn judge_drains(
     let mut exemptions = Exemptions::default();
     for effect in effects {
         let Effect { at, instance, asked, node, .. } = effect;
-        let sent = earliest_sending(effect, held);
-        verdicts.judged(Id::I1, 1);
-        let led_since = |since| led_within(*instance, [since, *at], leading, epochs);
+        let sent = earliest_send_time(effect, held);
+        verdicts.count_judged(Id::I1, 1);
+        let led_since = |since| has_led_within(*instance, [since, *at], leading, epochs);
         if !led_since(sent) {
             let what =
                 format!("instance={instance} asked for {asked:?} at {node} at {at} us, and did not lead");
-            verdicts.violated(&Violation { invariant: Id::I1, what });
+            verdicts.count_violated(&Violation { invariant: Id::I1, what });
         } else if !led_since(*at) {
             exemptions.record_use(Exemption::HeldBack, Duration::from_micros(at - sent));
         }
@@ -187,12 +188,12 @@ pub fn judge_calm(effects: &[Effect], revisions: &[Revision], verdicts: &mut Ver
     }
     let active = entries.into_values().flatten().filter(is_active);
     let busy: BTreeSet<String> = active.flat_map(|entry| [entry.address, entry.nodename]).collect();
-    verdicts.judged(Id::I12, 1);
+    verdicts.count_judged(Id::I12, 1);
     for (node, ..) in
         cordon_spans(effects).into_iter().filter(|(node, _, until)| until.is_none() && !busy.contains(*node))
     {
         let what = format!("all is calm, and {node} is left cordoned");
-        verdicts.violated(&Violation { invariant: Id::I12, what });
+        verdicts.count_violated(&Violation { invariant: Id::I12, what });
     }
 }
 

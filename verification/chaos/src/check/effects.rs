@@ -40,7 +40,8 @@ pub struct CommandRun {
 /// history.
 #[must_use]
 pub fn commands_of(lines: &[Line], unix: OffsetDateTime) -> Vec<CommandRun> {
-    let at = |line: &Line| Micros::try_from((line.time() - unix).whole_microseconds()).unwrap_or(0);
+    let at =
+        |line: &Line| Micros::try_from((line.wall_clock_time() - unix).whole_microseconds()).unwrap_or(0);
     let mut acts: BTreeMap<u64, CommandRun> = BTreeMap::new();
     for line in lines {
         let now = at(line);
@@ -74,36 +75,43 @@ pub fn judge_effects(
 ) {
     for (index, act) in acts.iter().enumerate() {
         for invariant in [Id::I1, Id::I7, Id::I10] {
-            verdicts.judged(invariant, 1);
+            verdicts.count_judged(invariant, 1);
         }
         let acted = [Some(act.began), act.taken];
-        if let Some(at) = acted.into_iter().flatten().find(|at| !led_at(act.instance, *at, leading, epochs)) {
+        if let Some(at) =
+            acted.into_iter().flatten().find(|at| !was_leading_at(act.instance, *at, leading, epochs))
+        {
             let what = format!(
                 "instance={} ran a command for {} at {at} us, and did not lead",
                 act.instance, act.address
             );
-            verdicts.violated(&Violation { invariant: Id::I1, what });
+            verdicts.count_violated(&Violation { invariant: Id::I1, what });
         }
-        for before in acts[..index].iter().filter(|before| side_by_side(before, act)) {
+        for before in acts[..index].iter().filter(|before| ran_concurrently(before, act)) {
             let same = before.address == act.address;
             let what = format!("commands for {} and {} ran at the same time", before.address, act.address);
-            verdicts.violated(&Violation { invariant: if same { Id::I7 } else { Id::I10 }, what });
+            verdicts.count_violated(&Violation { invariant: if same { Id::I7 } else { Id::I10 }, what });
         }
     }
 }
 
 /// Whether both commands ran at some moment.
-fn side_by_side(one: &CommandRun, other: &CommandRun) -> bool {
+fn ran_concurrently(one: &CommandRun, other: &CommandRun) -> bool {
     one.began.max(other.began) <= one.seen.min(other.seen)
 }
 
-fn led_at(instance: u32, at: Micros, leading: &[(Micros, Option<i64>)], epochs: &BTreeMap<i64, u32>) -> bool {
-    led_within(instance, [at, at], leading, epochs)
+fn was_leading_at(
+    instance: u32,
+    at: Micros,
+    leading: &[(Micros, Option<i64>)],
+    epochs: &BTreeMap<i64, u32>,
+) -> bool {
+    has_led_within(instance, [at, at], leading, epochs)
 }
 
 /// Whether the instance led at some time of the span. An epoch that ended before its instance was observed may belong
 /// to any instance.
-pub(super) fn led_within(
+pub(super) fn has_led_within(
     instance: u32,
     [first, last]: [Micros; 2],
     leading: &[(Micros, Option<i64>)],
@@ -160,7 +168,7 @@ mod tests {
         let leading = [(10 * second, Some(5)), (20 * second, None), (25 * second, Some(9))];
         let mut verdicts = Verdicts::default();
         judge_effects(&acts, &leading, &BTreeMap::from([(5, 1), (9, 2)]), &mut verdicts);
-        assert_eq!(verdicts.of("I1").judged, acts.len() as u64);
+        assert_eq!(verdicts.verdict_of("I1").judged, acts.len() as u64);
         let broken = verdicts.0.into_iter().filter(|(_, verdict)| verdict.broken > 0);
         broken.map(|(name, verdict)| (name, verdict.broken)).collect()
     }

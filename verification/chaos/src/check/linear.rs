@@ -67,7 +67,7 @@ struct Object {
 }
 
 impl Object {
-    fn absent(steps: Rc<Cell<u64>>) -> Self {
+    fn absent_object(steps: Rc<Cell<u64>>) -> Self {
         Self { may_be: BTreeSet::from([State::Absent]), steps }
     }
 
@@ -79,7 +79,7 @@ impl Object {
             let gone = matches!(state, State::Leaving(_)).then_some(State::Absent);
             for state in std::iter::once(*state).chain(gone) {
                 after.extend(
-                    possible_steps(state, op).into_iter().filter_map(|(state, said)| {
+                    list_possible_steps(state, op).into_iter().filter_map(|(state, said)| {
                         ret.is_none_or(|ret| said.contains(&ret)).then_some(state)
                     }),
                 );
@@ -91,7 +91,7 @@ impl Object {
 }
 
 /// The states that an operation can lead to, each with the possible answers.
-fn possible_steps(state: State, op: ObjectOperation) -> Vec<(State, Vec<CallResult>)> {
+fn list_possible_steps(state: State, op: ObjectOperation) -> Vec<(State, Vec<CallResult>)> {
     let done = |value: Option<u64>, deleting| vec![CallResult::Done { value, deleting }];
     let mut all = Vec::new();
     if op != ObjectOperation::Read {
@@ -190,7 +190,7 @@ pub fn judge_linearizability<'a>(calls: impl IntoIterator<Item = &'a Call>) -> L
 
 /// Whether the calls of an object are linearizable; `None`: the search exceeded its limit.
 fn is_linearizable(calls: &[&Call]) -> Option<bool> {
-    let calls = decisive_calls(calls);
+    let calls = select_decisive_calls(calls);
     // At equal times calls begin before others end, so that such calls count as concurrent.
     let mut edges: Vec<(u64, bool, usize)> = Vec::new();
     for (index, call) in calls.iter().enumerate() {
@@ -201,7 +201,7 @@ fn is_linearizable(calls: &[&Call]) -> Option<bool> {
     }
     edges.sort_unstable();
     let steps = Rc::new(Cell::new(0));
-    let mut tester = LinearizabilityTester::new(Object::absent(Rc::clone(&steps)));
+    let mut tester = LinearizabilityTester::new(Object::absent_object(Rc::clone(&steps)));
     // The tester knows threads with one call at a time. A call takes the first free thread, and keeps it if it has no
     // end.
     let mut threads: Vec<Option<usize>> = Vec::new();
@@ -234,7 +234,7 @@ fn is_linearizable(calls: &[&Call]) -> Option<bool> {
 
 /// Omits the changes with an unknown end whose value no call ever met: if the other calls fit into an order with such a
 /// change, they fit into one without it.
-fn decisive_calls<'a>(calls: &[&'a Call]) -> Vec<&'a Call> {
+fn select_decisive_calls<'a>(calls: &[&'a Call]) -> Vec<&'a Call> {
     let met: BTreeSet<u64> = calls
         .iter()
         .flat_map(|call| {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use madako_domain::invariants::{Id, Violation};
 use madako_domain::placement::kind::{Kind, ObjectKey};
 use madako_domain::placement::objects::Stored;
-use madako_judges::bindings::{Resources, find_misbound, find_unsettled, read_resource, scheduled_to};
+use madako_judges::bindings::{Resources, find_misbound, find_unsettled, read_bound_cluster, read_resource};
 
 use super::Verdicts;
 use crate::observer::Revision;
@@ -56,29 +56,29 @@ pub fn judge_placement(revisions: &[Revision], calm: bool, verdicts: &mut Verdic
 
 /// Evaluates the final state. Values of metrics are irrelevant: no application's constraints name a metric.
 fn judge_settled(objects: &Resources, verdicts: &mut Verdicts) {
-    verdicts.judged(Id::I12, objects.keys().filter(|key| key.kind == Kind::Application).count() as u64);
-    find_unsettled(objects, &BTreeMap::new()).iter().for_each(|violation| verdicts.violated(violation));
+    verdicts.count_judged(Id::I12, objects.keys().filter(|key| key.kind == Kind::Application).count() as u64);
+    find_unsettled(objects, &BTreeMap::new()).iter().for_each(|violation| verdicts.count_violated(violation));
 }
 
 fn check_application(revision: i64, stored: &Arc<Stored>, objects: &Resources, verdicts: &mut Verdicts) {
     let key = &stored.key;
-    let former = objects.get(key).and_then(|before| scheduled_to(before));
-    let to = scheduled_to(stored);
+    let former = objects.get(key).and_then(|before| read_bound_cluster(before));
+    let to = read_bound_cluster(stored);
     let mut target = None;
     if former != to {
-        verdicts.judged(Id::I11, 1);
+        verdicts.count_judged(Id::I11, 1);
         let Some(to) = to.filter(|_| objects.contains_key(key)) else {
             let what = format!("revision {revision}: {key} is not bound to {former:?} any more");
-            return verdicts.violated(&Violation { invariant: Id::I9, what });
+            return verdicts.count_violated(&Violation { invariant: Id::I9, what });
         };
         target = objects.get(&to);
         if target.is_none() {
             let what = format!("revision {revision}: {key} is bound to {to}, which does not exist");
-            return verdicts.violated(&Violation { invariant: Id::I11, what });
+            return verdicts.count_violated(&Violation { invariant: Id::I11, what });
         }
     }
     for Violation { invariant, what } in find_misbound((revision, stored), target, BTreeMap::new(), objects) {
-        verdicts.violated(&Violation { invariant, what: format!("revision {revision}: {what}") });
+        verdicts.count_violated(&Violation { invariant, what: format!("revision {revision}: {what}") });
     }
 }
 

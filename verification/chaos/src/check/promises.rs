@@ -18,10 +18,10 @@ use madako_judges::{
 use time::OffsetDateTime;
 
 use super::Verdicts;
-use super::drains::{Effect, earliest_sending, effects_of, held_requests};
+use super::drains::{Effect, earliest_send_time, effects_of, find_held_requests};
 use super::effects::HEARD_LATER;
 use crate::datacenter::{CorruptAnswer, Line, LineContent, PROTECTED, metric_of};
-use crate::history::{AcknowledgedWrite, Call, Event, Micros, RequestEnd, micros};
+use crate::history::{AcknowledgedWrite, Call, Event, Micros, RequestEnd, to_microseconds};
 use crate::network::Node;
 use crate::observer::{PREFIX, Revision};
 use crate::world::COMMAND_TIMEOUT;
@@ -54,13 +54,13 @@ pub(crate) fn judge_promises(
         oracle.observe(Duration::from_micros(*at), fact);
     }
     for (promise, verdict) in oracle.verdicts() {
-        verdicts.of(promise.name()).judged += verdict.judged;
+        verdicts.verdict_of(promise.name()).judged += verdict.judged;
         for what in verdict.violations {
             verdicts.count_violation(promise.name(), what);
         }
     }
     exemptions.add(&oracle.exemptions());
-    verdicts.of(EXCUSED).judged = Exemption::ALL.len() as u64;
+    verdicts.verdict_of(EXCUSED).judged = Exemption::ALL.len() as u64;
     for beyond in exemptions.exceeded_bounds(length) {
         verdicts.count_violation(EXCUSED, beyond);
     }
@@ -68,45 +68,48 @@ pub(crate) fn judge_promises(
 }
 
 impl RunObservations<'_> {
-    pub(crate) fn facts(&self) -> Vec<(Micros, Fact)> {
+    pub(crate) fn collect_facts(&self) -> Vec<(Micros, Fact)> {
         let stored = self.revisions.iter().map(|revision| (revision.at, self.revision_fact(revision)));
         let mut facts: Vec<(Micros, Fact)> = stored.collect();
         for (at, event) in self.events {
-            facts.extend(self.facts_of(event).into_iter().map(|fact| (*at, fact)));
+            facts.extend(self.facts_of_event(event).into_iter().map(|fact| (*at, fact)));
         }
         let mut commands = BTreeMap::new();
         let mut answers = BTreeMap::new();
         for line in self.lines {
-            let at = Micros::try_from((line.time() - self.unix).whole_microseconds()).unwrap_or(0);
+            let at = Micros::try_from((line.wall_clock_time() - self.unix).whole_microseconds()).unwrap_or(0);
             match &line.what {
                 LineContent::Polled { question, machines, spoilt } => {
                     if let Some(machines) = machines {
-                        let machines = machines.iter().map(|machine| self.since_the_beginning(machine));
+                        let machines = machines.iter().map(|machine| self.with_original_identity(machine));
                         answers.insert(*question, Arc::new(machines.collect::<Vec<_>>()));
                     }
                     let told = answers.get(question).filter(|_| spoilt.is_none_or(CorruptAnswer::is_list));
-                    facts.extend(self.polled(at, *question, told).map(|fact| (at, fact)));
+                    facts.extend(self.poll_facts(at, *question, told).map(|fact| (at, fact)));
                 }
                 LineContent::Fetched { asked, values } => {
                     facts.extend(self.fetch_facts(at, asked, values).into_iter().map(|fact| (at, fact)));
                 }
-                what => facts.extend(of_commands(at, what, &mut commands)),
+                what => facts.extend(facts_of_commands(at, what, &mut commands)),
             }
         }
         // The control API ended before it could report the ends of these commands.
         let lost = commands.into_values().map(|(at, instance, address)| {
-            (at + micros(COMMAND_TIMEOUT), command_ended((instance, address), Command::Repair, false))
+            (
+                at + to_microseconds(COMMAND_TIMEOUT),
+                command_ended((instance, address), Command::Repair, false),
+            )
         });
         facts.extend(lost);
-        facts.extend(self.of_kubernetes());
+        facts.extend(self.kubernetes_facts());
         facts.sort_by_key(|(at, _)| *at);
         facts
     }
 
-    fn of_kubernetes(&self) -> impl Iterator<Item = (Micros, Fact)> {
-        let held = held_requests(self.events, self.schedule);
+    fn kubernetes_facts(&self) -> impl Iterator<Item = (Micros, Fact)> {
+        let held = find_held_requests(self.events, self.schedule);
         effects_of(self.lines, self.unix).into_iter().map(move |effect| {
-            let sent = Duration::from_micros(earliest_sending(&effect, &held));
+            let sent = Duration::from_micros(earliest_send_time(&effect, &held));
             let Effect { at, asked, node, pod, refused, .. } = effect;
             let protected =
                 |pod: &str| pod.split_once('/').is_some_and(|(namespace, _)| namespace == PROTECTED);
@@ -120,7 +123,9 @@ impl RunObservations<'_> {
             let key = change.key.strip_prefix(PREFIX).unwrap_or(&change.key).to_owned();
             // All instances of a run have one host name.
             let value = match &change.value {
-                Some(_) if key.starts_with(keys::LEADER) => Some(self.of_epoch(change.created).into_bytes()),
+                Some(_) if key.starts_with(keys::LEADER) => {
+                    Some(self.instance_of_epoch(change.created).into_bytes())
+                }
                 value => value.clone(),
             };
             Change { key, value: value.map(Arc::from) }
@@ -128,29 +133,29 @@ impl RunObservations<'_> {
         Fact::Stored { revision: revision.revision, changes: changes.collect() }
     }
 
-    fn of_epoch(&self, epoch: i64) -> String {
+    fn instance_of_epoch(&self, epoch: i64) -> String {
         self.epochs.get(&epoch).map_or_else(|| format!("epoch={epoch}"), |number| instance_name(*number))
     }
 
     /// The leader at a time. An election is observed a little later.
-    fn leader(&self, at: Micros) -> String {
+    fn leader_at(&self, at: Micros) -> String {
         let led = self.leading.iter().rev().find(|(from, _)| *from <= at + HEARD_LATER);
         let epoch = led.and_then(|(_, epoch)| *epoch);
-        epoch.map_or_else(|| Node::Client.to_string(), |epoch| self.of_epoch(epoch))
+        epoch.map_or_else(|| Node::Client.to_string(), |epoch| self.instance_of_epoch(epoch))
     }
 
-    fn since_the_beginning(&self, machine: &MachineSeen) -> MachineSeen {
+    fn with_original_identity(&self, machine: &MachineSeen) -> MachineSeen {
         let began = Duration::try_from(self.unix - OffsetDateTime::UNIX_EPOCH).unwrap_or_default();
         MachineSeen { since: machine.since.saturating_sub(began), ..machine.clone() }
     }
 
-    fn polled(
+    fn poll_facts(
         &self,
         at: Micros,
         question: RegistryQuestion,
         machines: Option<&Arc<Vec<MachineSeen>>>,
     ) -> impl Iterator<Item = Fact> {
-        let instance = self.leader(at);
+        let instance = self.leader_at(at);
         let answered = machines.map(|machines| {
             let (instance, machines) = (instance.clone(), Arc::clone(machines));
             Fact::Answered { instance, question, machines }
@@ -159,7 +164,7 @@ impl RunObservations<'_> {
     }
 
     fn fetch_facts(&self, at: Micros, asked: &str, values: &BTreeMap<String, f64>) -> Vec<Fact> {
-        let mut facts = vec![Fact::Fetched { instance: self.leader(at), what: asked.to_owned() }];
+        let mut facts = vec![Fact::Fetched { instance: self.leader_at(at), what: asked.to_owned() }];
         let metrics = self.clusters.iter().map(|cluster| metric_of(cluster));
         facts.extend(metrics.filter(|metric| asked.contains(metric.as_str())).map(|metric| {
             let good = values.contains_key(&metric);
@@ -168,7 +173,7 @@ impl RunObservations<'_> {
         facts
     }
 
-    fn facts_of(&self, event: &Event) -> Vec<Fact> {
+    fn facts_of_event(&self, event: &Event) -> Vec<Fact> {
         match event {
             Event::Fault { injection, change, on: Some(on), .. } => {
                 let act = self.schedule.injections.get(*injection).map(|injection| injection.act);
@@ -217,7 +222,7 @@ fn call_facts(call: &Call) -> Vec<Fact> {
     let RequestEnd::Answered { status, revision: after, .. } = call.end else { return Vec::new() };
     let named =
         call.expected.map(|version| Fact::Conditional { key: call.object.clone(), version, status, after });
-    let wrote = call.wrote().map(|revision| Fact::ByUser { revision });
+    let wrote = call.written_revision().map(|revision| Fact::ByUser { revision });
     named.into_iter().chain(wrote).collect()
 }
 
@@ -230,7 +235,7 @@ fn command_ended((instance, address): (String, String), command: Command, good: 
 }
 
 /// Commands on hosts. `running` keeps the repair commands that run.
-fn of_commands(
+fn facts_of_commands(
     at: Micros,
     what: &LineContent,
     running: &mut BTreeMap<u64, (Micros, String, String)>,

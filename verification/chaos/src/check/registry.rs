@@ -22,7 +22,9 @@ pub fn registry_requests(lines: &[Line]) -> RegistryRequests {
     for line in lines {
         match &line.what {
             LineContent::Polled { .. } => asked.answers += 1,
-            LineContent::Changes { request } => asked.changes.push(format!("{request} at {}", line.time())),
+            LineContent::Changes { request } => {
+                asked.changes.push(format!("{request} at {}", line.wall_clock_time()))
+            }
             _ => {}
         }
     }
@@ -31,7 +33,7 @@ pub fn registry_requests(lines: &[Line]) -> RegistryRequests {
 
 /// The service only reads the registry.
 pub fn judge_registry_requests(asked: &RegistryRequests, verdicts: &mut Verdicts) {
-    verdicts.of(REGISTRY).judged += asked.answers + asked.changes.len() as u64;
+    verdicts.verdict_of(REGISTRY).judged += asked.answers + asked.changes.len() as u64;
     for change in &asked.changes {
         verdicts.count_violation(REGISTRY, format!("the registry was to be changed: {change}"));
     }

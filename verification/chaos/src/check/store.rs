@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use madako_domain::constraints::Constraints;
-use madako_domain::invariants::repair::{one_api_server, one_repair_a_machine, records};
+use madako_domain::invariants::repair::{check_one_api_server, check_one_repair_a_machine, check_records};
 use madako_domain::invariants::{Id, Violation};
 use madako_domain::keys;
 use madako_domain::placement::ownership;
@@ -36,7 +36,7 @@ pub fn judge_store(revisions: &[Revision], answered: &RegistryAnswers, calm: boo
         judge.judge_revision(revision, verdicts);
     }
     if calm {
-        judge.end(verdicts);
+        judge.judge_calm_state(verdicts);
     }
 }
 
@@ -51,18 +51,18 @@ impl Judge<'_> {
     fn judge_revision(&mut self, revision: &Revision, verdicts: &mut Verdicts) {
         let number = revision.revision;
         let ours = |change: &crate::observer::Change| {
-            Some((change.key.strip_prefix(PREFIX)?.to_owned(), change.entry()))
+            Some((change.key.strip_prefix(PREFIX)?.to_owned(), change.to_entry()))
         };
         let changes: Vec<Change> = revision.changes.iter().filter_map(ours).collect();
         let touches = |prefix: &str| changes.iter().any(|(key, _)| key.starts_with(prefix));
         if touches(keys::PLACEMENT) {
-            verdicts.judged(Id::I1, 1);
+            verdicts.count_judged(Id::I1, 1);
             let owner = self.owner.as_ref().map(|owner| (&*owner.value, owner.lease));
             let found = find_decider(number, PREFIX, candidate_revisions(self.clusters.stored(), ""), owner);
-            found.iter().for_each(|found| verdicts.violated(found));
+            found.iter().for_each(|found| verdicts.count_violated(found));
         }
         if let Some(change) = revision.changes.iter().find(|change| change.key == ownership::KEY) {
-            self.owner = change.entry();
+            self.owner = change.to_entry();
         }
         // The plan may be made from any of the last answers; without an answer I4 cannot be judged.
         let RegistryAnswers { lists, oldest } = self.answered;
@@ -70,20 +70,20 @@ impl Judge<'_> {
         let ruled = self.clusters.observe(number, &changes, |_, judged_by| {
             recent.map(|(_, observed)| judged_by(observed)).min_by_key(Vec::len)
         });
-        ruled.judged.into_iter().for_each(|invariant| verdicts.judged(invariant, 1));
-        ruled.violations.iter().for_each(|violation| verdicts.violated(violation));
+        ruled.judged.into_iter().for_each(|invariant| verdicts.count_judged(invariant, 1));
+        ruled.violations.iter().for_each(|violation| verdicts.count_violated(violation));
         if [keys::REPAIRS, keys::REPAIR_KEPT, keys::RECORDS, keys::REBOOTS].into_iter().any(touches) {
             self.judge_repairs(number, verdicts);
         }
     }
 
     /// In the calm state the cluster is as the constraints demand, and no repair is under way.
-    fn end(&self, verdicts: &mut Verdicts) {
-        verdicts.judged(Id::I12, 1);
-        let mut unmet = |what: String| verdicts.violated(&Violation { invariant: Id::I12, what });
+    fn judge_calm_state(&self, verdicts: &mut Verdicts) {
+        verdicts.count_judged(Id::I12, 1);
+        let mut unmet = |what: String| verdicts.count_violated(&Violation { invariant: Id::I12, what });
         let constraints: Constraints =
             read_json(self.clusters.stored(), keys::CONSTRAINTS).unwrap_or_default();
-        let Some(cluster) = self.clusters.cluster() else {
+        let Some(cluster) = self.clusters.current_cluster() else {
             return unmet("in the end: there is no cluster".to_owned());
         };
         let (control_plane, workers) = (cluster.control_plane().count(), cluster.workers().count());
@@ -104,19 +104,19 @@ impl Judge<'_> {
     /// I7, I8 and I10 of the current queue; a lasting violation is reported once.
     fn judge_repairs(&mut self, number: i64, verdicts: &mut Verdicts) {
         for invariant in [Id::I7, Id::I8, Id::I10] {
-            verdicts.judged(invariant, 1);
+            verdicts.count_judged(invariant, 1);
         }
-        let cluster = self.clusters.cluster();
+        let cluster = self.clusters.current_cluster();
         let after = decode_queue(self.clusters.stored(), Some(&self.queue));
         let states = |queue: &RepairQueue| {
-            let mut found = one_repair_a_machine(queue);
-            found.extend(one_api_server(queue, cluster.as_ref()));
-            found.extend(records(queue));
+            let mut found = check_one_repair_a_machine(queue);
+            found.extend(check_one_api_server(queue, cluster.as_ref()));
+            found.extend(check_records(queue));
             found
         };
         let before: BTreeSet<String> = states(&self.queue).into_iter().map(|found| found.what).collect();
         for found in states(&after).into_iter().filter(|found| !before.contains(&found.what)) {
-            verdicts.violated(&new_violation(found.invariant, number, &found.what));
+            verdicts.count_violated(&new_violation(found.invariant, number, &found.what));
         }
         self.queue = after;
     }

@@ -18,13 +18,13 @@ pub fn judge_watches(events: &[(Micros, Event)], revisions: &[Revision], verdict
         })
         .collect();
     let mut last: BTreeMap<u32, i64> = BTreeMap::new();
-    verdicts.of(WATCHES);
+    verdicts.verdict_of(WATCHES);
     for (_, event) in events {
         match event {
             Event::Watch { member, from } => drop(last.insert(*member, *from)),
             Event::Missed { member, until } => drop(last.insert(*member, *until)),
             Event::Heard { member, revision, keys } => {
-                verdicts.of(WATCHES).judged += 1;
+                verdicts.verdict_of(WATCHES).judged += 1;
                 let before = last.insert(*member, *revision).unwrap_or(0);
                 let next = ours.range(before + 1..).next();
                 if next != Some((revision, keys)) {
@@ -90,8 +90,8 @@ mod tests {
         events.extend(until.map(|until| (0, Event::WatchEnds { member: 1, until })));
         let mut verdicts = Verdicts::default();
         judge_watches(&events, &there, &mut verdicts);
-        assert_eq!(verdicts.of(WATCHES).judged, revisions.len() as u64);
-        verdicts.of(WATCHES).broken
+        assert_eq!(verdicts.verdict_of(WATCHES).judged, revisions.len() as u64);
+        verdicts.verdict_of(WATCHES).broken
     }
 
     #[test]
@@ -112,6 +112,6 @@ mod tests {
         assert_eq!(ends(&[], Some(5)), 1);
         let mut verdicts = Verdicts::default();
         judge_watches(&[(0, Event::WatchEnds { member: 2, until: 5 })], &[], &mut verdicts);
-        assert_eq!(verdicts.of(WATCHES).broken, 1, "it never began");
+        assert_eq!(verdicts.verdict_of(WATCHES).broken, 1, "it never began");
     }
 }

@@ -41,7 +41,7 @@ impl Connected<IncomingStream<'_, TcpListener>> for Caller {
 }
 
 /// Microseconds of the system's monotonic clock.
-pub(crate) fn monotonic() -> u64 {
+pub(crate) fn monotonic_nanoseconds() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     // Neither is ever negative on this clock.
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);

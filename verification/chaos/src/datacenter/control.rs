@@ -14,7 +14,7 @@ use madako_datacenter_sim::{Fault, SimulatedRegistry};
 use madako_domain::machine::{Machine, MachineState};
 use serde::{Deserialize, Serialize};
 
-use super::caller::{Caller, monotonic};
+use super::caller::{Caller, monotonic_nanoseconds};
 use super::journal::{JournalError, Line, LineContent};
 use super::tap::AnswerTap;
 
@@ -52,7 +52,7 @@ pub struct RepairRequest {
 impl RepairRequest {
     /// Microseconds since the start of the process.
     fn microseconds_waited(&self) -> u64 {
-        if self.began == 0 { 0 } else { monotonic().saturating_sub(self.began) }
+        if self.began == 0 { 0 } else { monotonic_nanoseconds().saturating_sub(self.began) }
     }
 }
 
@@ -109,18 +109,18 @@ impl ControlState {
     }
 
     fn find(&self, machine: &str) -> Option<Machine> {
-        self.registry.machines().into_iter().find(|known| {
+        self.registry.list_machines().into_iter().find(|known| {
             known.spec.serial == machine || known.spec.ipv4.iter().any(|address| address == machine)
         })
     }
 
     // No panic happens under the lock.
-    fn held(&self) -> MutexGuard<'_, CommandState> {
+    fn lock_state(&self) -> MutexGuard<'_, CommandState> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-pub(super) fn router(
+pub(super) fn make_router(
     registry: SimulatedRegistry,
     tap: Arc<AnswerTap>,
     journal: &[Line],
@@ -166,7 +166,7 @@ async fn list_machines(State(door): State<ControlState>) -> Json<Vec<ListedMachi
         state: machine.status.state,
         serial: machine.spec.serial,
     };
-    Json(door.registry.machines().into_iter().map(listed).collect())
+    Json(door.registry.list_machines().into_iter().map(listed).collect())
 }
 
 async fn set_power(
@@ -188,9 +188,9 @@ async fn set_machine_state(
     let serial = door.find(&machine).map_or(machine, |found| found.spec.serial);
     door.registry.set_state(&serial, state).map_err(|error| ControlRefusal::Refused(error.to_string()))?;
     if held {
-        door.held().serials.insert(serial.clone());
+        door.lock_state().serials.insert(serial.clone());
     } else {
-        door.held().serials.remove(&serial);
+        door.lock_state().serials.remove(&serial);
     }
     door.tap.journal.write(LineContent::State { serial, state, held })?;
     Ok(StatusCode::NO_CONTENT)
@@ -208,7 +208,7 @@ impl RunningCommand {
     /// Records the beginning of a command, and which commands run at this moment.
     fn begin(door: ControlState, repaired: RepairRequest, caller: Caller) -> Result<Self, JournalError> {
         let number = {
-            let mut held = door.held();
+            let mut held = door.lock_state();
             let number = held.acts;
             held.acts += 1;
             // The clock is read before the peers are checked: a peer that runs at the check also ran at this time,
@@ -230,7 +230,7 @@ impl RunningCommand {
 
 impl Drop for RunningCommand {
     fn drop(&mut self) {
-        let mut held = self.door.held();
+        let mut held = self.door.lock_state();
         held.acting.remove(&self.number);
         let now = self.door.tap.journal.now();
         let (number, whole, ran) = (self.number, self.whole, self.caller.is_there());
@@ -259,8 +259,8 @@ async fn repair_machine(
     let Some(machine) = door.find(&address) else { return Ok(StatusCode::NO_CONTENT) };
     let rack = u32::try_from(machine.spec.rack).unwrap_or(u32::MAX);
     let serial = machine.spec.serial;
-    let dark =
-        door.registry.with(|datacenter| datacenter.is_dark(rack)) || door.held().serials.contains(&serial);
+    let dark = door.registry.with_datacenter(|datacenter| datacenter.is_dark(rack))
+        || door.lock_state().serials.contains(&serial);
     let helps = !dark && number % HELPS_NOT_EVERY != HELPS_NOT_EVERY - 1;
     if helps && door.registry.set_state(&serial, MachineState::Healthy).is_ok() {
         door.tap.journal.write(LineContent::State { serial, state: MachineState::Healthy, held: false })?;
@@ -350,14 +350,15 @@ mod tests {
             let tap = Arc::new(AnswerTap::new(Journal::open(&journal, clock).unwrap()));
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let at = listener.local_addr().unwrap();
-            let door = router(registry, tap, &[]);
+            let door = make_router(registry, tap, &[]);
             tokio::spawn(async move { axum::serve(listener, door).await });
             Self { at, journal, _files: files }
         }
 
         /// Sends a command of an instance; dropping the stream ends it.
         fn command(&self, instance: u32) -> TcpStream {
-            let body = json!({"address": "10.0.0.4", "instance": instance, "began": monotonic()}).to_string();
+            let body = json!({"address": "10.0.0.4", "instance": instance, "began": monotonic_nanoseconds()})
+                .to_string();
             let mut stream = TcpStream::connect(self.at).unwrap();
             let head = "POST /repair HTTP/1.1\r\nhost: door\r\ncontent-type: application/json\r\n";
             let request = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
@@ -385,8 +386,8 @@ mod tests {
         let mut verdicts = Verdicts::default();
         let acts = effects::commands_of(lines, OffsetDateTime::UNIX_EPOCH);
         effects::judge_effects(&acts, &[], &BTreeMap::new(), &mut verdicts);
-        assert_eq!(verdicts.of(Id::I10.name()).broken, 0, "there is one machine");
-        verdicts.of(Id::I7.name()).broken
+        assert_eq!(verdicts.verdict_of(Id::I10.name()).broken, 0, "there is one machine");
+        verdicts.verdict_of(Id::I7.name()).broken
     }
 
     #[tokio::test]

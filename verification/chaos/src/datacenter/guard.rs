@@ -35,7 +35,7 @@ async fn record_and_forward(State(tap): State<Arc<AnswerTap>>, request: Request,
     };
     // The API servers keep their own record of changes.
     let ours = !head.uri.path().starts_with("/instances/");
-    if ours && !only_reads(&head.method, head.uri.path(), &body) {
+    if ours && !is_read_only(&head.method, head.uri.path(), &body) {
         let text = String::from_utf8_lossy(&body);
         let changes = LineContent::Changes { request: format!("{} {} {text}", head.method, head.uri.path()) };
         if let Err(error) = tap.journal.write(changes) {
@@ -44,7 +44,7 @@ async fn record_and_forward(State(tap): State<Arc<AnswerTap>>, request: Request,
             return (StatusCode::INTERNAL_SERVER_ERROR, "the journal cannot be written").into_response();
         }
     }
-    let question = (head.uri.path() == GRAPHQL_PATH).then(|| question_of(&body)).flatten();
+    let question = (head.uri.path() == GRAPHQL_PATH).then(|| question_of_query(&body)).flatten();
     let mut response = next.run(Request::from_parts(head, Body::from(body))).await;
     if let Some(question) = question {
         response.extensions_mut().insert(question);
@@ -53,13 +53,13 @@ async fn record_and_forward(State(tap): State<Arc<AnswerTap>>, request: Request,
 }
 
 /// The question of the service's query; `None`: a search of another client.
-fn question_of(body: &[u8]) -> Option<RegistryQuestion> {
+fn question_of_query(body: &[u8]) -> Option<RegistryQuestion> {
     let call: Value = serde_json::from_slice(body).ok()?;
-    call["query"].as_str()?.contains(SEARCH_OF_THE_SERVICE).then(|| registry::question_of(&call))
+    call["query"].as_str()?.contains(SEARCH_OF_THE_SERVICE).then(|| registry::question_of_request(&call))
 }
 
 /// Whether a request changes nothing: sabakan accepts no mutation by GET.
-fn only_reads(method: &Method, path: &str, body: &[u8]) -> bool {
+fn is_read_only(method: &Method, path: &str, body: &[u8]) -> bool {
     match *method {
         Method::GET | Method::HEAD | Method::OPTIONS => true,
         Method::POST if path == GRAPHQL_PATH => is_search(body),
@@ -133,7 +133,7 @@ mod tests {
             }
             let mut verdicts = Verdicts::default();
             judge_registry_requests(&registry_requests(&read_journal(&journal).unwrap()), &mut verdicts);
-            assert_eq!(verdicts.of(REGISTRY).broken, changes, "{method} {path}");
+            assert_eq!(verdicts.verdict_of(REGISTRY).broken, changes, "{method} {path}");
         }
     }
 }

@@ -119,7 +119,7 @@ pub struct Line {
 
 impl Line {
     #[must_use]
-    pub fn time(&self) -> OffsetDateTime {
+    pub fn wall_clock_time(&self) -> OffsetDateTime {
         OffsetDateTime::from_unix_timestamp_nanos(i128::from(self.at) * 1_000)
             .unwrap_or(OffsetDateTime::UNIX_EPOCH)
     }
@@ -160,7 +160,7 @@ impl Journal {
 
     /// Appends a line. Returns its time.
     pub fn write(&self, what: LineContent) -> Result<OffsetDateTime, JournalError> {
-        let mut file = self.file();
+        let mut file = self.lock_file();
         self.append_line(&mut file, self.now(), what)
     }
 
@@ -171,7 +171,7 @@ impl Journal {
 
     /// Appends a line with an earlier time, at which its content was known to hold.
     pub(super) fn write_as_of(&self, at: OffsetDateTime, what: LineContent) -> Result<(), JournalError> {
-        self.append_line(&mut self.file(), at, what).map(drop)
+        self.append_line(&mut self.lock_file(), at, what).map(drop)
     }
 
     fn append_line(
@@ -186,11 +186,11 @@ impl Journal {
         let mut text = serde_json::to_vec(&line).map_err(|error| failed(error.into()))?;
         text.push(b'\n');
         file.write_all(&text).map_err(failed)?;
-        Ok(line.time())
+        Ok(line.wall_clock_time())
     }
 
     // No panic happens under the lock.
-    fn file(&self) -> MutexGuard<'_, File> {
+    fn lock_file(&self) -> MutexGuard<'_, File> {
         self.file.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use madako_datacenter_sim::SimulatedRegistry;
-use madako_datacenter_sim::kubernetes::{Budget, Cluster, Owner, SimulatedKubernetes, Workload};
+use madako_datacenter_sim::kubernetes::{Cluster, PodOwner, SimulatedKubernetes, Workload, WorkloadBudget};
 use madako_domain::kubernetes::{EvictionOutcome, Pod};
 use madako_judges::KubernetesRequest;
 use madako_protocol::ports::Clock;
@@ -44,7 +44,7 @@ const GRACE: Duration = Duration::from_secs(5);
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
 
 /// Base path of an instance's API server. Each instance learns only its own, so that the path identifies it.
-pub(crate) fn path_of(instance: impl Display) -> String {
+pub(crate) fn base_path_of_instance(instance: impl Display) -> String {
     format!("/instances/{instance}")
 }
 
@@ -53,7 +53,7 @@ struct LastChangeClock(AtomicI64);
 
 impl Clock for LastChangeClock {
     fn now(&self) -> OffsetDateTime {
-        Line { at: self.0.load(Ordering::Relaxed), what: LineContent::Started }.time()
+        Line { at: self.0.load(Ordering::Relaxed), what: LineContent::Started }.wall_clock_time()
     }
 }
 
@@ -94,10 +94,10 @@ impl ApiServer {
         start: OffsetDateTime,
         journal: &[Line],
     ) -> Self {
-        let time = Arc::new(LastChangeClock(AtomicI64::new(micros(start))));
+        let time = Arc::new(LastChangeClock(AtomicI64::new(to_microseconds(start))));
         let cluster = SimulatedKubernetes::new(seed, Arc::clone(&time) as Arc<dyn Clock>);
-        let machines = registry.machines();
-        cluster.with(|cluster| {
+        let machines = registry.list_machines();
+        cluster.with_cluster(|cluster| {
             machines.iter().filter_map(|machine| machine.address()).for_each(|name| cluster.add_node(name));
             create_pods(cluster, u32::try_from(machines.len()).unwrap_or(u32::MAX));
         });
@@ -106,21 +106,23 @@ impl ApiServer {
             if let LineContent::Kubernetes { asked, node, pod, .. } = &line.what {
                 let change = Change { asked: *asked, node: node.clone(), pod: pod.clone() };
                 // A change that was refused then is refused again.
-                server.change_at(line.at, |cluster| carry_out(cluster, &change));
+                server.change_cluster_at(line.at, |cluster| apply_cluster_change(cluster, &change));
             }
         }
         server
     }
 
     fn read_cluster<R>(&self, look: impl FnOnce(&mut Cluster) -> R) -> R {
-        self.in_turn(|server| server.change_at(micros(server.tap.journal.now()), look))
+        self.serialize_access(|server| {
+            server.change_cluster_at(to_microseconds(server.tap.journal.now()), look)
+        })
     }
 
     /// Makes a change that an instance requests, and records it unless its object does not exist.
     fn change(&self, instance: u32, change: &Change) -> Result<ChangeOutcome, JournalError> {
-        self.in_turn(|server| {
-            let now = micros(server.tap.journal.now());
-            let came = server.change_at(now, |cluster| carry_out(cluster, change));
+        self.serialize_access(|server| {
+            let now = to_microseconds(server.tap.journal.now());
+            let came = server.change_cluster_at(now, |cluster| apply_cluster_change(cluster, change));
             if came != ChangeOutcome::NotThere {
                 let Change { asked, node, pod } = change.clone();
                 let refused = matches!(came, ChangeOutcome::Refused(_));
@@ -131,16 +133,16 @@ impl ApiServer {
         })
     }
 
-    fn in_turn<R>(&self, act: impl FnOnce(&Self) -> R) -> R {
+    fn serialize_access<R>(&self, act: impl FnOnce(&Self) -> R) -> R {
         // No panic happens under the lock.
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         act(self)
     }
 
-    fn change_at<R>(&self, time: i64, act: impl FnOnce(&mut Cluster) -> R) -> R {
+    fn change_cluster_at<R>(&self, time: i64, act: impl FnOnce(&mut Cluster) -> R) -> R {
         // A clock that was set back does not set the cluster back.
         self.time.0.fetch_max(time, Ordering::Relaxed);
-        self.cluster.with(act)
+        self.cluster.with_cluster(act)
     }
 }
 
@@ -155,11 +157,11 @@ fn create_pods(cluster: &mut Cluster, machines: u32) {
         cluster.add_workload(Workload {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
-            owner: Owner::ReplicaSet { replicas },
+            owner: PodOwner::ReplicaSet { replicas },
             grace: GRACE,
             ends_within: ENDS_WITHIN,
         });
-        cluster.add_budget(Budget {
+        cluster.add_budget(WorkloadBudget {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             workload: name.to_owned(),
@@ -168,7 +170,7 @@ fn create_pods(cluster: &mut Cluster, machines: u32) {
     }
 }
 
-fn carry_out(cluster: &mut Cluster, change: &Change) -> ChangeOutcome {
+fn apply_cluster_change(cluster: &mut Cluster, change: &Change) -> ChangeOutcome {
     let there = |done| if done { ChangeOutcome::Done } else { ChangeOutcome::NotThere };
     let pod = change.pod.as_deref().and_then(|name| find_pod(cluster, name)).map(|(_, pod)| pod.id);
     match (change.asked, pod) {
@@ -192,6 +194,6 @@ fn find_pod(cluster: &Cluster, name: &str) -> Option<(Option<String>, Pod)> {
 }
 
 /// Microseconds since 1970.
-fn micros(time: OffsetDateTime) -> i64 {
+fn to_microseconds(time: OffsetDateTime) -> i64 {
     i64::try_from(time.unix_timestamp_nanos() / 1_000).unwrap_or(i64::MAX)
 }

@@ -72,12 +72,12 @@ impl AnswerTap {
     /// Corrupts every answer from now on, each in a way drawn by the seed; `None` ends it.
     pub(super) fn set_corruption(&self, seed: Option<u64>) -> Result<(), JournalError> {
         self.journal.write(LineContent::Corrupt { on: seed.is_some() })?;
-        self.state().chance = seed.map(ChaCha8Rng::seed_from_u64);
+        self.lock_state().chance = seed.map(ChaCha8Rng::seed_from_u64);
         Ok(())
     }
 
     fn draw_corruption(&self) -> Option<CorruptAnswer> {
-        let mut state = self.state();
+        let mut state = self.lock_state();
         let chance = state.chance.as_mut()?;
         Some(CorruptAnswer::VARIANTS[chance.random_range(0..CorruptAnswer::VARIANTS.len())])
     }
@@ -94,7 +94,7 @@ impl AnswerTap {
             Some(spoilt) if !spoilt.is_list() => None,
             _ => registry::machines_in_answer(answer, now),
         };
-        let mut state = self.state();
+        let mut state = self.lock_state();
         if machines.as_ref().zip(state.told.get(&question)).is_some_and(|(new, told)| are_same(new, told)) {
             machines = None;
         } else if let Some(machines) = &machines {
@@ -117,7 +117,7 @@ impl AnswerTap {
     }
 
     // No panic happens under the lock.
-    fn state(&self) -> MutexGuard<'_, TapState> {
+    fn lock_state(&self) -> MutexGuard<'_, TapState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -49,7 +49,7 @@ impl Injector {
     }
 
     /// Kills or cuts off the machines of a rack, or one machine.
-    pub(super) async fn machines(
+    pub(super) async fn switch_machines(
         &mut self,
         world: &World,
         injection: &Injection,

@@ -42,10 +42,10 @@ impl Injector {
         }
         disk.clear().map_err(|error| impossible_because(&error))?;
         let process = &mut member.process;
-        if process.ends_within(LAST_GASP).await {
+        if process.wait_for_end_within(LAST_GASP).await {
             process.kill().await.map_err(|error| impossible_because(&error))?;
             process.start_again().map_err(|error| impossible_because(&error))?;
-            world.network.runs(node, process.id());
+            world.network.register_process(node, process.id());
             if self.held.get(node).is_some_and(|held| held.paused > 0) {
                 process.stop(true).map_err(|error| impossible_because(&error))?;
             }

@@ -41,11 +41,11 @@ pub(super) struct AddressBlock(u32);
 
 impl AddressBlock {
     /// Numbers that differ by a multiple of `BLOCKS` give the same block.
-    pub(super) fn nth(number: u32) -> Self {
+    pub(super) fn with_number(number: u32) -> Self {
         Self(number % BLOCKS)
     }
 
-    pub(super) fn address(self, half: BlockHalf, host: u8) -> Ipv4Addr {
+    pub(super) fn address_of(self, half: BlockHalf, host: u8) -> Ipv4Addr {
         let half = match half {
             BlockHalf::Data => 0,
             BlockHalf::Admin => HALF,
@@ -54,7 +54,7 @@ impl AddressBlock {
     }
 
     /// The machine's device to the block. The kernel gives a name only once, so that the device reserves the block.
-    pub(super) fn device(self) -> String {
+    pub(super) fn device_name(self) -> String {
         format!("{DEVICE}{}", self.0)
     }
 }
@@ -78,7 +78,7 @@ fn overlaps_range(network: Ipv4Addr, bits: u32) -> bool {
 }
 
 /// A route into the range that belongs to no run, among the output of `ip -oneline`. An unreadable route counts.
-pub(super) fn foreign_route(routes: &str) -> Option<&str> {
+pub(super) fn find_foreign_route(routes: &str) -> Option<&str> {
     routes.lines().map(str::trim).filter(|line| !line.is_empty()).find(|line| {
         let ours = line.split_whitespace().skip_while(|word| *word != "dev").nth(1);
         let ours = ours.is_some_and(|device| device.starts_with(DEVICE));
@@ -103,13 +103,16 @@ mod tests {
 
     #[test]
     fn blocks_fill_the_range_and_do_not_meet() {
-        let (first, last) = (AddressBlock::nth(0), AddressBlock::nth(BLOCKS - 1));
-        assert_eq!(first.address(BlockHalf::Data, OUTSIDE).to_string(), "198.18.0.1");
-        assert_eq!(first.address(BlockHalf::Admin, OUTSIDE).to_string(), "198.18.0.65");
-        assert_eq!(last.address(BlockHalf::Admin, LAST).to_string(), "198.19.255.254");
-        assert_eq!(AddressBlock::nth(BLOCKS + 1), AddressBlock::nth(1));
-        assert!(AddressBlock::nth(1).address(BlockHalf::Data, 0) > first.address(BlockHalf::Admin, LAST));
-        assert!(last.device().len() <= 15, "{}", last.device());
+        let (first, last) = (AddressBlock::with_number(0), AddressBlock::with_number(BLOCKS - 1));
+        assert_eq!(first.address_of(BlockHalf::Data, OUTSIDE).to_string(), "198.18.0.1");
+        assert_eq!(first.address_of(BlockHalf::Admin, OUTSIDE).to_string(), "198.18.0.65");
+        assert_eq!(last.address_of(BlockHalf::Admin, LAST).to_string(), "198.19.255.254");
+        assert_eq!(AddressBlock::with_number(BLOCKS + 1), AddressBlock::with_number(1));
+        assert!(
+            AddressBlock::with_number(1).address_of(BlockHalf::Data, 0)
+                > first.address_of(BlockHalf::Admin, LAST)
+        );
+        assert!(last.device_name().len() <= 15, "{}", last.device_name());
         assert_eq!(host_numbers().count(), 61);
     }
 
@@ -142,9 +145,9 @@ mod tests {
             ("what is this", true),
             ("", false),
         ] {
-            assert_eq!(foreign_route(route), is_foreign.then_some(route), "{route}");
+            assert_eq!(find_foreign_route(route), is_foreign.then_some(route), "{route}");
         }
         let both = "198.51.100.0/24 dev eth0\n198.18.7.0/24 dev eth1\n";
-        assert_eq!(foreign_route(both), Some("198.18.7.0/24 dev eth1"));
+        assert_eq!(find_foreign_route(both), Some("198.18.7.0/24 dev eth1"));
     }
 }

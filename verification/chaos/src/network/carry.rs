@@ -31,11 +31,11 @@ pub(super) async fn carry_both_ways(
     let (from_client, to_client) = client.split();
     let (from_server, to_server) = server.split();
     let [there, back] = chances;
-    let resets = view.now().resets;
+    let resets = view.current_faults().resets;
     let both = async {
         tokio::try_join!(
-            one_way(from_client, to_server, view, there),
-            one_way(from_server, to_client, view, back),
+            carry_one_way(from_client, to_server, view, there),
+            carry_one_way(from_server, to_client, view, back),
         )
     };
     tokio::select! {
@@ -48,7 +48,7 @@ pub(super) async fn carry_both_ways(
 /// A piece with its arrival time; an empty piece is the end of the stream.
 type DelayedPiece = (Instant, Vec<u8>);
 
-async fn one_way(
+async fn carry_one_way(
     from: ReadHalf<'_>,
     to: WriteHalf<'_>,
     view: &LinkView,
@@ -69,7 +69,7 @@ async fn read_pieces(
         let length = from.read(&mut buffer).await?;
         let piece = buffer[..length].to_vec();
         let last = piece.is_empty();
-        let due = Instant::now() + draw_delay(view.now(), &mut chance);
+        let due = Instant::now() + draw_delay(view.current_faults(), &mut chance);
         if pieces.send((due, piece)).await.is_err() || last {
             return Ok(());
         }

@@ -86,10 +86,10 @@ async fn connect(
 ) {
     let from = match from {
         Some(from) => from,
-        None => network.node_of(&client).await,
+        None => network.node_of_peer(&client).await,
     };
     let _counts = network.open.count([from.clone(), to.clone()]);
-    let view = network.view(from, to);
+    let view = network.view_link(from, to);
     let end = serve(&mut client, upstream, &view, chances).await;
     if end == CopyEnd::Reset {
         // Dropping this socket sends a reset. An error means that the socket is gone already.
@@ -103,7 +103,7 @@ async fn serve(
     view: &LinkView,
     chances: [ChaCha8Rng; 2],
 ) -> CopyEnd {
-    let resets = view.now().resets;
+    let resets = view.current_faults().resets;
     let dialled = async {
         view.wait_until_restored().await;
         TcpStream::connect(upstream).await
@@ -156,7 +156,7 @@ mod tests {
     async fn linked() -> (Network, Link, TcpStream) {
         let network = Network::default();
         // This process plays an instance.
-        network.runs(&Node::Instance(1), std::process::id());
+        network.register_process(&Node::Instance(1), std::process::id());
         let link = Link::open(&network, None, Node::Registry, echo().await, chance()).await.unwrap();
         let client = TcpStream::connect(link.address()).await.unwrap();
         (network, link, client)
@@ -231,8 +231,8 @@ mod tests {
     #[tokio::test]
     async fn connection_of_an_unknown_process_has_only_the_faults_of_its_target() {
         let network = Network::default();
-        network.runs(&Node::Instance(1), std::process::id());
-        network.runs(&Node::Instance(1), u32::MAX);
+        network.register_process(&Node::Instance(1), std::process::id());
+        network.register_process(&Node::Instance(1), u32::MAX);
         let link = Link::open(&network, None, Node::Store(2), echo().await, chance()).await.unwrap();
         let mut client = TcpStream::connect(link.address()).await.unwrap();
         assert_eq!(&says(&mut client, b"open").await.unwrap(), b"open");

@@ -24,7 +24,7 @@ use tokio::time::{sleep, timeout};
 use super::addresses::{self, AddressBlock, BlockHalf, OUTSIDE, RANGE_SHOWN};
 use super::rules::{self, FaultyNode, bridge_port};
 use super::space::NetworkNamespace;
-use super::tool::{self, ToolError, on_path};
+use super::tool::{self, ToolError, find_on_path};
 use super::{DroppedShare, Node};
 
 /// The required programs with their Debian packages.
@@ -95,13 +95,13 @@ struct DropCounts {
 impl Namespaces {
     /// Makes a namespace for each node, and tries them out.
     pub(super) async fn create_and_test(nodes: &[Node]) -> Result<Self, NamespaceError> {
-        let missing = TOOLS.into_iter().find(|(program, _)| on_path(program).is_none());
+        let missing = TOOLS.into_iter().find(|(program, _)| find_on_path(program).is_none());
         if let Some((program, package)) = missing {
             return Err(NamespaceError::NotInstalled(program, package));
         }
         let words = ["ip", "-oneline", "-4", "route", "show", "table", "all", "root", addresses::AROUND];
         let routes = tool::run("what routes there are", &words, "").await?;
-        if let Some(route) = addresses::foreign_route(&routes) {
+        if let Some(route) = addresses::find_foreign_route(&routes) {
             return Err(NamespaceError::Routed(route.to_owned()));
         }
         let hub = NetworkNamespace::create("the network".to_owned()).await?;
@@ -127,7 +127,7 @@ impl Namespaces {
                 .to_owned();
         for NodeNamespace { host, space } in self.sites.values() {
             let port = bridge_port(*host);
-            bridge += &format!("link add name {port} type veth peer name net netns {}\n", space.path());
+            bridge += &format!("link add name {port} type veth peer name net netns {}\n", space.file_path());
             bridge += &format!("link set dev {port} master hub up\n");
         }
         let words = ["ip", "-batch", "-"];
@@ -136,7 +136,7 @@ impl Namespaces {
             let inside = format!("link set dev lo up\n{}", self.device_commands("net", *host));
             space.run("addresses", &words, &inside).await?;
         }
-        let device = self.block.device();
+        let device = self.block.device_name();
         // Shows users of the machine the owner of the device.
         let whose = format!("link set dev {device} alias \"madako-chaos, process {}\"\n", std::process::id());
         tool::run("addresses", &words, &format!("{whose}{}", self.device_commands(&device, OUTSIDE))).await?;
@@ -147,7 +147,7 @@ impl Namespaces {
     /// Input for `ip` about a device.
     fn device_commands(&self, name: &str, host: u8) -> String {
         let address = |half| {
-            let (address, bits) = (self.block.address(half, host), addresses::HALF_BITS);
+            let (address, bits) = (self.block.address_of(half, host), addresses::HALF_BITS);
             format!("address add {address}/{bits} dev {name}\n")
         };
         format!("{}{}link set dev {name} up\n", address(BlockHalf::Data), address(BlockHalf::Admin))
@@ -199,13 +199,13 @@ impl Namespaces {
 
     /// The address on which a node's processes listen, beyond the reach of faults.
     pub(super) fn faultless_address(&self, node: &Node) -> Option<Ipv4Addr> {
-        self.namespace_of(node).map(|site| self.block.address(BlockHalf::Admin, site.host))
+        self.namespace_of(node).map(|site| self.block.address_of(BlockHalf::Admin, site.host))
     }
 
     /// Listens at a node's address in the network with faults.
     pub(super) async fn listen(&self, node: &Node) -> io::Result<TcpListener> {
         let site = self.namespace_of(node).ok_or(io::ErrorKind::NotFound)?;
-        let at = SocketAddr::from((self.block.address(BlockHalf::Data, site.host), 0));
+        let at = SocketAddr::from((self.block.address_of(BlockHalf::Data, site.host), 0));
         site.space.run_inside(move || TcpListener::bind(at)).await
     }
 
@@ -214,11 +214,11 @@ impl Namespaces {
         self.namespace_of(node).map(|site| site.space.entering_words())
     }
 
-    pub(super) fn node_of(&self, address: IpAddr) -> Option<Node> {
+    pub(super) fn node_at_address(&self, address: IpAddr) -> Option<Node> {
         let is_at = |site: &NodeNamespace| {
             [BlockHalf::Data, BlockHalf::Admin]
                 .iter()
-                .any(|half| self.block.address(*half, site.host) == address)
+                .any(|half| self.block.address_of(*half, site.host) == address)
         };
         self.sites.iter().find(|(_, site)| is_at(site)).map(|(node, _)| node.clone())
     }
@@ -238,7 +238,7 @@ impl Namespaces {
         *count = if begins { *count + 1 } else { count.saturating_sub(1) };
         let hit = |(node, site): (&Node, &NodeNamespace)| {
             let DropCounts { all, some } = next.get(node).copied().unwrap_or_default();
-            let address = self.block.address(BlockHalf::Data, site.host);
+            let address = self.block.address_of(BlockHalf::Data, site.host);
             FaultyNode { host: site.host, address, cut: all > 0, loss: some > 0 }
         };
         let hits: Vec<FaultyNode> = self.sites.iter().map(hit).collect();
@@ -264,10 +264,10 @@ impl Namespaces {
 
 /// Reserves a free block of addresses by creating its device.
 async fn reserve_block(hub: &NetworkNamespace) -> Result<AddressBlock, NamespaceError> {
-    let path = hub.path();
+    let path = hub.file_path();
     for step in 0..TRIES {
-        let block = AddressBlock::nth(std::process::id().wrapping_add(step));
-        let device = block.device();
+        let block = AddressBlock::with_number(std::process::id().wrapping_add(step));
+        let device = block.device_name();
         let words =
             ["ip", "link", "add", "name", &device, "type", "veth", "peer", "name", "root", "netns", &path];
         match tool::run("a device that leads to the namespaces", &words, "").await {

@@ -50,13 +50,13 @@ impl NetworkNamespace {
     }
 
     /// The path that opens the namespace while this value exists.
-    pub(super) fn path(&self) -> String {
+    pub(super) fn file_path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd())
     }
 
     /// The words before a command that runs inside: they become the command and change nothing else of it.
     pub(super) fn entering_words(&self) -> [String; 2] {
-        ["nsenter".to_owned(), format!("--net={}", self.path())]
+        ["nsenter".to_owned(), format!("--net={}", self.file_path())]
     }
 
     /// Runs a program inside. `what` is for messages.

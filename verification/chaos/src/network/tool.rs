@@ -46,7 +46,7 @@ pub enum ToolError {
 }
 
 #[must_use]
-pub fn on_path(program: &str) -> Option<PathBuf> {
+pub fn find_on_path(program: &str) -> Option<PathBuf> {
     let places = env::var_os("PATH")?;
     env::split_paths(&places).map(|place| place.join(program)).find(|file| Path::is_file(file))
 }

@@ -23,7 +23,7 @@ const ENOUGH: f64 = 120.0;
 const ALWAYS: [Id; 6] = [Id::I1, Id::I3, Id::I4, Id::I6, Id::I8, Id::I12];
 
 /// A run of this length has time without faults for requests that come every few seconds.
-const STEADY: Span = Span::seconds(60);
+const STEADY: Span = Span::from_seconds(60);
 
 /// Promises about such requests, in each world and in one that places applications.
 const AT_AN_INTERVAL: [Promise; 2] = [Promise::MachinePolls, Promise::ReportPolls];
@@ -47,7 +47,7 @@ fn expected_checks(scenario: &Scenario, length: Span) -> Vec<&'static str> {
         if length >= STEADY { promises } else { Vec::new() }
     };
     expected.extend(steady(&AT_AN_INTERVAL));
-    if world.places() {
+    if world.places_applications() {
         expected.extend(steady(&AT_AN_INTERVAL_WHERE_PLACED));
         // Every application is created before the faults begin.
         expected.extend([Id::I9.name(), LINEARIZABLE]);
@@ -89,7 +89,7 @@ mod tests {
     }
 
     fn all(scenario: &Scenario, seconds: u64) -> Vec<String> {
-        missing_checks(scenario, Span::seconds(seconds), &Verdicts::default())
+        missing_checks(scenario, Span::from_seconds(seconds), &Verdicts::default())
     }
 
     const ANY: [&str; 10] = ["I1", "I12", "I3", "I4", "I6", "I8", "gate", "history", "processes", "registry"];
@@ -135,9 +135,9 @@ mod tests {
         let small = scenario("name: a\nworld: {clusters: 0, applications: 0}\n");
         let mut verdicts = Verdicts::default();
         for name in ANY.iter().filter(|name| **name != "I6") {
-            verdicts.of(name).judged = 1;
+            verdicts.verdict_of(name).judged = 1;
         }
-        verdicts.of("I6").judged = 0;
-        assert_eq!(missing_checks(&small, Span::seconds(1), &verdicts), ["I6"]);
+        verdicts.verdict_of("I6").judged = 0;
+        assert_eq!(missing_checks(&small, Span::from_seconds(1), &verdicts), ["I6"]);
     }
 }

@@ -49,7 +49,7 @@ fn effect_of_strike(seen: &Observations, calls: &[&Call], wanted: usize) -> Opti
     let over = ends.unwrap_or(begins);
     let wrote = calls
         .iter()
-        .filter(|call| call.called >= over && call.wrote().is_some())
+        .filter(|call| call.called >= over && call.written_revision().is_some())
         .map(|call| call.returned)
         .min();
     let until = wrote.unwrap_or(over).max(over);
@@ -64,8 +64,8 @@ fn effect_of_strike(seen: &Observations, calls: &[&Call], wanted: usize) -> Opti
     Some(FaultEffect {
         what: what.clone(),
         on: on.clone(),
-        begins: seconds(seen.began, begins),
-        ends: ends.map(|ends| seconds(seen.began, ends)),
+        begins: seconds_between(seen.began, begins),
+        ends: ends.map(|ends| seconds_between(seen.began, ends)),
         dropped_packets: dropped_packets.flatten(),
         leader_changes: leader_changes(seen, begins, until),
         refused_writes: count_refused(seen, until).saturating_sub(count_refused(seen, begins)),
@@ -73,8 +73,8 @@ fn effect_of_strike(seen: &Observations, calls: &[&Call], wanted: usize) -> Opti
         led_after: times_of_elections(seen)
             .into_iter()
             .find(|at| (begins..=until).contains(at))
-            .map(|at| seconds(begins, at)),
-        wrote_after: wrote.map(|wrote| seconds(over, wrote)),
+            .map(|at| seconds_between(begins, at)),
+        wrote_after: wrote.map(|wrote| seconds_between(over, wrote)),
         skipped,
     })
 }
@@ -109,6 +109,6 @@ fn count_refused(seen: &Observations, until: Micros) -> u64 {
 
 /// Seconds between two times, to a millisecond.
 #[expect(clippy::cast_precision_loss, reason = "spans of hours, in milliseconds")]
-pub(super) fn seconds(from: Micros, to: Micros) -> f64 {
+pub(super) fn seconds_between(from: Micros, to: Micros) -> f64 {
     (to.saturating_sub(from) / 1_000) as f64 / 1_000.0
 }

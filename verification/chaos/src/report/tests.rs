@@ -95,7 +95,7 @@ fn seen() -> Observations {
     Observations {
         scenario: Scenario::parse(scenario).unwrap(),
         seed: 1,
-        length: Span::seconds(10),
+        length: Span::from_seconds(10),
         network: NetworkCarrier::Namespaces,
         schedule: Schedule { injections: Vec::new(), events: Vec::new(), draws: Vec::new() },
         events: vec![
@@ -119,8 +119,8 @@ fn seen() -> Observations {
         began: 70,
         ended: 90,
         skipped: BTreeMap::new(),
-        calm_after: Some(Span::seconds(1)),
-        settings_allow: Span::seconds(30),
+        calm_after: Some(Span::from_seconds(1)),
+        settings_allow: Span::from_seconds(30),
         unwritten: None,
     }
 }
@@ -129,7 +129,7 @@ fn seen() -> Observations {
 fn told(seen: Observations) -> (Outcome, Vec<String>) {
     let report = make_report(seen);
     let passed = report.outcome == Outcome::Passed;
-    assert_eq!(report.why_not().is_empty(), passed, "{:?}", report.why_not());
+    assert_eq!(report.reason_of_outcome().is_empty(), passed, "{:?}", report.reason_of_outcome());
     assert_eq!(report.to_string().starts_with("# told: passed\n"), passed, "{report}");
     let told: Value = serde_json::to_value(&report).unwrap();
     assert_eq!(told["outcome"] == "passed", passed, "{told}");
@@ -202,7 +202,7 @@ fn watch_with_a_value_that_never_existed_fails() {
 #[test]
 fn required_check_without_cases_fails() {
     let mut idle = seen();
-    idle.length = Span::seconds(120);
+    idle.length = Span::from_seconds(120);
     let report = make_report(idle);
     assert_eq!(report.outcome, Outcome::Failed);
     let idle = ["api-watches", "lists", "machine-polls", "metric-rounds", "report-polls"];
@@ -250,8 +250,8 @@ fn with_fault(told: [(Micros, Event); 2]) -> Observations {
         fault: 0,
         act: madako_faults::Act::Cut,
         target: madako_faults::Target::Store(1),
-        begins: Span::seconds(1),
-        ends: Some(Span::seconds(2)),
+        begins: Span::from_seconds(1),
+        ends: Some(Span::from_seconds(2)),
     });
     seen.events.extend(told);
     seen

@@ -49,7 +49,7 @@ impl fmt::Display for Report {
         for short in &self.shortfalls {
             writeln!(f, "- {short}")?;
         }
-        for idle in self.idle() {
+        for idle in self.unexercised_expectations() {
             writeln!(f, "- {idle}")?;
         }
         writeln!(f, "\n![what happened when](timeline.svg)\n\n## Verdicts\n")?;
@@ -68,13 +68,13 @@ impl fmt::Display for Report {
         writeln!(f, "|---|---|---|---|---|---|")?;
         for exemption in Exemption::ALL {
             let used = self.exemptions.get(exemption.name()).copied().unwrap_or_default();
-            let [lasted, longest] = exemption.durations(used);
+            let [lasted, longest] = exemption.format_durations(used);
             let (name, most, why) = (exemption.name(), exemption.most_an_hour(), exemption.why());
             writeln!(f, "| {name} | {} | {most} | {lasted} | {longest} | {why} |", used.uses)?;
         }
         writeln!(f, "\n## Counted\n\n| What | Times |\n|---|---|")?;
         for count in Count::ALL {
-            writeln!(f, "| {count} | {} |", self.counts.of(*count))?;
+            writeln!(f, "| {count} | {} |", self.counts.count_of(*count))?;
         }
         let judged = &self.linearizability;
         writeln!(f, "| objects of clients | {} |", judged.objects)?;

@@ -24,20 +24,20 @@ struct TimelineDrawing {
 }
 
 impl TimelineDrawing {
-    fn x(&self, at: Micros) -> f64 {
+    fn x_of_time(&self, at: Micros) -> f64 {
         let at = at.clamp(self.from, self.to) - self.from;
         #[expect(clippy::cast_precision_loss, reason = "spans of hours, in microseconds")]
         let part = at as f64 / (self.to - self.from).max(1) as f64;
         LEFT + part * (WIDTH - LEFT - 10.0)
     }
 
-    fn y(&self) -> f64 {
+    fn y_of_lane(&self) -> f64 {
         f64::from(self.lanes) * LANE
     }
 
     fn draw_lane(&mut self, name: &str) {
         self.lanes += 1;
-        let y = self.y();
+        let y = self.y_of_lane();
         let _ = writeln!(
             self.svg,
             "<text x=\"4\" y=\"{:.0}\">{}</text><line x1=\"{LEFT}\" x2=\"{WIDTH}\" y1=\"{:.0}\" y2=\"{:.0}\" \
@@ -49,12 +49,12 @@ impl TimelineDrawing {
         );
     }
 
-    fn bar(&mut self, from: Micros, to: Micros, color: &str, title: &str) {
-        let (left, right) = (self.x(from), self.x(to));
+    fn draw_bar(&mut self, from: Micros, to: Micros, color: &str, title: &str) {
+        let (left, right) = (self.x_of_time(from), self.x_of_time(to));
         let _ = writeln!(
             self.svg,
             "<rect x=\"{left:.1}\" y=\"{:.0}\" width=\"{:.1}\" height=\"12\" fill=\"{color}\"><title>{}</title></rect>",
-            self.y() + 4.0,
+            self.y_of_lane() + 4.0,
             (right - left).max(1.5),
             escape_text(title),
         );
@@ -67,7 +67,7 @@ pub(super) fn draw_timeline(seen: &Observations, calls: &[&Call]) -> String {
     let mut picture = TimelineDrawing { svg: String::new(), from: seen.began, to, lanes: 0 };
     for tick in 0..=TICKS {
         let at = picture.from + (picture.to - picture.from) * tick / TICKS;
-        let x = picture.x(at);
+        let x = picture.x_of_time(at);
         let seconds = (at - picture.from) / 1_000_000;
         let _ = writeln!(picture.svg, "<text x=\"{x:.0}\" y=\"14\" fill=\"#666\">{seconds} s</text>");
     }
@@ -84,25 +84,25 @@ pub(super) fn draw_timeline(seen: &Observations, calls: &[&Call]) -> String {
         picture.draw_lane(&name);
         let skipped = seen.skipped.contains_key(&injection);
         let color = if skipped { "#bbb" } else { "#d9822b" };
-        picture.bar(*first, times.last().copied().unwrap_or(*first), color, &name);
+        picture.draw_bar(*first, times.last().copied().unwrap_or(*first), color, &name);
     }
     picture.draw_lane("calls that failed");
     for call in calls.iter().filter(|call| call.has_failed()) {
-        picture.bar(call.called, call.returned, "#c23030", &call.object);
+        picture.draw_bar(call.called, call.returned, "#c23030", &call.object);
     }
     picture.draw_lane("writes acknowledged");
-    for call in calls.iter().filter(|call| call.wrote().is_some()) {
-        picture.bar(call.returned, call.returned, "#0d8050", &call.object);
+    for call in calls.iter().filter(|call| call.written_revision().is_some()) {
+        picture.draw_bar(call.returned, call.returned, "#0d8050", &call.object);
     }
     picture.draw_lane("commits of the leader");
     for revision in seen.revisions.iter().filter(|revision| is_commit(revision)) {
-        picture.bar(revision.at, revision.at, "#106ba3", &format!("revision {}", revision.revision));
+        picture.draw_bar(revision.at, revision.at, "#106ba3", &format!("revision {}", revision.revision));
     }
     picture.draw_lane("nodes cordoned");
     for (node, from, until) in cordon_spans(&seen.kubernetes) {
-        picture.bar(from, until.unwrap_or(to), "#7157d9", node);
+        picture.draw_bar(from, until.unwrap_or(to), "#7157d9", node);
     }
-    let height = picture.y() + LANE + 8.0;
+    let height = picture.y_of_lane() + LANE + 8.0;
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height:.0}\" font-family=\"sans-serif\" \
          font-size=\"11\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n{}</svg>\n",
@@ -119,7 +119,7 @@ fn draw_leaders(picture: &mut TimelineDrawing, seen: &Observations) {
             };
             let until = seen.leading.get(index + 1).map_or(picture.to, |(at, _)| *at);
             if until >= picture.from {
-                picture.bar(*at, until, "#4a7fb5", &format!("epoch {epoch}"));
+                picture.draw_bar(*at, until, "#4a7fb5", &format!("epoch {epoch}"));
             }
         }
     }

@@ -11,11 +11,11 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::{GLANCE, RunCourse, RunError};
 use crate::check::drains::effects_of;
 use crate::datacenter::read_journal;
-use crate::history::{Micros, micros};
+use crate::history::{Micros, to_microseconds};
 use crate::inject::Injector;
 use crate::observer::Observer;
 use crate::watcher::Leaders;
-use crate::world::{POLL, World, settings_allow};
+use crate::world::{POLL, World, longest_calm_wait};
 
 /// Time without writes after which a run is calm: it covers all decisions that follow from polls.
 const QUIET: Duration = Duration::from_secs(3 * POLL.as_secs());
@@ -32,8 +32,8 @@ impl RunCourse<'_> {
         leaders: &Leaders,
         ended: Micros,
     ) -> Result<Option<Span>, RunError> {
-        let within = self.options.scenario.expect.calm_within.unwrap_or_else(settings_allow);
-        let give_up = ended + micros(within.duration()) + 2 * micros(QUIET);
+        let within = self.options.scenario.expect.calm_within.unwrap_or_else(longest_calm_wait);
+        let give_up = ended + to_microseconds(within.duration()) + 2 * to_microseconds(QUIET);
         let all = world.instances.len();
         let mut well_since = None;
         loop {
@@ -43,12 +43,12 @@ impl RunCourse<'_> {
             let now = self.history.now();
             well_since = if leaders.are_all_healthy(all) { well_since.or(Some(now)) } else { None };
             if let Some(well) = well_since {
-                let mut calm_at = well.max(injector.observer().last_written()).max(ended);
-                if now >= calm_at + micros(QUIET) {
-                    calm_at = calm_at.max(self.last_effect(world)?);
+                let mut calm_at = well.max(injector.observer().time_of_last_write()).max(ended);
+                if now >= calm_at + to_microseconds(QUIET) {
+                    calm_at = calm_at.max(self.time_of_last_effect(world)?);
                 }
-                if now >= calm_at + micros(QUIET) {
-                    return Ok(Some(Span::millis((calm_at - ended) / 1_000)));
+                if now >= calm_at + to_microseconds(QUIET) {
+                    return Ok(Some(Span::from_millis((calm_at - ended) / 1_000)));
                 }
             }
             if now > give_up {
@@ -59,14 +59,14 @@ impl RunCourse<'_> {
     }
 
     /// Time of the last change of Kubernetes: a node is uncordoned after the last write.
-    fn last_effect(&self, world: &World) -> Result<Micros, RunError> {
+    fn time_of_last_effect(&self, world: &World) -> Result<Micros, RunError> {
         let effects = effects_of(&read_journal(&world.registry.journal)?, self.unix);
         Ok(effects.last().map_or(0, |effect| effect.at))
     }
 
     /// Checks every process; returns whether all run.
     pub(super) fn check_processes(&self, world: &mut World, injector: &mut Injector) -> bool {
-        let nodes = self.plan.nodes();
+        let nodes = self.plan.network_nodes();
         nodes.iter().filter(|node| !injector.check_process(world, node)).count() == 0
     }
 
@@ -74,7 +74,7 @@ impl RunCourse<'_> {
     pub(super) async fn catch_up(&self, world: &World, observer: &Observer) -> Vec<String> {
         let ends = Instant::now() + CAUGHT_UP_WITHIN;
         let (mut missed, mut stored) = (Vec::new(), BTreeMap::new());
-        for (member, endpoint) in world.endpoints() {
+        for (member, endpoint) in world.member_endpoints() {
             let asked = async {
                 let mut client = Client::connect([endpoint], None).await?;
                 let answer = client.get("none", None).await?;
@@ -90,10 +90,10 @@ impl RunCourse<'_> {
             };
             missed.push(format!("store={member} does not say what is stored in the end: {why}"));
         }
-        while !observer.behind(&stored).is_empty() && Instant::now() < ends {
+        while !observer.members_behind(&stored).is_empty() && Instant::now() < ends {
             sleep(GLANCE).await;
         }
-        missed.extend(observer.behind(&stored));
+        missed.extend(observer.members_behind(&stored));
         missed
     }
 }

@@ -28,7 +28,7 @@ impl RunCourse<'_> {
         let mut player = Player::new(schedule, self.options.length, PATIENCE);
         let mut processes = Processes { course: self, world, injector };
         loop {
-            let due = player.due().map(|due| began + due);
+            let due = player.next_due().map(|due| began + due);
             let glance = player.is_late().then(|| Instant::now() + GLANCE);
             let Some(wakes) = [due, glance].into_iter().flatten().min() else { return player.skipped() };
             sleep_until(wakes).await;

@@ -32,7 +32,7 @@ impl OwnClock {
         Ok(clock)
     }
 
-    pub(crate) fn environment(&self) -> Vec<(String, String)> {
+    pub(crate) fn environment_variables(&self) -> Vec<(String, String)> {
         let text = |path: &Path| path.display().to_string();
         [
             ("LD_PRELOAD", text(&self.library)),

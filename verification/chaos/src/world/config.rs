@@ -42,13 +42,13 @@ pub(crate) const NAMESPACE: &str = "chaos";
 
 /// Maximum time until all is calm: the lease, three polls, the wait before applications leave, and the longest
 /// back-off.
-pub(crate) fn settings_allow() -> Span {
+pub(crate) fn longest_calm_wait() -> Span {
     let all = SESSION_TTL + POLL * 3 + RESCHEDULE_AFTER + LONGEST_BACK_OFF;
-    Span::millis(u64::try_from(all.as_millis()).unwrap_or(u64::MAX))
+    Span::from_millis(u64::try_from(all.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// The promises that follow from these settings.
-pub(crate) fn promised_terms() -> PromiseTerms {
+pub(crate) fn terms_of_settings() -> PromiseTerms {
     PromiseTerms {
         interval: POLL,
         session_ttl: SESSION_TTL,

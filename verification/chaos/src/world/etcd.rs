@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 
-use super::{Member, Plan, WorldError, io_error, name_of, served_address, wait_for_answer};
+use super::{Member, Plan, WorldError, io_error, process_name, served_address, wait_for_answer};
 use crate::network::{Link, Network, Node};
 use crate::process::Ports;
 
@@ -28,14 +28,14 @@ pub(super) async fn start(
     }
     let cluster: Vec<String> = places
         .iter()
-        .map(|(number, (_, _, link))| format!("{}=http://{link}", name_of(&Node::Store(*number))))
+        .map(|(number, (_, _, link))| format!("{}=http://{link}", process_name(&Node::Store(*number))))
         .collect();
     let mut members = BTreeMap::new();
     for (number, (client, peer, link)) in &places {
         let node = Node::Store(*number);
-        let name = name_of(&node);
+        let name = process_name(&node);
         let place = plan.data.join(&name);
-        let disk = plan.disk(&place).await;
+        let disk = plan.mount_disk(&place).await;
         // A subdirectory of the mount: etcd creates its own data directory.
         let data = place.join("data").display().to_string();
         let args = [

@@ -24,9 +24,9 @@ const COMMAND_WITHIN: Duration = Duration::from_secs(30);
 
 impl World {
     /// Stores the operator's settings, past the network.
-    pub(super) async fn equip(&self, plan: &Plan<'_>) -> Result<(), WorldError> {
+    pub(super) async fn write_operator_config(&self, plan: &Plan<'_>) -> Result<(), WorldError> {
         let config = plan.data.join("operator.yml");
-        let endpoints: Vec<String> = self.endpoints().into_values().collect();
+        let endpoints: Vec<String> = self.member_endpoints().into_values().collect();
         fs::write(&config, config::configuration_file(&endpoints, false, None))
             .map_err(io_error("cannot write the operator's configuration file"))?;
         let template = plan.data.join("template.yml");
@@ -48,7 +48,7 @@ impl World {
         let mut chance = ChaCha8Rng::seed_from_u64(plan.seed);
         chance.set_stream(LINKS + 1);
         let to = Node::Provider(PROVIDER.to_owned());
-        let url = format!("http://{}", self.link(to, provider, &mut chance).await?);
+        let url = format!("http://{}", self.connect_nodes(to, provider, &mut chance).await?);
         let Some(at) = self.instances.values().next().map(|instance| instance.http) else { return Ok(()) };
         let send =
             async |method: &Method, path: &str, body: &Value| send_to_api(at, method, path, body).await;

@@ -20,9 +20,9 @@ fn any_target() -> impl Strategy<Value = Target> {
 /// A span within all bounds, that ends in any unit.
 fn any_span() -> impl Strategy<Value = Span> {
     prop_oneof![
-        (1_000..365 * 86_400_000_u64).prop_map(Span::millis),
-        (1..86_400_u64).prop_map(Span::seconds),
-        (1..=365_u64).prop_map(Span::days),
+        (1_000..365 * 86_400_000_u64).prop_map(Span::from_millis),
+        (1..86_400_u64).prop_map(Span::from_seconds),
+        (1..=365_u64).prop_map(Span::from_days),
     ]
 }
 
@@ -40,7 +40,7 @@ fn any_fault() -> impl Strategy<Value = Fault> {
             (FaultLength::Once, _) => None,
             (FaultLength::While, FaultTimes::At(_)) => given.then_some(lasts_for),
             (FaultLength::While, FaultTimes::Every(pause)) => {
-                Some(lasts_for).filter(|lasts| *lasts < pause).or(Some(Span::millis(500)))
+                Some(lasts_for).filter(|lasts| *lasts < pause).or(Some(Span::from_millis(500)))
             }
             (FaultLength::While, FaultTimes::Random { .. }) => Some(lasts_for),
         };

@@ -85,7 +85,7 @@ const SEED_SEVEN: [&str; 9] = [
 fn a_fault_more_at_the_end_leaves_the_draws_of_the_others() {
     let two = faults(&["reset registry random mean 10m", "reset store=1 random mean 20m"]);
     let three = [two.clone(), faults(&["reset instance=1 random mean 5m"])].concat();
-    let length = Span::days(1);
+    let length = Span::from_days(1);
     let (of_two, of_three) = (
         schedule(&two, length, &mut generator(3)).unwrap(),
         schedule(&three, length, &mut generator(3)).unwrap(),
@@ -95,7 +95,7 @@ fn a_fault_more_at_the_end_leaves_the_draws_of_the_others() {
 
 #[test]
 fn pauses_are_exponential_with_their_mean() {
-    let length = Span::days(365);
+    let length = Span::from_days(365);
     let schedule = schedule(&faults(&["reset registry random mean 1h"]), length, &mut generator(1)).unwrap();
     let pauses: Vec<f64> =
         schedule.draws.iter().map(|draw| draw.pause.duration().as_secs_f64() / 3600.0).collect();
@@ -115,19 +115,19 @@ fn pauses_are_exponential_with_their_mean() {
 #[test]
 fn a_run_with_more_faults_than_anybody_could_read_about_is_refused() {
     let often = faults(&["kill rack=1 at 1m", "reset registry every 1s"]);
-    let error = schedule(&often, Span::days(30), &mut generator(1)).unwrap_err();
+    let error = schedule(&often, Span::from_days(30), &mut generator(1)).unwrap_err();
     assert_eq!(
         error.to_string(),
         "the faults begin more than 100000 times in 30d: \"reset registry every 1s\" exceeds the limit; make it less frequent"
     );
-    assert_eq!(schedule(&often, Span::days(1), &mut generator(1)).unwrap().injections.len(), 86_400);
+    assert_eq!(schedule(&often, Span::from_days(1), &mut generator(1)).unwrap().injections.len(), 86_400);
 }
 
 proptest! {
     #[test]
     fn a_schedule_is_in_order_and_whole(seed in any::<u64>(), minutes in 1..600_u64) {
-        let storm = find_shipped("everything-fails-at-times").unwrap().scenario().unwrap();
-        let length = Span::seconds(60 * minutes);
+        let storm = find_shipped("everything-fails-at-times").unwrap().parse_scenario().unwrap();
+        let length = Span::from_seconds(60 * minutes);
         let found = schedule(&storm.faults, length, &mut generator(seed)).unwrap();
         prop_assert_eq!(&schedule(&storm.faults, length, &mut generator(seed)).unwrap(), &found);
         prop_assert!(found.events.is_sorted());

@@ -11,11 +11,19 @@ fn effect(number: u64) -> NodeEffect {
 }
 
 impl Tape {
-    /// An effect ends the healthy API server 1. The others have these times of being unhealthy.
+    /// An effect ends the API server 1, which was healthy for an hour. The others have these times of being unhealthy.
     fn end_server(&mut self, others: &[(u32, Option<u64>)]) {
+        self.end_server_healthy_for(3600, others);
+    }
+
+    fn end_server_healthy_for(&mut self, healthy_for: u64, others: &[(u32, Option<u64>)]) {
         self.tell(Fact::Effect { effect: effect(1), stage: EffectStage::Began });
         let others = others.iter().map(|(number, age)| (address(*number), age.map(seconds)));
-        let ended = ComponentFact::ApiServerEnded { effect: effect(1), others: others.collect() };
+        let ended = ComponentFact::ApiServerEnded {
+            effect: effect(1),
+            healthy_for: seconds(healthy_for),
+            others: others.collect(),
+        };
         self.later(1).tell(Fact::Component(ended));
     }
 
@@ -48,6 +56,19 @@ fn a_server_that_fails_after_the_check_is_exempt() {
     };
     assert_eq!(ended(3).of(Promise::ApiKept), (1, 0));
     assert_eq!(ended(3).used(Exemption::UnderWay).uses, 1);
+    ended(60).breaks(Promise::ApiKept);
+}
+
+#[test]
+fn a_server_that_becomes_healthy_after_the_check_is_exempt() {
+    let ended = |healthy_for: u64| {
+        let mut tape = Tape::new();
+        tape.later(900).announce(0, 0);
+        tape.end_server_healthy_for(healthy_for, &[(2, None), (3, Some(600))]);
+        tape
+    };
+    assert_eq!(ended(1).of(Promise::ApiKept), (1, 0));
+    assert_eq!(ended(1).used(Exemption::UnderWay).uses, 1);
     ended(60).breaks(Promise::ApiKept);
 }
 

@@ -52,7 +52,7 @@ fn a_request_that_was_held_back_counts_from_its_earliest_start() {
     tape.tell(Fact::Kubernetes { asked: Evict, node: NODE.to_owned(), pod: None, refused: false, sent });
     tape.later(10).write_entry(1, "queued", 0, "waiting");
     tape.keeps(Promise::DrainRequests);
-    let used = tape.oracle.exemptions().table().into_iter().find(|(it, _)| *it == Exemption::HeldBack);
+    let used = tape.oracle.exemptions().list_uses().into_iter().find(|(it, _)| *it == Exemption::HeldBack);
     assert_eq!(used.map(|(_, used)| (used.uses, used.longest_seconds)), Some((1, Some(30))));
 }
 

@@ -92,7 +92,7 @@ fn a_member_that_fails_after_the_announcement_of_a_command_is_excused_unless_an_
     };
     let failed = story(3, false);
     failed.keeps(Promise::QuorumKept);
-    let uses = failed.oracle.exemptions().table();
+    let uses = failed.oracle.exemptions().list_uses();
     let under_way = uses.iter().find(|(exemption, _)| *exemption == Exemption::UnderWay).unwrap().1;
     assert_eq!((under_way.uses, under_way.longest_seconds), (1, Some(3)));
     story(3 + TERMS.tolerance.as_secs(), false).keeps(Promise::QuorumKept);

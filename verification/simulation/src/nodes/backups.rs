@@ -23,7 +23,7 @@ pub(crate) struct LinkedBackups {
 
 impl LinkedBackups {
     /// Works on one connection to etcd.
-    async fn connected<R>(
+    async fn run_while_connected<R>(
         &self,
         what: &'static str,
         work: impl Future<Output = Result<R, BackupError>> + Send,
@@ -32,8 +32,8 @@ impl LinkedBackups {
         let lost = |error: io::Error| unavailable(error.kind().to_string());
         let generation = tokio::select! {
             biased;
-            () = self.link.silent_for(MAX_SILENCE) => return Err(unavailable("connection timed out".to_owned())),
-            passed = self.link.passed() => passed.map_err(lost)?,
+            () = self.link.wait_until_silent(MAX_SILENCE) => return Err(unavailable("connection timed out".to_owned())),
+            passed = self.link.wait_until_passed() => passed.map_err(lost)?,
         };
         let exchange = async {
             pass_link(&self.link, generation).await.map_err(lost)?;
@@ -44,7 +44,7 @@ impl LinkedBackups {
         tokio::select! {
             biased;
             () = self.link.wait_until_broken(generation) => Err(unavailable("connection reset".to_owned())),
-            () = self.link.silent_for(MAX_SILENCE) => Err(unavailable("connection timed out".to_owned())),
+            () = self.link.wait_until_silent(MAX_SILENCE) => Err(unavailable("connection timed out".to_owned())),
             answer = exchange => answer,
         }
     }
@@ -59,7 +59,7 @@ impl EtcdBackups for LinkedBackups {
         directory: &Path,
         at: OffsetDateTime,
     ) -> Result<Backup, BackupError> {
-        self.connected("snapshot", self.inner.take(permit, addresses, directory, at)).await
+        self.run_while_connected("snapshot", self.inner.take(permit, addresses, directory, at)).await
     }
 
     async fn prove(
@@ -69,7 +69,7 @@ impl EtcdBackups for LinkedBackups {
         directory: &Path,
         backup: &Backup,
     ) -> Result<EtcdContents, BackupError> {
-        self.connected("proof", self.inner.prove(permits, addresses, directory, backup)).await
+        self.run_while_connected("proof", self.inner.prove(permits, addresses, directory, backup)).await
     }
 
     async fn rotate(
@@ -104,7 +104,7 @@ mod tests {
             let permit = Permit::give(1, began + Duration::from_secs(60));
             let taken = linked.take(&permit, &[], Path::new("/b"), OffsetDateTime::UNIX_EPOCH).await;
             assert!(matches!(taken, Err(BackupError::Etcd(_))), "{taken:?}");
-            assert_eq!((began.elapsed(), backups.taken()), (takes, 0));
+            assert_eq!((began.elapsed(), backups.count_taken()), (takes, 0));
         }
     }
 }

@@ -32,7 +32,7 @@ impl LinkedComponents {
         let unavailable = |why: String| KubernetesError::Unavailable { what: what.clone(), why };
         let lost = |error: io::Error| unavailable(error.kind().to_string());
         let exchange = async {
-            let generation = self.link.passed().await.map_err(lost)?;
+            let generation = self.link.wait_until_passed().await.map_err(lost)?;
             pass_link(&self.link, generation).await.map_err(lost)?;
             let answer = tokio::select! {
                 biased;
@@ -88,10 +88,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn components_behind_a_cut_link_do_not_answer() {
         let link = Link::default();
-        let inner = SimulatedNodes::new(1).components();
+        let inner = SimulatedNodes::new(1).components_port();
         let components = LinkedComponents { inner, link: link.clone(), witness: EffectWitness::default() };
         let why = |error: KubernetesError| error.to_string();
-        let asked = components.node_objects(&[]).await.map_err(why);
+        let asked = components.read_node_objects(&[]).await.map_err(why);
         assert!(asked.unwrap_err().contains("no answer"), "the node does not exist");
         link.set(Mode::Cut);
         let asked = components.check(Component::Kubelet, "a").await.map_err(why);

@@ -15,26 +15,26 @@ fn unread<T>(error: KubernetesError) -> FoundObject<T> {
 
 #[async_trait]
 impl Objects for LinkedComponents {
-    async fn server_version(&self, address: &str) -> Result<String, KubernetesError> {
+    async fn read_server_version(&self, address: &str) -> Result<String, KubernetesError> {
         let what = format!("version of the API server {address}");
-        self.exchange(what, self.inner.server_version(address)).await
+        self.exchange(what, self.inner.read_server_version(address)).await
     }
 
-    async fn node_objects(&self, servers: &[String]) -> Result<Vec<NodeObject>, KubernetesError> {
-        self.exchange("Node objects".to_owned(), self.inner.node_objects(servers)).await
+    async fn read_node_objects(&self, servers: &[String]) -> Result<Vec<NodeObject>, KubernetesError> {
+        self.exchange("Node objects".to_owned(), self.inner.read_node_objects(servers)).await
     }
 
-    async fn annotations(&self, servers: &[String], object: &ObjectName) -> FoundObject<Annotations> {
-        let asking = async { Ok(self.inner.annotations(servers, object).await) };
+    async fn read_annotations(&self, servers: &[String], object: &ObjectName) -> FoundObject<Annotations> {
+        let asking = async { Ok(self.inner.read_annotations(servers, object).await) };
         self.exchange(object.key.to_string(), asking).await.unwrap_or_else(unread)
     }
 
-    async fn object(&self, servers: &[String], object: &ObjectName) -> FoundObject<Value> {
-        let asking = async { Ok(self.inner.object(servers, object).await) };
+    async fn read_object(&self, servers: &[String], object: &ObjectName) -> FoundObject<Value> {
+        let asking = async { Ok(self.inner.read_object(servers, object).await) };
         self.exchange(object.key.to_string(), asking).await.unwrap_or_else(unread)
     }
 
-    async fn apply(
+    async fn apply_object(
         &self,
         permit: &Permit,
         servers: &[String],
@@ -43,13 +43,13 @@ impl Objects for LinkedComponents {
         let what = manifest.name().key.to_string();
         let applying = async {
             self.witness.judge_sent_effect(permit, "apply", &what).await;
-            self.inner.apply(permit, servers, manifest).await
+            self.inner.apply_object(permit, servers, manifest).await
         };
         self.exchange(what.clone(), applying).await
     }
 
-    async fn dry_run(&self, servers: &[String], manifest: &Manifest) -> Result<Value, KubernetesError> {
-        self.exchange(manifest.name().key.to_string(), self.inner.dry_run(servers, manifest)).await
+    async fn dry_run_apply(&self, servers: &[String], manifest: &Manifest) -> Result<Value, KubernetesError> {
+        self.exchange(manifest.name().key.to_string(), self.inner.dry_run_apply(servers, manifest)).await
     }
 
     async fn change_node(

@@ -30,11 +30,11 @@ pub(super) const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Waits as long as a request or an answer takes on a link, and until it can pass.
 pub(super) async fn pass_link(link: &Link, generation: u64) -> io::Result<()> {
-    let latency = link.latency();
+    let latency = link.draw_latency();
     if !latency.is_zero() {
         sleep(latency).await;
     }
-    link.still_passes(generation).await
+    link.wait_until_passable(generation).await
 }
 
 /// The nodes, as an instance reaches them.
@@ -62,7 +62,7 @@ impl NodeDriver for LinkedNodes {
         let address = target.address.clone();
         let lost = |error: io::Error| unreachable_node(&address, &error.kind().to_string());
         let connecting = async {
-            let generation = self.link.passed().await.map_err(lost)?;
+            let generation = self.link.wait_until_passed().await.map_err(lost)?;
             pass_link(&self.link, generation).await.map_err(lost)?;
             let inner = tokio::select! {
                 biased;
@@ -86,7 +86,7 @@ impl LinkedConnection {
         tokio::select! {
             biased;
             () = self.link.wait_until_broken(self.generation) => {}
-            () = self.link.silent_for(MAX_SILENCE) => {}
+            () = self.link.wait_until_silent(MAX_SILENCE) => {}
         }
     }
 
@@ -130,7 +130,7 @@ impl NodeConnection for LinkedConnection {
             self.inner.act(permit, action).await
         };
         let result = self.exchange(acting).await;
-        self.witness.reports();
+        self.witness.report_effects();
         result
     }
 
@@ -160,7 +160,7 @@ impl LinkedEtcd {
         let unavailable = |why: String| EtcdError::Unavailable { what, why };
         let lost = |error: io::Error| unavailable(error.kind().to_string());
         let exchange = async {
-            let generation = self.link.passed().await.map_err(lost)?;
+            let generation = self.link.wait_until_passed().await.map_err(lost)?;
             pass_link(&self.link, generation).await.map_err(lost)?;
             let answer = tokio::select! {
                 biased;
@@ -187,7 +187,7 @@ impl LinkedEtcd {
             request.await
         };
         let result = self.exchange(what, changing).await;
-        self.witness.reports();
+        self.witness.report_effects();
         result
     }
 }
@@ -238,7 +238,7 @@ mod tests {
         let nodes = SimulatedNodes::new(1);
         nodes.add("10.0.0.1", 0);
         let driver =
-            LinkedNodes { inner: nodes.driver(), link: link.clone(), witness: EffectWitness::default() };
+            LinkedNodes { inner: nodes.driver_port(), link: link.clone(), witness: EffectWitness::default() };
         let target = NodeTarget { address: "10.0.0.1".to_owned(), user: "cke".to_owned(), pinned: None };
         driver.connect(&target).await.unwrap()
     }
@@ -268,10 +268,10 @@ mod tests {
         let connection = connected(&link).await;
         link.set(Mode::Cut);
         let permit = Permit::give(1, Instant::now() + Duration::from_secs(60));
-        let action = NodeAction::StopContainer(ContainerName::of(Container::Rivers));
+        let action = NodeAction::StopContainer(ContainerName::for_container(Container::Rivers));
         let acted = connection.act(&permit, &action).await;
         assert!(matches!(acted, Err(NodeError::Unreachable { .. })), "{acted:?}");
-        let inner = SimulatedNodes::new(1).etcd();
+        let inner = SimulatedNodes::new(1).etcd_port();
         let etcd = LinkedEtcd { inner, link: link.clone(), witness: EffectWitness::default() };
         let removed = etcd.remove(&permit, &["10.0.0.1".to_owned()], 1).await;
         assert!(matches!(removed, Err(EtcdError::Unavailable { .. })), "{removed:?}");

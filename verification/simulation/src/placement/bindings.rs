@@ -7,7 +7,7 @@ use std::time::Duration;
 use madako_domain::invariants::Id;
 use madako_domain::keys;
 use madako_domain::placement::decision::{Decision, Move, Outcome};
-use madako_domain::placement::fit::Unmet;
+use madako_domain::placement::fit::UnmetConstraint;
 use madako_domain::placement::kind::ObjectKey;
 use madako_domain::placement::kubernetes::{Application, Cluster, ClusterState};
 use madako_domain::placement::metrics::{MetricKey, MetricState};
@@ -18,7 +18,7 @@ use madako_judges::Exemption;
 use madako_judges::bindings::find_misbound;
 use time::OffsetDateTime;
 
-use super::{JudgedPlacement, KeyChange, VALUES_COUNT, key_of, metric_state, scheduled_to};
+use super::{JudgedPlacement, KeyChange, VALUES_COUNT, key_of, metric_state, read_bound_cluster};
 use crate::world::{MAX_MOVES, PREFIX, RESCHEDULE_AFTER};
 
 /// Maximum delay before the scheduler observes a change over slow and lossy links. Until then it may decide by the
@@ -27,7 +27,7 @@ const HEARD_WITHIN: Duration = Exemption::Unheard.longest().expect("a change is 
 
 impl JudgedPlacement {
     /// Checks a written application: its binding is permitted, and its decision is in the same transaction.
-    pub(super) fn application(
+    pub(super) fn judge_application(
         &mut self,
         revision: i64,
         stored: &Arc<Stored>,
@@ -35,9 +35,9 @@ impl JudgedPlacement {
         now: Duration,
     ) {
         let key = &stored.key;
-        let before = self.stored(key);
-        let former = before.as_ref().and_then(|before| scheduled_to(before));
-        let to = scheduled_to(stored);
+        let before = self.stored_object(key);
+        let former = before.as_ref().and_then(|before| read_bound_cluster(before));
+        let to = read_bound_cluster(stored);
         if former == to {
             self.check_i11(revision, stored, None, now);
             return;
@@ -64,7 +64,7 @@ impl JudgedPlacement {
             return;
         };
         self.seen.bindings += 1;
-        let Some(target) = self.stored(&to) else {
+        let Some(target) = self.stored_object(&to) else {
             self.record_violation(
                 Id::I11,
                 revision,
@@ -96,7 +96,7 @@ impl JudgedPlacement {
         let judged_by = |judged: &Self, values: BTreeMap<MetricKey, MetricState>| {
             find_misbound((revision, stored), target, values, &judged.objects)
         };
-        let mut values = self.latest(now);
+        let mut values = self.latest_values(now);
         let mut best = judged_by(self, values.clone());
         let mut oldest = None;
         if !best.is_empty() && target.is_some() {
@@ -158,22 +158,23 @@ impl JudgedPlacement {
         if !was.spec.constraints.migration {
             self.record_violation(Id::I5, revision, format_args!("{key} moved, though it must not"));
         }
-        let Some(left) = self.stored(former) else { return };
+        let Some(left) = self.stored_object(former) else { return };
         let Some(cluster) = Cluster::of(&left.object) else { return };
         if cluster.metadata.deleted.is_some() {
             return;
         }
         let unmet = self.unmet_requirements(was, &left, &BTreeMap::new()).unwrap_or_default();
-        let fits =
-            !unmet.iter().any(|unmet| matches!(unmet, Unmet::Label { .. } | Unmet::CustomResource { .. }));
+        let fits = !unmet.iter().any(|unmet| {
+            matches!(unmet, UnmetConstraint::Label { .. } | UnmetConstraint::CustomResource { .. })
+        });
         match self.down.get(former).copied() {
             // An application that no longer fits leaves in any state of the cluster.
             Some(since) if since + RESCHEDULE_AFTER > at && fits => {
                 let unaware = || {
-                    let since = self.missed_change(former, since, at, why.as_ref());
+                    let since = self.time_since_missed_change(former, since, at, why.as_ref());
                     since.map(|since| (Exemption::Unheard, since.unsigned_abs()))
                 };
-                let age = self.expired_value(was, &left, now).map(|age| (Exemption::OlderValue, age));
+                let age = self.age_of_expired_value(was, &left, now).map(|age| (Exemption::OlderValue, age));
                 match age.or_else(unaware) {
                     Some((exemption, lasted)) => self.exemptions.record_use(exemption, lasted),
                     None => self.record_violation(
@@ -198,7 +199,7 @@ impl JudgedPlacement {
     /// Time since the start of an outage, if the reason of the decision shows that its leader may not have observed
     /// the outage yet. A leader with the reason [`Move::NotOnline`] has observed it, unless it means an outage that
     /// ended just before.
-    fn missed_change(
+    fn time_since_missed_change(
         &self,
         cluster: &ObjectKey,
         since: OffsetDateTime,
@@ -216,12 +217,17 @@ impl JudgedPlacement {
     }
 
     /// Age of a value with an unmet constraint on a metric; `None` if every value that a decision may use meets them.
-    fn expired_value(&self, application: &Application, cluster: &Stored, now: Duration) -> Option<Duration> {
+    fn age_of_expired_value(
+        &self,
+        application: &Application,
+        cluster: &Stored,
+        now: Duration,
+    ) -> Option<Duration> {
         let is_outgrown = |values: &BTreeMap<MetricKey, MetricState>| {
             let unmet = self.unmet_requirements(application, cluster, values).unwrap_or_default();
-            unmet.iter().any(|unmet| matches!(unmet, Unmet::Metric { .. }))
+            unmet.iter().any(|unmet| matches!(unmet, UnmetConstraint::Metric { .. }))
         };
-        let latest = self.latest(now);
+        let latest = self.latest_values(now);
         let given = self.values.iter().flat_map(|(name, values)| {
             values.iter().filter(|(at, _)| *at + VALUES_COUNT >= now).map(move |value| (name, *value))
         });

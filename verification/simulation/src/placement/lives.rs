@@ -7,7 +7,7 @@ use madako_domain::placement::kind::{Kind, ObjectKey};
 use madako_domain::placement::metadata::{CASCADE_DELETION, ResourceRef};
 use madako_domain::placement::objects::Stored;
 
-use super::{JudgedPlacement, scheduled_to};
+use super::{JudgedPlacement, read_bound_cluster};
 
 impl JudgedPlacement {
     /// Checks a written resource: the user asked for its creation or deletion, and it is still the same resource.
@@ -18,7 +18,7 @@ impl JudgedPlacement {
         after: &[(ObjectKey, Option<Arc<Stored>>)],
     ) {
         let key = &stored.key;
-        let before = self.stored(key);
+        let before = self.stored_object(key);
         let metadata = stored.object.metadata();
         match &before {
             None => {
@@ -44,11 +44,11 @@ impl JudgedPlacement {
         // A deletion of the owner to which it is bound deletes it too.
         let goes = |owner: &ObjectKey| {
             let now = after.iter().find(|(other, _)| other == owner).and_then(|(_, stored)| stored.clone());
-            let owner = now.or_else(|| self.stored(owner));
+            let owner = now.or_else(|| self.stored_object(owner));
             owner.is_some_and(|owner| owner.object.metadata().deleted.is_some())
         };
         let along = metadata.owners.iter().filter_map(ResourceRef::key).any(|owner| {
-            let bound = key.kind != Kind::Application || scheduled_to(stored).as_ref() == Some(&owner);
+            let bound = key.kind != Kind::Application || read_bound_cluster(stored).as_ref() == Some(&owner);
             bound && goes(&owner)
         });
         if !along {
@@ -67,7 +67,7 @@ impl JudgedPlacement {
         key: &ObjectKey,
         after: &[(ObjectKey, Option<Arc<Stored>>)],
     ) {
-        let Some(before) = self.stored(key) else { return };
+        let Some(before) = self.stored_object(key) else { return };
         self.seen.collected += 1;
         let metadata = before.object.metadata();
         let ours = metadata.finalizers.iter().all(|finalizer| finalizer == CASCADE_DELETION);

@@ -63,10 +63,10 @@ impl World {
         world.own(PREFIX);
         world.checker.record_value("load", 9.0);
         for name in ["one", "two"] {
-            world.checker.creates(&key(Kind::Cluster, name));
+            world.checker.note_creation(&key(Kind::Cluster, name));
             world.put(Kind::Cluster, name, cluster(name, "ONLINE", &json!({})));
         }
-        world.checker.creates(&key(Kind::Application, "app"));
+        world.checker.note_creation(&key(Kind::Application, "app"));
         world.put(Kind::Application, "app", application(None, 0, &json!({})));
         assert_eq!(world.found(), []);
         world
@@ -248,14 +248,14 @@ async fn application_is_deleted_only_with_its_own_cluster() {
     for (own, found) in [("one", vec![]), ("two", vec![Id::I9])] {
         let mut world = World::new();
         world.bind(Some(own), 0);
-        world.checker.deletes(&key(Kind::Cluster, "one"));
+        world.checker.note_deletion(&key(Kind::Cluster, "one"));
         world.put(Kind::Cluster, "one", cluster("one", "ONLINE", &deleted));
         world.put(Kind::Application, "app", application(Some(own), 0, &deleted));
         assert_eq!(world.found(), found, "bound to {own}");
     }
     let mut world = World::new();
     world.bind(Some("one"), 0);
-    world.checker.deletes(&key(Kind::Cluster, "one"));
+    world.checker.note_deletion(&key(Kind::Cluster, "one"));
     world.put(Kind::Cluster, "one", cluster("one", "ONLINE", &deleted));
     world.commit(&[(key(Kind::Cluster, "one").etcd_key(), None)]);
     assert_eq!(world.found(), [Id::I9], "it was gone before what depends on it");

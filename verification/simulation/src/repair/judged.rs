@@ -64,7 +64,7 @@ pub(super) struct JudgedRepairs {
 
 impl JudgedRepairs {
     /// A violation if an effect's epoch does not lead; `None` if it leads, or cannot know yet that it does not.
-    pub(super) fn leads(
+    pub(super) fn check_leader(
         &mut self,
         epoch: i64,
         entries: &BTreeMap<String, Entry>,
@@ -83,7 +83,7 @@ impl JudgedRepairs {
     }
 
     /// True if the service began the entry, and wrote a revision after which it knows why the rack must be held.
-    pub(super) fn counts(&self, revision: i64, began: &UnheldEntry) -> bool {
+    pub(super) fn counts_against_us(&self, revision: i64, began: &UnheldEntry) -> bool {
         let ours = |revision: &i64| !self.users.contains(revision);
         ours(&revision) && began.if_ours.as_ref().is_none_or(|any| any.iter().any(ours))
     }
@@ -111,7 +111,7 @@ impl JudgedRepairs {
     }
 
     /// Invariants that these changes concern.
-    pub(super) fn subjects(&self, changes: &[(String, Option<Entry>)]) -> Vec<Id> {
+    pub(super) fn affected_invariants(&self, changes: &[(String, Option<Entry>)]) -> Vec<Id> {
         let touches = |prefix: &str| changes.iter().any(|(key, _)| key.starts_with(prefix));
         let mut subjects = Vec::new();
         if touches(keys::REPAIRS) {
@@ -153,7 +153,7 @@ impl JudgedRepairs {
         }
         found.extend(requests::find_violations(&self.entries, &changes));
         self.added.insert(revision, requests::count_added(&self.entries, &changes));
-        self.seen.held += requests::newly_held(&self.entries, &changes);
+        self.seen.held += requests::count_new_holds(&self.entries, &changes);
         let mut newest = self.queue.records.known.keys().next_back().copied().unwrap_or(0);
         for (key, entry) in changes {
             clustered |= key == keys::CLUSTER;
@@ -174,7 +174,7 @@ impl JudgedRepairs {
                         format!("{key} disappears without a request to delete it"),
                     ));
                 }
-                (Some(before), Some(after)) if is_entry && became_another(read(before), read(after)) => {
+                (Some(before), Some(after)) if is_entry && was_replaced(read(before), read(after)) => {
                     found.push(new_violation(Id::I9, format!("{key} becomes another entry")));
                 }
                 (None, Some(_)) if key.starts_with(keys::RECORDS) => {
@@ -218,7 +218,7 @@ impl JudgedRepairs {
                     self.seen.failed += u64::from(item.value.status == RepairStatus::Failed);
                 }
             }
-            self.seen.beside_reboots += u64::from(waits_beside_a_reboot(&after, cluster));
+            self.seen.beside_reboots += u64::from(has_repair_waiting_for_reboot(&after, cluster));
             for (id, item) in &self.queue.records.unfinished {
                 let gone = !after.records.unfinished.contains_key(id);
                 let unknown = gone
@@ -245,7 +245,7 @@ impl JudgedRepairs {
 
     /// Violations of two rules: a command is announced before it runs, and is not run again. `undrained` returns the
     /// reason why a step of an entry may not begin on its node.
-    pub(super) fn announced(
+    pub(super) fn check_announced(
         &mut self,
         queue: &RepairQueue,
         epoch: i64,
@@ -311,7 +311,7 @@ pub(super) fn leader_revision(entries: &BTreeMap<String, Entry>) -> Option<i64> 
 }
 
 /// True if another request replaced an entry.
-fn became_another(before: Option<RepairQueueEntry>, after: Option<RepairQueueEntry>) -> bool {
+fn was_replaced(before: Option<RepairQueueEntry>, after: Option<RepairQueueEntry>) -> bool {
     before.zip(after).is_some_and(|(before, after)| {
         (before.operation, before.machine_type, before.address)
             != (after.operation, after.machine_type, after.address)
@@ -319,7 +319,7 @@ fn became_another(before: Option<RepairQueueEntry>, after: Option<RepairQueueEnt
 }
 
 /// True if a control plane node reboots while the repair of another one waits.
-fn waits_beside_a_reboot(queue: &RepairQueue, cluster: Option<&Cluster>) -> bool {
+fn has_repair_waiting_for_reboot(queue: &RepairQueue, cluster: Option<&Cluster>) -> bool {
     let control_plane: BTreeSet<&str> = cluster
         .iter()
         .flat_map(|cluster| cluster.control_plane())

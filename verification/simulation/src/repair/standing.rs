@@ -9,7 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use madako_domain::cluster::Cluster;
-use madako_domain::invariants::repair::{is_active, one_api_server, one_repair_a_machine, records};
+use madako_domain::invariants::repair::{
+    check_one_api_server, check_one_repair_a_machine, check_records, is_active,
+};
 use madako_domain::invariants::{Id, Violation};
 use madako_domain::repair::RepairStatus;
 use madako_domain::repair::change::MAX_RECORDS;
@@ -44,7 +46,7 @@ impl StandingViolations {
         let mut found = Vec::new();
         for violation in find_violations(queue, cluster) {
             let id = violation.invariant;
-            let parts = concerned_parts(id, queue, cluster);
+            let parts = parts_of_violation(id, queue, cluster);
             let stays = before.get(&id).filter(|(known, _)| parts.is_subset(known));
             let began = stays.map_or(now, |(_, began)| *began);
             if stays.is_none() {
@@ -69,15 +71,15 @@ impl StandingViolations {
 }
 
 fn find_violations(queue: &RepairQueue, cluster: Option<&Cluster>) -> Vec<Violation> {
-    let mut found = one_repair_a_machine(queue);
-    found.extend(one_api_server(queue, cluster));
-    found.extend(records(queue));
+    let mut found = check_one_repair_a_machine(queue);
+    found.extend(check_one_api_server(queue, cluster));
+    found.extend(check_records(queue));
     found
 }
 
 /// Everything that a violation of this invariant can concern.
-fn concerned_parts(id: Id, queue: &RepairQueue, cluster: Option<&Cluster>) -> BTreeSet<ConcernedPart> {
-    let runs = |index: &i64| queue.repair_of(*index).is_some();
+fn parts_of_violation(id: Id, queue: &RepairQueue, cluster: Option<&Cluster>) -> BTreeSet<ConcernedPart> {
+    let runs = |index: &i64| queue.running_repair_of(*index).is_some();
     match id {
         Id::I7 => {
             let mut machines: BTreeMap<&str, BTreeSet<ConcernedPart>> = BTreeMap::new();

@@ -60,8 +60,8 @@ fn record(id: i64, address: &str) -> Record {
 
 impl World {
     async fn new() -> Self {
-        let store = StoreProcess::in_memory(1);
-        let client = store.client().await.unwrap();
+        let store = StoreProcess::start_in_memory(1);
+        let client = store.connect_client().await.unwrap();
         let clock = Arc::new(SimulatedClock::new(datetime!(2026-01-01 00:00 UTC)));
         let judge = RepairJudge::new(History::new(), Drains::new(1, clock));
         let mut world = Self { judge, client, epoch: 0, store };
@@ -116,7 +116,7 @@ impl World {
         let started = json!({"step": 0, "at": "2026-01-01T00:00:00Z", "record": id});
         self.write(&[
             (keys::repair(0), value(&watching())),
-            (keys::repair_kept(0), Some(json!({"entry": created, "started": started}))),
+            (keys::repair_state_key(0), Some(json!({"entry": created, "started": started}))),
             (keys::record(id), value(&record(id, MACHINE))),
         ])
         .await;
@@ -129,7 +129,7 @@ impl World {
 
     async fn run(&mut self, epoch: i64, program: &str) -> RunningCommand {
         let until = tokio::time::Instant::now() + Duration::from_secs(60);
-        self.judge.begins(&self.store, &Permit::give(epoch, until), program, MACHINE).await
+        self.judge.begin_command(&self.store, &Permit::give(epoch, until), program, MACHINE).await
     }
 
     /// Violations, except repairs that have not ended.
@@ -227,7 +227,7 @@ async fn a_command_beside_another_is_found() {
 #[tokio::test(start_paused = true)]
 async fn a_command_that_was_not_announced_as_a_whole_is_found() {
     let mut world = World::announced().await;
-    world.write(&[(keys::repair_kept(0), None)]).await;
+    world.write(&[(keys::repair_state_key(0), None)]).await;
     drop(world.run(world.epoch, RESET).await);
     assert_eq!(world.found(), [Id::I7], "nothing is kept of it");
     let mut world = World::announced().await;
@@ -245,7 +245,7 @@ async fn an_invalid_queue_is_found_unless_a_user_wrote_it() {
     world.put(&entry(0, MACHINE)).await;
     let revision = world.write(&[(keys::repair(0), None)]).await;
     assert_eq!(world.found(), [Id::I9], "no user asked for its deletion");
-    world.judge.user_wrote(revision, None);
+    world.judge.note_user_write(revision, None);
     assert_eq!(world.found(), []);
     let mut world = World::new().await;
     world.put(&RepairQueueEntry { deleted: true, ..entry(0, MACHINE) }).await;
@@ -267,17 +267,17 @@ async fn repaired_twice() -> World {
     let mut world = World::new().await;
     for index in 0..3 {
         let revision = world.put(&entry(index, MACHINE)).await;
-        world.judge.user_wrote(revision, None);
+        world.judge.note_user_write(revision, None);
     }
     world.put(&between_steps(0)).await;
     let revision = world.put(&between_steps(1)).await;
-    world.judge.user_wrote(revision, None);
+    world.judge.note_user_write(revision, None);
     tokio::time::advance(Duration::from_secs(10)).await;
     world
 }
 
 fn standing(world: &World) -> ExemptionUse {
-    let table = world.judge.exemptions().table();
+    let table = world.judge.exemptions().list_uses();
     table.into_iter().find(|(exemption, _)| *exemption == Exemption::Standing).unwrap().1
 }
 
@@ -316,12 +316,12 @@ async fn requests_in_a_held_rack_are_found() {
     let held = json!({"label": "rack", "events": [event]});
     for (hold, expected) in [(held, vec![Id::I7]), (json!({"label": "rack", "released": [report]}), vec![])] {
         let mut world = World::new().await;
-        world.write(&[(keys::repair_hold("3"), Some(hold.clone()))]).await;
+        world.write(&[(keys::repair_hold_key("3"), Some(hold.clone()))]).await;
         world.put(&entry(0, MACHINE)).await;
         assert_eq!(world.found(), expected, "added");
         let mut world = World::new().await;
         world.put(&entry(0, MACHINE)).await;
-        world.write(&[(keys::repair_hold("3"), Some(hold))]).await;
+        world.write(&[(keys::repair_hold_key("3"), Some(hold))]).await;
         world.put(&watching()).await;
         assert_eq!(world.found(), expected, "begun");
         assert_eq!(world.judge.counts().held, expected.len() as u64);
@@ -343,6 +343,6 @@ async fn a_lost_an_endless_and_an_unchanged_entry_are_found() {
     world.put(&entry(0, MACHINE)).await;
     assert_eq!(ids(&world), [Id::I12], "it has not ended");
     let world = World::new().await;
-    world.judge.user_wrote(99, Some(12));
+    world.judge.note_user_write(99, Some(12));
     assert_eq!(ids(&world), [Id::I9], "it was never there");
 }

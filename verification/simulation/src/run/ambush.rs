@@ -23,7 +23,7 @@ const POLL: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
 
 /// Time until a killed leader starts again.
-const AWAY: Span = Span::seconds(30);
+const AWAY: Span = Span::from_seconds(30);
 
 /// Number of machines that break for each state: more than are repaired at once.
 const BROKEN: usize = 5;
@@ -60,14 +60,14 @@ pub(super) async fn end_leaders(
     (drains, repairs): (&Drains, &RepairJudge),
 ) -> Vec<String> {
     // If the store refuses this, no repair begins, which is reported below.
-    let _ = people.operator.settle().await;
+    let _ = people.operator.write_final_inputs().await;
     let _ = people.queue.settle().await;
     drains.heal();
     let mut missed = Vec::new();
     for in_order in [false, true] {
         for &state in State::VARIANTS {
             // A repair waits between its steps after its drain is given up.
-            drains.forbid(state == State::Begun);
+            drains.forbid_evictions(state == State::Begun);
             break_machines(injector, people, drains).await;
             if !wait_for(injector, || state.is_there(repairs)).await {
                 missed.push(format!("no repair came to be {state:?} while an instance led"));
@@ -78,16 +78,16 @@ pub(super) async fn end_leaders(
             }
         }
     }
-    drains.forbid(false);
+    drains.forbid_evictions(false);
     missed.extend(taint_drained_node(injector, drains).await);
     missed
 }
 
 /// Breaks machines of the cluster, and requests their repairs as an operator.
 async fn break_machines(injector: &mut Injector, people: &mut StoppedClients, drains: &Drains) {
-    let Some(cluster) = injector.world.checker.cluster() else { return };
+    let Some(cluster) = injector.world.checker.current_cluster() else { return };
     let registry = injector.world.registry.clone();
-    let machines = registry.machines();
+    let machines = registry.list_machines();
     let machine = |address: &str| machines.iter().find(|machine| machine.address() == Some(address));
     let mut workers: Vec<_> = cluster.workers().collect();
     workers.sort_by_key(|node| !drains.is_forbidden_on(node.name()));
@@ -104,7 +104,7 @@ async fn break_machines(injector: &mut Injector, people: &mut StoppedClients, dr
 /// Returns true when an instance leads in this state, false after [`PATIENCE`].
 async fn wait_for(injector: &mut Injector, is_there: impl Fn() -> bool) -> bool {
     for _ in 0..PATIENCE.as_millis() / POLL.as_millis() {
-        if is_there() && injector.leader().is_some() {
+        if is_there() && injector.find_leader().is_some() {
             return true;
         }
         tokio::time::sleep(POLL).await;
@@ -116,7 +116,7 @@ async fn wait_for(injector: &mut Injector, is_there: impl Fn() -> bool) -> bool 
 /// Kills the leader as a fault of a schedule does.
 async fn kill_leader(injector: &mut Injector) {
     let target = Target::Instance(InstanceTarget::Leader);
-    let begins = Span::seconds(0);
+    let begins = Span::from_seconds(0);
     let injections = vec![Injection { fault: 0, act: Act::Kill, target, begins, ends: Some(AWAY) }];
     let event = |at, change| Event { at, change, injection: 0 };
     let events = vec![event(begins, InjectionChange::Begins), event(AWAY, InjectionChange::Ends)];
@@ -134,7 +134,7 @@ async fn kill_leader(injector: &mut Injector) {
 
 /// Restarts the leader as an operator restarts a service.
 async fn stop_leader(injector: &mut Injector) {
-    let Some(name) = injector.leader() else { return };
+    let Some(name) = injector.find_leader() else { return };
     let Some(running) = injector.running.remove(name) else { return };
     let place = Endpoint::Instance(instance_number(name));
     injector.world.history.note("ambush", format_args!("{name} stops"));
@@ -146,18 +146,18 @@ async fn stop_leader(injector: &mut Injector) {
 
 /// Taints a control plane node, which must then leave the control plane. Returns a finding if it stays.
 async fn taint_drained_node(injector: &mut Injector, drains: &Drains) -> Option<String> {
-    let cluster = injector.world.checker.cluster()?;
+    let cluster = injector.world.checker.current_cluster()?;
     let node = cluster.control_plane().next()?.clone();
     let taint =
         |key: &str| Taint { key: key.to_owned(), effect: "NoSchedule".to_owned(), ..Taint::default() };
     let set = |taints: Vec<Taint>| {
-        drains.kubernetes.with(|kubernetes| kubernetes.set_taints(node.name(), taints));
+        drains.kubernetes.with_cluster(|kubernetes| kubernetes.set_taints(node.name(), taints));
     };
     set(vec![taint("example.com/broken-disk")]);
     injector.world.history.note("ambush", format_args!("{} is tainted", node.name()));
     tokio::time::sleep(REPLACED_WITHIN).await;
     set(Vec::new());
-    let cluster = injector.world.checker.cluster()?;
+    let cluster = injector.world.checker.current_cluster()?;
     let stays = cluster.control_plane().any(|other| other.address == node.address);
     stays.then(|| format!("{} is in the control plane with a taint that it does not tolerate", node.name()))
 }

@@ -12,7 +12,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::people::{Calls, wait_for_next};
+use super::people::{CallCounts, wait_for_next};
 use super::seeded_generator;
 use crate::api::{Answer, Request, send_request};
 use crate::facts::Facts;
@@ -22,7 +22,7 @@ use crate::placement::PlacementChecker;
 use crate::queue_user::QueueUser;
 use crate::rivals::Rivals;
 use crate::serving::{LinkedDialer, LinkedDialers};
-use crate::user::path_of;
+use crate::user::api_path_of;
 use crate::world::World;
 
 /// Share of the rivals' requests that go through the API or come from the second operator.
@@ -37,7 +37,7 @@ pub(super) struct ConcurrentWriters {
     facts: Facts,
     history: History,
     chance: ChaCha8Rng,
-    pub(super) calls: Calls,
+    pub(super) calls: CallCounts,
     number: u64,
 }
 
@@ -46,7 +46,7 @@ impl ConcurrentWriters {
     pub(super) fn new(scenario: &Scenario, seed: u64, world: &World) -> Option<Self> {
         let judge = world.hosts.as_ref()?.judge.clone();
         let mut operator = Operator::new(world.store.clone(), seeded_generator(seed, 12));
-        operator.repairs(judge.clone());
+        operator.enable_repairs(judge.clone());
         operator.set_cluster_size(scenario.world.machines);
         let queue =
             QueueUser::new(world.store.clone(), world.registry.clone(), judge, seeded_generator(seed, 13));
@@ -59,18 +59,18 @@ impl ConcurrentWriters {
             facts: world.facts.clone(),
             history: world.history.clone(),
             chance: seeded_generator(seed, 14),
-            calls: Calls::default(),
+            calls: CallCounts::default(),
             number: 0,
         })
     }
 
     /// Works until `stop` is true.
-    pub(super) async fn work(mut self, rate: f64, mut stop: watch::Receiver<bool>) -> Self {
+    pub(super) async fn write_until_stopped(mut self, rate: f64, mut stop: watch::Receiver<bool>) -> Self {
         self.rivals.start_writes(rate);
         while wait_for_next(rate * PART, &mut self.chance, &mut stop).await {
             self.calls.made += 1;
             // A queue that stays disabled for most of a run sends no transaction that could be refused.
-            if let Err(error) = self.queue.enable().await {
+            if let Err(error) = self.queue.enable_repairs().await {
                 self.history.note("contender", format_args!("cannot enable repairs: {error}"));
             }
             let done = match self.chance.random_range(0..12_u32) {
@@ -100,7 +100,7 @@ impl ConcurrentWriters {
             return format!("finds no {kind}");
         }
         let key = there[self.chance.random_range(0..there.len())].clone();
-        let path = path_of(&key);
+        let path = api_path_of(&key);
         let Some(door) = self.next_instance() else { return "finds no instance".to_owned() };
         let read = Request { method: "GET", path: &path, version: None, body: None };
         let Ok(Answer { status: 200, tag: Some(version), body: read }) = send_request(&door, &read).await

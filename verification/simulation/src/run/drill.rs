@@ -20,7 +20,7 @@ use crate::nodes::Nodes;
 use crate::world::{INTERVAL, PREFIX};
 
 /// Minimum length, and minimum number of machines, of a run with a drill: a shorter run tests only its faults.
-const SHORTEST: Span = Span::seconds(20 * 60);
+const SHORTEST: Span = Span::from_seconds(20 * 60);
 const FEWEST_MACHINES: u32 = 40;
 
 /// Number of machines with concurrent requests for repairs: more than may run at once.
@@ -50,7 +50,7 @@ pub(super) fn is_held(scenario: &Scenario, length: Span) -> bool {
     let kinds = [ClientKind::Placement, ClientKind::EtcdWatch, ClientKind::Registry];
     length >= SHORTEST
         && scenario.world.machines >= FEWEST_MACHINES
-        && scenario.world.places()
+        && scenario.world.places_applications()
         && kinds.into_iter().all(|kind| super::has_clients(scenario, kind))
 }
 
@@ -61,7 +61,11 @@ struct PromiseDrill<'a> {
 }
 
 /// Runs all parts in sequence, and concurrently those of placement's users.
-pub(super) async fn provoke_promises(injector: &mut Injector, people: &mut StoppedClients, drains: &Drains) {
+pub(super) async fn provoke_all_promises(
+    injector: &mut Injector,
+    people: &mut StoppedClients,
+    drains: &Drains,
+) {
     injector.world.history.note("drill", "begins");
     if let Some(registry) = &mut people.registry {
         registry.restore_machines();
@@ -94,9 +98,11 @@ impl PromiseDrill<'_> {
 
     /// Addresses of the control plane nodes, and of the healthy workers, at most [`OF_A_RACK`] per rack. Workers with
     /// pods that may not be evicted come first.
-    fn nodes(&self) -> (Vec<String>, Vec<String>) {
-        let Some(cluster) = self.injector.world.checker.cluster() else { return (Vec::new(), Vec::new()) };
-        let machines = self.injector.world.registry.machines();
+    fn nodes_by_role(&self) -> (Vec<String>, Vec<String>) {
+        let Some(cluster) = self.injector.world.checker.current_cluster() else {
+            return (Vec::new(), Vec::new());
+        };
+        let machines = self.injector.world.registry.list_machines();
         let mut racks: BTreeMap<i64, usize> = BTreeMap::new();
         let mut workers = Vec::new();
         let mut nodes: Vec<_> = cluster.workers().collect();
@@ -118,7 +124,7 @@ impl PromiseDrill<'_> {
 
     fn set_state(&self, address: &str, state: MachineState) {
         let registry = &self.injector.world.registry;
-        let machines = registry.machines();
+        let machines = registry.list_machines();
         if let Some(machine) = machines.iter().find(|machine| machine.address() == Some(address)) {
             let done = registry.set_state(&machine.spec.serial, state).is_ok();
             self.note(&format!("{address} is to be {state:?}: {done}"));
@@ -128,15 +134,15 @@ impl PromiseDrill<'_> {
     async fn provoke_machine_promises(&mut self) {
         // Earlier faults and clients left changes: restore the usual settings, and end all repairs.
         self.wait_seconds(1).await;
-        let _ = self.people.operator.settle().await;
-        let _ = self.people.queue.disable(keys::AUTO_REPAIR_DISABLED, true).await;
+        let _ = self.people.operator.write_final_inputs().await;
+        let _ = self.people.queue.set_disabled(keys::AUTO_REPAIR_DISABLED, true).await;
         let _ = self.people.queue.delete_all().await;
         self.drains.roll_out();
         self.wait_seconds(150).await;
-        let _ = self.people.queue.disable(keys::REPAIRS_DISABLED, true).await;
-        self.transactions().await;
-        let (_, mut workers) = self.nodes();
-        let deletes = workers.iter().position(|worker| self.drains.deletes_on(worker));
+        let _ = self.people.queue.set_disabled(keys::REPAIRS_DISABLED, true).await;
+        self.write_large_transactions().await;
+        let (_, mut workers) = self.nodes_by_role();
+        let deletes = workers.iter().position(|worker| self.drains.deletes_pods_on(worker));
         let first = deletes.map(|place| workers.remove(place));
         let mut workers = first.into_iter().chain(workers);
         let repaired: Vec<String> = workers.by_ref().take(REPAIRED).collect();
@@ -146,30 +152,30 @@ impl PromiseDrill<'_> {
         if let Some(retires) = &retires {
             self.set_state(retires, MachineState::Retiring);
         }
-        self.drains.forbid(true);
+        self.drains.forbid_evictions(true);
         for address in repaired.iter().chain(&unasked) {
             self.set_state(address, MachineState::Unhealthy);
         }
         for address in &repaired {
-            let _ = self.people.queue.ask_for(address).await;
+            let _ = self.people.queue.request_repair(address).await;
         }
         self.wait_seconds(10).await;
         self.note("disables the integration, and changes the template");
-        let _ = self.people.operator.disable(true).await;
+        let _ = self.people.operator.set_disabled(true).await;
         self.wait_seconds(5).await;
         let _ = self.people.operator.change_template().await;
         self.wait_seconds(85).await;
         self.note("enables the repair queue");
-        let stubborn = self.keep_broken(&repaired);
-        let _ = self.people.queue.disable(keys::REPAIRS_DISABLED, false).await;
+        let stubborn = self.keep_machines_broken(&repaired);
+        let _ = self.people.queue.set_disabled(keys::REPAIRS_DISABLED, false).await;
         self.wait_seconds(50).await;
         self.note("enables the integration");
-        let _ = self.people.operator.disable(false).await;
+        let _ = self.people.operator.set_disabled(false).await;
         self.wait_seconds(70).await;
-        self.control_plane().await;
+        self.cut_off_control_plane_node().await;
         drop(stubborn);
         for _ in 0..LEAVES_WITHIN.as_secs() / POLL.as_secs() {
-            let workers = self.injector.world.checker.cluster();
+            let workers = self.injector.world.checker.current_cluster();
             let is_there = |address: &String| {
                 workers.iter().flat_map(|cluster| &cluster.nodes).any(|node| node.address == *address)
             };
@@ -178,25 +184,25 @@ impl PromiseDrill<'_> {
             }
             self.wait(POLL).await;
         }
-        self.slow_leader().await;
-        self.drains.forbid(false);
+        self.slow_down_leader().await;
+        self.drains.forbid_evictions(false);
         self.lose_machines().await;
-        self.silent_registry().await;
-        self.members().await;
-        self.majority().await;
+        self.silence_registry().await;
+        self.break_members().await;
+        self.break_majority().await;
         for address in repaired.iter().chain(&unasked) {
             self.set_state(address, MachineState::Healthy);
         }
     }
 
     /// Keeps machines broken in spite of repairs, for [`STUBBORN`] or until the task is dropped.
-    fn keep_broken(&self, addresses: &[String]) -> Task {
+    fn keep_machines_broken(&self, addresses: &[String]) -> Task {
         let registry = self.injector.world.registry.clone();
         let addresses = addresses.to_vec();
         Task::start(async move {
             let until = tokio::time::Instant::now() + STUBBORN;
             while tokio::time::Instant::now() < until {
-                for machine in registry.machines() {
+                for machine in registry.list_machines() {
                     let ours =
                         machine.address().is_some_and(|address| addresses.iter().any(|ours| ours == address));
                     if ours && machine.status.state == MachineState::Healthy {
@@ -209,8 +215,8 @@ impl PromiseDrill<'_> {
     }
 
     /// Makes a control plane node unreachable for two polls.
-    async fn control_plane(&mut self) {
-        let (control_plane, _) = self.nodes();
+    async fn cut_off_control_plane_node(&mut self) {
+        let (control_plane, _) = self.nodes_by_role();
         let Some(node) = control_plane.first().cloned() else { return };
         self.set_state(&node, MachineState::Unreachable);
         self.wait(INTERVAL * 2).await;
@@ -218,8 +224,8 @@ impl PromiseDrill<'_> {
     }
 
     /// Changes the template while the plan of the previous change is still on its slow way.
-    async fn slow_leader(&mut self) {
-        let Some(name) = self.injector.leader() else { return };
+    async fn slow_down_leader(&mut self) {
+        let Some(name) = self.injector.find_leader() else { return };
         let place = Endpoint::Instance(crate::world::instance_number(name));
         self.note("the leader's ways are slow, and the template changes twice");
         self.injector.record_fault(Act::Delay, place, true);
@@ -238,13 +244,13 @@ impl PromiseDrill<'_> {
 
     /// Hides nodes in the registry for less than three polls, and changes the template meanwhile.
     async fn lose_machines(&mut self) {
-        let (control_plane, workers) = self.nodes();
-        let nodes = self.injector.world.checker.cluster().map_or(0, |cluster| cluster.nodes.len());
+        let (control_plane, workers) = self.nodes_by_role();
+        let nodes = self.injector.world.checker.current_cluster().map_or(0, |cluster| cluster.nodes.len());
         let missing = &workers[workers.len().saturating_sub(nodes / 10 + 2)..];
         self.note(&format!("{missing:?} lose their addresses, of {} and {nodes}", control_plane.len()));
         let registry = self.injector.world.registry.clone();
         let mut lost = Vec::new();
-        for machine in registry.machines() {
+        for machine in registry.list_machines() {
             if machine.address().is_some_and(|address| missing.iter().any(|missing| missing == address)) {
                 let addresses: Vec<_> =
                     machine.spec.ipv4.iter().filter_map(|address| address.parse().ok()).collect();
@@ -263,52 +269,52 @@ impl PromiseDrill<'_> {
     }
 
     /// Lets the control plane grow by two nodes and shrink again. Both lack members of etcd until operations have run.
-    async fn members(&mut self) {
+    async fn break_members(&mut self) {
         let Some(nodes) = self.injector.world.nodes.clone() else { return };
         let wanted = self.people.operator.wanted();
         for control_plane in [wanted.control_plane + 2, wanted.control_plane] {
             self.note(&format!("the control plane is to have {control_plane} nodes"));
-            let _ = self.people.operator.constraints(control_plane, wanted.workers, 0).await;
-            self.until_in_sync(&nodes, control_plane as usize).await;
+            let _ = self.people.operator.write_constraints(control_plane, wanted.workers, 0).await;
+            self.wait_until_in_sync(&nodes, control_plane as usize).await;
         }
     }
 
     /// Takes the power of a majority of etcd's members for a while: afterwards they must have all acknowledged writes.
-    async fn majority(&mut self) {
+    async fn break_majority(&mut self) {
         let Some(nodes) = self.injector.world.nodes.clone() else { return };
-        let (control_plane, _) = self.nodes();
+        let (control_plane, _) = self.nodes_by_role();
         self.note("most members of etcd have no power");
         let lost: Vec<NodePlace> =
             control_plane.iter().take(control_plane.len() / 2 + 1).cloned().map(NodePlace::Address).collect();
         lost.iter().for_each(|place| nodes.begin(place, Act::Kill));
         self.wait(INTERVAL).await;
         lost.iter().for_each(|place| nodes.end(place, Act::Kill));
-        self.until_in_sync(&nodes, control_plane.len()).await;
+        self.wait_until_in_sync(&nodes, control_plane.len()).await;
     }
 
     /// Waits until etcd has this number of members, or for [`FOLLOWS_WITHIN`].
-    async fn until_in_sync(&mut self, nodes: &Nodes, members: usize) {
+    async fn wait_until_in_sync(&mut self, nodes: &Nodes, members: usize) {
         for _ in 0..FOLLOWS_WITHIN.as_secs() / POLL.as_secs() {
             self.wait(POLL).await;
-            if self.members_in_sync(nodes).await == Some(members) {
+            if self.count_members_in_sync(nodes).await == Some(members) {
                 break;
             }
         }
     }
 
     /// Number of members of etcd, if they are the control plane nodes and in sync.
-    async fn members_in_sync(&self, nodes: &Nodes) -> Option<usize> {
-        let cluster = self.injector.world.checker.cluster()?;
+    async fn count_members_in_sync(&self, nodes: &Nodes) -> Option<usize> {
+        let cluster = self.injector.world.checker.current_cluster()?;
         let addresses: BTreeSet<String> = cluster.control_plane().map(|node| node.address.clone()).collect();
         let asked: Vec<String> = addresses.iter().cloned().collect();
-        let status = nodes.nodes.etcd().status(&asked).await.ok()?;
+        let status = nodes.nodes.etcd_port().status(&asked).await.ok()?;
         let members: BTreeSet<String> =
             status.voting().filter(|it| it.is_in_sync()).map(|it| it.address().into_owned()).collect();
         (members == addresses && status.members.len() == members.len()).then_some(members.len())
     }
 
     /// Stops the registry, and changes the template when the last answer is too old.
-    async fn silent_registry(&mut self) {
+    async fn silence_registry(&mut self) {
         self.note("the registry is gone");
         self.injector.record_fault(Act::Kill, Endpoint::Registry, true);
         self.injector.world.network.change(Endpoint::Registry, |condition| condition.down += 1);
@@ -324,7 +330,7 @@ impl PromiseDrill<'_> {
     }
 
     /// Sends transactions of which all conditions hold, or all but one.
-    async fn transactions(&mut self) {
+    async fn write_large_transactions(&mut self) {
         let Ok(mut client) = self.injector.world.store.operator_client().await else { return };
         let key = |name: &str| format!("{PREFIX}drill/{name}");
         let absent = |name: &str| Compare::create_revision(key(name), CompareOp::Equal, 0);

@@ -13,7 +13,7 @@ use madako_judges::player::{FaultAttempt, FaultChange, FaultRefusal, InjectedFau
 use madako_judges::{Fact, FaultPlace as Part};
 use madako_supervisor::http::{HTTP, PLACEMENT_API};
 use madako_supervisor::instance::{LEADER, REIGN};
-use madako_supervisor::nodes::{NODE, NODES, ROSTER, child_id};
+use madako_supervisor::nodes::{NODE, NODES, ROSTER, actor_id_of_node};
 use madako_supervisor::tree::SupervisorRef;
 use ractor::{ActorCell, ActorRef};
 use rand::RngExt as _;
@@ -32,7 +32,7 @@ const PROVIDER: &str = "prometheus";
 
 /// The target of a fault after resolution, for example of the leader.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Victim {
+enum FaultVictim {
     Place(Endpoint),
     Machines(Hardware),
 }
@@ -44,7 +44,7 @@ pub(super) struct Injector {
     disk: ForgetfulDisk,
     chance: ChaCha8Rng,
     machines: Machines,
-    began: BTreeMap<usize, (Act, Victim)>,
+    began: BTreeMap<usize, (Act, FaultVictim)>,
     /// Numbers of faults in force that set a clock ahead, fill the store's disk, or corrupt answers.
     jumped: BTreeMap<Endpoint, u32>,
     full: u32,
@@ -95,13 +95,13 @@ impl Injector {
         let running = self.world.start(name).await;
         let place = Endpoint::Instance(crate::world::instance_number(name));
         if self.jumped.get(&place).is_some_and(|count| *count > 0) {
-            running.clock.jump(clock_lead());
+            running.clock.set_ahead(clock_lead());
         }
         self.running.insert(name, running);
     }
 
     /// The instance that reports that it leads; of several, the one with the latest term.
-    pub(super) fn leader(&self) -> Option<&'static str> {
+    pub(super) fn find_leader(&self) -> Option<&'static str> {
         let term = |running: &RunningInstance| {
             running.instance.view().reign.borrow().as_ref().map(|epoch| epoch.number)
         };
@@ -118,7 +118,7 @@ impl Injector {
             Err(FaultRefusal::NotYet)
         };
         if !begins {
-            self.end(number).await;
+            self.end_fault(number).await;
         }
         if let Some(told) = player.take_outcome(&attempt, outcome) {
             self.note_skipped(&attempt, told);
@@ -141,12 +141,12 @@ impl Injector {
         if let Target::Actor(actor) = injection.target {
             return self.end_actor(number, injection.act, actor).await;
         }
-        let Some(victim) = self.victim(&injection.target) else { return false };
+        let Some(victim) = self.find_victim(&injection.target) else { return false };
         // Faults that can be refused are tried first, so that only injected faults are reported and counted.
         let mut compacted = None;
         match &victim {
-            Victim::Machines(hardware) if !self.machines.begin(hardware, injection.act) => return false,
-            Victim::Place(_) if injection.act == Act::Compact => {
+            FaultVictim::Machines(hardware) if !self.machines.begin(hardware, injection.act) => return false,
+            FaultVictim::Place(_) if injection.act == Act::Compact => {
                 compacted = self.compact().await;
                 if compacted.is_none() {
                     return false;
@@ -156,8 +156,8 @@ impl Injector {
         }
         self.note(number, format_args!("{} {} begins: {victim:?}", injection.act, injection.target));
         self.injected += 1;
-        if let Victim::Place(place) = &victim {
-            self.strike(injection.act, *place).await;
+        if let FaultVictim::Place(place) = &victim {
+            self.inject_fault(injection.act, *place).await;
         }
         if let Some((revision, anew)) = compacted {
             self.world.history.note("store", format_args!("is compacted at {revision}: {anew}"));
@@ -172,15 +172,15 @@ impl Injector {
         self.world.history.note("fault", format_args!("{number}: {what}"));
     }
 
-    fn victim(&self, target: &Target) -> Option<Victim> {
+    fn find_victim(&self, target: &Target) -> Option<FaultVictim> {
         let place = match target {
-            Target::Rack(rack) => return Some(Victim::Machines(Hardware::Rack(*rack))),
+            Target::Rack(rack) => return Some(FaultVictim::Machines(Hardware::Rack(*rack))),
             Target::Address(address) => {
-                return self.machines.hardware_at(&address.to_string()).map(Victim::Machines);
+                return self.machines.hardware_at(&address.to_string()).map(FaultVictim::Machines);
             }
             Target::Instance(InstanceTarget::Number(number)) => Endpoint::Instance(*number),
             Target::Instance(InstanceTarget::Leader) => {
-                Endpoint::Instance(crate::world::instance_number(self.leader()?))
+                Endpoint::Instance(crate::world::instance_number(self.find_leader()?))
             }
             Target::Store(_) => Endpoint::Store,
             Target::Registry => Endpoint::Registry,
@@ -191,7 +191,7 @@ impl Injector {
             },
             Target::Actor(_) => return None,
         };
-        Some(Victim::Place(place))
+        Some(FaultVictim::Place(place))
     }
 
     /// Reports the beginning or the end of a fault as a fact.
@@ -209,7 +209,7 @@ impl Injector {
         }
     }
 
-    async fn strike(&mut self, act: Act, place: Endpoint) {
+    async fn inject_fault(&mut self, act: Act, place: Endpoint) {
         self.record_fault(act, place, true);
         let network = self.world.network.clone();
         match act {
@@ -249,12 +249,12 @@ impl Injector {
         }
     }
 
-    async fn end(&mut self, number: usize) {
+    async fn end_fault(&mut self, number: usize) {
         let Some((act, victim)) = self.began.remove(&number) else { return };
         self.note(number, format_args!("{act} ends: {victim:?}"));
         match victim {
-            Victim::Machines(hardware) => self.machines.end(&hardware, act),
-            Victim::Place(place) => self.heal(act, place).await,
+            FaultVictim::Machines(hardware) => self.machines.end_fault(&hardware, act),
+            FaultVictim::Place(place) => self.heal(act, place).await,
         }
     }
 
@@ -264,11 +264,11 @@ impl Injector {
         let less = |count: &mut u32| *count = count.saturating_sub(1);
         match act {
             Act::Kill => {
-                if place == Endpoint::Store && network.condition(place).down == 1 {
+                if place == Endpoint::Store && network.condition_of(place).down == 1 {
                     self.start_store().await;
                 }
                 network.change(place, |condition| less(&mut condition.down));
-                let is_up = network.condition(place).down == 0;
+                let is_up = network.condition_of(place).down == 0;
                 if let Some(name) =
                     instance_id(place).filter(|name| is_up && !self.running.contains_key(name))
                 {
@@ -282,7 +282,7 @@ impl Injector {
                 less(&mut self.full);
                 self.disk.set_full(self.full > 0);
                 // A store that could not open on the full disk is started again.
-                if network.condition(Endpoint::Store).down == 0 {
+                if network.condition_of(Endpoint::Store).down == 0 {
                     self.start_store().await;
                 }
             }
@@ -302,7 +302,7 @@ impl Injector {
         match self.world.store.start() {
             Ok(()) => {
                 self.world.history.note("store", "starts");
-                self.store_is_lost |= !self.world.placement.started(&self.world.store).await;
+                self.store_is_lost |= !self.world.placement.note_store_start(&self.world.store).await;
             }
             Err(error) => {
                 let why = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
@@ -327,7 +327,7 @@ impl Injector {
             }
             _ => {
                 if let Some(running) = instance_id(place).and_then(|name| self.running.get(name)) {
-                    running.clock.jump(if is_ahead { clock_lead() } else { time::Duration::ZERO });
+                    running.clock.set_ahead(if is_ahead { clock_lead() } else { time::Duration::ZERO });
                 }
             }
         }
@@ -339,12 +339,12 @@ impl Injector {
             Endpoint::Registry => self.world.corruption.set(is_corrupt),
             Endpoint::ProviderOf(number) => {
                 if let Some(walk) = &self.world.walk {
-                    walk.corrupt(number, is_corrupt);
+                    walk.set_corrupt(number, is_corrupt);
                 }
             }
             _ => {
                 let seed: u64 = self.chance.random();
-                self.world.prometheus.corrupt(is_corrupt.then(|| super::seeded_generator(seed, 0)));
+                self.world.prometheus.set_corruption(is_corrupt.then(|| super::seeded_generator(seed, 0)));
             }
         }
     }
@@ -352,7 +352,7 @@ impl Injector {
     /// Compacts the store at its current revision, as `etcdctl compact` does. Returns the revision, and whether
     /// anything was left to compact; `None` if the store is down or refuses.
     async fn compact(&self) -> Option<(i64, bool)> {
-        let mut client = self.world.store.client().await?;
+        let mut client = self.world.store.connect_client().await?;
         let answer = client.get("none", None).await.ok()?;
         let revision = answer.header()?.revision();
         match client.compact(revision, None).await {
@@ -364,8 +364,8 @@ impl Injector {
     }
 
     async fn end_actor(&mut self, number: usize, act: Act, actor: &'static str) -> bool {
-        let Some(name) = self.leader() else { return false };
-        let Some(cell) = self.actor(name, actor).await else { return false };
+        let Some(name) = self.find_leader() else { return false };
+        let Some(cell) = self.find_actor(name, actor).await else { return false };
         let instance = crate::world::instance_number(name);
         match act {
             Act::Kill => cell.kill(),
@@ -385,22 +385,22 @@ impl Injector {
         true
     }
 
-    async fn actor(&self, name: &str, actor: &str) -> Option<ActorCell> {
+    async fn find_actor(&self, name: &str, actor: &str) -> Option<ActorCell> {
         let root = self.running.get(name)?.instance.root().clone();
         if matches!(actor, LEADER | HTTP | PLACEMENT_API) {
-            return root.child(actor).await.ok()?;
+            return root.find_child(actor).await.ok()?;
         }
-        let reign = SupervisorRef::from_cell(root.child(REIGN).await.ok()??)?;
+        let reign = SupervisorRef::from_cell(root.find_child(REIGN).await.ok()??)?;
         if !matches!(actor, ROSTER | NODE) {
-            return reign.child(actor).await.ok()?;
+            return reign.find_child(actor).await.ok()?;
         }
-        let nodes = SupervisorRef::from_cell(reign.child(NODES).await.ok()??)?;
+        let nodes = SupervisorRef::from_cell(reign.find_child(NODES).await.ok()??)?;
         if actor == ROSTER {
-            return nodes.child(actor).await.ok()?;
+            return nodes.find_child(actor).await.ok()?;
         }
-        let cluster = self.world.checker.cluster()?;
+        let cluster = self.world.checker.current_cluster()?;
         let node = cluster.control_plane().next()?;
-        nodes.child(&child_id(&node.address)).await.ok()?
+        nodes.find_child(&actor_id_of_node(&node.address)).await.ok()?
     }
 
     /// Upkeep: attempts late faults, restarts instances and a store that ended by themselves, and changes metric
@@ -413,7 +413,7 @@ impl Injector {
         self.move_panic().await;
         self.restart_ended_instances().await;
         self.roll_out(now).await;
-        if let Some(failure) = self.world.store.failure() {
+        if let Some(failure) = self.world.store.failure_reason() {
             let told = format!("failed: {failure}");
             self.world.history.note("store", &told);
             // Only a full disk may make the store fail for good.
@@ -422,7 +422,9 @@ impl Injector {
             }
             self.world.store.kill();
         }
-        if self.world.network.condition(Endpoint::Store).down == 0 && self.world.store.etcd().is_none() {
+        if self.world.network.condition_of(Endpoint::Store).down == 0
+            && self.world.store.running_etcd().is_none()
+        {
             self.start_store().await;
         }
         self.world.prometheus.wander_a_little(&mut self.chance);
@@ -431,7 +433,7 @@ impl Injector {
     /// Restarts instances that ended by themselves, as a service manager does.
     pub(super) async fn restart_ended_instances(&mut self) {
         let up = |name: &str, injector: &Self| {
-            injector.world.network.condition(Endpoint::Instance(crate::world::instance_number(name))).down
+            injector.world.network.condition_of(Endpoint::Instance(crate::world::instance_number(name))).down
                 == 0
         };
         let names: Vec<&'static str> = self.running.keys().copied().collect();
@@ -458,7 +460,7 @@ impl Injector {
             self.planted = None;
             return;
         }
-        let leads = self.leader().filter(|name| crate::world::instance_number(name) != instance);
+        let leads = self.find_leader().filter(|name| crate::world::instance_number(name) != instance);
         if let Some(name) = leads {
             let _moved = self.world.handling.clear(instance);
             let instance = crate::world::instance_number(name);
@@ -468,8 +470,8 @@ impl Injector {
     }
 
     /// Number of syncs of the store's disk.
-    pub(super) fn syncs(&self) -> u64 {
-        self.disk.syncs()
+    pub(super) fn count_syncs(&self) -> u64 {
+        self.disk.count_syncs()
     }
 
     /// Kills all instances and restarts none.
@@ -499,7 +501,7 @@ impl Injector {
         let hosts = self.world.hosts.as_ref();
         self.restarted = hosts.map_or(0, |hosts| hosts.judge.counts().restarted);
         for number in self.began.keys().copied().collect::<Vec<_>>() {
-            self.end(number).await;
+            self.end_fault(number).await;
         }
         if let Some((number, instance, actor)) = self.planted.take()
             && self.world.handling.clear(instance)

@@ -56,7 +56,7 @@ impl Machines {
     }
 
     pub(super) fn hardware_at(&self, address: &str) -> Option<Hardware> {
-        let machines = self.registry.machines();
+        let machines = self.registry.list_machines();
         let is_there = |other: &String| other == address;
         let machine = machines.into_iter().find(|machine| machine.spec.ipv4.iter().any(is_there))?;
         let address = machine.address().unwrap_or(address).to_owned();
@@ -69,8 +69,8 @@ impl Machines {
     pub(super) fn begin(&mut self, hardware: &Hardware, act: Act) -> bool {
         if is_seen(act) {
             match hardware {
-                Hardware::Rack(rack) => self.rack_goes(*rack),
-                Hardware::Machine { serial, .. } if !self.machine_goes(serial) => return false,
+                Hardware::Rack(rack) => self.take_rack_away(*rack),
+                Hardware::Machine { serial, .. } if !self.take_machine_away(serial) => return false,
                 Hardware::Machine { .. } => {}
             }
         }
@@ -81,19 +81,19 @@ impl Machines {
     }
 
     /// Ends a fault that lasted for a time.
-    pub(super) fn end(&mut self, hardware: &Hardware, act: Act) {
+    pub(super) fn end_fault(&mut self, hardware: &Hardware, act: Act) {
         if let Some(nodes) = &self.nodes {
             nodes.end(&hardware.place(), act);
         }
         if is_seen(act) {
             match hardware {
-                Hardware::Rack(rack) => self.rack_returns(*rack, act != Act::Kill),
-                Hardware::Machine { serial, .. } => self.machine_returns(serial),
+                Hardware::Rack(rack) => self.bring_rack_back(*rack, act != Act::Kill),
+                Hardware::Machine { serial, .. } => self.bring_machine_back(serial),
             }
         }
     }
 
-    fn rack_goes(&mut self, rack: u32) {
+    fn take_rack_away(&mut self, rack: u32) {
         let gone = self.racks.entry(rack).or_default();
         gone.faults += 1;
         if gone.faults > 1 {
@@ -102,7 +102,7 @@ impl Machines {
         let of_rack = |machine: &madako_domain::machine::Machine| machine.spec.rack == i64::from(rack);
         gone.before = self
             .registry
-            .machines()
+            .list_machines()
             .into_iter()
             .filter(of_rack)
             .map(|machine| (machine.spec.serial, machine.status.state))
@@ -112,7 +112,7 @@ impl Machines {
 
     /// Ends a fault of a rack. After the last one its machines answer again: at once if they `ran_on`, otherwise after
     /// they start.
-    fn rack_returns(&mut self, rack: u32, ran_on: bool) {
+    fn bring_rack_back(&mut self, rack: u32, ran_on: bool) {
         let Some(gone) = self.racks.get_mut(&rack) else { return };
         gone.faults = gone.faults.saturating_sub(1);
         if gone.faults > 0 {
@@ -128,7 +128,7 @@ impl Machines {
     }
 
     /// Makes a machine unreachable. Returns false for a machine that keeps its state.
-    fn machine_goes(&mut self, serial: &str) -> bool {
+    fn take_machine_away(&mut self, serial: &str) -> bool {
         if let Some(faults) = self.machines.get_mut(serial) {
             *faults += 1;
             return true;
@@ -142,7 +142,7 @@ impl Machines {
 
     /// Ends a fault of a machine. After the last one it answers again at once: the end of a power cut has already
     /// started the machine.
-    fn machine_returns(&mut self, serial: &str) {
+    fn bring_machine_back(&mut self, serial: &str) {
         let Some(faults) = self.machines.get_mut(serial) else { return };
         *faults -= 1;
         if *faults == 0 {
@@ -152,7 +152,7 @@ impl Machines {
     }
 
     fn return_to_registry(&self, serial: &str) {
-        let machines = self.registry.machines();
+        let machines = self.registry.list_machines();
         let Some(machine) = machines.iter().find(|machine| machine.spec.serial == serial) else { return };
         let rack = u32::try_from(machine.spec.rack).unwrap_or(u32::MAX);
         let dark = self.racks.get(&rack).is_some_and(|gone| gone.faults > 0);
@@ -176,23 +176,22 @@ mod tests {
     async fn machine_that_sabakan_refuses_to_remove_stays_until_it_is_removable() {
         let start = datetime!(2026-01-01 00:00 UTC);
         let config = DatacenterConfig::new(1, start, 1, &[("compute", 2)]);
-        let datacenter =
-            Datacenter::new(DatacenterConfig { rates: Rates::without_events(), ..config }).unwrap();
+        let datacenter = Datacenter::new(DatacenterConfig { rates: Rates::no_events(), ..config }).unwrap();
         let registry = SimulatedRegistry::new(datacenter, Arc::new(SimulatedClock::new(start)));
-        let serial = registry.machines()[0].spec.serial.clone();
-        let state = || registry.machines()[0].status.state;
+        let serial = registry.list_machines()[0].spec.serial.clone();
+        let state = || registry.list_machines()[0].status.state;
         let mut machines = Machines::new(registry.clone(), None);
         registry.set_state(&serial, MachineState::Updating).unwrap();
-        assert!(!machines.machine_goes(&serial), "it is being updated");
+        assert!(!machines.take_machine_away(&serial), "it is being updated");
         assert_eq!(state(), MachineState::Updating);
         registry.set_state(&serial, MachineState::Uninitialized).unwrap();
         registry.set_state(&serial, MachineState::Healthy).unwrap();
         // Two faults; the machine returns after both.
-        assert!(machines.machine_goes(&serial) && machines.machine_goes(&serial));
-        machines.machine_returns(&serial);
+        assert!(machines.take_machine_away(&serial) && machines.take_machine_away(&serial));
+        machines.bring_machine_back(&serial);
         assert_eq!(state(), MachineState::Unreachable);
-        machines.machine_returns(&serial);
+        machines.bring_machine_back(&serial);
         assert_eq!(state(), MachineState::Healthy);
-        assert!(!machines.machine_goes("nobody"));
+        assert!(!machines.take_machine_away("nobody"));
     }
 }

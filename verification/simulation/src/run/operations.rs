@@ -26,13 +26,13 @@ const NEXT_ETCD: &str = "ghcr.io/cybozu/etcd:3.5.16.1";
 const CERTIFICATE_LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Shortest run that must have a restart of a member before the end of its faults: half an hour is left after the rollout.
-const RESTARTS_UNDER_FAULTS: Span = Span::seconds(3600);
+const RESTARTS_UNDER_FAULTS: Span = Span::from_seconds(3600);
 
 /// Operations that may fail in a minute, averaged over a run: a third of the waits for etcd if it never had a majority.
 const MOST_FAILED_A_MINUTE: u64 = 1;
 
 pub(super) fn enable_operations(scenario: &Scenario, seed: u64, world: &mut World) {
-    if !scenario.world.operates() {
+    if !scenario.world.runs_operations() {
         return;
     }
     let nodes = Nodes::new(seed, world.registry.clone(), world.history.clone(), world.facts.clone());
@@ -50,12 +50,12 @@ pub(super) struct Rollout {
 
 impl Rollout {
     /// `length`: length of the run.
-    pub(super) fn of(length: Duration) -> Self {
+    pub(super) fn for_length(length: Duration) -> Self {
         Self { begins: length / 2, waiting: None }
     }
 
     /// Returns the instance to restart now.
-    fn due(&mut self, now: Duration, injector: &mut Injector) -> Option<&'static str> {
+    fn next_due_step(&mut self, now: Duration, injector: &mut Injector) -> Option<&'static str> {
         if now < self.begins {
             return None;
         }
@@ -69,7 +69,7 @@ impl Rollout {
         waiting.retain(|name| injector.running.contains_key(name));
         let reaches_all = |name: &&'static str| {
             let condition =
-                injector.world.network.condition(Endpoint::Instance(crate::world::instance_number(name)));
+                injector.world.network.condition_of(Endpoint::Instance(crate::world::instance_number(name)));
             condition.silent == 0
         };
         let name = waiting.iter().copied().find(reaches_all)?;
@@ -82,7 +82,7 @@ impl Injector {
     /// Restarts the next instance of the rollout.
     pub(super) async fn roll_out(&mut self, now: Duration) {
         let Some(mut rollout) = self.rollout.take() else { return };
-        let name = rollout.due(now, self);
+        let name = rollout.next_due_step(now, self);
         self.rollout = Some(rollout);
         if let Some(running) = name.and_then(|name| self.running.remove(name)) {
             let name = name.unwrap_or_default();
@@ -99,7 +99,7 @@ impl Injector {
 pub(super) async fn find_deviations(injector: &Injector, repairs: &RepairJudge) -> Vec<String> {
     let world = &injector.world;
     let Some(nodes) = &world.nodes else { return Vec::new() };
-    let Some(cluster) = world.checker.cluster() else { return Vec::new() };
+    let Some(cluster) = world.checker.current_cluster() else { return Vec::new() };
     let mut found = members_of_etcd(nodes, &cluster).await;
     found.extend(unhealthy_containers(nodes, &cluster, &world.history));
     found.extend(repairs.unfinished_records().into_iter().map(|record| format!("{record} is unfinished")));
@@ -108,7 +108,7 @@ pub(super) async fn find_deviations(injector: &Injector, repairs: &RepairJudge) 
 
 async fn members_of_etcd(nodes: &Nodes, cluster: &Cluster) -> Vec<String> {
     let wanted: Vec<String> = cluster.control_plane().map(|node| node.address.clone()).collect();
-    let status = match nodes.nodes.etcd().status(&wanted).await {
+    let status = match nodes.nodes.etcd_port().status(&wanted).await {
         Ok(status) => status,
         Err(error) => return vec![error.to_string()],
     };
@@ -130,7 +130,7 @@ async fn members_of_etcd(nodes: &Nodes, cluster: &Cluster) -> Vec<String> {
 fn unhealthy_containers(nodes: &Nodes, cluster: &Cluster, history: &History) -> Vec<String> {
     let mut found = Vec::new();
     for node in &cluster.nodes {
-        let Some(view) = nodes.nodes.view(&node.address).filter(|view| view.is_on) else {
+        let Some(view) = nodes.nodes.view_node(&node.address).filter(|view| view.is_on) else {
             // A machine that left the registry is reported elsewhere.
             history.note("nodes", format_args!("{} has no power at the end", node.address));
             continue;
@@ -149,7 +149,7 @@ fn unhealthy_containers(nodes: &Nodes, cluster: &Cluster, history: &History) -> 
 
 /// A finding if operations failed so often that they were repeated without a pause: a node is left out for 30 s after its
 /// first failure and longer after further ones, and a wait for etcd takes 18 s.
-pub(super) fn too_many_failed(failed: u64, simulated: Duration) -> Option<String> {
+pub(super) fn check_failure_rate(failed: u64, simulated: Duration) -> Option<String> {
     let most = 20 + MOST_FAILED_A_MINUTE * simulated.as_secs() / 60;
     (failed > most).then(|| format!("{failed} operations failed, where at most {most} were expected"))
 }

@@ -38,7 +38,7 @@ const BETWEEN_REPAIRS: Duration = Duration::from_secs(2 * 60);
 
 /// Numbers of requests, and of the failed ones among them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Calls {
+pub(super) struct CallCounts {
     pub(super) made: u64,
     pub(super) failed: u64,
 }
@@ -56,7 +56,7 @@ pub(super) struct RunningClients {
 /// Results of the clients, after their cleanup.
 #[derive(Default)]
 pub(super) struct ClientResults {
-    pub(super) calls: BTreeMap<&'static str, Calls>,
+    pub(super) calls: BTreeMap<&'static str, CallCounts>,
 }
 
 impl ClientResults {
@@ -77,7 +77,7 @@ impl RunningClients {
         let rate = |kind: ClientKind| {
             scenario.clients.iter().find(|client| client.kind == kind).map(|client| client.rate.per_second())
         };
-        let placement = world_places(scenario).then(|| {
+        let placement = places_applications(scenario).then(|| {
             let user = User::new(
                 world.store.clone(),
                 Arc::clone(&world.doors),
@@ -100,27 +100,29 @@ impl RunningClients {
         });
         let link = world.network.link(Endpoint::People, Endpoint::Store);
         let config = StoreConfig { prefix: PREFIX.to_owned(), ..StoreConfig::default() };
-        let store = EtcdStore::with_connector(link.connector(world.store.clone()), &config, seed);
+        let store = EtcdStore::with_connector(link.make_connector(world.store.clone()), &config, seed);
         let etcd = EtcdClients {
             store: store.expect("a prefix is all that was set"),
             operator,
             queue,
             history: world.history.clone(),
             chance: seeded_generator(seed, 9),
-            calls: Calls::default(),
+            calls: CallCounts::default(),
         };
         let etcd = tokio::spawn(etcd.run_until_stopped(rate(ClientKind::EtcdWatch), stopped.clone()));
-        let registry = rate(ClientKind::Registry)
-            .map(|rate| tokio::spawn(RegistryClients::new(world, seed).work(rate, stopped.clone())));
+        let registry = rate(ClientKind::Registry).map(|rate| {
+            tokio::spawn(RegistryClients::new(world, seed).act_until_stopped(rate, stopped.clone()))
+        });
         let contenders = rate(ClientKind::Rivals).and_then(|rate| {
             let contenders = ConcurrentWriters::new(scenario, seed, world)?;
-            Some(tokio::spawn(contenders.work(rate, stopped.clone())))
+            Some(tokio::spawn(contenders.write_until_stopped(rate, stopped.clone())))
         });
         let reboots = rate(ClientKind::Reboots).and_then(|rate| {
             Some(tokio::spawn(RebootClients::new(seed, world)?.run_until_stopped(rate, stopped.clone())))
         });
-        let saboteurs = rate(ClientKind::Saboteurs)
-            .and_then(|rate| Some(tokio::spawn(Saboteurs::new(seed, world, stopped)?.work(rate))));
+        let saboteurs = rate(ClientKind::Saboteurs).and_then(|rate| {
+            Some(tokio::spawn(Saboteurs::new(seed, world, stopped)?.act_until_stopped(rate)))
+        });
         Self { stop, placement, etcd, registry, contenders, reboots, saboteurs }
     }
 
@@ -143,7 +145,7 @@ impl RunningClients {
         let mut calls: BTreeMap<_, _> =
             made.into_iter().filter_map(|(kind, calls)| Some((kind, calls?))).collect();
         if let Some(user) = &placement {
-            calls.insert("placement", Calls { made: user.done.requests, failed: user.done.failed });
+            calls.insert("placement", CallCounts { made: user.done.requests, failed: user.done.failed });
         }
         StoppedClients {
             registry,
@@ -163,7 +165,7 @@ pub(super) struct StoppedClients {
     pub(super) queue: QueueUser,
     pub(super) placement: Option<User>,
     history: History,
-    calls: BTreeMap<&'static str, Calls>,
+    calls: BTreeMap<&'static str, CallCounts>,
 }
 
 impl StoppedClients {
@@ -186,7 +188,7 @@ impl StoppedClients {
     async fn leave(&mut self) -> bool {
         // A store that was down until now takes writes as soon as it is up, because it has no other fault any more.
         for _ in 0..100 {
-            if self.operator.settle().await.is_ok() && self.queue.settle().await.is_ok() {
+            if self.operator.write_final_inputs().await.is_ok() && self.queue.settle().await.is_ok() {
                 self.history.note("etcd", "rests");
                 return true;
             }
@@ -207,8 +209,8 @@ async fn join_clients<T>(clients: Option<JoinHandle<T>>) -> Option<T> {
     }
 }
 
-fn world_places(scenario: &Scenario) -> bool {
-    scenario.world.places()
+fn places_applications(scenario: &Scenario) -> bool {
+    scenario.world.places_applications()
 }
 
 /// Share of `rate` requests a second that are acts with this mean pause between them; at most 0.3.
@@ -235,12 +237,12 @@ struct EtcdClients {
     queue: QueueUser,
     history: History,
     chance: ChaCha8Rng,
-    calls: Calls,
+    calls: CallCounts,
 }
 
 impl EtcdClients {
     async fn run_until_stopped(mut self, rate: Option<f64>, mut stop: watch::Receiver<bool>) -> Self {
-        self.first_work(&mut stop).await;
+        self.write_first_work(&mut stop).await;
         let Some(rate) = rate else { return self };
         let (acts, repairs) = (period_of(rate, BETWEEN_ACTS), period_of(rate, BETWEEN_REPAIRS));
         while wait_for_next(rate, &mut self.chance, &mut stop).await {
@@ -265,13 +267,13 @@ impl EtcdClients {
     }
 
     /// Gives the service its first work at the times of [`FIRST_WORK`].
-    async fn first_work(&mut self, stop: &mut watch::Receiver<bool>) {
+    async fn write_first_work(&mut self, stop: &mut watch::Receiver<bool>) {
         let began = Instant::now();
         for (nth, at) in FIRST_WORK.into_iter().enumerate() {
             // Continues at the time, and also at the end of the run.
             let _ = timeout_at(began + at, stop.wait_for(|stop| *stop)).await;
             let done = if nth == 0 {
-                self.operator.settle().await.map(|()| "changes the template".to_owned())
+                self.operator.write_final_inputs().await.map(|()| "changes the template".to_owned())
             } else {
                 self.queue.add_one().await
             };
@@ -301,11 +303,11 @@ mod tests {
             let start = datetime!(2026-01-01 00:00 UTC);
             let clock = Arc::new(SimulatedClock::new(start));
             let history = History::new();
-            let store = StoreProcess::on(ForgetfulDisk::new(seeded_generator(1, 7)), 1);
+            let store = StoreProcess::on_disk(ForgetfulDisk::new(seeded_generator(1, 7)), 1);
             if runs {
                 store.start().unwrap();
             }
-            let datacenter = Datacenter::new(DatacenterConfig::demo(1, start)).unwrap();
+            let datacenter = Datacenter::new(DatacenterConfig::for_demo(1, start)).unwrap();
             let registry = SimulatedRegistry::new(datacenter, clock.clone());
             let judge = RepairJudge::new(history.clone(), Drains::new(1, clock));
             let mut people = StoppedClients {

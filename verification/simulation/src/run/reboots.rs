@@ -17,7 +17,7 @@ use rand_chacha::ChaCha8Rng;
 use time::OffsetDateTime;
 use tokio::sync::watch;
 
-use super::people::{Calls, wait_for_next};
+use super::people::{CallCounts, wait_for_next};
 use super::seeded_generator;
 use crate::history::History;
 use crate::queue_user::QueueUser;
@@ -35,7 +35,7 @@ fn absolute_key(key: &str) -> String {
     format!("{PREFIX}{key}")
 }
 
-fn reboot_record(id: i64, operation: &str) -> Vec<u8> {
+fn encode_reboot_record(id: i64, operation: &str) -> Vec<u8> {
     let at = OffsetDateTime::UNIX_EPOCH;
     let mut record = Record::new(id, operation, Vec::new(), at);
     record.complete(at);
@@ -52,13 +52,17 @@ pub(super) async fn leave_records(store: &StoreProcess, judge: &RepairJudge) -> 
         let mut puts: Vec<TxnOp> = some
             .iter()
             .map(|id| {
-                TxnOp::put(absolute_key(&keys::record(*id)), reboot_record(*id, "kubelet-restart"), None)
+                TxnOp::put(
+                    absolute_key(&keys::record(*id)),
+                    encode_reboot_record(*id, "kubelet-restart"),
+                    None,
+                )
             })
             .collect();
         let last = some.last().copied().unwrap_or_default();
         puts.push(TxnOp::put(absolute_key(keys::RECORD_ID), (last + 1).to_string(), None));
         let done = store.operator_client().await?.txn(Txn::new().and_then(puts)).await?;
-        judge.user_wrote(done.header().map_or(0, |header| header.revision()), None);
+        judge.note_user_write(done.header().map_or(0, |header| header.revision()), None);
     }
     Ok(())
 }
@@ -67,7 +71,7 @@ pub(super) async fn leave_records(store: &StoreProcess, judge: &RepairJudge) -> 
 const FULL: usize = 6;
 
 /// Lets a rebooted machine be away until it has booted: from the network of the nodes and from Kubernetes.
-pub(super) fn carry_out(world: &World) {
+pub(super) fn reboot_machines(world: &World) {
     let Some(hosts) = &world.hosts else { return };
     let (kubernetes, nodes) =
         (hosts.kubernetes.clone(), world.nodes.as_ref().map(|nodes| nodes.nodes.clone()));
@@ -75,7 +79,7 @@ pub(super) fn carry_out(world: &World) {
         let (kubernetes, nodes, address) = (kubernetes.clone(), nodes.clone(), address.to_owned());
         tokio::spawn(async move {
             let place = NodePlace::Address(address.clone());
-            kubernetes.with(|cluster| cluster.set_ready(&address, false));
+            kubernetes.with_cluster(|cluster| cluster.set_ready(&address, false));
             if let Some(nodes) = &nodes {
                 nodes.begin(&place, NodeFault::Kill);
             }
@@ -83,7 +87,7 @@ pub(super) fn carry_out(world: &World) {
             if let Some(nodes) = &nodes {
                 nodes.end(&place, NodeFault::Kill);
             }
-            kubernetes.with(|cluster| cluster.set_ready(&address, true));
+            kubernetes.with_cluster(|cluster| cluster.set_ready(&address, true));
         });
     }));
 }
@@ -97,7 +101,7 @@ pub(super) struct RebootClients {
     chance: ChaCha8Rng,
     /// Keys of reboots beside which they asked for repairs.
     asked_beside: BTreeSet<String>,
-    pub(super) calls: Calls,
+    pub(super) calls: CallCounts,
 }
 
 /// All stored keys of cluster keeping.
@@ -121,7 +125,7 @@ impl RebootClients {
             history,
             chance: seeded_generator(seed, 16),
             asked_beside: BTreeSet::new(),
-            calls: Calls::default(),
+            calls: CallCounts::default(),
         })
     }
 
@@ -139,7 +143,7 @@ impl RebootClients {
         self
     }
 
-    async fn stored(&self) -> Result<Stored, Error> {
+    async fn read_stored(&self) -> Result<Stored, Error> {
         let answer =
             self.store.operator_client().await?.get(PREFIX, Some(GetOptions::new().with_prefix())).await?;
         let entry = |kv: &etcd_client::KeyValue| {
@@ -149,13 +153,13 @@ impl RebootClients {
     }
 
     async fn continue_or_request_reboot(&mut self) -> Result<String, Error> {
-        let stored = self.stored().await?;
+        let stored = self.read_stored().await?;
         let cluster = stored.get(keys::CLUSTER).and_then(|entry| serde_json::from_slice(&entry.value).ok());
         let Some(cluster): Option<Cluster> = cluster else { return Ok("finds no cluster".to_owned()) };
-        let entries = entries(&stored);
+        let entries = decode_entries(&stored);
         let is_disabled = stored.get(keys::REBOOTS_DISABLED).is_some_and(|entry| entry.value == "true");
         if is_disabled {
-            self.disable(false).await?;
+            self.set_disabled(false).await?;
             return Ok("enables the queue".to_owned());
         }
         let is_control_plane = |node: &str| cluster.control_plane().any(|known| known.address == node);
@@ -170,7 +174,7 @@ impl RebootClients {
         }
         match self.chance.random_range(0..12_u32) {
             0 => {
-                self.disable(true).await?;
+                self.set_disabled(true).await?;
                 Ok("disables the queue".to_owned())
             }
             1 | 2 => self.cancel(&entries).await,
@@ -219,16 +223,16 @@ impl RebootClients {
         Ok(format!("cancels the reboot of {} ({}): {done}", entry.node, entry.status))
     }
 
-    async fn disable(&self, disabled: bool) -> Result<(), Error> {
+    async fn set_disabled(&self, disabled: bool) -> Result<(), Error> {
         let put = TxnOp::put(absolute_key(keys::REBOOTS_DISABLED), disabled.to_string(), None);
         self.write(Txn::new().and_then([put])).await.map(drop)
     }
 
     async fn cancel_all(&mut self) -> Result<(), Error> {
-        self.disable(false).await?;
+        self.set_disabled(false).await?;
         loop {
-            let stored = self.stored().await?;
-            let open: Vec<_> = entries(&stored)
+            let stored = self.read_stored().await?;
+            let open: Vec<_> = decode_entries(&stored)
                 .into_iter()
                 .filter(|(_, _, entry)| entry.status != RebootStatus::Cancelled)
                 .collect();
@@ -242,14 +246,14 @@ impl RebootClients {
     async fn write(&self, txn: Txn) -> Result<bool, Error> {
         let done = self.store.operator_client().await?.txn(txn).await?;
         if done.succeeded() {
-            self.judge.user_wrote(done.header().map_or(0, |header| header.revision()), None);
+            self.judge.note_user_write(done.header().map_or(0, |header| header.revision()), None);
         }
         Ok(done.succeeded())
     }
 }
 
 /// Key, revision and value of each readable entry.
-fn entries(stored: &Stored) -> Vec<(String, i64, RebootQueueEntry)> {
+fn decode_entries(stored: &Stored) -> Vec<(String, i64, RebootQueueEntry)> {
     let below = stored.iter().filter(|(key, _)| key.starts_with(keys::REBOOTS));
     let read = |(key, entry): (&String, &Entry)| {
         Some((key.clone(), entry.mod_revision, serde_json::from_slice(&entry.value).ok()?))

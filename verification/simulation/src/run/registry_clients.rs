@@ -16,7 +16,7 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::people::{Calls, period_of, wait_for_next};
+use super::people::{CallCounts, period_of, wait_for_next};
 use super::seeded_generator;
 use crate::checker::Checker;
 use crate::corruption::CorruptedTransport;
@@ -63,13 +63,13 @@ pub(super) struct RegistryClients {
     /// Serials of machines that the clients took out of service.
     broken: Vec<String>,
     mistakes: Vec<RegistryMistake>,
-    pub(super) calls: Calls,
+    pub(super) calls: CallCounts,
 }
 
 impl RegistryClients {
     pub(super) fn new(world: &World, seed: u64) -> Self {
         let link = world.network.link(Endpoint::People, Endpoint::Registry);
-        let inner = world.corruption.spoiling(Arc::new(world.registry.in_memory_transport()));
+        let inner = world.corruption.spoil_transport(Arc::new(world.registry.open_in_memory_transport()));
         let transport = Arc::new(LinkedTransport::new(inner, link, Arc::clone(&world.requests.registry)));
         Self {
             search: SabakanRegistry::new(Arc::clone(&transport)),
@@ -80,12 +80,12 @@ impl RegistryClients {
             chance: seeded_generator(seed, 10),
             broken: Vec::new(),
             mistakes: Vec::new(),
-            calls: Calls::default(),
+            calls: CallCounts::default(),
         }
     }
 
     /// Sends `rate` requests a second until `stop` is true.
-    pub(super) async fn work(mut self, rate: f64, mut stop: watch::Receiver<bool>) -> Self {
+    pub(super) async fn act_until_stopped(mut self, rate: f64, mut stop: watch::Receiver<bool>) -> Self {
         let mistakes = period_of(rate, BETWEEN_MISTAKES);
         while wait_for_next(rate, &mut self.chance, &mut stop).await {
             self.calls.made += 1;
@@ -110,7 +110,9 @@ impl RegistryClients {
     /// Removes the addresses of one worker or of half the control plane for a while, so that the service cannot
     /// recognize these machines.
     fn make_a_mistake(&mut self) {
-        let Some(cluster) = self.checker.cluster().filter(|_| self.mistakes.is_empty()) else { return };
+        let Some(cluster) = self.checker.current_cluster().filter(|_| self.mistakes.is_empty()) else {
+            return;
+        };
         let control_plane: Vec<&str> = cluster.control_plane().map(|node| node.address.as_str()).collect();
         let workers: Vec<&str> = cluster.workers().map(|node| node.address.as_str()).collect();
         let chosen = if workers.is_empty() || self.chance.random_range(0..3_u32) > 0 {
@@ -119,7 +121,7 @@ impl RegistryClients {
             &workers[self.chance.random_range(0..workers.len())..][..1]
         };
         let until = Instant::now() + INTERVAL.mul_f64(self.chance.random_range(MISTAKE_POLLS));
-        for machine in self.registry.machines() {
+        for machine in self.registry.list_machines() {
             if !machine.address().is_some_and(|address| chosen.contains(&address)) {
                 continue;
             }
@@ -148,7 +150,7 @@ impl RegistryClients {
     }
 
     fn choose_machine(&mut self) -> (String, MachineState) {
-        let machines = self.registry.machines();
+        let machines = self.registry.list_machines();
         let most = (machines.len() * BROKEN_PERCENT / 100).max(1);
         let mends = self.broken.len() >= most || self.chance.random_range(0..3_u32) == 0;
         if mends && !self.broken.is_empty() {

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use madako_datacenter_sim::host::{CommandBehaviour, SimulatedHost};
-use madako_datacenter_sim::kubernetes::{Owner, SimulatedKubernetes, Workload};
+use madako_datacenter_sim::kubernetes::{PodOwner, SimulatedKubernetes, Workload};
 use madako_datacenter_sim::{Datacenter, GRAPHQL_PATH, Rates, SimulatedRegistry};
 use madako_domain::cluster::Cluster;
 use madako_domain::invariants::Id;
@@ -48,10 +48,10 @@ use tokio::time::Instant;
 
 use super::inject::Injector;
 use super::report::{Outcome, QuietPeriod, SkippedFault, verdicts_by_invariant};
-use super::settle::cut_short;
+use super::settle::check_full_length;
 use super::{
-    IdlePhase, Options, SHORTEST, SimulateError, find_ended_judge, laid_out, most_a_second, note_schedule,
-    paused_runtime, play_schedule, seeded_generator,
+    IdlePhase, Options, SHORTEST, SimulateError, find_ended_judge, message_limit_per_second, note_schedule,
+    paused_runtime, plan_schedule, play_schedule, seeded_generator,
 };
 use crate::checker::Checker;
 use crate::clock::SimulatedClock;
@@ -150,7 +150,7 @@ pub struct Rehearsal {
 
 impl Rehearsal {
     #[must_use]
-    pub fn outcome(&self) -> Outcome {
+    pub fn overall_outcome(&self) -> Outcome {
         let violated = self.invariants.values().any(|verdict| !verdict.violations.is_empty());
         if violated || !self.calm.found.is_empty() {
             Outcome::Failed
@@ -167,7 +167,7 @@ impl Rehearsal {
 ///
 /// # Errors
 /// The scenario cannot be simulated, or the trace cannot be written.
-pub fn rehearse(
+pub fn rehearse_schedule(
     copied: CopiedSystem,
     service: Service,
     assumed: Assumptions,
@@ -178,14 +178,14 @@ pub fn rehearse(
     if length < SHORTEST {
         return Err(SimulateError::TooShort { length, least: SHORTEST });
     }
-    let schedule = laid_out(scenario, seed, length)?;
+    let schedule = plan_schedule(scenario, seed, length)?;
     let things = copied.machines.len() + copied.own.len() + copied.root.len();
-    let (runtime, pace) = paused_runtime(most_a_second(things as u64));
+    let (runtime, pace) = paused_runtime(message_limit_per_second(things as u64));
     let handling = MessageCounter::with_pace(&pace);
     metrics::with_local_recorder(&handling, || {
         let handling = handling.clone();
         let stage = RehearsalParameters { service, assumed, scenario, seed, length, handling, pace };
-        runtime.block_on(stage.play(copied, schedule, options))
+        runtime.block_on(stage.play_schedule(copied, schedule, options))
     })
 }
 
@@ -200,7 +200,7 @@ struct RehearsalParameters<'a> {
 }
 
 impl RehearsalParameters<'_> {
-    async fn play(
+    async fn play_schedule(
         self,
         copied: CopiedSystem,
         schedule: Schedule,
@@ -209,9 +209,9 @@ impl RehearsalParameters<'_> {
         let began = Instant::now();
         let clock: Arc<dyn Clock> = Arc::new(SimulatedClock::new(copied.at));
         let datacenter =
-            Datacenter::copied(self.seed, copied.at, rehearsal_rates(), copied.machines.clone())?;
+            Datacenter::from_machines(self.seed, copied.at, rehearsal_rates(), copied.machines.clone())?;
         let registry = SimulatedRegistry::new(datacenter, Arc::clone(&clock));
-        let history = History::traced(options.trace).with_pace(&self.pace);
+        let history = History::with_trace(options.trace).with_pace(&self.pace);
         note_schedule(&history, &schedule);
         let (own, root) = without_leases(copied.own, copied.root);
         let disk = ForgetfulDisk::new(seeded_generator(self.seed, 7));
@@ -223,9 +223,10 @@ impl RehearsalParameters<'_> {
         let cluster = state.cluster.as_ref().map(|cluster| Arc::clone(&cluster.value));
         let drains =
             self.service.kubernetes.then(|| simulated_kubernetes(self.seed, &clock, cluster.as_deref()));
-        let pods = drains.as_ref().map(|drains| drains.kubernetes.with(|cluster| cluster.pods().len()));
+        let pods =
+            drains.as_ref().map(|drains| drains.kubernetes.with_cluster(|cluster| cluster.pods().len()));
         let observer = Observer::new((history.clone(), copied.at), &own, copied.revision, drains.clone());
-        let checker = Checker::new(history.clone()).polled_every(self.service.working.interval);
+        let checker = Checker::new(history.clone()).with_poll_interval(self.service.working.interval);
         let judges = [
             Task::start(checker.clone().watch_from(copied.revision, own, store.clone())),
             Task::start(observer.clone().watch(copied.revision, store.clone())),
@@ -246,7 +247,7 @@ impl RehearsalParameters<'_> {
         world.walk = Some(walk.clone());
         world.listener = Some(Arc::new(observer.clone()));
         world.effects = Some(Effects {
-            host: Arc::new(self.commands(registry, &state)) as Arc<dyn Host>,
+            host: Arc::new(self.simulate_commands(registry, &state)) as Arc<dyn Host>,
             kubernetes: drains.map(|drains| Arc::new(drains.kubernetes) as Arc<dyn Kubernetes>),
         });
         let mut injector = Injector::new(world, disk, seeded_generator(self.seed, 8));
@@ -271,14 +272,14 @@ impl RehearsalParameters<'_> {
             Waiting { working, allowed, drains, state: &state, applications: count_applications(&root) };
         let mut calm = tokio::select! {
             biased;
-            () = self.pace.runs_away() => {
-                waiting.without_wait(&observer, self.pace.ran_away().into_iter().collect())
+            () = self.pace.wait_until_overrun() => {
+                waiting.report_without_wait(&observer, self.pace.describe_overrun().into_iter().collect())
             },
-            calm = waiting.until_calm(&mut injector, &observer) => calm,
+            calm = waiting.wait_until_calm(&mut injector, &observer) => calm,
         };
-        let held = observer.held(injector.leader());
+        let held = observer.remaining_obstacles(injector.find_leader());
         // Taken before the instances stop, because their last writes do not count.
-        let seen = observer.observations();
+        let seen = observer.collect_observations();
         let counts = *injector.world.counts.lock().unwrap();
         let skipped = std::mem::take(&mut injector.skipped);
         let injected = injector.injected;
@@ -286,8 +287,8 @@ impl RehearsalParameters<'_> {
             running.instance.stop().await;
         }
         let mut violations = checker.finish();
-        violations.extend(observer.violations());
-        calm.found.extend(cut_short(to_the_end, violations.is_empty() && calm.found.is_empty()));
+        violations.extend(observer.found_violations());
+        calm.found.extend(check_full_length(to_the_end, violations.is_empty() && calm.found.is_empty()));
         calm.found.extend(find_ended_judge(&judges));
         drop(judges);
         history.finish().map_err(SimulateError::Trace)?;
@@ -299,7 +300,7 @@ impl RehearsalParameters<'_> {
             placements: seen.placements,
             waits: (seen.waits, seen.more_waits),
             held,
-            invariants: verdicts_by_invariant(&history.judgements(), violations),
+            invariants: verdicts_by_invariant(&history.judgement_counts(), violations),
             calm,
             last_change: seen.last_change,
             counts: Counts {
@@ -315,7 +316,7 @@ impl RehearsalParameters<'_> {
         })
     }
 
-    fn commands(&self, registry: SimulatedRegistry, state: &ClusterState) -> Commands {
+    fn simulate_commands(&self, registry: SimulatedRegistry, state: &ClusterState) -> Commands {
         let habits = CommandBehaviour {
             heals_percent: self.assumed.heals_percent,
             fails_percent: 0,
@@ -326,13 +327,13 @@ impl RehearsalParameters<'_> {
         };
         let template = state.template.as_ref().map(|template| template.value.cluster());
         let of_cluster = state.cluster.as_ref().map(|cluster| &*cluster.value);
-        Commands::of(SimulatedHost::new(registry, habits), of_cluster.into_iter().chain(template))
+        Commands::for_clusters(SimulatedHost::new(registry, habits), of_cluster.into_iter().chain(template))
     }
 }
 
 /// No machine breaks without a fault; setups and updates in progress end.
 fn rehearsal_rates() -> Rates {
-    Rates { initialize_takes: Some(START_TAKES), update_takes: Some(UPDATE_TAKES), ..Rates::without_events() }
+    Rates { initialize_takes: Some(START_TAKES), update_takes: Some(UPDATE_TAKES), ..Rates::no_events() }
 }
 
 /// Removes keys that are bound to a lease, because they belong to processes that are not copied, and sets the
@@ -374,12 +375,12 @@ fn simulated_kubernetes(seed: u64, clock: &Arc<dyn Clock>, cluster: Option<&Clus
         drains.follow(cluster);
     }
     let replicas = u32::try_from((nodes * PODS.0).min(PODS.1)).unwrap_or(u32::MAX);
-    drains.kubernetes.with(|kubernetes| {
+    drains.kubernetes.with_cluster(|kubernetes| {
         kubernetes.add_namespace("default", &[]);
         kubernetes.add_workload(Workload {
             namespace: "default".to_owned(),
             name: "assumed".to_owned(),
-            owner: Owner::ReplicaSet { replicas },
+            owner: PodOwner::ReplicaSet { replicas },
             grace: POD_ENDS,
             ends_within: POD_ENDS / 2,
         });
@@ -392,6 +393,6 @@ fn count_applications(root: &BTreeMap<String, Entry>) -> usize {
     root.keys().filter(|key| key.starts_with(prefix)).count()
 }
 
-fn racks_of(machines: &[Machine]) -> BTreeSet<u32> {
+fn racks_of_machines(machines: &[Machine]) -> BTreeSet<u32> {
     machines.iter().filter_map(|machine| u32::try_from(machine.spec.rack).ok()).collect()
 }

@@ -76,7 +76,7 @@ pub enum Outcome {
 
 impl Report {
     #[must_use]
-    pub fn outcome(&self) -> Outcome {
+    pub fn overall_outcome(&self) -> Outcome {
         let violated = self.invariants.values().any(|verdict| !verdict.violations.is_empty());
         let short = self.shortfalls.iter().any(|short| !matches!(short, Shortfall::Skipped { .. }));
         let broken = self.promises.values().any(|verdict| !verdict.violations.is_empty());
@@ -92,7 +92,7 @@ impl Report {
 
     /// Short names of the failures. A shrunk run must keep one of them.
     #[must_use]
-    pub fn failures(&self) -> Vec<String> {
+    pub fn failure_texts(&self) -> Vec<String> {
         let broken = self.invariants.iter().filter(|(_, verdict)| !verdict.violations.is_empty());
         let mut wrong: Vec<String> = broken.map(|(id, _)| id.name().to_owned()).collect();
         let broken = self.promises.iter().filter(|(_, verdict)| !verdict.violations.is_empty());

@@ -17,7 +17,7 @@ use rand_chacha::ChaCha8Rng;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use super::people::{Calls, wait_for_next};
+use super::people::{CallCounts, wait_for_next};
 use super::seeded_generator;
 use crate::drains::Drains;
 use crate::facts::Facts;
@@ -63,7 +63,7 @@ pub(super) struct Saboteurs {
     history: History,
     chance: ChaCha8Rng,
     stop: watch::Receiver<bool>,
-    pub(super) calls: Calls,
+    pub(super) calls: CallCounts,
 }
 
 impl Saboteurs {
@@ -78,11 +78,11 @@ impl Saboteurs {
             history: world.history.clone(),
             chance: seeded_generator(seed, 17),
             stop,
-            calls: Calls::default(),
+            calls: CallCounts::default(),
         })
     }
 
-    pub(super) async fn work(mut self, rate: f64) -> Self {
+    pub(super) async fn act_until_stopped(mut self, rate: f64) -> Self {
         let mut stop = self.stop.clone();
         while wait_for_next(rate, &mut self.chance, &mut stop).await {
             self.calls.made += 1;
@@ -108,7 +108,7 @@ impl Saboteurs {
         })
     }
 
-    fn one_of<'a, T>(&mut self, all: &'a [T]) -> Option<&'a T> {
+    fn pick_random<'a, T>(&mut self, all: &'a [T]) -> Option<&'a T> {
         (!all.is_empty()).then(|| &all[self.chance.random_range(0..all.len())])
     }
 
@@ -132,21 +132,22 @@ impl Saboteurs {
 
     fn forbid_evictions(&mut self, length: Duration) -> String {
         let drains = self.drains.clone();
-        drains.forbid(true);
-        self.undo_after(length, move || drains.forbid(false));
+        drains.forbid_evictions(true);
+        self.undo_after(length, move || drains.forbid_evictions(false));
         format!("a disruption budget allows no eviction for {length:?}")
     }
 
     fn stick_pods(&mut self, length: Duration) -> String {
-        let pods = self.drains.kubernetes.with(|kubernetes| kubernetes.pods());
+        let pods = self.drains.kubernetes.with_cluster(|kubernetes| kubernetes.pods());
         let ends = pods.iter().filter(|(_, pod)| {
             unfinished_drain(std::slice::from_ref(pod), None, DrainPurpose::Repair).is_some()
         });
         let pods: Vec<PodId> = ends.map(|(_, pod)| pod.id.clone()).collect();
-        let stuck: Vec<PodId> = (0..STUCK).filter_map(|_| self.one_of(&pods).cloned()).collect();
+        let stuck: Vec<PodId> = (0..STUCK).filter_map(|_| self.pick_random(&pods).cloned()).collect();
         let kubernetes = self.drains.kubernetes.clone();
         let set = move |is_stuck: bool| {
-            kubernetes.with(|kubernetes| stuck.iter().for_each(|pod| kubernetes.set_stuck(pod, is_stuck)));
+            kubernetes
+                .with_cluster(|kubernetes| stuck.iter().for_each(|pod| kubernetes.set_stuck(pod, is_stuck)));
         };
         set(true);
         self.undo_after(length, move || set(false));
@@ -154,14 +155,16 @@ impl Saboteurs {
     }
 
     fn hang_random_kubelet(&mut self, length: Duration) -> String {
-        let nodes = self.drains.kubernetes.with(|kubernetes| kubernetes.nodes());
-        let Some(node) = self.one_of(&nodes).map(|node| node.name.clone()) else {
+        let nodes = self.drains.kubernetes.with_cluster(|kubernetes| kubernetes.nodes());
+        let Some(node) = self.pick_random(&nodes).map(|node| node.name.clone()) else {
             return "finds no node".to_owned();
         };
         let told = format!("the kubelet of {node} hangs for {length:?}");
         let kubernetes = self.drains.kubernetes.clone();
-        kubernetes.with(|kubernetes| kubernetes.set_ready(&node, false));
-        self.undo_after(length, move || kubernetes.with(|kubernetes| kubernetes.set_ready(&node, true)));
+        kubernetes.with_cluster(|kubernetes| kubernetes.set_ready(&node, false));
+        self.undo_after(length, move || {
+            kubernetes.with_cluster(|kubernetes| kubernetes.set_ready(&node, true))
+        });
         told
     }
 
@@ -180,9 +183,9 @@ impl Saboteurs {
     }
 
     fn make_machine_flap(&mut self, length: Duration) -> String {
-        let machines = self.registry.machines();
+        let machines = self.registry.list_machines();
         let serials: Vec<String> = (0..FLAPPING)
-            .filter_map(|_| self.one_of(&machines))
+            .filter_map(|_| self.pick_random(&machines))
             .map(|machine| machine.spec.serial.clone())
             .collect();
         let told = format!("{serials:?} flap for {length:?}");

@@ -49,7 +49,7 @@ const ALLOWED: Duration = SESSION_TTL
     .saturating_add(LONGEST_BACK_OFF);
 
 fn to_span(duration: Duration) -> Span {
-    Span::millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+    Span::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
 pub(super) struct SettlingRun<'a> {
@@ -81,7 +81,7 @@ pub(super) async fn settle_run(
         }
         tokio::select! {
             biased;
-            () = pace.runs_away() => {
+            () = pace.wait_until_overrun() => {
                 injector.stop_all().await;
                 break None;
             }
@@ -91,7 +91,7 @@ pub(super) async fn settle_run(
         let written = placement.changes_since(began).last().map_or(began, |(at, _)| *at);
         let last = repairs.last_effect().map_or(written, |(at, _)| at.max(written));
         let quiet = history.now().saturating_sub(last);
-        if quiet >= QUIET && (repairs.unfinished() == 0 || history.now() > began + within + QUIET) {
+        if quiet >= QUIET && (repairs.count_unfinished() == 0 || history.now() > began + within + QUIET) {
             break Some(last);
         }
         if history.now() > began + within + 2 * QUIET {
@@ -100,10 +100,10 @@ pub(super) async fn settle_run(
     };
     if last.is_some() {
         // A quiet period without writes is an evaluation of I12.
-        history.judged(Id::I12);
+        history.count_judgement(Id::I12);
     }
     let calm_after = last.map(|last| to_span(last.saturating_sub(began)));
-    let mut found: Vec<String> = pace.ran_away().into_iter().collect();
+    let mut found: Vec<String> = pace.describe_overrun().into_iter().collect();
     if !rested {
         found.push("the simulated clients could not clean up after themselves".to_owned());
     }
@@ -122,7 +122,7 @@ pub(super) async fn settle_run(
         found.extend(list_unserved(scenario, &injector).await);
     }
     let counts = *injector.world.counts.lock().unwrap();
-    found.extend(operations::too_many_failed(counts.failed_operations, history.now()));
+    found.extend(operations::check_failure_rate(counts.failed_operations, history.now()));
     let observed = Observed {
         counts: Counts {
             leader_changes: counts.leader_changes,
@@ -137,7 +137,7 @@ pub(super) async fn settle_run(
     };
     let mut violations = injector.world.checker.finish();
     violations.extend(placement.finish());
-    violations.extend(if to_the_end { repairs.finish() } else { repairs.violations() });
+    violations.extend(if to_the_end { repairs.finish() } else { repairs.find_violations() });
     for (_, running) in std::mem::take(&mut injector.running) {
         running.instance.stop().await;
     }
@@ -151,10 +151,15 @@ pub(super) async fn settle_run(
     exemptions.add(&placement.exemptions());
     found.extend(injector.world.unplanted.lock().unwrap().iter().cloned());
     found.extend(exemptions.exceeded_bounds(history.now()));
-    let refused = injector.world.rivals.as_ref().map(Rivals::refused_counts);
-    found.extend(refused.iter().filter(|_| to_the_end).flat_map(|refused| too_few(refused, length)));
+    let refused = injector.world.rivals.as_ref().map(Rivals::count_refused_by_family);
+    found.extend(
+        refused
+            .iter()
+            .filter(|_| to_the_end)
+            .flat_map(|refused| families_with_too_few_refusals(refused, length)),
+    );
     if to_the_end {
-        found.extend(missing_events(scenario, &repairs.counts(), placement.counts()));
+        found.extend(missing_events(scenario, &repairs.counts(), placement.read_counts()));
     }
     let drilled = to_the_end && super::drill::is_held(scenario, length);
     let counts_of_nodes = injector.world.nodes.as_ref().filter(|_| drilled).map(Nodes::counts);
@@ -170,9 +175,9 @@ pub(super) async fn settle_run(
     let untested = untested.filter(|(promise, _)| !promise.needs_components());
     let untested = untested.map(|(promise, _)| *promise).collect();
     let kept = promises.values().all(|verdict| verdict.violations.is_empty());
-    found.extend(cut_short(to_the_end, kept && violations.is_empty() && found.is_empty()));
-    let judged = history.judgements();
-    let (places, operates) = (scenario.world.places(), scenario.world.operates());
+    found.extend(check_full_length(to_the_end, kept && violations.is_empty() && found.is_empty()));
+    let judged = history.judgement_counts();
+    let (places, operates) = (scenario.world.places_applications(), scenario.world.runs_operations());
     let not_exercised = EXERCISED
         .into_iter()
         .chain(OF_OPERATIONS.into_iter().filter(|_| operates))
@@ -201,13 +206,13 @@ pub(super) async fn settle_run(
         traffic,
         simulated: Duration::ZERO,
         history: (history.hash(), history.len()),
-        last: if failed { history.last(60) } else { String::new() },
+        last: if failed { history.last_lines(60) } else { String::new() },
     }
 }
 
 /// A finding if the run ended early for a violation that vanished later: the run had neither its full length nor its
 /// quiet period.
-pub(super) fn cut_short(to_the_end: bool, nothing_found: bool) -> Option<String> {
+pub(super) fn check_full_length(to_the_end: bool, nothing_found: bool) -> Option<String> {
     (!to_the_end && nothing_found)
         .then(|| "it ended before its time, and what it ended for was nothing".to_owned())
 }
@@ -242,7 +247,7 @@ fn missing_events(scenario: &Scenario, repairs: &RepairCounts, placement: Placem
 }
 
 /// Families of keys with too few refused transactions for the length of the run: it shows nothing about them.
-fn too_few(refused: &BTreeMap<&'static str, u64>, length: Span) -> Vec<String> {
+fn families_with_too_few_refusals(refused: &BTreeMap<&'static str, u64>, length: Span) -> Vec<String> {
     let seconds = length.duration().as_secs();
     let few = REQUIRED.into_iter().filter_map(|(family, an_hour)| {
         let (at_least, got) = (an_hour * seconds / 3600, refused.get(family).copied().unwrap_or(0));
@@ -273,11 +278,11 @@ fn final_deviations(scenario: &Scenario, injector: &Injector) -> Vec<String> {
     for (name, _) in injector.running.iter().filter(|(_, running)| *running.instance.view().melted.borrow()) {
         found.push(format!("{name} has given up"));
     }
-    let wanted = ExpectedSize::of(scenario.world.machines);
-    match injector.world.checker.cluster() {
+    let wanted = ExpectedSize::for_machines(scenario.world.machines);
+    match injector.world.checker.current_cluster() {
         None => found.push("no cluster was committed".to_owned()),
         Some(cluster) => {
-            found.extend(reasons_against(&cluster, &injector.world.registry.machines()));
+            found.extend(misplaced_nodes(&cluster, &injector.world.registry.list_machines()));
             if !injector.world.checker.is_template_applied() {
                 found.push("the cluster was not made from the last template".to_owned());
             }
@@ -289,13 +294,13 @@ fn final_deviations(scenario: &Scenario, injector: &Injector) -> Vec<String> {
             }
         }
     }
-    found.extend(injector.world.placement.unsettled().into_iter().map(|Violation { what, .. }| what));
+    found.extend(injector.world.placement.find_unsettled().into_iter().map(|Violation { what, .. }| what));
     found
 }
 
 /// Nodes that do not belong in the cluster at the end: their machine is missing, has retired, or is unhealthy in the
 /// control plane.
-fn reasons_against(cluster: &Cluster, machines: &[Machine]) -> Vec<String> {
+fn misplaced_nodes(cluster: &Cluster, machines: &[Machine]) -> Vec<String> {
     let unfit = |node: &Node| {
         let machine = machines.iter().find(|machine| machine.address() == Some(&*node.address));
         let Some(machine) = machine else {
@@ -320,7 +325,7 @@ fn reasons_against(cluster: &Cluster, machines: &[Machine]) -> Vec<String> {
 /// Running instances that do not serve their pages, or the API of placement in a world with placement.
 async fn list_unserved(scenario: &Scenario, injector: &Injector) -> Vec<String> {
     let mut doors = vec![("pages", &injector.world.pages)];
-    if scenario.world.places() {
+    if scenario.world.places_applications() {
         doors.push(("API of placement", &injector.world.doors));
     }
     let mut found = Vec::new();
@@ -347,13 +352,13 @@ fn traffic_of_links(injector: &Injector) -> BTreeMap<String, u64> {
         .into_iter()
         .map(|(actor, count)| (format!("messages of {actor}"), count))
         .collect();
-    let to_store = world.network.traffic(|_, to| to == Endpoint::Store);
+    let to_store = world.network.sum_traffic(|_, to| to == Endpoint::Store);
     traffic.insert("connections to the store".to_owned(), to_store.connections);
     traffic.insert("bytes to the store".to_owned(), to_store.sent);
     traffic.insert("bytes from the store".to_owned(), to_store.received);
-    traffic.insert("disk syncs".to_owned(), injector.syncs());
+    traffic.insert("disk syncs".to_owned(), injector.count_syncs());
     let to_api =
-        world.network.traffic(|from, to| from == Endpoint::People && matches!(to, Endpoint::Instance(_)));
+        world.network.sum_traffic(|from, to| from == Endpoint::People && matches!(to, Endpoint::Instance(_)));
     traffic.insert("connections to instances".to_owned(), to_api.connections);
     if world.nodes.is_some() {
         let failed = world.counts.lock().unwrap().failed_operations;
@@ -365,7 +370,11 @@ fn traffic_of_links(injector: &Injector) -> BTreeMap<String, u64> {
     traffic.insert("requests to the registry".to_owned(), count(&world.requests.registry));
     traffic.insert("requests to providers".to_owned(), count(&world.requests.providers));
     traffic.extend(
-        world.handling.requests().into_iter().map(|(metric, count)| (format!("counted by {metric}"), count)),
+        world
+            .handling
+            .request_counts()
+            .into_iter()
+            .map(|(metric, count)| (format!("counted by {metric}"), count)),
     );
     traffic
 }
@@ -381,17 +390,23 @@ mod tests {
     #[test]
     fn a_run_with_too_few_refused_transactions_of_a_family_is_no_pass() {
         let enough: BTreeMap<&'static str, u64> = REQUIRED.into_iter().collect();
-        assert_eq!(too_few(&enough, Span::seconds(3600)), [""; 0]);
-        assert_eq!(too_few(&enough, Span::seconds(2 * 3600)).len(), REQUIRED.len());
-        assert_eq!(too_few(&BTreeMap::new(), Span::seconds(3600)).len(), REQUIRED.len());
+        assert_eq!(families_with_too_few_refusals(&enough, Span::from_seconds(3600)), [""; 0]);
+        assert_eq!(
+            families_with_too_few_refusals(&enough, Span::from_seconds(2 * 3600)).len(),
+            REQUIRED.len()
+        );
+        assert_eq!(
+            families_with_too_few_refusals(&BTreeMap::new(), Span::from_seconds(3600)).len(),
+            REQUIRED.len()
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn node_without_a_fitting_machine_is_reported() {
         let start = datetime!(2026-01-01 00:00 UTC);
-        let datacenter = Datacenter::new(DatacenterConfig::demo(1, start)).unwrap();
+        let datacenter = Datacenter::new(DatacenterConfig::for_demo(1, start)).unwrap();
         let registry = SimulatedRegistry::new(datacenter, std::sync::Arc::new(SimulatedClock::new(start)));
-        let mut machines = registry.machines();
+        let mut machines = registry.list_machines();
         machines.retain(|machine| machine.address().is_some());
         machines.truncate(2);
         let node = |machine: &Machine, control_plane| Node {
@@ -403,14 +418,14 @@ mod tests {
         let cluster = Cluster { nodes: nodes.clone(), ..Cluster::default() };
         let mut states = |first, second| {
             (machines[0].status.state, machines[1].status.state) = (first, second);
-            reasons_against(&cluster, &machines).len()
+            misplaced_nodes(&cluster, &machines).len()
         };
         use MachineState::{Healthy, Retired, Unreachable, Updating};
         assert_eq!(states(Healthy, Updating), 0);
         assert_eq!(states(Unreachable, Retired), 2);
         assert_eq!(states(Healthy, Healthy), 0);
         let twice = Cluster { nodes: vec![nodes[0].clone(), nodes[0].clone()], ..Cluster::default() };
-        assert_eq!(reasons_against(&twice, &machines).len(), 1);
-        assert_eq!(reasons_against(&cluster, &[]).len(), 2);
+        assert_eq!(misplaced_nodes(&twice, &machines).len(), 1);
+        assert_eq!(misplaced_nodes(&cluster, &[]).len(), 2);
     }
 }

@@ -11,7 +11,7 @@ use super::{Options, Report, SHORTEST, SimulateError, simulate};
 
 /// Time that a run continues after its last fault: long enough for the effects of the fault to show before the quiet
 /// period is due.
-const AFTER_THE_LAST: Span = Span::seconds(5 * 60);
+const AFTER_THE_LAST: Span = Span::from_seconds(5 * 60);
 
 /// A smaller run that fails for the same reason.
 #[derive(Debug)]
@@ -28,12 +28,12 @@ pub struct ShrunkScenario {
 ///
 /// # Errors
 /// See [`simulate`].
-pub fn shrink(
+pub fn shrink_scenario(
     scenario: &Scenario,
     failed: Report,
     mut go_on: impl FnMut(u32) -> bool,
 ) -> Result<ShrunkScenario, SimulateError> {
-    let wrong: BTreeSet<String> = failed.failures().into_iter().collect();
+    let wrong: BTreeSet<String> = failed.failure_texts().into_iter().collect();
     let (seed, mut length) = (failed.seed, failed.length);
     let mut only: Vec<usize> = (0..failed.schedule.injections.len()).collect();
     let (mut runs, mut best) = (0, failed);
@@ -41,7 +41,7 @@ pub fn shrink(
         *runs += 1;
         let options = Options { only: Some(only.iter().copied().collect()), ..Options::default() };
         let report = simulate(scenario, seed, length, options)?;
-        Ok(report.failures().iter().any(|what| wrong.contains(what)).then_some(report))
+        Ok(report.failure_texts().iter().any(|what| wrong.contains(what)).then_some(report))
     };
     let mut parts = 2;
     while !only.is_empty() && go_on(runs) {

@@ -5,20 +5,20 @@ use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
-use super::{NAMESPACE, TABLED, User, collection_path, path_of};
+use super::{NAMESPACE, TABLED, User, api_path_of, collection_path};
 use crate::prometheus::{RANGE, SERIES};
 
 impl User {
     pub(super) async fn create(&mut self, kind: Kind, name: &str, spec: Value, labels: Value) -> String {
         let key = ObjectKey::new(kind, Some(NAMESPACE), name);
         let body = json!({"metadata": {"name": name, "labels": labels}, "spec": spec});
-        self.checker.creates(&key);
+        self.checker.note_creation(&key);
         let answer = self.write("POST", &key, &collection_path(kind), None, Some(&body)).await;
         format!("makes {key}: {:?}", answer.map(|answer| answer.status))
     }
 
     /// Makes the missing metrics and providers.
-    pub(super) async fn define(&mut self) {
+    pub(super) async fn define_resource(&mut self) {
         let there = self.stored_revisions().await;
         let global = |kind: Kind, name: &str| ObjectKey::new(kind, None, name);
         let mut wanted = vec![(
@@ -41,7 +41,7 @@ impl User {
     pub(super) async fn define_anew(&mut self) -> String {
         let there = self.stored_revisions().await;
         if there.keys().filter(|key| key.kind == Kind::GlobalMetric).count() <= SERIES.len() {
-            self.define().await;
+            self.define_resource().await;
             return "defines what is missing".to_owned();
         }
         let (server, name) = SERIES[self.chance.random_range(0..SERIES.len())];
@@ -64,11 +64,11 @@ impl User {
         }
         self.named += 1;
         let name = format!("cluster-{}", self.named);
-        let (metrics, labels) = (self.metrics(), self.labels());
-        self.make_cluster_of(&name, metrics, labels).await
+        let (metrics, labels) = (self.random_metrics(), self.random_labels());
+        self.define_cluster(&name, metrics, labels).await
     }
 
-    pub(super) async fn make_cluster_of(&mut self, name: &str, metrics: Value, labels: Value) -> String {
+    pub(super) async fn define_cluster(&mut self, name: &str, metrics: Value, labels: Value) -> String {
         let resources = &["databases.example.org"][..self.chance.random_range(0..2_usize)];
         let spec = json!({
             "kubeconfig": {
@@ -97,19 +97,19 @@ impl User {
         self.named += 1;
         let spec = json!({
             "manifest": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}],
-            "constraints": self.constraints(),
+            "constraints": self.random_constraints(),
             "backoff_delay": 20,
         });
         let name = format!("app-{}", self.named);
         self.create(Kind::Application, &name, spec, json!({})).await
     }
 
-    pub(super) fn labels(&mut self) -> Value {
+    pub(super) fn random_labels(&mut self) -> Value {
         let zone = ["a", "b", "c"][self.chance.random_range(0..3_usize)];
         json!({"zone": zone})
     }
 
-    pub(super) fn metrics(&mut self) -> Value {
+    pub(super) fn random_metrics(&mut self) -> Value {
         let mut all = Vec::new();
         for name in SERIES.into_iter().map(|(_, name)| name).chain([TABLED]) {
             if self.chance.random_range(0..3_u32) == 0 {
@@ -121,7 +121,7 @@ impl User {
         Value::Array(all)
     }
 
-    pub(super) fn constraints(&mut self) -> Value {
+    pub(super) fn random_constraints(&mut self) -> Value {
         let one = |chance: &mut ChaCha8Rng, of: u32| chance.random_range(0..of) == 0;
         let mut labels = Vec::new();
         if one(&mut self.chance, 3) {
@@ -151,16 +151,16 @@ impl User {
     ) -> String {
         let Some((tag, mut value)) = self.read(key).await else { return format!("finds no {key}") };
         change(&mut value);
-        let path = format!("{}{part}", path_of(key));
+        let path = format!("{}{part}", api_path_of(key));
         let answer = self.write("PUT", key, &path, Some(tag), Some(&value)).await;
         format!("changes {key}: {:?}", answer.map(|answer| answer.status))
     }
 
     pub(super) async fn change_application(&mut self) -> String {
-        let Some(key) = self.one_of(Kind::Application).await else {
+        let Some(key) = self.pick_resource(Kind::Application).await else {
             return "finds no application".to_owned();
         };
-        let constraints = self.constraints();
+        let constraints = self.random_constraints();
         let label = self.chance.random_range(0..100_u32).to_string();
         self.change(&key, "", |application| {
             application["metadata"]["labels"]["version"] = json!(label);
@@ -170,8 +170,8 @@ impl User {
     }
 
     pub(super) async fn change_cluster(&mut self) -> String {
-        let Some(key) = self.one_of(Kind::Cluster).await else { return "finds no cluster".to_owned() };
-        let (labels, metrics) = (self.labels(), self.metrics());
+        let Some(key) = self.pick_resource(Kind::Cluster).await else { return "finds no cluster".to_owned() };
+        let (labels, metrics) = (self.random_labels(), self.random_metrics());
         self.change(&key, "", |cluster| {
             cluster["metadata"]["labels"] = labels;
             cluster["spec"]["metrics"] = metrics;
@@ -181,7 +181,7 @@ impl User {
 
     /// Sets the state of a random cluster, as the observer of a cluster does.
     pub(super) async fn set_state(&mut self) -> String {
-        let Some(key) = self.one_of(Kind::Cluster).await else { return "finds no cluster".to_owned() };
+        let Some(key) = self.pick_resource(Kind::Cluster).await else { return "finds no cluster".to_owned() };
         let states = ["ONLINE", "ONLINE", "ONLINE", "OFFLINE", "NOTREADY", "UNHEALTHY"];
         let state = states[self.chance.random_range(0..states.len())];
         let done = self.change(&key, "/status", |cluster| cluster["status"]["state"] = json!(state)).await;
@@ -189,13 +189,13 @@ impl User {
     }
 
     pub(super) async fn delete(&mut self, kind: Kind) -> String {
-        let Some(key) = self.one_of(kind).await else { return format!("finds no {kind}") };
+        let Some(key) = self.pick_resource(kind).await else { return format!("finds no {kind}") };
         self.remove(&key).await
     }
 
     pub(super) async fn remove(&mut self, key: &ObjectKey) -> String {
-        self.checker.deletes(key);
-        let answer = self.write("DELETE", key, &path_of(key), None, None).await;
+        self.checker.note_deletion(key);
+        let answer = self.write("DELETE", key, &api_path_of(key), None, None).await;
         format!("deletes {key}: {:?}", answer.map(|answer| answer.status))
     }
 }

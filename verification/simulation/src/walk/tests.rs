@@ -35,7 +35,7 @@ struct Site {
 
 fn site(seed: u64, percent: f64) -> Site {
     let (walk, network) = (walk(seed, percent), Network::new(1));
-    let fetching = walk.providers_of(&network, Endpoint::Instance(1), &Arc::default());
+    let fetching = walk.linked_providers(&network, Endpoint::Instance(1), &Arc::default());
     Site { walk, network, fetching }
 }
 
@@ -100,9 +100,9 @@ async fn each_provider_fails_by_itself() {
     site.network.change(place, |condition| condition.silent += 1);
     assert!(matches!(site.asked("one", "walks").await, Err(FetchError::Deadline { .. })));
     site.network.change(place, |condition| condition.silent -= 1);
-    site.walk.corrupt(number, true);
+    site.walk.set_corrupt(number, true);
     assert!(matches!(site.asked("one", "walks").await, Err(FetchError::Malformed { .. })));
     assert!(site.asked("two", "unknown").await.is_ok());
-    site.walk.corrupt(number, false);
+    site.walk.set_corrupt(number, false);
     assert_eq!(site.asked("one", "walks").await, Ok(12.0));
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use madako_domain::invariants::{PlacementChange, placed_where_allowed};
+use madako_domain::invariants::{PlacementChange, check_allowed_bindings};
 use madako_domain::placement::kind::ObjectKey;
 use madako_domain::store::{Outcome, Transaction};
 use madako_protocol::actors::{CommitError, Committed, LeaderMessage, Mutation};
@@ -47,7 +47,7 @@ impl Actor for FakeLeader {
         let objects = inner.objects.clone();
         let find = move |key: &ObjectKey| objects.get(key).cloned();
         let evidence = &change.evidence;
-        let judged = placed_where_allowed(&PlacementChange {
+        let judged = check_allowed_bindings(&PlacementChange {
             conditions: &conditions,
             writes: &writes,
             evidence,
@@ -60,7 +60,7 @@ impl Actor for FakeLeader {
             match inner.commit(Transaction { conditions, writes }) {
                 Outcome::Committed { revision } => Ok(Committed { revision }),
                 Outcome::Refused { failed } => Err(CommitError::Conflict {
-                    keys: failed.into_iter().map(|condition| condition.compared().to_owned()).collect(),
+                    keys: failed.into_iter().map(|condition| condition.compared_key().to_owned()).collect(),
                 }),
             }
         } else {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use madako_domain::limits;
 use madako_domain::placement::kind::ObjectKey;
 use madako_domain::placement::object_value::Object;
-use madako_domain::placement::objects::{Change, Stored, Unread};
+use madako_domain::placement::objects::{Change, Stored, UnreadResource};
 use madako_domain::state::Fault;
 use madako_domain::store::{Condition, Entry, Epoch, Outcome, Snapshot, StoreError, Transaction, Write};
 use madako_protocol::actors::CommitError;
@@ -165,7 +165,7 @@ impl Objects for FakeStore {
         unreachable!("the scheduler follows everything")
     }
 
-    fn unread(&self, _: &ObjectKey) -> Option<Unread> {
+    fn unread(&self, _: &ObjectKey) -> Option<UnreadResource> {
         None
     }
 

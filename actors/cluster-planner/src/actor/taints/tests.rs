@@ -136,10 +136,10 @@ async fn an_api_server_that_does_not_answer_is_not_waited_for_beyond_the_interva
 #[tokio::test(start_paused = true)]
 async fn the_last_good_answer_counts_until_it_is_too_old() {
     let mut known = unlooked();
-    assert!(known.awaited());
+    assert!(known.is_awaiting_first_poll());
     let start = Instant::now();
     let (changed, event) = known.update(&answer(start, &[("10.0.0.1", "broken")]), MOST, 0.0);
-    assert!(changed && !known.awaited());
+    assert!(changed && !known.is_awaiting_first_poll());
     assert!(matches!(event, Some(Event::TaintsKnown { nodes: 1 })), "{event:?}");
 
     // An equal answer is no news, and changes no plan.
@@ -167,9 +167,9 @@ async fn the_last_good_answer_counts_until_it_is_too_old() {
 async fn first_failure_of_the_taint_query_allows_plans_without_taints() {
     let mut known = unlooked();
     let (changed, event) = known.update(&failure(Instant::now()), MOST, 0.0);
-    assert!(changed && !known.awaited() && known.known().is_empty());
+    assert!(changed && !known.is_awaiting_first_poll() && known.known().is_empty());
     assert!(matches!(event, Some(Event::TaintsUnknown { age: None, .. })), "{event:?}");
     // Without an API server no answer is awaited.
     let none = NodeTaints { feeds: None, known: BTreeMap::new(), seen: None, polled: false, reported: None };
-    assert!(!none.awaited());
+    assert!(!none.is_awaiting_first_poll());
 }

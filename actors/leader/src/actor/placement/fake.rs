@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use madako_domain::placement::kind::ObjectKey;
-use madako_domain::placement::objects::{Stored, Unread};
+use madako_domain::placement::objects::{Stored, UnreadResource};
 use madako_domain::state::Fault;
 use madako_domain::store::{
     Condition, Entry, Epoch, KeyChange, Outcome, Snapshot, StoreError, StoreErrorKind, Transaction, Write,
@@ -222,7 +222,7 @@ impl Objects for FakeObjects {
         (1, Vec::new())
     }
 
-    fn unread(&self, _: &ObjectKey) -> Option<Unread> {
+    fn unread(&self, _: &ObjectKey) -> Option<UnreadResource> {
         None
     }
 

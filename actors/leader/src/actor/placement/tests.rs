@@ -9,7 +9,7 @@ use bytes::Bytes;
 use madako_domain::invariants::BindingEvidence;
 use madako_domain::limits::ADDED_BY_THE_GATE;
 use madako_domain::placement::change::{KeptState, StoredObject};
-use madako_domain::placement::fit::Compared;
+use madako_domain::placement::fit::ComparedMetrics;
 use madako_domain::placement::kind::Kind;
 use madako_domain::placement::object_value::Object;
 use madako_domain::settings::Settings;
@@ -55,7 +55,7 @@ fn evidence() -> BindingEvidence {
         cluster: stored(Kind::Cluster, CLUSTER, 4),
         cloud: None,
         metrics: None,
-        compared: Compared::Value,
+        compared: ComparedMetrics::Value,
     }
 }
 
@@ -78,7 +78,7 @@ fn made(owner: &Ownership, change: &PlacementMutation) -> Result<Transaction, Co
 /// Binds the application to a cluster of a location, with evidence and without comparisons.
 fn binding(location: &str) -> PlacementMutation {
     let object = Object::from_stored(Kind::Application, &application(true, location)).unwrap();
-    let objects = BTreeMap::from([(object.key(), Some(StoredObject::of(&object)))]);
+    let objects = BTreeMap::from([(object.key(), Some(StoredObject::from_object(&object)))]);
     PlacementMutation { objects, evidence: vec![evidence()], ..PlacementMutation::default() }
 }
 

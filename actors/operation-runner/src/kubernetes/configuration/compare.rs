@@ -6,7 +6,7 @@ use madako_json::strict::tree::Number;
 use madako_json::strict::walk::Kind;
 use madako_json::strict::{Schema, Tree};
 
-use super::shape::known;
+use super::shape::find_field;
 
 /// Suffixes of Kubernetes' quantities, with their factors: a power of ten or of 1024.
 const SUFFIXES: [(&str, u32, u32); 16] = [
@@ -31,7 +31,7 @@ const SUFFIXES: [(&str, u32, u32); 16] = [
 const DIGITS: u32 = 9;
 
 /// Adds the paths of the fields in which two objects differ.
-pub(super) fn objects(
+pub(super) fn add_differing_fields(
     one: &Tree,
     other: &Tree,
     schema: &'static Schema,
@@ -42,13 +42,13 @@ pub(super) fn objects(
         one.fields().iter().chain(other.fields()).map(|(name, _)| name.as_str()).collect();
     for name in names {
         let path = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
-        let kind = known(schema, name).map_or(&Kind::Any, |(_, kind)| kind);
+        let kind = find_field(schema, name).map_or(&Kind::Any, |(_, kind)| kind);
         let value = |tree: &'_ Tree| {
             tree.fields().iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
         };
         match (value(one), value(other), kind) {
             (Some(one @ Tree::Object(_)), Some(other @ Tree::Object(_)), Kind::Object(schema)) => {
-                objects(&one, &other, schema, &path, found);
+                add_differing_fields(&one, &other, schema, &path, found);
             }
             (Some(one), Some(other), kind) if values_equal(&one, &other, kind) => {}
             (None, None, _) => {}
@@ -61,7 +61,7 @@ fn values_equal(one: &Tree, other: &Tree, kind: &'static Kind) -> bool {
     match (kind, one, other) {
         (Kind::Object(schema), Tree::Object(_), Tree::Object(_)) => {
             let mut found = Vec::new();
-            objects(one, other, schema, "", &mut found);
+            add_differing_fields(one, other, schema, "", &mut found);
             found.is_empty()
         }
         (Kind::List(kind), Tree::List(one), Tree::List(other)) => {
@@ -75,13 +75,15 @@ fn values_equal(one: &Tree, other: &Tree, kind: &'static Kind) -> bool {
                 })
         }
         (Kind::Duration | Kind::OptionalDuration | Kind::Quantity, one, other) => {
-            match (amount(one, kind), amount(other, kind)) {
+            match (parse_amount(one, kind), parse_amount(other, kind)) {
                 (Some(one), Some(other)) => one == other,
                 _ => one == other,
             }
         }
         // A text and a number of nanoseconds are written in their own forms.
-        (Kind::LogDuration, Tree::Text(_), Tree::Text(_)) => amount(one, kind) == amount(other, kind),
+        (Kind::LogDuration, Tree::Text(_), Tree::Text(_)) => {
+            parse_amount(one, kind) == parse_amount(other, kind)
+        }
         (Kind::Number, Tree::Number(one), Tree::Number(other)) => as_float(*one) == as_float(*other),
         (Kind::Any, one, other) => any_equal(one, other),
         (_, one, other) => one == other,
@@ -120,10 +122,10 @@ fn as_float(number: Number) -> f32 {
 }
 
 /// A duration in nanoseconds, or a quantity in billionths; `None` for another value, or one that 128 bits cannot hold.
-pub(super) fn amount(value: &Tree, kind: &Kind) -> Option<i128> {
+pub(super) fn parse_amount(value: &Tree, kind: &Kind) -> Option<i128> {
     match (kind, value) {
-        (Kind::Quantity, Tree::Text(text)) => quantity(text),
-        (Kind::Quantity, Tree::Number(number)) => quantity(&number.to_string()),
+        (Kind::Quantity, Tree::Text(text)) => parse_quantity(text),
+        (Kind::Quantity, Tree::Number(number)) => parse_quantity(&number.to_string()),
         (_, Tree::Text(text)) => {
             let (sign, text) = text.strip_prefix('-').map_or((1, text.as_str()), |text| (-1, text));
             let duration = madako_json::duration::parse(text).ok()?;
@@ -133,7 +135,7 @@ pub(super) fn amount(value: &Tree, kind: &Kind) -> Option<i128> {
     }
 }
 
-fn quantity(text: &str) -> Option<i128> {
+fn parse_quantity(text: &str) -> Option<i128> {
     let text = text.trim();
     let (sign, text) =
         text.strip_prefix('-').map_or((1, text.strip_prefix('+').unwrap_or(text)), |text| (-1, text));
@@ -177,10 +179,10 @@ mod tests {
             ("1.5Gi", "1536Mi"),
             ("1n", "0.5n"),
         ] {
-            assert_eq!(quantity(one), quantity(other), "{one} {other}");
-            assert!(quantity(one).is_some(), "{one}");
+            assert_eq!(parse_quantity(one), parse_quantity(other), "{one} {other}");
+            assert!(parse_quantity(one).is_some(), "{one}");
         }
-        assert_ne!(quantity("1G"), quantity("1Gi"));
-        assert_eq!(quantity("1Gib"), None);
+        assert_ne!(parse_quantity("1G"), parse_quantity("1Gi"));
+        assert_eq!(parse_quantity("1Gib"), None);
     }
 }

@@ -92,7 +92,7 @@ pub(super) struct Shape {
 impl Shape {
     /// The same value with Kubernetes' names. Names match in any case, as in Go; of two spellings the later one in
     /// alphabetical order counts.
-    pub(super) fn canonical(self, tree: &Tree) -> Tree {
+    pub(super) fn to_canonical(self, tree: &Tree) -> Tree {
         self.canonical_object(tree, self.schema)
     }
 
@@ -101,7 +101,7 @@ impl Shape {
         given.sort_by(|(one, _), (other, _)| one.cmp(other));
         let mut fields = Tree::Object(Vec::new());
         for (name, value) in given {
-            match known(schema, name) {
+            match find_field(schema, name) {
                 Some((known, kind)) => {
                     let value = self.canonical_value(value, kind);
                     self.overlay_field(&mut fields, known, value);
@@ -153,7 +153,7 @@ impl Shape {
     fn tidy_object(self, tree: Tree, schema: &'static Schema, parent: &str) -> Tree {
         let Tree::Object(fields) = tree else { return Tree::Object(Vec::new()) };
         let kept = fields.into_iter().filter_map(|(name, value)| {
-            let Some((_, kind)) = known(schema, &name) else { return Some((name, value)) };
+            let Some((_, kind)) = find_field(schema, &name) else { return Some((name, value)) };
             let value = self.tidy_value(value, kind, &name);
             let is_pointer = || {
                 self.pointers.iter().any(|pointer| match pointer.split_once('.') {
@@ -180,7 +180,7 @@ impl Shape {
 }
 
 /// The field of a schema, by its exact name, else in any case.
-pub(super) fn known(schema: &'static Schema, name: &str) -> Option<(&'static str, &'static Kind)> {
+pub(super) fn find_field(schema: &'static Schema, name: &str) -> Option<(&'static str, &'static Kind)> {
     let exact = schema.fields.iter().find(|(known, _)| *known == name);
     let found = exact.or_else(|| schema.fields.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)));
     found.map(|(known, kind)| (*known, kind))
@@ -196,7 +196,7 @@ fn is_zero(value: &Tree, kind: &Kind) -> bool {
                 || (matches!(
                     kind,
                     Kind::Duration | Kind::OptionalDuration | Kind::LogDuration | Kind::Quantity
-                ) && super::compare::amount(value, kind) == Some(0))
+                ) && super::compare::parse_amount(value, kind) == Some(0))
         }
         Tree::List(items) => items.is_empty(),
         Tree::Object(fields) => fields.is_empty(),

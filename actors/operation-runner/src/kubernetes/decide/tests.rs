@@ -66,7 +66,7 @@ impl Fleet {
         ComponentStatus {
             container: ContainerStatus {
                 running: true,
-                image: ImageName::Kubernetes.of_cke().to_owned(),
+                image: ImageName::Kubernetes.default_image().to_owned(),
                 builtin: builtin(component, &self.cluster, &self.options, node),
                 ..ContainerStatus::default()
             },
@@ -90,7 +90,7 @@ impl Fleet {
     }
 
     fn decide(&self) -> KubernetesDecision {
-        let image = ImageName::Kubernetes.of_cke();
+        let image = ImageName::Kubernetes.default_image();
         decide(&KubernetesInput {
             now: NOW,
             wanted: Wanted { cluster: &self.cluster, options: &self.options, image },
@@ -371,7 +371,7 @@ proptest! {
             let state = &fleet.status.nodes[&node.address];
             for (component, it) in &state.components {
                 let wanted = Wanted {
-                    cluster: &fleet.cluster, options: &fleet.options, image: ImageName::Kubernetes.of_cke(),
+                    cluster: &fleet.cluster, options: &fleet.options, image: ImageName::Kubernetes.default_image(),
                 };
                 let is_due = state.reachable
                     && (!it.runs() || wanted.verdict(*component, node, &it.container, it.file()) != Verdict::Current);

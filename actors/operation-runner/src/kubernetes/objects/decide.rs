@@ -21,7 +21,7 @@ use super::apply::{
 };
 use super::dns::{CLUSTER_DNS, COREFILE, NODE_DNS, UNBOUND_CONF, cluster_dns, node_dns};
 use super::endpoints::{EndpointsPlan, etcd_service, is_as_wanted, objects as endpoint_objects};
-use super::nodes::{changes, needs_agreement, node_key, surplus};
+use super::nodes::{needs_agreement, node_changes, node_key, surplus};
 use super::operation::{ObjectCommand as Command, ObjectOperationName as Name, node_fingerprint};
 use super::static_resources::{DnsImages, static_resources};
 use super::{service_account, system_object};
@@ -154,27 +154,28 @@ pub struct ObjectsDecision {
 pub fn compared_objects(dns_service: &str) -> Vec<ObjectName> {
     let mut objects = vec![
         service_account(),
-        config_map(CLUSTER_DNS),
-        config_map(NODE_DNS),
+        config_map_name(CLUSTER_DNS),
+        config_map_name(NODE_DNS),
         system_object("v1", "Service", CLUSTER_DNS),
     ];
-    objects.extend(upstream_service(dns_service));
+    objects.extend(upstream_service_name(dns_service));
     objects.extend(endpoint_objects());
     objects
 }
 
-fn config_map(name: &str) -> ObjectName {
+fn config_map_name(name: &str) -> ObjectName {
     system_object("v1", "ConfigMap", name)
 }
 
 /// True if the service derives the object from the cluster: with a definition of a user, each of both would undo the other.
 fn is_derived(key: &ResourceKey) -> bool {
-    let derived = [config_map(CLUSTER_DNS), config_map(NODE_DNS)].into_iter().chain(endpoint_objects());
+    let derived =
+        [config_map_name(CLUSTER_DNS), config_map_name(NODE_DNS)].into_iter().chain(endpoint_objects());
     *key == node_key(&key.name) || derived.into_iter().any(|object| object.key == *key)
 }
 
 /// The Service of `NAMESPACE/NAME`.
-fn upstream_service(dns_service: &str) -> Option<ObjectName> {
+fn upstream_service_name(dns_service: &str) -> Option<ObjectName> {
     let (namespace, name) = dns_service.split_once('/')?;
     Some(ObjectName::new("v1", "Service", namespace, name))
 }
@@ -191,7 +192,7 @@ pub fn static_with_images(given: &GivenDnsImages, answers: &ObjectAnswers) -> Ve
     let choose = |given: &Option<String>, present: Option<&String>, of_cke: &str| {
         given.clone().or_else(|| present.cloned()).unwrap_or_else(|| of_cke.to_owned())
     };
-    let of_cke = DnsImages::of_cke();
+    let of_cke = DnsImages::default_images();
     static_resources(&DnsImages {
         coredns: choose(&given.coredns, cluster.first(), &of_cke.coredns),
         unbound: choose(&given.unbound, node.first(), &of_cke.unbound),
@@ -220,22 +221,22 @@ pub fn wanted_resources(
 #[must_use]
 pub fn decide(input: &ObjectsInput<'_>) -> ObjectsDecision {
     let mut pass = Pass { input, decision: ObjectsDecision::default() };
-    match pass.found(&service_account()) {
+    match pass.find_answer(&service_account()) {
         Some(FoundObject::Exists(_)) => {}
         Some(FoundObject::Missing) => {
-            pass.hold(Name::WaitKubernetes, service_account().key, ObjectReason::NotInitialized);
+            pass.add_held(Name::WaitKubernetes, service_account().key, ObjectReason::NotInitialized);
             return pass.decision;
         }
         Some(FoundObject::Unread(why)) => {
             let reason = ObjectReason::Unread { why: why.clone() };
-            pass.hold(Name::WaitKubernetes, service_account().key, reason);
+            pass.add_held(Name::WaitKubernetes, service_account().key, reason);
             return pass.decision;
         }
         // Nothing is known about the objects.
         Some(FoundObject::KindUnknown) | None => return pass.decision,
     }
     pass.resources();
-    pass.dns();
+    pass.decide_dns();
     pass.endpoints();
     pass.nodes();
     pass.decision
@@ -281,26 +282,26 @@ struct Pass<'a> {
 }
 
 impl<'a> Pass<'a> {
-    fn found(&self, object: &ObjectName) -> Option<&'a FoundObject<Value>> {
+    fn find_answer(&self, object: &ObjectName) -> Option<&'a FoundObject<Value>> {
         self.input.answers.contents.get(&object.key)
     }
 
-    fn due(&mut self, name: Name, command: Command, why: ObjectDifference) {
+    fn add_due(&mut self, name: Name, command: Command, why: ObjectDifference) {
         let backs_off = command.objects().into_iter().find_map(|(key, wanted)| {
-            let reason = self.failure(&key, || wanted)?;
+            let reason = self.find_failure(&key, || wanted)?;
             Some((key, reason))
         });
         match backs_off {
-            Some((key, reason)) => self.hold(name, key, ObjectReason::Resource(reason)),
+            Some((key, reason)) => self.add_held(name, key, ObjectReason::Resource(reason)),
             None => self.decision.operations.push(DueObject { name, command, why }),
         }
     }
 
-    fn hold(&mut self, what: Name, key: ResourceKey, reason: ObjectReason) {
+    fn add_held(&mut self, what: Name, key: ResourceKey, reason: ObjectReason) {
         self.decision.held.push(HeldObject { what, key, reason });
     }
 
-    fn failure(&self, key: &ResourceKey, wanted: impl FnOnce() -> String) -> Option<ResourceReason> {
+    fn find_failure(&self, key: &ResourceKey, wanted: impl FnOnce() -> String) -> Option<ResourceReason> {
         FailedApply::of(self.input.failed.get(key), wanted)?.reason(self.input.now)
     }
 
@@ -310,7 +311,7 @@ impl<'a> Pass<'a> {
             wanted.iter().map(|resource| (&resource.key, resource)).collect();
         for DueResource { key, why, held } in due {
             match (held, wanted.get(&key)) {
-                (Some(reason), _) => self.hold(Name::ResourceApply, key, ObjectReason::Resource(reason)),
+                (Some(reason), _) => self.add_held(Name::ResourceApply, key, ObjectReason::Resource(reason)),
                 (None, Some(resource)) => self.decision.operations.push(DueObject {
                     name: Name::ResourceApply,
                     command: Command::ApplyResource(resource.manifest.clone()),
@@ -321,18 +322,18 @@ impl<'a> Pass<'a> {
         }
         let derived = self.input.user.wanted.iter().filter(|resource| is_derived(&resource.key));
         for resource in derived {
-            self.hold(Name::ResourceApply, resource.key.clone(), ObjectReason::KeptByService);
+            self.add_held(Name::ResourceApply, resource.key.clone(), ObjectReason::KeptByService);
         }
         for (key, found) in &self.input.answers.resources {
             if let FoundObject::Unread(why) = found {
-                self.hold(Name::ResourceApply, key.clone(), ObjectReason::Unread { why: why.clone() });
+                self.add_held(Name::ResourceApply, key.clone(), ObjectReason::Unread { why: why.clone() });
             }
         }
         for (stored, why) in &self.input.user.faults {
             let named = stored.strip_prefix(keys::RESOURCES).unwrap_or(stored);
             let unnamed = || ResourceKey { kind: named.to_owned(), namespace: None, name: String::new() };
             let key = ResourceKey::parse(named).unwrap_or_else(|_| unnamed());
-            self.hold(Name::ResourceApply, key, ObjectReason::UnreadableDefinition { why: why.clone() });
+            self.add_held(Name::ResourceApply, key, ObjectReason::UnreadableDefinition { why: why.clone() });
         }
     }
 
@@ -340,12 +341,12 @@ impl<'a> Pass<'a> {
     ///
     /// # Errors
     /// The reason why they are not known at present.
-    fn upstreams(&self) -> Result<Vec<String>, String> {
+    fn upstream_servers(&self) -> Result<Vec<String>, String> {
         let configured = self.input.cluster.dns_servers.clone();
-        let Some(service) = upstream_service(&self.input.cluster.dns_service) else {
+        let Some(service) = upstream_service_name(&self.input.cluster.dns_service) else {
             return Ok(configured);
         };
-        match self.found(&service) {
+        match self.find_answer(&service) {
             Some(FoundObject::Exists(service)) => {
                 Ok(cluster_address(service).map_or(configured, |it| vec![it]))
             }
@@ -355,40 +356,47 @@ impl<'a> Pass<'a> {
         }
     }
 
-    fn dns(&mut self) {
-        let upstreams = match self.upstreams() {
+    fn decide_dns(&mut self) {
+        let upstreams = match self.upstream_servers() {
             Ok(upstreams) => upstreams,
             Err(why) => {
-                let key = config_map(CLUSTER_DNS).key;
-                return self.hold(Name::UpdateClusterDnsConfigmap, key, ObjectReason::Unread { why });
+                let key = config_map_name(CLUSTER_DNS).key;
+                return self.add_held(Name::UpdateClusterDnsConfigmap, key, ObjectReason::Unread { why });
             }
         };
         let names = (Name::CreateClusterDnsConfigmap, Name::UpdateClusterDnsConfigmap);
         let wanted = cluster_dns(self.input.domain, &upstreams);
-        self.config_map(&config_map(CLUSTER_DNS), COREFILE, wanted, names);
-        let service = self.found(&system_object("v1", "Service", CLUSTER_DNS)).and_then(FoundObject::content);
+        self.decide_config_map(&config_map_name(CLUSTER_DNS), COREFILE, wanted, names);
+        let service =
+            self.find_answer(&system_object("v1", "Service", CLUSTER_DNS)).and_then(FoundObject::content);
         let address = service.and_then(cluster_address).and_then(|address| address.parse().ok());
         if let Some(address) = address {
             let names = (Name::CreateNodeDnsConfigmap, Name::UpdateNodeDnsConfigmap);
             let wanted = node_dns(address, self.input.domain, &upstreams);
-            self.config_map(&config_map(NODE_DNS), UNBOUND_CONF, wanted, names);
+            self.decide_config_map(&config_map_name(NODE_DNS), UNBOUND_CONF, wanted, names);
         }
     }
 
     /// A ConfigMap is compared by its text.
-    fn config_map(&mut self, object: &ObjectName, file: &str, wanted: Value, (create, update): (Name, Name)) {
-        let Some(manifest) = manifest(&wanted) else { return };
-        match self.found(object) {
+    fn decide_config_map(
+        &mut self,
+        object: &ObjectName,
+        file: &str,
+        wanted: Value,
+        (create, update): (Name, Name),
+    ) {
+        let Some(manifest) = to_manifest(&wanted) else { return };
+        match self.find_answer(object) {
             Some(FoundObject::Exists(found)) if found["data"][file] == wanted["data"][file] => {}
             Some(FoundObject::Exists(_)) => {
-                self.due(update, Command::UpdateConfigMap(manifest), ObjectDifference::Content);
+                self.add_due(update, Command::UpdateConfigMap(manifest), ObjectDifference::Content);
             }
             Some(FoundObject::Missing) => {
                 let why = ObjectDifference::Resource(ResourceDifference::Missing);
-                self.due(create, Command::CreateConfigMap(manifest), why);
+                self.add_due(create, Command::CreateConfigMap(manifest), why);
             }
             Some(FoundObject::Unread(why)) => {
-                self.hold(update, object.key.clone(), ObjectReason::Unread { why: why.clone() });
+                self.add_held(update, object.key.clone(), ObjectReason::Unread { why: why.clone() });
             }
             Some(FoundObject::KindUnknown) | None => {}
         }
@@ -404,22 +412,22 @@ impl<'a> Pass<'a> {
         let servers: Vec<(String, bool)> = nodes.iter().map(serves).collect();
         let members: Vec<(String, bool)> =
             nodes.iter().map(|address| ((*address).to_owned(), !is_busy(address))).collect();
-        self.endpoints_and_slice(&EndpointsPlan::of_api_servers(&servers));
+        self.decide_endpoints_and_slice(&EndpointsPlan::for_api_servers(&servers));
         let update = (Name::CreateEtcdService, Name::UpdateEtcdService);
-        self.compared(etcd_service(), update, Command::CreateEtcdService, Command::UpdateEtcdService);
-        self.endpoints_and_slice(&EndpointsPlan::of_etcd(&members));
+        self.decide_compared(etcd_service(), update, Command::CreateEtcdService, Command::UpdateEtcdService);
+        self.decide_endpoints_and_slice(&EndpointsPlan::for_etcd(&members));
     }
 
-    fn endpoints_and_slice(&mut self, plan: &EndpointsPlan<'_>) {
+    fn decide_endpoints_and_slice(&mut self, plan: &EndpointsPlan<'_>) {
         let ready = || plan.ready().into_iter().map(str::to_owned).collect();
-        self.compared(
+        self.decide_compared(
             plan.endpoints(),
             (Name::CreateEndpoints, Name::UpdateEndpoints),
             |manifest| Command::CreateEndpoints { manifest, ready: ready() },
             |manifest| Command::UpdateEndpoints { manifest, ready: ready() },
         );
         let addresses = || plan.addresses.iter().map(|(address, _)| address.clone()).collect();
-        self.compared(
+        self.decide_compared(
             plan.slice(),
             (Name::CreateEndpointslice, Name::UpdateEndpointslice),
             |manifest| Command::CreateEndpointSlice { manifest, addresses: addresses() },
@@ -427,23 +435,23 @@ impl<'a> Pass<'a> {
         );
     }
 
-    fn compared(
+    fn decide_compared(
         &mut self,
         wanted: Value,
         (create, update): (Name, Name),
         creation: impl Fn(Manifest) -> Command,
         change: impl Fn(Manifest) -> Command,
     ) {
-        let Some(manifest) = manifest(&wanted) else { return };
-        match self.found(manifest.name()) {
+        let Some(manifest) = to_manifest(&wanted) else { return };
+        match self.find_answer(manifest.name()) {
             Some(FoundObject::Exists(found)) if is_as_wanted(found, &manifest) => {}
-            Some(FoundObject::Exists(_)) => self.due(update, change(manifest), ObjectDifference::Content),
+            Some(FoundObject::Exists(_)) => self.add_due(update, change(manifest), ObjectDifference::Content),
             Some(FoundObject::Missing) => {
                 let why = ObjectDifference::Resource(ResourceDifference::Missing);
-                self.due(create, creation(manifest), why);
+                self.add_due(create, creation(manifest), why);
             }
             Some(FoundObject::Unread(why)) => {
-                self.hold(update, manifest.name().key.clone(), ObjectReason::Unread { why: why.clone() });
+                self.add_held(update, manifest.name().key.clone(), ObjectReason::Unread { why: why.clone() });
             }
             Some(FoundObject::KindUnknown) | None => {}
         }
@@ -452,21 +460,21 @@ impl<'a> Pass<'a> {
     fn nodes(&mut self) {
         let Some(objects) = &self.input.answers.nodes else { return };
         let mut ready: Vec<NodeChange> = Vec::new();
-        for change in changes(self.input.cluster, objects) {
+        for change in node_changes(self.input.cluster, objects) {
             let key = node_key(&change.name);
-            match self.failure(&key, || node_fingerprint(&change)) {
-                Some(reason) => self.hold(Name::UpdateNode, key, ObjectReason::Resource(reason)),
+            match self.find_failure(&key, || node_fingerprint(&change)) {
+                Some(reason) => self.add_held(Name::UpdateNode, key, ObjectReason::Resource(reason)),
                 None => ready.push(change),
             }
         }
         ready.truncate(MAX_NODE_CHANGES);
         if !ready.is_empty() {
-            self.due(Name::UpdateNode, Command::UpdateNodes(ready), ObjectDifference::Nodes);
+            self.add_due(Name::UpdateNode, Command::UpdateNodes(ready), ObjectDifference::Nodes);
         }
-        self.remove_nodes(objects);
+        self.decide_removals(objects);
     }
 
-    fn remove_nodes(&mut self, objects: &[NodeObject]) {
+    fn decide_removals(&mut self, objects: &[NodeObject]) {
         let surplus = surplus(self.input.cluster, objects);
         let guard = || {
             if self.input.is_guarded {
@@ -480,21 +488,21 @@ impl<'a> Pass<'a> {
         let mut ready = Vec::new();
         for name in surplus {
             let key = node_key(&name);
-            let fails = || self.failure(&key, || "removed".to_owned()).map(ObjectReason::Resource);
+            let fails = || self.find_failure(&key, || "removed".to_owned()).map(ObjectReason::Resource);
             match guard.clone().or_else(fails) {
-                Some(reason) => self.hold(Name::RemoveNode, key, reason),
+                Some(reason) => self.add_held(Name::RemoveNode, key, reason),
                 None => ready.push(name),
             }
         }
         ready.truncate(MAX_NODE_CHANGES);
         if !ready.is_empty() {
-            self.due(Name::RemoveNode, Command::RemoveNodes(ready), ObjectDifference::NotInCluster);
+            self.add_due(Name::RemoveNode, Command::RemoveNodes(ready), ObjectDifference::NotInCluster);
         }
     }
 }
 
 /// `None` never comes: the contents here name their objects.
-fn manifest(content: &Value) -> Option<Manifest> {
+fn to_manifest(content: &Value) -> Option<Manifest> {
     Manifest::new(content.clone()).ok()
 }
 

@@ -23,7 +23,7 @@ const PRIVATE_172: std::ops::RangeInclusive<u8> = 16..=31;
 /// The ConfigMap of the cluster's DNS server. `upstreams` are the servers for names outside of the cluster.
 #[must_use]
 pub fn cluster_dns(domain: &str, upstreams: &[String]) -> Value {
-    config_map(CLUSTER_DNS, COREFILE, &corefile(domain, upstreams))
+    config_map(CLUSTER_DNS, COREFILE, &format_corefile(domain, upstreams))
 }
 
 /// The ConfigMap of the nodes' DNS caches. `server` is the address of the Service of the cluster's DNS server.
@@ -41,7 +41,7 @@ fn config_map(name: &str, file: &str, text: &str) -> Value {
     })
 }
 
-fn corefile(domain: &str, upstreams: &[String]) -> String {
+fn format_corefile(domain: &str, upstreams: &[String]) -> String {
     let mut fallthrough = String::new();
     let mut forward = String::new();
     if !upstreams.is_empty() {
@@ -105,26 +105,26 @@ const REMOTE_CONTROL: [(&str, &str); 3] = [
 struct Sections(String);
 
 impl Sections {
-    fn section(&mut self, name: &str) {
+    fn begin_section(&mut self, name: &str) {
         self.0.push_str(name);
         self.0.push_str(":\n");
     }
 
-    fn line(&mut self, key: &str, value: impl std::fmt::Display) {
+    fn write_line(&mut self, key: &str, value: impl std::fmt::Display) {
         writeln!(self.0, "  {key}: {value}").expect("a String takes every text");
     }
 
-    fn lines(&mut self, lines: &[(&str, &str)]) {
+    fn write_lines(&mut self, lines: &[(&str, &str)]) {
         for (key, value) in lines {
-            self.line(key, value);
+            self.write_line(key, value);
         }
     }
 
     fn forward(&mut self, zone: &str, servers: &[String]) {
-        self.section("forward-zone");
-        self.line("name", format_args!("\"{zone}\""));
+        self.begin_section("forward-zone");
+        self.write_line("name", format_args!("\"{zone}\""));
         for server in servers {
-            self.line("forward-addr", server);
+            self.write_line("forward-addr", server);
         }
     }
 }
@@ -136,21 +136,21 @@ fn unbound_conf(server: IpAddr, domain: &str, upstreams: &[String]) -> String {
         .chain(PRIVATE_172.map(|label| format!("{label}.172.in-addr.arpa.")))
         .collect();
     let mut file = Sections("\n".to_owned());
-    file.section("server");
-    file.lines(&SERVER);
-    file.lines(&SERVER_LAST);
+    file.begin_section("server");
+    file.write_lines(&SERVER);
+    file.write_lines(&SERVER_LAST);
     for zone in &private {
-        file.line("local-zone", format_args!("\"{zone}\" transparent"));
+        file.write_line("local-zone", format_args!("\"{zone}\" transparent"));
     }
-    file.lines(&TRUST);
+    file.write_lines(&TRUST);
     for zone in [domain].into_iter().chain(private.iter().map(String::as_str)) {
-        file.line("domain-insecure", format_args!("\"{zone}\""));
+        file.write_line("domain-insecure", format_args!("\"{zone}\""));
     }
-    file.section("remote-control");
-    file.lines(&REMOTE_CONTROL);
-    file.section("stub-zone");
-    file.line("name", format_args!("\"{domain}\""));
-    file.line("stub-addr", server);
+    file.begin_section("remote-control");
+    file.write_lines(&REMOTE_CONTROL);
+    file.begin_section("stub-zone");
+    file.write_line("name", format_args!("\"{domain}\""));
+    file.write_line("stub-addr", server);
     let server = [server.to_string()];
     file.forward("in-addr.arpa.", &server);
     file.forward("ip6.arpa.", &server);
@@ -175,7 +175,7 @@ mod tests {
              pods verified\n    }\n    prometheus :9153\n    cache 30\n    reload\n    loadbalance\n}\n"
         );
         let upstreams = ["192.0.2.1".to_owned(), "192.0.2.2".to_owned()];
-        let text = corefile("neco.test", &upstreams);
+        let text = format_corefile("neco.test", &upstreams);
         assert!(
             text.contains("      pods verified\n      fallthrough in-addr.arpa ip6.arpa\n    }\n"),
             "{text}"

@@ -29,16 +29,16 @@ pub struct EndpointsPlan<'a> {
 
 impl<'a> EndpointsPlan<'a> {
     #[must_use]
-    pub fn of_api_servers(addresses: &'a [(String, bool)]) -> Self {
+    pub fn for_api_servers(addresses: &'a [(String, bool)]) -> Self {
         Self { namespace: DEFAULT_NAMESPACE, name: KUBERNETES, port_name: "https", port: 6443, addresses }
     }
 
     #[must_use]
-    pub fn of_etcd(addresses: &'a [(String, bool)]) -> Self {
+    pub fn for_etcd(addresses: &'a [(String, bool)]) -> Self {
         Self { namespace: SYSTEM_NAMESPACE, name: ETCD, port_name: "", port: ETCD_PORT, addresses }
     }
 
-    fn with_state(&self, is_ready: bool) -> Vec<&str> {
+    fn addresses_with_state(&self, is_ready: bool) -> Vec<&str> {
         let of_state = self.addresses.iter().filter(|(_, ready)| *ready == is_ready);
         of_state.map(|(address, _)| address.as_str()).collect()
     }
@@ -46,13 +46,13 @@ impl<'a> EndpointsPlan<'a> {
     /// The addresses that are ready.
     #[must_use]
     pub fn ready(&self) -> Vec<&str> {
-        self.with_state(true)
+        self.addresses_with_state(true)
     }
 
     #[must_use]
     pub fn endpoints(&self) -> Value {
         let addresses = |is_ready| -> Vec<Value> {
-            self.with_state(is_ready).into_iter().map(|address| json!({"ip": address})).collect()
+            self.addresses_with_state(is_ready).into_iter().map(|address| json!({"ip": address})).collect()
         };
         let mut port = json!({"port": self.port, "protocol": "TCP"});
         if !self.port_name.is_empty() {
@@ -82,8 +82,8 @@ impl<'a> EndpointsPlan<'a> {
     pub fn slice(&self) -> Value {
         let endpoint =
             |is_ready| move |address| json!({"addresses": [address], "conditions": {"ready": is_ready}});
-        let ready = self.with_state(true).into_iter().map(endpoint(true));
-        let others = self.with_state(false).into_iter().map(endpoint(false));
+        let ready = self.addresses_with_state(true).into_iter().map(endpoint(true));
+        let others = self.addresses_with_state(false).into_iter().map(endpoint(false));
         json!({
             "apiVersion": SLICES,
             "kind": SLICE,
@@ -131,20 +131,22 @@ pub(super) fn objects() -> [ObjectName; 5] {
 /// True if the object has all wanted fields. Lists that carry addresses and ports have nothing else, in any order.
 #[must_use]
 pub fn is_as_wanted(found: &Value, wanted: &Manifest) -> bool {
-    contains(found, wanted.content())
+    contains_value(found, wanted.content())
 }
 
 /// Fields that the API server adds to a wanted object are no difference, except for addresses.
-fn contains(found: &Value, wanted: &Value) -> bool {
+fn contains_value(found: &Value, wanted: &Value) -> bool {
     match (found, wanted) {
         (Value::Object(found), Value::Object(wanted)) => {
             let has_more = |field: &str| found.contains_key(field) && !wanted.contains_key(field);
             !["addresses", "notReadyAddresses"].into_iter().any(has_more)
-                && wanted.iter().all(|(field, value)| found.get(field).is_some_and(|it| contains(it, value)))
+                && wanted
+                    .iter()
+                    .all(|(field, value)| found.get(field).is_some_and(|it| contains_value(it, value)))
         }
         (Value::Array(found), Value::Array(wanted)) => {
             found.len() == wanted.len()
-                && wanted.iter().all(|value| found.iter().any(|it| contains(it, value)))
+                && wanted.iter().all(|value| found.iter().any(|it| contains_value(it, value)))
         }
         (found, wanted) => found == wanted,
     }
@@ -166,7 +168,7 @@ mod tests {
     #[test]
     fn defaults_and_order_are_no_difference_and_addresses_and_states_are() {
         let wanted = addresses(&["10.0.0.1", "10.0.0.2"], &["10.0.0.3"]);
-        let plan = EndpointsPlan::of_api_servers(&wanted);
+        let plan = EndpointsPlan::for_api_servers(&wanted);
         let mut endpoints = plan.endpoints();
         endpoints["metadata"]["uid"] = json!("u");
         endpoints["subsets"][0]["addresses"].as_array_mut().unwrap().reverse();
@@ -180,11 +182,11 @@ mod tests {
             addresses(&["10.0.0.1", "10.0.0.2"], &[]),
             addresses(&["10.0.0.1", "10.0.0.4"], &["10.0.0.3"]),
         ] {
-            let other = EndpointsPlan::of_api_servers(&other);
+            let other = EndpointsPlan::for_api_servers(&other);
             assert!(!is_same(&endpoints, other.endpoints()), "{:?}", other.addresses);
             assert!(!is_same(&slice, other.slice()), "{:?}", other.addresses);
         }
-        let etcd = EndpointsPlan::of_etcd(&wanted);
+        let etcd = EndpointsPlan::for_etcd(&wanted);
         assert!(!is_same(&endpoints, etcd.endpoints()) && !is_same(&slice, etcd.slice()), "the port differs");
         let mut second = plan.endpoints();
         second["subsets"].as_array_mut().unwrap().push(json!({}));
@@ -193,7 +195,7 @@ mod tests {
 
     #[test]
     fn names_of_objects_are_those_of_the_manifests() {
-        let (api, etcd) = (EndpointsPlan::of_api_servers(&[]), EndpointsPlan::of_etcd(&[]));
+        let (api, etcd) = (EndpointsPlan::for_api_servers(&[]), EndpointsPlan::for_etcd(&[]));
         let wanted = [api.endpoints(), api.slice(), etcd_service(), etcd.endpoints(), etcd.slice()];
         assert_eq!(objects(), wanted.map(|wanted| Manifest::new(wanted).unwrap().name().clone()));
         assert_eq!(etcd.endpoints()["subsets"], json!([{"ports": [{"port": 2379, "protocol": "TCP"}]}]));

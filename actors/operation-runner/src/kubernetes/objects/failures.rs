@@ -22,13 +22,13 @@ impl ObjectFailures {
     }
 
     /// Counts a failed change of an object.
-    pub fn fail(&mut self, key: ResourceKey, wanted: &str, why: &str, now: OffsetDateTime) {
+    pub fn record_failure(&mut self, key: ResourceKey, wanted: &str, why: &str, now: OffsetDateTime) {
         let failed = FailedApply::new(self.failed.get(&key), wanted, why.to_owned(), now);
         self.failed.insert(key, failed);
     }
 
     /// Notes a change that succeeded. The next collection shows whether it lasts.
-    pub fn succeed(&mut self, key: ResourceKey, wanted: String) {
+    pub fn record_success(&mut self, key: ResourceKey, wanted: String) {
         self.applied.insert(key, wanted);
     }
 
@@ -45,7 +45,7 @@ impl ObjectFailures {
             if !is_read(&key) {
                 self.applied.insert(key, wanted);
             } else if due.get(&key) == Some(&wanted) {
-                self.fail(
+                self.record_failure(
                     key,
                     &wanted,
                     "it differs again after it was applied: another client changes it",
@@ -86,7 +86,7 @@ mod tests {
         let mut failures = ObjectFailures::default();
         let mut pauses = Vec::new();
         for _ in 0..3 {
-            failures.succeed(key.clone(), "1".to_owned());
+            failures.record_success(key.clone(), "1".to_owned());
             assert!(!failures.observe(&due, |_| false, NOW), "its state is not known yet");
             assert!(failures.observe(&due, |_| true, NOW));
             assert!(!failures.observe(&due, |_| true, NOW), "one success is one observation");
@@ -101,10 +101,10 @@ mod tests {
         let changes = [0, 29, 30, 119, 120].map(|seconds| failures.next_change(at(seconds)));
         assert_eq!(changes, [Some(at(30)), Some(at(30)), Some(at(120)), Some(at(120)), None]);
         // It stays as wanted, or something else is wanted.
-        failures.succeed(key.clone(), "1".to_owned());
+        failures.record_success(key.clone(), "1".to_owned());
         assert!(!failures.observe(&BTreeMap::new(), |_| true, NOW));
         assert!(failures.failed().is_empty());
-        failures.succeed(key.clone(), "1".to_owned());
+        failures.record_success(key.clone(), "1".to_owned());
         assert!(!failures.observe(&BTreeMap::from([(key, "2".to_owned())]), |_| true, NOW));
     }
 }

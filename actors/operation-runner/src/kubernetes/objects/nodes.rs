@@ -29,30 +29,30 @@ fn is_internal(name: &str) -> bool {
 
 /// The changes of Node objects, in the order of the configuration. Nodes that are not registered have none.
 #[must_use]
-pub fn changes(cluster: &Cluster, objects: &[NodeObject]) -> Vec<NodeChange> {
+pub fn node_changes(cluster: &Cluster, objects: &[NodeObject]) -> Vec<NodeChange> {
     let by_name: BTreeMap<&str, &NodeObject> =
         objects.iter().map(|object| (object.name.as_str(), object)).collect();
     let registered = cluster.nodes.iter().filter_map(|node| Some((node, *by_name.get(node.name())?)));
-    let change = registered.map(|(node, object)| change(node, object, cluster.taint_control_plane));
+    let change = registered.map(|(node, object)| node_change(node, object, cluster.taint_control_plane));
     change.filter(|change| !change.is_empty()).collect()
 }
 
-fn change(node: &Node, object: &NodeObject, taints_control_plane: bool) -> NodeChange {
-    let mut labels: BTreeMap<&str, &str> = pairs(&node.labels);
+fn node_change(node: &Node, object: &NodeObject, taints_control_plane: bool) -> NodeChange {
+    let mut labels: BTreeMap<&str, &str> = to_pairs(&node.labels);
     if node.control_plane {
         labels.insert(CONTROL_PLANE, "true");
     }
-    let taints = taints(node, object, taints_control_plane && node.control_plane);
+    let taints = wanted_taints(node, object, taints_control_plane && node.control_plane);
     NodeChange {
         name: object.name.clone(),
         resource_version: object.resource_version.clone(),
         labels: differences(&labels, &object.labels),
-        annotations: differences(&pairs(&node.annotations), &object.annotations),
-        taints: (!is_same(&taints, &object.taints)).then_some(taints),
+        annotations: differences(&to_pairs(&node.annotations), &object.annotations),
+        taints: (!are_same_taints(&taints, &object.taints)).then_some(taints),
     }
 }
 
-fn pairs(map: &BTreeMap<String, String>) -> BTreeMap<&str, &str> {
+fn to_pairs(map: &BTreeMap<String, String>) -> BTreeMap<&str, &str> {
     map.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
 }
 
@@ -69,7 +69,7 @@ fn differences(
 }
 
 /// All taints after the change. A taint that is as wanted keeps the time at which it was added.
-fn taints(node: &Node, object: &NodeObject, of_control_plane: bool) -> Vec<Taint> {
+fn wanted_taints(node: &Node, object: &NodeObject, of_control_plane: bool) -> Vec<Taint> {
     let mut wanted: Vec<Taint> = node.taints.clone();
     if of_control_plane && wanted.iter().all(|taint| taint.key != CONTROL_PLANE) {
         let (key, effect) = (CONTROL_PLANE.to_owned(), "PreferNoSchedule".to_owned());
@@ -79,7 +79,7 @@ fn taints(node: &Node, object: &NodeObject, of_control_plane: bool) -> Vec<Taint
     let stay = |taint: &&Taint| !is_wanted(&taint.key) && !is_internal(&taint.key);
     let others: Vec<Taint> = object.taints.iter().filter(stay).cloned().collect();
     for taint in &mut wanted {
-        if let Some(present) = object.taints.iter().find(|present| is_equal(present, taint)) {
+        if let Some(present) = object.taints.iter().find(|present| is_equal_taint(present, taint)) {
             taint.time_added.clone_from(&present.time_added);
         }
     }
@@ -87,14 +87,14 @@ fn taints(node: &Node, object: &NodeObject, of_control_plane: bool) -> Vec<Taint
     wanted
 }
 
-fn is_equal(one: &Taint, two: &Taint) -> bool {
+fn is_equal_taint(one: &Taint, two: &Taint) -> bool {
     (&one.key, &one.value, &one.effect) == (&two.key, &two.value, &two.effect)
 }
 
 /// The order of taints does not matter.
-fn is_same(wanted: &[Taint], present: &[Taint]) -> bool {
+fn are_same_taints(wanted: &[Taint], present: &[Taint]) -> bool {
     wanted.len() == present.len()
-        && wanted.iter().all(|taint| present.iter().any(|present| is_equal(taint, present)))
+        && wanted.iter().all(|taint| present.iter().any(|present| is_equal_taint(taint, present)))
 }
 
 /// Names of the Node objects whose nodes are not in the cluster.
@@ -171,7 +171,7 @@ mod tests {
             taint("cke.cybozu.com/b", "", "NoSchedule"),
         ];
         let cluster = Cluster { nodes: vec![node()], taint_control_plane: true, ..Cluster::default() };
-        let all = changes(&cluster, std::slice::from_ref(&found));
+        let all = node_changes(&cluster, std::slice::from_ref(&found));
         let [change] = all.as_slice() else { panic!("{all:?}") };
         assert_eq!((change.name.as_str(), change.resource_version.as_str()), ("10.0.0.1", "7"));
         changed(&mut found, change);
@@ -185,7 +185,7 @@ mod tests {
             taints,
             ["t=1:NoSchedule", "cke.cybozu.com/master=:PreferNoSchedule", "other=:NoSchedule"]
         );
-        assert_eq!(changes(&cluster, &[found]), [], "a change is complete");
+        assert_eq!(node_changes(&cluster, &[found]), [], "a change is complete");
     }
 
     #[test]
@@ -197,10 +197,10 @@ mod tests {
         let kept =
             Taint { time_added: Some("2026-11-21T00:00:00Z".to_owned()), ..taint("t", "1", "NoSchedule") };
         found.taints = vec![taint(CONTROL_PLANE, "", "PreferNoSchedule"), kept.clone()];
-        let [change] = changes(&cluster, &[found]).try_into().unwrap();
+        let [change] = node_changes(&cluster, &[found]).try_into().unwrap();
         assert_eq!(change.labels, BTreeMap::from([(CONTROL_PLANE.to_owned(), None)]));
         assert_eq!(change.taints, Some(vec![kept]));
-        assert_eq!(changes(&cluster, &[]), [], "a node that is not registered");
+        assert_eq!(node_changes(&cluster, &[]), [], "a node that is not registered");
     }
 
     #[test]

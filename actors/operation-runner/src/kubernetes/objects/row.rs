@@ -12,7 +12,7 @@ use crate::decide::Row;
 use crate::held::{Held, Reason};
 use crate::input::{Input, KubernetesMode};
 use crate::kubernetes::held::KubernetesReason;
-use crate::operation::{Operation, OperationName, single};
+use crate::operation::{Operation, OperationName, single_command_operation};
 use crate::view::View;
 
 /// Changes the objects. While Kubernetes is only observed, each due operation is held.
@@ -46,7 +46,7 @@ fn operation(name: ObjectOperationName, command: ObjectCommand, server: Option<S
         ObjectCommand::UpdateNodes(changes) => changes.iter().map(|change| change.name.clone()).collect(),
         _ => server.into_iter().collect(),
     };
-    single(OperationName::Object(name), targets, Command::Object(command))
+    single_command_operation(OperationName::Object(name), targets, Command::Object(command))
 }
 
 /// Addresses of the control plane nodes whose API servers are healthy.

@@ -24,11 +24,11 @@ pub struct DnsImages {
 impl DnsImages {
     /// The images of CKE 1.30.
     #[must_use]
-    pub fn of_cke() -> Self {
+    pub fn default_images() -> Self {
         Self {
-            coredns: ImageName::Coredns.of_cke().to_owned(),
-            unbound: ImageName::Unbound.of_cke().to_owned(),
-            unbound_exporter: ImageName::UnboundExporter.of_cke().to_owned(),
+            coredns: ImageName::Coredns.default_image().to_owned(),
+            unbound: ImageName::Unbound.default_image().to_owned(),
+            unbound_exporter: ImageName::UnboundExporter.default_image().to_owned(),
         }
     }
 }
@@ -45,25 +45,29 @@ const UNBOUND_RUN: &str = "/var/run/unbound";
 #[must_use]
 pub fn static_resources(images: &DnsImages) -> Vec<WantedResource> {
     let mut resources = [
-        wanted(1, None, service_account()),
-        wanted(2, None, dns_role()),
-        wanted(1, None, kubelet_role()),
-        wanted(1, None, binding(DNS_ROLE, DNS_ROLE, &dns_subject())),
-        wanted(
+        wanted_resource(1, None, service_account()),
+        wanted_resource(2, None, dns_role()),
+        wanted_resource(1, None, kubelet_role()),
+        wanted_resource(1, None, role_binding(DNS_ROLE, DNS_ROLE, &dns_subject())),
+        wanted_resource(
             1,
             None,
-            binding("system:kube-apiserver", KUBELET_ROLE, &json!({"kind": "User", "name": "kubernetes"})),
+            role_binding(
+                "system:kube-apiserver",
+                KUBELET_ROLE,
+                &json!({"kind": "User", "name": "kubernetes"}),
+            ),
         ),
-        wanted(4, Some(format!("{},{}", images.unbound, images.unbound_exporter)), node_dns(images)),
-        wanted(4, Some(images.coredns.clone()), cluster_dns(&images.coredns)),
-        wanted(1, None, disruption_budget()),
-        wanted(1, None, service()),
+        wanted_resource(4, Some(format!("{},{}", images.unbound, images.unbound_exporter)), node_dns(images)),
+        wanted_resource(4, Some(images.coredns.clone()), cluster_dns(&images.coredns)),
+        wanted_resource(1, None, disruption_budget()),
+        wanted_resource(1, None, dns_service()),
     ];
     resources.sort_by(|a, b| a.key.cmp(&b.key));
     resources.into()
 }
 
-fn wanted(revision: i64, image: Option<String>, mut manifest: Value) -> WantedResource {
+fn wanted_resource(revision: i64, image: Option<String>, mut manifest: Value) -> WantedResource {
     let annotations = &mut manifest["metadata"]["annotations"];
     annotations[ANNOTATION_REVISION] = json!(revision.to_string());
     if let Some(image) = &image {
@@ -74,7 +78,7 @@ fn wanted(revision: i64, image: Option<String>, mut manifest: Value) -> WantedRe
 }
 
 /// Labels and annotations of Kubernetes' own roles: its API servers keep rules that the object lacks.
-fn bootstrapped(name: &str) -> Value {
+fn bootstrap_metadata(name: &str) -> Value {
     json!({
         "name": name,
         "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"},
@@ -98,7 +102,7 @@ fn role(name: &str, rules: &Value) -> Value {
     json!({
         "apiVersion": format!("{RBAC}/v1"),
         "kind": "ClusterRole",
-        "metadata": bootstrapped(name),
+        "metadata": bootstrap_metadata(name),
         "rules": rules,
     })
 }
@@ -117,17 +121,17 @@ fn kubelet_role() -> Value {
     role(KUBELET_ROLE, &json!([{"apiGroups": [""], "resources": parts, "verbs": ["*"]}]))
 }
 
-fn binding(name: &str, role: &str, subject: &Value) -> Value {
+fn role_binding(name: &str, role: &str, subject: &Value) -> Value {
     json!({
         "apiVersion": format!("{RBAC}/v1"),
         "kind": "ClusterRoleBinding",
-        "metadata": bootstrapped(name),
+        "metadata": bootstrap_metadata(name),
         "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
         "subjects": [subject],
     })
 }
 
-fn selector(app: &str) -> Value {
+fn pod_selector(app: &str) -> Value {
     json!({APP_NAME: app})
 }
 
@@ -141,7 +145,7 @@ fn config_volume(config_map: &str, file: &str) -> Value {
 }
 
 /// A container without privileges, except for added capabilities.
-fn restricted(capabilities: &[&str]) -> Value {
+fn restricted_security_context(capabilities: &[&str]) -> Value {
     let mut context = json!({
         "allowPrivilegeEscalation": false,
         "capabilities": {"drop": ["all"]},
@@ -153,7 +157,7 @@ fn restricted(capabilities: &[&str]) -> Value {
     context
 }
 
-fn requests() -> Value {
+fn resource_requests() -> Value {
     json!({"requests": {"cpu": "50m", "memory": "250Mi"}})
 }
 
@@ -164,12 +168,12 @@ fn cluster_dns(image: &str) -> Value {
         "name": "coredns",
         "image": image,
         "imagePullPolicy": "IfNotPresent",
-        "resources": requests(),
+        "resources": resource_requests(),
         "args": ["-conf", "/etc/coredns/Corefile"],
         "lifecycle": {"preStop": {"exec": {"command": ["sh", "-c", "sleep 5"]}}},
         "volumeMounts": [{"name": "config-volume", "mountPath": "/etc/coredns", "readOnly": true}],
         "ports": [port("dns", 1053, "UDP"), port("dns-tcp", 1053, "TCP"), port("metrics", 9153, "TCP")],
-        "securityContext": restricted(&[]),
+        "securityContext": restricted_security_context(&[]),
         "readinessProbe": {"httpGet": http("/ready", 8181)},
         "livenessProbe": {
             "httpGet": http("/health", 8080),
@@ -184,7 +188,7 @@ fn cluster_dns(image: &str) -> Value {
         {"key": "CriticalAddonsOnly", "operator": "Exists"},
         {"key": "kubernetes.io/e2e-evict-taint-key", "operator": "Exists"},
     ]);
-    let apart = json!({"labelSelector": {"matchLabels": selector(CLUSTER_DNS)}, "topologyKey": "kubernetes.io/hostname"});
+    let apart = json!({"labelSelector": {"matchLabels": pod_selector(CLUSTER_DNS)}, "topologyKey": "kubernetes.io/hostname"});
     json!({
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -192,7 +196,7 @@ fn cluster_dns(image: &str) -> Value {
         "spec": {
             "replicas": 2,
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}},
-            "selector": {"matchLabels": selector(CLUSTER_DNS)},
+            "selector": {"matchLabels": pod_selector(CLUSTER_DNS)},
             "template": {
                 "metadata": {
                     "labels": {APP_NAME: CLUSTER_DNS, "k8s-app": "coredns"},
@@ -214,14 +218,14 @@ fn cluster_dns(image: &str) -> Value {
     })
 }
 
-fn service() -> Value {
+fn dns_service() -> Value {
     let port = |name: &str, protocol: &str| json!({"name": name, "port": 53, "targetPort": 1053, "protocol": protocol});
     json!({
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": {"name": CLUSTER_DNS, "namespace": SYSTEM_NAMESPACE, "labels": selector(CLUSTER_DNS)},
+        "metadata": {"name": CLUSTER_DNS, "namespace": SYSTEM_NAMESPACE, "labels": pod_selector(CLUSTER_DNS)},
         "spec": {
-            "selector": selector(CLUSTER_DNS),
+            "selector": pod_selector(CLUSTER_DNS),
             "ports": [port("dns", "UDP"), port("dns-tcp", "TCP")],
         },
     })
@@ -232,7 +236,7 @@ fn disruption_budget() -> Value {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": {"name": "cluster-dns-pdb", "namespace": SYSTEM_NAMESPACE},
-        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": selector(CLUSTER_DNS)}},
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": pod_selector(CLUSTER_DNS)}},
     })
 }
 
@@ -246,24 +250,24 @@ fn node_dns(images: &DnsImages) -> Value {
         "name": "unbound",
         "image": images.unbound,
         "args": ["-c", "/etc/unbound/unbound.conf"],
-        "securityContext": restricted(&["NET_BIND_SERVICE"]),
+        "securityContext": restricted_security_context(&["NET_BIND_SERVICE"]),
         "readinessProbe": probe,
         "livenessProbe": liveness,
         "volumeMounts": [config, run],
-        "resources": requests(),
+        "resources": resource_requests(),
     });
     let reload = json!({
         "name": "reload",
         "image": images.unbound,
         "command": ["/usr/local/bin/reload-unbound"],
-        "securityContext": restricted(&[]),
+        "securityContext": restricted_security_context(&[]),
         "volumeMounts": [config, run],
     });
     let exporter = json!({
         "name": "exporter",
         "image": images.unbound_exporter,
         "args": [format!("--unbound.host=unix://{UNBOUND_RUN}/unbound.sock"), "--web.reuse-port=true"],
-        "securityContext": restricted(&[]),
+        "securityContext": restricted_security_context(&[]),
         "volumeMounts": [run],
     });
     json!({
@@ -271,13 +275,13 @@ fn node_dns(images: &DnsImages) -> Value {
         "kind": "DaemonSet",
         "metadata": {"name": NODE_DNS, "namespace": SYSTEM_NAMESPACE},
         "spec": {
-            "selector": {"matchLabels": selector(NODE_DNS)},
+            "selector": {"matchLabels": pod_selector(NODE_DNS)},
             "updateStrategy": {
                 "type": "RollingUpdate",
                 "rollingUpdate": {"maxSurge": "35%", "maxUnavailable": 0},
             },
             "template": {
-                "metadata": {"labels": selector(NODE_DNS)},
+                "metadata": {"labels": pod_selector(NODE_DNS)},
                 "spec": {
                     "priorityClassName": "system-node-critical",
                     "nodeSelector": {"kubernetes.io/os": "linux"},

@@ -354,7 +354,7 @@ async fn a_command_that_fails_is_not_tried_again_once_something_speaks_against_i
         ),
         (
             "not tried again, the rack 3 is held; attempt 2 of 4: exit code 3",
-            Some(|store| store.text(&keys::repair_hold("3"), HELD)),
+            Some(|store| store.text(&keys::repair_hold_key("3"), HELD)),
             2,
         ),
     ];

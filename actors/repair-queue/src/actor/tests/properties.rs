@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use madako_domain::constraints::Constraints;
 use madako_domain::invariants::repair::{
-    one_api_server, one_api_server_of_cluster, one_repair_a_machine, records,
+    check_api_servers_of_cluster, check_one_api_server, check_one_repair_a_machine, check_records,
 };
 use madako_domain::keys;
 use madako_domain::machine::{Bmc, Machine};
@@ -284,12 +284,12 @@ impl Site {
                 if let Some(hold) = self.state().holds.get(&rack) {
                     let mut hold = Hold::clone(&hold.value);
                     hold.release();
-                    self.change(|store| store.put(&keys::repair_hold(&rack), &hold));
+                    self.change(|store| store.put(&keys::repair_hold_key(&rack), &hold));
                 }
             }
             Happening::Reboot(machine, is) => {
                 // CKE does not begin a reboot of an API server while another is under repair.
-                let free = self.state().repair.under_way().next().is_none();
+                let free = self.state().repair.machines_under_way().next().is_none();
                 let status = if is && free { RebootStatus::Draining } else { RebootStatus::Queued };
                 self.change(|store| store.reboot(0, &address(machine % self.size), status));
             }
@@ -340,7 +340,7 @@ impl Site {
         let (state, after) = (self.state(), after.state());
         let cluster = |state: &ClusterState| state.cluster.as_ref().map(|it| Arc::clone(&it.value));
         let (before, after) = (cluster(&state), cluster(&after).unwrap());
-        if one_api_server_of_cluster(before.as_deref(), &after, &state.repair).is_none() {
+        if check_api_servers_of_cluster(before.as_deref(), &after, &state.repair).is_none() {
             self.change(|store| configure(store, &roles));
             self.roles = roles;
         }
@@ -358,11 +358,11 @@ impl Site {
         for state in published {
             let queue = &state.repair;
             if !self.spoiled {
-                prop_assert_eq!(one_repair_a_machine(queue), []);
+                prop_assert_eq!(check_one_repair_a_machine(queue), []);
                 let cluster = state.cluster.as_ref().map(|cluster| &*cluster.value);
-                prop_assert_eq!(one_api_server(queue, cluster), None);
+                prop_assert_eq!(check_one_api_server(queue, cluster), None);
             }
-            prop_assert_eq!(records(queue), []);
+            prop_assert_eq!(check_records(queue), []);
             for (index, was) in &self.last.repair.entries {
                 // I9: an entry disappears only on request.
                 let there = queue.entries.contains_key(index);

@@ -332,7 +332,7 @@ async fn unreadable_hold_keeps_its_rack_held_until_it_is_corrected_or_removed() 
             let mut world = world(10).await;
             observe(&world, vec![machine(20, 3, 1e6), machine(21, 4, 1e6)]);
             world.change(|store| {
-                store.text(&keys::repair_hold("3"), kept);
+                store.text(&keys::repair_hold_key("3"), kept);
                 store.entry(&crate::testing::queued(7, "10.0.0.20", "plain"));
                 store.entry(&crate::testing::queued(8, "10.0.0.21", "plain"));
             });
@@ -342,8 +342,8 @@ async fn unreadable_hold_keeps_its_rack_held_until_it_is_corrected_or_removed() 
             assert_eq!(world.entry(7).unwrap().status, RepairStatus::Queued, "{kept:?}");
             assert!(told_waiting(&world, 7, "hold-unreadable"));
             world.change(|store| match mended {
-                Some(text) => store.text(&keys::repair_hold("3"), text),
-                None => store.write(&[Write::Delete { key: keys::repair_hold("3") }]),
+                Some(text) => store.text(&keys::repair_hold_key("3"), text),
+                None => store.write(&[Write::Delete { key: keys::repair_hold_key("3") }]),
             });
             world.until("it to begin", has_begun(7)).await;
         }
@@ -358,8 +358,8 @@ async fn while_a_rack_is_held_a_machine_of_unknown_rack_waits_for_an_observation
         {"changed":"2026-01-02T02:58:00Z","serial":"s22","address":"10.0.0.22"}]}"#;
     let mut world = world(10).await;
     world.change(|store| {
-        store.text(&keys::repair_hold("3"), HELD);
-        store.text(&keys::repair_hold("9"), RELEASED);
+        store.text(&keys::repair_hold_key("3"), HELD);
+        store.text(&keys::repair_hold_key("9"), RELEASED);
         store.configure(&["c"], &["10.0.0.21"], crate::testing::REPAIR);
         store.rack("10.0.0.21", "4");
         for (index, machine) in [(6, 22), (7, 20), (8, 21)] {

@@ -332,7 +332,7 @@ impl Gate {
     pub(super) fn land(&mut self) {
         for change in std::mem::take(&mut self.lost) {
             if self.store.holds(&change.conditions) {
-                let writes = change.stored(&self.store.state().repair).unwrap();
+                let writes = change.encode_writes(&self.store.state().repair).unwrap();
                 self.change(|store| store.write(&writes));
             }
         }
@@ -362,7 +362,7 @@ impl Gate {
             return Err(error);
         }
         if !self.store.commit(change) {
-            let key = |condition: &Condition| condition.compared().to_owned();
+            let key = |condition: &Condition| condition.compared_key().to_owned();
             return Err(CommitError::Conflict { keys: change.conditions.iter().map(key).collect() });
         }
         self.committed.push(change.clone());

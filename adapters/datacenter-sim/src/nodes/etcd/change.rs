@@ -10,7 +10,7 @@ use super::{Member, Runner, hash_to_id};
 use crate::nodes::faults::NetworkIsland;
 use crate::nodes::limits::{HEALTH_INTERVAL, MAX_LEARNERS};
 use crate::nodes::log::{Effect, EtcdFact, Observed};
-use crate::nodes::machine::version;
+use crate::nodes::machine::version_of_image;
 use crate::nodes::world::World;
 
 /// Users that the service creates.
@@ -103,8 +103,8 @@ impl World {
     }
 
     /// The first asked member that clients reach.
-    fn first_reachable(&self, addresses: &[String]) -> Option<Runner> {
-        let runners = self.runners();
+    fn find_reachable_member(&self, addresses: &[String]) -> Option<Runner> {
+        let runners = self.running_members();
         let at = |address: &String| {
             let is_reached =
                 |runner: &&Runner| runner.address == *address && runner.island == NetworkIsland::Mainland;
@@ -114,7 +114,7 @@ impl World {
     }
 
     fn change(&mut self, addresses: &[String], change: &Change) -> ChangeResult {
-        let Some(asked) = self.first_reachable(addresses) else { return ChangeResult::Unavailable };
+        let Some(asked) = self.find_reachable_member(addresses) else { return ChangeResult::Unavailable };
         let id = asked.cluster;
         let quorum = self.etcd.get(&id).and_then(|cluster| cluster.quorum.as_ref());
         if quorum != Some(&NetworkIsland::Mainland) {
@@ -144,13 +144,13 @@ impl World {
     /// Number of voting members in touch with the majority for a time.
     fn count_connected(&self, id: u64, since: Duration) -> usize {
         let is_connected = |runner: &Runner| {
-            let process = self.nodes.get(&runner.address).and_then(|machine| machine.process());
+            let process = self.nodes.get(&runner.address).and_then(|machine| machine.etcd_process());
             let touch = process.and_then(|process| process.in_touch_since);
             runner.cluster == id
                 && self.etcd.get(&id).is_some_and(|cluster| cluster.is_voting(runner.member))
                 && touch.is_some_and(|touch| touch + since <= self.now)
         };
-        self.runners().iter().filter(|runner| is_connected(runner)).count()
+        self.running_members().iter().filter(|runner| is_connected(runner)).count()
     }
 
     fn add_learner(&mut self, id: u64, peer_url: &str) -> Result<Option<EtcdFact>, String> {
@@ -174,8 +174,8 @@ impl World {
     }
 
     fn promote(&mut self, id: u64, member: u64) -> Result<Option<EtcdFact>, String> {
-        let process = |runner: &Runner| self.nodes.get(&runner.address)?.process();
-        let is_ready = self.runners().iter().any(|runner| {
+        let process = |runner: &Runner| self.nodes.get(&runner.address)?.etcd_process();
+        let is_ready = self.running_members().iter().any(|runner| {
             (runner.cluster, runner.member) == (id, member)
                 && process(runner).is_some_and(|process| process.is_synced)
         });
@@ -197,7 +197,8 @@ impl World {
 
     fn remove(&mut self, id: u64, member: u64) -> Result<Option<EtcdFact>, String> {
         let active = self.count_connected(id, Duration::ZERO);
-        let is_active = self.runners().iter().any(|runner| (runner.cluster, runner.member) == (id, member));
+        let is_active =
+            self.running_members().iter().any(|runner| (runner.cluster, runner.member) == (id, member));
         let cluster = self.etcd.get_mut(&id).ok_or("no cluster")?;
         let is_voting = cluster.is_voting(member);
         // The members that run stay a majority (etcd's `--strict-reconfig-check`).
@@ -224,7 +225,7 @@ impl World {
         }
         cluster.writes += 1;
         let writes = cluster.writes;
-        for runner in self.runners() {
+        for runner in self.running_members() {
             let cluster = &self.etcd[&id];
             let has_it = cluster.quorum.as_ref() == Some(&runner.island) && cluster.is_voting(runner.member);
             if runner.cluster == id
@@ -238,30 +239,30 @@ impl World {
     }
 
     /// Number of the last acknowledged write; `None`: no asked member has a majority.
-    pub(crate) fn writes(&self, addresses: &[String]) -> Option<u64> {
-        let cluster = self.etcd.get(&self.first_reachable(addresses)?.cluster)?;
+    pub(crate) fn count_writes(&self, addresses: &[String]) -> Option<u64> {
+        let cluster = self.etcd.get(&self.find_reachable_member(addresses)?.cluster)?;
         (cluster.quorum == Some(NetworkIsland::Mainland)).then_some(cluster.writes)
     }
 
     /// The answer to a status request; `None`: no asked member answers.
     pub(crate) fn etcd_status(&self, addresses: &[String]) -> Option<EtcdStatus> {
-        let asked = self.first_reachable(addresses)?;
+        let asked = self.find_reachable_member(addresses)?;
         let cluster = self.etcd.get(&asked.cluster)?;
         let healthy = cluster.quorum == Some(NetworkIsland::Mainland);
         let mut members = cluster.list_members();
         for member in &mut members {
-            let runners = self.runners();
+            let runners = self.running_members();
             let is_it = |runner: &&Runner| {
                 (runner.cluster, runner.member, &runner.island)
                     == (asked.cluster, member.id, &NetworkIsland::Mainland)
             };
             let machine = runners.iter().find(is_it).and_then(|runner| self.nodes.get(&runner.address));
-            let process = machine.and_then(|machine| machine.process());
+            let process = machine.and_then(|machine| machine.etcd_process());
             // Without a lease there is no revision to compare with.
             member.in_sync =
                 healthy.then(|| process.is_some_and(|process| process.is_synced) && !member.learner);
             let image = machine.and_then(|machine| machine.etcd_image());
-            member.version = image.and_then(|image| version(image).parse().ok());
+            member.version = image.and_then(|image| version_of_image(image).parse().ok());
         }
         Some(EtcdStatus { healthy, members })
     }

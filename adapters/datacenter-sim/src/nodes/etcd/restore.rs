@@ -12,7 +12,7 @@ impl World {
     /// Saves a snapshot of the cluster that the member at `member` belongs to. Without a member that runs, nothing is
     /// saved.
     pub(crate) fn save_snapshot(&mut self, member: &str, address: &str, path: &str) {
-        let Some(data) = self.nodes.get(member).and_then(|machine| machine.data()) else { return };
+        let Some(data) = self.nodes.get(member).and_then(|machine| machine.member_data()) else { return };
         let cluster = self.etcd.get(&data.cluster);
         let users = cluster.filter(|cluster| cluster.has_authentication).map(|cluster| cluster.users.clone());
         let snapshot = Snapshot { writes: data.writes, users, is_damaged: false };

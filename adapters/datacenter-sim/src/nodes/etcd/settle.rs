@@ -26,15 +26,15 @@ type RunningVoter = (u64, u64, bool);
 
 impl World {
     /// All running members, in the order of their addresses.
-    pub(crate) fn runners(&self) -> Vec<Runner> {
+    pub(crate) fn running_members(&self) -> Vec<Runner> {
         let running = self.nodes.iter().filter_map(|(address, machine)| {
-            let process = machine.process()?;
-            let data = machine.data();
+            let process = machine.etcd_process()?;
+            let data = machine.member_data();
             let runner = Runner {
                 address: address.clone(),
                 cluster: process.cluster,
                 member: process.member,
-                island: self.island(address),
+                island: self.island_of(address),
                 writes: data.map_or(0, |data| data.writes),
                 has_joined: data.is_some_and(|data| data.has_joined),
             };
@@ -45,7 +45,7 @@ impl World {
 
     /// Brings all clusters to the state that follows from their members.
     pub(crate) fn settle(&mut self) {
-        let runners = self.runners();
+        let runners = self.running_members();
         for cluster in self.etcd.keys().copied().collect::<Vec<_>>() {
             let of_cluster: Vec<&Runner> =
                 runners.iter().filter(|runner| runner.cluster == cluster).collect();
@@ -134,7 +134,8 @@ impl World {
     /// Carries an effect out, and notes the running voting members that it stopped or removed.
     pub(crate) fn watch_voters<R>(&mut self, effect: &Effect, act: impl FnOnce(&mut Self) -> R) -> R {
         let before = self.running_voters();
-        let others: Vec<Vec<Voter>> = before.iter().map(|(cluster, ..)| self.voters(*cluster)).collect();
+        let others: Vec<Vec<Voter>> =
+            before.iter().map(|(cluster, ..)| self.voting_members(*cluster)).collect();
         let result = act(self);
         self.settle();
         let after = self.running_voters();
@@ -160,10 +161,10 @@ impl World {
             let is_voting = cluster.is_voting(runner.member);
             is_voting.then_some((runner.cluster, runner.member, cluster.quorum.is_some()))
         };
-        self.runners().into_iter().filter_map(voter).collect()
+        self.running_members().into_iter().filter_map(voter).collect()
     }
 
-    fn voters(&self, cluster: u64) -> Vec<Voter> {
+    fn voting_members(&self, cluster: u64) -> Vec<Voter> {
         let Some(cluster) = self.etcd.get(&cluster) else { return Vec::new() };
         let voter = |member: &u64| {
             let last = cluster.last_in_sync.get(member).copied().unwrap_or(self.began());
@@ -175,7 +176,7 @@ impl World {
 
     fn settle_sync(&mut self, id: u64, runners: &[&Runner]) {
         let is_synced = |runner: &&&Runner| {
-            let process = self.nodes.get(&runner.address).and_then(|machine| machine.process());
+            let process = self.nodes.get(&runner.address).and_then(|machine| machine.etcd_process());
             process.is_some_and(|process| process.is_synced)
         };
         let in_sync = runners.iter().filter(is_synced).map(|runner| runner.member).collect();

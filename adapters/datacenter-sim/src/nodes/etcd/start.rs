@@ -70,7 +70,7 @@ impl World {
         let started = match (missing, content) {
             (Some(file), _) => Err(format!("open {file}: no such file or directory")),
             (None, None) => Err("cannot access the data directory".to_owned()),
-            (None, Some(Content::Member(data))) => self.start_on(data),
+            (None, Some(Content::Member(data))) => self.start_with_data(data),
             (None, Some(Content::Empty)) => self.start_new(address, &arguments),
         };
         match started {
@@ -81,7 +81,7 @@ impl World {
     }
 
     fn run_member(&mut self, address: &str, data: MemberData, name: String, volume: String) {
-        let catch_up = self.taking(address, Kind::EtcdCatchUpTakes, CATCH_UP_TAKES);
+        let catch_up = self.draw_duration(address, Kind::EtcdCatchUpTakes, CATCH_UP_TAKES);
         let Some(machine) = self.nodes.get_mut(address) else { return };
         machine.volumes.insert(volume.clone(), Content::Member(data));
         let Some(ran) = machine.containers.get_mut(Container::Etcd.name()) else { return };
@@ -91,7 +91,7 @@ impl World {
     }
 
     /// A start on data; the other arguments do not count.
-    fn start_on(&self, data: MemberData) -> Result<MemberData, String> {
+    fn start_with_data(&self, data: MemberData) -> Result<MemberData, String> {
         let cluster = self.etcd.get(&data.cluster);
         if cluster.is_some_and(|cluster| cluster.members.contains_key(&data.member)) {
             Ok(data)
@@ -125,7 +125,7 @@ impl World {
         let (cluster, formed) = Cluster::of(&own, &token);
         self.etcd.entry(cluster).or_insert(formed);
         let member = hash_to_id(&[&arguments.peer_url, &token]);
-        self.initialise(address, cluster, member)
+        self.initialise_member(address, cluster, member)
     }
 
     fn bootstrap(
@@ -146,7 +146,7 @@ impl World {
         if !known.members.contains_key(&member) {
             return Err("the member has been permanently removed from the cluster".to_owned());
         }
-        Ok(self.initialise(address, cluster, member))
+        Ok(self.initialise_member(address, cluster, member))
     }
 
     fn join(
@@ -172,10 +172,10 @@ impl World {
                 "tocommit is out of range: was the raft log corrupted, truncated, or lost?".to_owned()
             );
         }
-        Ok(self.initialise(address, cluster, member))
+        Ok(self.initialise_member(address, cluster, member))
     }
 
-    fn initialise(&mut self, address: &str, cluster: u64, member: u64) -> MemberData {
+    fn initialise_member(&mut self, address: &str, cluster: u64, member: u64) -> MemberData {
         let is_new = self.etcd.get_mut(&cluster).is_some_and(|known| known.initialised.insert(member));
         let (address, again) = (address.to_owned(), !is_new);
         self.note(Observed::Etcd(EtcdFact::Initialised { cluster, member, address, again }));
@@ -191,10 +191,10 @@ impl World {
         initial: &BTreeMap<String, String>,
         has_joined: bool,
     ) -> Option<u64> {
-        let island = self.island(address);
+        let island = self.island_of(address);
         let is_peer = |url: &String| url != own && initial.values().any(|other| other == url);
         let is_reached = |runner: &&Runner| runner.island == island && (runner.has_joined || !has_joined);
-        self.runners().iter().filter(is_reached).find_map(|runner| {
+        self.running_members().iter().filter(is_reached).find_map(|runner| {
             let member = self.etcd.get(&runner.cluster)?.members.get(&runner.member)?;
             is_peer(&member.peer_url).then_some(runner.cluster)
         })

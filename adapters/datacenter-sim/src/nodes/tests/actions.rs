@@ -36,11 +36,11 @@ async fn each_action_twice_has_the_effect_of_once() {
         NodeAction::RemoveVolume { name },
         version_of(IMAGE, true),
     ] {
-        let before = fleet.nodes.view(address);
+        let before = fleet.nodes.view_node(address);
         let first = fleet.act(address, &action).await.unwrap();
-        let once = fleet.nodes.view(address);
+        let once = fleet.nodes.view_node(address);
         assert_eq!(fleet.act(address, &action).await.unwrap(), first, "{action}");
-        assert_eq!(fleet.nodes.view(address), once, "{action}");
+        assert_eq!(fleet.nodes.view_node(address), once, "{action}");
         let changes = !matches!(
             action,
             NodeAction::ImageVersion { .. }
@@ -109,7 +109,7 @@ async fn status_distinguishes_an_empty_volume_from_data_and_from_another_volume(
     assert!(status.etcd_data && status.etcd_empty == Some(true) && status.etcd_other_volume);
     let status = connection.status("none").await.unwrap();
     assert!(!status.etcd_data && status.etcd_empty.is_none());
-    let volumes = fleet.nodes.view(address).unwrap().volumes;
+    let volumes = fleet.nodes.view_node(address).unwrap().volumes;
     assert!(matches!(volumes[VOLUME], Content::Member(_)) && volumes["other"] == Content::Empty);
 }
 
@@ -128,9 +128,9 @@ async fn sent_action_happens_after_its_caller_has_left() {
     let dropped = timeout(Duration::from_millis(1), connection.act(&sent, &create)).await;
     assert!(dropped.is_err());
     drop(connection);
-    assert!(fleet.nodes.view(address).unwrap().volumes.is_empty());
+    assert!(fleet.nodes.view_node(address).unwrap().volumes.is_empty());
     sleep(A_WHILE).await;
-    assert!(fleet.nodes.view(address).unwrap().volumes.contains_key("v"));
+    assert!(fleet.nodes.view_node(address).unwrap().volumes.contains_key("v"));
     let facts = fleet.nodes.facts_since(0);
     let [begin, end] = facts.as_slice() else { panic!("{facts:?}") };
     assert!(matches!(&begin.what, Observed::Began(effect) if effect.epoch == 5 && effect.address == address));
@@ -149,14 +149,14 @@ async fn an_action_ends_with_its_permit_and_a_pull_does_not() {
     let ended = connection.act(&until, &create).await;
     assert!(matches!(ended, Err(NodeError::Deadline { .. })), "{ended:?}");
     sleep(A_WHILE).await;
-    assert!(fleet.nodes.view(address).unwrap().volumes.is_empty());
+    assert!(fleet.nodes.view_node(address).unwrap().volumes.is_empty());
     assert!(matches!(last(&fleet).what, Observed::Dropped { .. }));
     // The permit counts at the beginning.
     let refused = connection.act(&until, &create).await;
     assert_eq!(refused, Err(NodeError::Permit(PermitEnded { epoch: 6 })));
     let pulled = connection.act(&short(), &NodeAction::PullImage { image: IMAGE.to_owned() }).await;
     assert_eq!(pulled, Ok(String::new()));
-    assert!(fleet.nodes.view(address).unwrap().images.contains(IMAGE));
+    assert!(fleet.nodes.view_node(address).unwrap().images.contains(IMAGE));
 }
 
 #[tokio::test(start_paused = true)]
@@ -171,12 +171,12 @@ async fn an_effect_that_the_network_held_happens_late() {
         sleep(Duration::from_millis(1)).await;
         nodes.begin(&place, NodeFault::Cut);
         sleep(A_WHILE).await;
-        assert!(nodes.view(address).unwrap().volumes.is_empty());
+        assert!(nodes.view_node(address).unwrap().volumes.is_empty());
         nodes.end(&place, NodeFault::Cut);
         sleep(A_WHILE).await;
     };
     let (acted, ()) = tokio::join!(connection.act(&sent, &create), cut);
     assert!(matches!(acted, Err(NodeError::Unreachable { .. })), "{acted:?}");
-    assert!(fleet.nodes.view(address).unwrap().volumes.contains_key("v"));
+    assert!(fleet.nodes.view_node(address).unwrap().volumes.contains_key("v"));
     assert!(matches!(last(&fleet).what, Observed::Applied { failed: None, .. }));
 }

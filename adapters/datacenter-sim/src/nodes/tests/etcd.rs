@@ -12,7 +12,7 @@ async fn first_members_form_one_cluster_with_a_majority() {
         facts.filter(|fact| !matches!(fact, EtcdFact::Initialised { again: false, .. })).collect::<Vec<_>>()
     };
     assert_eq!(changes(), [], "one of three");
-    let status = fleet.nodes.etcd().status(&fleet.all).await.unwrap();
+    let status = fleet.nodes.etcd_port().status(&fleet.all).await.unwrap();
     assert!(!status.healthy && status.members.iter().all(|member| member.in_sync.is_none()));
     start(&fleet.all[1]).await;
     start(&fleet.all[2]).await;
@@ -20,13 +20,13 @@ async fn first_members_form_one_cluster_with_a_majority() {
     let facts = changes();
     let [EtcdFact::Formed { members, second: false, .. }] = facts.as_slice() else { panic!("{facts:?}") };
     assert_eq!(members.len(), 3);
-    let status = fleet.nodes.etcd().status(&fleet.all).await.unwrap();
+    let status = fleet.nodes.etcd_port().status(&fleet.all).await.unwrap();
     assert!(status.healthy && status.members.iter().all(EtcdMember::is_in_sync));
     let names: Vec<&str> = status.members.iter().map(|member| member.name.as_str()).collect();
     assert!(fleet.all.iter().all(|address| names.contains(&address.as_str())));
     assert_eq!(status.members[0].version, Some("3.5.15".parse().unwrap()));
-    fleet.nodes.etcd().set_up_auth(&permit(), &fleet.all).await.unwrap();
-    fleet.nodes.etcd().set_up_auth(&permit(), &fleet.all).await.unwrap();
+    fleet.nodes.etcd_port().set_up_auth(&permit(), &fleet.all).await.unwrap();
+    fleet.nodes.etcd_port().set_up_auth(&permit(), &fleet.all).await.unwrap();
     let users = fleet.nodes.etcd_users(&fleet.all[0]).unwrap();
     assert!(users.contains("root") && users.contains("kube-apiserver"));
     assert!(matches!(changes()[1..], [EtcdFact::AuthenticationOn { .. }]));
@@ -42,7 +42,7 @@ async fn a_majority_of_the_members_serves() {
             fleet.nodes.begin(&NodePlace::Address(address.clone()), NodeFault::Cut);
         }
         assert_eq!(fleet.nodes.write(&fleet.all).await.is_ok(), serves, "{lost} of {members}");
-        let status = fleet.nodes.etcd().status(&fleet.all).await;
+        let status = fleet.nodes.etcd_port().status(&fleet.all).await;
         assert_eq!(status.is_ok_and(|status| status.healthy), serves, "{lost} of {members}");
         for address in &fleet.all[..lost] {
             fleet.nodes.end(&NodePlace::Address(address.clone()), NodeFault::Cut);
@@ -93,7 +93,7 @@ async fn a_learner_gets_its_vote_when_it_is_in_sync() {
     assert_eq!((members.len(), added.name.as_str()), (4, ""));
     let refused = fleet.add_learner("10.0.0.10").await;
     assert!(matches!(refused, Err(EtcdError::Refused { .. })), "one learner at a time");
-    let promote = async || fleet.nodes.etcd().promote(&permit(), &fleet.all, added.id).await;
+    let promote = async || fleet.nodes.etcd_port().promote(&permit(), &fleet.all, added.id).await;
     assert!(matches!(promote().await, Err(EtcdError::Refused { .. })), "it has not started");
     let all: Vec<String> = fleet.all.iter().chain([&new]).cloned().collect();
     fleet.start(&new, &Initial::Existing(&all)).await.unwrap();
@@ -110,7 +110,7 @@ async fn a_learner_gets_its_vote_when_it_is_in_sync() {
     let members = fleet.members().await;
     assert!(members.iter().all(|member| member.is_in_sync() && !member.learner));
     assert!(members.iter().any(|member| member.id == added.id && member.name == new));
-    let data = fleet.nodes.view(&new).unwrap().volumes[VOLUME];
+    let data = fleet.nodes.view_node(&new).unwrap().volumes[VOLUME];
     assert!(matches!(data, Content::Member(data) if data.writes == 1 && data.member == added.id));
 }
 
@@ -146,6 +146,6 @@ async fn etcd_does_not_start_without_its_certificate() {
     fleet.act(address, &NodeAction::RunContainer { spec, restart: false }).await.unwrap();
     sleep(A_WHILE).await;
     assert!(matches!(fleet.facts()[..], [EtcdFact::Exited { .. }]));
-    let etcd = fleet.nodes.etcd().status(&fleet.all).await;
+    let etcd = fleet.nodes.etcd_port().status(&fleet.all).await;
     assert!(matches!(etcd, Err(EtcdError::Unavailable { .. })));
 }

@@ -20,7 +20,7 @@ async fn a_dead_node_loses_its_containers_and_keeps_its_disk() {
     assert!(matches!(fleet.connect(address).await, Err(NodeError::Unreachable { .. })));
     fleet.nodes.end(&place(address), NodeFault::Kill);
     sleep(Duration::from_secs(120)).await;
-    assert!(!fleet.nodes.view(address).unwrap().is_on, "its rack has no power");
+    assert!(!fleet.nodes.view_node(address).unwrap().is_on, "its rack has no power");
     fleet.nodes.end(&NodePlace::Rack(0), NodeFault::Kill);
     assert!(fleet.connect(address).await.is_err(), "it starts");
     sleep(Duration::from_secs(120)).await;
@@ -131,12 +131,12 @@ async fn reinstalled_machine_has_another_key_and_no_data() {
     let connection = fleet.connect(address).await.unwrap();
     let pinned = Some(connection.host_key().clone());
     let target = NodeTarget { address: address.to_owned(), user: "u".to_owned(), pinned };
-    assert!(fleet.nodes.driver().connect(&target).await.is_ok());
-    fleet.nodes.reinstall(address);
+    assert!(fleet.nodes.driver_port().connect(&target).await.is_ok());
+    fleet.nodes.reinstall_node(address);
     timeout(Duration::ZERO, connection.closed()).await.unwrap();
-    let refused = fleet.nodes.driver().connect(&target).await.map(drop);
+    let refused = fleet.nodes.driver_port().connect(&target).await.map(drop);
     assert!(matches!(refused, Err(NodeError::HostKey { .. })), "{refused:?}");
     let status = fleet.status(address).await;
     assert!(!status.etcd_data && status.containers.is_empty());
-    assert!(fleet.nodes.view(address).unwrap().files.is_empty());
+    assert!(fleet.nodes.view_node(address).unwrap().files.is_empty());
 }

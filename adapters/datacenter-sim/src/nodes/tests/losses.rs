@@ -8,7 +8,7 @@ async fn a_removed_member_ends_and_does_not_start_on_its_data() {
     let fleet = Fleet::bootstrapped(3).await;
     let address = fleet.all[0].as_str();
     let id = fleet.members().await.iter().find(|member| member.name == address).unwrap().id;
-    let etcd = fleet.nodes.etcd();
+    let etcd = fleet.nodes.etcd_port();
     etcd.remove(&permit(), &fleet.all, id).await.unwrap();
     etcd.remove(&permit(), &fleet.all, id).await.unwrap();
     assert!(!fleet.runs(address) && fleet.members().await.len() == 2);
@@ -25,7 +25,7 @@ async fn etcd_removes_no_member_that_its_majority_needs() {
     let members = fleet.members().await;
     let id = |address: &String| members.iter().find(|member| member.name == *address).unwrap().id;
     fleet.nodes.begin(&NodePlace::Address(fleet.all[2].clone()), NodeFault::Kill);
-    let etcd = fleet.nodes.etcd();
+    let etcd = fleet.nodes.etcd_port();
     let refused = etcd.remove(&permit(), &fleet.all, id(&fleet.all[0])).await;
     assert!(matches!(refused, Err(EtcdError::Refused { .. })), "{refused:?}");
     etcd.remove(&permit(), &fleet.all, id(&fleet.all[2])).await.unwrap();
@@ -59,7 +59,7 @@ async fn a_member_without_its_data_cannot_return() {
         fleet.start(address, &initial).await.unwrap();
         sleep(A_WHILE).await;
         assert!(!fleet.runs(address));
-        assert_eq!(fleet.nodes.view(address).unwrap().volumes[VOLUME], Content::Empty);
+        assert_eq!(fleet.nodes.view_node(address).unwrap().volumes[VOLUME], Content::Empty);
     }
     let facts = fleet.facts();
     assert!(!facts.iter().any(|fact| matches!(fact, EtcdFact::Initialised { again: true, .. })));

@@ -20,7 +20,7 @@ fn a_rehearsal_reads_its_own_writes_and_reaches_the_storage_only_when_accepted()
     storage.set_len(6000).unwrap();
     storage.write(0, &[7; 6000]).unwrap();
     let before = contents(&*storage);
-    let disk = Disk::rehearse(Arc::clone(&storage)).unwrap();
+    let disk = Disk::for_rehearsal(Arc::clone(&storage)).unwrap();
     let handle = disk.create_handle();
     handle.set_len(10_000).unwrap();
     handle.write(4090, &[1; 12]).unwrap();
@@ -35,7 +35,7 @@ fn a_rehearsal_reads_its_own_writes_and_reaches_the_storage_only_when_accepted()
     expected[8999] = 9;
     assert_eq!(rehearsed, expected);
     assert_eq!(contents(&*storage), before);
-    disk.accept().unwrap();
+    disk.accept_changes().unwrap();
     assert_eq!(contents(&*storage), expected);
     handle.write(0, &[3]).unwrap();
     assert_eq!(contents(&*storage)[0], 3, "after the rehearsal writes go through");
@@ -71,8 +71,8 @@ fn file_space_is_filled_once_ahead_of_use_and_never_over_data() {
     let len = 3 * MAX_FILL_BYTES;
     storage.set_len(len).unwrap();
     storage.write(100, &[7; 50]).unwrap();
-    let disk = Disk::rehearse(Arc::clone(&storage) as Arc<dyn StorageBackend>).unwrap();
-    disk.accept().unwrap();
+    let disk = Disk::for_rehearsal(Arc::clone(&storage) as Arc<dyn StorageBackend>).unwrap();
+    disk.accept_changes().unwrap();
     let handle = disk.create_handle();
     let mut expected = vec![0; len as usize];
     expected[100..150].fill(7);
@@ -95,8 +95,8 @@ fn file_space_is_filled_once_ahead_of_use_and_never_over_data() {
     handle.write(1600, &[8; 10]).unwrap();
     assert_eq!(written() - before, 1510, "what was cut off is filled again, up to the end");
     // After reopening, all used space counts as filled.
-    let disk = Disk::rehearse(Arc::clone(&storage) as Arc<dyn StorageBackend>).unwrap();
-    disk.accept().unwrap();
+    let disk = Disk::for_rehearsal(Arc::clone(&storage) as Arc<dyn StorageBackend>).unwrap();
+    disk.accept_changes().unwrap();
     let before = written();
     disk.create_handle().write(1605, &[9; 5]).unwrap();
     assert_eq!(written() - before, 5);
@@ -177,8 +177,8 @@ impl StorageBackend for Meeting {
 fn room_that_one_thread_fills_loses_nothing_that_another_writes() {
     let meeting = Arc::new(Meeting::default());
     meeting.set_len(FILL_BYTES).unwrap();
-    let disk = Disk::rehearse(Arc::clone(&meeting) as Arc<dyn StorageBackend>).unwrap();
-    disk.accept().unwrap();
+    let disk = Disk::for_rehearsal(Arc::clone(&meeting) as Arc<dyn StorageBackend>).unwrap();
+    disk.accept_changes().unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| disk.create_handle().write(0, &[1; 10]).unwrap());
         meeting.wait_until_filling();
@@ -211,11 +211,11 @@ fn threads_that_read_beside_the_writer_spoil_nothing() {
     const READERS: u64 = 2;
     let value = |number: u64| (number + 1).to_le_bytes().repeat(25_000);
     let meeting = Arc::new(Meeting::default());
-    let disk = Disk::rehearse(Arc::clone(&meeting) as Arc<dyn StorageBackend>).unwrap();
+    let disk = Disk::for_rehearsal(Arc::clone(&meeting) as Arc<dyn StorageBackend>).unwrap();
     let create =
         || Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(disk.create_handle()).unwrap();
     drop(create());
-    disk.accept().unwrap();
+    disk.accept_changes().unwrap();
     let mut database = create();
     let (written, ended) = (AtomicU64::new(0), AtomicBool::new(false));
     // A snapshot that is held at the end of a commit keeps redb from leaving pages in memory, so readers wait for the

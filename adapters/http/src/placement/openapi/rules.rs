@@ -8,7 +8,7 @@ pub(super) fn add_rules(name: &str, described: &mut Value) {
     match name {
         "ApplicationSpec" => {
             described["properties"]["tosca"] = json!({"anyOf": [
-                {"type": "string", "pattern": "^$|[.]ya?ml$"}, no_value(), template_schema(),
+                {"type": "string", "pattern": "^$|[.]ya?ml$"}, empty_schema(), template_schema(),
             ]});
             let address = json!({"type": "string", "pattern": CSAR});
             described["properties"]["csar"] = json!({"anyOf": [address, {"type": "null"}]});
@@ -19,12 +19,12 @@ pub(super) fn add_rules(name: &str, described: &mut Value) {
             ]);
         }
         "ClusterSpec" => {
-            described["properties"]["kubeconfig"] = json!({"anyOf": [no_value(), kubeconfig_schema()]});
+            described["properties"]["kubeconfig"] = json!({"anyOf": [empty_schema(), kubeconfig_schema()]});
             let output =
                 require_member("kubeconfig", &json!({"not": {"enum": [null, false, 0, "", [], {}]}}));
             let outputs = require_member("topology_template", &require_member("outputs", &output));
             described["properties"]["tosca"] =
-                json!({"anyOf": [no_value(), {"allOf": [template_schema(), outputs]}]});
+                json!({"anyOf": [empty_schema(), {"allOf": [template_schema(), outputs]}]});
             described["anyOf"] =
                 json!([require_member("kubeconfig", &any_value()), require_member("tosca", &any_value())]);
         }
@@ -57,7 +57,7 @@ fn require_member(name: &str, member: &Value) -> Value {
     json!({"type": "object", "required": [name], "properties": {name: member}})
 }
 
-fn no_value() -> Value {
+fn empty_schema() -> Value {
     json!({"type": "object", "maxProperties": 0})
 }
 

@@ -38,7 +38,7 @@ pub(super) struct Types {
 
 impl Types {
     /// A reference to an object's description.
-    pub(super) fn object(&mut self, schema: &'static Schema, side: Direction) -> Value {
+    pub(super) fn object_schema(&mut self, schema: &'static Schema, side: Direction) -> Value {
         let name = match side {
             Direction::Request => format!("{}Request", schema.name),
             Direction::Answer => schema.name.to_owned(),
@@ -62,7 +62,7 @@ impl Types {
             }
         }
         for field in schema.fields {
-            properties.insert(field.name.to_owned(), self.field(field, side));
+            properties.insert(field.name.to_owned(), self.field_schema(field, side));
             let given = matches!(field.access, Access::Required | Access::Immutable);
             if side == Direction::Answer || given {
                 required.push(field.name);
@@ -81,7 +81,7 @@ impl Types {
         described
     }
 
-    fn field(&mut self, field: &'static FieldSchema, side: Direction) -> Value {
+    fn field_schema(&mut self, field: &'static FieldSchema, side: Direction) -> Value {
         if side == Direction::Request && field.access.is_ours() {
             return json!({"description": "Passed over.", "readOnly": true});
         }
@@ -102,10 +102,10 @@ impl Types {
             let value = json!({"type": "string", "pattern": LABEL});
             return json!({"type": "object", "propertyNames": {"pattern": LABEL_KEY}, "additionalProperties": value});
         }
-        self.shape(&field.shape, side)
+        self.shape_schema(&field.shape, side)
     }
 
-    fn shape(&mut self, shape: &'static Shape, side: Direction) -> Value {
+    fn shape_schema(&mut self, shape: &'static Shape, side: Direction) -> Value {
         let or_text = |number: Value, pattern: &str| match side {
             Direction::Answer => number,
             Direction::Request => json!({"anyOf": [number, {"type": "string", "pattern": pattern}]}),
@@ -128,15 +128,18 @@ impl Types {
             }
             Shape::Number => or_text(json!({"type": "number"}), NUMBER),
             Shape::Choice(names) => json!({"enum": names}),
-            Shape::List(item) => json!({"type": "array", "items": self.shape(item, side)}),
-            Shape::Map(entry) => json!({"type": "object", "additionalProperties": self.shape(entry, side)}),
-            Shape::Nullable(shape) => json!({"anyOf": [self.shape(shape, side), {"type": "null"}]}),
-            Shape::Object(schema) => self.object(schema, side),
+            Shape::List(item) => json!({"type": "array", "items": self.shape_schema(item, side)}),
+            Shape::Map(entry) => {
+                json!({"type": "object", "additionalProperties": self.shape_schema(entry, side)})
+            }
+            Shape::Nullable(shape) => json!({"anyOf": [self.shape_schema(shape, side), {"type": "null"}]}),
+            Shape::Object(schema) => self.object_schema(schema, side),
             Shape::Tagged(variants) => {
                 let variants: Vec<Value> = variants
                     .iter()
                     .map(|(name, content)| {
-                        let properties = json!({"type": {"const": name}, *name: self.shape(content, side)});
+                        let properties =
+                            json!({"type": {"const": name}, *name: self.shape_schema(content, side)});
                         let mut variant =
                             json!({"type": "object", "required": ["type", name], "properties": properties});
                         if side == Direction::Request {
@@ -153,17 +156,17 @@ impl Types {
     }
 
     /// The body of a request for a part; `None` if it has none.
-    pub(super) fn part(&mut self, kind: Kind, part: Subresource) -> Option<Value> {
+    pub(super) fn subresource_schema(&mut self, kind: Kind, part: Subresource) -> Option<Value> {
         let schema = match (part, kind) {
             (Subresource::Retry, _) => return None,
-            (Subresource::Status, _) => return Some(self.status(kind)),
+            (Subresource::Status, _) => return Some(self.status_schema(kind)),
             (Subresource::Complete, _) => &ApplicationComplete::SCHEMA,
             (Subresource::Shutdown, _) => &ApplicationShutdown::SCHEMA,
             (Subresource::Binding, Kind::Cluster) => &CloudBinding::SCHEMA,
             (Subresource::Binding, Kind::MagnumCluster) => &MagnumClusterBinding::SCHEMA,
             (Subresource::Binding, _) => &ClusterBinding::SCHEMA,
         };
-        let described = self.object(schema, Direction::Request);
+        let described = self.object_schema(schema, Direction::Request);
         let targets: &[Kind] = match (part, kind) {
             (Subresource::Binding, Kind::Cluster) => &[Kind::Cloud, Kind::GlobalCloud],
             (Subresource::Binding, Kind::MagnumCluster) => &[Kind::Project],
@@ -174,13 +177,13 @@ impl Types {
         if let Some(field) = schema.fields.first() {
             let described = self.named.entry(format!("{}Request", schema.name)).or_default();
             described["properties"][field.name] =
-                json!({"oneOf": targets.iter().map(target_of).collect::<Vec<_>>()});
+                json!({"oneOf": targets.iter().map(reference_schema).collect::<Vec<_>>()});
         }
         Some(described)
     }
 
     /// A whole resource of which only the status is used.
-    fn status(&mut self, kind: Kind) -> Value {
+    fn status_schema(&mut self, kind: Kind) -> Value {
         let schema = kind.schema();
         let mut properties = Map::new();
         for (name, value) in schema.constants {
@@ -188,7 +191,7 @@ impl Types {
         }
         for field in schema.fields {
             let described = match field.name {
-                "status" => self.shape(&field.shape, Direction::Request),
+                "status" => self.shape_schema(&field.shape, Direction::Request),
                 _ => json!({"type": "object", "description": "Passed over."}),
             };
             properties.insert(field.name.to_owned(), described);
@@ -213,7 +216,7 @@ impl Types {
     }
 }
 
-fn target_of(kind: &Kind) -> Value {
+fn reference_schema(kind: &Kind) -> Value {
     let name = json!({"type": "string"});
     let (namespace, required) = match kind.namespaced() {
         true => (name.clone(), json!(["api", "kind", "name", "namespace"])),

@@ -1,8 +1,8 @@
 //! Tests of explanations: parsing of questions, visibility of answers, and answers without a leader.
 
 use madako_domain::placement::decision::{
-    Candidate, Counts, Decision, Dropped, ExplainError, Explanation, Gain, Hold, MetricPart, Move, Outcome,
-    Ranked, Stay, WhatIf,
+    Candidate, Counts, Decision, DropReason, ExplainError, Explanation, Gain, Hold, MetricPart, Move,
+    Outcome, RankedCluster, Stay, WhatIf,
 };
 use madako_domain::placement::kind::ObjectKey;
 use madako_protocol::placement::explainer::{Explainer, NoExplanation};
@@ -33,15 +33,15 @@ fn candidate(namespace: &str, current: bool) -> Candidate {
     Candidate {
         target: cluster(namespace),
         current,
-        dropped: current.then_some(Dropped::FailingMetrics { metric: "latency".to_owned(), why: None }),
+        dropped: current.then_some(DropReason::FailingMetrics { metric: "latency".to_owned(), why: None }),
         metrics: vec![metric],
         base: Some(0.5),
         score: Some(0.5),
     }
 }
 
-fn ranked(namespace: &str) -> Ranked {
-    Ranked { target: cluster(namespace), score: 0.5, has_metrics: false }
+fn ranked(namespace: &str) -> RankedCluster {
+    RankedCluster { target: cluster(namespace), score: 0.5, has_metrics: false }
 }
 
 /// A decision that names both clusters.

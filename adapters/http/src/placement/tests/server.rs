@@ -45,10 +45,11 @@ fn server(world: &World, limits: Limits) -> Server {
     let (dialer, listener) = memory::memory_listener();
     let (stop, stopped) = oneshot::channel::<()>();
     let router = router_before(world.router.clone(), Arc::new(Pages), Duration::from_secs(2));
-    let serving = tokio::spawn(serve(listener, router, limits, crate::no_client_certificate, async move {
-        // Dropping the sender stops the server too.
-        let _ = stopped.await;
-    }));
+    let serving =
+        tokio::spawn(serve(listener, router, limits, crate::ignore_client_certificate, async move {
+            // Dropping the sender stops the server too.
+            let _ = stopped.await;
+        }));
     Server { dialer, stop: Some(stop), serving }
 }
 

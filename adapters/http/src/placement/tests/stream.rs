@@ -143,7 +143,7 @@ async fn watch_ends_when_the_server_stops() {
     let world = world();
     let (close, closing) = watch::channel(false);
     let mut request = request("GET", "/core/roles?watch", Body::empty());
-    request.extensions_mut().insert(Closing::new(closing));
+    request.extensions_mut().insert(ServerClosing::new(closing));
     let mut lines = world.watch_with(request).await;
     world.created(Kind::Role, "r").await;
     assert_eq!(lines.name().await, is("ADDED", "/r"));
@@ -228,7 +228,7 @@ async fn an_answer_waits_a_minute_at_most() {
     let (close, closing) = watch::channel(false);
     close.send_replace(true);
     let mut request = request("POST", &path, example(Kind::Application, "two").to_string());
-    request.extensions_mut().insert(Closing::new(closing));
+    request.extensions_mut().insert(ServerClosing::new(closing));
     world.send(request).await.with(200);
     assert_eq!(begun.elapsed(), BLOCKING);
     let path = path.replace("running", "asleep");

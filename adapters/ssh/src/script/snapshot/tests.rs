@@ -83,14 +83,14 @@ fn a_restore_keeps_the_former_data_and_may_run_twice() {
             assert_eq!(inside.database("restored-7/member").as_deref(), Some("restored"));
         }
         for _ in 0..2 {
-            assert_eq!(inside.run(&swap_inside()), (0, String::new()));
+            assert_eq!(inside.run(&swap_directories_script()), (0, String::new()));
             assert_eq!(inside.database("member").as_deref(), Some("restored"));
             assert_eq!(inside.database("before-restore-7/member").as_deref(), former);
         }
         // The restored member has other data meanwhile: the restore is not repeated.
         inside.write_data("later");
         assert_eq!(inside.run(&stage_script()), (0, String::new()));
-        assert_eq!(inside.run(&swap_inside()), (0, String::new()));
+        assert_eq!(inside.run(&swap_directories_script()), (0, String::new()));
         assert_eq!(inside.database("member").as_deref(), Some("later"));
         assert_eq!(inside.entries(), ["before-restore-7", "member"]);
     }
@@ -105,7 +105,7 @@ fn an_interrupted_exchange_goes_on() {
     fs::create_dir(inside.data().join("before-restore-7")).unwrap();
     fs::rename(inside.data().join("member"), inside.data().join("before-restore-7/member")).unwrap();
     assert_eq!(inside.run(&stage_script()), (0, String::new()));
-    assert_eq!(inside.run(&swap_inside()), (0, String::new()));
+    assert_eq!(inside.run(&swap_directories_script()), (0, String::new()));
     assert_eq!(inside.database("member").as_deref(), Some("restored"));
     assert_eq!(inside.database("before-restore-7/member").as_deref(), Some("former"));
 }
@@ -114,10 +114,10 @@ fn an_interrupted_exchange_goes_on() {
 fn an_exchange_loses_no_data_that_it_does_not_expect() {
     let inside = Inside::new("restored");
     inside.write_data("former");
-    assert_eq!(inside.run(&swap_inside()).0, 1, "there is no restored snapshot");
+    assert_eq!(inside.run(&swap_directories_script()).0, 1, "there is no restored snapshot");
     inside.run(&stage_script());
     fs::create_dir_all(inside.data().join("before-restore-7/member")).unwrap();
-    let (code, said) = inside.run(&swap_inside());
+    let (code, said) = inside.run(&swap_directories_script());
     assert!(code == 1 && said.contains("has both member and before-restore-7/member"), "{said}");
     assert_eq!(inside.database("member").as_deref(), Some("former"));
 }

@@ -9,7 +9,7 @@ use tokio::task::yield_now;
 
 use super::*;
 use crate::encryption::Encryption;
-use crate::watch::{FeedEvent, Interest};
+use crate::watch::{FeedEvent, WatchedKeys};
 
 /// A store that records requests and answers on demand.
 struct Noting {
@@ -48,7 +48,7 @@ impl Noting {
 
 #[async_trait]
 impl Source for Noting {
-    fn watch(&self, _: Interest) -> mpsc::Receiver<FeedEvent> {
+    fn watch(&self, _: WatchedKeys) -> mpsc::Receiver<FeedEvent> {
         unreachable!("writers do not watch")
     }
 
@@ -82,7 +82,7 @@ fn put(key: &str, revision: i64, bytes: usize) -> Transaction {
 }
 
 fn key(transaction: &Transaction) -> String {
-    keys_touched(transaction).next().unwrap().to_owned()
+    list_keys_of_transaction(transaction).next().unwrap().to_owned()
 }
 
 struct Writers {

@@ -54,12 +54,12 @@ fn view_advances_revision_by_revision() {
     assert_eq!(view.advance(13, vec![put("b", 12), delete("a", 13)]).0, []);
     assert_eq!((view.revision(), names(&view)), (13, vec!["b".to_owned()]));
     assert_eq!(view.get("/core/roles/b").unwrap().mod_revision, 12);
-    assert_eq!(view.counts()[0], 1);
+    assert_eq!(view.counts_by_kind()[0], 1);
     assert!(!view.advance(14, vec![]).1, "nothing changed for followers");
     assert_eq!(view.revision(), 14, "and still the revision is known");
 
     let from = view.follow(11).unwrap();
-    let told = view.changes(view.generation(), from).unwrap();
+    let told = view.changes_since(view.generation(), from).unwrap();
     let told: Vec<_> = told
         .iter()
         .map(|change| {
@@ -90,7 +90,7 @@ fn unreadable_resource_is_a_fault_and_appears_deleted_until_it_is_readable() {
     assert_eq!(view.faults(), []);
     view.advance(6, vec![spoil("c", 6)]);
     view.advance(7, vec![put("c", 7)]);
-    assert_eq!((view.fault_count(), view.counts()[0]), (0, 2));
+    assert_eq!((view.fault_count(), view.counts_by_kind()[0]), (0, 2));
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn list_replaces_the_view_and_ends_its_followers() {
     assert_eq!(replaced.len(), 1);
     assert_eq!((view.revision(), names(&view), view.fault_count()), (5, vec!["b".to_owned()], 1));
     let gap = FollowerGap::Relisted { why: "it is another one".into() };
-    assert_eq!(view.changes(generation, next).unwrap_err(), gap);
+    assert_eq!(view.changes_since(generation, next).unwrap_err(), gap);
     assert_eq!(view.follow(101).unwrap_err(), gap, "a revision that is still to come");
     assert_eq!(view.follow(4).unwrap_err(), gap, "nobody knows what came between it and the list");
     assert!(view.follow(5).is_ok());
@@ -138,7 +138,7 @@ proptest! {
         for (n, step) in steps.iter().enumerate() {
             if n == start % steps.len() {
                 let seen: BTreeMap<_, _> =
-                    view.all().iter().map(|s| (s.key.name.clone(), s.mod_revision)).collect();
+                    view.all_objects().iter().map(|s| (s.key.name.clone(), s.mod_revision)).collect();
                 followed = Some((view.ring().end_number(), seen));
             }
             revision += 1;
@@ -150,12 +150,12 @@ proptest! {
             }).collect();
             view.advance(revision, steps);
         }
-        let now: BTreeMap<_, _> = view.all().iter().map(|s| (s.key.name.clone(), s.mod_revision)).collect();
+        let now: BTreeMap<_, _> = view.all_objects().iter().map(|s| (s.key.name.clone(), s.mod_revision)).collect();
         prop_assert_eq!(&now, &model);
-        prop_assert_eq!(view.counts()[0], model.len());
+        prop_assert_eq!(view.counts_by_kind()[0], model.len());
         let (mut next, mut seen) = followed.expect("it started somewhere");
         loop {
-            let changes = view.changes(view.generation(), next).unwrap();
+            let changes = view.changes_since(view.generation(), next).unwrap();
             if changes.is_empty() { break; }
             next += changes.len() as u64;
             for change in changes {

@@ -23,7 +23,7 @@ use tokio::time::{sleep, timeout};
 use self::server::{SLOWEST, Server};
 use crate::processes::{Madako, Memory, WorkDirectory, free_port};
 use crate::scene::Scene;
-use crate::size::mib;
+use crate::size::format_mib;
 use crate::table::{Table, Times, format_time};
 
 const MACHINES: u32 = 1_150;
@@ -41,17 +41,17 @@ pub(crate) async fn measure_nodes(table: &mut Table) -> anyhow::Result<()> {
         eprintln!("  skipped: it needs a network namespace of its own, see benches/service/nodes");
         return Ok(());
     }
-    let off = Fleet::start("off").await?.settled(|_| true).await?;
+    let off = Fleet::start("off").await?.wait_until_settled(|_| true).await?;
     let mut fleet = Fleet::start("act").await?;
     let count = fleet.scene.witness.cluster()?.nodes.len();
-    let lonely = fleet.settled(|seen| seen.unreachable == Some(count)).await?;
+    let lonely = fleet.wait_until_settled(|seen| seen.unreachable == Some(count)).await?;
 
     let _server = Server::start(fleet.scene.witness.cluster()?).await?;
-    let connected = fleet.settled(|seen| seen.unreachable == Some(0)).await?;
-    table.row(
+    let connected = fleet.wait_until_settled(|seen| seen.unreachable == Some(0)).await?;
+    table.add_row(
         format!("memory of `madako serve` with {count} connected nodes, embedded store"),
-        mib(MEMORY),
-        format!("{} resident, {} at most", mib(connected.resident), mib(connected.peak)),
+        format_mib(MEMORY),
+        format!("{} resident, {} at most", format_mib(connected.resident), format_mib(connected.peak)),
         Some(connected.peak <= MEMORY),
     );
     for (what, memory, aim) in [
@@ -59,15 +59,15 @@ pub(crate) async fn measure_nodes(table: &mut Table) -> anyhow::Result<()> {
         ("a node's actor with its connection", connected, ACTOR[1]),
     ] {
         let each = memory.resident.saturating_sub(off.resident) / u64::try_from(count)?;
-        table.row(
+        table.add_row(
             format!("memory of {what}: the difference to a service that does not act on nodes, divided"),
-            kib(aim),
-            kib(each),
+            format_kib(aim),
+            format_kib(each),
             Some(each <= aim),
         );
     }
-    let times = fleet.collections().await?;
-    table.times(
+    let times = fleet.measure_collections().await?;
+    table.add_times(
         format!("states of {count} nodes, the slowest of which answers after {}", format_time(SLOWEST)),
         SLOWEST * 3,
         &times,
@@ -75,7 +75,7 @@ pub(crate) async fn measure_nodes(table: &mut Table) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn kib(bytes: u64) -> String {
+fn format_kib(bytes: u64) -> String {
     format!("{} KiB", bytes >> 10)
 }
 
@@ -89,7 +89,7 @@ struct Fleet {
 
 /// The metrics of collections.
 #[derive(Debug, Clone, Copy, Default)]
-struct Collected {
+struct CollectionPage {
     count: usize,
     seconds: f64,
     /// `None`: there was no collection.
@@ -103,37 +103,41 @@ impl Fleet {
         let pki = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
         let mut sections = format!("operations: {{mode: {mode}}}\n");
         for (name, text) in [("ssh", key.to_openssh(LineEnding::LF)?.as_str()), ("pki", pki)] {
-            let path = keys.config(name, text)?;
+            let path = keys.write_config(name, text)?;
             std::fs::set_permissions(&path, Permissions::from_mode(0o600))?;
             sections += &format!("{name}: {{key_file: {}}}\n", path.display());
         }
         let pages = SocketAddr::from(([127, 0, 0, 1], free_port()?));
-        let (mut scene, instance) = Scene::embedded(MACHINES, "60s", &sections, &pages.to_string()).await?;
+        let (mut scene, instance) =
+            Scene::with_embedded_store(MACHINES, "60s", &sections, &pages.to_string()).await?;
         let installed = scene.install(WORKERS).await;
         scene.explain(installed)?;
         Ok(Self { scene, instance, pages, _keys: keys })
     }
 
     /// Memory after a state has been reached, and some polls and collections later.
-    async fn settled(&mut self, is_reached: impl Fn(&Collected) -> bool) -> anyhow::Result<Memory> {
+    async fn wait_until_settled(
+        &mut self,
+        is_reached: impl Fn(&CollectionPage) -> bool,
+    ) -> anyhow::Result<Memory> {
         let reached = async {
-            while !is_reached(&self.collected().await?) {
+            while !is_reached(&self.read_collected().await?) {
                 sleep(GLANCE).await;
             }
             anyhow::Ok(())
         };
         let reached = timeout(CONNECTED, reached).await.context("the nodes do not come to the wanted state");
         self.scene.explain(reached)??;
-        self.scene.registry.polls(COLLECTIONS).await?;
-        self.instance.memory()
+        self.scene.registry.wait_for_polls(COLLECTIONS).await?;
+        self.instance.read_memory()
     }
 
     /// The durations of collections.
-    async fn collections(&self) -> anyhow::Result<Times> {
-        let (mut times, mut before) = (Vec::new(), self.collected().await?);
+    async fn measure_collections(&self) -> anyhow::Result<Times> {
+        let (mut times, mut before) = (Vec::new(), self.read_collected().await?);
         while times.len() < COLLECTIONS {
             sleep(GLANCE).await;
-            let after = self.collected().await?;
+            let after = self.read_collected().await?;
             anyhow::ensure!(after.unreachable == Some(0), "a node did not answer");
             // Two collections between two looks cannot be told apart.
             if after.count == before.count + 1 {
@@ -144,7 +148,7 @@ impl Fleet {
         Ok(times.into_iter().collect())
     }
 
-    async fn collected(&self) -> anyhow::Result<Collected> {
+    async fn read_collected(&self) -> anyhow::Result<CollectionPage> {
         let mut stream = TcpStream::connect(self.pages).await.context("the service does not listen")?;
         stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n").await?;
         let mut answer = String::new();
@@ -159,7 +163,7 @@ impl Fleet {
             reason = "counters of collections and nodes"
         )]
         let number = |value: f64| value as usize;
-        Ok(Collected {
+        Ok(CollectionPage {
             count: value("madako_operations_collect_seconds_count")?.map_or(0, number),
             seconds: value("madako_operations_collect_seconds_sum")?.unwrap_or_default(),
             unreachable: value("madako_nodes{state=\"unreachable\"}")?.map(number),

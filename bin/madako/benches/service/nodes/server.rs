@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use madako_domain::cluster::Cluster;
 use madako_domain::containers::{DEFAULT_ETCD_VOLUME, ETCD_MARK, ServiceParams};
 use madako_operation_runner::Images;
-use madako_operation_runner::wanted::{InitialCluster, etcd, etcd_rivers, rivers};
+use madako_operation_runner::wanted::{InitialCluster, etcd_parameters, etcd_rivers, rivers_parameters};
 use madako_protocol::feed::Task;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
@@ -82,10 +82,10 @@ fn status_answer(cluster: &Cluster, address: &str, control_plane: bool, number: 
         let label = json!({"builtin": builtin, "extra": {}}).to_string();
         format!("C {}\n", json!([format!("/{name}"), true, image, label, null]))
     };
-    let mut text = container("rivers", &images.tools, &rivers(cluster));
+    let mut text = container("rivers", &images.tools, &rivers_parameters(cluster));
     if control_plane {
         text += &container("etcd-rivers", &images.tools, &etcd_rivers(cluster));
-        text += &container("etcd", &images.etcd, &etcd(address, InitialCluster::None));
+        text += &container("etcd", &images.etcd, &etcd_parameters(address, InitialCluster::None));
         text += &format!("V {DEFAULT_ETCD_VOLUME}\nV {ETCD_MARK}\nE content\n");
     }
     Answer { after: SLOWEST * (number % SPEEDS + 1) / SPEEDS, text: format!("{text}END\n").into() }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::bindings::measure_bindings;
-use super::http::{Connection, request};
+use super::http::{Connection, build_request};
 use super::stage::{PlacementFixture, Settings, StoreKind};
 use crate::processes::{core_time, free_port};
 use crate::scene::Scene;
@@ -39,7 +39,7 @@ impl IdleService {
         let flags = ["--http", &address, "--interval", "1m", "--session-ttl", "60s"];
         let settings = Settings { on: StoreKind::Embedded, rbac: false, controllers: true };
         let stage = PlacementFixture::serving(settings, &[&flags, more].concat()).await?;
-        let mut scene = Scene::beside(&stage.endpoint, MACHINES).await?;
+        let mut scene = Scene::beside_etcd(&stage.endpoint, MACHINES).await?;
         let installed = scene.store_settings(WORKERS).await;
         stage.explain(installed)?;
         measure_bindings(&stage, APPLICATIONS).await?;
@@ -51,10 +51,10 @@ impl IdleService {
     }
 
     /// Requests the metrics as Prometheus does, until an error. `size` gets the bytes of the last answer.
-    async fn scrape(&self, size: &mut usize) -> anyhow::Result<()> {
+    async fn scrape_metrics(&self, size: &mut usize) -> anyhow::Result<()> {
         let mut ticks = interval(SCRAPES);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let question = request("GET", "/metrics", "");
+        let question = build_request("GET", "/metrics", "");
         loop {
             ticks.tick().await;
             let mut connection = Connection::open(self.http).await?;
@@ -72,13 +72,13 @@ pub(crate) async fn measure_at_rest(table: &mut Table) -> anyhow::Result<()> {
     let mut size = 0;
     tokio::select! {
         biased;
-        failed = with.scrape(&mut size) => failed?,
+        failed = with.scrape_metrics(&mut size) => failed?,
         () = sleep(WATCHED) => {}
     }
     let took = began.elapsed();
     let (with, without) = (with.core_time()? - before.0, without.core_time()? - before.1);
     let share = (with.as_secs_f64() - without.as_secs_f64()) / took.as_secs_f64();
-    table.row(
+    table.add_row(
         format!(
             "telemetry at rest, of a core: {MACHINES} machines, {APPLICATIONS} applications, \
              embedded store, scraped every {SCRAPES:?} for {took:.0?}"

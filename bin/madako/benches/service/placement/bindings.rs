@@ -8,8 +8,8 @@ use etcd_client::{Client, Txn, TxnOp};
 use serde_json::Value;
 use tokio::time::{Instant, timeout};
 
-use super::http::{Connection, LineStream, request};
-use super::resources::{NAMESPACE, application, applications, cluster_name};
+use super::http::{Connection, LineStream, build_request};
+use super::resources::{NAMESPACE, application_json, applications_path, cluster_name};
 use super::stage::{PlacementFixture, Settings, StoreKind};
 use crate::processes::{PATIENCE, core_time};
 use crate::table::{Table, Times, format_time};
@@ -35,7 +35,7 @@ pub(super) async fn measure_all_bindings(table: &mut Table) -> anyhow::Result<()
         "bindings of {CREATED} created applications on {CLUSTERS} clusters, metrics defined just before, \
          embedded store: from the last create to the last binding"
     );
-    table.times(name, SOON, &times);
+    table.add_times(name, SOON, &times);
     for on in [StoreKind::Embedded, StoreKind::Etcd] {
         measure_waiting(on, table).await?;
     }
@@ -52,16 +52,16 @@ async fn measure_creations() -> anyhow::Result<Duration> {
 /// Creates clusters, and then applications with five clients. Returns the time from the last create until all are
 /// bound.
 pub(super) async fn measure_bindings(stage: &PlacementFixture, many: usize) -> anyhow::Result<Duration> {
-    let bound = Bound::follow(stage).await?;
+    let bound = BoundApplications::follow(stage).await?;
     // Read concurrently: the service drops a watch that is not read.
-    let bound = tokio::spawn(async move { bound.until(many).await });
+    let bound = tokio::spawn(async move { bound.wait_until_bound(many).await });
     stage.create_metrics_and_clusters(CLUSTERS).await?;
     stage.set_online(CLUSTERS).await?;
-    let path = applications();
+    let path = applications_path();
     let client = async |mut connection: Connection, share: usize| {
         for number in (share..many).step_by(5) {
-            let body = application(&format!("application-{number}")).to_string();
-            connection.expect(&request("POST", &path, &body)).await?;
+            let body = application_json(&format!("application-{number}")).to_string();
+            connection.expect(&build_request("POST", &path, &body)).await?;
         }
         anyhow::Ok(())
     };
@@ -80,27 +80,27 @@ pub(super) async fn measure_bindings(stage: &PlacementFixture, many: usize) -> a
 async fn measure_waiting(on: StoreKind, table: &mut Table) -> anyhow::Result<()> {
     let stage = PlacementFixture::start(Settings { on, rbac: false, controllers: true }).await?;
     stage.create_metrics_and_clusters(MANY_CLUSTERS).await?;
-    let mut refused = Follow::open(&stage).await?;
+    let mut refused = BindingFollower::open(&stage).await?;
     let mut connection = stage.connect().await?;
-    let path = applications();
+    let path = applications_path();
     // A waiting application is not evaluated again before a change.
     let degraded = |line: &str| line.contains("\"state\": \"DEGRADED\"");
-    let settled = tokio::spawn(async move { refused.until(WAITING, degraded).await });
+    let settled = tokio::spawn(async move { refused.wait_until(WAITING, degraded).await });
     for number in 0..WAITING {
-        let body = application(&format!("application-{number}")).to_string();
-        connection.expect(&request("POST", &path, &body)).await?;
+        let body = application_json(&format!("application-{number}")).to_string();
+        connection.expect(&build_request("POST", &path, &body)).await?;
     }
     stage.explain(settled.await?.context("not every application was found to have to wait"))?;
     // The earlier connection may have been idle for too long.
     let mut connection = stage.connect().await?;
-    let bound = Bound::follow(&stage).await?;
+    let bound = BoundApplications::follow(&stage).await?;
     // All clusters at once, as another writer may do.
     let mut store = Client::connect([&stage.endpoint], None).await?;
     let mut online = Vec::new();
     for number in 0..MANY_CLUSTERS {
         let path = format!("/kubernetes/namespaces/{NAMESPACE}/clusters/{}", cluster_name(number));
         let mut cluster: Value =
-            serde_json::from_slice(connection.expect(&request("GET", &path, "")).await?)?;
+            serde_json::from_slice(connection.expect(&build_request("GET", &path, "")).await?)?;
         cluster["status"]["state"] = "ONLINE".into();
         let key = format!("/kubernetes/clusters/{NAMESPACE}/{}", cluster_name(number));
         online.push(TxnOp::put(key, cluster.to_string(), None));
@@ -108,11 +108,11 @@ async fn measure_waiting(on: StoreKind, table: &mut Table) -> anyhow::Result<()>
     let spent = core_time(stage.madako.pid)?;
     let began = Instant::now();
     store.txn(Txn::new().and_then(online)).await?;
-    let (end, clusters) = stage.explain(bound.until(WAITING).await)?;
+    let (end, clusters) = stage.explain(bound.wait_until_bound(WAITING).await)?;
     let spent = core_time(stage.madako.pid)? - spent;
     let took = end - began;
     let rate = WAITING as f64 / took.as_secs_f64();
-    table.row(
+    table.add_row(
         format!(
             "placements a second, {WAITING} applications wait and {MANY_CLUSTERS} clusters come online, {}",
             on.name()
@@ -129,16 +129,16 @@ async fn measure_waiting(on: StoreKind, table: &mut Table) -> anyhow::Result<()>
 }
 
 /// A watch of the applications.
-struct Follow(LineStream);
+struct BindingFollower(LineStream);
 
-impl Follow {
+impl BindingFollower {
     async fn open(stage: &PlacementFixture) -> anyhow::Result<Self> {
-        let path = format!("{}?watch&heartbeat=0", applications());
+        let path = format!("{}?watch&heartbeat=0", applications_path());
         Ok(Self(stage.connect().await?.follow(&path).await?))
     }
 
     /// Waits until `holds` was true for this many applications; returns their last lines.
-    async fn until(
+    async fn wait_until(
         &mut self,
         many: usize,
         holds: impl Fn(&str) -> bool,
@@ -157,16 +157,16 @@ impl Follow {
     }
 }
 
-struct Bound(Follow);
+struct BoundApplications(BindingFollower);
 
-impl Bound {
+impl BoundApplications {
     async fn follow(stage: &PlacementFixture) -> anyhow::Result<Self> {
-        Ok(Self(Follow::open(stage).await?))
+        Ok(Self(BindingFollower::open(stage).await?))
     }
 
     /// Waits until this many are bound; returns the time and the number of clusters.
-    async fn until(mut self, many: usize) -> anyhow::Result<(Instant, usize)> {
-        let lines = self.0.until(many, |line| line.contains("\"scheduled_to\": {")).await?;
+    async fn wait_until_bound(mut self, many: usize) -> anyhow::Result<(Instant, usize)> {
+        let lines = self.0.wait_until(many, |line| line.contains("\"scheduled_to\": {")).await?;
         let end = Instant::now();
         let clusters: std::collections::BTreeSet<_> = lines
             .values()

@@ -32,12 +32,12 @@ pub(crate) async fn measure(table: &mut Table) -> anyhow::Result<()> {
     let settings = Settings { on: StoreKind::Embedded, rbac: false, controllers: true };
     let flags = ["--http", &http, "--interval", "1m", "--session-ttl", "60s"];
     let stage = PlacementFixture::serving(settings, &flags).await?;
-    let mut scene = Scene::beside(&stage.endpoint, MACHINES).await?;
+    let mut scene = Scene::beside_etcd(&stage.endpoint, MACHINES).await?;
     let installed = scene.install(WORKERS).await;
     stage.explain(installed)?;
     measure_bindings(&stage, APPLICATIONS).await?;
 
-    let config = scene.place.path("config.yml");
+    let config = scene.place.path_of("config.yml");
     let beside = format!("{MACHINES} machines, {APPLICATIONS} applications, embedded store");
     for (words, aim) in [
         (&["status", "-o", "table"][..], STATUS),
@@ -45,11 +45,11 @@ pub(crate) async fn measure(table: &mut Table) -> anyhow::Result<()> {
         (&["machine", "list", "-o", "json"], MACHINE_LIST),
     ] {
         let times = (0..SAMPLES).map(|_| run(words, &config)).collect::<anyhow::Result<Times>>()?;
-        table.median(format!("`madako {}`: {beside}", words.join(" ")), aim, &times);
+        table.add_median(format!("`madako {}`: {beside}", words.join(" ")), aim, &times);
     }
     drop(stage);
-    let times = (0..SAMPLES).map(|_| first_picture()).collect::<anyhow::Result<Times>>()?;
-    table.times("first picture of `madako demo` with all racks, 80x24", PICTURE, &times);
+    let times = (0..SAMPLES).map(|_| measure_first_screen()).collect::<anyhow::Result<Times>>()?;
+    table.add_times("first picture of `madako demo` with all racks, 80x24", PICTURE, &times);
     Ok(())
 }
 
@@ -68,7 +68,7 @@ fn run(words: &[&str], config: &Path) -> anyhow::Result<Duration> {
 }
 
 /// The time from the start of a demo in a terminal until the last rack is drawn.
-fn first_picture() -> anyhow::Result<Duration> {
+fn measure_first_screen() -> anyhow::Result<Duration> {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
     grantpt(&master)?;
     unlockpt(&master)?;

@@ -9,9 +9,9 @@ use etcd_client::Client;
 use tokio::task::spawn_local;
 use tokio::time::Instant;
 
-use super::http::{Connection, request};
+use super::http::{Connection, build_request};
 use super::load::{LoadResult, part_of_core, run_in_own_thread};
-use super::resources::{application, applications};
+use super::resources::{application_json, applications_path};
 use super::stage::{PlacementFixture, Settings, StoreKind};
 use crate::processes::core_time;
 use crate::table::{Table, Times};
@@ -23,12 +23,12 @@ const WARM_UP: usize = 2_000;
 /// Minimum creates a second.
 const AIM: f64 = 3_500.0;
 
-struct Rate {
+struct RequestRate {
     wall: Duration,
     times: Times,
 }
 
-impl Rate {
+impl RequestRate {
     fn a_second(&self) -> f64 {
         CREATES as f64 / self.wall.as_secs_f64()
     }
@@ -79,11 +79,11 @@ fn time_per_request(before: (Duration, Duration), after: (Duration, Duration), r
     format!("; of a core each: madako {}{etcd}", each(before.0, after.0))
 }
 
-fn add_row(table: &mut Table, name: String, aim: Option<f64>, done: &LoadResult<Rate>, took: String) {
+fn add_row(table: &mut Table, name: String, aim: Option<f64>, done: &LoadResult<RequestRate>, took: String) {
     let LoadResult { value: rate, core } = done;
     let generator = part_of_core(*core, rate.wall);
     let reached = aim.map(|aim| rate.a_second() >= aim);
-    table.row(
+    table.add_row(
         format!("{name}, {CLIENTS} clients"),
         aim.map_or_else(|| "-".to_owned(), |aim| format!("{aim} /s")),
         format!("{:.0} /s, {}; generator: {generator}{took}", rate.a_second(), rate.times.p99_and_maximum()),
@@ -91,9 +91,9 @@ fn add_row(table: &mut Table, name: String, aim: Option<f64>, done: &LoadResult<
     );
 }
 
-async fn measure_creates(address: std::net::SocketAddr) -> anyhow::Result<Rate> {
-    let path = applications();
-    let body = |name: String| request("POST", &path, &application(&name).to_string());
+async fn measure_creates(address: std::net::SocketAddr) -> anyhow::Result<RequestRate> {
+    let path = applications_path();
+    let body = |name: String| build_request("POST", &path, &application_json(&name).to_string());
     let requests: Vec<_> =
         (0..WARM_UP + CREATES).map(|number| body(format!("application-{number}"))).collect();
     let mut connections = Vec::new();
@@ -106,8 +106,8 @@ async fn measure_creates(address: std::net::SocketAddr) -> anyhow::Result<Rate> 
     .await
 }
 
-async fn measure_puts(endpoint: String) -> anyhow::Result<Rate> {
-    let value = application("application").to_string();
+async fn measure_puts(endpoint: String) -> anyhow::Result<RequestRate> {
+    let value = application_json("application").to_string();
     // A stored application also has the fields that clients omit.
     let value = format!("{value}{}", " ".repeat(1_700_usize.saturating_sub(value.len())));
     let requests: Vec<_> = (0..WARM_UP + CREATES).map(|number| format!("/bench/{number:08}")).collect();
@@ -127,7 +127,7 @@ async fn run_clients<C: 'static, R: 'static>(
     connections: Vec<C>,
     requests: Vec<R>,
     ask: impl AsyncFn(&mut C, &R) -> anyhow::Result<()> + Clone + 'static,
-) -> anyhow::Result<Rate> {
+) -> anyhow::Result<RequestRate> {
     let (requests, next) = (Rc::new(requests), Rc::new(Cell::new(0)));
     let began = Rc::new(Cell::new(Instant::now()));
     let clients: Vec<_> = connections
@@ -157,5 +157,5 @@ async fn run_clients<C: 'static, R: 'static>(
     for client in clients {
         times.extend(client.await.context("a client panicked")??);
     }
-    Ok(Rate { wall: began.get().elapsed(), times: times.into_iter().collect() })
+    Ok(RequestRate { wall: began.get().elapsed(), times: times.into_iter().collect() })
 }

@@ -22,7 +22,7 @@ pub(super) struct Connection {
 }
 
 /// A request, ready to be sent.
-pub(super) fn request(method: &str, path: &str, body: &str) -> Vec<u8> {
+pub(super) fn build_request(method: &str, path: &str, body: &str) -> Vec<u8> {
     let length = body.len();
     format!(
         "{method} {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\n\
@@ -43,12 +43,12 @@ impl Connection {
         let asked = async {
             self.stream.write_all(request).await?;
             self.buffer.clear();
-            let (end, status) = self.head().await?;
+            let (end, status) = self.read_head().await?;
             let head = std::str::from_utf8(&self.buffer[..end])?;
-            let length = header(head, "content-length").context("an answer without its length")?;
+            let length = find_header(head, "content-length").context("an answer without its length")?;
             let length: usize = length.parse()?;
             while self.buffer.len() < end + length {
-                self.more().await?;
+                self.read_more().await?;
             }
             anyhow::ensure!(self.buffer.len() == end + length, "more than was asked for");
             anyhow::Ok((end, status))
@@ -67,12 +67,15 @@ impl Connection {
     /// Opens a stream of lines.
     pub(super) async fn follow(mut self, path: &str) -> anyhow::Result<LineStream> {
         let asked = async {
-            self.stream.write_all(&request("GET", path, "")).await?;
+            self.stream.write_all(&build_request("GET", path, "")).await?;
             self.buffer.clear();
-            let (end, status) = self.head().await?;
+            let (end, status) = self.read_head().await?;
             anyhow::ensure!(status == 200, "a watch is refused: {status}");
             let head = std::str::from_utf8(&self.buffer[..end])?;
-            anyhow::ensure!(header(head, "transfer-encoding") == Some("chunked"), "a watch without chunks");
+            anyhow::ensure!(
+                find_header(head, "transfer-encoding") == Some("chunked"),
+                "a watch without chunks"
+            );
             anyhow::Ok(end)
         };
         let end = timeout(PATIENCE, asked).await.context("no watch")??;
@@ -81,18 +84,18 @@ impl Connection {
     }
 
     /// Reads a head; returns its length and the status.
-    async fn head(&mut self) -> anyhow::Result<(usize, u16)> {
+    async fn read_head(&mut self) -> anyhow::Result<(usize, u16)> {
         loop {
             if let Some(at) = self.buffer.windows(4).position(|four| four == b"\r\n\r\n") {
                 let status = self.buffer.get(9..12).context("no status")?;
                 return Ok((at + 4, std::str::from_utf8(status)?.parse()?));
             }
             anyhow::ensure!(self.buffer.len() < LONGEST_HEAD, "a head without an end");
-            self.more().await?;
+            self.read_more().await?;
         }
     }
 
-    async fn more(&mut self) -> anyhow::Result<()> {
+    async fn read_more(&mut self) -> anyhow::Result<()> {
         self.buffer.reserve(PIECE);
         let read = self.stream.read_buf(&mut self.buffer).await?;
         anyhow::ensure!(read > 0, "the service closed the connection");
@@ -100,7 +103,7 @@ impl Connection {
     }
 }
 
-fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+fn find_header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     head.lines().find_map(|line| {
         let (known, value) = line.split_once(':')?;
         known.eq_ignore_ascii_case(name).then(|| value.trim())
@@ -123,7 +126,7 @@ impl LineStream {
             anyhow::ensure!(size > 0, "the watch ended");
             let end = self.taken + size;
             while self.connection.buffer.len() < end + 2 {
-                self.connection.more().await?;
+                self.connection.read_more().await?;
             }
             self.line.extend_from_slice(&self.connection.buffer[self.taken..end]);
             self.taken = end + 2;
@@ -147,7 +150,7 @@ impl LineStream {
             }
             self.connection.buffer.drain(..self.taken);
             self.taken = 0;
-            self.connection.more().await?;
+            self.connection.read_more().await?;
         }
     }
 }

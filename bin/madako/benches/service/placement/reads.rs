@@ -7,9 +7,9 @@ use anyhow::Context as _;
 use etcd_client::{Client, GetOptions};
 use tokio::time::Instant;
 
-use super::http::{Connection, request};
+use super::http::{Connection, build_request};
 use super::load::run_in_own_thread;
-use super::resources::{NAMESPACE, application, applications};
+use super::resources::{NAMESPACE, application_json, applications_path};
 use super::stage::{PlacementFixture, Settings, StoreKind};
 use crate::table::{Table, Times};
 
@@ -34,22 +34,22 @@ pub(super) async fn measure_all_reads(table: &mut Table) -> anyhow::Result<()> {
         let rights = if rbac { ", with role lookups" } else { "" };
         let on = on.name();
         let list = format!("list of {APPLICATIONS} applications, {:.1} MB, {on}{rights}", read.megabytes);
-        table.median(list, LIST, &read.lists);
-        table.noted(format!("range of these keys, {on} alone"), &read.ranges);
-        table.median(format!("get of one of them, {on}{rights}"), GET, &read.gets);
+        table.add_median(list, LIST, &read.lists);
+        table.add_note(format!("range of these keys, {on} alone"), &read.ranges);
+        table.add_median(format!("get of one of them, {on}{rights}"), GET, &read.gets);
     }
     Ok(())
 }
 
 async fn measure_reads(address: SocketAddr, endpoint: String) -> anyhow::Result<MeasuredReads> {
     let mut connection = Connection::open(address).await?;
-    let path = applications();
+    let path = applications_path();
     for number in 0..APPLICATIONS {
-        let body = application(&format!("application-{number}")).to_string();
-        connection.expect(&request("POST", &path, &body)).await?;
+        let body = application_json(&format!("application-{number}")).to_string();
+        connection.expect(&build_request("POST", &path, &body)).await?;
     }
     let (mut lists, mut gets, mut ranges) = (Vec::new(), Vec::new(), Vec::new());
-    let question = request("GET", &path, "");
+    let question = build_request("GET", &path, "");
     let mut length = 0;
     for _ in 0..LISTS {
         let began = Instant::now();
@@ -67,7 +67,7 @@ async fn measure_reads(address: SocketAddr, endpoint: String) -> anyhow::Result<
         anyhow::ensure!(found.kvs().len() == APPLICATIONS, "{} keys", found.kvs().len());
     }
     for number in 0..GETS {
-        let question = request("GET", &format!("{path}/application-{}", number % APPLICATIONS), "");
+        let question = build_request("GET", &format!("{path}/application-{}", number % APPLICATIONS), "");
         let began = Instant::now();
         connection.expect(&question).await?;
         gets.push(began.elapsed());

@@ -5,13 +5,13 @@ use serde_json::{Value, json};
 /// Namespace of all namespaced resources.
 pub(super) const NAMESPACE: &str = "bench";
 
-pub(super) fn applications() -> String {
+pub(super) fn applications_path() -> String {
     format!("/kubernetes/namespaces/{NAMESPACE}/applications")
 }
 
 /// An application with a Deployment, about 1.7 KB when stored. Without a cluster it waits, and its next evaluation by
 /// time is after the measurement.
-pub(super) fn application(name: &str) -> Value {
+pub(super) fn application_json(name: &str) -> Value {
     json!({
         "api": "kubernetes", "kind": "Application",
         "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"tier": "web"}},
@@ -35,7 +35,7 @@ pub(super) fn application(name: &str) -> Value {
 }
 
 /// A cluster with five of the ten metrics.
-pub(super) fn cluster(number: usize) -> Value {
+pub(super) fn cluster_json(number: usize) -> Value {
     let metrics: Vec<Value> = (0..5)
         .map(|step| json!({"name": metric_name((number * 3 + step) % METRICS), "namespaced": false, "weight": 1.0}))
         .collect();
@@ -64,7 +64,7 @@ fn metric_name(number: usize) -> String {
     format!("metric-{number}")
 }
 
-pub(super) fn metrics() -> Vec<(&'static str, Value)> {
+pub(super) fn make_metrics() -> Vec<(&'static str, Value)> {
     let table: serde_json::Map<String, Value> =
         (0..METRICS).map(|number| (metric_name(number), json!(0.05 * (number + 1) as f64))).collect();
     let provider = json!({

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
-use super::http::{Connection, request};
+use super::http::{Connection, build_request};
 use super::resources;
 use crate::processes::{Etcd, Madako, PATIENCE, WorkDirectory, free_port};
 
@@ -65,7 +65,7 @@ impl PlacementFixture {
                 (Some(etcd), endpoint.clone(), format!("endpoints: [{endpoint}]"))
             }
             StoreKind::Embedded => {
-                let (listen, data) = (format!("127.0.0.1:{}", free_port()?), place.path("data"));
+                let (listen, data) = (format!("127.0.0.1:{}", free_port()?), place.path_of("data"));
                 let store = format!("embedded: {{data-dir: {}, listen: '{listen}'}}", data.display());
                 (None, format!("http://{listen}"), store)
             }
@@ -78,16 +78,16 @@ impl PlacementFixture {
             settings.controllers,
             address.port(),
         );
-        let config = place.config("config.yml", &config)?;
-        let madako = Madako::serve(&config, &place.path("log"), flags)?;
+        let config = place.write_config("config.yml", &config)?;
+        let madako = Madako::serve(&config, &place.path_of("log"), flags)?;
         let stage = Self { address, endpoint, madako, etcd, place };
-        let ready = stage.ready(settings.rbac).await;
+        let ready = stage.wait_until_ready(settings.rbac).await;
         stage.explain(ready)?;
         Ok(stage)
     }
 
-    async fn ready(&self, rbac: bool) -> anyhow::Result<()> {
-        let question = request("GET", "/me", "");
+    async fn wait_until_ready(&self, rbac: bool) -> anyhow::Result<()> {
+        let question = build_request("GET", "/me", "");
         let answers = async {
             loop {
                 if let Ok(mut connection) = Connection::open(self.address).await
@@ -134,13 +134,13 @@ impl PlacementFixture {
     /// Creates the metrics, and clusters that are not online yet.
     pub(super) async fn create_metrics_and_clusters(&self, clusters: usize) -> anyhow::Result<()> {
         let mut connection = self.connect().await?;
-        for (path, resource) in resources::metrics() {
-            connection.expect(&request("POST", path, &resource.to_string())).await?;
+        for (path, resource) in resources::make_metrics() {
+            connection.expect(&build_request("POST", path, &resource.to_string())).await?;
         }
         let path = format!("/kubernetes/namespaces/{}/clusters", resources::NAMESPACE);
         for number in 0..clusters {
-            let cluster = resources::cluster(number).to_string();
-            connection.expect(&request("POST", &path, &cluster)).await?;
+            let cluster = resources::cluster_json(number).to_string();
+            connection.expect(&build_request("POST", &path, &cluster)).await?;
         }
         Ok(())
     }
@@ -152,10 +152,10 @@ impl PlacementFixture {
             let name = resources::cluster_name(number);
             let path = format!("/kubernetes/namespaces/{}/clusters/{name}", resources::NAMESPACE);
             let mut cluster: Value =
-                serde_json::from_slice(connection.expect(&request("GET", &path, "")).await?)?;
+                serde_json::from_slice(connection.expect(&build_request("GET", &path, "")).await?)?;
             cluster["status"]["state"] = json!("ONLINE");
             let path = format!("{path}/status");
-            connection.expect(&request("PUT", &path, &cluster.to_string())).await?;
+            connection.expect(&build_request("PUT", &path, &cluster.to_string())).await?;
         }
         Ok(())
     }
@@ -163,7 +163,7 @@ impl PlacementFixture {
     /// Adds the end of the log to an error.
     pub(super) fn explain<T>(&self, result: anyhow::Result<T>) -> anyhow::Result<T> {
         result.with_context(|| {
-            let log = std::fs::read_to_string(self.place.path("log")).unwrap_or_default();
+            let log = std::fs::read_to_string(self.place.path_of("log")).unwrap_or_default();
             let lines: Vec<&str> = log.lines().collect();
             format!("the end of the log:\n{}", lines[lines.len().saturating_sub(30)..].join("\n"))
         })

@@ -7,9 +7,9 @@ use anyhow::Context as _;
 use tokio::task::spawn_local;
 use tokio::time::{Instant, timeout};
 
-use super::http::{Connection, request};
+use super::http::{Connection, build_request};
 use super::load::{part_of_core, run_in_own_thread};
-use super::resources::{application, applications};
+use super::resources::{application_json, applications_path};
 use super::stage::{PlacementFixture, Settings, StoreKind};
 use crate::processes::PATIENCE;
 use crate::table::{Table, format_time};
@@ -26,23 +26,23 @@ pub(super) async fn measure_watchers(table: &mut Table) -> anyhow::Result<()> {
         let stage = PlacementFixture::start(Settings { on, rbac: false, controllers: false }).await?;
         let mut connection = stage.connect().await?;
         // The resource exists from the beginning, and has as many changes before the watch as during it.
-        let (path, first) = (applications(), application_at(0).to_string());
-        connection.expect(&request("POST", &path, &first)).await?;
+        let (path, first) = (applications_path(), application_after_changes(0).to_string());
+        connection.expect(&build_request("POST", &path, &first)).await?;
         make_changes(&mut connection, 1).await?;
-        let before = stage.madako.memory()?.resident;
+        let before = stage.madako.read_memory()?.resident;
         let (sender, opened) = tokio::sync::oneshot::channel();
         let address = stage.address;
         let watching = tokio::spawn(run_in_own_thread(move || run_watchers(address, sender)));
         timeout(PATIENCE, opened).await.context("the watches do not open")??;
-        let open = stage.madako.memory()?.resident;
+        let open = stage.madako.read_memory()?.resident;
         let began = Instant::now();
         make_changes(&mut connection, CHANGES + 1).await?;
         let changed = began.elapsed();
         let watched = stage.explain(watching.await?)?;
         let all = began.elapsed();
-        let after = stage.madako.memory()?;
+        let after = stage.madako.read_memory()?;
         let (grown, most) = (open.saturating_sub(before), after.peak.saturating_sub(before));
-        table.row(
+        table.add_row(
             format!("memory for {WATCHERS} watchers of one kind of resource, {}", on.name()),
             format!("{} MiB", MEMORY / MIB),
             format!(
@@ -53,7 +53,7 @@ pub(super) async fn measure_watchers(table: &mut Table) -> anyhow::Result<()> {
             Some(most < MEMORY),
         );
         let told: usize = watched.value;
-        table.row(
+        table.add_row(
             format!("changes received by {WATCHERS} watchers, {}", on.name()),
             format!("{} of {}", WATCHERS * CHANGES, WATCHERS * CHANGES),
             format!(
@@ -70,17 +70,19 @@ pub(super) async fn measure_watchers(table: &mut Table) -> anyhow::Result<()> {
 }
 
 /// The application at one of its changes.
-fn application_at(change: usize) -> serde_json::Value {
-    let mut application = application("watched");
+fn application_after_changes(change: usize) -> serde_json::Value {
+    let mut application = application_json("watched");
     application["metadata"]["labels"]["change"] = format!("{change}").into();
     application
 }
 
 /// Makes the changes in sequence.
 async fn make_changes(connection: &mut Connection, to: usize) -> anyhow::Result<()> {
-    let path = format!("{}/watched", applications());
+    let path = format!("{}/watched", applications_path());
     for change in if to == 1 { 1..=1 } else { 2..=to } {
-        connection.expect(&request("PUT", &path, &application_at(change).to_string())).await?;
+        connection
+            .expect(&build_request("PUT", &path, &application_after_changes(change).to_string()))
+            .await?;
     }
     Ok(())
 }
@@ -91,7 +93,7 @@ async fn run_watchers(
     address: SocketAddr,
     opened: tokio::sync::oneshot::Sender<()>,
 ) -> anyhow::Result<usize> {
-    let path = format!("{}?watch&heartbeat=0", applications());
+    let path = format!("{}?watch&heartbeat=0", applications_path());
     let mut streams = Vec::new();
     for _ in 0..WATCHERS {
         streams.push(Connection::open(address).await?.follow(&path).await?);

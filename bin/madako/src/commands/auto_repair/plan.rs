@@ -18,7 +18,7 @@ use serde_json::value::RawValue;
 
 use crate::cli::Global;
 use crate::failure::Failure;
-use crate::input::{STDIN, in_file, read_input, read_text};
+use crate::input::{STDIN, input_file_failure, read_input, read_text};
 use crate::limits::MAX_PROBLEMS;
 use crate::output::{Format, Table, show_value};
 
@@ -123,15 +123,19 @@ impl Answer<'_> {
     fn format_table(&self) -> String {
         let mut added = Table::new(["ADD", "MACHINE TYPE", "OPERATION"]);
         for entry in &self.add {
-            added.row([entry.address.to_owned(), entry.machine_type.to_owned(), entry.operation.to_owned()]);
+            added.add_row([
+                entry.address.to_owned(),
+                entry.machine_type.to_owned(),
+                entry.operation.to_owned(),
+            ]);
         }
         let mut refused = Table::new(["REFUSED", "SERIAL", "REASON"]);
         for refusal in &self.refused {
-            refused.row([refusal.address.clone(), refusal.serial.clone(), refusal.reason.to_string()]);
+            refused.add_row([refusal.address.clone(), refusal.serial.clone(), refusal.reason.to_string()]);
         }
         let parts = [(self.add.len(), added), (self.refused.len(), refused)];
         let shown: Vec<String> =
-            parts.iter().filter(|(rows, _)| *rows > 0).map(|(_, table)| table.text()).collect();
+            parts.iter().filter(|(rows, _)| *rows > 0).map(|(_, table)| table.to_text()).collect();
         if shown.is_empty() { "No machine is reported.\n".to_owned() } else { shown.join("\n") }
     }
 }
@@ -142,7 +146,7 @@ fn read_machines(name: &str) -> Result<Vec<Machine>, Failure> {
     if bytes.trim_ascii() == b"null" {
         return Ok(Vec::new());
     }
-    parse_machines(&bytes).map_err(|error| in_file(name, error))
+    parse_machines(&bytes).map_err(|error| input_file_failure(name, error))
 }
 
 fn read_constraints(name: Option<&str>) -> Result<Constraints, Failure> {
@@ -151,7 +155,7 @@ fn read_constraints(name: Option<&str>) -> Result<Constraints, Failure> {
     if text.trim() == "null" {
         return Ok(Constraints::default());
     }
-    Constraints::from_yaml(&text).map_err(|error| in_file(name, error))
+    Constraints::from_yaml(&text).map_err(|error| input_file_failure(name, error))
 }
 
 /// A JSON list; empty without a file, and for `null`.
@@ -176,6 +180,6 @@ fn read_list<T: DeserializeOwned>(name: Option<&str>, subject: &str) -> Result<V
             Err(_) => break,
         }
     }
-    problems.finish(subject).map_err(|error| in_file(name, error))?;
+    problems.finish(subject).map_err(|error| input_file_failure(name, error))?;
     Ok(read)
 }

@@ -22,11 +22,11 @@ pub(super) fn check_config(config: &Config, global: &Global) -> Check {
     if global.config.is_none() && !Path::new(DEFAULT_PATH).exists() {
         let found =
             format!("there is no {path}: the defaults apply, with the embedded store on 127.0.0.1:2379");
-        return Check::notice("configuration", found, format!("madako config example > {path}"));
+        return Check::with_notice("configuration", found, format!("madako config example > {path}"));
     }
     match config.warnings.as_slice() {
-        [] => Check::good("configuration", path),
-        warnings => Check::notice("configuration", warnings.join("\n"), format!("change {path}")),
+        [] => Check::passed("configuration", path),
+        warnings => Check::with_notice("configuration", warnings.join("\n"), format!("change {path}")),
     }
 }
 
@@ -34,18 +34,18 @@ pub(super) fn check_config(config: &Config, global: &Global) -> Check {
 pub(super) fn check_data_directory(config: &Config) -> Check {
     const NAME: &str = "data";
     let StoreChoice::Embedded(embedded) = &config.store else {
-        return Check::off(NAME, "the state is in an etcd, not on this machine");
+        return Check::not_applicable(NAME, "the state is in an etcd, not on this machine");
     };
     let directory = embedded.data_dir.as_path();
     let shown = directory.display();
     let facts = match directory.metadata() {
         Ok(facts) if facts.is_dir() => facts,
-        Ok(_) => return Check::wrong(NAME, format!("{shown} is no directory"), format!("remove {shown}")),
+        Ok(_) => return Check::failed(NAME, format!("{shown} is no directory"), format!("remove {shown}")),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Check::notice(NAME, format!("{shown} does not exist"), "madako serve creates it");
+            return Check::with_notice(NAME, format!("{shown} does not exist"), "madako serve creates it");
         }
         Err(error) => {
-            return Check::wrong(
+            return Check::failed(
                 NAME,
                 format!("{shown} cannot be read: {error}"),
                 "run the command as the user of the service",
@@ -54,12 +54,16 @@ pub(super) fn check_data_directory(config: &Config) -> Check {
     };
     if !geteuid().is_root() && facts.uid() != geteuid().as_raw() {
         let found = format!("{shown} belongs to the user {}", facts.uid());
-        return Check::notice(NAME, found, "run madako serve as that user, as the unit of the package does");
+        return Check::with_notice(
+            NAME,
+            found,
+            "run madako serve as that user, as the unit of the package does",
+        );
     }
     let free = match rustix::fs::statvfs(directory) {
         Ok(system) => system.f_bavail.saturating_mul(system.f_frsize),
         Err(error) => {
-            return Check::wrong(
+            return Check::failed(
                 NAME,
                 format!("the free space of {shown} cannot be read: {error}"),
                 "mount it again",
@@ -68,12 +72,12 @@ pub(super) fn check_data_directory(config: &Config) -> Check {
     };
     let mebibytes = free >> 20;
     match free < FREE_SPACE {
-        true => Check::wrong(
+        true => Check::failed(
             NAME,
             format!("{shown} has {mebibytes} MiB of free space"),
             "free some space on its file system",
         ),
-        false => Check::good(NAME, format!("{shown}, {mebibytes} MiB free")),
+        false => Check::passed(NAME, format!("{shown}, {mebibytes} MiB free")),
     }
 }
 
@@ -96,18 +100,18 @@ pub(super) fn check_own_certificates(config: &Config, now: OffsetDateTime) -> Ve
 pub(super) fn check_certificate(name: &str, pem: &str, now: OffsetDateTime, fix: &str) -> Check {
     const NAME: &str = "certificate";
     match read_validity(pem) {
-        Err(error) => Check::wrong(NAME, format!("{name}: {error}"), fix),
+        Err(error) => Check::failed(NAME, format!("{name}: {error}"), fix),
         Ok(validity) if validity.to <= now => {
-            Check::wrong(NAME, format!("{name} ended {} ago", format_age(now - validity.to)), fix)
+            Check::failed(NAME, format!("{name} ended {} ago", format_age(now - validity.to)), fix)
         }
-        Ok(validity) if validity.from > now => Check::wrong(
+        Ok(validity) if validity.from > now => Check::failed(
             NAME,
             format!("{name} is valid from {} on", validity.from),
             "check the clock of this machine",
         ),
         Ok(validity) if validity.to - now < SOON => {
-            Check::notice(NAME, format!("{name} ends in {}", format_age(validity.to - now)), fix)
+            Check::with_notice(NAME, format!("{name} ends in {}", format_age(validity.to - now)), fix)
         }
-        Ok(validity) => Check::good(NAME, format!("{name} ends in {}", format_age(validity.to - now))),
+        Ok(validity) => Check::passed(NAME, format!("{name} ends in {}", format_age(validity.to - now))),
     }
 }

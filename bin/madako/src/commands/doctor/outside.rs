@@ -41,7 +41,7 @@ pub(super) async fn check_store(store: &EtcdStore, config: &Config) -> (Check, O
                 list.entries.len(),
                 list.revision
             );
-            (Check::good(NAME, found), Some(list.entries))
+            (Check::passed(NAME, found), Some(list.entries))
         }
         Err(error) => {
             let fix = match &config.store {
@@ -52,7 +52,7 @@ pub(super) async fn check_store(store: &EtcdStore, config: &Config) -> (Check, O
                     "check endpoints, tls-* and username in the configuration file, and the members of etcd"
                 }
             };
-            (Check::wrong(NAME, error.to_string(), fix), None)
+            (Check::failed(NAME, error.to_string(), fix), None)
         }
     }
 }
@@ -65,7 +65,7 @@ pub(super) async fn check_stored(entries: &Entries, config: &Config, now: Offset
         .iter()
         .map(|fault| {
             let fix = format!("store a valid value of {}, or delete the key", fault.key);
-            Check::wrong("stored value", format!("{}: {}", fault.key, fault.why), fix)
+            Check::failed("stored value", format!("{}: {}", fault.key, fault.why), fix)
         })
         .collect();
     let (leader, samples) = check_leader(entries, now).await;
@@ -91,13 +91,17 @@ async fn check_leader(entries: &Entries, now: OffsetDateTime) -> (Vec<Check>, Op
         entries.range(keys::LEADER.to_owned()..).take_while(|(key, _)| key.starts_with(keys::LEADER));
     let Some((_, leader)) = candidates.min_by_key(|(_, entry)| entry.create_revision) else {
         let fix = "start madako serve; madako status and its log tell why it does not lead";
-        return (vec![Check::wrong(NAME, "no instance leads", fix)], None);
+        return (vec![Check::failed(NAME, "no instance leads", fix)], None);
     };
     let host = String::from_utf8_lossy(&leader.value).into_owned();
     let Some(url) = entries.get(keys::LEADER_URL) else {
         let fix = "none, if CKE is to lead; otherwise stop cke";
         return (
-            vec![Check::notice(NAME, format!("{host} leads without pages: it is an instance of CKE"), fix)],
+            vec![Check::with_notice(
+                NAME,
+                format!("{host} leads without pages: it is an instance of CKE"),
+                fix,
+            )],
             None,
         );
     };
@@ -107,18 +111,18 @@ async fn check_leader(entries: &Entries, now: OffsetDateTime) -> (Vec<Check>, Op
         Err(failure) => {
             let fix = "open the port of --http for this machine, or start the service again";
             let found = format!("{host}: {}", failure.message().unwrap_or_default());
-            return (vec![Check::wrong(NAME, found, fix)], None);
+            return (vec![Check::failed(NAME, found, fix)], None);
         }
         Ok(answer) => {
             let version = read_version(&answer);
             checks.push(match version.as_deref() {
                 Some(version) if version == VERSION => {
-                    Check::good(NAME, format!("{host} at {url}, version {version}"))
+                    Check::passed(NAME, format!("{host} at {url}, version {version}"))
                 }
                 version => {
                     let version = version.unwrap_or("unknown");
                     let found = format!("{host} at {url} has the version {version}, this command {VERSION}");
-                    Check::notice(NAME, found, "use one version on all machines")
+                    Check::with_notice(NAME, found, "use one version on all machines")
                 }
             });
             checks.extend(check_clock(&answer, &host, now));
@@ -128,7 +132,7 @@ async fn check_leader(entries: &Entries, now: OffsetDateTime) -> (Vec<Check>, Op
         Ok(page) => (checks, Some(Samples::parse(&String::from_utf8_lossy(&page)))),
         Err(failure) => {
             let found = format!("{host}: {}", failure.message().unwrap_or_default());
-            checks.push(Check::wrong(NAME, found, "start the service again; its log has the cause"));
+            checks.push(Check::failed(NAME, found, "start the service again; its log has the cause"));
             (checks, None)
         }
     }
@@ -146,20 +150,24 @@ fn check_clock(answer: &HttpResponse, host: &str, now: OffsetDateTime) -> Option
     let skew = (now - theirs).abs();
     let found = format!("this machine and {host} differ by about {} s", skew.whole_seconds());
     Some(match skew > CLOCK_SKEW {
-        true => Check::wrong("clock", found, "synchronize the clocks, for example by chrony"),
-        false => Check::good("clock", found),
+        true => Check::failed("clock", found, "synchronize the clocks, for example by chrony"),
+        false => Check::passed("clock", found),
     })
 }
 
 async fn check_registry(state: &ClusterState) -> Check {
     const NAME: &str = "registry";
     let Some(url) = &state.url else {
-        return Check::notice(NAME, "no URL is stored, so no machine is known", "madako sabakan set-url URL");
+        return Check::with_notice(
+            NAME,
+            "no URL is stored, so no machine is known",
+            "madako sabakan set-url URL",
+        );
     };
     let transport = match ReqwestTransport::new() {
         Ok(transport) => transport,
         Err(error) => {
-            return Check::wrong(
+            return Check::failed(
                 NAME,
                 error.to_string(),
                 "install the certificate authorities of this machine",
@@ -171,12 +179,12 @@ async fn check_registry(state: &ClusterState) -> Check {
     match registry.machines(&url.value, variables).await {
         Ok(answer) if answer.machines.is_empty() => {
             let fix = "madako sabakan get-variables shows the conditions of the query";
-            Check::notice(NAME, format!("{} lists no machine", url.value), fix)
+            Check::with_notice(NAME, format!("{} lists no machine", url.value), fix)
         }
-        Ok(answer) => Check::good(NAME, format!("{} lists {} machines", url.value, answer.machines.len())),
+        Ok(answer) => Check::passed(NAME, format!("{} lists {} machines", url.value, answer.machines.len())),
         Err(error) => {
             let fix = "start sabakan, or madako sabakan set-url URL";
-            Check::wrong(NAME, error.to_string(), fix)
+            Check::failed(NAME, error.to_string(), fix)
         }
     }
 }
@@ -184,16 +192,16 @@ async fn check_registry(state: &ClusterState) -> Check {
 fn check_template(state: &ClusterState) -> Check {
     const NAME: &str = "template";
     match &state.template {
-        None => Check::notice(
+        None => Check::with_notice(
             NAME,
             "no template is stored, so no cluster is planned",
             "madako template example > template.yml; madako sabakan set-template template.yml",
         ),
         Some(template) => match template.value.warnings().as_slice() {
-            [] => Check::good(NAME, "stored and valid"),
+            [] => Check::passed(NAME, "stored and valid"),
             warnings => {
                 let found: Vec<String> = warnings.iter().map(ToString::to_string).collect();
-                Check::notice(NAME, found.join("\n"), "madako sabakan set-template FILE")
+                Check::with_notice(NAME, found.join("\n"), "madako sabakan set-template FILE")
             }
         },
     }
@@ -202,7 +210,7 @@ fn check_template(state: &ClusterState) -> Check {
 async fn check_api_server(config: &Config) -> Check {
     const NAME: &str = "API server";
     let Some(access) = &config.kubernetes else {
-        return Check::off(
+        return Check::not_applicable(
             NAME,
             "no section kubernetes: nodes are not drained, and their taints are unknown",
         );
@@ -213,8 +221,8 @@ async fn check_api_server(config: &Config) -> Check {
         Err(error) => Err(Failure::Failed(error.into())),
     };
     match asked {
-        Ok(nodes) => Check::good(NAME, format!("{} has {} nodes", access.server(), nodes.len())),
-        Err(failure) => Check::wrong(NAME, failure.message().unwrap_or_default(), fix),
+        Ok(nodes) => Check::passed(NAME, format!("{} has {} nodes", access.server(), nodes.len())),
+        Err(failure) => Check::failed(NAME, failure.message().unwrap_or_default(), fix),
     }
 }
 
@@ -222,14 +230,14 @@ async fn check_api_server(config: &Config) -> Check {
 fn check_metrics(config: &Config, samples: Option<&Samples>) -> Check {
     const NAME: &str = "metrics";
     if config.placement.is_none() {
-        return Check::off(NAME, "no section placement");
+        return Check::not_applicable(NAME, "no section placement");
     }
-    let Some(samples) = samples else { return Check::off(NAME, "no page /metrics of a leader") };
-    let conditions = samples.counts("madako_metrics", "condition");
-    let down = samples.counts("madako_metrics_providers_down", "kind");
+    let Some(samples) = samples else { return Check::not_applicable(NAME, "no page /metrics of a leader") };
+    let conditions = samples.counts_by_label("madako_metrics", "condition");
+    let down = samples.counts_by_label("madako_metrics_providers_down", "kind");
     let bad: u64 = ["failed", "undefined"].iter().filter_map(|condition| conditions.get(*condition)).sum();
     if bad == 0 && down.is_empty() {
-        return Check::good(NAME, format!("{} of clusters, all usable", conditions.values().sum::<u64>()));
+        return Check::passed(NAME, format!("{} of clusters, all usable", conditions.values().sum::<u64>()));
     }
     let kinds: Vec<String> = down.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
     let down = if kinds.is_empty() {
@@ -238,5 +246,5 @@ fn check_metrics(config: &Config, samples: Option<&Samples>) -> Check {
         format!("; providers that do not answer: {}", kinds.join(", "))
     };
     let fix = "the log of the leader names metrics and errors; madako core globalmetricsprovider list has the addresses";
-    Check::wrong(NAME, format!("{bad} without a usable value{down}"), fix)
+    Check::failed(NAME, format!("{bad} without a usable value{down}"), fix)
 }

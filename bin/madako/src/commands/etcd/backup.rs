@@ -84,10 +84,10 @@ async fn back_up(args: &Args, global: &Global) -> Result<(), Failure> {
     for name in &removed {
         says(format!("removed {name}\n"))?;
     }
-    shown_backup(args, &backup, contents.as_ref(), &removed)
+    backup_output(args, &backup, contents.as_ref(), &removed)
 }
 
-fn shown_backup(
+fn backup_output(
     args: &Args,
     backup: &Backup,
     contents: Option<&EtcdContents>,
@@ -110,8 +110,8 @@ fn shown_backup(
             serde_json::Value::Null => String::new(),
             other => other.to_string(),
         };
-        table.row(["backup", "bytes", "proved", "revision", "keys"].map(text));
-        table.text()
+        table.add_row(["backup", "bytes", "proved", "revision", "keys"].map(text));
+        table.to_text()
     })
 }
 

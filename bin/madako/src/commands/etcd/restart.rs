@@ -8,7 +8,7 @@ use madako_protocol::store::Store;
 use madako_supervisor::clock::SystemClock;
 use serde_json::json;
 
-use crate::access::{changed_meanwhile, decode, get_entry, put_if, unchanged_condition};
+use crate::access::{concurrent_change_failure, decode, get_entry, put_if, unchanged_condition};
 use crate::failure::Failure;
 use crate::output::{OutputArgs, Table, print_text, show_value};
 
@@ -32,7 +32,7 @@ pub(super) async fn run(address: &str, output: OutputArgs, store: &dyn Store) ->
     let conditions =
         vec![unchanged_condition(&key, present.as_ref()), unchanged_condition(keys::CLUSTER, Some(&stored))];
     if !put_if(store, &key, serde_json::to_vec(&request)?, conditions).await? {
-        return Err(changed_meanwhile(&key));
+        return Err(concurrent_change_failure(&key));
     }
     let Some(format) = output.output else {
         return print_text(&format!(
@@ -43,7 +43,7 @@ pub(super) async fn run(address: &str, output: OutputArgs, store: &dyn Store) ->
     show_value(format, &asked, |asked| {
         let mut table = Table::new(["ADDRESS", "REQUESTED AT"]);
         let time = asked["requested_at"].as_str().unwrap_or_default();
-        table.row([address.to_owned(), time.to_owned()]);
-        table.text()
+        table.add_row([address.to_owned(), time.to_owned()]);
+        table.to_text()
     })
 }

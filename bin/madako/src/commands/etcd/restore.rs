@@ -8,7 +8,7 @@ use madako_domain::restore::RestoreRequest;
 use madako_protocol::ports::Clock as _;
 use madako_supervisor::clock::SystemClock;
 
-use crate::access::{changed_meanwhile, decode, get_entry, open_store, put_if, unchanged_condition};
+use crate::access::{concurrent_change_failure, decode, get_entry, open_store, put_if, unchanged_condition};
 use crate::cli::Global;
 use crate::failure::Failure;
 use crate::limits::MAX_SNAPSHOT_PATH;
@@ -84,7 +84,7 @@ pub(super) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         unchanged_condition(keys::CLUSTER, Some(&stored)),
     ];
     if !put_if(&store, keys::ETCD_RESTORE, serde_json::to_vec(&request)?, conditions).await? {
-        return Err(changed_meanwhile(keys::ETCD_RESTORE));
+        return Err(concurrent_change_failure(keys::ETCD_RESTORE));
     }
     let former = if present.is_some() { "; it replaces an earlier request" } else { "" };
     print_text(&format!(

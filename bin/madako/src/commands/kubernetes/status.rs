@@ -43,20 +43,20 @@ struct Shown {
 }
 
 pub(crate) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
-    let shown = find(global).await.map_err(Failure::into_bad_input)?;
-    show_value(args.output, &shown, table)?;
+    let shown = find_status(global).await.map_err(Failure::into_bad_input)?;
+    show_value(args.output, &shown, format_table)?;
     let is_good = shown.components.iter().all(|component| component.state == State::Good);
     let objects = shown.objects.as_ref().is_some_and(|all| all.iter().all(is_as_wanted));
     if is_good && objects { Ok(()) } else { Err(Failure::Different) }
 }
 
-async fn find(global: &Global) -> Result<Shown, Failure> {
+async fn find_status(global: &Global) -> Result<Shown, Failure> {
     let inputs = collected::gather_kubernetes(global).await?.inputs;
     let options = inputs.kubernetes_options()?;
-    let input = inputs.input(&inputs.settings);
+    let input = inputs.as_input(&inputs.settings);
     let mut components = components(&input, options);
     let mut objects = objects(&input, options);
-    let leader_error = match running::held(&access::open_store(global)?).await {
+    let leader_error = match running::fetch_held_operations(&access::open_store(global)?).await {
         Ok(held) => {
             add_held(&mut components, &held);
             resource::status::add_held(objects.as_deref_mut().unwrap_or_default(), &held);
@@ -85,13 +85,19 @@ fn is_as_wanted(object: &ShownObject) -> bool {
     object.state == ObjectState::Good
 }
 
-fn table(shown: &Shown) -> String {
+fn format_table(shown: &Shown) -> String {
     let mut table = Table::new(["NODE", "COMPONENT", "STATE", "IMAGE", "WHY"]);
     for ShownComponent { node, component, state, image, why } in &shown.components {
         let image = image.clone().unwrap_or_default();
-        table.row([node.clone(), (*component).to_owned(), state.name().to_owned(), image, why.join("; ")]);
+        table.add_row([
+            node.clone(),
+            (*component).to_owned(),
+            state.name().to_owned(),
+            image,
+            why.join("; "),
+        ]);
     }
-    let mut text = table.text();
+    let mut text = table.to_text();
     let objects = shown.objects.iter().flatten();
     let others: Vec<ShownObject> = objects.filter(|object| !is_as_wanted(object)).cloned().collect();
     if !others.is_empty() {
@@ -126,7 +132,7 @@ mod tests {
         let object = |key: &str, state| ShownObject { key: key.to_owned(), state, why: vec!["x".to_owned()] };
         let objects =
             Some(vec![object("Namespace/a", ObjectState::Good), object("Namespace/b", ObjectState::Held)]);
-        let text = table(&Shown { components, objects, leader_error: Some("silence".to_owned()) });
+        let text = format_table(&Shown { components, objects, leader_error: Some("silence".to_owned()) });
         assert!(text.contains("Namespace/b  held   x\n") && !text.contains("Namespace/a"), "{text}");
         let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(rows[1], ["10.0.0.1", "kubelet", "outdated", "k:1", "one;", "two"]);

@@ -69,7 +69,7 @@ pub(super) async fn read_known_machines(
     let snapshot = store.list("").await?;
     let state = ClusterState::decode(snapshot.revision, &snapshot.entries, None);
     for key in [keys::SABAKAN_URL, keys::SABAKAN_VARIABLES, keys::CLUSTER] {
-        if let Some(why) = state.fault(key) {
+        if let Some(why) = state.fault_of(key) {
             return Err(Failure::failed(format_args!("the stored value of {key} cannot be used: {why}")));
         }
     }
@@ -116,7 +116,8 @@ fn describe_machines(
         let address = machine.address();
         let node = address.and_then(|address| nodes.get(address).copied());
         let change = address.and_then(|address| next.get(address));
-        let chosen = address.and_then(|address| last?.reason_for(address)).filter(|_| node.is_some());
+        let chosen =
+            address.and_then(|address| last?.reason_about_machine(address)).filter(|_| node.is_some());
         let why = match (change, chosen, node, &eligible) {
             (Some((_, Some(why))), ..) => Some(why.clone()),
             (_, Some(why), ..) => Some(why.to_owned()),
@@ -132,11 +133,11 @@ fn describe_machines(
             role: Some(spec.role.clone()),
             bmc_type: Some(spec.bmc.bmc_type.clone()),
             state: machine.status.state.name(),
-            since: state_began(machine, now),
+            since: start_of_state(machine, now),
             retire_date: Some(spec.retire_date),
             next: change.map(|(change, _)| *change),
             why,
-            ..in_cluster(node, address, &repairs)
+            ..machine_in_cluster(node, address, &repairs)
         });
     }
     let listed: BTreeSet<&str> = registered.iter().filter_map(Machine::address).collect();
@@ -145,7 +146,7 @@ fn describe_machines(
             address: Some((*address).to_owned()),
             next: next.get(*address).map(|(change, _)| *change),
             why: Some("the registry does not list this node's machine".to_owned()),
-            ..in_cluster(Some(node), Some(address), &repairs)
+            ..machine_in_cluster(Some(node), Some(address), &repairs)
         });
     }
     let place = |machine: &KnownMachine| {
@@ -156,7 +157,7 @@ fn describe_machines(
 }
 
 /// The part and the repairs of a machine, without its description.
-fn in_cluster(
+fn machine_in_cluster(
     node: Option<&Node>,
     address: Option<&str>,
     repairs: &BTreeMap<&str, &RepairQueueEntry>,
@@ -181,7 +182,7 @@ fn in_cluster(
 }
 
 /// Beginning of the machine's state, to the second.
-fn state_began(machine: &Machine, now: OffsetDateTime) -> Option<OffsetDateTime> {
+fn start_of_state(machine: &Machine, now: OffsetDateTime) -> Option<OffsetDateTime> {
     let lasts = time::Duration::checked_seconds_f64(machine.status.duration)?;
     let began = now.checked_sub(lasts)?;
     Some(began.replace_nanosecond(0).unwrap_or(began))
@@ -212,7 +213,7 @@ fn next_changes(
         return Ok(BTreeMap::new());
     };
     let wait = effective_setting(None, state, |settings| settings.retire_wait).map_err(Failure::failed)?;
-    let under_repair = state.repair.under_way().map(str::to_owned).collect();
+    let under_repair = state.repair.machines_under_way().map(str::to_owned).collect();
     let input = PlanInput {
         template: &template.value,
         constraints: &constraints.value,
@@ -222,7 +223,7 @@ fn next_changes(
         under_repair: &under_repair,
         now,
         retire_wait: wait.value,
-        template_changed: state.template_changed(),
+        template_changed: state.has_changed_template(),
         moment: LeaderStage::Running,
     };
     let plan = match plan(&input) {

@@ -7,7 +7,7 @@ use madako_supervisor::clock::SystemClock;
 use time::OffsetDateTime;
 
 use super::known::{KnownMachine, KnownMachines, MISSING, read_known_machines};
-use crate::commands::node::list::since_cell;
+use crate::commands::node::list::age_cell;
 use crate::commands::repair_queue::describe_step;
 use crate::failure::Failure;
 use crate::input::STDIN;
@@ -73,7 +73,7 @@ fn parse_state(text: &str) -> Result<String, String> {
 }
 
 impl MachineFilter {
-    fn keeps(&self, machine: &KnownMachine) -> bool {
+    fn includes_machine(&self, machine: &KnownMachine) -> bool {
         fn admits<T: PartialEq>(wanted: &[T], value: Option<T>) -> bool {
             wanted.is_empty() || value.is_some_and(|value| wanted.contains(&value))
         }
@@ -101,10 +101,10 @@ pub(super) async fn run(args: &Args, store: &dyn Store) -> Result<(), Failure> {
             remarks.iter().for_each(print_note);
             told = remarks;
         }
-        machines.retain(|machine| args.filter.keeps(machine));
+        machines.retain(|machine| args.filter.includes_machine(machine));
         Ok(machines)
     };
-    args.list.show(columns(), &SystemClock, REGISTRY_PAUSE, shown).await
+    args.list.show(list_columns(), &SystemClock, REGISTRY_PAUSE, shown).await
 }
 
 /// Writes the machines as the registry describes them.
@@ -112,7 +112,7 @@ fn export(file: &str, args: &Args, known: KnownMachines) -> Result<(), Failure> 
     let kept: Vec<&str> = known
         .machines
         .iter()
-        .filter(|machine| args.filter.keeps(machine))
+        .filter(|machine| args.filter.includes_machine(machine))
         .filter_map(|machine| machine.serial.as_deref())
         .collect();
     let kept = std::collections::BTreeSet::from_iter(kept);
@@ -129,14 +129,14 @@ fn export(file: &str, args: &Args, known: KnownMachines) -> Result<(), Failure> 
     Ok(())
 }
 
-fn columns() -> List {
+fn list_columns() -> List {
     let columns = ["ADDRESS", "RACK", "ROLE", "STATE", "SINCE", "PART", "REPAIR", "NEXT", "WHY"];
     List::new(&columns, &["SERIAL", "NODE", "TAINTS", "BMC", "RETIRE DATE"])
 }
 
 impl AsList for Vec<KnownMachine> {
     fn list(&self, now: OffsetDateTime) -> List {
-        let mut list = columns();
+        let mut list = list_columns();
         for machine in self {
             list.add(machine_line(machine, now));
         }
@@ -152,16 +152,16 @@ fn machine_line(machine: &KnownMachine, now: OffsetDateTime) -> Vec<Cell> {
     let taints = machine.taints.iter().map(|taint| format!("{}={}:{}", taint.key, taint.value, taint.effect));
     let retires = machine.retire_date.map(|date| date.date().to_string());
     vec![
-        Cell::new(text(&machine.address)).ordered(address_order(machine.address.as_deref())),
+        Cell::new(text(&machine.address)).with_order(address_order(machine.address.as_deref())),
         Cell::new(rack.map_or_else(|| "-".to_owned(), |rack| rack.to_string()))
-            .ordered(rack.unwrap_or(i64::MAX)),
+            .with_order(rack.unwrap_or(i64::MAX)),
         text(&machine.role).into(),
-        Cell::new(machine.state).toned(state_tone(machine.state)),
-        since_cell(machine.since, now),
+        Cell::new(machine.state).with_tone(state_tone(machine.state)),
+        age_cell(machine.since, now),
         machine.part.unwrap_or("-").into(),
         Cell::new(repair.map_or_else(|| "-".to_owned(), describe_step))
-            .toned(if is_open { Tone::Notice } else { Tone::Plain })
-            .ordered(repair.map_or(i64::MAX, |entry| entry.index)),
+            .with_tone(if is_open { Tone::Notice } else { Tone::Plain })
+            .with_order(repair.map_or(i64::MAX, |entry| entry.index)),
         machine.next.unwrap_or("-").into(),
         machine.why.clone().unwrap_or_default().into(),
         text(&machine.serial).into(),

@@ -84,7 +84,7 @@ fn machine_text(shown: &ShownMachine, now: OffsetDateTime) -> String {
     }
     lines.push(("Next plan", Some(machine.next.unwrap_or("no change").to_owned())));
     lines.push(("Why", machine.why.clone()));
-    let width = Surface::of_output().width.unwrap_or(usize::MAX);
+    let width = Surface::for_output().width.unwrap_or(usize::MAX);
     let mut text = String::new();
     for (name, value) in lines {
         if let Some(value) = value.filter(|value| !value.is_empty()) {
@@ -96,9 +96,9 @@ fn machine_text(shown: &ShownMachine, now: OffsetDateTime) -> String {
         let mut table = Table::new(["REPAIR", "OPERATION", "TYPE", "SINCE"]);
         for entry in &shown.repairs {
             let since = age_of(entry.last_transition_time, now);
-            table.row([describe_step(entry), entry.operation.clone(), entry.machine_type.clone(), since]);
+            table.add_row([describe_step(entry), entry.operation.clone(), entry.machine_type.clone(), since]);
         }
-        let _ = write!(text, "\n{}", table.text());
+        let _ = write!(text, "\n{}", table.to_text());
     }
     text
 }

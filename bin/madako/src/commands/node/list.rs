@@ -28,17 +28,17 @@ pub(crate) struct Args {
 }
 
 pub(super) async fn run(args: &Args, store: &dyn Store) -> Result<(), Failure> {
-    args.list.show(columns(), &SystemClock, LIST_PAUSE, async || read_stories(store).await).await
+    args.list.show(list_columns(), &SystemClock, LIST_PAUSE, async || read_stories(store).await).await
 }
 
-fn columns() -> List {
+fn list_columns() -> List {
     let columns = ["ADDRESS", "ROLE", "STATE", "SINCE", "CONTAINERS", "ETCD", "CERTIFICATES", "HELD"];
     List::new(&columns, &["HOSTNAME", "HOST KEY", "WHY"])
 }
 
 impl AsList for NodeStories {
     fn list(&self, now: OffsetDateTime) -> List {
-        let mut list = columns();
+        let mut list = list_columns();
         // Number of the address in the order of addresses.
         for (number, (address, story)) in (0..).zip(self) {
             list.add(node_line(number, address, story, now));
@@ -53,29 +53,27 @@ fn node_line(number: i64, address: &str, story: &NodeStory, now: OffsetDateTime)
     let host_key = story.host_key.as_ref().map(|pinned| pinned.fingerprint.clone());
     let why = story.held.first().map(|held| held.why.clone());
     vec![
-        Cell::new(address).ordered(number),
+        Cell::new(address).with_order(number),
         // Control plane nodes first.
         Cell::new(if story.control_plane { "control-plane" } else { "worker" })
-            .ordered(i64::from(!story.control_plane)),
+            .with_order(i64::from(!story.control_plane)),
         // Unreachable nodes first.
-        Cell::new(state_label(story)).ordered(i64::from(story.reachable)).toned(if story.backing_off {
-            Tone::Notice
-        } else {
-            tone
-        }),
+        Cell::new(state_label(story))
+            .with_order(i64::from(story.reachable))
+            .with_tone(if story.backing_off { Tone::Notice } else { tone }),
         // The last change of the state first.
-        since_cell(story.since, now),
+        age_cell(story.since, now),
         // Nodes with outdated or stopped containers first.
-        Cell::new(container_counts(story)).ordered(-count(to_change(story))),
+        Cell::new(container_counts(story)).with_order(-count(to_change(story))),
         etcd_label(story).into(),
         // Unreadable certificates, then the first end first.
-        Cell::new(certificates_label(story, now)).ordered(match first_end(story) {
+        Cell::new(certificates_label(story, now)).with_order(match earliest_certificate_end(story) {
             _ if !story.unreadable_certificates.is_empty() => i64::MIN,
             Some(end) => end.unix_timestamp(),
             None => i64::MAX,
         }),
         // Nodes with most held operations first.
-        Cell::new(held_label(story)).ordered(-count(story.held.len())),
+        Cell::new(format_held_label(story)).with_order(-count(story.held.len())),
         story.hostname.clone().into(),
         host_key.unwrap_or_else(|| "-".to_owned()).into(),
         story.error.clone().or(why).unwrap_or_default().into(),
@@ -83,10 +81,10 @@ fn node_line(number: i64, address: &str, story: &NodeStory, now: OffsetDateTime)
 }
 
 /// The age of a time; the newest time is first.
-pub(crate) fn since_cell(time: Option<OffsetDateTime>, now: OffsetDateTime) -> Cell {
+pub(crate) fn age_cell(time: Option<OffsetDateTime>, now: OffsetDateTime) -> Cell {
     let exact = time.and_then(|time| time.format(&Rfc3339).ok()).unwrap_or_default();
     let order = time.map_or(i64::MAX, |time| -time.unix_timestamp());
-    Cell::new(age_of(time, now)).ordered(order).exactly(exact)
+    Cell::new(age_of(time, now)).with_order(order).with_exact_text(exact)
 }
 
 fn state_label(story: &NodeStory) -> &'static str {
@@ -125,7 +123,7 @@ pub(super) fn etcd_label(story: &NodeStory) -> &'static str {
     }
 }
 
-fn first_end(story: &NodeStory) -> Option<OffsetDateTime> {
+fn earliest_certificate_end(story: &NodeStory) -> Option<OffsetDateTime> {
     story.certificates.values().map(|certificate| certificate.not_after).min()
 }
 
@@ -133,10 +131,10 @@ fn certificates_label(story: &NodeStory, now: OffsetDateTime) -> String {
     if !story.unreadable_certificates.is_empty() {
         return "UNKNOWN".to_owned();
     }
-    first_end(story).map_or_else(|| "-".to_owned(), |end| format_age(end - now))
+    earliest_certificate_end(story).map_or_else(|| "-".to_owned(), |end| format_age(end - now))
 }
 
-fn held_label(story: &NodeStory) -> String {
+fn format_held_label(story: &NodeStory) -> String {
     match story.held.as_slice() {
         [] => "-".to_owned(),
         [one] => format!("{} {}", one.what, one.reason),
@@ -160,7 +158,7 @@ mod tests {
     fn first(stories: &NodeStories, by: &str) -> String {
         let mut list = stories.list(NOW);
         list.sort_by(by).unwrap();
-        let text = list.text(false, Surface::default());
+        let text = list.to_text(false, Surface::default());
         text.lines().nth(1).unwrap().split(' ').next().unwrap().to_owned()
     }
 
@@ -201,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_line_tells_what_is_of_interest() {
-        let text = stories_of_two().list(NOW).text(false, Surface::default());
+        let text = stories_of_two().list(NOW).to_text(false, Surface::default());
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(
             lines[1],
@@ -235,7 +233,7 @@ mod tests {
                 "more"
             ]
         );
-        let wide = stories_of_two().list(NOW).text(true, Surface::default());
+        let wide = stories_of_two().list(NOW).to_text(true, Surface::default());
         assert!(wide.lines().nth(2).unwrap().ends_with("no TCP connection"), "{wide}");
     }
 

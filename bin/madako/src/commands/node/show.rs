@@ -93,7 +93,7 @@ fn node_text(shown: &ShownNode<'_>, now: OffsetDateTime) -> String {
         },
     );
     lines.push(("etcd", if member == "-" { "no member".to_owned() } else { member }));
-    let width = Surface::of_output().width.unwrap_or(usize::MAX);
+    let width = Surface::for_output().width.unwrap_or(usize::MAX);
     let mut text = String::new();
     for (name, value) in lines {
         let first = format!("{name:<10} ");
@@ -102,7 +102,7 @@ fn node_text(shown: &ShownNode<'_>, now: OffsetDateTime) -> String {
     for table in [
         container_section(story, now),
         certificate_section(story, now),
-        held_section(story),
+        format_held_section(story),
         operation_section(shown, now),
     ] {
         text.push_str(&table.map(|table| format!("\n{table}")).unwrap_or_default());
@@ -127,10 +127,10 @@ fn container_section(story: &NodeStory, now: OffsetDateTime) -> Option<String> {
         }
         for reason in reasons {
             let [name, state, age, image] = std::mem::take(&mut first);
-            table.row([name, state, age, image, reason.to_owned()]);
+            table.add_row([name, state, age, image, reason.to_owned()]);
         }
     }
-    (!story.containers.is_empty()).then(|| table.text())
+    (!story.containers.is_empty()).then(|| table.to_text())
 }
 
 fn certificate_section(story: &NodeStory, now: OffsetDateTime) -> Option<String> {
@@ -138,26 +138,30 @@ fn certificate_section(story: &NodeStory, now: OffsetDateTime) -> Option<String>
     for (file, certificate) in &story.certificates {
         let left = certificate.not_after - now;
         let left = if left.is_negative() { "ended".to_owned() } else { format_age(left) };
-        table.row([file.clone(), left, certificate.not_after.to_string()]);
+        table.add_row([file.clone(), left, certificate.not_after.to_string()]);
     }
     for file in &story.unreadable_certificates {
-        table.row([file.clone(), "unknown".to_owned(), "cannot be read, and is never renewed".to_owned()]);
+        table.add_row([
+            file.clone(),
+            "unknown".to_owned(),
+            "cannot be read, and is never renewed".to_owned(),
+        ]);
     }
-    (!story.certificates.is_empty() || !story.unreadable_certificates.is_empty()).then(|| table.text())
+    (!story.certificates.is_empty() || !story.unreadable_certificates.is_empty()).then(|| table.to_text())
 }
 
-fn held_section(story: &NodeStory) -> Option<String> {
+fn format_held_section(story: &NodeStory) -> Option<String> {
     let mut table = Table::new(["HELD", "REASON", "WHY"]);
     for held in &story.held {
-        table.row([held.what.clone(), held.reason.clone(), held.why.clone()]);
+        table.add_row([held.what.clone(), held.reason.clone(), held.why.clone()]);
     }
-    (!story.held.is_empty()).then(|| table.text())
+    (!story.held.is_empty()).then(|| table.to_text())
 }
 
 fn operation_section(shown: &ShownNode<'_>, now: OffsetDateTime) -> Option<String> {
     let mut table = Table::new(["RECORD", "OPERATION", "STATUS", "AGE", "COMMAND", "ERROR"]);
     for record in &shown.operations {
-        table.row([
+        table.add_row([
             record.id.to_string(),
             record.operation.clone(),
             record.status.to_string(),
@@ -166,5 +170,5 @@ fn operation_section(shown: &ShownNode<'_>, now: OffsetDateTime) -> Option<Strin
             record.error.clone(),
         ]);
     }
-    (!shown.operations.is_empty()).then(|| table.text())
+    (!shown.operations.is_empty()).then(|| table.to_text())
 }

@@ -10,7 +10,7 @@ use madako_domain::node_status::FleetStatus;
 use madako_domain::state::ClusterState;
 use madako_operation_runner::kubernetes::objects::apply::ReadResources;
 use madako_operation_runner::kubernetes::options::KubernetesOptions;
-use madako_operation_runner::{KubernetesMode, Settings, SurveyAccess, survey};
+use madako_operation_runner::{KubernetesMode, Settings, SurveyAccess, survey_fleet};
 use madako_protocol::ports::Clock;
 use madako_protocol::store::Store;
 use madako_supervisor::clock::SystemClock;
@@ -79,8 +79,8 @@ async fn gather_configured(config: Config) -> Result<GatheredStates, Failure> {
     let authorities = ports.runner.authorities.ready().await.err().map(|error| error.to_string());
     let kubernetes = (settings.kubernetes != KubernetesMode::Off).then(|| KubernetesInputs {
         options: KubernetesOptions::read(&cluster.options).map_err(|error| error.to_string()),
-        busy: state.repair.under_way().map(str::to_owned).collect(),
-        leaving: state.repair.leaving().map(str::to_owned).collect(),
+        busy: state.repair.machines_under_way().map(str::to_owned).collect(),
+        leaving: state.repair.leaving_machines().map(str::to_owned).collect(),
         resources: ReadResources::new(&state.resources),
         is_guarded: state.guard.is_some(),
     });
@@ -111,7 +111,7 @@ async fn collect_states(
         .map(|node| (node.address.clone(), node_target(node, ports.host_keys, &state.host_keys)))
         .collect();
     let access = SurveyAccess { driver: Arc::clone(&ports.driver), targets, permit: command_permit() };
-    let surveyed = survey(&access, ports.runner.clone(), (cluster, options), state, configured).await;
+    let surveyed = survey_fleet(&access, ports.runner.clone(), (cluster, options), state, configured).await;
     let (status, settings, errors) =
         surveyed.ok_or_else(|| Failure::failed("the stored config-version is neither 1 nor 2"))?;
     for error in &errors {

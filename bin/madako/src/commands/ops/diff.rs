@@ -1,6 +1,6 @@
 //! `madako ops diff`: the changes that the service would make on the nodes.
 
-use madako_operation_runner::difference::{Difference, DueFiles, differences};
+use madako_operation_runner::difference::{Difference, DueFiles, find_differences};
 use madako_operation_runner::due_files;
 use serde::Serialize;
 
@@ -44,13 +44,13 @@ struct ShownDifference {
 }
 
 pub(super) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
-    let differences = find_differences(args, global).await.map_err(Failure::into_bad_input)?;
+    let differences = collect_differences(args, global).await.map_err(Failure::into_bad_input)?;
     let shown = ShownDifference { differences };
     show_value(args.output, &shown, difference_table)?;
     if shown.differences.is_empty() { Ok(()) } else { Err(Failure::Different) }
 }
 
-async fn find_differences(args: &Args, global: &Global) -> Result<Vec<Difference>, Failure> {
+async fn collect_differences(args: &Args, global: &Global) -> Result<Vec<Difference>, Failure> {
     let (inputs, due) = match (&args.cluster, &args.status) {
         (Some(cluster), Some(status)) => (plan::from_files(cluster, status, global)?, DueFiles::new()),
         _ => {
@@ -60,7 +60,7 @@ async fn find_differences(args: &Args, global: &Global) -> Result<Vec<Difference
             (inputs, due)
         }
     };
-    Ok(differences(&inputs.input(&inputs.settings), &due))
+    Ok(find_differences(&inputs.as_input(&inputs.settings), &due))
 }
 
 fn difference_table(shown: &ShownDifference) -> String {
@@ -69,7 +69,7 @@ fn difference_table(shown: &ShownDifference) -> String {
     }
     let mut table = Table::new(["NODE", "KIND", "NAME", "WHY"]);
     for Difference { node, kind, name, why } in &shown.differences {
-        table.row([node.clone(), kind.to_string(), name.clone(), why.clone()]);
+        table.add_row([node.clone(), kind.to_string(), name.clone(), why.clone()]);
     }
-    table.text()
+    table.to_text()
 }

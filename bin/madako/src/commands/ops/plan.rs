@@ -23,7 +23,7 @@ use madako_supervisor::config::Config;
 use super::{ShownCommand, ShownHeld, ShownOperation, collected, join_addresses, operation_tables};
 use crate::cli::Global;
 use crate::failure::Failure;
-use crate::input::{STDIN, in_file, read_text};
+use crate::input::{STDIN, input_file_failure, read_text};
 use crate::output::{Format, print_warning, show_value};
 use crate::serve_args::parse_updates;
 
@@ -121,7 +121,7 @@ impl CollectedInputs {
         kubernetes.ok_or_else(|| Failure::failed("the components of Kubernetes were not asked"))
     }
 
-    pub(crate) fn input<'a>(&'a self, settings: &'a Settings) -> Input<'a> {
+    pub(crate) fn as_input<'a>(&'a self, settings: &'a Settings) -> Input<'a> {
         Input {
             cluster: &self.cluster,
             options: &self.options,
@@ -160,7 +160,7 @@ pub(super) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     };
     let settings =
         Settings { max_concurrent_updates: args.max_concurrent_updates, ..inputs.settings.clone() };
-    let decision = decide(&inputs.input(&settings));
+    let decision = decide(&inputs.as_input(&settings));
     show_value(args.output, &decision, decision_table)
 }
 
@@ -172,16 +172,20 @@ pub(super) fn from_files(
     if cluster_file == STDIN && status_file == STDIN {
         return Err(Failure::bad_input("only one file can come from standard input"));
     }
-    let cluster =
-        cluster_from_yaml(&read_text(cluster_file)?).map_err(|error| in_file(cluster_file, error))?;
+    let cluster = cluster_from_yaml(&read_text(cluster_file)?)
+        .map_err(|error| input_file_failure(cluster_file, error))?;
     let options = ContainerOptions::read(&cluster.options).map_err(|error| {
         Failure::bad_input(format_args!("{cluster_file}: the field `options` cannot be read: {error}"))
     })?;
-    let status = status_from_yaml(&read_text(status_file)?).map_err(|error| in_file(status_file, error))?;
+    let status =
+        status_from_yaml(&read_text(status_file)?).map_err(|error| input_file_failure(status_file, error))?;
     let known: BTreeSet<&str> = cluster.nodes.iter().map(|node| node.address.as_str()).collect();
     let reported: BTreeSet<&str> = status.nodes.keys().map(String::as_str).collect();
-    warn_of("the cluster has no node", reported.difference(&known).copied());
-    warn_of("the status lacks nodes, which count as unreachable:", known.difference(&reported).copied());
+    warn_of_addresses("the cluster has no node", reported.difference(&known).copied());
+    warn_of_addresses(
+        "the status lacks nodes, which count as unreachable:",
+        known.difference(&reported).copied(),
+    );
     let settings = with_images(&read_settings(global)?, &ClusterState::default(), &cluster, &status);
     Ok(CollectedInputs {
         cluster: Arc::new(cluster),
@@ -205,7 +209,7 @@ fn read_settings(global: &Global) -> Result<Settings, Failure> {
     }
 }
 
-fn warn_of<'a>(what: &str, addresses: impl Iterator<Item = &'a str>) {
+fn warn_of_addresses<'a>(what: &str, addresses: impl Iterator<Item = &'a str>) {
     let addresses: Vec<&str> = addresses.collect();
     if !addresses.is_empty() {
         print_warning(format_args!("{what} {}", join_addresses(&addresses)));

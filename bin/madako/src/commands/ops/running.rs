@@ -19,13 +19,13 @@ use crate::output::{Format, Table, escape_unprintable, print_text, show_value};
 
 /// The leader's page. Unknown fields are those of later versions.
 #[derive(Debug, Deserialize)]
-struct Page {
+struct OperationsPage {
     /// `None` before the first decision of the leader.
     #[serde(default)]
     phase: Option<String>,
     mode: String,
     #[serde(default)]
-    nodes: BTreeMap<String, Node>,
+    nodes: BTreeMap<String, RunningNode>,
     #[serde(default)]
     running: Option<ObservedRunning>,
     #[serde(default)]
@@ -38,7 +38,7 @@ struct Page {
 }
 
 #[derive(Debug, Deserialize)]
-struct Node {
+struct RunningNode {
     reachable: bool,
     #[serde(default)]
     error: Option<String>,
@@ -59,7 +59,7 @@ struct ObservedRunning {
 pub(super) async fn run(format: Format, store: &dyn Store) -> Result<(), Failure> {
     let (url, body) = fetch_page("ops", store).await?;
     let unreadable = |error| unreadable_page(&url, &error);
-    let page: Page = serde_json::from_slice(&body).map_err(unreadable)?;
+    let page: OperationsPage = serde_json::from_slice(&body).map_err(unreadable)?;
     match format {
         Format::Table => print_text(&page_table(&page)),
         // The page as it is.
@@ -72,9 +72,10 @@ pub(super) async fn run(format: Format, store: &dyn Store) -> Result<(), Failure
 }
 
 /// The held operations of the leader.
-pub(crate) async fn held(store: &dyn Store) -> Result<Vec<ShownHeld>, Failure> {
+pub(crate) async fn fetch_held_operations(store: &dyn Store) -> Result<Vec<ShownHeld>, Failure> {
     let (url, body) = fetch_page("ops", store).await?;
-    let page: Page = serde_json::from_slice(&body).map_err(|error| unreadable_page(&url, &error))?;
+    let page: OperationsPage =
+        serde_json::from_slice(&body).map_err(|error| unreadable_page(&url, &error))?;
     Ok(page.held)
 }
 
@@ -115,12 +116,12 @@ pub(crate) async fn get_page(url: &str, deadline: Duration) -> Result<HttpRespon
 pub(crate) async fn get_body(url: &str, deadline: Duration) -> Result<Bytes, Failure> {
     let answer = get_page(url, deadline).await?;
     if answer.status != 200 {
-        return Err(refused_page(url, &answer));
+        return Err(page_failure(url, &answer));
     }
     Ok(answer.body)
 }
 
-fn refused_page(url: &str, answer: &HttpResponse) -> Failure {
+fn page_failure(url: &str, answer: &HttpResponse) -> Failure {
     let why: String = String::from_utf8_lossy(&answer.body).trim().chars().take(MAX_TOLD).collect();
     Failure::failed(format_args!("{url} answered {}: {}", answer.status, escape_unprintable(&why)))
 }
@@ -136,11 +137,11 @@ async fn fetch(url: &str) -> Result<Bytes, Failure> {
             "the leader shows no operations on nodes at {url}: operations.mode is off there, no cluster is stored, or \
              another instance has become the leader"
         ))),
-        _ => Err(refused_page(url, &answer)),
+        _ => Err(page_failure(url, &answer)),
     }
 }
 
-fn page_table(page: &Page) -> String {
+fn page_table(page: &OperationsPage) -> String {
     let phase = page.phase.as_deref().unwrap_or("not decided yet");
     let mut text =
         format!("Phase    {} (mode {})\n", escape_unprintable(phase), escape_unprintable(&page.mode));
@@ -151,14 +152,14 @@ fn page_table(page: &Page) -> String {
         text.push_str(&format!("Nodes    {reachable} of {} reachable\n", page.nodes.len()));
     }
     text.push_str(&operation_tables("NEXT", &page.next, &page.held));
-    let nodes = absent_parts(page);
+    let nodes = nodes_left_out(page);
     if !nodes.is_empty() {
         let mut table = Table::new(["NODE", "STATE", "WHY"]);
         for (address, state, why) in nodes {
-            table.row([address.to_owned(), state, why]);
+            table.add_row([address.to_owned(), state, why]);
         }
         text.push('\n');
-        text.push_str(&table.text());
+        text.push_str(&table.to_text());
     }
     text
 }
@@ -169,7 +170,7 @@ fn running_line(running: &ObservedRunning) -> String {
 }
 
 /// Nodes on which no operation runs now, with state and reason.
-fn absent_parts(page: &Page) -> Vec<(&str, String, String)> {
+fn nodes_left_out(page: &OperationsPage) -> Vec<(&str, String, String)> {
     let mut found: Vec<_> = page
         .nodes
         .iter()

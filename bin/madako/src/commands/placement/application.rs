@@ -4,7 +4,7 @@ use clap::{Arg, ArgAction};
 use madako_domain::placement::kind::Kind;
 use serde_json::{Map, Value, json};
 
-use super::edit::{Change, append, merge, put_all, put_value, value_at};
+use super::edit::{Change, append, merge, put_all, put_value, value_at_path};
 use super::given::GivenOptions;
 use super::show::Column;
 use super::words::{
@@ -31,7 +31,7 @@ pub(super) const APPLICATION: Resource = Resource {
     columns: &[Column::new("state", "/status/state")],
     details: &[
         Column::new("reason", "/status/reason"),
-        Column::pods("container_health", "/status/container_health"),
+        Column::for_pods("container_health", "/status/container_health"),
         Column::new("services", "/status/services"),
         Column::new("allow migration", "/spec/constraints/migration"),
         Column::new("label constraints", "/spec/constraints/cluster/labels"),
@@ -39,7 +39,7 @@ pub(super) const APPLICATION: Resource = Resource {
         Column::new("metric constraints", "/spec/constraints/cluster/metrics"),
         Column::new("hooks", "/spec/hooks"),
         Column::new("scheduled_to", "/status/scheduled_to"),
-        Column::time("scheduled", "/status/scheduled"),
+        Column::for_time("scheduled", "/status/scheduled"),
         Column::new("running_on", "/status/running_on"),
         Column::new("backoff", "/spec/backoff"),
         Column::new("backoff_delay", "/spec/backoff_delay"),
@@ -153,8 +153,8 @@ enum Source {
 }
 
 impl Source {
-    fn of(given: &GivenOptions) -> Result<Option<Self>, Failure> {
-        if let Some(file) = given.text("file") {
+    fn from_options(given: &GivenOptions) -> Result<Option<Self>, Failure> {
+        if let Some(file) = given.text_value("file") {
             let mut documents = read_documents(file)?;
             let is_tosca =
                 documents.first().is_some_and(|first| first.get("tosca_definitions_version").is_some());
@@ -164,7 +164,7 @@ impl Source {
                 Self::Manifest(documents)
             }));
         }
-        let Some(url) = given.text("url") else { return Ok(None) };
+        let Some(url) = given.text_value("url") else { return Ok(None) };
         if url.ends_with("yaml") || url.ends_with("yml") {
             Ok(Some(Self::Tosca(url.into())))
         } else if url.ends_with("zip") || url.ends_with("csar") {
@@ -195,12 +195,12 @@ impl Source {
 fn read_hooks(given: &GivenOptions) -> Result<Map<String, Value>, Failure> {
     let mut fields = Map::new();
     let mut names = Vec::new();
-    if given.flag("hook-complete") {
+    if given.is_flag_set("hook-complete") {
         names.push("complete");
     }
-    if given.has("hook-shutdown") {
+    if given.has_option("hook-shutdown") {
         names.push("shutdown");
-        let values = given.texts("hook-shutdown");
+        let values = given.text_values("hook-shutdown");
         let whole = |place: usize, what: &str| {
             let number = values.get(place).map(|text| text.parse::<i64>()).transpose();
             number.map_err(|_| {
@@ -231,37 +231,38 @@ fn read_hooks(given: &GivenOptions) -> Result<Map<String, Value>, Failure> {
 }
 
 fn build(given: &GivenOptions) -> Result<Value, Failure> {
-    let source = Source::of(given)?.ok_or_else(|| {
+    let source = Source::from_options(given)?.ok_or_else(|| {
         Failure::bad_input(
             "the manifests or the template of the application are missing: give --file or --url",
         )
     })?;
-    let schema = given.text("observer_schema_file").map(read_documents).transpose()?.unwrap_or_default();
+    let schema =
+        given.text_value("observer_schema_file").map(read_documents).transpose()?.unwrap_or_default();
     let mut application = json!({
-        "metadata": { "name": given.name()?, "labels": given.entries("label")? },
+        "metadata": { "name": given.name()?, "labels": given.read_entries("label")? },
         "spec": {
             "manifest": [],
             "tosca": {},
             "csar": null,
             "observer_schema": schema,
             "constraints": {
-                "migration": !given.flag("disable-migration"),
+                "migration": !given.is_flag_set("disable-migration"),
                 "cluster": {
-                    "labels": given.texts("cluster-label-constraint"),
-                    "custom_resources": given.texts("cluster-resource-constraint"),
-                    "metrics": given.texts("cluster-metric-constraint"),
+                    "labels": given.text_values("cluster-label-constraint"),
+                    "custom_resources": given.text_values("cluster-resource-constraint"),
+                    "metrics": given.text_values("cluster-metric-constraint"),
                 },
             },
-            "backoff": given.whole("backoff"),
-            "backoff_delay": given.whole("backoff_delay"),
-            "backoff_limit": given.whole("backoff_limit"),
-            "auto_cluster_create": given.flag("auto-cluster-create"),
+            "backoff": given.whole_number("backoff"),
+            "backoff_delay": given.whole_number("backoff_delay"),
+            "backoff_limit": given.whole_number("backoff_limit"),
+            "auto_cluster_create": given.is_flag_set("auto-cluster-create"),
         },
     });
     source.put(&mut application["spec"]);
     merge(&mut application, &["spec"], &read_hooks(given)?);
     warn_of_moves(&application);
-    let variables = given.entries("inject")?;
+    let variables = given.read_entries("inject")?;
     if !variables.is_empty() {
         for part in ["manifest", "tosca"] {
             inject(&mut application["spec"][part], &variables);
@@ -278,26 +279,26 @@ fn changes_of(given: &GivenOptions) -> Result<Change, Failure> {
         ("metrics", "remove-existing-metric-constraints", "cluster-metric-constraint", true),
     ];
     let mut source = json!({});
-    let replaced = Source::of(given)?.map(|made_of| made_of.put(&mut source)).is_some();
-    let schema = given.text("observer_schema_file").map(read_documents).transpose()?;
-    let (labels, hooks) = (given.entries("label")?, read_hooks(given)?);
+    let replaced = Source::from_options(given)?.map(|made_of| made_of.put(&mut source)).is_some();
+    let schema = given.text_value("observer_schema_file").map(read_documents).transpose()?;
+    let (labels, hooks) = (given.read_entries("label")?, read_hooks(given)?);
     let given = given.clone();
     Ok(Change::new(move |application| {
         if replaced {
             merge(application, &["spec"], source.as_object().unwrap_or(&Map::new()));
         }
         put_value(application, &["spec", "observer_schema"], schema.clone());
-        if given.flag("remove-existing-labels") {
-            *value_at(application, &["metadata", "labels"]) = json!({});
+        if given.is_flag_set("remove-existing-labels") {
+            *value_at_path(application, &["metadata", "labels"]) = json!({});
         }
         merge(application, &["metadata", "labels"], &labels);
         merge(application, &["spec"], &hooks);
         for (field, remove, option, adds) in CONSTRAINTS {
             let path = ["spec", "constraints", "cluster", field];
-            if given.flag(remove) {
-                *value_at(application, &path) = json!([]);
+            if given.is_flag_set(remove) {
+                *value_at_path(application, &path) = json!([]);
             }
-            let values = given.texts(option);
+            let values = given.text_values(option);
             if adds && !values.is_empty() {
                 let values: Vec<Value> = values.into_iter().map(Value::from).collect();
                 append(application, &path, &values, true);
@@ -305,13 +306,14 @@ fn changes_of(given: &GivenOptions) -> Result<Change, Failure> {
                 put_all(application, &path, &values);
             }
         }
-        let migration = match (given.flag("enable-migration"), given.flag("disable-migration")) {
+        let migration = match (given.is_flag_set("enable-migration"), given.is_flag_set("disable-migration"))
+        {
             (false, false) => None,
             (enabled, _) => Some(enabled),
         };
         put_value(application, &["spec", "constraints", "migration"], migration);
         for field in ["backoff", "backoff_delay", "backoff_limit"] {
-            put_value(application, &["spec", field], given.whole(field));
+            put_value(application, &["spec", field], given.whole_number(field));
         }
         warn_of_moves(application);
     }))

@@ -45,19 +45,19 @@ pub(super) struct Answer {
 
 impl Answer {
     /// The resource; `None` if the answer has no content.
-    pub(super) fn document(self) -> Option<Value> {
+    pub(super) fn into_document(self) -> Option<Value> {
         (self.status != StatusCode::NO_CONTENT && !self.body.is_null()).then_some(self.body)
     }
 }
 
 #[derive(Debug)]
-pub(super) struct Api {
+pub(super) struct ApiClient {
     client: Client,
     url: Url,
     origin: String,
 }
 
-impl Api {
+impl ApiClient {
     /// Opens no connection yet. Proxies of the environment are not used, and redirects not followed.
     ///
     /// # Errors
@@ -77,34 +77,34 @@ impl Api {
     /// The API cannot be reached, or refuses.
     pub(super) async fn send(&self, request: &Request) -> Result<Answer, Failure> {
         let (status, etag, body) = self.exchange(request).await?;
-        self.checked_answer(request, status, etag, &body)
+        self.check_answer(request, status, etag, &body)
     }
 
     /// Sends a request; `None` if its resource does not exist.
     ///
     /// # Errors
-    /// See [`Api::send`].
+    /// See [`ApiClient::send`].
     pub(super) async fn find(&self, request: &Request) -> Result<Option<Answer>, Failure> {
         let (status, etag, body) = self.exchange(request).await?;
         if status == StatusCode::NOT_FOUND {
             return Ok(None);
         }
-        self.checked_answer(request, status, etag, &body).map(Some)
+        self.check_answer(request, status, etag, &body).map(Some)
     }
 
     /// Sends a request; `None` if the resource no longer has the version of `if_match`.
     ///
     /// # Errors
-    /// See [`Api::send`].
+    /// See [`ApiClient::send`].
     pub(super) async fn send_unless_changed(&self, request: &Request) -> Result<Option<Answer>, Failure> {
         let (status, etag, body) = self.exchange(request).await?;
         if status == StatusCode::PRECONDITION_FAILED {
             return Ok(None);
         }
-        self.checked_answer(request, status, etag, &body).map(Some)
+        self.check_answer(request, status, etag, &body).map(Some)
     }
 
-    fn checked_answer(
+    fn check_answer(
         &self,
         request: &Request,
         status: StatusCode,
@@ -168,10 +168,10 @@ impl Api {
             sending =
                 sending.header(header::CONTENT_TYPE, "application/json").body(serde_json::to_vec(body)?);
         }
-        let mut response = sending.send().await.map_err(|error| self.unreachable(&error))?;
+        let mut response = sending.send().await.map_err(|error| self.unreachable_error(&error))?;
         let etag = etag_of(&response);
         let mut body = BytesMut::new();
-        while let Some(chunk) = response.chunk().await.map_err(|error| self.unreachable(&error))? {
+        while let Some(chunk) = response.chunk().await.map_err(|error| self.unreachable_error(&error))? {
             if body.len() + chunk.len() > MAX_ANSWER_BYTES {
                 return Err(Failure::failed(format_args!(
                     "the answer about {} is longer than {MAX_ANSWER_BYTES} bytes",
@@ -183,7 +183,7 @@ impl Api {
         Ok((response.status(), etag, body))
     }
 
-    fn unreachable(&self, error: &reqwest::Error) -> Failure {
+    fn unreachable_error(&self, error: &reqwest::Error) -> Failure {
         let mut cause: &dyn std::error::Error = error;
         while let Some(source) = cause.source() {
             cause = source;

@@ -5,16 +5,16 @@ use madako_domain::placement::kind::Kind;
 use madako_domain::placement::kubernetes::ClusterState;
 use serde_json::{Map, Value, json};
 
-use super::client::{Api, Request};
-use super::edit::{Change, append, merge, put_all, put_value, value_at};
+use super::client::{ApiClient, Request};
+use super::edit::{Change, append, merge, put_all, put_value, value_at_path};
 use super::given::GivenOptions;
-use super::kubeconfig::of_one_context;
+use super::kubeconfig::select_context;
 use super::show::Column;
 use super::words::{
     Create, Resource, Update, backoff_options, global_metric, label_option, metric_option, name_argument,
     repeated_text_option, switch_option, text_option,
 };
-use super::{CommandScope, RewriteOutcome, rewrite};
+use super::{CommandScope, RewriteOutcome, rewrite_resource};
 use crate::failure::Failure;
 use crate::input::read_documents;
 use crate::output::print_warning;
@@ -34,12 +34,12 @@ pub(super) const CLUSTER: Resource = Resource {
         Column::new("label constraints", "/spec/constraints/cloud/labels"),
         Column::new("metric constraints", "/spec/constraints/cloud/metrics"),
         Column::new("scheduled_to", "/status/scheduled_to"),
-        Column::time("scheduled", "/status/scheduled"),
+        Column::for_time("scheduled", "/status/scheduled"),
         Column::new("running_on", "/status/running_on"),
-        Column::nodes("nodes", "Ready", true),
-        Column::nodes("nodes_pid_pressure", "PIDPressure", false),
-        Column::nodes("nodes_memory_pressure", "MemoryPressure", false),
-        Column::nodes("nodes_disk_pressure", "DiskPressure", false),
+        Column::for_nodes("nodes", "Ready", true),
+        Column::for_nodes("nodes_pid_pressure", "PIDPressure", false),
+        Column::for_nodes("nodes_memory_pressure", "MemoryPressure", false),
+        Column::for_nodes("nodes_disk_pressure", "DiskPressure", false),
         Column::new("backoff", "/spec/backoff"),
         Column::new("backoff_delay", "/spec/backoff_delay"),
         Column::new("backoff_limit", "/spec/backoff_limit"),
@@ -147,15 +147,15 @@ fn register_options() -> Vec<Arg> {
 /// The specification for `create` and `register`.
 fn cluster_spec(given: &GivenOptions) -> Result<Value, Failure> {
     Ok(json!({
-        "metrics": given.metrics()?,
-        "custom_resources": given.texts("custom-resource"),
-        "backoff": given.whole("backoff"),
-        "backoff_delay": given.whole("backoff_delay"),
-        "backoff_limit": given.whole("backoff_limit"),
+        "metrics": given.read_metrics()?,
+        "custom_resources": given.text_values("custom-resource"),
+        "backoff": given.whole_number("backoff"),
+        "backoff_delay": given.whole_number("backoff_delay"),
+        "backoff_limit": given.whole_number("backoff_limit"),
         "constraints": {
             "cloud": {
-                "labels": given.texts("cloud-label-constraint"),
-                "metrics": given.texts("cloud-metric-constraint"),
+                "labels": given.text_values("cloud-label-constraint"),
+                "metrics": given.text_values("cloud-metric-constraint"),
             },
         },
     }))
@@ -163,21 +163,22 @@ fn cluster_spec(given: &GivenOptions) -> Result<Value, Failure> {
 
 /// The document of an existing cluster, under its name in the kubeconfig.
 fn read_registration(given: &GivenOptions) -> Result<Value, Failure> {
-    let (config, name) = of_one_context(given.text("kubeconfig").unwrap_or_default(), given.text("context"))?;
+    let (config, name) =
+        select_context(given.text_value("kubeconfig").unwrap_or_default(), given.text_value("context"))?;
     let mut spec = cluster_spec(given)?;
     spec["kubeconfig"] = config;
-    Ok(json!({ "metadata": { "name": name, "labels": given.entries("label")? }, "spec": spec }))
+    Ok(json!({ "metadata": { "name": name, "labels": given.read_entries("label")? }, "spec": spec }))
 }
 
 fn build(given: &GivenOptions) -> Result<Value, Failure> {
     let mut spec = cluster_spec(given)?;
-    spec["tosca"] = read_template(given.text("file").unwrap_or_default())?;
-    spec["inherit_metrics"] = given.flag("inherit-metrics").into();
+    spec["tosca"] = read_template(given.text_value("file").unwrap_or_default())?;
+    spec["inherit_metrics"] = given.is_flag_set("inherit-metrics").into();
     Ok(json!({
         "metadata": {
             "name": given.name()?,
-            "labels": given.entries("label")?,
-            "inherit_labels": given.flag("inherit-labels"),
+            "labels": given.read_entries("label")?,
+            "inherit_labels": given.is_flag_set("inherit-labels"),
         },
         "spec": spec,
     }))
@@ -194,38 +195,40 @@ fn read_template(file: &str) -> Result<Value, Failure> {
 }
 
 fn changes_of(given: &GivenOptions) -> Result<Change, Failure> {
-    let tosca = given.text("file").map(read_template).transpose()?;
-    let config =
-        given.text("kubeconfig").map(|file| of_one_context(file, given.text("context"))).transpose()?;
-    let (labels, metrics) = (given.entries("label")?, given.metrics()?);
+    let tosca = given.text_value("file").map(read_template).transpose()?;
+    let config = given
+        .text_value("kubeconfig")
+        .map(|file| select_context(file, given.text_value("context")))
+        .transpose()?;
+    let (labels, metrics) = (given.read_entries("label")?, given.read_metrics()?);
     let given = given.clone();
     Ok(Change::new(move |cluster| {
         put_value(cluster, &["spec", "tosca"], tosca.clone());
         put_value(cluster, &["spec", "kubeconfig"], config.as_ref().map(|(config, _)| config.clone()));
-        if given.flag("remove-existing-labels") {
-            *value_at(cluster, &["metadata", "labels"]) = json!({});
+        if given.is_flag_set("remove-existing-labels") {
+            *value_at_path(cluster, &["metadata", "labels"]) = json!({});
         }
         merge(cluster, &["metadata", "labels"], &labels);
-        if given.flag("remove-existing-metrics") {
-            *value_at(cluster, &["spec", "metrics"]) = json!([]);
+        if given.is_flag_set("remove-existing-metrics") {
+            *value_at_path(cluster, &["spec", "metrics"]) = json!([]);
         }
         append(cluster, &["spec", "metrics"], &metrics, false);
-        put_all(cluster, &["spec", "custom_resources"], &given.texts("custom-resource"));
+        put_all(cluster, &["spec", "custom_resources"], &given.text_values("custom-resource"));
         for (field, remove, option) in [
             ("labels", "remove-existing-cloud-label-constraints", "cloud-label-constraint"),
             ("metrics", "remove-existing-cloud-metric-constraints", "cloud-metric-constraint"),
         ] {
             let path = ["spec", "constraints", "cloud", field];
-            if given.flag(remove) {
-                *value_at(cluster, &path) = json!([]);
+            if given.is_flag_set(remove) {
+                *value_at_path(cluster, &path) = json!([]);
             }
-            let values: Vec<Value> = given.texts(option).into_iter().map(Value::from).collect();
+            let values: Vec<Value> = given.text_values(option).into_iter().map(Value::from).collect();
             if !values.is_empty() {
                 append(cluster, &path, &values, true);
             }
         }
         for field in ["backoff", "backoff_delay", "backoff_limit"] {
-            put_value(cluster, &["spec", field], given.whole(field));
+            put_value(cluster, &["spec", field], given.whole_number(field));
         }
     }))
 }
@@ -243,22 +246,22 @@ pub(super) fn state_options() -> [Arg; 2] {
 /// Writes the state of a cluster with the request of Krake's cluster observer, which the API validates. Does nothing if
 /// the cluster has this state already.
 pub(super) async fn set_state(
-    api: &Api,
+    api: &ApiClient,
     place: &CommandScope,
     given: &GivenOptions,
 ) -> Result<Value, Failure> {
-    let word = given.text("state").unwrap_or_default();
+    let word = given.text_value("state").unwrap_or_default();
     let state = STATES.iter().find(|(known, _)| *known == word).map(|(_, state)| state.name());
     let name = given.name()?;
     let apply = Change::new(move |cluster| put_value(cluster, &["status", "state"], state)).apply;
-    match rewrite(api, place, &[name, "status"], Vec::new(), &apply).await? {
+    match rewrite_resource(api, place, &[name, "status"], Vec::new(), &apply).await? {
         RewriteOutcome::Same(cluster) | RewriteOutcome::Changed(Some(cluster)) => Ok(cluster),
         RewriteOutcome::Changed(None) => Ok(Value::Null),
     }
 }
 
 /// Adds the fields that a cluster inherits from its cloud, marked as inherited.
-pub(super) async fn add_inherited(api: &Api, cluster: &mut Value) -> Result<(), Failure> {
+pub(super) async fn add_inherited(api: &ApiClient, cluster: &mut Value) -> Result<(), Failure> {
     let constraints = cluster["spec"]["constraints"]["cloud"].clone();
     let named = |field: &str| -> Vec<String> {
         let texts = constraints[field].as_array().into_iter().flatten();
@@ -275,7 +278,7 @@ pub(super) async fn add_inherited(api: &Api, cluster: &mut Value) -> Result<(), 
     let namespace = cluster["status"]["scheduled_to"]["namespace"].as_str().map(str::to_owned);
     let kind = if namespace.is_some() { Kind::Cloud } else { Kind::GlobalCloud };
     let place = CommandScope { kind, namespace };
-    let request = Request::new("GET", place.segments(&[cloud_name]), place.called(cloud_name));
+    let request = Request::new("GET", place.path_segments(&[cloud_name]), place.name_of_resource(cloud_name));
     let cloud = match api.send(&request).await {
         Ok(answer) => answer.body,
         Err(failure) => {

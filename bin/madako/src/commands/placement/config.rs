@@ -72,7 +72,7 @@ impl Settings {
     ///
     /// # Errors
     /// The file names none.
-    pub(super) fn user(&self) -> Result<String, Failure> {
+    pub(super) fn required_user(&self) -> Result<String, Failure> {
         self.user.clone().ok_or_else(|| {
             Failure::bad_input(format_args!("{} names no user: give a namespace by --namespace", self.origin))
         })
@@ -81,7 +81,7 @@ impl Settings {
     fn parse(text: &str, origin: &str, api_url: Option<&str>) -> Result<Self, Failure> {
         let documents = parse_documents(text)
             .map_err(|why| Failure::bad_input(format_args!("{origin} is not valid YAML: {why}")))?;
-        let mut reading = Reading { problems: Vec::new() };
+        let mut reading = ConfigReader { problems: Vec::new() };
         let file = match documents.as_slice() {
             [file @ Value::Object(_)] => file,
             _ => {
@@ -94,11 +94,13 @@ impl Settings {
             }
         }
         let url = match api_url {
-            Some(text) => reading.url("--api-url", text),
-            None => reading.text(file, "api_url", true).and_then(|text| reading.url("api_url", &text)),
+            Some(text) => reading.read_url("--api-url", text),
+            None => {
+                reading.read_text(file, "api_url", true).and_then(|text| reading.read_url("api_url", &text))
+            }
         };
-        let user = reading.text(file, "user", false);
-        let tls = reading.tls(&file["tls"]);
+        let user = reading.read_text(file, "user", false);
+        let tls = reading.read_tls(&file["tls"]);
         match (url, reading.problems.is_empty()) {
             (Some(url), true) => Ok(match api_url {
                 None => Self { url: with_scheme(url, tls.is_some()), origin: origin.to_owned(), user, tls },
@@ -106,7 +108,7 @@ impl Settings {
                 Some(_) => {
                     let tls = tls.filter(|_| url.scheme() == "https");
                     let origin = format!("--api-url, beside {origin}");
-                    Self { url: without_credentials(url), origin, user, tls }
+                    Self { url: hide_path_and_query(url), origin, user, tls }
                 }
             }),
             _ => Err(InputError { subject: origin.to_owned(), problems: reading.problems }.into()),
@@ -139,11 +141,11 @@ fn with_scheme(mut url: Url, tls: bool) -> Url {
         // `set_scheme` can exchange http and https.
         let _ = url.set_scheme(scheme);
     }
-    without_credentials(url)
+    hide_path_and_query(url)
 }
 
 /// The address without path, query and fragment.
-fn without_credentials(mut url: Url) -> Url {
+fn hide_path_and_query(mut url: Url) -> Url {
     if !matches!(url.path(), "" | "/") || url.query().is_some() {
         print_warning("path and query of the API's address have no effect, as with krakectl");
     }
@@ -153,17 +155,17 @@ fn without_credentials(mut url: Url) -> Url {
     url
 }
 
-struct Reading {
+struct ConfigReader {
     problems: Vec<Problem>,
 }
 
-impl Reading {
+impl ConfigReader {
     fn add_problem(&mut self, field: &str, got: &str, expected: &str) {
         let (got, expected) = (got.to_owned(), expected.to_owned());
         self.problems.push(Problem { field: field.to_owned(), got, expected });
     }
 
-    fn text(&mut self, parent: &Value, field: &str, required: bool) -> Option<String> {
+    fn read_text(&mut self, parent: &Value, field: &str, required: bool) -> Option<String> {
         let name = field.rsplit('.').next().unwrap_or(field);
         match &parent[name] {
             Value::String(text) if !text.is_empty() => return Some(text.clone()),
@@ -174,7 +176,7 @@ impl Reading {
         None
     }
 
-    fn url(&mut self, field: &str, text: &str) -> Option<Url> {
+    fn read_url(&mut self, field: &str, text: &str) -> Option<Url> {
         // The value may contain a password, so it is not shown.
         let expected = "an http or https URL without user and password";
         let url =
@@ -186,7 +188,7 @@ impl Reading {
         url
     }
 
-    fn tls(&mut self, tls: &Value) -> Option<Tls> {
+    fn read_tls(&mut self, tls: &Value) -> Option<Tls> {
         if !tls.is_null() && !tls.is_object() {
             self.add_problem(
                 "tls",
@@ -205,7 +207,7 @@ impl Reading {
             }
         }
         let mut file = |field: &str, required| {
-            let path = PathBuf::from(self.text(tls, field, required)?);
+            let path = PathBuf::from(self.read_text(tls, field, required)?);
             let there = fs::metadata(&path).is_ok_and(|facts| facts.is_file());
             if !there {
                 self.add_problem(field, &path.display().to_string(), "an existing file");
@@ -253,7 +255,10 @@ mod tests {
     fn an_address_that_is_typed_counts_and_the_rest_is_the_files() {
         let typed = |text: &str, url: &str| Settings::parse(text, "it.yaml", Some(url));
         let settings = typed("api_url: http://a\nuser: me", "http://b:1").unwrap();
-        assert_eq!((settings.url.as_str(), settings.user().unwrap()), ("http://b:1/", "me".to_owned()));
+        assert_eq!(
+            (settings.url.as_str(), settings.required_user().unwrap()),
+            ("http://b:1/", "me".to_owned())
+        );
         // Then the file needs no address; the typed scheme stays.
         let tls = "user: me\ntls: {enabled: yes, client_cert: Cargo.toml, client_key: Cargo.toml}";
         assert!(typed(tls, "https://b").unwrap().tls.is_some());
@@ -281,6 +286,6 @@ mod tests {
         assert!(message("- a").contains("mapping"));
         assert!(message("").contains("mapping"));
         let settings = parse("api_url: http://a").unwrap();
-        assert!(settings.user().unwrap_err().message().unwrap().contains("--namespace"));
+        assert!(settings.required_user().unwrap_err().message().unwrap().contains("--namespace"));
     }
 }

@@ -8,12 +8,12 @@ use madako_json::krake::tagged::Variants;
 use serde_json::{Map, Value, json};
 
 use super::CommandScope;
-use super::client::{Api, Request};
-use super::edit::{Apply, Change, put_value, value_at};
+use super::client::{ApiClient, Request};
+use super::edit::{Apply, Change, put_value, value_at_path};
 use super::given::GivenOptions;
 use super::show::Column;
 use super::words::{
-    Create, Resource, Update, decimal_option, integer_option, name_argument, no_options, provider_types,
+    Create, Resource, Update, decimal_option, empty_options, integer_option, name_argument, provider_types,
     text_option, weighted_option,
 };
 use crate::failure::Failure;
@@ -48,7 +48,7 @@ pub(super) const METRIC: Resource = Resource {
         changes: |given| Ok(change_metric(given, "mp-name")),
         example: "heat --max 10",
     },
-    delete: no_options,
+    delete: empty_options,
     retry: false,
 };
 
@@ -73,7 +73,7 @@ pub(super) const GLOBAL_METRIC: Resource = Resource {
         changes: |given| Ok(change_metric(given, "gmp-name")),
         example: "heat --max 10",
     },
-    delete: no_options,
+    delete: empty_options,
     retry: false,
 };
 
@@ -96,7 +96,7 @@ fn metric_options(provider: &'static str, new: bool) -> Vec<Arg> {
 }
 
 fn allowed_numbers(given: &GivenOptions) -> Vec<i64> {
-    let mut values = given.wholes("allowed-values");
+    let mut values = given.whole_numbers("allowed-values");
     values.sort_unstable();
     values
 }
@@ -106,10 +106,10 @@ fn build_metric(given: &GivenOptions, provider: &str) -> Result<Value, Failure> 
     let metric = json!({
         "metadata": { "name": name },
         "spec": {
-            "min": given.decimal("min"),
-            "max": given.decimal("max"),
+            "min": given.decimal_value("min"),
+            "max": given.decimal_value("max"),
             "allowed_values": allowed_numbers(given),
-            "provider": { "name": given.json(provider), "metric": given.text("metric-name").unwrap_or(name) },
+            "provider": { "name": given.json_value(provider), "metric": given.text_value("metric-name").unwrap_or(name) },
         },
     });
     check_range(&metric)?;
@@ -127,7 +127,11 @@ fn check_range(metric: &Value) -> Result<(), Failure> {
 }
 
 /// Refuses a metric whose provider does not exist. Krake's API would store it, and the metric would fail in each round.
-pub(super) async fn check_provider(api: &Api, at: &CommandScope, metric: &Value) -> Result<(), Failure> {
+pub(super) async fn check_provider(
+    api: &ApiClient,
+    at: &CommandScope,
+    metric: &Value,
+) -> Result<(), Failure> {
     let (kind, word) = match at.kind {
         Kind::Metric => (Kind::MetricsProvider, "mp"),
         Kind::GlobalMetric => (Kind::GlobalMetricsProvider, "gmp"),
@@ -135,12 +139,12 @@ pub(super) async fn check_provider(api: &Api, at: &CommandScope, metric: &Value)
     };
     let name = metric["spec"]["provider"]["name"].as_str().unwrap_or_default();
     let of = CommandScope { kind, namespace: at.namespace.clone() };
-    match api.find(&Request::new("GET", of.segments(&[name]), of.called(name))).await {
+    match api.find(&Request::new("GET", of.path_segments(&[name]), of.name_of_resource(name))).await {
         Ok(Some(_)) => Ok(()),
         Ok(None) => Err(Failure::bad_input(format_args!(
             "the metric would have no value: there is no {}; madako core {word} create creates it, madako \
              core {word} list shows the existing ones",
-            of.called(name)
+            of.name_of_resource(name)
         ))),
         // A role may allow access to metrics alone.
         Err(failure) => {
@@ -154,20 +158,20 @@ pub(super) async fn check_provider(api: &Api, at: &CommandScope, metric: &Value)
 fn change_metric(given: &GivenOptions, provider: &'static str) -> Change {
     let given = given.clone();
     let apply: Apply = Box::new(move |metric| {
-        put_value(metric, &["spec", "min"], given.decimal("min"));
-        put_value(metric, &["spec", "max"], given.decimal("max"));
-        if given.has("allowed-values") {
-            *value_at(metric, &["spec", "allowed_values"]) = allowed_numbers(&given).into();
+        put_value(metric, &["spec", "min"], given.decimal_value("min"));
+        put_value(metric, &["spec", "max"], given.decimal_value("max"));
+        if given.has_option("allowed-values") {
+            *value_at_path(metric, &["spec", "allowed_values"]) = allowed_numbers(&given).into();
         }
-        put_value(metric, &["spec", "provider", "name"], given.text(provider));
-        put_value(metric, &["spec", "provider", "metric"], given.text("metric-name"));
+        put_value(metric, &["spec", "provider", "name"], given.text_value(provider));
+        put_value(metric, &["spec", "provider", "metric"], given.text_value("metric-name"));
         check_range(metric)
     });
     Change { name: None, apply }
 }
 
 const PROVIDER_COLUMNS: &[Column] = &[Column::new("type", "/spec/type")];
-const PROVIDER_DETAILS: &[Column] = &[Column::tagged("/spec", MetricsProviderKind::fields)];
+const PROVIDER_DETAILS: &[Column] = &[Column::for_tagged_value("/spec", MetricsProviderKind::fields)];
 
 const fn provider_resource(
     kind: Kind,
@@ -202,7 +206,7 @@ const fn provider_resource(
             changes: change_provider,
             example: "static --metric heat 0.9 --metric cost 0.1",
         },
-        delete: no_options,
+        delete: empty_options,
         retry: false,
     }
 }
@@ -272,17 +276,20 @@ fn fields_of(given: &GivenOptions, of_type: &str) -> Result<Map<String, Value>, 
     for (field, option) in provider_options() {
         let option = option.get_id().as_str();
         let value = match field_of_type(of_type, field).map(|known| &known.shape) {
-            None if given.has(option) => {
+            None if given.has_option(option) => {
                 return Err(Failure::bad_input(format_args!(
                     "--{option} is not for metrics providers of the type {of_type}"
                 )));
             }
             Some(Shape::Map(_)) => {
-                let values: Map<String, Value> =
-                    given.weights(option)?.into_iter().map(|(name, value)| (name, value.into())).collect();
+                let values: Map<String, Value> = given
+                    .read_weights(option)?
+                    .into_iter()
+                    .map(|(name, value)| (name, value.into()))
+                    .collect();
                 (!values.is_empty()).then(|| values.into())
             }
-            _ => given.text(option).map(Value::from),
+            _ => given.text_value(option).map(Value::from),
         };
         fields.extend(value.map(|value| (field.to_owned(), value)));
     }
@@ -290,7 +297,7 @@ fn fields_of(given: &GivenOptions, of_type: &str) -> Result<Map<String, Value>, 
 }
 
 fn build_provider(given: &GivenOptions) -> Result<Value, Failure> {
-    let of_type = given.text("type").unwrap_or_default();
+    let of_type = given.text_value("type").unwrap_or_default();
     let fields = fields_of(given, of_type)?;
     let missing: Vec<String> = provider_options()
         .iter()
@@ -311,14 +318,14 @@ fn build_provider(given: &GivenOptions) -> Result<Value, Failure> {
 
 fn change_provider(given: &GivenOptions) -> Result<Change, Failure> {
     // Problems that do not depend on the type are reported before the first connection.
-    given.weights("metric")?;
+    given.read_weights("metric")?;
     let given = given.clone();
     Ok(Change {
         name: None,
         apply: Box::new(move |provider| {
             let of_type = provider["spec"]["type"].as_str().unwrap_or_default().to_owned();
             for (field, value) in fields_of(&given, &of_type)? {
-                *value_at(provider, &["spec", &of_type, &field]) = value;
+                *value_at_path(provider, &["spec", &of_type, &field]) = value;
             }
             Ok(())
         }),
@@ -368,7 +375,7 @@ const fn from_file(
         create: Some(create),
         register: None,
         update: Update { more: FILE_MORE, options: file_options, changes: change_from_file, example },
-        delete: no_options,
+        delete: empty_options,
         retry: false,
     }
 }
@@ -378,7 +385,7 @@ fn file_options() -> Vec<Arg> {
 }
 
 fn build_from_file(given: &GivenOptions) -> Result<Value, Failure> {
-    let file = given.text("file").unwrap_or_default();
+    let file = given.text_value("file").unwrap_or_default();
     let mut documents = read_documents(file)?;
     match documents.len() {
         1 if documents[0]["metadata"]["name"]
@@ -401,10 +408,10 @@ fn change_from_file(given: &GivenOptions) -> Result<Change, Failure> {
                 // Fields that only the service sets stay.
                 Value::Object(inner) if field == "metadata" => {
                     for (field, value) in inner {
-                        *value_at(resource, &["metadata", field]) = value.clone();
+                        *value_at_path(resource, &["metadata", field]) = value.clone();
                     }
                 }
-                value => *value_at(resource, &[field]) = value.clone(),
+                value => *value_at_path(resource, &[field]) = value.clone(),
             }
         }
     });

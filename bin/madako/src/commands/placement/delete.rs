@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::CommandScope;
-use super::client::{Api, Request};
+use super::client::{ApiClient, Request};
 use super::given::GivenOptions;
 use crate::failure::Failure;
 use crate::limits::MAX_NAMED;
@@ -58,7 +58,7 @@ impl Dependents {
         }
         let mut table = Table::new(["KIND", "NAMESPACE", "NAME"]);
         for Dependent { kind, namespace, name } in &self.dependents {
-            table.row([kind.clone(), namespace.clone().unwrap_or_default(), name.clone()]);
+            table.add_row([kind.clone(), namespace.clone().unwrap_or_default(), name.clone()]);
         }
         let hidden = match self.hidden {
             0 => String::new(),
@@ -67,7 +67,7 @@ impl Dependents {
         format!(
             "Deleting {subject} also deletes {} that it owns:\n\n{}{hidden}",
             count_resources(self.count()),
-            table.text()
+            table.to_text()
         )
     }
 }
@@ -78,17 +78,20 @@ fn count_resources(count: usize) -> String {
 
 /// Deletes the resource, or lists its dependents. Returns the API's document, if it is to be shown.
 pub(super) async fn run(
-    api: &Api,
+    api: &ApiClient,
     place: &CommandScope,
     given: &GivenOptions,
     format: Format,
 ) -> Result<Option<Value>, Failure> {
     let name = given.name()?;
-    let subject = place.called(name);
+    let subject = place.name_of_resource(name);
     // A forced deletion leaves the dependents.
-    let dependents =
-        if given.flag("force") { Ok(Dependents::default()) } else { read_dependents(api, place, name).await };
-    if given.flag("dry-run") {
+    let dependents = if given.is_flag_set("force") {
+        Ok(Dependents::default())
+    } else {
+        read_dependents(api, place, name).await
+    };
+    if given.is_flag_set("dry-run") {
         return show_value(format, &dependents?, |dependents| dependents.format_table(&subject))
             .map(|()| None);
     }
@@ -96,13 +99,13 @@ pub(super) async fn run(
         Ok(dependents) if dependents.count() == 0 => {}
         Ok(dependents) => {
             let text = dependents.describe(&subject);
-            if !given.flag("yes") {
+            if !given.is_flag_set("yes") {
                 confirm_deletion(&text, &subject)?;
             } else {
                 print_note(text);
             }
         }
-        Err(failure) if given.flag("yes") => {
+        Err(failure) if given.is_flag_set("yes") => {
             let why = failure.message().unwrap_or_default();
             print_warning(format_args!("the command deletes without knowing the dependent resources: {why}"));
         }
@@ -113,14 +116,14 @@ pub(super) async fn run(
             )));
         }
     }
-    let mut request = Request::new("DELETE", place.segments(&[name]), subject);
+    let mut request = Request::new("DELETE", place.path_segments(&[name]), subject);
     request.query = given.query();
-    Ok(api.send(&request).await?.document())
+    Ok(api.send(&request).await?.into_document())
 }
 
-async fn read_dependents(api: &Api, place: &CommandScope, name: &str) -> Result<Dependents, Failure> {
-    let subject = format!("the dependent resources of {}", place.called(name));
-    let request = Request::new("GET", place.segments(&[name, "dependents"]), subject);
+async fn read_dependents(api: &ApiClient, place: &CommandScope, name: &str) -> Result<Dependents, Failure> {
+    let subject = format!("the dependent resources of {}", place.name_of_resource(name));
+    let request = Request::new("GET", place.path_segments(&[name, "dependents"]), subject);
     let body = api.send(&request).await?.body;
     serde_json::from_value(body)
         .map_err(|error| Failure::failed(format_args!("{} cannot be read: {error}", request.subject)))

@@ -27,7 +27,7 @@ impl Change {
 }
 
 /// The value at a path; missing objects are created.
-pub(super) fn value_at<'a>(document: &'a mut Value, path: &[&str]) -> &'a mut Value {
+pub(super) fn value_at_path<'a>(document: &'a mut Value, path: &[&str]) -> &'a mut Value {
     path.iter().fold(document, |at, name| {
         if !at.is_object() {
             *at = Value::Object(Map::new());
@@ -39,20 +39,20 @@ pub(super) fn value_at<'a>(document: &'a mut Value, path: &[&str]) -> &'a mut Va
 /// Puts a value at a path, if there is one.
 pub(super) fn put_value(document: &mut Value, path: &[&str], value: Option<impl Into<Value>>) {
     if let Some(value) = value {
-        *value_at(document, path) = value.into();
+        *value_at_path(document, path) = value.into();
     }
 }
 
 /// Puts values at a path, unless they are empty.
 pub(super) fn put_all(document: &mut Value, path: &[&str], values: &[impl Clone + Into<Value>]) {
     if !values.is_empty() {
-        *value_at(document, path) = values.iter().cloned().map(Into::into).collect();
+        *value_at_path(document, path) = values.iter().cloned().map(Into::into).collect();
     }
 }
 
 /// Appends values to the array at a path; values that are in it already only if `twice`.
 pub(super) fn append(document: &mut Value, path: &[&str], values: &[Value], twice: bool) {
-    let at = value_at(document, path);
+    let at = value_at_path(document, path);
     if !at.is_array() {
         *at = Value::Array(Vec::new());
     }
@@ -68,6 +68,6 @@ pub(super) fn append(document: &mut Value, path: &[&str], values: &[Value], twic
 /// Merges entries into the object at a path.
 pub(super) fn merge(document: &mut Value, path: &[&str], entries: &Map<String, Value>) {
     for (key, value) in entries {
-        value_at(document, path)[key] = value.clone();
+        value_at_path(document, path)[key] = value.clone();
     }
 }

@@ -5,14 +5,14 @@ mod text;
 
 use madako_console::USUAL_WIDTH;
 use madako_domain::placement::decision::Decision;
-use madako_domain::placement::fit::Unmet;
+use madako_domain::placement::fit::UnmetConstraint;
 use serde::Deserialize;
 use serde_json::Value;
 use time::OffsetDateTime;
 
 pub(super) use self::sentences::describe_wait;
 use self::text::{Shape, format_text};
-use super::client::{Answer, Api, Request};
+use super::client::{Answer, ApiClient, Request};
 use super::given::GivenOptions;
 use super::{CommandScope, Settings};
 use crate::failure::Failure;
@@ -51,7 +51,7 @@ struct Target {
 #[serde(tag = "reason", rename_all = "snake_case")]
 enum Dropped {
     Unmet {
-        unmet: Vec<Unmet>,
+        unmet: Vec<UnmetConstraint>,
     },
     WaitsForMetric {
         metric: String,
@@ -80,9 +80,9 @@ struct Metric {
 }
 
 /// The request for an explanation of an application.
-pub(super) fn request(place: &CommandScope, name: &str) -> Request {
-    let subject = format!("the explanation of {}", place.called(name));
-    Request::new("GET", place.segments(&[name, "explain"]), subject)
+pub(super) fn explanation_request(place: &CommandScope, name: &str) -> Request {
+    let subject = format!("the explanation of {}", place.name_of_resource(name));
+    Request::new("GET", place.path_segments(&[name, "explain"]), subject)
 }
 
 /// # Errors
@@ -99,27 +99,27 @@ pub(super) async fn run(
     format: Format,
 ) -> Result<(), Failure> {
     let name = given.name()?;
-    let mut request = request(place, name);
+    let mut request = explanation_request(place, name);
     for option in ["with", "without"] {
-        request.query.extend(given.texts(option).into_iter().map(|text| (option, text)));
+        request.query.extend(given.text_values(option).into_iter().map(|text| (option, text)));
     }
-    let answer = Api::new(settings)?.send(&request).await?;
+    let answer = ApiClient::new(settings)?.send(&request).await?;
     match format {
         Format::Table => {
-            let surface = Surface::of_output();
+            let surface = Surface::for_output();
             let shape = Shape {
                 width: surface.width.unwrap_or(USUAL_WIDTH),
                 has_colours: surface.has_colours,
-                is_whole: given.flag("candidates"),
+                is_whole: given.is_flag_set("candidates"),
             };
-            print_text(&format_text(&place.called(name), &read_view(&request, answer)?, shape))
+            print_text(&format_text(&place.name_of_resource(name), &read_view(&request, answer)?, shape))
         }
         format => show_value(format, &answer.body, |_: &Value| String::new()),
     }
 }
 
 impl Candidate {
-    fn unmet(&self) -> &[Unmet] {
+    fn unmet_constraints(&self) -> &[UnmetConstraint] {
         match &self.dropped {
             Some(Dropped::Unmet { unmet }) => unmet,
             _ => &[],

@@ -18,12 +18,12 @@ impl GivenOptions {
         Self(matches)
     }
 
-    fn one<T: Clone + Send + Sync + 'static>(&self, id: &str) -> Option<&T> {
+    fn value_of<T: Clone + Send + Sync + 'static>(&self, id: &str) -> Option<&T> {
         self.0.try_get_one(id).ok().flatten()
     }
 
-    pub(super) fn text(&self, id: &str) -> Option<&str> {
-        self.one::<String>(id).map(String::as_str)
+    pub(super) fn text_value(&self, id: &str) -> Option<&str> {
+        self.value_of::<String>(id).map(String::as_str)
     }
 
     /// The option, or a variable of the environment.
@@ -31,7 +31,7 @@ impl GivenOptions {
     /// # Errors
     /// Neither is given.
     pub(super) fn text_or_env(&self, id: &str, variable: &str) -> Result<String, Failure> {
-        match self.text(id) {
+        match self.text_value(id) {
             Some(text) => Ok(text.to_owned()),
             None => env::var(variable).map_err(|_| {
                 Failure::bad_input(format_args!(
@@ -42,34 +42,34 @@ impl GivenOptions {
     }
 
     /// As JSON; null if not given.
-    pub(super) fn json(&self, id: &str) -> Value {
-        self.text(id).map_or(Value::Null, Value::from)
+    pub(super) fn json_value(&self, id: &str) -> Value {
+        self.text_value(id).map_or(Value::Null, Value::from)
     }
 
     /// All values of an option that may be repeated.
-    pub(super) fn texts(&self, id: &str) -> Vec<String> {
+    pub(super) fn text_values(&self, id: &str) -> Vec<String> {
         self.0.try_get_many(id).ok().flatten().into_iter().flatten().cloned().collect()
     }
 
     /// Whether the option was given, with or without a value.
-    pub(super) fn has(&self, id: &str) -> bool {
+    pub(super) fn has_option(&self, id: &str) -> bool {
         self.0.try_contains_id(id).unwrap_or(false)
     }
 
-    pub(super) fn flag(&self, id: &str) -> bool {
-        self.one::<bool>(id).copied().unwrap_or(false)
+    pub(super) fn is_flag_set(&self, id: &str) -> bool {
+        self.value_of::<bool>(id).copied().unwrap_or(false)
     }
 
-    pub(super) fn whole(&self, id: &str) -> Option<i64> {
-        self.one(id).copied()
+    pub(super) fn whole_number(&self, id: &str) -> Option<i64> {
+        self.value_of(id).copied()
     }
 
-    pub(super) fn wholes(&self, id: &str) -> Vec<i64> {
+    pub(super) fn whole_numbers(&self, id: &str) -> Vec<i64> {
         self.0.try_get_many(id).ok().flatten().into_iter().flatten().copied().collect()
     }
 
-    pub(super) fn decimal(&self, id: &str) -> Option<f64> {
-        self.one(id).copied()
+    pub(super) fn decimal_value(&self, id: &str) -> Option<f64> {
+        self.value_of(id).copied()
     }
 
     /// The name of the resource.
@@ -77,14 +77,14 @@ impl GivenOptions {
     /// # Errors
     /// A name that would change the path of the URL.
     pub(super) fn name(&self) -> Result<&str, Failure> {
-        match self.text("name").unwrap_or_default() {
+        match self.text_value("name").unwrap_or_default() {
             "" | "." | ".." => Err(Failure::bad_input("NAME must be the name of a resource")),
             name => Ok(name),
         }
     }
 
     pub(super) fn format(&self) -> Format {
-        self.one("output").copied().unwrap_or(Format::Table)
+        self.value_of("output").copied().unwrap_or(Format::Table)
     }
 
     /// The options of a list.
@@ -98,10 +98,10 @@ impl GivenOptions {
     /// Query parameters of `--wait` and `--force`.
     pub(super) fn query(&self) -> Vec<(&'static str, String)> {
         let mut query = Vec::new();
-        if let Some(state) = self.text("wait") {
+        if let Some(state) = self.text_value("wait") {
             query.push(("blocking", state.to_owned()));
         }
-        if self.flag("force") {
+        if self.is_flag_set("force") {
             // Krake's server accepts only this spelling.
             query.push(("force", "True".to_owned()));
         }
@@ -112,19 +112,19 @@ impl GivenOptions {
     ///
     /// # Errors
     /// A pair has no `=`.
-    pub(super) fn entries(&self, id: &str) -> Result<Map<String, Value>, Failure> {
+    pub(super) fn read_entries(&self, id: &str) -> Result<Map<String, Value>, Failure> {
         let entry = |text: String| match text.split_once('=') {
             Some((key, value)) => Ok((key.trim().to_owned(), Value::from(value))),
             None => Err(Failure::bad_input(format_args!("--{id}: got {text:?}, expected KEY=VALUE"))),
         };
-        self.texts(id).into_iter().map(entry).collect()
+        self.text_values(id).into_iter().map(entry).collect()
     }
 
     /// Pairs of a name and a number.
     ///
     /// # Errors
     /// A number is invalid.
-    pub(super) fn weights(&self, id: &str) -> Result<Vec<(String, f64)>, Failure> {
+    pub(super) fn read_weights(&self, id: &str) -> Result<Vec<(String, f64)>, Failure> {
         let given = self.0.try_get_occurrences::<String>(id).ok().flatten();
         let weight = |mut pair: Vec<&String>| {
             let (number, name) =
@@ -143,10 +143,10 @@ impl GivenOptions {
     ///
     /// # Errors
     /// A weight is no number.
-    pub(super) fn metrics(&self) -> Result<Vec<Value>, Failure> {
+    pub(super) fn read_metrics(&self) -> Result<Vec<Value>, Failure> {
         let mut metrics = Vec::new();
         for (id, namespaced) in [("metric", true), ("global-metric", false)] {
-            for (name, weight) in self.weights(id)? {
+            for (name, weight) in self.read_weights(id)? {
                 metrics.push(json!({ "name": name, "weight": weight, "namespaced": namespaced }));
             }
         }

@@ -4,12 +4,12 @@ use clap::Arg;
 use madako_domain::placement::kind::Kind;
 use serde_json::{Value, json};
 
-use super::edit::{Change, put_all, put_value, value_at};
+use super::edit::{Change, put_all, put_value, value_at_path};
 use super::given::GivenOptions;
 use super::password::read_password;
 use super::show::Column;
 use super::words::{
-    Create, Resource, Update, global_metric, label_option, metric_option, name_argument, no_options,
+    Create, Resource, Update, empty_options, global_metric, label_option, metric_option, name_argument,
     text_option,
 };
 use crate::failure::Failure;
@@ -53,7 +53,7 @@ const fn provider_resource(
             changes: change_provider,
             example: "example --url https://im.example.org:8800",
         },
-        delete: no_options,
+        delete: empty_options,
         retry: false,
     }
 }
@@ -89,16 +89,16 @@ fn provider_options(new: bool) -> Vec<Arg> {
 }
 
 fn build_provider(given: &GivenOptions) -> Result<Value, Failure> {
-    let password = read_password(given.text("password"), "the infrastructure provider")?;
+    let password = read_password(given.text_value("password"), "the infrastructure provider")?;
     Ok(json!({
         "metadata": { "name": given.name()? },
         "spec": {
             "type": "im",
             "im": {
-                "url": given.json("url"),
-                "username": given.json("username"),
+                "url": given.json_value("url"),
+                "username": given.json_value("username"),
                 "password": password,
-                "token": given.json("token"),
+                "token": given.json_value("token"),
             },
         },
     }))
@@ -109,7 +109,7 @@ fn change_provider(given: &GivenOptions) -> Result<Change, Failure> {
     let given = given.clone();
     Ok(Change::new(move |provider| {
         for field in ["url", "username", "password", "token"] {
-            put_value(provider, &["spec", "im", field], given.text(field));
+            put_value(provider, &["spec", "im", field], given.text_value(field));
         }
     }))
 }
@@ -136,7 +136,7 @@ pub(super) const CLOUD: Resource = Resource {
         changes: change_cloud,
         example: "example -l location=DE",
     },
-    delete: no_options,
+    delete: empty_options,
     retry: false,
 };
 
@@ -162,7 +162,7 @@ pub(super) const GLOBAL_CLOUD: Resource = Resource {
         changes: change_cloud,
         example: "example -l location=DE",
     },
-    delete: no_options,
+    delete: empty_options,
     retry: false,
 };
 
@@ -206,21 +206,21 @@ fn cloud_options(new: bool, namespaced: bool) -> Vec<Arg> {
 
 /// The reference to the named provider.
 fn provider_of(given: &GivenOptions) -> Option<Value> {
-    let own = given.text("infra-provider").map(|name| (name, true));
-    let (name, namespaced) = own.or_else(|| Some((given.text("global-infra-provider")?, false)))?;
+    let own = given.text_value("infra-provider").map(|name| (name, true));
+    let (name, namespaced) = own.or_else(|| Some((given.text_value("global-infra-provider")?, false)))?;
     Some(json!({ "name": name, "namespaced": namespaced }))
 }
 
 fn build_cloud(given: &GivenOptions) -> Result<Value, Failure> {
-    let metrics = given.metrics()?;
-    let labels = given.entries("label")?;
-    let password = read_password(given.text("password"), "the OpenStack user")?;
+    let metrics = given.read_metrics()?;
+    let labels = given.read_entries("label")?;
+    let password = read_password(given.text_value("password"), "the OpenStack user")?;
     Ok(json!({
         "metadata": { "name": given.name()?, "labels": labels },
         "spec": {
             "type": "openstack",
             "openstack": {
-                "url": given.json("url"),
+                "url": given.json_value("url"),
                 "metrics": metrics,
                 "infrastructure_provider": provider_of(given),
                 "auth": {
@@ -228,11 +228,11 @@ fn build_cloud(given: &GivenOptions) -> Result<Value, Failure> {
                     "password": {
                         "version": "3",
                         "user": {
-                            "username": given.json("username"),
+                            "username": given.json_value("username"),
                             "password": password,
-                            "domain_name": given.json("domain-name"),
+                            "domain_name": given.json_value("domain-name"),
                         },
-                        "project": { "name": given.json("project"), "domain_id": given.json("domain-id") },
+                        "project": { "name": given.json_value("project"), "domain_id": given.json_value("domain-id") },
                     },
                 },
             },
@@ -241,25 +241,26 @@ fn build_cloud(given: &GivenOptions) -> Result<Value, Failure> {
 }
 
 fn change_cloud(given: &GivenOptions) -> Result<Change, Failure> {
-    let (metrics, labels, provider) = (given.metrics()?, given.entries("label")?, provider_of(given));
+    let (metrics, labels, provider) =
+        (given.read_metrics()?, given.read_entries("label")?, provider_of(given));
     let given = given.clone();
     Ok(Change::new(move |cloud| {
         if !labels.is_empty() {
-            *value_at(cloud, &["metadata", "labels"]) = labels.clone().into();
+            *value_at_path(cloud, &["metadata", "labels"]) = labels.clone().into();
         }
-        let openstack = value_at(cloud, &["spec", "openstack"]);
-        put_value(openstack, &["url"], given.text("url"));
+        let openstack = value_at_path(cloud, &["spec", "openstack"]);
+        put_value(openstack, &["url"], given.text_value("url"));
         put_all(openstack, &["metrics"], &metrics);
         if let Some(provider) = &provider {
             for field in ["name", "namespaced"] {
-                *value_at(openstack, &["infrastructure_provider", field]) = provider[field].clone();
+                *value_at_path(openstack, &["infrastructure_provider", field]) = provider[field].clone();
             }
         }
         let auth = |path: [&'static str; 2]| [&["auth", "password"][..], &path[..]].concat();
-        put_value(openstack, &auth(["user", "username"]), given.text("username"));
-        put_value(openstack, &auth(["user", "password"]), given.text("password"));
-        put_value(openstack, &auth(["user", "domain_name"]), given.text("domain-name"));
-        put_value(openstack, &auth(["project", "name"]), given.text("project"));
-        put_value(openstack, &auth(["project", "domain_id"]), given.text("domain-id"));
+        put_value(openstack, &auth(["user", "username"]), given.text_value("username"));
+        put_value(openstack, &auth(["user", "password"]), given.text_value("password"));
+        put_value(openstack, &auth(["user", "domain_name"]), given.text_value("domain-name"));
+        put_value(openstack, &auth(["project", "name"]), given.text_value("project"));
+        put_value(openstack, &auth(["project", "domain_id"]), given.text_value("domain-id"));
     }))
 }

@@ -16,7 +16,7 @@ use crate::limits::MAX_FILE_BYTES;
 ///
 /// # Errors
 /// The file, the context, or a referenced file cannot be used.
-pub(super) fn of_one_context(file: &str, context: Option<&str>) -> Result<(Value, String), Failure> {
+pub(super) fn select_context(file: &str, context: Option<&str>) -> Result<(Value, String), Failure> {
     let mut documents = read_documents(file)?;
     let wrong = |why: String| Failure::bad_input(format_args!("{file} is not a usable kubeconfig: {why}"));
     if documents.len() != 1 || !documents[0].is_object() {
@@ -41,9 +41,9 @@ pub(super) fn of_one_context(file: &str, context: Option<&str>) -> Result<(Value
     let (mut cluster, mut user) = (one("clusters", &cluster_name)?, one("users", &user_name)?);
     // As in kubectl, paths are relative to the file.
     let base = if file == STDIN { Path::new("") } else { Path::new(file).parent().unwrap_or(Path::new("")) };
-    embed(&mut cluster["cluster"], "certificate-authority", base)?;
-    embed(&mut user["user"], "client-certificate", base)?;
-    embed(&mut user["user"], "client-key", base)?;
+    embed_files(&mut cluster["cluster"], "certificate-authority", base)?;
+    embed_files(&mut user["user"], "client-certificate", base)?;
+    embed_files(&mut user["user"], "client-key", base)?;
     config["clusters"] = json!([cluster]);
     config["contexts"] = json!([found]);
     config["users"] = json!([user]);
@@ -52,7 +52,7 @@ pub(super) fn of_one_context(file: &str, context: Option<&str>) -> Result<(Value
 }
 
 /// Replaces a file name by the base64 of its content.
-fn embed(part: &mut Value, name: &str, base: &Path) -> Result<(), Failure> {
+fn embed_files(part: &mut Value, name: &str, base: &Path) -> Result<(), Failure> {
     let Some(fields) = part.as_object_mut() else { return Ok(()) };
     let Some(path) = fields.remove(name) else { return Ok(()) };
     let path = base.join(path.as_str().unwrap_or_default());

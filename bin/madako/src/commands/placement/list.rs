@@ -15,18 +15,18 @@ use serde_json::Value;
 use time::OffsetDateTime;
 
 use super::CommandScope;
-use super::client::{Api, Request};
-use super::explain::{ExplanationView, describe_wait, read_view, request};
+use super::client::{ApiClient, Request};
+use super::explain::{ExplanationView, describe_wait, explanation_request, read_view};
 use super::show::{BASE, Column};
 use super::words::Resource;
-use crate::commands::node::list::since_cell;
+use crate::commands::node::list::age_cell;
 use crate::failure::Failure;
 use crate::limits::{EXPLAINED_AT_ONCE, LIST_PAUSE, MAX_EXPLAINED};
 use crate::list::{AsList, Cell, List, ListArgs, Tone};
 use crate::output::print_note;
 
 pub(super) async fn run(
-    api: &Api,
+    api: &ApiClient,
     place: &CommandScope,
     resource: &'static Resource,
     args: &ListArgs,
@@ -35,7 +35,7 @@ pub(super) async fn run(
     let mut told = Vec::new();
     let shown = async || {
         let items = read_items(api, place, resource.many).await?;
-        let mut explained = Explained::default();
+        let mut explained = ExplainedPlacement::default();
         if resource.kind == Kind::Application && args.has_columns() {
             explained = explain_all(api, &items).await;
         }
@@ -43,22 +43,22 @@ pub(super) async fn run(
             explained.remarks.iter().for_each(print_note);
             told.clone_from(&explained.remarks);
         }
-        Ok(Items { resource, items, explained })
+        Ok(ResourceList { resource, items, explained })
     };
-    args.show(columns(resource), clock, LIST_PAUSE, shown).await
+    args.show(list_columns(resource), clock, LIST_PAUSE, shown).await
 }
 
 /// The names of the resources.
 ///
 /// # Errors
 /// The API does not answer.
-pub(super) async fn names(api: &Api, place: &CommandScope) -> Result<Vec<String>, Failure> {
+pub(super) async fn read_names(api: &ApiClient, place: &CommandScope) -> Result<Vec<String>, Failure> {
     let items = read_items(api, place, place.kind.plural()).await?;
     Ok(items.iter().filter_map(|item| Some(item["metadata"]["name"].as_str()?.to_owned())).collect())
 }
 
-async fn read_items(api: &Api, place: &CommandScope, called: &str) -> Result<Vec<Value>, Failure> {
-    let request = Request::new("GET", place.segments(&[]), format!("the list of {called}"));
+async fn read_items(api: &ApiClient, place: &CommandScope, called: &str) -> Result<Vec<Value>, Failure> {
+    let request = Request::new("GET", place.path_segments(&[]), format!("the list of {called}"));
     let mut answer = api.send(&request).await?;
     match answer.body.get_mut("items").map(Value::take) {
         Some(Value::Array(items)) => Ok(items),
@@ -71,7 +71,7 @@ async fn read_items(api: &Api, place: &CommandScope, called: &str) -> Result<Vec
 
 /// The explanations of applications by namespace and name.
 #[derive(Debug, Default, PartialEq)]
-struct Explained {
+struct ExplainedPlacement {
     by_name: BTreeMap<(String, String), Explanation>,
     /// Reasons why scores or explanations are missing.
     remarks: Vec<String>,
@@ -85,27 +85,27 @@ struct Explanation {
 }
 
 impl Explanation {
-    fn of(view: &ExplanationView) -> Self {
+    fn from_view(view: &ExplanationView) -> Self {
         let current = view.clusters.iter().find(|candidate| candidate.current);
         let decision = view.decision.as_ref().or(view.last.as_ref());
         Self { score: current.and_then(|candidate| candidate.score), wait: decision.and_then(describe_wait) }
     }
 }
 
-async fn explain_all(api: &Api, items: &[Value]) -> Explained {
+async fn explain_all(api: &ApiClient, items: &[Value]) -> ExplainedPlacement {
     let names = items.iter().filter_map(key);
     let explain = |(namespace, name): (String, String)| async move {
         let place = CommandScope { kind: Kind::Application, namespace: Some(namespace.clone()) };
-        let request = request(&place, &name);
+        let request = explanation_request(&place, &name);
         let answer = match api.find(&request).await {
             // Deleted meanwhile, or the API is Krake's, which explains nothing.
             Ok(None) => Ok(None),
-            Ok(Some(answer)) => read_view(&request, answer).map(|view| Some(Explanation::of(&view))),
+            Ok(Some(answer)) => read_view(&request, answer).map(|view| Some(Explanation::from_view(&view))),
             Err(failure) => Err(failure),
         };
         ((namespace, name), answer)
     };
-    let mut explained = Explained::default();
+    let mut explained = ExplainedPlacement::default();
     let mut first_failure = None;
     let mut answers = stream::iter(names.take(MAX_EXPLAINED).map(explain)).buffered(EXPLAINED_AT_ONCE);
     while let Some((name, answer)) = answers.next().await {
@@ -135,19 +135,19 @@ fn key(item: &Value) -> Option<(String, String)> {
 }
 
 /// Resources of a kind. The JSON has the documents alone.
-struct Items {
+struct ResourceList {
     resource: &'static Resource,
     items: Vec<Value>,
-    explained: Explained,
+    explained: ExplainedPlacement,
 }
 
-impl Serialize for Items {
+impl Serialize for ResourceList {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.items.serialize(serializer)
     }
 }
 
-impl PartialEq for Items {
+impl PartialEq for ResourceList {
     fn eq(&self, other: &Self) -> bool {
         (&self.items, &self.explained) == (&other.items, &other.explained)
     }
@@ -157,55 +157,60 @@ impl PartialEq for Items {
 const OF_APPLICATIONS: [&str; 4] = ["CLUSTER", "SCORE", "SINCE", "WHY NOT RUNNING"];
 
 /// The base columns of the narrow form: the name, and the namespace if there is one.
-fn narrow(resource: &Resource) -> impl Iterator<Item = &'static Column> {
+fn narrow_columns(resource: &Resource) -> impl Iterator<Item = &'static Column> {
     let count = if resource.kind.namespaced() { 2 } else { 1 };
     BASE[..count].iter().chain(resource.columns)
 }
 
 /// The other base columns: labels and times.
-fn wide() -> &'static [Column] {
+fn wide_columns() -> &'static [Column] {
     &BASE[2..]
 }
 
-fn columns(resource: &Resource) -> List {
-    let mut headings: Vec<String> = narrow(resource).map(Column::heading).collect();
+fn list_columns(resource: &Resource) -> List {
+    let mut headings: Vec<String> = narrow_columns(resource).map(Column::heading_text).collect();
     match resource.kind {
         Kind::Application => headings.extend(OF_APPLICATIONS.map(str::to_owned)),
         _ => headings.push("AGE".to_owned()),
     }
-    let wide: Vec<String> = wide().iter().map(Column::heading).collect();
+    let wide: Vec<String> = wide_columns().iter().map(Column::heading_text).collect();
     List::new(&headings, &wide)
 }
 
-impl AsList for Items {
+impl AsList for ResourceList {
     fn list(&self, now: OffsetDateTime) -> List {
-        let mut list = columns(self.resource);
+        let mut list = list_columns(self.resource);
         for item in &self.items {
-            let mut cells: Vec<Cell> = narrow(self.resource).map(|column| cell(column, item)).collect();
+            let mut cells: Vec<Cell> =
+                narrow_columns(self.resource).map(|column| make_cell(column, item)).collect();
             match self.resource.kind {
                 Kind::Application => {
                     let explanation = key(item).and_then(|key| self.explained.by_name.get(&key));
-                    cells.extend(of_application(item, explanation, now));
+                    cells.extend(application_cells(item, explanation, now));
                 }
-                _ => cells.push(since_cell(instant(&item["metadata"]["created"]), now)),
+                _ => cells.push(age_cell(parse_instant(&item["metadata"]["created"]), now)),
             }
-            cells.extend(wide().iter().map(|column| cell(column, item)));
+            cells.extend(wide_columns().iter().map(|column| make_cell(column, item)));
             list.add(cells);
         }
         list
     }
 }
 
-fn cell(column: &Column, item: &Value) -> Cell {
-    let cell = Cell::new(column.text(item));
-    match column.value(item) {
-        Some(Value::Number(number)) => number.as_f64().map_or(cell.clone(), |number| cell.ordered_by(number)),
-        Some(Value::String(state)) if column.heading() == "STATE" => cell.toned(tone(state)),
+fn make_cell(column: &Column, item: &Value) -> Cell {
+    let cell = Cell::new(column.cell_text(item));
+    match column.value_in(item) {
+        Some(Value::Number(number)) => {
+            number.as_f64().map_or(cell.clone(), |number| cell.with_order_number(number))
+        }
+        Some(Value::String(state)) if column.heading_text() == "STATE" => {
+            cell.with_tone(tone_of_state(state))
+        }
         _ => cell,
     }
 }
 
-fn tone(state: &str) -> Tone {
+fn tone_of_state(state: &str) -> Tone {
     match state {
         "RUNNING" | "ONLINE" => Tone::Good,
         "FAILED"
@@ -219,12 +224,12 @@ fn tone(state: &str) -> Tone {
     }
 }
 
-fn instant(value: &Value) -> Option<OffsetDateTime> {
+fn parse_instant(value: &Value) -> Option<OffsetDateTime> {
     Some(Timestamp::parse(value.as_str()?)?.instant())
 }
 
 /// The cells of [`OF_APPLICATIONS`].
-fn of_application(item: &Value, explanation: Option<&Explanation>, now: OffsetDateTime) -> [Cell; 4] {
+fn application_cells(item: &Value, explanation: Option<&Explanation>, now: OffsetDateTime) -> [Cell; 4] {
     let status = &item["status"];
     let cluster = status["scheduled_to"]["name"].as_str();
     let named = cluster.map(|name| match status["scheduled_to"]["namespace"].as_str() {
@@ -232,18 +237,18 @@ fn of_application(item: &Value, explanation: Option<&Explanation>, now: OffsetDa
         _ => name.to_owned(),
     });
     let score = explanation.and_then(|explanation| explanation.score);
-    let bound = cluster.and_then(|_| instant(&status["scheduled"]));
+    let bound = cluster.and_then(|_| parse_instant(&status["scheduled"]));
     let shown = score.map_or_else(|| "-".to_owned(), |score| format!("{score:.3}"));
     [
         named.unwrap_or_else(|| "-".to_owned()).into(),
         // The best score first.
-        Cell::new(shown).ordered_by(score.map_or(f64::INFINITY, |score| -score)),
-        since_cell(bound, now),
-        why_not_running(item, explanation).into(),
+        Cell::new(shown).with_order_number(score.map_or(f64::INFINITY, |score| -score)),
+        age_cell(bound, now),
+        reason_not_running(item, explanation).into(),
     ]
 }
 
-fn why_not_running(item: &Value, explanation: Option<&Explanation>) -> String {
+fn reason_not_running(item: &Value, explanation: Option<&Explanation>) -> String {
     let status = &item["status"];
     if let Some(wait) = explanation.and_then(|explanation| explanation.wait.clone()) {
         return wait;

@@ -4,11 +4,11 @@ use clap::Arg;
 use madako_domain::placement::kind::Kind;
 use serde_json::{Value, json};
 
-use super::edit::{Change, put_all, put_value, value_at};
+use super::edit::{Change, put_all, put_value, value_at_path};
 use super::given::GivenOptions;
 use super::show::Column;
 use super::words::{
-    Create, Resource, Update, integer_option, label_option, metric_option, name_argument, no_options,
+    Create, Resource, Update, empty_options, integer_option, label_option, metric_option, name_argument,
     repeated_text_option, text_option,
 };
 use crate::failure::Failure;
@@ -42,7 +42,7 @@ pub(super) const PROJECT: Resource = Resource {
         changes: change_project,
         example: "example --template 1234",
     },
-    delete: no_options,
+    delete: empty_options,
     retry: false,
 };
 
@@ -65,7 +65,7 @@ fn project_options(new: bool) -> Vec<Arg> {
 
 /// The authentication from options and environment.
 fn auth_document(given: &GivenOptions) -> Result<Value, Failure> {
-    if let [id, secret] = given.texts("application-credential").as_slice() {
+    if let [id, secret] = given.text_values("application-credential").as_slice() {
         return Ok(json!({
             "type": "application_credential",
             "application_credential": { "id": id, "secret": secret },
@@ -82,26 +82,26 @@ fn auth_document(given: &GivenOptions) -> Result<Value, Failure> {
 
 fn build_project(given: &GivenOptions) -> Result<Value, Failure> {
     Ok(json!({
-        "metadata": { "name": given.name()?, "labels": given.entries("label")? },
+        "metadata": { "name": given.name()?, "labels": given.read_entries("label")? },
         "spec": {
             "url": given.text_or_env("auth-url", "OS_AUTH_URL")?,
             "auth": auth_document(given)?,
-            "template": given.json("template"),
-            "metrics": given.metrics()?,
+            "template": given.json_value("template"),
+            "metrics": given.read_metrics()?,
         },
     }))
 }
 
 fn change_project(given: &GivenOptions) -> Result<Change, Failure> {
     let is_given =
-        ["application-credential", "user-id", "password", "project-id"].iter().any(|id| given.has(id));
+        ["application-credential", "user-id", "password", "project-id"].iter().any(|id| given.has_option(id));
     let auth = is_given.then(|| auth_document(given)).transpose()?;
-    let (labels, metrics) = (given.entries("label")?, given.metrics()?);
+    let (labels, metrics) = (given.read_entries("label")?, given.read_metrics()?);
     let given = given.clone();
     Ok(Change::new(move |project| {
         put_value(project, &["spec", "auth"], auth.clone());
-        put_value(project, &["spec", "template"], given.text("template"));
-        put_value(project, &["spec", "url"], given.text("auth-url"));
+        put_value(project, &["spec", "template"], given.text_value("template"));
+        put_value(project, &["spec", "url"], given.text_value("auth-url"));
         put_value(project, &["metadata", "labels"], (!labels.is_empty()).then(|| labels.clone()));
         put_all(project, &["spec", "metrics"], &metrics);
     }))
@@ -157,7 +157,7 @@ pub(super) const MAGNUM_CLUSTER: Resource = Resource {
         changes: change_magnum,
         example: "example --node-count 5",
     },
-    delete: no_options,
+    delete: empty_options,
     retry: false,
 };
 
@@ -170,23 +170,23 @@ const CONSTRAINTS: [&str; 4] = ["spec", "constraints", "project", "labels"];
 
 fn build_magnum(given: &GivenOptions) -> Result<Value, Failure> {
     let mut cluster = json!({
-        "metadata": { "name": given.name()?, "labels": given.entries("label")? },
+        "metadata": { "name": given.name()?, "labels": given.read_entries("label")? },
         "spec": {
-            "master_count": given.whole("master-count"),
-            "node_count": given.whole("node-count"),
-            "metrics": given.metrics()?,
+            "master_count": given.whole_number("master-count"),
+            "node_count": given.whole_number("node-count"),
+            "metrics": given.read_metrics()?,
         },
     });
-    put_all(&mut cluster, &CONSTRAINTS, &given.texts("project-label-constraint"));
+    put_all(&mut cluster, &CONSTRAINTS, &given.text_values("project-label-constraint"));
     Ok(cluster)
 }
 
 fn change_magnum(given: &GivenOptions) -> Result<Change, Failure> {
-    let metrics = given.metrics()?;
+    let metrics = given.read_metrics()?;
     let given = given.clone();
     Ok(Change::new(move |cluster| {
-        put_value(value_at(cluster, &["spec"]), &["node_count"], given.whole("node-count"));
+        put_value(value_at_path(cluster, &["spec"]), &["node_count"], given.whole_number("node-count"));
         put_all(cluster, &["spec", "metrics"], &metrics);
-        put_all(cluster, &CONSTRAINTS, &given.texts("project-label-constraint"));
+        put_all(cluster, &CONSTRAINTS, &given.text_values("project-label-constraint"));
     }))
 }

@@ -41,34 +41,34 @@ impl Column {
         Self { name, at, form: ValueFormat::Plain }
     }
 
-    pub(super) const fn time(name: &'static str, at: &'static str) -> Self {
+    pub(super) const fn for_time(name: &'static str, at: &'static str) -> Self {
         Self { name, at, form: ValueFormat::Time }
     }
 
-    pub(super) const fn nodes(name: &'static str, condition: &'static str, good: bool) -> Self {
+    pub(super) const fn for_nodes(name: &'static str, condition: &'static str, good: bool) -> Self {
         Self { name, at: "/status/nodes", form: ValueFormat::Nodes(condition, good) }
     }
 
-    pub(super) const fn pods(name: &'static str, at: &'static str) -> Self {
+    pub(super) const fn for_pods(name: &'static str, at: &'static str) -> Self {
         Self { name, at, form: ValueFormat::Pods }
     }
 
     /// The content of a tagged object, for the lines of one resource.
-    pub(super) const fn tagged(at: &'static str, fields: FieldsOfType) -> Self {
+    pub(super) const fn for_tagged_value(at: &'static str, fields: FieldsOfType) -> Self {
         Self { name: "", at, form: ValueFormat::Tagged(fields) }
     }
 
     /// The name as in the heading of a list.
-    pub(super) fn heading(&self) -> String {
+    pub(super) fn heading_text(&self) -> String {
         self.name.to_uppercase().replace('_', " ")
     }
 
-    pub(super) fn value<'a>(&self, document: &'a Value) -> Option<&'a Value> {
+    pub(super) fn value_in<'a>(&self, document: &'a Value) -> Option<&'a Value> {
         document.pointer(self.at)
     }
 
-    pub(super) fn text(&self, document: &Value) -> String {
-        let value = self.value(document);
+    pub(super) fn cell_text(&self, document: &Value) -> String {
+        let value = self.value_in(document);
         let plain = || value.map_or_else(|| NOTHING.to_owned(), format_words);
         match self.form {
             ValueFormat::Plain | ValueFormat::Tagged(_) => plain(),
@@ -81,8 +81,10 @@ impl Column {
     }
 
     /// Names and texts of the lines of one resource.
-    fn lines(&self, document: &Value) -> Vec<(&'static str, String)> {
-        let ValueFormat::Tagged(fields) = self.form else { return vec![(self.name, self.text(document))] };
+    fn described_lines(&self, document: &Value) -> Vec<(&'static str, String)> {
+        let ValueFormat::Tagged(fields) = self.form else {
+            return vec![(self.name, self.cell_text(document))];
+        };
         let value = document.pointer(self.at).unwrap_or(&Value::Null);
         let tag = value["type"].as_str().unwrap_or_default();
         let fields = fields(tag).unwrap_or_default().iter();
@@ -102,20 +104,20 @@ pub(super) const BASE: [Column; 6] = [
     Column::new("name", "/metadata/name"),
     Column::new("namespace", "/metadata/namespace"),
     Column::new("labels", "/metadata/labels"),
-    Column::time("created", "/metadata/created"),
-    Column::time("modified", "/metadata/modified"),
-    Column::time("deleted", "/metadata/deleted"),
+    Column::for_time("created", "/metadata/created"),
+    Column::for_time("modified", "/metadata/modified"),
+    Column::for_time("deleted", "/metadata/deleted"),
 ];
 
 pub(super) fn show_one(resource: &Resource, format: Format, document: &Value) -> Result<(), Failure> {
     show_value(format, document, |document| {
         let mut table = Table::new(["FIELD", "VALUE"]);
         for column in BASE.iter().chain(resource.columns).chain(resource.details) {
-            for (name, text) in column.lines(document) {
-                table.row([name.to_owned(), text]);
+            for (name, text) in column.described_lines(document) {
+                table.add_row([name.to_owned(), text]);
             }
         }
-        table.text()
+        table.to_text()
     })
 }
 

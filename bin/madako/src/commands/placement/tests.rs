@@ -36,7 +36,7 @@ fn command(line: &str) -> ResourceCommand {
 
 fn created(line: &str) -> Result<(Kind, Value), Failure> {
     let command = command(line);
-    let how = command.resource.creation(command.verb).expect("it creates");
+    let how = command.resource.creation_of_verb(command.verb).expect("it creates");
     Ok((command.resource.kind, (how.build)(&command.given)?))
 }
 
@@ -134,7 +134,7 @@ fn create_commands_send_the_documents_of_krakectl() {
         assert_eq!(object(kind, &document), object(kind, &theirs), "{line}: {document}");
         let place = CommandScope { kind, namespace: kind.namespaced().then(|| "me".to_owned()) };
         let path = pair[0].split(' ').nth(1).unwrap().replace("/testing/", "/me/");
-        assert_eq!(format!("/{}", place.segments(&[]).join("/")), path, "{line}");
+        assert_eq!(format!("/{}", place.path_segments(&[]).join("/")), path, "{line}");
     }
 }
 

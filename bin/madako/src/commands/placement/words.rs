@@ -123,7 +123,7 @@ named!(Verb all);
 
 impl Resource {
     /// The command of a verb; `None`: the kind does not have it.
-    pub(super) fn word_of(&self, verb: Verb) -> Option<&'static str> {
+    pub(super) fn command_word(&self, verb: Verb) -> Option<&'static str> {
         let has = match verb {
             Verb::List | Verb::Get | Verb::Update | Verb::Delete => true,
             Verb::Create => self.create.is_some(),
@@ -136,7 +136,7 @@ impl Resource {
     }
 
     /// The creation by `create` or `register`.
-    pub(super) fn creation(&self, verb: Verb) -> Option<&Create> {
+    pub(super) fn creation_of_verb(&self, verb: Verb) -> Option<&Create> {
         match verb {
             Verb::Create => self.create.as_ref(),
             Verb::Register => self.register.as_ref(),
@@ -144,8 +144,8 @@ impl Resource {
         }
     }
 
-    fn more(&self, verb: Verb) -> &'static str {
-        self.creation(verb).map_or("", |how| how.more)
+    fn further_help(&self, verb: Verb) -> &'static str {
+        self.creation_of_verb(verb).map_or("", |how| how.more)
     }
 
     fn describe_verb(&self, verb: Verb) -> (String, &'static str) {
@@ -158,8 +158,8 @@ impl Resource {
                  applications.",
             ),
             Verb::List => (format!("Lists {many}"), ""),
-            Verb::Register => (format!("Registers {one} that already exists"), self.more(verb)),
-            Verb::Create => (format!("Creates {one}"), self.more(verb)),
+            Verb::Register => (format!("Registers {one} that already exists"), self.further_help(verb)),
+            Verb::Create => (format!("Creates {one}"), self.further_help(verb)),
             Verb::Get => (format!("Shows {one}"), ""),
             Verb::Update => (format!("Changes the given fields of {one}"), self.update.more),
             Verb::Delete if OWNERS.contains(&self.kind) => (
@@ -189,7 +189,7 @@ impl Resource {
         }
     }
 
-    fn options(&self, verb: Verb) -> Vec<Arg> {
+    fn build_options(&self, verb: Verb) -> Vec<Arg> {
         let name = || Arg::new("name").value_name("NAME").required(true).help("Name of the resource");
         match verb {
             Verb::List if self.kind.namespaced() => {
@@ -201,7 +201,7 @@ impl Resource {
             }
             Verb::List => Vec::new(),
             Verb::Create | Verb::Register => {
-                self.creation(verb).map(|how| (how.options)()).unwrap_or_default()
+                self.creation_of_verb(verb).map(|how| (how.options)()).unwrap_or_default()
             }
             Verb::Get | Verb::Retry => vec![name()],
             Verb::Explain => vec![
@@ -227,12 +227,12 @@ impl Resource {
         }
     }
 
-    fn example(&self, verb: Verb) -> &'static str {
+    fn example_arguments(&self, verb: Verb) -> &'static str {
         match verb {
             Verb::List if self.kind == Kind::Application => "--all --sort-by state",
             Verb::List if self.kind.namespaced() => "--all --watch",
             Verb::List => "-o json",
-            Verb::Create | Verb::Register => self.creation(verb).map_or("", |how| how.example),
+            Verb::Create | Verb::Register => self.creation_of_verb(verb).map_or("", |how| how.example),
             Verb::Update => self.update.example,
             Verb::Get => "example -o yaml",
             Verb::Delete => "example --dry-run",
@@ -242,10 +242,11 @@ impl Resource {
         }
     }
 
-    fn command(&self, group: &str, verb: Verb, word: &'static str) -> Command {
+    fn build_command(&self, group: &str, verb: Verb, word: &'static str) -> Command {
         let (about, more) = self.describe_verb(verb);
-        let example = format!("Example:\n  madako {group} {} {word} {}", self.word, self.example(verb));
-        let mut command = Command::new(word).after_help(example).args(self.options(verb));
+        let example =
+            format!("Example:\n  madako {group} {} {word} {}", self.word, self.example_arguments(verb));
+        let mut command = Command::new(word).after_help(example).args(self.build_options(verb));
         if !more.is_empty() {
             command = command.long_about(format!("{about}.\n\n{more}"));
         }
@@ -268,7 +269,7 @@ pub(super) fn group_command(group: &Group) -> Command {
     let resources = group.resources.iter().map(|resource| {
         let verbs = Verb::ALL
             .iter()
-            .filter_map(|&verb| Some(resource.command(group.word, verb, resource.word_of(verb)?)));
+            .filter_map(|&verb| Some(resource.build_command(group.word, verb, resource.command_word(verb)?)));
         Command::new(resource.word)
             .about(format!("Manages {}", resource.many))
             .visible_aliases(resource.aliases.iter().copied())
@@ -387,6 +388,6 @@ pub(super) fn wait(states: &'static [&'static str]) -> Arg {
         .value_parser(states.to_vec())
 }
 
-pub(super) fn no_options() -> Vec<Arg> {
+pub(super) fn empty_options() -> Vec<Arg> {
     Vec::new()
 }

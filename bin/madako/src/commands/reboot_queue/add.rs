@@ -54,7 +54,7 @@ pub(super) fn read_nodes(file: &str, cluster: &Cluster) -> Result<Vec<String>, F
     let known: BTreeSet<&str> = cluster.nodes.iter().map(|node| node.address.as_str()).collect();
     let unknown: BTreeSet<&str> = nodes.iter().copied().filter(|node| !known.contains(node)).collect();
     if !unknown.is_empty() {
-        let named: Vec<String> = unknown.iter().take(MAX_PROBLEMS).map(|node| shorten(node)).collect();
+        let named: Vec<String> = unknown.iter().take(MAX_PROBLEMS).map(|node| shorten_name(node)).collect();
         let more = if unknown.len() > named.len() { ", and more" } else { "" };
         return Err(Failure::bad_input(format_args!(
             "{}: no node of the cluster has the address {}{more}; no entry was added",
@@ -69,6 +69,6 @@ pub(super) fn read_nodes(file: &str, cluster: &Cluster) -> Result<Vec<String>, F
     Ok(nodes.into_iter().map(str::to_owned).collect())
 }
 
-fn shorten(node: &str) -> String {
+fn shorten_name(node: &str) -> String {
     escape_unprintable(&node.chars().take(crate::limits::MAX_TEXT_SHOWN).collect::<String>())
 }

@@ -67,7 +67,7 @@ fn format_table(explained: &[Explained]) -> String {
     let mut table = Table::new(["ENTRY", "NODE", "NEXT", "IN THE WAY"]);
     for entry in explained {
         let why = entry.why.clone().unwrap_or_default();
-        table.row([entry.index.to_string(), entry.node.clone(), entry.what.clone(), why]);
+        table.add_row([entry.index.to_string(), entry.node.clone(), entry.what.clone(), why]);
     }
-    table.text()
+    table.to_text()
 }

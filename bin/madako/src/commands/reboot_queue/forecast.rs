@@ -101,10 +101,10 @@ async fn find(
     };
     let history = read_history(&snapshot);
     let server = ApiServer::new(access, Limits::default()).map_err(|error| Failure::Failed(error.into()))?;
-    let workloads = server.workloads().await.map_err(unread)?;
+    let workloads = server.workloads().await.map_err(read_failure)?;
     // An unusable section is an obstacle of the forecast; without it, no namespace is protected.
     let protected = match explain::config(&state) {
-        Ok(rules) => server.namespaces(&rules.protected_namespaces).await.map_err(unread)?,
+        Ok(rules) => server.namespaces(&rules.protected_namespaces).await.map_err(read_failure)?,
         Err(_) => BTreeSet::new(),
     };
     let none = BTreeMap::new();
@@ -129,7 +129,7 @@ async fn find(
     Ok(forecast(&ForecastInput { answers: &answers, ..input }))
 }
 
-fn unread(error: KubernetesError) -> Failure {
+fn read_failure(error: KubernetesError) -> Failure {
     Failure::Failed(error.into())
 }
 
@@ -178,7 +178,7 @@ async fn send_dry_runs(
             Err(error @ KubernetesError::Refused { status, .. }) if status != 429 => {
                 DryRun::Failed { why: error.to_string() }
             }
-            Err(error) => return Err(unread(error)),
+            Err(error) => return Err(read_failure(error)),
         };
         answers.insert(pod.uid.clone(), answer);
         tell(done);
@@ -192,7 +192,7 @@ mod tests {
     use std::time::Duration;
 
     use madako_datacenter_sim::Fault;
-    use madako_datacenter_sim::kubernetes::{Budget, Owner, SimulatedKubernetes, Workload};
+    use madako_datacenter_sim::kubernetes::{PodOwner, SimulatedKubernetes, Workload, WorkloadBudget};
     use time::OffsetDateTime;
 
     use super::*;
@@ -208,18 +208,18 @@ mod tests {
     /// 31 running pods, and 10 more with a budget that never yields.
     async fn simulated() -> (SimulatedKubernetes, Vec<PodId>) {
         let simulated = SimulatedKubernetes::new(1, Arc::new(PausedClock(Instant::now())));
-        simulated.with(|cluster| {
+        simulated.with_cluster(|cluster| {
             cluster.add_node("10.0.0.1");
             for (name, replicas) in [("free", 31), ("tight", 10)] {
                 cluster.add_workload(Workload {
                     namespace: "web".to_owned(),
                     name: name.to_owned(),
-                    owner: Owner::ReplicaSet { replicas },
+                    owner: PodOwner::ReplicaSet { replicas },
                     grace: Duration::from_secs(30),
                     ends_within: Duration::from_secs(10),
                 });
             }
-            cluster.add_budget(Budget {
+            cluster.add_budget(WorkloadBudget {
                 namespace: "web".to_owned(),
                 name: "tight".to_owned(),
                 workload: "tight".to_owned(),
@@ -234,7 +234,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn twenty_dry_runs_a_second_change_nothing() {
         let (simulated, pods) = simulated().await;
-        let before = simulated.with(|cluster| (cluster.writes(), cluster.pods()));
+        let before = simulated.with_cluster(|cluster| (cluster.writes(), cluster.pods()));
         let (began, mut told) = (Instant::now(), Vec::new());
         let answers = send_dry_runs(&simulated, &pods, |done| told.push(done)).await.unwrap();
         assert_eq!(began.elapsed(), DRY_RUN_PAUSE * 40, "41 pods");
@@ -242,7 +242,7 @@ mod tests {
         let refused = answers.values().filter(|answer| matches!(answer, DryRun::Refused { .. })).count();
         let accepted = answers.values().filter(|answer| **answer == DryRun::Accepted).count();
         assert_eq!((refused, accepted), (10, 31));
-        assert_eq!(simulated.with(|cluster| (cluster.writes(), cluster.pods())), before);
+        assert_eq!(simulated.with_cluster(|cluster| (cluster.writes(), cluster.pods())), before);
     }
 
     #[tokio::test(start_paused = true)]

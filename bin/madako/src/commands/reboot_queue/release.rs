@@ -11,7 +11,7 @@ use madako_reboot_queue::explain::overdue_workers;
 use madako_supervisor::config::Config;
 use serde::Serialize;
 
-use crate::access::{changed_meanwhile, put_if};
+use crate::access::{concurrent_change_failure, put_if};
 use crate::cli::Global;
 use crate::failure::Failure;
 use crate::limits::MAX_CHANGE_TRIES;
@@ -31,7 +31,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Serialize)]
-struct Released {
+struct ReleasedNode {
     index: i64,
     node: String,
 }
@@ -63,22 +63,22 @@ pub(super) async fn run(
         }
         let released = new
             .iter()
-            .map(|index| Released { index: *index, node: reboots[index].value.node.clone() })
+            .map(|index| ReleasedNode { index: *index, node: reboots[index].value.node.clone() })
             .collect::<Vec<_>>();
         let created = new.iter().map(|index| (*index, reboots[index].created));
         let value = ReleasedReboots { entries: kept.into_iter().chain(created).collect() };
-        let conditions = vec![state.unchanged(keys::REBOOTS_RELEASED)];
+        let conditions = vec![state.require_unchanged(keys::REBOOTS_RELEASED)];
         if put_if(store, keys::REBOOTS_RELEASED, serde_json::to_vec(&value)?, conditions).await? {
             return show_value(args.output, &released, |released| format_table(released));
         }
     }
-    Err(changed_meanwhile(keys::REBOOTS_RELEASED))
+    Err(concurrent_change_failure(keys::REBOOTS_RELEASED))
 }
 
-fn format_table(released: &[Released]) -> String {
+fn format_table(released: &[ReleasedNode]) -> String {
     let mut table = Table::new(["RELEASED", "NODE"]);
     for entry in released {
-        table.row([entry.index.to_string(), entry.node.clone()]);
+        table.add_row([entry.index.to_string(), entry.node.clone()]);
     }
-    table.text()
+    table.to_text()
 }

@@ -25,7 +25,7 @@ pub(super) async fn run(mut entry: RepairQueueEntry, store: &dyn Store) -> Resul
     let config = RepairConfig::read(&cluster.repair).map_err(|error| {
         Failure::failed(format_args!("the cluster configuration cannot be used: {error}"))
     })?;
-    config.of(&entry).map_err(Failure::failed)?;
+    config.operation_for(&entry).map_err(Failure::failed)?;
     let number = |entry: &mut RepairQueueEntry, index| entry.index = index;
     append(store, keys::REPAIRS_WRITE_INDEX, keys::repair, std::slice::from_mut(&mut entry), number).await
 }

@@ -74,7 +74,7 @@ pub(super) async fn run(
     let settings = config.repair.hold;
     let snapshot = store.list("").await?;
     let state = ClusterState::decode(snapshot.revision, &snapshot.entries, None);
-    let found = reports::gather(&state, settings.as_ref(), clock).await?;
+    let found = reports::gather_reports(&state, settings.as_ref(), clock).await?;
     let address = args.address.as_deref();
     let reports = found.reports.map(|mut reports| {
         reports.retain(|report| address.is_none_or(|address| report.address == address));
@@ -90,19 +90,19 @@ pub(super) async fn run(
     let entries = explain(&state, &beside, address, clock.now());
     let is_reported = reports.as_ref().is_some_and(|reports| !reports.is_empty());
     if let Some(address) = address.filter(|_| !is_reported && entries.is_empty()) {
-        reports::exists(&state, address).await?;
+        reports::require_known_address(&state, address).await?;
     }
-    let explanation = Explanation { reports, held: held(&kept, &found.holds), entries };
+    let explanation = Explanation { reports, held: racks_still_held(&kept, &found.holds), entries };
     show_value(args.output, &explanation, |explanation| format_table(explanation, clock.now()))
 }
 
 /// The racks on hold, and those that the present answer would hold. A hold that this answer ends lasts until the leader
 /// has the answer.
-fn held(kept: &KeptRacks<'_>, after: &Holds) -> Vec<HeldRack> {
+fn racks_still_held(kept: &KeptRacks<'_>, after: &Holds) -> Vec<HeldRack> {
     let held = |rack: &str, hold: &Hold, expected| HeldRack {
         rack: rack.to_owned(),
         label: hold.label.to_string(),
-        since: hold.held_since().map(|since| super::moment(Some(since))),
+        since: hold.held_since().map(|since| super::format_time(Some(since))),
         machines: hold.serials(),
         expected,
         unreadable: false,
@@ -142,15 +142,15 @@ fn format_table(explanation: &Explanation, now: OffsetDateTime) -> String {
                 }
                 _ => held.machines.join(","),
             };
-            table.row([held.rack.clone(), held.label.clone(), since, machines]);
+            table.add_row([held.rack.clone(), held.label.clone(), since, machines]);
         }
-        parts.push(table.text());
+        parts.push(table.to_text());
     }
     let reports = explanation.reports.as_deref().unwrap_or_default();
     if !reports.is_empty() {
         let mut table = Table::new(["REPORTED", "SERIAL", "STATE", "SINCE", "NEXT", "IN THE WAY"]);
         for report in reports {
-            table.row([
+            table.add_row([
                 report.address.clone(),
                 report.serial.clone(),
                 report.state.to_owned(),
@@ -159,16 +159,16 @@ fn format_table(explanation: &Explanation, now: OffsetDateTime) -> String {
                 report.why.clone().unwrap_or_default(),
             ]);
         }
-        parts.push(table.text());
+        parts.push(table.to_text());
     }
     if !explanation.entries.is_empty() {
         let mut table = Table::new(["ENTRY", "ADDRESS", "HEALTH", "NEXT", "IN THE WAY"]);
         for entry in &explanation.entries {
             let why = entry.why.clone().unwrap_or_default();
             let health = entry.health.unwrap_or_default().to_owned();
-            table.row([entry.index.to_string(), entry.address.clone(), health, entry.what.clone(), why]);
+            table.add_row([entry.index.to_string(), entry.address.clone(), health, entry.what.clone(), why]);
         }
-        parts.push(table.text());
+        parts.push(table.to_text());
     }
     if parts.is_empty() { "No machine needs a repair.\n".to_owned() } else { parts.join("\n") }
 }

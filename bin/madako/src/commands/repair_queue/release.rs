@@ -5,7 +5,7 @@ use madako_domain::repair::hold::{HeldReport, Hold};
 use madako_protocol::store::Store;
 use serde::Serialize;
 
-use crate::access::{changed_meanwhile, decode, get_entry, modify, remove_if};
+use crate::access::{concurrent_change_failure, decode, get_entry, modify_entry, remove_if};
 use crate::failure::Failure;
 use crate::output::{Format, Table, show_value};
 
@@ -34,14 +34,14 @@ struct ReleasedRack {
 }
 
 pub(super) async fn run(args: &Args, store: &dyn Store) -> Result<(), Failure> {
-    let key = keys::repair_hold(&args.rack);
+    let key = keys::repair_hold_key(&args.rack);
     let not_held = || Failure::failed(format_args!("rack {} is not held", args.rack));
     let kept = get_entry(store, &key).await?.ok_or_else(not_held)?;
     let released = match decode::<Hold>(&key, &kept) {
         Ok(_) => Some(release_rack(store, &key, not_held).await?),
         // The cause of the hold is unknown: the key is removed if it is unchanged.
         Err(_) if remove_if(store, &key, &kept).await? => None,
-        Err(_) => return Err(changed_meanwhile(&key)),
+        Err(_) => return Err(concurrent_change_failure(&key)),
     };
     let unreadable = released.is_none();
     let released =
@@ -55,7 +55,7 @@ async fn release_rack(
     key: &str,
     not_held: impl Fn() -> Failure,
 ) -> Result<Vec<HeldReport>, Failure> {
-    modify(store, key, |entry| {
+    modify_entry(store, key, |entry| {
         let mut hold: Hold = decode(key, entry.ok_or_else(&not_held)?)?;
         let released = hold.machines().into_values().cloned().collect();
         if !hold.release() {
@@ -76,8 +76,8 @@ fn format_table(released: &ReleasedRack) -> String {
     }
     let mut table = Table::new(["SERIAL", "ADDRESS", "FAILED"]);
     for report in &released.released {
-        let failed = super::moment(Some(report.changed));
-        table.row([report.serial.clone(), report.address.clone(), failed]);
+        let failed = super::format_time(Some(report.changed));
+        table.add_row([report.serial.clone(), report.address.clone(), failed]);
     }
-    format!("{}\nRack {} is released: these reports do not hold it again.\n", table.text(), released.rack)
+    format!("{}\nRack {} is released: these reports do not hold it again.\n", table.to_text(), released.rack)
 }

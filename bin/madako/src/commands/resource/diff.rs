@@ -59,7 +59,7 @@ async fn find_differences(global: &Global) -> Result<Vec<Difference>, Failure> {
     }
     let (components, authorities) = (&*ports.runner.components, &*ports.runner.authorities);
     for resource in wanted_resources(&inputs.settings.images.dns, user, found) {
-        let difference = compare(components, authorities, &servers, &resource.manifest).await;
+        let difference = compare_resource(components, authorities, &servers, &resource.manifest).await;
         differences.extend(difference.is_different().then_some(difference));
     }
     Ok(differences)
@@ -71,7 +71,7 @@ impl Difference {
     }
 }
 
-async fn compare(
+async fn compare_resource(
     components: &dyn Components,
     authorities: &dyn Authorities,
     servers: &[String],
@@ -79,7 +79,7 @@ async fn compare(
 ) -> Difference {
     let key = manifest.name().key.to_string();
     let failed = |why: String| Difference { key: key.clone(), error: Some(why), fields: Vec::new() };
-    let present = match components.object(servers, manifest.name()).await {
+    let present = match components.read_object(servers, manifest.name()).await {
         FoundObject::Exists(present) => present,
         FoundObject::Missing => Value::Null,
         FoundObject::KindUnknown => return failed("the API server does not know the kind".to_owned()),
@@ -89,11 +89,11 @@ async fn compare(
         Ok(manifest) => manifest,
         Err(why) => return failed(why),
     };
-    match components.dry_run(servers, &manifest).await {
+    match components.dry_run_apply(servers, &manifest).await {
         Ok(applied) => {
             let hides = manifest.name().key.kind == "Secret";
             let mut fields = Vec::new();
-            differing(&mut fields, "", Some(&present), Some(&applied), hides);
+            differing_fields(&mut fields, "", Some(&present), Some(&applied), hides);
             Difference { key: key.clone(), error: None, fields }
         }
         Err(error) => failed(error.to_string()),
@@ -129,7 +129,7 @@ const OF_THE_SERVER: [&str; 6] = [
 /// Fields of a Secret without a part of it: an annotation of kubectl has the whole Secret.
 const PUBLIC: [&str; 3] = [".type", ".metadata.labels", ".metadata.annotations.cke.cybozu.com/"];
 
-fn differing(
+fn differing_fields(
     fields: &mut Vec<FieldDifference>,
     path: &str,
     has: Option<&Value>,
@@ -144,13 +144,13 @@ fn differing(
         (Some(Value::Object(has)), Some(Value::Object(wanted))) => {
             let added = wanted.keys().filter(|name| !has.contains_key(*name));
             for name in has.keys().chain(added) {
-                differing(fields, &child(name), has.get(name), wanted.get(name), hides);
+                differing_fields(fields, &child(name), has.get(name), wanted.get(name), hides);
             }
         }
         (Some(Value::Array(has)), Some(Value::Array(wanted))) => {
             for index in 0..has.len().max(wanted.len()) {
                 let path = format!("{path}[{index}]");
-                differing(fields, &path, has.get(index), wanted.get(index), hides);
+                differing_fields(fields, &path, has.get(index), wanted.get(index), hides);
             }
         }
         (has, wanted) => {
@@ -168,13 +168,13 @@ fn difference_table(differences: &[Difference]) -> String {
     let value = |value: &Option<String>| value.clone().unwrap_or_else(|| "none".to_owned());
     for Difference { key, error, fields } in differences {
         if let Some(why) = error {
-            table.row([key.clone(), "not compared".to_owned(), String::new(), why.clone()]);
+            table.add_row([key.clone(), "not compared".to_owned(), String::new(), why.clone()]);
         }
         for FieldDifference { path, has, wanted } in fields {
-            table.row([key.clone(), path.clone(), value(has), value(wanted)]);
+            table.add_row([key.clone(), path.clone(), value(has), value(wanted)]);
         }
     }
-    table.text()
+    table.to_text()
 }
 
 #[cfg(test)]
@@ -206,7 +206,7 @@ mod tests {
         hides: bool,
     ) -> Vec<(String, Option<String>, Option<String>)> {
         let mut fields = Vec::new();
-        differing(&mut fields, "", Some(has), Some(wanted), hides);
+        differing_fields(&mut fields, "", Some(has), Some(wanted), hides);
         fields.into_iter().map(|field| (field.path, field.has, field.wanted)).collect()
     }
 
@@ -246,7 +246,7 @@ mod tests {
     async fn applied_certificates_of_webhooks_are_no_difference() {
         let nodes = SimulatedNodes::new(1);
         nodes.add_api_server(SERVER);
-        let components = nodes.components();
+        let components = nodes.components_port();
         let life = Duration::from_secs(3600);
         let authorities = PaperAuthorities::new(Arc::new(SystemClock), life);
         let mut secret = manifest("v1", "Secret", ANNOTATION_ISSUE_CERT, "hook");
@@ -260,21 +260,21 @@ mod tests {
         hook["webhooks"] = json!([{"name": "x"}]);
         let [secret, hook] = [secret, hook].map(|content| Manifest::new(content).unwrap());
         let servers = [SERVER.to_owned()];
-        let compare = async |manifest| compare(&*components, &authorities, &servers, manifest).await;
+        let compare = async |manifest| compare_resource(&*components, &authorities, &servers, manifest).await;
         assert!(compare(&secret).await.is_different() && compare(&hook).await.is_different());
         let issued = authorities.issue(&needed_certificate(&secret).unwrap()).await.unwrap();
         let trusted = authorities.certificate(Authority::KubernetesWebhook).await.unwrap();
         let permit = Permit::give(1, Instant::now() + life);
         for applied in [with_certificate(&secret, &issued).unwrap(), with_authority(&hook, &trusted).unwrap()]
         {
-            nodes.apply(&permit, &servers, &applied).await.unwrap();
+            nodes.apply_object(&permit, &servers, &applied).await.unwrap();
         }
         for manifest in [&secret, &hook] {
             let difference = compare(manifest).await;
             assert!(!difference.is_different(), "{difference:?}");
         }
         let other = with_authority(&hook, "another authority").unwrap();
-        nodes.apply(&permit, &servers, &other).await.unwrap();
+        nodes.apply_object(&permit, &servers, &other).await.unwrap();
         assert_eq!(compare(&hook).await.fields[0].path, ".webhooks[0].clientConfig.caBundle");
     }
 }

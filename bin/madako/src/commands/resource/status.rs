@@ -28,18 +28,18 @@ struct Shown {
 pub(super) const NO_SERVER: &str = "no API server is healthy: run madako kube status";
 
 pub(super) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
-    let shown = find(global).await.map_err(Failure::into_bad_input)?;
-    show_value(args.output, &shown, table)?;
+    let shown = find_status(global).await.map_err(Failure::into_bad_input)?;
+    show_value(args.output, &shown, format_table)?;
     let is_good = shown.resources.iter().all(|resource| resource.state == ObjectState::Good);
     if is_good { Ok(()) } else { Err(Failure::Different) }
 }
 
-async fn find(global: &Global) -> Result<Shown, Failure> {
+async fn find_status(global: &Global) -> Result<Shown, Failure> {
     let inputs = collected::gather_kubernetes(global).await?.inputs;
     let options = inputs.kubernetes_options()?;
-    let resources = shown_resources(&inputs.input(&inputs.settings), options);
+    let resources = shown_resources(&inputs.as_input(&inputs.settings), options);
     let mut resources = resources.ok_or_else(|| Failure::failed(NO_SERVER))?;
-    let leader_error = match running::held(&access::open_store(global)?).await {
+    let leader_error = match running::fetch_held_operations(&access::open_store(global)?).await {
         Ok(held) => {
             add_held(&mut resources, &held);
             None
@@ -65,12 +65,12 @@ pub(crate) fn add_held(objects: &mut [ShownObject], held: &[ShownHeld]) {
 pub(crate) fn object_table(objects: &[ShownObject]) -> String {
     let mut table = Table::new(["OBJECT", "STATE", "WHY"]);
     for ShownObject { key, state, why } in objects {
-        table.row([key.clone(), state.name().to_owned(), why.join("; ")]);
+        table.add_row([key.clone(), state.name().to_owned(), why.join("; ")]);
     }
-    table.text()
+    table.to_text()
 }
 
-fn table(shown: &Shown) -> String {
+fn format_table(shown: &Shown) -> String {
     let mut text = object_table(&shown.resources);
     if let Some(error) = &shown.leader_error {
         text.push_str(&format!(

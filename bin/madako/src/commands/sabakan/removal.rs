@@ -5,7 +5,7 @@ use madako_domain::keys;
 use madako_protocol::store::Store;
 use serde_json::{Value, json};
 
-use crate::access::{decode, get_entry, modify};
+use crate::access::{decode, get_entry, modify_entry};
 use crate::failure::Failure;
 use crate::output::{Format, Table, show_value};
 
@@ -43,7 +43,7 @@ async fn confirm_removal(store: &dyn Store) -> Result<GuardState, Failure> {
         return Ok(held);
     }
     let gone = || Failure::failed("the removal guard holds nothing any more; nothing was confirmed");
-    modify(store, keys::REMOVAL_GUARD, |entry| {
+    modify_entry(store, keys::REMOVAL_GUARD, |entry| {
         let entry = entry.ok_or_else(gone)?;
         let mut held: GuardState = decode(keys::REMOVAL_GUARD, entry)?;
         held.confirmed = true;
@@ -61,7 +61,7 @@ fn format_table(held: &GuardState) -> String {
     }
     let mut table = Table::new(["VANISHED"]);
     for address in &held.vanished {
-        table.row([address.clone()]);
+        table.add_row([address.clone()]);
     }
     let count = held.vanished.len();
     let state = if held.confirmed {
@@ -69,5 +69,5 @@ fn format_table(held: &GuardState) -> String {
     } else {
         format!("Held: {count} nodes vanished; {} of {POLLS_TO_AGREE} polls agree.", held.agreed)
     };
-    format!("{}\n{state}\n", table.text())
+    format!("{}\n{state}\n", table.to_text())
 }

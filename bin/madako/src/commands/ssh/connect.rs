@@ -46,7 +46,7 @@ enum Identity {
 }
 
 impl Identity {
-    fn in_memory(key: &Secret) -> io::Result<Self> {
+    fn write_to_memory(key: &Secret) -> io::Result<Self> {
         let memory = memfd_create("madako-ssh-key", MemfdFlags::CLOEXEC)?;
         // OpenSSH refuses a key that others may read.
         fchmod(&memory, Mode::RUSR | Mode::WUSR)?;
@@ -56,7 +56,7 @@ impl Identity {
         Ok(Self::Memory(file))
     }
 
-    fn path(&self) -> String {
+    fn file_path(&self) -> String {
         match self {
             Self::Path(path) => path.clone(),
             Self::Memory(file) => format!("/proc/{}/fd/{}", process::id(), file.as_raw_fd()),
@@ -90,8 +90,8 @@ async fn login_identity(node: &str, global: &Global) -> Result<Identity, Failure
     let keys =
         operations::login_keys(&operations::vault_client(&store), config.operations.pki.as_ref(), &store);
     let sources = keys.read().await.map_err(Failure::failed)?;
-    if let Some(key) = sources.iter().find_map(|source| source.of(node)) {
-        let identity = Identity::in_memory(key.map_err(|error| Failure::failed(error.clone()))?)
+    if let Some(key) = sources.iter().find_map(|source| source.key_for(node)) {
+        let identity = Identity::write_to_memory(key.map_err(|error| Failure::failed(error.clone()))?)
             .context("cannot hold the private key in memory");
         return identity.map_err(Failure::Failed);
     }
@@ -118,7 +118,7 @@ fn run<'a>(
             "ConnectTimeout=60",
         ])
         // Without it, keys of an agent come first, and a node may refuse further ones.
-        .args(["-o", "IdentitiesOnly=yes", "-i", &identity.path()])
+        .args(["-o", "IdentitiesOnly=yes", "-i", &identity.file_path()])
         .args(options)
         .args(words)
         .status();
@@ -138,11 +138,11 @@ mod tests {
 
     #[test]
     fn a_key_in_memory_is_a_file_for_its_owner_that_can_be_read_twice() {
-        let identity = Identity::in_memory(&Secret::new("hunter2\n\n")).unwrap();
+        let identity = Identity::write_to_memory(&Secret::new("hunter2\n\n")).unwrap();
         for _ in 0..2 {
-            assert_eq!(std::fs::read_to_string(identity.path()).unwrap(), "hunter2\n");
+            assert_eq!(std::fs::read_to_string(identity.file_path()).unwrap(), "hunter2\n");
         }
-        let mode = std::fs::metadata(identity.path()).unwrap().permissions().mode();
+        let mode = std::fs::metadata(identity.file_path()).unwrap().permissions().mode();
         assert_eq!(mode & 0o7777, 0o600);
     }
 

@@ -5,7 +5,7 @@ use madako_domain::keys;
 use madako_protocol::store::Store;
 use serde_json::json;
 
-use crate::access::{changed_meanwhile, decode, get_entry, remove_if};
+use crate::access::{concurrent_change_failure, decode, get_entry, remove_if};
 use crate::failure::Failure;
 use crate::output::{OutputArgs, Table, escape_unprintable, print_text, show_value};
 
@@ -17,7 +17,7 @@ pub(super) async fn run(address: &str, output: OutputArgs, store: &dyn Store) ->
     // An unreadable value would keep the node unreachable.
     let pinned = decode::<PinnedKey>(&key, &entry).ok();
     if !remove_if(store, &key, &entry).await? {
-        return Err(changed_meanwhile(&key));
+        return Err(concurrent_change_failure(&key));
     }
     let (fingerprint, serial) = match &pinned {
         Some(pinned) => (pinned.host_key.fingerprint.as_str(), pinned.serial.as_str()),
@@ -33,7 +33,7 @@ pub(super) async fn run(address: &str, output: OutputArgs, store: &dyn Store) ->
     };
     show_value(format, &json!({ "address": address, "forgotten": pinned }), |_| {
         let mut table = Table::new(["ADDRESS", "FORGOTTEN", "SERIAL"]);
-        table.row([address.to_owned(), fingerprint.to_owned(), serial.to_owned()]);
-        table.text()
+        table.add_row([address.to_owned(), fingerprint.to_owned(), serial.to_owned()]);
+        table.to_text()
     })
 }

@@ -11,7 +11,7 @@ use madako_domain::state::{ClusterState, Fault};
 use serde::Serialize;
 use time::OffsetDateTime;
 
-use super::facts::Facts;
+use super::facts::StatusFacts;
 use super::samples::Samples;
 use crate::commands::node::format_age;
 use crate::limits::MAX_REPAIRS_SHOWN;
@@ -53,7 +53,7 @@ impl Attention {
 /// Everything that needs the operator, the leadership first.
 pub(super) fn find_attention(
     state: &ClusterState,
-    facts: &Facts,
+    facts: &StatusFacts,
     samples: &Samples,
     now: OffsetDateTime,
 ) -> Vec<Attention> {
@@ -65,7 +65,7 @@ pub(super) fn find_attention(
     found
 }
 
-fn check_leadership(facts: &Facts, samples: &Samples, now: OffsetDateTime) -> Vec<Attention> {
+fn check_leadership(facts: &StatusFacts, samples: &Samples, now: OffsetDateTime) -> Vec<Attention> {
     let Some(leader) = &facts.leader else {
         let why = "no instance leads: nothing is planned, repaired or placed";
         return vec![Attention::new(
@@ -77,7 +77,7 @@ fn check_leadership(facts: &Facts, samples: &Samples, now: OffsetDateTime) -> Ve
     };
     let mut found = Vec::new();
     let awaited = facts.waits_for.as_ref().map(|waits_for| format!("an instance waits for {waits_for}"));
-    let silent = leader.silence().filter(|_| leader.is_late());
+    let silent = leader.time_since_renewal().filter(|_| leader.is_late());
     if awaited.is_some() || silent.is_some() {
         let silence = silent.map(|silent| {
             let left = leader.lease_left_seconds.unwrap_or_default();
@@ -97,7 +97,7 @@ fn check_leadership(facts: &Facts, samples: &Samples, now: OffsetDateTime) -> Ve
             informs: leader.url.is_none(),
             ..Attention::new("pages", PAGES_SILENT, why, remedy)
         });
-    } else if samples.sum("madako_leader") == Some(0.0) {
+    } else if samples.sum_of("madako_leader") == Some(0.0) {
         let why = format!(
             "the process that answers at {} does not lead",
             leader.url.as_deref().unwrap_or("its URL")
@@ -118,14 +118,14 @@ fn check_settings(state: &ClusterState) -> Vec<Attention> {
     let mut add = |rule, why: &str, remedy| {
         found.push(Attention { informs: true, ..Attention::new("plans", rule, why, remedy) });
     };
-    if state.template.is_none() && state.fault(keys::SABAKAN_TEMPLATE).is_none() {
+    if state.template.is_none() && state.fault_of(keys::SABAKAN_TEMPLATE).is_none() {
         add(
             NO_TEMPLATE,
             "no template is stored, so no cluster is planned",
             "madako sabakan set-template FILE; madako template example prints one",
         );
     }
-    if state.url.is_none() && state.fault(keys::SABAKAN_URL).is_none() {
+    if state.url.is_none() && state.fault_of(keys::SABAKAN_URL).is_none() {
         add(
             NO_REGISTRY,
             "no URL of the registry is stored, so no machine is known",
@@ -158,17 +158,17 @@ fn check_repairs(state: &ClusterState) -> Option<Attention> {
 fn check_samples(samples: &Samples) -> Vec<Attention> {
     let mut found = Vec::new();
     let count = |name: &str, label: &str, values: &[&str]| -> u64 {
-        let counts = samples.counts(name, label);
+        let counts = samples.counts_by_label(name, label);
         values.iter().filter_map(|value| counts.get(*value)).sum()
     };
     let unreachable = count("madako_nodes", "state", &["unreachable"]);
     if unreachable > 0 {
-        let since = samples.time("madako_nodes_unreachable_since_timestamp_seconds");
-        let why = format!("{} not answer over SSH", plural(unreachable, "node does", "nodes do"));
+        let since = samples.time_value("madako_nodes_unreachable_since_timestamp_seconds");
+        let why = format!("{} not answer over SSH", count_with_noun(unreachable, "node does", "nodes do"));
         let remedy = "madako node list --sort-by state names each with its error";
         found.push(Attention { since, ..Attention::new("nodes", NODES_UNREACHABLE, why, remedy) });
     }
-    if samples.sum("madako_etcd_healthy") == Some(0.0) {
+    if samples.sum_of("madako_etcd_healthy") == Some(0.0) {
         let why = "the etcd of the cluster grants no lease: it has no majority";
         found.push(Attention::new(
             "etcd of the cluster",
@@ -179,20 +179,20 @@ fn check_samples(samples: &Samples) -> Vec<Attention> {
     }
     let failed = count("madako_placement_applications", "outcome", &["failed"]);
     if failed > 0 {
-        let why = format!("no cluster takes {}", plural(failed, "application", "applications"));
+        let why = format!("no cluster takes {}", count_with_noun(failed, "application", "applications"));
         let remedy = "madako kube app list names them; madako kube app explain NAME has the reason";
         found.push(Attention::new("placement", APPLICATIONS_FAILED, why, remedy));
     }
     let metrics = count("madako_metrics", "condition", &["failed", "undefined"]);
     if metrics > 0 {
-        let why = format!("{} no usable value", plural(metrics, "metric has", "metrics have"));
+        let why = format!("{} no usable value", count_with_noun(metrics, "metric has", "metrics have"));
         let remedy = "the log of the leader names each with its error; check its provider";
         found.push(Attention::new("placement", METRICS_FAILED, why, remedy));
     }
     found
 }
 
-pub(super) fn plural(count: u64, one: &str, many: &str) -> String {
+pub(super) fn count_with_noun(count: u64, one: &str, many: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
 }
 

@@ -44,7 +44,7 @@ const READ: [&str; 16] = [
 
 /// The running system. Its JSON begins with CKE's fields.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
-pub(super) struct Facts {
+pub(super) struct StatusFacts {
     pub(super) phase: Option<String>,
     #[serde(with = "time::serde::rfc3339::option")]
     pub(super) timestamp: Option<OffsetDateTime>,
@@ -83,7 +83,7 @@ pub(super) struct Leadership {
 
 impl Leadership {
     /// The time since the last renewal of the lease.
-    pub(super) fn silence(&self) -> Option<time::Duration> {
+    pub(super) fn time_since_renewal(&self) -> Option<time::Duration> {
         let silent = self.lease_seconds?.saturating_sub(self.lease_left_seconds?);
         Some(time::Duration::seconds(i64::try_from(silent).ok()?))
     }
@@ -173,7 +173,7 @@ struct Health {
 ///
 /// # Errors
 /// The store does not answer, or CKE's status is unreadable.
-pub(super) async fn read_facts(store: &EtcdStore, now: OffsetDateTime) -> Result<Facts, Failure> {
+pub(super) async fn read_facts(store: &EtcdStore, now: OffsetDateTime) -> Result<StatusFacts, Failure> {
     let watch = Stopwatch::start();
     let lists = try_join_all(READ.iter().map(|prefix| store.list(prefix))).await?;
     let answered_milliseconds = u64::try_from(watch.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -186,11 +186,11 @@ pub(super) async fn read_facts(store: &EtcdStore, now: OffsetDateTime) -> Result
     let status =
         entries.get(keys::STATUS).map(|entry| decode::<ServerStatus>(keys::STATUS, entry)).transpose()?;
     let store = StoreFacts { endpoint: store.endpoint().to_owned(), revision, answered_milliseconds };
-    let mut facts = Facts {
+    let mut facts = StatusFacts {
         phase: status.as_ref().map(|status| status.phase.to_string()),
         timestamp: status.as_ref().map(|status| status.timestamp),
         leader: leader.map(|leader| Leadership {
-            since: samples.time("madako_leader_since_timestamp_seconds"),
+            since: samples.time_value("madako_leader_since_timestamp_seconds"),
             ..leader
         }),
         waits_for,
@@ -198,11 +198,11 @@ pub(super) async fn read_facts(store: &EtcdStore, now: OffsetDateTime) -> Result
         registry: Registry {
             url: state.url.as_ref().map(|url| url.value.clone()),
             enabled: !state.disabled,
-            answered: samples.time("madako_observation_timestamp_seconds"),
-            machines: samples.sum("madako_observation_machines").map(|count| count as u64),
+            answered: samples.time_value("madako_observation_timestamp_seconds"),
+            machines: samples.sum_of("madako_observation_machines").map(|count| count as u64),
         },
         plan: Plans {
-            made: samples.time("madako_plan_timestamp_seconds"),
+            made: samples.time_value("madako_plan_timestamp_seconds"),
             committed: last_plan(entries.get(keys::LAST_PLAN))?,
         },
         nodes: count_nodes(&state, &samples),
@@ -210,7 +210,7 @@ pub(super) async fn read_facts(store: &EtcdStore, now: OffsetDateTime) -> Result
         placement: count_placement(&samples),
         store,
         etcd_backup: state.etcd_backup.as_ref().map(|backup| backup.value.at),
-        ..Facts::default()
+        ..StatusFacts::default()
     };
     facts.attention = find_attention(&state, &facts, &samples, now);
     facts.calm = facts.attention.iter().all(|attention| attention.informs);
@@ -265,8 +265,8 @@ async fn read_pages(leader: Option<&Leadership>) -> (Samples, Option<String>, Op
 fn count_nodes(state: &ClusterState, samples: &Samples) -> Nodes {
     let nodes = state.cluster.iter().flat_map(|cluster| &cluster.value.nodes);
     let mut counted = Nodes {
-        connections: samples.counts("madako_nodes", "state"),
-        unused_machines: samples.sum("cke_sabakan_unused_machines").map(|count| count as u64),
+        connections: samples.counts_by_label("madako_nodes", "state"),
+        unused_machines: samples.sum_of("cke_sabakan_unused_machines").map(|count| count as u64),
         ..Nodes::default()
     };
     for node in nodes {
@@ -297,16 +297,19 @@ fn count_repairs(state: &ClusterState, samples: &Samples) -> Repairs {
         automatic: !state.auto_repair_disabled,
         entries,
         under_way,
-        waiting: samples.counts("madako_repair_waiting", "reason"),
+        waiting: samples.counts_by_label("madako_repair_waiting", "reason"),
         held_racks: held.map(|(rack, _)| rack.clone()).collect(),
     }
 }
 
 fn count_placement(samples: &Samples) -> Option<Placement> {
-    samples.sum("madako_placement_owner").filter(|owner| *owner > 0.0)?;
+    samples.sum_of("madako_placement_owner").filter(|owner| *owner > 0.0)?;
     Some(Placement {
-        applications: samples.counts("madako_placement_applications", "outcome"),
-        moves: samples.counts("madako_placement_bindings_total", "kind").remove("move").unwrap_or_default(),
-        metrics: samples.counts("madako_metrics", "condition"),
+        applications: samples.counts_by_label("madako_placement_applications", "outcome"),
+        moves: samples
+            .counts_by_label("madako_placement_bindings_total", "kind")
+            .remove("move")
+            .unwrap_or_default(),
+        metrics: samples.counts_by_label("madako_metrics", "condition"),
     })
 }

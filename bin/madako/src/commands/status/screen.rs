@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use madako_console::{USUAL_WIDTH, push_wrapped};
 use time::OffsetDateTime;
 
-use super::attention::{Attention, plural};
-use super::facts::Facts;
+use super::attention::{Attention, count_with_noun};
+use super::facts::StatusFacts;
 use crate::commands::node::{age_of, format_age};
 use crate::list::{Surface, Tone};
 use crate::output::escape_unprintable;
@@ -15,14 +15,14 @@ use crate::output::escape_unprintable;
 /// Columns of names, with the space behind them.
 const NAMES: usize = 11;
 
-pub(super) fn draw_screen(facts: &Facts, now: OffsetDateTime, surface: Surface) -> String {
+pub(super) fn draw_screen(facts: &StatusFacts, now: OffsetDateTime, surface: Surface) -> String {
     let mut text = String::new();
     let urgent = facts.attention.iter().filter(|attention| !attention.informs).count();
     let verdict = match urgent {
         0 => Tone::Good.paint("Calm: nothing needs attention.", surface.has_colours),
         _ => {
             let count = u64::try_from(urgent).unwrap_or(u64::MAX);
-            let told = format!("{} attention:", plural(count, "thing needs", "things need"));
+            let told = format!("{} attention:", count_with_noun(count, "thing needs", "things need"));
             Tone::Bad.paint(&told, surface.has_colours)
         }
     };
@@ -54,7 +54,7 @@ fn push_attention(text: &mut String, attention: &Attention, now: OffsetDateTime,
     push_wrapped(text, "  -> ", &escape_unprintable(remedy), 5, width);
 }
 
-fn status_lines(facts: &Facts, now: OffsetDateTime) -> Vec<(&'static str, String)> {
+fn status_lines(facts: &StatusFacts, now: OffsetDateTime) -> Vec<(&'static str, String)> {
     let mut lines = vec![
         ("Leader", leader_line(facts, now)),
         (
@@ -87,7 +87,7 @@ fn status_lines(facts: &Facts, now: OffsetDateTime) -> Vec<(&'static str, String
     lines
 }
 
-fn leader_line(facts: &Facts, now: OffsetDateTime) -> String {
+fn leader_line(facts: &StatusFacts, now: OffsetDateTime) -> String {
     let Some(leader) = &facts.leader else { return "none".to_owned() };
     let since = leader.since.map_or_else(String::new, |since| format!(" for {}", format_age(now - since)));
     let others = match leader.candidates.as_slice() {
@@ -98,7 +98,7 @@ fn leader_line(facts: &Facts, now: OffsetDateTime) -> String {
     format!("{}{since} (epoch {}), {others}", leader.host, leader.epoch)
 }
 
-fn registry_line(facts: &Facts, now: OffsetDateTime) -> String {
+fn registry_line(facts: &StatusFacts, now: OffsetDateTime) -> String {
     let registry = &facts.registry;
     let Some(url) = &registry.url else { return "none: madako sabakan set-url stores one".to_owned() };
     if !registry.enabled {
@@ -108,7 +108,7 @@ fn registry_line(facts: &Facts, now: OffsetDateTime) -> String {
         (Some(answered), Some(machines)) => {
             format!(
                 "{} {} ago from {url}",
-                plural(machines, "machine", "machines"),
+                count_with_noun(machines, "machine", "machines"),
                 format_age(now - answered)
             )
         }
@@ -116,24 +116,24 @@ fn registry_line(facts: &Facts, now: OffsetDateTime) -> String {
     }
 }
 
-fn plan_line(facts: &Facts, now: OffsetDateTime) -> String {
+fn plan_line(facts: &StatusFacts, now: OffsetDateTime) -> String {
     let made = facts.plan.made.map(|made| format!("made {} ago", format_age(now - made)));
     let committed = facts.plan.committed.as_ref().map(|last| {
         let action = last.action.as_deref().unwrap_or("no action");
-        let changes = plural(last.changes_total, "node", "nodes");
+        let changes = count_with_noun(last.changes_total, "node", "nodes");
         format!("last change: {action} of {changes} {} ago", format_age(now - last.at))
     });
     let told: Vec<String> = [made, committed].into_iter().flatten().collect();
     if told.is_empty() { "none known".to_owned() } else { told.join("; ") }
 }
 
-fn nodes_line(facts: &Facts) -> String {
+fn nodes_line(facts: &StatusFacts) -> String {
     let nodes = &facts.nodes;
     let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
     let mut text = format!(
         "{} control plane, {}",
         nodes.control_plane,
-        plural(count(nodes.workers), "worker", "workers")
+        count_with_noun(count(nodes.workers), "worker", "workers")
     );
     for counts in [&nodes.connections, &nodes.tainted] {
         if !counts.is_empty() {
@@ -141,12 +141,12 @@ fn nodes_line(facts: &Facts) -> String {
         }
     }
     if let Some(unused) = nodes.unused_machines {
-        let _ = write!(text, "; {}", plural(unused, "spare machine", "spare machines"));
+        let _ = write!(text, "; {}", count_with_noun(unused, "spare machine", "spare machines"));
     }
     text
 }
 
-fn repairs_line(facts: &Facts) -> String {
+fn repairs_line(facts: &StatusFacts) -> String {
     let repairs = &facts.repairs;
     let mut parts = Vec::new();
     if repairs.entries.is_empty() {
@@ -169,18 +169,18 @@ fn repairs_line(facts: &Facts) -> String {
     parts.join("; ")
 }
 
-fn placement_line(facts: &Facts) -> String {
+fn placement_line(facts: &StatusFacts) -> String {
     let Some(placement) = &facts.placement else { return "not decided by this leader".to_owned() };
     let total: u64 = placement.applications.values().sum();
     let mut parts = vec![match total {
         0 => "no applications".to_owned(),
         _ => format!(
             "{}: {}",
-            plural(total, "application", "applications"),
+            count_with_noun(total, "application", "applications"),
             join_counts(&placement.applications)
         ),
     }];
-    parts.push(plural(placement.moves, "move", "moves"));
+    parts.push(count_with_noun(placement.moves, "move", "moves"));
     if !placement.metrics.is_empty() {
         parts.push(format!("metrics: {}", join_counts(&placement.metrics)));
     }
@@ -200,8 +200,8 @@ mod tests {
 
     const NOW: OffsetDateTime = datetime!(2026-11-25 12:00 UTC);
 
-    fn facts() -> Facts {
-        Facts {
+    fn facts() -> StatusFacts {
+        StatusFacts {
             phase: Some("completed".to_owned()),
             timestamp: Some(datetime!(2026-11-25 10:00 UTC)),
             calm: true,
@@ -219,7 +219,7 @@ mod tests {
                 revision: 12,
                 answered_milliseconds: 3,
             },
-            ..Facts::default()
+            ..StatusFacts::default()
         }
     }
 
@@ -248,7 +248,7 @@ mod tests {
             why: "a long reason ".repeat(8),
             remedy: "do something".to_owned(),
         };
-        let facts = Facts { attention: vec![attention], ..facts() };
+        let facts = StatusFacts { attention: vec![attention], ..facts() };
         let surface = Surface { width: Some(40), has_colours: true, is_terminal: true };
         let text = draw_screen(&facts, NOW, surface);
         assert!(text.starts_with("\u{1b}[31m1 thing needs attention:\u{1b}[0m\n\u{1b}[31m! plans: no-plan for 5m0s\u{1b}[0m\n  a long reason"), "{text}");

@@ -71,7 +71,7 @@ pub(super) async fn run(
             return Err(failure);
         }
     };
-    let (revision, changes) = (snapshot.revision(), snapshot.changes());
+    let (revision, changes) = (snapshot.revision(), snapshot.count_changes());
     let Some(format) = output.output else {
         return print_text(&format!(
             "{shown} has the store at revision {revision}: {changes} changes, {bytes} bytes\n"
@@ -80,8 +80,8 @@ pub(super) async fn run(
     let value = json!({ "snapshot": to, "revision": revision, "changes": changes, "bytes": bytes });
     show_value(format, &value, |_| {
         let mut table = Table::new(["SNAPSHOT", "REVISION", "CHANGES", "BYTES"]);
-        table.row([shown.to_string(), revision.to_string(), changes.to_string(), bytes.to_string()]);
-        table.text()
+        table.add_row([shown.to_string(), revision.to_string(), changes.to_string(), bytes.to_string()]);
+        table.to_text()
     })
 }
 

@@ -10,13 +10,13 @@ use serde_json::Value;
 
 use crate::access::replace;
 use crate::failure::Failure;
-use crate::input::{display_name, in_file, read_text};
+use crate::input::{display_name, input_file_failure, read_text};
 
 const FIELDS: [&str; 4] = ["endpoint", "ca-cert", "role-id", "secret-id"];
 
 pub(super) async fn run(file: &str, store: &dyn Store) -> Result<(), Failure> {
     let access = read_access(&read_text(file)?).map_err(|problems| match problems {
-        Some(error) => in_file(file, error),
+        Some(error) => input_file_failure(file, error),
         None => Failure::bad_input(format_args!("{} is no JSON object", display_name(file))),
     })?;
     replace(store, keys::VAULT, serde_json::to_vec(&access)?).await.map(drop)

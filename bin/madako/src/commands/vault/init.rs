@@ -7,7 +7,7 @@ use std::sync::Arc;
 use madako_domain::authority::Authority;
 use madako_domain::keys;
 use madako_domain::store::Condition;
-use madako_domain::vault::{VaultAccess, mount_of};
+use madako_domain::vault::{VaultAccess, authority_mount};
 use madako_pki::vault::{Operator, Role, SetUp, Transports as _};
 use madako_protocol::ports::{Clock as _, HttpTransport};
 use madako_protocol::secret::Secret;
@@ -16,7 +16,7 @@ use madako_store::EtcdStore;
 use madako_supervisor::clock::SystemClock;
 use madako_supervisor::vault::VaultTransports;
 
-use crate::access::{self, changed_meanwhile, decode, get_entry, put_if};
+use crate::access::{self, concurrent_change_failure, decode, get_entry, put_if};
 use crate::cli::Global;
 use crate::commands::placement::read_hidden;
 use crate::failure::Failure;
@@ -70,7 +70,7 @@ pub(super) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let mounted = mounted.await;
     print_text(&told)?;
     mounted?;
-    let access = stored_or_created(&operator, ca_cert, &store).await?;
+    let access = read_or_create_access(&operator, ca_cert, &store).await?;
     let role = Role::new(&access, &VaultTransports)?;
     for authority in Authority::ALL {
         create_root(authority, &role, &store).await?;
@@ -109,7 +109,7 @@ fn ask_on_terminal(prompt: &str) -> Result<String, Failure> {
 }
 
 /// The stored access, or that of a new role.
-async fn stored_or_created(
+async fn read_or_create_access(
     operator: &Operator,
     ca_cert: String,
     store: &EtcdStore,
@@ -126,7 +126,7 @@ async fn stored_or_created(
     let absent = vec![Condition::Unchanged { key: keys::VAULT.to_owned(), revision: 0 }];
     match put_if(store, keys::VAULT, serde_json::to_vec(&access)?, absent).await? {
         true => Ok(access),
-        false => Err(changed_meanwhile(keys::VAULT)),
+        false => Err(concurrent_change_failure(keys::VAULT)),
     }
 }
 
@@ -137,10 +137,10 @@ async fn create_root(authority: Authority, role: &Role, store: &EtcdStore) -> Re
         return Ok(());
     }
     let certificate = role.create_root(authority).await?;
-    print_text(&format!("issued root certificate for {}\n", mount_of(authority)))?;
+    print_text(&format!("issued root certificate for {}\n", authority_mount(authority)))?;
     let absent = vec![Condition::Unchanged { key: key.clone(), revision: 0 }];
     match put_if(store, &key, certificate.into_bytes(), absent).await? {
         true => Ok(()),
-        false => Err(changed_meanwhile(&key)),
+        false => Err(concurrent_change_failure(&key)),
     }
 }

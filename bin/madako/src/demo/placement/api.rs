@@ -27,13 +27,13 @@ pub(crate) enum ApiError {
     Malformed { path: String, why: String },
 }
 
-pub(crate) struct Api {
+pub(crate) struct DemoApi {
     transport: Arc<dyn HttpTransport>,
     /// Scheme, host and port.
     url: String,
 }
 
-impl Api {
+impl DemoApi {
     pub(crate) fn new(transport: Arc<dyn HttpTransport>, url: String) -> Self {
         Self { transport, url }
     }
@@ -44,12 +44,12 @@ impl Api {
 
     /// Creates a namespaced cluster or application.
     pub(super) async fn create(&self, plural: &str, body: &Value) -> Result<(), ApiError> {
-        self.send(HttpMethod::Post, path(plural), Some(body)).await.map(drop)
+        self.send(HttpMethod::Post, collection_path(plural), Some(body)).await.map(drop)
     }
 
     /// All clusters or applications.
     pub(super) async fn list(&self, plural: &str) -> Result<Vec<Value>, ApiError> {
-        let path = path(plural);
+        let path = collection_path(plural);
         let mut answer = self.send(HttpMethod::Get, path.clone(), None).await?;
         match answer["items"].take() {
             Value::Array(items) => Ok(items),
@@ -58,7 +58,7 @@ impl Api {
     }
 
     pub(super) async fn set_state(&self, cluster: &str, state: &str) -> Result<(), ApiError> {
-        let path = format!("{}/{cluster}", path("clusters"));
+        let path = format!("{}/{cluster}", collection_path("clusters"));
         let mut body = self.send(HttpMethod::Get, path.clone(), None).await?;
         body["status"]["state"] = state.into();
         self.send(HttpMethod::Put, format!("{path}/status"), Some(&body)).await.map(drop)
@@ -86,6 +86,6 @@ impl Api {
     }
 }
 
-fn path(plural: &str) -> String {
+fn collection_path(plural: &str) -> String {
     format!("/kubernetes/namespaces/{USER}/{plural}")
 }

@@ -27,14 +27,18 @@ pub(crate) struct BoundApplication {
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Landscape {
+pub(crate) struct PlacementOverview {
     pub(crate) places: Vec<ClusterView>,
     pub(crate) unbound: Vec<BoundApplication>,
 }
 
-impl Landscape {
+impl PlacementOverview {
     /// From the API's lists and the last fetched values.
-    pub(crate) fn of(clusters: &[Value], applications: &[Value], fetched: &BTreeMap<String, f64>) -> Self {
+    pub(crate) fn from_resources(
+        clusters: &[Value],
+        applications: &[Value],
+        fetched: &BTreeMap<String, f64>,
+    ) -> Self {
         let mut places: Vec<ClusterView> =
             clusters.iter().map(|cluster| view_cluster(cluster, fetched)).collect();
         let mut unbound = Vec::new();
@@ -52,7 +56,7 @@ impl Landscape {
         Self { places, unbound }
     }
 
-    pub(crate) fn applications(&self) -> usize {
+    pub(crate) fn count_applications(&self) -> usize {
         self.places.iter().map(|place| place.applications.len()).sum::<usize>() + self.unbound.len()
     }
 }
@@ -116,7 +120,8 @@ mod tests {
             application("chat", Value::Null, true),
         ];
         let fetched = [("free_oslo".to_owned(), 80.0), ("network_europe".to_owned(), 40.0)].into();
-        let landscape = Landscape::of(&[cluster("oslo"), cluster("bonn")], &applications, &fetched);
+        let landscape =
+            PlacementOverview::from_resources(&[cluster("oslo"), cluster("bonn")], &applications, &fetched);
         let guest = |name: &str, settled| BoundApplication { name: name.to_owned(), settled };
         let [oslo, bonn] = &landscape.places[..] else { panic!("{landscape:?}") };
         assert_eq!(oslo.applications, [guest("shop", false), guest("ledger", true)]);
@@ -125,6 +130,6 @@ mod tests {
         assert_eq!(oslo.metrics[0], ("free".to_owned(), Some(80.0)));
         assert_eq!((bonn.score, &bonn.metrics[0]), (None, &("free".to_owned(), None)));
         assert_eq!(landscape.unbound, [guest("chat", false)]);
-        assert_eq!(landscape.applications(), 3);
+        assert_eq!(landscape.count_applications(), 3);
     }
 }

@@ -23,8 +23,8 @@ use madako_supervisor::config::Placement;
 use tokio::sync::{mpsc, watch};
 use tokio::time::MissedTickBehavior;
 
-pub(crate) use api::Api;
-pub(crate) use landscape::{BoundApplication, ClusterView, Landscape};
+pub(crate) use api::DemoApi;
+pub(crate) use landscape::{BoundApplication, ClusterView, PlacementOverview};
 
 /// Minimum time that an application stays (60 s by default): short, so that the user sees moves.
 pub(crate) const RESCHEDULE_AFTER: Duration = Duration::from_secs(15);
@@ -38,7 +38,7 @@ const UNTOLD: usize = 16;
 pub(crate) const USER: &str = "system:admin";
 
 /// Placement settings of the demo: every client on loopback has full access, and times are short.
-pub(crate) fn settings() -> Placement {
+pub(crate) fn placement_settings() -> Placement {
     let mut placement = Placement::default();
     placement.api.settings.authorization = Authorization::AlwaysAllow;
     placement.api.authentication.fixed = Some(USER.to_owned());
@@ -47,13 +47,13 @@ pub(crate) fn settings() -> Placement {
     placement
 }
 
-pub(crate) fn metrics() -> Vec<RandomWalkMetric> {
-    scene::metrics()
+pub(crate) fn simulated_metrics() -> Vec<RandomWalkMetric> {
+    scene::simulated_metrics()
 }
 
 /// The running placement; its drop ends the tasks.
 pub(crate) struct PlacementDemo {
-    seen: watch::Receiver<Arc<Landscape>>,
+    seen: watch::Receiver<Arc<PlacementOverview>>,
     told: mpsc::Receiver<String>,
     _tasks: [Task; 2],
 }
@@ -64,7 +64,7 @@ impl PlacementDemo {
     /// # Errors
     /// The API refused something, or does not answer.
     pub(crate) async fn start(
-        api: Api,
+        api: DemoApi,
         prometheus: SimulatedPrometheus,
         prometheus_url: &str,
         seed: u64,
@@ -78,7 +78,7 @@ impl PlacementDemo {
         Ok(Self { seen, told, _tasks: [look, outages] })
     }
 
-    pub(crate) fn landscape(&self) -> Arc<Landscape> {
+    pub(crate) fn current_landscape(&self) -> Arc<PlacementOverview> {
         Arc::clone(&self.seen.borrow())
     }
 
@@ -93,7 +93,11 @@ impl PlacementDemo {
 }
 
 /// Reads the stored resources at an interval.
-async fn poll_api(api: Arc<Api>, prometheus: SimulatedPrometheus, show: watch::Sender<Arc<Landscape>>) {
+async fn poll_api(
+    api: Arc<DemoApi>,
+    prometheus: SimulatedPrometheus,
+    show: watch::Sender<Arc<PlacementOverview>>,
+) {
     let mut looks = tokio::time::interval(POLL);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -102,7 +106,11 @@ async fn poll_api(api: Arc<Api>, prometheus: SimulatedPrometheus, show: watch::S
             async { Ok::<_, api::ApiError>((api.list("clusters").await?, api.list("applications").await?)) };
         match seen.await {
             Ok((clusters, applications)) => {
-                let landscape = Landscape::of(&clusters, &applications, &prometheus.answered());
+                let landscape = PlacementOverview::from_resources(
+                    &clusters,
+                    &applications,
+                    &prometheus.answered_values(),
+                );
                 show.send_replace(Arc::new(landscape));
             }
             // The demo may have killed the API's actor: the last contents stay.

@@ -11,7 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use super::api::{Api, ApiError};
+use super::api::{ApiError, DemoApi};
 use super::scene::SITES;
 use super::{RESCHEDULE_AFTER, tell};
 
@@ -27,7 +27,7 @@ const TRIES: u32 = 60;
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// Runs outages until the receiver is dropped.
-pub(super) async fn run(api: Arc<Api>, seed: u64, say: mpsc::Sender<String>) {
+pub(super) async fn run(api: Arc<DemoApi>, seed: u64, say: mpsc::Sender<String>) {
     // Another stream than the one of the actors' faults.
     let mut chance = ChaCha8Rng::seed_from_u64(seed);
     chance.set_stream(1);
@@ -37,11 +37,11 @@ pub(super) async fn run(api: Arc<Api>, seed: u64, say: mpsc::Sender<String>) {
         let cluster = candidates[chance.random_range(0..candidates.len())];
         let stays = RESCHEDULE_AFTER + Duration::from_secs_f64(chance.random_range(BEYOND_SECONDS));
         if set(&api, cluster, "OFFLINE").await {
-            if say.send(tell::offline(cluster, RESCHEDULE_AFTER)).await.is_err() {
+            if say.send(tell::describe_offline(cluster, RESCHEDULE_AFTER)).await.is_err() {
                 return;
             }
             tokio::time::sleep(stays).await;
-            if set(&api, cluster, "ONLINE").await && say.send(tell::online(cluster)).await.is_err() {
+            if set(&api, cluster, "ONLINE").await && say.send(tell::describe_online(cluster)).await.is_err() {
                 return;
             }
         }
@@ -50,7 +50,7 @@ pub(super) async fn run(api: Arc<Api>, seed: u64, say: mpsc::Sender<String>) {
 }
 
 /// The clusters with an application that may move; all clusters if there is none or the API does not answer.
-async fn clusters_in_use(api: &Api) -> Vec<&'static str> {
+async fn clusters_in_use(api: &DemoApi) -> Vec<&'static str> {
     let applications = api.list("applications").await.unwrap_or_else(|error| {
         tracing::debug!(error = &error as &dyn std::error::Error, "applications cannot be listed");
         Vec::new()
@@ -67,7 +67,7 @@ async fn clusters_in_use(api: &Api) -> Vec<&'static str> {
 }
 
 /// Whether the API accepted the state.
-async fn set(api: &Api, cluster: &str, state: &str) -> bool {
+async fn set(api: &DemoApi, cluster: &str, state: &str) -> bool {
     let mut last: Option<ApiError> = None;
     for _ in 0..TRIES {
         match api.set_state(cluster, state).await {

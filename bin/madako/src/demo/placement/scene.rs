@@ -5,7 +5,7 @@ use std::time::Duration;
 use madako_datacenter_sim::RandomWalkMetric;
 use serde_json::{Value, json};
 
-use super::api::{Api, ApiError};
+use super::api::{ApiError, DemoApi};
 
 /// Bounds of every metric, in percent.
 pub(super) const PERCENT: (f64, f64) = (0.0, 100.0);
@@ -16,7 +16,7 @@ const PACE: Duration = Duration::from_secs(40);
 /// Time between two turning points of a region's metric.
 const REGION_PACE: Duration = Duration::from_secs(60);
 
-pub(super) struct Site {
+pub(super) struct DemoSite {
     pub(super) name: &'static str,
     pub(super) location: &'static str,
     hardware: &'static str,
@@ -25,12 +25,12 @@ pub(super) struct Site {
 }
 
 /// A weight of 0: the cluster does not have the metric.
-pub(super) const SITES: [Site; 5] = [
-    Site { name: "oslo", location: "europe", hardware: "cpu", weights: [0.4, 0.5, 0.2] },
-    Site { name: "munich", location: "europe", hardware: "gpu", weights: [0.6, 0.3, 0.2] },
-    Site { name: "lisbon", location: "europe", hardware: "cpu", weights: [0.5, 0.5, 0.0] },
-    Site { name: "osaka", location: "asia", hardware: "gpu", weights: [0.6, 0.2, 0.3] },
-    Site { name: "pune", location: "asia", hardware: "cpu", weights: [0.5, 0.3, 0.3] },
+pub(super) const SITES: [DemoSite; 5] = [
+    DemoSite { name: "oslo", location: "europe", hardware: "cpu", weights: [0.4, 0.5, 0.2] },
+    DemoSite { name: "munich", location: "europe", hardware: "gpu", weights: [0.6, 0.3, 0.2] },
+    DemoSite { name: "lisbon", location: "europe", hardware: "cpu", weights: [0.5, 0.5, 0.0] },
+    DemoSite { name: "osaka", location: "asia", hardware: "gpu", weights: [0.6, 0.2, 0.3] },
+    DemoSite { name: "pune", location: "asia", hardware: "cpu", weights: [0.5, 0.3, 0.3] },
 ];
 const REGIONS: [&str; 2] = ["europe", "asia"];
 
@@ -50,7 +50,7 @@ const APPLICATIONS: [DemoApplication; 10] = [
     ("backup", &[], &["network_europe >= 15"], true),
 ];
 
-fn own_metrics(site: &Site) -> [(String, f64); 3] {
+fn own_metrics(site: &DemoSite) -> [(String, f64); 3] {
     let [free, green, network] = site.weights;
     [
         (format!("free_{}", site.name), free),
@@ -59,7 +59,7 @@ fn own_metrics(site: &Site) -> [(String, f64); 3] {
     ]
 }
 
-pub(super) fn metrics() -> Vec<RandomWalkMetric> {
+pub(super) fn simulated_metrics() -> Vec<RandomWalkMetric> {
     let wandering =
         |name, pace| RandomWalkMetric { name, least: PERCENT.0 + 5.0, greatest: PERCENT.1 - 5.0, pace };
     let own = SITES.iter().flat_map(|site| {
@@ -68,13 +68,13 @@ pub(super) fn metrics() -> Vec<RandomWalkMetric> {
     own.chain(REGIONS.map(|region| wandering(format!("network_{region}"), REGION_PACE))).collect()
 }
 
-pub(super) async fn install(api: &Api, prometheus_url: &str) -> Result<(), ApiError> {
+pub(super) async fn install(api: &DemoApi, prometheus_url: &str) -> Result<(), ApiError> {
     let provider = json!({
         "metadata": {"name": PROVIDER},
         "spec": {"type": "prometheus", "prometheus": {"url": prometheus_url}},
     });
     api.create_global("globalmetricsproviders", &provider).await?;
-    for RandomWalkMetric { name, .. } in metrics() {
+    for RandomWalkMetric { name, .. } in simulated_metrics() {
         let metric = json!({
             "metadata": {"name": name},
             "spec": {
@@ -87,16 +87,16 @@ pub(super) async fn install(api: &Api, prometheus_url: &str) -> Result<(), ApiEr
         api.create_global("globalmetrics", &metric).await?;
     }
     for site in &SITES {
-        api.create("clusters", &cluster(site)).await?;
+        api.create("clusters", &cluster_json(site)).await?;
         api.set_state(site.name, "ONLINE").await?;
     }
     for wish in &APPLICATIONS {
-        api.create("applications", &application(wish)).await?;
+        api.create("applications", &application_json(wish)).await?;
     }
     Ok(())
 }
 
-fn cluster(site: &Site) -> Value {
+fn cluster_json(site: &DemoSite) -> Value {
     let metrics: Vec<Value> = own_metrics(site)
         .into_iter()
         .filter(|(_, weight)| *weight > 0.0)
@@ -121,7 +121,7 @@ fn cluster(site: &Site) -> Value {
     })
 }
 
-fn application((name, labels, metrics, migration): &DemoApplication) -> Value {
+fn application_json((name, labels, metrics, migration): &DemoApplication) -> Value {
     json!({
         "metadata": {"name": name},
         "spec": {

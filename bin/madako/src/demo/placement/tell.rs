@@ -54,7 +54,7 @@ fn describe_move(why: &Move, decision: &Decision) -> String {
     }
 }
 
-pub(crate) fn offline(cluster: &str, stays: Duration) -> String {
+pub(crate) fn describe_offline(cluster: &str, stays: Duration) -> String {
     format!(
         "the demo takes {cluster} offline: its applications leave if it stays offline for {} s",
         stays.as_secs()
@@ -62,6 +62,6 @@ pub(crate) fn offline(cluster: &str, stays: Duration) -> String {
 }
 
 /// The line of a cluster's return.
-pub(crate) fn online(cluster: &str) -> String {
+pub(crate) fn describe_online(cluster: &str) -> String {
     format!("the demo brings {cluster} back online")
 }

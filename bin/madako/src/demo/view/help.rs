@@ -7,24 +7,24 @@ use ratatui::widgets::{Block, Clear, Paragraph, Wrap};
 
 use super::kind_style;
 use crate::demo::happenings::HappeningKind;
-use crate::demo::picture::Picture;
+use crate::demo::picture::ScreenState;
 
 /// Columns and lines of the help with its frame.
 const SIZE: (u16, u16) = (76, 22);
 
-pub(super) fn draw(frame: &mut Frame<'_>, picture: &Picture) {
+pub(super) fn draw(frame: &mut Frame<'_>, picture: &ScreenState) {
     let whole = frame.area();
     let (width, height) = (SIZE.0.min(whole.width), SIZE.1.min(whole.height));
     let (x, y) = ((whole.width - width) / 2, (whole.height - height) / 2);
     let area = Rect { x: whole.x + x, y: whole.y + y, width, height };
-    let help = Paragraph::new(lines(picture))
+    let help = Paragraph::new(draw_help(picture))
         .wrap(Wrap { trim: false })
         .block(Block::bordered().title(" help: ? closes it "));
     frame.render_widget(Clear, area);
     frame.render_widget(help, area);
 }
 
-fn lines(picture: &Picture) -> Vec<Line<'static>> {
+fn draw_help(picture: &ScreenState) -> Vec<Line<'static>> {
     let keys = [
         " k       cuts the power of a rack for a while; its repairs wait",
         " b       breaks a worker, which is then repaired",

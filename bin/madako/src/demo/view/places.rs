@@ -5,7 +5,7 @@ use std::time::Duration;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 
-use super::super::picture::Picture;
+use super::super::picture::ScreenState;
 use super::super::placement::{BoundApplication, ClusterView};
 
 /// From this width on there is more room than the names of applications need.
@@ -14,8 +14,8 @@ const ROOMY: usize = 100;
 const FRESH: Duration = Duration::from_secs(8);
 
 /// The panel's title: numbers, and the settings that differ from `madako serve`.
-pub(super) fn title(picture: &Picture, width: u16, hint: &str) -> String {
-    let (clusters, applications) = (picture.landscape.places.len(), picture.landscape.applications());
+pub(super) fn draw_title(picture: &ScreenState, width: u16, hint: &str) -> String {
+    let (clusters, applications) = (picture.landscape.places.len(), picture.landscape.count_applications());
     let (stay, round) = (picture.reschedule_after.as_secs(), picture.metrics_interval.as_secs());
     if usize::from(width) < ROOMY {
         return format!(
@@ -29,7 +29,7 @@ pub(super) fn title(picture: &Picture, width: u16, hint: &str) -> String {
 }
 
 /// A line for each cluster, and one for unbound applications, if there are any.
-pub(super) fn lines(picture: &Picture, width: u16) -> Vec<Line<'static>> {
+pub(super) fn draw_clusters(picture: &ScreenState, width: u16) -> Vec<Line<'static>> {
     let width = usize::from(width);
     let landscape = &picture.landscape;
     let longest = |text: fn(&ClusterView) -> usize| landscape.places.iter().map(text).max().unwrap_or(0);
@@ -41,12 +41,12 @@ pub(super) fn lines(picture: &Picture, width: u16) -> Vec<Line<'static>> {
         width,
     };
     let mut lines: Vec<Line<'static>> =
-        landscape.places.iter().map(|place| line(picture, place, &columns)).collect();
+        landscape.places.iter().map(|place| draw_cluster(picture, place, &columns)).collect();
     if !landscape.unbound.is_empty() {
         let yellow = Style::new().fg(Color::Yellow);
         let mut spans = vec![Span::styled(" bound to none: ", yellow)];
         let room = width.saturating_sub(spans[0].width());
-        spans.extend(guests(picture, &landscape.unbound, room));
+        spans.extend(draw_applications(picture, &landscape.unbound, room));
         lines.push(Line::from(spans));
     }
     lines
@@ -60,7 +60,7 @@ struct Columns {
     width: usize,
 }
 
-fn line(picture: &Picture, place: &ClusterView, columns: &Columns) -> Line<'static> {
+fn draw_cluster(picture: &ScreenState, place: &ClusterView, columns: &Columns) -> Line<'static> {
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let state = Style::new().fg(match place.state.as_str() {
         "ONLINE" => Color::Green,
@@ -79,7 +79,7 @@ fn line(picture: &Picture, place: &ClusterView, columns: &Columns) -> Line<'stat
         Style::new().fg(Color::DarkGray),
     ));
     let room = columns.width.saturating_sub(spans.iter().map(Span::width).sum());
-    spans.extend(guests(picture, &place.applications, room));
+    spans.extend(draw_applications(picture, &place.applications, room));
     Line::from(spans)
 }
 
@@ -92,7 +92,7 @@ fn describe_metrics(place: &ClusterView) -> String {
 }
 
 /// As many names as fit, and the number of the others. Applications that were just bound or moved are highlighted.
-fn guests(picture: &Picture, guests: &[BoundApplication], room: usize) -> Vec<Span<'static>> {
+fn draw_applications(picture: &ScreenState, guests: &[BoundApplication], room: usize) -> Vec<Span<'static>> {
     let mut spans: Vec<Span<'static>> = Vec::new();
     let mut used = 0;
     for (place, guest) in guests.iter().enumerate() {

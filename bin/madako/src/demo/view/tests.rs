@@ -9,7 +9,7 @@ use ratatui::backend::TestBackend;
 
 use super::super::happenings::HappeningClass;
 use super::super::picture::ActorLine;
-use super::super::placement::{BoundApplication, ClusterView, Landscape};
+use super::super::placement::{BoundApplication, ClusterView, PlacementOverview};
 use super::*;
 
 fn cell(role: &str, state: MachineState, part: Option<Part>) -> MachineCell {
@@ -24,7 +24,7 @@ fn guests(names: &[&str]) -> Vec<BoundApplication> {
 }
 
 /// Five clusters; `munich` has more applications than fit on a small screen, and one application fits no cluster.
-fn landscape() -> Landscape {
+fn landscape() -> PlacementOverview {
     let place = |name: &str, state: &str, applications: &[&str]| ClusterView {
         name: name.to_owned(),
         location: "europe".to_owned(),
@@ -33,7 +33,7 @@ fn landscape() -> Landscape {
         metrics: ["free", "green", "network"].map(|metric| (metric.to_owned(), Some(62.2))).to_vec(),
         applications: guests(applications),
     };
-    Landscape {
+    PlacementOverview {
         places: vec![
             place("lisbon", "OFFLINE", &[]),
             place("munich", "ONLINE", &["ledger", "mail", "search", "shop", "training", "video"]),
@@ -46,8 +46,8 @@ fn landscape() -> Landscape {
 }
 
 /// A demo of 6 racks after its first plan, which chose many machines.
-fn picture() -> Picture {
-    let mut picture = Picture {
+fn picture() -> ScreenState {
+    let mut picture = ScreenState {
         elapsed: Duration::from_secs(12),
         http: "127.0.0.1:10180".to_owned(),
         etcd: "127.0.0.1:23790".to_owned(),
@@ -61,7 +61,7 @@ fn picture() -> Picture {
         revision: 9,
         control_plane: 1,
         workers: 2,
-        ..Picture::default()
+        ..ScreenState::default()
     };
     for rack in 0..6 {
         let cells = [
@@ -92,7 +92,8 @@ fn picture() -> Picture {
         });
     }
     let fired = |n: u32| {
-        Reason::new(Action::Initialize, Outcome::Fired, PlanReason::NoCluster).about(&format!("10.0.0.{n}"))
+        Reason::new(Action::Initialize, Outcome::Fired, PlanReason::NoCluster)
+            .with_address(&format!("10.0.0.{n}"))
     };
     let others = Action::ALL.iter().copied().filter(|action| *action != Action::Initialize);
     let not_fired =
@@ -115,7 +116,7 @@ fn picture() -> Picture {
     picture
 }
 
-fn screen(picture: &Picture, width: u16, height: u16) -> Vec<String> {
+fn screen(picture: &ScreenState, width: u16, height: u16) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| draw(frame, picture)).unwrap();
     let buffer = terminal.backend().buffer();
@@ -128,7 +129,7 @@ const SIZES: [(u16, u16, bool); 4] = [(80, 24, false), (120, 30, true), (80, 40,
 
 /// A screen, and the screen after Tab.
 fn screens(width: u16, height: u16) -> [String; 2] {
-    [false, true].map(|plan_first| screen(&Picture { plan_first, ..picture() }, width, height).join("\n"))
+    [false, true].map(|plan_first| screen(&ScreenState { plan_first, ..picture() }, width, height).join("\n"))
 }
 
 #[test]
@@ -184,7 +185,7 @@ fn everything_that_matters_is_on_screens_of_every_usual_size() {
 
 #[test]
 fn separate_address_of_the_api_is_shown() {
-    let elsewhere = Picture { placement: "127.0.0.1:4711".to_owned(), ..picture() };
+    let elsewhere = ScreenState { placement: "127.0.0.1:4711".to_owned(), ..picture() };
     assert!(screen(&elsewhere, 80, 24).join("\n").contains("placement API 127.0.0.1:4711"));
     assert!(!screen(&picture(), 80, 24).join("\n").contains("placement API"));
 }
@@ -229,8 +230,8 @@ fn short_plan_leaves_its_space_to_the_list_of_events() {
 #[test]
 fn recently_placed_application_is_highlighted() {
     let mut picture = picture();
-    let cyan = |picture: &Picture| -> Vec<String> {
-        let lines = places::lines(picture, 80);
+    let cyan = |picture: &ScreenState| -> Vec<String> {
+        let lines = places::draw_clusters(picture, 80);
         let spans = lines.iter().flat_map(|line| &line.spans);
         spans.filter(|span| span.style.fg == Some(Color::Cyan)).map(|span| span.content.to_string()).collect()
     };
@@ -254,9 +255,9 @@ fn long_sentence_wraps_without_losing_a_word() {
 #[test]
 fn a_small_screen_is_no_reason_to_fail() {
     for (width, height) in [(1, 1), (20, 5), (30, 8), (40, 3), (5, 60)] {
-        screen(&Picture::default(), width, height);
+        screen(&ScreenState::default(), width, height);
         screen(&picture(), width, height);
-        screen(&Picture { shows_help: true, ..picture() }, width, height);
+        screen(&ScreenState { shows_help: true, ..picture() }, width, height);
     }
 }
 
@@ -273,20 +274,20 @@ fn what_happened_has_a_line_each_in_the_colour_of_its_kind() {
     let mut picture = picture();
     picture.remember("you cut the power of rack 1".to_owned());
     let area = Rect { x: 0, y: 0, width: 60, height: 3 };
-    let lines = happenings(&picture, area);
+    let lines = draw_happenings(&picture, area);
     assert!(lines.iter().all(|line| line.width() <= 60), "{lines:?}");
     assert!(lines[0].to_string().ends_with('…'), "{lines:?}");
     let colours: Vec<Option<Color>> = lines.iter().map(|line| line.style.fg).collect();
     assert_eq!(colours, [Some(Color::Green), None, Some(Color::Magenta)]);
     // An older line is reached with the arrows.
-    picture.scroll(2);
+    picture.scroll_events(2);
     let rows = screen(&picture, 80, 24).join("\n");
     assert!(rows.contains("what happened, 2 newer below") && !rows.contains("you cut the power"), "{rows}");
 }
 
 #[test]
 fn the_help_names_every_key_on_a_small_screen() {
-    let rows = screen(&Picture { shows_help: true, ..picture() }, 80, 24).join("\n");
+    let rows = screen(&ScreenState { shows_help: true, ..picture() }, 80, 24).join("\n");
     for key in
         ["k       cuts", "b       breaks", "l       stops", "f       lets", "space", "PgUp", "Tab", "q, Esc"]
     {

@@ -7,7 +7,7 @@ use ratatui::text::{Line, Span};
 const GAP: &str = "  ";
 
 /// Items in as few lines as possible; an item is never broken.
-pub(super) fn flow(items: impl IntoIterator<Item = Span<'static>>, width: usize) -> Vec<Line<'static>> {
+pub(super) fn flow_spans(items: impl IntoIterator<Item = Span<'static>>, width: usize) -> Vec<Line<'static>> {
     let mut lines: Vec<Line<'static>> = Vec::new();
     for item in items {
         match lines.last_mut() {

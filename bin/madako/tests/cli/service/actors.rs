@@ -29,13 +29,13 @@ async fn kill(service: &Service, actor: &str, events: &mut Events) {
     let parent = match actor {
         POLLER | PLANNER => {
             eventually("the reign runs", async || {
-                root.child(REIGN).await.unwrap().and_then(SupervisorRef::from_cell)
+                root.find_child(REIGN).await.unwrap().and_then(SupervisorRef::from_cell)
             })
             .await
         }
         _ => root,
     };
-    let cell = eventually(&format!("{actor} runs"), async || parent.child(actor).await.unwrap()).await;
+    let cell = eventually(&format!("{actor} runs"), async || parent.find_child(actor).await.unwrap()).await;
     while events.try_recv().is_ok() {}
     // This runtime has one thread: later events come from other actors or from the successor.
     cell.kill();
@@ -163,7 +163,7 @@ async fn every_actor_is_killed_in_turn_while_the_others_work() {
         eventually("it answers", async || page(service.http(), "/health").await.ok()).await;
     }
 
-    let status = service.instance().status().await.unwrap();
+    let status = service.instance().read_status().await.unwrap();
     for child in &status.children {
         let expected = if &*child.id == REIGN { 0 } else { 2 };
         assert_eq!((child.restarts, &*child.id), (expected, &*child.id), "{status:?}");

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_datacenter_sim::kubernetes::{Budget, Owner, Workload};
+use madako_datacenter_sim::kubernetes::{PodOwner, Workload, WorkloadBudget};
 use serde_json::{Value, json};
 
 use self::objects::Kubelets;
@@ -133,12 +133,12 @@ async fn a_node_is_drained_when_its_disruption_budget_allows_it_repaired_and_unc
     let workload = Workload {
         namespace: NAMESPACE.to_owned(),
         name: WEB.to_owned(),
-        owner: Owner::ReplicaSet { replicas: 2 },
+        owner: PodOwner::ReplicaSet { replicas: 2 },
         grace: Duration::from_secs(1),
         ends_within: Duration::ZERO,
     };
     objects::workload(&admin, &workload, &[seen.node.clone()].into()).await;
-    let budget = Budget {
+    let budget = WorkloadBudget {
         namespace: NAMESPACE.to_owned(),
         name: WEB.to_owned(),
         workload: WEB.to_owned(),

@@ -31,7 +31,7 @@ fn machines(site: &Site, cluster: &Cluster, members: bool) -> Vec<Machine> {
         machine.spec.role != "boot"
             && nodes.iter().any(|node| machine.address() == Some(node.as_str())) == members
     };
-    site.registry.machines().into_iter().filter(chosen).collect()
+    site.registry.list_machines().into_iter().filter(chosen).collect()
 }
 
 fn address(machine: &Machine) -> Ipv4Addr {

@@ -14,7 +14,7 @@ fn declared() -> BTreeMap<String, Form> {
     let form = |metric: &Metric| {
         (metric.kind.to_owned(), metric.labels.iter().map(|label| (*label).to_owned()).collect())
     };
-    madako_supervisor::metrics().map(|metric| (metric.name.to_owned(), form(metric))).collect()
+    madako_supervisor::all_metrics().map(|metric| (metric.name.to_owned(), form(metric))).collect()
 }
 
 /// Label names of a series, such as `{kind="a",le="0.5"}`. No value contains quotation marks.

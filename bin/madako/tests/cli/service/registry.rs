@@ -123,7 +123,7 @@ async fn ten_thousand_machines_are_planned_on() {
     let cluster = site.grow_to(200).await;
     let workers: BTreeSet<&str> = cluster.workers.iter().map(String::as_str).collect();
     for role in ["compute", "storage"] {
-        let machines = site.registry.machines();
+        let machines = site.registry.list_machines();
         let chosen = machines.iter().filter(|machine| machine.spec.role == role);
         let chosen = chosen.filter(|machine| machine.address().is_some_and(|own| workers.contains(own)));
         let racks: Vec<i64> = chosen.map(|machine| machine.spec.rack).collect();

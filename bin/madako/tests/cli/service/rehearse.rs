@@ -90,7 +90,7 @@ impl Site {
     /// Fails a machine, which is healthy after its script, and waits until its repair has succeeded and nothing is left
     /// to do.
     async fn fails(&self, service: &Serve, address: &str) {
-        let machines = self.registry.machines();
+        let machines = self.registry.list_machines();
         let failed = machines.iter().find(|machine| machine.address() == Some(address)).unwrap();
         self.registry.set_state(&failed.spec.serial, MachineState::Unreachable).unwrap();
         let [reset, healthy] = ["reset", "healthy"].map(|what| self.files.path(&format!("{what}-{address}")));

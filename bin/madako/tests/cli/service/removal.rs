@@ -34,7 +34,7 @@ async fn held(site: &Site) -> Option<(Vec<String>, u64)> {
 
 /// Removes the machines of these nodes from the registry.
 fn remove_machines(site: &Site, addresses: &[String]) {
-    for machine in site.registry.machines() {
+    for machine in site.registry.list_machines() {
         if machine.address().is_some_and(|address| addresses.iter().any(|gone| gone == address)) {
             site.registry.remove(&machine.spec.serial).unwrap();
         }

@@ -148,7 +148,8 @@ repair:
     let cluster = site.first_cluster().await;
 
     let worker = |address: Option<&str>| address.is_some_and(|own| own == cluster.workers[0]);
-    let machine = site.registry.machines().into_iter().find(|machine| worker(machine.address())).unwrap();
+    let machine =
+        site.registry.list_machines().into_iter().find(|machine| worker(machine.address())).unwrap();
     site.registry.set_state(&machine.spec.serial, MachineState::Unreachable).unwrap();
     eventually("the machine is repaired", async || {
         let entry = site.keys.get("repairs/data/0000000000000000").await?;

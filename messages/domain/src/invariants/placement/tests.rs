@@ -3,7 +3,7 @@ use serde_json::json;
 use time::macros::datetime;
 
 use super::*;
-use crate::placement::fit::Compared;
+use crate::placement::fit::ComparedMetrics;
 use crate::placement::kubernetes::ClusterState;
 use crate::placement::metrics::{MetricKey, MetricState, MetricsObserved, Trust, Value};
 
@@ -68,7 +68,7 @@ impl Case {
             cluster: stored(Kind::Cluster, &cluster("c"), 5),
             cloud: None,
             metrics: Some(metrics(1.0)),
-            compared: Compared::Value,
+            compared: ComparedMetrics::Value,
         };
         let key = before.key.etcd_key();
         let conditions = vec![Condition::Unchanged { key, revision: 7 }];
@@ -100,7 +100,7 @@ impl Case {
             let mut all = self.others.iter().chain([&self.before]);
             all.find(|stored| stored.key == *key).cloned()
         };
-        placed_where_allowed(&PlacementChange {
+        check_allowed_bindings(&PlacementChange {
             conditions: &self.conditions,
             writes: &writes,
             evidence: &self.evidence,
@@ -201,7 +201,7 @@ fn a_cluster_is_judged_with_the_cloud_that_it_is_bound_to() {
         4,
     );
     let inherits = |case: &mut Case| {
-        let to = ResourceRef::to(&ObjectKey::new(Kind::GlobalCloud, None, "o"));
+        let to = ResourceRef::from_key(&ObjectKey::new(Kind::GlobalCloud, None, "o"));
         case.spoil_cluster(|cluster| {
             cluster.metadata.inherit_labels = true;
             cluster.status.scheduled_to = Some(to);

@@ -29,7 +29,7 @@ impl<'a> Cursor<'a> {
     pub(super) fn peek_word(&mut self) -> &'a str {
         self.skip_blanks();
         let rest = self.unread_text();
-        &rest[..rest.find(ends_word).unwrap_or(rest.len())]
+        &rest[..rest.find(is_end_of_word).unwrap_or(rest.len())]
     }
 
     /// Reads this number of bytes of the peeked word.
@@ -69,19 +69,23 @@ impl<'a> Cursor<'a> {
     ) -> Result<&'a str, ConstraintError> {
         let word = self.peek_word();
         if !rule(word) {
-            return Err(self.error(expected));
+            return Err(self.error_at_cursor(expected));
         }
         self.advance(word.len());
         Ok(word)
     }
 
     /// `Ok` when only blanks are left.
-    pub(super) fn end(&mut self) -> Result<(), ConstraintError> {
+    pub(super) fn expect_end(&mut self) -> Result<(), ConstraintError> {
         self.skip_blanks();
-        if self.unread_text().is_empty() { Ok(()) } else { Err(self.error("the end of the constraint")) }
+        if self.unread_text().is_empty() {
+            Ok(())
+        } else {
+            Err(self.error_at_cursor("the end of the constraint"))
+        }
     }
 
-    pub(super) fn error(&mut self, expected: &'static str) -> ConstraintError {
+    pub(super) fn error_at_cursor(&mut self, expected: &'static str) -> ConstraintError {
         let word = self.peek_word();
         let got = match self.unread_text().chars().next() {
             None => "the end".to_owned(),
@@ -92,6 +96,6 @@ impl<'a> Cursor<'a> {
     }
 }
 
-fn ends_word(c: char) -> bool {
+fn is_end_of_word(c: char) -> bool {
     matches!(c, ' ' | '\t' | ',' | '(' | ')' | '=' | '!' | '<' | '>')
 }

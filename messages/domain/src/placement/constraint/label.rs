@@ -86,7 +86,7 @@ pub enum LabelVerdict<'a> {
 impl LabelVerdict<'_> {
     /// True if the constraint is met.
     #[must_use]
-    pub fn matched(self) -> bool {
+    pub fn is_match(self) -> bool {
         matches!(self, Self::Matched { .. })
     }
 }
@@ -154,17 +154,17 @@ fn parse_test(cursor: &mut Cursor<'_>) -> Result<LabelTest, ConstraintError> {
         "not" => {
             *cursor = after;
             if !cursor.skip_word("in") {
-                return Err(cursor.error("'in'"));
+                return Err(cursor.error_at_cursor("'in'"));
             }
             Ok(LabelTest::NotIn(parse_list(cursor)?))
         }
         // Krake reads `isDE` as `is DE`. Here the text must end behind it: `iss DE` is a typing error in the
         // operator.
-        glued if glued.starts_with("is") && after.end().is_ok() => {
+        glued if glued.starts_with("is") && after.expect_end().is_ok() => {
             cursor.advance("is".len());
             Ok(LabelTest::Is(parse_value(cursor, VALUE)?))
         }
-        _ => Err(cursor.error(OPERATOR)),
+        _ => Err(cursor.error_at_cursor(OPERATOR)),
     }
 }
 
@@ -175,7 +175,7 @@ fn parse_value(cursor: &mut Cursor<'_>, expected: &'static str) -> Result<String
 /// `(DE, SK)` with at least one value; commas at the end are ignored.
 fn parse_list(cursor: &mut Cursor<'_>) -> Result<BTreeSet<String>, ConstraintError> {
     if !cursor.skip_literal("(") {
-        return Err(cursor.error("'('"));
+        return Err(cursor.error_at_cursor("'('"));
     }
     let mut values = BTreeSet::from([parse_value(cursor, VALUE)?]);
     loop {
@@ -183,7 +183,7 @@ fn parse_list(cursor: &mut Cursor<'_>) -> Result<BTreeSet<String>, ConstraintErr
             return Ok(values);
         }
         if !cursor.skip_literal(",") {
-            return Err(cursor.error("',' or ')'"));
+            return Err(cursor.error_at_cursor("',' or ')'"));
         }
         let mut commas = 1;
         while cursor.skip_literal(",") {
@@ -193,7 +193,7 @@ fn parse_list(cursor: &mut Cursor<'_>) -> Result<BTreeSet<String>, ConstraintErr
             return Ok(values);
         }
         if commas > 1 {
-            return Err(cursor.error("')', as values are separated by one comma"));
+            return Err(cursor.error_at_cursor("')', as values are separated by one comma"));
         }
         values.insert(parse_value(cursor, VALUE_OR_CLOSE)?);
     }

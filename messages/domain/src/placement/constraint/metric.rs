@@ -101,7 +101,7 @@ pub enum MetricVerdict<'a> {
 impl MetricVerdict<'_> {
     /// True if the constraint is met.
     #[must_use]
-    pub fn matched(self) -> bool {
+    pub fn is_match(self) -> bool {
         matches!(self, Self::Matched { .. })
     }
 }
@@ -137,7 +137,7 @@ impl sealed::Read for MetricRule {
         let (comparison, expected) = parse_comparison(cursor)?;
         let word = cursor.peek_word();
         // Adding 0 turns a negative zero into zero: both are equal, but have different texts.
-        let number = parse_number(word).ok_or_else(|| cursor.error(expected))? + 0.0;
+        let number = parse_number(word).ok_or_else(|| cursor.error_at_cursor(expected))? + 0.0;
         cursor.advance(word.len());
         Ok(Self { metric: name.to_owned(), comparison, number })
     }
@@ -181,7 +181,7 @@ fn parse_comparison(cursor: &mut Cursor<'_>) -> Result<(Comparison, &'static str
         _ if cursor.skip_literal("lesser") || cursor.skip_literal("less") => {
             (Comparison::LesserThan, Some(Comparison::LesserThanOrEqual))
         }
-        _ => return Err(cursor.error(OPERATOR)),
+        _ => return Err(cursor.error_at_cursor(OPERATOR)),
     };
     let Some(or_equal) = or_equal else {
         cursor.advance(word.len());
@@ -200,7 +200,7 @@ fn expect_keyword(
     word: &str,
     expected: &'static str,
 ) -> Result<(), ConstraintError> {
-    if cursor.skip_literal(word) { Ok(()) } else { Err(cursor.error(expected)) }
+    if cursor.skip_literal(word) { Ok(()) } else { Err(cursor.error_at_cursor(expected)) }
 }
 
 /// A finite decimal number with optional sign, fraction and exponent. Rust's further notations of floats are

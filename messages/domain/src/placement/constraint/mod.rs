@@ -4,7 +4,7 @@
 //! For: parsing constraints, comparing them, and evaluating them with the reason for a mismatch as data.
 //!
 //! Guarantees: a constraint is written back in its original text. Reading a stored one never fails; a constraint that
-//! cannot be parsed matches nothing and [says why](Constraint::rule). Its [canonical](Constraint::canonical) form
+//! cannot be parsed matches nothing and [says why](Constraint::rule). Its [canonical](Constraint::canonical_text) form
 //! parses as an equal constraint, in later versions too. If the label or the metric is missing, nothing matches,
 //! negations included. Parsing takes linear time in the text, whose length is bounded.
 //!
@@ -118,7 +118,7 @@ impl<R: Language> Constraint<R> {
 
     /// Takes a stored text, whether it can be parsed or not. Deserialization does the same.
     #[must_use]
-    pub fn stored(written: String) -> Self {
+    pub fn from_stored(written: String) -> Self {
         let rule = parse_constraint(&written);
         Self::new(written, rule)
     }
@@ -145,7 +145,7 @@ impl<R: Language> Constraint<R> {
     /// The canonical text, which parses to an equal constraint; the original text if it cannot be parsed. `Display`
     /// shows the same.
     #[must_use]
-    pub fn canonical(&self) -> &str {
+    pub fn canonical_text(&self) -> &str {
         self.canonical.as_deref().unwrap_or(&self.written)
     }
 }
@@ -157,7 +157,7 @@ fn parse_constraint<R: Language>(written: &str) -> Result<R, ConstraintError> {
     }
     let mut cursor = Cursor::new(written);
     let rule = R::read(&mut cursor)?;
-    cursor.end()?;
+    cursor.expect_end()?;
     Ok(rule)
 }
 
@@ -183,7 +183,7 @@ impl<R: Language> Eq for Constraint<R> {}
 
 impl<R: Language> fmt::Display for Constraint<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.canonical())
+        f.write_str(self.canonical_text())
     }
 }
 
@@ -195,7 +195,7 @@ impl<R: Language> Serialize for Constraint<R> {
 
 impl<'de, R: Language> Deserialize<'de> for Constraint<R> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer).map(Self::stored)
+        String::deserialize(deserializer).map(Self::from_stored)
     }
 }
 

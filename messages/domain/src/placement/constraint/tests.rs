@@ -71,10 +71,10 @@ fn every_spelling_of_a_label_constraint_has_one_canonical_form() {
         // A consequence of reading everything that Krake reads.
         ("location is land", &["location island"]),
     ] {
-        assert_eq!(label(canonical).canonical(), canonical);
+        assert_eq!(label(canonical).canonical_text(), canonical);
         for written in spellings {
             let read = label(written);
-            assert_eq!(read.canonical(), canonical, "{written:?}");
+            assert_eq!(read.canonical_text(), canonical, "{written:?}");
             assert_eq!(read, label(canonical), "{written:?}");
             assert_eq!(read.written(), *written);
         }
@@ -134,10 +134,10 @@ fn every_spelling_of_a_metric_constraint_has_one_canonical_form() {
         ("greater greater than 1", &["greater > 1"]),
         ("gt lesser than or equal 1", &["gt lte1"]),
     ] {
-        assert_eq!(metric(canonical).canonical(), canonical);
+        assert_eq!(metric(canonical).canonical_text(), canonical);
         for written in spellings {
             let read = metric(written);
-            assert_eq!(read.canonical(), canonical, "{written:?}");
+            assert_eq!(read.canonical_text(), canonical, "{written:?}");
             assert_eq!(read, metric(canonical), "{written:?}");
             assert_eq!(read.written(), *written);
         }
@@ -152,7 +152,7 @@ fn constraints_that_say_something_else_differ() {
     assert_ne!(label("location is DE"), label("location in (DE)"));
     assert_ne!(metric("load is 5"), metric("load is 6"));
     assert_ne!(metric("load gt 5"), metric("load gte 5"));
-    let unreadable = |written: &str| LabelConstraint::stored(written.to_owned());
+    let unreadable = |written: &str| LabelConstraint::from_stored(written.to_owned());
     assert_ne!(unreadable("location iss DE"), unreadable("location  iss DE"));
     assert_eq!(unreadable("location iss DE"), unreadable("location iss DE"));
 }
@@ -174,7 +174,7 @@ fn a_label_decides_and_its_absence_meets_nothing() {
         let wanted = if expected { LabelVerdict::Matched { value } } else { LabelVerdict::Differs { value } };
         assert_eq!(constraint.evaluate(&labels("location", value)), wanted, "{written}");
         assert_eq!(constraint.evaluate(&labels("country", value)), LabelVerdict::Missing, "{written}");
-        assert_eq!(wanted.matched(), expected);
+        assert_eq!(wanted.is_match(), expected);
     }
 }
 
@@ -216,20 +216,20 @@ fn unreadable_stored_constraint_is_kept_and_matches_nothing() {
     let json = r#"["load > 5","load > abc","load > nan"," load=>5 "]"#;
     let stored: Vec<MetricConstraint> = serde_json::from_str(json).unwrap();
     assert_eq!(serde_json::to_string(&stored).unwrap(), json);
-    let matched: Vec<bool> = stored.iter().map(|one| one.evaluate(Some(6.0)).matched()).collect();
+    let matched: Vec<bool> = stored.iter().map(|one| one.evaluate(Some(6.0)).is_match()).collect();
     assert_eq!(matched, [true, false, false, true]);
     let MetricVerdict::Unreadable { error } = stored[1].evaluate(Some(6.0)) else {
         panic!("it cannot be read");
     };
     assert_eq!((error.column, error.got.as_str()), (8, "\"abc\""));
-    assert_eq!((stored[1].canonical(), stored[1].metric()), ("load > abc", None));
+    assert_eq!((stored[1].canonical_text(), stored[1].metric()), ("load > abc", None));
 
     let json = r#"["location is not valid DE","location is not DE"]"#;
     let stored: Vec<LabelConstraint> = serde_json::from_str(json).unwrap();
     assert_eq!(serde_json::to_string(&stored).unwrap(), json);
     let there = labels("location", "SK");
     assert!(matches!(stored[0].evaluate(&there), LabelVerdict::Unreadable { .. }));
-    assert!(stored[1].evaluate(&there).matched());
+    assert!(stored[1].evaluate(&there).is_match());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Compared, MetricFault, MissingValue};
+use super::{ComparedMetrics, MetricFault, MissingValue};
 use crate::placement::infrastructure::{Cloud, CloudKind, GlobalCloud};
 use crate::placement::kubernetes::Cluster;
 use crate::placement::metadata::{Metadata, MetricRef, Reason, ReasonCode};
@@ -23,7 +23,7 @@ pub enum AnyCloud<'a> {
 impl<'a> AnyCloud<'a> {
     /// The cloud, if the resource is one.
     #[must_use]
-    pub fn of(object: &'a Object) -> Option<Self> {
+    pub fn from_object(object: &'a Object) -> Option<Self> {
         match object {
             Object::GlobalCloud(cloud) => Some(Self::Global(cloud)),
             Object::Cloud(cloud) => Some(Self::Namespaced(cloud)),
@@ -61,7 +61,7 @@ impl<'a> AnyCloud<'a> {
 /// A metric of a place.
 #[derive(Debug, Clone)]
 pub struct OfferedMetric<'a> {
-    /// The metric; without a namespace if it is [`OfferedMetric::invalid`].
+    /// The metric; without a namespace if it is [`OfferedMetric::invalid_reference`].
     pub key: MetricKey,
     /// The reference with its weight.
     pub reference: &'a MetricRef,
@@ -75,7 +75,7 @@ impl OfferedMetric<'_> {
     /// The reason why the reference is invalid: it asks for a namespaced metric, but its resource (such as a global
     /// cloud) has no namespace.
     #[must_use]
-    pub fn invalid(&self) -> Option<Reason> {
+    pub fn invalid_reference(&self) -> Option<Reason> {
         let reference = self.reference;
         (reference.namespaced && self.key.namespace.is_none()).then(|| {
             let name = &reference.name;
@@ -102,11 +102,11 @@ impl<'a> Offer<'a> {
     /// cloud's labels if it asks for that, and always the labels that its own cloud constraints name; the same holds
     /// for metrics. A cloud's label takes precedence over the cluster's label of the same name, as in Krake.
     #[must_use]
-    pub fn of_cluster(
+    pub fn from_cluster(
         cluster: &'a Cluster,
         cloud: Option<AnyCloud<'a>>,
         values: &'a BTreeMap<MetricKey, MetricState>,
-        compared: Compared,
+        compared: ComparedMetrics,
     ) -> Self {
         let mut labels = label_texts(&cluster.metadata);
         let namespace = cluster.metadata.namespace.as_deref();
@@ -141,10 +141,10 @@ impl<'a> Offer<'a> {
 
     /// The offer of a cloud to clusters.
     #[must_use]
-    pub fn of_cloud(
+    pub fn from_cloud(
         cloud: AnyCloud<'a>,
         values: &'a BTreeMap<MetricKey, MetricState>,
-        compared: Compared,
+        compared: ComparedMetrics,
     ) -> Self {
         let metrics = cloud.kind().metrics().iter();
         let metrics = metrics.map(|metric| offer_of(metric, cloud.namespace(), false, values)).collect();
@@ -153,10 +153,10 @@ impl<'a> Offer<'a> {
 
     /// The offer of a project to Magnum clusters.
     #[must_use]
-    pub fn of_project(
+    pub fn from_project(
         project: &'a Project,
         values: &'a BTreeMap<MetricKey, MetricState>,
-        compared: Compared,
+        compared: ComparedMetrics,
     ) -> Self {
         let namespace = project.metadata.namespace.as_deref();
         let metrics = project.spec.metrics.iter();
@@ -168,10 +168,11 @@ impl<'a> Offer<'a> {
         labels: BTreeMap<&'a str, &'a str>,
         custom_resources: &'a [String],
         metrics: Vec<OfferedMetric<'a>>,
-        compared: Compared,
+        compared: ComparedMetrics,
     ) -> Self {
-        let values =
-            metrics.iter().map(|metric| (metric.reference.name.as_str(), number_of(metric, compared)));
+        let values = metrics
+            .iter()
+            .map(|metric| (metric.reference.name.as_str(), value_for_comparison(metric, compared)));
         // Of several references with one name the last counts, as in Krake.
         let compared = values.collect();
         Self { labels, custom_resources, metrics, compared }
@@ -199,7 +200,7 @@ impl<'a> Offer<'a> {
     ///
     /// # Errors
     /// The reason why there is no number.
-    pub fn compared(&self, metric: &str) -> Result<f64, &MissingValue> {
+    pub fn compared_value(&self, metric: &str) -> Result<f64, &MissingValue> {
         self.compared.get(metric).map_or(Err(&MissingValue::NotReferred), |value| value.as_ref().copied())
     }
 }
@@ -214,14 +215,14 @@ fn offer_of<'a>(
     inherited: bool,
     values: &'a BTreeMap<MetricKey, MetricState>,
 ) -> OfferedMetric<'a> {
-    let meant = MetricKey::of(reference, namespace);
+    let meant = MetricKey::from_reference(reference, namespace);
     let state = meant.as_ref().and_then(|key| values.get(key));
     let key = meant.unwrap_or_else(|| MetricKey { namespace: None, name: reference.name.clone() });
     OfferedMetric { key, reference, inherited, state }
 }
 
-fn number_of(metric: &OfferedMetric<'_>, compared: Compared) -> Result<f64, MissingValue> {
-    if let Some(invalid) = metric.invalid() {
+fn value_for_comparison(metric: &OfferedMetric<'_>, compared: ComparedMetrics) -> Result<f64, MissingValue> {
+    if let Some(invalid) = metric.invalid_reference() {
         return Err(MissingValue::NoValue { reason: Some(MetricFault::from(&invalid)) });
     }
     let state = metric.state.ok_or(MissingValue::NeverFetched)?;
@@ -229,7 +230,7 @@ fn number_of(metric: &OfferedMetric<'_>, compared: Compared) -> Result<f64, Miss
         .value
         .ok_or_else(|| MissingValue::NoValue { reason: state.reason.as_ref().map(MetricFault::from) })?;
     Ok(match compared {
-        Compared::Value => value.raw,
-        Compared::Weighted => value.normalized * metric.reference.weight,
+        ComparedMetrics::Value => value.raw,
+        ComparedMetrics::Weighted => value.normalized * metric.reference.weight,
     })
 }

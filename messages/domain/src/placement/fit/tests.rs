@@ -75,7 +75,7 @@ fn judged(constraints: serde_json::Value, offer: &Offer<'_>) -> Vec<String> {
     let application = application(constraints);
     let wants = Requirements::from(&application);
     let unmet = wants.unmet_requirements(offer);
-    assert_eq!(wants.met_by(offer), unmet.is_empty(), "{unmet:?}");
+    assert_eq!(wants.are_met_by(offer), unmet.is_empty(), "{unmet:?}");
     unmet.iter().map(ToString::to_string).collect()
 }
 
@@ -91,7 +91,7 @@ fn each_unmet_constraint_names_its_reason() {
     );
     let mut values = values(&[(None, "load", 5.0), (None, "gone", 1.0)]);
     values.values_mut().next().unwrap().value = None;
-    let offer = Offer::of_cluster(&cluster, None, &values, Compared::Value);
+    let offer = Offer::from_cluster(&cluster, None, &values, ComparedMetrics::Value);
     let fits = json!({
         "labels": ["location in (DE, SK)"],
         "custom_resources": ["crontabs.stable.example.com"],
@@ -127,9 +127,9 @@ fn each_unmet_constraint_names_its_reason() {
 fn a_global_cloud_has_no_metric_of_a_namespace_nor_the_global_one_of_its_name() {
     let cloud = cloud(json!({}), json!([{"name": "load", "weight": 1.0, "namespaced": true}]));
     let values = values(&[(None, "load", 5.0), (Some("testing"), "load", 5.0)]);
-    for compared in [Compared::Value, Compared::Weighted] {
-        let offer = Offer::of_cloud(AnyCloud::Global(&cloud), &values, compared);
-        assert_eq!(offer.metrics()[0].invalid().unwrap().code, ReasonCode::InvalidMetric);
+    for compared in [ComparedMetrics::Value, ComparedMetrics::Weighted] {
+        let offer = Offer::from_cloud(AnyCloud::Global(&cloud), &values, compared);
+        assert_eq!(offer.metrics()[0].invalid_reference().unwrap().code, ReasonCode::InvalidMetric);
         let unmet = judged(json!({"metrics": ["load is not 1"]}), &offer);
         assert_eq!(unmet.len(), 1);
         assert!(
@@ -145,16 +145,20 @@ fn a_cluster_that_is_offline_or_deleted_takes_nothing() {
     let application = application(json!({}));
     let none = BTreeMap::new();
     let judge = |cluster: &Cluster| {
-        unmet_requirements(&application, cluster, &Offer::of_cluster(cluster, None, &none, Compared::Value))
+        unmet_requirements(
+            &application,
+            cluster,
+            &Offer::from_cluster(cluster, None, &none, ComparedMetrics::Value),
+        )
     };
     assert_eq!(judge(&cluster), []);
     for state in ClusterState::ALL.iter().filter(|state| **state != ClusterState::Online) {
         cluster.status.state = *state;
-        assert_eq!(judge(&cluster), [Unmet::NotOnline { state: *state }]);
+        assert_eq!(judge(&cluster), [UnmetConstraint::NotOnline { state: *state }]);
     }
     cluster.status.state = ClusterState::Online;
     cluster.metadata.deleted = Some(cluster.metadata.created.clone());
-    assert_eq!(judge(&cluster), [Unmet::Deleted]);
+    assert_eq!(judge(&cluster), [UnmetConstraint::Deleted]);
 }
 
 #[test]
@@ -162,10 +166,10 @@ fn metrics_are_compared_by_their_value_or_weighted_as_krake_does() {
     let cluster = cluster(json!({}), json!([{"name": "load", "weight": 4.0}]));
     let values = values(&[(None, "load", 5.0)]);
     let by = |compared| {
-        let offer = Offer::of_cluster(&cluster, None, &values, compared);
-        offer.compared("load").ok()
+        let offer = Offer::from_cluster(&cluster, None, &values, compared);
+        offer.compared_value("load").ok()
     };
-    assert_eq!((by(Compared::Value), by(Compared::Weighted)), (Some(5.0), Some(2.0)));
+    assert_eq!((by(ComparedMetrics::Value), by(ComparedMetrics::Weighted)), (Some(5.0), Some(2.0)));
 }
 
 #[test]
@@ -175,8 +179,8 @@ fn last_of_two_references_by_one_name_counts_and_each_has_its_own_namespace() {
         json!([{"name": "load", "weight": 1.0}, {"name": "load", "weight": 1.0, "namespaced": true}]),
     );
     let values = values(&[(None, "load", 1.0), (Some("n"), "load", 2.0), (Some("m"), "load", 3.0)]);
-    let offer = Offer::of_cluster(&cluster, None, &values, Compared::Value);
-    assert_eq!(offer.compared("load"), Ok(2.0));
+    let offer = Offer::from_cluster(&cluster, None, &values, ComparedMetrics::Value);
+    assert_eq!(offer.compared_value("load"), Ok(2.0));
     assert_eq!(offer.metrics().len(), 2);
 }
 
@@ -189,7 +193,8 @@ fn cluster_inherits_by_its_flags_and_constraints() {
     let values = values(&[(None, "load", 1.0), (None, "green", 2.0)]);
     let mut cluster = cluster(json!({"location": "DE"}), json!([{"name": "load", "weight": 1.0}]));
     let seen = |cluster: &Cluster| {
-        let offer = Offer::of_cluster(cluster, Some(AnyCloud::Global(&cloud)), &values, Compared::Value);
+        let offer =
+            Offer::from_cluster(cluster, Some(AnyCloud::Global(&cloud)), &values, ComparedMetrics::Value);
         let labels = ["location", "tier"].map(|name| offer.label(name).map(str::to_owned));
         (labels, offer.metrics().iter().map(|metric| (metric.key.name.clone(), metric.inherited)).collect())
     };
@@ -223,9 +228,9 @@ fn a_magnum_cluster_goes_only_to_a_project_with_its_labels() {
             "spec": {"url": "http://localhost", "template": "t", "auth": {"type": "application_credential",
                 "application_credential": {"id": "i", "secret": "s"}}}}));
         let values = BTreeMap::new();
-        let offer = Offer::of_project(&project, &values, Compared::Value);
-        assert_eq!(Requirements::from(&picky).met_by(&offer), fits, "{location}");
-        assert!(Requirements::from(&cluster(json!(null))).met_by(&offer), "{location}");
+        let offer = Offer::from_project(&project, &values, ComparedMetrics::Value);
+        assert_eq!(Requirements::from(&picky).are_met_by(&offer), fits, "{location}");
+        assert!(Requirements::from(&cluster(json!(null))).are_met_by(&offer), "{location}");
     }
 }
 
@@ -233,16 +238,16 @@ fn a_magnum_cluster_goes_only_to_a_project_with_its_labels() {
 fn unmet_constraints_survive_json() {
     let cause = MetricFault { code: "UNKNOWN_METRIC".into(), message: "there is none".into() };
     let all = vec![
-        Unmet::NotOnline { state: ClusterState::Offline },
-        Unmet::Label { constraint: "a is b".into(), got: None },
-        Unmet::MetricMissing {
+        UnmetConstraint::NotOnline { state: ClusterState::Offline },
+        UnmetConstraint::Label { constraint: "a is b".into(), got: None },
+        UnmetConstraint::MetricMissing {
             constraint: "m > 1".into(),
             lack: MissingValue::NoValue { reason: Some(cause) },
         },
-        Unmet::Metric { constraint: "m > 1".into(), got: 0.5 },
+        UnmetConstraint::Metric { constraint: "m > 1".into(), got: 0.5 },
     ];
     let kept = serde_json::to_string(&all).unwrap();
-    assert_eq!(serde_json::from_str::<Vec<Unmet>>(&kept).unwrap(), all);
+    assert_eq!(serde_json::from_str::<Vec<UnmetConstraint>>(&kept).unwrap(), all);
     assert!(kept.contains(r#"{"unmet":"not_online","state":"OFFLINE"}"#), "{kept}");
 }
 
@@ -250,7 +255,7 @@ fn unmet_constraints_survive_json() {
 fn unmet_constraints_are_shown_in_canonical_form() {
     let cluster = cluster(json!({"loc": "SK"}), json!([]));
     let known = std::collections::BTreeMap::new();
-    let offer = Offer::of_cluster(&cluster, None, &known, Compared::Value);
+    let offer = Offer::from_cluster(&cluster, None, &known, ComparedMetrics::Value);
     let application = application(json!({"labels": ["loc  ==DE"], "metrics": ["load=>5"]}));
     let told: Vec<String> =
         Requirements::from(&application).unmet_requirements(&offer).iter().map(ToString::to_string).collect();
@@ -283,14 +288,14 @@ proptest! {
             .into_iter()
             .map(|(name, raw)| (MetricKey { namespace: None, name }, state(raw)))
             .collect();
-        let compared = if weighted { Compared::Weighted } else { Compared::Value };
-        let offer = Offer::of_cluster(&cluster, None, &known, compared);
+        let compared = if weighted { ComparedMetrics::Weighted } else { ComparedMetrics::Value };
+        let offer = Offer::from_cluster(&cluster, None, &known, compared);
         let application = application(json!({"labels": wanted, "metrics": measured}));
         let wants = Requirements::from(&application);
         let unmet = wants.unmet_requirements(&offer);
-        prop_assert_eq!(wants.met_by(&offer), unmet.is_empty());
+        prop_assert_eq!(wants.are_met_by(&offer), unmet.is_empty());
         let lacking = wanted.iter().filter(|wanted| !labels.contains_key(&wanted[..1])).count()
-            + measured.iter().filter(|wanted| offer.compared(&wanted[..1]).is_err()).count();
+            + measured.iter().filter(|wanted| offer.compared_value(&wanted[..1]).is_err()).count();
         prop_assert!(unmet.len() >= lacking, "{:?}", unmet);
     }
 }

@@ -18,9 +18,9 @@ pub(super) fn check_kubeconfig(kubeconfig: &JsonObject, path: Path<'_>, problems
             return;
         }
     };
-    let contexts = one_of(&config, "contexts", path, problems);
-    let clusters = one_of(&config, "clusters", path, problems);
-    let users = one_of(&config, "users", path, problems);
+    let contexts = read_only_entry(&config, "contexts", path, problems);
+    let clusters = read_only_entry(&config, "clusters", path, problems);
+    let users = read_only_entry(&config, "users", path, problems);
     let current = config.get("current-context").filter(|value| is_set(value));
     let Some(current) = current else {
         problems.add(path.field("current-context"), "", "the name of the context");
@@ -62,7 +62,7 @@ fn is_there(value: Option<&Value>) -> bool {
 }
 
 /// The only entry of a list of named entries.
-fn one_of<'a>(
+fn read_only_entry<'a>(
     config: &'a Map<String, Value>,
     list: &str,
     path: Path<'_>,

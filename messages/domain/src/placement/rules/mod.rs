@@ -97,7 +97,7 @@ pub(super) fn check_im_spec(spec: &ImSpec, path: Path<'_>, problems: &mut Proble
 }
 
 /// Requires that a global cloud refers only to global resources.
-pub(super) fn global_cloud(cloud: &GlobalCloud, path: Path<'_>, problems: &mut Problems) {
+pub(super) fn check_global_cloud(cloud: &GlobalCloud, path: Path<'_>, problems: &mut Problems) {
     let path = path.field("spec");
     let path = path.field("openstack");
     if cloud.spec.value.infrastructure_provider().namespaced {

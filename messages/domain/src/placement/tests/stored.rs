@@ -30,7 +30,7 @@ fn stored_values_that_no_request_may_set_are_read() {
     let object = read(Kind::Cluster, &document.to_string());
     let constraints = &Cluster::of(&object).unwrap().spec.constraints.cloud;
     let metric = &constraints.metrics.as_ref().unwrap()[0];
-    assert!(!metric.evaluate(Some(5.0)).matched());
+    assert!(!metric.evaluate(Some(5.0)).is_match());
     assert_eq!(metric.rule().unwrap_err().column, 8);
     let text = object.to_json();
     for kept in [

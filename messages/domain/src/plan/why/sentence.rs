@@ -8,7 +8,7 @@ use crate::machine::BadLabel;
 use crate::plan::Part;
 use madako_json::strict::tree::shown_text;
 
-fn plural(count: u64, one: &str, many: &str) -> String {
+fn count_with_noun(count: u64, one: &str, many: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
 }
 
@@ -42,12 +42,12 @@ impl fmt::Display for PlanReason {
             Self::ControlPlaneSize { nodes, count } => write!(
                 f,
                 "the control plane has {}, control-plane-count is {count}",
-                plural(*nodes, "node", "nodes")
+                count_with_noun(*nodes, "node", "nodes")
             ),
             Self::ControlPlaneGood { nodes } => write!(
                 f,
                 "none of {} is in a bad state or has a taint that is not tolerated",
-                plural(*nodes, "control plane node", "control plane nodes")
+                count_with_noun(*nodes, "control plane node", "control plane nodes")
             ),
             Self::BadState(state) => {
                 write!(f, "the machine of this control plane node is {}", state.name())
@@ -63,7 +63,7 @@ impl fmt::Display for PlanReason {
                 "it is bad, but replacing one of {nodes} control plane nodes would replace half of them"
             ),
             Self::Workers { healthy, total, minimum, maximum } => {
-                write!(f, "{healthy} of {} healthy", plural(*total, "worker is", "workers are"))?;
+                write!(f, "{healthy} of {} healthy", count_with_noun(*total, "worker is", "workers are"))?;
                 write!(f, ", minimum-workers is {minimum}")?;
                 if *maximum == 0 {
                     f.write_str(" and there is no maximum-workers")
@@ -75,7 +75,7 @@ impl fmt::Display for PlanReason {
             Self::NoneRetired { retired, wait_seconds } => write!(
                 f,
                 "{} retired, but none for more than {wait_seconds} s that could be removed",
-                plural(*retired, "worker is", "workers are")
+                count_with_noun(*retired, "worker is", "workers are")
             ),
             Self::Retired { seconds, wait_seconds } => {
                 write!(f, "this worker has been retired for {seconds} s, which is more than {wait_seconds} s")
@@ -186,11 +186,11 @@ impl fmt::Display for Choice {
             Source::Unused => ("unused machine", "unused machines"),
             Source::Workers => ("worker", "workers"),
         };
-        write!(f, ", the best of {}", plural(u64::from(self.considered), one, many))?;
+        write!(f, ", the best of {}", count_with_noun(u64::from(self.considered), one, many))?;
         if let Some(role) = &self.role {
             write!(f, " of role {role:?}")?;
             if self.part == Part::Worker {
-                let workers = plural(u64::from(self.workers), "worker", "workers");
+                let workers = count_with_noun(u64::from(self.workers), "worker", "workers");
                 write!(f, " (its share is the smallest: {workers} for weight {})", self.weight)?;
             }
         }
@@ -229,9 +229,9 @@ impl fmt::Display for Score {
         if self.health_points != 0 {
             write!(f, "{} as it is healthy, ", self.health_points)?;
         }
-        let nodes = plural(u64::from(self.in_rack), "such node", "such nodes");
+        let nodes = count_with_noun(u64::from(self.in_rack), "such node", "such nodes");
         write!(f, "{} for {nodes} in its rack, ", self.rack_points)?;
-        let days = plural(u64::from(self.days.unsigned_abs()), "day", "days");
+        let days = count_with_noun(u64::from(self.days.unsigned_abs()), "day", "days");
         let side = if self.days < 0 { "past" } else { "until" };
         write!(f, "{} for {days} {side} its retire date", self.lifetime_points)
     }
@@ -244,7 +244,13 @@ impl fmt::Display for Shortage {
             write!(f, " of role {role:?}")?;
         }
         write!(f, " is available as {}", part_noun(self.part))?;
-        write!(f, " ({} of {}): of {}", self.have, self.want, plural(self.machines, "machine", "machines"))?;
+        write!(
+            f,
+            " ({} of {}): of {}",
+            self.have,
+            self.want,
+            count_with_noun(self.machines, "machine", "machines")
+        )?;
         let counts = [
             (self.other_role, "of another role"),
             (self.in_cluster, "in the cluster"),
@@ -282,7 +288,7 @@ impl fmt::Display for Unpromotable {
         if self.workers == 0 {
             return f.write_str("there is no worker to promote");
         }
-        write!(f, "of {} none can be promoted:", plural(self.workers, "worker", "workers"))?;
+        write!(f, "of {} none can be promoted:", count_with_noun(self.workers, "worker", "workers"))?;
         let counts = [
             (self.other_role, "of another role"),
             (self.not_healthy, "not healthy"),

@@ -70,7 +70,7 @@ fn reboots_of_a_disabled_queue_take_no_server_from_clients() {
         let (queue, faults) = decode(stored);
         assert_eq!(faults, [""; 0]);
         let text = |all: Vec<&str>| all.join(" ");
-        (text(queue.under_way().collect()), text(queue.leaving().collect()))
+        (text(queue.machines_under_way().collect()), text(queue.leaving_machines().collect()))
     };
     let both = || "10.0.0.1 10.0.0.2".to_owned();
     assert_eq!(addresses(&stored), (both(), both()));
@@ -121,8 +121,8 @@ fn kept_data_of_a_former_entry_with_the_same_number_is_ignored() {
         ("madako/repair/entries/0000000000000001", r#"{"entry":3,"drain":"another's"}"#),
         ("repairs/data/0000000000000001", r#"{"index":"1"}"#),
     ]);
-    assert_eq!(queue.kept_of(0).unwrap().drain.as_deref(), Some("mine"));
-    assert_eq!(queue.kept_of(1), None);
+    assert_eq!(queue.kept_state_of(0).unwrap().drain.as_deref(), Some("mine"));
+    assert_eq!(queue.kept_state_of(1), None);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 use super::*;
 use crate::placement::objects::{Follower, Selection};
 use madako_domain::placement::kind::{Kind, ObjectKey};
-use madako_domain::placement::objects::Unread;
+use madako_domain::placement::objects::UnreadResource;
 use madako_domain::state::Fault;
 use madako_domain::store::{Outcome, StoreError, Transaction};
 
@@ -57,7 +57,7 @@ impl Objects for FakeObjects {
         unreachable!("only what changes is followed")
     }
 
-    fn unread(&self, _: &ObjectKey) -> Option<Unread> {
+    fn unread(&self, _: &ObjectKey) -> Option<UnreadResource> {
         unreachable!("only what changes is followed")
     }
 

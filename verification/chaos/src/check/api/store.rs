@@ -81,7 +81,7 @@ impl StoreHistory {
     }
 
     /// The fewest and the most steps, at least `least`, after which the store contained exactly the list.
-    pub(super) fn listed(&self, least: usize, answer: &Value) -> Option<[usize; 2]> {
+    pub(super) fn listed_steps(&self, least: usize, answer: &Value) -> Option<[usize; 2]> {
         let items = answer["items"].as_array()?;
         let list: BTreeMap<String, &Value> = items.iter().map(|item| (key_of(item), item)).collect();
         // A list must not contain an object twice.

@@ -71,7 +71,7 @@ fn broken(events: Vec<Event>) -> [u64; 2] {
     let events: Vec<(Micros, Event)> = events.into_iter().map(|event| (0, event)).collect();
     let mut verdicts = Verdicts::default();
     judge_api_answers(&events, &store(), true, &mut verdicts);
-    [LISTS, API_WATCHES].map(|name| verdicts.of(name).broken)
+    [LISTS, API_WATCHES].map(|name| verdicts.verdict_of(name).broken)
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn watch_that_delivers_everything_after_its_list_passes() {
     let mut verdicts = Verdicts::default();
     let events: Vec<(Micros, Event)> = good().into_iter().map(|event| (0, event)).collect();
     judge_api_answers(&events, &store(), true, &mut verdicts);
-    assert_eq!([LISTS, API_WATCHES].map(|name| verdicts.of(name).judged), [2, 6]);
+    assert_eq!([LISTS, API_WATCHES].map(|name| verdicts.verdict_of(name).judged), [2, 6]);
     // The list contains the first change: a watch that began after that change need not deliver it.
     let mut late = good();
     late.remove(2);

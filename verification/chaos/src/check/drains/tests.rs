@@ -42,7 +42,7 @@ impl Story {
         let epochs = BTreeMap::from([(5, 1), (9, 2)]);
         let mut verdicts = Verdicts::default();
         judge_drains(&effects, &leading, &epochs, &self.held, &mut verdicts);
-        assert_eq!(verdicts.of("I1").judged, effects.len() as u64);
+        assert_eq!(verdicts.verdict_of("I1").judged, effects.len() as u64);
         let (key, value) = (format!("{PREFIX}{}n13", keys::REPAIRS), serde_json::to_vec(&self.entry).ok());
         let change = Change { key, value, created: 2, modified: 2, lease: 0 };
         let revision = Revision { revision: 2, at: 0, changes: vec![change] };
@@ -115,7 +115,7 @@ fn faults_that_hold_back_are_those_of_the_network_and_a_server_that_stands_still
     let mut schedule = Schedule { injections: Vec::new(), events: Vec::new(), draws: Vec::new() };
     let mut fault = |act, on: &str, [begins, ends]: [Micros; 2]| {
         let injection = schedule.injections.len();
-        let at = Span::millis(0);
+        let at = Span::from_millis(0);
         schedule.injections.push(Injection {
             fault: 0,
             act,
@@ -135,7 +135,7 @@ fn faults_that_hold_back_are_those_of_the_network_and_a_server_that_stands_still
     fault(Act::Kill, "registry", [7, 8]);
     fault(Act::Cut, "store=1", [7, 8]);
     assert_eq!(
-        held_requests(&events, &schedule),
+        find_held_requests(&events, &schedule),
         [
             HoldingFault { instance: Some(2), from: SECOND, until: 10 * SECOND },
             HoldingFault { instance: None, from: 7 * SECOND, until: 10 * SECOND },

@@ -65,7 +65,7 @@ fn each_other_binding_is_found() {
 fn an_application_is_not_bound_from_its_first_version_on() {
     let mut verdicts = Verdicts::default();
     judge_placement(&[change(APPLICATION, Some(&application(Some("c"))), 3)], false, &mut verdicts);
-    assert_eq!(verdicts.of("I9").broken + verdicts.of("I11").broken, 1);
+    assert_eq!(verdicts.verdict_of("I9").broken + verdicts.verdict_of("I11").broken, 1);
 }
 
 #[test]

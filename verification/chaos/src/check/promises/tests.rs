@@ -7,7 +7,7 @@ use madako_judges::{KubernetesRequest, Promise};
 use super::*;
 use crate::check::linear::{CallResult, ObjectOperation};
 use crate::observer::Change as StoreHistory;
-use crate::world::promised_terms;
+use crate::world::terms_of_settings;
 
 const SECOND: Micros = 1_000_000;
 
@@ -36,7 +36,7 @@ fn facts(lines: &[Line], events: &[(Micros, Event)], act: Act) -> Vec<(Micros, F
         fault: 0,
         act,
         target: Target::Instance(InstanceTarget::Leader),
-        begins: Span::seconds(1),
+        begins: Span::from_seconds(1),
         ends: None,
     };
     let outside = RunObservations {
@@ -49,7 +49,7 @@ fn facts(lines: &[Line], events: &[(Micros, Event)], act: Act) -> Vec<(Micros, F
         epochs: &BTreeMap::from([(5, 2)]),
         clusters: vec!["a-b".to_owned(), "c".to_owned()],
     };
-    outside.facts()
+    outside.collect_facts()
 }
 
 fn fault(change: &'static str, on: &str) -> Event {
@@ -183,11 +183,11 @@ fn broken_promise_is_reported() {
     let length = Duration::from_secs(60);
     let exemptions = judge_promises(
         &facts(&lines, &[], Act::Kill),
-        (promised_terms(), length),
+        (terms_of_settings(), length),
         Exemptions::default(),
         &mut verdicts,
     );
-    assert_eq!(verdicts.of(Promise::ProtectedPods.name()).broken, 1);
+    assert_eq!(verdicts.verdict_of(Promise::ProtectedPods.name()).broken, 1);
     assert_eq!(verdicts.0.values().map(|verdict| verdict.broken).sum::<u64>(), 1, "{verdicts:?}");
     assert_eq!(exemptions, Exemptions::default());
 }

@@ -131,9 +131,9 @@ fn a_good_history_breaks_nothing_and_exercises_much() {
     for (name, judged) in
         [("I1", 3), ("I3", 2), ("I5", 1), ("I6", 0), ("I7", 2), ("I8", 4), ("I10", 2), ("I12", 2)]
     {
-        assert_eq!(verdicts.of(name).judged, judged, "{name}");
+        assert_eq!(verdicts.verdict_of(name).judged, judged, "{name}");
     }
-    assert_eq!(verdicts.of("I6").broken, 5, "without an answer nothing is honest");
+    assert_eq!(verdicts.verdict_of("I6").broken, 5, "without an answer nothing is honest");
 }
 
 #[test]

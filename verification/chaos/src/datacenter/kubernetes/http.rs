@@ -13,41 +13,41 @@ use madako_judges::KubernetesRequest;
 use serde_json::Value;
 
 use super::objects::{self, Failure};
-use super::{ApiServer, Change, ChangeOutcome, find_pod, path_of};
+use super::{ApiServer, Change, ChangeOutcome, base_path_of_instance, find_pod};
 use crate::datacenter::journal::JournalError;
 
 impl From<JournalError> for Failure {
     fn from(error: JournalError) -> Self {
         // A change that is not recorded must not be acknowledged.
         tracing::error!(error = &error as &dyn std::error::Error, "the journal cannot be written");
-        Self::internal(error.to_string())
+        Self::internal_error(error.to_string())
     }
 }
 
 impl ApiServer {
     /// The API of each instance, below its own path.
-    pub(crate) fn router(&self) -> Router {
+    pub(crate) fn make_router(&self) -> Router {
         let api = Router::new()
-            .route("/api/v1/nodes", get(nodes))
+            .route("/api/v1/nodes", get(list_nodes))
             .route("/api/v1/nodes/{name}", patch(patch_node))
-            .route("/api/v1/namespaces", get(namespaces))
-            .route("/api/v1/pods", get(pods))
-            .route("/api/v1/namespaces/{namespace}/pods/{name}", get(pod).delete(delete))
+            .route("/api/v1/namespaces", get(list_namespaces))
+            .route("/api/v1/pods", get(list_pods))
+            .route("/api/v1/namespaces/{namespace}/pods/{name}", get(get_pod).delete(delete))
             .route("/api/v1/namespaces/{namespace}/pods/{name}/eviction", post(evict))
             .with_state(self.clone());
-        Router::new().nest(&path_of("{instance}"), api)
+        Router::new().nest(&base_path_of_instance("{instance}"), api)
     }
 }
 
 type Parameters = Query<BTreeMap<String, String>>;
 type Answer = Result<Response, Failure>;
 
-async fn nodes(State(server): State<ApiServer>) -> Json<Value> {
-    let machines = server.registry.machines();
+async fn list_nodes(State(server): State<ApiServer>) -> Json<Value> {
+    let machines = server.registry.list_machines();
     let named: BTreeMap<&str, &Machine> =
         machines.iter().filter_map(|machine| Some((machine.address()?, machine))).collect();
     let nodes = server.read_cluster(|cluster| cluster.nodes());
-    let node = |node| objects::node(node, named.get(node.name.as_str()).copied());
+    let node = |node| objects::node_json(node, named.get(node.name.as_str()).copied());
     objects::list_of("Node", nodes.iter().map(node).collect())
 }
 
@@ -66,22 +66,23 @@ async fn patch_node(
     let missing = Failure::not_found(&format!("nodes {node:?}"));
     match server.change(instance, &Change { asked, node, pod: None })? {
         ChangeOutcome::Done => Ok(objects::success_response(StatusCode::OK)),
-        ChangeOutcome::Refused(why) => Err(Failure::internal(why)),
+        ChangeOutcome::Refused(why) => Err(Failure::internal_error(why)),
         ChangeOutcome::NotThere => Err(missing),
     }
 }
 
-async fn namespaces(
+async fn list_namespaces(
     State(server): State<ApiServer>,
     Query(parameters): Parameters,
 ) -> Result<Json<Value>, Failure> {
     let selector = parameters.get("labelSelector").map_or("", String::as_str);
-    let chosen = server.read_cluster(|cluster| cluster.namespaces(selector)).map_err(Failure::bad_request)?;
-    Ok(objects::list_of("Namespace", chosen.iter().map(|name| objects::namespace(name)).collect()))
+    let chosen =
+        server.read_cluster(|cluster| cluster.matching_namespaces(selector)).map_err(Failure::bad_request)?;
+    Ok(objects::list_of("Namespace", chosen.iter().map(|name| objects::namespace_json(name)).collect()))
 }
 
 /// Lists the pods of one node, the only selection that the service uses.
-async fn pods(
+async fn list_pods(
     State(server): State<ApiServer>,
     Query(parameters): Parameters,
 ) -> Result<Json<Value>, Failure> {
@@ -89,17 +90,17 @@ async fn pods(
     let node = selector.strip_prefix("spec.nodeName=");
     let node = node.ok_or_else(|| Failure::bad_request(format!("no selector of a node: {selector:?}")))?;
     let pods = server.read_cluster(|cluster| cluster.pods_on(node));
-    Ok(objects::list_of("Pod", pods.iter().map(|pod| objects::pod(pod, node)).collect()))
+    Ok(objects::list_of("Pod", pods.iter().map(|pod| objects::pod_json(pod, node)).collect()))
 }
 
 type NamedObject = Path<(u32, String, String)>;
 
-async fn pod(
+async fn get_pod(
     State(server): State<ApiServer>,
     Path((_, namespace, name)): NamedObject,
 ) -> Result<Json<Value>, Failure> {
     let (node, pod) = server.find_pod(&namespace, &name)?;
-    Ok(Json(objects::pod(&pod, &node)))
+    Ok(Json(objects::pod_json(&pod, &node)))
 }
 
 async fn evict(
@@ -121,7 +122,7 @@ async fn evict(
     };
     match came {
         ChangeOutcome::Done => Ok(objects::success_response(StatusCode::CREATED)),
-        ChangeOutcome::Refused(why) => Err(Failure::budget(why)),
+        ChangeOutcome::Refused(why) => Err(Failure::blocked_by_budget(why)),
         ChangeOutcome::NotThere => Err(Failure::not_found(&format!("pods {pod}"))),
     }
 }
@@ -136,7 +137,7 @@ async fn delete(
         .change(instance, &Change { asked: KubernetesRequest::Delete, node, pod: Some(pod.to_string()) })?
     {
         ChangeOutcome::Done => Ok(objects::success_response(StatusCode::OK)),
-        ChangeOutcome::Refused(why) => Err(Failure::internal(why)),
+        ChangeOutcome::Refused(why) => Err(Failure::internal_error(why)),
         ChangeOutcome::NotThere => Err(Failure::not_found(&format!("pods {pod}"))),
     }
 }
@@ -159,9 +160,10 @@ impl ApiServer {
     ) -> Result<(String, PodId), Failure> {
         let (node, pod) = self.find_pod(namespace, name)?;
         match options["preconditions"]["uid"].as_str() {
-            Some(uid) if uid != pod.id.uid => {
-                Err(Failure::conflict(format!("the uid in the precondition ({uid}) is not {}", pod.id.uid)))
-            }
+            Some(uid) if uid != pod.id.uid => Err(Failure::write_conflict(format!(
+                "the uid in the precondition ({uid}) is not {}",
+                pod.id.uid
+            ))),
             _ => Ok((node, pod.id)),
         }
     }

@@ -16,7 +16,7 @@ pub(super) fn list_of(kind: &str, items: Vec<Value>) -> Json<Value> {
 }
 
 /// The node is ready while its machine is healthy.
-pub(super) fn node(node: &KubeNode, machine: Option<&Machine>) -> Value {
+pub(super) fn node_json(node: &KubeNode, machine: Option<&Machine>) -> Value {
     let is_healthy = machine.is_some_and(|machine| machine.status.state == MachineState::Healthy);
     let ready = if is_healthy { "True" } else { "Unknown" };
     json!({
@@ -26,11 +26,11 @@ pub(super) fn node(node: &KubeNode, machine: Option<&Machine>) -> Value {
     })
 }
 
-pub(super) fn namespace(name: &str) -> Value {
+pub(super) fn namespace_json(name: &str) -> Value {
     json!({"metadata": {"name": name}})
 }
 
-pub(super) fn pod(pod: &Pod, node: &str) -> Value {
+pub(super) fn pod_json(pod: &Pod, node: &str) -> Value {
     let owners = pod.controller.iter().map(|kind| {
         json!({"apiVersion": "apps/v1", "kind": kind, "name": "owner", "uid": "owner", "controller": true})
     });
@@ -72,7 +72,7 @@ impl Failure {
         Self { status: StatusCode::NOT_FOUND, reason: "NotFound", why, cause: None }
     }
 
-    pub(super) fn conflict(why: String) -> Self {
+    pub(super) fn write_conflict(why: String) -> Self {
         Self { status: StatusCode::CONFLICT, reason: "Conflict", why, cause: None }
     }
 
@@ -80,12 +80,12 @@ impl Failure {
         Self { status: StatusCode::BAD_REQUEST, reason: "BadRequest", why, cause: None }
     }
 
-    pub(super) fn internal(why: String) -> Self {
+    pub(super) fn internal_error(why: String) -> Self {
         Self { status: StatusCode::INTERNAL_SERVER_ERROR, reason: "InternalError", why, cause: None }
     }
 
     /// A disruption budget forbids the eviction for now.
-    pub(super) fn budget(why: String) -> Self {
+    pub(super) fn blocked_by_budget(why: String) -> Self {
         let cause = Some("DisruptionBudget");
         Self { status: StatusCode::TOO_MANY_REQUESTS, reason: "TooManyRequests", why, cause }
     }

@@ -45,8 +45,8 @@ fn server(journal: &Path, hand: &ManualClock) -> ApiServer {
 /// The service's client, as instance 3.
 async fn client(server: &ApiServer, files: &Path) -> madako_kubernetes::ApiServer {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}{}", listener.local_addr().unwrap(), path_of(3));
-    let router = server.router();
+    let url = format!("http://{}{}", listener.local_addr().unwrap(), base_path_of_instance(3));
+    let router = server.make_router();
     tokio::spawn(async move { axum::serve(listener, router).await });
     let path = files.join("kubeconfig");
     let text = json!({

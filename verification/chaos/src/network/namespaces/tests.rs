@@ -29,8 +29,8 @@ async fn packets_are_lost_on_the_wire_and_nothing_is_left() {
     let server = echo(listener);
     let mut client = connected(&namespaces, &CLIENT, at, PATIENCE).await.unwrap();
     let from = client.local_addr().unwrap();
-    assert_eq!(namespaces.node_of(from.ip()), Some(CLIENT));
-    assert_eq!(namespaces.node_of(Ipv4Addr::LOCALHOST.into()), None);
+    assert_eq!(namespaces.node_at_address(from.ip()), Some(CLIENT));
+    assert_eq!(namespaces.node_at_address(Ipv4Addr::LOCALHOST.into()), None);
     says(&mut client, b"open").await;
     for node in [CLIENT, SERVER] {
         cut_off(&namespaces, &node, &mut client, at).await;
@@ -41,7 +41,8 @@ async fn packets_are_lost_on_the_wire_and_nothing_is_left() {
 
     let mut spaces: Vec<&NetworkNamespace> = namespaces.sites.values().map(|site| &site.space).collect();
     spaces.push(&namespaces.hub);
-    let held: Vec<PathBuf> = spaces.into_iter().map(|space| fs::read_link(space.path()).unwrap()).collect();
+    let held: Vec<PathBuf> =
+        spaces.into_iter().map(|space| fs::read_link(space.file_path()).unwrap()).collect();
     assert!(held.iter().all(|namespace| is_held(namespace)), "{held:?}");
     server.abort();
     drop((client, namespaces));

@@ -65,7 +65,7 @@ impl HoldingTest {
     }
 
     async fn hold(&mut self, hold: Value) {
-        self.0.write(&[(keys::repair_hold("3"), Some(hold))]).await;
+        self.0.write(&[(keys::repair_hold_key("3"), Some(hold))]).await;
     }
 
     /// Writes another entry of the queue.
@@ -109,7 +109,7 @@ async fn an_entry_that_begins_in_a_rack_that_should_be_held_is_found() {
     let mut case = HoldingTest::new().await;
     case.answer(failed(), &[]).await;
     case.hold(held()).await;
-    case.0.write(&[(keys::repair_hold("3"), None)]).await;
+    case.0.write(&[(keys::repair_hold_key("3"), None)]).await;
     case.answer(failed_later(61.0), &[]).await;
     case.begin().await;
     assert_eq!(case.found(), 1);
@@ -164,7 +164,7 @@ async fn an_entry_without_a_reason_to_be_held_passes() {
 
 /// Uses of the exemption of answers that the service may have forgotten.
 fn forgotten(case: &HoldingTest) -> ExemptionUse {
-    let table = case.0.judge.exemptions().table();
+    let table = case.0.judge.exemptions().list_uses();
     table.into_iter().find(|(exemption, _)| *exemption == Exemption::ForgottenReports).unwrap().1
 }
 
@@ -180,9 +180,9 @@ async fn an_entry_passes_while_the_leader_may_not_know_the_reason() {
     let between = case.write().await;
     let begun = case.begin().await;
     assert_eq!(case.found(), 1);
-    case.0.judge.user_wrote(between, None);
+    case.0.judge.note_user_write(between, None);
     assert_eq!(case.found(), 0, "a user wrote the revision between them");
-    case.0.judge.user_wrote(begun, None);
+    case.0.judge.note_user_write(begun, None);
     assert_eq!(case.found(), 0, "a user wrote the entry");
 
     let mut case = HoldingTest::new().await;

@@ -35,7 +35,7 @@ pub(super) struct Waiting<'a> {
 }
 
 fn to_span(duration: Duration) -> Span {
-    Span::millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+    Span::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// Maximum time of one repair: each step with its drain, its attempts and its watch.
@@ -57,7 +57,7 @@ fn longest_repair(config: &RepairConfig) -> Duration {
 impl Waiting<'_> {
     /// Time until the quiet period that the settings of the copied system allow, with this number of unfinished
     /// repairs.
-    fn settings_allow(&self, unfinished: usize) -> Duration {
+    fn longest_wait_of_settings(&self, unfinished: usize) -> Duration {
         let working = self.working;
         let max_moves = working.scheduler.max_moves;
         let applications = self.applications as u64;
@@ -85,15 +85,15 @@ impl Waiting<'_> {
     }
 
     /// The result without a wait; `found` has the reason.
-    pub(super) fn without_wait(&self, observer: &Observer, found: Vec<String>) -> QuietPeriod {
+    pub(super) fn report_without_wait(&self, observer: &Observer, found: Vec<String>) -> QuietPeriod {
         QuietPeriod { after: None, within: to_span(self.allowed_wait(observer)), found }
     }
 
     fn allowed_wait(&self, observer: &Observer) -> Duration {
-        self.allowed.unwrap_or_else(|| self.settings_allow(observer.unfinished()))
+        self.allowed.unwrap_or_else(|| self.longest_wait_of_settings(observer.count_unfinished()))
     }
 
-    pub(super) async fn until_calm(&self, injector: &mut Injector, observer: &Observer) -> QuietPeriod {
+    pub(super) async fn wait_until_calm(&self, injector: &mut Injector, observer: &Observer) -> QuietPeriod {
         let history = injector.world.history.clone();
         let began = history.now();
         let within = self.allowed_wait(observer);
@@ -101,7 +101,7 @@ impl Waiting<'_> {
         let last = loop {
             tokio::time::sleep(LOOK).await;
             injector.restart_ended_instances().await;
-            let last = observer.last_write(began).unwrap_or(began);
+            let last = observer.time_of_last_write(began).unwrap_or(began);
             if history.now().saturating_sub(last) >= quiet {
                 break Some(last);
             }
@@ -109,12 +109,12 @@ impl Waiting<'_> {
                 break None;
             }
         };
-        history.judged(Id::I12);
+        history.count_judgement(Id::I12);
         let after = last.map(|last| last.saturating_sub(began));
         let mut found = Vec::new();
         match after {
             None => {
-                let keys = observer.written_since(history.now().saturating_sub(quiet));
+                let keys = observer.keys_written_since(history.now().saturating_sub(quiet));
                 let keys: Vec<String> = keys.into_iter().take(NAMED).collect();
                 found.push(format!("still written: {}", keys.join(", ")));
             }

@@ -18,7 +18,7 @@ pub(super) struct Commands {
 
 impl Commands {
     /// Classifies commands by the repair procedures of these clusters.
-    pub(super) fn of<'c>(host: SimulatedHost, clusters: impl Iterator<Item = &'c Cluster>) -> Self {
+    pub(super) fn for_clusters<'c>(host: SimulatedHost, clusters: impl Iterator<Item = &'c Cluster>) -> Self {
         let (mut checks, mut successes) = (BTreeSet::new(), BTreeSet::new());
         // The service runs no command of an invalid section.
         for config in clusters.filter_map(|cluster| RepairConfig::read(&cluster.repair).ok()) {

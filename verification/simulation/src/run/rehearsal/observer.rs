@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use etcd_client::EventType;
 use madako_domain::cluster::Cluster;
-use madako_domain::invariants::repair::{one_api_server, one_repair_a_machine, records};
+use madako_domain::invariants::repair::{check_one_api_server, check_one_repair_a_machine, check_records};
 use madako_domain::invariants::{Id, Violation};
 use madako_domain::keys;
 use madako_domain::placement::decision::{Decision, Hold, Outcome};
@@ -27,12 +27,12 @@ use time::OffsetDateTime;
 
 use super::observations::{PlacementSeen, PlanSeen, RemainingObstacle, RepairSeen, WaitSeen};
 use super::obstacles::LastReports;
-use super::reasons::{self, Row};
+use super::reasons::{self, ReasonRow};
 use crate::drains::Drains;
 use crate::history::History;
 use crate::repair::entry_of;
 use crate::retries::{Retries, keys_of};
-use crate::revisions::every_revision_from;
+use crate::revisions::follow_revisions_from;
 use crate::store_process::StoreProcess;
 use crate::world::PREFIX;
 
@@ -95,7 +95,7 @@ fn application_key(key: &str) -> Option<ObjectKey> {
 }
 
 fn to_span(duration: Duration) -> Span {
-    Span::millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+    Span::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
 fn decode_entry<T: serde::de::DeserializeOwned>(entry: &Entry) -> Option<T> {
@@ -117,7 +117,7 @@ impl Observer {
             ..ObserverState::default()
         };
         for item in inner.queue.entries.values().filter(|item| !item.value.is_finished()) {
-            let seen = repair_seen(&item.value, None);
+            let seen = observe_repair(&item.value, None);
             inner.seen.repairs.insert((item.value.index, item.created), seen);
         }
         history.note("copy", format_args!("begins at revision {revision}"));
@@ -130,7 +130,7 @@ impl Observer {
             let key = String::from_utf8_lossy(kv.key()).into_owned();
             (key, (event.event_type() == EventType::Put).then(|| entry_of(kv)))
         };
-        every_revision_from(revision + 1, store, "", read, |revision, changes| {
+        follow_revisions_from(revision + 1, store, "", read, |revision, changes| {
             self.observe(revision, changes)
         })
         .await;
@@ -167,7 +167,7 @@ impl Observer {
             }
         }
         let clustered = own.iter().any(|(key, _)| key == keys::CLUSTER);
-        self.repairs(inner, own, now);
+        self.judge_repairs(inner, own, now);
         if clustered {
             inner.cluster = inner.entries.get(keys::CLUSTER).and_then(decode_entry);
             if let (Some(drains), Some(cluster)) = (&self.drains, &inner.cluster) {
@@ -177,7 +177,7 @@ impl Observer {
     }
 
     /// Applies a revision to the queue, and records the violations that it added.
-    fn repairs(&self, inner: &mut ObserverState, own: Vec<(String, Option<Entry>)>, now: Duration) {
+    fn judge_repairs(&self, inner: &mut ObserverState, own: Vec<(String, Option<Entry>)>, now: Duration) {
         const OF_QUEUE: [&str; 4] = [keys::REPAIRS, keys::REPAIR_KEPT, keys::RECORDS, keys::REBOOTS];
         let touches = |prefix: &str| own.iter().any(|(key, _)| key.starts_with(prefix));
         let (queue, recorded) = (touches(keys::REPAIRS), touches(keys::RECORDS));
@@ -204,11 +204,11 @@ impl Observer {
             }
         }
         if queue {
-            self.history.judged(Id::I7);
-            self.history.judged(Id::I8);
+            self.history.count_judgement(Id::I7);
+            self.history.count_judgement(Id::I8);
         }
         if recorded {
-            self.history.judged(Id::I10);
+            self.history.count_judgement(Id::I10);
         }
         for item in after.entries.values() {
             let former =
@@ -220,36 +220,36 @@ impl Observer {
         inner.queue = after;
     }
 
-    pub(super) fn violations(&self) -> Vec<Violation> {
+    pub(super) fn found_violations(&self) -> Vec<Violation> {
         self.inner.lock().unwrap().violations.clone()
     }
 
     /// Time of the last write since `since`, except retries of applications without a suitable cluster.
-    pub(super) fn last_write(&self, since: Duration) -> Option<Duration> {
+    pub(super) fn time_of_last_write(&self, since: Duration) -> Option<Duration> {
         let inner = self.inner.lock().unwrap();
-        inner.last_write(since)
+        inner.time_of_last_write(since)
     }
 
     /// Keys that were written since `since`, with the same exception.
-    pub(super) fn written_since(&self, since: Duration) -> BTreeSet<String> {
+    pub(super) fn keys_written_since(&self, since: Duration) -> BTreeSet<String> {
         let inner = self.inner.lock().unwrap();
         let first = inner.writes.partition_point(|(at, ..)| *at < since);
         inner.writes[first..].iter().filter(|(.., retry)| !retry).map(|(_, key, _)| key.clone()).collect()
     }
 
-    pub(super) fn unfinished(&self) -> usize {
+    pub(super) fn count_unfinished(&self) -> usize {
         let inner = self.inner.lock().unwrap();
         inner.queue.entries.values().filter(|item| !item.value.is_finished()).count()
     }
 
-    pub(super) fn observations(&self) -> RehearsalObservations {
+    pub(super) fn collect_observations(&self) -> RehearsalObservations {
         let inner = self.inner.lock().unwrap();
-        let last_change = inner.last_write(Duration::ZERO).map(to_span);
+        let last_change = inner.time_of_last_write(Duration::ZERO).map(to_span);
         RehearsalObservations { last_change, ..inner.seen.clone() }
     }
 
     /// Obstacles that remain now.
-    pub(super) fn held(&self, leader: Option<&str>) -> Vec<RemainingObstacle> {
+    pub(super) fn remaining_obstacles(&self, leader: Option<&str>) -> Vec<RemainingObstacle> {
         let inner = self.inner.lock().unwrap();
         let mut held = Vec::new();
         if leader.is_none() {
@@ -258,7 +258,7 @@ impl Observer {
                 why: "no instance leads".to_owned(),
             });
         }
-        held.extend(inner.told.held(&inner.queue));
+        held.extend(inner.told.remaining_obstacles(&inner.queue));
         let mut add = |what: String, why: String| held.push(RemainingObstacle { what, why });
         for (application, decision) in &inner.decisions {
             match &decision.outcome {
@@ -288,7 +288,7 @@ impl ObserverState {
         self.retries.record_version(key, object.as_ref().and_then(Application::of), wall)
     }
 
-    fn last_write(&self, since: Duration) -> Option<Duration> {
+    fn time_of_last_write(&self, since: Duration) -> Option<Duration> {
         let counts = |(at, _, is_retry): &&(Duration, String, bool)| *at >= since && !is_retry;
         self.writes.iter().rev().find(counts).map(|(at, ..)| *at)
     }
@@ -310,7 +310,7 @@ impl ObserverState {
         let row = reasons::decision_row(&decision);
         // A mere retry adds no row.
         if self.decisions.get(application).is_none_or(|before| reasons::decision_row(before) != row) {
-            let Row { what, from, to, why } = row;
+            let ReasonRow { what, from, to, why } = row;
             let (at, application) = (to_span(now), application.to_owned());
             self.seen.placements.push(PlacementSeen {
                 at,
@@ -325,7 +325,7 @@ impl ObserverState {
     }
 }
 
-fn repair_seen(entry: &RepairQueueEntry, requested: Option<Span>) -> RepairSeen {
+fn observe_repair(entry: &RepairQueueEntry, requested: Option<Span>) -> RepairSeen {
     RepairSeen {
         index: entry.index,
         address: entry.address.clone(),
@@ -351,7 +351,7 @@ impl RehearsalObservations {
         let seen = self
             .repairs
             .entry((entry.index, created))
-            .or_insert_with(|| repair_seen(entry, former.is_none().then_some(now)));
+            .or_insert_with(|| observe_repair(entry, former.is_none().then_some(now)));
         let was = former.map(|former| &former.status);
         if entry.status == RepairStatus::Processing && was != Some(&RepairStatus::Processing) {
             seen.begins.get_or_insert(now);
@@ -365,9 +365,9 @@ impl RehearsalObservations {
 
 /// Violations of I7, I8 and I10 in one state of the queue.
 fn invariant_violations(queue: &RepairQueue, cluster: Option<&Cluster>) -> Vec<Violation> {
-    let mut found = one_repair_a_machine(queue);
-    found.extend(one_api_server(queue, cluster));
-    found.extend(records(queue));
+    let mut found = check_one_repair_a_machine(queue);
+    found.extend(check_one_api_server(queue, cluster));
+    found.extend(check_records(queue));
     found
 }
 
@@ -377,7 +377,7 @@ impl EventSink for Observer {
         if let Event::Decided { decision, .. } = &event
             && matches!(decision.outcome, Outcome::Bound { .. } | Outcome::Moved { .. })
         {
-            self.history.judged(Id::I11);
+            self.history.count_judgement(Id::I11);
         }
         let mut inner = self.inner.lock().unwrap();
         let ObserverState { told, seen, .. } = &mut *inner;

@@ -93,7 +93,7 @@ impl LastReports {
     }
 
     /// Obstacles that remain now.
-    pub(super) fn held(&self, queue: &RepairQueue) -> Vec<RemainingObstacle> {
+    pub(super) fn remaining_obstacles(&self, queue: &RepairQueue) -> Vec<RemainingObstacle> {
         let mut held = Vec::new();
         let mut add = |what: String, why: String| held.push(RemainingObstacle { what, why });
         for why in self.blocked.iter().map(|(_, why)| why).chain(&self.no_plan) {

@@ -4,14 +4,14 @@ use madako_domain::placement::decision::{Counts, Decision, LeftAlone, Move, Outc
 
 /// Equal for decisions with equal texts: a smaller number of attempts makes no difference.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Row {
+pub(super) struct ReasonRow {
     pub(super) what: &'static str,
     pub(super) from: Option<String>,
     pub(super) to: Option<String>,
     pub(super) why: Option<String>,
 }
 
-pub(super) fn decision_row(decision: &Decision) -> Row {
+pub(super) fn decision_row(decision: &Decision) -> ReasonRow {
     let (from, to, why) = match &decision.outcome {
         Outcome::Bound { to } => (None, Some(to), None),
         Outcome::Stays { on, why } => (Some(on), None, Some(reason_to_stay(why))),
@@ -30,9 +30,9 @@ pub(super) fn decision_row(decision: &Decision) -> Row {
         Outcome::WaitsForCluster { cluster } => {
             (None, Some(cluster), Some("the cluster that was created for it is not online yet".to_owned()))
         }
-        Outcome::LeftAlone { why } => (None, None, Some(left_alone(*why).to_owned())),
+        Outcome::LeftAlone { why } => (None, None, Some(word_of_reason(*why).to_owned())),
     };
-    Row {
+    ReasonRow {
         what: decision.outcome.name(),
         from: from.map(ToString::to_string),
         to: to.map(ToString::to_string),
@@ -82,7 +82,7 @@ fn reason_to_stay(why: &Stay) -> String {
     why.to_owned()
 }
 
-fn left_alone(why: LeftAlone) -> &'static str {
+fn word_of_reason(why: LeftAlone) -> &'static str {
     match why {
         LeftAlone::Deleted => "it is being deleted",
         LeftAlone::DeletedWithOwner => "something that it depends on is being deleted",

@@ -6,7 +6,7 @@ use madako_domain::placement::kind::Kind;
 use madako_faults::{Fault, Operations, Scenario, Store, Target, World};
 use madako_json::input::{InputError, Problems};
 
-use super::{CopiedSystem, Service, racks_of};
+use super::{CopiedSystem, Service, racks_of_machines};
 
 /// Names or numbers that a message lists; a line holds about as many.
 const LISTED: usize = 12;
@@ -22,7 +22,7 @@ pub fn world_of_copy(copied: &CopiedSystem, service: &Service) -> World {
     World {
         instances: 1,
         machines: count(copied.machines.len()),
-        racks: racks_of(&copied.machines).last().map_or(0, |last| last + 1),
+        racks: racks_of_machines(&copied.machines).last().map_or(0, |last| last + 1),
         clusters: of(Kind::Cluster),
         applications: of(Kind::Application),
         store: Store::Embedded,
@@ -37,7 +37,7 @@ pub fn world_of_copy(copied: &CopiedSystem, service: &Service) -> World {
 /// Names each missing target, and the expected ones.
 pub fn check_targets(copied: &CopiedSystem, scenario: &Scenario) -> Result<(), InputError> {
     let mut problems = Problems::default();
-    let racks = racks_of(&copied.machines);
+    let racks = racks_of_machines(&copied.machines);
     let elsewhere = copied.providers.iter().filter(|provider| provider.is_elsewhere());
     let providers: BTreeSet<&str> = elsewhere.map(|provider| provider.name.as_str()).collect();
     for Fault { target, .. } in &scenario.faults {

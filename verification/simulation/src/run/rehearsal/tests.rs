@@ -72,8 +72,9 @@ fn scenario(faults: &[&str]) -> Scenario {
 }
 
 fn rehearsed(faults: &[&str], seed: u64) -> Rehearsal {
-    let length = Span::seconds(20 * 60);
-    rehearse(copied(), service(), ASSUMED, &scenario(faults), (seed, length), Options::default()).unwrap()
+    let length = Span::from_seconds(20 * 60);
+    rehearse_schedule(copied(), service(), ASSUMED, &scenario(faults), (seed, length), Options::default())
+        .unwrap()
 }
 
 /// Address of the first worker in the first plan.
@@ -85,20 +86,20 @@ fn first_worker(rehearsal: &Rehearsal) -> String {
 #[test]
 fn a_machine_that_fails_is_repaired_and_one_seed_gives_one_report() {
     let calm = rehearsed(&[], 1);
-    assert_eq!((calm.outcome(), calm.plans.len()), (Outcome::Passed, 1), "{calm:#?}");
+    assert_eq!((calm.overall_outcome(), calm.plans.len()), (Outcome::Passed, 1), "{calm:#?}");
     assert!(calm.repairs.is_empty() && calm.skipped.is_empty() && calm.held.is_empty());
     let fault = format!("kill {} at 5m", first_worker(&calm));
     let one = rehearsed(&[&fault], 1);
-    assert_eq!(one.outcome(), Outcome::Passed, "{one:#?}");
+    assert_eq!(one.overall_outcome(), Outcome::Passed, "{one:#?}");
     let [repair] = one.repairs.as_slice() else { panic!("{:#?}", one.repairs) };
     assert_eq!(
         (repair.address.as_str(), repair.status.as_str()),
         (first_worker(&calm).as_str(), "succeeded")
     );
     let (begins, ends) = (repair.begins.unwrap(), repair.ends.unwrap());
-    assert!(Span::seconds(300) <= begins && begins < ends, "{repair:?}");
+    assert!(Span::from_seconds(300) <= begins && begins < ends, "{repair:?}");
     assert!(
-        ends <= begins + Span::seconds(15) + Span::seconds(3 * INTERVAL.as_secs()),
+        ends <= begins + Span::from_seconds(15) + Span::from_seconds(3 * INTERVAL.as_secs()),
         "a command, and a look at its health"
     );
     assert!(!repair.steps.is_empty());
@@ -133,10 +134,11 @@ fn a_node_is_drained_of_the_pods_that_are_assumed() {
     let calm = rehearsed(&[], 1);
     let fault = format!("kill {} at 5m", first_worker(&calm));
     let (copied, service) = (with_cluster(&calm.plans[0]), Service { kubernetes: true, ..service() });
-    let length = Span::seconds(20 * 60);
+    let length = Span::from_seconds(20 * 60);
     let scenario = scenario(&[&fault]);
-    let drained = rehearse(copied, service, ASSUMED, &scenario, (1, length), Options::default()).unwrap();
-    assert_eq!(drained.outcome(), Outcome::Passed, "{drained:#?}");
+    let drained =
+        rehearse_schedule(copied, service, ASSUMED, &scenario, (1, length), Options::default()).unwrap();
+    assert_eq!(drained.overall_outcome(), Outcome::Passed, "{drained:#?}");
     assert_eq!(drained.pods, Some(18), "two a node");
     assert!(drained.plans.iter().all(|plan| plan.action != "initialize"), "{:#?}", drained.plans);
     let [repair] = drained.repairs.as_slice() else { panic!("{:#?}", drained.repairs) };
@@ -151,7 +153,7 @@ fn rack_that_fails_together_is_held_and_reported() {
     let held = rehearsal.waits.0.iter().any(|wait| wait.what == "repairs of rack 2");
     assert!(held, "{:#?}", rehearsal.waits);
     // After power returns, its machines start one by one: the last ones still down are no event any more.
-    let dark = Span::seconds(20 * 60);
+    let dark = Span::from_seconds(20 * 60);
     assert!(
         rehearsal.repairs.iter().all(|repair| repair.requested >= Some(dark)),
         "{:#?}",
@@ -180,15 +182,16 @@ fn target_missing_in_the_copy_is_refused_with_the_available_ones() {
 #[test]
 fn impossible_simulations_are_refused() {
     let played = |copied: CopiedSystem, length| {
-        rehearse(copied, service(), ASSUMED, &scenario(&[]), (1, length), Options::default()).map(drop)
+        rehearse_schedule(copied, service(), ASSUMED, &scenario(&[]), (1, length), Options::default())
+            .map(drop)
     };
-    assert!(matches!(played(copied(), Span::seconds(1)), Err(SimulateError::TooShort { .. })));
+    assert!(matches!(played(copied(), Span::from_seconds(1)), Err(SimulateError::TooShort { .. })));
     let mut twice = copied();
     twice.machines.push(twice.machines[0].clone());
-    assert!(matches!(played(twice, Span::seconds(60)), Err(SimulateError::Machines(_))));
+    assert!(matches!(played(twice, Span::from_seconds(60)), Err(SimulateError::Machines(_))));
     let mut ahead = copied();
     ahead.revision = 100;
-    assert!(matches!(played(ahead, Span::seconds(60)), Err(SimulateError::Contents(_))));
+    assert!(matches!(played(ahead, Span::from_seconds(60)), Err(SimulateError::Contents(_))));
 }
 
 #[test]

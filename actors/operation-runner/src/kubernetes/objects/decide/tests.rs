@@ -225,7 +225,7 @@ fn refused_resource_holds_neither_endpoints_nor_nodes_nor_resources_of_its_rank(
     let due = world.decide().operations;
     for (key, wanted) in due[0].command.objects() {
         assert_eq!(key.to_string(), "ConfigMap/a/bad");
-        world.failures.fail(key, &wanted, "refused", NOW);
+        world.failures.record_failure(key, &wanted, "refused", NOW);
     }
     world.healthy.remove(SERVERS[1]);
     assert_eq!(
@@ -309,7 +309,12 @@ fn states_name_the_difference_and_the_obstacle() {
     let key = |text: &str| ResourceKey::parse(text).unwrap();
     world.answers.resources.insert(key("Widget/a/w"), FoundObject::KindUnknown);
     world.answers.resources.insert(key("Secret/a/s"), FoundObject::Unread("503".to_owned()));
-    world.failures.fail(key("Namespace/bad"), &fingerprint(&world.user.wanted[0].manifest), "refused", NOW);
+    world.failures.record_failure(
+        key("Namespace/bad"),
+        &fingerprint(&world.user.wanted[0].manifest),
+        "refused",
+        NOW,
+    );
     for (key, state, why) in [
         ("Namespace/bad", ObjectState::Held, "the object does not exist; it failed, and is tried again at"),
         ("Widget/a/w", ObjectState::Held, "the object does not exist; the API server does not know the kind"),
@@ -386,6 +391,6 @@ fn surplus_node_objects_are_removed_with_the_removal_guard() {
     assert_eq!(world.held()[1], ("Node/10.0.0.9".to_owned(), "removal-guard"));
     world.is_removal_agreed = true;
     assert_eq!(world.operations(), ["remove-node 10.0.0.8,10.0.0.9"]);
-    world.failures.fail(node_key("10.0.0.8"), "removed", "refused", NOW);
+    world.failures.record_failure(node_key("10.0.0.8"), "removed", "refused", NOW);
     assert_eq!(world.operations(), ["remove-node 10.0.0.9"]);
 }

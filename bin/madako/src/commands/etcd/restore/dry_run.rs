@@ -39,7 +39,7 @@ pub(super) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let request = restore_request(args);
     gathered.inputs.restore = Some((request.clone(), false));
     let settings = gathered.inputs.settings.clone();
-    let decision = plan_restore(&gathered.inputs.input(&settings));
+    let decision = plan_restore(&gathered.inputs.as_input(&settings));
     let snapshot = read_snapshot(&gathered, &request, &settings.images.etcd).await;
     let newest = newest_snapshot(&gathered, global).await?;
     let is_refused = decision.operations.is_empty() || snapshot.is_err();

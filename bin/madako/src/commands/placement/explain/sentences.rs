@@ -4,7 +4,7 @@ use madako_domain::placement::decision::{Counts, Decision, Outcome, Stay};
 use serde_json::Value;
 
 use super::{Dropped, Metric};
-use crate::commands::repair_queue::moment;
+use crate::commands::repair_queue::format_time;
 use crate::output::escape_unprintable;
 
 /// The outcome of a decision in a sentence.
@@ -27,14 +27,14 @@ fn describe_outcome(outcome: &Outcome) -> String {
                 _ => format!("{retries} attempts are left"),
             };
             let next = match retry {
-                Some(retry) => format!(", next at {}, or earlier after a change", moment(Some(*retry))),
+                Some(retry) => format!(", next at {}, or earlier after a change", format_time(Some(*retry))),
                 None => ", each after a change".to_owned(),
             };
             format!("fits nowhere; {left}{next}")
         }
         Outcome::Failed => "fits nowhere, and no attempts are left".to_owned(),
         Outcome::WaitsForMetric { metrics, until } => {
-            let until = moment(Some(*until));
+            let until = format_time(Some(*until));
             format!("waits until {until} for the first value of {}", metrics.join(", "))
         }
         Outcome::Creates { cluster, cloud } => format!("{cluster} is created for it on {cloud}"),
@@ -126,7 +126,7 @@ pub(super) fn metric_in_short(metric: &Metric) -> String {
 }
 
 /// A metric with its weight, value, age and range.
-pub(super) fn metric(metric: &Metric) -> String {
+pub(super) fn describe_metric(metric: &Metric) -> String {
     let Metric { value, age, oscillates, range, since, note, .. } = metric;
     let mut text = metric_in_short(metric);
     if let (Some(value), Some(age)) = (value, age) {
@@ -139,7 +139,7 @@ pub(super) fn metric(metric: &Metric) -> String {
     if let Some((least, greatest)) = range {
         text += &format!(" within {least} to {greatest}");
         if let Some(since) = since {
-            text += &format!(" since {}", moment(Some(*since)));
+            text += &format!(" since {}", format_time(Some(*since)));
         }
     }
     if *oscillates {

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use madako_console::{cut, push_wrapped};
-use madako_domain::placement::fit::Unmet;
+use madako_console::{cut_to_width, push_wrapped};
+use madako_domain::placement::fit::UnmetConstraint;
 
-use super::sentences::{describe_decision, describe_dropped, format_number, metric, metric_in_short};
+use super::sentences::{
+    describe_decision, describe_dropped, describe_metric, format_number, metric_in_short,
+};
 use super::{Candidate, ExplanationView, Target};
-use crate::commands::repair_queue::moment;
+use crate::commands::repair_queue::format_time;
 use crate::list::Tone;
 use crate::output::escape_unprintable;
 
@@ -39,7 +41,7 @@ pub(super) fn format_text(application: &str, shown: &ExplanationView, shape: Sha
         (None, None) => say(&format!("{application}: no instance makes placement decisions now")),
     }
     if let Some(last) = &shown.last {
-        say(&format!("last decision, at {}: {}", moment(Some(last.at)), describe_decision(last)));
+        say(&format!("last decision, at {}: {}", format_time(Some(last.at)), describe_decision(last)));
     }
     let best = shown.decision.as_ref().and_then(|decision| decision.best.as_ref());
     let best = best.map(|best| (best.target.namespace.as_deref(), best.target.name.as_str()));
@@ -63,7 +65,7 @@ pub(super) fn format_text(application: &str, shown: &ExplanationView, shape: Sha
     if !shape.is_whole && !shown.clusters.is_empty() {
         text.push_str("\n--all shows all metrics and all obstacles of each candidate.\n");
     }
-    text + &advice(&shown.clusters, shape.width)
+    text + &describe_remedies(&shown.clusters, shape.width)
 }
 
 /// A candidate with all that is known of it.
@@ -80,7 +82,7 @@ fn push_whole(text: &mut String, candidate: &Candidate, shape: Shape) {
     if let Some(dropped) = &candidate.dropped {
         say(&indent, &describe_dropped(dropped));
     }
-    candidate.metrics.iter().for_each(|it| say(&indent, &metric(it)));
+    candidate.metrics.iter().for_each(|it| say(&indent, &describe_metric(it)));
 }
 
 /// The first candidate with its metrics, if it fits, and a line for each other one.
@@ -101,13 +103,14 @@ fn push_table(text: &mut String, heading: &str, candidates: &[&Candidate], shape
         };
         let begin_of_line = text.len();
         text.push_str(
-            (first + &cut(&escape_unprintable(&words), shape.width.saturating_sub(begin))).trim_end(),
+            (first + &cut_to_width(&escape_unprintable(&words), shape.width.saturating_sub(begin)))
+                .trim_end(),
         );
         text.push('\n');
         if wins {
             let indent = " ".repeat(GAP);
             for it in &candidate.metrics {
-                push_wrapped(text, &indent, &escape_unprintable(&metric(it)), 2 * GAP, shape.width);
+                push_wrapped(text, &indent, &escape_unprintable(&describe_metric(it)), 2 * GAP, shape.width);
             }
         }
         let tone = match (&candidate.dropped, place) {
@@ -136,15 +139,15 @@ fn fitted_name(candidate: &Candidate, columns: usize) -> String {
     let mark = mark(candidate);
     let name = escape_unprintable(&name(candidate));
     let name = name.strip_suffix(mark).unwrap_or(&name);
-    format!("{:<columns$}", cut(name, columns - mark.len()) + mark)
+    format!("{:<columns$}", cut_to_width(name, columns - mark.len()) + mark)
 }
 
 /// Advice on clusters that are not online: one for each state.
-fn advice(clusters: &[Candidate], width: usize) -> String {
+fn describe_remedies(clusters: &[Candidate], width: usize) -> String {
     let mut by_state: BTreeMap<&str, Vec<&Target>> = BTreeMap::new();
     for candidate in clusters {
-        for unmet in candidate.unmet() {
-            if let Unmet::NotOnline { state } = unmet {
+        for unmet in candidate.unmet_constraints() {
+            if let UnmetConstraint::NotOnline { state } = unmet {
                 by_state.entry(state.name()).or_default().push(&candidate.target);
             }
         }
@@ -177,7 +180,7 @@ fn advice(clusters: &[Candidate], width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use madako_domain::placement::decision::{
-        self, Counts, Decision, Explanation, Gain, MetricPart, Outcome, Ranked, Stay,
+        self, Counts, Decision, Explanation, Gain, MetricPart, Outcome, RankedCluster, Stay,
     };
     use madako_domain::placement::kind::{Kind, ObjectKey};
     use serde_json::{Value, json};
@@ -189,7 +192,7 @@ mod tests {
         ObjectKey::new(Kind::Cluster, Some("testing"), name)
     }
 
-    fn candidate(name: &str, current: bool, dropped: Option<decision::Dropped>) -> decision::Candidate {
+    fn candidate(name: &str, current: bool, dropped: Option<decision::DropReason>) -> decision::Candidate {
         let metric = MetricPart {
             metric: "heat".to_owned(),
             weight: 2.0,
@@ -215,8 +218,8 @@ mod tests {
 
     fn explanation() -> ExplanationView {
         let unmet = vec![
-            Unmet::Label { constraint: "location is DE".to_owned(), got: None },
-            Unmet::Label { constraint: "tier is 1".to_owned(), got: None },
+            UnmetConstraint::Label { constraint: "location is DE".to_owned(), got: None },
+            UnmetConstraint::Label { constraint: "tier is 1".to_owned(), got: None },
         ];
         let near = decision::Candidate { score: Some(0.5), ..candidate("near", false, None) };
         let explanation = Explanation {
@@ -225,17 +228,17 @@ mod tests {
             decision: Decision {
                 at: OffsetDateTime::UNIX_EPOCH,
                 outcome: Outcome::Stays { on: cluster("own"), why: Stay::Best },
-                best: Some(Ranked { target: cluster("own"), score: 0.524, has_metrics: true }),
-                runner_up: Some(Ranked { target: cluster("near"), score: 0.5, has_metrics: true }),
+                best: Some(RankedCluster { target: cluster("own"), score: 0.524, has_metrics: true }),
+                runner_up: Some(RankedCluster { target: cluster("near"), score: 0.5, has_metrics: true }),
                 gain: Some(Gain { gain: 0.0, stickiness: 0.024 }),
                 clusters: Counts::default(),
             },
             last: None,
             stickiness: 0.1,
             clusters: vec![
-                candidate("far", false, Some(decision::Dropped::Unmet { unmet })),
+                candidate("far", false, Some(decision::DropReason::Unmet { unmet })),
                 near,
-                candidate("none", false, Some(decision::Dropped::WithoutMetrics)),
+                candidate("none", false, Some(decision::DropReason::WithoutMetrics)),
                 candidate("own", true, None),
             ],
             clouds: Vec::new(),

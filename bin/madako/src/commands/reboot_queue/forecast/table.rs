@@ -2,47 +2,47 @@
 
 use std::fmt::Write as _;
 
-use madako_console::in_words;
+use madako_console::format_duration_in_words;
 use madako_reboot_queue::forecast::{ExpectedDuration, Forecast, Measured, Wave};
 
 use crate::output::Table;
 
 pub(super) fn format_forecast(forecast: &Forecast) -> String {
-    let mut text = summary(forecast);
+    let mut text = format_summary(forecast);
     let duration = &forecast.duration;
-    let mut facts = Table::new(["DURATION", &expected(duration)]);
+    let mut facts = Table::new(["DURATION", &format_expected(duration)]);
     for (name, measured) in [("drains", duration.drains), ("boots", duration.boots)] {
-        facts.row([name.to_owned(), history(measured)]);
+        facts.add_row([name.to_owned(), format_history(measured)]);
     }
     if duration.aborted_drains > 0 {
-        facts.row(["aborted drains".to_owned(), duration.aborted_drains.to_string()]);
+        facts.add_row(["aborted drains".to_owned(), duration.aborted_drains.to_string()]);
     }
-    facts.row(["dry runs".to_owned(), forecast.dry_runs.to_string()]);
+    facts.add_row(["dry runs".to_owned(), forecast.dry_runs.to_string()]);
     add_table(&mut text, &facts, true);
 
     let mut obstacles = Table::new(["OBSTACLE", "WHY"]);
     for obstacle in &forecast.obstacles {
-        obstacles.row([obstacle.name.to_owned(), obstacle.why.clone()]);
+        obstacles.add_row([obstacle.name.to_owned(), obstacle.why.clone()]);
     }
     add_table(&mut text, &obstacles, !forecast.obstacles.is_empty());
 
     let mut down = Table::new(["NODE DOWN", "WHY"]);
     for node in &forecast.nodes_down {
-        down.row([node.node.clone(), node.why.to_owned()]);
+        down.add_row([node.node.clone(), node.why.to_owned()]);
     }
     add_table(&mut text, &down, !forecast.nodes_down.is_empty());
 
     let mut under_way = Table::new(["ENTRY", "UNDER WAY", "STATUS", "ENDS IN"]);
     for entry in &forecast.under_way {
         let [index, status] = [entry.index.to_string(), entry.status.clone()];
-        under_way.row([index, entry.node.clone(), status, time(entry.ends_after_seconds)]);
+        under_way.add_row([index, entry.node.clone(), status, format_time(entry.ends_after_seconds)]);
     }
     add_table(&mut text, &under_way, !forecast.under_way.is_empty());
     add_waves(&mut text, &forecast.waves);
     text
 }
 
-fn summary(forecast: &Forecast) -> String {
+fn format_summary(forecast: &Forecast) -> String {
     let (mut nodes, mut blocked) = (0, 0);
     for node in forecast.waves.iter().flat_map(|wave| &wave.nodes) {
         nodes += 1;
@@ -54,22 +54,28 @@ fn summary(forecast: &Forecast) -> String {
     }
 }
 
-fn expected(duration: &ExpectedDuration) -> String {
+fn format_expected(duration: &ExpectedDuration) -> String {
     match (duration.expected_seconds, duration.worst_seconds) {
-        (Some(expected), Some(worst)) => format!("{}, at worst {}", in_words(expected), in_words(worst)),
+        (Some(expected), Some(worst)) => {
+            format!("{}, at worst {}", format_duration_in_words(expected), format_duration_in_words(worst))
+        }
         _ => format!("unknown: {}", duration.unknown.unwrap_or_default()),
     }
 }
 
-fn history(measured: Option<Measured>) -> String {
+fn format_history(measured: Option<Measured>) -> String {
     let Some(Measured { count, median_seconds, worst_seconds }) = measured else {
         return "none in the history".to_owned();
     };
-    format!("{count} in the history, median {}, worst {}", in_words(median_seconds), in_words(worst_seconds))
+    format!(
+        "{count} in the history, median {}, worst {}",
+        format_duration_in_words(median_seconds),
+        format_duration_in_words(worst_seconds)
+    )
 }
 
-fn time(seconds: Option<u64>) -> String {
-    seconds.map_or_else(|| "-".to_owned(), in_words)
+fn format_time(seconds: Option<u64>) -> String {
+    seconds.map_or_else(|| "-".to_owned(), format_duration_in_words)
 }
 
 fn add_waves(text: &mut String, waves: &[Wave]) {
@@ -78,9 +84,9 @@ fn add_waves(text: &mut String, waves: &[Wave]) {
     let mut notes = Table::new(["NOTE ON", "KIND", "WHY"]);
     let (mut has_blockers, mut has_notes) = (false, false);
     for wave in waves {
-        let [begins, ends] = [wave.begins_after_seconds, wave.ends_after_seconds].map(time);
+        let [begins, ends] = [wave.begins_after_seconds, wave.ends_after_seconds].map(format_time);
         for node in &wave.nodes {
-            table.row([
+            table.add_row([
                 wave.number.to_string(),
                 node.index.map_or_else(|| "-".to_owned(), |index| index.to_string()),
                 node.node.clone(),
@@ -91,17 +97,17 @@ fn add_waves(text: &mut String, waves: &[Wave]) {
             ]);
             for blocker in &node.blockers {
                 has_blockers = true;
-                let age = time(blocker.age_seconds);
-                blockers.row([node.node.clone(), blocker.kind.to_owned(), age, blocker.why.clone()]);
+                let age = format_time(blocker.age_seconds);
+                blockers.add_row([node.node.clone(), blocker.kind.to_owned(), age, blocker.why.clone()]);
             }
             for note in &node.notes {
                 has_notes = true;
-                notes.row([node.node.clone(), note.kind.to_owned(), note.why.clone()]);
+                notes.add_row([node.node.clone(), note.kind.to_owned(), note.why.clone()]);
             }
         }
         for note in &wave.notes {
             has_notes = true;
-            notes.row([format!("wave {}", wave.number), note.kind.to_owned(), note.why.clone()]);
+            notes.add_row([format!("wave {}", wave.number), note.kind.to_owned(), note.why.clone()]);
         }
     }
     add_table(text, &table, !waves.is_empty());
@@ -112,7 +118,7 @@ fn add_waves(text: &mut String, waves: &[Wave]) {
 /// Adds a table with an empty line before it.
 fn add_table(text: &mut String, table: &Table, has_rows: bool) {
     if has_rows {
-        let _ = write!(text, "\n{}", table.text());
+        let _ = write!(text, "\n{}", table.to_text());
     }
 }
 

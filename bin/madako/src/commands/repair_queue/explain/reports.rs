@@ -19,7 +19,7 @@ use madako_sabakan::SabakanRegistry;
 use serde::Serialize;
 use time::OffsetDateTime;
 
-use crate::commands::repair_queue::moment;
+use crate::commands::repair_queue::format_time;
 use crate::failure::Failure;
 use crate::output::{print_note, print_warning};
 
@@ -58,7 +58,7 @@ pub(super) struct ReportsAnswer {
 }
 
 /// Asks the registry and the limiters. Missing answers are reported.
-pub(super) async fn gather(
+pub(super) async fn gather_reports(
     state: &ClusterState,
     hold: Option<&HoldSettings>,
     clock: &dyn Clock,
@@ -67,7 +67,7 @@ pub(super) async fn gather(
     let holds = kept.clone();
     let mut found = ReportsAnswer { reports: None, kept, holds, reported: None, observed: None };
     if let Some(key) = unreadable(state) {
-        let why = state.fault(key).unwrap_or_default();
+        let why = state.fault_of(key).unwrap_or_default();
         print_warning(format_args!("nothing is added automatically: {key} cannot be used: {why}"));
     }
     if state.auto_repair_disabled {
@@ -103,7 +103,7 @@ pub(super) async fn gather(
 ///
 /// # Errors
 /// No node has the address, and the registry has no such machine or cannot be asked.
-pub(super) async fn exists(state: &ClusterState, address: &str) -> Result<(), Failure> {
+pub(super) async fn require_known_address(state: &ClusterState, address: &str) -> Result<(), Failure> {
     let mut nodes = state.cluster.iter().flat_map(|cluster| &cluster.value.nodes);
     if nodes.any(|node| node.address == address) {
         return Ok(());
@@ -177,10 +177,10 @@ fn report(prospect: &Prospect<'_>, at: OffsetDateTime) -> Report {
         address: prospect.address.to_owned(),
         serial: machine.spec.serial.clone(),
         state: machine.status.state.name(),
-        since: moment(Some(changed_at(machine, at))),
+        since: format_time(Some(changed_at(machine, at))),
         next,
         what,
-        at: prospect.until.map(|until| moment(Some(until))),
+        at: prospect.until.map(|until| format_time(Some(until))),
         obstacle: prospect.reasons.first().map(|(name, _)| *name),
         obstacles: prospect.reasons.iter().map(|(name, _)| *name).collect(),
         why: (!whys.is_empty()).then(|| whys.join("; ")),

@@ -119,7 +119,7 @@ async fn a_rehearsal_reads_everything_once_and_writes_nothing() {
     place.keys.client().await.put(fresh, unplaced.to_string(), None).await.unwrap();
 
     let _before = registry.take_journal();
-    let (machines, kept) = (registry.machines().len(), written(&place).await);
+    let (machines, kept) = (registry.list_machines().len(), written(&place).await);
     let (revision, requests) = (place.keys.revision().await, place.etcd.requests().await);
     let played = place.files.write("played.yml", PLAYED);
     let fault = "cut provider=one at 10m for 5m";
@@ -136,7 +136,7 @@ async fn a_rehearsal_reads_everything_once_and_writes_nothing() {
     assert_eq!(written(&place).await, kept);
     assert!(place.keys.client().await.leases().await.unwrap().leases().is_empty(), "nobody holds a lease");
     // The registry is unchanged.
-    assert_eq!((registry.take_journal(), registry.machines().len()), (Vec::new(), machines));
+    assert_eq!((registry.take_journal(), registry.list_machines().len()), (Vec::new(), machines));
 
     let report = answer.json();
     // The scenario's fault, the additional one, and the number of instances of its world.

@@ -116,18 +116,18 @@ proptest! {
     fn every_spelling_of_a_label_constraint_has_the_same_meaning((rule, written) in label_constraint()) {
         let read = LabelConstraint::parse(&written).map_err(|error| TestCaseError::fail(error.to_string()))?;
         prop_assert_eq!(read.rule(), Ok(&rule));
-        let canonical = LabelConstraint::parse(read.canonical()).unwrap();
+        let canonical = LabelConstraint::parse(read.canonical_text()).unwrap();
         prop_assert_eq!(&canonical, &read);
-        prop_assert_eq!(canonical.written(), canonical.canonical());
+        prop_assert_eq!(canonical.written(), canonical.canonical_text());
     }
 
     #[test]
     fn every_spelling_of_a_metric_constraint_has_the_same_meaning((rule, written) in metric_constraint()) {
         let read = MetricConstraint::parse(&written).map_err(|error| TestCaseError::fail(error.to_string()))?;
         prop_assert_eq!(read.rule(), Ok(&rule));
-        let canonical = MetricConstraint::parse(read.canonical()).unwrap();
+        let canonical = MetricConstraint::parse(read.canonical_text()).unwrap();
         prop_assert_eq!(&canonical, &read);
-        prop_assert_eq!(canonical.written(), canonical.canonical());
+        prop_assert_eq!(canonical.written(), canonical.canonical_text());
     }
 
     #[test]
@@ -159,7 +159,7 @@ proptest! {
         };
         let constraint = LabelConstraint::parse(&written).unwrap();
         let labels = BTreeMap::from([(rule.key, value)]);
-        prop_assert_eq!(constraint.evaluate(&labels).matched(), among != negated);
+        prop_assert_eq!(constraint.evaluate(&labels).is_match(), among != negated);
     }
 
     #[test]
@@ -186,10 +186,10 @@ proptest! {
             prop_assert!((1..=text.chars().count() + 1).contains(&error.column));
         }
         if let Ok(label) = label {
-            prop_assert_eq!(LabelConstraint::parse(label.canonical()), Ok(label));
+            prop_assert_eq!(LabelConstraint::parse(label.canonical_text()), Ok(label));
         }
         if let Ok(metric) = metric {
-            prop_assert_eq!(MetricConstraint::parse(metric.canonical()), Ok(metric));
+            prop_assert_eq!(MetricConstraint::parse(metric.canonical_text()), Ok(metric));
         }
     }
 
