@@ -163,7 +163,7 @@ const BOOT_TIMEOUT: Kind = Kind::Checked("a duration from 1m to 24h, such as 30m
 /// Error of loading a configuration. Nothing was started.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    #[error("cannot read configuration file {}", path.display())]
+    #[error("cannot read the configuration file {}", path.display())]
     Read { path: PathBuf, source: io::Error },
     /// The file is no YAML or JSON document.
     #[error("configuration file {} is not valid YAML: {why}", path.display())]

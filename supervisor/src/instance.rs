@@ -16,7 +16,7 @@
 //!    └─ app-scheduler
 //! ```
 //!
-//! Guarantees: the reign exists only between [`ReignControl::begin`] and `end` of its epoch, and ends when the leader
+//! Guarantees: the reign exists only between [`EpochActorsControl::begin`] and `end` of its epoch, and ends when the leader
 //! fails. A reign that fails too often makes the instance resign leadership for a while. Several instances can run in
 //! one process: names contain the instance's id. Assumes a tokio runtime with time. Does no I/O of its own: ports do.
 
@@ -32,7 +32,7 @@ use madako_domain::settings::{RepairSettings, Settings};
 use madako_domain::state::ClusterState;
 use madako_domain::store::Epoch;
 use madako_etcd_backup::{Backups, BackupsArguments};
-use madako_leader::{Leader, LeaderArguments, PlacementGate, ReignControl};
+use madako_leader::{EpochActorsControl, Leader, LeaderArguments, PlacementGate};
 use madako_metrics_fetcher::{Fetcher, FetcherArguments};
 use madako_node::PinnedKeyWriter;
 use madako_operation_runner::page::{Mode as OperationsMode, OpsPage};
@@ -169,7 +169,7 @@ impl Instance {
         let (closing, closes) = watch::channel(false);
         let (given_up, gave_up) = mpsc::channel(1);
         let (page, operations) = latest::channel();
-        let wanted = Arc::new(WantedReign(wanted));
+        let wanted = Arc::new(WantedEpoch(wanted));
 
         let observed = |it: &&OperationsPorts| it.mode == OperationsMode::Observe;
         let observes = ports.operations.as_ref().filter(observed).is_some();
@@ -190,7 +190,7 @@ impl Instance {
             events: Arc::clone(&ports.events),
             url: options.url.clone(),
             state: state_sender,
-            reign: Arc::clone(&wanted) as Arc<dyn ReignControl>,
+            reign: Arc::clone(&wanted) as Arc<dyn EpochActorsControl>,
             placement: ports.placement.as_ref().map(|placement| PlacementGate {
                 root: Arc::clone(&placement.root),
                 objects: Arc::clone(&placement.objects),
@@ -236,7 +236,7 @@ impl Instance {
         let tree = Tree::start(root)
             .await
             .map_err(|error| InstanceError::Root { id: options.id.clone(), why: error.to_string() })?;
-        let director = ReignDirector {
+        let director = EpochActorsDirector {
             root: tree.root().clone(),
             options,
             ports,
@@ -291,9 +291,9 @@ impl Instance {
 }
 
 /// Epoch whose reign should run. The latest value wins, so that the leader never waits.
-struct WantedReign(watch::Sender<Option<Epoch>>);
+struct WantedEpoch(watch::Sender<Option<Epoch>>);
 
-impl ReignControl for WantedReign {
+impl EpochActorsControl for WantedEpoch {
     fn begin(&self, epoch: &Epoch) {
         self.0.send_replace(Some(epoch.clone()));
     }
@@ -313,7 +313,7 @@ impl ReignControl for WantedReign {
 fn event_sink(
     events: Arc<dyn EventSink>,
     clock: Arc<dyn Clock>,
-    wanted: Arc<WantedReign>,
+    wanted: Arc<WantedEpoch>,
 ) -> crate::tree::EventSink {
     Arc::new(move |event| match event {
         TreeEvent::ChildFailed { child, reason, restart_in, .. } => {
@@ -340,7 +340,7 @@ fn event_sink(
 }
 
 /// Starts and ends the reign to match the wanted epoch.
-struct ReignDirector {
+struct EpochActorsDirector {
     root: SupervisorRef,
     options: InstanceOptions,
     ports: Ports,
@@ -353,7 +353,7 @@ struct ReignDirector {
     page: Publisher<Arc<OpsPage>>,
 }
 
-impl ReignDirector {
+impl EpochActorsDirector {
     async fn run(mut self, mut gave_up: mpsc::Receiver<()>) {
         let mut running: Option<Epoch> = None;
         loop {

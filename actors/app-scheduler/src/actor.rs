@@ -25,6 +25,7 @@ use madako_domain::store::Snapshot as Kept;
 use madako_protocol::actors::{CommitError, Committed, Failure, SchedulerMessage};
 use madako_protocol::event::{Event, EventSink};
 use madako_protocol::feed::{Task, forward_values, send_later};
+use madako_protocol::first_seen::FirstSeenTimes;
 use madako_protocol::gate::commit;
 use madako_protocol::latest::Subscriber;
 use madako_protocol::mailbox::Envelope;
@@ -86,6 +87,7 @@ pub struct SchedulerState {
     moves_revision: i64,
     /// Instant of the last pass, and instants of committed moves, on the monotonic clock.
     decided: Instant,
+    outcomes_since: FirstSeenTimes<&'static str>,
     made: Vec<(Instant, u64)>,
     /// Pause before the next attempt.
     retry: Option<Duration>,
@@ -150,6 +152,7 @@ impl Actor for Scheduler {
             writing: None,
             moves_revision: 0,
             decided: Instant::now(),
+            outcomes_since: FirstSeenTimes::default(),
             made: Vec::new(),
             retry: None,
             rests: None,
@@ -296,7 +299,7 @@ impl SchedulerState {
         self.decided = began;
         let decided = make_pass(&self.pass_input(snapshot, memory, now));
         let took = began.elapsed();
-        telemetry::record_pass(&decided, took);
+        telemetry::record_pass(&decided, took, &mut self.outcomes_since, now.unix_timestamp());
         let gone: Vec<ObjectKey> =
             self.last.keys().filter(|key| snapshot.get(key).is_none()).cloned().collect();
         self.rests = (took > QUICK).then(|| (Instant::now() + took, None));

@@ -47,7 +47,7 @@ impl fmt::Display for Eligibility {
 
 /// The eligibility of each machine, in the order of the list. It says nothing about machines that are in the cluster.
 #[must_use]
-pub fn judge_eligibility(
+pub fn evaluate_eligibility(
     template: &Template,
     machines: &[Machine],
     current: Option<&Cluster>,
@@ -104,7 +104,7 @@ mod tests {
             mislabelled,
         ];
         let texts: Vec<String> =
-            judge_eligibility(&template, &machines, None).iter().map(ToString::to_string).collect();
+            evaluate_eligibility(&template, &machines, None).iter().map(ToString::to_string).collect();
         assert_eq!(
             texts,
             [

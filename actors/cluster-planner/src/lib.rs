@@ -46,7 +46,7 @@ mod what_if;
 use madako_domain::plan::{Plan, PlanError};
 
 pub use crate::actor::{METRICS, Planner, PlannerArguments};
-pub use crate::eligibility::{Eligibility, judge_eligibility};
+pub use crate::eligibility::{Eligibility, evaluate_eligibility};
 pub use crate::input::{DEFAULT_RETIRE_WAIT, LeaderStage, PlanInput};
 pub use crate::what_if::{MachineSelector, SelectorError, UnmatchedSelectors, WhatIf, WhatIfEnd, max_plans};
 

@@ -3,10 +3,12 @@
 //! Nothing outside is read or changed. The removal guard of the running service is not applied: the simulation begins
 //! after the operator has confirmed the removal.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::str::FromStr;
 
+use madako_domain::cluster::Node;
 use madako_domain::machine::{Machine, MachineState, MachineStatus};
 use madako_domain::plan::{Plan, PlanError};
 use serde::ser::SerializeStruct as _;
@@ -169,6 +171,28 @@ impl<'a> WhatIf<'a> {
     #[must_use]
     pub fn count_plans(&self) -> usize {
         self.made
+    }
+
+    /// The expected number of plans: one that removes lost nodes, one for each bad control plane node, and one for each worker
+    /// that `minimum-workers` lacks. Retired workers may cost more plans. `None`: nothing is known of them.
+    #[must_use]
+    pub fn estimate_plans(&self) -> Option<usize> {
+        let current = self.input.current?;
+        let of_state = |is_it: fn(MachineState) -> bool| -> BTreeSet<&str> {
+            let machines = self.machines.iter().filter(|machine| is_it(machine.status.state));
+            machines.filter_map(Machine::address).collect()
+        };
+        let (listed, healthy) = (of_state(|_| true), of_state(|state| state == MachineState::Healthy));
+        let is_listed = |node: &&Node| listed.contains(node.address.as_str());
+        let is_healthy = |node: &&Node| healthy.contains(node.address.as_str());
+        let bad = current.control_plane().filter(is_listed).filter(|node| !is_healthy(node)).count();
+        let lost = current.nodes.iter().filter(|node| !is_listed(node)).count();
+        // The removal of lost nodes chooses their successors, too.
+        let workers = current.workers().filter(|node| is_healthy(node) || !is_listed(node)).count();
+        let spare = healthy.len() - current.nodes.iter().filter(is_healthy).count().min(healthy.len());
+        let wanted = usize::try_from(self.input.constraints.minimum_workers).unwrap_or(usize::MAX);
+        let plans = usize::from(lost > 0) + bad + wanted.saturating_sub(workers).min(spare);
+        (plans > 0).then_some(plans)
     }
 
     /// Makes the next plan, with the previous one carried out.

@@ -36,7 +36,7 @@ use crate::repair;
 use crate::transaction::{cluster_transaction, kept_transaction, status_transaction};
 
 /// Starts and ends the actors of an epoch. Calls must not block.
-pub trait ReignControl: Send + Sync + 'static {
+pub trait EpochActorsControl: Send + Sync + 'static {
     fn begin(&self, epoch: &Epoch);
     /// The actors of this epoch must end at once.
     fn end(&self, epoch: &Epoch);
@@ -54,7 +54,7 @@ pub struct LeaderArguments {
     pub url: String,
     pub events: Arc<dyn EventSink>,
     pub state: Publisher<Arc<ClusterState>>,
-    pub reign: Arc<dyn ReignControl>,
+    pub reign: Arc<dyn EpochActorsControl>,
     /// `None`: this instance does not decide about placement.
     pub placement: Option<PlacementGate>,
 }
@@ -106,6 +106,8 @@ madako_protocol::declare_metrics! {
     histogram madako_commit_seconds() "Duration of a commit's transaction.";
     counter madako_invariant_violations_total(invariant)
         "Mutations that the leader refused because they break an invariant.";
+    gauge madako_invariant_violation_timestamp_seconds(invariant)
+        "Unix time of the last refusal; 0 before the first one.";
     gauge madako_placement_owner() "1 while this instance leads and owns placement.";
     gauge cke_leader() "1 while this instance leads.";
     gauge cke_operation_phase(phase) "1 for the leader's current phase.";
@@ -126,6 +128,7 @@ impl Actor for Leader {
         // Counters start at 0, so that a rate shows the first violation.
         for invariant in Id::ALL {
             madako_invariant_violations_total(invariant.name()).increment(0);
+            madako_invariant_violation_timestamp_seconds(invariant.name()).set(0.0);
         }
         let Campaign { events, commands } = match &given.campaign {
             Some(options) => given.store.campaign(options.clone()),
@@ -358,8 +361,11 @@ impl LeaderState {
             Ok(sent) => sent,
             Err(error) => {
                 if let CommitError::Invariant { violations } = &error {
+                    let now = self.given.clock.now().unix_timestamp();
                     for violation in violations {
-                        madako_invariant_violations_total(violation.invariant.name()).increment(1);
+                        let invariant = violation.invariant.name();
+                        madako_invariant_violations_total(invariant).increment(1);
+                        madako_invariant_violation_timestamp_seconds(invariant).set(now as f64);
                     }
                     self.given.events.emit(Event::Violated(violations.clone()));
                 }

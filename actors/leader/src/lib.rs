@@ -15,5 +15,5 @@ mod repair;
 mod transaction;
 
 pub use actor::placement::PlacementGate;
-pub use actor::{Leader, LeaderArguments, METRICS, ReignControl};
+pub use actor::{EpochActorsControl, Leader, LeaderArguments, METRICS};
 pub use transaction::{LastPlan, MOST_CHANGES_KEPT, MOST_REASONS_KEPT};

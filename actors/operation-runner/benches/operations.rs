@@ -1,7 +1,7 @@
 //! Cost of a decision about the operations of a reconcile pass.
 //!
 //! `cargo bench --workspace --bench operations` prints a table of wall-clock times and of CPU times of a decision on
-//! one thread. Everything runs on all nodes; then nothing runs; then the rivers of each node are outdated. Last, a fleet
+//! one thread. The first case has every container running, the second none, the third outdated rivers on each node. Last, a fleet
 //! that CKE set up is taken over: the decision, and the differences that `madako ops diff` shows, of which there are none.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures real time")]

@@ -12,7 +12,6 @@ mod kubernetes;
 mod objects;
 mod restore_commands;
 mod show;
-mod since;
 mod tidy;
 mod workflow;
 
@@ -33,6 +32,7 @@ use madako_protocol::components::Components;
 use madako_protocol::etcd::EtcdCluster;
 use madako_protocol::event::EventSink;
 use madako_protocol::feed::{Task, forward_values, send_later};
+use madako_protocol::first_seen::FirstSeenTimes;
 use madako_protocol::gate::commit;
 use madako_protocol::kubernetes_secrets::KubernetesSecrets;
 use madako_protocol::latest::{Publisher, Subscriber};
@@ -44,7 +44,6 @@ use tokio::time::Instant;
 
 use self::collect::{FleetQuestion, observe, shows_data};
 use self::execute::Executor;
-use self::since::FirstSeenTimes;
 use self::workflow::Announced;
 use crate::backing_off::BackingOff;
 use crate::decide::Decision;
@@ -66,6 +65,8 @@ madako_protocol::declare_metrics! {
         "Unix time since which the node that is unreachable for longest is so; 0 if all are reachable.";
     gauge madako_etcd_healthy() "1 if etcd granted a lease in the last collection.";
     gauge madako_etcd_members(state) "Members of the cluster's etcd in the last collection, by state.";
+    gauge madako_etcd_fault_since_timestamp_seconds(state)
+        "Unix time since which etcd has no majority, or members in this state; 0 if it is not so.";
     gauge madako_etcd_certificates_end_timestamp_seconds()
         "Unix time at which the first certificate of a member of etcd ends; 0 if no certificate is known.";
     gauge madako_nodes_with_unreadable_certificates()
@@ -165,6 +166,7 @@ pub struct RunnerState {
     /// Reasons for which operations wait.
     held_since: FirstSeenTimes<&'static str>,
     unreachable_since: FirstSeenTimes<String>,
+    etcd_fault_since: FirstSeenTimes<&'static str>,
     reachable_since: FirstSeenTimes<String>,
     /// The stories of the last decision.
     stories: Arc<NodeStories>,
@@ -232,6 +234,7 @@ impl Actor for Runner {
             held: Vec::new(),
             held_since: FirstSeenTimes::default(),
             unreachable_since: FirstSeenTimes::default(),
+            etcd_fault_since: FirstSeenTimes::default(),
             reachable_since: FirstSeenTimes::default(),
             stories: Arc::default(),
             timer: None,

@@ -11,7 +11,7 @@ use madako_domain::node_status::{ContainerStatus, FleetStatus, NodeStatus};
 use madako_domain::state::ClusterState;
 
 use crate::input::{KubernetesMode, Settings};
-use crate::kubernetes::objects::decide::GivenDnsImages;
+use crate::kubernetes::objects::decide::ConfiguredDnsImages;
 
 /// Images that cannot be chosen, each with the reason.
 pub type UnclearImages = BTreeMap<ImageName, String>;
@@ -49,7 +49,7 @@ pub fn with_images(
         set(ImageName::Kubernetes, &mut chosen.images.kubernetes);
         let given =
             |name| state.images.0.get(&name).or_else(|| settings.configured_images.0.get(&name)).cloned();
-        chosen.images.dns = GivenDnsImages {
+        chosen.images.dns = ConfiguredDnsImages {
             coredns: given(ImageName::Coredns),
             unbound: given(ImageName::Unbound),
             unbound_exporter: given(ImageName::UnboundExporter),

@@ -14,7 +14,7 @@ use time::OffsetDateTime;
 
 use crate::images::UnclearImages;
 use crate::kubernetes::objects::apply::{FailedApply, ReadResources};
-use crate::kubernetes::objects::decide::GivenDnsImages;
+use crate::kubernetes::objects::decide::ConfiguredDnsImages;
 use crate::kubernetes::options::KubernetesOptions;
 use crate::limits::{CERTS_GC_INTERVAL, MAX_CONCURRENT_UPDATES};
 
@@ -26,7 +26,7 @@ pub struct Images {
     /// The image of all components of Kubernetes.
     pub kubernetes: String,
     /// Images of the DNS servers. Without them, the present objects keep theirs.
-    pub dns: GivenDnsImages,
+    pub dns: ConfiguredDnsImages,
 }
 
 impl Default for Images {
@@ -37,7 +37,7 @@ impl Default for Images {
             etcd: of_cke(ImageName::Etcd),
             tools: of_cke(ImageName::Tools),
             kubernetes: of_cke(ImageName::Kubernetes),
-            dns: GivenDnsImages::default(),
+            dns: ConfiguredDnsImages::default(),
         }
     }
 }

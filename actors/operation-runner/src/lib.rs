@@ -26,7 +26,7 @@
 //! The actors of the nodes, and the leader, which permits each action and commits each change of a record.
 //!
 //! # Does not
-//! Retry a command, or go on with the operation of an earlier leader: it cancels the record and looks afresh. The
+//! Retry a command, or go on with the operation of an earlier leader: it cancels the record and reads the states again. The
 //! operations of the queues do not exist yet.
 
 mod actor;

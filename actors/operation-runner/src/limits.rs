@@ -31,7 +31,7 @@ pub(crate) const ROUNDS_TO_AGREE: u32 = madako_domain::guard::POLLS_TO_AGREE;
 pub(crate) const COLLECT_DEADLINE: Duration = Duration::from_secs(30);
 /// Time for the start of a node's actor: the roster starts the actors of a new cluster within a second.
 pub(crate) const ACTOR_DEADLINE: Duration = Duration::from_secs(2);
-/// Interval of looks for that actor.
+/// Interval at which the runner checks whether that actor exists.
 pub(crate) const ACTOR_POLL: Duration = Duration::from_millis(100);
 /// Time after which a command counts as lost: three pulls of an image with 10 min each, and their pauses.
 pub(crate) const COMMAND_LOST: Duration = Duration::from_secs(32 * 60);

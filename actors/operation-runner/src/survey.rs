@@ -35,7 +35,7 @@ pub struct SurveyAccess {
 
 /// Reads the state of all nodes and of etcd, each once, and the version of the image of etcd if a member does not run it.
 /// Also returns the settings with the images of this state, and the errors of nodes without a known state and of a version
-/// that cannot be read. The driver bounds the time.
+/// that cannot be read, each with its node or image. The driver bounds the time.
 ///
 /// `None`: the form of the stored cluster is unknown.
 pub async fn survey_fleet(
@@ -44,7 +44,7 @@ pub async fn survey_fleet(
     (cluster, options): (&Cluster, &ContainerOptions),
     state: &ClusterState,
     configured: &Settings,
-) -> Option<(FleetStatus, Settings, Vec<String>)> {
+) -> Option<(FleetStatus, Settings, Vec<(String, String)>)> {
     let asks_kubernetes = configured.kubernetes != KubernetesMode::Off;
     let user = asks_kubernetes.then(|| ReadResources::new(&state.resources));
     let question = FleetQuestion::from_state(cluster, options, state, user.as_ref());
@@ -59,15 +59,18 @@ pub async fn survey_fleet(
         })
         .await;
     let mut status = fleet_status(&collected, state, None)?;
-    let mut errors: Vec<String> = collected.errors.into_values().collect();
+    let mut errors: Vec<(String, String)> = collected.errors.into_iter().collect();
     let settings = with_images(configured, state, cluster, &status);
     let etcd_image = &settings.images.etcd;
     if requires_known_version(cluster, &status, etcd_image) {
         match image_version(access, cluster, &status, etcd_image).await {
             Ok(version) => status.etcd_image_version = Some(version),
-            Err(why) => errors.push(format!(
-                "the version of etcd in {etcd_image} is unknown, so an image that is too old is not noticed: {why}"
-            )),
+            Err(why) => {
+                let why = format!(
+                    "the version of etcd in {etcd_image} is unknown, so an image that is too old is not noticed: {why}"
+                );
+                errors.push((etcd_image.clone(), why));
+            }
         }
     }
     Some((status, settings, errors))

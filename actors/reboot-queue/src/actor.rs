@@ -25,6 +25,7 @@ use madako_effects::{
 use madako_protocol::actors::{Failure, Mutation, RebootMessage};
 use madako_protocol::event::{Event, EventSink};
 use madako_protocol::feed::{Task, forward_values, send_later};
+use madako_protocol::first_seen::FirstSeenTimes;
 use madako_protocol::host::Host;
 use madako_protocol::kubernetes::Kubernetes;
 use madako_protocol::latest::Subscriber;
@@ -89,6 +90,7 @@ pub struct RebootState {
     begun: BTreeSet<i64>,
     answers: EtcdAnswers,
     reported: BTreeMap<i64, BlockedBy>,
+    waiting_since: FirstSeenTimes<&'static str>,
     chance: ChaCha8Rng,
     /// Counter that identifies checks and drains.
     next: u64,
@@ -135,6 +137,7 @@ impl Actor for RebootQueueActor {
             begun: BTreeSet::new(),
             answers: EtcdAnswers::default(),
             reported: BTreeMap::new(),
+            waiting_since: FirstSeenTimes::default(),
             next: 0,
             timer: None,
             wake: None,
@@ -240,7 +243,7 @@ impl RebootState {
         let config = config(state);
         let found = self.given.operations.as_ref().and_then(|operations| operations.newest());
         let live = Live {
-            drains: self.drains_seen(state),
+            drains: self.drain_progress(state),
             booted: self.checks.booted_entries(),
             unreachable: found.as_ref().map(|found| found.unreachable.clone()).unwrap_or_default(),
             etcd: self.answers.fault(self.given.operations.is_some(), found.as_deref(), self.given.interval),
@@ -467,6 +470,7 @@ impl RebootState {
             }
         }
         self.reported = reported;
-        telemetry::show_waiting(actions);
+        let now = self.given.clock.now().unix_timestamp();
+        telemetry::show_waiting(actions, &mut self.waiting_since, now);
     }
 }

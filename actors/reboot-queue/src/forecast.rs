@@ -24,8 +24,8 @@ use madako_domain::repair::queue::{Item, RepairQueue};
 use madako_domain::state::ClusterState;
 use time::OffsetDateTime;
 
-use self::blockers::{NodePods, Pods, of_node, shared_budgets};
-use self::schedule::{Begun, Slot, Waiting, schedule};
+use self::blockers::{NodeFindings, Pods, of_node, shared_budgets};
+use self::schedule::{RunningReboot, Slot, Waiting, schedule};
 use crate::explain::config;
 use crate::limits::ASSUMED_REBOOT;
 use crate::next_action::BlockedBy;
@@ -39,7 +39,7 @@ mod schedule;
 mod tests;
 
 pub use self::blockers::{Blocker, BlockerKind, BudgetState, Note, NoteKind, Owner};
-pub use self::history::{History, Measured};
+pub use self::history::{History, MeasuredDuration};
 pub use self::output::{ExpectedDuration, Forecast, NodeDown, NodeForecast, Obstacle, UnderWay, Wave};
 
 /// The answer to the dry run of an eviction.
@@ -165,7 +165,7 @@ pub fn forecast(input: &ForecastInput<'_>) -> Forecast {
         (_, None) => Some("no boot after a reboot is in the history"),
     };
     let waiting = queue.waiting_entries();
-    let times = Times { view: &view, queue: &queue, waiting: &waiting, now: input.now };
+    let times = RebootTimes { view: &view, queue: &queue, waiting: &waiting, now: input.now };
     let slots = times.schedule(medians);
     let waves =
         plan_waves(&Slots { slots: &slots, are_timed: medians.is_some() }, &times, &pods, input.answers);
@@ -224,7 +224,7 @@ fn unreachable_nodes(queue: &Queue<'_>, pods: &Pods<'_>) -> BTreeSet<String> {
 }
 
 /// The queue with its times.
-struct Times<'a> {
+struct RebootTimes<'a> {
     view: &'a View<'a>,
     queue: &'a Queue<'a>,
     waiting: &'a [&'a RebootQueueEntry],
@@ -232,11 +232,11 @@ struct Times<'a> {
 }
 
 /// Seconds of a drain and of a boot.
-type Takes = Option<(u64, u64)>;
+type ExpectedSeconds = Option<(u64, u64)>;
 
-impl Times<'_> {
+impl RebootTimes<'_> {
     /// Entries under way that hold a slot, with their expected ends.
-    fn begun(&self, takes: Takes) -> Vec<(i64, Begun)> {
+    fn reboots_under_way(&self, takes: ExpectedSeconds) -> Vec<(i64, RunningReboot)> {
         let (drain, boot) = takes.unwrap_or((0, ASSUMED_REBOOT.as_secs()));
         let entries = self.queue.queue.reboots.iter().map(|(index, item)| (*index, &item.value));
         let holds = |(_, entry): &(i64, &RebootQueueEntry)| {
@@ -250,13 +250,14 @@ impl Times<'_> {
             let node = entry.node.clone();
             let is_control_plane = self.queue.is_control_plane(&node);
             let ends = Duration::from_secs(all).saturating_sub(passed);
-            (index, Begun { node, is_control_plane, ends })
+            (index, RunningReboot { node, is_control_plane, ends })
         });
         begun.collect()
     }
 
-    fn schedule(&self, takes: Takes) -> Vec<Slot> {
-        let begun: Vec<Begun> = self.begun(takes).into_iter().map(|(_, begun)| begun).collect();
+    fn schedule(&self, takes: ExpectedSeconds) -> Vec<Slot> {
+        let begun: Vec<RunningReboot> =
+            self.reboots_under_way(takes).into_iter().map(|(_, begun)| begun).collect();
         let waiting = self.waiting.iter().map(|entry| Waiting {
             node: entry.node.clone(),
             is_control_plane: self.queue.is_control_plane(&entry.node),
@@ -271,14 +272,17 @@ impl Times<'_> {
     }
 
     /// Seconds until everything has ended.
-    fn end(&self, slots: &[Slot], takes: Takes) -> u64 {
-        let begun = self.begun(takes).into_iter().map(|(_, begun)| begun.ends);
+    fn end(&self, slots: &[Slot], takes: ExpectedSeconds) -> u64 {
+        let begun = self.reboots_under_way(takes).into_iter().map(|(_, begun)| begun.ends);
         begun.chain(slots.iter().map(|slot| slot.ends)).max().unwrap_or_default().as_secs()
     }
 
-    fn under_way(&self, takes: Takes) -> Vec<UnderWay> {
-        let ends: BTreeMap<i64, u64> =
-            self.begun(takes).into_iter().map(|(index, begun)| (index, begun.ends.as_secs())).collect();
+    fn under_way(&self, takes: ExpectedSeconds) -> Vec<UnderWay> {
+        let ends: BTreeMap<i64, u64> = self
+            .reboots_under_way(takes)
+            .into_iter()
+            .map(|(index, begun)| (index, begun.ends.as_secs()))
+            .collect();
         let entries = self.queue.queue.reboots.iter().filter(|(_, item)| is_under_way(&item.value));
         let shown = entries.map(|(index, item)| UnderWay {
             index: *index,
@@ -298,7 +302,7 @@ struct Slots<'a> {
 
 fn plan_waves(
     slots: &Slots<'_>,
-    times: &Times<'_>,
+    times: &RebootTimes<'_>,
     pods: &Pods<'_>,
     answers: &BTreeMap<String, DryRun>,
 ) -> Vec<Wave> {
@@ -306,12 +310,12 @@ fn plan_waves(
     let together = slots.slots.chunk_by(|one, other| one.begins == other.begins);
     let wave = |(number, slots_of_wave): (usize, &[Slot])| {
         let mut nodes = Vec::with_capacity(slots_of_wave.len());
-        let mut found_pods: Vec<NodePods<'_>> = Vec::with_capacity(slots_of_wave.len());
+        let mut found_pods: Vec<NodeFindings<'_>> = Vec::with_capacity(slots_of_wave.len());
         for slot in slots_of_wave {
             let entry = times.waiting[slot.entry];
             let name = times.queue.names.get(entry.node.as_str()).copied().unwrap_or(&entry.node);
             let mut found = pods.inspect(name, config, answers);
-            if let Some(repair) = times.view.repair_of(&entry.node) {
+            if let Some(repair) = times.view.repair_entry_of_node(&entry.node) {
                 let why = BlockedBy::Repaired { index: repair }.to_string();
                 found.blockers.insert(0, of_node(BlockerKind::Repaired, why));
             }

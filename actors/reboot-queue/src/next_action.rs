@@ -16,7 +16,7 @@ pub enum Action {
     Remove(Removal),
     Drain,
     /// The drain is aborted, and tried again after a pause.
-    BackOff(Aborted),
+    BackOff(AbortReason),
     /// The pods of `OnDelete` DaemonSets are deleted, and the reboot command runs.
     Reboot,
     /// The boot check decides.
@@ -33,7 +33,7 @@ pub enum Removal {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Aborted {
+pub enum AbortReason {
     Timeout {
         /// The last pod or error that the drain waited for.
         waits: Option<String>,
@@ -172,7 +172,7 @@ impl fmt::Display for Action {
     }
 }
 
-impl fmt::Display for Aborted {
+impl fmt::Display for AbortReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Timeout { waits: Some(waits) } => write!(f, "draining timed out: {waits}"),

@@ -21,7 +21,7 @@ use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 use time::OffsetDateTime;
 
 use crate::limits::STUCK_REBOOTS;
-use crate::next_action::{Aborted, Action, BlockedBy, NextAction, Removal};
+use crate::next_action::{AbortReason, Action, BlockedBy, NextAction, Removal};
 
 /// The nodes of the cluster by address; the value is true for a control plane node.
 pub type Nodes<'a> = BTreeMap<&'a str, bool>;
@@ -89,7 +89,7 @@ pub struct View<'a> {
 }
 
 /// Slots and control plane nodes that the earlier entries of the pass hold, and overdue workers.
-struct Occupied {
+struct OccupiedSlots {
     /// Workers that hold a slot.
     workers: u32,
     /// A worker that is drained, reboots, or could begin.
@@ -198,13 +198,13 @@ impl<'a> View<'a> {
     }
 
     /// The control plane nodes, slots and stuck workers before any entry begins.
-    fn occupied_resources(&self, first: &BTreeMap<&str, i64>) -> Occupied {
+    fn occupied_resources(&self, first: &BTreeMap<&str, i64>) -> OccupiedSlots {
         let is_control_plane = |address: &str| self.nodes.get(address) == Some(&true);
         let repaired = self.queue.entries.iter().filter(|(index, item)| {
             is_active(&item.value) || self.queue.running_repair_of(**index).is_some()
         });
         let repaired = repaired.map(|(_, item)| item.value.address.as_str());
-        let mut occupied = Occupied {
+        let mut occupied = OccupiedSlots {
             workers: 0,
             worker: None,
             control_plane: repaired.filter(|address| is_control_plane(address)).map(str::to_owned).collect(),
@@ -237,7 +237,7 @@ impl<'a> View<'a> {
         index: i64,
         entry: &RebootQueueEntry,
         first: &BTreeMap<&str, i64>,
-        occupied: &mut Occupied,
+        occupied: &mut OccupiedSlots,
     ) -> (Action, Option<BlockedBy>) {
         if let Some(removal) = self.decide_removal(index, entry) {
             return (Action::Remove(removal), None);
@@ -275,13 +275,13 @@ impl<'a> View<'a> {
         index: i64,
         entry: &RebootQueueEntry,
         is_control_plane: bool,
-        occupied: &mut Occupied,
+        occupied: &mut OccupiedSlots,
     ) -> (Action, Option<BlockedBy>) {
         if is_control_plane
             && let Some(other) = occupied.control_plane.iter().find(|other| **other != entry.node)
         {
             // Another program began both: this one gives way, so that the other one can end.
-            let action = Action::BackOff(Aborted::ControlPlane { address: other.clone() });
+            let action = Action::BackOff(AbortReason::ControlPlane { address: other.clone() });
             occupied.control_plane.remove(&entry.node);
             return (action, None);
         }
@@ -293,10 +293,10 @@ impl<'a> View<'a> {
             }
             Some(Drain::Done) => return (Action::Reboot, self.reboot_waits(&entry.node, is_control_plane)),
             Some(Drain::Failed { why }) => {
-                return (Action::BackOff(Aborted::Impossible { why: why.clone() }), None);
+                return (Action::BackOff(AbortReason::Impossible { why: why.clone() }), None);
             }
             Some(Drain::Unreachable { pod }) => {
-                return (Action::BackOff(Aborted::Unreachable { pod: pod.clone() }), None);
+                return (Action::BackOff(AbortReason::Unreachable { pod: pod.clone() }), None);
             }
             Some(Drain::Runs { waits }) => waits.clone(),
             // CKE looks whether the node is empty before it looks at the time.
@@ -311,7 +311,7 @@ impl<'a> View<'a> {
             Some(Drain::Unseen { .. }) | None => None,
         };
         if until < self.now {
-            return (Action::BackOff(Aborted::Timeout { waits }), None);
+            return (Action::BackOff(AbortReason::Timeout { waits }), None);
         }
         let blocked_by =
             if self.live.kubernetes { BlockedBy::Draining { until, waits } } else { BlockedBy::NoKubernetes };
@@ -344,7 +344,7 @@ impl<'a> View<'a> {
         index: i64,
         entry: &RebootQueueEntry,
         is_control_plane: bool,
-        occupied: &mut Occupied,
+        occupied: &mut OccupiedSlots,
     ) -> Option<BlockedBy> {
         if let Some(until) = entry.drain_backoff_expire.filter(|until| *until > self.now) {
             return Some(BlockedBy::BackOff { until, count: entry.drain_backoff_count });
@@ -353,7 +353,7 @@ impl<'a> View<'a> {
             // Control plane nodes wait for it even while it has an obstacle, as in CKE.
             occupied.worker = occupied.worker.or(Some(index));
         }
-        if let Some(repair) = self.repair_of(&entry.node) {
+        if let Some(repair) = self.repair_entry_of_node(&entry.node) {
             return Some(BlockedBy::Repaired { index: repair });
         }
         if let Some(address) = occupied.control_plane.first() {
@@ -400,7 +400,7 @@ impl<'a> View<'a> {
     }
 
     /// The begun repair of a node: its next drain must not meet that of a reboot.
-    pub(crate) fn repair_of(&self, node: &str) -> Option<i64> {
+    pub(crate) fn repair_entry_of_node(&self, node: &str) -> Option<i64> {
         let mut begun =
             self.queue.entries.iter().filter(|(_, item)| {
                 item.value.status == RepairStatus::Processing && item.value.address == node

@@ -32,7 +32,7 @@ use madako_repair_queue::limiter::RemovedEntries;
 use madako_repair_queue::news::ReportedState;
 use madako_repair_queue::pass::{Health, LeaderState, View, config, next_actions, nodes_of_queue};
 use madako_repair_queue::racks::{Answers, HeldBack, Racks, held_back};
-use madako_repair_queue::requests::{asked_about, change, decide, kept_racks, nodes};
+use madako_repair_queue::requests::{change, decide, kept_racks, nodes, queried_machines};
 use time::OffsetDateTime;
 
 /// Timed runs of each case, after one untimed run.
@@ -115,7 +115,7 @@ fn measure_reports(
     let removed = RemovedEntries::default();
     let mut told = ReportedState::default();
     let judging = measure_time(|| {
-        let held = held_back(asked_about(&state), &kept_racks(&state), answers, nodes(&state), hold);
+        let held = held_back(queried_machines(&state), &kept_racks(&state), answers, nodes(&state), hold);
         assert!(black_box(held).racks.len() >= state.repair.entries.len() / 3);
         let decision = decide(&state, &reports, (&times, &removed), hold, (Duration::from_secs(60), seen))
             .expect("the reports are good");

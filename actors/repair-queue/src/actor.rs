@@ -286,7 +286,7 @@ impl RepairState {
         let config = config(state);
         let operations = self.given.operations.as_ref().map(|operations| operations.newest());
         let live = LeaderState {
-            health: self.checks.believed_health(),
+            health: self.checks.valid_health(),
             drains: self.progress_of_drains(state),
             reports_awaited: self.reports_awaited(state),
             host: self.given.host.is_some(),

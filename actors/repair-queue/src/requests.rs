@@ -114,7 +114,7 @@ pub fn unreadable(state: &ClusterState) -> Option<&str> {
 }
 
 /// Addresses of all entries.
-pub fn asked_about(state: &ClusterState) -> impl Iterator<Item = &str> {
+pub fn queried_machines(state: &ClusterState) -> impl Iterator<Item = &str> {
     state.repair.entries.values().map(|item| item.value.address.as_str())
 }
 

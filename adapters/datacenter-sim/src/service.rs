@@ -51,7 +51,7 @@ impl SimulatedRegistry {
     }
 
     /// Registers the listener of searches. The first listener stays; later ones are ignored.
-    pub fn hear_searches(&self, listener: SearchListener) {
+    pub fn subscribe_searches(&self, listener: SearchListener) {
         self.listener.get_or_init(|| listener);
     }
 

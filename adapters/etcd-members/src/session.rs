@@ -29,7 +29,7 @@ pub(crate) enum Answer {
     Listed(Vec<EtcdMember>, Failure),
 }
 
-enum AskedAddress {
+enum AddressAnswer {
     Granted(Box<Session>),
     Listed(u64, Vec<EtcdMember>, Failure),
     Failed(Failure),
@@ -66,47 +66,47 @@ pub(crate) async fn find_member(
     let (mut best, mut failures) = (None::<(u64, Vec<EtcdMember>)>, Vec::new());
     while let Some((address, attempt)) = attempts.next().await {
         match attempt {
-            AskedAddress::Granted(session) => return Ok(Answer::Granted(session)),
-            AskedAddress::Listed(term, members, why) => {
+            AddressAnswer::Granted(session) => return Ok(Answer::Granted(session)),
+            AddressAnswer::Listed(term, members, why) => {
                 if best.as_ref().is_none_or(|(earlier, _)| term > *earlier) {
                     best = Some((term, members));
                 }
                 failures.push((address, why));
             }
-            AskedAddress::Failed(why) => failures.push((address, why)),
+            AddressAnswer::Failed(why) => failures.push((address, why)),
         }
     }
     let why = Failure::join_failures(failures);
     best.map(|(_, members)| Answer::Listed(members, why.clone())).ok_or(why)
 }
 
-async fn ask_address(connections: &Connections, address: &str) -> AskedAddress {
+async fn ask_address(connections: &Connections, address: &str) -> AddressAnswer {
     let by = Instant::now() + REQUEST;
     let client = match connections.client_of(address) {
         Ok(client) => client,
-        Err(failure) => return AskedAddress::Failed(failure),
+        Err(failure) => return AddressAnswer::Failed(failure),
     };
     let list = || async { client.cluster_client().member_list().await };
     let (term, listed) = match request_member(connections, address, by, list()).await {
         Ok(list) => {
             (list.header().map_or(0, etcd_client::ResponseHeader::raft_term), convert_members(list.members()))
         }
-        Err(failure) => return AskedAddress::Failed(failure),
+        Err(failure) => return AddressAnswer::Failed(failure),
     };
     let grant = async { client.lease_client().grant(LEASE_TTL, None).await };
     let granted = match request_member(connections, address, by, grant).await {
         Ok(granted) => granted,
-        Err(failure) => return AskedAddress::Listed(term, listed, failure),
+        Err(failure) => return AddressAnswer::Listed(term, listed, failure),
     };
     // A list after the grant has all members that were added before.
     match request_member(connections, address, by, list()).await {
-        Ok(list) => AskedAddress::Granted(Box::new(Session {
+        Ok(list) => AddressAnswer::Granted(Box::new(Session {
             lease: granted.id(),
             revision: granted.header().map_or(0, etcd_client::ResponseHeader::revision),
             members: convert_members(list.members()),
             client: client.clone(),
         })),
-        Err(failure) => AskedAddress::Listed(term, listed, failure),
+        Err(failure) => AddressAnswer::Listed(term, listed, failure),
     }
 }
 

@@ -137,13 +137,16 @@ fn parse(text: &str) -> Result<Kubeconfig, String> {
     })
 }
 
-/// Names of the current context's parts in messages.
-struct Names {
+/// KubeconfigNames of the current context's parts in messages.
+struct KubeconfigNames {
     cluster: String,
     user: String,
 }
 
-fn current_context(file: Kubeconfig, problems: &mut Problems) -> Option<(Cluster, Option<AuthInfo>, Names)> {
+fn current_context(
+    file: Kubeconfig,
+    problems: &mut Problems,
+) -> Option<(Cluster, Option<AuthInfo>, KubeconfigNames)> {
     let Some(wanted) = file.current_context.filter(|name| !name.is_empty()) else {
         problems.add("current-context", "", "the name of a context");
         return None;
@@ -153,7 +156,7 @@ fn current_context(file: Kubeconfig, problems: &mut Problems) -> Option<(Cluster
         problems.add("current-context", format!("{wanted:?}"), "the name of an entry of `contexts`");
         return None;
     };
-    let names = Names {
+    let names = KubeconfigNames {
         cluster: format!("clusters[{}].cluster", context.cluster),
         user: format!("users[{}].user", context.user.as_deref().unwrap_or_default()),
     };
@@ -189,7 +192,12 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn read_access(mut self, cluster: Cluster, user: AuthInfo, names: &Names) -> Option<ApiServerAccess> {
+    fn read_access(
+        mut self,
+        cluster: Cluster,
+        user: AuthInfo,
+        names: &KubeconfigNames,
+    ) -> Option<ApiServerAccess> {
         let begun = self.problems.len();
         let url = self.server(&cluster, names);
         for (given, field) in [
@@ -247,7 +255,7 @@ impl Reader<'_> {
         self.problems.is_empty().then_some(ApiServerAccess { config, server })
     }
 
-    fn server(&mut self, cluster: &Cluster, names: &Names) -> Option<Uri> {
+    fn server(&mut self, cluster: &Cluster, names: &KubeconfigNames) -> Option<Uri> {
         let url = cluster.server.as_deref().and_then(|server| server.parse::<Uri>().ok());
         let url = url.filter(|url| {
             matches!(url.scheme_str(), Some("http" | "https"))
@@ -261,7 +269,7 @@ impl Reader<'_> {
         url
     }
 
-    fn read_user(&mut self, user: AuthInfo, names: &Names) -> AuthInfo {
+    fn read_user(&mut self, user: AuthInfo, names: &KubeconfigNames) -> AuthInfo {
         let programs = "no such field: the service runs no programs for credentials; give a token, a tokenFile \
                         or a client certificate";
         let another = "no such field: the service sends requests as the user itself";

@@ -15,9 +15,9 @@ const NOT_FOUND: &str = "NotFound";
 /// Cause in an answer to an eviction that a disruption budget forbids.
 const DISRUPTION_BUDGET: &str = "DisruptionBudget";
 
-pub(crate) fn failure_of_call(what: &str, error: kube::Error) -> KubernetesError {
+pub(crate) fn to_kubernetes_error(what: &str, error: kube::Error) -> KubernetesError {
     match error {
-        kube::Error::Api(status) => refusal_of_status(what, &status),
+        kube::Error::Api(status) => error_from_status(what, &status),
         kube::Error::FromUtf8(_) => malformed_answer(what, "it is not UTF-8"),
         error => {
             let mut cause: &dyn Error = &error;
@@ -38,7 +38,7 @@ pub(crate) fn failure_of_call(what: &str, error: kube::Error) -> KubernetesError
 
 /// Maps a status other than success. It means that an object is not found only if the API server itself says so: a
 /// proxy or a wrong address also answers 404.
-fn refusal_of_status(what: &str, status: &Status) -> KubernetesError {
+fn error_from_status(what: &str, status: &Status) -> KubernetesError {
     if status.code == 404 && status.reason == NOT_FOUND {
         return KubernetesError::NotFound { what: what.to_owned() };
     }

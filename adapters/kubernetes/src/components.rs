@@ -37,7 +37,7 @@ const GROUP: &str = "system:masters";
 pub struct NodeComponents {
     authorities: Arc<dyn Authorities>,
     ports: Ports,
-    present: tokio::sync::Mutex<Option<Present>>,
+    present: tokio::sync::Mutex<Option<CurrentSession>>,
 }
 
 /// The port of each component's health endpoint.
@@ -49,14 +49,14 @@ impl fmt::Debug for NodeComponents {
     }
 }
 
-struct Present {
-    session: Arc<Session>,
+struct CurrentSession {
+    session: Arc<AuthenticatedConnections>,
     /// The time of the next certificate.
     renew_at: Instant,
 }
 
 /// Connections that share a client certificate.
-struct Session {
+struct AuthenticatedConnections {
     /// Port of API servers.
     port: u16,
     trusted: String,
@@ -87,16 +87,17 @@ impl NodeComponents {
 
     /// The session whose certificate is not about to end. Without an answer of the authorities, a certificate stays in use
     /// until its end.
-    async fn open_session(&self, what: &str) -> Result<Arc<Session>, KubernetesError> {
+    async fn open_session(&self, what: &str) -> Result<Arc<AuthenticatedConnections>, KubernetesError> {
         let mut present = self.present.lock().await;
         let now = Instant::now();
         if let Some(present) = present.as_ref().filter(|present| now < present.renew_at) {
             return Ok(Arc::clone(&present.session));
         }
-        match self.make(what).await {
+        match self.create_session(what).await {
             Ok(session) => {
                 let session = Arc::new(session);
-                *present = Some(Present { session: Arc::clone(&session), renew_at: now + CERTIFICATE_AGE });
+                *present =
+                    Some(CurrentSession { session: Arc::clone(&session), renew_at: now + CERTIFICATE_AGE });
                 Ok(session)
             }
             Err(error) => {
@@ -110,7 +111,7 @@ impl NodeComponents {
         }
     }
 
-    async fn make(&self, what: &str) -> Result<Session, KubernetesError> {
+    async fn create_session(&self, what: &str) -> Result<AuthenticatedConnections, KubernetesError> {
         let made = Instant::now();
         let trusted = self.authorities.certificate(Authority::Kubernetes).await;
         let trusted = trusted.map_err(|error| unusable_answer(what, error))?;
@@ -129,7 +130,7 @@ impl NodeComponents {
             node_access("localhost", port, &trusted, &issued).map_err(|why| unusable_answer(what, why))?;
         let checks = exchange::create_client(&access, MAX_CHECK_BYTES, false);
         let checks = checks.map_err(|_| unusable_answer(what, "the client cannot be created"))?;
-        Ok(Session {
+        Ok(AuthenticatedConnections {
             port,
             trusted,
             issued,
@@ -141,7 +142,7 @@ impl NodeComponents {
     }
 
     /// Asks API servers one after the other until one answers. A refusal is an answer.
-    async fn ask<R, F>(
+    async fn ask_any_server<R, F>(
         &self,
         what: &str,
         servers: &[String],
@@ -174,7 +175,7 @@ fn node_access(
     ApiServerAccess::with_certificate(&url, trusted, &issued.certificate, issued.private_key.reveal())
 }
 
-impl Session {
+impl AuthenticatedConnections {
     fn connect_server(&self, what: &str, address: &str) -> Result<Arc<ApiServer>, KubernetesError> {
         // No code panics while it holds the lock, and the map is consistent at any moment.
         let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -228,7 +229,12 @@ impl Components for NodeComponents {
         servers: &[String],
     ) -> Result<Option<String>, KubernetesError> {
         let what = format!("lease of {component}");
-        self.ask(&what, servers, |server| async move { leases::lease_holder(&server, component).await }).await
+        self.ask_any_server(
+            &what,
+            servers,
+            |server| async move { leases::lease_holder(&server, component).await },
+        )
+        .await
     }
 
     async fn add_taints(
@@ -245,6 +251,6 @@ impl Components for NodeComponents {
         }
         let add =
             |server: Arc<ApiServer>| async move { leases::add_taints(&server, permit, node, taints).await };
-        self.ask(&what, servers, add).await
+        self.ask_any_server(&what, servers, add).await
     }
 }

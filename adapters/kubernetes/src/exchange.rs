@@ -93,7 +93,7 @@ pub(crate) async fn send_with_eviction_outcome(
         Ok(Ok(text)) => Ok(text),
         Ok(Err(error)) => {
             let budget = answer::forbidden_by_budget(&error);
-            Err(FailedExchange { error: answer::failure_of_call(call.what, error), budget })
+            Err(FailedExchange { error: answer::to_kubernetes_error(call.what, error), budget })
         }
         Err(_) => {
             let why = format!("no complete answer within {:?}", until.within);

@@ -28,7 +28,7 @@ pub enum AuthorityFault {
     #[error("the text has no certificate, or several: expected one certificate in PEM")]
     Certificate,
     /// The certificate is that of no authority.
-    #[error("the certificate is not that of a certificate authority")]
+    #[error("the certificate is not a CA certificate: expected basicConstraints with CA:TRUE")]
     NoAuthority,
     /// The certificate is not valid now.
     #[error("the certificate is valid from {from} to {to}, and not at the present time")]

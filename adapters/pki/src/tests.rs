@@ -342,7 +342,7 @@ async fn files_that_make_no_authority_are_refused() {
     let long = format!("{}{}", "#\n".repeat(40_000), pem);
     for (certificate, key, expected) in [
         (pem.as_str(), RSA.1, "the private key does not belong to the certificate"),
-        (leaf.certificate.as_str(), leaf.private_key.reveal(), "not that of a certificate authority"),
+        (leaf.certificate.as_str(), leaf.private_key.reveal(), "not a CA certificate"),
         (two.as_str(), key.reveal(), "expected one certificate"),
         (key.reveal(), key.reveal(), "expected one certificate"),
         ("", key.reveal(), "expected one certificate"),

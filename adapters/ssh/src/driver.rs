@@ -42,7 +42,7 @@ pub struct SshOptions {
     pub action: Duration,
     /// Time for a pull, and for the restore of a snapshot beside the data of etcd.
     pub pull: Duration,
-    /// Time for a look at a snapshot.
+    /// Time limit of the inspection of a snapshot.
     pub trial: Duration,
 }
 

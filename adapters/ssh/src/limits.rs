@@ -54,7 +54,7 @@ pub(crate) const SIZE_PATIENCE: u64 = 3;
 pub const ACTION_DEADLINE: Duration = Duration::from_secs(600);
 /// Time for all tries of a pull: an image of 300 MB over 10 Mbit/s takes four minutes.
 pub const PULL_DEADLINE: Duration = Duration::from_secs(600);
-/// Time for a look at a snapshot of etcd, with a restore on trial: a snapshot of 2 GiB takes a minute on a slow disk.
+/// Time limit of the inspection of an etcd snapshot, including a trial restore: a snapshot of 2 GiB takes a minute on a slow disk.
 pub const TRIAL_DEADLINE: Duration = Duration::from_secs(120);
 /// Tries of a pull, and the pause between two, in seconds. CKE's values.
 pub(crate) const PULL_TRIES: u32 = 3;

@@ -46,5 +46,5 @@ pub use encryption::{DecryptError, EncryptError, Encryption};
 pub use madako_encryption::KeysError;
 pub use objects::CachedObjects;
 pub use saved::SaveError;
-pub use store::EtcdStore;
+pub use store::{EtcdStore, StoreCondition};
 pub use telemetry::{METRICS, register_counters};

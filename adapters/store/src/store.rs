@@ -18,12 +18,20 @@ use crate::backoff::Backoff;
 use crate::campaign::{self, ValidEpochs};
 use crate::commit::{commit_together, commit_transaction};
 use crate::config::{ConfigError, StoreConfig};
-use crate::connections::{BoxedStream, Connection, Connections, Target};
+use crate::connections::{BoxedStream, Connection, Connections, Failed, Target};
 use crate::encryption::Encryption;
 use crate::list::{ReadExtent, list_keys, read_revision};
 use crate::namespace::Namespace;
 use crate::telemetry::Operation;
 use crate::watch::{FeedEvent, WatchedKeys, watch, watch_every_revision};
+
+/// The answer of etcd's request `Status`, as far as operators need it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreCondition {
+    pub size_bytes: u64,
+    /// Alarms and faults in etcd's words, such as a database without space.
+    pub alarms: Vec<String>,
+}
 
 /// etcd below one prefix. Cheap to clone; clones share the connection.
 #[derive(Debug, Clone)]
@@ -134,6 +142,23 @@ impl EtcdStore {
         // etcd answers -1 for a lease that is gone.
         let seconds = |number: i64| u64::try_from(number).ok().map(Duration::from_secs);
         Ok(seconds(answer.ttl()).zip(seconds(answer.granted_ttl())))
+    }
+
+    /// The size and the alarms of the store, from the endpoint in use; `None`: the user may not ask.
+    ///
+    /// # Errors
+    /// The store does not answer or refuses.
+    pub async fn read_condition(&self) -> Result<Option<StoreCondition>, StoreError> {
+        let connections = &self.connections;
+        let ask = |connection: Arc<Connection>| async move { connection.maintenance_client().status().await };
+        match connections.send_request(Operation::Status, "", connections.timeout(), ask).await {
+            Ok(answer) => Ok(Some(StoreCondition {
+                size_bytes: u64::try_from(answer.db_size()).unwrap_or_default(),
+                alarms: answer.errors().iter().map(|alarm| alarm.trim().to_owned()).collect(),
+            })),
+            Err(Failed { error, .. }) if error.kind == StoreErrorKind::Denied => Ok(None),
+            Err(Failed { error, .. }) => Err(error),
+        }
     }
 
     pub(crate) async fn revision(&self) -> Result<i64, StoreError> {

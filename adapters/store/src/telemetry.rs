@@ -21,6 +21,7 @@ pub(crate) enum Operation {
     Enrol,
     Revision,
     Snapshot,
+    Status,
 }
 
 madako_json::named!(Operation);
@@ -39,6 +40,7 @@ impl Operation {
             Self::Enrol => format!("candidacy with {object}"),
             Self::Revision => "question for the store's revision".to_owned(),
             Self::Snapshot => "snapshot of the store".to_owned(),
+            Self::Status => "question for the store's size".to_owned(),
         }
     }
 }

@@ -1,17 +1,14 @@
 //! Prints lists for people and for spreadsheets: columns with an order, coloured states, lines that fit the terminal.
 
+mod layout;
+
 use std::env;
 use std::io::{IsTerminal as _, stdout};
 
+use self::layout::{ColumnUse, GAP, lay_out};
 use crate::output::escape_unprintable;
-use crate::wrap::cut_to_width;
+use crate::wrap::{break_words, cut_to_width, push_wrapped};
 
-/// Characters that a column keeps when lines are cut to the width of a terminal: enough for an address.
-const KEPT: usize = 15;
-/// Characters of the last column below which it is left out: less says nothing.
-const LAST_KEPT: usize = 8;
-/// Spaces between two columns.
-const GAP: usize = 2;
 /// Cell without a value.
 const NOTHING: &str = "-";
 
@@ -21,7 +18,7 @@ pub enum Tone {
     #[default]
     Plain,
     Good,
-    /// Worth a look.
+    /// Yellow: the operator should check it.
     Notice,
     Bad,
 }
@@ -91,6 +88,10 @@ impl Cell {
         Self { tone, ..self }
     }
 
+    fn has_value(&self) -> bool {
+        !["", NOTHING].contains(&self.text.as_str())
+    }
+
     /// The cell with another text for spreadsheets, such as a time instead of an age.
     #[must_use]
     pub fn with_exact_text(self, exact: impl Into<String>) -> Self {
@@ -137,6 +138,8 @@ pub struct List {
     /// Heading of each column, and whether only the wide form has it.
     columns: Vec<(String, bool)>,
     rows: Vec<Vec<Cell>>,
+    /// Whether the last column of the narrow form continues on further lines instead of being cut.
+    wraps: bool,
 }
 
 impl List {
@@ -145,7 +148,18 @@ impl List {
     pub fn new<T: AsRef<str>>(columns: &[T], wide: &[T]) -> Self {
         let column = |is_wide| move |heading: &T| (heading.as_ref().to_owned(), is_wide);
         let columns = columns.iter().map(column(false)).chain(wide.iter().map(column(true)));
-        Self { columns: columns.collect(), rows: Vec::new() }
+        Self { columns: columns.collect(), rows: Vec::new(), wraps: false }
+    }
+
+    /// The list with all of each reason, which is the last cell of a line: reasons have as many lines as they need.
+    #[must_use]
+    pub fn with_whole_reasons(self) -> Self {
+        Self { wraps: true, ..self }
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
     }
 
     /// Adds a line with as many cells as there are columns, wide ones included.
@@ -154,13 +168,18 @@ impl List {
         self.rows.push(cells);
     }
 
+    /// The names of all columns in options.
+    #[must_use]
+    pub fn column_names(&self) -> Vec<String> {
+        self.columns.iter().map(|(heading, _)| option_name_of_heading(heading)).collect()
+    }
+
     /// Orders the lines by a column, named as in its heading; equal ones keep their order.
     ///
     /// # Errors
     /// There is no such column: the error names all columns.
     pub fn sort_by(&mut self, name: &str) -> Result<(), String> {
-        let names: Vec<String> =
-            self.columns.iter().map(|(heading, _)| option_name_of_heading(heading)).collect();
+        let names = self.column_names();
         let column = names
             .iter()
             .position(|it| *it == option_name_of_heading(name))
@@ -170,44 +189,52 @@ impl List {
     }
 
     /// The list with a line end after each line. Where lines are longer than the terminal is wide, columns without any value
-    /// are left out, and the widest cells are cut; the wide form has everything.
+    /// are left out, values of rare columns are at the beginning of the last column, and the widest cells are cut; the wide
+    /// form has everything.
     #[must_use]
     pub fn to_text(&self, is_wide: bool, surface: Surface) -> String {
-        let mut shown: Vec<usize> =
+        let listed: Vec<usize> =
             (0..self.columns.len()).filter(|column| is_wide || !self.columns[*column].1).collect();
-        let length = |column: usize| {
-            let cells = self.rows.iter().map(|row| row[column].text.chars().count());
-            cells.max().unwrap_or(0).max(self.columns[column].0.chars().count())
-        };
-        let mut widths: Vec<usize> = shown.iter().map(|column| length(*column)).collect();
-        if let Some(width) = surface.width.filter(|width| !is_wide && total_width(&widths) > *width) {
-            shown.retain(|column| self.has_values(*column));
-            widths = shown.iter().map(|column| length(*column)).collect();
-            fit_widths(&mut widths, width);
-            shown.truncate(widths.len());
-        }
+        let uses: Vec<ColumnUse> = listed.iter().map(|column| self.column_use(*column)).collect();
+        let layout = lay_out(&uses, self.rows.len(), surface.width.filter(|_| !is_wide), self.wraps);
+        let shown: Vec<(usize, usize)> =
+            layout.shown.iter().map(|(place, width)| (listed[*place], *width)).collect();
+        let moved: Vec<usize> = layout.moved.iter().map(|place| listed[*place]).collect();
+        let widths: Vec<usize> = shown.iter().map(|(_, width)| *width).collect();
+        let wraps = self.wraps && shown.last().map(|(column, _)| column) == listed.last();
         let mut text = String::new();
-        let heading: Vec<Cell> =
-            shown.iter().map(|column| Cell::new(self.columns[*column].0.as_str())).collect();
-        push_line(&mut text, &heading.iter().collect::<Vec<_>>(), &widths, surface.has_colours);
+        let heading = shown.iter().map(|(column, _)| Cell::new(self.columns[*column].0.as_str()));
+        push_line(&mut text, &heading.collect::<Vec<_>>(), &widths, surface.has_colours, wraps);
         for row in &self.rows {
-            let cells: Vec<&Cell> = shown.iter().map(|column| &row[*column]).collect();
-            push_line(&mut text, &cells, &widths, surface.has_colours);
+            let mut cells: Vec<Cell> = shown.iter().map(|(column, _)| row[*column].clone()).collect();
+            if let Some(last) = cells.last_mut() {
+                let values = moved.iter().filter(|column| row[**column].has_value());
+                let values: Vec<String> = values
+                    .map(|column| format!("{} {}", self.columns[*column].0.to_lowercase(), row[*column].text))
+                    .chain(last.has_value().then(|| last.text.clone()))
+                    .collect();
+                if !values.is_empty() {
+                    last.text = values.join(", ");
+                }
+            }
+            push_line(&mut text, &cells, &widths, surface.has_colours, wraps);
         }
         text
     }
 
-    fn has_values(&self, column: usize) -> bool {
-        self.rows.is_empty()
-            || self.rows.iter().any(|row| !["", NOTHING].contains(&row[column].text.as_str()))
+    fn column_use(&self, column: usize) -> ColumnUse {
+        let cells = || self.rows.iter().map(|row| &row[column]);
+        ColumnUse {
+            heading: self.columns[column].0.chars().count(),
+            longest: cells().map(|cell| cell.text.chars().count()).max().unwrap_or(0),
+            filled: cells().filter(|cell| cell.has_value()).count(),
+        }
     }
 
     /// All columns as comma-separated values (RFC 4180), with the lines' ends of Unix.
     #[must_use]
     pub fn to_csv(&self) -> String {
-        let heading: Vec<String> =
-            self.columns.iter().map(|(heading, _)| option_name_of_heading(heading)).collect();
-        let mut text = heading.join(",") + "\n";
+        let mut text = self.column_names().join(",") + "\n";
         for row in &self.rows {
             let cells = row.iter().map(|cell| quote_value(cell.exact.as_ref().unwrap_or(&cell.text)));
             text.push_str(&cells.collect::<Vec<_>>().join(","));
@@ -229,36 +256,20 @@ fn quote_value(value: &str) -> String {
     }
 }
 
-/// Columns of a line.
-fn total_width(widths: &[usize]) -> usize {
-    widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1)
-}
-
-/// Shortens the widest columns until the line fits, but none below [`KEPT`]; then the last one, which goes if nothing of use
-/// is left of it.
-fn fit_widths(widths: &mut Vec<usize>, most: usize) {
-    while total_width(widths) > most {
-        // The last one of equals: reasons are at the end.
-        let widest = widths.iter_mut().rev().max_by_key(|width| **width).filter(|width| **width > KEPT);
-        let Some(widest) = widest else { break };
-        *widest -= 1;
-    }
-    let over = total_width(widths).saturating_sub(most);
-    if let [_, .., last] = widths.as_mut_slice()
-        && over > 0
-    {
-        *last = last.saturating_sub(over);
-        if *last < LAST_KEPT {
-            widths.pop();
-        }
-    }
-}
-
-fn push_line(text: &mut String, cells: &[&Cell], widths: &[usize], has_colours: bool) {
+/// Adds a line. `wraps`: the last cell has as many lines as it needs, and no other one is below it.
+fn push_line(text: &mut String, cells: &[Cell], widths: &[usize], has_colours: bool, wraps: bool) {
     let begin = text.len();
+    let indent = widths.iter().rev().skip(1).map(|width| width + GAP).sum::<usize>();
     for (index, (cell, width)) in cells.iter().zip(widths).enumerate() {
         if index > 0 {
             text.push_str(&" ".repeat(GAP));
+        }
+        if wraps && index + 1 == widths.len() {
+            let mut lines = String::new();
+            push_wrapped(&mut lines, "", &break_words(&cell.text, *width), 0, *width);
+            let lines: Vec<String> = lines.lines().map(|line| cell.tone.paint(line, has_colours)).collect();
+            text.push_str(&lines.join(&format!("\n{}", " ".repeat(indent))));
+            continue;
         }
         let length = cell.text.chars().count();
         text.push_str(&cell.tone.paint(&cut_to_width(&cell.text, *width), has_colours));
@@ -325,6 +336,38 @@ mod tests {
         let text = |width| list.to_text(false, Surface { width: Some(width), ..Surface::default() });
         assert_eq!(text(29), "NAME  WHY\na     a reason, which is long\n");
         assert!(text(40).starts_with("NAME  REPAIR  WHY\n"), "there is room");
+    }
+
+    #[test]
+    fn values_of_a_rare_column_are_told_with_the_reason() {
+        let mut list = List::new(&["ADDRESS", "NEXT", "WHY"], &[]);
+        for address in ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"] {
+            let (next, why) = if address.ends_with('3') { ("remove", "retired") } else { ("-", "") };
+            list.add(vec![address.into(), next.into(), why.into()]);
+        }
+        let text = |width| list.to_text(false, Surface { width: Some(width), ..Surface::default() });
+        let narrow = "ADDRESS   WHY\n10.0.0.1\n10.0.0.2\n10.0.0.3  next remove, …\n10.0.0.4\n";
+        assert_eq!(text(24), narrow);
+        assert!(text(80).starts_with("ADDRESS   NEXT    WHY\n10.0.0.1  -\n"), "{}", text(80));
+    }
+
+    #[test]
+    fn whole_reasons_continue_below_their_first_line() {
+        let mut list = List::new(&["KEY", "WHY"], &["MORE"]).with_whole_reasons();
+        list.add(vec![
+            "Namespace/a".into(),
+            Cell::new("a reason of many words and more").with_tone(Tone::Bad),
+            "".into(),
+        ]);
+        let surface = Surface { width: Some(36), ..Surface::default() };
+        let expected = "KEY          WHY\nNamespace/a  a reason of many words\n             and more\n";
+        assert_eq!(list.to_text(false, surface), expected);
+        let coloured = list.to_text(false, Surface { has_colours: true, ..surface });
+        assert!(
+            coloured.ends_with("words\u{1b}[0m\n             \u{1b}[31mand more\u{1b}[0m\n"),
+            "{coloured:?}"
+        );
+        assert!(list.to_text(true, surface).contains("a reason of many words and more\n"));
     }
 
     #[test]

@@ -25,6 +25,17 @@ pub fn push_wrapped(text: &mut String, first: &str, words: &str, indent: usize, 
     text.push('\n');
 }
 
+/// The text with spaces in words of more than `width` characters, such as the names of images, so that each line fits.
+#[must_use]
+pub(crate) fn break_words(text: &str, width: usize) -> String {
+    let parts = |word: &str| {
+        let characters: Vec<char> = word.chars().collect();
+        let parts = characters.chunks(width.max(1)).map(|part| part.iter().collect::<String>());
+        parts.collect::<Vec<_>>().join(" ")
+    };
+    text.split(' ').map(parts).collect::<Vec<_>>().join(" ")
+}
+
 /// The text in at most `width` characters; an ellipsis takes the place of a cut end.
 #[must_use]
 pub fn cut_to_width(text: &str, width: usize) -> String {
@@ -43,6 +54,14 @@ mod tests {
         let mut text = String::new();
         push_wrapped(&mut text, "! ", "one two three four", 4, 11);
         assert_eq!(text, "! one two\n    three\n    four\n");
+    }
+
+    #[test]
+    fn a_word_longer_than_a_line_is_broken() {
+        assert_eq!(break_words("on größer als  x", 4), "on größ er als  x");
+        let mut text = String::new();
+        push_wrapped(&mut text, "", &break_words("of registry/image", 9), 0, 9);
+        assert_eq!(text, "of\nregistry/\nimage\n");
     }
 
     #[test]

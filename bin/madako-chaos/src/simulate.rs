@@ -362,7 +362,7 @@ impl RunResult<'_> {
             table.add_row([
                 exemption.name().to_owned(),
                 used.uses.to_string(),
-                format!("{} an hour", exemption.most_an_hour()),
+                format!("{} an hour", exemption.max_per_hour()),
                 lasted,
                 longest,
                 exemption.why().to_owned(),

@@ -21,14 +21,14 @@ const SEED: u64 = 0;
 /// # Errors
 /// The configuration is not usable.
 pub(crate) fn open_store(global: &Global) -> Result<EtcdStore, Failure> {
-    open_configured(&Config::load(global.config.as_deref())?)
+    open_configured_store(&Config::load(global.config.as_deref())?)
 }
 
 /// Opens a client of the store of a configuration.
 ///
 /// # Errors
 /// The configuration is not usable.
-pub(crate) fn open_configured(config: &Config) -> Result<EtcdStore, Failure> {
+pub(crate) fn open_configured_store(config: &Config) -> Result<EtcdStore, Failure> {
     EtcdStore::open(&config.clients, SEED).map_err(|error| Failure::BadInput(error.into()))
 }
 

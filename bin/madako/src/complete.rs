@@ -11,55 +11,90 @@ use std::path::PathBuf;
 use clap::{Command, CommandFactory};
 use clap_complete::CompleteEnv;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter as _};
-use madako_domain::cluster::Cluster;
+use madako_domain::cluster::{Cluster, Node};
 use madako_domain::constraints::Constraints;
 use madako_domain::keys;
 use madako_domain::placement::kind::Kind;
+use madako_domain::reboot::RebootQueueEntry;
+use madako_domain::repair::RepairQueueEntry;
 use madako_faults::SHIPPED;
+use madako_protocol::store::Store;
 
-use crate::access::{decode, get_entry, open_store};
+use crate::access::{decode, get_entry, list_entries, open_store};
 use crate::cli::{Cli, Global};
-use crate::commands::{machine, placement};
+use crate::commands::queue::queue_entries;
+use crate::commands::{
+    history, images, kubernetes, machine, node, ops, placement, reboot_queue, repair_queue, resource,
+};
 use crate::failure::Failure;
 use crate::limits::{COMPLETION_DEADLINE, MAX_COMPLETED};
+use crate::list::List;
 
 /// The variable of the environment by which a shell asks for a completion.
 pub(crate) const VARIABLE: &str = "MADAKO_COMPLETE";
 
 /// The names that an argument may have.
-#[derive(Debug, Clone, Copy)]
-enum Names {
+#[derive(Debug, Clone)]
+pub(crate) enum Names {
     Constraints,
     Scenarios,
+    /// Columns of a list, for its order.
+    Columns(Vec<String>),
     /// Addresses and serials of machines of the registry.
     Machines,
     /// Addresses of nodes of the cluster.
     Nodes,
+    /// Addresses of control plane nodes.
+    ControlPlane,
+    /// Numbers of entries of the repair queue.
+    Repairs,
+    /// Racks that the repair queue holds.
+    HeldRacks,
+    /// Numbers of entries of the reboot queue.
+    Reboots,
+    /// Addresses of nodes with an entry in the reboot queue.
+    RebootedNodes,
     Resources(Kind),
 }
 
-/// The completed arguments: words of the command, id of the argument.
-const COMPLETED: [(&[&str], &str, Names); 19] = [
-    (&["constraints", "set"], "name", Names::Constraints),
-    (&["rehearse"], "scenario", Names::Scenarios),
-    (&["machine", "show"], "machine", Names::Machines),
-    (&["repair-queue", "add"], "address", Names::Machines),
-    (&["node", "show"], "address", Names::Nodes),
-    (&["ssh", "forget"], "address", Names::Nodes),
-    (&["kube", "app", "get"], "name", Names::Resources(Kind::Application)),
-    (&["kube", "app", "update"], "name", Names::Resources(Kind::Application)),
-    (&["kube", "app", "delete"], "name", Names::Resources(Kind::Application)),
-    (&["kube", "app", "retry"], "name", Names::Resources(Kind::Application)),
-    (&["kube", "app", "explain"], "name", Names::Resources(Kind::Application)),
-    (&["kube", "app", "explain"], "without", Names::Resources(Kind::Cluster)),
-    (&["kube", "cluster", "get"], "name", Names::Resources(Kind::Cluster)),
-    (&["kube", "cluster", "update"], "name", Names::Resources(Kind::Cluster)),
-    (&["kube", "cluster", "delete"], "name", Names::Resources(Kind::Cluster)),
-    (&["kube", "cluster", "set-state"], "name", Names::Resources(Kind::Cluster)),
-    (&["os", "cluster", "get"], "name", Names::Resources(Kind::MagnumCluster)),
-    (&["os", "cluster", "update"], "name", Names::Resources(Kind::MagnumCluster)),
-    (&["os", "cluster", "delete"], "name", Names::Resources(Kind::MagnumCluster)),
-];
+/// A completed argument: words of the command, id of the argument, its names.
+pub(crate) type Completed = (Vec<&'static str>, &'static str, Names);
+
+/// The option for the order of a list, as an argument of clap.
+pub(crate) const SORT_BY: &str = "sort_by";
+
+fn completed_arguments() -> Vec<Completed> {
+    let arguments: [(&[&str], &str, Names); 12] = [
+        (&["constraints", "set"], "name", Names::Constraints),
+        (&["rehearse"], "scenario", Names::Scenarios),
+        (&["machine", "show"], "machine", Names::Machines),
+        (&["repair-queue", "add"], "address", Names::Machines),
+        (&["repair-queue", "explain"], "address", Names::Machines),
+        (&["repair-queue", "delete"], "index", Names::Repairs),
+        (&["repair-queue", "release"], "rack", Names::HeldRacks),
+        (&["reboot-queue", "explain"], "address", Names::RebootedNodes),
+        (&["reboot-queue", "cancel"], "index", Names::Reboots),
+        (&["node", "show"], "address", Names::Nodes),
+        (&["ssh", "forget"], "address", Names::Nodes),
+        (&["etcd", "restart"], "address", Names::ControlPlane),
+    ];
+    let lists: [(&[&str], List); 10] = [
+        (&["machine", "list"], machine::list::list_columns()),
+        (&["node", "list"], node::list::list_columns()),
+        (&["images", "list"], images::list_columns()),
+        (&["history"], history::list_columns()),
+        (&["repair-queue", "list"], repair_queue::list_columns()),
+        (&["reboot-queue", "list"], reboot_queue::list_columns()),
+        (&["resource", "list"], resource::list_columns()),
+        (&["resource", "status"], resource::status::list_columns()),
+        (&["ops"], ops::running::list_columns()),
+        (&["kube", "status"], kubernetes::status::list_columns()),
+    ];
+    let arguments = arguments.into_iter().map(|(words, id, names)| (words.to_vec(), id, names));
+    let lists =
+        lists.into_iter().map(|(words, list)| (words.to_vec(), SORT_BY, Names::Columns(list.column_names())));
+    arguments.chain(lists).chain(placement::completed_arguments()).collect()
+}
 
 /// Answers a shell that asks for a completion, and ends the process then.
 pub(crate) fn answer_completion() {
@@ -68,9 +103,9 @@ pub(crate) fn answer_completion() {
 
 /// The commands with the names of their arguments.
 fn build_command() -> Command {
-    COMPLETED
+    completed_arguments()
         .into_iter()
-        .fold(Cli::command(), |command, (words, argument, names)| complete(command, words, argument, names))
+        .fold(Cli::command(), |command, (words, argument, names)| complete(command, &words, argument, names))
 }
 
 fn complete(command: Command, words: &[&str], argument: &'static str, names: Names) -> Command {
@@ -82,14 +117,17 @@ fn complete(command: Command, words: &[&str], argument: &'static str, names: Nam
         None => {
             // Not `mut_arg`, which moves the argument behind the others.
             command.mut_args(move |arg| match arg.get_id() == argument {
-                true => arg.add(ArgValueCompleter::new(move |typed: &OsStr| find_candidates(names, typed))),
+                true => {
+                    let names = names.clone();
+                    arg.add(ArgValueCompleter::new(move |typed: &OsStr| find_candidates(&names, typed)))
+                }
                 false => arg,
             })
         }
     }
 }
 
-fn find_candidates(names: Names, typed: &OsStr) -> Vec<CompletionCandidate> {
+fn find_candidates(names: &Names, typed: &OsStr) -> Vec<CompletionCandidate> {
     let Some(typed) = typed.to_str() else { return Vec::new() };
     let line: Vec<OsString> = std::env::args_os().collect();
     let found = names.find(&line).unwrap_or_default();
@@ -103,10 +141,11 @@ fn find_candidates(names: Names, typed: &OsStr) -> Vec<CompletionCandidate> {
 }
 
 impl Names {
-    fn find(self, line: &[OsString]) -> Result<Vec<String>, Failure> {
+    fn find(&self, line: &[OsString]) -> Result<Vec<String>, Failure> {
         match self {
             Self::Constraints => return Ok(Constraints::names().map(str::to_owned).collect()),
             Self::Scenarios => return Ok(SHIPPED.iter().map(|shipped| shipped.name.to_owned()).collect()),
+            Self::Columns(names) => return Ok(names.clone()),
             _ => {}
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -114,26 +153,48 @@ impl Names {
         runtime.block_on(found).unwrap_or(Ok(Vec::new()))
     }
 
-    async fn ask(self, line: &[OsString]) -> Result<Vec<String>, Failure> {
+    async fn ask(&self, line: &[OsString]) -> Result<Vec<String>, Failure> {
         let config = value_of_option(line, &["--config"]).map(PathBuf::from);
-        let global = Global { config: config.clone(), ..Global::default() };
-        match self {
-            Self::Constraints | Self::Scenarios => Ok(Vec::new()),
-            Self::Machines => machine::read_machine_names(&open_store(&global)?).await,
-            Self::Nodes => match get_entry(&open_store(&global)?, keys::CLUSTER).await? {
-                Some(entry) => {
-                    let cluster: Cluster = decode(keys::CLUSTER, &entry)?;
-                    Ok(cluster.nodes.iter().map(|node| node.address.clone()).collect())
-                }
-                None => Ok(Vec::new()),
-            },
-            Self::Resources(kind) => {
-                let text =
-                    |names: &[&str]| value_of_option(line, names).and_then(|text| text.into_string().ok());
-                let (api_url, namespace) = (text(&["--api-url"]), text(&["--namespace", "-n"]));
-                placement::read_resource_names(kind, config.as_deref(), api_url.as_deref(), namespace).await
-            }
+        if let Self::Resources(kind) = self {
+            let text = |names: &[&str]| value_of_option(line, names).and_then(|text| text.into_string().ok());
+            let (api_url, namespace) = (text(&["--api-url"]), text(&["--namespace", "-n"]));
+            return placement::read_resource_names(*kind, config.as_deref(), api_url.as_deref(), namespace)
+                .await;
         }
+        let store = &open_store(&Global { config, ..Global::default() })?;
+        Ok(match self {
+            Self::Constraints | Self::Scenarios | Self::Columns(_) | Self::Resources(_) => Vec::new(),
+            Self::Machines => machine::read_machine_names(store).await?,
+            Self::Nodes => nodes(store).await?.into_iter().map(|node| node.address).collect(),
+            Self::ControlPlane => {
+                let control_plane = nodes(store).await?.into_iter().filter(|node| node.control_plane);
+                control_plane.map(|node| node.address).collect()
+            }
+            Self::Repairs => {
+                let entries = queue_entries::<RepairQueueEntry>(store).await?;
+                entries.into_iter().map(|entry| entry.index.to_string()).collect()
+            }
+            Self::HeldRacks => {
+                let held = list_entries(store, keys::REPAIR_HOLDS).await?;
+                held.keys().filter_map(|key| Some(key.strip_prefix(keys::REPAIR_HOLDS)?.to_owned())).collect()
+            }
+            Self::Reboots => {
+                let entries = queue_entries::<RebootQueueEntry>(store).await?;
+                entries.into_iter().map(|entry| entry.index.to_string()).collect()
+            }
+            Self::RebootedNodes => {
+                let entries = queue_entries::<RebootQueueEntry>(store).await?;
+                entries.into_iter().map(|entry| entry.node).collect()
+            }
+        })
+    }
+}
+
+/// The nodes of the cluster, of which there may be none yet.
+async fn nodes(store: &dyn Store) -> Result<Vec<Node>, Failure> {
+    match get_entry(store, keys::CLUSTER).await? {
+        Some(entry) => Ok(decode::<Cluster>(keys::CLUSTER, &entry)?.nodes),
+        None => Ok(Vec::new()),
     }
 }
 
@@ -155,18 +216,42 @@ fn value_of_option(line: &[OsString], names: &[&str]) -> Option<OsString> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Subcommand as _;
+
     use super::*;
 
     #[test]
     fn every_completed_argument_exists() {
-        for (words, argument, _) in COMPLETED {
+        for (words, argument, _) in completed_arguments() {
             let mut found = Cli::command();
-            for word in words {
+            for word in &words {
                 found = found.find_subcommand(word).unwrap_or_else(|| panic!("{words:?}")).clone();
             }
             assert!(found.get_arguments().any(|arg| arg.get_id() == argument), "{words:?}: {argument}");
         }
         build_command().debug_assert();
+    }
+
+    #[test]
+    fn the_columns_of_every_list_and_every_name_of_a_resource_are_completed() {
+        fn check(words: &[String], command: &Command) {
+            let is_of_placement =
+                words.first().is_some_and(|group| placement::Command::has_subcommand(group));
+            let is_new = words.last().is_some_and(|verb| ["create", "register"].contains(&verb.as_str()));
+            for arg in command.get_arguments() {
+                let is_completed = arg.get::<ArgValueCompleter>().is_some();
+                let is_name = arg.get_id() == "name" && is_of_placement && !is_new;
+                assert!(is_completed || !(is_name || arg.get_id() == SORT_BY), "{words:?}: {}", arg.get_id());
+            }
+            for inner in command.get_subcommands() {
+                check(&[words, &[inner.get_name().to_owned()]].concat(), inner);
+            }
+        }
+        check(&[], &build_command());
+        let columns =
+            completed_arguments().into_iter().find(|(words, ..)| words == &["reboot-queue", "list"]);
+        let Some((_, _, Names::Columns(columns))) = columns else { panic!("{columns:?}") };
+        assert_eq!(columns, ["index", "node", "status", "since", "aborted-drains", "back-off"]);
     }
 
     #[test]

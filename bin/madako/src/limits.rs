@@ -91,22 +91,26 @@ pub(crate) const STATUS_DEADLINE: Duration = Duration::from_secs(2);
 pub(crate) const FREE_SPACE: u64 = 256 << 20;
 /// Time before the end of a certificate in which an operator should replace it.
 pub(crate) const SOON: time::Duration = time::Duration::days(30);
-/// Difference of clocks that an operator should mend: a date in HTTP has whole seconds, and its transport takes time.
+/// Difference of clocks that an operator should correct: a date in HTTP has whole seconds, and its transport takes time.
 pub(crate) const CLOCK_SKEW: time::Duration = time::Duration::seconds(3);
-/// Repairs under way that `madako status` names; `madako repair-queue list` has all.
-pub(crate) const MAX_REPAIRS_SHOWN: usize = 5;
+/// Repairs, racks, machines and keys that a line of `madako status` names; lists have all.
+pub(crate) const MAX_NAMED_IN_LINE: usize = 5;
+/// Racks and stored values that `madako status` shows as items of their own: a large failure fits the screen.
+pub(crate) const MAX_ITEMS_OF_RULE: usize = 3;
 /// Operations in the story of a node: an operator looks at the last ones, and `madako history` has all.
 pub(crate) const NODE_RECORDS: usize = 10;
-/// Pause between two looks of `--watch` at the store or at a page of the leader, which changes once in a round.
+/// Interval at which `--watch` reads the store or a page of the leader, which changes once in a reconcile pass.
 pub(crate) const LIST_PAUSE: Duration = Duration::from_secs(2);
-/// Pause between two looks of `--watch` at the registry, which answers for thousands of machines.
+/// Interval at which `--watch` queries the registry, whose answer has thousands of machines.
 pub(crate) const REGISTRY_PAUSE: Duration = Duration::from_secs(10);
-/// Pause between two looks of `--watch` at all nodes, each of which takes an SSH connection.
+/// Interval at which `--watch` reads all nodes, each over its own SSH connection.
 pub(crate) const NODES_PAUSE: Duration = Duration::from_secs(30);
 /// Applications whose explanations a list shows: the leader explains one in a millisecond or so beside hundreds of clusters.
 pub(crate) const MAX_EXPLAINED: usize = 500;
 /// Concurrent requests for explanations: the leader answers one after another, so that more would only queue up there.
 pub(crate) const EXPLAINED_AT_ONCE: usize = 8;
+/// Time for the explanations of a list: an operator waits for the list.
+pub(crate) const EXPLAINING_TAKES: Duration = Duration::from_secs(5);
 /// Bytes of a path of a snapshot: Linux allows 4,096.
 pub(crate) const MAX_SNAPSHOT_PATH: usize = 4096;
 /// Bytes of the leader's page: 5,000 nodes with errors of 1 KiB each have a third of it.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
+use madako_console::push_wrapped;
 use madako_json::go::{to_pretty_json, to_yaml};
 use madako_protocol::ports::Clock;
 use serde::Serialize;
@@ -15,6 +16,9 @@ use crate::output::{print_note, print_text};
 
 /// Moves the cursor to the first line, and erases the screen below it (ECMA-48).
 const HOME: &str = "\u{1b}[H\u{1b}[J";
+
+/// Indentation of the further lines of a sentence above a list.
+const SUMMARY_INDENT: usize = 2;
 
 /// The options of a command that shows a list.
 #[derive(Debug, Clone, clap::Args)]
@@ -76,12 +80,22 @@ impl ListForm {
 /// A value that is shown as a list. Its JSON has times in RFC 3339, the list has ages.
 pub(crate) trait AsList: Serialize + PartialEq {
     fn list(&self, now: OffsetDateTime) -> List;
+
+    /// Lines above the list for people, which are wrapped; a list without lines is left out then.
+    fn summary(&self) -> String {
+        String::new()
+    }
 }
 
 impl ListArgs {
     /// Whether the output has the columns of the list, and not the documents.
     pub(crate) fn has_columns(&self) -> bool {
         self.output.has_columns()
+    }
+
+    /// Whether an option differs from its default.
+    pub(crate) fn is_given(&self) -> bool {
+        self.output != ListForm::Table || self.view.watch || self.view.sort_by.is_some()
     }
 
     /// Shows what `read` returns, with `--watch` again after each pause. `columns`: the list without lines.
@@ -157,8 +171,18 @@ impl ListView {
     ) -> Result<String, Failure> {
         let list = || self.sort_list(value.list(now));
         Ok(match form {
-            ListForm::Table => list()?.to_text(false, surface),
-            ListForm::Wide => list()?.to_text(true, surface),
+            ListForm::Table | ListForm::Wide => {
+                let (list, mut text) = (list()?, String::new());
+                for line in value.summary().lines() {
+                    push_wrapped(&mut text, "", line, SUMMARY_INDENT, surface.width.unwrap_or(usize::MAX));
+                }
+                match (text.is_empty(), list.is_empty()) {
+                    (false, true) => return Ok(text),
+                    (false, false) => text.push('\n'),
+                    (true, _) => {}
+                }
+                text + &list.to_text(form == ListForm::Wide, surface)
+            }
             ListForm::Csv => list()?.to_csv(),
             ListForm::Json => to_pretty_json(value)?,
             ListForm::Jsonl => serde_json::to_string(value)? + "\n",

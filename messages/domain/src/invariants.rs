@@ -21,7 +21,7 @@ use crate::repair::queue::RepairQueue;
 
 pub use self::api::api_available;
 pub use self::placement::{
-    BindingCheck, BindingEvidence, PlacementChange, check_allowed_bindings, judged_by,
+    BindingCheck, BindingEvidence, PlacementChange, check_allowed_bindings, evidence_conditions,
 };
 pub use self::quorum::{MemberLoss, check_quorum, quorum_of_plan, quorum_of_repair};
 

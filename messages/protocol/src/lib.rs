@@ -12,6 +12,7 @@ pub mod effect;
 pub mod etcd;
 pub mod event;
 pub mod feed;
+pub mod first_seen;
 pub mod gate;
 pub mod host;
 pub mod kubernetes;

@@ -7,7 +7,9 @@
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VaultError {
     /// The key `vault` is unusable, or cannot be read.
-    #[error("the key vault is not usable: {why}: madako vault config stores another one")]
+    #[error(
+        "cannot use the access to Vault in the key `vault`: {why}; store a valid one with madako vault config"
+    )]
     Access {
         /// The fault.
         why: String,

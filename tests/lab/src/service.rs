@@ -40,7 +40,7 @@ pub const PKI_KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 pub enum Store {
     /// In the service's process.
     Embedded,
-    /// An etcd, which somebody else starts.
+    /// An etcd that another part of the test starts.
     Etcd,
 }
 

@@ -29,7 +29,7 @@ macro_rules! exemptions {
 
             /// Maximum uses per hour of a run.
             #[must_use]
-            pub fn most_an_hour(self) -> u64 {
+            pub fn max_per_hour(self) -> u64 {
                 match self { $(Self::$exemption => $most,)+ }
             }
         }
@@ -123,7 +123,7 @@ impl Exemptions {
         let hours = length.as_secs().div_ceil(3600).max(1);
         let mut beyond = Vec::new();
         for (exemption, used) in self.list_uses() {
-            let most = exemption.most_an_hour() * hours;
+            let most = exemption.max_per_hour() * hours;
             if used.uses > most {
                 beyond.push(format!("{} was used {} times, at most {most}", exemption.name(), used.uses));
             }
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn run_beyond_a_bound_is_reported() {
         let mut exemptions = Exemptions::default();
-        for _ in 0..Exemption::UnderWay.most_an_hour() {
+        for _ in 0..Exemption::UnderWay.max_per_hour() {
             exemptions.record_use(Exemption::UnderWay, Duration::from_secs(1));
         }
         assert_eq!(exemptions.exceeded_bounds(HOUR), [""; 0]);
@@ -167,7 +167,7 @@ mod tests {
                 assert_eq!(long.exceeded_bounds(HOUR).len(), 1, "{exemption:?}");
             }
             let mut often = Exemptions::default();
-            for _ in 0..=exemption.most_an_hour() {
+            for _ in 0..=exemption.max_per_hour() {
                 match exemption.longest() {
                     Some(longest) => often.record_use(*exemption, longest),
                     None => often.used_once(*exemption),

@@ -40,7 +40,7 @@ pub struct Change {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MachineSeen {
+pub struct MachineReport {
     pub address: String,
     pub state: MachineState,
     /// Beginning of the state, by the registry.
@@ -173,7 +173,7 @@ pub enum Fact {
     Answered {
         instance: String,
         question: RegistryQuestion,
-        machines: Arc<Vec<MachineSeen>>,
+        machines: Arc<Vec<MachineReport>>,
     },
     /// A request of an instance reached a provider of metrics.
     Fetched {

@@ -40,7 +40,7 @@ mod tests;
 pub use crate::exemptions::{Exemption, ExemptionUse, Exemptions};
 pub use crate::fact::{
     Change, Command, ComponentFact, EffectStage, EtcdFact, Fact, FactTime, FaultPlace, KubernetesRequest,
-    MachineSeen, NodeEffect, PodFact, RegistryQuestion, Voter,
+    MachineReport, NodeEffect, PodFact, RegistryQuestion, Voter,
 };
 pub use crate::oracle::Oracle;
 pub use crate::promise::{Promise, Verdict};

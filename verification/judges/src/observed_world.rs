@@ -14,7 +14,7 @@ use madako_domain::status::{OperationPhase, ServerStatus};
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
-use crate::fact::{Change, Command, Fact, FactTime, FaultPlace, MachineSeen, RegistryQuestion};
+use crate::fact::{Change, Command, Fact, FactTime, FaultPlace, MachineReport, RegistryQuestion};
 
 /// Remembered answers of the registry: a quarter of an hour with two requests a minute.
 const ANSWERS: usize = 32;
@@ -64,11 +64,11 @@ pub(crate) struct Answer {
     pub(crate) at: FactTime,
     pub(crate) instance: String,
     pub(crate) question: RegistryQuestion,
-    pub(crate) machines: Arc<Vec<MachineSeen>>,
+    pub(crate) machines: Arc<Vec<MachineReport>>,
 }
 
 impl Answer {
-    pub(crate) fn machine_at(&self, address: &str) -> Option<&MachineSeen> {
+    pub(crate) fn machine_at(&self, address: &str) -> Option<&MachineReport> {
         self.machines.iter().find(|machine| machine.address == address)
     }
 }

@@ -3,7 +3,7 @@
 use madako_domain::machine::MachineState;
 use serde_json::Value;
 
-use crate::fact::{FactTime, MachineSeen, RegistryQuestion};
+use crate::fact::{FactTime, MachineReport, RegistryQuestion};
 
 /// A search that selects states asks for reports.
 #[must_use]
@@ -17,13 +17,13 @@ pub fn question_of_request(request: &Value) -> RegistryQuestion {
 
 /// The machines with an address in an answer given at the time `now`; `None`: the answer has no list of machines.
 #[must_use]
-pub fn machines_in_answer(answer: &Value, now: FactTime) -> Option<Vec<MachineSeen>> {
+pub fn machines_in_answer(answer: &Value, now: FactTime) -> Option<Vec<MachineReport>> {
     let machines = answer["data"]["searchMachines"].as_array()?;
     let state = |name: &str| MachineState::ALL.iter().copied().find(|state| state.name() == name);
     let seen = |machine: &Value| {
         let status = &machine["status"];
         let since = now.as_secs_f64() - status["duration"].as_f64()?;
-        Some(MachineSeen {
+        Some(MachineReport {
             address: machine["spec"]["ipv4"][0].as_str()?.to_owned(),
             state: state(status["state"].as_str()?)?,
             since: FactTime::try_from_secs_f64(since).unwrap_or_default(),

@@ -18,7 +18,7 @@ use madako_domain::machine::MachineState;
 use serde_json::{Value, json};
 
 use crate::{
-    Change, Command, Exemption, ExemptionUse, Fact, FactTime, KubernetesRequest, MachineSeen, Oracle,
+    Change, Command, Exemption, ExemptionUse, Fact, FactTime, KubernetesRequest, MachineReport, Oracle,
     PodFact, Promise, PromiseTerms, RegistryQuestion,
 };
 
@@ -145,7 +145,7 @@ impl Tape {
         let machines = there.map(|number| {
             let (state, since) =
                 self.states.get(&number).copied().unwrap_or((MachineState::Healthy, FactTime::ZERO));
-            MachineSeen { address: address(number), state, since }
+            MachineReport { address: address(number), state, since }
         });
         let machines = Arc::new(machines.collect());
         self.tell(Fact::Answered { instance: LEADER.to_owned(), question, machines });

@@ -13,7 +13,7 @@ fn document_lists_all_promises_and_exemptions() {
         Promise::ALL.iter().map(|promise| format!("| `{}` | {} |", promise.name(), promise.text())).collect();
     assert_eq!(table("| Promise | Text |"), promises);
     let exemption = |exemption: &Exemption| {
-        let most = exemption.most_an_hour();
+        let most = exemption.max_per_hour();
         let longest = match exemption.longest().map(|longest| longest.as_secs()) {
             None => "a moment".to_owned(),
             Some(seconds) if seconds < 60 => format!("{seconds}s"),

@@ -12,7 +12,7 @@ use madako_datacenter_sim::nodes::SimulatedNodes;
 use madako_domain::keys;
 use madako_judges::registry::{machines_in_answer, question_of_request};
 use madako_judges::{
-    Change, Exemptions, Fact, FactTime, FaultPlace, MachineSeen, Oracle, Promise, PromiseTerms,
+    Change, Exemptions, Fact, FactTime, FaultPlace, MachineReport, Oracle, Promise, PromiseTerms,
     RegistryQuestion, Verdict,
 };
 use madako_protocol::permit::Permit;
@@ -135,12 +135,12 @@ impl Facts {
 
 /// The last complete answer to each question of an instance. Clones share their state.
 #[derive(Clone, Default)]
-pub struct LastAnswers(Arc<Mutex<BTreeMap<RegistryQuestion, Arc<Vec<MachineSeen>>>>>);
+pub struct LastAnswers(Arc<Mutex<BTreeMap<RegistryQuestion, Arc<Vec<MachineReport>>>>>);
 
 impl LastAnswers {
     /// The machines with an address in the last answer.
     #[must_use]
-    pub fn answer_to(&self, question: RegistryQuestion) -> Arc<Vec<MachineSeen>> {
+    pub fn answer_to(&self, question: RegistryQuestion) -> Arc<Vec<MachineReport>> {
         self.0.lock().unwrap().get(&question).cloned().unwrap_or_default()
     }
 }

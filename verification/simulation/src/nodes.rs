@@ -43,7 +43,7 @@ use crate::link::Link;
 use crate::repair::RepairJudge;
 use crate::store_process::StoreProcess;
 
-/// Interval of looks at the registry, and of writes by the client of etcd.
+/// Interval of reads of the registry, and of writes by the client of etcd.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// Time between backups of the simulated etcd: a run of two hours has some.
@@ -81,7 +81,7 @@ pub fn node_ports(
     }
 }
 
-/// The ports over the link of an instance.
+/// The ports to nodes, over the instance's simulated network link.
 #[must_use]
 pub fn link_ports(ports: &OperationsPorts, link: &Link, witness: &EffectWitness) -> OperationsPorts {
     let etcd =

@@ -3,7 +3,7 @@
 //! For: contention. An operator, `ckecli`, CKE and Krake may write at any moment; rivals write at the moment that
 //! shows whether a transaction compares the state on which it was decided.
 //!
-//! Guarantees: an operator, `ckecli`, CKE or Krake could send each write of a rival. The write compares the current
+//! Guarantees: each write of a rival is one that an operator, `ckecli`, CKE or Krake could send. The write compares the current
 //! state, and is durable before the instance sends its transaction. Refused transactions are counted by the family of
 //! the first changed key.
 //!

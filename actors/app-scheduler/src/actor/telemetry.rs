@@ -6,6 +6,7 @@ use std::time::Duration;
 use madako_domain::placement::decision::{Decision, Outcome};
 use madako_domain::placement::kind::ObjectKey;
 use madako_protocol::actors::CommitError;
+use madako_protocol::first_seen::FirstSeenTimes;
 
 use crate::batch::Batch;
 use crate::draft::Deletion;
@@ -14,6 +15,8 @@ use crate::pass::Pass;
 madako_protocol::declare_metrics! {
     histogram madako_placement_pass_seconds() "Duration of a pass over all applications, without its commits.";
     gauge madako_placement_applications(outcome) "Applications by their last decision.";
+    gauge madako_placement_applications_since_timestamp_seconds(outcome)
+        "Unix time since which applications have this decision without a pause; 0 if none has.";
     histogram madako_placement_score() "Score of the chosen cluster at each binding of an application.";
     gauge madako_placement_circular()
         "Resources that depend on each other in a circle; garbage collection skips them.";
@@ -22,14 +25,22 @@ madako_protocol::declare_metrics! {
         "Writes of placement, by purpose and outcome; placement decides again after a conflict.";
 }
 
-pub(crate) fn record_pass(decided: &Pass, took: Duration) {
+pub(crate) fn record_pass(
+    decided: &Pass,
+    took: Duration,
+    since: &mut FirstSeenTimes<&'static str>,
+    now: i64,
+) {
     madako_placement_pass_seconds().record(took);
-    let mut counts: BTreeMap<&str, usize> = Outcome::NAMES.iter().map(|name| (*name, 0)).collect();
+    let mut counts: BTreeMap<&'static str, usize> = Outcome::NAMES.iter().map(|name| (*name, 0)).collect();
     for decision in decided.decisions.values() {
         *counts.entry(decision.outcome.name()).or_default() += 1;
     }
+    since.note(counts.iter().filter(|(_, count)| **count > 0).map(|(outcome, _)| *outcome), now);
     for (outcome, count) in counts {
         madako_placement_applications(outcome).set(count as f64);
+        let since = since.time_of(&outcome).unwrap_or(0);
+        madako_placement_applications_since_timestamp_seconds(outcome).set(since as f64);
     }
     madako_placement_circular().set(decided.circular.len() as f64);
     for resource in &decided.circular {

@@ -49,6 +49,25 @@ fn a_lost_rack_is_replaced_plan_by_plan_until_nothing_is_left_to_do() {
 }
 
 #[test]
+fn the_number_of_plans_is_expected_before_the_first_one() {
+    let expected = |site: &Site, lose: &[&str], remove: &[&str]| {
+        let selectors = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<_>>();
+        WhatIf::new(&site.input(), &selectors(lose), &selectors(remove)).unwrap().estimate_plans()
+    };
+    let made = |lose: &[&str], remove: &[&str]| Some(site().what_if(lose, remove).0.len());
+    for (lose, remove) in [(&["rack=1"][..], &[][..]), (&["rack=1"], &["10.0.1.1", "10.0.1.2"])] {
+        assert_eq!(expected(&site(), lose, remove), made(lose, remove), "{lose:?} {remove:?}");
+    }
+    let growing = site().with_constraints(3, 5, 0);
+    assert_eq!(expected(&growing, &[], &[]), Some(2), "two workers more, one a plan");
+    let beyond = site().with_constraints(3, 50, 0);
+    assert_eq!(expected(&beyond, &[], &[]), Some(3), "as many as there are spare machines");
+    assert_eq!(expected(&site(), &[], &[]), None, "nothing is lost");
+    let empty = Site::new(vec![machine("10.0.0.1", 0, "a")]);
+    assert_eq!(expected(&empty, &[], &[]), None, "there is no cluster");
+}
+
+#[test]
 fn removed_machines_are_left_out_even_if_they_are_lost_too() {
     let answer = site().what_if(&["rack=1"], &["10.0.1.1", "10.0.1.2"]);
     assert_eq!(actions(&answer), [Action::RemoveNonExistentNodes]);

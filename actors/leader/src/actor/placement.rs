@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use madako_domain::invariants::{BindingCheck, PlacementChange, check_allowed_bindings, judged_by};
+use madako_domain::invariants::{BindingCheck, PlacementChange, check_allowed_bindings, evidence_conditions};
 use madako_domain::limits::MOST_OPERATIONS;
 use madako_domain::placement::change::PlacementMutation;
 use madako_domain::placement::kind::ObjectKey;
@@ -77,7 +77,7 @@ pub(crate) fn placement_transaction(
     }
     let mut conditions = vec![ownership_fence(prefix, epoch), owned];
     conditions.extend(given);
-    for judged in judged_by(evidence) {
+    for judged in evidence_conditions(evidence) {
         match conditions.iter().find(|condition| condition.compared_key() == judged.compared_key()) {
             None => conditions.push(judged),
             Some(known) if *known == judged => {}

@@ -49,12 +49,12 @@ pub(crate) struct FleetQuestion {
     asks_authorities: bool,
     /// Ask the components of Kubernetes, too.
     asks_kubernetes: bool,
-    objects: AskedObjects,
+    objects: ObjectsToRead,
 }
 
 /// The objects of Kubernetes that a collection reads.
 #[derive(Debug, Clone, Default)]
-struct AskedObjects {
+struct ObjectsToRead {
     /// Their annotations tell whether they are as wanted.
     resources: Vec<ObjectName>,
     /// Their annotations and the certificate of a webhook do.
@@ -63,7 +63,7 @@ struct AskedObjects {
     compared: Vec<ObjectName>,
 }
 
-impl AskedObjects {
+impl ObjectsToRead {
     fn new(cluster: &Cluster, user: &ReadResources) -> Self {
         let of_service = static_resources(&DnsImages::default_images());
         let wanted = of_service.iter().chain(&user.wanted).map(|resource| &resource.manifest);
@@ -102,7 +102,7 @@ impl FleetQuestion {
                 && !state.repair.records.known.contains_key(&FIRST_RECORD),
             asks_authorities: false,
             asks_kubernetes: user.is_some(),
-            objects: user.map(|user| AskedObjects::new(cluster, user)).unwrap_or_default(),
+            objects: user.map(|user| ObjectsToRead::new(cluster, user)).unwrap_or_default(),
         }
     }
 
@@ -169,7 +169,7 @@ async fn ask_components(
     components: &Arc<dyn Components>,
     authorities: &Arc<dyn Authorities>,
     nodes: &BTreeMap<String, NodeStatus>,
-    objects: &AskedObjects,
+    objects: &ObjectsToRead,
 ) -> KubernetesAnswers {
     let places = Arc::new(Semaphore::new(MOST_CHECKS));
     let mut running = JoinSet::new();
@@ -226,7 +226,7 @@ async fn ask_objects(
     components: &Arc<dyn Components>,
     authorities: &Arc<dyn Authorities>,
     servers: &[String],
-    asked: &AskedObjects,
+    asked: &ObjectsToRead,
 ) -> ObjectAnswers {
     let (places, servers) = (Arc::new(Semaphore::new(MOST_READS)), Arc::new(servers.to_vec()));
     let mut running: JoinSet<ObjectAnswer> = JoinSet::new();
@@ -385,7 +385,7 @@ mod tests {
             may_have_data,
             asks_authorities: false,
             asks_kubernetes: false,
-            objects: AskedObjects::default(),
+            objects: ObjectsToRead::default(),
         }
     }
 

@@ -16,15 +16,15 @@ use madako_protocol::secret::Secret;
 use tokio::task::JoinSet;
 
 use super::execute::{Basis, Executor, Failure};
-use crate::kubernetes::certificates::{Subject, request};
+use crate::kubernetes::certificates::{CertificateSubject, certificate_request};
 use crate::kubernetes::command::KubernetesCommand as Command;
 use crate::kubernetes::configuration::Configuration;
 use crate::kubernetes::encryption;
-use crate::kubernetes::files::{About, FileSet, PlannedFile, Source, files};
+use crate::kubernetes::files::{FileContext, FileSet, PlannedFile, Source, planned_files};
 use crate::kubernetes::kubeconfig::{self, Credentials, LOCAL_SERVER};
 use crate::kubernetes::options::KubernetesOptions;
 use crate::kubernetes::outdated::Wanted;
-use crate::kubernetes::params::builtin;
+use crate::kubernetes::params::builtin_parameters;
 use crate::limits::{KUBELET_PAUSE, KUBELET_TRIES};
 use crate::operation::Operation;
 
@@ -128,7 +128,7 @@ impl Executor {
                         image: self.images.kubernetes.clone(),
                         engine_options: component.engine_options(),
                         volumes: Vec::new(),
-                        builtin: builtin(*component, &basis.cluster, options, nodes[address]),
+                        builtin: builtin_parameters(*component, &basis.cluster, options, nodes[address]),
                         extra: options.extra(*component).clone(),
                     },
                     restart: *restart,
@@ -204,11 +204,12 @@ impl Executor {
         let wanted = Wanted { cluster: &basis.cluster, options, image: &self.images.kubernetes };
         let mut prepared = BTreeMap::new();
         for node in basis.cluster.nodes.iter().filter(|node| targets.contains(&node.address)) {
-            let unknown = wanted.unknown();
+            let unknown = wanted.unknown_fields();
             let running = basis.kubelets.get(&node.address);
             let running = running.and_then(|text| Configuration::read(Component::Kubelet, text, unknown));
-            let about = About { cluster: &basis.cluster, options, node, running: running.as_ref(), unknown };
-            let planned = files(set, &about)
+            let about =
+                FileContext { cluster: &basis.cluster, options, node, running: running.as_ref(), unknown };
+            let planned = planned_files(set, &about)
                 .map_err(|error| format!("the options of the cluster make no configuration: {error}"))?;
             prepared.insert(node.address.clone(), self.fill_files(planned, &about).await?);
         }
@@ -220,7 +221,7 @@ impl Executor {
     async fn fill_files(
         &self,
         planned: Vec<PlannedFile>,
-        about: &About<'_>,
+        about: &FileContext<'_>,
     ) -> Result<Vec<NodeFile>, Failure> {
         let mut issued = BTreeMap::new();
         let mut ready = Vec::new();
@@ -248,7 +249,7 @@ impl Executor {
                     let permit = self.permits.get().await;
                     let stored = self.secrets.encryption_keys(&permit).await?;
                     let keys = encryption::read(stored.reveal()).map_err(|error| error.to_string())?;
-                    FileContent::Private(encryption::configuration(&keys))
+                    FileContent::Private(encryption::encryption_configuration(&keys))
                 }
             };
             ready.push(NodeFile { path, content });
@@ -263,14 +264,14 @@ impl Executor {
 
     async fn issue_pair(
         &self,
-        subject: Subject,
-        about: &About<'_>,
-        issued: &mut BTreeMap<Subject, IssuedCertificate>,
+        subject: CertificateSubject,
+        about: &FileContext<'_>,
+        issued: &mut BTreeMap<CertificateSubject, IssuedCertificate>,
     ) -> Result<IssuedCertificate, Failure> {
         if let Some(known) = issued.get(&subject) {
             return Ok(known.clone());
         }
-        let request = request(subject, about.cluster, about.options, about.node);
+        let request = certificate_request(subject, about.cluster, about.options, about.node);
         let pair = self.authorities.issue(&request).await?;
         issued.insert(subject, pair.clone());
         Ok(pair)
@@ -278,15 +279,20 @@ impl Executor {
 
     async fn make_kubeconfig(
         &self,
-        subject: Subject,
-        about: &About<'_>,
+        subject: CertificateSubject,
+        about: &FileContext<'_>,
         pair: &IssuedCertificate,
     ) -> Result<Secret, Failure> {
-        let request = request(subject, about.cluster, about.options, about.node);
+        let request = certificate_request(subject, about.cluster, about.options, about.node);
         let trusted = self.authorities.certificate(request.authority).await?;
         let credentials =
             Credentials { trusted: &trusted, certificate: &pair.certificate, key: &pair.private_key };
-        Ok(kubeconfig::inline(&about.cluster.name, &request.common_name, LOCAL_SERVER, &credentials))
+        Ok(kubeconfig::kubeconfig_with_inline_credentials(
+            &about.cluster.name,
+            &request.common_name,
+            LOCAL_SERVER,
+            &credentials,
+        ))
     }
 
     /// Writes the prepared files, directory by directory.

@@ -25,7 +25,7 @@ use crate::input::{Input, KubernetesPart, ObjectsPart};
 use crate::kubernetes::objects::apply::FailedApply;
 use crate::kubernetes::objects::decide::ObjectReason;
 use crate::kubernetes::objects::failures::ObjectFailures;
-use crate::kubernetes::objects::nodes::{node_key, surplus};
+use crate::kubernetes::objects::nodes::{node_key, surplus_nodes};
 use crate::kubernetes::objects::operation::ObjectCommand as Command;
 use crate::kubernetes::objects::webhooks::{
     needed_certificate, needs_authority, with_authority, with_certificate,
@@ -97,7 +97,7 @@ impl RunnerState {
     pub(super) fn note_surplus(&mut self, cluster: &Cluster, collected: &Collected) -> bool {
         let found = collected.kubernetes.as_ref().and_then(|answers| answers.objects.as_ref());
         let Some(nodes) = found.and_then(|found| found.nodes.as_ref()) else { return false };
-        let now = surplus(cluster, nodes);
+        let now = surplus_nodes(cluster, nodes);
         let same = self.surplus.take().filter(|(last, _)| now.is_subset(last));
         let since = same.map_or_else(Instant::now, |(_, since)| since);
         self.surplus = Some((now, since));

@@ -147,7 +147,12 @@ impl RunnerState {
         super::madako_nodes_unreachable_since_timestamp_seconds().set(since as f64);
         show_certificates(inputs, collected);
         if collected.asked_etcd {
-            count_members(inputs, collected.etcd.as_ref());
+            let faults = count_members(inputs, collected.etcd.as_ref());
+            self.etcd_fault_since.note(faults, self.given.clock.now().unix_timestamp());
+            for fault in ETCD_FAULTS {
+                let since = self.etcd_fault_since.time_of(&fault).unwrap_or(0);
+                super::madako_etcd_fault_since_timestamp_seconds(fault).set(since as f64);
+            }
         }
     }
 
@@ -160,17 +165,24 @@ impl RunnerState {
     }
 }
 
-/// Without a majority of etcd, the states of its members are unknown, and none is counted.
-fn count_members(inputs: &Inputs, etcd: Option<&EtcdStatus>) {
+/// States of etcd that need the operator if they last.
+const ETCD_FAULTS: [&str; 3] = ["no-majority", "out-of-sync", "missing"];
+
+/// Counts the members of etcd, and returns the faults. Without a majority, the states of its members are unknown, and
+/// none is counted.
+fn count_members(inputs: &Inputs, etcd: Option<&EtcdStatus>) -> Vec<&'static str> {
     let etcd = etcd.filter(|etcd| etcd.healthy);
     super::madako_etcd_healthy().set(f64::from(etcd.is_some()));
     let members = etcd.map(|etcd| etcd.members.as_slice()).unwrap_or_default();
     let in_sync = members.iter().filter(|member| member.is_in_sync()).count();
     let is_member = |address: &str| members.iter().any(|member| member.address() == address);
     let missing = inputs.cluster.control_plane().filter(|node| !is_member(&node.address)).count();
+    let missing = etcd.map_or(0, |_| missing);
     super::madako_etcd_members("in-sync").set(in_sync as f64);
     super::madako_etcd_members("out-of-sync").set((members.len() - in_sync) as f64);
-    super::madako_etcd_members("missing").set(etcd.map_or(0, |_| missing) as f64);
+    super::madako_etcd_members("missing").set(missing as f64);
+    let is_so = [etcd.is_none(), in_sync < members.len(), missing > 0];
+    ETCD_FAULTS.into_iter().zip(is_so).filter_map(|(fault, is_so)| is_so.then_some(fault)).collect()
 }
 
 /// Shows the earliest end of the certificates on control plane nodes, and how many of these nodes have unreadable ones.

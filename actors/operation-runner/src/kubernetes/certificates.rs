@@ -11,7 +11,7 @@ use crate::limits::{KUBERNETES_CERTIFICATE_VALIDITY, WEBHOOK_CERTIFICATE_VALIDIT
 
 /// A certificate on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Subject {
+pub enum CertificateSubject {
     ApiServer,
     /// The API server as a client of etcd.
     EtcdClient,
@@ -26,14 +26,14 @@ pub enum Subject {
 /// The request for a certificate. The network address of the service subnet need not be its first address: as in CKE,
 /// the address after the configured one is that of the API servers' service.
 #[must_use]
-pub fn request(
-    subject: Subject,
+pub fn certificate_request(
+    subject: CertificateSubject,
     cluster: &Cluster,
     options: &KubernetesOptions,
     node: &Node,
 ) -> CertificateRequest {
     match subject {
-        Subject::ApiServer => CertificateRequest {
+        CertificateSubject::ApiServer => CertificateRequest {
             dns_names: [
                 "localhost".to_owned(),
                 "kubernetes".to_owned(),
@@ -46,33 +46,39 @@ pub fn request(
                 .into_iter()
                 .chain(service_address(&cluster.service_subnet))
                 .collect(),
-            ..of_kubernetes("kubernetes", "", Usage::Both)
+            ..kubernetes_certificate_request("kubernetes", "", Usage::Both)
         },
-        Subject::EtcdClient => CertificateRequest {
+        CertificateSubject::EtcdClient => CertificateRequest {
             authority: Authority::EtcdClient,
-            ..of_kubernetes("kube-apiserver", "", Usage::Client)
+            ..kubernetes_certificate_request("kube-apiserver", "", Usage::Client)
         },
-        Subject::Aggregation => CertificateRequest {
+        CertificateSubject::Aggregation => CertificateRequest {
             authority: Authority::KubernetesAggregation,
-            ..of_kubernetes("front-proxy-client", "", Usage::Client)
+            ..kubernetes_certificate_request("front-proxy-client", "", Usage::Client)
         },
-        Subject::Kubelet => {
+        CertificateSubject::Kubelet => {
             let hostname = Some(node.name()).filter(|name| name.parse::<IpAddr>().is_err());
             CertificateRequest {
                 dns_names: ["localhost"].into_iter().chain(hostname).map(str::to_owned).collect(),
                 addresses: vec!["127.0.0.1".to_owned(), node.address.clone()],
-                ..of_kubernetes(&format!("system:node:{}", node.name()), "system:nodes", Usage::Both)
+                ..kubernetes_certificate_request(
+                    &format!("system:node:{}", node.name()),
+                    "system:nodes",
+                    Usage::Both,
+                )
             }
         }
-        Subject::ControllerManager => of_user("system:kube-controller-manager"),
-        Subject::Scheduler => of_user("system:kube-scheduler"),
-        Subject::Proxy => of_kubernetes("system:kube-proxy", "system:node-proxier", Usage::Both),
+        CertificateSubject::ControllerManager => user_certificate_request("system:kube-controller-manager"),
+        CertificateSubject::Scheduler => user_certificate_request("system:kube-scheduler"),
+        CertificateSubject::Proxy => {
+            kubernetes_certificate_request("system:kube-proxy", "system:node-proxier", Usage::Both)
+        }
     }
 }
 
 /// The certificate of an admission webhook.
 #[must_use]
-pub fn webhook(namespace: &str, service: &str) -> CertificateRequest {
+pub fn webhook_certificate_request(namespace: &str, service: &str) -> CertificateRequest {
     CertificateRequest {
         authority: Authority::KubernetesWebhook,
         dns_names: vec![
@@ -81,16 +87,16 @@ pub fn webhook(namespace: &str, service: &str) -> CertificateRequest {
             format!("{service}.{namespace}.svc"),
         ],
         validity: WEBHOOK_CERTIFICATE_VALIDITY,
-        ..of_kubernetes(&format!("{namespace}/{service}"), "", Usage::Server)
+        ..kubernetes_certificate_request(&format!("{namespace}/{service}"), "", Usage::Server)
     }
 }
 
 /// A component whose user is in a group of the same name.
-fn of_user(name: &str) -> CertificateRequest {
-    of_kubernetes(name, name, Usage::Both)
+fn user_certificate_request(name: &str) -> CertificateRequest {
+    kubernetes_certificate_request(name, name, Usage::Both)
 }
 
-fn of_kubernetes(common_name: &str, organization: &str, usage: Usage) -> CertificateRequest {
+fn kubernetes_certificate_request(common_name: &str, organization: &str, usage: Usage) -> CertificateRequest {
     CertificateRequest {
         authority: Authority::Kubernetes,
         common_name: common_name.to_owned(),
@@ -133,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_webhook_has_the_names_of_its_service() {
-        let request = webhook("ns", "svc");
+        let request = webhook_certificate_request("ns", "svc");
         assert_eq!((request.common_name.as_str(), request.usage), ("ns/svc", Usage::Server));
         assert_eq!(request.dns_names, ["svc", "svc.ns", "svc.ns.svc"]);
         assert_eq!(request.validity.as_secs(), 175_200 * 3600);

@@ -16,7 +16,7 @@ use madako_json::strict::{Schema, Tree, yaml};
 pub use self::shape::Unknown;
 use self::shape::{Shape, get, remove, set};
 use super::options::KubernetesOptions;
-use super::paths::{PROXY_KUBECONFIG, SCHEDULER_KUBECONFIG, VOLUME_PLUGINS, pki};
+use super::paths::{PROXY_KUBECONFIG, SCHEDULER_KUBECONFIG, VOLUME_PLUGINS, pki_path};
 use madako_domain::component::Component;
 
 /// Fields of a kubelet that must not change while its node runs: Kubernetes documents that they need a reboot.
@@ -36,19 +36,19 @@ const KEPT: [&str; 10] = [
 /// A configuration of a component, in Kubernetes' names and without fields that say nothing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Configuration {
-    kind: Kind,
+    kind: ConfigurationKind,
     tree: Tree,
 }
 
 /// A kind of configuration file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ConfigurationKind {
     Scheduler,
     Proxy,
     Kubelet,
 }
 
-impl Kind {
+impl ConfigurationKind {
     fn api_version_and_kind(self) -> (&'static str, &'static str) {
         match self {
             Self::Scheduler => ("kubescheduler.config.k8s.io/v1", "KubeSchedulerConfiguration"),
@@ -95,24 +95,24 @@ impl Configuration {
     /// The wanted configuration of a component on a node; `None` if the component has no configuration file. `running`
     /// is the configuration with which the component runs there.
     #[must_use]
-    pub fn wanted(
+    pub fn build_wanted(
         component: Component,
         options: &KubernetesOptions,
         node: &Node,
         running: Option<&Self>,
         unknown: Unknown,
     ) -> Option<Self> {
-        match Kind::of(component)? {
-            Kind::Scheduler => Some(scheduler_configuration(options, unknown)),
-            Kind::Proxy => Some(proxy_configuration(options, node, unknown)),
-            Kind::Kubelet => Some(kubelet_configuration(options, node, running, unknown)),
+        match ConfigurationKind::of(component)? {
+            ConfigurationKind::Scheduler => Some(scheduler_configuration(options, unknown)),
+            ConfigurationKind::Proxy => Some(proxy_configuration(options, node, unknown)),
+            ConfigurationKind::Kubelet => Some(kubelet_configuration(options, node, running, unknown)),
         }
     }
 
     /// Reads the file of a component; `None` if it is no configuration.
     #[must_use]
     pub fn read(component: Component, file: &str, unknown: Unknown) -> Option<Self> {
-        let kind = Kind::of(component)?;
+        let kind = ConfigurationKind::of(component)?;
         let tree = yaml::read_yaml(component.name(), file).ok()?;
         let shape = kind.to_shape(unknown);
         matches!(tree, Tree::Object(_)).then(|| kind.finish(shape.to_canonical(&tree), unknown))
@@ -129,7 +129,7 @@ impl Configuration {
     /// Names of the fields that differ, with the objects that they are in. Equal quantities and durations may have
     /// different texts.
     #[must_use]
-    pub fn differing(&self, other: &Self) -> Vec<String> {
+    pub fn differing_fields(&self, other: &Self) -> Vec<String> {
         let mut found = Vec::new();
         compare::add_differing_fields(
             &self.tree,
@@ -149,10 +149,11 @@ pub(super) fn cluster_domain(options: &KubernetesOptions) -> String {
 }
 
 fn scheduler_configuration(options: &KubernetesOptions, unknown: Unknown) -> Configuration {
-    let mut tree = Kind::Scheduler.merge_with_defaults(object_tree(vec![]), &options.scheduler, unknown);
+    let mut tree =
+        ConfigurationKind::Scheduler.merge_with_defaults(object_tree(vec![]), &options.scheduler, unknown);
     set(&mut tree, &["clientConnection", "kubeconfig"], text_tree(SCHEDULER_KUBECONFIG));
     set(&mut tree, &["leaderElection", "leaderElect"], Tree::Bool(true));
-    Kind::Scheduler.finish(tree, unknown)
+    ConfigurationKind::Scheduler.finish(tree, unknown)
 }
 
 fn proxy_configuration(options: &KubernetesOptions, node: &Node, unknown: Unknown) -> Configuration {
@@ -167,9 +168,9 @@ fn proxy_configuration(options: &KubernetesOptions, node: &Node, unknown: Unknow
             ]),
         ),
     ]);
-    let mut tree = Kind::Proxy.merge_with_defaults(defaults, &options.proxy, unknown);
+    let mut tree = ConfigurationKind::Proxy.merge_with_defaults(defaults, &options.proxy, unknown);
     set(&mut tree, &["clientConnection", "kubeconfig"], text_tree(PROXY_KUBECONFIG));
-    Kind::Proxy.finish(tree, unknown)
+    ConfigurationKind::Proxy.finish(tree, unknown)
 }
 
 fn kubelet_merged(options: &KubernetesOptions, unknown: Unknown) -> Tree {
@@ -179,7 +180,7 @@ fn kubelet_merged(options: &KubernetesOptions, unknown: Unknown) -> Tree {
         ("healthzBindAddress", text_tree("0.0.0.0")),
         ("volumePluginDir", text_tree(VOLUME_PLUGINS)),
     ]);
-    Kind::Kubelet.merge_with_defaults(defaults, &options.kubelet, unknown)
+    ConfigurationKind::Kubelet.merge_with_defaults(defaults, &options.kubelet, unknown)
 }
 
 fn kubelet_configuration(
@@ -189,10 +190,10 @@ fn kubelet_configuration(
     unknown: Unknown,
 ) -> Configuration {
     let mut tree = kubelet_merged(options, unknown);
-    set(&mut tree, &["tlsCertFile"], text_tree(&pki("kubelet.crt")));
-    set(&mut tree, &["tlsPrivateKeyFile"], text_tree(&pki("kubelet.key")));
+    set(&mut tree, &["tlsCertFile"], text_tree(&pki_path("kubelet.crt")));
+    set(&mut tree, &["tlsPrivateKeyFile"], text_tree(&pki_path("kubelet.key")));
     let authentication = object_tree(vec![
-        ("x509", object_tree(vec![("clientCAFile", text_tree(&pki("ca.crt")))])),
+        ("x509", object_tree(vec![("clientCAFile", text_tree(&pki_path("ca.crt")))])),
         ("webhook", object_tree(vec![("enabled", Tree::Bool(true))])),
     ]);
     set(&mut tree, &["authentication"], authentication);
@@ -208,7 +209,7 @@ fn kubelet_configuration(
             None => remove(&mut tree, field),
         }
     }
-    Kind::Kubelet.finish(tree, unknown)
+    ConfigurationKind::Kubelet.finish(tree, unknown)
 }
 
 /// A boot taint replaces the last of the operator's own taints with its key.

@@ -16,7 +16,7 @@ use time::{Duration, OffsetDateTime};
 
 use super::held::{KubernetesHeld, KubernetesReason as Reason};
 use super::operation::KubernetesOperationName as Name;
-use super::outdated::{Verdict, Wanted};
+use super::outdated::{ComponentComparison, Wanted};
 use super::status::{ComponentStatus, KubernetesStatus};
 use crate::limits::REGISTERED;
 use crate::outdated::Outdated;
@@ -65,8 +65,8 @@ pub struct KubernetesDecision {
 #[must_use]
 pub fn decide(input: &KubernetesInput<'_>) -> KubernetesDecision {
     let mut pass = Pass { input, decision: KubernetesDecision::default() };
-    pass.api_servers();
-    pass.of_control_plane();
+    pass.decide_api_servers();
+    pass.decide_controllers_and_schedulers();
     pass.decide_kubelets();
     pass.decide_proxies();
     pass.decision
@@ -74,7 +74,7 @@ pub fn decide(input: &KubernetesInput<'_>) -> KubernetesDecision {
 
 /// The components of one kind, by what is due.
 #[derive(Debug, Default)]
-struct Sorted<'a> {
+struct NodesByState<'a> {
     stopped: Vec<&'a Node>,
     outdated: Vec<(&'a Node, Vec<Outdated>)>,
     /// Those on which nothing is due.
@@ -103,8 +103,12 @@ impl<'a> Pass<'a> {
     }
 
     /// Sorts the nodes of a component. Nodes on which nothing can be done are held.
-    fn sort(&mut self, component: Component, (start, restart): (Name, Name)) -> Sorted<'a> {
-        let mut sorted = Sorted::default();
+    fn sort_nodes_by_state(
+        &mut self,
+        component: Component,
+        (start, restart): (Name, Name),
+    ) -> NodesByState<'a> {
+        let mut sorted = NodesByState::default();
         let (mut unreachable, mut backs_off, mut foreign) = (Vec::new(), Vec::new(), Vec::new());
         for node in self.nodes_with_component(component) {
             let address = node.address.clone();
@@ -121,10 +125,15 @@ impl<'a> Pass<'a> {
             let due = match state.filter(|state| state.runs()) {
                 None => Some(None),
                 Some(state) => {
-                    match self.input.wanted.verdict(component, node, &state.container, state.file()) {
-                        Verdict::Current => None,
-                        Verdict::Outdated(why) => Some(Some(why)),
-                        Verdict::OtherRuntime { has, wanted } => {
+                    match self.input.wanted.compare_running_container(
+                        component,
+                        node,
+                        &state.container,
+                        state.file(),
+                    ) {
+                        ComponentComparison::Current => None,
+                        ComponentComparison::Outdated(why) => Some(Some(why)),
+                        ComponentComparison::OtherRuntime { has, wanted } => {
                             self.hold(restart, Reason::OtherRuntime { has, wanted }, vec![address]);
                             continue;
                         }
@@ -175,9 +184,10 @@ impl<'a> Pass<'a> {
         self.input.status.nodes.get(&node.address).is_some_and(|node| node.reachable)
     }
 
-    fn api_servers(&mut self) {
+    fn decide_api_servers(&mut self) {
         let name = Name::KubeApiserverRestart;
-        let Sorted { stopped, mut outdated, .. } = self.sort(Component::ApiServer, (name, name));
+        let NodesByState { stopped, mut outdated, .. } =
+            self.sort_nodes_by_state(Component::ApiServer, (name, name));
         self.start(name, &stopped);
         // A corrected argument reaches an API server that an argument keeps from serving.
         let known_unhealthy = |node: &Node| {
@@ -234,7 +244,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Controller managers, then schedulers.
-    fn of_control_plane(&mut self) {
+    fn decide_controllers_and_schedulers(&mut self) {
         let kinds = [
             (
                 Component::ControllerManager,
@@ -245,9 +255,10 @@ impl<'a> Pass<'a> {
         ];
         let mut before = Vec::new();
         for (component, start, restart) in kinds {
-            let Sorted { stopped, mut outdated, .. } = self.sort(component, (start, restart));
+            let NodesByState { stopped, mut outdated, .. } =
+                self.sort_nodes_by_state(component, (start, restart));
             // Before an API server has made its roles, these programs end, and no restart policy starts them again.
-            match self.no_api_server() {
+            match self.has_no_healthy_api_server() {
                 Some(reason) => self.hold(start, reason, node_addresses(&stopped)),
                 None => self.start(start, &stopped),
             }
@@ -283,7 +294,7 @@ impl<'a> Pass<'a> {
     }
 
     /// The reason for which nothing may start that needs the API: no API server is healthy.
-    fn no_api_server(&self) -> Option<Reason> {
+    fn has_no_healthy_api_server(&self) -> Option<Reason> {
         let nodes = self.unhealthy_nodes(Component::ApiServer);
         let all = self.nodes_with_component(Component::ApiServer).count();
         (nodes.len() == all).then_some(Reason::ApiServersUnhealthy { nodes })
@@ -297,9 +308,13 @@ impl<'a> Pass<'a> {
         }
         let is_due = |node: &&Node| {
             self.component_status(Component::ApiServer, node).is_some_and(|state| {
-                let verdict =
-                    self.input.wanted.verdict(Component::ApiServer, node, &state.container, state.file());
-                verdict != Verdict::Current
+                let verdict = self.input.wanted.compare_running_container(
+                    Component::ApiServer,
+                    node,
+                    &state.container,
+                    state.file(),
+                );
+                verdict != ComponentComparison::Current
             })
         };
         let due = node_addresses(
@@ -322,7 +337,8 @@ impl<'a> Pass<'a> {
 
     fn decide_kubelets(&mut self) {
         let (start, restart) = (Name::KubeletBootstrap, Name::KubeletRestart);
-        let Sorted { stopped, outdated, current } = self.sort(Component::Kubelet, (start, restart));
+        let NodesByState { stopped, outdated, current } =
+            self.sort_nodes_by_state(Component::Kubelet, (start, restart));
         // A kubelet whose Node object is gone registers only at its start.
         let lost: Vec<&Node> = match &self.input.status.registered {
             None => Vec::new(),
@@ -347,7 +363,7 @@ impl<'a> Pass<'a> {
         } else {
             self.add_starts(start, stopped);
         }
-        self.in_waves(restart, outdated);
+        self.add_restarts_in_waves(restart, outdated);
     }
 
     /// True if the kubelet started a short time ago. Clocks of nodes may differ: a start in the future counts as old.
@@ -372,9 +388,10 @@ impl<'a> Pass<'a> {
             self.start(Name::StopKubeProxy, &unwanted);
             return;
         }
-        let Sorted { stopped, outdated, .. } = self.sort(Component::Proxy, (start, restart));
+        let NodesByState { stopped, outdated, .. } =
+            self.sort_nodes_by_state(Component::Proxy, (start, restart));
         self.add_starts(start, stopped);
-        self.in_waves(restart, outdated);
+        self.add_restarts_in_waves(restart, outdated);
     }
 
     fn add_starts(&mut self, name: Name, mut nodes: Vec<&Node>) {
@@ -389,7 +406,7 @@ impl<'a> Pass<'a> {
 
     /// Restarts outdated components. Another image waits for all API servers, and other differences only for those that
     /// run: a dead control plane node does not keep an argument from the others.
-    fn in_waves(&mut self, name: Name, nodes: Vec<(&Node, Vec<Outdated>)>) {
+    fn add_restarts_in_waves(&mut self, name: Name, nodes: Vec<(&Node, Vec<Outdated>)>) {
         if let Some(reason) = self.older_api_servers() {
             self.hold(name, reason, outdated_addresses(&nodes));
             return;
@@ -402,7 +419,7 @@ impl<'a> Pass<'a> {
             Some(reason) => self.hold(name, reason, outdated_addresses(&images)),
             None => ready.extend(images),
         }
-        match self.no_api_server() {
+        match self.has_no_healthy_api_server() {
             Some(reason) => self.hold(name, reason, outdated_addresses(&ready)),
             None => self.add_wave(name, ready),
         }

@@ -54,7 +54,7 @@ pub struct UnreadableKeys;
 /// The file of the API servers: the first key encrypts, and each one decrypts. Values that were never encrypted stay
 /// readable.
 #[must_use]
-pub fn configuration(keys: &[EncryptionKey]) -> Secret {
+pub fn encryption_configuration(keys: &[EncryptionKey]) -> Secret {
     let quoted = |text: &str| Tree::Text(text.to_owned()).to_string();
     let keys: String = keys
         .iter()
@@ -95,7 +95,7 @@ mod tests {
         let text = r#"{"keys": [{"name": "2024-01-01T00:00:00Z", "secret": "bmV3"}, {"name": "b", "secret": "b2xk"}]}"#;
         let keys = read(text).unwrap();
         assert!(!format!("{keys:?}").contains("bmV3"));
-        let file = configuration(&keys);
+        let file = encryption_configuration(&keys);
         let (new, old) = (file.reveal().find("bmV3").unwrap(), file.reveal().find("b2xk").unwrap());
         assert!(
             new < old && file.reveal().contains("- name: \"2024-01-01T00:00:00Z\"\n"),

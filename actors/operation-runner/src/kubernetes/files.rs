@@ -3,13 +3,13 @@
 use madako_domain::authority::Authority;
 use madako_domain::cluster::{Cluster, Node};
 
-use super::certificates::Subject;
+use super::certificates::CertificateSubject;
 use super::configuration::{Configuration, Unknown};
 use super::kubeconfig;
 use super::options::KubernetesOptions;
 use super::paths::{
     CNI_CONFIG, CONTROLLER_MANAGER_KUBECONFIG, ENCRYPTION, KUBELET_CONFIG, KUBELET_KUBECONFIG, PROXY_CONFIG,
-    PROXY_KUBECONFIG, SCHEDULER_CONFIG, SCHEDULER_KUBECONFIG, audit_policy, pki,
+    PROXY_KUBECONFIG, SCHEDULER_CONFIG, SCHEDULER_KUBECONFIG, audit_policy_path, pki_path,
 };
 use madako_domain::component::Component;
 
@@ -28,15 +28,15 @@ pub enum Source {
     /// The certificate of an authority.
     Authority(Authority),
     /// An issued certificate.
-    Certificate(Subject),
+    Certificate(CertificateSubject),
     /// The key of that certificate.
-    Key(Subject),
+    Key(CertificateSubject),
     /// The certificate with which API servers check tokens of service accounts. It is made once.
     ServiceAccountCertificate,
     /// Its key.
     ServiceAccountKey,
     /// A kubeconfig with an issued certificate and its key.
-    Kubeconfig(Subject),
+    Kubeconfig(CertificateSubject),
     /// The encryption of Secrets, with its keys.
     Encryption,
 }
@@ -54,9 +54,9 @@ pub enum FileSet {
     Proxy,
 }
 
-/// The subject of the contents.
+/// The cluster, options and node from which the contents of the files are made.
 #[derive(Debug, Clone, Copy)]
-pub struct About<'a> {
+pub struct FileContext<'a> {
     pub cluster: &'a Cluster,
     pub options: &'a KubernetesOptions,
     pub node: &'a Node,
@@ -69,30 +69,33 @@ pub struct About<'a> {
 ///
 /// # Errors
 /// A number in the operator's part of a configuration exceeds every float.
-pub fn files(set: FileSet, about: &About<'_>) -> Result<Vec<PlannedFile>, serde_json::Error> {
+pub fn planned_files(set: FileSet, about: &FileContext<'_>) -> Result<Vec<PlannedFile>, serde_json::Error> {
     let mut files = Vec::new();
     let mut add = |path: String, source| files.push(PlannedFile { path, source });
     match set {
         FileSet::ApiServer => {
-            add_key_pair(&mut add, "apiserver", Subject::ApiServer);
-            add_key_pair(&mut add, "apiserver-etcd-client", Subject::EtcdClient);
-            add(pki("ca.crt"), Source::Authority(Authority::Kubernetes));
-            add(pki("etcd-ca.crt"), Source::Authority(Authority::Server));
-            add(pki("service-account.crt"), Source::ServiceAccountCertificate);
-            add(pki("service-account.key"), Source::ServiceAccountKey);
-            add(pki("aggregation-ca.crt"), Source::Authority(Authority::KubernetesAggregation));
-            add_key_pair(&mut add, "aggregation", Subject::Aggregation);
+            add_key_pair(&mut add, "apiserver", CertificateSubject::ApiServer);
+            add_key_pair(&mut add, "apiserver-etcd-client", CertificateSubject::EtcdClient);
+            add(pki_path("ca.crt"), Source::Authority(Authority::Kubernetes));
+            add(pki_path("etcd-ca.crt"), Source::Authority(Authority::Server));
+            add(pki_path("service-account.crt"), Source::ServiceAccountCertificate);
+            add(pki_path("service-account.key"), Source::ServiceAccountKey);
+            add(pki_path("aggregation-ca.crt"), Source::Authority(Authority::KubernetesAggregation));
+            add_key_pair(&mut add, "aggregation", CertificateSubject::Aggregation);
             add(ENCRYPTION.to_owned(), Source::Encryption);
             if let Some(audit) = &about.options.audit {
-                add(audit_policy(&audit.policy), Source::Text(audit.policy.clone()));
+                add(audit_policy_path(&audit.policy), Source::Text(audit.policy.clone()));
             }
         }
         FileSet::ControllerManager => {
-            add(CONTROLLER_MANAGER_KUBECONFIG.to_owned(), Source::Kubeconfig(Subject::ControllerManager));
-            add(pki("service-account.key"), Source::ServiceAccountKey);
+            add(
+                CONTROLLER_MANAGER_KUBECONFIG.to_owned(),
+                Source::Kubeconfig(CertificateSubject::ControllerManager),
+            );
+            add(pki_path("service-account.key"), Source::ServiceAccountKey);
         }
         FileSet::Scheduler => {
-            add(SCHEDULER_KUBECONFIG.to_owned(), Source::Kubeconfig(Subject::Scheduler));
+            add(SCHEDULER_KUBECONFIG.to_owned(), Source::Kubeconfig(CertificateSubject::Scheduler));
             add_configuration(&mut add, SCHEDULER_CONFIG, Component::Scheduler, about)?;
         }
         FileSet::KubeletBoot | FileSet::KubeletRestart => {
@@ -102,32 +105,33 @@ pub fn files(set: FileSet, about: &About<'_>) -> Result<Vec<PlannedFile>, serde_
             }
             add_configuration(&mut add, KUBELET_CONFIG, Component::Kubelet, about)?;
             if boots {
-                add(pki("ca.crt"), Source::Authority(Authority::Kubernetes));
+                add(pki_path("ca.crt"), Source::Authority(Authority::Kubernetes));
             }
-            add_key_pair(&mut add, "kubelet", Subject::Kubelet);
-            let text = kubeconfig::of_kubelet(&about.cluster.name, about.node);
+            add_key_pair(&mut add, "kubelet", CertificateSubject::Kubelet);
+            let text = kubeconfig::kubelet_kubeconfig(&about.cluster.name, about.node);
             add(KUBELET_KUBECONFIG.to_owned(), Source::Text(text));
         }
         FileSet::Proxy => {
-            add(PROXY_KUBECONFIG.to_owned(), Source::Kubeconfig(Subject::Proxy));
+            add(PROXY_KUBECONFIG.to_owned(), Source::Kubeconfig(CertificateSubject::Proxy));
             add_configuration(&mut add, PROXY_CONFIG, Component::Proxy, about)?;
         }
     }
     Ok(files)
 }
 
-fn add_key_pair(add: &mut impl FnMut(String, Source), name: &str, subject: Subject) {
-    add(pki(&format!("{name}.crt")), Source::Certificate(subject));
-    add(pki(&format!("{name}.key")), Source::Key(subject));
+fn add_key_pair(add: &mut impl FnMut(String, Source), name: &str, subject: CertificateSubject) {
+    add(pki_path(&format!("{name}.crt")), Source::Certificate(subject));
+    add(pki_path(&format!("{name}.key")), Source::Key(subject));
 }
 
 fn add_configuration(
     add: &mut impl FnMut(String, Source),
     path: &str,
     component: Component,
-    about: &About<'_>,
+    about: &FileContext<'_>,
 ) -> Result<(), serde_json::Error> {
-    let wanted = Configuration::wanted(component, about.options, about.node, about.running, about.unknown);
+    let wanted =
+        Configuration::build_wanted(component, about.options, about.node, about.running, about.unknown);
     if let Some(wanted) = wanted {
         add(path.to_owned(), Source::Text(wanted.to_yaml()?));
     }

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use madako_domain::cluster::Node;
 use madako_protocol::secret::Secret;
 
-use super::paths::pki;
+use super::paths::pki_path;
 
 /// The rivers of the node.
 pub const LOCAL_SERVER: &str = "https://localhost:16443";
@@ -21,7 +21,12 @@ pub struct Credentials<'a> {
 
 /// A kubeconfig of a user, with its credentials in it.
 #[must_use]
-pub fn inline(cluster: &str, user: &str, server: &str, credentials: &Credentials<'_>) -> Secret {
+pub fn kubeconfig_with_inline_credentials(
+    cluster: &str,
+    user: &str,
+    server: &str,
+    credentials: &Credentials<'_>,
+) -> Secret {
     let encoded = |name: &str, text: &str| format!("{name}-data: {}", STANDARD.encode(text));
     Secret::new(format_kubeconfig(
         cluster,
@@ -35,14 +40,14 @@ pub fn inline(cluster: &str, user: &str, server: &str, credentials: &Credentials
 
 /// The kubeconfig of a kubelet, which names its files.
 #[must_use]
-pub fn of_kubelet(cluster: &str, node: &Node) -> String {
+pub fn kubelet_kubeconfig(cluster: &str, node: &Node) -> String {
     format_kubeconfig(
         cluster,
         &format!("system:node:{}", node.name()),
         LOCAL_SERVER,
-        &format!("certificate-authority: {}", pki("ca.crt")),
-        &format!("client-certificate: {}", pki("kubelet.crt")),
-        &format!("client-key: {}", pki("kubelet.key")),
+        &format!("certificate-authority: {}", pki_path("ca.crt")),
+        &format!("client-certificate: {}", pki_path("kubelet.crt")),
+        &format!("client-key: {}", pki_path("kubelet.key")),
     )
 }
 
@@ -100,7 +105,8 @@ mod tests {
     fn a_kubeconfig_has_the_form_of_ckecli() {
         let key = Secret::new("key");
         let credentials = Credentials { trusted: "ca", certificate: "cert", key: &key };
-        let text = inline("tokyo0", "admin", "https://10.0.0.11:6443", &credentials);
+        let text =
+            kubeconfig_with_inline_credentials("tokyo0", "admin", "https://10.0.0.11:6443", &credentials);
         assert_eq!(
             text.reveal(),
             "apiVersion: v1\nclusters:\n- cluster:\n    certificate-authority-data: Y2E=\n    server: \

@@ -5,7 +5,7 @@ use madako_json::named;
 use serde::Serialize;
 
 use super::command::KubernetesCommand as Command;
-use super::files::{About, FileSet, files};
+use super::files::{FileContext, FileSet, planned_files};
 use super::paths::{
     CNI_CONFIG, CNI_PROGRAMS, CNI_STATE, CONTAINER_LOGS, ENCRYPTION_DIRECTORY, POD_LOGS, VOLUME_PLUGINS,
 };
@@ -70,15 +70,15 @@ impl KubernetesOperationName {
 /// targets with a Node object.
 ///
 /// # Errors
-/// As of [`files`].
+/// As of [`planned_files`].
 pub fn commands(
     name: KubernetesOperationName,
     image: &str,
-    about: &About<'_>,
+    about: &FileContext<'_>,
     registered: &[String],
 ) -> Result<Vec<Command>, serde_json::Error> {
     let make_files = |set| {
-        let paths = files(set, about)?.into_iter().map(|file| file.path).collect();
+        let paths = planned_files(set, about)?.into_iter().map(|file| file.path).collect();
         Ok::<Command, serde_json::Error>(Command::MakeFiles { paths })
     };
     let run = |restart| Command::RunContainer { component: name.component(), restart };

@@ -6,7 +6,7 @@ use madako_domain::node_status::ContainerStatus;
 
 use super::configuration::{Configuration, Unknown};
 use super::options::KubernetesOptions;
-use super::params::{RUNTIME_ENDPOINT, builtin};
+use super::params::{RUNTIME_ENDPOINT, builtin_parameters};
 use crate::outdated::{Outdated, find_differences};
 use madako_domain::component::Component;
 
@@ -21,7 +21,7 @@ pub enum FileOnNode<'a> {
 
 /// The state of a running container.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ComponentComparison {
     Current,
     Outdated(Vec<Outdated>),
     /// A kubelet with another container runtime: as in CKE, it is never outdated while it runs, since its node has
@@ -45,36 +45,42 @@ impl Wanted<'_> {
     /// Fields that CKE's types lack take effect with another image than CKE's, which is a reason for a restart in itself:
     /// Kubernetes of CKE's release does not know them, and CKE writes files without them.
     #[must_use]
-    pub fn unknown(&self) -> Unknown {
+    pub fn unknown_fields(&self) -> Unknown {
         if self.image == ImageName::Kubernetes.default_image() { Unknown::Drop } else { Unknown::Keep }
     }
 
     /// Compares a running container with the wanted one.
     #[must_use]
-    pub fn verdict(
+    pub fn compare_running_container(
         &self,
         component: Component,
         node: &Node,
         status: &ContainerStatus,
         file: FileOnNode<'_>,
-    ) -> Verdict {
-        let builtin = builtin(component, self.cluster, self.options, node);
+    ) -> ComponentComparison {
+        let builtin = builtin_parameters(component, self.cluster, self.options, node);
         if component == Component::Kubelet {
             let (has, wanted) =
                 (container_runtime_endpoint(&status.builtin.args), container_runtime_endpoint(&builtin.args));
             if has != wanted {
-                return Verdict::OtherRuntime { has: has.to_owned(), wanted: wanted.to_owned() };
+                return ComponentComparison::OtherRuntime { has: has.to_owned(), wanted: wanted.to_owned() };
             }
         }
         let mut found =
             find_differences(status, self.image, [&builtin, self.options.extra(component)], |_| true);
-        self.add_file(component, node, file, &mut found);
-        if found.is_empty() { Verdict::Current } else { Verdict::Outdated(found) }
+        self.add_file_differences(component, node, file, &mut found);
+        if found.is_empty() { ComponentComparison::Current } else { ComponentComparison::Outdated(found) }
     }
 
-    fn add_file(&self, component: Component, node: &Node, file: FileOnNode<'_>, found: &mut Vec<Outdated>) {
+    fn add_file_differences(
+        &self,
+        component: Component,
+        node: &Node,
+        file: FileOnNode<'_>,
+        found: &mut Vec<Outdated>,
+    ) {
         let Some(path) = component.configuration_path() else { return };
-        let unknown = self.unknown();
+        let unknown = self.unknown_fields();
         let running = match file {
             FileOnNode::Unread => return,
             FileOnNode::Missing => None,
@@ -84,8 +90,10 @@ impl Wanted<'_> {
             found.push(Outdated::FileUnreadable(path.to_owned()));
             return;
         };
-        if let Some(wanted) = Configuration::wanted(component, self.options, node, Some(&running), unknown) {
-            let fields = wanted.differing(&running);
+        if let Some(wanted) =
+            Configuration::build_wanted(component, self.options, node, Some(&running), unknown)
+        {
+            let fields = wanted.differing_fields(&running);
             found.extend(fields.into_iter().map(|field| Outdated::Field { file: path.to_owned(), field }));
         }
     }

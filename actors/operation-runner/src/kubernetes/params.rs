@@ -7,7 +7,7 @@ use super::options::KubernetesOptions;
 use super::paths::{
     CNI_CONFIG, CNI_PROGRAMS, CNI_STATE, CONTAINER_LOGS, CONTROLLER_MANAGER_KUBECONFIG, ENCRYPTION,
     KUBELET_CONFIG, KUBELET_KUBECONFIG, POD_LOGS, PROXY_CONFIG, SCHEDULER_CONFIG, SCHEDULER_KUBECONFIG,
-    VOLUME_PLUGINS, audit_policy, pki,
+    VOLUME_PLUGINS, audit_policy_path, pki_path,
 };
 use madako_domain::component::Component;
 
@@ -16,7 +16,7 @@ pub(super) const RUNTIME_ENDPOINT: &str = "--container-runtime-endpoint=";
 
 /// The built-in parameters of a component on a node.
 #[must_use]
-pub fn builtin(
+pub fn builtin_parameters(
     component: Component,
     cluster: &Cluster,
     options: &KubernetesOptions,
@@ -74,7 +74,7 @@ fn api_server(cluster: &Cluster, options: &KubernetesOptions, node: &Node) -> Ve
     if let Some(audit) = &options.audit {
         let path = if audit.path.is_empty() { "-" } else { &audit.path };
         args.push(format!("--audit-log-path={path}"));
-        args.push(format!("--audit-policy-file={}", audit_policy(&audit.policy)));
+        args.push(format!("--audit-policy-file={}", audit_policy_path(&audit.policy)));
     }
     args
 }
@@ -117,7 +117,7 @@ fn kubelet_arguments(options: &KubernetesOptions, node: &Node) -> Vec<String> {
 }
 
 fn file_option(option: &str, name: &str) -> String {
-    format!("--{option}={}", pki(name))
+    format!("--{option}={}", pki_path(name))
 }
 
 fn component_mounts(component: Component) -> Vec<Mount> {

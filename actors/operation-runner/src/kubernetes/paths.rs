@@ -17,12 +17,12 @@ pub const CONTAINER_LOGS: &str = "/var/log/containers";
 
 /// A certificate or key.
 #[must_use]
-pub fn pki(file: &str) -> String {
+pub fn pki_path(file: &str) -> String {
     format!("/etc/kubernetes/pki/{file}")
 }
 
 /// The audit policy. Its name changes with its text, so that another policy restarts the API server.
 #[must_use]
-pub fn audit_policy(policy: &str) -> String {
+pub fn audit_policy_path(policy: &str) -> String {
     format!("/etc/kubernetes/apiserver/audit-policy-{:x}.yaml", md5::compute(policy))
 }

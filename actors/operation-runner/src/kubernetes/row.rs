@@ -9,7 +9,7 @@ use madako_domain::status::OperationPhase;
 
 use super::command::KubernetesCommand;
 use super::decide::{Due, KubernetesInput, decide};
-use super::files::About;
+use super::files::FileContext;
 use super::held::KubernetesReason;
 use super::operation::{KubernetesOperationName as Name, commands};
 use super::options::KubernetesOptions;
@@ -92,12 +92,12 @@ fn operation(
         .collect();
     let mut found = Vec::new();
     if let Some(node) = nodes().next() {
-        let about = About {
+        let about = FileContext {
             cluster: wanted.cluster,
             options: wanted.options,
             node,
             running: None,
-            unknown: wanted.unknown(),
+            unknown: wanted.unknown_fields(),
         };
         found = commands(name, wanted.image, &about, &registered)?;
     }

@@ -6,7 +6,7 @@ use madako_json::named;
 use serde::Serialize;
 
 use super::options::KubernetesOptions;
-use super::outdated::{Verdict, Wanted};
+use super::outdated::{ComponentComparison, Wanted};
 use super::row;
 use super::status::{ComponentStatus, KubernetesStatus};
 use crate::input::Input;
@@ -83,10 +83,10 @@ fn component_on(
         (_, Some(found)) if !found.runs() => State::Stopped,
         _ if is_disabled => State::Unwanted,
         (_, Some(found)) => {
-            match wanted.verdict(component, node, &found.container, found.file()) {
-                Verdict::Current => {}
-                Verdict::Outdated(found) => why = found.iter().map(ToString::to_string).collect(),
-                Verdict::OtherRuntime { has, wanted } => {
+            match wanted.compare_running_container(component, node, &found.container, found.file()) {
+                ComponentComparison::Current => {}
+                ComponentComparison::Outdated(found) => why = found.iter().map(ToString::to_string).collect(),
+                ComponentComparison::OtherRuntime { has, wanted } => {
                     why.push(format!(
                         "the container runtime is {has}, not {wanted}: a restart would end its pods"
                     ));
@@ -120,7 +120,7 @@ mod tests {
     use madako_domain::node_status::ContainerStatus;
     use madako_json::go::RawJson;
 
-    use super::super::params::builtin;
+    use super::super::params::builtin_parameters;
     use super::super::status::KubernetesNode;
     use super::*;
 
@@ -137,7 +137,7 @@ mod tests {
         let container = ContainerStatus {
             running: true,
             image: image.to_owned(),
-            builtin: builtin(Component::Proxy, &cluster, &options, &node),
+            builtin: builtin_parameters(Component::Proxy, &cluster, &options, &node),
             ..ContainerStatus::default()
         };
         let running = ComponentStatus { container, health: Some(Ok(())), ..ComponentStatus::default() };

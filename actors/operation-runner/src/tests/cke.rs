@@ -14,15 +14,15 @@ use madako_protocol::secret::Secret;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::kubernetes::certificates::{Subject, request};
+use crate::kubernetes::certificates::{CertificateSubject, certificate_request};
 use crate::kubernetes::configuration::{Configuration, Unknown};
 use crate::kubernetes::encryption;
-use crate::kubernetes::files::{About, FileSet, Source, files};
-use crate::kubernetes::kubeconfig::{Credentials, LOCAL_SERVER, inline};
+use crate::kubernetes::files::{FileContext, FileSet, Source, planned_files};
+use crate::kubernetes::kubeconfig::{Credentials, LOCAL_SERVER, kubeconfig_with_inline_credentials};
 use crate::kubernetes::operation::{KubernetesOperationName as Name, commands};
 use crate::kubernetes::options::KubernetesOptions;
-use crate::kubernetes::outdated::{FileOnNode, Verdict, Wanted};
-use crate::kubernetes::params::builtin;
+use crate::kubernetes::outdated::{ComponentComparison, FileOnNode, Wanted};
+use crate::kubernetes::params::builtin_parameters;
 use madako_domain::component::Component;
 
 const ANSWERS: &str = include_str!("cke.jsonl");
@@ -101,7 +101,7 @@ fn arguments_mounts_and_environment_are_those_of_cke() {
     for Case { answer, cluster, options } in &cases() {
         for node in &cluster.nodes {
             for component in Component::ALL {
-                let ours = builtin(component, cluster, options, node);
+                let ours = builtin_parameters(component, cluster, options, node);
                 assert_eq!(ours, answer.wanted[&node.address].params[component.name()], "{component}");
                 compared += 1;
             }
@@ -127,17 +127,18 @@ fn configuration_files_say_the_same_as_those_of_cke() {
                 ("kube-scheduler", None),
             ] {
                 let component: Component = name.trim_end_matches("-kept").parse().unwrap();
-                let ours = Configuration::wanted(component, options, node, running, Unknown::Drop).unwrap();
+                let ours =
+                    Configuration::build_wanted(component, options, node, running, Unknown::Drop).unwrap();
                 let theirs = tidied(component, &theirs[name]);
                 assert_eq!(
-                    ours.differing(&theirs),
+                    ours.differing_fields(&theirs),
                     [""; 0],
                     "{}\n{}",
                     ours.to_yaml().unwrap(),
                     theirs.to_yaml().unwrap()
                 );
                 // The text means the same, too.
-                assert_eq!(ours.differing(&tidied(component, &ours.to_yaml().unwrap())), [""; 0]);
+                assert_eq!(ours.differing_fields(&tidied(component, &ours.to_yaml().unwrap())), [""; 0]);
                 compared += 1;
             }
         }
@@ -171,8 +172,8 @@ fn the_same_containers_are_outdated_as_for_cke() {
                 };
                 let file = on_node.files.get(component.name());
                 let file = file.map_or(FileOnNode::Missing, |text| FileOnNode::Text(text));
-                let verdict = wanted.verdict(component, node, &status, file);
-                let is_ours = matches!(verdict, Verdict::Outdated(_));
+                let verdict = wanted.compare_running_container(component, node, &status, file);
+                let is_ours = matches!(verdict, ComponentComparison::Outdated(_));
                 assert_eq!(
                     is_ours, is_theirs,
                     "{component} on {}: {verdict:?}\n{:?}",
@@ -195,7 +196,7 @@ fn operations_have_the_commands_files_and_certificates_of_cke() {
     let mut compared = 0;
     for Case { answer, cluster, options } in &cases() {
         let node = &cluster.nodes[0];
-        let about = About { cluster, options, node, running: None, unknown: Unknown::Drop };
+        let about = FileContext { cluster, options, node, running: None, unknown: Unknown::Drop };
         for theirs in &answer.operations {
             let name = [
                 Name::KubeApiserverRestart,
@@ -220,11 +221,12 @@ fn operations_have_the_commands_files_and_certificates_of_cke() {
                 assert_eq!(run.name, name.component().name());
                 assert_eq!(run.options.clone().unwrap_or_default(), name.component().engine_options());
             }
-            let ours = set_of(name).map_or_else(Vec::new, |set| files(set, &about).unwrap());
-            let subjects: BTreeSet<Subject> = ours.iter().filter_map(|file| subject(&file.source)).collect();
+            let ours = set_of(name).map_or_else(Vec::new, |set| planned_files(set, &about).unwrap());
+            let subjects: BTreeSet<CertificateSubject> =
+                ours.iter().filter_map(|file| subject(&file.source)).collect();
             let mut requests: Vec<String> = subjects
                 .iter()
-                .map(|subject| vault_request(&request(*subject, cluster, options, node)))
+                .map(|subject| vault_request(&certificate_request(*subject, cluster, options, node)))
                 .collect();
             let mut asked: Vec<String> =
                 theirs.certificates.iter().flatten().map(|asked| without_alike(asked.clone())).collect();
@@ -254,7 +256,7 @@ fn set_of(name: Name) -> Option<FileSet> {
     }
 }
 
-fn subject(source: &Source) -> Option<Subject> {
+fn subject(source: &Source) -> Option<CertificateSubject> {
     match source {
         Source::Certificate(subject) | Source::Key(subject) | Source::Kubeconfig(subject) => Some(*subject),
         _ => None,
@@ -296,7 +298,11 @@ fn same_content(path: &str, source: &Source, theirs: &str, cluster: &Cluster) {
     let component = Component::ALL.into_iter().find(|it| it.configuration_path() == Some(path));
     match (source, component) {
         (Source::Text(ours), Some(component)) => {
-            assert_eq!(tidied(component, ours).differing(&tidied(component, theirs)), [""; 0], "{path}");
+            assert_eq!(
+                tidied(component, ours).differing_fields(&tidied(component, theirs)),
+                [""; 0],
+                "{path}"
+            );
         }
         (Source::Text(ours), None) => assert_eq!(ours, theirs, "{path}"),
         (Source::Authority(authority), _) => assert_eq!(theirs, format!("<ca/{authority}>")),
@@ -305,7 +311,7 @@ fn same_content(path: &str, source: &Source, theirs: &str, cluster: &Cluster) {
         (Source::Certificate(_), _) => assert!(theirs.starts_with("crt:"), "{path}"),
         (Source::Key(_), _) => assert!(theirs.starts_with("key:"), "{path}"),
         (Source::Encryption, _) => {
-            let ours = encryption::configuration(&encryption::read(KEYS).unwrap());
+            let ours = encryption::encryption_configuration(&encryption::read(KEYS).unwrap());
             let theirs = theirs.replace("typeMeta: {}\n", "");
             assert_eq!(
                 yaml::read_yaml("ours", ours.reveal()).unwrap(),
@@ -314,16 +320,21 @@ fn same_content(path: &str, source: &Source, theirs: &str, cluster: &Cluster) {
         }
         (Source::Kubeconfig(subject), _) => {
             let user = match subject {
-                Subject::ControllerManager => "kube-controller-manager",
-                Subject::Scheduler => "kube-scheduler",
-                Subject::Proxy => "kube-proxy",
+                CertificateSubject::ControllerManager => "kube-controller-manager",
+                CertificateSubject::Scheduler => "kube-scheduler",
+                CertificateSubject::Proxy => "kube-proxy",
                 other => panic!("{other:?} has no kubeconfig"),
             };
             let issued = format!("cke/ca-kubernetes/{user}:system:{user}");
             let (certificate, key) = (format!("crt:{issued}"), Secret::new(format!("key:{issued}")));
             let credentials =
                 Credentials { trusted: "<ca/kubernetes>", certificate: &certificate, key: &key };
-            let ours = inline(&cluster.name, &format!("system:{user}"), LOCAL_SERVER, &credentials);
+            let ours = kubeconfig_with_inline_credentials(
+                &cluster.name,
+                &format!("system:{user}"),
+                LOCAL_SERVER,
+                &credentials,
+            );
             assert_eq!(ours.reveal(), theirs, "{path}");
         }
     }

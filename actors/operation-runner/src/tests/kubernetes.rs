@@ -9,7 +9,7 @@ use super::fleet::{A, B, C, Fleet, X, Y, Z, check};
 use crate::KubernetesMode;
 use crate::kubernetes::operation::KubernetesOperationName;
 use crate::kubernetes::options::KubernetesOptions;
-use crate::kubernetes::params::builtin;
+use crate::kubernetes::params::builtin_parameters;
 use crate::operation::OperationName;
 
 /// A fleet on which all components run and are healthy.
@@ -36,7 +36,7 @@ fn run(fleet: &mut Fleet, address: &str, component: Component) {
     let container = ContainerStatus {
         running: true,
         image: fleet.settings.images.kubernetes.clone(),
-        builtin: builtin(component, &fleet.cluster, fleet.kubernetes.as_ref().unwrap(), node),
+        builtin: builtin_parameters(component, &fleet.cluster, fleet.kubernetes.as_ref().unwrap(), node),
         ..ContainerStatus::default()
     };
     fleet.node(address).containers.insert(component.name().to_owned(), container);
@@ -106,9 +106,11 @@ fn rivers_of_etcd_stay_beside_an_api_server() {
 #[test]
 fn an_operation_is_known_by_its_name_in_records() {
     use KubernetesOperationName::{KubeApiserverRestart, KubeletBootstrap, StopKubeProxy};
-    let of_kubernetes =
+    let kubernetes_certificate_request =
         [KubeApiserverRestart, KubeletBootstrap, StopKubeProxy].map(OperationName::Kubernetes);
-    for name in [OperationName::Upgrade, OperationName::EtcdStart].into_iter().chain(of_kubernetes) {
+    for name in
+        [OperationName::Upgrade, OperationName::EtcdStart].into_iter().chain(kubernetes_certificate_request)
+    {
         assert_eq!(OperationName::from_record_name(name.name()), Some(name));
     }
     for other in ["kubernetes", "repair-execute", ""] {

@@ -1,4 +1,4 @@
-//! The health of etcd, judged on the newest answer: a reboot takes a member away only while all members are in sync (CKE).
+//! The health of etcd, evaluated from the newest answer: a reboot takes a member away only while all members are in sync (CKE).
 //!
 //! An answer counts only if etcd was asked after this actor began, and after the last reboot of a control plane node
 //! ended: the member of that node may not be in sync yet. An answer of a runner that has failed becomes too old.

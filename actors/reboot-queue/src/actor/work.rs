@@ -109,16 +109,16 @@ impl RebootState {
     }
 
     /// Progress of all drains, including those that an earlier leader began and that were not read yet.
-    pub(super) fn drains_seen(&self, state: &ClusterState) -> BTreeMap<i64, Drain> {
+    pub(super) fn drain_progress(&self, state: &ClusterState) -> BTreeMap<i64, Drain> {
         let mut seen: BTreeMap<i64, Drain> =
             self.drains.iter().map(|(index, drain)| (*index, drain.progress.clone())).collect();
         for (index, _) in draining_entries(state).filter(|(index, _)| !self.begun.contains(index)) {
-            seen.entry(*index).or_insert_with(|| self.unseen());
+            seen.entry(*index).or_insert_with(|| self.unread_drain());
         }
         seen
     }
 
-    fn unseen(&self) -> Drain {
+    fn unread_drain(&self) -> Drain {
         Drain::Unseen { until: self.given.clock.now() + FIRST_DRAIN_CHECK - self.began.elapsed() }
     }
 
@@ -158,7 +158,7 @@ impl RebootState {
                 order.carry_out(tell).await;
             };
             let task = Task::start_anew(carried_out.instrument(span));
-            let progress = if resumed { self.unseen() } else { Drain::Runs { waits: None } };
+            let progress = if resumed { self.unread_drain() } else { Drain::Runs { waits: None } };
             self.drains.insert(index, Draining { number, node, progress, _task: task });
         }
     }

@@ -119,7 +119,7 @@ pub(super) struct Pods<'a> {
 
 /// The findings on the pods of a node.
 #[derive(Debug, Default)]
-pub(super) struct NodePods<'a> {
+pub(super) struct NodeFindings<'a> {
     /// Pods that the drain ends.
     pub(super) ending: usize,
     pub(super) blockers: Vec<Blocker>,
@@ -162,8 +162,8 @@ impl<'a> Pods<'a> {
         node: &str,
         config: Option<&RebootConfig>,
         answers: &BTreeMap<String, DryRun>,
-    ) -> NodePods<'a> {
-        let mut found = NodePods::default();
+    ) -> NodeFindings<'a> {
+        let mut found = NodeFindings::default();
         let (mut deleted, mut alone) = (Vec::new(), Vec::new());
         for pod in self.pods_on_node(node) {
             let treatment = self.treatment_of_pod(pod);
@@ -198,7 +198,7 @@ impl<'a> Pods<'a> {
             }
         }
         found.notes.extend(
-            found.budgeted.values().filter_map(|(budget, pods)| note_of_rounds(budget, *pods, config)),
+            found.budgeted.values().filter_map(|(budget, pods)| eviction_rounds_note(budget, *pods, config)),
         );
         if !deleted.is_empty() {
             let why = format!(
@@ -235,13 +235,16 @@ impl<'a> Pods<'a> {
         let why = format!("{} of a job runs{since}: no drain begins before it ends", self.describe(pod));
         Blocker {
             age_seconds: pod.started_at.and_then(|at| self.seconds_since(at)),
-            ..self.of_pod(BlockerKind::Job, pod, why)
+            ..self.pod_blocker(BlockerKind::Job, pod, why)
         }
     }
 
     fn not_ending(&self, pod: &ScheduledPod, since: OffsetDateTime) -> Blocker {
         let why = format!("{} was to end at {}, and has not ended", self.describe(pod), moment(since));
-        Blocker { age_seconds: self.seconds_since(since), ..self.of_pod(BlockerKind::NotEnding, pod, why) }
+        Blocker {
+            age_seconds: self.seconds_since(since),
+            ..self.pod_blocker(BlockerKind::NotEnding, pod, why)
+        }
     }
 
     /// The blocker if the pod cannot be evicted now. Without a dry run, the state of its budgets decides.
@@ -267,10 +270,10 @@ impl<'a> Pods<'a> {
         };
         let why = format!("{} cannot be evicted: {why}", self.describe(pod));
         let budgets = budgets.iter().map(|budget| BudgetState::from(*budget)).collect();
-        Some(Blocker { budgets, ..self.of_pod(kind, pod, why) })
+        Some(Blocker { budgets, ..self.pod_blocker(kind, pod, why) })
     }
 
-    fn of_pod(&self, kind: BlockerKind, pod: &ScheduledPod, why: String) -> Blocker {
+    fn pod_blocker(&self, kind: BlockerKind, pod: &ScheduledPod, why: String) -> Blocker {
         Blocker { pod: Some(pod.pod.id.to_string()), owners: self.owners_of(pod), ..of_node(kind, why) }
     }
 
@@ -308,7 +311,11 @@ pub(super) fn of_node(kind: BlockerKind, why: String) -> Blocker {
 }
 
 /// The note if a budget lets the pods of a node go only in several rounds.
-fn note_of_rounds(budget: &DisruptionBudget, pods: usize, config: Option<&RebootConfig>) -> Option<Note> {
+fn eviction_rounds_note(
+    budget: &DisruptionBudget,
+    pods: usize,
+    config: Option<&RebootConfig>,
+) -> Option<Note> {
     let (count, each) = (i64::try_from(pods).unwrap_or(i64::MAX), budget.allowed.max(1));
     if count <= each {
         return None;
@@ -325,7 +332,7 @@ fn note_of_rounds(budget: &DisruptionBudget, pods: usize, config: Option<&Reboot
 }
 
 /// The notes on budgets that are shared by several nodes of a wave.
-pub(super) fn shared_budgets(nodes: &[NodePods<'_>]) -> Vec<Note> {
+pub(super) fn shared_budgets(nodes: &[NodeFindings<'_>]) -> Vec<Note> {
     let mut shared: BTreeMap<(&str, &str), (&DisruptionBudget, usize, usize)> = BTreeMap::new();
     for node in nodes {
         for (key, (budget, pods)) in &node.budgeted {

@@ -21,7 +21,7 @@ pub struct History {
 
 /// Durations that were observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Measured {
+pub struct MeasuredDuration {
     pub count: usize,
     pub median_seconds: u64,
     pub worst_seconds: u64,
@@ -66,12 +66,12 @@ impl History {
     }
 
     #[must_use]
-    pub fn drains(&self) -> Option<Measured> {
+    pub fn drains(&self) -> Option<MeasuredDuration> {
         measure_durations(&self.drains)
     }
 
     #[must_use]
-    pub fn boots(&self) -> Option<Measured> {
+    pub fn boots(&self) -> Option<MeasuredDuration> {
         measure_durations(&self.boots)
     }
 
@@ -87,11 +87,15 @@ fn duration_between(since: OffsetDateTime, until: OffsetDateTime) -> Option<Dura
 }
 
 /// The median is the upper one of an even number.
-fn measure_durations(durations: &[Duration]) -> Option<Measured> {
+fn measure_durations(durations: &[Duration]) -> Option<MeasuredDuration> {
     let mut sorted = durations.to_vec();
     sorted.sort_unstable();
     let (median, worst) = (sorted.get(sorted.len() / 2)?, sorted.last()?);
-    Some(Measured { count: sorted.len(), median_seconds: median.as_secs(), worst_seconds: worst.as_secs() })
+    Some(MeasuredDuration {
+        count: sorted.len(),
+        median_seconds: median.as_secs(),
+        worst_seconds: worst.as_secs(),
+    })
 }
 
 #[cfg(test)]
@@ -123,9 +127,9 @@ mod tests {
             left,
         ];
         let history = History::of(&records);
-        let drains = Measured { count: 3, median_seconds: 60, worst_seconds: 100 };
+        let drains = MeasuredDuration { count: 3, median_seconds: 60, worst_seconds: 100 };
         assert_eq!(history.drains(), Some(drains));
-        let boots = Measured { count: 2, median_seconds: 630, worst_seconds: 630 };
+        let boots = MeasuredDuration { count: 2, median_seconds: 630, worst_seconds: 630 };
         assert_eq!(history.boots(), Some(boots), "a node that left did not boot");
         assert_eq!(history.aborted_drains(), 0);
     }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Blocker, Measured, Note};
+use super::{Blocker, MeasuredDuration, Note};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Forecast {
@@ -69,9 +69,9 @@ pub struct NodeForecast {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ExpectedDuration {
     /// From the start of a drain to the reboot command.
-    pub drains: Option<Measured>,
+    pub drains: Option<MeasuredDuration>,
     /// From the reboot command until the node has booted.
-    pub boots: Option<Measured>,
+    pub boots: Option<MeasuredDuration>,
     /// Drains in the history that were aborted.
     pub aborted_drains: usize,
     /// With the medians.

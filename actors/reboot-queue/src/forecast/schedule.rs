@@ -13,9 +13,9 @@ pub(super) struct Waiting {
     pub(super) not_before: Duration,
 }
 
-/// A node that drains or reboots and holds a slot.
+/// A node that drains or reboots, with its slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Begun {
+pub(super) struct RunningReboot {
     pub(super) node: String,
     pub(super) is_control_plane: bool,
     pub(super) ends: Duration,
@@ -33,12 +33,17 @@ pub(super) struct Slot {
 /// The reboots in the order of their beginning. Each waiting entry has one.
 ///
 /// `workers` is the number of slots, at least 1; `takes` is the time of one drain with its boot.
-pub(super) fn schedule(begun: &[Begun], waiting: &[Waiting], workers: u32, takes: Duration) -> Vec<Slot> {
+pub(super) fn schedule(
+    begun: &[RunningReboot],
+    waiting: &[Waiting],
+    workers: u32,
+    takes: Duration,
+) -> Vec<Slot> {
     let mut later: BTreeMap<&str, VecDeque<usize>> = BTreeMap::new();
     for (at, entry) in waiting.iter().enumerate() {
         later.entry(&entry.node).or_default().push_back(at);
     }
-    let mut running: Vec<Begun> = begun.to_vec();
+    let mut running: Vec<RunningReboot> = begun.to_vec();
     let is_begun = |node: &str| begun.iter().any(|begun| begun.node == node);
     let first = later.iter_mut().filter(|(node, _)| !is_begun(node));
     // A node's second entry waits for its first one.
@@ -57,7 +62,7 @@ pub(super) fn schedule(begun: &[Begun], waiting: &[Waiting], workers: u32, takes
             ready.remove(&entry);
             let Waiting { node, is_control_plane, .. } = waiting[entry].clone();
             let ends = now.saturating_add(takes);
-            running.push(Begun { node, is_control_plane, ends });
+            running.push(RunningReboot { node, is_control_plane, ends });
             slots.push(Slot { entry, begins: now, ends });
             continue;
         }
@@ -72,7 +77,7 @@ pub(super) fn schedule(begun: &[Begun], waiting: &[Waiting], workers: u32, takes
 
 /// The entry that begins now.
 fn next(
-    running: &[Begun],
+    running: &[RunningReboot],
     waiting: &[Waiting],
     ready: &BTreeSet<usize>,
     (workers, now): (u32, Duration),
@@ -109,11 +114,11 @@ mod tests {
         Waiting { node: node.to_owned(), is_control_plane, not_before: Duration::from_secs(seconds) }
     }
 
-    fn begun(node: &str, is_control_plane: bool, seconds: u64) -> Begun {
-        Begun { node: node.to_owned(), is_control_plane, ends: Duration::from_secs(seconds) }
+    fn begun(node: &str, is_control_plane: bool, seconds: u64) -> RunningReboot {
+        RunningReboot { node: node.to_owned(), is_control_plane, ends: Duration::from_secs(seconds) }
     }
 
-    fn begins(begun: &[Begun], waiting: &[Waiting], workers: u32) -> Vec<(String, u64)> {
+    fn begins(begun: &[RunningReboot], waiting: &[Waiting], workers: u32) -> Vec<(String, u64)> {
         let slots = schedule(begun, waiting, workers, TAKES);
         slots.iter().map(|slot| (waiting[slot.entry].node.clone(), slot.begins.as_secs())).collect()
     }
@@ -168,7 +173,7 @@ mod tests {
                     waits(&node.to_string(), is_control_plane(*node), if *backs_off { *seconds } else { 0 })
                 })
                 .collect();
-            let begun: Vec<Begun> =
+            let begun: Vec<RunningReboot> =
                 under_way.iter().map(|(node, ends)| begun(&node.to_string(), false, *ends)).collect();
             let slots = schedule(&begun, &waiting, workers, Duration::from_secs(takes));
             let mut places: Vec<usize> = slots.iter().map(|slot| slot.entry).collect();

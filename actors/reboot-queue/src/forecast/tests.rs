@@ -161,7 +161,10 @@ fn waves_have_the_times_of_the_history() {
     let indexes: Vec<_> = found.waves.iter().flat_map(|wave| &wave.nodes).map(|node| node.index).collect();
     assert_eq!(indexes, [Some(1), Some(2), Some(4), None, None, Some(0), Some(3)]);
     assert_eq!((found.duration.expected_seconds, found.duration.worst_seconds), (Some(900), Some(5 * 390)));
-    assert_eq!(found.duration.drains, Some(Measured { count: 3, median_seconds: 60, worst_seconds: 90 }));
+    assert_eq!(
+        found.duration.drains,
+        Some(MeasuredDuration { count: 3, median_seconds: 60, worst_seconds: 90 })
+    );
     assert!(!found.is_blocked, "{found:?}");
 }
 

@@ -93,7 +93,7 @@ impl Checks {
     }
 
     /// Answers that were valid at the last [`Self::clear`].
-    pub(super) fn believed_health(&self) -> BTreeMap<i64, Health> {
+    pub(super) fn valid_health(&self) -> BTreeMap<i64, Health> {
         self.known.iter().map(|(index, known)| (*index, known.health)).collect()
     }
 
@@ -261,7 +261,7 @@ mod tests {
     /// Indexes with a valid answer now.
     fn believed(store: &Store, checks: &mut Checks) -> Vec<i64> {
         checks.clear(&store.state().repair, INTERVAL);
-        checks.believed_health().into_keys().collect()
+        checks.valid_health().into_keys().collect()
     }
 
     #[tokio::test(start_paused = true)]
@@ -271,7 +271,7 @@ mod tests {
         tokio::time::advance(INTERVAL * 5).await;
         answer(&mut checks, 0);
         assert_eq!(believed(&store, &mut checks), [0]);
-        assert_eq!(checks.believed_health()[&0], Health::Unhealthy);
+        assert_eq!(checks.valid_health()[&0], Health::Unhealthy);
         store.entry(&queued(0, "w", "plain"));
         assert_eq!(believed(&store, &mut checks), [0_i64; 0], "it changed");
         begin(&mut checks, &could, 0);

@@ -120,7 +120,7 @@ impl RepairState {
         }
         let reported = self.requests.reported.as_ref().map(|(_, racks)| racks);
         let observed = self.requests.observed.as_ref().map(|(_, racks)| racks);
-        let (asked, kept) = (requests::asked_about(state), requests::kept_racks(state));
+        let (asked, kept) = (requests::queried_machines(state), requests::kept_racks(state));
         self.held = held_back(asked, &kept, Answers { reported, observed }, requests::nodes(state), hold);
         telemetry::madako_repair_racks_held().set(count as f64);
     }

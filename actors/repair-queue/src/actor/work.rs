@@ -107,7 +107,7 @@ impl RepairState {
         if command.kind != CommandKind::Repair {
             return None;
         }
-        let healthy = self.checks.believed_health().get(&command.index) == Some(&Health::Healthy);
+        let healthy = self.checks.valid_health().get(&command.index) == Some(&Health::Healthy);
         self.obstacle_to_effect(state, command.index).or_else(|| healthy.then(|| command::HEALTHY.to_owned()))
     }
 

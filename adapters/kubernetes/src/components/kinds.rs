@@ -10,7 +10,7 @@ use madako_protocol::kubernetes::KubernetesError;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::{Session, unusable_answer};
+use super::{AuthenticatedConnections, unusable_answer};
 use crate::api::ApiServer;
 use crate::convert::is_name;
 use crate::exchange::{self, Call, RequestDeadline};
@@ -18,22 +18,22 @@ use crate::limits::{ABSENCE_AGE, KINDS_AGE, MAX_GROUPS};
 
 /// Kinds by group and version, with the time of the answer.
 #[derive(Debug, Default)]
-pub(super) struct KnownKinds(BTreeMap<String, (Instant, BTreeMap<String, Kind>)>);
+pub(super) struct KnownKinds(BTreeMap<String, (Instant, BTreeMap<String, ResourceKind>)>);
 
 /// The place of a kind's objects.
 #[derive(Debug, Clone)]
-struct Kind {
+struct ResourceKind {
     plural: String,
     is_namespaced: bool,
 }
 
 #[derive(Deserialize)]
-struct Told {
-    resources: Vec<ToldKind>,
+struct ApiResourceList {
+    resources: Vec<ApiResource>,
 }
 
 #[derive(Deserialize)]
-struct ToldKind {
+struct ApiResource {
     /// Plural, or a plural with a subresource after a `/`.
     name: String,
     kind: String,
@@ -42,7 +42,7 @@ struct ToldKind {
 
 impl KnownKinds {
     /// The outer `None`: discovery must be asked. The inner one: it does not know the kind.
-    fn find(&self, object: &ObjectName) -> Option<Option<Kind>> {
+    fn find(&self, object: &ObjectName) -> Option<Option<ResourceKind>> {
         let (at, kinds) = self.0.get(&object.api_version)?;
         let kind = kinds.get(&object.key.kind).cloned();
         let age = if kind.is_some() { KINDS_AGE } else { ABSENCE_AGE };
@@ -53,7 +53,7 @@ impl KnownKinds {
 /// The path of the objects beside an object, such as `/apis/apps/v1/namespaces/a/deployments`. `None`: the API server does
 /// not know the kind.
 pub(super) async fn collection_path(
-    session: &Session,
+    session: &AuthenticatedConnections,
     server: &ApiServer,
     object: &ObjectName,
 ) -> Result<Option<String>, KubernetesError> {
@@ -64,7 +64,7 @@ pub(super) async fn collection_path(
     let kind = match known {
         Some(kind) => kind,
         None => {
-            let kinds = ask_kinds(server, &what, &base).await?;
+            let kinds = discover_kinds(server, &what, &base).await?;
             let mut known = session.kinds.lock().unwrap_or_else(PoisonError::into_inner);
             if known.0.len() >= MAX_GROUPS {
                 known.0.clear();
@@ -74,7 +74,7 @@ pub(super) async fn collection_path(
             kind
         }
     };
-    let Some(Kind { plural, is_namespaced }) = kind else { return Ok(None) };
+    let Some(ResourceKind { plural, is_namespaced }) = kind else { return Ok(None) };
     match (&object.key.namespace, is_namespaced) {
         (Some(namespace), true) => Ok(Some(format!("{base}/namespaces/{namespace}/{plural}"))),
         (None, true) => Err(unusable_answer(&object.key.to_string(), "its metadata.namespace is missing")),
@@ -82,16 +82,16 @@ pub(super) async fn collection_path(
     }
 }
 
-async fn ask_kinds(
+async fn discover_kinds(
     server: &ApiServer,
     what: &str,
     base: &str,
-) -> Result<BTreeMap<String, Kind>, KubernetesError> {
+) -> Result<BTreeMap<String, ResourceKind>, KubernetesError> {
     let call = Call { name: "kinds", what };
     let until = RequestDeadline::after(server.limits.read_deadline);
     let request = Request::get(base).body(Vec::new());
     let request = request.map_err(|_| unusable_answer(what, "its name is no part of a URL"))?;
-    let told: Told = match exchange::send_request(&server.client, call, Ok(request), until).await {
+    let told: ApiResourceList = match exchange::send_request(&server.client, call, Ok(request), until).await {
         Ok(text) => exchange::parse(call, &text)?,
         Err(KubernetesError::NotFound { .. } | KubernetesError::Refused { status: 404, .. }) => {
             return Ok(BTreeMap::new());
@@ -99,7 +99,8 @@ async fn ask_kinds(
         Err(error) => return Err(error),
     };
     let whole = told.resources.into_iter().filter(|told| is_name(&told.name));
-    let kind = |told: ToldKind| (told.kind, Kind { plural: told.name, is_namespaced: told.namespaced });
+    let kind =
+        |told: ApiResource| (told.kind, ResourceKind { plural: told.name, is_namespaced: told.namespaced });
     Ok(whole.map(kind).collect())
 }
 

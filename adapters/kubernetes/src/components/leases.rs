@@ -64,7 +64,7 @@ pub(super) async fn add_taints(
         let found: Node = exchange::parse(call, &text)?;
         let version = found.metadata.resource_version.unwrap_or_default();
         let present = found.spec.and_then(|spec| spec.taints).unwrap_or_default();
-        let Some(taints) = with_taints(present, wanted) else { return Ok(()) };
+        let Some(taints) = merge_taints(present, wanted) else { return Ok(()) };
         let patch = json!({"metadata": {"resourceVersion": version}, "spec": {"taints": taints}});
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let change = request.patch(node, &params, &Patch::Merge(patch));
@@ -77,7 +77,7 @@ pub(super) async fn add_taints(
 }
 
 /// The taints with the wanted ones; `None` if they are all there.
-fn with_taints(present: Vec<KubeTaint>, wanted: &[Taint]) -> Option<Vec<KubeTaint>> {
+fn merge_taints(present: Vec<KubeTaint>, wanted: &[Taint]) -> Option<Vec<KubeTaint>> {
     let mut taints = present.clone();
     for taint in wanted {
         let value = Some(taint.value.clone()).filter(|value| !value.is_empty());
@@ -115,12 +115,12 @@ mod tests {
 
     #[test]
     fn taints_are_added_and_those_of_the_same_key_and_effect_get_the_value() {
-        let first = with_taints(Vec::new(), &[taint("a", "", "NoSchedule"), taint("a", "1", "NoExecute")]);
+        let first = merge_taints(Vec::new(), &[taint("a", "", "NoSchedule"), taint("a", "1", "NoExecute")]);
         let first = first.unwrap();
         assert_eq!(texts(&first), ["a=:NoSchedule", "a=1:NoExecute"]);
-        assert_eq!(with_taints(first.clone(), &[taint("a", "1", "NoExecute")]), None, "nothing to write");
+        assert_eq!(merge_taints(first.clone(), &[taint("a", "1", "NoExecute")]), None, "nothing to write");
         let changed =
-            with_taints(first, &[taint("a", "2", "NoExecute"), taint("b", "", "NoSchedule")]).unwrap();
+            merge_taints(first, &[taint("a", "2", "NoExecute"), taint("b", "", "NoSchedule")]).unwrap();
         assert_eq!(texts(&changed), ["a=:NoSchedule", "a=2:NoExecute", "b=:NoSchedule"]);
     }
 }

@@ -26,12 +26,12 @@ use crate::{READ_DEADLINE, answer};
 const APPLY_MANAGER: &str = "cke";
 
 #[derive(Deserialize)]
-struct Named {
-    metadata: Annotated,
+struct ObjectWithAnnotations {
+    metadata: ObjectMetadata,
 }
 
 #[derive(Deserialize)]
-struct Annotated {
+struct ObjectMetadata {
     #[serde(default)]
     annotations: Annotations,
 }
@@ -64,7 +64,7 @@ fn to_found_object<T>(answer: Result<Option<T>, KubernetesError>) -> FoundObject
 
 impl NodeComponents {
     /// Sends a request about an object to the path of its kind. `None`: the API server does not know the kind.
-    async fn ask_about<R, F>(
+    async fn send_object_request<R, F>(
         &self,
         object: &ObjectName,
         servers: &[String],
@@ -76,7 +76,7 @@ impl NodeComponents {
         let what = object.key.to_string();
         let session = self.open_session(&what).await?;
         let (session, send) = (&session, &send);
-        let asked = self.ask(&what, servers, |server| async move {
+        let asked = self.ask_any_server(&what, servers, |server| async move {
             match collection_path(session, &server, object).await? {
                 Some(path) => send(server, path).await.map(Some),
                 None => Ok(None),
@@ -102,7 +102,7 @@ impl NodeComponents {
         };
         let (params, name) = (&params, encode_name(&object.key.name));
         let name = &name;
-        let applied = self.ask_about(object, servers, |server, path| async move {
+        let applied = self.send_object_request(object, servers, |server, path| async move {
             let until = match permit {
                 Some(permit) => server.begin(permit)?,
                 None => RequestDeadline::after(server.limits.write_deadline),
@@ -121,7 +121,7 @@ impl NodeComponents {
 }
 
 /// The content of an object that the service compares or shows.
-fn without_managers(mut object: Value) -> Value {
+fn remove_managed_fields(mut object: Value) -> Value {
     if let Some(metadata) = object["metadata"].as_object_mut() {
         metadata.remove("managedFields");
     }
@@ -142,7 +142,7 @@ impl Objects for NodeComponents {
             let version: ServerVersion = exchange::parse(call, &text)?;
             Ok(format!("{}.{}", version.major, version.minor))
         };
-        self.ask(&what, &servers, ask).await
+        self.ask_any_server(&what, &servers, ask).await
     }
 
     async fn read_node_objects(&self, servers: &[String]) -> Result<Vec<NodeObject>, KubernetesError> {
@@ -153,18 +153,18 @@ impl Objects for NodeComponents {
             let converted = listed.into_iter().map(convert::convert_node_object).collect::<Result<_, _>>();
             converted.map_err(|why| answer::malformed_answer(call.what, why))
         };
-        self.ask(call.what, servers, ask).await
+        self.ask_any_server(call.what, servers, ask).await
     }
 
     async fn read_annotations(&self, servers: &[String], object: &ObjectName) -> FoundObject<Annotations> {
         let what = object.key.to_string();
         let call = Call { name: "annotations", what: &what };
         let name = &encode_name(&object.key.name);
-        let ask = self.ask_about(object, servers, |server, path| async move {
+        let ask = self.send_object_request(object, servers, |server, path| async move {
             let until = RequestDeadline::after(server.limits.read_deadline);
             let request = Request::new(path).get_metadata(name, &GetParams::default());
             let text = exchange::send_request(&server.client, call, request, until).await?;
-            exchange::parse::<Named>(call, &text).map(|named| named.metadata.annotations)
+            exchange::parse::<ObjectWithAnnotations>(call, &text).map(|named| named.metadata.annotations)
         });
         to_found_object(ask.await)
     }
@@ -173,11 +173,11 @@ impl Objects for NodeComponents {
         let what = object.key.to_string();
         let call = Call { name: "object", what: &what };
         let name = &encode_name(&object.key.name);
-        let ask = self.ask_about(object, servers, |server, path| async move {
+        let ask = self.send_object_request(object, servers, |server, path| async move {
             let until = RequestDeadline::after(server.limits.read_deadline);
             let request = Request::new(path).get(name, &GetParams::default());
             let text = exchange::send_request(&server.client, call, request, until).await?;
-            exchange::parse(call, &text).map(without_managers)
+            exchange::parse(call, &text).map(remove_managed_fields)
         });
         to_found_object(ask.await)
     }
@@ -193,7 +193,7 @@ impl Objects for NodeComponents {
     }
 
     async fn dry_run_apply(&self, servers: &[String], manifest: &Manifest) -> Result<Value, KubernetesError> {
-        self.send_apply(None, servers, manifest).await.map(without_managers)
+        self.send_apply(None, servers, manifest).await.map(remove_managed_fields)
     }
 
     async fn change_node(
@@ -217,7 +217,7 @@ impl Objects for NodeComponents {
         let send = |server: Arc<ApiServer>| async move {
             patch_node(&server, permit, call, &change.name, patch).await
         };
-        self.ask(&what, servers, send).await
+        self.ask_any_server(&what, servers, send).await
     }
 
     async fn remove_node(
@@ -236,7 +236,7 @@ impl Objects for NodeComponents {
             let request = Request::new(Node::url_path(&(), None)).delete(node, &DeleteParams::default());
             exchange::send_request(&server.client, call, request, until).await.map(drop)
         };
-        match self.ask(&what, servers, send).await {
+        match self.ask_any_server(&what, servers, send).await {
             Err(KubernetesError::NotFound { .. }) => Ok(()),
             removed => removed,
         }

@@ -90,7 +90,7 @@ fn remove_earlier_container() -> String {
 }
 
 /// Tells failures of the snapshot from those of the engine, by the exit code and the messages of docker.
-fn judge_snapshot(path: &str) -> String {
+fn snapshot_check_script(path: &str) -> String {
     format!(
         r#"printf '%s\n' "$said" | tail -n 3 >&2
 case $code in
@@ -116,7 +116,7 @@ pub(crate) fn stage_snapshot(restore: &SnapshotRestore) -> String {
         id = quote(id),
         name = quote(name),
         url = quote(peer_url),
-        judge = judge_snapshot(path),
+        judge = snapshot_check_script(path),
     )
 }
 
@@ -138,7 +138,7 @@ exec {run} {image} -c {inside} sh {id} >/dev/null
     )
 }
 
-/// The script of a look: a line with time and size of the file, and one with etcd's own description. The restore on trial
+/// The script that inspects a snapshot prints a line with time and size of the file, and one with etcd's own description. The restore on trial
 /// proves the checksum.
 pub(crate) fn describe_snapshot(image: &str, path: &str) -> String {
     let inside = format!(
@@ -155,7 +155,7 @@ $tool snapshot restore {SNAPSHOT} --data-dir /tmp/trial >&2 || exit {BAD_SNAPSHO
         mount = snapshot_mount_option(path),
         image = quote(image),
         inside = quote(&inside),
-        judge = judge_snapshot(path),
+        judge = snapshot_check_script(path),
     )
 }
 

@@ -50,7 +50,7 @@ impl Registry {
         let simulated = SimulatedRegistry::new(Datacenter::new(config)?, Arc::new(SystemClock));
         let asked = RequestTimes::default();
         let hears = asked.clone();
-        simulated.hear_searches(Box::new(move |variables| hears.record_request(variables)));
+        simulated.subscribe_searches(Box::new(move |variables| hears.record_request(variables)));
         let listener = TcpListener::bind("127.0.0.1:0").await.context("the registry cannot listen")?;
         let url = format!("http://{}{GRAPHQL_PATH}", listener.local_addr()?);
         let server = simulated.clone();

@@ -12,8 +12,8 @@ use crate::scene::Scene;
 use crate::table::{Table, Times};
 
 const MIB: u64 = 1 << 20;
-const MEMORY: u64 = 60 * MIB;
-const BINARY: u64 = 40 * MIB;
+const MEMORY: u64 = 56 * MIB;
+const BINARY: u64 = 38 * MIB;
 /// Nodes of a large cluster, apart from the control plane.
 const LARGE: usize = 5_000;
 const MACHINES: u32 = 5_600;

@@ -119,7 +119,7 @@ pub(super) fn open_built_in_authorities(global: &Global) -> Result<BuiltInAuthor
             "the configuration file has no section `pki`, whose keys encrypt the private keys of the authorities",
         )
     })?;
-    let store: Arc<dyn Store> = Arc::new(access::open_configured(&config)?);
+    let store: Arc<dyn Store> = Arc::new(access::open_configured_store(&config)?);
     Ok(BuiltInAuthorities::new(store, keys, Arc::new(SystemClock)))
 }
 
@@ -129,7 +129,7 @@ pub(super) fn open_built_in_authorities(global: &Global) -> Result<BuiltInAuthor
 /// The configuration is not usable.
 pub(super) fn issuing_authorities(global: &Global) -> Result<Arc<dyn Authorities>, Failure> {
     let config = Config::load(global.config.as_deref())?;
-    let store: Arc<dyn Store> = Arc::new(access::open_configured(&config)?);
+    let store: Arc<dyn Store> = Arc::new(access::open_configured_store(&config)?);
     let pki = config.operations.pki.as_ref();
     Ok(operations::choose_authorities(&operations::vault_client(&store), pki, &store, Arc::new(SystemClock)))
 }

@@ -37,7 +37,7 @@ pub(crate) enum Command {
 fn describe_set_command() -> String {
     let names: Vec<&str> = Constraints::names().collect();
     format!(
-        "Sets one constraint.\n\nThe names are {}. A maximum-workers of 0 is no maximum.",
+        "Sets one constraint.\n\nThe names are {}. maximum-workers=0 means that the number of workers has no maximum.",
         names.join(", ")
     )
 }

@@ -1,4 +1,4 @@
-//! `madako doctor`: checks of everything that the service depends on, each with the command that mends it.
+//! `madako doctor`: checks everything that the service depends on, and prints the command that repairs each fault.
 
 mod local;
 mod outside;
@@ -9,7 +9,7 @@ use madako_supervisor::clock::SystemClock;
 use madako_supervisor::config::Config;
 use serde::Serialize;
 
-use crate::access::open_configured;
+use crate::access::open_configured_store;
 use crate::cli::Global;
 use crate::failure::Failure;
 use crate::list::{Surface, Tone};
@@ -17,7 +17,7 @@ use crate::output::{Format, escape_unprintable, show_value};
 
 /// Checks the configuration, the store, the leader, the clock, the registry, certificates, the API server and metrics.
 ///
-/// For each check, the command prints that it passed, or the fault and the command that mends it. The command changes
+/// For each check, the command prints that it passed, or the fault and the command that repairs it. The command changes
 /// nothing. Run it on the machine of an instance, with the configuration file of that instance.
 ///
 /// Exit codes: 0: nothing is wrong; 5: something is wrong.
@@ -45,7 +45,7 @@ struct Check {
     check: &'static str,
     result: Verdict,
     found: String,
-    /// The command or the change that mends it.
+    /// The command or the change that repairs the fault.
     #[serde(skip_serializing_if = "Option::is_none")]
     fix: Option<String>,
 }
@@ -88,7 +88,7 @@ async fn check_all(global: &Global) -> Result<Vec<Check>, Failure> {
     };
     let mut checks = vec![local::check_config(&config, global), local::check_data_directory(&config)];
     checks.extend(local::check_own_certificates(&config, now));
-    let store = open_configured(&config)?;
+    let store = open_configured_store(&config)?;
     let (check, entries) = outside::check_store(&store, &config).await;
     checks.push(check);
     if let Some(entries) = entries {

@@ -155,7 +155,7 @@ impl Printer {
     }
 }
 
-fn list_columns() -> List {
+pub(crate) fn list_columns() -> List {
     let columns = ["ID", "AGE", "TOOK", "OPERATION", "TARGETS", "OUTCOME", "WHY"];
     List::new(&columns, &["STATUS", "COMMAND", "INFO", "ERROR"])
 }

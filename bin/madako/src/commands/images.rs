@@ -17,7 +17,7 @@ use serde::Serialize;
 use time::OffsetDateTime;
 
 use super::ops::collected::gather_states;
-use crate::access::{decode, get_entry, modify_entry, open_configured};
+use crate::access::{decode, get_entry, modify_entry, open_configured_store};
 use crate::cli::Global;
 use crate::failure::Failure;
 use crate::limits::NODES_PAUSE;
@@ -29,7 +29,7 @@ use crate::output::{OutputArgs, Table, print_note, print_text, show_value};
 /// The service takes an image from the first of these sources that names one: the key madako/images, which `madako
 /// images set` writes; the section `images` of the configuration; the containers of the control plane nodes, if all
 /// have one image; CKE's own image. Without a subcommand, the command prints the images as ckecli does. That form asks
-/// no node, so an image that only the containers tell is shown as CKE's own: `madako images list` asks the nodes.
+/// no node, so it shows CKE's own image where only the containers on the nodes have another one. `madako images list` asks the nodes.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -110,7 +110,7 @@ pub(crate) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
 
 async fn print_all(args: &Args, global: &Global) -> Result<(), Failure> {
     let config = Config::load(global.config.as_deref())?;
-    let key = stored_images(&open_configured(&config)?).await?;
+    let key = stored_images(&open_configured_store(&config)?).await?;
     let configured = &config.operations.settings.configured_images;
     let all: Vec<String> = ImageName::ALL
         .into_iter()
@@ -186,7 +186,7 @@ async fn collect_rows(global: &Global) -> Result<Vec<ImageRow>, Failure> {
     Ok(ImageName::ALL.into_iter().map(row).collect())
 }
 
-fn list_columns() -> List {
+pub(crate) fn list_columns() -> List {
     List::new(&["NAME", "IMAGE", "SOURCE"], &["NODES"])
 }
 

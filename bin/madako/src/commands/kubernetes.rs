@@ -7,7 +7,7 @@ use std::time::Duration;
 use madako_domain::authority::Authority;
 use madako_domain::cluster::Cluster;
 use madako_domain::keys;
-use madako_operation_runner::kubernetes::kubeconfig::{Credentials, inline};
+use madako_operation_runner::kubernetes::kubeconfig::{Credentials, kubeconfig_with_inline_credentials};
 use madako_protocol::authorities::{CertificateRequest, Usage};
 use madako_protocol::store::Store;
 
@@ -81,7 +81,10 @@ pub(crate) async fn run(args: Args, global: &Global) -> Result<(), Failure> {
     let credentials =
         Credentials { trusted: &trusted, certificate: &issued.certificate, key: &issued.private_key };
     // ckecli prints an empty line at the end.
-    print_text(&format!("{}\n", inline(&cluster.name, &user, &server, &credentials).reveal()))
+    print_text(&format!(
+        "{}\n",
+        kubeconfig_with_inline_credentials(&cluster.name, &user, &server, &credentials).reveal()
+    ))
 }
 
 async fn read_cluster(store: &dyn Store) -> Result<Cluster, Failure> {

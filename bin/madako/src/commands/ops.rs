@@ -12,18 +12,19 @@ use crate::access;
 use crate::cli::Global;
 use crate::failure::Failure;
 use crate::limits::MAX_FILES_NAMED;
-use crate::output::{Format, Table};
+use crate::list::{Cell, List, ListArgs, Surface};
 
 /// Shows the operations of the leader: the phase, what runs, what is next, what is held and why, and the nodes on which
 /// no operation runs now.
 ///
-/// The command asks the leader, whose address is in the store (madako/leader-url).
+/// The command asks the leader, whose address is in the store (madako/leader-url). The states are running, next, held,
+/// unreachable (a node that does not answer) and backs-off (a node on which the last command failed). The documents are the
+/// page of the leader.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  madako ops\n  madako ops -o json")]
+#[command(after_help = "Examples:\n  madako ops\n  madako ops --watch\n  madako ops -o wide --sort-by state")]
 pub(crate) struct Args {
-    /// Form of the output; json is the page of the leader [default: table]
-    #[arg(short, long, value_name = "FORM", value_enum)]
-    output: Option<Format>,
+    #[command(flatten)]
+    list: ListArgs,
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -36,10 +37,10 @@ pub(crate) enum Command {
 
 pub(crate) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     match &args.command {
-        None => running::run(args.output.unwrap_or(Format::Table), &access::open_store(global)?).await,
-        Some(_) if args.output.is_some() => {
-            Err(Failure::bad_input("the option -o belongs after `plan` or `diff`"))
-        }
+        None => running::run(&args.list, &access::open_store(global)?).await,
+        Some(_) if args.list.is_given() => Err(Failure::bad_input(
+            "--sort-by and --watch are options of `madako ops` alone, and -o belongs after `plan` or `diff`",
+        )),
         Some(Command::Plan(args)) => plan::run(args, global).await,
         Some(Command::Diff(args)) => diff::run(args, global).await,
     }
@@ -75,35 +76,22 @@ fn join_addresses(addresses: &[impl AsRef<str>]) -> String {
     format!("{}{more}", shown.join(", "))
 }
 
-/// Operations below `heading` and held operations, each as a table unless there are none.
+/// Operations below `heading` and held operations, each as a list unless there are none.
 fn operation_tables(heading: &str, operations: &[ShownOperation], held: &[ShownHeld]) -> String {
-    let mut text = String::new();
-    if !operations.is_empty() {
-        let mut table = Table::new([heading, "TARGETS", "COMMAND", "OF"]);
-        for operation in operations {
-            let mut first = [operation.name.clone(), join_addresses(&operation.targets)];
-            for command in &operation.commands {
-                let [name, targets] = std::mem::take(&mut first);
-                table.add_row([name, targets, command.name.clone(), command.target.clone()]);
-            }
+    let mut next = List::new(&[heading, "TARGETS", "COMMAND", "OF"], &[]).with_whole_reasons();
+    for operation in operations {
+        let mut first = [operation.name.clone(), join_addresses(&operation.targets)];
+        for command in &operation.commands {
+            let [name, targets] = std::mem::take(&mut first).map(Cell::from);
+            next.add(vec![name, targets, (&command.name).into(), (&command.target).into()]);
         }
-        text.push('\n');
-        text.push_str(&table.to_text());
     }
-    if !held.is_empty() {
-        let mut table = Table::new(["HELD", "REASON", "TARGETS", "WHY"]);
-        for held in held {
-            table.add_row([
-                held.what.clone(),
-                held.reason.clone(),
-                join_addresses(&held.targets),
-                held.why.clone(),
-            ]);
-        }
-        text.push('\n');
-        text.push_str(&table.to_text());
+    let mut waiting = List::new(&["HELD", "REASON", "TARGETS", "WHY"], &[]).with_whole_reasons();
+    for ShownHeld { what, reason, targets, why } in held {
+        waiting.add(vec![what.into(), reason.into(), join_addresses(targets).into(), why.into()]);
     }
-    text
+    let lists = [next, waiting].into_iter().filter(|list| !list.is_empty());
+    lists.map(|list| format!("\n{}", list.to_text(false, Surface::for_output()))).collect()
 }
 
 #[cfg(test)]

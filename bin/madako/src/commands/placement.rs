@@ -32,6 +32,7 @@ use std::path::Path;
 
 use clap::{ArgMatches, Args as _};
 use madako_domain::placement::kind::Kind;
+use madako_protocol::ports::Clock as _;
 use madako_supervisor::clock::SystemClock;
 use serde_json::Value;
 
@@ -41,6 +42,8 @@ use self::given::GivenOptions;
 pub(crate) use self::password::read_hidden;
 use self::words::{Create, GROUPS, Resource, Verb};
 use super::kubernetes;
+use crate::cli::Global;
+use crate::complete::{Completed, Names, SORT_BY};
 use crate::failure::Failure;
 use crate::limits::MAX_TRIES;
 use crate::output::{escape_unprintable, print_warning};
@@ -60,6 +63,8 @@ const KUBE: &str = "kube";
 /// ckecli's word.
 const ISSUE: &str = "issue";
 const STATUS: &str = "status";
+/// The option for the address of the API.
+const API_URL: &str = "api-url";
 
 /// A parsed command of krakectl.
 pub(crate) struct ResourceCommand {
@@ -83,11 +88,18 @@ impl clap::FromArgMatches for Command {
         let missing = || clap::Error::new(clap::error::ErrorKind::MissingSubcommand);
         let (group, matches) = matches.subcommand().ok_or_else(missing)?;
         let (word, matches) = matches.subcommand().ok_or_else(missing)?;
-        if (group, word) == (KUBE, ISSUE) {
-            return kubernetes::Args::from_arg_matches(matches).map(Self::Issue);
-        }
-        if (group, word) == (KUBE, STATUS) {
-            return kubernetes::status::Args::from_arg_matches(matches).map(Self::Status);
+        if group == KUBE && [ISSUE, STATUS].contains(&word) {
+            // An option of the group: krakectl's words take it.
+            if matches.contains_id(API_URL) {
+                let message = format!(
+                    "--{API_URL} has no effect on `madako kube {word}`, which asks no API of placement"
+                );
+                return Err(clap::Error::raw(clap::error::ErrorKind::ArgumentConflict, message));
+            }
+            return match word {
+                ISSUE => kubernetes::Args::from_arg_matches(matches).map(Self::Issue),
+                _ => kubernetes::status::Args::from_arg_matches(matches).map(Self::Status),
+            };
         }
         let (verb, matches) = matches.subcommand().ok_or_else(missing)?;
         let group = GROUPS.iter().find(|known| known.word == group).ok_or_else(missing)?;
@@ -108,8 +120,8 @@ impl clap::FromArgMatches for Command {
 
 impl clap::Subcommand for Command {
     fn augment_subcommands(command: clap::Command) -> clap::Command {
-        let issue = kubernetes::Args::augment_args(clap::Command::new(ISSUE));
-        let status = kubernetes::status::Args::augment_args(clap::Command::new(STATUS));
+        let issue = kubernetes::Args::augment_args(with_cke_options(ISSUE));
+        let status = kubernetes::status::Args::augment_args(with_cke_options(STATUS));
         let group = |group: &words::Group| match group.word {
             KUBE => words::group_command(group).subcommand(issue.clone()).subcommand(status.clone()),
             _ => words::group_command(group),
@@ -124,6 +136,15 @@ impl clap::Subcommand for Command {
     fn has_subcommand(name: &str) -> bool {
         GROUPS.iter().any(|group| group.word == name)
     }
+}
+
+/// A command in krakectl's group that reads CKE's configuration file, as the commands outside of the group do.
+fn with_cke_options(word: &'static str) -> clap::Command {
+    let global = Global::augment_args(clap::Command::new(word));
+    let config = global.get_arguments().find(|arg| arg.get_id() == "config").cloned();
+    // The options of the group stay out of a command that has its own options of these names.
+    let url = clap::Arg::new(API_URL).long(API_URL).hide(true);
+    clap::Command::new(word).args(config.map(|arg| arg.global(false))).arg(url)
 }
 
 /// The scope of a command: one resource or all of a kind, in a namespace or global.
@@ -155,7 +176,7 @@ impl CommandScope {
 /// `config`: the file of `--config`.
 pub(crate) async fn run(command: ResourceCommand, config: Option<&Path>) -> Result<(), Failure> {
     let ResourceCommand { resource, verb, given } = command;
-    let settings = Settings::load(config, given.text_value("api-url"))?;
+    let settings = Settings::load(config, given.text_value(API_URL))?;
     let format = given.format();
     let namespace = if resource.kind.namespaced() && !given.is_flag_set("all") {
         Some(
@@ -207,9 +228,35 @@ pub(crate) async fn run(command: ResourceCommand, config: Option<&Path>) -> Resu
         print_warning(format_args!("the state is {} now, not {waited}", escape_unprintable(state)));
     }
     match answer {
-        Some(document) => show::show_one(resource, format, &document),
+        Some(document) => show::show_one(resource, format, &document, SystemClock.now()),
         None => Ok(()),
     }
+}
+
+/// The arguments that name an existing resource, and the columns of the lists.
+pub(crate) fn completed_arguments() -> Vec<Completed> {
+    let mut completed = vec![(vec![KUBE, "app", "explain"], "without", Names::Resources(Kind::Cluster))];
+    for (group, resource) in GROUPS.iter().flat_map(|group| group.resources.iter().map(move |it| (group, it)))
+    {
+        for verb in Verb::ALL.iter().copied() {
+            let Some(word) = resource.command_word(verb) else { continue };
+            let words = vec![group.word, resource.word, word];
+            let has_name = || resource.build_options(verb).iter().any(|option| option.get_id() == "name");
+            match verb {
+                Verb::List => {
+                    completed.push((
+                        words,
+                        SORT_BY,
+                        Names::Columns(list::list_columns(resource).column_names()),
+                    ));
+                }
+                Verb::Create | Verb::Register => {}
+                _ if has_name() => completed.push((words, "name", Names::Resources(resource.kind))),
+                _ => {}
+            }
+        }
+    }
+    completed
 }
 
 /// The names of all resources of a kind, in a namespace or in that of the user.
@@ -223,8 +270,11 @@ pub(crate) async fn read_resource_names(
     namespace: Option<String>,
 ) -> Result<Vec<String>, Failure> {
     let settings = Settings::load(config, api_url)?;
-    let namespace = namespace.map_or_else(|| settings.required_user(), Ok)?;
-    let place = CommandScope { kind, namespace: Some(namespace) };
+    let namespace = match kind.namespaced() {
+        true => Some(namespace.map_or_else(|| settings.required_user(), Ok)?),
+        false => None,
+    };
+    let place = CommandScope { kind, namespace };
     list::read_names(&ApiClient::new(&settings)?, &place).await
 }
 

@@ -95,7 +95,7 @@ pub(crate) async fn run(
     }
 }
 
-fn list_columns() -> List {
+pub(crate) fn list_columns() -> List {
     let columns = ["INDEX", "NODE", "STATUS", "SINCE", "ABORTED DRAINS", "BACK-OFF"];
     List::new(&columns, &[])
 }

@@ -106,7 +106,7 @@ fn mark_deleted(entry: &mut RepairQueueEntry) -> bool {
     !std::mem::replace(&mut entry.deleted, true)
 }
 
-fn list_columns() -> List {
+pub(crate) fn list_columns() -> List {
     let columns = ["INDEX", "ADDRESS", "TYPE", "OPERATION", "STATUS", "STEP", "SINCE", "BACK-OFF"];
     List::new(&columns, &["NODE"])
 }

@@ -4,19 +4,25 @@ mod diff;
 mod file;
 pub(crate) mod status;
 
+use std::collections::BTreeSet;
+
 use clap::Subcommand;
 use madako_domain::keys;
 use madako_domain::resource::ResourceKey;
 use madako_domain::store::{Entry, Transaction, Write};
 use madako_json::strict::tree::shown_text;
 use madako_protocol::store::Store;
+use madako_supervisor::clock::SystemClock;
 use serde::Serialize;
+use time::OffsetDateTime;
 
 use crate::access;
 use crate::cli::Global;
 use crate::failure::Failure;
 use crate::input::parse_documents;
-use crate::output::{Format, OutputArgs, Table, print_text, show_value};
+use crate::limits::LIST_PAUSE;
+use crate::list::{AsList, Cell, CkeListArgs, List};
+use crate::output::{Format, OutputArgs, print_text, show_value};
 
 /// Shows or changes the user-defined resources: manifests for Kubernetes.
 ///
@@ -27,10 +33,11 @@ use crate::output::{Format, OutputArgs, Table, print_text, show_value};
 pub(crate) enum Command {
     /// Lists the keys of all resources: KIND/NAME, or KIND/NAMESPACE/NAME.
     ///
-    /// With -o, the resources are in the order in which they are applied, with that order's rank and with the revision of
-    /// each definition: the applied object has the revision in its annotation cke.cybozu.com/revision.
-    #[command(after_help = "Examples:\n  madako resource list\n  madako resource list -o table")]
-    List(OutputArgs),
+    /// With an option, the resources are in the order in which they are applied, with that order's rank and with the revision
+    /// of each definition: the applied object has the revision in its annotation cke.cybozu.com/revision.
+    #[command(after_help = "Examples:\n  madako resource list\n  madako resource list -o table\n  \
+                      madako resource list --sort-by revision --watch")]
+    List(CkeListArgs),
     /// Shows the definition of a resource as it was typed.
     #[command(after_help = "Example:\n  madako resource get ConfigMap/kube-system/example")]
     Get {
@@ -61,11 +68,14 @@ pub(crate) enum Command {
     /// Shows each static and user-defined resource with its state in Kubernetes. Changes nothing.
     ///
     /// The command reads the cluster from the store and asks the API servers itself, whatever `kubernetes.mode` says. The
-    /// states are good, due (an apply is due), held (it is due and waits) and unknown (no API server told its state). The
+    /// states are good, due (an apply is due), held (it is due and waits) and unknown (no API server reported its state). The
     /// column WHY has the difference, and the reason for which the leader holds the resource, such as a refused apply.
     ///
     /// Exit codes: 0: all resources are good; 1: some are not; 2: the state could not be read, or bad input.
-    #[command(after_help = "Examples:\n  madako resource status\n  madako resource status -o json")]
+    #[command(
+        after_help = "Examples:\n  madako resource status\n  madako resource status --sort-by state\n  \
+                      madako resource status -o json"
+    )]
     Status(status::Args),
     /// Shows the fields that an apply of the resources would change, by server-side dry runs. Changes nothing.
     ///
@@ -74,7 +84,7 @@ pub(crate) enum Command {
     ///
     /// Exit codes: 0: no field differs; 1: fields differ, or a dry run failed; 2: the state could not be read, or bad input.
     #[command(after_help = "Examples:\n  madako resource diff\n  madako resource diff -o json")]
-    Diff(status::Args),
+    Diff(diff::Args),
 }
 
 pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure> {
@@ -90,7 +100,7 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure
 }
 
 /// A resource in the output.
-#[derive(Serialize)]
+#[derive(PartialEq, Serialize)]
 struct Row {
     key: String,
     /// `None`: the key has another form, and the resource cannot be applied.
@@ -107,23 +117,39 @@ impl Row {
     }
 }
 
-async fn list_resources(args: &OutputArgs, store: &dyn Store) -> Result<(), Failure> {
-    let stored = access::list_entries(store, keys::RESOURCES).await?;
-    let mut rows: Vec<Row> = stored.iter().map(|(key, entry)| Row::new(key, entry)).collect();
-    let Some(format) = args.output else {
-        // ckecli lists in the order of the keys.
-        return print_text(&rows.iter().map(|row| format!("{}\n", row.key)).collect::<String>());
+async fn list_resources(args: &CkeListArgs, store: &dyn Store) -> Result<(), Failure> {
+    let read = async || {
+        let stored = access::list_entries(store, keys::RESOURCES).await?;
+        let mut rows: Vec<Row> = stored.iter().map(|(key, entry)| Row::new(key, entry)).collect();
+        rows.sort_by(|a, b| (a.rank.is_none(), a.rank, &a.key).cmp(&(b.rank.is_none(), b.rank, &b.key)));
+        Ok(rows)
     };
-    rows.sort_by(|a, b| (a.rank.is_none(), a.rank, &a.key).cmp(&(b.rank.is_none(), b.rank, &b.key)));
-    show_value(format, &rows, |rows| {
-        let mut table = Table::new(["KEY", "RANK", "REVISION", "BYTES"]);
-        for row in rows {
-            let rank =
-                row.rank.map_or_else(|| "none: the key is malformed".to_owned(), |rank| rank.to_string());
-            table.add_row([row.key.clone(), rank, row.revision.to_string(), row.bytes.to_string()]);
+    let in_cke = |rows: &Vec<Row>| {
+        // ckecli lists in the order of the keys.
+        let keys: BTreeSet<&str> = rows.iter().map(|row| row.key.as_str()).collect();
+        Ok(keys.iter().map(|key| format!("{key}\n")).collect())
+    };
+    args.show(list_columns(), &SystemClock, LIST_PAUSE, read, in_cke).await
+}
+
+pub(crate) fn list_columns() -> List {
+    List::new(&["KEY", "RANK", "REVISION", "BYTES"], &[])
+}
+
+impl AsList for Vec<Row> {
+    fn list(&self, _: OffsetDateTime) -> List {
+        let mut list = list_columns();
+        for Row { key, rank, revision, bytes } in self {
+            let text = rank.map_or_else(|| "none: the key is malformed".to_owned(), |rank| rank.to_string());
+            list.add(vec![
+                key.into(),
+                Cell::new(text).with_order(rank.map_or(i64::MAX, i64::from)),
+                Cell::new(revision.to_string()).with_order(*revision),
+                Cell::new(bytes.to_string()).with_order(i64::try_from(*bytes).unwrap_or(i64::MAX)),
+            ]);
         }
-        table.to_text()
-    })
+        list
+    }
 }
 
 async fn get_resource(key: &str, args: &OutputArgs, store: &dyn Store) -> Result<(), Failure> {

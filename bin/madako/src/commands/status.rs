@@ -2,6 +2,7 @@
 
 mod attention;
 mod facts;
+mod observed;
 pub(crate) mod samples;
 mod screen;
 

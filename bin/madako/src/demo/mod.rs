@@ -160,12 +160,11 @@ async fn show(
                 }
                 refresh(world, picture, began).await;
                 if let Screen::Live(terminal) = screen {
-                    terminal.draw(|frame| view::draw(frame, picture)).context("cannot draw the demo on the terminal")?;
+                    terminal.draw(|frame| view::draw(frame, picture.visible())).context("cannot draw the demo on the terminal")?;
                 }
             }
         }
     }
-    picture.is_paused = false;
     refresh(world, picture, began).await;
     Ok(())
 }
@@ -209,9 +208,6 @@ async fn act(world: &mut World, picture: &mut ScreenState, action: Action) {
 }
 
 async fn refresh(world: &World, picture: &mut ScreenState, began: Instant) {
-    if picture.is_paused {
-        return;
-    }
     picture.elapsed = began.elapsed();
     let view = world.service.instance().view();
     picture.epoch = view.reign.borrow().as_ref().map(|epoch| epoch.number);

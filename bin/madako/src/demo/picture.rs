@@ -30,7 +30,7 @@ pub(crate) struct ActorLine {
     pub(crate) restarts: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct ScreenState {
     pub(crate) elapsed: Duration,
     pub(crate) http: String,
@@ -61,7 +61,9 @@ pub(crate) struct ScreenState {
     /// Restarts of each actor under earlier supervisors, and under the present one.
     pub(crate) restarts: BTreeMap<String, (u64, u64)>,
     pub(crate) happenings: Happenings,
-    /// The user stopped the picture: the service goes on, and what happens is counted.
+    /// The picture at the moment at which the user paused it. The service goes on, and its events are counted here.
+    pub(crate) frozen: Option<Box<ScreenState>>,
+    /// This is a frozen picture.
     pub(crate) is_paused: bool,
     /// Number of the line below the last shown one; `None`: the newest line is shown.
     pub(crate) scrolled_to: Option<usize>,
@@ -141,8 +143,18 @@ impl ScreenState {
         self.happenings.add(self.elapsed, HappeningClass::for_injected_fault(actor), told);
     }
 
-    /// Changes the picture as a key asks.
+    /// The picture that the user sees.
+    pub(crate) fn visible(&self) -> &Self {
+        self.frozen.as_deref().unwrap_or(self)
+    }
+
+    /// Changes the visible picture as a key asks.
     pub(crate) fn apply_command(&mut self, command: KeyCommand) {
+        if command != KeyCommand::Pause
+            && let Some(frozen) = &mut self.frozen
+        {
+            return frozen.apply_command(command);
+        }
         match command {
             KeyCommand::OtherPanel => self.plan_first = !self.plan_first,
             KeyCommand::Help => self.shows_help = !self.shows_help,
@@ -159,10 +171,16 @@ impl ScreenState {
         self.happenings.add(self.elapsed, HappeningClass::for_injected_fault(None), told);
     }
 
-    /// Stops the picture, or lets it go on with the newest line.
+    /// Stops the picture, or continues it with the newest line.
     pub(crate) fn pause(&mut self) {
-        self.is_paused = !self.is_paused;
-        self.scrolled_to = self.is_paused.then(|| self.happenings.count());
+        if let Some(frozen) = self.frozen.take() {
+            self.plan_first = frozen.plan_first;
+            self.shows_help = frozen.shows_help;
+            return;
+        }
+        self.scrolled_to = None;
+        let scrolled_to = Some(self.happenings.count());
+        self.frozen = Some(Box::new(Self { is_paused: true, scrolled_to, ..self.clone() }));
     }
 
     /// Shows older lines, or, with a negative number, newer ones. The newest line ends the scrolling.
@@ -255,8 +273,16 @@ mod tests {
         assert_eq!(picture.scrolled_to, None);
         picture.pause();
         picture.remember("later".to_owned());
-        assert_eq!(picture.scrolled_to, Some(10), "the picture stands still");
-        picture.pause();
-        assert_eq!(picture.scrolled_to, None);
+        picture.elapsed += Duration::from_secs(1);
+        let frozen = picture.visible();
+        assert_eq!(
+            (frozen.happenings.count(), frozen.elapsed),
+            (10, Duration::ZERO),
+            "the picture stands still"
+        );
+        picture.apply_command(KeyCommand::Scroll(3));
+        assert_eq!(picture.visible().scrolled_to, Some(7), "the frozen picture scrolls");
+        picture.apply_command(KeyCommand::Pause);
+        assert_eq!((picture.visible().scrolled_to, picture.visible().happenings.count()), (None, 11));
     }
 }

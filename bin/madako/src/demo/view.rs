@@ -33,7 +33,7 @@ const HIGH: u16 = 32;
 /// Lines that the last plan and the events need for a few sentences: one above the other, and side by side.
 const FEW: (usize, usize) = (10, 6);
 /// Columns of a machine: its sign and the letter of its state, and on a wide screen up to this many.
-const CELL: (usize, usize) = (2, 5);
+const CELL: (usize, usize) = (2, 9);
 /// Columns of the name of a rack.
 const RACK: usize = 9;
 

@@ -19,7 +19,7 @@ use crate::output::{Format, PROGRAM};
 /// # Errors
 /// Standard output cannot be written.
 pub(super) fn print_steps(format: Format, answer: &mut WhatIf<'_>) -> Result<WhatIfEnd, Failure> {
-    let mut series = Series { answer, progress: start_progress() };
+    let mut series = Series { expected: answer.estimate_plans(), answer, progress: start_progress() };
     let mut out = BufWriter::new(io::stdout().lock());
     let end = match format {
         Format::Table => print_table(&mut out, &mut series)?,
@@ -39,6 +39,8 @@ fn start_progress() -> Option<Progress> {
 /// A series of plans, with its progress.
 struct Series<'a, 'b> {
     answer: &'a mut WhatIf<'b>,
+    /// The number of plans at the beginning; `None`: nothing is known of it.
+    expected: Option<usize>,
     progress: Option<Progress>,
 }
 
@@ -48,9 +50,12 @@ impl Series<'_, '_> {
     }
 
     fn next_plan(&mut self) -> Result<&Plan, WhatIfEnd> {
-        let made = u64::try_from(self.answer.count_plans()).unwrap_or(u64::MAX);
+        let count = |plans: usize| u64::try_from(plans).unwrap_or(u64::MAX);
+        let made = self.answer.count_plans();
         if let Some(progress) = &mut self.progress {
-            progress.advance(made, None);
+            // With more plans than expected, the end is not known any more.
+            let expected = self.expected.filter(|expected| *expected >= made);
+            progress.advance(count(made), expected.map(count));
         }
         self.answer.next_plan()
     }

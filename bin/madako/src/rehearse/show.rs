@@ -1,25 +1,25 @@
 //! Prints the report of a rehearsal.
 
+mod rows;
+
 use std::time::Duration;
 
 use madako_faults::{Count, Scenario, Span};
-use madako_simulation::run::rehearsal::{
-    POD_ENDS, PlanSeen, Rehearsal, RepairSeen, START_TAKES, UPDATE_TAKES,
-};
+use madako_simulation::run::rehearsal::{POD_ENDS, Rehearsal, START_TAKES, UPDATE_TAKES};
 use madako_simulation::run::{Outcome, QuietPeriod};
 use madako_simulation::walk::STEP;
 use serde_json::{Value, json};
 use time::format_description::well_known::Rfc3339;
 
+use self::rows::{placement_cells, plan_cells, repair_cells, wrap_sentences};
 use super::RehearseArgs;
 use super::inputs::RehearsalInputs;
+use crate::list::Surface;
 use crate::output::Table;
 use crate::running_settings::settings_origin;
 
 /// Rows of a text table; `-o json` has all.
 const ROWS: usize = 60;
-/// Nodes named in the row of a plan.
-const NODES: usize = 3;
 /// Violations and faults named in the last message.
 const NAMED: usize = 5;
 
@@ -37,10 +37,6 @@ fn to_span(duration: Duration) -> Span {
 
 fn count_noun(number: usize, one: &str, several: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{number} {several}") }
-}
-
-fn show_time(span: Option<Span>, before: &str) -> String {
-    span.map_or_else(|| before.to_owned(), |span| span.to_string())
 }
 
 /// Rows up to [`ROWS`], and the number of the others.
@@ -226,40 +222,37 @@ impl RehearsalView<'_> {
 
     pub(super) fn to_text(&self) -> String {
         let rehearsal = self.rehearsal;
-        let mut text = format!(
-            "{}: {} of {} on a copy of the running system, seed {}\n\n",
+        let width = Surface::for_output().width;
+        let title = format!(
+            "{}: {} of {} on a copy of the running system, seed {}",
             self.outcome_word(),
             self.args.length,
             self.scenario.name,
             self.args.seed
         );
+        let mut text = wrap_sentences(&[title], width) + "\n";
         text += &format_table(["COPIED", "IS"], self.taken_in());
-        for note in &self.inputs.notes {
-            text += &format!("note: {note}\n");
-        }
+        let notes: Vec<String> = self.inputs.notes.iter().map(|note| format!("note: {note}")).collect();
+        text += &wrap_sentences(&notes, width);
         text += "\n";
         text += &format_table(["ASSUMED", "IS"], self.assumption_rows());
         let faults = rehearsal.schedule.to_string();
         text += &format_section("Faults", faults.lines().count(), || {
-            let lines: Vec<&str> = faults.lines().take(ROWS).collect();
+            let lines: Vec<String> = faults.lines().take(ROWS).map(str::to_owned).collect();
             let more = faults.lines().count().saturating_sub(ROWS);
             let more = if more > 0 { format!("... and {more} more\n") } else { String::new() };
-            format!("{}\n{more}", lines.join("\n"))
+            wrap_sentences(&lines, width) + &more
         });
         text += &format_section("Plans", rehearsal.plans.len(), || {
-            format_table(["AT", "ACTION", "NODES", "WHY"], rehearsal.plans.iter().map(plan_cells).collect())
+            format_table(["AT", "ACTION", "NODES AND WHY"], rehearsal.plans.iter().map(plan_cells).collect())
         });
         text += &format_section("Repairs", rehearsal.repairs.len(), || {
             let heading = ["ENTRY", "MACHINE", "OPERATION", "REQUESTED", "BEGINS", "ENDS", "STATUS", "LAST"];
             format_table(heading, rehearsal.repairs.iter().map(repair_cells).collect())
         });
         text += &format_section("Placement", rehearsal.placements.len(), || {
-            let rows = rehearsal.placements.iter().map(|seen| {
-                let or = |text: &Option<String>| text.clone().unwrap_or_default();
-                let [from, to, why] = [or(&seen.from), or(&seen.to), or(&seen.why)];
-                [seen.at.to_string(), seen.application.clone(), seen.what.clone(), from, to, why]
-            });
-            format_table(["AT", "APPLICATION", "WHAT", "FROM", "TO", "WHY"], rows.collect())
+            let rows = rehearsal.placements.iter().map(placement_cells);
+            format_table(["AT", "APPLICATION", "WHAT", "CLUSTERS AND WHY"], rows.collect())
         });
         text += &format_section("Held meanwhile", rehearsal.waits.0.len(), || {
             let waits = rehearsal.waits.0.iter();
@@ -272,7 +265,8 @@ impl RehearsalView<'_> {
         });
         text += "\n";
         text += &format_table(["INVARIANT", "VERDICT", "JUDGED"], self.verdict_rows());
-        text += &self.describe_end();
+        text += "\n";
+        text += &wrap_sentences(&self.describe_end(), width);
         text
     }
 
@@ -288,76 +282,41 @@ impl RehearsalView<'_> {
         self.rehearsal.invariants.iter().map(verdict).collect()
     }
 
-    fn describe_end(&self) -> String {
+    fn describe_end(&self) -> Vec<String> {
         let rehearsal = self.rehearsal;
-        let mut text = String::from("\n");
-        for wrong in self.failure_texts() {
-            text += &format!("Wrong: {wrong}\n");
-        }
-        for skipped in self.skipped_faults() {
-            text += &format!("Not injected: {skipped}\n");
-        }
-        text += &match (rehearsal.last_change, self.last_fault()) {
+        let wrong = self.failure_texts().into_iter().map(|wrong| format!("Wrong: {wrong}"));
+        let skipped = self.skipped_faults().into_iter().map(|skipped| format!("Not injected: {skipped}"));
+        let changed = match (rehearsal.last_change, self.last_fault()) {
             (Some(change), Some(fault)) if change >= fault => {
                 let later = to_span(change.duration().saturating_sub(fault.duration()));
-                format!("The last fault ended at {fault}; the last change was at {change}, {later} later.\n")
+                format!("The last fault ended at {fault}; the last change was at {change}, {later} later.")
             }
             (Some(change), Some(fault)) => {
-                format!("The last fault ended at {fault}; the last change was before it, at {change}.\n")
+                format!("The last fault ended at {fault}; the last change was before it, at {change}.")
             }
-            (Some(change), None) => format!("The last change was at {change}.\n"),
-            (None, _) => "Nothing was changed.\n".to_owned(),
+            (Some(change), None) => format!("The last change was at {change}."),
+            (None, _) => "Nothing was changed.".to_owned(),
         };
         let QuietPeriod { after, within, .. } = &rehearsal.calm;
-        text += &match after {
+        let calm = match after {
             Some(after) => format!(
-                "Calm {after} after the end of the {}, with constant metrics; the limit is {within}.\n",
+                "Calm {after} after the end of the {}, with constant metrics; the limit is {within}.",
                 self.args.length
             ),
-            None => format!("Never calm; the limit is {within}.\n"),
+            None => format!("Never calm; the limit is {within}."),
         };
-        text += &format!(
-            "{:.0} s simulated in {:.1} s. History {:016x}, {}.\n",
+        let cost = format!(
+            "{:.0} s simulated in {:.1} s. History {:016x}, {}.",
             rehearsal.simulated.as_secs_f64(),
             self.took.as_secs_f64(),
             rehearsal.history.0,
             count_noun(rehearsal.history.1, "line", "lines")
         );
-        text
+        wrong.chain(skipped).chain([changed, calm, cost]).collect()
     }
 }
 
 /// A section with a heading, or a line that it is empty.
 fn format_section(name: &str, entries: usize, text: impl FnOnce() -> String) -> String {
     if entries == 0 { format!("\n{name}: none\n") } else { format!("\n{name}:\n{}", text()) }
-}
-
-fn plan_cells(seen: &PlanSeen) -> [String; 4] {
-    let mut nodes: Vec<String> = seen
-        .changes
-        .iter()
-        .take(NODES)
-        .map(|change| format!("{} {} ({})", change.change.name(), change.address, change.part.name()))
-        .collect();
-    let more = seen.changes_total.saturating_sub(nodes.len());
-    if more > 0 {
-        nodes.push(format!("and {more} more"));
-    }
-    let why = seen.reasons.first().cloned().unwrap_or_default();
-    [seen.at.to_string(), seen.action.clone(), nodes.join(", "), why]
-}
-
-fn repair_cells(seen: &RepairSeen) -> [String; 8] {
-    let last = seen.steps.last().map(|step| step.what.clone()).unwrap_or_default();
-    let began = if seen.requested.is_none() && seen.status != "queued" { "before" } else { "-" };
-    [
-        seen.index.to_string(),
-        seen.address.clone(),
-        seen.operation.clone(),
-        show_time(seen.requested, "before"),
-        show_time(seen.begins, began),
-        show_time(seen.ends, "-"),
-        seen.status.clone(),
-        last,
-    ]
 }

@@ -165,21 +165,39 @@ async fn words_and_live_names_are_completed() {
     let scenarios = completed(&["rehearse", "--scenario", "rack-p"]).await;
     assert!(scenarios.contains(&"rack-power-loss".to_owned()), "{scenarios:?}");
 
+    assert_eq!(completed(&["machine", "list", "--sort-by", "re"]).await, ["repair", "retire-date"]);
+    assert_eq!(completed(&["kube", "app", "list", "--sort-by", "sc"]).await, ["score"]);
+
     let items = json!({"items": [{"metadata": {"name": "echo"}}, {"metadata": {"name": "mail"}}]});
-    let server = Server::answering([json_said(200, &items), json_said(200, &items)]).await;
+    let server = Server::answering(vec![json_said(200, &items); 3]).await;
     let config = server.files.path("krakectl.yaml");
+    assert_eq!(completed(&["core", "globalmetric", "delete", "--config", &config, "e"]).await, ["echo"]);
     assert_eq!(completed(&["kube", "--config", &config, "app", "get", "e"]).await, ["echo"]);
     let clusters = completed(&["kube", "cluster", "get", "-n", "other", "--config", &config, ""]).await;
     assert!(clusters.contains(&"mail".to_owned()), "{clusters:?}");
     assert_eq!(
         server.lines(),
-        ["GET /kubernetes/namespaces/system:admin/applications", "GET /kubernetes/namespaces/other/clusters"]
+        [
+            "GET /core/globalmetrics",
+            "GET /kubernetes/namespaces/system:admin/applications",
+            "GET /kubernetes/namespaces/other/clusters"
+        ]
     );
 
     let Some(etcd) = Etcd::start().await else { return };
     etcd.run(&["cluster", "set", &etcd.file("cluster.yml", CLUSTER)]).await.calm();
     let nodes = completed(&["--config", etcd.config(), "node", "show", "10."]).await;
     assert_eq!(nodes, ["10.0.0.1", "10.0.0.2"]);
+    let members = completed(&["--config", etcd.config(), "etcd", "restart", "10."]).await;
+    assert_eq!(members, ["10.0.0.1"], "a control plane node");
+    etcd.run_fed(&["reboot-queue", "add", "-"], b"10.0.0.2").await.calm();
+    let queued = completed(&["--config", etcd.config(), "reboot-queue", "explain", "10."]).await;
+    assert_eq!(queued, ["10.0.0.2"]);
+    let entries = completed(&["--config", etcd.config(), "reboot-queue", "cancel", "0"]).await;
+    assert_eq!(entries, ["0"]);
+    etcd.put("madako/repair/holds/3", "{}").await;
+    let racks = completed(&["--config", etcd.config(), "repair-queue", "release", "3"]).await;
+    assert_eq!(racks, ["3"]);
     // Without an answer there are no names, and nothing disturbs the line.
     assert!(completed(&["--config", etcd.config(), "machine", "show", "1"]).await.is_empty());
 }

@@ -1,4 +1,4 @@
-//! Tests of `madako doctor`: each check passes, or names the fault and the command that mends it.
+//! Tests of `madako doctor`: each check passes, or names the fault and the command that repairs it.
 
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};

@@ -44,7 +44,7 @@ async fn a_check_names_every_problem() {
         assert!(message.contains(field), "{field} in {message}");
     }
     let message = madako(&["config", "check", &files.path("missing.yml")]).await.refused(2);
-    assert!(message.contains("cannot read configuration file"), "{message}");
+    assert!(message.contains("cannot read the configuration file"), "{message}");
     let file = files.write("config.yml", "username: u\n");
     let answer = madako(&["config", "check", &file]).await;
     assert_eq!(answer.code, 0, "{answer:?}");
@@ -70,6 +70,12 @@ async fn each_example_of_a_template_gives_a_cluster() {
     let constraints = files.write("constraints.yml", "control-plane-count: 3\nminimum-workers: 3\n");
     for (purpose, procedures) in [("cluster", 0), ("repair", 1)] {
         let example = madako(&["template", "example", "--for", purpose]).await.calm();
+        if let Some(at) = example.find("# Procedures for repairs") {
+            assert!(
+                include_str!("../../../../docs/GUIDE.md").contains(&example[at..]),
+                "the guide has the section"
+            );
+        }
         let template = files.write("template.yml", &example);
         let args = [
             "plan",

@@ -274,5 +274,20 @@ async fn the_help_of_each_group_names_krakectls_file() {
         );
         assert!(!help.contains("CKE's"), "{words:?}: {help}");
     }
-    assert!(madako(&["status", "--help"]).await.calm().contains("CKE's"));
+    for words in [&["status"][..], &["kube", "status"], &["kube", "issue"], &["kubernetes", "issue"]] {
+        let help = madako(&[words, &["--help"]].concat()).await.calm();
+        assert!(help.contains("Configuration file, CKE's"), "{words:?}: {help}");
+        assert!(!help.contains("krakectl") && !help.contains("--api-url"), "{words:?}: {help}");
+    }
+}
+
+#[tokio::test]
+async fn the_address_of_the_api_is_refused_where_no_api_is_asked() {
+    for args in [
+        &["kube", "status", "--api-url", "http://127.0.0.1:1"][..],
+        &["kube", "--api-url", "http://127.0.0.1:1", "issue"],
+    ] {
+        let message = madako(args).await.refused(2);
+        assert!(message.contains("--api-url has no effect on `madako kube "), "{args:?}: {message}");
+    }
 }

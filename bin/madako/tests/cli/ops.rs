@@ -171,31 +171,30 @@ async fn the_operations_of_the_leader_are_shown() {
     let message = etcd.run(&["ops"]).await.refused(1);
     assert!(message.contains("no instance of Madako leads"), "{message}");
 
-    let server = Server::answering(vec![json_said(200, &page()); 3]).await;
+    let server = Server::answering(vec![json_said(200, &page()); 5]).await;
     etcd.put("madako/leader-url", format!("http://127.0.0.1:{}", server.port)).await;
     let table = etcd.run(&["ops"]).await.calm();
     assert_eq!(
         table,
         "\
 Phase    etcd-maintain (mode act)
-Running  etcd-restart on 10.0.0.11: stop-container (record 17)
 Nodes    1 of 2 reachable
 
-NEXT       TARGETS    COMMAND          OF
-stop-etcd  10.0.0.31  kill-containers  etcd
-
-HELD            REASON       TARGETS    WHY
-rivers-restart  unreachable  10.0.0.21  these nodes do not answer
-
-NODE       STATE                         WHY
-10.0.0.21  unreachable, status 75 s old  10.0.0.21 is not reachable: timed out
-10.0.0.12  backs off for 30 s            the last command failed
+STATE        OPERATION       TARGETS    DETAIL
+running      etcd-restart    10.0.0.11  stop-container (record 17)
+next         stop-etcd       10.0.0.31  kill-containers etcd
+held         rivers-restart  10.0.0.21  unreachable: these nodes do not answer
+unreachable  -               10.0.0.21  status 75 s old: 10.0.0.21 is not reachable: timed out
+backs-off    -               10.0.0.12  for 30 s: the last command failed
 "
     );
-    assert_eq!(etcd.run(&["ops", "-o", "json"]).await.calm(), format!("{}\n", page()), "the page as it is");
+    let csv = etcd.run(&["ops", "-o", "csv", "--sort-by", "state"]).await.calm();
+    assert!(csv.starts_with("state,operation,targets,detail\nbacks-off,-,10.0.0.12,for 30 s: "), "{csv}");
+    assert_eq!(etcd.run(&["ops", "-o", "json"]).await.json(), page(), "the page as it is");
+    assert_eq!(etcd.run(&["ops", "-o", "jsonl"]).await.calm(), format!("{}\n", page()));
     let yaml = etcd.run(&["ops", "-o", "yaml"]).await.calm();
     assert_eq!(serde_saphyr::from_str::<Value>(&yaml).unwrap(), page());
-    assert_eq!(server.lines(), ["GET /ops"; 3]);
+    assert_eq!(server.lines(), ["GET /ops"; 5]);
     let message =
         etcd.run(&["ops", "-o", "json", "plan", "--cluster", "c", "--status", "s"]).await.refused(2);
     assert!(message.contains("after `plan`"), "{message}");

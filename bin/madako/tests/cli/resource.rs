@@ -43,6 +43,11 @@ async fn resources_are_stored_as_typed_and_listed_as_by_ckecli() {
     let table = etcd.run(&["resource", "list", "-o", "table"]).await.calm();
     assert!(table.contains(&format!("Namespace/a    10                          {revision}")), "{table}");
 
+    let csv = etcd.run(&["resource", "list", "-o", "csv", "--sort-by", "bytes"]).await.calm();
+    assert!(csv.starts_with("key,rank,revision,bytes\nodd,none: the key is malformed,"), "{csv}");
+    let sorted = etcd.run(&["resource", "list", "--sort-by", "rank"]).await.calm();
+    assert!(sorted.starts_with("KEY  ") && sorted.lines().nth(4).unwrap().starts_with("odd "), "{sorted}");
+
     assert_eq!(etcd.run(&["resource", "get", "Namespace/a"]).await.calm(), NAMESPACE);
     let object = etcd.run(&["resource", "get", "Secret/a/s", "-o", "json"]).await.json();
     assert_eq!(object["stringData"], json!({"p": "hunter2"}));
@@ -71,6 +76,8 @@ async fn states_of_resources_without_a_cluster_are_bad_input() {
         let message = etcd.run(&["resource", command]).await.refused(2);
         assert!(message.contains("no cluster is stored"), "{message}");
     }
+    let message = etcd.run(&["resource", "status", "--sort-by", "size"]).await.refused(2);
+    assert!(message.contains("expected one of object, state, why"), "{message}");
 }
 
 #[tokio::test]

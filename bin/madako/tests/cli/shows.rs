@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::time::timeout;
 
+use crate::krakectl::Server;
 use crate::program::{CLUSTER, Etcd, PATIENCE, TEMPLATE};
 
 #[tokio::test]
@@ -202,16 +203,18 @@ async fn status_names_obstacles_and_remedies() {
     let Some(etcd) = Etcd::start().await else { return };
     let answer = etcd.run(&["status", "-o", "table"]).await;
     assert_eq!((answer.code, answer.err.as_str()), (4, "madako: no status\n"));
-    assert!(answer.out.starts_with("1 thing needs attention:\n! leadership: no-leader "), "{}", answer.out);
+    assert!(answer.out.starts_with("1 thing needs attention:\n! leadership: no-leader\n"), "{}", answer.out);
     etcd.put("status", STATUS).await;
     etcd.put("leader//1", "host-a").await;
     let screen = etcd.run(&["status", "-o", "table"]).await.calm();
     for part in [
         "Calm: nothing needs attention.\n",
-        "\ni plans: no-template since an unknown time\n  no template is stored",
+        "\ni plans: no-template\n  no template is stored",
         "\nLeader     host-a (epoch ",
         "no other candidate\n",
         "\nPhase      completed for ",
+        "\nRepairs    no entries\nReboots    no entries\n",
+        " KiB, revision ",
         "\nStore      127.0.0.1:",
     ] {
         assert!(screen.contains(part), "{part:?} in\n{screen}");
@@ -273,6 +276,109 @@ async fn status_names_obstacles_and_remedies() {
     assert_eq!(etcd.run(&["status"]).await.calm(), format!("{STATUS}\n"));
     let cke: Value = serde_json::from_str(STATUS).unwrap();
     assert_eq!((&told["phase"], &told["timestamp"]), (&cke["phase"], &cke["timestamp"]));
+}
+
+#[tokio::test]
+async fn status_of_a_large_failure_fits_the_screen() {
+    let Some(etcd) = Etcd::start().await else { return };
+    etcd.put("status", STATUS).await;
+    etcd.put("leader//1", "host-a").await;
+    let hold = |rack: usize, machines: usize| {
+        let serial = |machine: usize| json!({"changed": "2026-11-21T08:58:00Z", "serial": format!("r{rack}m{machine}"), "address": "10.0.0.1"});
+        let since = if rack == 7 { "2026-11-21T08:59:00Z" } else { "2026-11-21T09:00:00Z" };
+        let machines: Vec<Value> = (0..machines).map(serial).collect();
+        json!({"label": "rack", "events": [{"since": since, "machines": machines}], "released": []})
+            .to_string()
+    };
+    let shown = async || etcd.run(&["status", "-o", "json"]).await.json();
+    etcd.put("madako/repair/holds/2", hold(2, 40)).await;
+    let told = shown().await;
+    let one = attention(&told, "rack-held").unwrap();
+    assert_eq!(one["why"], "40 machines failed together: r2m0, r2m1, r2m10, r2m11, r2m12 and 35 more");
+    for rack in 1..=125 {
+        etcd.put(&format!("madako/repair/holds/{rack}"), hold(rack, 40)).await;
+    }
+    for key in 0..6 {
+        etcd.put(&format!("madako/repair/holds/x{key}"), "{").await;
+    }
+    let told = shown().await;
+    let held = attention(&told, "rack-held").unwrap();
+    assert_eq!(
+        (held["why"].as_str(), held["since"].as_str()),
+        (
+            Some("5000 machines in 125 racks failed together: 1, 2, 3, 4, 5 and 120 more"),
+            Some("2026-11-21T08:59:00Z")
+        )
+    );
+    let racks: Vec<&str> =
+        told["repairs"]["held_racks"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert_eq!((racks.len(), racks[9], racks[124]), (125, "10", "125"), "in the order of their numbers");
+    let unusable = attention(&told, "unusable-value").unwrap()["why"].as_str().unwrap();
+    assert!(unusable.starts_with("6 stored values cannot be used: madako/repair/holds/x0, "), "{unusable}");
+    assert!(unusable.ends_with(" and 1 more"), "{unusable}");
+    let screen = etcd.run(&["status", "-o", "table"]).await.calm();
+    assert!(screen.contains("\nRepairs    no entries; held racks: 1, 2, 3, 4, 5 and 120 more\n"), "{screen}");
+    assert!(screen.lines().count() <= 45, "{screen}");
+    assert!(screen.lines().all(|line| line.chars().count() <= 80), "{screen}");
+}
+
+#[tokio::test]
+async fn status_shows_faults_in_the_metrics_of_the_leader() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let page = "madako_leader 1\nmadako_placement_owner 1\n\
+        madako_placement_applications{outcome=\"degraded\"} 10000\n\
+        madako_placement_applications_since_timestamp_seconds{outcome=\"degraded\"} 1700000000\n\
+        madako_reboot_waiting{reason=\"stuck\"} 3\n\
+        madako_reboot_waiting_since_timestamp_seconds{reason=\"stuck\"} 1700000000\n\
+        madako_metrics_providers_down{kind=\"influx\"} 1\n";
+    // One answer for each of /metrics and /health, which are asked at once.
+    let server = Server::answering(vec![(200, "", page.to_owned()); 2]).await;
+    etcd.put("status", STATUS).await;
+    etcd.put("leader//1", "host-a").await;
+    etcd.put("madako/leader-url", format!("http://127.0.0.1:{}", server.port)).await;
+    let answer = etcd.run(&["status", "--check"]).await;
+    assert_eq!(answer.code, 5, "{answer:?}");
+    for part in [
+        "3 things need attention:\n",
+        "\n! placement: applications-degraded for ",
+        "\n  applications that no cluster takes at present: 10000\n  -> madako kube app list ",
+        "\n! reboots: reboots-stuck for ",
+        "\n! placement: providers-down\n",
+        "\nReboots    no entries; waiting: 3 stuck\n",
+    ] {
+        assert!(answer.out.contains(part), "{part:?} in\n{}", answer.out);
+    }
+}
+
+#[tokio::test]
+async fn status_shows_a_disabled_reboot_queue_only_while_nodes_wait() {
+    let Some(etcd) = Etcd::start().await else { return };
+    etcd.put("status", STATUS).await;
+    etcd.put("leader//1", "host-a").await;
+    etcd.run(&["reboot-queue", "disable"]).await.calm();
+    let calm = etcd.run(&["status", "--check"]).await;
+    assert_eq!(calm.code, 0, "{calm:?}");
+    assert!(calm.out.contains("\nReboots    no entries; disabled\n"), "{}", calm.out);
+    etcd.put(
+        "reboots/data/0000000000000001",
+        r#"{"index":"1","node":"10.0.0.1","status":"queued","last_transition_time":"0001-01-01T00:00:00Z",
+            "drain_backoff_expire":"0001-01-01T00:00:00Z"}"#,
+    )
+    .await;
+    let answer = etcd.run(&["status", "--check"]).await;
+    assert_eq!(answer.code, 5, "{answer:?}");
+    for part in [
+        "! reboots: reboot-queue-disabled\n",
+        "-> madako reboot-queue enable",
+        "\nReboots    1 queued; disabled\n",
+    ] {
+        assert!(answer.out.contains(part), "{part:?} in\n{}", answer.out);
+    }
+    let shown = etcd.run(&["status", "-o", "json"]).await.json();
+    assert_eq!(shown["reboots"], json!({"enabled": false, "entries": {"queued": 1}, "waiting": {}}));
+    assert!(shown["store"]["size_bytes"].as_u64().is_some_and(|size| size > 0), "{shown}");
+    etcd.run(&["reboot-queue", "enable"]).await.calm();
+    assert_eq!(etcd.run(&["status", "--check"]).await.code, 0);
 }
 
 #[tokio::test]

@@ -159,7 +159,7 @@ impl BindingCheck {
 }
 
 /// The conditions that protect the evidence: the revisions of its applications, clusters and clouds, each once.
-pub fn judged_by(evidence: &[BindingEvidence]) -> impl Iterator<Item = Condition> {
+pub fn evidence_conditions(evidence: &[BindingEvidence]) -> impl Iterator<Item = Condition> {
     evidence
         .iter()
         .flat_map(|evidence| [Some(&evidence.application), Some(&evidence.cluster), evidence.cloud.as_ref()])

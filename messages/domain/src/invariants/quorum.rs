@@ -33,7 +33,7 @@ pub fn check_quorum(members: &[EtcdMember], loss: &MemberLoss) -> Option<Violati
     let remaining = || voting().filter(|member| !loss.removed.contains(&member.id) && counts(member));
     let stops = |id: &u64| loss.stopped.contains(id) && !is_planted(Canary::StoppedMemberCounted);
     let in_sync = remaining().filter(|member| member.is_in_sync() && !stops(&member.id));
-    judge_majority("the command", in_sync.count(), remaining().count())
+    check_majority("the command", in_sync.count(), remaining().count())
 }
 
 /// I2 of a plan that takes control plane nodes away: the members in sync on control plane nodes that stay are a
@@ -49,7 +49,7 @@ pub fn quorum_of_plan(
         return None;
     }
     let (in_sync, all) = count_staying(etcd, |address| before.contains(address) && after.contains(address));
-    judge_majority("the plan", in_sync, all)
+    check_majority("the plan", in_sync, all)
 }
 
 /// I2 of a drain or repair of a control plane node: its member is known to be out of sync, or the other members in
@@ -64,7 +64,7 @@ pub fn quorum_of_repair(etcd: Option<&EtcdStatus>, node: &str) -> Option<Violati
         }
     }
     let (in_sync, all) = count_staying(etcd, |address| address != node);
-    judge_majority("the repair", in_sync, all)
+    check_majority("the repair", in_sync, all)
 }
 
 /// The voting members in sync that stay, and all voting members.
@@ -74,7 +74,7 @@ fn count_staying(etcd: Option<&EtcdStatus>, stays: impl Fn(&str) -> bool) -> (us
     (stay.count(), voting().count())
 }
 
-fn judge_majority(cause: &str, in_sync: usize, of: usize) -> Option<Violation> {
+fn check_majority(cause: &str, in_sync: usize, of: usize) -> Option<Violation> {
     let is_half_enough = is_planted(Canary::HalfIsEnough) && in_sync * 2 == of;
     (in_sync * 2 <= of && !is_half_enough).then(|| Violation {
         invariant: Id::I2,

@@ -5,7 +5,7 @@
 //!
 //! Guarantees: every later version can read a stored decision, as long as it knows the words in it.
 //!
-//! Does not: decide.
+//! Does not make decisions.
 
 use std::collections::BTreeSet;
 

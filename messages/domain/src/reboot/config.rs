@@ -40,10 +40,10 @@ pub struct RebootConfig {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RebootConfigError {
     /// The section has another shape.
-    #[error("the field `reboot` cannot be read: {0}")]
+    #[error("the field `reboot` of the cluster configuration cannot be read: {0}")]
     Shape(String),
     /// `protected_namespaces` is not a valid selector.
-    #[error("reboot.protected_namespaces: {0}")]
+    #[error("the label selector in the field `reboot.protected_namespaces` is invalid: {0}")]
     Selector(SelectorError),
 }
 

@@ -5,7 +5,7 @@
 //! and new leaders read and write this state (`madako/repair/holds/<the label's value>`).
 //!
 //! Machines are identified by serial and address, because a registry may give one serial to several machines, or
-//! none. Does not: decide.
+//! none. Does not make decisions.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

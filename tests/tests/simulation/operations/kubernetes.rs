@@ -140,8 +140,9 @@ fn check_node(site: &Site, number: usize) {
     let is_control_plane = CONTROL_PLANE.contains(&number);
     let components = Component::ALL.into_iter().filter(|it| is_control_plane || !it.is_of_control_plane());
     let wanted: BTreeSet<&str> = components.map(|component| component.name()).collect();
-    let of_kubernetes = |name: &&str| name.starts_with("kube");
-    let running: BTreeSet<&str> = view.containers.keys().map(String::as_str).filter(of_kubernetes).collect();
+    let kubernetes_certificate_request = |name: &&str| name.starts_with("kube");
+    let running: BTreeSet<&str> =
+        view.containers.keys().map(String::as_str).filter(kubernetes_certificate_request).collect();
     assert_eq!(running, wanted, "{name}");
     let files: BTreeSet<&str> =
         view.files.keys().filter_map(|path| path.strip_prefix("/etc/kubernetes/")).collect();

@@ -41,6 +41,6 @@ pub async fn image_version(site: &mut Site, image: &str) -> Result<String, Strin
     let (status, _, errors) = surveyed.unwrap();
     match status.etcd_image_version {
         Some(version) => Ok(version.to_string()),
-        None => Err(errors.join("; ")),
+        None => Err(errors.into_iter().map(|(_, why)| why).collect::<Vec<_>>().join("; ")),
     }
 }

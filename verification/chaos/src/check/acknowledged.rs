@@ -11,7 +11,7 @@ use super::Verdicts;
 use crate::history::Call;
 use crate::observer::{PREFIX, Revision};
 
-/// Judges every acknowledged write by the store's revisions. `written` are the acknowledged writes past the API.
+/// Judges every acknowledged write by the store's revisions. `written` are the acknowledged writes directly to the store.
 pub fn judge_acknowledged_writes<'a>(
     calls: impl IntoIterator<Item = &'a Call>,
     written: impl IntoIterator<Item = &'a (i64, Vec<String>)>,

@@ -12,7 +12,7 @@ use std::time::Duration;
 use madako_domain::keys;
 use madako_faults::{Act, Schedule};
 use madako_judges::{
-    Change, Command, Exemption, Exemptions, Fact, FaultPlace, MachineSeen, Oracle, PodFact, PromiseTerms,
+    Change, Command, Exemption, Exemptions, Fact, FaultPlace, MachineReport, Oracle, PodFact, PromiseTerms,
     RegistryQuestion,
 };
 use time::OffsetDateTime;
@@ -144,16 +144,16 @@ impl RunObservations<'_> {
         epoch.map_or_else(|| Node::Client.to_string(), |epoch| self.instance_of_epoch(epoch))
     }
 
-    fn with_original_identity(&self, machine: &MachineSeen) -> MachineSeen {
+    fn with_original_identity(&self, machine: &MachineReport) -> MachineReport {
         let began = Duration::try_from(self.unix - OffsetDateTime::UNIX_EPOCH).unwrap_or_default();
-        MachineSeen { since: machine.since.saturating_sub(began), ..machine.clone() }
+        MachineReport { since: machine.since.saturating_sub(began), ..machine.clone() }
     }
 
     fn poll_facts(
         &self,
         at: Micros,
         question: RegistryQuestion,
-        machines: Option<&Arc<Vec<MachineSeen>>>,
+        machines: Option<&Arc<Vec<MachineReport>>>,
     ) -> impl Iterator<Item = Fact> {
         let instance = self.leader_at(at);
         let answered = machines.map(|machines| {

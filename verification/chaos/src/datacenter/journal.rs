@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use madako_domain::machine::MachineState;
-use madako_judges::{KubernetesRequest, MachineSeen, RegistryQuestion};
+use madako_judges::{KubernetesRequest, MachineReport, RegistryQuestion};
 use madako_protocol::ports::Clock;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -84,7 +84,7 @@ pub enum LineContent {
         question: RegistryQuestion,
         /// The machines in the answer, with times since 1970; `None`: the same as in the last answer.
         #[serde(skip_serializing_if = "Option::is_none", default)]
-        machines: Option<Vec<MachineSeen>>,
+        machines: Option<Vec<MachineReport>>,
         #[serde(skip_serializing_if = "Option::is_none", default)]
         spoilt: Option<CorruptAnswer>,
     },

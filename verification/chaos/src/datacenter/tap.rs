@@ -10,7 +10,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use madako_judges::{MachineSeen, RegistryQuestion, registry};
+use madako_judges::{MachineReport, RegistryQuestion, registry};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
@@ -61,7 +61,7 @@ pub(super) struct AnswerTap {
 struct TapState {
     chance: Option<ChaCha8Rng>,
     /// The machines in the last recorded answer, so that an equal answer is not repeated in the journal.
-    told: BTreeMap<RegistryQuestion, Vec<MachineSeen>>,
+    told: BTreeMap<RegistryQuestion, Vec<MachineReport>>,
 }
 
 impl AnswerTap {
@@ -122,8 +122,8 @@ impl AnswerTap {
     }
 }
 
-fn are_same(one: &[MachineSeen], other: &[MachineSeen]) -> bool {
-    let same = |(one, other): (&MachineSeen, &MachineSeen)| {
+fn are_same(one: &[MachineReport], other: &[MachineReport]) -> bool {
+    let same = |(one, other): (&MachineReport, &MachineReport)| {
         (&one.address, one.state) == (&other.address, other.state)
             && one.since.abs_diff(other.since) < SAME_BEGINNING
     };

@@ -1,4 +1,4 @@
-//! The port to the components of Kubernetes, over the link of an instance.
+//! Requests of an instance to the components of Kubernetes, over a simulated network link that faults can cut.
 
 use std::io;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The port to the objects of Kubernetes, over the link of an instance.
+//! Requests of an instance for Kubernetes objects, over a simulated network link that faults can cut.
 
 use async_trait::async_trait;
 use madako_domain::objects::{Annotations, FoundObject, Manifest, NodeChange, NodeObject, ObjectName};

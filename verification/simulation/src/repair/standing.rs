@@ -3,7 +3,7 @@
 //! Guarantees: a violation counts when it begins, and again whenever a revision adds something to what it concerns:
 //! another repair, another busy node, another record. A violation that ended and comes again counts again.
 //!
-//! A violation that merely stays is an exemption, [`Exemption::StandingViolations`], with one use a violation.
+//! A violation that merely stays is an exemption, [`Exemption::Standing`], with one use a violation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,5 +1,5 @@
 //! Accidents beside the faults of a schedule: Kubernetes fails while nodes are drained, the registry reports false states, providers of
-//! metrics lie, machines flap, and an operator deletes every resource of placement past the API.
+//! metrics lie, machines flap, and an operator deletes every placement resource in etcd, without the API.
 //!
 //! Guarantees: each accident ends after its time, and at the latest when the faults of the run stop.
 
@@ -205,7 +205,7 @@ impl Saboteurs {
         told
     }
 
-    /// Deletes all resources of placement, and sometimes its owner, past the API.
+    /// Deletes all resources of placement, and sometimes its owner, in etcd, without the API.
     async fn delete_all_resources(&mut self) -> Result<String, Error> {
         let below = ["/core/", "/infrastructure/", "/kubernetes/", "/openstack/"];
         let mut writes: Vec<TxnOp> =

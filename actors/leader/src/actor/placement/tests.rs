@@ -26,7 +26,7 @@ use time::macros::datetime;
 
 use super::fake::{FakeObjects, FakeStore};
 use super::*;
-use crate::actor::{Leader, LeaderArguments, ReignControl};
+use crate::actor::{EpochActorsControl, Leader, LeaderArguments};
 
 const CLUSTER: &str = r#"{"metadata": {"name": "c", "namespace": "n", "uid": "u", "labels": {"location": "DE"},
     "created": "2026-01-01T00:00:00", "modified": "2026-01-01T00:00:00"},
@@ -192,7 +192,7 @@ impl EventSink for Events {
 
 struct Reign(watch::Sender<Option<i64>>);
 
-impl ReignControl for Reign {
+impl EpochActorsControl for Reign {
     fn begin(&self, epoch: &Epoch) {
         self.0.send_replace(Some(epoch.number));
     }

@@ -8,7 +8,7 @@ fn options(text: &str) -> KubernetesOptions {
 
 fn wanted(component: Component, text: &str, unknown: Unknown) -> Configuration {
     let node = Node { address: "10.0.0.1".to_owned(), hostname: "n1".to_owned(), ..Node::default() };
-    Configuration::wanted(component, &options(text), &node, None, unknown).unwrap()
+    Configuration::build_wanted(component, &options(text), &node, None, unknown).unwrap()
 }
 
 const KUBELET: &str = r#""apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration""#;
@@ -47,8 +47,8 @@ fn fields_that_cke_does_not_know_are_kept_on_request() {
     let part = format!(r#"{{"kubelet": {{"config": {{{KUBELET}, "newerField": 1}}}}}}"#);
     let kept = wanted(Component::Kubelet, &part, Unknown::Keep);
     let dropped = wanted(Component::Kubelet, &part, Unknown::Drop);
-    assert_eq!(kept.differing(&dropped), ["newerField"]);
-    assert!(wanted(Component::Kubelet, "{}", Unknown::Drop).differing(&dropped).is_empty());
+    assert_eq!(kept.differing_fields(&dropped), ["newerField"]);
+    assert!(wanted(Component::Kubelet, "{}", Unknown::Drop).differing_fields(&dropped).is_empty());
 }
 
 #[test]
@@ -71,9 +71,14 @@ fn the_fields_of_a_running_kubelet_that_need_a_reboot_stay() {
         format!(r#"{{"kubelet": {{"config": {{{KUBELET}, "cgroupDriver": "systemd", "maxPods": 9}}}}}}"#);
     let file = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncgroupRoot: /x\n";
     let running = Configuration::read(Component::Kubelet, file, Unknown::Drop).unwrap();
-    let new =
-        Configuration::wanted(Component::Kubelet, &options(&part), &node, Some(&running), Unknown::Drop)
-            .unwrap();
+    let new = Configuration::build_wanted(
+        Component::Kubelet,
+        &options(&part),
+        &node,
+        Some(&running),
+        Unknown::Drop,
+    )
+    .unwrap();
     let text = new.to_yaml().unwrap();
     assert!(
         text.contains("cgroupRoot: /x") && text.contains("maxPods: 9") && !text.contains("cgroupDriver"),
@@ -88,7 +93,7 @@ fn a_difference_names_the_field_and_no_value() {
     let running = Configuration::read(Component::Scheduler, file, Unknown::Drop).unwrap();
     let part = r#"{"kube-scheduler": {"config": {"leaderElection": {"leaseDuration": "1m30s"}}}}"#;
     let wanted = wanted(Component::Scheduler, part, Unknown::Drop);
-    assert_eq!(wanted.differing(&running), ["clientConnection.kubeconfig"]);
+    assert_eq!(wanted.differing_fields(&running), ["clientConnection.kubeconfig"]);
 }
 
 #[test]

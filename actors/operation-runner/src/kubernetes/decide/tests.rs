@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::kubernetes::configuration::{Configuration, Unknown};
 use crate::kubernetes::options::KubernetesOptions;
-use crate::kubernetes::params::builtin;
+use crate::kubernetes::params::builtin_parameters;
 use crate::kubernetes::status::KubernetesNode;
 
 const A: &str = "10.0.0.1";
@@ -62,12 +62,12 @@ impl Fleet {
     }
 
     fn running(&self, component: Component, node: &Node) -> ComponentStatus {
-        let file = Configuration::wanted(component, &self.options, node, None, Unknown::Drop);
+        let file = Configuration::build_wanted(component, &self.options, node, None, Unknown::Drop);
         ComponentStatus {
             container: ContainerStatus {
                 running: true,
                 image: ImageName::Kubernetes.default_image().to_owned(),
-                builtin: builtin(component, &self.cluster, &self.options, node),
+                builtin: builtin_parameters(component, &self.cluster, &self.options, node),
                 ..ContainerStatus::default()
             },
             file: Some(file.map(|file| file.to_yaml().unwrap())),
@@ -374,7 +374,7 @@ proptest! {
                     cluster: &fleet.cluster, options: &fleet.options, image: ImageName::Kubernetes.default_image(),
                 };
                 let is_due = state.reachable
-                    && (!it.runs() || wanted.verdict(*component, node, &it.container, it.file()) != Verdict::Current);
+                    && (!it.runs() || wanted.compare_running_container(*component, node, &it.container, it.file()) != ComponentComparison::Current);
                 let rows = decision.operations.iter().map(|due| (due.name, &due.targets));
                 let rows = rows.chain(decision.held.iter().map(|held| (held.what, &held.targets)));
                 let shown = rows

@@ -418,7 +418,7 @@ mod tests {
         let after = |seconds| NOW + Duration::from_secs(seconds);
         assert_eq!(world.due(after(29)), rows(&[("Namespace/a", "backing-off"), ("Service/a/s", "rank")]));
         assert_eq!(world.due(after(30)), rows(&[("Namespace/a", ""), ("Service/a/s", "")]));
-        // Further failures hold nobody again.
+        // Further failures hold no other resource.
         world.fail("Namespace/a", after(30));
         assert_eq!(world.due(after(31)), rows(&[("Namespace/a", "backing-off"), ("Service/a/s", "")]));
         assert_eq!(world.due(after(89))[0].1, "backing-off");

@@ -21,7 +21,7 @@ use super::apply::{
 };
 use super::dns::{CLUSTER_DNS, COREFILE, NODE_DNS, UNBOUND_CONF, cluster_dns, node_dns};
 use super::endpoints::{EndpointsPlan, etcd_service, is_as_wanted, objects as endpoint_objects};
-use super::nodes::{needs_agreement, node_changes, node_key, surplus};
+use super::nodes::{needs_removal_approval, node_changes, node_key, surplus_nodes};
 use super::operation::{ObjectCommand as Command, ObjectOperationName as Name, node_fingerprint};
 use super::static_resources::{DnsImages, static_resources};
 use super::{service_account, system_object};
@@ -35,7 +35,7 @@ pub struct ObjectsInput<'a> {
     /// The DNS domain of the cluster.
     pub domain: &'a str,
     /// Images of the DNS servers, as far as they are configured.
-    pub images: &'a GivenDnsImages,
+    pub images: &'a ConfiguredDnsImages,
     pub user: &'a ReadResources,
     pub answers: &'a ObjectAnswers,
     pub failed: &'a BTreeMap<ResourceKey, FailedApply>,
@@ -51,7 +51,7 @@ pub struct ObjectsInput<'a> {
 
 /// Images of the DNS servers of the key `madako/images` or the configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct GivenDnsImages {
+pub struct ConfiguredDnsImages {
     pub coredns: Option<String>,
     pub unbound: Option<String>,
     pub unbound_exporter: Option<String>,
@@ -182,7 +182,7 @@ fn upstream_service_name(dns_service: &str) -> Option<ObjectName> {
 
 /// The static resources with the configured images, or else the images that the present objects have.
 #[must_use]
-pub fn static_with_images(given: &GivenDnsImages, answers: &ObjectAnswers) -> Vec<WantedResource> {
+pub fn static_with_images(given: &ConfiguredDnsImages, answers: &ObjectAnswers) -> Vec<WantedResource> {
     let of_object = |kind: &str, name: &str| -> Vec<String> {
         let found = answers.resources.get(&system_object("apps/v1", kind, name).key);
         let image = found.and_then(FoundObject::content).and_then(|it| it.get(ANNOTATION_IMAGE));
@@ -203,7 +203,7 @@ pub fn static_with_images(given: &GivenDnsImages, answers: &ObjectAnswers) -> Ve
 /// The static and the user-defined resources. The definition of a user replaces that of a static resource.
 #[must_use]
 pub fn wanted_resources(
-    given: &GivenDnsImages,
+    given: &ConfiguredDnsImages,
     user: &ReadResources,
     answers: &ObjectAnswers,
 ) -> Vec<WantedResource> {
@@ -475,13 +475,13 @@ impl<'a> Pass<'a> {
     }
 
     fn decide_removals(&mut self, objects: &[NodeObject]) {
-        let surplus = surplus(self.input.cluster, objects);
+        let surplus = surplus_nodes(self.input.cluster, objects);
         let guard = || {
             if self.input.is_guarded {
                 return Some(ObjectReason::RegistryGuard);
             }
             let (nodes, all) = (surplus.len(), objects.len());
-            let is_held = needs_agreement(nodes, all) && !self.input.is_removal_agreed;
+            let is_held = needs_removal_approval(nodes, all) && !self.input.is_removal_agreed;
             is_held.then_some(ObjectReason::RemovalGuard { nodes, all })
         };
         let guard = guard();

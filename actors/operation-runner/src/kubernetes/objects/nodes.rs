@@ -99,7 +99,7 @@ fn are_same_taints(wanted: &[Taint], present: &[Taint]) -> bool {
 
 /// Names of the Node objects whose nodes are not in the cluster.
 #[must_use]
-pub fn surplus(cluster: &Cluster, objects: &[NodeObject]) -> BTreeSet<String> {
+pub fn surplus_nodes(cluster: &Cluster, objects: &[NodeObject]) -> BTreeSet<String> {
     let known: BTreeSet<&str> = cluster.nodes.iter().map(Node::name).collect();
     let surplus = objects.iter().filter(|object| !object.is_deleted && !known.contains(object.name.as_str()));
     surplus.map(|object| object.name.clone()).collect()
@@ -107,7 +107,7 @@ pub fn surplus(cluster: &Cluster, objects: &[NodeObject]) -> BTreeSet<String> {
 
 /// True if the removal of so many of all Node objects needs agreement: it is more than one, and more than a tenth.
 #[must_use]
-pub fn needs_agreement(surplus: usize, all: usize) -> bool {
+pub fn needs_removal_approval(surplus: usize, all: usize) -> bool {
     surplus > 1 && surplus * 10 > all
 }
 
@@ -208,10 +208,10 @@ mod tests {
         let cluster = Cluster { nodes: vec![node()], ..Cluster::default() };
         let named = |name: &str, is_deleted| NodeObject { name: name.to_owned(), is_deleted, ..object() };
         let objects = [object(), named("10.0.0.2", false), named("10.0.0.3", true)];
-        assert_eq!(surplus(&cluster, &objects), BTreeSet::from(["10.0.0.2".to_owned()]));
+        assert_eq!(surplus_nodes(&cluster, &objects), BTreeSet::from(["10.0.0.2".to_owned()]));
         for (few, all, needs) in [(1, 1, false), (2, 20, false), (2, 19, true), (3, 30, false), (3, 29, true)]
         {
-            assert_eq!(needs_agreement(few, all), needs, "{few} of {all}");
+            assert_eq!(needs_removal_approval(few, all), needs, "{few} of {all}");
         }
     }
 }

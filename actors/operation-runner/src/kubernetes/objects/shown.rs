@@ -47,7 +47,7 @@ pub fn objects(input: &Input<'_>, options: &KubernetesOptions) -> Option<Vec<Sho
 
 /// The static and user-defined resources, in the order of application; `None`: no API server is healthy.
 #[must_use]
-pub fn shown_resources(input: &Input<'_>, options: &KubernetesOptions) -> Option<Vec<ShownObject>> {
+pub fn resource_states(input: &Input<'_>, options: &KubernetesOptions) -> Option<Vec<ShownObject>> {
     let (domain, healthy) = (options.cluster_domain(), healthy_servers(input));
     let objects = objects_input(input, &domain, &healthy)?;
     let (wanted, _) = resources(&objects);

@@ -7,7 +7,7 @@ use madako_domain::resource::{ANNOTATION_INJECT_CA, ANNOTATION_ISSUE_CERT};
 use madako_protocol::authorities::{CertificateRequest, IssuedCertificate};
 use serde_json::{Value, json};
 
-use crate::kubernetes::certificates::webhook;
+use crate::kubernetes::certificates::webhook_certificate_request;
 
 /// Fields of a Secret's `data`.
 const CERTIFICATE: &str = "tls.crt";
@@ -27,7 +27,7 @@ pub fn needed_certificate(manifest: &Manifest) -> Option<CertificateRequest> {
     let key = &manifest.name().key;
     let service =
         manifest.annotation(ANNOTATION_ISSUE_CERT).filter(|it| !it.is_empty() && key.kind == "Secret")?;
-    Some(webhook(key.namespace.as_deref()?, service))
+    Some(webhook_certificate_request(key.namespace.as_deref()?, service))
 }
 
 /// The manifest with the certificate of the authority in each `clientConfig`.
@@ -59,7 +59,7 @@ pub fn with_certificate(manifest: &Manifest, issued: &IssuedCertificate) -> Resu
 ///
 /// # Errors
 /// Its `data` has another form.
-pub fn with_present_certificate(manifest: &Manifest, present: &Value) -> Result<Manifest, String> {
+pub fn keep_present_certificate(manifest: &Manifest, present: &Value) -> Result<Manifest, String> {
     let find = |field: &str| present["data"].get(field).cloned().unwrap_or_else(|| json!(""));
     with_pair(manifest, find(CERTIFICATE), find(KEY))
 }
@@ -124,9 +124,9 @@ mod tests {
         assert_eq!(content["type"], "kubernetes.io/tls");
         assert_eq!(content["data"], json!({"x": "eA==", "tls.crt": "Qw==", "tls.key": "Sw=="}));
         assert_eq!(present_certificate(&content).unwrap(), "C");
-        let kept = with_present_certificate(&annotated, &content).unwrap();
+        let kept = keep_present_certificate(&annotated, &content).unwrap();
         assert_eq!(*kept.content(), content);
-        let missing = with_present_certificate(&annotated, &Value::Null).unwrap();
+        let missing = keep_present_certificate(&annotated, &Value::Null).unwrap();
         assert_eq!(missing.content()["data"], json!({"x": "eA==", "tls.crt": "", "tls.key": ""}));
         for unreadable in [json!({}), json!({"data": {"tls.crt": "?"}}), json!({"data": {"tls.crt": "/w=="}})]
         {

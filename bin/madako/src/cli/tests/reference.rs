@@ -64,7 +64,10 @@ fn section(text: &mut String, words: &[String], command: &Words) {
     let root = Cli::command();
     let common =
         |arg: &Arg| root.get_arguments().any(|it| it.is_global_set() && it.get_help() == arg.get_help());
-    let own = || command.get_arguments().filter(|arg| !common(arg) && !is_built_in(arg));
+    // A hidden option without a text exists to be refused.
+    let is_refused = |arg: &Arg| arg.is_hide_set() && arg.get_help().is_none();
+    let is_shown = |arg: &Arg| !common(arg) && !is_built_in(arg) && !is_refused(arg);
+    let own = || command.get_arguments().filter(|arg| is_shown(arg));
     if own().next().is_some() {
         text.push('\n');
         options(text, own());

@@ -3,15 +3,19 @@
 use madako_operation_runner::kubernetes::objects::shown::{ObjectState, ShownObject, objects};
 use madako_operation_runner::kubernetes::operation::KubernetesOperationName;
 use madako_operation_runner::kubernetes::shown::{ShownComponent, State, components};
+use madako_supervisor::clock::SystemClock;
 use serde::Serialize;
+use time::OffsetDateTime;
 
 use crate::access;
 use crate::cli::Global;
+use crate::commands::machine::list::address_order;
 use crate::commands::ops::{ShownHeld, collected, running};
 use crate::commands::resource;
-use crate::commands::resource::status::object_table;
+use crate::commands::resource::status::{describe_leader_error, tone_of_state};
 use crate::failure::Failure;
-use crate::output::{Format, Table, escape_unprintable, show_value};
+use crate::limits::NODES_PAUSE;
+use crate::list::{AsList, Cell, List, ListArgs, Tone};
 
 /// Shows each component of Kubernetes on each node, with its state and its differences from the wanted component. Changes
 /// nothing.
@@ -22,19 +26,20 @@ use crate::output::{Format, Table, escape_unprintable, show_value};
 /// and unreachable (the node does not answer). The column WHY has the failed health check, the differences, and the reason
 /// for which the leader holds an operation on the component. `madako ops plan` shows the operations that follow.
 ///
-/// A second table has the objects of Kubernetes that are not as wanted: due, held or unknown. `-o json` has all objects.
+/// Below the components, the list has the objects of Kubernetes that are not as wanted: due, held or unknown. `-o json` has all
+/// objects.
 ///
 /// Exit codes: 0: all components and objects are good; 1: some are not; 2: the state could not be read, or bad input.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  madako kube status\n  madako kube status -o json")]
+#[command(after_help = "Examples:\n  madako kube status\n  madako kube status -o wide --sort-by state\n  \
+                        madako kube status --watch")]
 pub(crate) struct Args {
-    /// Form of the output
-    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Format::Table)]
-    output: Format,
+    #[command(flatten)]
+    list: ListArgs,
 }
 
-#[derive(Serialize)]
-struct Shown {
+#[derive(PartialEq, Serialize)]
+struct KubernetesStatusReport {
     components: Vec<ShownComponent>,
     /// `None`: no API server is healthy.
     objects: Option<Vec<ShownObject>>,
@@ -43,14 +48,18 @@ struct Shown {
 }
 
 pub(crate) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
-    let shown = find_status(global).await.map_err(Failure::into_bad_input)?;
-    show_value(args.output, &shown, format_table)?;
-    let is_good = shown.components.iter().all(|component| component.state == State::Good);
-    let objects = shown.objects.as_ref().is_some_and(|all| all.iter().all(is_as_wanted));
-    if is_good && objects { Ok(()) } else { Err(Failure::Different) }
+    let mut is_good = true;
+    let read = async || {
+        let shown = gather_kubernetes_status(global).await.map_err(Failure::into_bad_input)?;
+        let objects = shown.objects.as_ref().is_some_and(|all| all.iter().all(is_as_wanted));
+        is_good = objects && shown.components.iter().all(|component| component.state == State::Good);
+        Ok(shown)
+    };
+    args.list.show(list_columns(), &SystemClock, NODES_PAUSE, read).await?;
+    if is_good { Ok(()) } else { Err(Failure::Different) }
 }
 
-async fn find_status(global: &Global) -> Result<Shown, Failure> {
+async fn gather_kubernetes_status(global: &Global) -> Result<KubernetesStatusReport, Failure> {
     let inputs = collected::gather_kubernetes(global).await?.inputs;
     let options = inputs.kubernetes_options()?;
     let input = inputs.as_input(&inputs.settings);
@@ -58,17 +67,17 @@ async fn find_status(global: &Global) -> Result<Shown, Failure> {
     let mut objects = objects(&input, options);
     let leader_error = match running::fetch_held_operations(&access::open_store(global)?).await {
         Ok(held) => {
-            add_held(&mut components, &held);
+            add_held_reasons(&mut components, &held);
             resource::status::add_held(objects.as_deref_mut().unwrap_or_default(), &held);
             None
         }
         Err(failure) => failure.message(),
     };
-    Ok(Shown { components, objects, leader_error })
+    Ok(KubernetesStatusReport { components, objects, leader_error })
 }
 
 /// Adds the reasons for which the leader holds operations to the components that they would change.
-fn add_held(components: &mut [ShownComponent], held: &[ShownHeld]) {
+fn add_held_reasons(components: &mut [ShownComponent], held: &[ShownHeld]) {
     for held in held {
         // Other operations are those on etcd and on rivers.
         let Ok(name) = held.what.parse::<KubernetesOperationName>() else { continue };
@@ -85,36 +94,45 @@ fn is_as_wanted(object: &ShownObject) -> bool {
     object.state == ObjectState::Good
 }
 
-fn format_table(shown: &Shown) -> String {
-    let mut table = Table::new(["NODE", "COMPONENT", "STATE", "IMAGE", "WHY"]);
-    for ShownComponent { node, component, state, image, why } in &shown.components {
-        let image = image.clone().unwrap_or_default();
-        table.add_row([
-            node.clone(),
-            (*component).to_owned(),
-            state.name().to_owned(),
-            image,
-            why.join("; "),
-        ]);
+pub(crate) fn list_columns() -> List {
+    List::new(&["NODE", "NAME", "STATE", "WHY"], &["IMAGE"]).with_whole_reasons()
+}
+
+impl AsList for KubernetesStatusReport {
+    fn list(&self, _: OffsetDateTime) -> List {
+        let mut list = list_columns();
+        for ShownComponent { node, component, state, image, why } in &self.components {
+            let tone = match state {
+                State::Good => Tone::Good,
+                State::Unhealthy | State::Unreachable => Tone::Bad,
+                State::Outdated | State::Stopped | State::Foreign | State::Unwanted => Tone::Notice,
+            };
+            list.add(vec![
+                Cell::new(node).with_order(address_order(Some(node))),
+                (*component).into(),
+                Cell::new(state.name()).with_tone(tone),
+                why.join("; ").into(),
+                image.clone().unwrap_or_default().into(),
+            ]);
+        }
+        let objects = self.objects.iter().flatten();
+        for ShownObject { key, state, why } in objects.filter(|object| !is_as_wanted(object)) {
+            let state = Cell::new(state.name()).with_tone(tone_of_state(*state));
+            let node = Cell::new("-").with_order(address_order(None));
+            list.add(vec![node, key.into(), state, why.join("; ").into(), "".into()]);
+        }
+        list
     }
-    let mut text = table.to_text();
-    let objects = shown.objects.iter().flatten();
-    let others: Vec<ShownObject> = objects.filter(|object| !is_as_wanted(object)).cloned().collect();
-    if !others.is_empty() {
-        text.push_str(&format!("\n{}", object_table(&others)));
+
+    fn summary(&self) -> String {
+        describe_leader_error(self.leader_error.as_deref())
     }
-    if let Some(error) = &shown.leader_error {
-        text.push_str(&format!(
-            "\nThe held operations of the leader are not known: {}\n",
-            escape_unprintable(error)
-        ));
-    }
-    text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::list::Surface;
 
     #[test]
     fn a_row_names_node_component_state_image_and_differences() {
@@ -132,12 +150,19 @@ mod tests {
         let object = |key: &str, state| ShownObject { key: key.to_owned(), state, why: vec!["x".to_owned()] };
         let objects =
             Some(vec![object("Namespace/a", ObjectState::Good), object("Namespace/b", ObjectState::Held)]);
-        let text = format_table(&Shown { components, objects, leader_error: Some("silence".to_owned()) });
-        assert!(text.contains("Namespace/b  held   x\n") && !text.contains("Namespace/a"), "{text}");
+        let shown = KubernetesStatusReport { components, objects, leader_error: Some("silence".to_owned()) };
+        let text = shown.list(OffsetDateTime::UNIX_EPOCH).to_text(true, Surface::default());
         let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(rows[1], ["10.0.0.1", "kubelet", "outdated", "k:1", "one;", "two"]);
-        assert_eq!(rows[2], ["10.0.0.1", "kubelet", "unreachable"]);
-        assert!(text.ends_with("of the leader are not known: silence\n"), "{text}");
+        assert_eq!(
+            rows[1..],
+            [
+                vec!["10.0.0.1", "kubelet", "outdated", "one;", "two", "k:1"],
+                vec!["10.0.0.1", "kubelet", "unreachable"],
+                vec!["-", "Namespace/b", "held", "x"],
+            ],
+            "an object as wanted has no line: {text}"
+        );
+        assert!(shown.summary().ends_with("of the leader are not known: silence\n"));
     }
 
     #[test]
@@ -157,7 +182,7 @@ mod tests {
             targets: vec!["a".to_owned()],
             why: "it failed".to_owned(),
         };
-        add_held(&mut components, &[held("kubelet-bootstrap"), held("etcd-start")]);
+        add_held_reasons(&mut components, &[held("kubelet-bootstrap"), held("etcd-start")]);
         let whys = components.map(|component| component.why);
         assert_eq!(whys, [vec!["kubelet-bootstrap is held: it failed".to_owned()], Vec::new(), Vec::new()]);
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use madako_cluster_planner::{LeaderStage, PlanInput, judge_eligibility, plan};
+use madako_cluster_planner::{LeaderStage, PlanInput, evaluate_eligibility, plan};
 use madako_domain::cluster::{Cluster, Node, Taint};
 use madako_domain::keys;
 use madako_domain::machine::{Machine, QueryVariables};
@@ -109,7 +109,7 @@ fn describe_machines(
         BTreeMap::new()
     };
     let template = state.template.as_ref().map(|template| &*template.value);
-    let eligible = template.map(|template| judge_eligibility(template, registered, cluster));
+    let eligible = template.map(|template| evaluate_eligibility(template, registered, cluster));
     let mut machines = Vec::with_capacity(registered.len());
     for (index, machine) in registered.iter().enumerate() {
         let spec = &machine.spec;

@@ -129,7 +129,7 @@ fn export(file: &str, args: &Args, known: KnownMachines) -> Result<(), Failure> 
     Ok(())
 }
 
-fn list_columns() -> List {
+pub(crate) fn list_columns() -> List {
     let columns = ["ADDRESS", "RACK", "ROLE", "STATE", "SINCE", "PART", "REPAIR", "NEXT", "WHY"];
     List::new(&columns, &["SERIAL", "NODE", "TAINTS", "BMC", "RETIRE DATE"])
 }

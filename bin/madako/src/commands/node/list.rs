@@ -31,7 +31,7 @@ pub(super) async fn run(args: &Args, store: &dyn Store) -> Result<(), Failure> {
     args.list.show(list_columns(), &SystemClock, LIST_PAUSE, async || read_stories(store).await).await
 }
 
-fn list_columns() -> List {
+pub(crate) fn list_columns() -> List {
     let columns = ["ADDRESS", "ROLE", "STATE", "SINCE", "CONTAINERS", "ETCD", "CERTIFICATES", "HELD"];
     List::new(&columns, &["HOSTNAME", "HOST KEY", "WHY"])
 }

@@ -18,6 +18,7 @@ use madako_supervisor::config::Config;
 use madako_supervisor::nodes::{OperationsMode, OperationsPorts, node_target};
 use madako_supervisor::operations::operations_ports;
 
+use super::join_addresses;
 use super::plan::{CollectedInputs, KubernetesInputs};
 use crate::access;
 use crate::cli::Global;
@@ -50,7 +51,7 @@ async fn gather_configured(config: Config) -> Result<GatheredStates, Failure> {
     let mut operations = config.operations.clone();
     // The mode is that of the service. This command never acts.
     operations.mode = Some(OperationsMode::Observe);
-    let store: Arc<dyn Store> = Arc::new(access::open_configured(&config)?);
+    let store: Arc<dyn Store> = Arc::new(access::open_configured_store(&config)?);
     let seed = host::draw_seed().map_err(Failure::Failed)?;
     let clock = Arc::new(SystemClock);
     let ports = operations_ports(&operations, Arc::clone(&store), clock, None, seed).ok_or_else(|| {
@@ -114,9 +115,56 @@ async fn collect_states(
     let surveyed = survey_fleet(&access, ports.runner.clone(), (cluster, options), state, configured).await;
     let (status, settings, errors) =
         surveyed.ok_or_else(|| Failure::failed("the stored config-version is neither 1 nor 2"))?;
-    for error in &errors {
-        let why: String = error.chars().take(MAX_TOLD).collect();
-        print_note(escape_unprintable(&why));
-    }
+    merge_errors(&errors).iter().for_each(print_note);
     Ok((status, settings))
+}
+
+/// A message for each error of nodes or images. Errors that differ in the node alone have one: a fleet without a key would
+/// have thousands.
+fn merge_errors(errors: &[(String, String)]) -> Vec<String> {
+    let mut alike: Vec<(String, &str, Vec<&str>)> = Vec::new();
+    for (subject, why) in errors {
+        let form = why.replace(subject.as_str(), "");
+        match alike.iter_mut().find(|(known, ..)| *known == form) {
+            Some((.., others)) => others.push(subject),
+            None => alike.push((form, why, Vec::new())),
+        }
+    }
+    let tell = |(_, why, others): (String, &str, Vec<&str>)| {
+        let why: String = why.chars().take(MAX_TOLD).collect();
+        let more = match others.len() {
+            0 => String::new(),
+            1 => format!("; the same on {}", others[0]),
+            count => format!("; the same on {count} other nodes: {}", join_addresses(&others)),
+        };
+        escape_unprintable(&(why + &more))
+    };
+    alike.into_iter().map(tell).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_that_differ_in_the_node_alone_are_one_message() {
+        let error = |node: u8, why: &str| {
+            let address = format!("10.0.0.{node}");
+            (address.clone(), why.replace("NODE", &address))
+        };
+        let key = "no private key for the login on NODE: nothing is stored";
+        let mut errors: Vec<(String, String)> = (1..=8).map(|node| error(node, key)).collect();
+        errors.insert(1, error(9, "NODE is not reachable: timed out"));
+        assert_eq!(
+            merge_errors(&errors),
+            [
+                "no private key for the login on 10.0.0.1: nothing is stored; the same on 7 other nodes: 10.0.0.2, \
+                 10.0.0.3, 10.0.0.4, 10.0.0.5, 10.0.0.6 and 2 more",
+                "10.0.0.9 is not reachable: timed out",
+            ]
+        );
+        let two = [error(1, key), error(2, key)];
+        assert!(merge_errors(&two)[0].ends_with("nothing is stored; the same on 10.0.0.2"), "{two:?}");
+        assert_eq!(merge_errors(&[]), [""; 0]);
+    }
 }

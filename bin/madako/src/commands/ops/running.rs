@@ -8,14 +8,17 @@ use madako_domain::keys;
 use madako_http_client::ReqwestTransport;
 use madako_protocol::ports::{HttpMethod, HttpRequest, HttpResponse, HttpTransport as _};
 use madako_protocol::store::Store;
-use serde::Deserialize;
+use madako_supervisor::clock::SystemClock;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
+use time::OffsetDateTime;
 
-use super::{ShownHeld, ShownOperation, join_addresses, operation_tables};
+use super::{ShownHeld, ShownOperation, join_addresses};
 use crate::access::get_entry;
 use crate::failure::Failure;
-use crate::limits::{MAX_OPS_PAGE, MAX_TOLD, OPS_DEADLINE};
-use crate::output::{Format, Table, escape_unprintable, print_text, show_value};
+use crate::limits::{LIST_PAUSE, MAX_OPS_PAGE, MAX_TOLD, OPS_DEADLINE};
+use crate::list::{AsList, Cell, List, ListArgs, Tone};
+use crate::output::escape_unprintable;
 
 /// The leader's page. Unknown fields are those of later versions.
 #[derive(Debug, Deserialize)]
@@ -56,19 +59,36 @@ struct ObservedRunning {
     targets: Vec<String>,
 }
 
-pub(super) async fn run(format: Format, store: &dyn Store) -> Result<(), Failure> {
-    let (url, body) = fetch_page("ops", store).await?;
-    let unreadable = |error| unreadable_page(&url, &error);
-    let page: OperationsPage = serde_json::from_slice(&body).map_err(unreadable)?;
-    match format {
-        Format::Table => print_text(&page_table(&page)),
-        // The page as it is.
-        Format::Json => print_text(&format!("{}\n", String::from_utf8_lossy(&body).trim_end())),
-        Format::Yaml => {
-            let value: Value = serde_json::from_slice(&body).map_err(unreadable)?;
-            show_value(format, &value, |_| String::new())
-        }
+/// The page as it is, and its parts.
+struct LeaderOperations {
+    page: Value,
+    parts: OperationsPage,
+}
+
+impl Serialize for LeaderOperations {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.page.serialize(serializer)
     }
+}
+
+impl PartialEq for LeaderOperations {
+    fn eq(&self, other: &Self) -> bool {
+        self.page == other.page
+    }
+}
+
+pub(super) async fn run(args: &ListArgs, store: &dyn Store) -> Result<(), Failure> {
+    let shown = async || {
+        let (url, body) = fetch_page("ops", store).await?;
+        let read = || -> Result<LeaderOperations, serde_json::Error> {
+            Ok(LeaderOperations {
+                parts: serde_json::from_slice(&body)?,
+                page: serde_json::from_slice(&body)?,
+            })
+        };
+        read().map_err(|error| unreadable_page(&url, &error))
+    };
+    args.show(list_columns(), &SystemClock, LIST_PAUSE, shown).await
 }
 
 /// The held operations of the leader.
@@ -141,47 +161,57 @@ async fn fetch(url: &str) -> Result<Bytes, Failure> {
     }
 }
 
-fn page_table(page: &OperationsPage) -> String {
-    let phase = page.phase.as_deref().unwrap_or("not decided yet");
-    let mut text =
-        format!("Phase    {} (mode {})\n", escape_unprintable(phase), escape_unprintable(&page.mode));
-    let running = page.running.as_ref().map_or_else(|| "nothing".to_owned(), running_line);
-    text.push_str(&format!("Running  {}\n", escape_unprintable(&running)));
-    if !page.nodes.is_empty() {
-        let reachable = page.nodes.values().filter(|node| node.reachable).count();
-        text.push_str(&format!("Nodes    {reachable} of {} reachable\n", page.nodes.len()));
-    }
-    text.push_str(&operation_tables("NEXT", &page.next, &page.held));
-    let nodes = nodes_left_out(page);
-    if !nodes.is_empty() {
-        let mut table = Table::new(["NODE", "STATE", "WHY"]);
-        for (address, state, why) in nodes {
-            table.add_row([address.to_owned(), state, why]);
+pub(crate) fn list_columns() -> List {
+    List::new(&["STATE", "OPERATION", "TARGETS", "DETAIL"], &[]).with_whole_reasons()
+}
+
+impl AsList for LeaderOperations {
+    /// What runs, what is next, what is held, and the nodes on which no operation runs now.
+    fn list(&self, _: OffsetDateTime) -> List {
+        let parts = &self.parts;
+        let mut list = list_columns();
+        let mut add = |state: &str, tone: Tone, operation: &str, targets: &[&str], detail: String| {
+            let targets = Cell::new(join_addresses(targets)).with_exact_text(targets.join(" "));
+            list.add(vec![Cell::new(state).with_tone(tone), operation.into(), targets, detail.into()]);
+        };
+        if let Some(ObservedRunning { record, operation, command, targets }) = &parts.running {
+            add("running", Tone::Good, operation, &texts(targets), format!("{command} (record {record})"));
         }
-        text.push('\n');
-        text.push_str(&table.to_text());
+        for ShownOperation { name, targets, commands } in &parts.next {
+            let commands = commands.iter().map(|it| format!("{} {}", it.name, it.target));
+            add("next", Tone::Plain, name, &texts(targets), commands.collect::<Vec<_>>().join(", "));
+        }
+        for ShownHeld { what, reason, targets, why } in &parts.held {
+            add("held", Tone::Notice, what, &texts(targets), format!("{reason}: {why}"));
+        }
+        for (address, node) in parts.nodes.iter().filter(|(_, node)| !node.reachable) {
+            let age = node.age_seconds.map(|age| format!("status {age:.0} s old"));
+            let told: Vec<String> = age.into_iter().chain(node.error.clone()).collect();
+            add("unreachable", Tone::Bad, "-", &[address], told.join(": "));
+        }
+        for (address, seconds) in &parts.backing_off {
+            let told = format!("for {seconds:.0} s: the last command failed");
+            add("backs-off", Tone::Notice, "-", &[address], told);
+        }
+        list
     }
-    text
+
+    fn summary(&self) -> String {
+        let parts = &self.parts;
+        let phase = parts.phase.as_deref().unwrap_or("not decided yet");
+        let mut text =
+            format!("Phase    {} (mode {})\n", escape_unprintable(phase), escape_unprintable(&parts.mode));
+        if parts.running.is_none() {
+            text.push_str("Running  nothing\n");
+        }
+        if !parts.nodes.is_empty() {
+            let reachable = parts.nodes.values().filter(|node| node.reachable).count();
+            text.push_str(&format!("Nodes    {reachable} of {} reachable\n", parts.nodes.len()));
+        }
+        text
+    }
 }
 
-fn running_line(running: &ObservedRunning) -> String {
-    let ObservedRunning { record, operation, command, targets } = running;
-    format!("{operation} on {}: {command} (record {record})", join_addresses(targets))
-}
-
-/// Nodes on which no operation runs now, with state and reason.
-fn nodes_left_out(page: &OperationsPage) -> Vec<(&str, String, String)> {
-    let mut found: Vec<_> = page
-        .nodes
-        .iter()
-        .filter(|(_, node)| !node.reachable)
-        .map(|(address, node)| {
-            let age = node.age_seconds.map_or_else(String::new, |age| format!(", status {age:.0} s old"));
-            (address.as_str(), format!("unreachable{age}"), node.error.clone().unwrap_or_default())
-        })
-        .collect();
-    found.extend(page.backing_off.iter().map(|(address, seconds)| {
-        (address.as_str(), format!("backs off for {seconds:.0} s"), "the last command failed".to_owned())
-    }));
-    found
+fn texts(all: &[String]) -> Vec<&str> {
+    all.iter().map(String::as_str).collect()
 }

@@ -6,6 +6,8 @@ mod text;
 use madako_console::USUAL_WIDTH;
 use madako_domain::placement::decision::Decision;
 use madako_domain::placement::fit::UnmetConstraint;
+use madako_protocol::ports::Clock as _;
+use madako_supervisor::clock::SystemClock;
 use serde::Deserialize;
 use serde_json::Value;
 use time::OffsetDateTime;
@@ -111,6 +113,7 @@ pub(super) async fn run(
                 width: surface.width.unwrap_or(USUAL_WIDTH),
                 has_colours: surface.has_colours,
                 is_whole: given.is_flag_set("candidates"),
+                now: SystemClock.now(),
             };
             print_text(&format_text(&place.name_of_resource(name), &read_view(&request, answer)?, shape))
         }

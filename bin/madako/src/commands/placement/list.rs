@@ -4,11 +4,12 @@
 //! why an application does not run.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 
 use futures::StreamExt as _;
 use futures::stream;
+use madako_domain::placement::decision::{Counts, Outcome};
 use madako_domain::placement::kind::Kind;
-use madako_json::krake::timestamp::Timestamp;
 use madako_protocol::ports::Clock;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
@@ -17,11 +18,11 @@ use time::OffsetDateTime;
 use super::CommandScope;
 use super::client::{ApiClient, Request};
 use super::explain::{ExplanationView, describe_wait, explanation_request, read_view};
-use super::show::{BASE, Column};
+use super::show::{BASE, Column, parse_instant};
 use super::words::Resource;
 use crate::commands::node::list::age_cell;
 use crate::failure::Failure;
-use crate::limits::{EXPLAINED_AT_ONCE, LIST_PAUSE, MAX_EXPLAINED};
+use crate::limits::{EXPLAINED_AT_ONCE, EXPLAINING_TAKES, LIST_PAUSE, MAX_EXPLAINED};
 use crate::list::{AsList, Cell, List, ListArgs, Tone};
 use crate::output::print_note;
 
@@ -81,19 +82,29 @@ struct ExplainedPlacement {
 #[derive(Debug, PartialEq)]
 struct Explanation {
     score: Option<f64>,
-    wait: Option<String>,
+    /// The outcome of the decision, without its time, which is that of the question.
+    decided: Option<(Outcome, Counts)>,
 }
 
 impl Explanation {
     fn from_view(view: &ExplanationView) -> Self {
         let current = view.clusters.iter().find(|candidate| candidate.current);
         let decision = view.decision.as_ref().or(view.last.as_ref());
-        Self { score: current.and_then(|candidate| candidate.score), wait: decision.and_then(describe_wait) }
+        let decided = decision.map(|decision| (decision.outcome.clone(), decision.clusters));
+        Self { score: current.and_then(|candidate| candidate.score), decided }
     }
 }
 
+/// Namespace and name of at most [`MAX_EXPLAINED`] applications. Those that do not run come first, because their lines need
+/// the reason.
+fn names_to_explain(items: &[Value]) -> Vec<(String, String)> {
+    let mut in_order: Vec<&Value> = items.iter().collect();
+    in_order.sort_by_key(|item| item["status"]["state"] == "RUNNING");
+    in_order.into_iter().filter_map(key).take(MAX_EXPLAINED).collect()
+}
+
+/// Asks for explanations, for at most [`EXPLAINING_TAKES`].
 async fn explain_all(api: &ApiClient, items: &[Value]) -> ExplainedPlacement {
-    let names = items.iter().filter_map(key);
     let explain = |(namespace, name): (String, String)| async move {
         let place = CommandScope { kind: Kind::Application, namespace: Some(namespace.clone()) };
         let request = explanation_request(&place, &name);
@@ -107,8 +118,12 @@ async fn explain_all(api: &ApiClient, items: &[Value]) -> ExplainedPlacement {
     };
     let mut explained = ExplainedPlacement::default();
     let mut first_failure = None;
-    let mut answers = stream::iter(names.take(MAX_EXPLAINED).map(explain)).buffered(EXPLAINED_AT_ONCE);
+    let mut answered = 0;
+    let answers =
+        stream::iter(names_to_explain(items).into_iter().map(explain)).buffer_unordered(EXPLAINED_AT_ONCE);
+    let mut answers = pin!(answers.take_until(tokio::time::sleep(EXPLAINING_TAKES)));
     while let Some((name, answer)) = answers.next().await {
+        answered += 1;
         match answer {
             Ok(Some(explanation)) => drop(explained.by_name.insert(name, explanation)),
             Ok(None) => {}
@@ -119,11 +134,12 @@ async fn explain_all(api: &ApiClient, items: &[Value]) -> ExplainedPlacement {
         let why = failure.message().unwrap_or_default();
         explained.remarks.push(format!("scores and reasons are missing: {why}"));
     }
-    if items.len() > MAX_EXPLAINED {
+    if items.len() > answered {
         explained.remarks.push(format!(
-            "scores and reasons of the first {MAX_EXPLAINED} of {} applications are shown: name a namespace (-n) to see \
-             others",
-            items.len()
+            "not all of {} applications have their scores and reasons, of which the list shows at most {MAX_EXPLAINED}, and \
+             those that the leader tells within {} s: name a namespace (-n) to see others",
+            items.len(),
+            EXPLAINING_TAKES.as_secs()
         ));
     }
     explained
@@ -167,7 +183,7 @@ fn wide_columns() -> &'static [Column] {
     &BASE[2..]
 }
 
-fn list_columns(resource: &Resource) -> List {
+pub(super) fn list_columns(resource: &Resource) -> List {
     let mut headings: Vec<String> = narrow_columns(resource).map(Column::heading_text).collect();
     match resource.kind {
         Kind::Application => headings.extend(OF_APPLICATIONS.map(str::to_owned)),
@@ -182,7 +198,7 @@ impl AsList for ResourceList {
         let mut list = list_columns(self.resource);
         for item in &self.items {
             let mut cells: Vec<Cell> =
-                narrow_columns(self.resource).map(|column| make_cell(column, item)).collect();
+                narrow_columns(self.resource).map(|column| make_cell(column, item, now)).collect();
             match self.resource.kind {
                 Kind::Application => {
                     let explanation = key(item).and_then(|key| self.explained.by_name.get(&key));
@@ -190,14 +206,17 @@ impl AsList for ResourceList {
                 }
                 _ => cells.push(age_cell(parse_instant(&item["metadata"]["created"]), now)),
             }
-            cells.extend(wide_columns().iter().map(|column| make_cell(column, item)));
+            cells.extend(wide_columns().iter().map(|column| make_cell(column, item, now)));
             list.add(cells);
         }
         list
     }
 }
 
-fn make_cell(column: &Column, item: &Value) -> Cell {
+fn make_cell(column: &Column, item: &Value, now: OffsetDateTime) -> Cell {
+    if let Some(time) = column.time_in(item) {
+        return age_cell(Some(time), now);
+    }
     let cell = Cell::new(column.cell_text(item));
     match column.value_in(item) {
         Some(Value::Number(number)) => {
@@ -224,10 +243,6 @@ fn tone_of_state(state: &str) -> Tone {
     }
 }
 
-fn parse_instant(value: &Value) -> Option<OffsetDateTime> {
-    Some(Timestamp::parse(value.as_str()?)?.instant())
-}
-
 /// The cells of [`OF_APPLICATIONS`].
 fn application_cells(item: &Value, explanation: Option<&Explanation>, now: OffsetDateTime) -> [Cell; 4] {
     let status = &item["status"];
@@ -244,13 +259,14 @@ fn application_cells(item: &Value, explanation: Option<&Explanation>, now: Offse
         // The best score first.
         Cell::new(shown).with_order_number(score.map_or(f64::INFINITY, |score| -score)),
         age_cell(bound, now),
-        reason_not_running(item, explanation).into(),
+        reason_not_running(item, explanation, now).into(),
     ]
 }
 
-fn reason_not_running(item: &Value, explanation: Option<&Explanation>) -> String {
+fn reason_not_running(item: &Value, explanation: Option<&Explanation>, now: OffsetDateTime) -> String {
     let status = &item["status"];
-    if let Some(wait) = explanation.and_then(|explanation| explanation.wait.clone()) {
+    let decided = explanation.and_then(|explanation| explanation.decided.as_ref());
+    if let Some(wait) = decided.and_then(|(outcome, clusters)| describe_wait(outcome, clusters, now)) {
         return wait;
     }
     if status["state"] == "RUNNING" {
@@ -262,5 +278,23 @@ fn reason_not_running(item: &Value, explanation: Option<&Explanation>) -> String
     match (status["scheduled_to"].is_object(), status["state"].as_str()) {
         (true, Some("PENDING" | "CREATING")) => "waits for its deployment".to_owned(),
         _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn applications_that_do_not_run_are_explained_first() {
+        let app = |name: &str, state: &str| json!({"metadata": {"name": name, "namespace": "n"}, "status": {"state": state}});
+        let mut items: Vec<Value> =
+            (0..MAX_EXPLAINED).map(|number| app(&format!("runs-{number}"), "RUNNING")).collect();
+        items.extend([app("failed", "FAILED"), json!({"metadata": {}}), app("pending", "PENDING")]);
+        let names = names_to_explain(&items);
+        let first: Vec<&str> = names.iter().take(3).map(|(_, name)| name.as_str()).collect();
+        assert_eq!((first, names.len()), (vec!["failed", "pending", "runs-0"], MAX_EXPLAINED));
     }
 }

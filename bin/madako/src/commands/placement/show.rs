@@ -1,10 +1,13 @@
-//! Output of resources as in krakectl: columns of text, or the documents themselves.
+//! Output of resources as in krakectl: columns of text, or the documents themselves. Unlike krakectl, times are ages, as in
+//! all tables; the documents have krakectl's own times.
 
 use madako_json::krake::schema::{FieldSchema, Shape};
 use madako_json::krake::timestamp::Timestamp;
 use serde_json::Value;
+use time::OffsetDateTime;
 
 use super::words::Resource;
+use crate::commands::node::format_age;
 use crate::failure::Failure;
 use crate::output::{Format, Table, show_value};
 
@@ -23,7 +26,7 @@ pub(super) struct Column {
 #[derive(Debug, Clone, Copy)]
 enum ValueFormat {
     Plain,
-    /// To the second.
+    /// As an age.
     Time,
     /// Number of nodes with a condition, of all; `true`: the condition is a good one.
     Nodes(&'static str, bool),
@@ -67,13 +70,17 @@ impl Column {
         document.pointer(self.at)
     }
 
+    /// The time of a column of times; `None`: it is missing or malformed.
+    pub(super) fn time_in(&self, document: &Value) -> Option<OffsetDateTime> {
+        self.value_in(document).filter(|_| matches!(self.form, ValueFormat::Time)).and_then(parse_instant)
+    }
+
+    /// The text of a value that is not a time.
     pub(super) fn cell_text(&self, document: &Value) -> String {
         let value = self.value_in(document);
-        let plain = || value.map_or_else(|| NOTHING.to_owned(), format_words);
         match self.form {
-            ValueFormat::Plain | ValueFormat::Tagged(_) => plain(),
-            ValueFormat::Time => {
-                value.and_then(Value::as_str).map_or_else(|| NOTHING.to_owned(), to_the_second)
+            ValueFormat::Plain | ValueFormat::Tagged(_) | ValueFormat::Time => {
+                value.map_or_else(|| NOTHING.to_owned(), format_words)
             }
             ValueFormat::Nodes(condition, good) => count_nodes(value, condition, good),
             ValueFormat::Pods => count_pods(value),
@@ -81,7 +88,10 @@ impl Column {
     }
 
     /// Names and texts of the lines of one resource.
-    fn described_lines(&self, document: &Value) -> Vec<(&'static str, String)> {
+    fn described_lines(&self, document: &Value, now: OffsetDateTime) -> Vec<(&'static str, String)> {
+        if let Some(time) = self.time_in(document) {
+            return vec![(self.name, format!("{} ago", format_age(now - time)))];
+        }
         let ValueFormat::Tagged(fields) = self.form else {
             return vec![(self.name, self.cell_text(document))];
         };
@@ -109,11 +119,16 @@ pub(super) const BASE: [Column; 6] = [
     Column::for_time("deleted", "/metadata/deleted"),
 ];
 
-pub(super) fn show_one(resource: &Resource, format: Format, document: &Value) -> Result<(), Failure> {
+pub(super) fn show_one(
+    resource: &Resource,
+    format: Format,
+    document: &Value,
+    now: OffsetDateTime,
+) -> Result<(), Failure> {
     show_value(format, document, |document| {
         let mut table = Table::new(["FIELD", "VALUE"]);
         for column in BASE.iter().chain(resource.columns).chain(resource.details) {
-            for (name, text) in column.described_lines(document) {
+            for (name, text) in column.described_lines(document, now) {
                 table.add_row([name.to_owned(), text]);
             }
         }
@@ -145,11 +160,8 @@ fn format_words(value: &Value) -> String {
     }
 }
 
-fn to_the_second(text: &str) -> String {
-    match (Timestamp::parse(text), text.get(..19)) {
-        (Some(_), Some(start)) => start.replacen('T', " ", 1),
-        _ => text.to_owned(),
-    }
+pub(super) fn parse_instant(value: &Value) -> Option<OffsetDateTime> {
+    Some(Timestamp::parse(value.as_str()?)?.instant())
 }
 
 /// Number of nodes with a condition. A node that does not report a good condition counts as having it, as in krakectl.
@@ -188,6 +200,7 @@ fn count_pods(value: Option<&Value>) -> String {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use time::macros::datetime;
 
     use super::*;
 
@@ -210,9 +223,13 @@ mod tests {
     }
 
     #[test]
-    fn times_are_shown_to_the_second_as_they_were_written() {
-        assert_eq!(to_the_second("2026-11-21T12:34:56.789+02:00"), "2026-11-21 12:34:56");
-        assert_eq!(to_the_second("whenever"), "whenever");
+    fn times_are_shown_as_ages() {
+        let document =
+            json!({"metadata": {"created": "2026-11-21T12:34:56.789+02:00", "modified": "whenever"}});
+        let lines = |column: &Column| column.described_lines(&document, datetime!(2026-11-21 12:36 UTC));
+        assert_eq!(lines(&BASE[3]), [("created", "2h1m ago".to_owned())]);
+        assert_eq!(lines(&BASE[4]), [("modified", "whenever".to_owned())]);
+        assert_eq!(lines(&BASE[5]), [("deleted", "None".to_owned())]);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use strum::{IntoStaticStr, VariantArray};
 use super::edit::Change;
 use super::given::GivenOptions;
 use super::show::Column;
-use super::{application, cluster, core, infra, os};
+use super::{API_URL, application, cluster, core, infra, os};
 use crate::failure::Failure;
 use crate::list::ListArgs;
 use crate::output::Format;
@@ -155,7 +155,7 @@ impl Resource {
                 format!("Lists {many}"),
                 "CLUSTER, SCORE and SINCE name the cluster that the application is bound to, its score, and the age of \
                  that binding. WHY NOT RUNNING comes from the explanation of the application, as SCORE does, for up to 500 \
-                 applications.",
+                 applications and 5 s: those that do not run come first.",
             ),
             Verb::List => (format!("Lists {many}"), ""),
             Verb::Register => (format!("Registers {one} that already exists"), self.further_help(verb)),
@@ -189,7 +189,7 @@ impl Resource {
         }
     }
 
-    fn build_options(&self, verb: Verb) -> Vec<Arg> {
+    pub(super) fn build_options(&self, verb: Verb) -> Vec<Arg> {
         let name = || Arg::new("name").value_name("NAME").required(true).help("Name of the resource");
         match verb {
             Verb::List if self.kind.namespaced() => {
@@ -306,8 +306,7 @@ fn api_options() -> [Arg; 2] {
         .help(
             "krakectl's configuration file [default: krakectl.yaml here, in ~/.config or in /etc/krakectl]",
         );
-    let url =
-        text_option("api-url", "URL", "Address of the API, instead of api_url of the configuration file");
+    let url = text_option(API_URL, "URL", "Address of the API, instead of api_url of the configuration file");
     [config, url.value_hint(ValueHint::Url)]
 }
 

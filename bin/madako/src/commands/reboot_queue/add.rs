@@ -16,7 +16,7 @@ use crate::output::{escape_unprintable, print_warning};
 
 /// Adds an entry for each address of the file, in its order.
 pub(super) async fn run(file: &str, store: &dyn Store) -> Result<(), Failure> {
-    let stored = get_entry(store, keys::CLUSTER).await?.ok_or_else(no_cluster)?;
+    let stored = get_entry(store, keys::CLUSTER).await?.ok_or_else(missing_cluster_failure)?;
     let cluster: Cluster = decode(keys::CLUSTER, &stored)?;
     let nodes = read_nodes(file, &cluster)?;
     let mut entries: Vec<RebootQueueEntry> = nodes.into_iter().map(RebootQueueEntry::new).collect();
@@ -36,7 +36,7 @@ pub(super) async fn run(file: &str, store: &dyn Store) -> Result<(), Failure> {
     Ok(())
 }
 
-pub(super) fn no_cluster() -> Failure {
+pub(super) fn missing_cluster_failure() -> Failure {
     Failure::failed("no cluster configuration is stored, so there is no node to reboot")
 }
 

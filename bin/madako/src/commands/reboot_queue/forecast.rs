@@ -19,7 +19,7 @@ use madako_reboot_queue::forecast::{DryRun, Forecast, ForecastInput, History, fo
 use madako_supervisor::config::Config;
 use tokio::time::{Instant, sleep_until};
 
-use super::add::{no_cluster, read_nodes};
+use super::add::{missing_cluster_failure, read_nodes};
 use crate::access::decode;
 use crate::cli::Global;
 use crate::commands::etcd::members::command_permit;
@@ -94,7 +94,7 @@ async fn find(
     })?;
     let snapshot = store.list("").await?;
     let state = read_state(&snapshot)?;
-    let cluster = state.cluster.as_ref().ok_or_else(no_cluster)?;
+    let cluster = state.cluster.as_ref().ok_or_else(missing_cluster_failure)?;
     let added = match &args.file {
         Some(file) => read_nodes(file, &cluster.value)?,
         None => Vec::new(),

@@ -9,7 +9,7 @@ use madako_protocol::store::Store;
 use madako_repair_queue::explain::{ExplainContext, explain};
 use madako_repair_queue::next_action::Explained;
 use madako_repair_queue::racks::{Answers, KeptRacks, held_back};
-use madako_repair_queue::requests::{asked_about, nodes};
+use madako_repair_queue::requests::{nodes, queried_machines};
 use madako_supervisor::config::Config;
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -84,7 +84,7 @@ pub(super) async fn run(
     let kept = KeptRacks { holds: holds.collect(), unreadable: state.unreadable_holds().collect() };
     let answers = Answers { reported: found.reported.as_ref(), observed: found.observed.as_ref() };
     let beside = ExplainContext {
-        held: held_back(asked_about(&state), &kept, answers, nodes(&state), settings.as_ref()),
+        held: held_back(queried_machines(&state), &kept, answers, nodes(&state), settings.as_ref()),
         kubernetes: config.kubernetes.is_some(),
     };
     let entries = explain(&state, &beside, address, clock.now());

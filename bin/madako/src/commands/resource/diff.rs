@@ -5,22 +5,29 @@ use madako_domain::component::Component;
 use madako_domain::objects::{FoundObject, Manifest};
 use madako_operation_runner::kubernetes::objects::decide::wanted_resources;
 use madako_operation_runner::kubernetes::objects::webhooks::{
-    needed_certificate, needs_authority, with_authority, with_present_certificate,
+    keep_present_certificate, needed_certificate, needs_authority, with_authority,
 };
 use madako_protocol::authorities::Authorities;
 use madako_protocol::components::Components;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::status::{Args, NO_SERVER};
+use super::status::NO_SERVER;
 use crate::cli::Global;
 use crate::commands::ops::collected::{self, GatheredStates};
 use crate::failure::Failure;
-use crate::output::{Table, show_value};
+use crate::output::{Format, Table, show_value};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Form of the output
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
 
 /// The differences of a resource.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-struct Difference {
+struct ResourceDifference {
     key: String,
     /// The reason for which the differences are not known.
     error: Option<String>,
@@ -42,7 +49,7 @@ pub(super) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
 }
 
 /// The resources that an apply would change, or whose dry run failed.
-async fn find_differences(global: &Global) -> Result<Vec<Difference>, Failure> {
+async fn find_differences(global: &Global) -> Result<Vec<ResourceDifference>, Failure> {
     let GatheredStates { inputs, ports, .. } = collected::gather_kubernetes(global).await?;
     inputs.kubernetes_options()?;
     let user = &inputs.kubernetes()?.resources;
@@ -55,7 +62,7 @@ async fn find_differences(global: &Global) -> Result<Vec<Difference>, Failure> {
     let mut differences = Vec::new();
     for (key, why) in &user.faults {
         let error = Some(format!("its definition cannot be read: {why}"));
-        differences.push(Difference { key: key.clone(), error, fields: Vec::new() });
+        differences.push(ResourceDifference { key: key.clone(), error, fields: Vec::new() });
     }
     let (components, authorities) = (&*ports.runner.components, &*ports.runner.authorities);
     for resource in wanted_resources(&inputs.settings.images.dns, user, found) {
@@ -65,7 +72,7 @@ async fn find_differences(global: &Global) -> Result<Vec<Difference>, Failure> {
     Ok(differences)
 }
 
-impl Difference {
+impl ResourceDifference {
     fn is_different(&self) -> bool {
         self.error.is_some() || !self.fields.is_empty()
     }
@@ -76,16 +83,16 @@ async fn compare_resource(
     authorities: &dyn Authorities,
     servers: &[String],
     manifest: &Manifest,
-) -> Difference {
+) -> ResourceDifference {
     let key = manifest.name().key.to_string();
-    let failed = |why: String| Difference { key: key.clone(), error: Some(why), fields: Vec::new() };
+    let failed = |why: String| ResourceDifference { key: key.clone(), error: Some(why), fields: Vec::new() };
     let present = match components.read_object(servers, manifest.name()).await {
         FoundObject::Exists(present) => present,
         FoundObject::Missing => Value::Null,
         FoundObject::KindUnknown => return failed("the API server does not know the kind".to_owned()),
         FoundObject::Unread(why) => return failed(why),
     };
-    let manifest = match with_certificates(authorities, manifest, &present).await {
+    let manifest = match fill_in_certificates(authorities, manifest, &present).await {
         Ok(manifest) => manifest,
         Err(why) => return failed(why),
     };
@@ -94,14 +101,14 @@ async fn compare_resource(
             let hides = manifest.name().key.kind == "Secret";
             let mut fields = Vec::new();
             differing_fields(&mut fields, "", Some(&present), Some(&applied), hides);
-            Difference { key: key.clone(), error: None, fields }
+            ResourceDifference { key: key.clone(), error: None, fields }
         }
         Err(error) => failed(error.to_string()),
     }
 }
 
 /// The manifest as an apply would send it. An apply issues a new pair for a webhook; here the present one stays.
-async fn with_certificates(
+async fn fill_in_certificates(
     authorities: &dyn Authorities,
     manifest: &Manifest,
     present: &Value,
@@ -111,13 +118,13 @@ async fn with_certificates(
         return with_authority(manifest, &certificate.map_err(|error| error.to_string())?);
     }
     match needed_certificate(manifest) {
-        Some(_) => with_present_certificate(manifest, present),
+        Some(_) => keep_present_certificate(manifest, present),
         None => Ok(manifest.clone()),
     }
 }
 
 /// Fields that each write of the API server changes.
-const OF_THE_SERVER: [&str; 6] = [
+const SERVER_MANAGED_FIELDS: [&str; 6] = [
     ".metadata.creationTimestamp",
     ".metadata.generation",
     ".metadata.managedFields",
@@ -136,7 +143,7 @@ fn differing_fields(
     wanted: Option<&Value>,
     hides: bool,
 ) {
-    if has == wanted || OF_THE_SERVER.contains(&path) {
+    if has == wanted || SERVER_MANAGED_FIELDS.contains(&path) {
         return;
     }
     let child = |name: &str| format!("{path}.{name}");
@@ -163,10 +170,10 @@ fn differing_fields(
     }
 }
 
-fn difference_table(differences: &[Difference]) -> String {
+fn difference_table(differences: &[ResourceDifference]) -> String {
     let mut table = Table::new(["RESOURCE", "FIELD", "HAS", "WANTED"]);
     let value = |value: &Option<String>| value.clone().unwrap_or_else(|| "none".to_owned());
-    for Difference { key, error, fields } in differences {
+    for ResourceDifference { key, error, fields } in differences {
         if let Some(why) = error {
             table.add_row([key.clone(), "not compared".to_owned(), String::new(), why.clone()]);
         }

@@ -28,8 +28,8 @@ fn parse_manifests(text: &str) -> Result<Vec<Manifest>, String> {
     let mut manifests = Vec::new();
     let mut keys = BTreeSet::new();
     let mut problems = Vec::new();
-    for (number, text) in split(text).into_iter().enumerate() {
-        match read_one(&text) {
+    for (number, text) in split_documents(text).into_iter().enumerate() {
+        match parse_resource_key(&text) {
             Ok(None) => {}
             Ok(Some(key)) if keys.insert(key.clone()) => manifests.push(Manifest { key, text }),
             Ok(Some(key)) => problems.push(format!("document {}: {key} occurs twice", number + 1)),
@@ -52,7 +52,7 @@ fn parse_manifests(text: &str) -> Result<Vec<Manifest>, String> {
 }
 
 /// The resource of a document; `None` for an empty one.
-fn read_one(text: &str) -> Result<Option<ResourceKey>, String> {
+fn parse_resource_key(text: &str) -> Result<Option<ResourceKey>, String> {
     if text.len() > MAX_RESOURCE_BYTES {
         return Err(format!("{} bytes, expected at most {MAX_RESOURCE_BYTES}", text.len()));
     }
@@ -67,7 +67,7 @@ fn read_one(text: &str) -> Result<Option<ResourceKey>, String> {
 }
 
 /// Splits at lines with `---`, which may have a comment; the texts keep their line ends.
-fn split(text: &str) -> Vec<String> {
+fn split_documents(text: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     for line in text.split_inclusive('\n') {
         let rest = line.strip_prefix("---").map(str::trim);

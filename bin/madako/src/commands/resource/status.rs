@@ -1,25 +1,28 @@
 //! `madako resource status`: the resources in Kubernetes beside their definitions.
 
 use madako_operation_runner::kubernetes::objects::operation::ObjectOperationName;
-use madako_operation_runner::kubernetes::objects::shown::{ObjectState, ShownObject, shown_resources};
+use madako_operation_runner::kubernetes::objects::shown::{ObjectState, ShownObject, resource_states};
+use madako_supervisor::clock::SystemClock;
 use serde::Serialize;
+use time::OffsetDateTime;
 
 use crate::access;
 use crate::cli::Global;
 use crate::commands::ops::collected;
 use crate::commands::ops::{ShownHeld, running};
 use crate::failure::Failure;
-use crate::output::{Format, Table, escape_unprintable, show_value};
+use crate::limits::NODES_PAUSE;
+use crate::list::{AsList, Cell, List, ListArgs, Tone};
+use crate::output::escape_unprintable;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Form of the output
-    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Format::Table)]
-    pub(super) output: Format,
+    #[command(flatten)]
+    list: ListArgs,
 }
 
-#[derive(Serialize)]
-struct Shown {
+#[derive(PartialEq, Serialize)]
+struct ResourceStatus {
     resources: Vec<ShownObject>,
     /// The reason for which the held operations of the leader are not known.
     leader_error: Option<String>,
@@ -28,16 +31,20 @@ struct Shown {
 pub(super) const NO_SERVER: &str = "no API server is healthy: run madako kube status";
 
 pub(super) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
-    let shown = find_status(global).await.map_err(Failure::into_bad_input)?;
-    show_value(args.output, &shown, format_table)?;
-    let is_good = shown.resources.iter().all(|resource| resource.state == ObjectState::Good);
+    let mut is_good = true;
+    let read = async || {
+        let shown = gather_resource_status(global).await.map_err(Failure::into_bad_input)?;
+        is_good = shown.resources.iter().all(|resource| resource.state == ObjectState::Good);
+        Ok(shown)
+    };
+    args.list.show(list_columns(), &SystemClock, NODES_PAUSE, read).await?;
     if is_good { Ok(()) } else { Err(Failure::Different) }
 }
 
-async fn find_status(global: &Global) -> Result<Shown, Failure> {
+async fn gather_resource_status(global: &Global) -> Result<ResourceStatus, Failure> {
     let inputs = collected::gather_kubernetes(global).await?.inputs;
     let options = inputs.kubernetes_options()?;
-    let resources = shown_resources(&inputs.as_input(&inputs.settings), options);
+    let resources = resource_states(&inputs.as_input(&inputs.settings), options);
     let mut resources = resources.ok_or_else(|| Failure::failed(NO_SERVER))?;
     let leader_error = match running::fetch_held_operations(&access::open_store(global)?).await {
         Ok(held) => {
@@ -46,7 +53,7 @@ async fn find_status(global: &Global) -> Result<Shown, Failure> {
         }
         Err(failure) => failure.message(),
     };
-    Ok(Shown { resources, leader_error })
+    Ok(ResourceStatus { resources, leader_error })
 }
 
 /// Adds the reasons for which the leader holds an object, such as its back-off, which only the leader knows.
@@ -61,29 +68,44 @@ pub(crate) fn add_held(objects: &mut [ShownObject], held: &[ShownHeld]) {
     }
 }
 
-/// A row for each object, with its state and the reasons.
-pub(crate) fn object_table(objects: &[ShownObject]) -> String {
-    let mut table = Table::new(["OBJECT", "STATE", "WHY"]);
-    for ShownObject { key, state, why } in objects {
-        table.add_row([key.clone(), state.name().to_owned(), why.join("; ")]);
+pub(crate) fn tone_of_state(state: ObjectState) -> Tone {
+    match state {
+        ObjectState::Good => Tone::Good,
+        ObjectState::Due | ObjectState::Held => Tone::Notice,
+        ObjectState::Unknown => Tone::Bad,
     }
-    table.to_text()
 }
 
-fn format_table(shown: &Shown) -> String {
-    let mut text = object_table(&shown.resources);
-    if let Some(error) = &shown.leader_error {
-        text.push_str(&format!(
-            "\nThe held operations of the leader are not known: {}\n",
-            escape_unprintable(error)
-        ));
+/// The line above a list that lacks the reasons of the leader.
+pub(crate) fn describe_leader_error(error: Option<&str>) -> String {
+    error.map_or_else(String::new, |error| {
+        format!("The held operations of the leader are not known: {}\n", escape_unprintable(error))
+    })
+}
+
+pub(crate) fn list_columns() -> List {
+    List::new(&["OBJECT", "STATE", "WHY"], &[]).with_whole_reasons()
+}
+
+impl AsList for ResourceStatus {
+    fn list(&self, _: OffsetDateTime) -> List {
+        let mut list = list_columns();
+        for ShownObject { key, state, why } in &self.resources {
+            let state = Cell::new(state.name()).with_tone(tone_of_state(*state));
+            list.add(vec![key.into(), state, why.join("; ").into()]);
+        }
+        list
     }
-    text
+
+    fn summary(&self) -> String {
+        describe_leader_error(self.leader_error.as_deref())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::list::Surface;
 
     #[test]
     fn held_operation_of_the_leader_is_a_reason_of_its_object_alone() {
@@ -99,7 +121,10 @@ mod tests {
         add_held(&mut objects, &[held("resource-apply"), held("etcd-start")]);
         assert_eq!((objects[0].state, objects[0].why.len()), (ObjectState::Held, 1));
         assert_eq!((objects[1].state, objects[1].why.len()), (ObjectState::Due, 0));
-        let text = object_table(&objects);
-        assert!(text.lines().nth(1).unwrap().contains("it failed"), "{text}");
+        let shown =
+            ResourceStatus { resources: objects.to_vec(), leader_error: Some("silence\u{7}".to_owned()) };
+        let text = shown.list(OffsetDateTime::UNIX_EPOCH).to_text(false, Surface::default());
+        assert_eq!(text, "OBJECT         STATE  WHY\nConfigMap/a/b  held   it failed\nConfigMap/a/c  due\n");
+        assert_eq!(shown.summary(), "The held operations of the leader are not known: silence\u{fffd}\n");
     }
 }

@@ -86,7 +86,7 @@ fn node_of(target: &str) -> &str {
 /// The key that the service uses for a node.
 async fn login_identity(node: &str, global: &Global) -> Result<Identity, Failure> {
     let config = Config::load(global.config.as_deref())?;
-    let store: Arc<dyn Store> = Arc::new(access::open_configured(&config)?);
+    let store: Arc<dyn Store> = Arc::new(access::open_configured_store(&config)?);
     let keys =
         operations::login_keys(&operations::vault_client(&store), config.operations.pki.as_ref(), &store);
     let sources = keys.read().await.map_err(Failure::failed)?;

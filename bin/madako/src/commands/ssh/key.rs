@@ -21,8 +21,8 @@ use crate::output::print_text;
 pub(super) enum Command {
     /// Stores a private key for logins on a node, encrypted with the keys of the section `pki`.
     ///
-    /// Without --host, the key is the default key. Keys in Vault count before it, and ssh.key_file of the configuration
-    /// after it. The service uses the new key within a minute.
+    /// Without --host, the key is the default key. The service tries keys in Vault first, then this key, then ssh.key_file
+    /// of the configuration. The service uses the new key within a minute.
     #[command(
         after_help = "Examples:\n  madako ssh key set ~/.ssh/id_ed25519\n  madako ssh key set --host 10.0.0.11 id_ed25519"
     )]
@@ -39,7 +39,7 @@ pub(super) async fn run(command: Command, global: &Global) -> Result<(), Failure
     let Command::Set { host, file } = command;
     let key = Secret::new(read_login_key(&file)?);
     let config = Config::load(global.config.as_deref())?;
-    let store: Arc<dyn Store> = Arc::new(access::open_configured(&config)?);
+    let store: Arc<dyn Store> = Arc::new(access::open_configured_store(&config)?);
     let keys =
         operations::login_keys(&operations::vault_client(&store), config.operations.pki.as_ref(), &store);
     keys.put(&host, &key).await?;

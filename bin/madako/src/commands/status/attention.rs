@@ -1,20 +1,25 @@
 //! Faults that need the operator: obstacles in the store, and faults on the pages of the leader.
 
+use std::collections::BTreeSet;
+
 use madako_domain::guard::{GuardState, POLLS_TO_AGREE};
 use madako_domain::keys;
 use madako_domain::obstacle::{
     AUTO_REPAIR_DISABLED, INTEGRATION_DISABLED, NO_PLAN, Obstacle, RACK_HELD, REGISTRY_SILENT, REMOVAL_GUARD,
     REPAIR_QUEUE_DISABLED, UNUSABLE_VALUE,
 };
+use madako_domain::reboot::RebootStatus;
 use madako_domain::repair::RepairStatus;
+use madako_domain::repair::hold::Hold;
 use madako_domain::state::{ClusterState, Fault};
 use serde::Serialize;
 use time::OffsetDateTime;
 
-use super::facts::StatusFacts;
+use super::facts::{StatusFacts, StoreFacts};
+use super::observed::find_observed;
 use super::samples::Samples;
 use crate::commands::node::format_age;
-use crate::limits::MAX_REPAIRS_SHOWN;
+use crate::limits::{MAX_ITEMS_OF_RULE, MAX_NAMED_IN_LINE};
 
 /// No candidate has a leader key.
 pub(super) const NO_LEADER: &str = "no-leader";
@@ -25,10 +30,9 @@ pub(super) const PAGES_SILENT: &str = "pages-silent";
 pub(super) const NO_TEMPLATE: &str = "no-template";
 pub(super) const NO_REGISTRY: &str = "no-registry";
 pub(super) const REPAIRS_FAILED: &str = "repairs-failed";
-pub(super) const NODES_UNREACHABLE: &str = "nodes-unreachable";
-pub(super) const ETCD_UNHEALTHY: &str = "etcd-unhealthy";
-pub(super) const APPLICATIONS_FAILED: &str = "applications-failed";
-pub(super) const METRICS_FAILED: &str = "metrics-failed";
+pub(super) const REBOOT_QUEUE_DISABLED: &str = "reboot-queue-disabled";
+/// etcd reports an alarm, such as a database without space.
+pub(super) const STORE_ALARM: &str = "store-alarm";
 
 /// An obstacle or a fault, with the operator's way out.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -44,7 +48,7 @@ pub(super) struct Attention {
 }
 
 impl Attention {
-    fn new(what: &str, rule: &'static str, why: impl Into<String>, remedy: &str) -> Self {
+    pub(super) fn new(what: &str, rule: &'static str, why: impl Into<String>, remedy: &str) -> Self {
         let (what, remedy) = (what.to_owned(), remedy.to_owned());
         Self { what, since: None, rule, informs: false, why: why.into(), remedy }
     }
@@ -59,9 +63,15 @@ pub(super) fn find_attention(
 ) -> Vec<Attention> {
     let mut found = check_leadership(facts, samples, now);
     found.extend(find_obstacles(state));
-    found.extend(check_settings(state));
+    found.extend(check_store(&facts.store));
+    found.extend(check_settings(state, samples));
     found.extend(check_repairs(state));
-    found.extend(check_samples(samples));
+    found.extend(check_reboots(state, samples));
+    // An item from the store says more than one of the same rule from the metrics.
+    let known: BTreeSet<&str> = found.iter().map(|attention| attention.rule).collect();
+    let observed = find_observed(samples, now).into_iter();
+    let observed: Vec<_> = observed.filter(|attention| !known.contains(attention.rule)).collect();
+    found.extend(observed);
     found
 }
 
@@ -113,10 +123,12 @@ fn check_leadership(facts: &StatusFacts, samples: &Samples, now: OffsetDateTime)
 }
 
 /// Settings without which nothing is planned. A service that only places applications has none of them.
-fn check_settings(state: &ClusterState) -> Vec<Attention> {
+fn check_settings(state: &ClusterState, samples: &Samples) -> Vec<Attention> {
     let mut found = Vec::new();
     let mut add = |rule, why: &str, remedy| {
-        found.push(Attention { informs: true, ..Attention::new("plans", rule, why, remedy) });
+        let reason = if rule == NO_TEMPLATE { "no-template" } else { "no-url" };
+        let since = samples.time_by_label("madako_planner_blocked_since_timestamp_seconds", "reason", reason);
+        found.push(Attention { since, informs: true, ..Attention::new("plans", rule, why, remedy) });
     };
     if state.template.is_none() && state.fault_of(keys::SABAKAN_TEMPLATE).is_none() {
         add(
@@ -139,57 +151,31 @@ fn check_repairs(state: &ClusterState) -> Option<Attention> {
     let failed = state.repair.entries.values().filter(|item| item.value.status == RepairStatus::Failed);
     let failed: Vec<_> = failed.map(|item| &item.value).collect();
     let since = failed.iter().filter_map(|entry| entry.last_transition_time).min();
-    let mut named: Vec<String> = failed
-        .iter()
-        .take(MAX_REPAIRS_SHOWN)
-        .map(|entry| format!("#{} {}", entry.index, entry.address))
-        .collect();
-    if failed.len() > named.len() {
-        named.push(format!("{} more", failed.len() - named.len()));
-    }
-    let why = format!("the repair failed: {}", named.join(", "));
+    let named: Vec<String> =
+        failed.iter().map(|entry| format!("#{} {}", entry.index, entry.address)).collect();
+    let why = format!("the repair failed: {}", list_some(&named));
     let remedy =
         "repair the machine by hand, then madako repair-queue delete INDEX; madako history has the error";
     (!failed.is_empty())
         .then(|| Attention { since, ..Attention::new("repairs", REPAIRS_FAILED, why, remedy) })
 }
 
-/// Faults that only the leader observes.
-fn check_samples(samples: &Samples) -> Vec<Attention> {
-    let mut found = Vec::new();
-    let count = |name: &str, label: &str, values: &[&str]| -> u64 {
-        let counts = samples.counts_by_label(name, label);
-        values.iter().filter_map(|value| counts.get(*value)).sum()
-    };
-    let unreachable = count("madako_nodes", "state", &["unreachable"]);
-    if unreachable > 0 {
-        let since = samples.time_value("madako_nodes_unreachable_since_timestamp_seconds");
-        let why = format!("{} not answer over SSH", count_with_noun(unreachable, "node does", "nodes do"));
-        let remedy = "madako node list --sort-by state names each with its error";
-        found.push(Attention { since, ..Attention::new("nodes", NODES_UNREACHABLE, why, remedy) });
+/// A disabled queue matters while entries wait.
+fn check_reboots(state: &ClusterState, samples: &Samples) -> Option<Attention> {
+    let entries = state.repair.reboots.values();
+    let queued = entries.filter(|item| item.value.status == RebootStatus::Queued).count();
+    if !state.repair.reboots_disabled || queued == 0 {
+        return None;
     }
-    if samples.sum_of("madako_etcd_healthy") == Some(0.0) {
-        let why = "the etcd of the cluster grants no lease: it has no majority";
-        found.push(Attention::new(
-            "etcd of the cluster",
-            ETCD_UNHEALTHY,
-            why,
-            "madako ops shows its members",
-        ));
-    }
-    let failed = count("madako_placement_applications", "outcome", &["failed"]);
-    if failed > 0 {
-        let why = format!("no cluster takes {}", count_with_noun(failed, "application", "applications"));
-        let remedy = "madako kube app list names them; madako kube app explain NAME has the reason";
-        found.push(Attention::new("placement", APPLICATIONS_FAILED, why, remedy));
-    }
-    let metrics = count("madako_metrics", "condition", &["failed", "undefined"]);
-    if metrics > 0 {
-        let why = format!("{} no usable value", count_with_noun(metrics, "metric has", "metrics have"));
-        let remedy = "the log of the leader names each with its error; check its provider";
-        found.push(Attention::new("placement", METRICS_FAILED, why, remedy));
-    }
-    found
+    let why = format!("the reboot queue is disabled, and nodes wait for their reboot: {queued}");
+    let remedy = "madako reboot-queue enable resumes reboots; madako reboot-queue cancel INDEX cancels one";
+    let since = samples.time_by_label("madako_reboot_waiting_since_timestamp_seconds", "reason", "disabled");
+    Some(Attention { since, ..Attention::new("reboots", REBOOT_QUEUE_DISABLED, why, remedy) })
+}
+
+fn check_store(store: &StoreFacts) -> Option<Attention> {
+    let remedy = "etcdctl alarm list; compact and defragment a full etcd, then etcdctl alarm disarm; free the disk of an embedded store";
+    (!store.alarms.is_empty()).then(|| Attention::new("store", STORE_ALARM, list_some(&store.alarms), remedy))
 }
 
 pub(super) fn count_with_noun(count: u64, one: &str, many: &str) -> String {
@@ -245,30 +231,67 @@ pub(super) fn find_obstacles(state: &ClusterState) -> Vec<Attention> {
             "madako auto-repair enable, unless this is wanted",
         );
     }
-    for Fault { key, why } in &state.faults {
+    found.extend(check_values(&state.faults));
+    found.extend(check_holds(state));
+    found
+}
+
+/// Unusable stored values: one by one, or together if they are many.
+fn check_values(faults: &[Fault]) -> Vec<Attention> {
+    if faults.len() > MAX_ITEMS_OF_RULE {
+        let keys: Vec<&str> = faults.iter().map(|fault| fault.key.as_str()).collect();
+        let why = format!("{} stored values cannot be used: {}", faults.len(), list_some(&keys));
+        let remedy =
+            "store valid values, or delete the keys; madako repair-queue release RACK deletes a hold";
+        return vec![Attention::new("stored values", UNUSABLE_VALUE, why, remedy)];
+    }
+    let to_item = |Fault { key, why }: &Fault| {
         let remedy = match key.strip_prefix(keys::REPAIR_HOLDS) {
             Some(rack) => format!("madako repair-queue release {rack}"),
             None => format!("store a valid value of {key}, or delete the key"),
         };
-        add(key, UNUSABLE_VALUE, why, &remedy);
+        Attention::new(key, UNUSABLE_VALUE, why, &remedy)
+    };
+    faults.iter().map(to_item).collect()
+}
+
+/// Held racks: one by one, or together if they are many.
+fn check_holds(state: &ClusterState) -> Vec<Attention> {
+    let held = held_racks(state);
+    if held.len() > MAX_ITEMS_OF_RULE {
+        let racks: Vec<&str> = held.iter().map(|(rack, _)| *rack).collect();
+        let machines: usize = held.iter().map(|(_, hold)| hold.count()).sum();
+        let why =
+            format!("{machines} machines in {} racks failed together: {}", held.len(), list_some(&racks));
+        let remedy = "look for the common cause; madako repair-queue release RACK repairs the machines of a rack one by one";
+        let since = held.iter().filter_map(|(_, hold)| hold.held_since()).min();
+        return vec![Attention { since, ..Attention::new("repairs of held racks", RACK_HELD, why, remedy) }];
     }
-    for (rack, hold) in state.holds.iter().filter(|(_, hold)| hold.value.is_held()) {
-        found.push(Attention {
-            what: format!("repairs of {} {rack}", hold.value.label),
-            since: hold.value.held_since(),
-            rule: RACK_HELD,
-            informs: false,
-            why: format!(
-                "{} machines failed together: {}",
-                hold.value.count(),
-                hold.value.serials().join(", ")
-            ),
-            remedy: format!(
-                "look for the common cause; madako repair-queue release {rack} repairs them one by one"
-            ),
-        });
-    }
-    found
+    let to_item = |(rack, hold): (&str, &Hold)| {
+        let what = format!("repairs of {} {rack}", hold.label);
+        let serials = list_some(&hold.serials());
+        let why = format!("{} machines failed together: {serials}", hold.count());
+        let remedy =
+            format!("look for the common cause; madako repair-queue release {rack} repairs them one by one");
+        Attention { since: hold.held_since(), ..Attention::new(&what, RACK_HELD, why, &remedy) }
+    };
+    held.into_iter().map(to_item).collect()
+}
+
+/// The held racks, those with a number in its order.
+pub(super) fn held_racks(state: &ClusterState) -> Vec<(&str, &Hold)> {
+    let holds = state.holds.iter().map(|(rack, hold)| (rack.as_str(), hold.value.as_ref()));
+    let mut held: Vec<(&str, &Hold)> = holds.filter(|(_, hold)| hold.is_held()).collect();
+    held.sort_by_key(|(rack, _)| (rack.parse().unwrap_or(u64::MAX), *rack));
+    held
+}
+
+/// The first names of a list, and the number of the others.
+pub(super) fn list_some<S: AsRef<str>>(names: &[S]) -> String {
+    let shown: Vec<&str> = names.iter().take(MAX_NAMED_IN_LINE).map(AsRef::as_ref).collect();
+    let rest = names.len() - shown.len();
+    let more = if rest == 0 { String::new() } else { format!(" and {rest} more") };
+    format!("{}{more}", shown.join(", "))
 }
 
 fn describe_held(guard: &GuardState) -> String {

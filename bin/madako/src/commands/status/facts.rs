@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use futures::future::try_join_all;
+use futures::future::{try_join, try_join_all};
 use madako_console::Stopwatch;
 use madako_domain::cluster::TAINT_STATE;
 use madako_domain::keys;
+use madako_domain::repair::queue::Items;
 use madako_domain::state::ClusterState;
 use madako_domain::status::ServerStatus;
 use madako_domain::store::Entry;
@@ -14,13 +15,13 @@ use madako_store::EtcdStore;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
-use super::attention::{Attention, find_attention};
+use super::attention::{Attention, find_attention, held_racks};
 use super::samples::Samples;
 use crate::access::decode;
 use crate::commands::ops::running::get_body;
 use crate::failure::Failure;
 use crate::last_plan::{LastPlan, last_plan};
-use crate::limits::{MAX_REPAIRS_SHOWN, STATUS_DEADLINE};
+use crate::limits::{MAX_NAMED_IN_LINE, STATUS_DEADLINE};
 
 /// The keys that the screen shows. The rest grows with applications and certificates, and is not read.
 const READ: [&str; 16] = [
@@ -61,6 +62,7 @@ pub(super) struct StatusFacts {
     pub(super) plan: Plans,
     pub(super) nodes: Nodes,
     pub(super) repairs: Repairs,
+    pub(super) reboots: Reboots,
     pub(super) placement: Option<Placement>,
     pub(super) store: StoreFacts,
     /// Time of the last backup of the cluster's etcd.
@@ -140,6 +142,15 @@ pub(super) struct Repairs {
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub(super) struct Reboots {
+    pub(super) enabled: bool,
+    /// Entries of the queue by status.
+    pub(super) entries: BTreeMap<String, u64>,
+    /// Waiting entries by the reason.
+    pub(super) waiting: BTreeMap<String, u64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub(super) struct Placement {
     /// Applications by their last decision.
     pub(super) applications: BTreeMap<String, u64>,
@@ -154,12 +165,16 @@ pub(super) struct StoreFacts {
     pub(super) endpoint: String,
     pub(super) revision: i64,
     pub(super) answered_milliseconds: u64,
+    /// `None`: the user of the store may not ask for it.
+    pub(super) size_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) alarms: Vec<String>,
 }
 
-/// Two answers that differ only in their speed are equal.
+/// Two answers that differ only in their speed, or in the growing size of the store, are equal.
 impl PartialEq for StoreFacts {
     fn eq(&self, other: &Self) -> bool {
-        self.endpoint == other.endpoint
+        (&self.endpoint, &self.alarms) == (&other.endpoint, &other.alarms)
     }
 }
 
@@ -175,7 +190,8 @@ struct Health {
 /// The store does not answer, or CKE's status is unreadable.
 pub(super) async fn read_facts(store: &EtcdStore, now: OffsetDateTime) -> Result<StatusFacts, Failure> {
     let watch = Stopwatch::start();
-    let lists = try_join_all(READ.iter().map(|prefix| store.list(prefix))).await?;
+    let lists = try_join_all(READ.iter().map(|prefix| store.list(prefix)));
+    let (lists, condition) = try_join(lists, store.read_condition()).await?;
     let answered_milliseconds = u64::try_from(watch.elapsed().as_millis()).unwrap_or(u64::MAX);
     let revision = lists.iter().map(|list| list.revision).max().unwrap_or_default();
     let entries: BTreeMap<String, Entry> = lists.into_iter().flat_map(|list| list.entries).collect();
@@ -185,7 +201,13 @@ pub(super) async fn read_facts(store: &EtcdStore, now: OffsetDateTime) -> Result
     let state = ClusterState::decode(revision, &entries, None);
     let status =
         entries.get(keys::STATUS).map(|entry| decode::<ServerStatus>(keys::STATUS, entry)).transpose()?;
-    let store = StoreFacts { endpoint: store.endpoint().to_owned(), revision, answered_milliseconds };
+    let store = StoreFacts {
+        endpoint: store.endpoint().to_owned(),
+        revision,
+        answered_milliseconds,
+        size_bytes: condition.as_ref().map(|condition| condition.size_bytes),
+        alarms: condition.map(|condition| condition.alarms).unwrap_or_default(),
+    };
     let mut facts = StatusFacts {
         phase: status.as_ref().map(|status| status.phase.to_string()),
         timestamp: status.as_ref().map(|status| status.timestamp),
@@ -207,6 +229,11 @@ pub(super) async fn read_facts(store: &EtcdStore, now: OffsetDateTime) -> Result
         },
         nodes: count_nodes(&state, &samples),
         repairs: count_repairs(&state, &samples),
+        reboots: Reboots {
+            enabled: !state.repair.reboots_disabled,
+            entries: count_by(&state.repair.reboots, |entry| entry.status.to_string()),
+            waiting: samples.counts_by_label("madako_reboot_waiting", "reason"),
+        },
         placement: count_placement(&samples),
         store,
         etcd_backup: state.etcd_backup.as_ref().map(|backup| backup.value.at),
@@ -279,27 +306,33 @@ fn count_nodes(state: &ClusterState, samples: &Samples) -> Nodes {
 }
 
 fn count_repairs(state: &ClusterState, samples: &Samples) -> Repairs {
-    let mut entries = BTreeMap::new();
     let mut under_way = Vec::new();
     for item in state.repair.entries.values() {
         let entry = &item.value;
-        *entries.entry(entry.status.to_string()).or_default() += 1;
         let is_begun = entry.status == madako_domain::repair::RepairStatus::Processing;
-        if is_begun && under_way.len() < MAX_REPAIRS_SHOWN {
+        if is_begun && under_way.len() < MAX_NAMED_IN_LINE {
             let (index, address, step) = (entry.index, &entry.address, entry.step);
             under_way
                 .push(format!("#{index} {address} {} (step {step} {})", entry.operation, entry.step_status));
         }
     }
-    let held = state.holds.iter().filter(|(_, hold)| hold.value.is_held());
     Repairs {
         enabled: !state.repair.disabled,
         automatic: !state.auto_repair_disabled,
-        entries,
+        entries: count_by(&state.repair.entries, |entry| entry.status.to_string()),
         under_way,
         waiting: samples.counts_by_label("madako_repair_waiting", "reason"),
-        held_racks: held.map(|(rack, _)| rack.clone()).collect(),
+        held_racks: held_racks(state).into_iter().map(|(rack, _)| rack.to_owned()).collect(),
     }
+}
+
+/// Entries of a queue by their status.
+fn count_by<T>(entries: &Items<T>, status: impl Fn(&T) -> String) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
+    for item in entries.values() {
+        *counts.entry(status(&item.value)).or_default() += 1;
+    }
+    counts
 }
 
 fn count_placement(samples: &Samples) -> Option<Placement> {

@@ -33,20 +33,36 @@ impl Samples {
         Some(self.0.get(name)?.iter().map(|sample| sample.value).sum())
     }
 
-    /// The sums by the value of a label, without those that are 0.
-    pub(crate) fn counts_by_label(&self, name: &str, label: &str) -> BTreeMap<String, u64> {
-        let mut counts = BTreeMap::new();
-        for sample in self.0.get(name).into_iter().flatten().filter(|sample| sample.value > 0.0) {
-            *counts.entry(sample.label_value(label)).or_default() += sample.value as u64;
+    /// The sums by the value of a label; without a label, the sum of all series has an empty name.
+    pub(crate) fn values_by_label(&self, name: &str, label: Option<&str>) -> BTreeMap<String, f64> {
+        let mut sums = BTreeMap::new();
+        for sample in self.0.get(name).into_iter().flatten() {
+            let value = label.map_or_else(String::new, |label| sample.label_value(label));
+            *sums.entry(value).or_default() += sample.value;
         }
-        counts
+        sums
+    }
+
+    /// These sums as counts, without those that are 0.
+    pub(crate) fn counts_by_label(&self, name: &str, label: &str) -> BTreeMap<String, u64> {
+        let sums = self.values_by_label(name, Some(label)).into_iter();
+        sums.map(|(value, sum)| (value, sum as u64)).filter(|(_, count)| *count > 0).collect()
     }
 
     /// A time that the metric has in seconds since 1970; 0 stands for none.
     pub(crate) fn time_value(&self, name: &str) -> Option<OffsetDateTime> {
-        let seconds = self.sum_of(name).filter(|seconds| *seconds > 0.0)?;
-        OffsetDateTime::from_unix_timestamp(seconds as i64).ok()
+        to_time(self.sum_of(name)?)
     }
+
+    /// Such a time of the series with this value of the label.
+    pub(crate) fn time_by_label(&self, name: &str, label: &str, value: &str) -> Option<OffsetDateTime> {
+        to_time(self.values_by_label(name, Some(label)).remove(value)?)
+    }
+}
+
+/// Unix time in seconds; 0 stands for none.
+pub(crate) fn to_time(seconds: f64) -> Option<OffsetDateTime> {
+    OffsetDateTime::from_unix_timestamp(seconds as i64).ok().filter(|_| seconds > 0.0)
 }
 
 impl Sample {
@@ -78,5 +94,12 @@ mod tests {
             Some(OffsetDateTime::UNIX_EPOCH + time::Duration::MINUTE)
         );
         assert_eq!(samples.time_value("zero_seconds"), None);
+        assert_eq!(samples.values_by_label("a", None), BTreeMap::from([(String::new(), 3.0)]));
+        let failed = samples.values_by_label("madako_metrics", Some("condition"));
+        assert_eq!(failed.get("failed"), Some(&0.0), "a series of 0 has a value");
+        let since = Samples::parse("since{reason=\"a\"} 60\nsince{reason=\"b\"} 0\n");
+        let minute = Some(OffsetDateTime::UNIX_EPOCH + time::Duration::MINUTE);
+        assert_eq!(since.time_by_label("since", "reason", "a"), minute);
+        assert_eq!(since.time_by_label("since", "reason", "b"), None);
     }
 }

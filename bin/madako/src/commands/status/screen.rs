@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use madako_console::{USUAL_WIDTH, push_wrapped};
 use time::OffsetDateTime;
 
-use super::attention::{Attention, count_with_noun};
+use super::attention::{Attention, count_with_noun, list_some};
 use super::facts::StatusFacts;
 use crate::commands::node::{age_of, format_age};
 use crate::list::{Surface, Tone};
@@ -41,13 +41,10 @@ pub(super) fn draw_screen(facts: &StatusFacts, now: OffsetDateTime, surface: Sur
 
 fn push_attention(text: &mut String, attention: &Attention, now: OffsetDateTime, surface: Surface) {
     let Attention { what, since, rule, informs, why, remedy } = attention;
-    let since = since.map_or_else(
-        || "since an unknown time".to_owned(),
-        |since| format!("for {}", format_age(now - since)),
-    );
+    let since = since.map(|since| format!(" for {}", format_age(now - since))).unwrap_or_default();
     let (mark, tone) = if *informs { ("i", Tone::Plain) } else { ("!", Tone::Bad) };
     let width = surface.width.unwrap_or(USUAL_WIDTH);
-    let head = format!("{mark} {}: {rule} {since}", escape_unprintable(what));
+    let head = format!("{mark} {}: {rule}{since}", escape_unprintable(what));
     text.push_str(&tone.paint(&head, surface.has_colours));
     text.push('\n');
     push_wrapped(text, "  ", &escape_unprintable(why), 2, width);
@@ -72,6 +69,7 @@ fn status_lines(facts: &StatusFacts, now: OffsetDateTime) -> Vec<(&'static str, 
     for entry in &facts.repairs.under_way {
         lines.push(("", entry.clone()));
     }
+    lines.push(("Reboots", reboots_line(facts)));
     lines.push(("Placement", placement_line(facts)));
     if let Some(at) = facts.etcd_backup {
         lines.push(("Backup", format!("of the cluster's etcd {} ago", format_age(now - at))));
@@ -80,8 +78,11 @@ fn status_lines(facts: &StatusFacts, now: OffsetDateTime) -> Vec<(&'static str, 
     lines.push((
         "Store",
         format!(
-            "{}, revision {}, answered in {} ms",
-            store.endpoint, store.revision, store.answered_milliseconds
+            "{}, {}revision {}, answered in {} ms",
+            store.endpoint,
+            store.size_bytes.map(|size| format!("{}, ", format_size(size))).unwrap_or_default(),
+            store.revision,
+            store.answered_milliseconds
         ),
     ));
     lines
@@ -148,25 +149,38 @@ fn nodes_line(facts: &StatusFacts) -> String {
 
 fn repairs_line(facts: &StatusFacts) -> String {
     let repairs = &facts.repairs;
-    let mut parts = Vec::new();
-    if repairs.entries.is_empty() {
-        parts.push("no entries".to_owned());
-    } else {
-        parts.push(join_counts(&repairs.entries));
-    }
-    if !repairs.waiting.is_empty() {
-        parts.push(format!("waiting: {}", join_counts(&repairs.waiting)));
-    }
+    let mut parts = queue_parts(&repairs.entries, &repairs.waiting, repairs.enabled);
     if !repairs.held_racks.is_empty() {
-        parts.push(format!("held racks: {}", repairs.held_racks.join(", ")));
-    }
-    if !repairs.enabled {
-        parts.push("disabled".to_owned());
+        parts.push(format!("held racks: {}", list_some(&repairs.held_racks)));
     }
     if !repairs.automatic {
         parts.push("automatic ones disabled".to_owned());
     }
     parts.join("; ")
+}
+
+fn reboots_line(facts: &StatusFacts) -> String {
+    let reboots = &facts.reboots;
+    queue_parts(&reboots.entries, &reboots.waiting, reboots.enabled).join("; ")
+}
+
+/// Entries of a queue by status, and waiting ones by reason.
+fn queue_parts(
+    entries: &BTreeMap<String, u64>,
+    waiting: &BTreeMap<String, u64>,
+    is_enabled: bool,
+) -> Vec<String> {
+    let entries = if entries.is_empty() { "no entries".to_owned() } else { join_counts(entries) };
+    let waiting = (!waiting.is_empty()).then(|| format!("waiting: {}", join_counts(waiting)));
+    let disabled = (!is_enabled).then(|| "disabled".to_owned());
+    [Some(entries), waiting, disabled].into_iter().flatten().collect()
+}
+
+fn format_size(bytes: u64) -> String {
+    match bytes >> 20 {
+        0 => format!("{} KiB", bytes >> 10),
+        mebibytes => format!("{mebibytes} MiB"),
+    }
 }
 
 fn placement_line(facts: &StatusFacts) -> String {
@@ -218,6 +232,8 @@ mod tests {
                 endpoint: "http://127.0.0.1:2379".to_owned(),
                 revision: 12,
                 answered_milliseconds: 3,
+                size_bytes: Some(3 << 20),
+                alarms: Vec::new(),
             },
             ..StatusFacts::default()
         }
@@ -233,7 +249,7 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.ends_with("Store      http://127.0.0.1:2379, revision 12, answered in 3 ms\n"),
+            text.ends_with("Store      http://127.0.0.1:2379, 3 MiB, revision 12, answered in 3 ms\n"),
             "{text}"
         );
     }

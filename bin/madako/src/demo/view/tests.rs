@@ -266,7 +266,7 @@ fn machines_have_the_letter_of_their_state_and_racks_use_the_width() {
     let narrow = screen(&picture(), 80, 24).join("\n");
     assert!(narrow.contains(" rack 0  b   C   su  g   .   .r "), "{narrow}");
     let wide = screen(&picture(), 160, 50).join("\n");
-    assert!(wide.contains(" rack 0  b    C    su   g    .    .r "), "{wide}");
+    assert!(wide.contains(" rack 0  b        C        su       g        .        .r "), "{wide}");
 }
 
 #[test]

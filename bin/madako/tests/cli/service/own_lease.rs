@@ -90,7 +90,7 @@ async fn the_lease_of_a_killed_process_stays_until_the_watchers_of_its_commands_
     let waits = shown.json()["waits_for"].as_str().unwrap().to_owned();
     assert!(waits.contains("the session lease of the previous process"), "{waits}");
     let screen = site.run(&["status", "-o", "table"]).await.calm();
-    assert!(screen.contains("! leadership: lease-not-renewed "), "{screen}");
+    assert!(screen.contains("! leadership: lease-not-renewed"), "{screen}");
     assert!(screen.contains("an instance waits for the session lease"), "{screen}");
     assert_eq!(service.epoch().await, None);
     assert_eq!(site.keys.candidates().await[0].lease(), own);

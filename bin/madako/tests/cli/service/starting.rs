@@ -80,7 +80,7 @@ async fn the_start_names_the_store_its_directory_the_listeners_the_registry_and_
 }
 
 /// The commands that show something of a running system, and their exit codes.
-const SHOWN: [(&[&str], i32); 15] = [
+const SHOWN: [(&[&str], i32); 21] = [
     (&["status"], 0),
     (&["doctor"], 0),
     (&["plan"], 0),
@@ -93,7 +93,14 @@ const SHOWN: [(&[&str], i32); 15] = [
     (&["repair-queue", "list", "-o", "table"], 0),
     (&["repair-queue", "explain"], 0),
     (&["reboot-queue", "list", "-o", "table"], 0),
+    (&["reboot-queue", "explain"], 0),
     (&["resource", "list", "-o", "table"], 0),
+    // No node has a component of Kubernetes, and operations on nodes are off.
+    (&["resource", "status"], 2),
+    (&["kube", "status"], 1),
+    (&["ops"], 1),
+    (&["ops", "plan"], 0),
+    (&["node", "list"], 1),
     (&["images", "list"], 0),
     (&["leader", "-o", "table"], 0),
 ];

@@ -1,5 +1,5 @@
-//! Tests of spans at a trace collector: an observation, the decision on it, its commit and its effect, each below the
-//! one before.
+//! Tests of spans at a trace collector: an observation, the decision on it, its commit and its effect, each a child
+//! span of the one before.
 
 use std::sync::{Arc, Mutex};
 

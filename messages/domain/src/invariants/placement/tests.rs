@@ -210,7 +210,7 @@ fn a_cluster_is_judged_with_the_cloud_that_it_is_bound_to() {
     let found = Case::spoilt(|case| {
         inherits(case);
         case.evidence[0].cloud = Some(Arc::clone(&cloud));
-        let conditions: Vec<_> = judged_by(&case.evidence).collect();
+        let conditions: Vec<_> = evidence_conditions(&case.evidence).collect();
         assert_eq!(conditions.len(), 3);
         assert_eq!(
             conditions[2],

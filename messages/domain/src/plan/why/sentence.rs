@@ -12,6 +12,11 @@ fn count_with_noun(count: u64, one: &str, many: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
 }
 
+/// Seconds to a tenth: a registry counts in nanoseconds, and a wait may be shorter than a second.
+fn round_seconds(seconds: f64) -> f64 {
+    (seconds * 10.0).round() / 10.0
+}
+
 impl fmt::Display for PlanReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -74,12 +79,16 @@ impl fmt::Display for PlanReason {
             Self::NoneRetired { retired: 0, .. } => f.write_str("no worker is retired"),
             Self::NoneRetired { retired, wait_seconds } => write!(
                 f,
-                "{} retired, but none for more than {wait_seconds} s that could be removed",
-                count_with_noun(*retired, "worker is", "workers are")
+                "{} retired, but none for more than {} s that could be removed",
+                count_with_noun(*retired, "worker is", "workers are"),
+                round_seconds(*wait_seconds)
             ),
-            Self::Retired { seconds, wait_seconds } => {
-                write!(f, "this worker has been retired for {seconds} s, which is more than {wait_seconds} s")
-            }
+            Self::Retired { seconds, wait_seconds } => write!(
+                f,
+                "this worker has been retired for {} s, which is more than {} s",
+                round_seconds(*seconds),
+                round_seconds(*wait_seconds)
+            ),
             Self::NoSpare(shortage) => {
                 write!(f, "this retired worker stays, as it cannot be replaced: {shortage}")
             }

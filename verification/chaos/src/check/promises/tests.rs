@@ -15,12 +15,16 @@ fn line(second: i64, what: LineContent) -> Line {
     Line { at: second * 1_000_000, what }
 }
 
-fn polled(second: i64, machines: Option<Vec<MachineSeen>>, spoilt: Option<CorruptAnswer>) -> Line {
+fn polled(second: i64, machines: Option<Vec<MachineReport>>, spoilt: Option<CorruptAnswer>) -> Line {
     line(second, LineContent::Polled { question: RegistryQuestion::Machines, machines, spoilt })
 }
 
-fn healthy(address: &str) -> MachineSeen {
-    MachineSeen { address: address.to_owned(), state: MachineState::Healthy, since: Duration::from_secs(104) }
+fn healthy(address: &str) -> MachineReport {
+    MachineReport {
+        address: address.to_owned(),
+        state: MachineState::Healthy,
+        since: Duration::from_secs(104),
+    }
 }
 
 /// A run that begins at 100 s; instance 2 leads from its second 3 on.

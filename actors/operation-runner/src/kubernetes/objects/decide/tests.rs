@@ -15,7 +15,7 @@ const WORKER: &str = "10.0.0.4";
 /// A cluster of three control plane nodes and a worker, whose objects are as wanted after [`World::settle`].
 struct World {
     cluster: Cluster,
-    images: GivenDnsImages,
+    images: ConfiguredDnsImages,
     user: ReadResources,
     answers: ObjectAnswers,
     failures: ObjectFailures,
@@ -40,7 +40,7 @@ impl World {
         let names = SERVERS.into_iter().chain([WORKER]);
         let mut world = Self {
             cluster: Cluster { nodes: names.clone().map(node).collect(), ..Cluster::default() },
-            images: GivenDnsImages::default(),
+            images: ConfiguredDnsImages::default(),
             user: ReadResources::default(),
             answers: ObjectAnswers {
                 nodes: Some(names.map(registered).collect()),

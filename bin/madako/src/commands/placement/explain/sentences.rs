@@ -2,22 +2,26 @@
 
 use madako_domain::placement::decision::{Counts, Decision, Outcome, Stay};
 use serde_json::Value;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 use super::{Dropped, Metric};
-use crate::commands::repair_queue::format_time;
+use crate::commands::node::format_age;
 use crate::output::escape_unprintable;
 
 /// The outcome of a decision in a sentence.
-fn describe_outcome(outcome: &Outcome) -> String {
+fn describe_outcome(outcome: &Outcome, now: OffsetDateTime) -> String {
     match outcome {
         Outcome::Bound { to } => format!("is bound to {to}"),
-        Outcome::Stays { on, why } => format!("stays on {on} ({})", serialized_word(why)),
-        Outcome::Moved { from, to, why } => format!("moves from {from} to {to} ({})", serialized_word(why)),
+        Outcome::Stays { on, why } => format!("stays on {on} ({})", serialized_word(why, now)),
+        Outcome::Moved { from, to, why } => {
+            format!("moves from {from} to {to} ({})", serialized_word(why, now))
+        }
         Outcome::Held { on, to, why, rule } => {
             format!(
                 "stays on {on}; its move to {to} ({}) is held by {}",
-                serialized_word(why),
-                serialized_word(rule)
+                serialized_word(why, now),
+                serialized_word(rule, now)
             )
         }
         Outcome::Degraded { retries, retry } => {
@@ -27,25 +31,25 @@ fn describe_outcome(outcome: &Outcome) -> String {
                 _ => format!("{retries} attempts are left"),
             };
             let next = match retry {
-                Some(retry) => format!(", next at {}, or earlier after a change", format_time(Some(*retry))),
+                Some(retry) => format!(", next in {}, or earlier after a change", format_age(*retry - now)),
                 None => ", each after a change".to_owned(),
             };
             format!("fits nowhere; {left}{next}")
         }
         Outcome::Failed => "fits nowhere, and no attempts are left".to_owned(),
         Outcome::WaitsForMetric { metrics, until } => {
-            let until = format_time(Some(*until));
-            format!("waits until {until} for the first value of {}", metrics.join(", "))
+            let left = format_age(*until - now);
+            format!("waits for the first value of {}, for {left} more", metrics.join(", "))
         }
         Outcome::Creates { cluster, cloud } => format!("{cluster} is created for it on {cloud}"),
         Outcome::WaitsForCluster { cluster } => format!("waits until {cluster} is online"),
-        Outcome::LeftAlone { why } => format!("the scheduler ignores it ({})", serialized_word(why)),
+        Outcome::LeftAlone { why } => format!("the scheduler ignores it ({})", serialized_word(why, now)),
     }
 }
 
 /// The outcome with the gain of a move and the next best candidate.
-pub(super) fn describe_decision(decision: &Decision) -> String {
-    let mut said = describe_outcome(&decision.outcome);
+pub(super) fn describe_decision(decision: &Decision, now: OffsetDateTime) -> String {
+    let mut said = describe_outcome(&decision.outcome, now);
     if let Some(gain) = &decision.gain {
         said += &format!(
             "; the best alternative is better by {:.3}; a move needs more than {:.3}",
@@ -59,14 +63,18 @@ pub(super) fn describe_decision(decision: &Decision) -> String {
 }
 
 /// Why an application waits for a cluster, or for another one; `None`: it does not.
-pub(in super::super) fn describe_wait(decision: &Decision) -> Option<String> {
-    match &decision.outcome {
+pub(in super::super) fn describe_wait(
+    outcome: &Outcome,
+    clusters: &Counts,
+    now: OffsetDateTime,
+) -> Option<String> {
+    match outcome {
         Outcome::Degraded { .. } | Outcome::Failed => {
-            Some(format!("fits nowhere: {}", describe_count(&decision.clusters)))
+            Some(format!("fits nowhere: {}", describe_count(clusters)))
         }
         Outcome::Stays { why: Stay::NotOnline { .. }, .. } => Some("its cluster is not online".to_owned()),
         Outcome::Bound { .. } | Outcome::Stays { .. } | Outcome::Moved { .. } => None,
-        other => Some(describe_outcome(other)),
+        other => Some(describe_outcome(other, now)),
     }
 }
 
@@ -91,8 +99,8 @@ fn describe_count(counts: &Counts) -> String {
     }
 }
 
-/// The name of a reason, with its times and limits.
-fn serialized_word<T: serde::Serialize>(reason: &T) -> String {
+/// The name of a reason, with its limits and the time for which it holds.
+fn serialized_word<T: serde::Serialize>(reason: &T, now: OffsetDateTime) -> String {
     match serde_json::to_value(reason) {
         Ok(Value::String(word)) => word.replace('_', " "),
         Ok(Value::Object(fields)) => {
@@ -100,7 +108,12 @@ fn serialized_word<T: serde::Serialize>(reason: &T) -> String {
             let rest = fields
                 .iter()
                 .filter(|(name, value)| !["reason", "rule"].contains(&name.as_str()) && !value.is_null())
-                .map(|(name, value)| format!("{name} {}", value.to_string().trim_matches('"')));
+                .map(|(name, value)| {
+                    match value.as_str().map(|text| OffsetDateTime::parse(text, &Rfc3339)) {
+                        Some(Ok(until)) => format!("for {} more", format_age(until - now)),
+                        _ => format!("{name} {}", value.to_string().trim_matches('"')),
+                    }
+                });
             let rest: Vec<String> = rest.collect();
             let word = word.unwrap_or_default().replace('_', " ");
             if rest.is_empty() { word } else { format!("{word}, {}", rest.join(", ")) }
@@ -126,7 +139,7 @@ pub(super) fn metric_in_short(metric: &Metric) -> String {
 }
 
 /// A metric with its weight, value, age and range.
-pub(super) fn describe_metric(metric: &Metric) -> String {
+pub(super) fn describe_metric(metric: &Metric, now: OffsetDateTime) -> String {
     let Metric { value, age, oscillates, range, since, note, .. } = metric;
     let mut text = metric_in_short(metric);
     if let (Some(value), Some(age)) = (value, age) {
@@ -139,7 +152,7 @@ pub(super) fn describe_metric(metric: &Metric) -> String {
     if let Some((least, greatest)) = range {
         text += &format!(" within {least} to {greatest}");
         if let Some(since) = since {
-            text += &format!(" since {}", format_time(Some(*since)));
+            text += &format!(" for {}", format_age(now - *since));
         }
     }
     if *oscillates {
@@ -155,9 +168,11 @@ pub(super) fn format_number(number: Option<f64>) -> String {
 #[cfg(test)]
 mod tests {
     use madako_domain::placement::kind::{Kind, ObjectKey};
-    use time::OffsetDateTime;
+    use time::Duration;
 
     use super::*;
+
+    const NOW: OffsetDateTime = OffsetDateTime::UNIX_EPOCH;
 
     fn decision(outcome: Outcome) -> Decision {
         let clusters = Counts { considered: 3, not_online: 2, labels: 1, ..Counts::default() };
@@ -173,9 +188,9 @@ mod tests {
 
     #[test]
     fn explanation_of_a_degraded_application_names_the_next_attempt() {
-        let told = |retries, retry| describe_decision(&decision(Outcome::Degraded { retries, retry }));
-        let next = ", next at 1970-01-01T00:00:00Z, or earlier after a change";
-        let retry = Some(OffsetDateTime::UNIX_EPOCH);
+        let told = |retries, retry| describe_decision(&decision(Outcome::Degraded { retries, retry }), NOW);
+        let next = ", next in 1m30s, or earlier after a change";
+        let retry = Some(NOW + Duration::seconds(90));
         assert_eq!(told(2, retry), format!("fits nowhere; 2 attempts are left{next}"));
         assert_eq!(told(1, retry), format!("fits nowhere; 1 attempt is left{next}"));
         assert_eq!(told(-1, retry), format!("fits nowhere; attempts are unlimited{next}"));
@@ -185,7 +200,7 @@ mod tests {
     #[test]
     fn a_waiting_application_is_told_in_short() {
         let cluster = ObjectKey::new(Kind::Cluster, Some("testing"), "own");
-        let told = |outcome| describe_wait(&decision(outcome));
+        let told = |outcome| describe_wait(&outcome, &decision(Outcome::Failed).clusters, NOW);
         let counts = "fits nowhere: of 3 clusters 2 not online, 1 with other labels";
         assert_eq!(told(Outcome::Failed).as_deref(), Some(counts));
         assert_eq!(told(Outcome::Stays { on: cluster.clone(), why: Stay::Best }), None);
@@ -198,6 +213,12 @@ mod tests {
             told(Outcome::WaitsForCluster { cluster }).as_deref(),
             Some("waits until Cluster testing/own is online")
         );
+        let until = NOW + Duration::milliseconds(3_600_500);
+        assert_eq!(
+            told(Outcome::WaitsForMetric { metrics: vec!["heat".to_owned()], until }).as_deref(),
+            Some("waits for the first value of heat, for 1h0m more")
+        );
+        assert_eq!(serialized_word(&Stay::Recent { until }, NOW), "recent, for 1h0m more");
         assert_eq!(describe_count(&Counts::default()), "there is no cluster");
     }
 }

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use madako_console::{cut_to_width, push_wrapped};
 use madako_domain::placement::fit::UnmetConstraint;
+use time::OffsetDateTime;
 
 use super::sentences::{
     describe_decision, describe_dropped, describe_metric, format_number, metric_in_short,
 };
 use super::{Candidate, ExplanationView, Target};
-use crate::commands::repair_queue::format_time;
+use crate::commands::node::format_age;
 use crate::list::Tone;
 use crate::output::escape_unprintable;
 
@@ -27,6 +28,7 @@ pub(super) struct Shape {
     pub(super) has_colours: bool,
     /// All metrics and obstacles of each candidate.
     pub(super) is_whole: bool,
+    pub(super) now: OffsetDateTime,
 }
 
 pub(super) fn format_text(application: &str, shown: &ExplanationView, shape: Shape) -> String {
@@ -34,14 +36,15 @@ pub(super) fn format_text(application: &str, shown: &ExplanationView, shape: Sha
     let mut say =
         |sentence: &str| push_wrapped(&mut text, "", &escape_unprintable(sentence), GAP, shape.width);
     match (&shown.decision, &shown.leader) {
-        (Some(decision), _) => say(&format!("{application}: {}", describe_decision(decision))),
+        (Some(decision), _) => say(&format!("{application}: {}", describe_decision(decision, shape.now))),
         (None, Some(host)) => {
             say(&format!("{application}: ask the leader on {host} for the present decision"))
         }
         (None, None) => say(&format!("{application}: no instance makes placement decisions now")),
     }
     if let Some(last) = &shown.last {
-        say(&format!("last decision, at {}: {}", format_time(Some(last.at)), describe_decision(last)));
+        let age = format_age(shape.now - last.at);
+        say(&format!("last decision, {age} ago: {}", describe_decision(last, shape.now)));
     }
     let best = shown.decision.as_ref().and_then(|decision| decision.best.as_ref());
     let best = best.map(|best| (best.target.namespace.as_deref(), best.target.name.as_str()));
@@ -82,7 +85,7 @@ fn push_whole(text: &mut String, candidate: &Candidate, shape: Shape) {
     if let Some(dropped) = &candidate.dropped {
         say(&indent, &describe_dropped(dropped));
     }
-    candidate.metrics.iter().for_each(|it| say(&indent, &describe_metric(it)));
+    candidate.metrics.iter().for_each(|it| say(&indent, &describe_metric(it, shape.now)));
 }
 
 /// The first candidate with its metrics, if it fits, and a line for each other one.
@@ -110,7 +113,13 @@ fn push_table(text: &mut String, heading: &str, candidates: &[&Candidate], shape
         if wins {
             let indent = " ".repeat(GAP);
             for it in &candidate.metrics {
-                push_wrapped(text, &indent, &escape_unprintable(&describe_metric(it)), 2 * GAP, shape.width);
+                push_wrapped(
+                    text,
+                    &indent,
+                    &escape_unprintable(&describe_metric(it, shape.now)),
+                    2 * GAP,
+                    shape.width,
+                );
             }
         }
         let tone = match (&candidate.dropped, place) {
@@ -184,7 +193,7 @@ mod tests {
     };
     use madako_domain::placement::kind::{Kind, ObjectKey};
     use serde_json::{Value, json};
-    use time::OffsetDateTime;
+    use time::macros::datetime;
 
     use super::*;
 
@@ -214,7 +223,9 @@ mod tests {
         }
     }
 
-    const PLAIN: Shape = Shape { width: 80, has_colours: false, is_whole: false };
+    /// An hour after the range of the metric began.
+    const NOW: OffsetDateTime = datetime!(1970-01-01 1:00 UTC);
+    const PLAIN: Shape = Shape { width: 80, has_colours: false, is_whole: false, now: NOW };
 
     fn explanation() -> ExplanationView {
         let unmet = vec![
@@ -256,8 +267,8 @@ Application testing/echo: stays on Cluster testing/own (best); the best
 
 CLUSTER                 SCORE  METRICS OR WHY NOT
 testing/own (current)   0.524
-  heat 0.500 x 2 (5, 3 s old; of 2 series the first) within 4 to 6.5 since
-    1970-01-01T00:00:00Z oscillates
+  heat 0.500 x 2 (5, 3 s old; of 2 series the first) within 4 to 6.5 for 1h0m
+    oscillates
 testing/near            0.500  heat 0.500 x 2
 testing/far                 -  location is DE: it has no such label; tier is 1:…
 testing/none                -  it has no metrics, but other candidates have
@@ -284,7 +295,7 @@ testing/none                -  it has no metrics, but other candidates have
     #[test]
     fn follower_shows_the_last_decision() {
         let last = json!({
-            "at": "2026-01-01T00:00:00Z", "outcome": "failed", "best": null, "runner_up": null, "gain": null,
+            "at": "1970-01-01T00:01:40.123456Z", "outcome": "failed", "best": null, "runner_up": null, "gain": null,
             "clusters": Counts::default(),
         });
         let answer = |leader: Value| {
@@ -296,7 +307,7 @@ testing/none                -  it has no metrics, but other candidates have
         assert!(
             lines.starts_with("Application testing/echo: ask the leader on host1 for the present decision\n")
         );
-        assert!(lines.contains("last decision, at 2026-01-01T00:00:00Z: fits nowhere"), "{lines}");
+        assert!(lines.contains("last decision, 58m19s ago: fits nowhere"), "{lines}");
         assert!(answer(Value::Null).contains("no instance makes"));
     }
 }

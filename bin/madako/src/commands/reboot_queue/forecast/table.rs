@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use madako_console::format_duration_in_words;
-use madako_reboot_queue::forecast::{ExpectedDuration, Forecast, Measured, Wave};
+use madako_reboot_queue::forecast::{ExpectedDuration, Forecast, MeasuredDuration, Wave};
 
 use crate::output::Table;
 
@@ -63,8 +63,8 @@ fn format_expected(duration: &ExpectedDuration) -> String {
     }
 }
 
-fn format_history(measured: Option<Measured>) -> String {
-    let Some(Measured { count, median_seconds, worst_seconds }) = measured else {
+fn format_history(measured: Option<MeasuredDuration>) -> String {
+    let Some(MeasuredDuration { count, median_seconds, worst_seconds }) = measured else {
         return "none in the history".to_owned();
     };
     format!(
@@ -129,7 +129,8 @@ mod tests {
     use super::*;
 
     fn forecast() -> Forecast {
-        let measured = |median_seconds, worst_seconds| Measured { count: 12, median_seconds, worst_seconds };
+        let measured =
+            |median_seconds, worst_seconds| MeasuredDuration { count: 12, median_seconds, worst_seconds };
         let blocker = Blocker {
             kind: "job",
             pod: Some("a/p".to_owned()),

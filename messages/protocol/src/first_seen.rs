@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 /// Unix times in seconds, by the object of the state.
 #[derive(Debug)]
-pub(super) struct FirstSeenTimes<K>(BTreeMap<K, i64>);
+pub struct FirstSeenTimes<K>(BTreeMap<K, i64>);
 
 impl<K> Default for FirstSeenTimes<K> {
     fn default() -> Self {
@@ -15,7 +15,7 @@ impl<K> Default for FirstSeenTimes<K> {
 
 impl<K: Ord + Clone> FirstSeenTimes<K> {
     /// Notes the objects in that state at `now`. All others left it.
-    pub(super) fn note(&mut self, present: impl IntoIterator<Item = K>, now: i64) {
+    pub fn note(&mut self, present: impl IntoIterator<Item = K>, now: i64) {
         let began = |key: K| {
             let since = self.0.get(&key).copied().unwrap_or(now);
             (key, since)
@@ -24,11 +24,14 @@ impl<K: Ord + Clone> FirstSeenTimes<K> {
     }
 
     /// The time of one object.
-    pub(super) fn time_of(&self, key: &K) -> Option<i64> {
+    #[must_use]
+    pub fn time_of(&self, key: &K) -> Option<i64> {
         self.0.get(key).copied()
     }
 
-    pub(super) fn earliest_time(&self) -> Option<i64> {
+    /// The earliest of all times.
+    #[must_use]
+    pub fn earliest_time(&self) -> Option<i64> {
         self.0.values().copied().min()
     }
 }

@@ -1,0 +1,178 @@
+//! Fits the columns of a list to the width of a terminal.
+
+/// Characters that a column keeps when lines are cut to the width of a terminal: enough for an address.
+const KEPT: usize = 15;
+/// Characters of the last column below which it is left out: less says nothing.
+const LAST_KEPT: usize = 8;
+/// Characters that the last column should have, because reasons are there: half a line or so.
+const LAST_WANTED: usize = 30;
+/// A column is rare if at most one of so many lines has a value in it.
+const RARE: usize = 4;
+/// Characters around a moved value and its heading: a space between them, and a comma with a space behind them.
+const AROUND: usize = 3;
+/// Spaces between two columns.
+pub(super) const GAP: usize = 2;
+
+/// The contents of a column.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ColumnUse {
+    /// Characters of the heading and of its longest cell.
+    pub(super) heading: usize,
+    pub(super) longest: usize,
+    /// Lines with a value.
+    pub(super) filled: usize,
+}
+
+impl ColumnUse {
+    fn width(self) -> usize {
+        self.heading.max(self.longest)
+    }
+}
+
+/// The place of each column.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    /// The columns with their widths.
+    pub(super) shown: Vec<(usize, usize)>,
+    /// The columns whose values are at the beginning of the last column.
+    pub(super) moved: Vec<usize>,
+}
+
+/// Places columns beside each other in at most so many characters; `None`: as many as they need.
+///
+/// Columns without any value go first. Then the widest columns are cut, but none below [`KEPT`]. While the last column has
+/// too little room for a reason, the values of the rarest column move into it. A last column that `wraps` is not cut, so that
+/// nothing moves into it.
+pub(super) fn lay_out(columns: &[ColumnUse], rows: usize, most: Option<usize>, wraps: bool) -> Layout {
+    let all: Vec<usize> = columns.iter().map(|column| column.width()).collect();
+    let Some(most) = most.filter(|most| total_width(&all) > *most) else {
+        return Layout { shown: all.into_iter().enumerate().collect(), moved: Vec::new() };
+    };
+    let filled: Vec<usize> =
+        (0..columns.len()).filter(|column| rows == 0 || columns[*column].filled > 0).collect();
+    let fit = |shown: &[usize], moved: &[usize]| {
+        let mut widths: Vec<usize> = shown.iter().map(|column| columns[*column].width()).collect();
+        let added = moved.iter().map(|column| columns[*column].width() + columns[*column].heading + AROUND);
+        let last = widths.last_mut().map_or(0, |last| {
+            *last += added.sum::<usize>();
+            *last
+        });
+        fit_widths(&mut widths, most, wraps);
+        let is_narrow =
+            widths.len() < shown.len() || widths.last().is_some_and(|it| *it < last.min(LAST_WANTED));
+        (widths, is_narrow)
+    };
+    let (mut shown, mut moved) = (filled.clone(), Vec::new());
+    let (mut widths, mut is_narrow) = fit(&shown, &moved);
+    while is_narrow && !wraps {
+        let others = shown.split_last().map_or(&[][..], |(_, others)| others).iter().copied();
+        let rarest = others.min_by_key(|column| columns[*column].filled);
+        let Some(rarest) = rarest.filter(|column| columns[*column].filled * RARE <= rows) else { break };
+        shown.retain(|column| *column != rarest);
+        moved.push(rarest);
+        (widths, is_narrow) = fit(&shown, &moved);
+    }
+    if widths.len() < shown.len() {
+        // The last column is left out, and with it all that would move into it.
+        (shown, moved) = (filled, Vec::new());
+        (widths, _) = fit(&shown, &moved);
+    }
+    moved.sort_unstable();
+    Layout { shown: shown.into_iter().zip(widths).collect(), moved }
+}
+
+/// Characters of a line.
+fn total_width(widths: &[usize]) -> usize {
+    widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1)
+}
+
+/// Shortens the widest columns until the line fits, but none below [`KEPT`]; then the last one, which goes if nothing of use
+/// is left of it. A last column that `wraps` loses nothing, and is shortened first.
+fn fit_widths(widths: &mut Vec<usize>, most: usize, wraps: bool) {
+    let over = total_width(widths).saturating_sub(most);
+    if let Some(last) = widths.last_mut().filter(|_| wraps) {
+        *last = last.saturating_sub(over).max(LAST_WANTED.min(*last));
+    }
+    while total_width(widths) > most {
+        // The first one of equals: reasons are at the end.
+        let widest = widths.iter_mut().rev().max_by_key(|width| **width).filter(|width| **width > KEPT);
+        let Some(widest) = widest else { break };
+        *widest -= 1;
+    }
+    let over = total_width(widths).saturating_sub(most);
+    if let [_, .., last] = widths.as_mut_slice()
+        && over > 0
+    {
+        *last = last.saturating_sub(over);
+        if *last < LAST_KEPT {
+            widths.pop();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn column(heading: usize, longest: usize, filled: usize) -> ColumnUse {
+        ColumnUse { heading, longest, filled }
+    }
+
+    /// The columns of `madako machine list`, with repairs and next changes of so many of a hundred machines.
+    fn machines(repairs: usize, next: usize) -> [ColumnUse; 9] {
+        [
+            column(7, 10, 100),
+            column(4, 1, 100),
+            column(4, 6, 100),
+            column(5, 9, 100),
+            column(5, 5, 100),
+            column(4, 13, 60),
+            column(6, 18, repairs),
+            column(4, 7, next),
+            column(3, 70, 100),
+        ]
+    }
+
+    fn shown_columns(layout: &Layout) -> Vec<usize> {
+        layout.shown.iter().map(|(column, _)| *column).collect()
+    }
+
+    #[test]
+    fn values_of_a_rare_column_move_into_the_reasons_until_they_have_room() {
+        let layout = lay_out(&machines(1, 1), 100, Some(80), false);
+        assert_eq!((shown_columns(&layout), &layout.moved), (vec![0, 1, 2, 3, 4, 5, 8], &vec![6, 7]));
+        let widths: Vec<usize> = layout.shown.iter().map(|(_, width)| *width).collect();
+        assert_eq!(total_width(&widths), 80);
+        assert!(*widths.last().unwrap() >= 20, "{widths:?}");
+        // Many repairs keep their column, and there is room for all on a wide terminal.
+        let many = lay_out(&machines(50, 1), 100, Some(100), false);
+        assert_eq!((shown_columns(&many), many.moved), (vec![0, 1, 2, 3, 4, 5, 6, 8], vec![7]));
+        let wide = lay_out(&machines(1, 1), 100, Some(130), false);
+        assert_eq!((wide.shown.len(), wide.moved.len()), (9, 0), "{wide:?}");
+    }
+
+    #[test]
+    fn a_column_without_values_is_left_out_before_another_one_moves() {
+        let layout = lay_out(&machines(0, 40), 100, Some(90), false);
+        assert_eq!((shown_columns(&layout), layout.moved), (vec![0, 1, 2, 3, 4, 5, 7, 8], vec![]));
+        let all = lay_out(&machines(0, 0), 100, None, false);
+        assert_eq!(all.shown.len(), 9, "there is room: {all:?}");
+    }
+
+    #[test]
+    fn a_last_column_that_wraps_leaves_its_room_to_the_names() {
+        let columns = [column(6, 40, 9), column(5, 7, 9), column(3, 90, 9)];
+        let widths =
+            |wraps| lay_out(&columns, 9, Some(80), wraps).shown.iter().map(|it| it.1).collect::<Vec<_>>();
+        assert_eq!(widths(true), [39, 7, 30]);
+        assert_eq!(widths(false), [34, 7, 35]);
+    }
+
+    #[test]
+    fn a_terminal_without_room_for_reasons_shows_the_names() {
+        let columns = [column(4, 12, 8), column(3, 4, 1), column(3, 40, 8)];
+        let layout = lay_out(&columns, 8, Some(16), false);
+        assert_eq!(layout, Layout { shown: vec![(0, 12), (1, 4)], moved: Vec::new() });
+        assert_eq!(lay_out(&[], 0, Some(3), false), Layout { shown: Vec::new(), moved: Vec::new() });
+    }
+}

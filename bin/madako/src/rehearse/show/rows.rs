@@ -1,0 +1,115 @@
+//! The rows of a report's tables, and its sentences. Cells that may be long are the last ones, which a table wraps.
+
+use madako_console::push_wrapped;
+use madako_faults::Span;
+use madako_simulation::run::rehearsal::{PlacementSeen, PlanSeen, RepairSeen};
+
+use crate::output::escape_unprintable;
+
+/// Nodes named in the row of a plan.
+const NODES: usize = 3;
+/// Indentation of the further lines of a sentence.
+const INDENT: usize = 2;
+
+/// Sentences in lines that fit the terminal, if there is one.
+pub(super) fn wrap_sentences(sentences: &[String], width: Option<usize>) -> String {
+    let mut text = String::new();
+    for sentence in sentences {
+        push_wrapped(&mut text, "", &escape_unprintable(sentence), INDENT, width.unwrap_or(usize::MAX));
+    }
+    text
+}
+
+fn show_time(span: Option<Span>, before: &str) -> String {
+    span.map_or_else(|| before.to_owned(), |span| span.to_string())
+}
+
+/// What happens, and its reason, which may be empty.
+fn add_reason(told: &str, why: &str) -> String {
+    match (told, why) {
+        (_, "") => told.to_owned(),
+        ("", _) => why.to_owned(),
+        _ => format!("{told}: {why}"),
+    }
+}
+
+pub(super) fn plan_cells(seen: &PlanSeen) -> [String; 3] {
+    let mut nodes: Vec<String> = seen
+        .changes
+        .iter()
+        .take(NODES)
+        .map(|change| format!("{} {} ({})", change.change.name(), change.address, change.part.name()))
+        .collect();
+    let more = seen.changes_total.saturating_sub(nodes.len());
+    if more > 0 {
+        nodes.push(format!("and {more} more"));
+    }
+    let why = seen.reasons.first().cloned().unwrap_or_default();
+    [seen.at.to_string(), seen.action.clone(), add_reason(&nodes.join(", "), &why)]
+}
+
+pub(super) fn repair_cells(seen: &RepairSeen) -> [String; 8] {
+    let last = seen.steps.last().map(|step| step.what.clone()).unwrap_or_default();
+    let began = if seen.requested.is_none() && seen.status != "queued" { "before" } else { "-" };
+    [
+        seen.index.to_string(),
+        seen.address.clone(),
+        seen.operation.clone(),
+        show_time(seen.requested, "before"),
+        show_time(seen.begins, began),
+        show_time(seen.ends, "-"),
+        seen.status.clone(),
+        last,
+    ]
+}
+
+pub(super) fn placement_cells(seen: &PlacementSeen) -> [String; 4] {
+    let name =
+        |word: &str, cluster: &Option<String>| cluster.as_ref().map(|cluster| format!("{word} {cluster}"));
+    let path: Vec<String> = [name("from", &seen.from), name("to", &seen.to)].into_iter().flatten().collect();
+    let told = add_reason(&path.join(" "), seen.why.as_deref().unwrap_or_default());
+    [seen.at.to_string(), seen.application.clone(), seen.what.clone(), told]
+}
+
+#[cfg(test)]
+mod tests {
+    use madako_domain::plan::{Change, ChangeKind, Part};
+
+    use super::*;
+
+    #[test]
+    fn a_plan_names_its_first_nodes_and_its_reason_in_the_cell_that_is_wrapped() {
+        let change = |address: &str| Change {
+            change: ChangeKind::Demote,
+            address: address.to_owned(),
+            part: Part::Worker,
+        };
+        let mut seen = PlanSeen {
+            at: Span::from_millis(60_000),
+            action: "replace-control-plane".to_owned(),
+            changes: ["10.0.2.72", "10.0.2.73", "10.0.2.74", "10.0.2.75"].map(change).to_vec(),
+            changes_total: 9,
+            reasons: vec!["the machine is UNREACHABLE".to_owned(), "another one".to_owned()],
+        };
+        let nodes =
+            "demote 10.0.2.72 (worker), demote 10.0.2.73 (worker), demote 10.0.2.74 (worker), and 6 more";
+        let expected = format!("{nodes}: the machine is UNREACHABLE");
+        assert_eq!(plan_cells(&seen), ["1m".to_owned(), "replace-control-plane".to_owned(), expected]);
+        seen.reasons.clear();
+        assert_eq!(plan_cells(&seen)[2], nodes);
+        seen.changes.clear();
+        seen.changes_total = 0;
+        assert_eq!(plan_cells(&seen)[2], "");
+    }
+
+    #[test]
+    fn sentences_fit_the_terminal() {
+        let sentences =
+            ["7200 s simulated in 11.5 s. History 00ff00ff00ff00ff, 120000 lines.", "Short\u{1b}."];
+        let text = wrap_sentences(&sentences.map(str::to_owned), Some(60));
+        let expected =
+            "7200 s simulated in 11.5 s. History 00ff00ff00ff00ff, 120000\n  lines.\nShort\u{fffd}.\n";
+        assert_eq!(text, expected);
+        assert_eq!(wrap_sentences(&sentences.map(str::to_owned), None).lines().count(), 2);
+    }
+}
