@@ -8,7 +8,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use madako_http::tls::{Tls, TlsPeer};
 use madako_http::{
-    BindError, Limits, Router, bind_listener, ignore_client_certificate, router, router_before, serve,
+    BindError, Limits, MetricsScope, Router, bind_listener, ignore_client_certificate, router, router_before,
+    serve,
 };
 use madako_operation_runner::page::{Mode, OpsPage};
 use madako_protocol::feed::Task;
@@ -30,7 +31,7 @@ pub const PLACEMENT_API: &str = "placement-api";
 /// An empty prefix: reading it shows that the store answers.
 const NOTHING: &str = "madako/health";
 
-pub type MetricsText = Arc<dyn Fn() -> String + Send + Sync>;
+pub type MetricsText = Arc<dyn Fn(MetricsScope) -> String + Send + Sync>;
 
 #[derive(Clone)]
 pub struct HttpSettings {
@@ -214,8 +215,8 @@ impl madako_http::Service for HttpPages {
         self.settings.version.to_owned()
     }
 
-    fn metrics(&self) -> String {
-        let text = (self.settings.metrics)();
+    fn metrics(&self, scope: MetricsScope) -> String {
+        let text = (self.settings.metrics)(scope);
         let leads = self.view.reign.borrow().is_some();
         let disabled = self.view.state.newest().is_some_and(|state| state.disabled);
         current_metrics(&text, leads, disabled)

@@ -58,6 +58,16 @@ impl ReqwestTransport {
         Self::with_roots(roots)
     }
 
+    /// For requests to the scheme of this URL: as [`Self::new`], but only `https` reads the operating system's
+    /// authorities, which takes some milliseconds.
+    ///
+    /// # Errors
+    /// See [`TransportError`].
+    pub fn for_url(url: &str) -> Result<Self, TransportError> {
+        let is_plain = Url::parse(url).is_ok_and(|url| url.scheme() == "http");
+        if is_plain { Self::with_roots(RootCertStore::empty()) } else { Self::new() }
+    }
+
     /// Trusts these certificate authorities only.
     ///
     /// # Errors

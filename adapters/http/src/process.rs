@@ -6,8 +6,8 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
+use crate::recorder::{MetricsPage, MetricsScope};
 use madako_protocol::telemetry::Metric;
-use metrics_exporter_prometheus::PrometheusHandle;
 
 /// The metrics of the process, in the order of the page.
 pub const PROCESS_METRICS: &[Metric] = &[
@@ -36,10 +36,10 @@ const fn process_metric(kind: &'static str, name: &'static str, text: &'static s
     Metric { kind, name, labels: &[], text }
 }
 
-/// The recorder's metrics and those of the process, in the text format of Prometheus.
+/// The recorded metrics and those of the process, in the text format of Prometheus.
 #[must_use]
-pub fn metrics_text(recorder: &PrometheusHandle) -> String {
-    let mut text = recorder.render();
+pub fn metrics_text(page: &MetricsPage, scope: MetricsScope) -> String {
+    let mut text = page.render(scope);
     let units = Units {
         ticks_per_second: rustix::param::clock_ticks_per_second(),
         page_bytes: rustix::param::page_size() as u64,
@@ -152,8 +152,8 @@ mod tests {
 
     #[test]
     fn this_process_shows_all_of_them_once() {
-        let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
-        let text = metrics_text(&recorder.handle());
+        let recorder = crate::build_recorder().unwrap();
+        let text = metrics_text(&recorder.page(), MetricsScope::All);
         let value = |name: &str| -> f64 {
             let lines: Vec<&str> =
                 text.lines().filter_map(|l| l.strip_prefix(name)?.strip_prefix(' ')).collect();

@@ -1,6 +1,9 @@
 //! The recorder of a process's metrics, with the buckets of its histograms.
 
-use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusRecorder};
+use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+use metrics_exporter_prometheus::{
+    BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
+};
 
 /// Buckets of every histogram of seconds: a plan takes milliseconds, a poll up to its deadline of 30 s, and a command
 /// on the host up to its default deadline of 600 s.
@@ -10,13 +13,110 @@ const SECONDS: [f64; 15] =
 /// Buckets of scores: weighted means of metrics, which lie between 0 and 1.
 const SCORES: [f64; 11] = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
 
+/// CKE's metrics with series for each machine.
+const OF_MACHINES: [&str; 2] = ["cke_machine_repair_status", "cke_node_reboot_status"];
+
+/// The metrics that a page shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetricsScope {
+    All,
+    /// All but the metrics with series for each machine.
+    WithoutMachines,
+}
+
+/// Keeps the metrics with series for each machine apart: in a fleet of 5,000 machines they are most of the page.
+pub struct MetricsRecorder {
+    service: PrometheusRecorder,
+    machines: PrometheusRecorder,
+}
+
+/// The metrics of a [`MetricsRecorder`] as text.
+#[derive(Clone)]
+pub struct MetricsPage {
+    service: PrometheusHandle,
+    machines: PrometheusHandle,
+}
+
 /// A recorder that is not installed yet.
 ///
 /// # Errors
 /// The buckets are invalid, which would be a bug of this module.
-pub fn build_recorder() -> Result<PrometheusRecorder, BuildError> {
-    let builder = PrometheusBuilder::new()
+pub fn build_recorder() -> Result<MetricsRecorder, BuildError> {
+    let service = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS)?
         .set_buckets_for_metric(Matcher::Suffix("_score".to_owned()), &SCORES)?;
-    Ok(builder.build_recorder())
+    let machines = PrometheusBuilder::new();
+    Ok(MetricsRecorder { service: service.build_recorder(), machines: machines.build_recorder() })
+}
+
+impl MetricsRecorder {
+    #[must_use]
+    pub fn page(&self) -> MetricsPage {
+        MetricsPage { service: self.service.handle(), machines: self.machines.handle() }
+    }
+
+    fn recorder_of(&self, name: &str) -> &PrometheusRecorder {
+        if OF_MACHINES.contains(&name) { &self.machines } else { &self.service }
+    }
+}
+
+impl MetricsPage {
+    /// The recorded metrics in the text format of Prometheus.
+    #[must_use]
+    pub fn render(&self, scope: MetricsScope) -> String {
+        // Bounds the memory of histograms between two scrapes.
+        self.service.run_upkeep();
+        let mut text = self.service.render();
+        if scope == MetricsScope::All {
+            text.push_str(&self.machines.render());
+        }
+        text
+    }
+}
+
+impl Recorder for MetricsRecorder {
+    fn describe_counter(&self, key: KeyName, unit: Option<Unit>, description: SharedString) {
+        self.recorder_of(key.as_str()).describe_counter(key, unit, description);
+    }
+
+    fn describe_gauge(&self, key: KeyName, unit: Option<Unit>, description: SharedString) {
+        self.recorder_of(key.as_str()).describe_gauge(key, unit, description);
+    }
+
+    fn describe_histogram(&self, key: KeyName, unit: Option<Unit>, description: SharedString) {
+        self.recorder_of(key.as_str()).describe_histogram(key, unit, description);
+    }
+
+    fn register_counter(&self, key: &Key, metadata: &Metadata<'_>) -> Counter {
+        self.recorder_of(key.name()).register_counter(key, metadata)
+    }
+
+    fn register_gauge(&self, key: &Key, metadata: &Metadata<'_>) -> Gauge {
+        self.recorder_of(key.name()).register_gauge(key, metadata)
+    }
+
+    fn register_histogram(&self, key: &Key, metadata: &Metadata<'_>) -> Histogram {
+        self.recorder_of(key.name()).register_histogram(key, metadata)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_without_machines_has_all_other_metrics() {
+        let recorder = build_recorder().unwrap();
+        metrics::with_local_recorder(&recorder, || {
+            metrics::describe_gauge!("cke_node_reboot_status", "of nodes");
+            metrics::gauge!("cke_node_reboot_status", "node" => "10.0.0.1", "status" => "queued").set(1.0);
+            metrics::gauge!("cke_leader").set(1.0);
+        });
+        let page = recorder.page();
+        let (all, without) = (page.render(MetricsScope::All), page.render(MetricsScope::WithoutMachines));
+        let series = "cke_node_reboot_status{node=\"10.0.0.1\",status=\"queued\"} 1\n";
+        assert!(all.contains(series) && all.contains("# HELP cke_node_reboot_status of nodes\n"), "{all}");
+        assert!(all.contains("cke_leader 1\n") && without.contains("cke_leader 1\n"), "{without}");
+        assert!(!without.contains("cke_node_reboot_status"), "{without}");
+    }
 }

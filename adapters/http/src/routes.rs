@@ -9,12 +9,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use serde::Serialize;
 
 use crate::limits::REQUEST_ID_MAX_BYTES;
+use crate::recorder::MetricsScope;
 
 /// Header by which cybozu-go's programs trace a request; errors repeat it.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-cybozu-request-id");
@@ -33,8 +34,8 @@ pub trait Service: Send + Sync + 'static {
 
     fn version(&self) -> String;
 
-    /// All metrics in the text format of Prometheus; see [`metrics_text`](crate::metrics_text).
-    fn metrics(&self) -> String;
+    /// Metrics in the text format of Prometheus; see [`metrics_text`](crate::metrics_text).
+    fn metrics(&self, scope: MetricsScope) -> String;
 
     /// The state of operations on nodes as JSON; `None` if this instance has none, because it does not lead or runs no
     /// operations.
@@ -130,8 +131,16 @@ async fn serve_version(State(pages): State<Pages>) -> Response {
     json_response(StatusCode::OK, &Version { version: pages.service.version() })
 }
 
-async fn metrics(State(pages): State<Pages>) -> Response {
-    ([(header::CONTENT_TYPE, METRICS_TYPE)], pages.service.metrics()).into_response()
+/// Part of a query that leaves the metrics with series for each machine out. Other queries change nothing, as in CKE.
+const WITHOUT_MACHINES: &str = "machines=false";
+
+async fn metrics(State(pages): State<Pages>, uri: Uri) -> Response {
+    let mut query = uri.query().unwrap_or_default().split('&');
+    let scope = match query.any(|part| part == WITHOUT_MACHINES) {
+        true => MetricsScope::WithoutMachines,
+        false => MetricsScope::All,
+    };
+    ([(header::CONTENT_TYPE, METRICS_TYPE)], pages.service.metrics(scope)).into_response()
 }
 
 async fn serve_operations(State(pages): State<Pages>) -> Response {

@@ -44,8 +44,8 @@ impl Service for Fake {
         "1.2.3".into()
     }
 
-    fn metrics(&self) -> String {
-        "madako_test 1\n".into()
+    fn metrics(&self, scope: crate::MetricsScope) -> String {
+        format!("{scope:?}\n")
     }
 
     fn operations(&self) -> Option<String> {
@@ -159,8 +159,10 @@ async fn the_pages_answer_as_ckes_do() {
     assert_eq!(world.ask("GET /health").await, json(200, r#"{"health":"healthy"}"#));
     assert_eq!(world.ask("GET /health?x=1").await, json(200, r#"{"health":"healthy"}"#));
     assert_eq!(world.ask("GET /version").await, json(200, r#"{"version":"1.2.3"}"#));
-    let metrics = (200, "text/plain; version=0.0.4; charset=utf-8".to_owned(), "madako_test 1\n".to_owned());
-    assert_eq!(world.ask("GET /metrics").await, metrics);
+    for (query, scope) in [("", "All\n"), ("?x=1&machines=false", "WithoutMachines\n")] {
+        let metrics = (200, "text/plain; version=0.0.4; charset=utf-8".to_owned(), scope.to_owned());
+        assert_eq!(world.ask(&format!("GET /metrics{query}")).await, metrics);
+    }
     fake.waits.store(true, Ordering::SeqCst);
     let waits = json(200, r#"{"health":"healthy","waits_for":"a lease"}"#);
     assert_eq!(world.ask("GET /health").await, waits);

@@ -8,12 +8,8 @@ use madako_supervisor::http::MetricsText;
 /// Installs the recorder; once in a process.
 pub(crate) fn install_recorder() -> anyhow::Result<MetricsText> {
     let recorder = madako_http::build_recorder().context("the buckets of the metrics are not valid")?;
-    let handle = recorder.handle();
+    let page = recorder.page();
     metrics::set_global_recorder(recorder).ok().context("another recorder of metrics is installed")?;
     madako_supervisor::describe_metrics();
-    Ok(Arc::new(move || {
-        // Bounds the memory of histograms between two scrapes.
-        handle.run_upkeep();
-        madako_http::metrics_text(&handle)
-    }))
+    Ok(Arc::new(move |scope| madako_http::metrics_text(&page, scope)))
 }

@@ -42,7 +42,7 @@ pub(crate) async fn run(options: ServeOptions) -> Result<(), Failure> {
         http: options.http.to_string(),
         metrics: match options.telemetry {
             true => recorder::install_recorder().map_err(Failure::Failed)?,
-            false => Arc::new(String::new),
+            false => Arc::new(|_| String::new()),
         },
         version: VERSION,
         journal: Journal::new("madako"),
@@ -69,11 +69,12 @@ pub(crate) async fn run(options: ServeOptions) -> Result<(), Failure> {
         service.stop().await;
         return Err(failure);
     }
+    let stop = signals::wait_for_stop();
     log_start(&service, &options).await;
     notifier.notify_started();
     tokio::select! {
         biased;
-        () = signals::wait_for_stop() => {
+        () = stop => {
             notifier.notify_stopping();
             tracing::info!("the service stops");
             service.stop().await;

@@ -59,6 +59,50 @@ fn unknown_commands(documents: &BTreeMap<String, String>, reference: &str) -> Ve
     findings
 }
 
+/// Commands in messages and comments of the sources that the reference does not have. The words behind a command may be
+/// prose, so flags are not compared; a first word that no command has is taken for prose.
+fn unknown_commands_of_sources(sources: &BTreeMap<String, String>, reference: &str) -> Vec<String> {
+    let known = known(reference);
+    let is_group = |words: &str| known.keys().any(|key| key.starts_with(&format!("{words} ")));
+    let find = |behind: &str| -> Option<String> {
+        let mut command = String::new();
+        for word in behind.split(' ') {
+            let bare = word.split(|letter: char| !(letter.is_ascii_lowercase() || letter == '-')).next()?;
+            let longer = format!("{command} {bare}").trim_start().to_owned();
+            if known.contains_key(&longer) || bare.is_empty() {
+                return None;
+            }
+            if !is_group(&longer) {
+                return (!command.is_empty()).then_some(longer);
+            }
+            // A group at the end of a text stands for all of its commands.
+            if bare != word {
+                return None;
+            }
+            command = longer;
+        }
+        None
+    };
+    let lines = sources.iter().flat_map(|(path, source)| {
+        source.match_indices("madako ").filter_map(move |(place, found)| {
+            let line = source[place + found.len()..].lines().next()?;
+            Some((path, line))
+        })
+    });
+    lines
+        .filter_map(|(path, line)| Some(format!("{path}: no such command: madako {}", find(line)?)))
+        .collect()
+}
+
+#[test]
+fn commands_that_sources_name_exist() {
+    let sources: BTreeMap<String, String> = ["actors", "adapters", "bin", "messages", "supervisor"]
+        .iter()
+        .flat_map(|part| texts(part, ".rs"))
+        .collect();
+    nothing(&unknown_commands_of_sources(&sources, &text("docs/commands.md")));
+}
+
 #[test]
 fn commands_that_documents_name_exist() {
     let mut documents = texts("docs", ".md");
@@ -88,6 +132,15 @@ fn a_command_that_does_not_exist_is_found() {
     ] {
         nothing(&find(valid));
     }
+    let find_in_source = |text: &str| {
+        unknown_commands_of_sources(&BTreeMap::from([("a.rs".to_owned(), text.to_owned())]), reference)
+    };
+    for valid in
+        ["(madako sabakan set-url stores one)", "madako starts", "`madako sabakan`", "see madako plan"]
+    {
+        nothing(&find_in_source(valid));
+    }
+    one(&find_in_source("(see madako sabakan removal)"), &["a.rs", "madako sabakan removal"]);
     one(&find("madako plans"), &["README.md", "no such command", "plans"]);
     one(&find("madako sabakan set-uri http://10.0.0.1"), &["no such command", "set-uri"]);
     one(&find("madako plan --lose rack=3"), &["madako plan has no --lose"]);

@@ -286,7 +286,7 @@ impl World {
             walk: None,
             doors: LinkedDialers::default(),
             pages: LinkedDialers::default(),
-            metrics: Arc::new(String::new),
+            metrics: Arc::new(|_| String::new()),
             counts: Arc::default(),
             handling: MessageCounter::default(),
             requests: Requests::default(),

@@ -338,7 +338,7 @@ fn http_servers(
     let settings = HttpSettings {
         store: Arc::clone(store),
         timeout: PATIENCE,
-        metrics: Arc::new(String::new),
+        metrics: Arc::new(|_| String::new()),
         version: "bench",
         lease_wait: LeaseWait::default(),
     };

@@ -3,6 +3,8 @@
 mod local;
 mod outside;
 
+use std::sync::Arc;
+
 use madako_console::push_wrapped;
 use madako_protocol::ports::Clock as _;
 use madako_supervisor::clock::SystemClock;
@@ -15,7 +17,8 @@ use crate::failure::Failure;
 use crate::list::{Surface, Tone};
 use crate::output::{Format, escape_unprintable, show_value};
 
-/// Checks the configuration, the store, the leader, the clock, the registry, certificates, the API server and metrics.
+/// Checks the configuration, the store, the leader, the clock, the registry, certificates, the API server, metrics, nodes and
+/// Vault.
 ///
 /// For each check, the command prints that it passed, or the fault and the command that repairs it. The command changes
 /// nothing. Run it on the machine of an instance, with the configuration file of that instance.
@@ -88,11 +91,12 @@ async fn check_all(global: &Global) -> Result<Vec<Check>, Failure> {
     };
     let mut checks = vec![local::check_config(&config, global), local::check_data_directory(&config)];
     checks.extend(local::check_own_certificates(&config, now));
-    let store = open_configured_store(&config)?;
+    let store = Arc::new(open_configured_store(&config)?);
     let (check, entries) = outside::check_store(&store, &config).await;
     checks.push(check);
     if let Some(entries) = entries {
         checks.extend(outside::check_stored(&entries, &config, now).await);
+        checks.push(outside::check_vault(store, &entries).await);
     }
     Ok(checks)
 }

@@ -60,7 +60,7 @@ pub(super) async fn gather_from_system(args: &InputArgs, global: &Global) -> Res
         ));
     }
 
-    let transport = ReqwestTransport::new().map_err(|error| Failure::Failed(error.into()))?;
+    let transport = ReqwestTransport::for_url(&url.value).map_err(|error| Failure::Failed(error.into()))?;
     let registry = SabakanRegistry::new(Arc::new(transport));
     let variables = state.variables.as_ref().map(|variables| &*variables.value);
     let fetched =

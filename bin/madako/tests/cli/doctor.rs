@@ -61,12 +61,18 @@ async fn each_fault_has_its_remedy() {
     registry.faults().set(madako_datacenter_sim::Fault::Status(500));
     etcd.put("sabakan/template", "{").await;
     etcd.put("ca/server", "no certificate").await;
+    etcd.put(
+        "vault",
+        &format!(r#"{{"endpoint":"http://127.0.0.1:{}","role-id":"r","secret-id":"s"}}"#, free_port()),
+    )
+    .await;
     let answer = etcd.run(&["doctor", "-o", "json"]).await;
     assert_eq!(answer.code, 5, "{answer:?}");
     let shown = answer.json();
     for (name, part) in [
         ("leader", "start madako serve"),
         ("registry", "status 500"),
+        ("Vault", "unseal or start Vault"),
         ("stored value", "store a valid value of sabakan/template"),
         (
             "certificate",
@@ -81,8 +87,9 @@ async fn each_fault_has_its_remedy() {
     }
 }
 
-/// A process that answers at `/version` and fails at every other page. Returns its URL.
-async fn start_process_without_metrics() -> String {
+/// A process that answers at `/version`, has these metrics or fails at their page, and fails at every other page. Returns its
+/// URL.
+async fn start_process(metrics: Option<&'static str>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     tokio::spawn(async move {
@@ -91,9 +98,10 @@ async fn start_process_without_metrics() -> String {
             let mut lines = BufReader::new(&mut stream).lines();
             let request = lines.next_line().await.unwrap().unwrap_or_default();
             while lines.next_line().await.unwrap().is_some_and(|line| !line.is_empty()) {}
-            let (status, body) = match request.starts_with("GET /version ") {
-                true => ("200 OK", r#"{"version":"1"}"#),
-                false => ("500 Internal Server Error", "out of order"),
+            let (status, body) = match (request.split(' ').nth(1), metrics) {
+                (Some("/version"), _) => ("200 OK", r#"{"version":"1"}"#),
+                (Some("/metrics"), Some(metrics)) => ("200 OK", metrics),
+                _ => ("500 Internal Server Error", "out of order"),
             };
             let head = format!("content-length: {}\r\nconnection: close", body.len());
             stream.write_all(format!("HTTP/1.1 {status}\r\n{head}\r\n\r\n{body}").as_bytes()).await.unwrap();
@@ -106,11 +114,27 @@ async fn start_process_without_metrics() -> String {
 async fn a_leader_without_metrics_is_wrong() {
     let Some(etcd) = Etcd::start().await else { return };
     etcd.put("leader//1", "host-1").await;
-    etcd.put("madako/leader-url", start_process_without_metrics().await).await;
+    etcd.put("madako/leader-url", start_process(None).await).await;
     let answer = etcd.run(&["doctor", "-o", "json"]).await;
     assert_eq!(answer.code, 5, "{answer:?}");
     let checks = found(&answer.json(), "leader");
     let results: Vec<&str> = checks.iter().map(|(result, _)| result.as_str()).collect();
     assert_eq!(results, ["notice", "wrong"], "{checks:?}");
     assert!(checks[1].1.contains("/metrics answered 500: out of order"), "{}", checks[1].1);
+}
+
+#[tokio::test]
+async fn nodes_that_the_leader_does_not_reach_are_wrong() {
+    let Some(etcd) = Etcd::start().await else { return };
+    etcd.put("leader//1", "host-1").await;
+    let metrics = "madako_nodes{state=\"reachable\"} 5\nmadako_nodes{state=\"unreachable\"} 2\n";
+    etcd.put("madako/leader-url", start_process(Some(metrics)).await).await;
+    let off = etcd.run(&["doctor", "-o", "json"]).await;
+    assert_eq!(found(&off.json(), "nodes")[0].0, "off", "{off:?}");
+    let operations =
+        std::fs::read_to_string(etcd.with_operations()).unwrap() + "operations: {mode: observe}\n";
+    let file = etcd.file("observe.yml", operations);
+    let answer = madako(&["--config", &file, "doctor", "-o", "json"]).await;
+    let (result, text) = &found(&answer.json(), "nodes")[0];
+    assert!(result == "wrong" && text.contains("2 of 7 are not reachable by SSH"), "{text}");
 }

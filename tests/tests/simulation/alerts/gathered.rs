@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use madako_http::MetricsRecorder;
 use madako_simulation::serving::{LinkedDialer, LinkedDialers};
 use madako_supervisor::http::MetricsText;
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
-use metrics_exporter_prometheus::PrometheusRecorder;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The metrics recorder of an instance's process; a restart begins with a new recorder. Clones are the same process.
 #[derive(Clone)]
-pub struct Process(Arc<Mutex<Arc<PrometheusRecorder>>>);
+pub struct Process(Arc<Mutex<Arc<MetricsRecorder>>>);
 
 impl Process {
     pub fn new() -> Self {
@@ -28,16 +28,13 @@ impl Process {
     /// Restarts the process, and returns the function that renders its page.
     pub fn starts(&self) -> MetricsText {
         let recorder = madako_http::build_recorder().unwrap();
-        let page = recorder.handle();
+        let page = recorder.page();
         *self.0.lock().unwrap() = Arc::new(recorder);
         madako_supervisor::describe_metrics();
-        Arc::new(move || {
-            page.run_upkeep();
-            page.render()
-        })
+        Arc::new(move |scope| page.render(scope))
     }
 
-    fn now(&self) -> Arc<PrometheusRecorder> {
+    fn now(&self) -> Arc<MetricsRecorder> {
         Arc::clone(&self.0.lock().unwrap())
     }
 }

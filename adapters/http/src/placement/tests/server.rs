@@ -22,7 +22,7 @@ impl crate::Service for Pages {
         "1.2.3".into()
     }
 
-    fn metrics(&self) -> String {
+    fn metrics(&self, _: crate::MetricsScope) -> String {
         "up 1\n".into()
     }
 

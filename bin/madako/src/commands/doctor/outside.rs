@@ -1,4 +1,5 @@
-//! Checks of the peers of the service: the store, the leader, the registry, the API server, and providers of metrics.
+//! Checks of the peers of the service: the store, the leader, the registry, the API server, providers of metrics, nodes and
+//! Vault.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,10 +14,11 @@ use madako_http_client::ReqwestTransport;
 use madako_kubernetes::{ApiServer, Limits};
 use madako_protocol::kubernetes::Kubernetes as _;
 use madako_protocol::ports::{HttpResponse, Registry as _};
-use madako_protocol::store::Store as _;
+use madako_protocol::store::Store;
 use madako_sabakan::SabakanRegistry;
 use madako_store::EtcdStore;
 use madako_supervisor::config::{Config, StoreChoice};
+use madako_supervisor::operations::vault_client;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc2822;
 
@@ -81,6 +83,7 @@ pub(super) async fn check_stored(entries: &Entries, config: &Config, now: Offset
     }
     checks.push(check_api_server(config).await);
     checks.push(check_metrics(config, samples.as_ref()));
+    checks.push(check_nodes(config, samples.as_ref()));
     checks
 }
 
@@ -247,4 +250,44 @@ fn check_metrics(config: &Config, samples: Option<&Samples>) -> Check {
     };
     let fix = "the log of the leader names metrics and errors; madako core globalmetricsprovider list has the addresses";
     Check::failed(NAME, format!("{bad} without a usable value{down}"), fix)
+}
+
+/// The SSH connections of the leader to the nodes.
+fn check_nodes(config: &Config, samples: Option<&Samples>) -> Check {
+    const NAME: &str = "nodes";
+    if config.operations.mode.is_none() {
+        return Check::not_applicable(NAME, "operations.mode is off: no node is connected");
+    }
+    let Some(samples) = samples else { return Check::not_applicable(NAME, "no page /metrics of a leader") };
+    let states = samples.counts_by_label("madako_nodes", "state");
+    let all: u64 = states.values().sum();
+    match states.get("unreachable") {
+        None => Check::passed(NAME, format!("{all} of the cluster, all reachable by SSH")),
+        Some(unreachable) => Check::failed(
+            NAME,
+            format!("{unreachable} of {all} are not reachable by SSH"),
+            "madako node list has the reasons; madako ssh ADDRESS connects to one node",
+        ),
+    }
+}
+
+/// Logs in to Vault and reads the login keys, as the leader does.
+pub(super) async fn check_vault(store: Arc<EtcdStore>, entries: &Entries) -> Check {
+    const NAME: &str = "Vault";
+    if !entries.contains_key(keys::VAULT) {
+        return Check::not_applicable(NAME, "the store has no access to Vault");
+    }
+    let store: Arc<dyn Store> = store;
+    let read = async {
+        let Some(secrets) = vault_client(&store).open_secrets().await? else { return Ok(None) };
+        secrets.login_keys().await.map(Some)
+    };
+    match read.await {
+        Ok(Some(_)) => Check::passed(NAME, "the login succeeds, and the SSH keys can be read"),
+        Ok(None) => Check::not_applicable(NAME, "the access to Vault was removed meanwhile"),
+        Err(error) => {
+            let fix = "unseal or start Vault; madako vault config FILE stores another access to it";
+            Check::failed(NAME, Failure::from(error).message().unwrap_or_default(), fix)
+        }
+    }
 }

@@ -78,7 +78,7 @@ pub(super) async fn read_known_machines(
     })?;
     let everything = QueryVariables::default();
     let variables = if all { Some(&everything) } else { state.variables.as_ref().map(|it| &*it.value) };
-    let transport = ReqwestTransport::new().map_err(|error| Failure::Failed(error.into()))?;
+    let transport = ReqwestTransport::for_url(&url.value).map_err(|error| Failure::Failed(error.into()))?;
     let registry = SabakanRegistry::new(Arc::new(transport));
     let answer = registry.machines(&url.value, variables).await;
     let fetched = answer.map_err(|error| Failure::Failed(error.into()))?;

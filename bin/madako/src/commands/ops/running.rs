@@ -117,7 +117,7 @@ pub(crate) fn unreadable_page(url: &str, error: &serde_json::Error) -> Failure {
 /// # Errors
 /// There is no complete answer before the deadline. Every status code is an answer.
 pub(crate) async fn get_page(url: &str, deadline: Duration) -> Result<HttpResponse, Failure> {
-    let transport = ReqwestTransport::new().map_err(|error| Failure::Failed(error.into()))?;
+    let transport = ReqwestTransport::for_url(url).map_err(|error| Failure::Failed(error.into()))?;
     let request = HttpRequest {
         method: HttpMethod::Get,
         url: url.to_owned(),

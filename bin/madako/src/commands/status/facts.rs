@@ -17,7 +17,7 @@ use time::OffsetDateTime;
 
 use super::attention::{Attention, find_attention, held_racks};
 use super::samples::Samples;
-use crate::access::decode;
+use crate::access::{decode, get_entry};
 use crate::commands::ops::running::get_body;
 use crate::failure::Failure;
 use crate::last_plan::{LastPlan, last_plan};
@@ -178,6 +178,14 @@ impl PartialEq for StoreFacts {
     }
 }
 
+/// The facts of the leader's pages.
+#[derive(Default)]
+struct Pages {
+    samples: Samples,
+    waits_for: Option<String>,
+    fault: Option<String>,
+}
+
 #[derive(Deserialize)]
 struct Health {
     #[serde(default)]
@@ -189,15 +197,29 @@ struct Health {
 /// # Errors
 /// The store does not answer, or CKE's status is unreadable.
 pub(super) async fn read_facts(store: &EtcdStore, now: OffsetDateTime) -> Result<StatusFacts, Failure> {
+    let url = get_entry(store, keys::LEADER_URL).await?;
+    let url = url.map(|url| String::from_utf8_lossy(&url.value).trim_end_matches('/').to_owned());
     let watch = Stopwatch::start();
-    let lists = try_join_all(READ.iter().map(|prefix| store.list(prefix)));
-    let (lists, condition) = try_join(lists, store.read_condition()).await?;
-    let answered_milliseconds = u64::try_from(watch.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let lists = async {
+        let lists = try_join_all(READ.iter().map(|prefix| store.list(prefix)));
+        try_join(lists, store.read_condition()).await.map(|answers| (answers, watch.elapsed()))
+    };
+    // The pages of a large fleet take about as long as the lists.
+    let (answers, pages) = tokio::join!(lists, read_pages(url.as_deref()));
+    let ((lists, condition), took) = answers?;
+    let answered_milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
     let revision = lists.iter().map(|list| list.revision).max().unwrap_or_default();
     let entries: BTreeMap<String, Entry> = lists.into_iter().flat_map(|list| list.entries).collect();
-    let url = entries.get(keys::LEADER_URL).map(|url| String::from_utf8_lossy(&url.value).into_owned());
     let leader = read_leadership(&entries, url, store).await?;
-    let (samples, waits_for, pages_fault) = read_pages(leader.as_ref()).await;
+    // Without a leader, the URL is that of a former one.
+    let Pages { samples, waits_for, fault: pages_fault } = match &leader {
+        None => Pages::default(),
+        Some(Leadership { host, url: None, .. }) => Pages {
+            fault: Some(format!("{host} has stored no URL of its pages: an instance of CKE leads")),
+            ..Pages::default()
+        },
+        Some(_) => pages,
+    };
     let state = ClusterState::decode(revision, &entries, None);
     let status =
         entries.get(keys::STATUS).map(|entry| decode::<ServerStatus>(keys::STATUS, entry)).transpose()?;
@@ -271,14 +293,11 @@ async fn read_leadership(
     }))
 }
 
-/// The leader's metrics, the reason for which its process cannot lead yet, and the fault of its pages.
-async fn read_pages(leader: Option<&Leadership>) -> (Samples, Option<String>, Option<String>) {
-    let Some(leader) = leader else { return (Samples::default(), None, None) };
-    let Some(url) = leader.url.as_ref().map(|url| url.trim_end_matches('/')) else {
-        let why = format!("{} has stored no URL of its pages: an instance of CKE leads", leader.host);
-        return (Samples::default(), None, Some(why));
-    };
-    let [metrics, health] = ["metrics", "health"].map(|page| format!("{url}/{page}"));
+/// Asks the instance with this URL.
+async fn read_pages(url: Option<&str>) -> Pages {
+    let Some(url) = url else { return Pages::default() };
+    // The metrics of single machines are most of the page, and no rule uses them.
+    let [metrics, health] = ["metrics?machines=false", "health"].map(|page| format!("{url}/{page}"));
     let (metrics, health) =
         tokio::join!(get_body(&metrics, STATUS_DEADLINE), get_body(&health, STATUS_DEADLINE));
     let health = health.ok().and_then(|body| serde_json::from_slice::<Health>(&body).ok());
@@ -286,7 +305,7 @@ async fn read_pages(leader: Option<&Leadership>) -> (Samples, Option<String>, Op
         Ok(body) => (Samples::parse(&String::from_utf8_lossy(&body)), None),
         Err(failure) => (Samples::default(), failure.message()),
     };
-    (samples, health.and_then(|health| health.waits_for), fault)
+    Pages { samples, waits_for: health.and_then(|health| health.waits_for), fault }
 }
 
 fn count_nodes(state: &ClusterState, samples: &Samples) -> Nodes {

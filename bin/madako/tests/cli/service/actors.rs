@@ -114,7 +114,7 @@ async fn start(site: &Site) -> (Service, Events) {
             seed: 7,
         },
         http: "127.0.0.1:0".to_owned(),
-        metrics: Arc::new(String::new),
+        metrics: Arc::new(|_| String::new()),
         version: "test",
         journal,
         placement: None,

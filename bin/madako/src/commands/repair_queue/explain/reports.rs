@@ -112,7 +112,7 @@ pub(super) async fn require_known_address(state: &ClusterState, address: &str) -
     let Some(url) = &state.url else {
         return Err(Failure::failed(format_args!("{none}, and no URL of sabakan is stored")));
     };
-    let transport = ReqwestTransport::new().map_err(|error| Failure::Failed(error.into()))?;
+    let transport = ReqwestTransport::for_url(&url.value).map_err(|error| Failure::Failed(error.into()))?;
     let registry = SabakanRegistry::new(Arc::new(transport));
     // Without conditions, for all machines.
     match registry.machines(&url.value, Some(&QueryVariables::default())).await {
