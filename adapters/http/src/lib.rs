@@ -29,7 +29,9 @@ pub mod tls;
 
 pub use axum::Router;
 pub use process::{PROCESS_METRICS, metrics_text};
-pub use recorder::{MetricsPage, MetricsRecorder, MetricsScope, build_recorder};
+pub use recorder::{
+    FAULT_GAUGES, Fault, FaultGauge, MetricsPage, MetricsRecorder, MetricsScope, build_recorder,
+};
 pub use routes::{Service, router, router_before};
 pub use server::{
     BindError, IdentifyPeer, Limits, ServeOutcome, bind_listener, ignore_client_certificate, serve,

@@ -1,9 +1,17 @@
-//! The recorder of a process's metrics, with the buckets of its histograms.
+//! The recorder of a process's metrics, with the buckets of its histograms and the starts of faults.
 
+mod faults;
+
+use std::sync::Arc;
+
+use madako_protocol::ports::Clock;
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use metrics_exporter_prometheus::{
     BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
+
+use self::faults::Faults;
+pub use self::faults::{FAULT_GAUGES, Fault, FaultGauge};
 
 /// Buckets of every histogram of seconds: a plan takes milliseconds, a poll up to its deadline of 30 s, and a command
 /// on the host up to its default deadline of 600 s.
@@ -28,6 +36,7 @@ pub enum MetricsScope {
 pub struct MetricsRecorder {
     service: PrometheusRecorder,
     machines: PrometheusRecorder,
+    faults: Arc<Faults>,
 }
 
 /// The metrics of a [`MetricsRecorder`] as text.
@@ -37,16 +46,20 @@ pub struct MetricsPage {
     machines: PrometheusHandle,
 }
 
-/// A recorder that is not installed yet.
+/// A recorder that is not installed yet. The clock gives the starts of faults.
 ///
 /// # Errors
 /// The buckets are invalid, which would be a bug of this module.
-pub fn build_recorder() -> Result<MetricsRecorder, BuildError> {
+pub fn build_recorder(clock: Arc<dyn Clock>) -> Result<MetricsRecorder, BuildError> {
     let service = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS)?
         .set_buckets_for_metric(Matcher::Suffix("_score".to_owned()), &SCORES)?;
     let machines = PrometheusBuilder::new();
-    Ok(MetricsRecorder { service: service.build_recorder(), machines: machines.build_recorder() })
+    Ok(MetricsRecorder {
+        service: service.build_recorder(),
+        machines: machines.build_recorder(),
+        faults: Faults::new(clock),
+    })
 }
 
 impl MetricsRecorder {
@@ -92,7 +105,8 @@ impl Recorder for MetricsRecorder {
     }
 
     fn register_gauge(&self, key: &Key, metadata: &Metadata<'_>) -> Gauge {
-        self.recorder_of(key.name()).register_gauge(key, metadata)
+        let gauge = self.recorder_of(key.name()).register_gauge(key, metadata);
+        self.faults.watch(gauge, key)
     }
 
     fn register_histogram(&self, key: &Key, metadata: &Metadata<'_>) -> Histogram {
@@ -101,12 +115,27 @@ impl Recorder for MetricsRecorder {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::sync::atomic::{AtomicI64, Ordering};
+
+    use madako_protocol::telemetry::CountedGauge;
+    use time::OffsetDateTime;
+
     use super::*;
+
+    /// Unix time in seconds.
+    #[derive(Default)]
+    pub(crate) struct TestClock(AtomicI64);
+
+    impl Clock for TestClock {
+        fn now(&self) -> OffsetDateTime {
+            OffsetDateTime::from_unix_timestamp(self.0.load(Ordering::SeqCst)).unwrap()
+        }
+    }
 
     #[test]
     fn a_page_without_machines_has_all_other_metrics() {
-        let recorder = build_recorder().unwrap();
+        let recorder = build_recorder(Arc::new(TestClock::default())).unwrap();
         metrics::with_local_recorder(&recorder, || {
             metrics::describe_gauge!("cke_node_reboot_status", "of nodes");
             metrics::gauge!("cke_node_reboot_status", "node" => "10.0.0.1", "status" => "queued").set(1.0);
@@ -118,5 +147,40 @@ mod tests {
         assert!(all.contains(series) && all.contains("# HELP cke_node_reboot_status of nodes\n"), "{all}");
         assert!(all.contains("cke_leader 1\n") && without.contains("cke_leader 1\n"), "{without}");
         assert!(!without.contains("cke_node_reboot_status"), "{without}");
+    }
+
+    #[test]
+    fn a_fault_has_the_start_of_its_first_series() {
+        let clock = Arc::new(TestClock::default());
+        let recorder = build_recorder(Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
+        let at = |seconds: i64, kind: &'static str, count: f64| {
+            clock.0.store(seconds, Ordering::SeqCst);
+            metrics::gauge!("madako_metrics", "kind" => kind, "condition" => "failed").set(count);
+            let page = recorder.page().render(MetricsScope::All);
+            let series = "madako_fault_since_timestamp_seconds{metric=\"madako_metrics\",value=\"failed\"} ";
+            page.lines().find_map(|line| line.strip_prefix(series).map(str::to_owned))
+        };
+        metrics::with_local_recorder(&recorder, || {
+            assert_eq!(at(100, "static", 0.0), None, "no fault was ever shown");
+            assert_eq!(at(200, "static", 2.0).as_deref(), Some("200"));
+            assert_eq!(at(300, "influx", 1.0).as_deref(), Some("200"));
+            assert_eq!(at(400, "static", 3.0).as_deref(), Some("200"), "more of the same fault");
+            assert_eq!(at(500, "static", 0.0).as_deref(), Some("300"), "the other series still shows it");
+            assert_eq!(at(600, "influx", 0.0).as_deref(), Some("0"));
+        });
+    }
+
+    #[test]
+    fn an_actor_is_down_since_its_gauge_fell_to_zero() {
+        let clock = Arc::new(TestClock::default());
+        let recorder = build_recorder(Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
+        metrics::with_local_recorder(&recorder, || {
+            let up = CountedGauge::new(metrics::gauge!("madako_actor_up", "actor" => "leader"));
+            clock.0.store(60, Ordering::SeqCst);
+            drop(up);
+        });
+        let page = recorder.page().render(MetricsScope::All);
+        let series = "madako_fault_since_timestamp_seconds{metric=\"madako_actor_up\",value=\"leader\"} 60\n";
+        assert!(page.contains(series), "{page}");
     }
 }

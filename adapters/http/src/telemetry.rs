@@ -3,6 +3,8 @@
 madako_protocol::declare_metrics! {
     counter madako_http_requests_total(endpoint, code) "Answered HTTP requests.";
     histogram madako_http_request_seconds(endpoint) "Time from a request's head to the start of its answer.";
+    gauge madako_fault_since_timestamp_seconds(metric, value)
+        "Unix time since which a gauge has a value that is a fault, by metric and value of its label; 0 without a fault.";
     gauge madako_http_connections() "Open HTTP connections.";
     gauge madako_placement_watches(kind) "Open watches of clients, by kind of resource.";
     counter madako_authentication_requests_total(service, outcome)

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use madako_supervisor::clock::SystemClock;
 use madako_supervisor::http::MetricsText;
 
 /// Installs the recorder; once in a process.
 pub(crate) fn install_recorder() -> anyhow::Result<MetricsText> {
-    let recorder = madako_http::build_recorder().context("the buckets of the metrics are not valid")?;
+    let recorder = madako_http::build_recorder(Arc::new(SystemClock))
+        .context("the buckets of the metrics are not valid")?;
     let page = recorder.page();
     metrics::set_global_recorder(recorder).ok().context("another recorder of metrics is installed")?;
     madako_supervisor::describe_metrics();

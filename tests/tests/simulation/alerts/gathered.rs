@@ -5,9 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use madako_http::MetricsRecorder;
+use madako_simulation::clock::SimulatedClock;
 use madako_simulation::serving::{LinkedDialer, LinkedDialers};
 use madako_supervisor::http::MetricsText;
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+use time::OffsetDateTime;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -22,12 +24,12 @@ pub struct Process(Arc<Mutex<Arc<MetricsRecorder>>>);
 
 impl Process {
     pub fn new() -> Self {
-        Self(Arc::new(Mutex::new(Arc::new(madako_http::build_recorder().unwrap()))))
+        Self(Arc::new(Mutex::new(Arc::new(build_recorder()))))
     }
 
     /// Restarts the process, and returns the function that renders its page.
     pub fn starts(&self) -> MetricsText {
-        let recorder = madako_http::build_recorder().unwrap();
+        let recorder = build_recorder();
         let page = recorder.page();
         *self.0.lock().unwrap() = Arc::new(recorder);
         madako_supervisor::describe_metrics();
@@ -37,6 +39,12 @@ impl Process {
     fn now(&self) -> Arc<MetricsRecorder> {
         Arc::clone(&self.0.lock().unwrap())
     }
+}
+
+/// With a clock that begins now: the alerts use no starts of faults.
+fn build_recorder() -> MetricsRecorder {
+    let began = OffsetDateTime::UNIX_EPOCH + Duration::from_hours(24);
+    madako_http::build_recorder(Arc::new(SimulatedClock::new(began))).unwrap()
 }
 
 impl Recorder for Process {

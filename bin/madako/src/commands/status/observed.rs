@@ -66,11 +66,18 @@ enum When {
 
 /// The start of a fault.
 enum Since {
+    /// Nothing keeps the start, as of values that only the page computes.
     Unknown,
     /// The value is the Unix time of the start.
     Value,
     /// The metric that has the Unix time of the start, with the same label or none.
     Gauge(&'static str),
+    /// The recorder of metrics keeps the start: one of [`madako_http::FAULT_GAUGES`].
+    Recorded,
+    /// The value is a duration: the seconds since the start.
+    Age,
+    /// The value is a Unix time, these seconds after the start.
+    Before(f64),
 }
 
 /// Every fault in the samples of the leader, in the order of the rules.
@@ -88,10 +95,17 @@ pub(super) fn find_observed(samples: &Samples, now: OffsetDateTime) -> Vec<Atten
 /// One item for all values of the label, so that the screen stays short.
 fn apply_rule(rule: &Rule, samples: &Samples, now: OffsetDateTime) -> Option<Attention> {
     let seconds = now.unix_timestamp() as f64;
+    let shifted = |start: &dyn Fn(f64) -> f64| -> BTreeMap<String, f64> {
+        let values = samples.values_by_label(rule.metric, rule.label).into_iter();
+        values.map(|(label, value)| (label, start(value))).collect()
+    };
     let starts = match rule.since {
         Since::Unknown => BTreeMap::new(),
         Since::Value => samples.values_by_label(rule.metric, rule.label),
         Since::Gauge(metric) => samples.values_by_label(metric, rule.label),
+        Since::Recorded => samples.fault_starts(rule.metric),
+        Since::Age => shifted(&|age| seconds - age),
+        Since::Before(lead) => shifted(&|end| end - lead),
     };
     // A gauge without the label has one start for all values.
     let start_of = |label: &String| to_time(*starts.get(label).or_else(|| starts.get(""))?);

@@ -43,6 +43,13 @@ impl Samples {
         sums
     }
 
+    /// Unix times of the starts of a gauge's faults, by the value of its label.
+    pub(crate) fn fault_starts(&self, metric: &str) -> BTreeMap<String, f64> {
+        let starts = self.0.get("madako_fault_since_timestamp_seconds").into_iter().flatten();
+        let of_metric = starts.filter(|sample| sample.label_value("metric") == metric);
+        of_metric.map(|sample| (sample.label_value("value"), sample.value)).collect()
+    }
+
     /// These sums as counts, without those that are 0.
     pub(crate) fn counts_by_label(&self, name: &str, label: &str) -> BTreeMap<String, u64> {
         let sums = self.values_by_label(name, Some(label)).into_iter();

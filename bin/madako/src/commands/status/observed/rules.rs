@@ -82,6 +82,7 @@ pub(super) const RULES: &[Rule] = &[
         alert: Some("MadakoActorDown"),
         what: "actors",
         metric: "madako_actor_up",
+        since: Since::Recorded,
         label: Some("actor"),
         values: Values::Only(&[
             "leader",
@@ -103,6 +104,7 @@ pub(super) const RULES: &[Rule] = &[
         rule: "actor-down",
         alert: Some("MadakoActorDown"),
         metric: "madako_actor_up",
+        since: Since::Recorded,
         label: Some("actor"),
         values: Values::Only(&["metrics-fetcher", "app-scheduler"]),
         when: When::Zero,
@@ -144,6 +146,7 @@ pub(super) const RULES: &[Rule] = &[
         alert: Some("MadakoStateFaults"),
         what: "stored values",
         metric: "madako_state_faults",
+        since: Since::Recorded,
         remedy: "the log of the leader names key and field; store a valid value",
         ..BASE
     },
@@ -172,6 +175,7 @@ pub(super) const RULES: &[Rule] = &[
         alert: Some("MadakoDuplicateAddresses"),
         what: "registry",
         metric: "madako_duplicate_addresses",
+        since: Since::Recorded,
         remedy: "remove the older entries from sabakan; the log of the leader names addresses and serials",
         ..BASE
     },
@@ -180,6 +184,7 @@ pub(super) const RULES: &[Rule] = &[
         alert: Some("MadakoReportsRefused"),
         what: "automatic repairs",
         metric: "madako_reports_refused",
+        since: Since::Recorded,
         label: Some("reason"),
         values: Values::Only(&["too-many"]),
         remedy: "madako repair-queue explain names them; look for a common cause, or madako constraints set maximum-repair-queue-entries N",
@@ -260,6 +265,7 @@ pub(super) const RULES: &[Rule] = &[
         alert: Some("MadakoNodeParked"),
         what: "nodes",
         metric: "madako_actor_parked",
+        since: Since::Recorded,
         remedy: "the log of the leader has the errors of the actors; look for something unusual on these nodes",
         ..BASE
     },
@@ -293,6 +299,7 @@ pub(super) const RULES: &[Rule] = &[
         alert: Some("MadakoEtcdBackupOld"),
         what: "etcd of the cluster",
         metric: "madako_etcd_backup_age_seconds",
+        since: Since::Age,
         when: When::Exceeds("madako_etcd_backup_interval_seconds", 2.0),
         remedy: "madako etcd local-backup --prove on the leader's host shows the error",
         ..BASE
@@ -303,6 +310,7 @@ pub(super) const RULES: &[Rule] = &[
         what: "etcd of the cluster",
         metric: "madako_etcd_certificates_end_timestamp_seconds",
         when: When::EndsWithin(14.0 * DAYS),
+        since: Since::Before(14.0 * DAYS),
         why: Some("the next end of a certificate of etcd: {{ $value }}; it was not renewed"),
         remedy: "madako ops and madako history show etcd-renew-certificates; madako ca get tells which authorities exist",
         ..BASE
@@ -312,6 +320,7 @@ pub(super) const RULES: &[Rule] = &[
         alert: Some("MadakoCertificateUnreadable"),
         what: "etcd of the cluster",
         metric: "madako_nodes_with_unreadable_certificates",
+        since: Since::Recorded,
         why: Some(
             "control plane nodes whose certificates cannot be read, and so are not renewed: {{ $value }}",
         ),
@@ -355,6 +364,7 @@ pub(super) const RULES: &[Rule] = &[
         alert: Some("MadakoPlacementUnowned"),
         what: "placement",
         metric: "madako_placement_owner",
+        since: Since::Recorded,
         when: When::Zero,
         remedy: "set placement.controllers: false here, or in the deployment that the log of the leader names",
         ..BASE
@@ -395,6 +405,7 @@ pub(super) const RULES: &[Rule] = &[
         rule: "metrics-failed",
         alert: Some("MadakoMetricsMissing"),
         metric: "madako_metrics",
+        since: Since::Recorded,
         label: Some("condition"),
         values: Values::Only(&["failed", "undefined"]),
         remedy: "the log of the leader names each with its error; check its provider",
@@ -404,6 +415,7 @@ pub(super) const RULES: &[Rule] = &[
         rule: "providers-down",
         alert: Some("MadakoMetricsProviderDown"),
         metric: "madako_metrics_providers_down",
+        since: Since::Recorded,
         label: Some("kind"),
         remedy: "the log of the leader names them; madako core globalmetricsprovider list has their addresses",
         ..PLACEMENT
@@ -413,6 +425,7 @@ pub(super) const RULES: &[Rule] = &[
         alert: Some("MadakoResourceFaults"),
         what: "placement",
         metric: "madako_objects_faults",
+        since: Since::Recorded,
         remedy: "the log of the leader names each key; add a missing decryption key, correct the value or delete it",
         ..BASE
     },
@@ -420,6 +433,7 @@ pub(super) const RULES: &[Rule] = &[
         rule: "resources-circular",
         alert: Some("MadakoResourcesCircular"),
         metric: "madako_placement_circular",
+        since: Since::Recorded,
         remedy: "the log of the leader names them at level debug; remove an owner of one of them",
         ..PLACEMENT
     },

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use clap::CommandFactory as _;
 use madako_domain::obstacle::UNUSABLE_VALUE;
-use madako_domain::state::{ClusterState, Fault};
+use madako_domain::state::{self, ClusterState};
+use madako_http::{FAULT_GAUGES, Fault};
 
 use super::*;
 use crate::cli::Cli;
@@ -112,6 +113,15 @@ fn each_rule_has_a_declared_metric_a_reason_and_a_place_in_the_guide() {
             }
             (_, When::Exceeds(metric, _)) => assert!(declared.contains_key(metric), "{}", rule.rule),
             (Since::Unknown, _) => assert!(rule.lasting_seconds <= 0.0, "{}: it never lasts", rule.rule),
+            (Since::Recorded, when) => {
+                let gauge = FAULT_GAUGES.iter().find(|gauge| gauge.metric == rule.metric);
+                let gauge = gauge.unwrap_or_else(|| panic!("{}: nothing keeps its start", rule.rule));
+                assert_eq!(gauge.label, rule.label, "{}", rule.rule);
+                let is_zero = matches!(when, When::Zero);
+                assert_eq!(gauge.fault == Fault::Zero, is_zero, "{}", rule.rule);
+                assert!(is_zero || matches!(when, When::Positive), "{}", rule.rule);
+            }
+            (Since::Age | Since::Before(_), _) => assert!(rule.metric.ends_with("seconds"), "{}", rule.rule),
             (Since::Value, _) => assert!(rule.metric.ends_with("timestamp_seconds"), "{}", rule.rule),
         }
         let text = rule.why.or_else(|| summary_of(rule.alert?));
@@ -145,7 +155,7 @@ fn remedies_name_commands_that_exist() {
 
 #[test]
 fn item_of_the_store_replaces_that_of_the_metrics() {
-    let fault = Fault { key: "constraints".to_owned(), why: "no JSON".to_owned() };
+    let fault = state::Fault { key: "constraints".to_owned(), why: "no JSON".to_owned() };
     let state = ClusterState { faults: vec![fault], ..ClusterState::default() };
     let page = format!(
         "madako_leader 1\nmadako_state_faults 3\n\
@@ -255,8 +265,15 @@ fn start_without_a_label_counts_for_the_values_of_the_label() {
 
 #[test]
 fn summary_of_the_alert_is_the_reason() {
-    let (found, since) = find_one("madako_metrics_providers_down{kind=\"influx\"} 2\n");
-    assert_eq!((found.rule, since), ("providers-down", None));
+    let start = |metric: &str, value: &str, seconds: i64| {
+        let labels = format!("metric=\"{metric}\",value=\"{value}\"");
+        format!("madako_fault_since_timestamp_seconds{{{labels}}} {}\n", NOW - seconds)
+    };
+    let page = "madako_metrics_providers_down{kind=\"influx\"} 2\n".to_owned()
+        + &start("madako_metrics_providers_down", "influx", 40)
+        + &start("madako_metrics", "influx", 50);
+    let (found, since) = find_one(&page);
+    assert_eq!((found.rule, since), ("providers-down", Some(40)));
     assert_eq!(found.why, "2 metrics providers (influx) do not answer");
     assert!(found.remedy.ends_with("; runbook MadakoMetricsProviderDown"), "{found:?}");
     let (found, _) = find_one("madako_actor_up{actor=\"http\"} 0\nmadako_actor_up{actor=\"x\"} 0\n");
@@ -270,11 +287,15 @@ fn times_and_ratios_are_judged_by_the_clock() {
     };
     assert_eq!(find(&end(14)), []);
     assert!(find_one(&end(13)).0.why.contains(": in 13d1h;"), "{:?}", find(&end(13)));
+    assert_eq!(find_one(&end(13)).1, Some(86_400 - 3_600), "it should have been renewed by then");
     assert!(find_one(&end(-2)).0.why.contains("1d23h ago"), "{:?}", find(&end(-2)));
     let backup =
         |age: u64| format!("madako_etcd_backup_age_seconds {age}\nmadako_etcd_backup_interval_seconds 600\n");
     assert_eq!(find(&backup(1_200)), []);
-    assert_eq!(find_one(&backup(1_201)).0.rule, "etcd-backup-old");
+    assert_eq!(
+        (find_one(&backup(1_201)).0.rule, find_one(&backup(1_201)).1),
+        ("etcd-backup-old", Some(1_201))
+    );
     let violation = |seconds: i64| {
         format!("madako_invariant_violation_timestamp_seconds{{invariant=\"I2\"}} {}\n", NOW - seconds)
     };
