@@ -63,7 +63,7 @@ async fn each_fault_has_its_remedy() {
     etcd.put("ca/server", "no certificate").await;
     etcd.put(
         "vault",
-        &format!(r#"{{"endpoint":"http://127.0.0.1:{}","role-id":"r","secret-id":"s"}}"#, free_port()),
+        format!(r#"{{"endpoint":"http://127.0.0.1:{}","role-id":"r","secret-id":"s"}}"#, free_port()),
     )
     .await;
     let answer = etcd.run(&["doctor", "-o", "json"]).await;
