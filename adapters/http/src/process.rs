@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn this_process_shows_all_of_them_once() {
         let recorder =
-            crate::build_recorder(std::sync::Arc::new(crate::recorder::tests::TestClock::default())).unwrap();
+            crate::build_recorder(std::sync::Arc::new(crate::tests::TestClock::default())).unwrap();
         let text = metrics_text(&recorder.page(), MetricsScope::All);
         let value = |name: &str| -> f64 {
             let lines: Vec<&str> =

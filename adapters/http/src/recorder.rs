@@ -115,23 +115,13 @@ impl Recorder for MetricsRecorder {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use std::sync::atomic::{AtomicI64, Ordering};
+mod tests {
+    use std::sync::atomic::Ordering;
 
     use madako_protocol::telemetry::CountedGauge;
-    use time::OffsetDateTime;
 
     use super::*;
-
-    /// Unix time in seconds.
-    #[derive(Default)]
-    pub(crate) struct TestClock(AtomicI64);
-
-    impl Clock for TestClock {
-        fn now(&self) -> OffsetDateTime {
-            OffsetDateTime::from_unix_timestamp(self.0.load(Ordering::SeqCst)).unwrap()
-        }
-    }
+    use crate::tests::TestClock;
 
     #[test]
     fn a_page_without_machines_has_all_other_metrics() {

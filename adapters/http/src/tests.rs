@@ -1,7 +1,7 @@
 //! Tests of the pages and of the server over connections in memory, and once over TCP.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -54,6 +54,16 @@ impl Service for Fake {
 
     fn nodes(&self) -> Option<String> {
         self.runs_operations.load(Ordering::SeqCst).then(|| "{}".to_owned())
+    }
+}
+
+/// Unix time in seconds.
+#[derive(Default)]
+pub(crate) struct TestClock(pub(crate) AtomicI64);
+
+impl madako_protocol::ports::Clock for TestClock {
+    fn now(&self) -> time::OffsetDateTime {
+        time::OffsetDateTime::from_unix_timestamp(self.0.load(Ordering::SeqCst)).unwrap()
     }
 }
 

@@ -259,6 +259,6 @@ pub(crate) fn client_url(address: &str) -> String {
 }
 
 /// The program of this build.
-fn program() -> PathBuf {
+pub(crate) fn program() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_madako-lab")).with_file_name("madako")
 }

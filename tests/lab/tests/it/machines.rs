@@ -10,6 +10,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
+use crate::fleet::program;
 use crate::traces::Traces;
 use crate::{PATIENCE, eventually};
 
@@ -77,6 +78,29 @@ async fn machines_are_reached_by_ssh_and_run_etcd_and_nothing_remains() {
     let ended = timeout(PATIENCE, service.wait()).await.expect("the service ends").unwrap();
     assert_eq!(ended.signal(), Some(Signal::KILL.as_raw()));
     traces.vanish().await;
+}
+
+#[tokio::test]
+async fn docker_loads_the_image_of_the_service_and_runs_it() {
+    const IMAGE: &str = "registry.example.com/madako:1.0";
+    let Some(lab) = Lab::for_test(1).await else { return };
+    let [stripped, archive] = ["madako", "madako-image.tar"].map(|name| lab.directory().join(name));
+    let done = async |command: &mut Command| {
+        let output = command.output().await.unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    done(Command::new("strip").arg("--output-file").arg(&stripped).arg(program())).await;
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/service-image");
+    done(Command::new(script).args([&stripped, &archive]).arg(IMAGE)).await;
+    let machine = lab.machine(0);
+    machine.load(&archive).await.unwrap();
+    machine.docker(&["run", "--detach", "--network=host", "--name=madako", IMAGE]).await.unwrap();
+    let leads = async || machine.docker(&["exec", "madako", "/usr/bin/madako", "leader"]).await.ok();
+    let leader = eventually("the service in the container leads", leads).await;
+    assert_eq!(leader.trim(), "node1");
+    machine.docker(&["stop", "madako"]).await.unwrap();
+    let ended = ["inspect", "--format={{.State.ExitCode}}", "madako"];
+    assert_eq!(machine.docker(&ended).await.unwrap().trim(), "0", "it stops at the signal");
 }
 
 /// The program behind `make lab` with one machine and the service, its keeper, and the traces of its lab.

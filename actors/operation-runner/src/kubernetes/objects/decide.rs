@@ -136,7 +136,8 @@ impl fmt::Display for ObjectReason {
                  agree"
             ),
             Self::RegistryGuard => f.write_str(
-                "the removal guard holds an observation of the registry back: see madako sabakan removal",
+                "the removal guard holds an observation of the registry back: madako status shows it, and madako sabakan \
+                 confirm-removal confirms it",
             ),
         }
     }
