@@ -23,7 +23,11 @@ VERSION = "27.1.0"
 CRATES = {
     "madako-domain": "messages/domain",
     "madako-effects": "messages/effects",
+    "madako-etcd-backup": "actors/etcd-backup",
     "madako-leader": "actors/leader",
+    "madako-node": "actors/node",
+    "madako-operation-runner": "actors/operation-runner",
+    "madako-reboot-queue": "actors/reboot-queue",
     "madako-sabakan-poller": "actors/sabakan-poller",
     "madako-cluster-planner": "actors/cluster-planner",
     "madako-repair-queue": "actors/repair-queue",

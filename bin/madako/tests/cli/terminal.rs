@@ -103,14 +103,16 @@ struct Screen {
     column: usize,
     /// The beginning of a character or control sequence.
     pending: Vec<u8>,
-    /// All written text without control sequences.
+    /// All written text without control sequences. Text that overwrites a line, such as a progress bar, is a line of its own.
     written: String,
+    /// The last character went back to the start of the line.
+    has_returned: bool,
 }
 
 impl Screen {
     fn new(columns: usize, rows: usize) -> Self {
         let (cells, pending) = (vec![vec![' '; columns]; rows], Vec::new());
-        Self { cells, row: 0, column: 0, pending, written: String::new() }
+        Self { cells, row: 0, column: 0, pending, written: String::new(), has_returned: false }
     }
 
     fn text(&self) -> String {
@@ -154,6 +156,10 @@ impl Screen {
             self.cells.push(emptied);
             self.row -= 1;
         }
+        let overwrites = std::mem::replace(&mut self.has_returned, character == '\r') && character != '\n';
+        if overwrites && !self.written.is_empty() {
+            self.written.push('\n');
+        }
         if character != '\r' {
             self.written.push(character);
         }
@@ -193,4 +199,6 @@ fn a_screen_shows_text_where_the_cursor_is() {
     screen.show("one\r\ntwo\x1b[31m!\x1b[0m\x1b[1;6Hä\x1b[3;1Hlast\r\nnext\x1b[2;2H\x1b[K".as_bytes());
     assert_eq!(screen.text(), "two!\nl\nnext");
     assert_eq!(screen.written, "one\ntwo!älast\nnext");
+    screen.show(b"\r10 %\r20 %\r\n");
+    assert!(screen.written.ends_with("next\n10 %\n20 %\n"), "{}", screen.written);
 }
