@@ -8,7 +8,7 @@ mod certificates;
 pub(crate) mod collect;
 mod decide;
 pub(crate) mod execute;
-mod kubernetes;
+pub(crate) mod kubernetes;
 mod objects;
 mod restore_commands;
 mod show;
@@ -201,6 +201,7 @@ impl Actor for Runner {
             images: Images::default(),
             prepared: Arc::new(Mutex::new(BTreeMap::new())),
             versions: Arc::new(Mutex::new(BTreeMap::new())),
+            kubernetes_versions: Arc::default(),
         };
         let tidy = (given.mode == Mode::Act).then(|| {
             let authorities = Arc::clone(&given.ports.authorities);

@@ -42,6 +42,10 @@ pub(crate) const WAIT_PAUSE: Duration = Duration::from_secs(2);
 /// Time for which all other API servers are healthy before one restarts: rivers check their upstreams every 20 s, and take a
 /// server back only then.
 pub const API_SETTLED: Duration = Duration::from_secs(25);
+/// Time that the restart of an API server takes in a fleet without records of one: a graceful end, and the start.
+pub(crate) const EXPECTED_OF_SERVERS: Duration = Duration::from_secs(30);
+/// Time that another operation on components takes in a fleet without records of one.
+pub(crate) const EXPECTED_OF_NODES: Duration = Duration::from_secs(20);
 /// Time for a kubelet to register its node: some seconds, and more on a busy machine.
 pub(crate) const REGISTERED: time::Duration = time::Duration::seconds(60);
 /// Tries of the command that waits for kubelets, as in CKE.

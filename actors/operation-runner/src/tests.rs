@@ -9,6 +9,7 @@ mod kubernetes;
 mod maintenance;
 mod model;
 mod outdated;
+mod plan;
 mod properties;
 mod renewal;
 mod restart;

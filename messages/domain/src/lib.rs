@@ -37,6 +37,7 @@ pub mod restore;
 mod rules;
 mod schema;
 pub mod settings;
+pub mod skew;
 pub mod state;
 pub mod status;
 pub mod store;

@@ -32,6 +32,10 @@ impl RunnerState {
             versions.get(&settings.images.etcd).cloned()
         };
         status.etcd_image_version = version;
+        if let Some(answers) = &mut status.kubernetes {
+            let versions = self.executor.kubernetes_versions.lock().unwrap_or_else(PoisonError::into_inner);
+            answers.image_versions.clone_from(&versions);
+        }
         self.backing_off.retain(|address| cluster.nodes.iter().any(|node| node.address == address));
         let started = Instant::now();
         let now = self.given.clock.now();

@@ -23,6 +23,8 @@ use super::{
 use crate::backing_off;
 use crate::command::Command;
 use crate::kubernetes::operation::KubernetesOperationName;
+use crate::kubernetes::rollout;
+use crate::kubernetes::versions::{PresentImages, present_images};
 use crate::limits::COMMAND_LOST;
 use crate::operation::{Operation, OperationName};
 use crate::records::{self, AnnouncedStep, restoring};
@@ -197,6 +199,7 @@ impl RunnerState {
             certificates: Arc::new(self.target_certificates(operation)),
             kubernetes: inputs.kubernetes.as_ref().and_then(|read| read.as_ref().as_ref().ok().cloned()),
             kubelets: Arc::new(self.target_kubelets(operation)),
+            component_images: Arc::new(self.component_images(&inputs.cluster)),
             servers: self.servers_by_health(&inputs.cluster),
         };
         let (id, operation) = (step.record, operation.name.name());
@@ -231,6 +234,11 @@ impl RunnerState {
         let mut servers: Vec<String> = cluster.control_plane().map(|node| node.address.clone()).collect();
         servers.sort_by_key(|address| !is_healthy(address));
         servers
+    }
+
+    fn component_images(&self, cluster: &Cluster) -> PresentImages {
+        let collected = self.collected.as_ref();
+        collected.map(|(_, collected)| present_images(cluster, &collected.nodes)).unwrap_or_default()
     }
 
     /// Configuration files of the kubelets that run on the targets.
@@ -295,7 +303,7 @@ fn next_wave(now: usize, step: &AnnouncedStep, has_failed: bool, goes_on: bool, 
     match step.operation.name {
         OperationName::Kubernetes(KubeletRestart | KubeProxyRestart) if has_failed => 1,
         OperationName::Kubernetes(KubeletRestart | KubeProxyRestart) if !goes_on => {
-            (now * 2).min(most.max(1))
+            rollout::next_wave(now, most)
         }
         _ => now,
     }

@@ -6,12 +6,14 @@
 //!   sync, and no control plane node drains, reboots or is repaired (invariants I13 and I8).
 //! - A controller manager or scheduler starts only while an API server is healthy.
 //! - No kubelet or proxy starts with another image than the one that every running API server has.
+//! - Nothing starts at a version that the policy of Kubernetes forbids (invariant I14), as far as versions are known.
 //! - Each component that is due and in no operation is held, with the reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use madako_domain::canary::{Canary, is_planted};
 use madako_domain::cluster::Node;
+use madako_domain::skew::{Skew, SkewRule, judge_start};
 use time::{Duration, OffsetDateTime};
 
 use super::held::{KubernetesHeld, KubernetesReason as Reason};
@@ -110,6 +112,7 @@ impl<'a> Pass<'a> {
     ) -> NodesByState<'a> {
         let mut sorted = NodesByState::default();
         let (mut unreachable, mut backs_off, mut foreign) = (Vec::new(), Vec::new(), Vec::new());
+        let mut forbidden: BTreeMap<SkewRule, (Skew, Vec<String>)> = BTreeMap::new();
         for node in self.nodes_with_component(component) {
             let address = node.address.clone();
             let reachable = self.input.status.nodes.get(&address).is_some_and(|node| node.reachable);
@@ -140,6 +143,10 @@ impl<'a> Pass<'a> {
                     }
                 }
             };
+            if let Some(skew) = self.version_skew(component, node).filter(|_| due.is_some()) {
+                forbidden.entry(skew.rule).or_insert_with(|| (skew, Vec::new())).1.push(address);
+                continue;
+            }
             match due {
                 None => sorted.current.push(node),
                 Some(_) if self.input.backing_off.contains(&address) => backs_off.push(address),
@@ -150,7 +157,19 @@ impl<'a> Pass<'a> {
         self.hold(start, Reason::Unreachable, unreachable);
         self.hold(start, Reason::ForeignContainer, foreign);
         self.hold(restart, Reason::BackingOff, backs_off);
+        for (rule, (skew, nodes)) in forbidden {
+            // While API servers are updated, their number is the shorter reason.
+            let older = self.older_api_servers().filter(|_| rule == SkewRule::NewerThanApiServer);
+            self.hold(restart, older.unwrap_or(Reason::VersionSkew { skew }), nodes);
+        }
         sorted
+    }
+
+    /// The rule that the wanted version of a component would break (invariant I14), as far as versions are known.
+    fn version_skew(&self, component: Component, node: &Node) -> Option<Skew> {
+        let status = self.input.status;
+        let wanted = status.wanted_version.as_ref().filter(|_| !is_planted(Canary::KubeletFirst))?;
+        judge_start(&status.versions, component, &node.address, wanted)
     }
 
     fn start(&mut self, name: Name, nodes: &[&Node]) {
@@ -325,6 +344,9 @@ impl<'a> Pass<'a> {
 
     /// The reason for which no kubelet or proxy may start: a running API server has another image.
     fn older_api_servers(&self) -> Option<Reason> {
+        if is_planted(Canary::KubeletFirst) {
+            return None;
+        }
         let is_other = |node: &&Node| {
             self.component_status(Component::ApiServer, node)
                 .is_some_and(|state| state.runs() && state.container.image != self.input.wanted.image)
@@ -415,7 +437,8 @@ impl<'a> Pass<'a> {
             |why: &[Outdated]| why.iter().any(|difference| matches!(difference, Outdated::Image { .. }));
         let (images, mut ready): (Vec<_>, Vec<_>) =
             nodes.into_iter().partition(|(_, why)| changes_image(why));
-        match self.api_server_blocker().filter(|_| !images.is_empty()) {
+        let waits = !images.is_empty() && !is_planted(Canary::KubeletFirst);
+        match self.api_server_blocker().filter(|_| waits) {
             Some(reason) => self.hold(name, reason, outdated_addresses(&images)),
             None => ready.extend(images),
         }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use madako_domain::skew::Skew;
 use madako_json::named;
 
 use super::operation::KubernetesOperationName;
@@ -40,6 +41,10 @@ pub enum KubernetesReason {
     /// No component may be newer than the oldest API server.
     ApiServersFirst {
         nodes: Vec<String>,
+    },
+    /// The wanted image makes versions that the policy of Kubernetes forbids (invariant I14).
+    VersionSkew {
+        skew: Skew,
     },
     /// Not all members of etcd are in sync.
     EtcdNotInSync,
@@ -91,6 +96,7 @@ impl fmt::Display for KubernetesReason {
             Self::ApiServersFirst { nodes } => {
                 write!(f, "the API servers of these nodes have another image: {}", nodes.join(", "))
             }
+            Self::VersionSkew { skew } => write!(f, "I14: {skew}"),
             Self::EtcdNotInSync => f.write_str("not all members of etcd are in sync"),
             Self::ControlPlaneBusy { nodes } => {
                 write!(f, "these control plane nodes drain, reboot or are repaired: {}", nodes.join(", "))

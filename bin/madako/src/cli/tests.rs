@@ -152,6 +152,7 @@ fn the_words_are_those_of_ckecli_and_krakectl_and_ours() {
             "kube cluster set-state",
             "kube issue",
             "kube status",
+            "kube plan",
             "infra provider list",
             "infra provider register",
             "infra provider get",

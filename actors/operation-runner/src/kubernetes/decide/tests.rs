@@ -1,6 +1,7 @@
 use madako_domain::cluster::Cluster;
 use madako_domain::images::ImageName;
 use madako_domain::node_status::ContainerStatus;
+use madako_domain::skew::Versions;
 use madako_json::go::RawJson;
 use proptest::prelude::*;
 
@@ -9,6 +10,7 @@ use crate::kubernetes::configuration::{Configuration, Unknown};
 use crate::kubernetes::options::KubernetesOptions;
 use crate::kubernetes::params::builtin_parameters;
 use crate::kubernetes::status::KubernetesNode;
+use crate::kubernetes::versions::is_component_of;
 
 const A: &str = "10.0.0.1";
 const B: &str = "10.0.0.2";
@@ -114,6 +116,36 @@ impl Fleet {
             .map(|held| format!("held {} {}: {}", held.what, held.reason.name(), held.targets.join(" ")));
         due.chain(held).collect()
     }
+}
+
+#[test]
+fn versions_that_the_policy_forbids_are_held_with_the_rule() {
+    let mut fleet = Fleet::new(3, 1);
+    for component in Component::ALL {
+        fleet.outdate(component);
+    }
+    let mut versions = |servers: &str, others: &str| {
+        let mut versions = Versions::default();
+        for node in &fleet.cluster.nodes {
+            for component in Component::ALL.into_iter().filter(|it| is_component_of(*it, node)) {
+                let version = if component == Component::ApiServer { servers } else { others };
+                versions.insert(component, &node.address, version.parse().unwrap());
+            }
+        }
+        fleet.status.versions = versions;
+        fleet.status.wanted_version = Some("1.31.0".parse().unwrap());
+        fleet.rows()
+    };
+    let allowed = versions("1.30.5", "1.30.5");
+    assert_eq!(allowed[0], "kube-apiserver-restart: 10.0.0.1", "{allowed:#?}");
+    assert!(allowed.iter().all(|row| !row.contains("version-skew")), "{allowed:#?}");
+    let first = "held kubelet-restart api-servers-first: 10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4";
+    assert!(allowed.iter().any(|row| row == first), "{allowed:#?}");
+    let skipped = versions("1.29.5", "1.29.5");
+    assert_eq!(skipped[0], "held kube-apiserver-restart version-skew: 10.0.0.1 10.0.0.2 10.0.0.3");
+    assert!(skipped.iter().all(|row| row.starts_with("held")), "{skipped:#?}");
+    let old = versions("1.30.5", "1.27.0");
+    assert_eq!(old[0], "held kube-apiserver-restart version-skew: 10.0.0.1 10.0.0.2 10.0.0.3");
 }
 
 #[test]
