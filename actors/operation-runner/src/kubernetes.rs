@@ -25,7 +25,7 @@ pub mod outdated;
 pub mod params;
 pub mod paths;
 pub mod plan;
-pub mod rollout;
+pub(crate) mod rollout;
 pub(crate) mod row;
 pub mod shown;
 pub mod status;

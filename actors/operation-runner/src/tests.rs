@@ -14,5 +14,6 @@ mod properties;
 mod renewal;
 mod restart;
 mod restore;
+mod rollout;
 mod rows;
 mod stories;

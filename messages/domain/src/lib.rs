@@ -34,6 +34,7 @@ pub mod repair;
 pub mod resource;
 pub mod restart;
 pub mod restore;
+pub mod rollout;
 mod rules;
 mod schema;
 pub mod settings;

@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError};
 use madako_domain::cluster::Cluster;
 use madako_domain::component::Component;
 use madako_domain::node_status::{EtcdVersion, KubernetesAnswers};
+use madako_domain::rollout::Rollout;
 use madako_protocol::actors::Collected;
 use time::OffsetDateTime;
 use tokio::time::Instant;
@@ -14,7 +15,9 @@ use super::collect::fleet_status;
 use super::objects::with_failures;
 use super::{Inputs, RunnerState, madako_operations_decide_seconds};
 use crate::images::with_images;
-use crate::input::{Input, KubernetesPart, ObjectsPart, RequestedRestore};
+use crate::input::{Input, KubernetesMode, KubernetesPart, ObjectsPart, RequestedRestore};
+use crate::kubernetes::rollout::{is_rolled_out, watched_state};
+use crate::kubernetes::row;
 use crate::limits::API_SETTLED;
 use crate::stories::{StoryContext, describe_nodes};
 
@@ -67,7 +70,7 @@ impl RunnerState {
                 options: read.as_ref().as_ref().map(|options| &**options).map_err(String::as_str),
                 busy: &busy,
                 settling: &settling,
-                wave: self.wave,
+                rollout: inputs.state.rollout.as_deref(),
                 objects: ObjectsPart {
                     user: &inputs.resources,
                     leaving: &leaving,
@@ -78,6 +81,7 @@ impl RunnerState {
             }),
             settings: &settings,
         };
+        self.rollout = self.watch_wave(&input);
         let decision = self.decide_on_objects(input, collected);
         let input = with_failures(input, self.objects.failed());
         madako_operations_decide_seconds().record(started.elapsed());
@@ -98,6 +102,32 @@ impl RunnerState {
         };
         self.stories = Arc::new(describe_nodes(&input, &around));
         self.decision = Some(decision);
+    }
+
+    /// The roll after the newest look at the nodes of its present wave. `None`: there is no roll, or it is only observed.
+    fn watch_wave(&mut self, input: &Input<'_>) -> Option<Rollout> {
+        let part = input.kubernetes.filter(|_| input.settings.kubernetes == KubernetesMode::Act)?;
+        let (stored, options) = (part.rollout?, part.options.ok()?);
+        let (wanted, status) = (row::wanted(input, options), row::status(input));
+        let mut rollout = stored.for_image(wanted.image);
+        let answers = input.status.kubernetes.as_ref().and_then(|answers| answers.objects.as_ref());
+        let nodes = answers.and_then(|objects| objects.nodes.as_ref());
+        let ready: Option<BTreeSet<String>> = nodes
+            .map(|nodes| nodes.iter().filter(|node| node.is_ready).map(|node| node.name.clone()).collect());
+        let watched = input.cluster.nodes.iter().filter_map(|node| {
+            let component: Component = rollout.watched.get(&node.address)?.parse().ok()?;
+            let state = watched_state(&wanted, &status, ready.as_ref(), (component, node));
+            Some((node.address.clone(), state))
+        });
+        let states = watched.collect();
+        let ends = self.watch.note(&rollout, &states, Instant::now());
+        let most = self.given.settings.max_concurrent_updates;
+        rollout.end_watches(&ends, most, input.cluster.nodes.len());
+        // The next roll begins with one node.
+        if rollout.wave > 1 && rollout.watched.is_empty() && is_rolled_out(&wanted, &status) {
+            rollout.wave = 1;
+        }
+        Some(rollout)
     }
 
     /// Nodes whose API server is not known to be healthy for [`API_SETTLED`].

@@ -9,6 +9,7 @@ use madako_domain::node_status::{EtcdMember, EtcdStatus};
 use madako_domain::objects::{
     Annotations, Content, FoundObject, Manifest, NodeChange, NodeObject, ObjectName,
 };
+use madako_domain::rollout::WatchEnd;
 use madako_json::go::RawJson;
 use madako_protocol::authorities::{AuthorityError, CertificateRequest, IssuedCertificate, RenewalReason};
 use madako_protocol::etcd::EtcdError;
@@ -307,4 +308,20 @@ async fn a_component_starts_only_at_a_version_that_the_policy_allows() {
     // Components of one image are not asked for versions, which would need a permit as well.
     let one = failure_with_images(start(), None, &[], beside(wanted, wanted), &[]).await;
     assert_eq!(one, "it waits for a permit");
+}
+
+#[test]
+fn only_the_nodes_on_which_a_wave_failed_leave_the_watch_as_failed() {
+    let targets = ["a".to_owned(), "b".to_owned()].to_vec();
+    let command = Command::Kubernetes(KubernetesCommand::WaitForKubeletReady);
+    let name = OperationName::Kubernetes(KubernetesOperationName::KubeletRestart);
+    let operation = single_command_operation(name, targets, command);
+    let ends = |nodes: Option<&[&str]>| {
+        let nodes = nodes.map(|nodes| nodes.iter().map(|node| (*node).to_owned()).collect());
+        workflow::failed_watches(&operation, &(nodes, "x".to_owned()))
+    };
+    let failed = WatchEnd::Failed("x".to_owned());
+    assert_eq!(ends(Some(&["b", "c"])), BTreeMap::from([("b".to_owned(), failed)]));
+    assert_eq!(ends(Some(&[])), BTreeMap::new(), "no node is the cause");
+    assert!(ends(None).into_values().all(|end| end == WatchEnd::Dropped), "the wave was held");
 }

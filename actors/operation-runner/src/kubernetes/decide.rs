@@ -6,6 +6,7 @@
 //!   sync, and no control plane node drains, reboots or is repaired (invariants I13 and I8).
 //! - A controller manager or scheduler starts only while an API server is healthy.
 //! - No kubelet or proxy starts with another image than the one that every running API server has.
+//! - A wave of restarts begins only after the nodes of the wave before it were good for a while.
 //! - Nothing starts at a version that the policy of Kubernetes forbids (invariant I14), as far as versions are known.
 //! - Each component that is due and in no operation is held, with the reason.
 
@@ -13,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use madako_domain::canary::{Canary, is_planted};
 use madako_domain::cluster::Node;
+use madako_domain::rollout::Rollout;
 use madako_domain::skew::{Skew, SkewRule, judge_start};
 use time::{Duration, OffsetDateTime};
 
@@ -40,8 +42,8 @@ pub struct KubernetesInput<'a> {
     pub backing_off: &'a BTreeSet<String>,
     /// Nodes on which one operation starts a component.
     pub max_concurrent_updates: usize,
-    /// Nodes of the next wave of restarts: at least 1, at most `max_concurrent_updates`.
-    pub wave: usize,
+    /// The roll of kubelets and proxies; `None`: the first wave is to come.
+    pub rollout: Option<&'a Rollout>,
 }
 
 /// An operation that is due.
@@ -448,8 +450,28 @@ impl<'a> Pass<'a> {
         }
     }
 
+    /// The reason for which no wave may begin.
+    fn roll_obstacle(&self) -> Option<Reason> {
+        let addresses = |nodes: &BTreeMap<String, String>| nodes.keys().cloned().collect();
+        match self.input.rollout? {
+            rollout if rollout.paused => Some(Reason::RollPaused),
+            // Failures of another image do not count.
+            rollout if rollout.image != self.input.wanted.image => None,
+            rollout if rollout.halted => Some(Reason::RollHalted { nodes: addresses(&rollout.failed) }),
+            rollout if !rollout.watched.is_empty() => {
+                Some(Reason::WaveWatched { nodes: addresses(&rollout.watched) })
+            }
+            _ => None,
+        }
+    }
+
     fn add_wave(&mut self, name: Name, mut nodes: Vec<(&Node, Vec<Outdated>)>) {
-        let later = nodes.split_off(nodes.len().min(self.input.wave.min(self.input.max_concurrent_updates)));
+        if let Some(reason) = self.roll_obstacle() {
+            self.hold(name, reason, outdated_addresses(&nodes));
+            return;
+        }
+        let wave = self.input.rollout.map_or(1, Rollout::wave_size);
+        let later = nodes.split_off(nodes.len().min(wave.min(self.input.max_concurrent_updates)));
         self.hold(name, Reason::Wave, outdated_addresses(&later));
         self.restart(name, nodes, false);
     }

@@ -58,6 +58,16 @@ pub enum KubernetesReason {
     },
     /// The nodes wait for a later wave.
     Wave,
+    /// The nodes of the present wave are not Ready for long enough.
+    WaveWatched {
+        nodes: Vec<String>,
+    },
+    /// Too many nodes failed after their restart.
+    RollHalted {
+        nodes: Vec<String>,
+    },
+    /// An operator paused the roll.
+    RollPaused,
     /// `kubernetes.mode` is `observe`.
     Observed,
     /// The options of the cluster for Kubernetes cannot be used.
@@ -105,6 +115,16 @@ impl fmt::Display for KubernetesReason {
                 write!(f, "these come first, or are not known to be healthy: {}", nodes.join(", "))
             }
             Self::Wave => f.write_str("these nodes wait for a later wave"),
+            Self::WaveWatched { nodes } => {
+                write!(f, "these nodes restarted, and are not Ready for long enough: {}", nodes.join(", "))
+            }
+            Self::RollHalted { nodes } => write!(
+                f,
+                "too many nodes failed after their restart: {}. Repair them, or set another image or argument, then run \
+                 madako kube resume",
+                nodes.join(", ")
+            ),
+            Self::RollPaused => f.write_str("an operator paused it: run madako kube resume"),
             Self::Observed => {
                 f.write_str("kubernetes.mode is observe, so Madako leaves it to CKE or to an operator")
             }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use madako_domain::component::Component;
 use madako_domain::node_status::{ContainerStatus, EtcdMember};
 use madako_domain::record::{Record, RecordStatus};
+use madako_domain::rollout::{Rollout, WatchEnd};
 use madako_domain::skew::{KubernetesVersion, Skew, judge_upgrade};
 use serde::Serialize;
 
@@ -19,13 +20,12 @@ use super::operation::KubernetesOperationName as Name;
 use super::options::KubernetesOptions;
 use super::outdated::Wanted;
 use super::params::builtin_parameters;
-use super::rollout::next_wave;
 use super::row;
 use super::shown::{State, components};
 use super::status::{ComponentStatus, KubernetesNode, KubernetesStatus};
 use super::versions::nodes_by_component;
 use crate::input::Input;
-use crate::limits::{API_SETTLED, EXPECTED_OF_NODES, EXPECTED_OF_SERVERS};
+use crate::limits::{API_SETTLED, EXPECTED_OF_NODES, EXPECTED_OF_SERVERS, WAVE_GOOD};
 
 /// The seconds that operations took, by name.
 pub type Durations = BTreeMap<String, u64>;
@@ -47,7 +47,7 @@ pub struct ComponentsPlan {
     pub held: Vec<PlannedHold>,
     /// Rules of the version policy that the image would break. With one, nothing of it is done.
     pub refused: Vec<Skew>,
-    /// The sum of all steps and of the pauses between API servers.
+    /// The sum of all steps and of the pauses after API servers and waves.
     pub expected_seconds: u64,
     /// Consequences that no step shows.
     pub notes: Vec<String>,
@@ -191,7 +191,7 @@ impl Planner<'_> {
     fn decision_input<'b>(
         &'b self,
         status: &'b KubernetesStatus,
-        wave: usize,
+        rollout: Option<&'b Rollout>,
         nobody: &'b BTreeSet<String>,
     ) -> KubernetesInput<'b> {
         KubernetesInput {
@@ -203,7 +203,7 @@ impl Planner<'_> {
             settling: nobody,
             backing_off: nobody,
             max_concurrent_updates: self.input.settings.max_concurrent_updates,
-            wave,
+            rollout,
         }
     }
 
@@ -218,7 +218,7 @@ impl Planner<'_> {
             is_etcd_in_sync,
             busy,
             backing_off: self.input.backing_off,
-            ..self.decision_input(&self.status, 1, &nobody)
+            ..self.decision_input(&self.status, self.input.kubernetes.and_then(|part| part.rollout), &nobody)
         };
         let is_temporary = |reason: &KubernetesReason| {
             matches!(
@@ -227,6 +227,9 @@ impl Planner<'_> {
                     | KubernetesReason::EtcdNotInSync
                     | KubernetesReason::ControlPlaneBusy { .. }
                     | KubernetesReason::BackingOff
+                    | KubernetesReason::WaveWatched { .. }
+                    | KubernetesReason::RollHalted { .. }
+                    | KubernetesReason::RollPaused
             )
         };
         let held = decide(&present).held.into_iter().filter(|held| is_temporary(&held.reason));
@@ -251,13 +254,13 @@ impl Planner<'_> {
             }
         }
         let nobody = BTreeSet::new();
-        let (mut wave, mut waves) = (1, BTreeMap::<Name, usize>::new());
+        let (mut rollout, mut waves) = (Rollout::new(self.wanted.image), BTreeMap::<Name, usize>::new());
         let most = self.input.settings.max_concurrent_updates;
         // Each operation makes a component on a node as wanted.
         let bound = self.wanted.cluster.nodes.len() * Component::ALL.len();
         let mut held = Vec::new();
         for _ in 0..=bound {
-            let decision = decide(&self.decision_input(&model, wave, &nobody));
+            let decision = decide(&self.decision_input(&model, Some(&rollout), &nobody));
             held = decision.held;
             let Some(due) = decision.operations.into_iter().next() else { break };
             let number = matches!(due.name, Name::KubeletRestart | Name::KubeProxyRestart).then(|| {
@@ -266,7 +269,9 @@ impl Planner<'_> {
                 *number
             });
             if number.is_some() {
-                wave = next_wave(wave, most);
+                rollout.begin_wave(due.name.component().name(), &due.targets);
+                let good = due.targets.iter().map(|node| (node.clone(), WatchEnd::Good)).collect();
+                rollout.end_watches(&good, most, self.wanted.cluster.nodes.len());
             }
             self.carry_out(&mut model, &due);
             self.add_step(due, number);
@@ -314,7 +319,11 @@ impl Planner<'_> {
         let guess = if is_of_servers { EXPECTED_OF_SERVERS } else { EXPECTED_OF_NODES };
         let took = self.durations.get(operation).copied().unwrap_or(guess.as_secs());
         let begins = self.seconds;
-        let pause = if is_of_servers { API_SETTLED } else { Duration::ZERO };
+        let pause = match (is_of_servers, wave) {
+            (true, _) => API_SETTLED,
+            (false, Some(_)) => WAVE_GOOD,
+            (false, None) => Duration::ZERO,
+        };
         self.seconds += took + pause.as_secs();
         self.steps.push(Step {
             number: self.steps.len() + 1,

@@ -48,7 +48,7 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
         settling: part.settling,
         backing_off: view.input.backing_off,
         max_concurrent_updates: view.input.settings.max_concurrent_updates,
-        wave: part.wave,
+        rollout: part.rollout,
     });
     held.extend(decision.held.into_iter().map(Held::from));
     let mut operations = Vec::new();

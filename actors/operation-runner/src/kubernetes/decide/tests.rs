@@ -1,6 +1,7 @@
 use madako_domain::cluster::Cluster;
 use madako_domain::images::ImageName;
 use madako_domain::node_status::ContainerStatus;
+use madako_domain::rollout::Rollout;
 use madako_domain::skew::Versions;
 use madako_json::go::RawJson;
 use proptest::prelude::*;
@@ -28,7 +29,7 @@ struct Fleet {
     busy: BTreeSet<String>,
     settling: BTreeSet<String>,
     backing_off: BTreeSet<String>,
-    wave: usize,
+    rollout: Rollout,
 }
 
 impl Fleet {
@@ -50,7 +51,7 @@ impl Fleet {
             busy: BTreeSet::new(),
             settling: BTreeSet::new(),
             backing_off: BTreeSet::new(),
-            wave: 1,
+            rollout: Rollout::new(ImageName::Kubernetes.default_image()),
         };
         let nodes = fleet.cluster.nodes.clone();
         fleet.status.registered = Some(nodes.iter().map(|node| node.name().to_owned()).collect());
@@ -102,7 +103,7 @@ impl Fleet {
             settling: &self.settling,
             backing_off: &self.backing_off,
             max_concurrent_updates: 2,
-            wave: self.wave,
+            rollout: Some(&self.rollout),
         })
     }
 
@@ -259,7 +260,7 @@ fn kubelets_and_proxies_restart_in_waves_after_the_last_api_server() {
         "held kube-proxy-restart wave: 10.0.0.2 10.0.0.3 10.0.0.4",
     ];
     assert_eq!(fleet.rows(), rows);
-    fleet.wave = 8;
+    fleet.rollout.wave = 8;
     assert_eq!(
         fleet.rows()[0],
         "kubelet-restart: 10.0.0.1 10.0.0.2",
@@ -268,6 +269,21 @@ fn kubelets_and_proxies_restart_in_waves_after_the_last_api_server() {
     fleet.outdate(Component::ApiServer);
     let held = "held kubelet-restart api-servers-first: 10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4";
     assert!(fleet.rows().contains(&held.to_owned()), "{:?}", fleet.rows());
+}
+
+#[test]
+fn a_wave_waits_for_the_present_one_and_for_the_operator() {
+    let mut fleet = Fleet::new(1, 1);
+    fleet.outdate(Component::Kubelet);
+    let reason = |fleet: &Fleet| fleet.rows().last().unwrap().clone();
+    fleet.rollout.begin_wave("kubelet", &[A.to_owned()]);
+    assert_eq!(reason(&fleet), "held kubelet-restart wave-watched: 10.0.0.1 10.0.0.2");
+    fleet.rollout.halted = true;
+    assert_eq!(reason(&fleet), "held kubelet-restart roll-halted: 10.0.0.1 10.0.0.2");
+    OLD.clone_into(&mut fleet.rollout.image);
+    assert_eq!(fleet.rows()[0], "kubelet-restart: 10.0.0.1", "the failures are those of another image");
+    fleet.rollout.paused = true;
+    assert_eq!(reason(&fleet), "held kubelet-restart roll-paused: 10.0.0.1 10.0.0.2");
 }
 
 #[test]
@@ -332,7 +348,7 @@ fn fleets() -> impl Strategy<Value = Fleet> {
     let nodes = prop::collection::vec((0..8_u8, prop::collection::vec(component, 5)), 5);
     (nodes, any::<bool>(), any::<bool>(), 1..4_usize).prop_map(|(nodes, in_sync, busy, wave)| {
         let mut fleet = Fleet::new(3, 2);
-        (fleet.is_etcd_in_sync, fleet.wave) = (in_sync, wave);
+        (fleet.is_etcd_in_sync, fleet.rollout.wave) = (in_sync, wave);
         if busy {
             fleet.busy.insert(B.to_owned());
         }
