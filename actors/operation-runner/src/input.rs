@@ -133,8 +133,8 @@ pub struct KubernetesPart<'a> {
     pub busy: &'a BTreeSet<String>,
     /// Addresses of nodes whose API server is not known to be healthy for a while.
     pub settling: &'a BTreeSet<String>,
-    /// The roll of kubelets and proxies; `None`: the first wave is to come.
-    pub rollout: Option<&'a Rollout>,
+    /// The roll of kubelets and proxies, or the reason why it cannot be read; `None`: the first wave is to come.
+    pub rollout: Result<Option<&'a Rollout>, &'a str>,
     pub objects: ObjectsPart<'a>,
 }
 

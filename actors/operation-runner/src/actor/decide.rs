@@ -5,8 +5,10 @@ use std::sync::{Arc, PoisonError};
 
 use madako_domain::cluster::Cluster;
 use madako_domain::component::Component;
+use madako_domain::keys;
 use madako_domain::node_status::{EtcdVersion, KubernetesAnswers};
 use madako_domain::rollout::Rollout;
+use madako_domain::state::ClusterState;
 use madako_protocol::actors::Collected;
 use time::OffsetDateTime;
 use tokio::time::Instant;
@@ -20,6 +22,11 @@ use crate::kubernetes::rollout::{is_rolled_out, watched_state};
 use crate::kubernetes::row;
 use crate::limits::API_SETTLED;
 use crate::stories::{StoryContext, describe_nodes};
+
+/// The roll of kubelets and proxies. An unreadable key is no absent key.
+fn read_rollout(state: &ClusterState) -> Result<Option<&Rollout>, &str> {
+    state.fault_of(keys::ROLLOUT).map_or(Ok(state.rollout.as_deref()), Err)
+}
 
 impl RunnerState {
     pub(super) fn decide(&mut self, inputs: &Inputs, collected: &Collected) {
@@ -70,7 +77,7 @@ impl RunnerState {
                 options: read.as_ref().as_ref().map(|options| &**options).map_err(String::as_str),
                 busy: &busy,
                 settling: &settling,
-                rollout: inputs.state.rollout.as_deref(),
+                rollout: read_rollout(&inputs.state),
                 objects: ObjectsPart {
                     user: &inputs.resources,
                     leaving: &leaving,
@@ -107,7 +114,7 @@ impl RunnerState {
     /// The roll after the newest look at the nodes of its present wave. `None`: there is no roll, or it is only observed.
     fn watch_wave(&mut self, input: &Input<'_>) -> Option<Rollout> {
         let part = input.kubernetes.filter(|_| input.settings.kubernetes == KubernetesMode::Act)?;
-        let (stored, options) = (part.rollout?, part.options.ok()?);
+        let (stored, options) = (part.rollout.ok()??, part.options.ok()?);
         let (wanted, status) = (row::wanted(input, options), row::status(input));
         let mut rollout = stored.for_image(wanted.image);
         let answers = input.status.kubernetes.as_ref().and_then(|answers| answers.objects.as_ref());

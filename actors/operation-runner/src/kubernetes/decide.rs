@@ -42,8 +42,8 @@ pub struct KubernetesInput<'a> {
     pub backing_off: &'a BTreeSet<String>,
     /// Nodes on which one operation starts a component.
     pub max_concurrent_updates: usize,
-    /// The roll of kubelets and proxies; `None`: the first wave is to come.
-    pub rollout: Option<&'a Rollout>,
+    /// The roll of kubelets and proxies, or the reason why it cannot be read; `None`: the first wave is to come.
+    pub rollout: Result<Option<&'a Rollout>, &'a str>,
 }
 
 /// An operation that is due.
@@ -453,7 +453,11 @@ impl<'a> Pass<'a> {
     /// The reason for which no wave may begin.
     fn roll_obstacle(&self) -> Option<Reason> {
         let addresses = |nodes: &BTreeMap<String, String>| nodes.keys().cloned().collect();
-        match self.input.rollout? {
+        let rollout = match self.input.rollout {
+            Ok(rollout) => rollout?,
+            Err(why) => return Some(Reason::RollUnreadable { why: why.to_owned() }),
+        };
+        match rollout {
             rollout if rollout.paused => Some(Reason::RollPaused),
             // Failures of another image do not count.
             rollout if rollout.image != self.input.wanted.image => None,
@@ -470,7 +474,7 @@ impl<'a> Pass<'a> {
             self.hold(name, reason, outdated_addresses(&nodes));
             return;
         }
-        let wave = self.input.rollout.map_or(1, Rollout::wave_size);
+        let wave = self.input.rollout.ok().flatten().map_or(1, Rollout::wave_size);
         let later = nodes.split_off(nodes.len().min(wave.min(self.input.max_concurrent_updates)));
         self.hold(name, Reason::Wave, outdated_addresses(&later));
         self.restart(name, nodes, false);

@@ -68,6 +68,10 @@ pub enum KubernetesReason {
     },
     /// An operator paused the roll.
     RollPaused,
+    /// The state of the roll cannot be read: it may be paused or halted.
+    RollUnreadable {
+        why: String,
+    },
     /// `kubernetes.mode` is `observe`.
     Observed,
     /// The options of the cluster for Kubernetes cannot be used.
@@ -125,6 +129,10 @@ impl fmt::Display for KubernetesReason {
                 nodes.join(", ")
             ),
             Self::RollPaused => f.write_str("an operator paused it: run madako kube resume"),
+            Self::RollUnreadable { why } => write!(
+                f,
+                "the key madako/kubernetes/rollout cannot be read ({why}): delete it, and the roll begins with one node"
+            ),
             Self::Observed => {
                 f.write_str("kubernetes.mode is observe, so Madako leaves it to CKE or to an operator")
             }

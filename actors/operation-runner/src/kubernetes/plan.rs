@@ -191,7 +191,7 @@ impl Planner<'_> {
     fn decision_input<'b>(
         &'b self,
         status: &'b KubernetesStatus,
-        rollout: Option<&'b Rollout>,
+        rollout: Result<Option<&'b Rollout>, &'b str>,
         nobody: &'b BTreeSet<String>,
     ) -> KubernetesInput<'b> {
         KubernetesInput {
@@ -218,7 +218,11 @@ impl Planner<'_> {
             is_etcd_in_sync,
             busy,
             backing_off: self.input.backing_off,
-            ..self.decision_input(&self.status, self.input.kubernetes.and_then(|part| part.rollout), &nobody)
+            ..self.decision_input(
+                &self.status,
+                self.input.kubernetes.map_or(Ok(None), |part| part.rollout),
+                &nobody,
+            )
         };
         let is_temporary = |reason: &KubernetesReason| {
             matches!(
@@ -230,6 +234,7 @@ impl Planner<'_> {
                     | KubernetesReason::WaveWatched { .. }
                     | KubernetesReason::RollHalted { .. }
                     | KubernetesReason::RollPaused
+                    | KubernetesReason::RollUnreadable { .. }
             )
         };
         let held = decide(&present).held.into_iter().filter(|held| is_temporary(&held.reason));
@@ -260,7 +265,7 @@ impl Planner<'_> {
         let bound = self.wanted.cluster.nodes.len() * Component::ALL.len();
         let mut held = Vec::new();
         for _ in 0..=bound {
-            let decision = decide(&self.decision_input(&model, Some(&rollout), &nobody));
+            let decision = decide(&self.decision_input(&model, Ok(Some(&rollout)), &nobody));
             held = decision.held;
             let Some(due) = decision.operations.into_iter().next() else { break };
             let number = matches!(due.name, Name::KubeletRestart | Name::KubeProxyRestart).then(|| {

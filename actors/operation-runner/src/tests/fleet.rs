@@ -222,7 +222,7 @@ impl Fleet {
                 options: Ok(options),
                 busy: &NOTHING,
                 settling: &NOTHING,
-                rollout: None,
+                rollout: Ok(None),
                 objects: ObjectsPart::default(),
             }),
             settings: &self.settings,

@@ -30,6 +30,7 @@ struct Fleet {
     settling: BTreeSet<String>,
     backing_off: BTreeSet<String>,
     rollout: Rollout,
+    rollout_fault: Option<&'static str>,
 }
 
 impl Fleet {
@@ -52,6 +53,7 @@ impl Fleet {
             settling: BTreeSet::new(),
             backing_off: BTreeSet::new(),
             rollout: Rollout::new(ImageName::Kubernetes.default_image()),
+            rollout_fault: None,
         };
         let nodes = fleet.cluster.nodes.clone();
         fleet.status.registered = Some(nodes.iter().map(|node| node.name().to_owned()).collect());
@@ -103,7 +105,7 @@ impl Fleet {
             settling: &self.settling,
             backing_off: &self.backing_off,
             max_concurrent_updates: 2,
-            rollout: Some(&self.rollout),
+            rollout: self.rollout_fault.map_or(Ok(Some(&self.rollout)), Err),
         })
     }
 
@@ -284,6 +286,8 @@ fn a_wave_waits_for_the_present_one_and_for_the_operator() {
     assert_eq!(fleet.rows()[0], "kubelet-restart: 10.0.0.1", "the failures are those of another image");
     fleet.rollout.paused = true;
     assert_eq!(reason(&fleet), "held kubelet-restart roll-paused: 10.0.0.1 10.0.0.2");
+    fleet.rollout_fault = Some("x");
+    assert_eq!(reason(&fleet), "held kubelet-restart roll-unreadable: 10.0.0.1 10.0.0.2");
 }
 
 #[test]

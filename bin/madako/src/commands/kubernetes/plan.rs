@@ -7,9 +7,10 @@ use madako_domain::images::ImageName;
 use madako_domain::keys;
 use madako_domain::record::Record;
 use madako_domain::skew::{KubernetesVersion, Skew};
-use madako_operation_runner::Settings;
 use madako_operation_runner::kubernetes::plan::{ComponentsPlan, PlannedComponent, plan, usual_durations};
 use madako_operation_runner::limits::MAX_CONCURRENT_UPDATES;
+use madako_operation_runner::{KubernetesMode, Settings};
+use madako_supervisor::config::Config;
 
 use crate::access::{decode, open_store};
 use crate::cli::Global;
@@ -94,7 +95,13 @@ async fn make_plan(
     // Old records are history: an unreadable one has no duration.
     let records: Vec<Record> = stored.iter().filter_map(|(key, entry)| decode(key, entry).ok()).collect();
     let options = gathered.inputs.kubernetes_options()?;
-    Ok(plan(&gathered.inputs.as_input(&settings), options, &usual_durations(&records)))
+    let mut planned = plan(&gathered.inputs.as_input(&settings), options, &usual_durations(&records));
+    let mode = Config::load(global.config.as_deref())?.operations.settings.kubernetes;
+    if mode != KubernetesMode::Act && !planned.steps.is_empty() {
+        let note = "kubernetes.mode is not act in this configuration: a service with it does nothing of this";
+        planned.notes.push(note.to_owned());
+    }
+    Ok(planned)
 }
 
 /// Refuses images of Kubernetes that break the version policy.

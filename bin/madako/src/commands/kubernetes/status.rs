@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use madako_domain::keys;
 use madako_domain::rollout::Rollout;
 use madako_operation_runner::kubernetes::objects::shown::{ObjectState, ShownObject, objects};
 use madako_operation_runner::kubernetes::operation::KubernetesOperationName;
@@ -68,6 +69,9 @@ async fn gather_kubernetes_status(global: &Global) -> Result<KubernetesStatusRep
     let inputs = collected::gather_kubernetes(global).await?.inputs;
     let options = inputs.kubernetes_options()?;
     let rollout = inputs.kubernetes()?.rollout.clone();
+    let rollout = rollout.map_err(|why| {
+        Failure::failed(format_args!("the stored value of {} cannot be read: {why}", keys::ROLLOUT))
+    })?;
     let input = inputs.as_input(&inputs.settings);
     let mut components = components(&input, options);
     let mut objects = objects(&input, options);

@@ -99,7 +99,10 @@ async fn gather_configured(config: Config, images: &[Assignment]) -> Result<Gath
         busy: state.repair.machines_under_way().map(str::to_owned).collect(),
         leaving: state.repair.leaving_machines().map(str::to_owned).collect(),
         resources: ReadResources::new(&state.resources),
-        rollout: state.rollout.clone(),
+        rollout: match state.fault_of(keys::ROLLOUT) {
+            Some(why) => Err(why.to_owned()),
+            None => Ok(state.rollout.clone()),
+        },
         is_guarded: state.guard.is_some(),
     });
     let inputs = CollectedInputs {

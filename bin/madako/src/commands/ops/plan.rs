@@ -93,8 +93,8 @@ pub(crate) struct KubernetesInputs {
     /// Nodes that endpoints have as not ready.
     pub(crate) leaving: BTreeSet<String>,
     pub(crate) resources: ReadResources,
-    /// The roll of kubelets and proxies.
-    pub(crate) rollout: Option<Arc<Rollout>>,
+    /// The roll of kubelets and proxies, or the reason why it cannot be read.
+    pub(crate) rollout: Result<Option<Arc<Rollout>>, String>,
     /// The removal guard holds an observation of the registry back.
     pub(crate) is_guarded: bool,
 }
@@ -140,7 +140,7 @@ impl CollectedInputs {
                 busy: &kubernetes.busy,
                 // One look does not tell for how long they are healthy.
                 settling: &NONE,
-                rollout: kubernetes.rollout.as_deref(),
+                rollout: kubernetes.rollout.as_ref().map(Option::as_deref).map_err(String::as_str),
                 objects: ObjectsPart {
                     user: &kubernetes.resources,
                     leaving: &kubernetes.leaving,
