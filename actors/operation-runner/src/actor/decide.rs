@@ -18,7 +18,7 @@ use super::objects::with_failures;
 use super::{Inputs, RunnerState, madako_operations_decide_seconds};
 use crate::images::with_images;
 use crate::input::{Input, KubernetesMode, KubernetesPart, ObjectsPart, RequestedRestore};
-use crate::kubernetes::rollout::{is_rolled_out, watched_state};
+use crate::kubernetes::rollout::{WaveWatch, is_rolled_out, watched_state};
 use crate::kubernetes::row;
 use crate::limits::API_SETTLED;
 use crate::stories::{StoryContext, describe_nodes};
@@ -89,6 +89,10 @@ impl RunnerState {
             settings: &settings,
         };
         self.rollout = self.watch_wave(&input);
+        if self.rollout.is_none() {
+            // Without a roll, nothing wakes the actor for it.
+            self.watch = WaveWatch::default();
+        }
         let decision = self.decide_on_objects(input, collected);
         let input = with_failures(input, self.objects.failed());
         madako_operations_decide_seconds().record(started.elapsed());
