@@ -8,7 +8,7 @@ mod certificates;
 pub(crate) mod collect;
 mod decide;
 pub(crate) mod execute;
-mod kubernetes;
+pub(crate) mod kubernetes;
 mod objects;
 mod restore_commands;
 mod show;
@@ -23,6 +23,7 @@ use madako_domain::canary::{Canary, is_planted};
 use madako_domain::cluster::Cluster;
 use madako_domain::containers::ContainerOptions;
 use madako_domain::repair::change::RepairChange;
+use madako_domain::rollout::Rollout;
 use madako_domain::state::ClusterState;
 use madako_domain::status::OperationPhase;
 use madako_effects::{EffectEvent, EffectRunner, Permits, Workflow};
@@ -51,6 +52,8 @@ use crate::input::{Images, KubernetesMode, Settings};
 use crate::kubernetes::objects::apply::ReadResources;
 use crate::kubernetes::objects::failures::ObjectFailures;
 use crate::kubernetes::options::KubernetesOptions;
+use crate::kubernetes::rollout::WaveWatch;
+use crate::limits::LEAST_WAVE_PAUSE;
 use crate::operation::{Operation, OperationName};
 use crate::page::{Mode, OpsPage};
 use crate::stories::NodeStories;
@@ -157,8 +160,10 @@ pub struct RunnerState {
     is_thinned: bool,
     /// Node objects outside of the cluster, with the time since which there are no others.
     surplus: Option<(BTreeSet<String>, Instant)>,
-    /// Nodes of the next wave of restarts.
-    wave: usize,
+    /// The watch over the nodes of the present wave.
+    watch: WaveWatch,
+    /// The roll after the newest decision; `None`: there is none.
+    rollout: Option<Rollout>,
     /// Times since which API servers answer to each health check, by address.
     serving_since: BTreeMap<String, Instant>,
     /// Held operations of the last event.
@@ -201,6 +206,7 @@ impl Actor for Runner {
             images: Images::default(),
             prepared: Arc::new(Mutex::new(BTreeMap::new())),
             versions: Arc::new(Mutex::new(BTreeMap::new())),
+            kubernetes_versions: Arc::default(),
         };
         let tidy = (given.mode == Mode::Act).then(|| {
             let authorities = Arc::clone(&given.ports.authorities);
@@ -229,7 +235,8 @@ impl Actor for Runner {
             objects: ObjectFailures::default(),
             is_thinned: false,
             surplus: None,
-            wave: 1,
+            watch: WaveWatch::default(),
+            rollout: None,
             serving_since: BTreeMap::new(),
             held: Vec::new(),
             held_since: FirstSeenTimes::default(),
@@ -398,13 +405,14 @@ impl RunnerState {
         }
         if self.given.mode == Mode::Act {
             self.write_phase();
-            if !self.settle_restore(&inputs.state) {
+            if !self.settle_restore(&inputs.state) && !self.settle_rollout(&inputs.state) {
                 self.begin_operation(&inputs);
             }
         }
         let now = Instant::now();
         let pauses = self.backing_off.remaining_pauses(now).map(|(_, until)| until - now);
-        let pause = pauses.chain(self.next_object_pause()).min();
+        let watched = self.watch.pause(now).map(|pause| pause.max(LEAST_WAVE_PAUSE));
+        let pause = pauses.chain(self.next_object_pause()).chain(watched).min();
         self.wake = pause.map(|pause| send_later(self.myself.clone(), pause, RunnerMessage::Tick));
     }
 

@@ -10,6 +10,7 @@ use madako_domain::images::{GivenImages, ImageName};
 use madako_domain::node_status::FleetStatus;
 use madako_domain::resource::ResourceKey;
 use madako_domain::restore::RestoreRequest;
+use madako_domain::rollout::Rollout;
 use time::OffsetDateTime;
 
 use crate::images::UnclearImages;
@@ -132,8 +133,8 @@ pub struct KubernetesPart<'a> {
     pub busy: &'a BTreeSet<String>,
     /// Addresses of nodes whose API server is not known to be healthy for a while.
     pub settling: &'a BTreeSet<String>,
-    /// Nodes of the next wave of restarts.
-    pub wave: usize,
+    /// The roll of kubelets and proxies, or the reason why it cannot be read; `None`: the first wave is to come.
+    pub rollout: Result<Option<&'a Rollout>, &'a str>,
     pub objects: ObjectsPart<'a>,
 }
 

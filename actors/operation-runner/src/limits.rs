@@ -42,6 +42,16 @@ pub(crate) const WAIT_PAUSE: Duration = Duration::from_secs(2);
 /// Time for which all other API servers are healthy before one restarts: rivers check their upstreams every 20 s, and take a
 /// server back only then.
 pub const API_SETTLED: Duration = Duration::from_secs(25);
+/// Time that the restart of an API server takes in a fleet without records of one: a graceful end, and the start.
+pub(crate) const EXPECTED_OF_SERVERS: Duration = Duration::from_secs(30);
+/// Time that another operation on components takes in a fleet without records of one.
+pub(crate) const EXPECTED_OF_NODES: Duration = Duration::from_secs(20);
+/// Time for which the nodes of a wave are Ready before the next wave begins: longer than a kubelet with a bad argument runs.
+pub(crate) const WAVE_GOOD: Duration = Duration::from_secs(30);
+/// Time after which a node of a wave that is not good has failed, as for the gate of an API server.
+pub(crate) const WAVE_DEADLINE: Duration = Duration::from_secs(300);
+/// Least pause before the next look at the nodes of a wave: each look asks all nodes.
+pub(crate) const LEAST_WAVE_PAUSE: Duration = Duration::from_secs(5);
 /// Time for a kubelet to register its node: some seconds, and more on a busy machine.
 pub(crate) const REGISTERED: time::Duration = time::Duration::seconds(60);
 /// Tries of the command that waits for kubelets, as in CKE.

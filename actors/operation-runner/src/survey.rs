@@ -9,7 +9,8 @@ use madako_domain::cluster::{Cluster, Node};
 use madako_domain::containers::{
     Container, ContainerOptions, ETCD_CLIENT_CA, ETCD_PEER, ETCD_PEER_CA, ETCD_SERVER,
 };
-use madako_domain::node_status::{EtcdVersion, FleetStatus};
+use madako_domain::node_status::FleetStatus;
+use madako_domain::skew::KubernetesVersion;
 use madako_domain::state::ClusterState;
 use madako_protocol::authorities::{Authorities, AuthorityError, RenewalReason};
 use madako_protocol::node::{NodeAction, NodeDriver, NodeTarget};
@@ -18,11 +19,13 @@ use madako_protocol::permit::Permit;
 use crate::RunnerPorts;
 use crate::actor::collect::{FleetQuestion, fleet_status};
 use crate::actor::execute::read_version;
+use crate::actor::kubernetes::version_question;
 use crate::certificates;
 use crate::difference::DueFiles;
 use crate::images::with_images;
 use crate::input::{KubernetesMode, Settings};
 use crate::kubernetes::objects::apply::ReadResources;
+use crate::kubernetes::versions::{distinct_images, present_images};
 
 /// The access of a survey to nodes.
 pub struct SurveyAccess {
@@ -63,7 +66,10 @@ pub async fn survey_fleet(
     let settings = with_images(configured, state, cluster, &status);
     let etcd_image = &settings.images.etcd;
     if requires_known_version(cluster, &status, etcd_image) {
-        match image_version(access, cluster, &status, etcd_image).await {
+        let read = image_version(access, cluster, &status, etcd_image).await.and_then(|output| {
+            read_version(&output).ok_or_else(|| format!("it names no version of etcd: {output:.100}"))
+        });
+        match read {
             Ok(version) => status.etcd_image_version = Some(version),
             Err(why) => {
                 let why = format!(
@@ -73,7 +79,56 @@ pub async fn survey_fleet(
             }
         }
     }
+    if asks_kubernetes {
+        let wanted = &settings.images.kubernetes;
+        let (versions, unread) = kubernetes_versions(access, cluster, &status, wanted).await;
+        errors.extend(unread);
+        if let Some(answers) = &mut status.kubernetes {
+            answers.image_versions = versions;
+        }
+    }
     Some((status, settings, errors))
+}
+
+/// The versions of Kubernetes' images, and the errors of images that components have. The wanted image is asked for only on
+/// nodes that have it already. Fleets with one image need no version.
+async fn kubernetes_versions(
+    access: &SurveyAccess,
+    cluster: &Cluster,
+    status: &FleetStatus,
+    wanted: &str,
+) -> (BTreeMap<String, KubernetesVersion>, Vec<(String, String)>) {
+    let (mut versions, mut errors) = (BTreeMap::new(), Vec::new());
+    let present = present_images(cluster, &status.nodes);
+    let images = distinct_images(&present);
+    if images.keys().all(|image| *image == wanted) {
+        return (versions, errors);
+    }
+    let read = |image: &str, output: String| {
+        KubernetesVersion::from_output(&output)
+            .ok_or_else(|| format!("the image {image} names no version of Kubernetes: {output:.100}"))
+    };
+    for (image, (address, _)) in images {
+        let asked = ask_node(access, address, &version_question(image)).await;
+        match asked.and_then(|output| read(image, output)) {
+            Ok(version) => drop(versions.insert(image.to_owned(), version)),
+            Err(why) => errors.push((address.to_owned(), why)),
+        }
+    }
+    if !versions.contains_key(wanted) {
+        let asked = ask_control_plane(access, cluster, status, &version_question(wanted)).await;
+        // A node that lacks the image is no error: the first operation pulls it.
+        if let Ok(version) = asked.and_then(|output| read(wanted, output)) {
+            versions.insert(wanted.to_owned(), version);
+        }
+    }
+    (versions, errors)
+}
+
+async fn ask_node(access: &SurveyAccess, address: &str, action: &NodeAction) -> Result<String, String> {
+    let target = access.targets.get(address).ok_or("it is no node of the cluster")?;
+    let connection = access.driver.connect(target).await.map_err(|error| error.to_string())?;
+    connection.act(&access.permit, action).await.map_err(|error| error.to_string())
 }
 
 /// True if the image may start a member, and the version of a member is known.
@@ -86,28 +141,30 @@ fn requires_known_version(cluster: &Cluster, status: &FleetStatus, image: &str) 
     members.into_iter().any(|member| member.version.is_some()) && !cluster.control_plane().all(runs_it)
 }
 
-/// Runs the program of the image on the first control plane node that has the image. Pulls nothing.
+/// Runs the program of the image of etcd for its version. Pulls nothing.
 async fn image_version(
     access: &SurveyAccess,
     cluster: &Cluster,
     status: &FleetStatus,
     image: &str,
-) -> Result<EtcdVersion, String> {
+) -> Result<String, String> {
+    let action = NodeAction::ImageVersion { image: image.to_owned(), program: None, pull: false };
+    ask_control_plane(access, cluster, status, &action).await
+}
+
+/// The answer of the first control plane node that can give one.
+async fn ask_control_plane(
+    access: &SurveyAccess,
+    cluster: &Cluster,
+    status: &FleetStatus,
+    action: &NodeAction,
+) -> Result<String, String> {
     let mut why = "no control plane node answers".to_owned();
-    let action = NodeAction::ImageVersion { image: image.to_owned(), pull: false };
-    for node in cluster.control_plane() {
-        let is_reachable = status.nodes.get(&node.address).is_some_and(|node| node.reachable);
-        let Some(target) = access.targets.get(&node.address).filter(|_| is_reachable) else { continue };
-        let output = match access.driver.connect(target).await {
-            Ok(connection) => connection.act(&access.permit, &action).await,
-            Err(error) => Err(error),
-        };
-        match output {
-            Ok(output) => {
-                return read_version(&output)
-                    .ok_or_else(|| format!("it names no version of etcd: {output:.100}"));
-            }
-            Err(error) => why = error.to_string(),
+    let is_reachable = |node: &&Node| status.nodes.get(&node.address).is_some_and(|node| node.reachable);
+    for node in cluster.control_plane().filter(is_reachable) {
+        match ask_node(access, &node.address, action).await {
+            Ok(output) => return Ok(output),
+            Err(error) => why = error,
         }
     }
     Err(why)

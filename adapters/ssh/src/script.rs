@@ -6,6 +6,7 @@
 //!
 //! Assumes: a POSIX shell, docker's command line, and coreutils.
 
+use madako_domain::component::Component;
 use madako_domain::containers::{Container, ContainerName, Mount};
 use madako_protocol::node::{ContainerSpec, NodeAction};
 
@@ -66,7 +67,7 @@ pub(crate) fn render(action: &NodeAction, seconds: u64) -> Result<Script, TarErr
         }
         NodeAction::EmptyDirectory { tools, directory } => tools::empty_directory(tools, directory).into(),
         NodeAction::InstallCni { tools } => tools::install_cni(tools).into(),
-        NodeAction::ImageVersion { image, pull } => image_version(image, *pull).into(),
+        NodeAction::ImageVersion { image, program, pull } => image_version(image, *program, *pull).into(),
         NodeAction::StageSnapshot(restore) => snapshot::stage_snapshot(restore).into(),
         NodeAction::UseSnapshot(restore) => snapshot::swap(restore).into(),
     })
@@ -232,9 +233,11 @@ fn pull_image(image: &str) -> String {
 }
 
 /// The program needs neither a network nor a log.
-fn image_version(image: &str, pull: bool) -> String {
+fn image_version(image: &str, program: Option<Component>, pull: bool) -> String {
     let pull = if pull { "" } else { " --pull=never" };
-    format!("docker run --rm{pull} --log-driver=none --network=none --read-only {} --version\n", quote(image))
+    let program = program.map_or_else(String::new, |program| format!(" {program}"));
+    let image = quote(image);
+    format!("docker run --rm{pull} --log-driver=none --network=none --read-only {image}{program} --version\n")
 }
 
 pub(crate) mod snapshot;

@@ -171,6 +171,11 @@ async fn run_command(command: Command, global: &Global) -> Result<(), Failure> {
         Command::History(args) => history::run(args, &store()?).await,
         Command::Placement(placement::Command::Issue(args)) => kubernetes::run(args, global).await,
         Command::Placement(placement::Command::Status(args)) => kubernetes::status::run(&args, global).await,
+        Command::Placement(placement::Command::Plan(args)) => {
+            Box::pin(kubernetes::plan::run(&args, global)).await
+        }
+        Command::Placement(placement::Command::Pause(_)) => kubernetes::rollout::pause(global).await,
+        Command::Placement(placement::Command::Resume(_)) => kubernetes::rollout::resume(global).await,
         Command::Placement(placement::Command::Resource(command)) => {
             Box::pin(placement::run(command, global.config.as_deref())).await
         }

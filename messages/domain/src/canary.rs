@@ -97,6 +97,7 @@ canaries! {
     CertificateForAnother, Operations, "Vault is asked for a certificate with another name.";
     ApiServersAtOnce, Operations, "All outdated API servers of Kubernetes restart at the same time.";
     ApiGapUnchecked, Operations, "A command ends an API server without a check of I13 on the present API servers.";
+    KubeletFirst, Operations, "Kubelets and proxies get another version before the last API server, without a check of I14.";
     BootTaintsLate, Operations, "The boot taints of a registered node are added after the start of its kubelet.";
     ResourceBlocksRest, Operations, "A resource that the API server refuses holds the resources of later ranks for good.";
 }

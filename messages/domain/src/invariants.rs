@@ -1,7 +1,7 @@
 //! The invariants (table in `docs/ARCHITECTURE.md`) as pure predicates over plain data.
 //!
 //! Unit tests, property tests, the simulation and the leader's gate call these functions. This module has I1 to
-//! I13; the simulation judges I16. Each predicate returns all violations.
+//! I13, [`skew`](crate::skew) has I14; the simulation judges I16. Each predicate returns all violations.
 
 mod api;
 mod placement;
@@ -54,6 +54,8 @@ pub enum Id {
     I12,
     /// API available: a healthy API server is taken away only while every other configured one is healthy.
     I13,
+    /// Version skew: no start of a component makes versions that the policy of Kubernetes forbids.
+    I14,
     /// Drained: a reboot command meets a node that this system cordoned and that holds only pods that may stay.
     I16,
 }

@@ -90,6 +90,8 @@ pub const ETCD_RESTORED: &str = "madako/etcd/restored";
 pub const ETCD_BACKUP: &str = "madako/etcd/backup";
 /// Container images that the operator set, as JSON `{NAME: IMAGE}`.
 pub const IMAGES: &str = "madako/images";
+/// The roll of kubelets and proxies.
+pub const ROLLOUT: &str = "madako/kubernetes/rollout";
 
 /// The key of an authority's certificate.
 #[must_use]

@@ -17,6 +17,7 @@ use crate::component::Component;
 use crate::containers::{ContainerName, ServiceParams};
 use crate::objects::ObjectAnswers;
 use crate::record::RecordStatus;
+use crate::skew::KubernetesVersion;
 
 /// The form of the stored cluster (CKE's key `config-version`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,6 +59,8 @@ pub struct KubernetesAnswers {
     pub leaders: BTreeMap<Component, String>,
     /// The objects; `None` if no API server is healthy.
     pub objects: Option<ObjectAnswers>,
+    /// Versions of the programs in images, as far as they are known, by image.
+    pub image_versions: BTreeMap<String, KubernetesVersion>,
 }
 
 /// The state of a node.

@@ -27,6 +27,7 @@ use crate::repair::hold::Hold;
 use crate::repair::queue::RepairQueue;
 use crate::restart::{RestartRequest, RestartRequests};
 use crate::restore::{RestoreRequest, Restored};
+use crate::rollout::Rollout;
 use crate::settings::Settings;
 use crate::store::{Condition, Entry};
 use crate::template::Template;
@@ -104,6 +105,8 @@ pub struct ClusterState {
     pub etcd_backup: Option<RevisedValue<BackupRecord>>,
     /// The images that the operator stored; none if the key is absent. An unreadable key is a fault.
     pub images: Arc<GivenImages>,
+    /// The roll of kubelets and proxies; `None` before the first one.
+    pub rollout: Option<Arc<Rollout>>,
     /// The user-defined resources for Kubernetes.
     pub resources: Arc<UserResources>,
     /// Mod revision of each existing key of the values above.
@@ -229,6 +232,8 @@ impl ClusterState {
         state.images = read_json::<GivenImages>(entries, keys::IMAGES, &mut faults)
             .map(|(value, _)| Arc::new(value))
             .unwrap_or_default();
+        state.rollout =
+            read_json::<Rollout>(entries, keys::ROLLOUT, &mut faults).map(|(value, _)| Arc::new(value));
         let stored = names_below(entries, keys::RESOURCES).filter_map(|key| {
             let entry = entries.get(key)?;
             Some((key.to_owned(), (entry.value.clone(), entry.mod_revision)))
@@ -258,6 +263,7 @@ impl ClusterState {
             keys::ETCD_RESTORED,
             keys::ETCD_BACKUP,
             keys::IMAGES,
+            keys::ROLLOUT,
             keys::REBOOTS_DISABLED,
             keys::REBOOTS_RUNNING,
             keys::REBOOTS_RELEASED,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use madako_domain::component::Component;
 use madako_domain::containers::{ContainerName, ServiceParams};
 use madako_domain::host_key::HostKey;
 use madako_domain::node_status::NodeStatus;
@@ -249,6 +250,8 @@ pub enum NodeAction {
     ImageVersion {
         /// Name of the image.
         image: String,
+        /// The program of an image with several; `None`: the image has one, which it starts by itself.
+        program: Option<Component>,
         /// Pulls an image that the node lacks; without this, the action fails there.
         pull: bool,
     },

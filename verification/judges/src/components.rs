@@ -86,6 +86,59 @@ impl Predicate for BootTaintsFirst {
     }
 }
 
+/// Time between the look at the fleet before an operation and the start of a component in it.
+const COLLECTED_BEFORE: Duration = Duration::from_secs(30);
+
+/// Invariant I14. A server that became healthy after the look at the fleet is not counted.
+#[derive(Default)]
+pub(crate) struct VersionsAllowed {
+    checks: Checks,
+}
+
+impl Predicate for VersionsAllowed {
+    fn observe(
+        &mut self,
+        Context { at, fact, written, now, terms }: &Context<'_>,
+        ruling: &mut FactRuling<'_>,
+    ) {
+        self.checks.observe(*at, fact, written);
+        let Fact::Component(ComponentFact::ImageChanged {
+            effect,
+            component,
+            minor,
+            servers,
+            oldest_on_nodes,
+        }) = fact
+        else {
+            return;
+        };
+        let checked = self.checks.age_of_effect(effect, *at) + terms.tolerance + COLLECTED_BEFORE;
+        let configured: BTreeSet<&str> =
+            now.cluster.iter().flat_map(Cluster::control_plane).map(|node| node.address.as_str()).collect();
+        let counted = servers.iter().filter(|(address, (_, healthy_for))| {
+            configured.contains(address.as_str()) && *healthy_for > checked
+        });
+        let minors: BTreeSet<u64> = counted.map(|(_, (minor, _))| *minor).collect();
+        let (Some(oldest), Some(newest)) = (minors.first(), minors.last()) else { return };
+        let is_allowed = match *component {
+            "kube-apiserver" => {
+                newest <= minor
+                    && *minor <= oldest + 1
+                    && oldest_on_nodes.is_none_or(|on_nodes| *minor <= on_nodes + 3)
+            }
+            "kubelet" | "kube-proxy" => minor <= oldest && *newest <= minor + 3,
+            _ => minor <= oldest,
+        };
+        ruling.require(is_allowed, || {
+            format!(
+                "{component} started on {} at minor version {minor} beside API servers of {oldest} to {newest}, and nodes of \
+                 {oldest_on_nodes:?} and newer",
+                effect.address
+            )
+        });
+    }
+}
+
 /// `KEY=VALUE:EFFECT` of each boot taint of a cluster.
 fn boot_taints(cluster: &Cluster) -> BTreeSet<String> {
     // The oracle reads the text itself: the service's reader of options may be at fault.

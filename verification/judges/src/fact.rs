@@ -152,6 +152,18 @@ pub enum ComponentFact {
         /// `KEY=VALUE:EFFECT` of each taint of that object; `None` if there is none.
         taints: Option<BTreeSet<String>>,
     },
+    /// An effect started a component with another image than its last one on the node.
+    ImageChanged {
+        effect: NodeEffect,
+        /// Name of the component.
+        component: &'static str,
+        /// Minor version of the image.
+        minor: u64,
+        /// Healthy API servers before the effect: minor version, and the time for which each was healthy.
+        servers: BTreeMap<String, (u64, Duration)>,
+        /// Oldest minor version of the other kubelets and proxies that run.
+        oldest_on_nodes: Option<u64>,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -173,5 +173,6 @@ fn predicate_of(promise: Promise) -> Box<dyn Predicate> {
         Promise::HostKeyKept => Box::new(operations::HostKeyKept),
         Promise::ApiKept => Box::<components::ApiKept>::default(),
         Promise::BootTaintsFirst => Box::new(components::BootTaintsFirst),
+        Promise::VersionsAllowed => Box::<components::VersionsAllowed>::default(),
     }
 }

@@ -61,13 +61,14 @@ promises! {
     HostKeyKept, "A pinned host key is replaced only for a machine with another serial, or after an operator deleted it.";
     ApiKept, "A healthy API server of Kubernetes is ended only while every other configured API server is healthy.";
     BootTaintsFirst, "A kubelet starts on a registered node only after the Node object has the boot taints.";
+    VersionsAllowed, "A component of Kubernetes starts with another image only at a version that the version policy of Kubernetes allows.";
 }
 
 impl Promise {
     /// Whether only a world whose Kubernetes is acted on can test the promise.
     #[must_use]
     pub fn needs_components(self) -> bool {
-        matches!(self, Self::ApiKept | Self::BootTaintsFirst)
+        matches!(self, Self::ApiKept | Self::BootTaintsFirst | Self::VersionsAllowed)
     }
 
     /// Whether only a world with nodes can test the promise.

@@ -43,6 +43,15 @@ fn fact_of_components(fact: &nodes::KubernetesFact) -> ComponentFact {
                 taints: taints.as_ref().map(|taints| taints.iter().map(text).collect()),
             }
         }
+        Seen::ImageChanged { effect, component, minor, servers, oldest_on_nodes } => {
+            ComponentFact::ImageChanged {
+                effect: node_effect_of(effect),
+                component: component.name(),
+                minor: *minor,
+                servers: servers.clone(),
+                oldest_on_nodes: *oldest_on_nodes,
+            }
+        }
     }
 }
 

@@ -5,7 +5,10 @@ use std::sync::{Arc, PoisonError};
 
 use madako_domain::cluster::Cluster;
 use madako_domain::component::Component;
+use madako_domain::keys;
 use madako_domain::node_status::{EtcdVersion, KubernetesAnswers};
+use madako_domain::rollout::Rollout;
+use madako_domain::state::ClusterState;
 use madako_protocol::actors::Collected;
 use time::OffsetDateTime;
 use tokio::time::Instant;
@@ -14,9 +17,16 @@ use super::collect::fleet_status;
 use super::objects::with_failures;
 use super::{Inputs, RunnerState, madako_operations_decide_seconds};
 use crate::images::with_images;
-use crate::input::{Input, KubernetesPart, ObjectsPart, RequestedRestore};
+use crate::input::{Input, KubernetesMode, KubernetesPart, ObjectsPart, RequestedRestore};
+use crate::kubernetes::rollout::{WaveWatch, is_rolled_out, watched_state};
+use crate::kubernetes::row;
 use crate::limits::API_SETTLED;
 use crate::stories::{StoryContext, describe_nodes};
+
+/// The roll of kubelets and proxies. An unreadable key is no absent key.
+fn read_rollout(state: &ClusterState) -> Result<Option<&Rollout>, &str> {
+    state.fault_of(keys::ROLLOUT).map_or(Ok(state.rollout.as_deref()), Err)
+}
 
 impl RunnerState {
     pub(super) fn decide(&mut self, inputs: &Inputs, collected: &Collected) {
@@ -32,6 +42,10 @@ impl RunnerState {
             versions.get(&settings.images.etcd).cloned()
         };
         status.etcd_image_version = version;
+        if let Some(answers) = &mut status.kubernetes {
+            let versions = self.executor.kubernetes_versions.lock().unwrap_or_else(PoisonError::into_inner);
+            answers.image_versions.clone_from(&versions);
+        }
         self.backing_off.retain(|address| cluster.nodes.iter().any(|node| node.address == address));
         let started = Instant::now();
         let now = self.given.clock.now();
@@ -63,7 +77,7 @@ impl RunnerState {
                 options: read.as_ref().as_ref().map(|options| &**options).map_err(String::as_str),
                 busy: &busy,
                 settling: &settling,
-                wave: self.wave,
+                rollout: read_rollout(&inputs.state),
                 objects: ObjectsPart {
                     user: &inputs.resources,
                     leaving: &leaving,
@@ -74,6 +88,11 @@ impl RunnerState {
             }),
             settings: &settings,
         };
+        self.rollout = self.watch_wave(&input);
+        if self.rollout.is_none() {
+            // Without a roll, nothing wakes the actor for it.
+            self.watch = WaveWatch::default();
+        }
         let decision = self.decide_on_objects(input, collected);
         let input = with_failures(input, self.objects.failed());
         madako_operations_decide_seconds().record(started.elapsed());
@@ -94,6 +113,32 @@ impl RunnerState {
         };
         self.stories = Arc::new(describe_nodes(&input, &around));
         self.decision = Some(decision);
+    }
+
+    /// The roll after the newest look at the nodes of its present wave. `None`: there is no roll, or it is only observed.
+    fn watch_wave(&mut self, input: &Input<'_>) -> Option<Rollout> {
+        let part = input.kubernetes.filter(|_| input.settings.kubernetes == KubernetesMode::Act)?;
+        let (stored, options) = (part.rollout.ok()??, part.options.ok()?);
+        let (wanted, status) = (row::wanted(input, options), row::status(input));
+        let mut rollout = stored.for_image(wanted.image);
+        let answers = input.status.kubernetes.as_ref().and_then(|answers| answers.objects.as_ref());
+        let nodes = answers.and_then(|objects| objects.nodes.as_ref());
+        let ready: Option<BTreeSet<String>> = nodes
+            .map(|nodes| nodes.iter().filter(|node| node.is_ready).map(|node| node.name.clone()).collect());
+        let watched = input.cluster.nodes.iter().filter_map(|node| {
+            let component: Component = rollout.watched.get(&node.address)?.parse().ok()?;
+            let state = watched_state(&wanted, &status, ready.as_ref(), (component, node));
+            Some((node.address.clone(), state))
+        });
+        let states = watched.collect();
+        let ends = self.watch.note(&rollout, &states, Instant::now());
+        let most = self.given.settings.max_concurrent_updates;
+        rollout.end_watches(&ends, most, input.cluster.nodes.len());
+        // The next roll begins with one node.
+        if rollout.wave > 1 && rollout.watched.is_empty() && is_rolled_out(&wanted, &status) {
+            rollout.wave = 1;
+        }
+        Some(rollout)
     }
 
     /// Nodes whose API server is not known to be healthy for [`API_SETTLED`].

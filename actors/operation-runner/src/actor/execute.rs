@@ -9,6 +9,7 @@ use madako_domain::cluster::Cluster;
 use madako_domain::containers::{Container, ContainerOptions};
 use madako_domain::invariants::check_quorum;
 use madako_domain::node_status::{EtcdMember, EtcdStatus, EtcdVersion};
+use madako_domain::skew::KubernetesVersion;
 use madako_effects::{PERMIT_PAUSE, Permits};
 use madako_protocol::actors::{NodeMessage, OperationEnd};
 use madako_protocol::authorities::{Authorities, AuthorityError};
@@ -25,6 +26,7 @@ use tokio::task::JoinSet;
 use crate::command::{Command, RunMode, Volume};
 use crate::input::Images;
 use crate::kubernetes::options::KubernetesOptions;
+use crate::kubernetes::versions::PresentImages;
 use crate::limits::{MAX_ERROR, PROMOTE_TRIES, WAIT_PAUSE, WAIT_TRIES};
 use crate::operation::{Operation, OperationName};
 use crate::wanted::{self, InitialCluster, peer_url};
@@ -46,6 +48,8 @@ pub(super) struct Executor {
     /// Certificates and keys that wait for [`Command::MakeFiles`], by node.
     pub(super) prepared: Arc<Mutex<BTreeMap<String, Vec<NodeFile>>>>,
     pub(super) versions: Arc<Mutex<BTreeMap<String, EtcdVersion>>>,
+    /// Versions of Kubernetes' images, by image.
+    pub(super) kubernetes_versions: Arc<Mutex<BTreeMap<String, KubernetesVersion>>>,
 }
 
 /// The configuration that an operation was decided on.
@@ -61,6 +65,8 @@ pub(super) struct Basis {
     pub(super) kubernetes: Option<Arc<KubernetesOptions>>,
     /// Configuration files of the kubelets that run on the targets, by address.
     pub(super) kubelets: Arc<BTreeMap<String, String>>,
+    /// Images of the components of Kubernetes.
+    pub(super) component_images: Arc<PresentImages>,
     /// Addresses of API servers, healthy ones first.
     pub(super) servers: Vec<String>,
 }
@@ -126,7 +132,8 @@ impl Executor {
         basis: &Basis,
     ) -> Result<(), Failure> {
         if let Command::Kubernetes(command) = command {
-            return self.refuse_gap(operation, command, basis).await;
+            self.refuse_gap(operation, command, basis).await?;
+            return self.refuse_skew(operation, command, basis).await;
         }
         let is_exempt = operation.asked || is_planted(Canary::QuorumUnchecked);
         if is_exempt || !command.may_lose_members() {
@@ -321,7 +328,7 @@ impl Executor {
         let version = match version {
             Some(version) => version,
             None => {
-                let action = NodeAction::ImageVersion { image: image.to_owned(), pull: true };
+                let action = NodeAction::ImageVersion { image: image.to_owned(), program: None, pull: true };
                 let output = self.act(target, action).await.map_err(|error| Failure {
                     nodes: BTreeSet::from([target.to_owned()]),
                     why: error.to_string(),

@@ -7,6 +7,7 @@ use madako_domain::canary::{Canary, is_planted};
 use madako_domain::cluster::Node;
 use madako_domain::component::Component;
 use madako_domain::invariants::api_available;
+use madako_domain::skew::{KubernetesVersion, check_versions};
 use madako_protocol::authorities::IssuedCertificate;
 use madako_protocol::kubernetes::KubernetesError;
 use madako_protocol::kubernetes_secrets::KubernetesSecretError;
@@ -25,8 +26,9 @@ use crate::kubernetes::kubeconfig::{self, Credentials, LOCAL_SERVER};
 use crate::kubernetes::options::KubernetesOptions;
 use crate::kubernetes::outdated::Wanted;
 use crate::kubernetes::params::builtin_parameters;
+use crate::kubernetes::versions::{distinct_images, known_versions};
 use crate::limits::{KUBELET_PAUSE, KUBELET_TRIES};
-use crate::operation::Operation;
+use crate::operation::{Operation, OperationName};
 
 /// Directory above all files of Kubernetes, apart from those of CNI.
 const KUBERNETES: &str = "/etc/kubernetes";
@@ -73,6 +75,75 @@ impl Executor {
         }
     }
 
+    /// I14, evaluated before each command that starts a component.
+    pub(super) async fn refuse_skew(
+        &self,
+        operation: &Operation,
+        command: &Command,
+        basis: &Basis,
+    ) -> Result<(), Failure> {
+        match command {
+            Command::RunContainer { .. } => self.judge_versions(operation, basis).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// I14 of the starts of an operation, whose targets have the wanted image. Asks for the versions of images that are not
+    /// known yet, unless all components have one image.
+    async fn judge_versions(&self, operation: &Operation, basis: &Basis) -> Result<(), Failure> {
+        let OperationName::Kubernetes(name) = operation.name else { return Ok(()) };
+        let wanted = self.images.kubernetes.as_str();
+        let images = distinct_images(&basis.component_images);
+        let is_one = images.keys().all(|image| *image == wanted);
+        let Some(target) = operation.targets.first().filter(|_| !is_one) else { return Ok(()) };
+        if is_planted(Canary::KubeletFirst) {
+            return Ok(());
+        }
+        let version = self.version_of_kubernetes(target, wanted).await?;
+        for (image, (address, is_of_api_server)) in images {
+            let known = self.version_of_kubernetes(address, image).await;
+            // Without the versions of the API servers, nothing can be judged.
+            if let Err(Failure { why, .. }) = known
+                && is_of_api_server
+            {
+                return Err(Failure {
+                    nodes: operation.targets.iter().cloned().collect(),
+                    why,
+                    is_hold: false,
+                });
+            }
+        }
+        let versions = {
+            let known = self.kubernetes_versions.lock().unwrap_or_else(PoisonError::into_inner);
+            known_versions(&basis.component_images, &known)
+        };
+        let targets = operation.targets.iter().map(String::as_str);
+        match check_versions(&versions, name.component(), targets, &version) {
+            // The next decision knows the versions, and holds the operation.
+            Some(violation) => {
+                Err(Failure { nodes: BTreeSet::new(), why: violation.to_string(), is_hold: true })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The version of an image that a node has. It is read once.
+    async fn version_of_kubernetes(&self, node: &str, image: &str) -> Result<KubernetesVersion, Failure> {
+        let known = || self.kubernetes_versions.lock().unwrap_or_else(PoisonError::into_inner);
+        let version = known().get(image).cloned();
+        if let Some(version) = version {
+            return Ok(version);
+        }
+        let failed = |why: String| Failure { nodes: BTreeSet::from([node.to_owned()]), why, is_hold: false };
+        let output = self.act(node, version_question(image)).await;
+        let output = output.map_err(|error| failed(error.to_string()))?;
+        let version = KubernetesVersion::from_output(&output).ok_or_else(|| {
+            failed(format!("the image {image} names no version of Kubernetes: {output:.100}"))
+        })?;
+        known().insert(image.to_owned(), version.clone());
+        Ok(version)
+    }
+
     pub(super) async fn run_kubernetes(
         &self,
         operation: &Operation,
@@ -84,7 +155,9 @@ impl Executor {
         let tools = || self.images.tools.clone();
         match command {
             Command::ImagePull { image } => {
-                self.run_on_all_targets(targets, |_| NodeAction::PullImage { image: image.clone() }).await
+                self.run_on_all_targets(targets, |_| NodeAction::PullImage { image: image.clone() }).await?;
+                // A forbidden version is refused before anything stops.
+                self.judge_versions(operation, basis).await
             }
             Command::EmptyDir { directory } => {
                 self.run_on_all_targets(targets, |_| NodeAction::EmptyDirectory {
@@ -319,6 +392,11 @@ impl Executor {
         }
         Ok(())
     }
+}
+
+/// Asks an image of Kubernetes for its version on a node that has it. All programs of the image have one version.
+pub(crate) fn version_question(image: &str) -> NodeAction {
+    NodeAction::ImageVersion { image: image.to_owned(), program: Some(Component::ApiServer), pull: false }
 }
 
 fn skips_checks() -> bool {

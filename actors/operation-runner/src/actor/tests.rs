@@ -4,10 +4,12 @@ use madako_domain::certificate::Validity;
 use madako_domain::cluster::{Node, Taint};
 use madako_domain::component::Component;
 use madako_domain::containers::Container;
+use madako_domain::images::ImageName;
 use madako_domain::node_status::{EtcdMember, EtcdStatus};
 use madako_domain::objects::{
     Annotations, Content, FoundObject, Manifest, NodeChange, NodeObject, ObjectName,
 };
+use madako_domain::rollout::WatchEnd;
 use madako_json::go::RawJson;
 use madako_protocol::authorities::{AuthorityError, CertificateRequest, IssuedCertificate, RenewalReason};
 use madako_protocol::etcd::EtcdError;
@@ -22,6 +24,7 @@ use super::*;
 use crate::command::{Command, Volume};
 use crate::kubernetes::command::KubernetesCommand;
 use crate::kubernetes::operation::KubernetesOperationName;
+use crate::kubernetes::versions::PresentImages;
 use crate::operation::{Operation, OperationName, single_command_operation};
 
 /// An etcd that is only asked for its members, and authorities that are not asked.
@@ -160,6 +163,19 @@ async fn failure_beside(
     etcd: Option<EtcdStatus>,
     healthy: &'static [&'static str],
 ) -> String {
+    failure_with_images(operation, etcd, healthy, PresentImages::new(), &[]).await
+}
+
+/// As [`failure_beside`], with the images of components and the known versions of images.
+async fn failure_with_images(
+    operation: Operation,
+    etcd: Option<EtcdStatus>,
+    healthy: &'static [&'static str],
+    images: PresentImages,
+    versions: &[(&str, &str)],
+) -> String {
+    let known = |(image, version): &(&str, &str)| ((*image).to_owned(), version.parse().unwrap());
+    let versions = versions.iter().map(known).collect();
     let permits = Permits { leader: "no such leader".to_owned(), epoch: 1 };
     let executor = Executor {
         nodes: "no such node/".to_owned(),
@@ -171,6 +187,7 @@ async fn failure_beside(
         images: crate::Images::default(),
         prepared: Arc::default(),
         versions: Arc::default(),
+        kubernetes_versions: Arc::new(Mutex::new(versions)),
     };
     let options = ContainerOptions::read(&RawJson::from_text("null".to_owned()).unwrap()).unwrap();
     let node = |address: &str| Node { address: address.to_owned(), control_plane: true, ..Node::default() };
@@ -182,6 +199,7 @@ async fn failure_beside(
         certificates: Arc::default(),
         kubernetes: Some(Arc::new(KubernetesOptions::read(&RawJson::default()).unwrap())),
         kubelets: Arc::default(),
+        component_images: Arc::new(images),
         servers: Vec::new(),
     };
     // Without a leader no permit comes, and no action begins.
@@ -267,4 +285,43 @@ async fn a_healthy_api_server_ends_only_while_all_others_are_healthy() {
         let why = failure_beside(end(Component::Scheduler), None, healthy).await;
         assert_eq!(why, "it waits for a permit");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_component_starts_only_at_a_version_that_the_policy_allows() {
+    let start = || {
+        let command = KubernetesCommand::RunContainer { component: Component::Kubelet, restart: true };
+        let name = OperationName::Kubernetes(KubernetesOperationName::KubeletRestart);
+        single_command_operation(name, vec!["a".to_owned()], Command::Kubernetes(command))
+    };
+    let on = |image: &str| ["a", "b"].map(|node| (node.to_owned(), image.to_owned())).into();
+    let beside = |servers: &str, kubelets: &str| {
+        PresentImages::from([(Component::ApiServer, on(servers)), (Component::Kubelet, on(kubelets))])
+    };
+    let wanted = ImageName::Kubernetes.default_image();
+    for (servers, held) in [("1.29.0", true), ("1.30.1", false), ("1.31.0", false)] {
+        let versions = [("old", "1.29.0"), ("servers", servers), (wanted, "1.30.5")];
+        let why = failure_with_images(start(), None, &[], beside("servers", "old"), &versions).await;
+        assert_eq!(why.starts_with("held: I14: newer-than-api-server"), held, "{servers}: {why}");
+        assert!(held || why == "it waits for a permit", "{servers}: {why}");
+    }
+    // Components of one image are not asked for versions, which would need a permit as well.
+    let one = failure_with_images(start(), None, &[], beside(wanted, wanted), &[]).await;
+    assert_eq!(one, "it waits for a permit");
+}
+
+#[test]
+fn only_the_nodes_on_which_a_wave_failed_leave_the_watch_as_failed() {
+    let targets = ["a".to_owned(), "b".to_owned()].to_vec();
+    let command = Command::Kubernetes(KubernetesCommand::WaitForKubeletReady);
+    let name = OperationName::Kubernetes(KubernetesOperationName::KubeletRestart);
+    let operation = single_command_operation(name, targets, command);
+    let ends = |nodes: Option<&[&str]>| {
+        let nodes = nodes.map(|nodes| nodes.iter().map(|node| (*node).to_owned()).collect());
+        workflow::failed_watches(&operation, &(nodes, "x".to_owned()))
+    };
+    let failed = WatchEnd::Failed("x".to_owned());
+    assert_eq!(ends(Some(&["b", "c"])), BTreeMap::from([("b".to_owned(), failed)]));
+    assert_eq!(ends(Some(&[])), BTreeMap::new(), "no node is the cause");
+    assert!(ends(None).into_values().all(|end| end == WatchEnd::Dropped), "the wave was held");
 }

@@ -7,8 +7,10 @@ use std::time::Duration;
 use madako_domain::certificate::NodeCertificate;
 use madako_domain::cluster::Cluster;
 use madako_domain::component::Component;
+use madako_domain::keys;
 use madako_domain::node_status::NodeStatus;
-use madako_domain::repair::change::RepairChange;
+use madako_domain::repair::change::{RepairChange, RepairWrite};
+use madako_domain::rollout::{Rollout, WatchEnd};
 use madako_domain::state::ClusterState;
 use madako_effects::{Action, AttemptEnd, Conclusion, Effect, EffectEvent, Evidence};
 use madako_protocol::actors::{Mutation, OperationEnd};
@@ -23,6 +25,7 @@ use super::{
 use crate::backing_off;
 use crate::command::Command;
 use crate::kubernetes::operation::KubernetesOperationName;
+use crate::kubernetes::versions::{PresentImages, present_images};
 use crate::limits::COMMAND_LOST;
 use crate::operation::{Operation, OperationName};
 use crate::records::{self, AnnouncedStep, restoring};
@@ -66,7 +69,15 @@ impl RunnerState {
             let failed = failure
                 .as_ref()
                 .map(|(nodes, why)| records::Failed { why: why.clone(), is_final: nodes.is_none() });
-            if let Some((change, next)) = records::end(state, &step, failed.as_ref(), now) {
+            if let Some((mut change, next)) = records::end(state, &step, failed.as_ref(), now) {
+                if let Some(failure) =
+                    failure.as_ref().filter(|_| component_of_wave(&step.operation).is_some())
+                {
+                    let (most, nodes) =
+                        (self.given.settings.max_concurrent_updates, inputs.cluster.nodes.len());
+                    let ends = failed_watches(&step.operation, failure);
+                    self.add_rollout(&mut change, state, |rollout| rollout.end_watches(&ends, most, nodes));
+                }
                 self.learn_outcome(&step, failure, next.is_some());
                 let next = next.map(|step| Announced { step, basis, span });
                 let action = self.effects.record(change, next, state.revision, Instant::now());
@@ -104,6 +115,32 @@ impl RunnerState {
         }
     }
 
+    /// Adds a change of the roll to the change of a record.
+    fn add_rollout(&self, change: &mut RepairChange, state: &ClusterState, alter: impl FnOnce(&mut Rollout)) {
+        let image = self.executor.images.kubernetes.as_str();
+        let stored = state.rollout.as_deref();
+        let mut rollout = stored.map_or_else(|| Rollout::new(image), |stored| stored.for_image(image));
+        alter(&mut rollout);
+        if stored != Some(&rollout) {
+            change.conditions.push(state.require_unchanged(keys::ROLLOUT));
+            change.writes.push(RepairWrite::Rollout(rollout));
+        }
+    }
+
+    /// Stores what the newest look at the present wave showed. Returns whether a change is under way.
+    pub(super) fn settle_rollout(&mut self, state: &ClusterState) -> bool {
+        let Some(rollout) = self.rollout.take() else { return false };
+        if state.rollout.as_deref() == Some(&rollout) || self.effects.announced_effect().is_some() {
+            return false;
+        }
+        let change = RepairChange {
+            what: "rollout",
+            conditions: vec![state.require_unchanged(keys::ROLLOUT)],
+            writes: vec![RepairWrite::Rollout(rollout)],
+        };
+        self.send_change(change, state)
+    }
+
     /// Takes the evidence of a newer state about an announcement whose commit was not answered.
     pub(super) fn resolve_announcement(&mut self, state: &ClusterState) {
         let Some(Announced { step, .. }) = self.effects.unconfirmed_announcement() else { return };
@@ -128,13 +165,6 @@ impl RunnerState {
         ) {
             self.serving_since.retain(|address, _| !step.operation.targets.contains(address));
         }
-        self.wave = next_wave(
-            self.wave,
-            step,
-            failure.is_some(),
-            goes_on,
-            self.given.settings.max_concurrent_updates,
-        );
         // The collection before an effect says nothing about the nodes after it, nor does its decision.
         self.forget_object(command, failure.is_none());
         if let Some(decision) = self.decision.as_mut().filter(|_| !goes_on) {
@@ -186,9 +216,15 @@ impl RunnerState {
             return;
         };
         let now = self.given.clock.now();
-        let Some((change, step)) = records::begin(&inputs.state, &Arc::new(operation.clone()), now) else {
+        let Some((mut change, step)) = records::begin(&inputs.state, &Arc::new(operation.clone()), now)
+        else {
             return;
         };
+        if let Some(component) = component_of_wave(operation) {
+            let nodes = &operation.targets;
+            let begin = |rollout: &mut Rollout| rollout.begin_wave(component.name(), nodes);
+            self.add_rollout(&mut change, &inputs.state, begin);
+        }
         let span = tracing::info_span!("operation", operation = operation.name.name(), record = step.record);
         let basis = Basis {
             cluster: Arc::clone(&inputs.cluster),
@@ -197,6 +233,7 @@ impl RunnerState {
             certificates: Arc::new(self.target_certificates(operation)),
             kubernetes: inputs.kubernetes.as_ref().and_then(|read| read.as_ref().as_ref().ok().cloned()),
             kubelets: Arc::new(self.target_kubelets(operation)),
+            component_images: Arc::new(self.component_images(&inputs.cluster)),
             servers: self.servers_by_health(&inputs.cluster),
         };
         let (id, operation) = (step.record, operation.name.name());
@@ -231,6 +268,11 @@ impl RunnerState {
         let mut servers: Vec<String> = cluster.control_plane().map(|node| node.address.clone()).collect();
         servers.sort_by_key(|address| !is_healthy(address));
         servers
+    }
+
+    fn component_images(&self, cluster: &Cluster) -> PresentImages {
+        let collected = self.collected.as_ref();
+        collected.map(|(_, collected)| present_images(cluster, &collected.nodes)).unwrap_or_default()
     }
 
     /// Configuration files of the kubelets that run on the targets.
@@ -289,15 +331,24 @@ impl RunnerState {
     }
 }
 
-/// The nodes of the next wave of restarts: twice as many after a good one, and one after a failure.
-fn next_wave(now: usize, step: &AnnouncedStep, has_failed: bool, goes_on: bool, most: usize) -> usize {
+/// The nodes of a wave on which its operation failed. A wave that was held has restarted nothing; other nodes stay watched.
+pub(super) fn failed_watches(
+    operation: &Operation,
+    (nodes, why): &FailedCommand,
+) -> BTreeMap<String, WatchEnd> {
+    let end = |target: &String| match nodes {
+        None => Some(WatchEnd::Dropped),
+        Some(nodes) => nodes.contains(target).then(|| WatchEnd::Failed(why.clone())),
+    };
+    operation.targets.iter().filter_map(|target| Some((target.clone(), end(target)?))).collect()
+}
+
+/// The component of a wave.
+fn component_of_wave(operation: &Operation) -> Option<Component> {
     use KubernetesOperationName::{KubeProxyRestart, KubeletRestart};
-    match step.operation.name {
-        OperationName::Kubernetes(KubeletRestart | KubeProxyRestart) if has_failed => 1,
-        OperationName::Kubernetes(KubeletRestart | KubeProxyRestart) if !goes_on => {
-            (now * 2).min(most.max(1))
-        }
-        _ => now,
+    match operation.name {
+        OperationName::Kubernetes(name @ (KubeletRestart | KubeProxyRestart)) => Some(name.component()),
+        _ => None,
     }
 }
 

@@ -6,12 +6,16 @@
 //!   sync, and no control plane node drains, reboots or is repaired (invariants I13 and I8).
 //! - A controller manager or scheduler starts only while an API server is healthy.
 //! - No kubelet or proxy starts with another image than the one that every running API server has.
+//! - A wave of restarts begins only after the nodes of the wave before it were good for a while.
+//! - Nothing starts at a version that the policy of Kubernetes forbids (invariant I14), as far as versions are known.
 //! - Each component that is due and in no operation is held, with the reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use madako_domain::canary::{Canary, is_planted};
 use madako_domain::cluster::Node;
+use madako_domain::rollout::Rollout;
+use madako_domain::skew::{Skew, SkewRule, judge_start};
 use time::{Duration, OffsetDateTime};
 
 use super::held::{KubernetesHeld, KubernetesReason as Reason};
@@ -38,8 +42,8 @@ pub struct KubernetesInput<'a> {
     pub backing_off: &'a BTreeSet<String>,
     /// Nodes on which one operation starts a component.
     pub max_concurrent_updates: usize,
-    /// Nodes of the next wave of restarts: at least 1, at most `max_concurrent_updates`.
-    pub wave: usize,
+    /// The roll of kubelets and proxies, or the reason why it cannot be read; `None`: the first wave is to come.
+    pub rollout: Result<Option<&'a Rollout>, &'a str>,
 }
 
 /// An operation that is due.
@@ -110,6 +114,7 @@ impl<'a> Pass<'a> {
     ) -> NodesByState<'a> {
         let mut sorted = NodesByState::default();
         let (mut unreachable, mut backs_off, mut foreign) = (Vec::new(), Vec::new(), Vec::new());
+        let mut forbidden: BTreeMap<SkewRule, (Skew, Vec<String>)> = BTreeMap::new();
         for node in self.nodes_with_component(component) {
             let address = node.address.clone();
             let reachable = self.input.status.nodes.get(&address).is_some_and(|node| node.reachable);
@@ -140,6 +145,10 @@ impl<'a> Pass<'a> {
                     }
                 }
             };
+            if let Some(skew) = self.version_skew(component, node).filter(|_| due.is_some()) {
+                forbidden.entry(skew.rule).or_insert_with(|| (skew, Vec::new())).1.push(address);
+                continue;
+            }
             match due {
                 None => sorted.current.push(node),
                 Some(_) if self.input.backing_off.contains(&address) => backs_off.push(address),
@@ -150,7 +159,19 @@ impl<'a> Pass<'a> {
         self.hold(start, Reason::Unreachable, unreachable);
         self.hold(start, Reason::ForeignContainer, foreign);
         self.hold(restart, Reason::BackingOff, backs_off);
+        for (rule, (skew, nodes)) in forbidden {
+            // While API servers are updated, their number is the shorter reason.
+            let older = self.older_api_servers().filter(|_| rule == SkewRule::NewerThanApiServer);
+            self.hold(restart, older.unwrap_or(Reason::VersionSkew { skew }), nodes);
+        }
         sorted
+    }
+
+    /// The rule that the wanted version of a component would break (invariant I14), as far as versions are known.
+    fn version_skew(&self, component: Component, node: &Node) -> Option<Skew> {
+        let status = self.input.status;
+        let wanted = status.wanted_version.as_ref().filter(|_| !is_planted(Canary::KubeletFirst))?;
+        judge_start(&status.versions, component, &node.address, wanted)
     }
 
     fn start(&mut self, name: Name, nodes: &[&Node]) {
@@ -325,6 +346,9 @@ impl<'a> Pass<'a> {
 
     /// The reason for which no kubelet or proxy may start: a running API server has another image.
     fn older_api_servers(&self) -> Option<Reason> {
+        if is_planted(Canary::KubeletFirst) {
+            return None;
+        }
         let is_other = |node: &&Node| {
             self.component_status(Component::ApiServer, node)
                 .is_some_and(|state| state.runs() && state.container.image != self.input.wanted.image)
@@ -415,7 +439,8 @@ impl<'a> Pass<'a> {
             |why: &[Outdated]| why.iter().any(|difference| matches!(difference, Outdated::Image { .. }));
         let (images, mut ready): (Vec<_>, Vec<_>) =
             nodes.into_iter().partition(|(_, why)| changes_image(why));
-        match self.api_server_blocker().filter(|_| !images.is_empty()) {
+        let waits = !images.is_empty() && !is_planted(Canary::KubeletFirst);
+        match self.api_server_blocker().filter(|_| waits) {
             Some(reason) => self.hold(name, reason, outdated_addresses(&images)),
             None => ready.extend(images),
         }
@@ -425,8 +450,32 @@ impl<'a> Pass<'a> {
         }
     }
 
+    /// The reason for which no wave may begin.
+    fn roll_obstacle(&self) -> Option<Reason> {
+        let addresses = |nodes: &BTreeMap<String, String>| nodes.keys().cloned().collect();
+        let rollout = match self.input.rollout {
+            Ok(rollout) => rollout?,
+            Err(why) => return Some(Reason::RollUnreadable { why: why.to_owned() }),
+        };
+        match rollout {
+            rollout if rollout.paused => Some(Reason::RollPaused),
+            // Failures of another image do not count.
+            rollout if rollout.image != self.input.wanted.image => None,
+            rollout if rollout.halted => Some(Reason::RollHalted { nodes: addresses(&rollout.failed) }),
+            rollout if !rollout.watched.is_empty() => {
+                Some(Reason::WaveWatched { nodes: addresses(&rollout.watched) })
+            }
+            _ => None,
+        }
+    }
+
     fn add_wave(&mut self, name: Name, mut nodes: Vec<(&Node, Vec<Outdated>)>) {
-        let later = nodes.split_off(nodes.len().min(self.input.wave.min(self.input.max_concurrent_updates)));
+        if let Some(reason) = self.roll_obstacle() {
+            self.hold(name, reason, outdated_addresses(&nodes));
+            return;
+        }
+        let wave = self.input.rollout.ok().flatten().map_or(1, Rollout::wave_size);
+        let later = nodes.split_off(nodes.len().min(wave.min(self.input.max_concurrent_updates)));
         self.hold(name, Reason::Wave, outdated_addresses(&later));
         self.restart(name, nodes, false);
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use madako_domain::skew::Skew;
 use madako_json::named;
 
 use super::operation::KubernetesOperationName;
@@ -41,6 +42,10 @@ pub enum KubernetesReason {
     ApiServersFirst {
         nodes: Vec<String>,
     },
+    /// The wanted image makes versions that the policy of Kubernetes forbids (invariant I14).
+    VersionSkew {
+        skew: Skew,
+    },
     /// Not all members of etcd are in sync.
     EtcdNotInSync,
     /// Control plane nodes drain, reboot or are repaired (invariant I8).
@@ -53,6 +58,20 @@ pub enum KubernetesReason {
     },
     /// The nodes wait for a later wave.
     Wave,
+    /// The nodes of the present wave are not Ready for long enough.
+    WaveWatched {
+        nodes: Vec<String>,
+    },
+    /// Too many nodes failed after their restart.
+    RollHalted {
+        nodes: Vec<String>,
+    },
+    /// An operator paused the roll.
+    RollPaused,
+    /// The state of the roll cannot be read: it may be paused or halted.
+    RollUnreadable {
+        why: String,
+    },
     /// `kubernetes.mode` is `observe`.
     Observed,
     /// The options of the cluster for Kubernetes cannot be used.
@@ -91,6 +110,7 @@ impl fmt::Display for KubernetesReason {
             Self::ApiServersFirst { nodes } => {
                 write!(f, "the API servers of these nodes have another image: {}", nodes.join(", "))
             }
+            Self::VersionSkew { skew } => write!(f, "I14: {skew}"),
             Self::EtcdNotInSync => f.write_str("not all members of etcd are in sync"),
             Self::ControlPlaneBusy { nodes } => {
                 write!(f, "these control plane nodes drain, reboot or are repaired: {}", nodes.join(", "))
@@ -99,6 +119,20 @@ impl fmt::Display for KubernetesReason {
                 write!(f, "these come first, or are not known to be healthy: {}", nodes.join(", "))
             }
             Self::Wave => f.write_str("these nodes wait for a later wave"),
+            Self::WaveWatched { nodes } => {
+                write!(f, "these nodes restarted, and are not Ready for long enough: {}", nodes.join(", "))
+            }
+            Self::RollHalted { nodes } => write!(
+                f,
+                "too many nodes failed after their restart: {}. Repair them, or set another image or argument, then run \
+                 madako kube resume",
+                nodes.join(", ")
+            ),
+            Self::RollPaused => f.write_str("an operator paused it: run madako kube resume"),
+            Self::RollUnreadable { why } => write!(
+                f,
+                "the key madako/kubernetes/rollout cannot be read ({why}): delete it, and the roll begins with one node"
+            ),
             Self::Observed => {
                 f.write_str("kubernetes.mode is observe, so Madako leaves it to CKE or to an operator")
             }

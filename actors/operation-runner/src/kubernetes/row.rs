@@ -15,6 +15,7 @@ use super::operation::{KubernetesOperationName as Name, commands};
 use super::options::KubernetesOptions;
 use super::outdated::Wanted;
 use super::status::{ComponentStatus, KubernetesNode, KubernetesStatus};
+use super::versions::{known_versions, present_images};
 use crate::command::Command;
 use crate::decide::Row;
 use crate::held::{Held, Reason};
@@ -47,7 +48,7 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
         settling: part.settling,
         backing_off: view.input.backing_off,
         max_concurrent_updates: view.input.settings.max_concurrent_updates,
-        wave: part.wave,
+        rollout: part.rollout,
     });
     held.extend(decision.held.into_iter().map(Held::from));
     let mut operations = Vec::new();
@@ -113,7 +114,13 @@ pub(crate) fn status(input: &Input<'_>) -> KubernetesStatus {
         let state = input.status.nodes.get(&node.address)?;
         Some((node.address.clone(), of_node(node, state, answers)))
     });
-    KubernetesStatus { nodes: nodes.collect(), registered: answers.registered.clone() }
+    let images = present_images(input.cluster, &input.status.nodes);
+    KubernetesStatus {
+        nodes: nodes.collect(),
+        registered: answers.registered.clone(),
+        versions: known_versions(&images, &answers.image_versions),
+        wanted_version: answers.image_versions.get(&input.settings.images.kubernetes).cloned(),
+    }
 }
 
 fn of_node(node: &Node, state: &NodeStatus, answers: &KubernetesAnswers) -> KubernetesNode {

@@ -9,6 +9,7 @@ use super::options::KubernetesOptions;
 use super::outdated::{ComponentComparison, Wanted};
 use super::row;
 use super::status::{ComponentStatus, KubernetesStatus};
+use super::versions::is_component_of;
 use crate::input::Input;
 
 /// The state of a component.
@@ -51,16 +52,12 @@ pub struct ShownComponent {
 pub fn components(input: &Input<'_>, options: &KubernetesOptions) -> Vec<ShownComponent> {
     let (wanted, status) = (row::wanted(input, options), row::status(input));
     let on_node = |node| {
-        let of_node = Component::ALL.into_iter().filter(|it| input_has(node, *it));
+        let of_node = Component::ALL.into_iter().filter(|it| is_component_of(*it, node));
         of_node
             .filter_map(|component| component_on(&wanted, &status, options, node, component))
             .collect::<Vec<_>>()
     };
     input.cluster.nodes.iter().flat_map(on_node).collect()
-}
-
-fn input_has(node: &Node, component: Component) -> bool {
-    node.control_plane || !component.is_of_control_plane()
 }
 
 /// `None`: it is disabled, and does not run.
@@ -145,7 +142,7 @@ mod tests {
         let mut on_node = KubernetesNode { reachable: true, components };
         change(&mut on_node);
         let nodes = BTreeMap::from([(node.address.clone(), on_node)]);
-        let status = KubernetesStatus { nodes, registered: None };
+        let status = KubernetesStatus { nodes, ..KubernetesStatus::default() };
         let wanted = Wanted { cluster: &cluster, options: &options, image };
         let shown = component_on(&wanted, &status, &options, &node, Component::Proxy)?;
         Some((shown.state, shown.why.len()))

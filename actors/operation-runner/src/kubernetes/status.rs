@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use madako_domain::node_status::ContainerStatus;
+use madako_domain::skew::{KubernetesVersion, Versions};
 
 use super::outdated::FileOnNode;
 use madako_domain::component::Component;
@@ -14,6 +15,10 @@ pub struct KubernetesStatus {
     pub nodes: BTreeMap<String, KubernetesNode>,
     /// Names of the Node objects; `None` if no API server answers.
     pub registered: Option<BTreeSet<String>>,
+    /// The known versions of the components.
+    pub versions: Versions,
+    /// Version of the wanted image; `None`: it is not known.
+    pub wanted_version: Option<KubernetesVersion>,
 }
 
 /// The state of a node. A component that is missing has no container.

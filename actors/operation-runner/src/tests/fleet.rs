@@ -222,7 +222,7 @@ impl Fleet {
                 options: Ok(options),
                 busy: &NOTHING,
                 settling: &NOTHING,
-                wave: 1,
+                rollout: Ok(None),
                 objects: ObjectsPart::default(),
             }),
             settings: &self.settings,

@@ -13,7 +13,7 @@ use crate::kubernetes::params::builtin_parameters;
 use crate::operation::OperationName;
 
 /// A fleet on which all components run and are healthy.
-fn running() -> Fleet {
+pub(super) fn running() -> Fleet {
     let mut fleet = Fleet::running();
     fleet.settings.kubernetes = KubernetesMode::Act;
     fleet.kubernetes = Some(KubernetesOptions::read(&RawJson::default()).unwrap());

@@ -17,7 +17,7 @@ use madako_protocol::authorities::IssuedCertificate;
 use madako_protocol::components::Components;
 use madako_protocol::kubernetes::KubernetesError;
 use madako_protocol::kubernetes_secrets::{KubernetesSecretError, KubernetesSecrets};
-use madako_protocol::node::{FileContent, NodeAction};
+use madako_protocol::node::{ContainerSpec, FileContent, NodeAction};
 use madako_protocol::permit::Permit;
 use madako_protocol::secret::Secret;
 use tokio::time::{Instant, sleep_until};
@@ -27,6 +27,7 @@ use super::faults::NetworkIsland;
 use super::limits::{COMPONENT_DEADLINE, COMPONENT_START_TAKES, LATENCY};
 use super::log::{Effect, KubernetesFact, Observed};
 use super::machine::Machine;
+use super::objects::kubernetes_version_of_image;
 use super::world::World;
 
 /// An argument that keeps a component from serving.
@@ -157,6 +158,45 @@ impl World {
         }
     }
 
+    fn image_of(&self, address: &str, container: &str) -> Option<&String> {
+        Some(&self.nodes.get(address)?.containers.get(container)?.status.image)
+    }
+
+    /// The start of a component with another image, as it would be noted.
+    fn image_change<'a>(
+        &self,
+        effect: &Effect,
+        action: &'a NodeAction,
+    ) -> Option<(&'a ContainerSpec, KubernetesFact)> {
+        let NodeAction::RunContainer { spec, .. } = action else { return None };
+        let component: Component = spec.container.as_str().parse().ok()?;
+        if self.image_of(&effect.address, component.name()) == Some(&spec.image) {
+            return None;
+        }
+        let minor_of = |address: &str, component: Component| {
+            self.image_of(address, component.name()).map(|image| minor_version(image))
+        };
+        let healthy = self.nodes.keys().filter(|it| self.is_healthy(Component::ApiServer, it));
+        let server = |address: &String| {
+            let minor = minor_of(address, Component::ApiServer)?;
+            Some((address.clone(), (minor, self.healthy_time_of(address))))
+        };
+        let others = self.nodes.iter().filter(|(address, _)| **address != effect.address);
+        let on_nodes = others.flat_map(|(_, machine)| {
+            let of_nodes = [Component::Kubelet, Component::Proxy];
+            of_nodes.into_iter().filter_map(|component| machine.containers.get(component.name()))
+        });
+        let running = on_nodes.filter(|ran| ran.status.running);
+        let fact = KubernetesFact::ImageChanged {
+            effect: effect.clone(),
+            component,
+            minor: minor_version(&spec.image),
+            servers: healthy.filter_map(server).collect(),
+            oldest_on_nodes: running.map(|ran| minor_version(&ran.status.image)).min(),
+        };
+        Some((spec, fact))
+    }
+
     /// Notes what an action changes of Kubernetes.
     pub(crate) fn watch_kubernetes<R>(
         &mut self,
@@ -171,6 +211,7 @@ impl World {
         let others = before.keys().filter(|address| **address != effect.address);
         let others = others.map(|address| (address.clone(), self.unhealthy_time_of(address))).collect();
         let healthy_for = self.healthy_time_of(&effect.address);
+        let changes = self.image_change(effect, action);
         let result = self.note_api_servers(act);
         let runs = |world: &Self, address: &str| {
             let server =
@@ -181,6 +222,11 @@ impl World {
             let fact = KubernetesFact::ApiServerEnded { effect: effect.clone(), healthy_for, others };
             self.note(Observed::Kubernetes(fact));
         }
+        if let Some((spec, fact)) = changes
+            && self.image_of(&effect.address, spec.container.as_str()) == Some(&spec.image)
+        {
+            self.note(Observed::Kubernetes(fact));
+        }
         let starts = matches!(action, NodeAction::RunContainer { .. }) && ran_before.is_none();
         if let Some(node) = name(self).filter(|_| starts) {
             let taints = self.registered.get(&node).cloned();
@@ -189,6 +235,12 @@ impl World {
         }
         result
     }
+}
+
+fn minor_version(image: &str) -> u64 {
+    let version = kubernetes_version_of_image(image);
+    // Every image of a simulated fleet has a number in its tag.
+    version.split('.').nth(1).and_then(|minor| minor.parse().ok()).unwrap_or_default()
 }
 
 fn unavailable_error(what: String) -> KubernetesError {

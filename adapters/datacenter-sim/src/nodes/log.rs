@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use madako_domain::cluster::Taint;
+use madako_domain::component::Component;
 
 use super::limits::MAX_FACTS;
 
@@ -67,6 +68,17 @@ pub enum KubernetesFact {
         node: String,
         /// Taints of that object; `None` if there is none.
         taints: Option<Vec<Taint>>,
+    },
+    /// An effect started a component with another image than its last one on the node.
+    ImageChanged {
+        effect: Effect,
+        component: Component,
+        /// Minor version of the image.
+        minor: u64,
+        /// Healthy API servers before the effect: minor version, and the time for which each was healthy.
+        servers: BTreeMap<String, (u64, Duration)>,
+        /// Oldest minor version of the other kubelets and proxies that run.
+        oldest_on_nodes: Option<u64>,
     },
 }
 

@@ -13,6 +13,7 @@ use madako_protocol::node::{ContainerSpec, FileContent, NodeAction, SnapshotRest
 use tokio::time::Instant;
 
 use super::etcd::Process;
+use super::objects::kubernetes_version_of_image;
 
 /// Directory of etcd's data in its container.
 pub(crate) const DATA_DIRECTORY: &str = "/var/lib/etcd";
@@ -259,12 +260,15 @@ impl Machine {
                 }
                 self.files.insert(CNI_PLUGIN.to_owned(), FileContent::Public("a program".to_owned()));
             }
-            NodeAction::ImageVersion { image, pull } => {
+            NodeAction::ImageVersion { image, program, pull } => {
                 if !pull && !self.images.contains(image) {
                     return Err(ActionFailure { code: 125, why: format!("No such image: {image}") });
                 }
                 self.pull(image, full)?;
-                return Ok(format!("etcd Version: {}\n", version_of_image(image)));
+                return Ok(match program {
+                    None => format!("etcd Version: {}\n", version_of_image(image)),
+                    Some(_) => format!("Kubernetes v{}\n", kubernetes_version_of_image(image)),
+                });
             }
             NodeAction::StageSnapshot(restore) => self.stage_snapshot(restore, full)?,
             NodeAction::UseSnapshot(restore) => self.may_use(restore)?,

@@ -180,7 +180,7 @@ impl World {
 }
 
 /// The version that the tag of an image names: `1.30` of `kubernetes:1.30.5.1`, and `1.2` of `kubernetes:2`.
-fn image_version(image: &str) -> String {
+pub(super) fn kubernetes_version_of_image(image: &str) -> String {
     let tag = image.rsplit_once(':').map_or(image, |(_, tag)| tag);
     let mut parts = tag.split('.');
     match (parts.next(), parts.next()) {
@@ -194,7 +194,7 @@ impl Objects for SimulatedNodes {
     async fn read_server_version(&self, address: &str) -> Result<String, KubernetesError> {
         let version = |world: &mut World| {
             let server = world.nodes.get(address)?.containers.get(Component::ApiServer.name())?;
-            Some(image_version(&server.status.image))
+            Some(kubernetes_version_of_image(&server.status.image))
         };
         let what = format!("version of the API server {address}");
         let told = self.ask_api(what.clone(), &[address.to_owned()], version).await?;

@@ -7,6 +7,7 @@ mod losses;
 use std::sync::Arc;
 use std::time::Duration;
 
+use madako_domain::component::Component;
 use madako_domain::containers::{Container, ServiceParams};
 use madako_domain::node_status::{EtcdMember, NodeStatus};
 use madako_protocol::etcd::EtcdError;

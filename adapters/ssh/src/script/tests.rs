@@ -262,7 +262,7 @@ fn an_engine_that_fails_fails_the_action() {
         ("rm", NodeAction::StopContainer(ContainerName::for_container(Container::Etcd))),
         ("create", NodeAction::CreateVolume { name: "v".to_owned() }),
         ("ls", NodeAction::RemoveVolume { name: "v".to_owned() }),
-        ("run", NodeAction::ImageVersion { image: "i".to_owned(), pull: true }),
+        ("run", NodeAction::ImageVersion { image: "i".to_owned(), program: None, pull: true }),
     ] {
         let docker = FakeDocker::new();
         docker.container("etcd", true, OWN);
@@ -348,7 +348,8 @@ fn the_version_of_an_image_is_the_output() {
     let docker = FakeDocker::new();
     docker.output("run", "etcd Version: 3.5.15\nGit SHA: x\n");
     for pull in [true, false] {
-        let outcome = docker.act(&NodeAction::ImageVersion { image: "etcd:1".to_owned(), pull }, SECONDS);
+        let action = NodeAction::ImageVersion { image: "etcd:1".to_owned(), program: None, pull };
+        let outcome = docker.act(&action, SECONDS);
         assert_eq!((outcome.code, outcome.stdout.lines().next()), (Some(0), Some("etcd Version: 3.5.15")));
     }
     for (words, pulls) in docker.changes().iter().zip([true, false]) {
@@ -356,6 +357,16 @@ fn the_version_of_an_image_is_the_output() {
         assert_eq!(words.contains(&"--pull=never".to_owned()), !pulls);
         assert_eq!(words[words.len() - 2..], ["etcd:1", "--version"]);
     }
+}
+
+#[test]
+fn an_image_with_several_programs_is_asked_for_the_version_of_one() {
+    let docker = FakeDocker::new();
+    let program = Some(Component::ApiServer);
+    let action = NodeAction::ImageVersion { image: "kubernetes:1".to_owned(), program, pull: false };
+    assert_eq!(docker.act(&action, SECONDS).code, Some(0));
+    let words = &docker.changes()[0];
+    assert_eq!(words[words.len() - 3..], ["kubernetes:1", "kube-apiserver", "--version"]);
 }
 
 #[test]

@@ -16,6 +16,7 @@ use madako_supervisor::config::Config;
 use serde::Serialize;
 use time::OffsetDateTime;
 
+use super::kubernetes::plan;
 use super::ops::collected::gather_states;
 use crate::access::{decode, get_entry, modify_entry, open_configured_store};
 use crate::cli::Global;
@@ -57,8 +58,11 @@ enum Command {
     /// Stores images in the key madako/images.
     ///
     /// Other names keep their images. NAME= without an image removes the name from the key. The leader restarts containers
-    /// with a new image of etcd or of the tools. The images of Kubernetes are stored for a later release: Madako does not
-    /// act on Kubernetes' containers yet.
+    /// with a new image of etcd or of the tools, and with `kubernetes.mode: act` those of Kubernetes.
+    ///
+    /// If a cluster is stored, the command refuses an image of Kubernetes that breaks the version policy, as `madako kube plan`
+    /// does, and stores nothing. It connects to every node for this. With --force, it asks no node; the leader still starts no
+    /// component at a version that the policy forbids.
     #[command(
         after_help = "Examples:\n  madako images set etcd=registry.example.com/etcd:3.5.16\n  madako images set tools= pause="
     )]
@@ -66,6 +70,9 @@ enum Command {
         /// A name (etcd, tools, kubernetes, pause, coredns, unbound, `unbound_exporter`) and its image
         #[arg(value_name = "NAME=IMAGE", required = true)]
         images: Vec<Assignment>,
+        /// Stores the images without asking for the versions of Kubernetes
+        #[arg(long)]
+        force: bool,
     },
     /// Stores the images that all control plane nodes have: of etcd, of the tools and of Kubernetes.
     ///
@@ -78,9 +85,9 @@ enum Command {
 
 /// `NAME=IMAGE`, or `NAME=`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Assignment {
-    name: ImageName,
-    image: Option<String>,
+pub(crate) struct Assignment {
+    pub(crate) name: ImageName,
+    pub(crate) image: Option<String>,
 }
 
 impl FromStr for Assignment {
@@ -103,7 +110,13 @@ pub(crate) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     match &args.command {
         None => print_all(args, global).await,
         Some(Command::List(args)) => list_images(args, global).await,
-        Some(Command::Set { images }) => set_images(images, &crate::access::open_store(global)?).await,
+        Some(Command::Set { images, force }) => {
+            let store = crate::access::open_store(global)?;
+            if !force {
+                refuse_skew(images, &store, global).await?;
+            }
+            set_images(images, &store).await
+        }
         Some(Command::Adopt) => adopt_images(global).await,
     }
 }
@@ -212,6 +225,21 @@ fn describe_unclear_image(row: &ImageRow) -> String {
         "the control plane nodes have different images of {name} ({}): run madako images set {name}=IMAGE",
         list_found(&row.nodes)
     )
+}
+
+/// Refuses images of Kubernetes that break the version policy. Without a cluster, nothing runs.
+async fn refuse_skew(images: &[Assignment], store: &dyn Store, global: &Global) -> Result<(), Failure> {
+    let is_of_kubernetes = images.iter().any(|assignment| assignment.name == ImageName::Kubernetes);
+    if !is_of_kubernetes || get_entry(store, keys::CLUSTER).await?.is_none() {
+        return Ok(());
+    }
+    let refused = |failure: Failure| match failure {
+        Failure::Failed(error) => {
+            Failure::Failed(error.context("nothing is stored; --force stores the images without this check"))
+        }
+        other => other,
+    };
+    Box::pin(plan::refuse_skew(global, images)).await.map_err(refused)
 }
 
 async fn set_images(images: &[Assignment], store: &dyn Store) -> Result<(), Failure> {

@@ -1,5 +1,7 @@
 //! `madako kubernetes issue`: issues certificates for users of Kubernetes, with the words and output of ckecli.
 
+pub(crate) mod plan;
+pub(crate) mod rollout;
 pub(crate) mod status;
 
 use std::time::Duration;

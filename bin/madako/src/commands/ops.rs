@@ -69,7 +69,7 @@ pub(crate) struct ShownHeld {
 }
 
 /// Addresses for one line.
-fn join_addresses(addresses: &[impl AsRef<str>]) -> String {
+pub(crate) fn join_addresses(addresses: &[impl AsRef<str>]) -> String {
     let shown: Vec<&str> = addresses.iter().take(MAX_FILES_NAMED).map(AsRef::as_ref).collect();
     let more = addresses.len().saturating_sub(MAX_FILES_NAMED);
     let more = if more == 0 { String::new() } else { format!(" and {more} more") };

@@ -56,6 +56,12 @@ pub(crate) enum Command {
     Issue(kubernetes::Args),
     /// The components of Kubernetes, in the group of krakectl's word.
     Status(kubernetes::status::Args),
+    /// What restarts, in which order.
+    Plan(kubernetes::plan::Args),
+    /// No further wave of kubelets or proxies.
+    Pause(kubernetes::rollout::PauseArgs),
+    /// The waves go on.
+    Resume(kubernetes::rollout::ResumeArgs),
 }
 
 /// The group of krakectl with ckecli's word.
@@ -63,6 +69,9 @@ const KUBE: &str = "kube";
 /// ckecli's word.
 const ISSUE: &str = "issue";
 const STATUS: &str = "status";
+const PLAN: &str = "plan";
+const PAUSE: &str = "pause";
+const RESUME: &str = "resume";
 /// The option for the address of the API.
 const API_URL: &str = "api-url";
 
@@ -88,7 +97,7 @@ impl clap::FromArgMatches for Command {
         let missing = || clap::Error::new(clap::error::ErrorKind::MissingSubcommand);
         let (group, matches) = matches.subcommand().ok_or_else(missing)?;
         let (word, matches) = matches.subcommand().ok_or_else(missing)?;
-        if group == KUBE && [ISSUE, STATUS].contains(&word) {
+        if group == KUBE && [ISSUE, STATUS, PLAN, PAUSE, RESUME].contains(&word) {
             // An option of the group: krakectl's words take it.
             if matches.contains_id(API_URL) {
                 let message = format!(
@@ -98,6 +107,9 @@ impl clap::FromArgMatches for Command {
             }
             return match word {
                 ISSUE => kubernetes::Args::from_arg_matches(matches).map(Self::Issue),
+                PLAN => kubernetes::plan::Args::from_arg_matches(matches).map(Self::Plan),
+                PAUSE => kubernetes::rollout::PauseArgs::from_arg_matches(matches).map(Self::Pause),
+                RESUME => kubernetes::rollout::ResumeArgs::from_arg_matches(matches).map(Self::Resume),
                 _ => kubernetes::status::Args::from_arg_matches(matches).map(Self::Status),
             };
         }
@@ -122,8 +134,16 @@ impl clap::Subcommand for Command {
     fn augment_subcommands(command: clap::Command) -> clap::Command {
         let issue = kubernetes::Args::augment_args(with_cke_options(ISSUE));
         let status = kubernetes::status::Args::augment_args(with_cke_options(STATUS));
+        let plan = kubernetes::plan::Args::augment_args(with_cke_options(PLAN));
+        let pause = kubernetes::rollout::PauseArgs::augment_args(with_cke_options(PAUSE));
+        let resume = kubernetes::rollout::ResumeArgs::augment_args(with_cke_options(RESUME));
         let group = |group: &words::Group| match group.word {
-            KUBE => words::group_command(group).subcommand(issue.clone()).subcommand(status.clone()),
+            KUBE => words::group_command(group)
+                .subcommand(issue.clone())
+                .subcommand(status.clone())
+                .subcommand(plan.clone())
+                .subcommand(pause.clone())
+                .subcommand(resume.clone()),
             _ => words::group_command(group),
         };
         command.subcommands(GROUPS.iter().map(group))

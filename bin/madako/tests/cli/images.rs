@@ -40,6 +40,35 @@ async fn images_come_from_the_key_then_from_the_configuration_then_from_cke() {
 }
 
 #[tokio::test]
+async fn without_a_cluster_an_image_of_kubernetes_needs_no_node_and_nothing_can_be_planned() {
+    let Some(etcd) = Etcd::start().await else { return };
+    assert_eq!(etcd.run(&["images", "set", "kubernetes=a:1"]).await.calm(), "");
+    assert_eq!(etcd.run(&["images", "set", "kubernetes=a:2", "--force"]).await.calm(), "");
+    assert_eq!(etcd.get("madako/images").await.unwrap(), r#"{"kubernetes":"a:2"}"#);
+    etcd.run(&["kube", "plan"]).await.refused(2);
+    let message = etcd.run(&["kube", "plan", "--image", "etcd=a:1"]).await;
+    assert!(message.code == 2 && message.err.contains("expected kubernetes=IMAGE"), "{message:?}");
+}
+
+#[tokio::test]
+async fn a_pause_of_the_roll_stays_in_the_store_until_it_is_resumed() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let stored = async || -> Value {
+        serde_json::from_str(&etcd.get("madako/kubernetes/rollout").await.unwrap()).unwrap()
+    };
+    assert_eq!(etcd.run(&["kube", "pause"]).await.calm(), "");
+    assert_eq!(stored().await["paused"], true);
+    let halted = json!({
+        "image": "a:1", "wave": 0, "watched": {}, "failed": {"10.0.0.1": "x"}, "halted": true, "paused": true,
+    });
+    etcd.put("madako/kubernetes/rollout", halted.to_string()).await;
+    assert_eq!(etcd.run(&["kubernetes", "resume"]).await.calm(), "");
+    let resumed =
+        json!({"image": "a:1", "wave": 1, "watched": {}, "failed": {}, "halted": false, "paused": false});
+    assert_eq!(stored().await, resumed);
+}
+
+#[tokio::test]
 async fn wrong_images_are_refused_and_change_nothing() {
     let Some(etcd) = Etcd::start().await else { return };
     let revision = etcd.revision().await;

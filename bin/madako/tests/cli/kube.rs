@@ -274,7 +274,9 @@ async fn the_help_of_each_group_names_krakectls_file() {
         );
         assert!(!help.contains("CKE's"), "{words:?}: {help}");
     }
-    for words in [&["status"][..], &["kube", "status"], &["kube", "issue"], &["kubernetes", "issue"]] {
+    let own = ["issue", "status", "plan", "pause", "resume"].map(|word| ["kube", word]);
+    let own = own.iter().map(|words| &words[..]);
+    for words in own.chain([&["status"][..], &["kubernetes", "issue"]]) {
         let help = madako(&[words, &["--help"]].concat()).await.calm();
         assert!(help.contains("Configuration file, CKE's"), "{words:?}: {help}");
         assert!(!help.contains("krakectl") && !help.contains("--api-url"), "{words:?}: {help}");

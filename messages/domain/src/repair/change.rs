@@ -16,6 +16,7 @@ use crate::repair::hold::Hold;
 use crate::repair::kept::KeptEntry;
 use crate::repair::queue::{Item, RepairQueue};
 use crate::restore::{RestoreRequest, Restored};
+use crate::rollout::Rollout;
 use crate::store::{Condition, EncodeError, Write};
 
 /// A write of a change.
@@ -52,6 +53,8 @@ pub enum RepairWrite {
     Restore(Option<RestoreRequest>),
     /// Notes the restore of etcd that began, or which nodes have no data of before it any more.
     Restored(Restored),
+    /// Writes the state of the roll of kubelets and proxies.
+    Rollout(Rollout),
     /// Writes Madako's own state of an entry; `None` deletes it.
     Kept {
         /// Index of the entry.
@@ -135,7 +138,8 @@ impl RepairChange {
                 | RepairWrite::ConfigVersion
                 | RepairWrite::RestartTaken { .. }
                 | RepairWrite::Restore(_)
-                | RepairWrite::Restored(_) => {}
+                | RepairWrite::Restored(_)
+                | RepairWrite::Rollout(_) => {}
             }
         }
         after
@@ -187,6 +191,7 @@ impl RepairChange {
                 RepairWrite::Restored(restored) => {
                     writes.push(put_json(keys::ETCD_RESTORED.to_owned(), restored)?);
                 }
+                RepairWrite::Rollout(rollout) => writes.push(put_json(keys::ROLLOUT.to_owned(), rollout)?),
                 RepairWrite::Kept { index, kept: Some(kept) } => {
                     writes.push(put_json(keys::repair_state_key(*index), kept)?);
                 }

@@ -89,3 +89,40 @@ fn a_kubelet_of_a_registered_node_starts_with_its_boot_taints() {
         }));
     });
 }
+
+impl Tape {
+    /// A component starts at a minor version beside API servers that are healthy for an hour, and kubelets.
+    fn change_image(&mut self, component: &'static str, minor: u64, servers: [u64; 3], on_nodes: u64) {
+        let server = |(number, minor): (u32, u64)| (address(number), (minor, seconds(3600)));
+        let changed = ComponentFact::ImageChanged {
+            effect: effect(3),
+            component,
+            minor,
+            servers: (1..=3).zip(servers).map(server).collect(),
+            oldest_on_nodes: Some(on_nodes),
+        };
+        self.later(1).tell(Fact::Component(changed));
+    }
+}
+
+#[test]
+fn components_start_only_at_versions_that_the_policy_allows() {
+    for (component, good, bad) in [
+        // No step over a minor version, and none back.
+        ("kube-apiserver", 31, 32),
+        ("kube-apiserver", 30, 29),
+        ("kube-scheduler", 30, 31),
+        ("kubelet", 27, 26),
+        ("kubelet", 30, 31),
+    ] {
+        judges(Promise::VersionsAllowed, |tape, spoiled| {
+            tape.change_image(component, if spoiled { bad } else { good }, [30; 3], 28);
+        });
+    }
+    judges(Promise::VersionsAllowed, |tape, spoiled| {
+        tape.change_image("kube-apiserver", 31, [30; 3], if spoiled { 27 } else { 28 });
+    });
+    judges(Promise::VersionsAllowed, |tape, spoiled| {
+        tape.change_image("kube-proxy", 31, if spoiled { [31, 31, 30] } else { [31; 3] }, 30);
+    });
+}

@@ -1,6 +1,8 @@
 use madako_domain::cluster::Cluster;
 use madako_domain::images::ImageName;
 use madako_domain::node_status::ContainerStatus;
+use madako_domain::rollout::Rollout;
+use madako_domain::skew::Versions;
 use madako_json::go::RawJson;
 use proptest::prelude::*;
 
@@ -9,6 +11,7 @@ use crate::kubernetes::configuration::{Configuration, Unknown};
 use crate::kubernetes::options::KubernetesOptions;
 use crate::kubernetes::params::builtin_parameters;
 use crate::kubernetes::status::KubernetesNode;
+use crate::kubernetes::versions::is_component_of;
 
 const A: &str = "10.0.0.1";
 const B: &str = "10.0.0.2";
@@ -26,7 +29,8 @@ struct Fleet {
     busy: BTreeSet<String>,
     settling: BTreeSet<String>,
     backing_off: BTreeSet<String>,
-    wave: usize,
+    rollout: Rollout,
+    rollout_fault: Option<&'static str>,
 }
 
 impl Fleet {
@@ -48,7 +52,8 @@ impl Fleet {
             busy: BTreeSet::new(),
             settling: BTreeSet::new(),
             backing_off: BTreeSet::new(),
-            wave: 1,
+            rollout: Rollout::new(ImageName::Kubernetes.default_image()),
+            rollout_fault: None,
         };
         let nodes = fleet.cluster.nodes.clone();
         fleet.status.registered = Some(nodes.iter().map(|node| node.name().to_owned()).collect());
@@ -100,7 +105,7 @@ impl Fleet {
             settling: &self.settling,
             backing_off: &self.backing_off,
             max_concurrent_updates: 2,
-            wave: self.wave,
+            rollout: self.rollout_fault.map_or(Ok(Some(&self.rollout)), Err),
         })
     }
 
@@ -114,6 +119,36 @@ impl Fleet {
             .map(|held| format!("held {} {}: {}", held.what, held.reason.name(), held.targets.join(" ")));
         due.chain(held).collect()
     }
+}
+
+#[test]
+fn versions_that_the_policy_forbids_are_held_with_the_rule() {
+    let mut fleet = Fleet::new(3, 1);
+    for component in Component::ALL {
+        fleet.outdate(component);
+    }
+    let mut versions = |servers: &str, others: &str| {
+        let mut versions = Versions::default();
+        for node in &fleet.cluster.nodes {
+            for component in Component::ALL.into_iter().filter(|it| is_component_of(*it, node)) {
+                let version = if component == Component::ApiServer { servers } else { others };
+                versions.insert(component, &node.address, version.parse().unwrap());
+            }
+        }
+        fleet.status.versions = versions;
+        fleet.status.wanted_version = Some("1.31.0".parse().unwrap());
+        fleet.rows()
+    };
+    let allowed = versions("1.30.5", "1.30.5");
+    assert_eq!(allowed[0], "kube-apiserver-restart: 10.0.0.1", "{allowed:#?}");
+    assert!(allowed.iter().all(|row| !row.contains("version-skew")), "{allowed:#?}");
+    let first = "held kubelet-restart api-servers-first: 10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4";
+    assert!(allowed.iter().any(|row| row == first), "{allowed:#?}");
+    let skipped = versions("1.29.5", "1.29.5");
+    assert_eq!(skipped[0], "held kube-apiserver-restart version-skew: 10.0.0.1 10.0.0.2 10.0.0.3");
+    assert!(skipped.iter().all(|row| row.starts_with("held")), "{skipped:#?}");
+    let old = versions("1.30.5", "1.27.0");
+    assert_eq!(old[0], "held kube-apiserver-restart version-skew: 10.0.0.1 10.0.0.2 10.0.0.3");
 }
 
 #[test]
@@ -227,7 +262,7 @@ fn kubelets_and_proxies_restart_in_waves_after_the_last_api_server() {
         "held kube-proxy-restart wave: 10.0.0.2 10.0.0.3 10.0.0.4",
     ];
     assert_eq!(fleet.rows(), rows);
-    fleet.wave = 8;
+    fleet.rollout.wave = 8;
     assert_eq!(
         fleet.rows()[0],
         "kubelet-restart: 10.0.0.1 10.0.0.2",
@@ -236,6 +271,23 @@ fn kubelets_and_proxies_restart_in_waves_after_the_last_api_server() {
     fleet.outdate(Component::ApiServer);
     let held = "held kubelet-restart api-servers-first: 10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4";
     assert!(fleet.rows().contains(&held.to_owned()), "{:?}", fleet.rows());
+}
+
+#[test]
+fn a_wave_waits_for_the_present_one_and_for_the_operator() {
+    let mut fleet = Fleet::new(1, 1);
+    fleet.outdate(Component::Kubelet);
+    let reason = |fleet: &Fleet| fleet.rows().last().unwrap().clone();
+    fleet.rollout.begin_wave("kubelet", &[A.to_owned()]);
+    assert_eq!(reason(&fleet), "held kubelet-restart wave-watched: 10.0.0.1 10.0.0.2");
+    fleet.rollout.halted = true;
+    assert_eq!(reason(&fleet), "held kubelet-restart roll-halted: 10.0.0.1 10.0.0.2");
+    OLD.clone_into(&mut fleet.rollout.image);
+    assert_eq!(fleet.rows()[0], "kubelet-restart: 10.0.0.1", "the failures are those of another image");
+    fleet.rollout.paused = true;
+    assert_eq!(reason(&fleet), "held kubelet-restart roll-paused: 10.0.0.1 10.0.0.2");
+    fleet.rollout_fault = Some("x");
+    assert_eq!(reason(&fleet), "held kubelet-restart roll-unreadable: 10.0.0.1 10.0.0.2");
 }
 
 #[test]
@@ -300,7 +352,7 @@ fn fleets() -> impl Strategy<Value = Fleet> {
     let nodes = prop::collection::vec((0..8_u8, prop::collection::vec(component, 5)), 5);
     (nodes, any::<bool>(), any::<bool>(), 1..4_usize).prop_map(|(nodes, in_sync, busy, wave)| {
         let mut fleet = Fleet::new(3, 2);
-        (fleet.is_etcd_in_sync, fleet.wave) = (in_sync, wave);
+        (fleet.is_etcd_in_sync, fleet.rollout.wave) = (in_sync, wave);
         if busy {
             fleet.busy.insert(B.to_owned());
         }

@@ -17,7 +17,7 @@ fn rivers() -> ContainerSpec {
 }
 
 fn version_of(image: &str, pull: bool) -> NodeAction {
-    NodeAction::ImageVersion { image: image.to_owned(), pull }
+    NodeAction::ImageVersion { image: image.to_owned(), program: None, pull }
 }
 
 #[tokio::test(start_paused = true)]
@@ -53,6 +53,9 @@ async fn each_action_twice_has_the_effect_of_once() {
         let version = fleet.act(address, &version_of(IMAGE, pull)).await;
         assert_eq!(version.unwrap().trim(), "etcd Version: 3.5.15");
     }
+    let (image, program) = ("kubernetes:1.30.5.1".to_owned(), Some(Component::ApiServer));
+    let of_kubernetes = NodeAction::ImageVersion { image, program, pull: true };
+    assert_eq!(fleet.act(address, &of_kubernetes).await.unwrap(), "Kubernetes v1.30\n");
     let missing = fleet.act(address, &version_of("etcd:9", false)).await;
     assert!(missing.unwrap_err().to_string().contains("No such image"), "it is not pulled");
 }

@@ -1,5 +1,9 @@
 //! `madako kubernetes status`: the components of Kubernetes on the nodes, and the objects in Kubernetes.
 
+use std::sync::Arc;
+
+use madako_domain::keys;
+use madako_domain::rollout::Rollout;
 use madako_operation_runner::kubernetes::objects::shown::{ObjectState, ShownObject, objects};
 use madako_operation_runner::kubernetes::operation::KubernetesOperationName;
 use madako_operation_runner::kubernetes::shown::{ShownComponent, State, components};
@@ -10,7 +14,7 @@ use time::OffsetDateTime;
 use crate::access;
 use crate::cli::Global;
 use crate::commands::machine::list::address_order;
-use crate::commands::ops::{ShownHeld, collected, running};
+use crate::commands::ops::{ShownHeld, collected, join_addresses, running};
 use crate::commands::resource;
 use crate::commands::resource::status::{describe_leader_error, tone_of_state};
 use crate::failure::Failure;
@@ -26,7 +30,7 @@ use crate::list::{AsList, Cell, List, ListArgs, Tone};
 /// and unreachable (the node does not answer). The column WHY has the failed health check, the differences, and the reason
 /// for which the leader holds an operation on the component. `madako ops plan` shows the operations that follow.
 ///
-/// Below the components, the list has the objects of Kubernetes that are not as wanted: due, held or unknown. `-o json` has all
+/// The line `Roll` names a pause, the nodes that failed after their restart, and those of the present wave. Below the components, the list has the objects of Kubernetes that are not as wanted: due, held or unknown. `-o json` has all
 /// objects.
 ///
 /// Exit codes: 0: all components and objects are good; 1: some are not; 2: the state could not be read, or bad input.
@@ -43,6 +47,8 @@ struct KubernetesStatusReport {
     components: Vec<ShownComponent>,
     /// `None`: no API server is healthy.
     objects: Option<Vec<ShownObject>>,
+    /// The roll of kubelets and proxies; `None` before the first one.
+    rollout: Option<Arc<Rollout>>,
     /// The reason for which the held operations of the leader are not known.
     leader_error: Option<String>,
 }
@@ -62,6 +68,10 @@ pub(crate) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
 async fn gather_kubernetes_status(global: &Global) -> Result<KubernetesStatusReport, Failure> {
     let inputs = collected::gather_kubernetes(global).await?.inputs;
     let options = inputs.kubernetes_options()?;
+    let rollout = inputs.kubernetes()?.rollout.clone();
+    let rollout = rollout.map_err(|why| {
+        Failure::failed(format_args!("the stored value of {} cannot be read: {why}", keys::ROLLOUT))
+    })?;
     let input = inputs.as_input(&inputs.settings);
     let mut components = components(&input, options);
     let mut objects = objects(&input, options);
@@ -73,7 +83,7 @@ async fn gather_kubernetes_status(global: &Global) -> Result<KubernetesStatusRep
         }
         Err(failure) => failure.message(),
     };
-    Ok(KubernetesStatusReport { components, objects, leader_error })
+    Ok(KubernetesStatusReport { components, objects, rollout, leader_error })
 }
 
 /// Adds the reasons for which the leader holds operations to the components that they would change.
@@ -125,8 +135,29 @@ impl AsList for KubernetesStatusReport {
     }
 
     fn summary(&self) -> String {
-        describe_leader_error(self.leader_error.as_deref())
+        let rollout = self.rollout.as_deref().map(describe_rollout).unwrap_or_default();
+        rollout + &describe_leader_error(self.leader_error.as_deref())
     }
+}
+
+/// One line while the roll does not simply go on.
+fn describe_rollout(rollout: &Rollout) -> String {
+    let failed: Vec<String> = rollout.failed.iter().map(|(node, why)| format!("{node} ({why})")).collect();
+    let mut parts = Vec::new();
+    if rollout.paused {
+        parts.push("an operator paused the roll of kubelets and proxies".to_owned());
+    }
+    if rollout.halted {
+        parts.push("too many nodes failed, which halts the roll of kubelets and proxies".to_owned());
+    }
+    if !failed.is_empty() {
+        parts.push(format!("failed after their restart: {}", join_addresses(&failed)));
+    }
+    if !rollout.watched.is_empty() {
+        let watched: Vec<&String> = rollout.watched.keys().collect();
+        parts.push(format!("not yet Ready for long enough: {}", join_addresses(&watched)));
+    }
+    if parts.is_empty() { String::new() } else { format!("Roll: {}.\n", parts.join("; ")) }
 }
 
 #[cfg(test)]
@@ -150,7 +181,11 @@ mod tests {
         let object = |key: &str, state| ShownObject { key: key.to_owned(), state, why: vec!["x".to_owned()] };
         let objects =
             Some(vec![object("Namespace/a", ObjectState::Good), object("Namespace/b", ObjectState::Held)]);
-        let shown = KubernetesStatusReport { components, objects, leader_error: Some("silence".to_owned()) };
+        let mut rollout = Rollout::new("k:1");
+        rollout.paused = true;
+        let rollout = Some(Arc::new(rollout));
+        let shown =
+            KubernetesStatusReport { components, objects, rollout, leader_error: Some("silence".to_owned()) };
         let text = shown.list(OffsetDateTime::UNIX_EPOCH).to_text(true, Surface::default());
         let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(
@@ -162,6 +197,7 @@ mod tests {
             ],
             "an object as wanted has no line: {text}"
         );
+        assert!(shown.summary().starts_with("Roll: an operator paused the roll"));
         assert!(shown.summary().ends_with("of the leader are not known: silence\n"));
     }
 

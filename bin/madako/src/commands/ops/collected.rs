@@ -23,6 +23,7 @@ use super::plan::{CollectedInputs, KubernetesInputs};
 use crate::access;
 use crate::cli::Global;
 use crate::commands::etcd::members::command_permit;
+use crate::commands::images::Assignment;
 use crate::failure::Failure;
 use crate::host;
 use crate::limits::MAX_TOLD;
@@ -37,17 +38,25 @@ pub(crate) struct GatheredStates {
 
 /// Reads the cluster from the store and the state of its nodes from the nodes.
 pub(crate) async fn gather_states(global: &Global) -> Result<GatheredStates, Failure> {
-    gather_configured(Config::load(global.config.as_deref())?).await
+    gather_configured(Config::load(global.config.as_deref())?, &[]).await
 }
 
 /// As [`gather_states`], with the components of Kubernetes, whether the service leaves them to CKE or not.
 pub(crate) async fn gather_kubernetes(global: &Global) -> Result<GatheredStates, Failure> {
-    let mut config = Config::load(global.config.as_deref())?;
-    config.operations.settings.kubernetes = KubernetesMode::Observe;
-    gather_configured(config).await
+    gather_kubernetes_with(global, &[]).await
 }
 
-async fn gather_configured(config: Config) -> Result<GatheredStates, Failure> {
+/// As [`gather_kubernetes`], as if these images were in the key.
+pub(crate) async fn gather_kubernetes_with(
+    global: &Global,
+    images: &[Assignment],
+) -> Result<GatheredStates, Failure> {
+    let mut config = Config::load(global.config.as_deref())?;
+    config.operations.settings.kubernetes = KubernetesMode::Observe;
+    gather_configured(config, images).await
+}
+
+async fn gather_configured(config: Config, images: &[Assignment]) -> Result<GatheredStates, Failure> {
     let mut operations = config.operations.clone();
     // The mode is that of the service. This command never acts.
     operations.mode = Some(OperationsMode::Observe);
@@ -58,7 +67,14 @@ async fn gather_configured(config: Config) -> Result<GatheredStates, Failure> {
         Failure::failed("operations on nodes are off: set operations.mode in the configuration file")
     })?;
     let snapshot = store.list("").await?;
-    let state = ClusterState::decode(snapshot.revision, &snapshot.entries, None);
+    let mut state = ClusterState::decode(snapshot.revision, &snapshot.entries, None);
+    let given = &mut Arc::make_mut(&mut state.images).0;
+    for Assignment { name, image } in images {
+        match image {
+            Some(image) => drop(given.insert(*name, image.clone())),
+            None => drop(given.remove(name)),
+        }
+    }
     let unusable = |why: &str| Failure::failed(format_args!("the stored cluster cannot be used: {why}"));
     if let Some(fault) = state.faults.iter().find(|fault| fault.key == keys::CLUSTER) {
         return Err(unusable(&fault.why));
@@ -83,6 +99,10 @@ async fn gather_configured(config: Config) -> Result<GatheredStates, Failure> {
         busy: state.repair.machines_under_way().map(str::to_owned).collect(),
         leaving: state.repair.leaving_machines().map(str::to_owned).collect(),
         resources: ReadResources::new(&state.resources),
+        rollout: match state.fault_of(keys::ROLLOUT) {
+            Some(why) => Err(why.to_owned()),
+            None => Ok(state.rollout.clone()),
+        },
         is_guarded: state.guard.is_some(),
     });
     let inputs = CollectedInputs {

@@ -8,6 +8,7 @@ use madako_domain::containers::ContainerOptions;
 use madako_domain::found::cluster_from_yaml;
 use madako_domain::node_status::{FleetStatus, status_from_yaml};
 use madako_domain::restore::RestoreRequest;
+use madako_domain::rollout::Rollout;
 use madako_domain::state::ClusterState;
 use madako_operation_runner::images::with_images;
 use madako_operation_runner::kubernetes::objects::apply::ReadResources;
@@ -92,12 +93,11 @@ pub(crate) struct KubernetesInputs {
     /// Nodes that endpoints have as not ready.
     pub(crate) leaving: BTreeSet<String>,
     pub(crate) resources: ReadResources,
+    /// The roll of kubelets and proxies, or the reason why it cannot be read.
+    pub(crate) rollout: Result<Option<Arc<Rollout>>, String>,
     /// The removal guard holds an observation of the registry back.
     pub(crate) is_guarded: bool,
 }
-
-/// The first wave of restarts, which a plan shows.
-const FIRST_WAVE: usize = 1;
 
 static NONE: BTreeSet<String> = BTreeSet::new();
 
@@ -140,7 +140,7 @@ impl CollectedInputs {
                 busy: &kubernetes.busy,
                 // One look does not tell for how long they are healthy.
                 settling: &NONE,
-                wave: FIRST_WAVE,
+                rollout: kubernetes.rollout.as_ref().map(Option::as_deref).map_err(String::as_str),
                 objects: ObjectsPart {
                     user: &kubernetes.resources,
                     leaving: &kubernetes.leaving,

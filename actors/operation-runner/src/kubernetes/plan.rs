@@ -1,0 +1,377 @@
+//! The plan of Kubernetes' components: what restarts and starts, in which order and in which waves, and how long it takes.
+//!
+//! The plan is the sequence of the runner's own decisions on a model of the fleet, in which each operation succeeds. The
+//! model assumes that all obstacles that can go by themselves have gone: unhealthy components, busy nodes, back-offs, etcd out of
+//! sync. The plan names those of the present beside the sequence.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use madako_domain::component::Component;
+use madako_domain::node_status::{ContainerStatus, EtcdMember};
+use madako_domain::record::{Record, RecordStatus};
+use madako_domain::rollout::{Rollout, WatchEnd};
+use madako_domain::skew::{KubernetesVersion, Skew, judge_upgrade};
+use serde::Serialize;
+
+use super::decide::{Due, KubernetesInput, decide};
+use super::held::KubernetesReason;
+use super::operation::KubernetesOperationName as Name;
+use super::options::KubernetesOptions;
+use super::outdated::Wanted;
+use super::params::builtin_parameters;
+use super::row;
+use super::shown::{State, components};
+use super::status::{ComponentStatus, KubernetesNode, KubernetesStatus};
+use super::versions::nodes_by_component;
+use crate::input::Input;
+use crate::limits::{API_SETTLED, EXPECTED_OF_NODES, EXPECTED_OF_SERVERS, WAVE_GOOD};
+
+/// The seconds that operations took, by name.
+pub type Durations = BTreeMap<String, u64>;
+
+/// A plan for all components.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ComponentsPlan {
+    /// The image that all components get.
+    pub image: String,
+    /// The version of its program.
+    pub version: Option<KubernetesVersion>,
+    /// The version is a guess from the name of the image: no node has the image.
+    pub is_guessed: bool,
+    /// Components that change, in the order of the nodes.
+    pub components: Vec<PlannedComponent>,
+    /// Operations in their order.
+    pub steps: Vec<Step>,
+    /// What waits at present, and what remains after all steps.
+    pub held: Vec<PlannedHold>,
+    /// Rules of the version policy that the image would break. With one, nothing of it is done.
+    pub refused: Vec<Skew>,
+    /// The sum of all steps and of the pauses after API servers and waves.
+    pub expected_seconds: u64,
+    /// Consequences that no step shows.
+    pub notes: Vec<String>,
+}
+
+/// A component that changes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PlannedComponent {
+    pub node: String,
+    pub component: &'static str,
+    /// The state at present, as `madako kube status` shows it.
+    pub state: &'static str,
+    /// The image of its container.
+    pub from_image: Option<String>,
+    pub from_version: Option<KubernetesVersion>,
+    pub to_image: String,
+    pub to_version: Option<KubernetesVersion>,
+    /// Differences from the wanted component.
+    pub why: Vec<String>,
+}
+
+/// An operation of the plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Step {
+    pub number: usize,
+    pub operation: &'static str,
+    pub nodes: Vec<String>,
+    /// The number of the wave among the restarts of kubelets or proxies.
+    pub wave: Option<usize>,
+    /// No API server answers meanwhile.
+    pub is_gap: bool,
+    pub begins_after_seconds: u64,
+    pub ends_after_seconds: u64,
+}
+
+/// Operations that wait.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PlannedHold {
+    pub operation: &'static str,
+    pub reason: &'static str,
+    pub nodes: Vec<String>,
+    pub why: String,
+    /// It remains after all steps: it does not go by itself.
+    pub remains: bool,
+}
+
+impl ComponentsPlan {
+    /// True if nothing is to be done.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.components.is_empty() && self.steps.is_empty() && self.held.iter().all(|held| !held.remains)
+    }
+}
+
+/// The usual seconds of each operation: the median of the completed ones.
+#[must_use]
+pub fn usual_durations(records: &[Record]) -> Durations {
+    let mut seconds: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    for record in records.iter().filter(|record| record.status == RecordStatus::Completed) {
+        let took = record.end_at.map(|end| (end - record.start_at).whole_seconds());
+        if let Some(took) = took.and_then(|took| u64::try_from(took).ok()) {
+            seconds.entry(record.operation.clone()).or_default().push(took);
+        }
+    }
+    let median = |mut all: Vec<u64>| {
+        all.sort_unstable();
+        all[all.len() / 2]
+    };
+    seconds.into_iter().map(|(operation, all)| (operation, median(all))).collect()
+}
+
+/// Plans for the images of the input.
+#[must_use]
+pub fn plan(input: &Input<'_>, options: &KubernetesOptions, durations: &Durations) -> ComponentsPlan {
+    let wanted = row::wanted(input, options);
+    let mut status = row::status(input);
+    let is_guessed = status.wanted_version.is_none();
+    if is_guessed {
+        status.wanted_version = KubernetesVersion::guess_from_image(wanted.image);
+    }
+    let version = status.wanted_version.clone();
+    let refused = version
+        .as_ref()
+        .map(|version| judge_upgrade(&status.versions, &nodes_by_component(input.cluster), version));
+    let refused = refused.unwrap_or_default();
+    let mut planner = Planner { input, wanted, durations, status, steps: Vec::new(), seconds: 0 };
+    let components = planner.changed_components(options);
+    let mut held = planner.held_at_present();
+    if refused.is_empty() {
+        held.extend(planner.play());
+    }
+    let notes = planner.notes(&components, is_guessed);
+    ComponentsPlan {
+        image: wanted.image.to_owned(),
+        is_guessed: is_guessed && version.is_some(),
+        version,
+        components,
+        steps: planner.steps,
+        held,
+        refused,
+        expected_seconds: planner.seconds,
+        notes,
+    }
+}
+
+struct Planner<'a> {
+    input: &'a Input<'a>,
+    wanted: Wanted<'a>,
+    durations: &'a Durations,
+    status: KubernetesStatus,
+    steps: Vec<Step>,
+    seconds: u64,
+}
+
+impl Planner<'_> {
+    fn changed_components(&self, options: &KubernetesOptions) -> Vec<PlannedComponent> {
+        let all = components(self.input, options).into_iter();
+        // What the node of an unreachable component has is not known: its operations are held.
+        let changes = all.filter(|shown| {
+            let is_other = shown.image.as_deref().is_some_and(|image| image != self.wanted.image);
+            let is_unhealthy_only = shown.state == State::Unhealthy && shown.why.len() <= 1 && !is_other;
+            !matches!(shown.state, State::Good | State::Unreachable) && !is_unhealthy_only
+        });
+        let planned = changes.map(|shown| {
+            let component = shown.component.parse::<Component>().ok();
+            let from_version = component.and_then(|it| self.status.versions.of(it, &shown.node)).cloned();
+            PlannedComponent {
+                node: shown.node,
+                component: shown.component,
+                state: shown.state.name(),
+                from_image: shown.image,
+                from_version,
+                to_image: self.wanted.image.to_owned(),
+                to_version: self.status.wanted_version.clone(),
+                why: shown.why,
+            }
+        });
+        planned.collect()
+    }
+
+    fn decision_input<'b>(
+        &'b self,
+        status: &'b KubernetesStatus,
+        rollout: Result<Option<&'b Rollout>, &'b str>,
+        nobody: &'b BTreeSet<String>,
+    ) -> KubernetesInput<'b> {
+        KubernetesInput {
+            now: self.input.now,
+            wanted: self.wanted,
+            status,
+            is_etcd_in_sync: true,
+            busy: nobody,
+            settling: nobody,
+            backing_off: nobody,
+            max_concurrent_updates: self.input.settings.max_concurrent_updates,
+            rollout,
+        }
+    }
+
+    /// The operations that wait at present for another reason than their place in the order.
+    fn held_at_present(&self) -> Vec<PlannedHold> {
+        let nobody = BTreeSet::new();
+        let busy = self.input.kubernetes.map_or(&nobody, |part| part.busy);
+        let etcd = self.input.status.etcd.as_ref();
+        let is_etcd_in_sync =
+            etcd.is_some_and(|etcd| etcd.healthy && etcd.members.iter().all(EtcdMember::is_in_sync));
+        let present = KubernetesInput {
+            is_etcd_in_sync,
+            busy,
+            backing_off: self.input.backing_off,
+            ..self.decision_input(
+                &self.status,
+                self.input.kubernetes.map_or(Ok(None), |part| part.rollout),
+                &nobody,
+            )
+        };
+        let is_temporary = |reason: &KubernetesReason| {
+            matches!(
+                reason,
+                KubernetesReason::ApiServersUnhealthy { .. }
+                    | KubernetesReason::EtcdNotInSync
+                    | KubernetesReason::ControlPlaneBusy { .. }
+                    | KubernetesReason::BackingOff
+                    | KubernetesReason::WaveWatched { .. }
+                    | KubernetesReason::RollHalted { .. }
+                    | KubernetesReason::RollPaused
+                    | KubernetesReason::RollUnreadable { .. }
+            )
+        };
+        let held = decide(&present).held.into_iter().filter(|held| is_temporary(&held.reason));
+        held.map(|held| PlannedHold {
+            operation: held.what.name(),
+            reason: held.reason.name(),
+            nodes: held.targets,
+            why: held.reason.to_string(),
+            remains: false,
+        })
+        .collect()
+    }
+
+    /// Plays the decisions until nothing is due. Returns what remains.
+    fn play(&mut self) -> Vec<PlannedHold> {
+        let mut model = self.status.clone();
+        model.registered =
+            Some(self.wanted.cluster.nodes.iter().map(|node| node.name().to_owned()).collect());
+        for node in model.nodes.values_mut() {
+            for component in node.components.values_mut() {
+                component.health = component.runs().then_some(Ok(()));
+            }
+        }
+        let nobody = BTreeSet::new();
+        let (mut rollout, mut waves) = (Rollout::new(self.wanted.image), BTreeMap::<Name, usize>::new());
+        let most = self.input.settings.max_concurrent_updates;
+        // Each operation makes a component on a node as wanted.
+        let bound = self.wanted.cluster.nodes.len() * Component::ALL.len();
+        let mut held = Vec::new();
+        for _ in 0..=bound {
+            let decision = decide(&self.decision_input(&model, Ok(Some(&rollout)), &nobody));
+            held = decision.held;
+            let Some(due) = decision.operations.into_iter().next() else { break };
+            let number = matches!(due.name, Name::KubeletRestart | Name::KubeProxyRestart).then(|| {
+                let number = waves.entry(due.name).or_default();
+                *number += 1;
+                *number
+            });
+            if number.is_some() {
+                rollout.begin_wave(due.name.component().name(), &due.targets);
+                let good = due.targets.iter().map(|node| (node.clone(), WatchEnd::Good)).collect();
+                rollout.end_watches(&good, most, self.wanted.cluster.nodes.len());
+            }
+            self.carry_out(&mut model, &due);
+            self.add_step(due, number);
+        }
+        let held = held.into_iter().map(|held| PlannedHold {
+            operation: held.what.name(),
+            reason: held.reason.name(),
+            nodes: held.targets,
+            why: held.reason.to_string(),
+            remains: true,
+        });
+        held.collect()
+    }
+
+    fn carry_out(&self, model: &mut KubernetesStatus, due: &Due) {
+        let component = due.name.component();
+        for node in self.wanted.cluster.nodes.iter().filter(|node| due.targets.contains(&node.address)) {
+            let Some(KubernetesNode { components, .. }) = model.nodes.get_mut(&node.address) else {
+                continue;
+            };
+            if due.name == Name::StopKubeProxy {
+                components.remove(&component);
+                continue;
+            }
+            let leads = components.get(&component).is_some_and(|present| present.leads);
+            let (cluster, options) = (self.wanted.cluster, self.wanted.options);
+            let container = ContainerStatus {
+                running: true,
+                image: self.wanted.image.to_owned(),
+                builtin: builtin_parameters(component, cluster, options, node),
+                extra: options.extra(component).clone(),
+                ..ContainerStatus::default()
+            };
+            components
+                .insert(component, ComponentStatus { container, file: None, health: Some(Ok(())), leads });
+            if let Some(version) = &model.wanted_version {
+                model.versions.insert(component, &node.address, version.clone());
+            }
+        }
+    }
+
+    fn add_step(&mut self, due: Due, wave: Option<usize>) {
+        let operation = due.name.name();
+        let is_of_servers = due.name.component() == Component::ApiServer;
+        let guess = if is_of_servers { EXPECTED_OF_SERVERS } else { EXPECTED_OF_NODES };
+        let took = self.durations.get(operation).copied().unwrap_or(guess.as_secs());
+        let begins = self.seconds;
+        let pause = match (is_of_servers, wave) {
+            (true, _) => API_SETTLED,
+            (false, Some(_)) => WAVE_GOOD,
+            (false, None) => Duration::ZERO,
+        };
+        self.seconds += took + pause.as_secs();
+        self.steps.push(Step {
+            number: self.steps.len() + 1,
+            operation,
+            nodes: due.targets,
+            wave,
+            is_gap: due.is_gap,
+            begins_after_seconds: begins,
+            ends_after_seconds: begins + took,
+        });
+    }
+
+    fn notes(&self, components: &[PlannedComponent], is_guessed: bool) -> Vec<String> {
+        let mut notes = Vec::new();
+        let image = self.wanted.image;
+        match &self.status.wanted_version {
+            None => notes.push(format!(
+                "the version of {image} is not known, so that no rule about versions was asked: no node has the image, and its \
+                 tag names no version"
+            )),
+            Some(version) if is_guessed && components.iter().any(|it| it.from_image.as_deref() != Some(image)) => {
+                notes.push(format!(
+                    "no node has the image {image}: its version {version} is a guess from its tag, and the leader asks its \
+                     program before anything stops"
+                ));
+            }
+            Some(_) => {}
+        }
+        let is_kubelet_of_other_minor = |it: &&PlannedComponent| {
+            let versions = it.from_version.as_ref().zip(it.to_version.as_ref());
+            it.component == Component::Kubelet.name()
+                && versions.is_some_and(|(from, to)| !from.is_same_minor(to))
+        };
+        let kubelets = components.iter().filter(is_kubelet_of_other_minor).count();
+        if kubelets > 0 {
+            notes.push(format!(
+                "{kubelets} kubelets get another minor version, which may restart all containers on their nodes; no node is \
+                 drained before"
+            ));
+        }
+        if self.steps.iter().any(|step| step.is_gap) {
+            notes.push("no API server answers while the only one restarts".to_owned());
+        }
+        notes
+    }
+}

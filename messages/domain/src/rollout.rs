@@ -1,0 +1,168 @@
+//! The roll of kubelets and proxies to another image or other arguments, in waves (`madako/kubernetes/rollout`). The next
+//! leader goes on with it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Failed nodes that halt a roll, at least.
+const FAILED_NODES: usize = 3;
+/// Failed nodes that halt a roll, in percent of all nodes, if that is more.
+const FAILED_PERCENT: usize = 5;
+
+/// The state of the roll.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rollout {
+    /// The image that the nodes get. Another image begins anew.
+    pub image: String,
+    /// Nodes of the next wave; 0: a node of the present wave has failed.
+    pub wave: usize,
+    /// Nodes of the present wave that are not known to be good, with the component that restarts.
+    pub watched: BTreeMap<String, String>,
+    /// Nodes that failed, with the reason.
+    pub failed: BTreeMap<String, String>,
+    /// Too many nodes failed: no wave begins until an operator resumes the roll.
+    pub halted: bool,
+    /// An operator paused the roll: no wave begins.
+    pub paused: bool,
+}
+
+/// The end of the watch over a node of a wave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WatchEnd {
+    /// The component has been good for long enough.
+    Good,
+    /// The component did not restart, or the node left the cluster.
+    Dropped,
+    /// The component was not good in time.
+    Failed(String),
+}
+
+impl Rollout {
+    /// A roll before its first wave.
+    #[must_use]
+    pub fn new(image: &str) -> Self {
+        Self { image: image.to_owned(), wave: 1, ..Self::default() }
+    }
+
+    /// The roll for an image. A pause is the operator's, and stays.
+    #[must_use]
+    pub fn for_image(&self, image: &str) -> Self {
+        if self.image == image { self.clone() } else { Self { paused: self.paused, ..Self::new(image) } }
+    }
+
+    /// Failed nodes that halt the roll in a cluster.
+    #[must_use]
+    pub fn halt_limit(nodes: usize) -> usize {
+        FAILED_NODES.max((nodes * FAILED_PERCENT).div_ceil(100))
+    }
+
+    /// Nodes that the next wave may have.
+    #[must_use]
+    pub fn wave_size(&self) -> usize {
+        self.wave.max(1)
+    }
+
+    /// Notes the nodes of a wave before the component restarts on them.
+    pub fn begin_wave(&mut self, component: &str, nodes: &[String]) {
+        self.watched.extend(nodes.iter().map(|node| (node.clone(), component.to_owned())));
+    }
+
+    /// Notes the ends of watches. After the last one, the next wave has twice as many nodes, at most `most`, or one after a
+    /// failure. `nodes` is the size of the cluster.
+    pub fn end_watches(&mut self, ends: &BTreeMap<String, WatchEnd>, most: usize, nodes: usize) {
+        let before = self.watched.len();
+        for (node, end) in ends {
+            if self.watched.remove(node).is_none() {
+                continue;
+            }
+            match end {
+                WatchEnd::Good => drop(self.failed.remove(node)),
+                WatchEnd::Dropped => {}
+                WatchEnd::Failed(why) => {
+                    self.failed.insert(node.clone(), why.clone());
+                    self.wave = 0;
+                }
+            }
+        }
+        self.halted |= self.failed.len() >= Self::halt_limit(nodes);
+        let is_proved = ends.values().any(|end| *end != WatchEnd::Dropped);
+        if before > 0 && self.watched.is_empty() && (is_proved || self.wave == 0) {
+            self.wave = (self.wave * 2).clamp(1, most.max(1));
+        }
+    }
+
+    /// Lets the roll go on, from one node on if nodes had failed.
+    pub fn resume(&mut self) {
+        if self.halted || !self.failed.is_empty() {
+            self.wave = 1;
+        }
+        self.failed.clear();
+        (self.halted, self.paused) = (false, false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nodes(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    fn ends(of: &[(&str, WatchEnd)]) -> BTreeMap<String, WatchEnd> {
+        of.iter().map(|(node, end)| ((*node).to_owned(), end.clone())).collect()
+    }
+
+    #[test]
+    fn each_good_wave_doubles_the_next_one_and_a_failure_makes_it_small() {
+        let mut rollout = Rollout::new("k:1");
+        rollout.begin_wave("kubelet", &nodes(&["a"]));
+        rollout.end_watches(&ends(&[("a", WatchEnd::Good)]), 3, 10);
+        assert_eq!(rollout.wave, 2);
+        rollout.begin_wave("kubelet", &nodes(&["b", "c"]));
+        rollout.end_watches(&ends(&[("b", WatchEnd::Good)]), 3, 10);
+        assert_eq!((rollout.wave, rollout.watched.len()), (2, 1), "c is not known to be good");
+        rollout.end_watches(&ends(&[("c", WatchEnd::Good)]), 3, 10);
+        assert_eq!(rollout.wave, 3, "the maximum");
+        rollout.begin_wave("kubelet", &nodes(&["d", "e"]));
+        rollout.end_watches(&ends(&[("d", WatchEnd::Failed("x".to_owned()))]), 3, 10);
+        assert_eq!((rollout.wave, rollout.wave_size(), rollout.halted), (0, 1, false));
+        rollout.end_watches(&ends(&[("e", WatchEnd::Good)]), 3, 10);
+        assert_eq!(rollout.wave, 1);
+        rollout.begin_wave("kubelet", &nodes(&["d"]));
+        rollout.end_watches(&ends(&[("d", WatchEnd::Good)]), 3, 10);
+        assert_eq!((rollout.wave, rollout.failed.len()), (2, 0), "a node that is good has not failed");
+        rollout.begin_wave("kubelet", &nodes(&["f"]));
+        rollout.end_watches(&ends(&[("f", WatchEnd::Dropped)]), 3, 10);
+        assert_eq!(rollout.wave, 2, "a wave without a restart proves nothing");
+    }
+
+    #[test]
+    fn three_failed_nodes_or_five_percent_halt_the_roll_until_it_is_resumed() {
+        assert_eq!([1, 60, 61, 1000].map(Rollout::halt_limit), [3, 3, 4, 50]);
+        let mut rollout = Rollout::new("k:1");
+        let failed = WatchEnd::Failed("x".to_owned());
+        rollout.begin_wave("kubelet", &nodes(&["a", "b", "c"]));
+        rollout.end_watches(&ends(&[("a", failed.clone()), ("b", failed.clone())]), 3, 10);
+        assert!(!rollout.halted);
+        rollout.end_watches(&ends(&[("c", failed)]), 3, 10);
+        assert!(rollout.halted);
+        assert!(!rollout.for_image("k:2").halted, "another image begins anew");
+        rollout.paused = true;
+        assert!(rollout.for_image("k:2").paused && rollout.for_image("k:1") == rollout);
+        rollout.resume();
+        assert_eq!(rollout, Rollout::new("k:1"));
+    }
+
+    #[test]
+    fn the_stored_form_is_stable() {
+        let mut rollout = Rollout::new("k:1");
+        rollout.begin_wave("kubelet", &nodes(&["a"]));
+        let text = serde_json::to_string(&rollout).unwrap();
+        let expected =
+            r#"{"image":"k:1","wave":1,"watched":{"a":"kubelet"},"failed":{},"halted":false,"paused":false}"#;
+        assert_eq!(text, expected);
+        assert_eq!(serde_json::from_str::<Rollout>(&text).unwrap(), rollout);
+    }
+}
