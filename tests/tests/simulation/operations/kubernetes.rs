@@ -206,17 +206,24 @@ pub async fn live(site: &mut Site) -> Result<(), Stopped> {
     site.settled(&CHANGED_CONTROL_PLANE).await
 }
 
+/// The points of one test: every third one, since a test has five minutes.
+const PARTS: usize = 3;
+
 /// Plays the life of a cluster with a disturbance at each stage of each command on components, the first time that it comes.
-fn disturb_once(disturbance: impl Fn(&Point) -> Disturbance) {
+fn disturb_once(part: usize, disturbance: impl Fn(&Point) -> Disturbance) {
     keep_quiet();
     let mut seen = BTreeSet::new();
     for point in play(Story::KubernetesLife, &[]).points {
         let (operation, command, stage) = &point.of;
-        if is_of_kubernetes(operation) && seen.insert((operation.clone(), command.clone(), *stage)) {
+        if is_of_kubernetes(operation)
+            && seen.insert((operation.clone(), command.clone(), *stage))
+            && seen.len() % PARTS == part
+        {
             let played = Story::KubernetesLife.play(&[(point.at, disturbance(&point))]);
             assert_eq!(played.wrong, [""; 0], "{point:?}: {}", played.why);
         }
     }
+    assert!(seen.len() > 10 * PARTS, "{seen:?}");
 }
 
 fn is_of_kubernetes(operation: &str) -> bool {
@@ -228,14 +235,42 @@ fn leaders_killed_during_a_bootstrap_of_kubernetes_change_nothing_of_its_result(
     disturb(Story::Kubernetes, |_| Disturbance::Killed);
 }
 
-#[test]
-fn leaders_killed_while_components_restart_change_nothing_of_the_result() {
-    disturb_once(|_| Disturbance::Killed);
+mod leaders_killed_while_components_restart {
+    use super::*;
+
+    #[test]
+    fn the_first_part_of_the_points_changes_nothing_of_the_result() {
+        disturb_once(0, |_| Disturbance::Killed);
+    }
+
+    #[test]
+    fn the_second_part_of_the_points_changes_nothing_of_the_result() {
+        disturb_once(1, |_| Disturbance::Killed);
+    }
+
+    #[test]
+    fn the_third_part_of_the_points_changes_nothing_of_the_result() {
+        disturb_once(2, |_| Disturbance::Killed);
+    }
 }
 
-#[test]
-fn nodes_that_fail_while_components_restart_change_nothing_of_the_result() {
-    disturb_once(|point| Disturbance::Dead(point.node));
+mod nodes_that_fail_while_components_restart {
+    use super::*;
+
+    #[test]
+    fn the_first_part_of_the_points_changes_nothing_of_the_result() {
+        disturb_once(0, |point| Disturbance::Dead(point.node));
+    }
+
+    #[test]
+    fn the_second_part_of_the_points_changes_nothing_of_the_result() {
+        disturb_once(1, |point| Disturbance::Dead(point.node));
+    }
+
+    #[test]
+    fn the_third_part_of_the_points_changes_nothing_of_the_result() {
+        disturb_once(2, |point| Disturbance::Dead(point.node));
+    }
 }
 
 #[test]
