@@ -13,6 +13,7 @@ mod objects;
 mod restore_commands;
 mod show;
 mod tidy;
+mod wave_watch;
 mod workflow;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,6 +46,7 @@ use tokio::time::Instant;
 
 use self::collect::{FleetQuestion, observe, shows_data};
 use self::execute::Executor;
+use self::wave_watch::WaveWatch;
 use self::workflow::Announced;
 use crate::backing_off::BackingOff;
 use crate::decide::Decision;
@@ -52,7 +54,6 @@ use crate::input::{Images, KubernetesMode, Settings};
 use crate::kubernetes::objects::apply::ReadResources;
 use crate::kubernetes::objects::failures::ObjectFailures;
 use crate::kubernetes::options::KubernetesOptions;
-use crate::kubernetes::rollout::WaveWatch;
 use crate::limits::LEAST_WAVE_PAUSE;
 use crate::operation::{Operation, OperationName};
 use crate::page::{Mode, OpsPage};

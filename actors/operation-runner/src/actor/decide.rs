@@ -15,10 +15,11 @@ use tokio::time::Instant;
 
 use super::collect::fleet_status;
 use super::objects::with_failures;
+use super::wave_watch::WaveWatch;
 use super::{Inputs, RunnerState, madako_operations_decide_seconds};
 use crate::images::with_images;
 use crate::input::{Input, KubernetesMode, KubernetesPart, ObjectsPart, RequestedRestore};
-use crate::kubernetes::rollout::{WaveWatch, is_rolled_out, watched_state};
+use crate::kubernetes::rollout::{is_rolled_out, watched_state};
 use crate::kubernetes::row;
 use crate::limits::API_SETTLED;
 use crate::stories::{StoryContext, describe_nodes};
