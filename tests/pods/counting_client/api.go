@@ -158,7 +158,8 @@ func (a *api) selector() url.Values { return url.Values{"labelSelector": {label 
 
 // watch notes the objects that a watch shows, until the context has ended and all acknowledged ones are seen, or time is over.
 // A watch that the server ends is opened again at the last revision, as clients do, and so is one that breaks, which counts as
-// a failure. After "410 Gone" events are missed, so it begins anew, without the objects that exist by then.
+// a failure. So does "410 Gone", as of a restarted server that no longer has the last revision; the watch then begins anew with
+// a list, as informers do.
 func (a *api) watch(ctx context.Context, notes *notes) {
 	const kind = "watch"
 	notes.begin(kind)
@@ -173,7 +174,7 @@ func (a *api) watch(ctx context.Context, notes *notes) {
 		cancel()
 	}()
 	defer notes.end(kind)
-	revision, isFirst := "", true
+	revision := ""
 	for open.Err() == nil {
 		began := time.Now()
 		var err error
@@ -182,9 +183,8 @@ func (a *api) watch(ctx context.Context, notes *notes) {
 			var names []string
 			names, revision, err = a.list(attempt)
 			done()
-			if err == nil && isFirst {
+			if err == nil {
 				a.show(names)
-				isFirst = false
 			}
 		}
 		if err == nil {
@@ -235,7 +235,7 @@ func (a *api) follow(ctx context.Context, revision string, shown func()) (string
 	}
 }
 
-// show notes objects of the first list, before which there is no event to miss, and of events.
+// show notes objects of lists and of events.
 func (a *api) show(names []string) {
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
