@@ -1,6 +1,6 @@
 //! The start of each fault that a gauge shows, for readers that see only one page of metrics.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use madako_protocol::ports::Clock;
@@ -53,7 +53,7 @@ pub(super) struct Faults {
 /// Series with one value of the label.
 #[derive(Default)]
 struct Series {
-    values: HashMap<Key, Value>,
+    values: BTreeMap<Key, Value>,
     shown: f64,
 }
 
