@@ -48,8 +48,8 @@ pub(crate) const COMMANDS: CommandBehaviour = CommandBehaviour {
     confused_percent: 0,
     takes: Duration::from_secs(3),
 };
-/// Entries of the repair queue: the power of a rack concerns twelve machines, and few break at once otherwise.
-const REPAIRS: u32 = 6;
+/// Entries of the repair queue, also ended ones: less than the twelve machines of a rack without power, more than break otherwise.
+const REPAIRS: u32 = 10;
 
 pub(crate) struct World {
     pub(crate) registry: SimulatedRegistry,

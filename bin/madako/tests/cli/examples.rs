@@ -117,3 +117,25 @@ async fn the_commands_of_the_example_are_shell_that_runs() {
         }
     }
 }
+
+#[tokio::test]
+async fn the_health_check_of_the_example_needs_a_listener_and_fails_without_its_tools() {
+    let example = madako(&["template", "example", "--for", "repair"]).await.calm();
+    let template: Value = serde_saphyr::from_str(&example).unwrap();
+    let operation = &template["repair"]["repair_procedures"][0]["repair_operations"][0];
+    let script = operation["health_check_command"][2].as_str().unwrap();
+    let check = |port: u16, path: &str| {
+        let script = script.replace("/22'", &format!("/{port}'"));
+        assert!(script.contains(&port.to_string()), "{script}");
+        let mut shell = std::process::Command::new("/bin/sh");
+        shell.args(["-c", &script, "127.0.0.1"]).env("PATH", path).output().unwrap()
+    };
+    let tools = std::env::var("PATH").unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    assert_eq!(String::from_utf8_lossy(&check(port, &tools).stdout), "true\n");
+    let without_tools = check(port, "/nowhere");
+    assert!(!without_tools.status.success() && without_tools.stdout.is_empty(), "{without_tools:?}");
+    drop(listener);
+    assert_eq!(String::from_utf8_lossy(&check(port, &tools).stdout), "false\n");
+}

@@ -105,6 +105,8 @@ pub(super) struct Registry {
     #[serde(with = "time::serde::rfc3339::option")]
     pub(super) answered: Option<OffsetDateTime>,
     pub(super) machines: Option<u64>,
+    /// The last answer is to another query: the URL or the variables changed since.
+    pub(super) awaits_new_query: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
@@ -244,6 +246,9 @@ pub(super) async fn read_facts(store: &EtcdStore, now: OffsetDateTime) -> Result
             enabled: !state.disabled,
             answered: samples.time_value("madako_observation_timestamp_seconds"),
             machines: samples.sum_of("madako_observation_machines").map(|count| count as u64),
+            awaits_new_query: samples
+                .time_by_label("madako_planner_blocked_since_timestamp_seconds", "reason", "other-query")
+                .is_some(),
         },
         plan: Plans {
             made: samples.time_value("madako_plan_timestamp_seconds"),

@@ -106,6 +106,10 @@ fn registry_line(facts: &StatusFacts, now: OffsetDateTime) -> String {
         return format!("{url}, disabled");
     }
     match (registry.answered, registry.machines) {
+        (Some(answered), Some(_)) if registry.awaits_new_query => {
+            let age = format_age(now - answered);
+            format!("{url}, no answer yet; the last answer is to another query, {age} ago")
+        }
         (Some(answered), Some(machines)) => {
             format!(
                 "{} {} ago from {url}",
@@ -142,7 +146,7 @@ fn nodes_line(facts: &StatusFacts) -> String {
         }
     }
     if let Some(unused) = nodes.unused_machines {
-        let _ = write!(text, "; {}", count_with_noun(unused, "spare machine", "spare machines"));
+        let _ = write!(text, "; {}", count_with_noun(unused, "unused machine", "unused machines"));
     }
     text
 }

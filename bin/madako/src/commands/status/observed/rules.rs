@@ -155,9 +155,19 @@ pub(super) const RULES: &[Rule] = &[
         alert: Some("MadakoRegistryUnanswered"),
         what: "plans",
         metric: BLOCKED_SINCE,
-        values: Values::Only(&["no-observation", "other-query", "stale-observation"]),
+        values: Values::Only(&["no-observation", "stale-observation"]),
         lasting_seconds: 10.0 * MINUTES,
         remedy: "check sabakan and the log of the leader; madako doctor asks the registry",
+        ..WAITING
+    },
+    Rule {
+        rule: "registry-silent",
+        what: "plans",
+        metric: BLOCKED_SINCE,
+        values: Values::Only(&["other-query"]),
+        lasting_seconds: 30.0,
+        why: Some("the registry has not answered since its URL or the variables of the query changed"),
+        remedy: "madako doctor asks the registry; madako sabakan set-url URL corrects the URL",
         ..WAITING
     },
     Rule {

@@ -252,6 +252,18 @@ fn reasons_of_one_rule_are_one_item_with_the_earliest_start() {
 }
 
 #[test]
+fn an_unanswered_new_query_is_shown_after_half_a_minute() {
+    let blocked = |seconds: i64| {
+        let series = "madako_planner_blocked_since_timestamp_seconds{reason=\"other-query\"}";
+        format!("{series} {}\n", NOW - seconds)
+    };
+    assert_eq!(find(&blocked(29)), []);
+    let (found, since) = find_one(&blocked(30));
+    assert_eq!((found.rule, since), ("registry-silent", Some(30)));
+    assert!(found.why.contains("since its URL"), "{found:?}");
+}
+
+#[test]
 fn start_without_a_label_counts_for_the_values_of_the_label() {
     let page = format!(
         "madako_nodes{{state=\"reachable\"}} 5\nmadako_nodes{{state=\"unreachable\"}} 2\n\
