@@ -4,13 +4,16 @@ use madako_lab::{ETCD_IMAGE, LOGIN, Lab, Machine};
 
 use crate::eventually;
 
-const SLEEPER: [&str; 8] = [
+/// etcd reserves two files of 64 MB for its log: in docker's 64 MiB of shared memory the second one can take the last
+/// page from the database, which ends etcd.
+const SLEEPER: [&str; 9] = [
     "run",
     "-d",
     "--log-driver=json-file",
     "--name=etcd",
     "--network=host",
     "--read-only",
+    "--shm-size=256m",
     ETCD_IMAGE,
     "--data-dir=/dev/shm/etcd",
 ];
