@@ -9,6 +9,7 @@ pub(crate) mod telemetry;
 mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,7 +43,7 @@ use tracing::{Span, info_span};
 use self::kept::{StoredMemory, stored_memory};
 use crate::batch::{Batch, count_moves, split_into_batches};
 use crate::config::SchedulerConfig;
-use crate::explain::explain;
+use crate::explain::{ExplainedPass, explain};
 use crate::limits::{CLOCK_DRIFT, LONGEST_SLEEP, QUICK, RETRY_FIRST, RETRY_MOST};
 use crate::memory::{Memory, Moves};
 use crate::pass::{Pass, PassInput, make_pass};
@@ -78,6 +79,7 @@ pub struct SchedulerState {
     /// `None` until the kept data is read: decisions need it.
     memory: Option<Memory>,
     last: BTreeMap<ObjectKey, Decision>,
+    explained: ExplainedPass,
     /// Revision of the last commit of resources: older snapshots allow no decision.
     written: i64,
     /// A change arrived since the last pass began.
@@ -147,6 +149,7 @@ impl Actor for Scheduler {
             fetch_span: None,
             memory: None,
             last: BTreeMap::new(),
+            explained: ExplainedPass::default(),
             written: 0,
             changed: false,
             writing: None,
@@ -203,6 +206,7 @@ impl Actor for Scheduler {
                 return Ok(());
             }
         };
+        state.explained = ExplainedPass::default();
         state.decide(&myself)
     }
 }
@@ -487,11 +491,14 @@ impl SchedulerState {
         }
     }
 
-    fn explain(&self, application: &ObjectKey, what_if: &WhatIf) -> Result<Explanation, ExplainError> {
+    fn explain(&mut self, application: &ObjectKey, what_if: &WhatIf) -> Result<Explanation, ExplainError> {
         let (Some(snapshot), Some(memory)) = (&self.snapshot, &self.memory) else {
             return Err(ExplainError::NotReady);
         };
+        let mut pass = mem::take(&mut self.explained);
         let input = self.pass_input(snapshot, memory, self.given.clock.now());
-        explain(&input, application, what_if, self.last.get(application).cloned())
+        let explained = explain(&input, application, what_if, self.last.get(application).cloned(), &mut pass);
+        self.explained = pass;
+        explained
     }
 }

@@ -1,7 +1,7 @@
 //! Explains one decision with every candidate, and the effect of another metric value or of a missing cluster.
 //!
 //! Guarantees: an explanation comes from a real pass over the same snapshot, so that it never contradicts the
-//! decision. It is computed on demand; passes do not pay for it.
+//! decision. It is computed on demand; passes do not pay for it. The explanations of a list share one pass.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,13 +23,30 @@ use time::OffsetDateTime;
 
 use crate::config::Candidates;
 use crate::gc;
+use crate::limits::EXPLAINED_PASS_AGE;
 use crate::metric_values::{DefinitionRevisions, MetricValue, MetricValues};
 use crate::pass::{PassInput, Scopes, make_pass};
 use crate::scope::{ConstraintResult, Scope};
 use crate::snapshot::TypedResource;
 use crate::target::{Availability, Target};
 
-/// Explains the decision on an application. `last`: the kept decision on it.
+/// The decisions of the pass of the last explanation without an assumption. The owner drops it when the snapshot, the metrics
+/// or the memory change.
+#[derive(Debug, Default)]
+pub struct ExplainedPass(Option<(OffsetDateTime, BTreeMap<ObjectKey, Decision>)>);
+
+impl ExplainedPass {
+    /// The decision of this pass, or of a new one if this pass is not of the last [`EXPLAINED_PASS_AGE`].
+    fn decide(&mut self, input: &PassInput<'_>, key: &ObjectKey) -> Option<Decision> {
+        let is_recent = |at: OffsetDateTime| (at..at + EXPLAINED_PASS_AGE).contains(&input.now);
+        if !self.0.as_ref().is_some_and(|(at, _)| is_recent(*at)) {
+            self.0 = Some((input.now, make_pass(input).decisions));
+        }
+        self.0.as_ref().and_then(|(_, decisions)| decisions.get(key).cloned())
+    }
+}
+
+/// Explains the decision on an application. `last`: the kept decision on it; `pass`: the pass of earlier explanations.
 ///
 /// # Errors
 /// The application or an assumed object does not exist, or the assumption is invalid.
@@ -38,18 +55,23 @@ pub fn explain(
     key: &ObjectKey,
     what_if: &WhatIf,
     last: Option<Decision>,
+    pass: &mut ExplainedPass,
 ) -> Result<Explanation, ExplainError> {
     let unknown = || ExplainError::Unknown { application: key.clone() };
     let resource = input.snapshot.typed::<Application>(key).ok_or_else(unknown)?;
-    let metrics = replace_metrics(input, key, what_if)?;
+    let replaced = replace_metrics(input, key, what_if)?;
     let left_out = candidates_left_out(input, key, what_if)?;
     let recovered =
-        metrics.as_ref().map(|metrics| input.snapshot.clone().with(list_recovered(input, metrics)));
+        replaced.as_ref().map(|metrics| input.snapshot.clone().with(list_recovered(input, metrics)));
     let whole = recovered.as_ref().unwrap_or(input.snapshot);
     let kept = (!left_out.is_empty()).then(|| whole.clone().without(&left_out));
-    let metrics = metrics.as_ref().or(input.metrics);
+    let metrics = replaced.as_ref().or(input.metrics);
     let asked = PassInput { snapshot: kept.as_ref().unwrap_or(whole), metrics, ..*input };
-    let decision = make_pass(&asked).decisions.remove(key).ok_or_else(unknown)?;
+    let decision = match replaced.is_none() && kept.is_none() {
+        true => pass.decide(&asked, key),
+        false => make_pass(&asked).decisions.remove(key),
+    };
+    let decision = decision.ok_or_else(unknown)?;
 
     // Candidates include the clusters that the question leaves out.
     let shown = PassInput { snapshot: whole, ..asked };

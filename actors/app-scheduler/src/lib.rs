@@ -45,7 +45,7 @@ pub use crate::actor::{Scheduler, SchedulerArguments, SchedulerState};
 pub use crate::backends::BackendOutcome;
 pub use crate::config::{Candidates, ClusterCreation, MaxMoves, SchedulerConfig};
 pub use crate::draft::{Deletion, ObjectWrite, WriteKind, WriteUnit};
-pub use crate::explain::explain;
+pub use crate::explain::{ExplainedPass, explain};
 pub use crate::memory::{ClusterMemory, Memory, MemoryChange, Moves};
 pub use crate::pass::{Pass, PassInput, make_pass};
 pub use crate::snapshot::{Snapshot, TypedResource};

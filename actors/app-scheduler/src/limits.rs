@@ -19,6 +19,10 @@ pub(crate) const LONGEST_SLEEP: Duration = Duration::from_secs(3_600);
 /// Maximum drift of two clocks, without steps, within the time that moves count for.
 pub(crate) const CLOCK_DRIFT: Duration = Duration::from_secs(1);
 
+/// Age up to which a pass serves explanations: a list of 500 applications shares one pass, and no answer is older than a metric
+/// can become between two fetches.
+pub(crate) const EXPLAINED_PASS_AGE: Duration = Duration::from_secs(1);
+
 /// Minimum time between two evaluations of one thing: a retry without a delay happens once a second.
 pub(crate) const LEAST_PAUSE: Duration = Duration::from_secs(1);
 

@@ -103,14 +103,23 @@ struct Boot {
     hangs: bool,
 }
 
+/// The machine whose commands all fail, as with a broken BMC.
+#[derive(Default)]
+enum Failing {
+    #[default]
+    NoMachine,
+    /// The machine of the next command.
+    Next,
+    Address(String),
+}
+
 #[derive(Default)]
 struct Log {
     runs: BTreeMap<u64, CommandRun>,
     begun: u64,
     /// Number of commands by machine.
     on: BTreeMap<String, u32>,
-    /// The next command with an effect fails.
-    fails_next: bool,
+    failing: Failing,
     /// The last reboot by machine.
     boots: BTreeMap<String, Boot>,
     on_reboot: Option<OnReboot>,
@@ -125,6 +134,16 @@ pub struct SimulatedHost {
     log: Arc<Mutex<Log>>,
     /// True while boots may hang.
     may_hang: Arc<watch::Sender<bool>>,
+}
+
+impl Failing {
+    /// Whether the command for this machine fails.
+    fn fails(&mut self, address: &str) -> bool {
+        if matches!(self, Self::Next) {
+            *self = Self::Address(address.to_owned());
+        }
+        matches!(self, Self::Address(failing) if failing == address)
+    }
 }
 
 enum CommandFate {
@@ -146,9 +165,10 @@ impl SimulatedHost {
         Self { name: name.to_owned(), ..self.clone() }
     }
 
-    /// Lets the next reset or success command fail, whatever the behaviour.
-    pub fn fail_next(&self) {
-        self.lock().fails_next = true;
+    /// Lets every later reset and success command for one machine fail, whatever the behaviour: for the machine of the
+    /// next command, and no longer for the machine of an earlier call.
+    pub fn fail_next_machine(&self) {
+        self.lock().failing = Failing::Next;
     }
 
     /// Calls `on_reboot` for each later reboot.
@@ -278,7 +298,7 @@ impl SimulatedHost {
         nth: u32,
     ) -> CommandResult {
         let habits = self.habits;
-        let must_fail = std::mem::take(&mut self.lock().fails_next);
+        let must_fail = self.lock().failing.fails(address);
         let drawn = self.registry.with_datacenter(|datacenter| {
             let place = datacenter.find_by_address(address)?;
             let chance = &datacenter.chance;

@@ -78,13 +78,14 @@ fn completed_arguments() -> Vec<Completed> {
         (&["ssh", "forget"], "address", Names::Nodes),
         (&["etcd", "restart"], "address", Names::ControlPlane),
     ];
-    let lists: [(&[&str], List); 10] = [
+    let lists: [(&[&str], List); 11] = [
         (&["machine", "list"], machine::list::list_columns()),
         (&["node", "list"], node::list::list_columns()),
         (&["images", "list"], images::list_columns()),
         (&["history"], history::list_columns()),
         (&["repair-queue", "list"], repair_queue::list_columns()),
         (&["reboot-queue", "list"], reboot_queue::list_columns()),
+        (&["reboot-queue", "explain"], reboot_queue::explain::list_columns()),
         (&["resource", "list"], resource::list_columns()),
         (&["resource", "status"], resource::status::list_columns()),
         (&["ops"], ops::running::list_columns()),

@@ -7,6 +7,7 @@ use madako_console::push_wrapped;
 use madako_json::go::{to_pretty_json, to_yaml};
 use madako_protocol::ports::Clock;
 use serde::Serialize;
+use serde_json::value::RawValue;
 use time::OffsetDateTime;
 
 pub(crate) use madako_console::{Cell, List, Surface, Tone};
@@ -59,7 +60,7 @@ pub(crate) enum ListForm {
     Wide,
     /// For programs: one document.
     Json,
-    /// For programs: one document on a line; with --watch a line for each change.
+    /// For programs: a line for each entry of the list; with --watch a line with the whole list after each change.
     Jsonl,
     /// For both.
     Yaml,
@@ -185,7 +186,14 @@ impl ListView {
             }
             ListForm::Csv => list()?.to_csv(),
             ListForm::Json => to_pretty_json(value)?,
-            ListForm::Jsonl => serde_json::to_string(value)? + "\n",
+            ListForm::Jsonl => {
+                let whole = serde_json::to_string(value)?;
+                match serde_json::from_str::<Vec<&RawValue>>(&whole) {
+                    Ok(entries) if !self.watch => entries.iter().map(|entry| format!("{entry}\n")).collect(),
+                    // A list that is watched is one line, and not every document is an array.
+                    Ok(_) | Err(_) => whole + "\n",
+                }
+            }
             ListForm::Yaml => to_yaml(value)?,
         })
     }

@@ -8,9 +8,17 @@ use madako_domain::placement::metadata::MetricRef;
 use madako_json::krake::free::JsonObject;
 
 use crate::testing::{NAMESPACE, World, global_cloud, metric};
-use crate::{PassInput, explain};
+use crate::{ExplainedPass, PassInput, explain};
 
 fn asked(world: &World, what_if: &WhatIf) -> Result<Explanation, ExplainError> {
+    asked_with(world, what_if, &mut ExplainedPass::default())
+}
+
+fn asked_with(
+    world: &World,
+    what_if: &WhatIf,
+    pass: &mut ExplainedPass,
+) -> Result<Explanation, ExplainError> {
     let input = PassInput {
         snapshot: &world.snapshot,
         metrics: world.metrics.as_ref(),
@@ -19,7 +27,7 @@ fn asked(world: &World, what_if: &WhatIf) -> Result<Explanation, ExplainError> {
         now: world.now,
         seed: world.seed,
     };
-    explain(&input, &ObjectKey::new(Kind::Application, Some(NAMESPACE), "a"), what_if, None)
+    explain(&input, &ObjectKey::new(Kind::Application, Some(NAMESPACE), "a"), what_if, None, pass)
 }
 
 /// An application on the better of two clusters.
@@ -87,6 +95,24 @@ fn metrics_are_shown_with_value_weight_and_age_and_scores_with_stickiness() {
     assert!((gain.gain + 0.5).abs() < 1e-12);
     // It can be serialized.
     serde_json::to_string(&explanation).unwrap();
+}
+
+#[test]
+fn explanations_share_a_pass_for_a_second_and_assumptions_do_not() {
+    let mut world = world();
+    let with = |value| WhatIf { with: vec![("small".to_owned(), value)], ..WhatIf::default() };
+    let mut pass = ExplainedPass::default();
+    let mut moves = |world: &World, what_if: &WhatIf| {
+        let decision = asked_with(world, what_if, &mut pass).unwrap().decision;
+        matches!(decision.outcome, Outcome::Moved { .. })
+    };
+    assert!(!moves(&world, &WhatIf::default()));
+    assert!(moves(&world, &with(0.8)), "an assumption has a pass of its own");
+    assert!(!moves(&world, &WhatIf::default()), "and leaves none behind");
+    world.metric("small", 0.8);
+    assert!(!moves(&world, &WhatIf::default()), "the owner of the pass drops it");
+    world.wait(1);
+    assert!(moves(&world, &WhatIf::default()));
 }
 
 #[test]

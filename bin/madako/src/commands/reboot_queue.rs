@@ -1,7 +1,7 @@
 //! `madako reboot-queue`: shows and changes the queue of nodes that wait for a graceful reboot.
 
 mod add;
-mod explain;
+pub(crate) mod explain;
 mod forecast;
 mod release;
 

@@ -51,8 +51,8 @@ impl Actions {
             Action::KillRack => (self.kill_rack(), None),
             Action::BreakMachine => (self.break_machine(parts), None),
             Action::FailRepair => {
-                self.host.fail_next();
-                ("you let the next command of a repair fail".to_owned(), None)
+                self.host.fail_next_machine();
+                ("you let every command of the next repair fail".to_owned(), None)
             }
             Action::StopLeader => match kill(instance.root(), LEADER).await {
                 Ok(true) => ("you stop the leader".to_owned(), Some(LEADER)),

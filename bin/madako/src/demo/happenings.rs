@@ -39,8 +39,10 @@ pub(crate) struct Happening {
     times: u32,
 }
 
-/// Stands for the events between the first and the last one.
-const BETWEEN: &str = " … ";
+/// Stands between the events of a line.
+const BETWEEN: &str = "; ";
+/// Stands for earlier events that do not fit.
+const LEFT_OUT: &str = "… ";
 
 /// The lines, the oldest first, each with its number since the start.
 #[derive(Debug, Clone, Default)]
@@ -95,16 +97,26 @@ impl Happenings {
 }
 
 impl Happening {
-    /// The line in this many columns. Where several events do not fit, the newest one counts more than the first.
+    /// The line in this many columns: its subject, and as many of its newest events as fit. A plan keeps its beginning,
+    /// the changes, since its commit follows in almost all cases.
     pub(crate) fn shorten_to(&self, columns: usize) -> String {
-        let end = self.text.rfind("; ").map_or("", |at| &self.text[at + 2..]);
-        if self.text.chars().count() <= columns || end.is_empty() {
+        if self.text.chars().count() <= columns || self.kind == HappeningKind::Plan {
             return cut_to_width(&self.text, columns);
         }
-        let end = cut_to_width(end, columns * 2 / 3);
-        let room = columns.saturating_sub(end.chars().count() + BETWEEN.chars().count());
-        let begin: String = self.text.chars().take(room).collect();
-        cut_to_width(&format!("{}{BETWEEN}{end}", begin.trim_end()), columns)
+        let (subject, events) = self.text.split_at(self.subject_length());
+        let fits = |text: &&str| {
+            subject.chars().count() + LEFT_OUT.chars().count() + text.chars().count() <= columns
+        };
+        let later = events.match_indices(BETWEEN).map(|(at, _)| &events[at + BETWEEN.len()..]);
+        match later.clone().find(fits).or(later.last()) {
+            Some(events) => cut_to_width(&format!("{subject}{LEFT_OUT}{events}"), columns),
+            None => cut_to_width(&self.text, columns),
+        }
+    }
+
+    /// Length of the text that all events of the line share, as `repair 3 of 10.0.0.5: `, in bytes.
+    fn subject_length(&self) -> usize {
+        self.text.find(": ").map_or(0, |at| at + 2)
     }
 
     fn extend(&mut self, text: &str) {
@@ -115,10 +127,8 @@ impl Happening {
             self.text.truncate(length);
             self.text += &format!(" ({} times)", self.times);
         } else {
-            // `repair 3 of 10.0.0.5: ` stands at the beginning already.
-            let subject = self.text.find(": ").map_or("", |at| &self.text[..at + 2]);
-            let news = text.strip_prefix(subject).unwrap_or(text);
-            self.text = format!("{}; {news}", self.text);
+            let news = text.strip_prefix(&self.text[..self.subject_length()]).unwrap_or(text);
+            self.text = format!("{}{BETWEEN}{news}", self.text);
             text.clone_into(&mut self.last);
             self.times = 1;
         }
@@ -222,7 +232,8 @@ mod tests {
             line.shorten_to(80),
             "repair 3 of 10.0.0.5: next, the command is run; it waits; succeeded"
         );
-        assert_eq!(line.shorten_to(40), "repair 3 of 10.0.0.5: next, … succeeded");
+        assert_eq!(line.shorten_to(40), "repair 3 of 10.0.0.5: … succeeded");
+        assert_eq!(line.shorten_to(50), "repair 3 of 10.0.0.5: … it waits; succeeded");
         for columns in 0..80 {
             assert!(line.shorten_to(columns).chars().count() <= columns.max(1), "{columns}");
         }

@@ -26,7 +26,11 @@ pub(super) fn check_config(config: &Config, global: &Global) -> Check {
     }
     match config.warnings.as_slice() {
         [] => Check::passed("configuration", path),
-        warnings => Check::with_notice("configuration", warnings.join("\n"), format!("change {path}")),
+        warnings => Check::with_notice(
+            "configuration",
+            warnings.join("\n"),
+            format!("change {path} as the findings say"),
+        ),
     }
 }
 

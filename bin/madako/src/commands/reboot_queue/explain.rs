@@ -6,10 +6,13 @@ use madako_protocol::store::Store;
 use madako_reboot_queue::explain::{ExplainContext, explain};
 use madako_reboot_queue::next_action::Explained;
 use madako_supervisor::config::Config;
+use time::OffsetDateTime;
 
 use crate::cli::Global;
+use crate::commands::machine::list::address_order;
 use crate::failure::Failure;
-use crate::output::{Format, Table, show_value};
+use crate::limits::LIST_PAUSE;
+use crate::list::{AsList, Cell, List, ListArgs, Tone};
 
 /// Shows the next action for each entry, its time, and its obstacle, in the order of service.
 ///
@@ -24,9 +27,8 @@ use crate::output::{Format, Table, show_value};
 pub(crate) struct Args {
     /// Address of one node, which must have an entry [default: all]
     address: Option<String>,
-    /// Form of the output
-    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Format::Table)]
-    output: Format,
+    #[command(flatten)]
+    list: ListArgs,
 }
 
 pub(super) async fn run(
@@ -35,9 +37,14 @@ pub(super) async fn run(
     store: &dyn Store,
     clock: &dyn Clock,
 ) -> Result<(), Failure> {
-    let explained = find(args, global, store, clock).await.map_err(Failure::into_bad_input)?;
-    show_value(args.output, &explained, |explained| format_table(explained))?;
-    if explained.iter().any(|entry| entry.is_held) { Err(Failure::Different) } else { Ok(()) }
+    let mut is_held = false;
+    let read = async || {
+        let explained = find(args, global, store, clock).await.map_err(Failure::into_bad_input)?;
+        is_held = explained.iter().any(|entry| entry.is_held);
+        Ok(explained)
+    };
+    args.list.show(list_columns(), clock, LIST_PAUSE, read).await?;
+    if is_held { Err(Failure::Different) } else { Ok(()) }
 }
 
 async fn find(
@@ -60,14 +67,26 @@ async fn find(
     Ok(explained)
 }
 
-fn format_table(explained: &[Explained]) -> String {
-    if explained.is_empty() {
-        return "The reboot queue is empty.\n".to_owned();
+pub(crate) fn list_columns() -> List {
+    List::new(&["ENTRY", "NODE", "NEXT", "IN THE WAY"], &[]).with_whole_reasons()
+}
+
+impl AsList for Vec<Explained> {
+    fn list(&self, _: OffsetDateTime) -> List {
+        let mut list = list_columns();
+        for entry in self {
+            let tone = if entry.is_held { Tone::Notice } else { Tone::Plain };
+            list.add(vec![
+                Cell::new(entry.index.to_string()).with_order(entry.index),
+                Cell::new(&entry.node).with_order(address_order(Some(&entry.node))),
+                entry.what.as_str().into(),
+                Cell::new(entry.why.clone().unwrap_or_default()).with_tone(tone),
+            ]);
+        }
+        list
     }
-    let mut table = Table::new(["ENTRY", "NODE", "NEXT", "IN THE WAY"]);
-    for entry in explained {
-        let why = entry.why.clone().unwrap_or_default();
-        table.add_row([entry.index.to_string(), entry.node.clone(), entry.what.clone(), why]);
+
+    fn summary(&self) -> String {
+        if self.is_empty() { "The reboot queue is empty.\n".to_owned() } else { String::new() }
     }
-    table.to_text()
 }

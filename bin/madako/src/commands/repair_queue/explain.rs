@@ -19,7 +19,9 @@ use self::reports::Report;
 use crate::cli::Global;
 use crate::commands::node::format_age;
 use crate::failure::Failure;
-use crate::output::{Format, Table, show_value};
+use crate::limits::REGISTRY_PAUSE;
+use crate::list::{Surface, watch};
+use crate::output::{Format, Table, print_note, show_value};
 
 /// Shows the next step for each machine that is reported or has an entry, its time, and its obstacles.
 ///
@@ -39,10 +41,16 @@ pub(crate) struct Args {
     /// Form of the output
     #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Format::Table)]
     output: Format,
+    /// Shows the explanation again after each change, as a table; on a terminal in place
+    #[arg(short, long, conflicts_with = "output")]
+    watch: bool,
 }
 
-#[derive(Serialize)]
+#[derive(PartialEq, Serialize)]
 struct Explanation {
+    /// The reasons for which reports are missing, or add nothing.
+    #[serde(skip)]
+    notes: Vec<String>,
     /// `None`: the registry was not asked or did not answer.
     reports: Option<Vec<Report>>,
     held: Vec<HeldRack>,
@@ -50,7 +58,7 @@ struct Explanation {
 }
 
 /// A rack on hold.
-#[derive(Serialize)]
+#[derive(PartialEq, Serialize)]
 struct HeldRack {
     rack: String,
     label: String,
@@ -70,12 +78,31 @@ pub(super) async fn run(
     store: &dyn Store,
     clock: &dyn Clock,
 ) -> Result<(), Failure> {
+    let address = args.address.as_deref();
+    let explanation = gather_explanation(address, global, store, clock).await?;
+    if args.watch {
+        let read = async || gather_explanation(address, global, store, clock).await;
+        let render = |explanation: &Explanation| {
+            let notes: String = explanation.notes.iter().map(|note| format!("{note}\n")).collect();
+            Ok(notes + &format_table(explanation, clock.now()))
+        };
+        return watch(REGISTRY_PAUSE, Surface::for_output().is_terminal, explanation, read, render).await;
+    }
+    explanation.notes.iter().for_each(print_note);
+    show_value(args.output, &explanation, |explanation| format_table(explanation, clock.now()))
+}
+
+async fn gather_explanation(
+    address: Option<&str>,
+    global: &Global,
+    store: &dyn Store,
+    clock: &dyn Clock,
+) -> Result<Explanation, Failure> {
     let config = Config::load(global.config.as_deref())?;
     let settings = config.repair.hold;
     let snapshot = store.list("").await?;
     let state = ClusterState::decode(snapshot.revision, &snapshot.entries, None);
     let found = reports::gather_reports(&state, settings.as_ref(), clock).await?;
-    let address = args.address.as_deref();
     let reports = found.reports.map(|mut reports| {
         reports.retain(|report| address.is_none_or(|address| report.address == address));
         reports
@@ -92,8 +119,8 @@ pub(super) async fn run(
     if let Some(address) = address.filter(|_| !is_reported && entries.is_empty()) {
         reports::require_known_address(&state, address).await?;
     }
-    let explanation = Explanation { reports, held: racks_still_held(&kept, &found.holds), entries };
-    show_value(args.output, &explanation, |explanation| format_table(explanation, clock.now()))
+    let held = racks_still_held(&kept, &found.holds);
+    Ok(Explanation { reports, held, entries, notes: found.notes })
 }
 
 /// The racks on hold, and those that the present answer would hold. A hold that this answer ends lasts until the leader

@@ -29,7 +29,7 @@ fn draw_help(picture: &ScreenState) -> Vec<Line<'static>> {
         " k       cuts the power of a rack for a while; its repairs wait",
         " b       breaks a worker, which is then repaired",
         " l       stops the leader; after its session another term begins",
-        " f       lets the next command of a repair fail",
+        " f       lets every command of the next repair fail",
         " space   stops the picture; the service goes on",
         " up down PgUp PgDn End   scroll what happened",
         " Tab     shows the clusters or the last plan, where only one fits",

@@ -21,9 +21,8 @@ use time::OffsetDateTime;
 
 use crate::commands::repair_queue::format_time;
 use crate::failure::Failure;
-use crate::output::{print_note, print_warning};
 
-#[derive(Serialize)]
+#[derive(PartialEq, Serialize)]
 pub(super) struct Report {
     pub(super) address: String,
     pub(super) serial: String,
@@ -45,6 +44,8 @@ pub(super) struct Report {
 }
 
 pub(super) struct ReportsAnswer {
+    /// The reasons for which reports are missing, or add nothing.
+    pub(super) notes: Vec<String>,
     /// `None`: the registry was not asked or did not answer.
     pub(super) reports: Option<Vec<Report>>,
     /// The stored holds of racks, from the leader, which knows earlier answers too.
@@ -57,7 +58,7 @@ pub(super) struct ReportsAnswer {
     pub(super) observed: Option<Racks>,
 }
 
-/// Asks the registry and the limiters. Missing answers are reported.
+/// Asks the registry and the limiters.
 pub(super) async fn gather_reports(
     state: &ClusterState,
     hold: Option<&HoldSettings>,
@@ -65,17 +66,18 @@ pub(super) async fn gather_reports(
 ) -> Result<ReportsAnswer, Failure> {
     let kept = readable_holds(state);
     let holds = kept.clone();
-    let mut found = ReportsAnswer { reports: None, kept, holds, reported: None, observed: None };
+    let mut found =
+        ReportsAnswer { notes: Vec::new(), reports: None, kept, holds, reported: None, observed: None };
     if let Some(key) = unreadable(state) {
         let why = state.fault_of(key).unwrap_or_default();
-        print_warning(format_args!("nothing is added automatically: {key} cannot be used: {why}"));
+        found.notes.push(format!("warning: nothing is added automatically: {key} cannot be used: {why}"));
     }
     if state.auto_repair_disabled {
-        print_note("auto-repair is switched off: nothing is added automatically");
+        found.notes.push("auto-repair is switched off: nothing is added automatically".to_owned());
     }
     let transport = ReqwestTransport::new().map_err(|error| Failure::Failed(error.into()))?;
     let registry = SabakanRegistry::new(Arc::new(transport));
-    if let Some(machines) = read_reports(state, &registry).await {
+    if let Some(machines) = read_reports(state, &registry, &mut found.notes).await {
         let at = clock.now();
         // This command has no memory of earlier answers or removals: the answer is the first one.
         let times = Times::of(&machines, (at, None), hold, &found.kept, &Times::default());
@@ -93,8 +95,8 @@ pub(super) async fn gather_reports(
     // The leader learns the rack of a machine that is neither reported nor a node from the cluster's query.
     let held = found.kept.values().any(|kept| kept.is_held()) || state.unreadable_holds().next().is_some();
     if let Some(hold) = hold.filter(|_| held && !state.repair.entries.is_empty()) {
-        found.observed =
-            read_observation(state, &registry).await.map(|machines| Racks::of(&machines, &hold.label));
+        let machines = read_observation(state, &registry, &mut found.notes).await;
+        found.observed = machines.map(|machines| Racks::of(&machines, &hold.label));
     }
     Ok(found)
 }
@@ -122,14 +124,18 @@ pub(super) async fn require_known_address(state: &ClusterState, address: &str) -
     }
 }
 
-async fn read_reports(state: &ClusterState, registry: &dyn Registry) -> Option<Vec<Machine>> {
+async fn read_reports(
+    state: &ClusterState,
+    registry: &dyn Registry,
+    notes: &mut Vec<String>,
+) -> Option<Vec<Machine>> {
     if state.reports_query().is_none() {
         if !state.auto_repair_disabled {
-            print_note(if state.url.is_none() {
-                "no URL of sabakan is stored: nothing is added automatically"
-            } else {
-                "the stored variables of auto-repair cannot be used: nothing is added automatically"
-            });
+            let missing = match state.url {
+                None => "no URL of sabakan is stored",
+                Some(_) => "the stored variables of auto-repair cannot be used",
+            };
+            notes.push(format!("{missing}: nothing is added automatically"));
         }
         return None;
     }
@@ -141,22 +147,26 @@ async fn read_reports(state: &ClusterState, registry: &dyn Registry) -> Option<V
     match registry.machines(url, Some(&variables)).await {
         Ok(fetched) => Some([fetched.machines, fetched.left_out].concat()),
         Err(error) => {
-            print_warning(format_args!("the machines to repair are unknown: {error}"));
+            notes.push(format!("warning: the machines to repair are unknown: {error}"));
             None
         }
     }
 }
 
 /// The registry's answer to the planner's query, unless the integration is disabled.
-async fn read_observation(state: &ClusterState, registry: &dyn Registry) -> Option<Vec<Machine>> {
+async fn read_observation(
+    state: &ClusterState,
+    registry: &dyn Registry,
+    notes: &mut Vec<String>,
+) -> Option<Vec<Machine>> {
     let usable = state.revision_of(keys::SABAKAN_VARIABLES) == 0 || state.variables.is_some();
     let url = state.url.as_ref().filter(|_| usable && !state.disabled)?;
     let variables = state.variables.as_ref().map(|variables| &*variables.value);
     match registry.machines(&url.value, variables).await {
         Ok(fetched) => Some(fetched.machines),
         Err(error) => {
-            print_warning(format_args!(
-                "the machines of a held rack are known from reports and nodes only: {error}"
+            notes.push(format!(
+                "warning: the machines of a held rack are known from reports and nodes only: {error}"
             ));
             None
         }
