@@ -1,16 +1,33 @@
 //! Messages on standard error, and answers to command lines that do not parse.
 
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use madako_json::input::InputError;
 
-/// Prints a message that is not part of the result.
+use crate::wrap::push_wrapped;
+
+/// Indentation of the further lines of a message that a terminal has no room for in one line.
+const NOTE_INDENT: usize = 2;
+
+/// Prints a message that is not part of the result; on a terminal its lines end between words.
 pub fn print_note(program: &str, message: impl std::fmt::Display) {
+    let stderr = io::stderr();
+    let size = rustix::termios::tcgetwinsize(&stderr).ok().filter(|_| stderr.is_terminal());
+    let columns = size.map_or(0, |size| usize::from(size.ws_col));
+    let text = wrap_note(&format!("{program}: {message}"), columns);
     // A failure cannot be reported anywhere.
-    let _ = writeln!(io::stderr().lock(), "{program}: {message}");
+    let _ = stderr.lock().write_all(text.as_bytes());
+}
+
+/// `columns`: 0 stands for any number.
+fn wrap_note(note: &str, columns: usize) -> String {
+    let width = if columns == 0 { usize::MAX } else { columns };
+    let mut text = String::new();
+    note.lines().for_each(|line| push_wrapped(&mut text, "", line, NOTE_INDENT, width));
+    text
 }
 
 /// Whether the error is a closed pipe: its reader wants no more output, so that this is no failure.
@@ -66,4 +83,19 @@ pub fn print_clap_error(program: &str, error: &clap::Error) -> ExitCode {
 pub fn exit_codes(codes: &[(u8, &str)]) -> String {
     let lines: Vec<String> = codes.iter().map(|(code, meaning)| format!("  {code}  {meaning}\n")).collect();
     format!("Exit codes:\n{}", lines.concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_end_between_words_on_a_terminal_and_are_one_line_elsewhere() {
+        let note = "madako: retired machines leave after 300 s\n  as the flag says";
+        assert_eq!(wrap_note(note, 0), format!("{note}\n"));
+        assert_eq!(
+            wrap_note(note, 24),
+            "madako: retired machines\n  leave after 300 s\n  as the flag says\n"
+        );
+    }
 }
