@@ -42,6 +42,8 @@ pub struct HttpSettings {
     pub version: &'static str,
     /// The wait for the lease of a killed process; without an embedded store there is none.
     pub lease_wait: LeaseWait,
+    /// Whether `operations.mode` is not off.
+    pub operates: bool,
 }
 
 /// A listener that is bound before the tree starts, so that a taken address fails the start. A restart binds the same
@@ -222,30 +224,40 @@ impl madako_http::Service for HttpPages {
         current_metrics(&text, leads, disabled)
     }
 
-    fn operations(&self) -> Option<String> {
+    fn operations(&self) -> Result<String, &'static str> {
         render("/ops", &*self.current_page()?)
     }
 
-    fn nodes(&self) -> Option<String> {
+    fn nodes(&self) -> Result<String, &'static str> {
         render("/nodes", &*self.current_page()?.stories)
     }
 }
 
 impl HttpPages {
     /// The page of the operation runner. A former leader has none.
-    fn current_page(&self) -> Option<Arc<OpsPage>> {
-        let page = self.view.operations.newest()?;
-        let is_current = page.mode == Mode::Observe || self.view.reign.borrow().is_some();
-        is_current.then_some(page)
+    fn current_page(&self) -> Result<Arc<OpsPage>, &'static str> {
+        let leads = self.view.reign.borrow().is_some();
+        match self.view.operations.newest() {
+            Some(page) if page.mode == Mode::Observe || leads => Ok(page),
+            _ if !self.settings.operates => {
+                Err("operations.mode is off, so that this instance connects to no node")
+            }
+            Some(_) => Err("this instance does not lead"),
+            None if !leads => Err("this instance does not lead"),
+            None if self.view.state.newest().is_none_or(|state| state.cluster.is_none()) => {
+                Err("no cluster is stored, so that there is no node")
+            }
+            None => Err("the states of the nodes have not been collected yet"),
+        }
     }
 }
 
-fn render(name: &str, page: &impl serde::Serialize) -> Option<String> {
+fn render(name: &str, page: &impl serde::Serialize) -> Result<String, &'static str> {
     match serde_json::to_string(page) {
-        Ok(text) => Some(text),
+        Ok(text) => Ok(text),
         Err(error) => {
             tracing::error!(%error, "cannot render the page {name}");
-            None
+            Err("the page cannot be written as JSON; the log has the reason")
         }
     }
 }

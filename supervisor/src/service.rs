@@ -265,6 +265,7 @@ impl Service {
             metrics: options.metrics,
             version: options.version,
             lease_wait: predecessor.as_ref().map(|it| it.wait.clone()).unwrap_or_default(),
+            operates: ports.operations.is_some(),
         };
         let mut denied = None;
         let api = match &options.placement {

@@ -58,6 +58,9 @@ pub(crate) const REGISTERED: time::Duration = time::Duration::seconds(60);
 pub(crate) const KUBELET_TRIES: u32 = 10;
 /// Pause between these tries, as in CKE.
 pub(crate) const KUBELET_PAUSE: Duration = Duration::from_secs(5);
+/// Time from a change of endpoints until the API server behind them stops: kube-proxies write their rules within a second, and
+/// within some seconds on a busy node.
+pub(crate) const PROXIES_FOLLOW: Duration = Duration::from_secs(5);
 /// Health checks at the same time: with 30 dead nodes in 1,000, all checks end within half a minute.
 pub(crate) const MOST_CHECKS: usize = 64;
 /// Tries to promote a learner. A database of 8 GiB takes some minutes to reach it.

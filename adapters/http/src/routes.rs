@@ -37,12 +37,17 @@ pub trait Service: Send + Sync + 'static {
     /// Metrics in the text format of Prometheus; see [`metrics_text`](crate::metrics_text).
     fn metrics(&self, scope: MetricsScope) -> String;
 
-    /// The state of operations on nodes as JSON; `None` if this instance has none, because it does not lead or runs no
-    /// operations.
-    fn operations(&self) -> Option<String>;
+    /// The state of operations on nodes as JSON, or the reason for which this instance has none.
+    ///
+    /// # Errors
+    /// This instance runs no operations on nodes, or has not collected their states yet.
+    fn operations(&self) -> Result<String, &'static str>;
 
-    /// The states of the nodes as JSON, by address; `None` as with [`Self::operations`].
-    fn nodes(&self) -> Option<String>;
+    /// The states of the nodes as JSON, by address.
+    ///
+    /// # Errors
+    /// As with [`Self::operations`].
+    fn nodes(&self) -> Result<String, &'static str>;
 }
 
 #[derive(Serialize)]
@@ -151,15 +156,10 @@ async fn serve_nodes(State(pages): State<Pages>) -> Response {
     page_response(pages.service.nodes())
 }
 
-fn page_response(page: Option<String>) -> Response {
+fn page_response(page: Result<String, &'static str>) -> Response {
     match page {
-        Some(page) => ([(header::CONTENT_TYPE, "application/json")], page).into_response(),
-        None => problem_response(
-            StatusCode::NOT_FOUND,
-            "this instance runs no operations on nodes: it does not lead, operations.mode is off, or no cluster is \
-             stored",
-            None,
-        ),
+        Ok(page) => ([(header::CONTENT_TYPE, "application/json")], page).into_response(),
+        Err(why) => problem_response(StatusCode::NOT_FOUND, why, None),
     }
 }
 

@@ -48,12 +48,13 @@ impl Service for Fake {
         format!("{scope:?}\n")
     }
 
-    fn operations(&self) -> Option<String> {
-        self.runs_operations.load(Ordering::SeqCst).then(|| r#"{"phase":"completed"}"#.to_owned())
+    fn operations(&self) -> Result<String, &'static str> {
+        let runs = self.runs_operations.load(Ordering::SeqCst);
+        runs.then(|| r#"{"phase":"completed"}"#.to_owned()).ok_or("operations.mode is off")
     }
 
-    fn nodes(&self) -> Option<String> {
-        self.runs_operations.load(Ordering::SeqCst).then(|| "{}".to_owned())
+    fn nodes(&self) -> Result<String, &'static str> {
+        self.operations().map(|_| "{}".to_owned())
     }
 }
 

@@ -466,8 +466,14 @@ impl World {
         let served = |view: &InstanceView| {
             let metrics = Arc::clone(&self.metrics);
             let lease_wait = LeaseWait::default();
-            let settings =
-                HttpSettings { store, timeout: PAGES_TIMEOUT, metrics, version: "simulated", lease_wait };
+            let settings = HttpSettings {
+                store,
+                timeout: PAGES_TIMEOUT,
+                metrics,
+                version: "simulated",
+                lease_wait,
+                operates: self.operations.is_some(),
+            };
             let router = page_routes(settings, view, None);
             let link = self.network.link(Endpoint::People, place);
             let doors = Arc::clone(&self.pages);

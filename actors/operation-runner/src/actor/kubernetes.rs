@@ -27,7 +27,7 @@ use crate::kubernetes::options::KubernetesOptions;
 use crate::kubernetes::outdated::Wanted;
 use crate::kubernetes::params::builtin_parameters;
 use crate::kubernetes::versions::{distinct_images, known_versions};
-use crate::limits::{KUBELET_PAUSE, KUBELET_TRIES};
+use crate::limits::{KUBELET_PAUSE, KUBELET_TRIES, PROXIES_FOLLOW};
 use crate::operation::{Operation, OperationName};
 
 /// Directory above all files of Kubernetes, apart from those of CNI.
@@ -224,6 +224,10 @@ impl Executor {
                 Ok(())
             }
             Command::WaitForKubeletReady => self.wait_for_kubelets(targets).await,
+            Command::WaitForProxies => {
+                tokio::time::sleep(PROXIES_FOLLOW).await;
+                Ok(())
+            }
         }
     }
 

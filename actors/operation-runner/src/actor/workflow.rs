@@ -186,7 +186,10 @@ impl RunnerState {
                 (format!("{command} succeeded, and the operation is complete"), false)
             }
             Some((nodes, why)) => {
-                if let Some(nodes) = nodes.filter(|_| !matches!(command, Command::Object(_))) {
+                // An operation on an object backs off by its object.
+                if let Some(nodes) =
+                    nodes.filter(|_| !matches!(step.operation.name, OperationName::Object(_)))
+                {
                     let nodes = backing_off::nodes_at_fault(&step.operation, command, &nodes);
                     self.backing_off.record_failure(&self.nodes_to_leave_out(step, nodes), Instant::now());
                 }

@@ -45,6 +45,8 @@ pub enum KubernetesCommand {
         nodes: Vec<String>,
     },
     WaitForKubeletReady,
+    /// Waits until the proxies of the nodes have read the endpoints.
+    WaitForProxies,
 }
 
 named!(KubernetesCommand);
@@ -101,7 +103,8 @@ impl KubernetesCommand {
             | Self::PrepareProxyFiles
             | Self::InstallCni
             | Self::RetaintBeforeKubeletBoot { .. }
-            | Self::WaitForKubeletReady => String::new(),
+            | Self::WaitForKubeletReady
+            | Self::WaitForProxies => String::new(),
         }
     }
 }

@@ -11,6 +11,9 @@ use super::command::KubernetesCommand;
 use super::decide::{Due, KubernetesInput, decide};
 use super::files::FileContext;
 use super::held::KubernetesReason;
+use super::objects::endpoints::EndpointsPlan;
+use super::objects::operation::update_commands;
+use super::objects::row::healthy_servers;
 use super::operation::{KubernetesOperationName as Name, commands};
 use super::options::KubernetesOptions;
 use super::outdated::Wanted;
@@ -55,7 +58,10 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     for due in decision.operations {
         let Due { name, targets, .. } = due;
         match operation(&wanted, &status, name, &targets) {
-            Ok(operation) => operations.push(operation),
+            Ok(mut operation) => {
+                withdraw_endpoints(view.input, &mut operation);
+                operations.push(operation);
+            }
             Err(why) => held.push(held_as_unusable(name, why.to_string(), targets)),
         }
     }
@@ -104,6 +110,34 @@ fn operation(
     }
     let commands = found.into_iter().map(Command::Kubernetes).collect();
     Ok(Operation::new(OperationName::Kubernetes(name), targets.to_vec(), commands))
+}
+
+/// Lets clients leave the API server that an operation restarts: its endpoints become not ready, and the proxies follow,
+/// before it stops. The decision on objects makes them ready again once the server is healthy.
+///
+/// Nothing is added if no other API server serves, or if this one does not: its endpoints are not ready already.
+fn withdraw_endpoints(input: &Input<'_>, operation: &mut Operation) {
+    let stops = |command: &Command| {
+        matches!(command, Command::Kubernetes(KubernetesCommand::StopContainer(Component::ApiServer)))
+    };
+    let (Some(place), Some(part)) = (operation.commands.iter().position(stops), input.kubernetes) else {
+        return;
+    };
+    let healthy = healthy_servers(input);
+    let is_target = |address: &str| operation.targets.iter().any(|target| target == address);
+    if !healthy.iter().any(|address| is_target(address)) || healthy.iter().all(|address| is_target(address)) {
+        return;
+    }
+    let is_ready = |address: &str| {
+        healthy.contains(address) && !is_target(address) && !part.objects.leaving.contains(address)
+    };
+    let control_plane = input.cluster.control_plane().map(|node| &node.address);
+    let servers: Vec<(String, bool)> =
+        control_plane.map(|address| (address.clone(), is_ready(address))).collect();
+    let mut added: Vec<Command> =
+        update_commands(&EndpointsPlan::for_api_servers(&servers)).into_iter().map(Command::Object).collect();
+    added.push(Command::Kubernetes(KubernetesCommand::WaitForProxies));
+    operation.commands.splice(place..place, added);
 }
 
 /// The state of Kubernetes' containers, from the states of nodes and the answers of components.

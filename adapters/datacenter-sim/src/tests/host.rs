@@ -122,6 +122,28 @@ async fn each_kind_of_failure_is_reported() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn every_command_for_one_machine_fails_until_another_one_follows() {
+    let trial = Trial::new(habits());
+    let other =
+        trial.registry.list_machines().iter().find_map(|machine| {
+            machine.address().filter(|address| *address != trial.address).map(str::to_owned)
+        });
+    let on_other = Trial {
+        address: other.unwrap(),
+        registry: trial.registry.clone(),
+        host: trial.host.clone(),
+        serial: trial.serial.clone(),
+    };
+    let [good, bad] = [0, 1].map(|code| Ok(HostEnd::Exited { code }));
+    trial.host.fail_next_machine();
+    assert_eq!((trial.run(RESET).await, on_other.run(RESET).await), (bad.clone(), good.clone()));
+    assert_eq!((trial.run(RESET).await, trial.run(SUCCESS).await), (bad.clone(), bad.clone()));
+    trial.host.fail_next_machine();
+    assert_eq!((on_other.run(RESET).await, trial.run(RESET).await), (bad, good));
+    assert_eq!(trial.state(), MachineState::Healthy);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_run_that_is_dropped_has_no_effect_and_no_end() {
     let trial = Trial::new(habits());
     let dropped = tokio::time::timeout(Duration::from_secs(1), trial.run(RESET)).await;

@@ -341,6 +341,7 @@ fn http_servers(
         metrics: Arc::new(|_| String::new()),
         version: "bench",
         lease_wait: LeaseWait::default(),
+        operates: false,
     };
     let serves = |(name, bound)| {
         let router = page_routes(settings.clone(), view, None);

@@ -91,7 +91,7 @@ async fn a_visitor_plays_with_keys() {
         ("?", "what happened"),
         ("k", "you cut the power of rack 0 for 40 s"),
         ("b", "you break 10.0."),
-        ("f", "you let the next command of a repair fail"),
+        ("f", "you let every command of the next repair fail"),
         ("l", "you stop the leader"),
         (" ", "PAUSED"),
     ] {

@@ -202,13 +202,13 @@ async fn a_leader_without_the_page_is_named_as_such() {
         assert!(message.contains("no instance of Madako leads"), "{message}");
     }
     let answers = [
-        json_said(404, &json!({"message": "this instance runs no operations on nodes"})),
+        json_said(404, &json!({"message": "operations.mode is off"})),
         json_said(200, &json!({"10.0.0.11": 1})),
     ];
     let server = Server::answering(answers).await;
     etcd.put("madako/leader-url", format!("http://127.0.0.1:{}", server.port)).await;
     let message = etcd.run(&["node", "list"]).await.refused(1);
-    assert!(message.contains("/nodes: operations.mode is off there"), "{message}");
+    assert!(message.contains("/nodes: operations.mode is off"), "{message}");
     let message = etcd.run(&["node", "list"]).await.refused(1);
     assert!(message.contains("/nodes cannot be read"), "{message}");
 }

@@ -209,7 +209,7 @@ async fn a_leader_without_operations_is_named_as_such() {
     let answers = [
         json_said(200, &undecided),
         json_said(200, &idle),
-        json_said(404, &json!({"message": "this instance runs no operations on nodes"})),
+        json_said(404, &json!({"message": "operations.mode is off"})),
         json_said(200, &json!({"phase": 1})),
         (503, "", "this instance does not lead\u{1b}[31m".to_owned()),
         (200, "", long),
@@ -219,7 +219,7 @@ async fn a_leader_without_operations_is_named_as_such() {
     assert_eq!(etcd.run(&["ops"]).await.calm(), "Phase    not decided yet (mode act)\nRunning  nothing\n");
     assert_eq!(etcd.run(&["ops"]).await.calm(), "Phase    completed (mode observe)\nRunning  nothing\n");
     for (args, expected) in [
-        (&["ops", "-o", "json"][..], "operations.mode is off there"),
+        (&["ops", "-o", "json"][..], "/ops: operations.mode is off"),
         (&["ops"], "/ops cannot be read: invalid type"),
         (&["ops"], "answered 503: this instance does not lead\u{fffd}[31m"),
         (&["ops"], "16777216"),

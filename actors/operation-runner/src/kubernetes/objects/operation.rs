@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::SYSTEM_NAMESPACE;
 use super::apply::fingerprint;
+use super::endpoints::EndpointsPlan;
 use super::nodes::node_key;
 
 /// The name of an operation in records, which is CKE's. Each but the first has one command.
@@ -140,6 +141,21 @@ impl ObjectCommand {
             Self::RemoveNodes(names) => names.join(","),
         }
     }
+}
+
+/// The commands that make the Endpoints and the EndpointSlice as planned.
+#[must_use]
+pub(crate) fn update_commands(plan: &EndpointsPlan<'_>) -> Vec<ObjectCommand> {
+    let endpoints = Manifest::new(plan.endpoints()).ok().map(|manifest| ObjectCommand::UpdateEndpoints {
+        manifest,
+        ready: plan.ready().into_iter().map(str::to_owned).collect(),
+    });
+    let slice = Manifest::new(plan.slice()).ok().map(|manifest| ObjectCommand::UpdateEndpointSlice {
+        manifest,
+        addresses: plan.addresses.iter().map(|(address, _)| address.clone()).collect(),
+    });
+    // Both name their objects.
+    endpoints.into_iter().chain(slice).collect()
 }
 
 /// The version that was read is no part of the wanted content.

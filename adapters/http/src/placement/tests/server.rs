@@ -26,12 +26,12 @@ impl crate::Service for Pages {
         "up 1\n".into()
     }
 
-    fn operations(&self) -> Option<String> {
-        None
+    fn operations(&self) -> Result<String, &'static str> {
+        Err("none")
     }
 
-    fn nodes(&self) -> Option<String> {
-        None
+    fn nodes(&self) -> Result<String, &'static str> {
+        Err("none")
     }
 }
 

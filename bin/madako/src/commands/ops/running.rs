@@ -141,6 +141,12 @@ pub(crate) async fn get_body(url: &str, deadline: Duration) -> Result<Bytes, Fai
     Ok(answer.body)
 }
 
+/// The reason for which an instance has no page.
+#[derive(Deserialize)]
+struct Problem {
+    message: String,
+}
+
 fn page_failure(url: &str, answer: &HttpResponse) -> Failure {
     let why: String = String::from_utf8_lossy(&answer.body).trim().chars().take(MAX_TOLD).collect();
     Failure::failed(format_args!("{url} answered {}: {}", answer.status, escape_unprintable(&why)))
@@ -153,10 +159,12 @@ async fn fetch(url: &str) -> Result<Bytes, Failure> {
     })?;
     match answer.status {
         200 => Ok(answer.body),
-        404 => Err(Failure::failed(format_args!(
-            "the leader shows no operations on nodes at {url}: operations.mode is off there, no cluster is stored, or \
-             another instance has become the leader"
-        ))),
+        404 => {
+            let problem: Problem =
+                serde_json::from_slice(&answer.body).map_err(|error| unreadable_page(url, &error))?;
+            let why = escape_unprintable(&problem.message);
+            Err(Failure::failed(format_args!("the leader shows no operations on nodes at {url}: {why}")))
+        }
         _ => Err(page_failure(url, &answer)),
     }
 }
