@@ -257,7 +257,7 @@ func (a *api) missed() []string {
 	return missed
 }
 
-// judge looks for acknowledged objects in the store and in the watch, and removes all objects of this client.
+// judge looks for acknowledged objects in the store and in the watch.
 func (a *api) judge(ctx context.Context) (lost, missed []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, judgeWithin)
 	defer cancel()
@@ -274,9 +274,6 @@ func (a *api) judge(ctx context.Context) (lost, missed []string, err error) {
 		if !slices.Contains(stored, name) {
 			lost = append(lost, name)
 		}
-	}
-	if err := a.do(ctx, a.kept, http.MethodDelete, objects+"?"+a.selector().Encode(), nil, nil); err != nil {
-		return lost, missed, fmt.Errorf("removal of %d objects: %w", len(stored), err)
 	}
 	return lost, missed, nil
 }

@@ -61,10 +61,11 @@ func main() {
 	}
 
 	ctx, end := context.WithCancel(context.Background())
+	watching, endWatch := context.WithCancel(context.Background())
 	notes := newNotes()
 	watched := make(chan struct{})
 	go func() {
-		api.watch(ctx, notes)
+		api.watch(watching, notes)
 		close(watched)
 	}()
 	var running sync.WaitGroup
@@ -78,6 +79,8 @@ func main() {
 	io.Copy(io.Discard, os.Stdin)
 	end()
 	running.Wait()
+	// The last writes are acknowledged by now: the watch waits for their events.
+	endWatch()
 	<-watched
 	report := notes.report()
 	report.Lost, report.Missed, err = api.judge(context.Background())

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::fleet::Fleet;
 use crate::{eventually, measured};
 
-const MACHINES: [usize; 3] = [0, 1, 2];
+pub(crate) const MACHINES: [usize; 3] = [0, 1, 2];
 /// The containers of a control plane node.
 const CONTAINERS: [&str; 8] = [
     "etcd",
@@ -23,7 +23,7 @@ const CONTAINERS: [&str; 8] = [
 ];
 
 /// The kubeconfig of `madako kubernetes issue`, for the API server of the first machine.
-async fn kubeconfig(fleet: &Fleet) -> PathBuf {
+pub(crate) async fn kubeconfig(fleet: &Fleet) -> PathBuf {
     let text = fleet.service.madako(&["kubernetes", "issue"]).await.unwrap();
     let name = "kubeconfig";
     fleet.service.write(name, &text).unwrap();
@@ -50,7 +50,7 @@ async fn three_machines_become_ready_nodes_and_keep_their_components() {
 }
 
 /// Three machines that are Ready nodes. `None`: the test is skipped.
-async fn bootstrapped() -> Option<Fleet> {
+pub(crate) async fn bootstrapped() -> Option<Fleet> {
     let fleet = Fleet::start_kubernetes(MACHINES.len()).await?;
     let began = Instant::now();
     fleet.set_options(&MACHINES, &[], OPTIONS).await;

@@ -15,6 +15,7 @@ mod machines;
 mod nodes;
 mod operations;
 mod restore;
+mod rolls;
 mod secrets;
 mod traces;
 mod writer;

@@ -1,0 +1,157 @@
+//! Changes of a running cluster on real machines, under clients that count each failed request.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use madako_lab::{Client, ECHO_IMAGE, NEXT_KUBERNETES_IMAGE, OPTIONS, Report, Use};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::components::{MACHINES, bootstrapped, kubeconfig};
+use crate::fleet::Fleet;
+use crate::{eventually, measured};
+
+/// Requests of each kind and client in a second.
+const RATE: u32 = 10;
+/// Failed first attempts of one kind of requests that a roll of three API servers may cause.
+const MOST_FAILURES: u64 = 3;
+/// Longest time without a success, in milliseconds, while API servers roll.
+const LONGEST_GAP: u64 = 1_000;
+/// The API server behind rivers on each machine, and behind the service of Kubernetes.
+const SERVERS: [(&str, &str); 2] =
+    [("rivers", "https://127.0.0.1:16443"), ("service", "https://10.68.0.1:443")];
+/// Address of the service of [`echo`].
+const ECHO_ADDRESS: &str = "10.68.77.77";
+
+/// Two pods behind a service, one node apart.
+fn echo() -> String {
+    format!(
+        r#"apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: echo, namespace: default}}
+spec:
+  replicas: 2
+  selector: {{matchLabels: {{app: echo}}}}
+  template:
+    metadata: {{labels: {{app: echo}}}}
+    spec:
+      automountServiceAccountToken: false
+      terminationGracePeriodSeconds: 1
+      topologySpreadConstraints:
+      - {{maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: DoNotSchedule,
+          labelSelector: {{matchLabels: {{app: echo}}}}}}
+      containers: [{{name: echo, image: '{ECHO_IMAGE}', imagePullPolicy: Never}}]
+---
+apiVersion: v1
+kind: Service
+metadata: {{name: echo, namespace: default}}
+spec: {{clusterIP: {ECHO_ADDRESS}, selector: {{app: echo}}, ports: [{{port: 80, targetPort: 8080}}]}}
+"#
+    )
+}
+
+/// A client on each machine for each of [`SERVERS`]. The first of a machine uses the pods and a DNS name, too.
+fn start_clients(fleet: &Fleet, credentials: &Path, run: &str) -> Vec<(String, Client)> {
+    let mut clients = Vec::new();
+    let url = format!("http://{ECHO_ADDRESS}");
+    for machine in fleet.lab().machines() {
+        let name = format!("echo.default.svc.cluster.local@{}", machine.address());
+        for (way, server) in SERVERS {
+            let client = format!("{run}-{way}-{}", machine.address().replace('.', "-"));
+            let is_first = way == SERVERS[0].0;
+            let (pods, names) = ([url.as_str()], [name.as_str()]);
+            let uses = Use {
+                kubeconfig: credentials,
+                server,
+                pods: if is_first { &pods } else { &[] },
+                names: if is_first { &names } else { &[] },
+                rate: RATE,
+            };
+            let started = Client::start(fleet.lab(), machine, &client, uses).unwrap();
+            clients.push((client, started));
+        }
+    }
+    clients
+}
+
+async fn finish(fleet: &Fleet, clients: Vec<(String, Client)>) -> BTreeMap<String, Report> {
+    let mut reports = BTreeMap::new();
+    for (name, client) in clients {
+        reports.insert(name, client.finish(fleet.lab()).await.unwrap());
+    }
+    reports
+}
+
+/// No acknowledged write is lost or missed, no request fails twice, and few fail once.
+fn judge(what: &str, reports: &BTreeMap<String, Report>) {
+    let mut wrong = Vec::new();
+    for (client, report) in reports {
+        if !(report.lost.is_empty() && report.missed.is_empty() && report.error.is_none()) {
+            wrong.push(format!(
+                "{client}: lost {:?}, missed {:?}, {:?}",
+                report.lost, report.missed, report.error
+            ));
+        }
+        for (kind, count) in &report.kinds {
+            // Each stopped server ends its watches, which go on at another server.
+            let most = if kind == "watch" { 2 * MOST_FAILURES } else { MOST_FAILURES };
+            if count.failed > 0 || count.failures > most || count.longest_gap_ms > LONGEST_GAP {
+                let told: Vec<_> =
+                    report.failures.iter().filter(|failure| failure.kind == *kind).take(5).collect();
+                wrong.push(format!("{client}: {kind}: {count:?}: {told:?}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{what}:\n{}", wrong.join("\n"));
+}
+
+/// The number of API servers with this argument.
+async fn servers_with(fleet: &Fleet, argument: &str) -> usize {
+    let mut found = 0;
+    for machine in MACHINES {
+        let inspected =
+            fleet.machine(machine).docker(&["inspect", "--format={{.Args}}", "kube-apiserver"]).await;
+        found += usize::from(inspected.is_ok_and(|args| args.contains(argument)));
+    }
+    found
+}
+
+/// Waits until each component runs the image and is good, and nothing is due.
+async fn wait_until_rolled(fleet: &Fleet, image: &str) {
+    let rolled = async || {
+        let text = fleet.madako(&["kubernetes", "status", "-o", "json"]).await.ok()?;
+        let status: Value = serde_json::from_str(&text).ok()?;
+        let components = status["components"].as_array()?;
+        components.iter().all(|component| component["image"] == image).then_some(())
+    };
+    eventually("all components run the image", rolled).await;
+    fleet.settled(&MACHINES).await;
+}
+
+#[tokio::test]
+async fn an_argument_and_a_patch_release_roll_without_a_failed_request() {
+    let Some(fleet) = bootstrapped().await else { return };
+    let credentials: PathBuf = kubeconfig(&fleet).await;
+    fleet.service.write("echo.yml", &echo()).unwrap();
+    fleet.madako(&["resource", "set", "echo.yml"]).await.unwrap();
+    let rolled_out = ["rollout", "status", "deployment/echo", "--timeout=20s"];
+    eventually("the pods run", async || fleet.lab().kubectl(&credentials, &rolled_out).await.ok()).await;
+
+    let clients = start_clients(&fleet, &credentials, "argument");
+    let began = Instant::now();
+    let options = OPTIONS.replacen('{', "{kube-api: {extra_args: ['--v=1']}, ", 1);
+    fleet.set_options(&MACHINES, &[], &options).await;
+    let all = async || (servers_with(&fleet, "--v=1").await == MACHINES.len()).then_some(());
+    eventually("each API server has the argument", all).await;
+    fleet.settled(&MACHINES).await;
+    measured("an argument of three API servers has rolled", began.elapsed());
+    judge("an argument rolls", &finish(&fleet, clients).await);
+
+    fleet.lab().load_next_kubernetes().await.unwrap();
+    let clients = start_clients(&fleet, &credentials, "release");
+    let began = Instant::now();
+    fleet.madako(&["images", "set", &format!("kubernetes={NEXT_KUBERNETES_IMAGE}")]).await.unwrap();
+    wait_until_rolled(&fleet, NEXT_KUBERNETES_IMAGE).await;
+    measured("a patch release of all components has rolled", began.elapsed());
+    judge("a patch release rolls", &finish(&fleet, clients).await);
+}
