@@ -58,6 +58,8 @@ pub(crate) const REGISTERED: time::Duration = time::Duration::seconds(60);
 pub(crate) const KUBELET_TRIES: u32 = 10;
 /// Pause between these tries, as in CKE.
 pub(crate) const KUBELET_PAUSE: Duration = Duration::from_secs(5);
+/// Time for an API server to complete its requests after SIGTERM: a request lasts up to 60 s.
+pub(crate) const API_SERVER_GRACE: Duration = Duration::from_secs(70);
 /// Time from a change of endpoints until the API server behind them stops: kube-proxies write their rules within a second, and
 /// within some seconds on a busy node.
 pub(crate) const PROXIES_FOLLOW: Duration = Duration::from_secs(5);

@@ -8,7 +8,7 @@
 
 use madako_domain::component::Component;
 use madako_domain::containers::{Container, ContainerName, Mount};
-use madako_protocol::node::{ContainerSpec, NodeAction};
+use madako_protocol::node::{ContainerSpec, NodeAction, RUNNING};
 
 use crate::label;
 use crate::limits::{AFTER_GRACE, PULL_PAUSE, PULL_TRIES, STOP_GRACE};
@@ -53,6 +53,7 @@ pub(crate) fn render(action: &NodeAction, seconds: u64) -> Result<Script, TarErr
         NodeAction::PullImage { image } => pull_image(image).into(),
         NodeAction::RunContainer { spec, restart } => run(spec, *restart, seconds).into(),
         NodeAction::StopContainer(container) => stop_container(*container, seconds).into(),
+        NodeAction::EndContainer { container, ask } => await_end(*container, *ask, seconds).into(),
         NodeAction::KillContainer(container) => kill(*container).into(),
         NodeAction::CreateVolume { name } => {
             format!("docker volume create -- {} >/dev/null", quote(name)).into()
@@ -95,12 +96,27 @@ fi
 /// Ends the container `id` with SIGTERM and removes it. The script waits itself: a waiting engine would go on when the
 /// script is killed. An error of SIGTERM counts only if the container cannot be removed, because it may have ended.
 fn end_container(seconds: u64) -> String {
+    let wait = wait_for_end(seconds);
+    format!("{ASK_TO_END}{wait}docker container rm --force \"$id\" >/dev/null || exit 1\n")
+}
+
+const ASK_TO_END: &str = "docker container kill --signal=TERM \"$id\" >/dev/null || :\n";
+
+fn wait_for_end(seconds: u64) -> String {
     let grace = seconds.saturating_sub(AFTER_GRACE).clamp(1, STOP_GRACE);
+    format!("timeout {grace} docker container wait \"$id\" >/dev/null || :\n")
+}
+
+fn await_end(container: ContainerName, ask: bool, seconds: u64) -> String {
+    let ask = if ask { ASK_TO_END } else { "" };
     format!(
-        r#"docker container kill --signal=TERM "$id" >/dev/null || :
-timeout {grace} docker container wait "$id" >/dev/null || :
-docker container rm --force "$id" >/dev/null || exit 1
-"#
+        r#"{find}[ -n "$id" ] || exit 0
+{ask}{wait}state=$(docker container inspect --format '{{{{.State.Running}}}}' "$id") || exit 1
+if [ "$state" = true ]; then echo {RUNNING}; exit 0; fi
+docker container rm "$id" >/dev/null || exit 1
+"#,
+        find = find_container(container),
+        wait = wait_for_end(seconds),
     )
 }
 

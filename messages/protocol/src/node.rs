@@ -204,6 +204,13 @@ pub enum NodeAction {
     },
     /// Ends a container with SIGTERM, and removes it.
     StopContainer(ContainerName),
+    /// Waits for some seconds for the end of a container, and removes it then. Prints [`RUNNING`] if it still runs.
+    EndContainer {
+        /// Name of the container.
+        container: ContainerName,
+        /// Sends SIGTERM first. A second SIGTERM ends an API server at once.
+        ask: bool,
+    },
     /// Ends a container with SIGKILL, and removes it.
     KillContainer(ContainerName),
     /// Creates a volume.
@@ -261,6 +268,9 @@ pub enum NodeAction {
     UseSnapshot(SnapshotRestore),
 }
 
+/// Output of [`NodeAction::EndContainer`] about a container that still runs.
+pub const RUNNING: &str = "running";
+
 impl NodeAction {
     /// True if the action may end after its permit: neither running containers nor data of etcd depend on it.
     #[must_use]
@@ -275,6 +285,7 @@ impl fmt::Display for NodeAction {
             Self::PullImage { image } => write!(f, "pull of {image}"),
             Self::RunContainer { spec, .. } => write!(f, "start of the container {}", spec.container),
             Self::StopContainer(container) => write!(f, "stop of the container {container}"),
+            Self::EndContainer { container, .. } => write!(f, "end of the container {container}"),
             Self::KillContainer(container) => write!(f, "kill of the container {container}"),
             Self::CreateVolume { name } => write!(f, "creation of the volume {name}"),
             Self::RemoveVolume { name } => write!(f, "removal of the volume {name}"),

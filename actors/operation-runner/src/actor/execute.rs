@@ -273,6 +273,15 @@ impl Executor {
         targets: &[String],
         action: impl Fn(&str) -> NodeAction,
     ) -> Result<(), Failure> {
+        self.ask_all_targets(targets, action).await.map(drop)
+    }
+
+    /// The same; returns the outputs by address.
+    pub(super) async fn ask_all_targets(
+        &self,
+        targets: &[String],
+        action: impl Fn(&str) -> NodeAction,
+    ) -> Result<BTreeMap<String, String>, Failure> {
         let mut running = JoinSet::new();
         for address in targets {
             let (executor, address, action) = (self.clone(), address.clone(), action(address));
@@ -281,10 +290,10 @@ impl Executor {
                 (address, result)
             });
         }
-        let mut errors = BTreeMap::new();
+        let (mut outputs, mut errors) = (BTreeMap::new(), BTreeMap::new());
         while let Some(joined) = running.join_next().await {
             match joined {
-                Ok((_, Ok(_))) => {}
+                Ok((address, Ok(output))) => drop(outputs.insert(address, output)),
                 Ok((address, Err(error))) => {
                     errors.insert(address, error.to_string());
                 }
@@ -292,7 +301,7 @@ impl Executor {
             }
         }
         if errors.is_empty() {
-            return Ok(());
+            return Ok(outputs);
         }
         let why = errors.values().map(String::as_str).collect::<Vec<_>>().join("; ");
         Err(Failure { nodes: errors.into_keys().collect(), why, is_hold: false })

@@ -6,15 +6,17 @@ use std::sync::{Arc, PoisonError};
 use madako_domain::canary::{Canary, is_planted};
 use madako_domain::cluster::Node;
 use madako_domain::component::Component;
+use madako_domain::containers::ContainerName;
 use madako_domain::invariants::api_available;
 use madako_domain::skew::{KubernetesVersion, check_versions};
 use madako_protocol::authorities::IssuedCertificate;
 use madako_protocol::kubernetes::KubernetesError;
 use madako_protocol::kubernetes_secrets::KubernetesSecretError;
-use madako_protocol::node::{ContainerSpec, FileContent, NodeAction, NodeFile};
+use madako_protocol::node::{ContainerSpec, FileContent, NodeAction, NodeFile, RUNNING};
 use madako_protocol::permit::Permit;
 use madako_protocol::secret::Secret;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::execute::{Basis, Executor, Failure};
 use crate::kubernetes::certificates::{CertificateSubject, certificate_request};
@@ -27,7 +29,7 @@ use crate::kubernetes::options::KubernetesOptions;
 use crate::kubernetes::outdated::Wanted;
 use crate::kubernetes::params::builtin_parameters;
 use crate::kubernetes::versions::{distinct_images, known_versions};
-use crate::limits::{KUBELET_PAUSE, KUBELET_TRIES, PROXIES_FOLLOW};
+use crate::limits::{API_SERVER_GRACE, KUBELET_PAUSE, KUBELET_TRIES, PROXIES_FOLLOW};
 use crate::operation::{Operation, OperationName};
 
 /// Directory above all files of Kubernetes, apart from those of CNI.
@@ -184,6 +186,7 @@ impl Executor {
                 None => Ok(()),
             },
             Command::MakeFiles { .. } => self.make_kubernetes_files(targets).await,
+            Command::StopContainer(Component::ApiServer) => self.end_api_servers(targets).await,
             Command::StopContainer(component) => {
                 self.run_on_all_targets(targets, |_| NodeAction::StopContainer((*component).into())).await
             }
@@ -292,6 +295,24 @@ impl Executor {
         }
         *self.prepared.lock().unwrap_or_else(PoisonError::into_inner) = prepared;
         Ok(())
+    }
+
+    /// Ends API servers. Each completes its requests first, for at most [`API_SERVER_GRACE`]; no command outlives its permit.
+    async fn end_api_servers(&self, targets: &[String]) -> Result<(), Failure> {
+        let container = ContainerName::from(Component::ApiServer);
+        let end = Instant::now() + API_SERVER_GRACE;
+        let mut ask = true;
+        loop {
+            let action = |_: &str| NodeAction::EndContainer { container, ask };
+            let outputs = self.ask_all_targets(targets, action).await?;
+            if outputs.values().all(|output| output.trim() != RUNNING) {
+                return Ok(());
+            }
+            if Instant::now() >= end {
+                return self.run_on_all_targets(targets, |_| NodeAction::KillContainer(container)).await;
+            }
+            ask = false;
+        }
     }
 
     /// The files of a node with their contents. Each certificate is issued once.

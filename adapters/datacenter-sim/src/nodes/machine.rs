@@ -226,7 +226,9 @@ impl Machine {
         match action {
             NodeAction::PullImage { image } => self.pull(image, full)?,
             NodeAction::RunContainer { spec, restart } => self.run(spec, *restart, start, full)?,
-            NodeAction::StopContainer(container) | NodeAction::KillContainer(container) => {
+            NodeAction::StopContainer(container)
+            | NodeAction::EndContainer { container, .. }
+            | NodeAction::KillContainer(container) => {
                 self.refuse_foreign(*container)?;
                 self.containers.remove(container.as_str());
             }

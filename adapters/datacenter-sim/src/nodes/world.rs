@@ -312,7 +312,9 @@ impl World {
             Some(NodeAction::PullImage { image }) if !has(image) => (Kind::PullTakes, PULL_TAKES),
             Some(NodeAction::StageSnapshot(_)) => (Kind::ActionTakes, STAGE_TAKES),
             Some(NodeAction::RunContainer { .. }) => (Kind::ActionTakes, RUN_TAKES),
-            Some(NodeAction::StopContainer(_)) => (Kind::ActionTakes, STOP_TAKES),
+            Some(NodeAction::StopContainer(_) | NodeAction::EndContainer { .. }) => {
+                (Kind::ActionTakes, STOP_TAKES)
+            }
             _ => (Kind::ActionTakes, SHORT_TAKES),
         };
         self.draw_duration(address, kind, mean)

@@ -254,6 +254,31 @@ fn stop_and_kill_remove_the_container_and_succeed_without_one() {
 }
 
 #[test]
+fn a_container_is_asked_once_to_end_and_removed_after_its_end() {
+    let docker = FakeDocker::new();
+    let end = |ask| NodeAction::EndContainer { container: Container::Etcd.into(), ask };
+    assert_eq!(docker.act(&end(true), SECONDS), Outcome::success(), "there is none");
+    docker.container("etcd", true, OWN);
+    for ask in [true, false] {
+        let outcome = docker.act(&end(ask), SECONDS);
+        assert_eq!((outcome.code, outcome.stdout.trim()), (Some(0), RUNNING));
+    }
+    docker.container("etcd", false, OWN);
+    assert_eq!(docker.act(&end(false), SECONDS), Outcome::success());
+    let wait = words(&["container", "wait", "id-etcd"]);
+    assert_eq!(
+        docker.changes(),
+        [
+            words(&["container", "kill", "--signal=TERM", "id-etcd"]),
+            wait.clone(),
+            wait.clone(),
+            wait,
+            words(&["container", "rm", "id-etcd"]),
+        ]
+    );
+}
+
+#[test]
 fn an_engine_that_fails_fails_the_action() {
     for (word, action) in [
         ("ls", start(false)),
