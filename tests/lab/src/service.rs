@@ -217,6 +217,20 @@ impl Service {
         workers: &[usize],
         options: &str,
     ) -> Result<(), LabError> {
+        self.set_cluster_with(control_plane, workers, options, "").await
+    }
+
+    /// The same with further fields of the cluster, as lines of YAML.
+    ///
+    /// # Errors
+    /// A command fails.
+    pub async fn set_cluster_with(
+        &self,
+        control_plane: &[usize],
+        workers: &[usize],
+        options: &str,
+        more: &str,
+    ) -> Result<(), LabError> {
         let node = |machine: &usize, control_plane: bool| {
             let address = self.lab.machine(*machine).address();
             format!("- {{address: {address}, user: {LOGIN}, control_plane: {control_plane}}}\n")
@@ -226,7 +240,8 @@ impl Service {
         let count = control_plane.len().to_string();
         self.madako(&["constraints", "set", "control-plane-count", &count]).await?;
         self.madako(&["constraints", "set", "minimum-workers", "0"]).await?;
-        let cluster = format!("name: lab\nservice_subnet: 10.68.0.0/16\noptions: {options}\nnodes:\n{nodes}");
+        let cluster =
+            format!("name: lab\nservice_subnet: 10.68.0.0/16\noptions: {options}\n{more}nodes:\n{nodes}");
         self.write("cluster.yml", &cluster)?;
         self.madako(&["cluster", "set", "cluster.yml"]).await.map(drop)
     }

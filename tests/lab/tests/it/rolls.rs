@@ -162,4 +162,56 @@ async fn an_argument_and_a_patch_release_roll_without_a_failed_request() {
     wait_until_rolled(&fleet, NEXT_KUBERNETES_IMAGE).await;
     measured("a patch release of all components has rolled", began.elapsed());
     judge("a patch release rolls", &finish(&fleet, clients).await);
+
+    reboots(&fleet, &credentials, options).await;
+}
+
+/// The machine that reboots.
+const REBOOTED: usize = 1;
+
+/// Reboots a machine through the queue: the test is the power control, which the commands reach by files.
+async fn reboots(fleet: &Fleet, credentials: &Path, options: String) {
+    let [asked, booted] = ["asked", "booted"].map(|name| fleet.service.path(name));
+    let [command, check] = [
+        format!("echo \"$1\" >{}", asked.display()),
+        format!("test -e {} && echo true || echo false", booted.display()),
+    ]
+    .map(|script| serde_json::json!(["sh", "-c", script, "sh"]));
+    let address = fleet.address(REBOOTED);
+    fleet.service.write("reboot.txt", &format!("{address}\n")).unwrap();
+    let more = format!("reboot: {{reboot_command: {command}, boot_check_command: {check}}}\n");
+    fleet.service.set_cluster_with(&MACHINES, &[], &options, &more).await.unwrap();
+    let began = Instant::now();
+    fleet.madako(&["reboot-queue", "add", "reboot.txt"]).await.unwrap();
+    eventually("the leader reboots the machine", async || asked.exists().then_some(())).await;
+    assert_eq!(std::fs::read_to_string(&asked).unwrap(), format!("{address}\n"));
+    // It is empty: evicted pods run elsewhere.
+    let on_node = format!("--field-selector=spec.nodeName={address}");
+    let pods =
+        ["get", "pods", "--all-namespaces", &on_node, "--output=jsonpath={.items[*].metadata.labels.*}"];
+    let pods = fleet.lab().kubectl(credentials, &pods).await.unwrap();
+    assert!(!pods.contains("echo") && !pods.contains("cluster-dns"), "{pods}");
+
+    fleet.machine(REBOOTED).power_off().await.unwrap();
+    fleet.machine(REBOOTED).power_on().await.unwrap();
+    fleet.service.write("booted", "").unwrap();
+    let ended = async || {
+        let entries = fleet.madako(&["reboot-queue", "list"]).await.ok()?;
+        (entries.trim() == "[]").then_some(())
+    };
+    eventually("the entry has left the queue", ended).await;
+    measured("a machine has rebooted through the queue", began.elapsed());
+    let usable = async || {
+        let node = ["get", "node", &address, "--output=json"];
+        let node: Value = serde_json::from_str(&fleet.lab().kubectl(credentials, &node).await.ok()?).ok()?;
+        let is_ours = node["metadata"]["annotations"].get("cke.cybozu.com/reboot").is_some();
+        (node["spec"].get("unschedulable").is_none() && !is_ours).then_some(())
+    };
+    eventually("its cordon is taken back", usable).await;
+    wait_until_rolled(fleet, NEXT_KUBERNETES_IMAGE).await;
+    let history = fleet.history().await;
+    for name in ["reboot-drain-start", "reboot-reboot", "reboot-uncordon", "reboot-dequeue"] {
+        let record = history.iter().find(|record| record["operation"] == name);
+        assert_eq!(record.map(|record| &record["status"]), Some(&serde_json::json!("completed")), "{name}");
+    }
 }
