@@ -36,6 +36,7 @@ mod restores;
 mod terms;
 #[cfg(test)]
 mod tests;
+mod waves;
 
 pub use crate::exemptions::{Exemption, ExemptionUse, Exemptions};
 pub use crate::fact::{

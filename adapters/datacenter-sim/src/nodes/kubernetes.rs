@@ -81,18 +81,53 @@ impl World {
         let Some(machine) = self.nodes.get(address).filter(|_| self.answers_requests(address)) else {
             return false;
         };
-        let runs = |name: &str| machine.containers.get(name).filter(|ran| ran.status.running);
-        let Some(ran) = runs(component.name()) else { return false };
-        let has_begun = ran.since.is_some_and(|since| since + COMPONENT_START_TAKES <= self.now);
         let has_store = || {
-            runs(Container::EtcdRivers.name()).is_some()
+            machine.containers.get(Container::EtcdRivers.name()).is_some_and(|ran| ran.status.running)
                 && self.etcd.values().any(|etcd| etcd.quorum == Some(NetworkIsland::Mainland))
         };
-        has_begun
-            && !ran.status.foreign
-            && machine.files.contains_key(needed_file(component))
-            && ran.args().all(|argument| argument != BAD_ARGUMENT)
-            && (component != Component::ApiServer || has_store())
+        self.serves(component, machine) && (component != Component::ApiServer || has_store())
+    }
+
+    /// True if a component runs for long enough, with its file and no bad argument.
+    fn serves(&self, component: Component, machine: &Machine) -> bool {
+        machine.containers.get(component.name()).is_some_and(|ran| {
+            ran.status.running
+                && ran.since.is_some_and(|since| since + COMPONENT_START_TAKES <= self.now)
+                && !ran.status.foreign
+                && machine.files.contains_key(needed_file(component))
+                && ran.args().all(|argument| argument != BAD_ARGUMENT)
+        })
+    }
+
+    /// The nodes whose component an effect restarted and which does not serve since, with the time since that restart. Neither
+    /// a lost power nor a later start by an effect is such a restart.
+    fn unready_since_restart(&self, component: Component) -> BTreeMap<String, Duration> {
+        let of_component = self.restarted.iter().filter(|((restarted, _), _)| *restarted == component);
+        let unready = of_component.filter_map(|((_, address), at)| {
+            let machine = self.nodes.get(address)?;
+            let ran = machine.containers.get(component.name())?;
+            let is_same = ran.status.running && ran.since == Some(*at);
+            (is_same && !self.serves(component, machine)).then(|| (address.clone(), self.now - *at))
+        });
+        unready.collect()
+    }
+
+    /// Notes the restart of a kubelet or proxy by an action that has just happened.
+    fn note_restart(&mut self, effect: &Effect, action: &NodeAction) {
+        let NodeAction::RunContainer { spec, restart: true } = action else { return };
+        let Ok(component @ (Component::Kubelet | Component::Proxy)) = spec.container.as_str().parse() else {
+            return;
+        };
+        let machine = self.nodes.get(&effect.address);
+        let ran = machine.and_then(|machine| machine.containers.get(component.name()));
+        if ran.and_then(|ran| ran.since) != Some(self.now) {
+            return;
+        }
+        self.restarted.remove(&(component, effect.address.clone()));
+        let unready = self.unready_since_restart(component);
+        self.restarted.insert((component, effect.address.clone()), self.now);
+        let fact = KubernetesFact::Restarted { effect: effect.clone(), component, unready };
+        self.note(Observed::Kubernetes(fact));
     }
 
     /// The nodes with an API server, and whether each is healthy.
@@ -233,6 +268,7 @@ impl World {
             let fact = KubernetesFact::KubeletStarted { effect: effect.clone(), node, taints };
             self.note(Observed::Kubernetes(fact));
         }
+        self.note_restart(effect, action);
         result
     }
 }
