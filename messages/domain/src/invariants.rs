@@ -1,7 +1,7 @@
 //! The invariants (table in `docs/ARCHITECTURE.md`) as pure predicates over plain data.
 //!
 //! Unit tests, property tests, the simulation and the leader's gate call these functions. This module has I1 to
-//! I13 and I15, [`skew`](crate::skew) has I14; the simulation judges I16. Each predicate returns all violations.
+//! I13 and I15, [`skew`](crate::skew) has I14; the simulation judges I16 and I17. Each predicate returns all violations.
 
 mod api;
 mod disruption;
@@ -62,6 +62,8 @@ pub enum Id {
     I15,
     /// Drained: a reboot command meets a node that this system cordoned and that holds only pods that may stay.
     I16,
+    /// Owned cordons: each cordon of this system belongs to a repair or a reboot.
+    I17,
 }
 
 named!(Id all);
