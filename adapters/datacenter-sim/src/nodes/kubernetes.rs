@@ -5,13 +5,14 @@
 //!
 //! Does not: run pods. `objects.rs` has the objects.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use madako_domain::cluster::Taint;
 use madako_domain::component::Component;
 use madako_domain::containers::Container;
+use madako_domain::deprecated_api::DeprecatedApi;
 use madako_json::strict::{Tree, yaml};
 use madako_protocol::authorities::IssuedCertificate;
 use madako_protocol::components::Components;
@@ -32,6 +33,15 @@ use super::world::World;
 
 /// An argument that keeps a component from serving.
 pub const BAD_ARGUMENT: &str = "--no-such-flag";
+/// The load of an API server, as its answers to lists show it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ApiLoad {
+    /// An answer takes so long, and at least the time of the network.
+    Takes(Duration),
+    /// It refuses lists with status 429.
+    TooMany,
+}
+
 /// The option of a kubelet with the name of its Node object.
 const NODE_NAME: &str = "--hostname-override=";
 
@@ -128,6 +138,10 @@ impl World {
         self.restarted.insert((component, effect.address.clone()), self.now);
         let fact = KubernetesFact::Restarted { effect: effect.clone(), component, unready };
         self.note(Observed::Kubernetes(fact));
+    }
+
+    fn load_of(&self, address: &str) -> ApiLoad {
+        self.api_load.get(address).copied().unwrap_or(ApiLoad::Takes(Duration::ZERO))
     }
 
     /// The nodes with an API server, and whether each is healthy.
@@ -319,6 +333,26 @@ impl Components for SimulatedNodes {
             sleep_until(began + COMPONENT_DEADLINE).await;
         }
         Err(unavailable_error(format!("health of {component} on {address}")))
+    }
+
+    async fn time_list(&self, address: &str) -> Result<Duration, KubernetesError> {
+        let began = Instant::now();
+        let what = format!("list of namespaces at {address}");
+        let load = self.ask_api(what.clone(), &[address.to_owned()], |world| world.load_of(address)).await?;
+        match load {
+            ApiLoad::TooMany => {
+                Err(KubernetesError::Refused { what, status: 429, why: "slow down".to_owned() })
+            }
+            ApiLoad::Takes(takes) => {
+                sleep_until(began + takes).await;
+                Ok(began.elapsed())
+            }
+        }
+    }
+
+    async fn deprecated_apis(&self, address: &str) -> Result<BTreeSet<DeprecatedApi>, KubernetesError> {
+        // No client of the simulation requests one.
+        self.ask_api(format!("metrics of {address}"), &[address.to_owned()], |_| BTreeSet::new()).await
     }
 
     async fn leader(
