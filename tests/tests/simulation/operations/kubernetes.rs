@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use madako_datacenter_sim::nodes::BAD_ARGUMENT;
+use madako_datacenter_sim::nodes::{ApiLoad, BAD_ARGUMENT};
 use madako_domain::component::Component;
 use madako_domain::keys;
 use madako_domain::rollout::Rollout;
@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::site::{Disturbance, INTERVAL, OUTAGE, Site, Stopped, address};
 use super::stories::{Point, Stage, Story};
-use super::{disturb, play};
+use super::{at_a_site, disturb, play};
 
 /// Longer than waves, their watches and all back-offs.
 const LONG: Duration = Duration::from_secs(1800);
@@ -214,8 +214,10 @@ pub async fn live(site: &mut Site) -> Result<(), Stopped> {
 
 /// Kubelets get an argument with which none of them serves.
 pub async fn fail_roll(site: &mut Site) -> Result<(), Stopped> {
-    site.max_concurrent_updates = Some(1);
     bootstrap(site).await?;
+    // One node at a time, so that nodes are left when the roll halts.
+    site.max_concurrent_updates = Some(1);
+    site.images("etcd:1").await;
     let kubelet = site.options["kubelet"].clone();
     site.options["kubelet"]["extra_args"] = json!([BAD_ARGUMENT]);
     site.cluster(&CONTROL_PLANE, &WORKERS).await;
@@ -260,6 +262,36 @@ fn restarted_kubelets(site: &Site) -> BTreeSet<String> {
 fn a_roll_whose_kubelets_fail_halts_and_ends_after_an_operator_resumes_it() {
     keep_quiet();
     play(Story::FailedRoll, &[]);
+}
+
+/// The sizes of the waves in which all kubelets get another argument.
+async fn waves_of_kubelets(site: &mut Site, argument: &str) -> Vec<usize> {
+    let known = site.records.lock().unwrap().len();
+    site.options["kubelet"]["extra_args"] = json!([argument]);
+    site.cluster(&CONTROL_PLANE, &WORKERS).await;
+    site.settled(&CONTROL_PLANE).await.unwrap();
+    site.pass(OUTAGE).await;
+    let records = site.records.lock().unwrap();
+    let restarts = records[known..].iter().filter(|it| it.record.operation == "kubelet-restart");
+    let waves: BTreeMap<i64, usize> = restarts.map(|it| (it.record.id, it.record.targets.len())).collect();
+    waves.into_values().collect()
+}
+
+#[test]
+fn waves_stay_small_while_an_api_server_is_slow() {
+    at_a_site(async |site| {
+        bootstrap(site).await.unwrap();
+        site.pass(OUTAGE).await;
+        assert_eq!(waves_of_kubelets(site, "--v=2").await, [1, 2, 2], "twice as many, and the rest");
+        site.nodes.set_api_load(&address(1), ApiLoad::Takes(Duration::from_secs(1)));
+        site.pass(Duration::from_secs(60)).await;
+        assert_eq!(waves_of_kubelets(site, "--v=3").await, [1; 5]);
+        site.nodes.set_api_load(&address(1), ApiLoad::TooMany);
+        assert_eq!(waves_of_kubelets(site, "--v=4").await, [1; 5]);
+        site.nodes.set_api_load(&address(1), ApiLoad::Takes(Duration::ZERO));
+        site.pass(OUTAGE).await;
+        assert_eq!(waves_of_kubelets(site, "--v=5").await, [1, 2, 2]);
+    });
 }
 
 /// The points of one test: every third one, since a test has five minutes.
