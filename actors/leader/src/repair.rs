@@ -1,5 +1,6 @@
 //! Transactions of the repair queue and the reboot queue: checked by invariants, fenced and complete. Pure.
 
+use madako_domain::invariants::check_wave;
 use madako_domain::invariants::repair::{begins_repair, check_repair_change};
 use madako_domain::keys;
 use madako_domain::repair::change::{RepairChange, RepairWrite};
@@ -32,7 +33,11 @@ pub(crate) fn repair_transaction(
     }
     let maximum = state.constraints.as_ref().map_or(0, |it| it.value.maximum_repair_queue_entries);
     let cluster = state.cluster.as_ref().map(|cluster| &*cluster.value);
-    let violations = check_repair_change(change, &state.repair, cluster, maximum);
+    let mut violations = check_repair_change(change, &state.repair, cluster, maximum);
+    violations.extend(change.writes.iter().filter_map(|write| match write {
+        RepairWrite::Rollout(rollout) => check_wave(state.rollout.as_deref(), rollout),
+        _ => None,
+    }));
     if !violations.is_empty() {
         // A decision on an older state than this one is late, not wrong.
         let keys = keys_changed_since(change, state);
@@ -90,6 +95,7 @@ mod tests {
     use madako_domain::record::Record;
     use madako_domain::repair::queue::{Item, RepairQueue};
     use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
+    use madako_domain::rollout::Rollout;
     use madako_domain::state::RevisedValue;
     use time::OffsetDateTime;
 
@@ -188,6 +194,31 @@ mod tests {
         let refused = repair_transaction(&epoch(), &adds, &state).unwrap_err();
         let CommitError::Conflict { keys } = refused else { panic!("{refused}") };
         assert_eq!(keys, [keys::REPAIRS_WRITE_INDEX]);
+    }
+
+    #[test]
+    fn a_wave_beyond_the_roll_is_refused_and_one_on_an_outdated_state_is_a_conflict() {
+        let mut state = state();
+        let mut rollout = Rollout::new("k:1");
+        state.rollout = Some(Arc::new(rollout.clone()));
+        state.revisions.insert(keys::ROLLOUT.to_owned(), 5);
+        rollout.begin_wave("kubelet", &["a".to_owned()]);
+        let wave = |state: &ClusterState, rollout: &Rollout| RepairChange {
+            what: "test",
+            conditions: vec![state.require_unchanged(keys::ROLLOUT)],
+            writes: vec![RepairWrite::Rollout(rollout.clone())],
+        };
+        let one = wave(&state, &rollout);
+        assert!(repair_transaction(&epoch(), &one, &state).is_ok());
+        rollout.begin_wave("kubelet", &["b".to_owned()]);
+        let refused = repair_transaction(&epoch(), &wave(&state, &rollout), &state).unwrap_err();
+        let CommitError::Invariant { violations } = refused else { panic!("{refused}") };
+        assert_eq!(violations.iter().map(|violation| violation.invariant).collect::<Vec<_>>(), [Id::I15]);
+        // An operator paused the roll after the decision.
+        state.rollout = Some(Arc::new(Rollout { paused: true, ..Rollout::new("k:1") }));
+        state.revisions.insert(keys::ROLLOUT.to_owned(), 9);
+        let refused = repair_transaction(&epoch(), &one, &state).unwrap_err();
+        assert!(matches!(refused, CommitError::Conflict { .. }), "{refused}");
     }
 
     #[test]

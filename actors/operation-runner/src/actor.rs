@@ -4,6 +4,7 @@
 //! begins. The workflow of `madako-effects` commits each change of a record, and asks permission for, starts and records
 //! the command that the change announces.
 
+mod api_load;
 mod certificates;
 pub(crate) mod collect;
 mod decide;
@@ -44,6 +45,7 @@ use madako_protocol::ports::Clock;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::time::Instant;
 
+use self::api_load::{ApiLoad, measure_later};
 use self::collect::{FleetQuestion, observe, shows_data};
 use self::execute::Executor;
 use self::wave_watch::WaveWatch;
@@ -163,6 +165,9 @@ pub struct RunnerState {
     surplus: Option<(BTreeSet<String>, Instant)>,
     /// The watch over the nodes of the present wave.
     watch: WaveWatch,
+    load: ApiLoad,
+    /// The next measurement of API servers.
+    measuring: Option<Task>,
     /// The roll after the newest decision; `None`: there is none.
     rollout: Option<Rollout>,
     /// Times since which API servers answer to each health check, by address.
@@ -237,6 +242,8 @@ impl Actor for Runner {
             is_thinned: false,
             surplus: None,
             watch: WaveWatch::default(),
+            load: ApiLoad::default(),
+            measuring: None,
             rollout: None,
             serving_since: BTreeMap::new(),
             held: Vec::new(),
@@ -300,6 +307,13 @@ impl Actor for Runner {
                 let actions = state.effects.handle_event(event, Instant::now());
                 state.perform_actions(actions);
                 None
+            }
+            RunnerMessage::Measured(times) => {
+                state.load.note(times, Instant::now());
+                state.measuring = None;
+                state.measure();
+                // The next decision takes it into account.
+                return Ok(());
             }
             RunnerMessage::PhaseWritten(result) => {
                 state.writing_phase = None;
@@ -393,6 +407,7 @@ impl RunnerState {
             return self.collect(&inputs);
         }
         self.decide(&inputs, &collected);
+        self.measure();
         let must_ask = collected.authorities.is_none() && self.needs_certificates();
         self.collected = Some((since, collected));
         self.publish(&inputs);
@@ -415,6 +430,16 @@ impl RunnerState {
         let watched = self.watch.pause(now).map(|pause| pause.max(LEAST_WAVE_PAUSE));
         let pause = pauses.chain(self.next_object_pause()).chain(watched).min();
         self.wake = pause.map(|pause| send_later(self.myself.clone(), pause, RunnerMessage::Tick));
+    }
+
+    /// Measures the API servers after a while, unless a measurement is under way.
+    fn measure(&mut self) {
+        let acts = self.given.mode == Mode::Act && self.given.settings.kubernetes == KubernetesMode::Act;
+        if acts && self.measuring.is_none() && !self.serving_since.is_empty() {
+            let servers = self.serving_since.keys().cloned().collect();
+            let components = Arc::clone(&self.given.ports.components);
+            self.measuring = Some(measure_later(self.myself.clone(), components, servers));
+        }
     }
 
     /// True if the next operation needs certificates.

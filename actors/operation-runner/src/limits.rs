@@ -52,6 +52,18 @@ pub(crate) const WAVE_GOOD: Duration = Duration::from_secs(30);
 pub(crate) const WAVE_DEADLINE: Duration = Duration::from_secs(300);
 /// Least pause before the next look at the nodes of a wave: each look asks all nodes.
 pub(crate) const LEAST_WAVE_PAUSE: Duration = Duration::from_secs(5);
+/// Time between two measurements of API servers.
+pub(crate) const LOAD_INTERVAL: Duration = Duration::from_secs(10);
+/// Age up to which an answer of an API server is a present one: half a minute of load is the median of it.
+pub(crate) const LOAD_PRESENT: Duration = Duration::from_secs(60);
+/// Time before it, which tells how long an API server usually takes.
+pub(crate) const LOAD_HISTORY: Duration = Duration::from_secs(3600);
+/// Answers of which a median is taken, at least.
+pub(crate) const LEAST_SAMPLES: usize = 3;
+/// An API server is slow above so many times its usual time.
+pub(crate) const SLOW_FACTOR: u32 = 4;
+/// Time within which an answer is never slow: four times a few milliseconds are no load.
+pub(crate) const NEVER_SLOW: Duration = Duration::from_millis(50);
 /// Time for a kubelet to register its node: some seconds, and more on a busy machine.
 pub(crate) const REGISTERED: time::Duration = time::Duration::seconds(60);
 /// Tries of the command that waits for kubelets, as in CKE.

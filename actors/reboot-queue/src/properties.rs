@@ -25,6 +25,8 @@ const CONTROL_PLANE: [&str; 3] = ["a", "b", "c"];
 const WORKERS: [&str; 4] = ["w", "x", "y", "z"];
 const NODES: [&str; 8] = ["a", "b", "c", "w", "x", "y", "z", "outside"];
 const SLOTS: usize = 2;
+/// The constraint `maximum-unreachable-nodes-for-reboot`.
+const MAXIMUM_UNREACHABLE: usize = 1;
 
 /// An event of the world. Numbers select among existing objects.
 #[derive(Debug, Clone)]
@@ -105,7 +107,7 @@ impl World {
             nodes: &nodes,
             config: config.as_ref(),
             settings: RebootSettings::default(),
-            maximum_unreachable: 1,
+            maximum_unreachable: MAXIMUM_UNREACHABLE,
             live: &self.live,
             now: self.now,
         })
@@ -285,6 +287,21 @@ proptest! {
             prop_assert!(workers <= SLOTS.max(workers_before) || matches!(happening, Happening::Leaves(..)));
             if matches!(happening, Happening::Pass(..)) && (workers > workers_before || control_plane > control_before) {
                 prop_assert!(workers == 0 || control_plane == 0, "workers and a control plane node at once");
+            }
+
+            // I15: no drain begins beyond the limit of unreachable nodes that do not reboot.
+            let is_draining = |queue: &RepairQueue, index: &i64| {
+                queue.reboots.get(index).is_some_and(|item| item.value.status == RebootStatus::Draining)
+            };
+            let begins = |index: &i64| is_draining(queue, index) && !is_draining(&before.repair, index);
+            if queue.reboots.keys().any(begins) {
+                let away: BTreeSet<&str> = queue.rebooting_nodes().map(|(node, _)| node).collect();
+                let is_other = |node: &&String| {
+                    let is_node = CONTROL_PLANE.contains(&&***node) || world.workers.contains(&***node);
+                    is_node && !away.contains(&***node)
+                };
+                let unreachable = world.live.unreachable.iter().filter(is_other).count();
+                prop_assert!(unreachable <= MAXIMUM_UNREACHABLE, "{} nodes are unreachable", unreachable);
             }
 
             // A node has one entry under way, and none while it is repaired.

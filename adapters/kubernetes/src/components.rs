@@ -7,15 +7,17 @@ mod kinds;
 mod leases;
 mod objects;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use kube::Client;
 use madako_domain::authority::Authority;
 use madako_domain::cluster::Taint;
 use madako_domain::component::Component;
+use madako_domain::deprecated_api::DeprecatedApi;
 use madako_protocol::authorities::{Authorities, CertificateRequest, IssuedCertificate, Usage};
 use madako_protocol::components::Components;
 use madako_protocol::kubernetes::KubernetesError;
@@ -26,7 +28,10 @@ use self::kinds::KnownKinds;
 use crate::access::ApiServerAccess;
 use crate::api::{ApiServer, Limits};
 use crate::exchange::{self, Call, RequestDeadline};
-use crate::limits::{CERTIFICATE, CERTIFICATE_AGE, CHECK_DEADLINE, MAX_CHECK_BYTES, RENEWAL_PAUSE};
+use crate::limits::{
+    CERTIFICATE, CERTIFICATE_AGE, CHECK_DEADLINE, MAX_CHECK_BYTES, MAX_METRICS_BYTES, METRICS_DEADLINE,
+    RENEWAL_PAUSE,
+};
 use crate::{answer, convert};
 
 /// CKE's user and group for its own requests.
@@ -195,10 +200,13 @@ impl AuthenticatedConnections {
 /// The paths of a health check. An API server that is ready also reads from etcd.
 fn health_paths(component: Component) -> &'static [&'static str] {
     match component {
-        Component::ApiServer => &[READY, "api/v1/namespaces?limit=1"],
+        Component::ApiServer => &[READY, NAMESPACES],
         _ => &["healthz"],
     }
 }
+
+/// A small list that is read from etcd.
+const NAMESPACES: &str = "api/v1/namespaces?limit=1";
 
 /// An API server without this answer is starting or ending.
 const READY: &str = "readyz";
@@ -221,6 +229,36 @@ impl Components for NodeComponents {
             }
         }
         Ok(())
+    }
+
+    async fn time_list(&self, address: &str) -> Result<Duration, KubernetesError> {
+        let what = format!("list of namespaces at {address}");
+        // A session may be made first, which tells nothing about the server.
+        let session = self.open_session(&what).await?;
+        let call = Call { name: "list", what: &what };
+        let (began, until) = (Instant::now(), RequestDeadline::after(CHECK_DEADLINE));
+        let request = http::Request::get(format!("https://{address}:{}/{NAMESPACES}", session.port));
+        let request = request
+            .body(Vec::new())
+            .map_err(|_| unusable_answer(&what, "its address is no part of a URL"))?;
+        exchange::send_request(&session.checks, call, Ok(request), until).await?;
+        Ok(began.elapsed())
+    }
+
+    async fn deprecated_apis(&self, address: &str) -> Result<BTreeSet<DeprecatedApi>, KubernetesError> {
+        let what = format!("metrics of the API server on {address}");
+        let session = self.open_session(&what).await?;
+        let access = node_access(address, session.port, &session.trusted, &session.issued)
+            .map_err(|why| unusable_answer(&what, why))?;
+        // Other requests have much smaller answers.
+        let client = exchange::create_client(&access, MAX_METRICS_BYTES, true)
+            .map_err(|_| unusable_answer(&what, "the client cannot be created"))?;
+        let call = Call { name: "metrics", what: &what };
+        let request = http::Request::get("/metrics").body(Vec::new());
+        let request = request.map_err(|_| unusable_answer(&what, "its path is no part of a URL"))?;
+        let until = RequestDeadline::after(METRICS_DEADLINE);
+        let text = exchange::send_request(&client, call, Ok(request), until).await?;
+        Ok(DeprecatedApi::read_metrics(&text))
     }
 
     async fn leader(

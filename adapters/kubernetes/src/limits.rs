@@ -60,6 +60,10 @@ pub(crate) const WORKLOAD_DEADLINES: u32 = 4;
 pub(crate) const CHECK_DEADLINE: Duration = Duration::from_secs(5);
 /// Upper bound of an answer to a health check in bytes: a page with one namespace.
 pub(crate) const MAX_CHECK_BYTES: usize = 1 << 20;
+/// Upper bound of the metrics of an API server in bytes: one of a large cluster has some tens of megabytes.
+pub(crate) const MAX_METRICS_BYTES: usize = 64 << 20;
+/// Time for a read of them.
+pub(crate) const METRICS_DEADLINE: Duration = Duration::from_secs(30);
 /// Age at which the kinds of a group and version are asked anew: a definition seldom changes the form of its kind.
 pub(crate) const KINDS_AGE: Duration = Duration::from_secs(600);
 /// Age at which discovery is asked again about a kind that it did not know: a new kind is known a second after its

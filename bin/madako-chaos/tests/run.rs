@@ -128,6 +128,7 @@ fn two_minutes_of_everything_that_can_fail_around_real_processes_are_passed() {
         "I10",
         "I11",
         "I12",
+        "I17",
         "drain-requests",
         "history",
         "processes",

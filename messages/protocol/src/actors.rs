@@ -17,6 +17,7 @@ pub use self::commit::{CommitError, Failure};
 use crate::backup::BackupError;
 use crate::effect::EffectEvent;
 use crate::feed::HandledSignal;
+use crate::kubernetes::KubernetesError;
 use crate::mailbox::Addressed;
 use crate::node::{Connection, NodeAction, NodeError};
 use crate::operations::OperationsState;
@@ -393,6 +394,8 @@ pub enum RunnerMessage {
     },
     /// An event of a change or of the command that it announced.
     Effect(EffectEvent<OperationEnd>),
+    /// API servers, by address, listed their namespaces in these times.
+    Measured(BTreeMap<String, Result<Duration, KubernetesError>>),
     /// The commit of the phase ended.
     PhaseWritten(Result<Committed, CommitError>),
 }

@@ -1,9 +1,13 @@
 //! The port to the components of Kubernetes on the nodes: their health, and the few facts and changes of the API that the
 //! start of components needs.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use async_trait::async_trait;
 use madako_domain::cluster::Taint;
 use madako_domain::component::Component;
+use madako_domain::deprecated_api::DeprecatedApi;
 
 use crate::kubernetes::KubernetesError;
 use crate::objects::Objects;
@@ -18,6 +22,18 @@ pub trait Components: Objects {
     /// # Errors
     /// It is not healthy, or did not answer.
     async fn check(&self, component: Component, address: &str) -> Result<(), KubernetesError>;
+
+    /// The time that an API server takes for a list of namespaces.
+    ///
+    /// # Errors
+    /// See [`KubernetesError`]. Status 429 means that it asks for fewer requests.
+    async fn time_list(&self, address: &str) -> Result<Duration, KubernetesError>;
+
+    /// The deprecated APIs that clients requested since the start of an API server, from its metrics.
+    ///
+    /// # Errors
+    /// See [`KubernetesError`].
+    async fn deprecated_apis(&self, address: &str) -> Result<BTreeSet<DeprecatedApi>, KubernetesError>;
 
     /// The holder of the lease of a controller manager or a scheduler; `None` if there is none. `servers` are the
     /// addresses of API servers, which are asked one after the other until one answers.

@@ -164,6 +164,15 @@ pub enum ComponentFact {
         /// Oldest minor version of the other kubelets and proxies that run.
         oldest_on_nodes: Option<u64>,
     },
+    /// An effect restarted a kubelet or proxy.
+    Restarted {
+        effect: NodeEffect,
+        /// Name of the component.
+        component: &'static str,
+        /// Addresses of the other nodes whose component an effect restarted and which does not serve since, with the time
+        /// since that restart.
+        unready: BTreeMap<String, Duration>,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -37,6 +37,7 @@ pub mod standing;
 mod terms;
 #[cfg(test)]
 mod tests;
+mod waves;
 
 pub use crate::exemptions::{Exemption, ExemptionUse, Exemptions};
 pub use crate::fact::{

@@ -47,7 +47,7 @@ impl Checks {
     }
 
     /// Beginning of an effect that is under way at `at`.
-    fn begin_of_effect(&self, effect: &NodeEffect, at: FactTime) -> FactTime {
+    pub(crate) fn begin_of_effect(&self, effect: &NodeEffect, at: FactTime) -> FactTime {
         *self.began.get(&effect.number).unwrap_or(&at)
     }
 

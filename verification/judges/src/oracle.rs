@@ -9,6 +9,7 @@ use crate::promise::{Promise, Verdict};
 use crate::terms::PromiseTerms;
 use crate::{
     components, drains, keeping, leading, liveness, operations, pace, placement, repairs, requests, restores,
+    waves,
 };
 
 pub(crate) struct Context<'a> {
@@ -180,5 +181,7 @@ fn predicate_of(promise: Promise) -> Box<dyn Predicate> {
         Promise::ApiKept => Box::<components::ApiKept>::default(),
         Promise::BootTaintsFirst => Box::new(components::BootTaintsFirst),
         Promise::VersionsAllowed => Box::<components::VersionsAllowed>::default(),
+        Promise::RollHalts => Box::<waves::RollHalts>::default(),
+        Promise::WaveKept => Box::<waves::WaveKept>::default(),
     }
 }

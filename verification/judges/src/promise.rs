@@ -62,13 +62,18 @@ promises! {
     ApiKept, "A healthy API server of Kubernetes is ended only while every other configured API server is healthy.";
     BootTaintsFirst, "A kubelet starts on a registered node only after the Node object has the boot taints.";
     VersionsAllowed, "A component of Kubernetes starts with another image only at a version that the version policy of Kubernetes allows.";
+    RollHalts, "When three nodes of a roll failed, or 5 % if that is more, no kubelet or proxy restarts until an operator resumes the roll.";
+    WaveKept, "A kubelet or proxy restarts only as a node of the present wave, which is not larger than the roll allows.";
 }
 
 impl Promise {
     /// Whether only a world whose Kubernetes is acted on can test the promise.
     #[must_use]
     pub fn needs_components(self) -> bool {
-        matches!(self, Self::ApiKept | Self::BootTaintsFirst | Self::VersionsAllowed)
+        matches!(
+            self,
+            Self::ApiKept | Self::BootTaintsFirst | Self::VersionsAllowed | Self::RollHalts | Self::WaveKept
+        )
     }
 
     /// Whether only a world with nodes can test the promise.

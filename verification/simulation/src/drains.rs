@@ -121,13 +121,14 @@ impl Drains {
         Some(left.to_string())
     }
 
-    /// A violation for each node that is cordoned for a repair or a reboot; valid when neither is in progress.
+    /// I17 while no repair and no reboot is in progress: no node is cordoned for one.
     pub fn nodes_left_cordoned(&self) -> Vec<Violation> {
         let nodes = self.kubernetes.with_cluster(|kubernetes| kubernetes.nodes());
         let cordoned = nodes.into_iter().filter(KubeNode::is_cordoned_by_us);
         cordoned
-            .map(|node| {
-                violation_of_drain(format!("the quiet period ends with the node {} cordoned", node.name))
+            .map(|node| Violation {
+                invariant: Id::I17,
+                what: format!("the cordon of the node {} belongs to no repair and no reboot", node.name),
             })
             .collect()
     }
@@ -184,10 +185,6 @@ impl Drains {
             }
         });
     }
-}
-
-fn violation_of_drain(what: String) -> Violation {
-    Violation { invariant: Id::I12, what }
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@
 #![allow(clippy::large_futures, reason = "one run at a time: none of them is ever moved while it runs")]
 
 pub mod api;
+pub mod cancels;
 pub mod checker;
 pub mod clock;
 pub mod contents;

@@ -52,6 +52,11 @@ fn fact_of_components(fact: &nodes::KubernetesFact) -> ComponentFact {
                 oldest_on_nodes: *oldest_on_nodes,
             }
         }
+        Seen::Restarted { effect, component, unready } => ComponentFact::Restarted {
+            effect: node_effect_of(effect),
+            component: component.name(),
+            unready: unready.clone(),
+        },
     }
 }
 

@@ -316,6 +316,7 @@ impl RepairJudge {
                 ),
             ));
         }
+        self.history.count_judgement(Id::I17);
         found.extend(self.drains.nodes_left_cordoned());
         found
     }

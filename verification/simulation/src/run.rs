@@ -37,6 +37,7 @@ use time::macros::datetime;
 use tokio::runtime::Runtime;
 use tokio::time::Instant;
 
+use crate::cancels::Cancels;
 use crate::checker::Checker;
 use crate::clock::SimulatedClock;
 use crate::disk::ForgetfulDisk;
@@ -249,6 +250,9 @@ async fn run(
     if has_clients(scenario, ClientKind::Rivals) {
         world.rivals =
             Some(Rivals::new(store.clone(), repairs.clone(), history.clone(), seeded_generator(seed, 11)));
+    }
+    if has_clients(scenario, ClientKind::Reboots) {
+        world.cancels = Some(Cancels::new(store.clone(), repairs.clone(), history.clone()));
     }
     operations::enable_operations(scenario, seed, &mut world);
     reboots::reboot_machines(&world);

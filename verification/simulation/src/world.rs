@@ -28,6 +28,7 @@ use madako_supervisor::http::{HTTP, HttpSettings, LeaseWait, MetricsText, PLACEM
 use madako_supervisor::instance::{Instance, InstanceOptions, InstanceView, PlacementPorts, Ports};
 use madako_supervisor::nodes::OperationsPorts;
 
+use crate::cancels::Cancels;
 use crate::checker::{Checker, ReportingRegistry};
 use crate::corruption::Corruption;
 use crate::effects::JudgedKubernetes;
@@ -138,6 +139,8 @@ pub struct World {
     pub facts: Facts,
     /// Clients that write just before a transaction of the service.
     pub rivals: Option<Rivals>,
+    /// The operator who cancels reboots just before a transaction of the service.
+    pub cancels: Option<Cancels>,
     /// Instances and actors that failed without a planted fault.
     pub unplanted: Arc<Mutex<Vec<String>>>,
     pub working: ServiceSettings,
@@ -281,6 +284,7 @@ impl World {
             listener: None,
             facts: Facts::default(),
             rivals: None,
+            cancels: None,
             unplanted: Arc::default(),
             working: ServiceSettings::default(),
             walk: None,
@@ -326,8 +330,13 @@ impl World {
         }
     }
 
-    /// The store, with rivals before its transactions if the world has rivals.
+    /// The store, with rivals and the operator before its transactions if the world has them.
     fn contend_store(&self, store: Arc<dyn Store>, base: &'static str) -> Arc<dyn Store> {
+        // The root has no reboots.
+        let store = match self.cancels.as_ref().filter(|_| !base.is_empty()) {
+            Some(cancels) => cancels.wrap_store(store),
+            None => store,
+        };
         match &self.rivals {
             Some(rivals) => rivals.wrap_store(store, base),
             None => store,

@@ -134,10 +134,12 @@ impl RunnerState {
         let states = watched.collect();
         let ends = self.watch.note(&rollout, &states, Instant::now());
         let most = self.given.settings.max_concurrent_updates;
-        rollout.end_watches(&ends, most, input.cluster.nodes.len());
+        let load = self.load.reason(Instant::now());
+        rollout.end_watches(&ends, most, input.cluster.nodes.len(), load.as_deref());
         // The next roll begins with one node.
-        if rollout.wave > 1 && rollout.watched.is_empty() && is_rolled_out(&wanted, &status) {
-            rollout.wave = 1;
+        let is_first = rollout.wave <= 1 && rollout.slowed.is_none();
+        if !is_first && rollout.watched.is_empty() && is_rolled_out(&wanted, &status) {
+            (rollout.wave, rollout.slowed) = (1, None);
         }
         Some(rollout)
     }

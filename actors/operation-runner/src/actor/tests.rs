@@ -4,6 +4,7 @@ use madako_domain::certificate::Validity;
 use madako_domain::cluster::{Node, Taint};
 use madako_domain::component::Component;
 use madako_domain::containers::Container;
+use madako_domain::deprecated_api::DeprecatedApi;
 use madako_domain::images::ImageName;
 use madako_domain::node_status::{EtcdMember, EtcdStatus};
 use madako_domain::objects::{
@@ -131,6 +132,14 @@ impl Components for Servers {
         assert_eq!(component, Component::ApiServer);
         let silent = KubernetesError::Unavailable { what: address.to_owned(), why: "silence".to_owned() };
         if self.0.contains(&address) { Ok(()) } else { Err(silent) }
+    }
+
+    async fn time_list(&self, _: &str) -> Result<Duration, KubernetesError> {
+        panic!("no server is measured")
+    }
+
+    async fn deprecated_apis(&self, _: &str) -> Result<BTreeSet<DeprecatedApi>, KubernetesError> {
+        panic!("no metrics are read")
     }
 
     async fn leader(&self, _: Component, _: &[String]) -> Result<Option<String>, KubernetesError> {

@@ -76,7 +76,10 @@ impl RunnerState {
                     let (most, nodes) =
                         (self.given.settings.max_concurrent_updates, inputs.cluster.nodes.len());
                     let ends = failed_watches(&step.operation, failure);
-                    self.add_rollout(&mut change, state, |rollout| rollout.end_watches(&ends, most, nodes));
+                    let load = self.load.reason(Instant::now());
+                    let end =
+                        |rollout: &mut Rollout| rollout.end_watches(&ends, most, nodes, load.as_deref());
+                    self.add_rollout(&mut change, state, end);
                 }
                 self.learn_outcome(&step, failure, next.is_some());
                 let next = next.map(|step| Announced { step, basis, span });

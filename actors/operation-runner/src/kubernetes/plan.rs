@@ -15,6 +15,7 @@ use madako_domain::skew::{KubernetesVersion, Skew, judge_upgrade};
 use serde::Serialize;
 
 use super::decide::{Due, KubernetesInput, decide};
+use super::deprecated::RequestedApi;
 use super::held::KubernetesReason;
 use super::operation::KubernetesOperationName as Name;
 use super::options::KubernetesOptions;
@@ -49,6 +50,8 @@ pub struct ComponentsPlan {
     pub refused: Vec<Skew>,
     /// The sum of all steps and of the pauses after API servers and waves.
     pub expected_seconds: u64,
+    /// Deprecated APIs that clients still request. The caller asks the API servers.
+    pub deprecated_apis: Vec<RequestedApi>,
     /// Consequences that no step shows.
     pub notes: Vec<String>,
 }
@@ -149,6 +152,7 @@ pub fn plan(input: &Input<'_>, options: &KubernetesOptions, durations: &Duration
         held,
         refused,
         expected_seconds: planner.seconds,
+        deprecated_apis: Vec::new(),
         notes,
     }
 }
@@ -276,7 +280,7 @@ impl Planner<'_> {
             if number.is_some() {
                 rollout.begin_wave(due.name.component().name(), &due.targets);
                 let good = due.targets.iter().map(|node| (node.clone(), WatchEnd::Good)).collect();
-                rollout.end_watches(&good, most, self.wanted.cluster.nodes.len());
+                rollout.end_watches(&good, most, self.wanted.cluster.nodes.len(), None);
             }
             self.carry_out(&mut model, &due);
             self.add_step(due, number);
@@ -367,6 +371,14 @@ impl Planner<'_> {
             notes.push(format!(
                 "{kubelets} kubelets get another minor version, which may restart all containers on their nodes; no node is \
                  drained before"
+            ));
+        }
+        let stored = self.input.kubernetes.and_then(|part| part.rollout.ok()?);
+        let of_image = stored.filter(|rollout| rollout.image == image && !self.steps.is_empty());
+        if let Some((rollout, why)) = of_image.and_then(|rollout| Some((rollout, rollout.slowed.as_ref()?))) {
+            notes.push(format!(
+                "the next wave of the present roll has at most {} nodes: {why}",
+                rollout.wave_size()
             ));
         }
         if self.steps.iter().any(|step| step.is_gap) {

@@ -5,13 +5,14 @@
 //!
 //! Does not: run pods. `objects.rs` has the objects.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use madako_domain::cluster::Taint;
 use madako_domain::component::Component;
 use madako_domain::containers::Container;
+use madako_domain::deprecated_api::DeprecatedApi;
 use madako_json::strict::{Tree, yaml};
 use madako_protocol::authorities::IssuedCertificate;
 use madako_protocol::components::Components;
@@ -32,6 +33,15 @@ use super::world::World;
 
 /// An argument that keeps a component from serving.
 pub const BAD_ARGUMENT: &str = "--no-such-flag";
+/// The load of an API server, as its answers to lists show it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ApiLoad {
+    /// An answer takes so long, and at least the time of the network.
+    Takes(Duration),
+    /// It refuses lists with status 429.
+    TooMany,
+}
+
 /// The option of a kubelet with the name of its Node object.
 const NODE_NAME: &str = "--hostname-override=";
 
@@ -81,18 +91,57 @@ impl World {
         let Some(machine) = self.nodes.get(address).filter(|_| self.answers_requests(address)) else {
             return false;
         };
-        let runs = |name: &str| machine.containers.get(name).filter(|ran| ran.status.running);
-        let Some(ran) = runs(component.name()) else { return false };
-        let has_begun = ran.since.is_some_and(|since| since + COMPONENT_START_TAKES <= self.now);
         let has_store = || {
-            runs(Container::EtcdRivers.name()).is_some()
+            machine.containers.get(Container::EtcdRivers.name()).is_some_and(|ran| ran.status.running)
                 && self.etcd.values().any(|etcd| etcd.quorum == Some(NetworkIsland::Mainland))
         };
-        has_begun
-            && !ran.status.foreign
-            && machine.files.contains_key(needed_file(component))
-            && ran.args().all(|argument| argument != BAD_ARGUMENT)
-            && (component != Component::ApiServer || has_store())
+        self.serves(component, machine) && (component != Component::ApiServer || has_store())
+    }
+
+    /// True if a component runs for long enough, with its file and no bad argument.
+    fn serves(&self, component: Component, machine: &Machine) -> bool {
+        machine.containers.get(component.name()).is_some_and(|ran| {
+            ran.status.running
+                && ran.since.is_some_and(|since| since + COMPONENT_START_TAKES <= self.now)
+                && !ran.status.foreign
+                && machine.files.contains_key(needed_file(component))
+                && ran.args().all(|argument| argument != BAD_ARGUMENT)
+        })
+    }
+
+    /// The nodes whose component an effect restarted and which does not serve since, with the time since that restart. Neither
+    /// a lost power nor a later start by an effect is such a restart.
+    fn unready_since_restart(&self, component: Component) -> BTreeMap<String, Duration> {
+        let of_component = self.restarted.iter().filter(|((restarted, _), _)| *restarted == component);
+        let unready = of_component.filter_map(|((_, address), at)| {
+            let machine = self.nodes.get(address)?;
+            let ran = machine.containers.get(component.name())?;
+            let is_same = ran.status.running && ran.since == Some(*at);
+            (is_same && !self.serves(component, machine)).then(|| (address.clone(), self.now - *at))
+        });
+        unready.collect()
+    }
+
+    /// Notes the restart of a kubelet or proxy by an action that has just happened.
+    fn note_restart(&mut self, effect: &Effect, action: &NodeAction) {
+        let NodeAction::RunContainer { spec, restart: true } = action else { return };
+        let Ok(component @ (Component::Kubelet | Component::Proxy)) = spec.container.as_str().parse() else {
+            return;
+        };
+        let machine = self.nodes.get(&effect.address);
+        let ran = machine.and_then(|machine| machine.containers.get(component.name()));
+        if ran.and_then(|ran| ran.since) != Some(self.now) {
+            return;
+        }
+        self.restarted.remove(&(component, effect.address.clone()));
+        let unready = self.unready_since_restart(component);
+        self.restarted.insert((component, effect.address.clone()), self.now);
+        let fact = KubernetesFact::Restarted { effect: effect.clone(), component, unready };
+        self.note(Observed::Kubernetes(fact));
+    }
+
+    fn load_of(&self, address: &str) -> ApiLoad {
+        self.api_load.get(address).copied().unwrap_or(ApiLoad::Takes(Duration::ZERO))
     }
 
     /// The nodes with an API server, and whether each is healthy.
@@ -233,6 +282,7 @@ impl World {
             let fact = KubernetesFact::KubeletStarted { effect: effect.clone(), node, taints };
             self.note(Observed::Kubernetes(fact));
         }
+        self.note_restart(effect, action);
         result
     }
 }
@@ -283,6 +333,26 @@ impl Components for SimulatedNodes {
             sleep_until(began + COMPONENT_DEADLINE).await;
         }
         Err(unavailable_error(format!("health of {component} on {address}")))
+    }
+
+    async fn time_list(&self, address: &str) -> Result<Duration, KubernetesError> {
+        let began = Instant::now();
+        let what = format!("list of namespaces at {address}");
+        let load = self.ask_api(what.clone(), &[address.to_owned()], |world| world.load_of(address)).await?;
+        match load {
+            ApiLoad::TooMany => {
+                Err(KubernetesError::Refused { what, status: 429, why: "slow down".to_owned() })
+            }
+            ApiLoad::Takes(takes) => {
+                sleep_until(began + takes).await;
+                Ok(began.elapsed())
+            }
+        }
+    }
+
+    async fn deprecated_apis(&self, address: &str) -> Result<BTreeSet<DeprecatedApi>, KubernetesError> {
+        // No client of the simulation requests one.
+        self.ask_api(format!("metrics of {address}"), &[address.to_owned()], |_| BTreeSet::new()).await
     }
 
     async fn leader(

@@ -80,6 +80,14 @@ pub enum KubernetesFact {
         /// Oldest minor version of the other kubelets and proxies that run.
         oldest_on_nodes: Option<u64>,
     },
+    /// An effect restarted a kubelet or proxy.
+    Restarted {
+        effect: Effect,
+        component: Component,
+        /// Addresses of the other nodes whose component an effect restarted and which does not serve since, with the time
+        /// since that restart.
+        unready: BTreeMap<String, Duration>,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

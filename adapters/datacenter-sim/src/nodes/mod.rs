@@ -43,7 +43,7 @@ use tokio::time::Instant;
 
 pub use self::backups::SimulatedBackups;
 pub use self::faults::{NodeFault, NodePlace};
-pub use self::kubernetes::{BAD_ARGUMENT, PaperSecrets};
+pub use self::kubernetes::{ApiLoad, BAD_ARGUMENT, PaperSecrets};
 pub use self::limits::MAX_FACTS;
 pub use self::log::{Effect, EtcdFact, KubernetesFact, NodeFact, Observed, Voter};
 pub use self::machine::{Content, MemberData};
@@ -156,6 +156,11 @@ impl SimulatedNodes {
                 world.settle();
             });
         });
+    }
+
+    /// Sets the load of the API server on a node.
+    pub fn set_api_load(&self, address: &str, load: ApiLoad) {
+        self.with_world(|world| world.api_load.insert(address.to_owned(), load));
     }
 
     /// Saves a snapshot of the etcd that the member at `member` belongs to, in a file of a node.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use madako_domain::cluster::Taint;
+use madako_domain::component::Component;
 use madako_domain::containers::Container;
 use madako_domain::node_status::NodeStatus;
 use madako_protocol::node::NodeAction;
@@ -12,6 +13,7 @@ use tokio::time::Instant;
 
 use super::etcd::{Clusters, Request};
 use super::faults::{NetworkIsland, NodeFault, NodeFaults, NodePlace};
+use super::kubernetes::ApiLoad;
 use super::limits::{
     BOOT_TAKES, DELAY_FACTOR, ETCD_START_TAKES, LATENCY, MAX_SILENCE, PULL_TAKES, RUN_TAKES, SHORT_TAKES,
     STAGE_TAKES, STOP_TAKES,
@@ -89,6 +91,10 @@ pub(crate) struct World {
     pub(crate) api_lost: BTreeMap<String, Instant>,
     /// Times at which a change made API servers healthy, by address.
     pub(crate) api_gained: BTreeMap<String, Instant>,
+    /// The load of API servers, by address; without one, they answer at once.
+    pub(crate) api_load: BTreeMap<String, ApiLoad>,
+    /// Times at which effects restarted kubelets and proxies, by component and address.
+    pub(crate) restarted: BTreeMap<(Component, String), Instant>,
     events: BTreeMap<(Instant, u64), Event>,
     /// Times at which members end their catch-up.
     pub(crate) settles: BTreeSet<Instant>,
@@ -112,6 +118,8 @@ impl World {
             objects: ObjectStore::default(),
             api_lost: BTreeMap::new(),
             api_gained: BTreeMap::new(),
+            api_load: BTreeMap::new(),
+            restarted: BTreeMap::new(),
             events: BTreeMap::new(),
             settles: BTreeSet::new(),
             commands: BTreeMap::new(),

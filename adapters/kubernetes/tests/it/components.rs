@@ -93,6 +93,9 @@ async fn names_leases_and_taints_are_those_of_a_real_api_server() {
     }
     let components = components(Arc::clone(&server.authority), &server.url);
     components.check(Component::ApiServer, HERE).await.unwrap();
+    assert!(components.time_list(HERE).await.unwrap() < Duration::from_secs(5));
+    let deprecated = components.deprecated_apis(HERE).await.unwrap();
+    assert!(deprecated.iter().all(|api| api.resource != "nodes"), "{deprecated:?}");
 
     // A server that does not answer costs no answer.
     let servers = ["127.0.0.2".to_owned(), HERE.to_owned()];

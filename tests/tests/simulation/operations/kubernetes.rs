@@ -1,15 +1,21 @@
 //! Stories of the components of Kubernetes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
+use madako_datacenter_sim::nodes::{ApiLoad, BAD_ARGUMENT};
 use madako_domain::component::Component;
+use madako_domain::keys;
+use madako_domain::rollout::Rollout;
 use madako_simulation::planted::keep_quiet;
 use serde_json::json;
 
-use super::site::{Disturbance, INTERVAL, Site, Stopped, address};
+use super::site::{Disturbance, INTERVAL, OUTAGE, Site, Stopped, address};
 use super::stories::{Point, Stage, Story};
-use super::{disturb, play};
+use super::{at_a_site, disturb, play};
 
+/// Longer than waves, their watches and all back-offs.
+const LONG: Duration = Duration::from_secs(1800);
 const CONTROL_PLANE: [usize; 3] = [0, 1, 2];
 const WORKERS: [usize; 2] = [3, 4];
 const CHANGED_CONTROL_PLANE: [usize; 3] = [0, 1, 3];
@@ -204,6 +210,88 @@ pub async fn live(site: &mut Site) -> Result<(), Stopped> {
     // A worker takes the place of a control plane node, which keeps no component of the control plane.
     site.cluster(&CHANGED_CONTROL_PLANE, &CHANGED_WORKERS).await;
     site.settled(&CHANGED_CONTROL_PLANE).await
+}
+
+/// Kubelets get an argument with which none of them serves.
+pub async fn fail_roll(site: &mut Site) -> Result<(), Stopped> {
+    bootstrap(site).await?;
+    // One node at a time, so that nodes are left when the roll halts.
+    site.max_concurrent_updates = Some(1);
+    site.images("etcd:1").await;
+    let kubelet = site.options["kubelet"].clone();
+    site.options["kubelet"]["extra_args"] = json!([BAD_ARGUMENT]);
+    site.cluster(&CONTROL_PLANE, &WORKERS).await;
+    let rollout = site.halted().await?;
+    // No further node is updated, however long the roll is halted.
+    let before = restarted_kubelets(site);
+    site.pass(LONG).await;
+    if site.world.facts.has_findings() {
+        return Err(Stopped);
+    }
+    if !site.is_disturbed {
+        let failed: BTreeSet<String> = rollout.failed.keys().cloned().collect();
+        assert_eq!(failed.len(), Rollout::halt_limit(CONTROL_PLANE.len() + WORKERS.len()), "{rollout:?}");
+        assert_eq!((&before, &restarted_kubelets(site)), (&failed, &failed));
+        assert_eq!(site.rollout().await, rollout, "the next leader finds why the roll is halted");
+    }
+    site.options["kubelet"] = kubelet;
+    site.options["kubelet"]["extra_args"] = json!(["--v=2"]);
+    site.cluster(&CONTROL_PLANE, &WORKERS).await;
+    let mut rollout = site.rollout().await;
+    rollout.resume();
+    site.put(keys::ROLLOUT, &serde_json::to_string(&rollout).unwrap()).await;
+    site.settled(&CONTROL_PLANE).await?;
+    // The last wave ends after its nodes were Ready for a while.
+    site.pass(OUTAGE).await;
+    let rollout = site.rollout().await;
+    let is_over = rollout.failed.is_empty() && rollout.watched.is_empty() && !rollout.halted;
+    assert!(is_over || site.is_disturbed, "{rollout:?}");
+    Ok(())
+}
+
+/// Addresses of the nodes whose kubelets have the bad argument.
+fn restarted_kubelets(site: &Site) -> BTreeSet<String> {
+    let has_it = |address: &String| {
+        let kubelet = &site.nodes.view_node(address).unwrap().containers[Component::Kubelet.name()];
+        kubelet.extra.args == [BAD_ARGUMENT]
+    };
+    CONTROL_PLANE.into_iter().chain(WORKERS).map(address).filter(has_it).collect()
+}
+
+#[test]
+fn a_roll_whose_kubelets_fail_halts_and_ends_after_an_operator_resumes_it() {
+    keep_quiet();
+    play(Story::FailedRoll, &[]);
+}
+
+/// The sizes of the waves in which all kubelets get another argument.
+async fn waves_of_kubelets(site: &mut Site, argument: &str) -> Vec<usize> {
+    let known = site.records.lock().unwrap().len();
+    site.options["kubelet"]["extra_args"] = json!([argument]);
+    site.cluster(&CONTROL_PLANE, &WORKERS).await;
+    site.settled(&CONTROL_PLANE).await.unwrap();
+    site.pass(OUTAGE).await;
+    let records = site.records.lock().unwrap();
+    let restarts = records[known..].iter().filter(|it| it.record.operation == "kubelet-restart");
+    let waves: BTreeMap<i64, usize> = restarts.map(|it| (it.record.id, it.record.targets.len())).collect();
+    waves.into_values().collect()
+}
+
+#[test]
+fn waves_stay_small_while_an_api_server_is_slow() {
+    at_a_site(async |site| {
+        bootstrap(site).await.unwrap();
+        site.pass(OUTAGE).await;
+        assert_eq!(waves_of_kubelets(site, "--v=2").await, [1, 2, 2], "twice as many, and the rest");
+        site.nodes.set_api_load(&address(1), ApiLoad::Takes(Duration::from_secs(1)));
+        site.pass(Duration::from_secs(60)).await;
+        assert_eq!(waves_of_kubelets(site, "--v=3").await, [1; 5]);
+        site.nodes.set_api_load(&address(1), ApiLoad::TooMany);
+        assert_eq!(waves_of_kubelets(site, "--v=4").await, [1; 5]);
+        site.nodes.set_api_load(&address(1), ApiLoad::Takes(Duration::ZERO));
+        site.pass(OUTAGE).await;
+        assert_eq!(waves_of_kubelets(site, "--v=5").await, [1, 2, 2]);
+    });
 }
 
 /// The points of one test: every third one, since a test has five minutes.

@@ -12,8 +12,10 @@ use madako_domain::backup::{BackupRecord, BackupSchedule};
 use madako_domain::component::Component;
 use madako_domain::containers::Container;
 use madako_domain::images::ImageName;
+use madako_domain::keys;
 use madako_domain::node_status::EtcdMember;
 use madako_domain::record::Record;
+use madako_domain::rollout::Rollout;
 use madako_protocol::ports::Clock;
 use madako_simulation::checker::Checker;
 use madako_simulation::clock::SimulatedClock;
@@ -124,6 +126,8 @@ pub struct Site {
     pub kubernetes: Option<String>,
     /// The field `options` of the cluster.
     pub options: Value,
+    /// Nodes on which one operation starts or restarts a component; `None`: the default.
+    pub max_concurrent_updates: Option<usize>,
     /// `None`: the leader makes no backups.
     pub backups: Option<SimulatedBackups>,
     /// Recorded proofs that nobody made.
@@ -194,6 +198,7 @@ impl Site {
             vault: None,
             kubernetes: None,
             options: json!({}),
+            max_concurrent_updates: None,
             backups: None,
             unproved: Vec::new(),
             restless: None,
@@ -224,6 +229,9 @@ impl Site {
         if let Some(image) = &self.kubernetes {
             ports.settings.kubernetes = KubernetesMode::Act;
             image.clone_into(ports.settings.configured_images.image_mut(ImageName::Kubernetes));
+        }
+        if let Some(most) = self.max_concurrent_updates {
+            ports.settings.max_concurrent_updates = most;
         }
         self.world.operations = Some(OperationsPorts { mode, backups, ..ports });
         self.stop().await;
@@ -392,6 +400,32 @@ impl Site {
                 return Err(Stopped);
             }
             self.pass(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// The state of the roll of kubelets and proxies.
+    pub async fn rollout(&mut self) -> Rollout {
+        let stored = self.get(keys::ROLLOUT).await;
+        stored.map(|text| serde_json::from_slice(&text).unwrap()).unwrap_or_default()
+    }
+
+    /// Waits until too many nodes of the roll failed.
+    pub async fn halted(&mut self) -> Result<Rollout, Stopped> {
+        let patience = Instant::now() + PATIENCE;
+        loop {
+            let rollout = self.rollout().await;
+            if rollout.halted {
+                return Ok(rollout);
+            }
+            self.pass(Duration::from_secs(5)).await;
+            if self.world.facts.has_findings() {
+                return Err(Stopped);
+            }
+            if Instant::now() > patience {
+                let history = self.world.history.last_lines(40);
+                self.restless = Some(format!("the roll is not halted, but {rollout:?}\n{history}"));
+                return Err(Stopped);
+            }
         }
     }
 

@@ -50,6 +50,8 @@ pub enum Story {
     Kubernetes,
     /// Components of Kubernetes that end, and that restart with other arguments and another image.
     KubernetesLife,
+    /// A roll of kubelets that fail, which an operator resumes.
+    FailedRoll,
     /// The objects of Kubernetes, with resources that are refused, unknown and deleted.
     Objects,
 }
@@ -90,7 +92,7 @@ pub struct Played {
 }
 
 impl Story {
-    pub const SEEDED: [(&str, Self); 8] = [
+    pub const SEEDED: [(&str, Self); 9] = [
         ("bootstrap", Self::Bootstrap),
         ("life", Self::Life),
         ("four-members", Self::FourMembers),
@@ -98,6 +100,7 @@ impl Story {
         ("vault", Self::Vault),
         ("backups", Self::Backups),
         ("kubernetes", Self::KubernetesLife),
+        ("failed-roll", Self::FailedRoll),
         ("objects", Self::Objects),
     ];
 
@@ -120,6 +123,7 @@ impl Story {
             Self::Backups => backups(site).await,
             Self::Kubernetes => kubernetes::bootstrap(site).await,
             Self::KubernetesLife => kubernetes::live(site).await,
+            Self::FailedRoll => kubernetes::fail_roll(site).await,
             Self::Objects => objects::tell(site).await,
         }
     }

@@ -1,6 +1,6 @@
 //! Judges the effects on Kubernetes from the journal of its API server: cordons, uncordons, evictions and deletions.
 //!
-//! I1: an instance that requests an effect leads. I12: once all is calm, no node without a repair is cordoned. The oracle
+//! I1: an instance that requests an effect leads. I17: once all is calm, no node without a repair is cordoned. The oracle
 //! judges whether a drain of the node's repair explains a request.
 //!
 //! Guarantees: a request that a network fault or a stopped server may have held back is judged by the whole time since
@@ -188,12 +188,12 @@ pub fn judge_calm(effects: &[Effect], revisions: &[Revision], verdicts: &mut Ver
     }
     let active = entries.into_values().flatten().filter(is_active);
     let busy: BTreeSet<String> = active.flat_map(|entry| [entry.address, entry.nodename]).collect();
-    verdicts.count_judged(Id::I12, 1);
+    verdicts.count_judged(Id::I17, 1);
     for (node, ..) in
         cordon_spans(effects).into_iter().filter(|(node, _, until)| until.is_none() && !busy.contains(*node))
     {
         let what = format!("all is calm, and {node} is left cordoned");
-        verdicts.count_violated(&Violation { invariant: Id::I12, what });
+        verdicts.count_violated(&Violation { invariant: Id::I17, what });
     }
 }
 

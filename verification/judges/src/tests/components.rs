@@ -1,6 +1,6 @@
 //! Promises about the components of Kubernetes.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::{ComponentFact, EffectStage, NodeEffect};
@@ -124,5 +124,59 @@ fn components_start_only_at_versions_that_the_policy_allows() {
     });
     judges(Promise::VersionsAllowed, |tape, spoiled| {
         tape.change_image("kube-proxy", 31, if spoiled { [31, 31, 30] } else { [31; 3] }, 30);
+    });
+}
+
+impl Tape {
+    fn put_rollout(&mut self, watched: &[u32], failed: &[u32], halted: bool) {
+        let named = |numbers: &[u32], value: &str| -> serde_json::Map<String, Value> {
+            numbers.iter().map(|number| (address(*number), json!(value))).collect()
+        };
+        let rollout = json!({
+            "image": "k:1", "wave": 1, "watched": named(watched, "kubelet"), "failed": named(failed, "x"),
+            "halted": halted, "paused": false,
+        });
+        self.put(&[(keys::ROLLOUT, rollout)]);
+    }
+
+    /// An effect restarts the kubelet of node 1, while others do not serve since their restarts these seconds ago.
+    fn restart_kubelet(&mut self, unready: &[(u32, u64)]) {
+        self.tell(Fact::Effect { effect: effect(4), stage: EffectStage::Began });
+        let unready = unready.iter().map(|(number, age)| (address(*number), seconds(*age)));
+        let restarted =
+            ComponentFact::Restarted { effect: effect(4), component: "kubelet", unready: unready.collect() };
+        self.later(1).tell(Fact::Component(restarted));
+    }
+}
+
+#[test]
+fn no_kubelet_restarts_after_three_failed() {
+    judges(Promise::RollHalts, |tape, spoiled| {
+        tape.later(900).restart_kubelet(&[(4, 300), (5, 60), (6, if spoiled { 31 } else { 2 })]);
+    });
+    // An operator resumed the roll after the failures.
+    judges(Promise::RollHalts, |tape, spoiled| {
+        tape.put_rollout(&[], &[], false);
+        tape.later(900).put_rollout(&[], &[4, 5, 6], true);
+        if !spoiled {
+            tape.put_rollout(&[], &[], false);
+        }
+        tape.later(60).restart_kubelet(&[(4, 300), (5, 200), (6, 100), (7, if spoiled { 40 } else { 50 })]);
+    });
+}
+
+#[test]
+fn a_kubelet_restarts_in_the_present_wave() {
+    judges(Promise::WaveKept, |tape, spoiled| {
+        tape.later(900).put_rollout(if spoiled { &[] } else { &[1] }, &[4], false);
+        tape.later(60).restart_kubelet(&[(4, 300)]);
+    });
+    judges(Promise::WaveKept, |tape, spoiled| {
+        tape.later(900).put_rollout(&[1], if spoiled { &[] } else { &[4] }, false);
+        tape.later(60).restart_kubelet(&[(4, 50)]);
+    });
+    judges(Promise::WaveKept, |tape, spoiled| {
+        tape.later(900).put_rollout(if spoiled { &[1, 2] } else { &[1] }, &[], false);
+        tape.later(60).restart_kubelet(&[]);
     });
 }

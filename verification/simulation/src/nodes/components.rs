@@ -1,15 +1,18 @@
 //! Requests of an instance to the components of Kubernetes, over a simulated network link that faults can cut.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use madako_domain::cluster::Taint;
 use madako_domain::component::Component;
+use madako_domain::deprecated_api::DeprecatedApi;
 use madako_protocol::components::Components;
 use madako_protocol::kubernetes::KubernetesError;
 use madako_protocol::permit::Permit;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::EffectWitness;
 use super::ports::{REQUEST_DEADLINE, pass_link};
@@ -52,6 +55,17 @@ impl Components for LinkedComponents {
     async fn check(&self, component: Component, address: &str) -> Result<(), KubernetesError> {
         self.exchange(format!("health of {component} on {address}"), self.inner.check(component, address))
             .await
+    }
+
+    async fn time_list(&self, address: &str) -> Result<Duration, KubernetesError> {
+        let began = Instant::now();
+        let what = format!("list of namespaces at {address}");
+        self.exchange(what, self.inner.time_list(address)).await?;
+        Ok(began.elapsed())
+    }
+
+    async fn deprecated_apis(&self, address: &str) -> Result<BTreeSet<DeprecatedApi>, KubernetesError> {
+        self.exchange(format!("metrics of {address}"), self.inner.deprecated_apis(address)).await
     }
 
     async fn leader(

@@ -19,6 +19,7 @@ use tokio::sync::watch;
 
 use super::people::{CallCounts, wait_for_next};
 use super::seeded_generator;
+use crate::cancels::Cancels;
 use crate::history::History;
 use crate::queue_user::QueueUser;
 use crate::repair::{RepairJudge, entry_of};
@@ -67,6 +68,9 @@ pub(super) async fn leave_records(store: &StoreProcess, judge: &RepairJudge) -> 
     Ok(())
 }
 
+/// Acts of the operators until one of them also cancels at the worst moment: many reboots are whole before.
+const UNTIL_CANCELS: u64 = 40;
+
 /// Maximum number of unfinished entries: above it, operators cancel.
 const FULL: usize = 6;
 
@@ -99,6 +103,8 @@ pub(super) struct RebootClients {
     queue: QueueUser,
     history: History,
     chance: ChaCha8Rng,
+    /// The operator who cancels at the worst moment.
+    cancels: Option<Cancels>,
     /// Keys of reboots beside which they asked for repairs.
     asked_beside: BTreeSet<String>,
     pub(super) calls: CallCounts,
@@ -124,6 +130,7 @@ impl RebootClients {
             queue,
             history,
             chance: seeded_generator(seed, 16),
+            cancels: world.cancels.clone(),
             asked_beside: BTreeSet::new(),
             calls: CallCounts::default(),
         })
@@ -133,9 +140,15 @@ impl RebootClients {
     pub(super) async fn run_until_stopped(mut self, rate: f64, mut stop: watch::Receiver<bool>) -> Self {
         while wait_for_next(rate, &mut self.chance, &mut stop).await {
             self.calls.made += 1;
+            if let Some(cancels) = self.cancels.as_ref().filter(|_| self.calls.made == UNTIL_CANCELS) {
+                cancels.start();
+            }
             let done = self.continue_or_request_reboot().await.map_err(|error| error.to_string());
             self.calls.failed += u64::from(done.is_err());
             self.history.note("reboots", done.unwrap_or_else(|error| format!("in vain: {error}")));
+        }
+        if let Some(cancels) = &self.cancels {
+            cancels.stop();
         }
         if let Err(error) = self.cancel_all().await {
             self.history.note("reboots", format!("cancels nothing: {error}"));

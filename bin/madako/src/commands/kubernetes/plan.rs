@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use madako_console::format_duration_in_words;
+use madako_domain::component::Component;
 use madako_domain::images::ImageName;
 use madako_domain::keys;
 use madako_domain::record::Record;
 use madako_domain::skew::{KubernetesVersion, Skew};
+use madako_operation_runner::kubernetes::deprecated::{DeprecationAnswers, RequestedApi, join_answers};
 use madako_operation_runner::kubernetes::plan::{ComponentsPlan, PlannedComponent, plan, usual_durations};
 use madako_operation_runner::limits::MAX_CONCURRENT_UPDATES;
 use madako_operation_runner::{KubernetesMode, Settings};
@@ -15,9 +17,10 @@ use madako_supervisor::config::Config;
 use crate::access::{decode, open_store};
 use crate::cli::Global;
 use crate::commands::images::Assignment;
+use crate::commands::ops::collected::GatheredStates;
 use crate::commands::ops::{collected, join_addresses};
 use crate::failure::Failure;
-use crate::list::{Cell, List, Surface};
+use crate::list::{Cell, List, Surface, Tone};
 use crate::output::{Format, show_value};
 use crate::serve_args::parse_updates;
 
@@ -32,6 +35,9 @@ use crate::serve_args::parse_updates;
 ///
 /// The version of an image is what its program prints. If no node has the image, the command guesses from the tag.
 ///
+/// The plan also lists the deprecated APIs that clients requested since the start of each API server
+/// (apiserver_requested_deprecated_apis), with the release that removes them: those that the planned version lacks come first.
+///
 /// The plan is refused, with the rule, if it breaks the version policy of Kubernetes: minor-skipped (API servers go up by
 /// one minor version at a time), minor-reverted (API servers never go back to an earlier minor version), node-too-old
 /// (kubelets and proxies are at most three minor versions older than the API servers), newer-than-api-server (no component
@@ -40,7 +46,7 @@ use crate::serve_args::parse_updates;
 /// The JSON has these fields: image, version, is_guessed; components ([{node, component, state, from_image, from_version,
 /// to_image, to_version, why}]); steps ([{number, operation, nodes, wave, is_gap, begins_after_seconds,
 /// ends_after_seconds}]); held ([{operation, reason, nodes, why, remains}]); refused (empty: a refused plan is an error);
-/// expected_seconds; notes. Unknown versions are null.
+/// expected_seconds; deprecated_apis ([{api_version, resource, removed_in, is_removed, servers}]); notes. Unknown versions are null.
 ///
 /// Exit codes: 0: nothing to do; 1: work is left; 2: the plan is refused, the state could not be read, or bad input.
 #[derive(Debug, clap::Args)]
@@ -69,7 +75,10 @@ fn parse_image(text: &str) -> Result<Assignment, String> {
 pub(crate) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let given = args.image.as_slice();
     let planned = make_plan(global, given, args.max_concurrent_updates).await;
-    let planned = planned.map_err(Failure::into_bad_input)?;
+    let (mut planned, gathered) = planned.map_err(Failure::into_bad_input)?;
+    let (requested, unknown) = join_answers(ask_servers(&gathered).await, planned.version.as_ref());
+    planned.deprecated_apis = requested;
+    planned.notes.extend(unknown);
     if !planned.refused.is_empty() {
         return Err(Failure::bad_input(describe_refusal(&planned.refused)));
     }
@@ -82,7 +91,7 @@ async fn make_plan(
     global: &Global,
     images: &[Assignment],
     max_concurrent_updates: usize,
-) -> Result<ComponentsPlan, Failure> {
+) -> Result<(ComponentsPlan, GatheredStates), Failure> {
     let gathered = collected::gather_kubernetes_with(global, images).await?;
     let settings = Settings { max_concurrent_updates, ..gathered.inputs.settings.clone() };
     let unclear = settings.unclear_images.get(&ImageName::Kubernetes);
@@ -101,7 +110,21 @@ async fn make_plan(
         let note = "kubernetes.mode is not act in this configuration: a service with it does nothing of this";
         planned.notes.push(note.to_owned());
     }
-    Ok(planned)
+    Ok((planned, gathered))
+}
+
+/// Asks the healthy API servers for the deprecated APIs that clients requested.
+async fn ask_servers(gathered: &GatheredStates) -> DeprecationAnswers {
+    let (components, mut answers) = (&gathered.ports.runner.components, DeprecationAnswers::new());
+    let known = gathered.inputs.status.kubernetes.as_ref();
+    let servers = gathered.inputs.cluster.control_plane().map(|node| &node.address);
+    for address in servers {
+        if known.is_some_and(|known| known.is_healthy(Component::ApiServer, address)) {
+            let answer = components.deprecated_apis(address).await.map_err(|error| error.to_string());
+            answers.insert(address.clone(), answer);
+        }
+    }
+    answers
 }
 
 /// Refuses images of Kubernetes that break the version policy.
@@ -109,7 +132,7 @@ async fn make_plan(
 /// # Errors
 /// An image is refused, or the state cannot be read.
 pub(crate) async fn refuse_skew(global: &Global, images: &[Assignment]) -> Result<(), Failure> {
-    let planned = make_plan(global, images, MAX_CONCURRENT_UPDATES).await?;
+    let (planned, _) = make_plan(global, images, MAX_CONCURRENT_UPDATES).await?;
     match planned.refused.is_empty() {
         true => Ok(()),
         false => Err(Failure::failed(describe_refusal(&planned.refused))),
@@ -154,11 +177,21 @@ fn format_plan(plan: &ComponentsPlan) -> String {
         let nodes = join_addresses(&wait.nodes);
         held.add(vec![wait.operation.into(), wait.reason.into(), nodes.into(), (&wait.why).into()]);
     }
+    let mut deprecated = List::new(&["DEPRECATED", "RESOURCE", "REMOVED IN", "SERVERS"], &[]);
+    for RequestedApi { api, is_removed, servers } in &plan.deprecated_apis {
+        let removed = Cell::from(api.removed_in.as_deref().unwrap_or("-"));
+        deprecated.add(vec![
+            (&api.api_version).into(),
+            (&api.resource).into(),
+            if *is_removed { removed.with_tone(Tone::Bad) } else { removed },
+            join_addresses(servers).into(),
+        ]);
+    }
     let mut notes = List::new(&["NOTE"], &[]).with_whole_reasons();
     for note in &plan.notes {
         notes.add(vec![note.into()]);
     }
-    let lists = [changes(&plan.components), steps, held, notes];
+    let lists = [changes(&plan.components), steps, held, deprecated, notes];
     for list in lists.into_iter().filter(|list| !list.is_empty()) {
         text += &format!("\n{}", list.to_text(false, Surface::for_output()));
     }
@@ -197,7 +230,6 @@ fn changes(components: &[PlannedComponent]) -> List {
 
 #[cfg(test)]
 mod tests {
-    use madako_domain::component::Component;
     use madako_domain::skew::{Versions, judge_upgrade};
 
     use super::*;

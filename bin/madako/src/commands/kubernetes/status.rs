@@ -30,7 +30,8 @@ use crate::list::{AsList, Cell, List, ListArgs, Tone};
 /// and unreachable (the node does not answer). The column WHY has the failed health check, the differences, and the reason
 /// for which the leader holds an operation on the component. `madako ops plan` shows the operations that follow.
 ///
-/// The line `Roll` names a pause, the nodes that failed after their restart, and those of the present wave. Below the components, the list has the objects of Kubernetes that are not as wanted: due, held or unknown. `-o json` has all
+/// The line `Roll` names a pause, the nodes that failed after their restart, and those of the present wave, and the
+/// load of an API server for which the next wave is smaller. Below the components, the list has the objects of Kubernetes that are not as wanted: due, held or unknown. `-o json` has all
 /// objects.
 ///
 /// Exit codes: 0: all components and objects are good; 1: some are not; 2: the state could not be read, or bad input.
@@ -157,6 +158,12 @@ fn describe_rollout(rollout: &Rollout) -> String {
         let watched: Vec<&String> = rollout.watched.keys().collect();
         parts.push(format!("not yet Ready for long enough: {}", join_addresses(&watched)));
     }
+    if let Some(why) = &rollout.slowed {
+        parts.push(format!(
+            "the next wave has at most {} nodes, half of the wave before: {why}",
+            rollout.wave_size()
+        ));
+    }
     if parts.is_empty() { String::new() } else { format!("Roll: {}.\n", parts.join("; ")) }
 }
 
@@ -183,6 +190,7 @@ mod tests {
             Some(vec![object("Namespace/a", ObjectState::Good), object("Namespace/b", ObjectState::Held)]);
         let mut rollout = Rollout::new("k:1");
         rollout.paused = true;
+        rollout.slowed = Some("the API server on a is slow".to_owned());
         let rollout = Some(Arc::new(rollout));
         let shown =
             KubernetesStatusReport { components, objects, rollout, leader_error: Some("silence".to_owned()) };
@@ -198,6 +206,9 @@ mod tests {
             "an object as wanted has no line: {text}"
         );
         assert!(shown.summary().starts_with("Roll: an operator paused the roll"));
+        assert!(
+            shown.summary().contains("the next wave has at most 1 nodes, half of the wave before: the API")
+        );
         assert!(shown.summary().ends_with("of the leader are not known: silence\n"));
     }
 

@@ -99,7 +99,7 @@ fn a_request_that_a_fault_held_back_is_judged_by_its_earliest_start() {
 fn a_node_that_is_left_cordoned_is_found_when_all_is_calm() {
     let mut story = good();
     story.drain(37.0, 2, "n13");
-    assert_eq!(story.judged(), one("I12"));
+    assert_eq!(story.judged(), one("I17"));
     story.entry = Some(RepairQueueEntry {
         nodename: "n13".to_owned(),
         status: RepairStatus::Processing,
