@@ -20,7 +20,7 @@ const ENOUGH: f64 = 120.0;
 
 /// A cluster is committed before the faults begin, so that every run judges these. (I5 is about changes of a cluster:
 /// they depend on the machines that fail.)
-const ALWAYS: [Id; 5] = [Id::I1, Id::I3, Id::I4, Id::I6, Id::I17];
+const ALWAYS: [Id; 6] = [Id::I1, Id::I3, Id::I4, Id::I6, Id::I12, Id::I17];
 
 /// A run of this length has time without faults for requests that come every few seconds.
 const STEADY: Span = Span::from_seconds(60);
@@ -92,7 +92,8 @@ mod tests {
         missing_checks(scenario, Span::from_seconds(seconds), &Verdicts::default())
     }
 
-    const ANY: [&str; 9] = ["I1", "I17", "I3", "I4", "I6", "gate", "history", "processes", "registry"];
+    const ANY: [&str; 10] =
+        ["I1", "I12", "I17", "I3", "I4", "I6", "gate", "history", "processes", "registry"];
 
     /// The missing checks without those that every world must exercise.
     fn missing_beyond_any(scenario: &Scenario, seconds: u64) -> Vec<String> {
