@@ -32,13 +32,8 @@ impl<K> Default for Waiting<K> {
 }
 
 impl<K: Ord + Clone> Waiting<K> {
-    /// Restarts the limit of every object.
-    pub(crate) fn clear(&mut self) {
-        self.since.clear();
-    }
-
     /// Restarts the limit of every object, and counts the longest wait so far as excused.
-    fn interrupt(&mut self, at: FactTime, ruling: &mut FactRuling<'_>) {
+    pub(crate) fn interrupt(&mut self, at: FactTime, ruling: &mut FactRuling<'_>) {
         let since = std::mem::take(&mut self.since).into_values().map(|(since, _)| since).min();
         if let Some(since) = since {
             ruling.exemptions.record_use(Exemption::Restarted, at.saturating_sub(since));
