@@ -11,7 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use madako_faults::{Act, CLOCK_JUMP, Injection, InstanceTarget, Target};
+use madako_judges::Exemptions;
 use madako_judges::player::{FaultRefusal, ImpossibleFault, InjectedFault};
+use tokio::time::Instant;
 
 use crate::network::{Node, with_causes};
 use crate::observer::Observer;
@@ -45,7 +47,8 @@ pub(crate) struct Injector {
     dark: BTreeMap<Target, u32>,
     /// Machines reported to the registry, with whether they are gone.
     told: BTreeMap<Target, bool>,
-    full: BTreeMap<Node, u32>,
+    /// Faults that fill the disk of a member, and the beginning of the first of them.
+    full: BTreeMap<Node, (u32, Instant)>,
     /// The instance that led when the fault began, by injection.
     leader_of: BTreeMap<usize, u32>,
     /// Packets dropped around the node before the fault began, by injection.
@@ -58,6 +61,8 @@ pub(crate) struct ProcessChecks {
     /// Number of checks of processes that should run.
     pub(crate) times: u64,
     pub(crate) ended: BTreeSet<String>,
+    /// Ends that a full disk excuses.
+    pub(crate) exemptions: Exemptions,
 }
 
 impl Injector {
@@ -86,9 +91,9 @@ impl Injector {
     }
 
     /// Whether the process of a node runs as it should. Records a process that ended by itself; a member with a full
-    /// disk may.
+    /// disk may: [`madako_judges::Exemption::FullDisk`].
     pub(crate) fn check_process(&mut self, world: &mut World, node: &Node) -> bool {
-        let may_end = self.full.get(node).is_some_and(|full| *full > 0);
+        let may_end = self.full.get(node).is_some_and(|(full, _)| *full > 0);
         let Some(process) = world.process_mut(node).filter(|process| !may_end && !process.is_down()) else {
             return true;
         };

@@ -130,7 +130,8 @@ pub(crate) fn make_report(seen: Observations) -> Report {
     api::judge_api_answers(&seen.events, &seen.revisions, calm, &mut verdicts);
     effects::judge_effects(&seen.acts, &seen.leading, &seen.epochs, &mut verdicts);
     let held = drains::find_held_requests(&seen.events, &seen.schedule);
-    let excused = drains::judge_drains(&seen.kubernetes, &seen.leading, &seen.epochs, &held, &mut verdicts);
+    let mut excused =
+        drains::judge_drains(&seen.kubernetes, &seen.leading, &seen.epochs, &held, &mut verdicts);
     if calm {
         drains::judge_calm(&seen.kubernetes, &seen.revisions, &mut verdicts);
     }
@@ -138,6 +139,7 @@ pub(crate) fn make_report(seen: Observations) -> Report {
     for wrong in seen.wrong.iter().cloned().chain(seen.unwritten.clone()) {
         verdicts.count_violation(HISTORY, wrong);
     }
+    excused.add(&seen.looked.exemptions);
     verdicts.verdict_of(PROCESSES).judged = seen.looked.times;
     for ended in &seen.looked.ended {
         verdicts.count_violation(PROCESSES, ended.clone());

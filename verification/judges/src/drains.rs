@@ -12,9 +12,10 @@ use crate::exemptions::Exemption;
 use crate::fact::{Fact, FactTime, KubernetesRequest, PodFact};
 use crate::observed_world::ObservedWorld;
 use crate::oracle::{Context, FactRuling, Predicate};
+use crate::terms::PromiseTerms;
 
-/// Time for a new leader to end a drain that is over: leaders fail one after another for minutes.
-const NEW_LEADER: Duration = Duration::from_secs(20 * 60);
+/// Maximum time until a drain that is over ends: [`Exemption::LateDrain`].
+const LATE: Duration = Exemption::LateDrain.longest().expect("a drain is late for a time");
 /// Seconds of the shortest pause after a drain was given up, and of its longest growth each time (CKE).
 const BACK_OFF: i64 = 300;
 
@@ -191,7 +192,7 @@ impl Predicate for DrainEnds {
             let Some(before) = before.filter(|before| status(before) != status(&after)) else { continue };
             self.entered.insert(after.index, *at);
             // The times in an entry are those of a leader's clock, which may be wrong.
-            judge_transition(&before, &after, (*at - since, terms.eviction_timeout), ruling);
+            judge_transition(&before, &after, (*at - since, terms), ruling);
         }
     }
 }
@@ -200,7 +201,7 @@ impl Predicate for DrainEnds {
 fn judge_transition(
     before: &RepairQueueEntry,
     after: &RepairQueueEntry,
-    (lasted, timeout): (Duration, Duration),
+    (lasted, terms): (Duration, &PromiseTerms),
     ruling: &mut FactRuling<'_>,
 ) {
     let in_step = |entry: &RepairQueueEntry, status| {
@@ -209,9 +210,13 @@ fn judge_transition(
     let waits = in_step(after, RepairStepStatus::Waiting);
     let (Some(since), Some(now)) = (before.last_transition_time, after.last_transition_time) else { return };
     if in_step(before, RepairStepStatus::Draining) {
-        ruling.require(lasted <= timeout + NEW_LEADER, || {
+        let late = lasted.saturating_sub(terms.eviction_timeout);
+        ruling.require(late <= LATE, || {
             format!("entry {} was drained for {lasted:?}, from {since} to {now}", after.index)
         });
+        if late > terms.reaction_time() {
+            ruling.exemptions.record_use(Exemption::LateDrain, late);
+        }
         if waits {
             let count = i64::from(before.drain_backoff_count) + 1;
             let pause = after.drain_backoff_expire.map(|until| (until - now).whole_seconds());

@@ -52,7 +52,11 @@ exemptions! {
     HeldBack, from_minutes(10), 300, "A request to Kubernetes that a fault held back counts from when the fault began: its sender led then, or its node was drained then.";
     Bunched, from_minutes(10), 600, "Polls and health checks that a fault held back arrive together when it ends: they may come more often until then.";
     UnseenCheck, from_minutes(10), 60, "Health checks are not observable while a fault hides the hosts: a repair may begin after a check that no observer saw.";
-    ForgottenReports, from_minutes(70), 30, "A repair queue that failed, or whose automatic requests were switched, does not know the registry's earlier answers: it need not hold a rack because of these.";
+    ForgottenReports, from_minutes(70), 30, "A repair queue of a new leader, one that failed, or one whose automatic requests were switched, does not know the registry's earlier answers: it need not hold a rack because of these.";
+    UncertainFailures, None, 30, "The times at which machines failed are uncertain by a minute, and unknown if answers differ on them: a rack need not be held because of these.";
+    LateDrain, from_minutes(20), 60, "A drain may end after its time limit: a new leader resumes it, or its command waits for another command or for operations on nodes.";
+    Restarted, from_minutes(20), 900, "The limit of a reaction begins again after a fault, after a change of its inputs, and when the reaction is impossible.";
+    FullDisk, from_minutes(30), 10, "A member of the store may end, or not start, while its disk is full.";
     KilledCommand, None, 39, "To the service a command that a test kills has failed, whether it reached its machine or not. The test kills 13 commands, and each may break three promises once.";
 }
 

@@ -1,7 +1,7 @@
 //! Promises that something happens to the cluster, each within a time limit.
 //!
 //! The limit runs while the leader could act: leader, store and registry are without fault, planning is enabled, no
-//! operation on nodes is due, and a plan is possible. An interruption restarts the limit.
+//! operation on nodes is due, and a plan is possible. An interruption restarts the limit: [`Exemption::Restarted`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,6 +12,7 @@ use madako_domain::machine::MachineState;
 use madako_domain::repair::RepairStatus;
 use serde_json::Value as Json;
 
+use crate::exemptions::Exemption;
 use crate::fact::{Fact, FactTime, FaultPlace};
 use crate::observed_world::{Answer, ObservedWorld, StoredValue, changes_planning_inputs};
 use crate::oracle::{Context, FactRuling, Predicate};
@@ -31,9 +32,12 @@ impl<K> Default for Waiting<K> {
 }
 
 impl<K: Ord + Clone> Waiting<K> {
-    /// Restarts the limit of every object.
-    pub(crate) fn clear(&mut self) {
-        self.since.clear();
+    /// Restarts the limit of every object, and counts the longest wait so far as excused.
+    pub(crate) fn interrupt(&mut self, at: FactTime, ruling: &mut FactRuling<'_>) {
+        let since = std::mem::take(&mut self.since).into_values().map(|(since, _)| since).min();
+        if let Some(since) = since {
+            ruling.exemptions.record_use(Exemption::Restarted, at.saturating_sub(since));
+        }
     }
 
     /// Objects that waited and are not in `wrong`.
@@ -77,7 +81,7 @@ fn judge_waiting<K: Ord + Clone + std::fmt::Debug>(
             if matches!(place, FaultPlace::Store | FaultPlace::Registry)
                 || matches!(place, FaultPlace::Instance(name) if leads(name))
             {
-                waiting.clear();
+                waiting.interrupt(*at, ruling);
             }
             false
         }
@@ -85,7 +89,7 @@ fn judge_waiting<K: Ord + Clone + std::fmt::Debug>(
             if changes_planning_inputs(written)
                 || written.iter().any(|written| written.key.starts_with(keys::LEADER))
             {
-                waiting.clear();
+                waiting.interrupt(*at, ruling);
             }
             true
         }
@@ -96,7 +100,7 @@ fn judge_waiting<K: Ord + Clone + std::fmt::Debug>(
         return;
     }
     let Some(cluster) = Cluster::from_complete_world(now) else {
-        waiting.clear();
+        waiting.interrupt(*at, ruling);
         return;
     };
     let wrong = wrong(&cluster);

@@ -76,7 +76,7 @@ impl Predicate for FailingMetrics {
         // Definitions may have been removed or changed.
         let defined = written.iter().any(|written| written.key.starts_with("/core/"));
         if defined || !now.is_quiet(&[]) {
-            self.waiting.clear();
+            self.waiting.interrupt(*at, ruling);
             self.good.retain(|_, _| !defined);
             return;
         }
@@ -142,7 +142,7 @@ impl Predicate for BetterCluster {
             }
         }
         if !now.is_quiet(&[FaultPlace::Providers]) {
-            self.waiting.clear();
+            self.waiting.interrupt(*at, ruling);
             return;
         }
         // An application does not move to a cluster that is not online.

@@ -100,7 +100,7 @@ impl Predicate for QueueResumes {
         ruling: &mut FactRuling<'_>,
     ) {
         if written.iter().any(|written| written.key == keys::REPAIRS_DISABLED) {
-            self.waiting.clear();
+            self.waiting.interrupt(*at, ruling);
             let queued = now.entries.iter().filter(|(_, item)| item.entry.status == RepairStatus::Queued);
             self.waited = match now.switched_on_since(keys::REPAIRS_DISABLED) {
                 None => queued.map(|(index, _)| *index).collect(),
@@ -119,7 +119,7 @@ impl Predicate for QueueResumes {
         let settled = now.leader.as_ref().is_some_and(|leader| leader.since + terms.stale_after() < *at);
         let trouble = matches!(fact, Fact::Troubled { .. });
         if !settled || trouble {
-            self.waiting.clear();
+            self.waiting.interrupt(*at, ruling);
             return;
         }
         let mut wrong = entries_ready_to_begin(now, *at, SECONDS);
@@ -351,7 +351,7 @@ impl Predicate for NextStep {
         }
         let settled = now.leader.as_ref().is_some_and(|leader| leader.since + terms.stale_after() < *at);
         if !settled || matches!(fact, Fact::Troubled { .. }) {
-            self.waiting.clear();
+            self.waiting.interrupt(*at, ruling);
             return;
         }
         self.waiting.update(Self::wait(now, *at), *at);

@@ -7,12 +7,12 @@
 //! The leader has handled an answer before a revision if it wrote another revision of the queue between them, since
 //! it never has two writes in flight, or if the answer is older than any write in flight ([`HANDLED`]).
 //!
-//! Answers that a repair queue may have forgotten, because an actor failed or the switch for automatic requests
-//! changed, are an exemption: [`madako_judges::Exemption::ForgottenReports`].
+//! An answer without a machine shows that the machine has recovered: only machines of the leader's newest answer count.
 //!
-//! Does not judge, because only the service knows its memory: machines that later answers report with another time of
-//! change, as after a correction of the registry's clock; changes within a minute of the limit; answers to an earlier
-//! leader; and machines of the rack that are not in the leader's newest answer.
+//! Exemptions: a repair queue may not know earlier answers, because its leader is new, an actor failed, or the switch
+//! for automatic requests changed ([`madako_judges::Exemption::ForgottenReports`]). The time of a change is uncertain
+//! within a minute of the limit, and if answers differ on it, as after a correction of the registry's clock
+//! ([`madako_judges::Exemption::UncertainFailures`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -35,13 +35,28 @@ const JITTER: f64 = 60.0;
 /// Events within this time of each other have no known order.
 const MOMENT: Duration = Duration::from_millis(10);
 
+/// Times at which a machine changed its state, in seconds since the start, while every answer reports the machine.
+#[derive(Clone, Copy)]
+struct ReportedChange {
+    first: f64,
+    newest: f64,
+    /// All answers agree on the time.
+    is_certain: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Failures {
+    /// Failures of a rack certainly are one event.
+    Certain,
+    /// They may be one event, by one of the reported times of each machine.
+    Possible,
+}
+
 #[derive(Clone)]
 struct ReportedMachine {
     rack: i64,
-    address: String,
     serial: String,
-    /// Time of its change of state, in seconds since the start; `None` if later answers differ.
-    changed: Option<f64>,
+    changed: ReportedChange,
     /// Time of the leader's first answer with this machine.
     since: Duration,
     /// The service may have forgotten the answers with this machine.
@@ -73,9 +88,9 @@ impl ReceivedReports {
 #[derive(Default)]
 pub struct HoldJudge {
     ears: BTreeMap<String, ReceivedReports>,
-    /// First reported time of each machine's change, while every answer reports the machine; `None` if later answers
-    /// differ.
-    first: BTreeMap<String, Option<f64>>,
+    changes: BTreeMap<String, ReportedChange>,
+    /// The rack of each address that was ever reported.
+    racks: BTreeMap<String, i64>,
     /// Revisions of the queue, with the time of their observation.
     written: Vec<(i64, Duration)>,
     /// Machines of racks that an answer requires to be held.
@@ -89,13 +104,25 @@ pub struct UnheldEntry {
     pub what: String,
     /// `None`: the leader has handled the answer, whichever client wrote the revisions.
     pub if_ours: Option<Vec<i64>>,
-    /// Time since the service may have forgotten the answer; `None`: it knows the answer.
-    pub forgotten_for: Option<Duration>,
+    /// `None`: the service knows that the rack must be held.
+    pub excuse: Option<HoldExcuse>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HoldExcuse {
+    /// Time since the service may have forgotten the answers.
+    Forgotten(Duration),
+    UncertainFailures,
 }
 
 impl HoldJudge {
-    pub fn note_election(&mut self, name: &str, epoch: i64) {
-        self.ears.insert(name.to_owned(), ReceivedReports { epoch, ..ReceivedReports::default() });
+    /// A new leader does not know the answers to earlier leaders.
+    pub fn note_election(&mut self, name: &str, epoch: i64, now: Duration) {
+        let earlier = self.ears.values().max_by_key(|ear| ear.epoch);
+        let told = earlier.map(|ear| ear.told.clone()).unwrap_or_default();
+        let mut ear = ReceivedReports { epoch, told, ..ReceivedReports::default() };
+        ear.forget(now);
+        self.ears.insert(name.to_owned(), ear);
     }
 
     /// An actor of an instance failed: its current work is lost or still in progress.
@@ -117,7 +144,7 @@ impl HoldJudge {
     pub fn note_publication(&mut self, name: &str, now: Duration) {
         let Some(ear) = self.ears.get_mut(name) else { return };
         let machines = std::mem::take(&mut ear.answer);
-        let mut first = BTreeMap::new();
+        let mut changes = BTreeMap::new();
         let forgets = now < ear.forgets_until;
         // A machine that the service hears of again is new to it.
         let before: BTreeMap<String, Duration> = ear
@@ -128,21 +155,21 @@ impl HoldJudge {
             .collect();
         for machine in machines {
             let serial = machine.spec.serial.clone();
-            let told = now.as_secs_f64() - machine.status.duration;
-            let changed = match self.first.get(&serial) {
-                Some(known) => known.filter(|known| (known - told).abs() <= JITTER),
-                None => Some(told),
-            };
-            first.insert(serial.clone(), changed);
-            let address = machine.address().unwrap_or_default().to_owned();
+            let newest = now.as_secs_f64() - machine.status.duration;
+            let known = self.changes.get(&serial).copied();
+            let mut changed = known.unwrap_or(ReportedChange { first: newest, newest, is_certain: true });
+            changed.newest = newest;
+            changed.is_certain &= (changed.first - newest).abs() <= JITTER;
+            changes.insert(serial.clone(), changed);
+            self.racks.insert(machine.address().unwrap_or_default().to_owned(), machine.spec.rack);
             let since = before.get(&serial).copied().unwrap_or(now);
             let rack = machine.spec.rack;
-            ear.told.push(ReportedMachine { rack, address, serial, changed, since, is_forgotten: forgets });
+            ear.told.push(ReportedMachine { rack, serial, changed, since, is_forgotten: forgets });
         }
-        self.first = first;
+        self.changes = changes;
         let known = || ear.told.iter().filter(|told| !told.is_forgotten);
         let racks: BTreeSet<i64> = known().map(|told| told.rack).collect();
-        let asks = |rack: &i64| is_event(known().filter(|told| told.rack == *rack));
+        let asks = |rack: &i64| is_event(known().filter(|told| told.rack == *rack), Failures::Certain);
         self.asked += racks.iter().filter(|rack| asks(rack)).count() as u64;
     }
 
@@ -194,7 +221,7 @@ impl HoldJudge {
             .map(|(_, entry)| entry.create_revision)
             .min()?;
         let ear = self.ears.values().find(|ear| ear.epoch == leader).filter(|_| !disabled)?;
-        let rack = ear.told.iter().find(|told| told.address == address)?.rack;
+        let rack = *self.racks.get(address)?;
         let hold = before
             .get(&keys::repair_hold_key(&rack.to_string()))
             .and_then(read_json::<Hold>)
@@ -209,22 +236,32 @@ impl HoldJudge {
             .filter(|told| told.rack == rack && !released.contains(told.serial.as_str()))
             .collect();
         let known: Vec<&ReportedMachine> = failed.iter().copied().filter(|told| !told.is_forgotten).collect();
-        // The entry's own machine is among the machines that the service knows.
-        let knows = known.iter().any(|told| told.address == address);
-        let found = if knows { self.find_unheld(&known, rack, now) } else { None };
-        found.or_else(|| {
-            let forgotten_for = Some(now.saturating_sub(ear.forgot));
-            Some(UnheldEntry { forgotten_for, ..self.find_unheld(&failed, rack, now)? })
+        let forgotten = HoldExcuse::Forgotten(now.saturating_sub(ear.forgot));
+        [
+            (&known, Failures::Certain, None),
+            (&failed, Failures::Certain, Some(forgotten)),
+            (&failed, Failures::Possible, Some(HoldExcuse::UncertainFailures)),
+        ]
+        .into_iter()
+        .find_map(|(machines, failures, excuse)| {
+            let (what, if_ours) = self.find_unheld((machines, failures), rack, now)?;
+            Some(UnheldEntry { what, if_ours, excuse })
         })
     }
 
-    /// A violation if the leader may have handled an answer with enough of these machines of an unheld rack.
-    fn find_unheld(&self, failed: &[&ReportedMachine], rack: i64, now: Duration) -> Option<UnheldEntry> {
+    /// A violation if the leader may have handled an answer with enough of these machines of an unheld rack, and
+    /// [`UnheldEntry::if_ours`].
+    fn find_unheld(
+        &self,
+        (failed, failures): (&[&ReportedMachine], Failures),
+        rack: i64,
+        now: Duration,
+    ) -> Option<(String, Option<Vec<i64>>)> {
         let known_at =
-            |at: Duration| is_event(failed.iter().copied().filter(|told| told.since + MOMENT < at));
+            |at: Duration| is_event(failed.iter().copied().filter(|told| told.since + MOMENT < at), failures);
         let what = format!("the registry told that rack {rack} failed, and it is not held");
         if known_at(now.saturating_sub(HANDLED)) {
-            return Some(UnheldEntry { what, if_ours: None, forgotten_for: None });
+            return Some((what, None));
         }
         let ours: Vec<i64> = self
             .written
@@ -234,14 +271,24 @@ impl HoldJudge {
             .filter(|(_, at)| known_at(*at))
             .map(|(revision, _)| *revision)
             .collect();
-        (!ours.is_empty()).then_some(UnheldEntry { what, if_ours: Some(ours), forgotten_for: None })
+        (!ours.is_empty()).then_some((what, Some(ours)))
     }
 }
 
 /// True if enough of these machines changed within the time limit.
-fn is_event<'a>(machines: impl Iterator<Item = &'a ReportedMachine>) -> bool {
+fn is_event<'a>(machines: impl Iterator<Item = &'a ReportedMachine>, failures: Failures) -> bool {
     let HoldSettings { count, within, .. } = HoldSettings::default();
-    let mut changed: Vec<f64> = machines.filter_map(|told| told.changed).collect();
-    changed.sort_by(f64::total_cmp);
-    changed.windows(count).any(|window| window[count - 1] - window[0] <= within.as_secs_f64() - JITTER)
+    let is_certain = failures == Failures::Certain;
+    let limit = within.as_secs_f64() + if is_certain { -JITTER } else { JITTER };
+    let counted = machines.filter(|told| !is_certain || told.changed.is_certain);
+    let changes = counted.flat_map(|ReportedMachine { serial, changed, .. }| {
+        let times = if is_certain { [changed.first; 2] } else { [changed.first, changed.newest] };
+        times.map(|at| (at, &**serial))
+    });
+    let mut changes: Vec<(f64, &str)> = changes.collect();
+    changes.sort_by(|(at, _), (other, _)| at.total_cmp(other));
+    (0..changes.len()).any(|first| {
+        let window = changes[first..].iter().take_while(|(at, _)| at - changes[first].0 <= limit);
+        window.map(|(_, serial)| serial).collect::<BTreeSet<_>>().len() >= count
+    })
 }

@@ -32,6 +32,7 @@ use self::judged::{JudgedRepairs, leader_revision, new_violation};
 use crate::drains::Drains;
 use crate::facts::Facts;
 use crate::history::History;
+use crate::holding::HoldExcuse;
 
 use crate::revisions::follow_revisions;
 use crate::store_process::StoreProcess;
@@ -134,7 +135,7 @@ impl RepairJudge {
         let now = self.history.now();
         let JudgedRepairs { holding, entries, unheld, .. } = &mut *judged;
         for began in holding.judge_revision(revision, entries, &changes, now) {
-            if began.forgotten_for.is_none() {
+            if began.excuse.is_none() {
                 self.history.note("repairs", format_args!("revision {revision}: {}", began.what));
             }
             unheld.push((revision, began));
@@ -165,7 +166,7 @@ impl RepairJudge {
     pub fn take_event(&self, name: &str, event: &ActorEvent) {
         let (now, mut judged) = (self.history.now(), self.judged.lock().unwrap());
         match event {
-            ActorEvent::Elected { epoch } => judged.holding.note_election(name, *epoch),
+            ActorEvent::Elected { epoch } => judged.holding.note_election(name, *epoch, now),
             ActorEvent::ActorFailed { .. } => judged.holding.record_failure(name, now),
             ActorEvent::Reported { .. } => judged.holding.note_publication(name, now),
             _ => {}
@@ -270,7 +271,7 @@ impl RepairJudge {
             judged.found.iter().filter(held).map(|(_, violation)| violation.clone()).collect();
         let unheld =
             judged.unheld.iter().filter(|(revision, began)| judged.counts_against_us(*revision, began));
-        let known = unheld.filter(|(_, began)| began.forgotten_for.is_none());
+        let known = unheld.filter(|(_, began)| began.excuse.is_none());
         found.extend(known.map(|(_, began)| new_violation(Id::I7, began.what.clone())));
         found
     }
@@ -286,8 +287,12 @@ impl RepairJudge {
         for (_, began) in
             judged.unheld.iter().filter(|(revision, began)| judged.counts_against_us(*revision, began))
         {
-            if let Some(forgotten_for) = began.forgotten_for {
-                exemptions.record_use(Exemption::ForgottenReports, forgotten_for);
+            match began.excuse {
+                Some(HoldExcuse::Forgotten(forgotten_for)) => {
+                    exemptions.record_use(Exemption::ForgottenReports, forgotten_for);
+                }
+                Some(HoldExcuse::UncertainFailures) => exemptions.used_once(Exemption::UncertainFailures),
+                None => {}
             }
         }
         exemptions

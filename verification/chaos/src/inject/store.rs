@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use etcd_client::{Client, ConnectOptions};
+use madako_judges::Exemption;
 use madako_judges::player::{FaultRefusal, ImpossibleFault};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::{Injector, count_cause, impossible_because, impossible_fault};
 use crate::network::Node;
@@ -25,9 +26,12 @@ impl Injector {
         node: &Node,
         begins: bool,
     ) -> Result<(), ImpossibleFault> {
-        let full = self.full.entry(node.clone()).or_default();
+        let (full, since) = self.full.entry(node.clone()).or_insert_with(|| (0, Instant::now()));
+        if *full == 0 {
+            *since = Instant::now();
+        }
         count_cause(full, begins);
-        let full = *full > 0;
+        let (full, since) = (*full > 0, *since);
         let Node::Store(number) = node else { return Err(impossible_fault("only the store has a disk")) };
         let member =
             world.members.get_mut(number).ok_or_else(|| impossible_fault("there is no such member"))?;
@@ -43,6 +47,7 @@ impl Injector {
         disk.clear().map_err(|error| impossible_because(&error))?;
         let process = &mut member.process;
         if process.wait_for_end_within(LAST_GASP).await {
+            self.looked.exemptions.record_use(Exemption::FullDisk, since.elapsed());
             process.kill().await.map_err(|error| impossible_because(&error))?;
             process.start_again().map_err(|error| impossible_because(&error))?;
             world.network.register_process(node, process.id());
@@ -61,7 +66,7 @@ impl Injector {
         };
         let member = world.members.get(number).ok_or_else(|| impossible_fault("there is no such member"))?;
         let held = self.held.get(node).is_some_and(|held| held.killed + held.paused > 0);
-        let full = self.full.get(node).is_some_and(|full| *full > 0);
+        let full = self.full.get(node).is_some_and(|(full, _)| *full > 0);
         if held || full {
             return Err(FaultRefusal::NotYet);
         }

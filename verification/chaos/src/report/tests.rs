@@ -113,7 +113,7 @@ fn seen() -> Observations {
         gate: BTreeMap::new(),
         answered: RegistryAnswers { lists: vec![(0, BTreeSet::from(answered))], oldest: 1_000 },
         asked: RegistryRequests { answers: 1, changes: Vec::new() },
-        looked: ProcessChecks { times: 5, ended: BTreeSet::new() },
+        looked: ProcessChecks { times: 5, ..ProcessChecks::default() },
         acts: Vec::new(),
         kubernetes: Vec::new(),
         began: 70,

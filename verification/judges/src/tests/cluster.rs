@@ -5,6 +5,7 @@ use madako_domain::machine::MachineState::{Retired, Retiring, Unreachable};
 use serde_json::json;
 
 use super::*;
+use crate::FaultPlace;
 
 const WORKERS: [u32; 12] = [4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
 
@@ -43,6 +44,18 @@ fn a_changed_template_is_applied() {
         }
         tape.later(20).poll(RegistryQuestion::Reports);
     });
+}
+
+#[test]
+fn limit_that_begins_again_is_an_exemption() {
+    let mut tape = Tape::new();
+    tape.later(10).template();
+    tape.later(50).poll(RegistryQuestion::Machines);
+    assert_eq!(tape.used(Exemption::Restarted), ExemptionUse::default());
+    for begins in [true, false] {
+        tape.later(30).tell(Fact::Troubled { place: FaultPlace::Store, clock: false, begins });
+    }
+    assert_eq!(tape.used(Exemption::Restarted), ExemptionUse { uses: 1, longest_seconds: Some(80) });
 }
 
 #[test]

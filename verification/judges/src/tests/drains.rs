@@ -117,6 +117,18 @@ fn a_drain_ends_in_time_by_the_clock_of_the_world() {
 }
 
 #[test]
+fn drain_that_ends_late_is_an_exemption() {
+    for (lasted, uses) in [(240, 0), (300, 1)] {
+        let mut tape = Tape::new();
+        entry(&mut tape, "draining", 0, None);
+        tape.later(lasted);
+        entry(&mut tape, "watching", 60, None);
+        tape.keeps(Promise::DrainEnds);
+        assert_eq!(tape.used(Exemption::LateDrain).uses, uses, "{lasted} s");
+    }
+}
+
+#[test]
 fn a_drain_begins_again_after_its_back_off() {
     judges(Promise::DrainEnds, |tape, spoiled| {
         entry(tape, "draining", 0, None);

@@ -10,7 +10,7 @@ use madako_datacenter_sim::Fault;
 use madako_domain::invariants::Id;
 use madako_faults::{Act, CLOCK_JUMP, Injection, InstanceTarget, Target};
 use madako_judges::player::{FaultAttempt, FaultChange, FaultRefusal, InjectedFault, Player};
-use madako_judges::{Fact, FaultPlace as Part};
+use madako_judges::{Exemption, Exemptions, Fact, FaultPlace as Part};
 use madako_supervisor::http::{HTTP, PLACEMENT_API};
 use madako_supervisor::instance::{LEADER, REIGN};
 use madako_supervisor::nodes::{NODE, NODES, ROSTER, actor_id_of_node};
@@ -49,6 +49,10 @@ pub(super) struct Injector {
     jumped: BTreeMap<Endpoint, u32>,
     full: u32,
     corrupt: BTreeMap<Endpoint, u32>,
+    /// Time since which the store's disk is full, and whether the store failed for that reason.
+    full_since: Duration,
+    failed_while_full: bool,
+    pub(super) exemptions: Exemptions,
     /// The planted panic: number of the injection, instance, and actor.
     planted: Option<(usize, u32, &'static str)>,
     pub(super) injected: u64,
@@ -81,6 +85,9 @@ impl Injector {
             jumped: BTreeMap::new(),
             full: 0,
             corrupt: BTreeMap::new(),
+            full_since: Duration::ZERO,
+            failed_while_full: false,
+            exemptions: Exemptions::default(),
             planted: None,
             injected: 0,
             skipped: Vec::new(),
@@ -232,6 +239,9 @@ impl Injector {
             Act::Loss => network.change(place, |condition| condition.lossy += 1),
             Act::Reset => network.reset(place),
             Act::DiskFull => {
+                if self.full == 0 {
+                    self.full_since = self.world.history.now();
+                }
                 self.full += 1;
                 self.disk.set_full(true);
             }
@@ -281,6 +291,10 @@ impl Injector {
             Act::DiskFull => {
                 less(&mut self.full);
                 self.disk.set_full(self.full > 0);
+                if self.full == 0 && std::mem::take(&mut self.failed_while_full) {
+                    let lasted = self.world.history.now().saturating_sub(self.full_since);
+                    self.exemptions.record_use(Exemption::FullDisk, lasted);
+                }
                 // A store that could not open on the full disk is started again.
                 if network.condition_of(Endpoint::Store).down == 0 {
                     self.start_store().await;
@@ -308,6 +322,7 @@ impl Injector {
                 let why = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
                 self.world.history.note("store", format_args!("does not start: {error}: {why}"));
                 // With room on its disk, a store opens after any crash.
+                self.failed_while_full |= self.full > 0;
                 if self.full == 0 {
                     let what = format!("the store cannot be opened after a crash: {error}: {why}");
                     self.world.placement.record_violation(Id::I9, what);
@@ -417,6 +432,7 @@ impl Injector {
             let told = format!("failed: {failure}");
             self.world.history.note("store", &told);
             // Only a full disk may make the store fail for good.
+            self.failed_while_full |= self.full > 0;
             if self.full == 0 {
                 self.world.unplanted.lock().unwrap().push(format!("the store {told}"));
             }

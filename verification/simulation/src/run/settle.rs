@@ -149,6 +149,7 @@ pub(super) async fn settle_run(
     exemptions.add(&injector.world.checker.exemptions());
     exemptions.add(&repairs.exemptions());
     exemptions.add(&placement.exemptions());
+    exemptions.add(&injector.exemptions);
     found.extend(injector.world.unplanted.lock().unwrap().iter().cloned());
     found.extend(exemptions.exceeded_bounds(history.now()));
     let refused = injector.world.rivals.as_ref().map(Rivals::count_refused_by_family);

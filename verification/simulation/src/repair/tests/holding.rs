@@ -162,10 +162,14 @@ async fn an_entry_without_a_reason_to_be_held_passes() {
     }
 }
 
+fn uses_of(case: &HoldingTest, used: Exemption) -> ExemptionUse {
+    let table = case.0.judge.exemptions().list_uses();
+    table.into_iter().find(|(exemption, _)| *exemption == used).unwrap().1
+}
+
 /// Uses of the exemption of answers that the service may have forgotten.
 fn forgotten(case: &HoldingTest) -> ExemptionUse {
-    let table = case.0.judge.exemptions().list_uses();
-    table.into_iter().find(|(exemption, _)| *exemption == Exemption::ForgottenReports).unwrap().1
+    uses_of(case, Exemption::ForgottenReports)
 }
 
 #[tokio::test(start_paused = true)]
@@ -219,6 +223,15 @@ async fn an_entry_passes_while_the_leader_may_not_know_the_reason() {
     case.write().await;
     case.begin().await;
     assert_eq!((case.found(), case.0.judge.counts().shifted_answers), (0, 1), "clocks were set");
+    assert_eq!(uses_of(&case, Exemption::UncertainFailures).uses, 1);
+
+    for (first, uses) in [(600.0, 1), (680.0, 1), (700.0, 0)] {
+        let mut case = HoldingTest::new().await;
+        case.answer(vec![machine(1, 3, first), machine(2, 3, 300.0), machine(3, 3, 30.0)], &[]).await;
+        case.write().await;
+        case.begin().await;
+        assert_eq!((case.found(), uses_of(&case, Exemption::UncertainFailures).uses), (0, uses), "{first} s");
+    }
 
     let mut case = HoldingTest::new().await;
     case.0.write(&[(keys::AUTO_REPAIR_DISABLED.to_owned(), Some(json!(true)))]).await;
