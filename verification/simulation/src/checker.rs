@@ -63,13 +63,21 @@ struct CheckedRun {
 pub struct Checker {
     judged: Arc<Mutex<CheckedRun>>,
     history: History,
+    /// Knows the faults. Without an oracle, each late commit counts as under a fault.
+    facts: Facts,
     /// Maximum age of an observation that a plan uses.
     planned_on: Duration,
 }
 
 impl Checker {
     pub fn new(history: History) -> Self {
-        Self { judged: Arc::default(), history, planned_on: INTERVAL * PLANNED_ON }
+        let (judged, facts) = (Arc::default(), Facts::default());
+        Self { judged, history, facts, planned_on: INTERVAL * PLANNED_ON }
+    }
+
+    #[must_use]
+    pub fn with_facts(self, facts: Facts) -> Self {
+        Self { facts, ..self }
     }
 
     #[must_use]
@@ -107,9 +115,14 @@ impl Checker {
                 operations.entry(revision).or_default().insert(record.operation);
             }
         }
-        let now = self.history.now();
+        let judge = ObservationJudge {
+            observed,
+            now: self.history.now(),
+            planned_on: self.planned_on,
+            is_troubled: &|since| self.facts.is_leading_troubled(since),
+        };
         let ruled = clusters.observe(revision, &changes, |writer, judged_by| {
-            evaluate_by_observations(observed, writer, judged_by, (now, self.planned_on), exemptions)
+            judge.evaluate_cluster(writer, judged_by, exemptions)
         });
         for violation in &ruled.violations {
             self.history.note("checker", violation);
@@ -213,32 +226,40 @@ impl CheckedRun {
 /// Time of an observation, the observing instance, and the addresses.
 type RegistryObservation = (Duration, &'static str, BTreeSet<String>);
 
-/// Evaluates a cluster by each recent observation of its writer, and returns the fewest violations; `None` without a
-/// recent observation.
-fn evaluate_by_observations(
-    observed: &VecDeque<RegistryObservation>,
-    writer: Option<&str>,
-    judged_by: ByObservation<'_>,
-    (now, planned_on): (Duration, Duration),
-    exemptions: &mut Exemptions,
-) -> Option<Vec<Violation>> {
-    // A plan uses the observations of its own instance only.
-    let own = || observed.iter().filter(|(_, by, _)| writer.is_none_or(|writer| writer == *by));
-    let best_since = |oldest: Duration| {
-        let recent = own().filter(|(at, ..)| *at + oldest >= now);
-        recent.map(|(_, _, observed)| judged_by(observed)).min_by_key(Vec::len)
-    };
-    let best = best_since(planned_on + ON_ITS_WAY);
-    if best.as_ref().is_none_or(|wrong| !wrong.is_empty())
-        && let Some(late) = best_since(planned_on + REMEMBERED).filter(Vec::is_empty)
-    {
-        let age = |(at, _, observed): &RegistryObservation| {
-            judged_by(observed).is_empty().then(|| now.saturating_sub(*at + planned_on))
-        };
-        exemptions.record_use(Exemption::LateCommit, own().filter_map(age).min().unwrap_or_default());
-        return Some(late);
+struct ObservationJudge<'a> {
+    observed: &'a VecDeque<RegistryObservation>,
+    now: Duration,
+    /// Maximum age of an observation that a plan uses.
+    planned_on: Duration,
+    /// Whether leader or store have a fault, or had one since the given time.
+    is_troubled: &'a dyn Fn(Duration) -> bool,
+}
+
+impl ObservationJudge<'_> {
+    /// Evaluates a cluster by each recent observation of its writer, and returns the fewest violations; `None` without a
+    /// recent observation. An older observation counts if a fault since then explains the late commit.
+    fn evaluate_cluster(
+        &self,
+        writer: Option<&str>,
+        judged_by: ByObservation<'_>,
+        exemptions: &mut Exemptions,
+    ) -> Option<Vec<Violation>> {
+        // A plan uses the observations of its own instance only.
+        let own = || self.observed.iter().filter(|(_, by, _)| writer.is_none_or(|writer| writer == *by));
+        let since = |age: Duration| own().filter(move |(at, ..)| *at + age >= self.now);
+        let recent = since(self.planned_on + ON_ITS_WAY);
+        let best = recent.map(|(_, _, observed)| judged_by(observed)).min_by_key(Vec::len);
+        if best.as_ref().is_none_or(|wrong| !wrong.is_empty())
+            && let Some((at, ..)) = since(self.planned_on + REMEMBERED)
+                .filter(|(_, _, observed)| judged_by(observed).is_empty())
+                .last()
+            && (self.is_troubled)(*at)
+        {
+            exemptions.record_use(Exemption::LateCommit, self.now.saturating_sub(*at + self.planned_on));
+            return Some(Vec::new());
+        }
+        best
     }
-    best
 }
 
 pub struct ReportingRegistry<R> {
@@ -281,9 +302,12 @@ impl<R: Registry> Registry for ReportingRegistry<R> {
 #[cfg(test)]
 mod tests {
     use madako_domain::store::Entry;
+    use madako_judges::{ExemptionUse, FaultPlace};
     use serde_json::json;
 
     use super::*;
+    use crate::run::terms_of_settings;
+    use crate::world::ServiceSettings;
 
     fn put(revision: i64, key: &str, value: &serde_json::Value) -> Change {
         let value = value.to_string().into_bytes().into();
@@ -308,9 +332,8 @@ mod tests {
         checker.judged.lock().unwrap().violations.iter().map(|violation| violation.invariant).collect()
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn the_same_cluster_is_written_again_for_another_template_alone() {
-        let checker = Checker::new(History::new());
+    /// Begins a history in which the leader observed a machine.
+    fn observe_machine(checker: &Checker) {
         checker.judge_revision(1, vec![put(1, &format!("{}1", keys::LEADER), &json!("alpha"))]);
         checker.judge_revision(
             2,
@@ -318,6 +341,36 @@ mod tests {
         );
         checker.judge_revision(3, vec![put(3, keys::SABAKAN_TEMPLATE, &json!({}))]);
         checker.note_observation("\"alpha\"", ["10.0.0.1".to_owned()].into());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn late_commit_is_excused_only_after_a_fault() {
+        let late = ExemptionUse { uses: 1, longest_seconds: Some(120) };
+        for (faulty, violations, used) in
+            [(false, vec![Id::I6], ExemptionUse::default()), (true, vec![], late)]
+        {
+            let history = History::new();
+            let facts = Facts::for_terms(terms_of_settings(&ServiceSettings::default()), history.clone());
+            let checker = Checker::new(history).with_facts(facts.clone());
+            let value = Some(Arc::from(&b"alpha"[..]));
+            let leads = madako_judges::Change { key: format!("{}1", keys::LEADER), value };
+            facts.report(&Fact::Stored { revision: 1, changes: vec![leads] });
+            observe_machine(&checker);
+            tokio::time::advance(Duration::from_secs(300)).await;
+            if faulty {
+                facts.report_strike(&FaultPlace::Store);
+            }
+            checker.judge_revision(4, makes(4, 3));
+            assert_eq!(found(&checker), violations);
+            let used_here = |(exemption, used)| (exemption == Exemption::LateCommit).then_some(used);
+            assert_eq!(checker.exemptions().list_uses().into_iter().find_map(used_here), Some(used));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_same_cluster_is_written_again_for_another_template_alone() {
+        let checker = Checker::new(History::new());
+        observe_machine(&checker);
         checker.judge_revision(4, makes(4, 3));
         checker.judge_revision(5, vec![put(5, keys::SABAKAN_TEMPLATE, &json!({}))]);
         // The first cluster after a template is made from it, whatever revision the leader notes.

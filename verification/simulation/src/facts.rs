@@ -122,6 +122,12 @@ impl Facts {
         self.verdicts().values().any(|verdict| !verdict.violations.is_empty())
     }
 
+    /// [`Oracle::is_leading_troubled`]; true without an oracle, which alone knows the faults.
+    #[must_use]
+    pub fn is_leading_troubled(&self, since: FactTime) -> bool {
+        self.0.as_ref().is_none_or(|inner| inner.oracle.lock().unwrap().is_leading_troubled(since))
+    }
+
     #[must_use]
     pub fn exemptions(&self) -> Exemptions {
         self.0.as_ref().map(|inner| inner.oracle.lock().unwrap().exemptions()).unwrap_or_default()

@@ -206,10 +206,10 @@ async fn run(
     let disk = ForgetfulDisk::new(seeded_generator(seed, 7));
     let store = StoreProcess::on_disk(disk.clone(), seed);
     store.start().expect("an empty disk can be opened");
-    let checker = Checker::new(history.clone());
+    let facts = Facts::for_terms(terms_of_settings(&ServiceSettings::default()), history.clone());
+    let checker = Checker::new(history.clone()).with_facts(facts.clone());
     let placement = PlacementChecker::new(history.clone(), date);
     let drains = Drains::new(seed, Arc::clone(&clock));
-    let facts = Facts::for_terms(terms_of_settings(&ServiceSettings::default()), history.clone());
     let repairs = RepairJudge::new(history.clone(), drains.clone()).with_facts(facts.clone());
     let placement_judge = placement.clone();
     let mut judges = vec![
