@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use madako_domain::cluster::Cluster;
 use madako_domain::constraints::Constraints;
+use madako_domain::invariants::repair::busy_api_servers;
 use madako_domain::invariants::{
     ClusterChange, EpochLifetime, Id, Violation, WrittenKey, check_cluster_change, check_one_writer,
 };
@@ -151,7 +152,7 @@ impl Clusters {
         ruled: &mut RevisionVerdict,
         best: impl FnOnce(Option<&str>, ByObservation<'_>) -> Option<Vec<Violation>>,
     ) {
-        ruled.judged.extend([Id::I1, Id::I3, Id::I4, Id::I8, Id::I12]);
+        ruled.judged.extend([Id::I1, Id::I3, Id::I4, Id::I12]);
         // The service's own note of the template may be wrong.
         let template = template_revision(before);
         let made_from = std::mem::replace(&mut self.made_from, template);
@@ -179,6 +180,10 @@ impl Clusters {
         };
         if old.is_some() {
             ruled.judged.push(Id::I5);
+        }
+        if [old.as_ref(), Some(&after)].iter().any(|cluster| !busy_api_servers(&repairs, *cluster).is_empty())
+        {
+            ruled.judged.push(Id::I8);
         }
         let last: serde_json::Value = read_json(&self.stored, keys::LAST_PLAN).unwrap_or_default();
         let epoch = last["epoch"].as_i64();

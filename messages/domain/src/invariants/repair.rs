@@ -46,8 +46,10 @@ fn repaired_twice_violation(address: &str, count: usize) -> Violation {
     Violation { invariant: Id::I7, what: format!("{count} repairs of {address} are in processing") }
 }
 
-/// Addresses of the control plane nodes that are drained, rebooting or under repair.
-fn busy_api_servers<'q>(queue: &'q RepairQueue, cluster: Option<&Cluster>) -> BTreeSet<&'q str> {
+/// Addresses of the control plane nodes that are drained, rebooting or under repair: I8 has something to judge while
+/// there is one.
+#[must_use]
+pub fn busy_api_servers<'q>(queue: &'q RepairQueue, cluster: Option<&Cluster>) -> BTreeSet<&'q str> {
     let control_plane: BTreeSet<&str> =
         cluster.into_iter().flat_map(Cluster::control_plane).map(|node| node.address.as_str()).collect();
     let active = queue

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use madako_datacenter_sim::host::RESET;
 use madako_domain::cluster::Cluster;
+use madako_domain::invariants::repair::busy_api_servers;
 use madako_domain::invariants::{Id, Violation};
 use madako_domain::keys;
 use madako_domain::record::{Record, RecordStatus};
@@ -116,15 +117,10 @@ impl JudgedRepairs {
         let mut subjects = Vec::new();
         if touches(keys::REPAIRS) {
             subjects.push(Id::I7);
-            let is_control_plane = |entry: &RepairQueueEntry| {
-                self.cluster
-                    .as_ref()
-                    .is_some_and(|cluster| cluster.control_plane().any(|node| node.address == entry.address))
-            };
-            let entries = changes.iter().filter_map(|(_, entry)| entry.as_ref());
-            if entries.filter_map(requests::read_json).any(|entry| is_control_plane(&entry)) {
-                subjects.push(Id::I8);
-            }
+        }
+        let touches_queue = touches(keys::REPAIRS) || touches(keys::REBOOTS);
+        if touches_queue && !busy_api_servers(&self.queue, self.cluster.as_ref()).is_empty() {
+            subjects.push(Id::I8);
         }
         if touches(keys::RECORDS) {
             subjects.push(Id::I10);

@@ -41,6 +41,11 @@ const EXERCISED: [Id; 9] = [Id::I1, Id::I3, Id::I4, Id::I5, Id::I6, Id::I7, Id::
 /// Invariants whose subject each world with operations has.
 const OF_OPERATIONS: [Id; 2] = [Id::I2, Id::I10];
 
+/// Invariants whose subject is a control plane node under repair or reboot: runs with reboots have it, and long runs with
+/// users of the queue, who break control plane nodes about twice an hour.
+const OF_BUSY_CONTROL_PLANE: [Id; 1] = [Id::I8];
+const BUSY_WITHIN: Span = Span::from_seconds(2 * 60 * 60);
+
 /// Time until the quiet period that the settings of the run allow: the lease ends, three polls, waiting applications
 /// may move, and failed work is retried.
 const ALLOWED: Duration = SESSION_TTL
@@ -179,9 +184,11 @@ pub(super) async fn settle_run(
     found.extend(check_full_length(to_the_end, kept && violations.is_empty() && found.is_empty()));
     let judged = history.judgement_counts();
     let (places, operates) = (scenario.world.places_applications(), scenario.world.runs_operations());
+    let busy = super::has_clients(scenario, ClientKind::Reboots) || drilled && length >= BUSY_WITHIN;
     let not_exercised = EXERCISED
         .into_iter()
         .chain(OF_OPERATIONS.into_iter().filter(|_| operates))
+        .chain(OF_BUSY_CONTROL_PLANE.into_iter().filter(|_| busy))
         .filter(|_| to_the_end)
         .filter(|id| judged.get(id).is_none_or(|count| *count == 0) && (places || *id != Id::I11))
         .collect();
