@@ -13,6 +13,7 @@ mod documents;
 mod faults;
 mod limits;
 mod manifests;
+mod named_tests;
 mod reach;
 mod repository;
 mod settings;
