@@ -10,23 +10,23 @@ use madako_repair_queue::limits::SAME_REPORT;
 use madako_sabakan::limits::REQUEST_DEADLINE;
 use madako_ssh::limits::SHORTEST_ACTION;
 
-/// Length of a label's name: Kubernetes' limit, and sabakan's.
+/// Bytes of a label's name: Kubernetes' limit, and sabakan's.
 pub(crate) const MAX_LABEL: usize = 63;
 
 /// Maximum setting for the size of a request's body in bytes: etcd accepts at most 10 MiB even where operators raise
 /// its limit, and a body becomes one value.
 pub(crate) const MAX_BODY: i64 = 10 << 20;
-/// Maximum setting for repeated transactions: each repeats all reads of a request.
+/// Maximum setting for the number of repeated transactions: each repeats all reads of a request.
 pub(crate) const MAX_RETRIES: i64 = 100;
 /// Maximum setting for a span, in seconds: ten years.
 pub(crate) const MAX_SECONDS: f64 = 315_360_000.0;
 /// Maximum size of a TOSCA template in bytes: each created cluster contains it in one value.
 pub(crate) const MAX_TOSCA: u64 = 1 << 20;
-/// Default interval of fetch rounds of metrics.
+/// Default interval of fetch rounds of metrics: a usual interval of scrapes, so that each round has new values.
 pub(crate) const METRICS_INTERVAL: Duration = Duration::from_secs(15);
 /// Maximum interval of fetch rounds: an older value does not describe the present.
 pub(crate) const MAX_METRICS_INTERVAL: Duration = Duration::from_secs(3_600);
-/// Maximum age of a kept value.
+/// Maximum setting for the age of a kept value: after a day without its provider, a value describes nothing.
 pub(crate) const MAX_METRIC_AGE: Duration = Duration::from_secs(86_400);
 
 /// Shortest session of a leader that acts on nodes. Just before a renewal, after a third of the session, and with the
@@ -44,7 +44,7 @@ pub(crate) const MAX_PEM: u64 = 1 << 20;
 
 /// Events that a slow listener may lag behind. A live view reads many times a second.
 pub(crate) const JOURNAL_BEHIND: usize = 1024;
-/// Addresses named in one line.
+/// Addresses named in one line: a few lines of a terminal.
 pub(crate) const MOST_NAMED: usize = 20;
 
 /// A hurried supervisor first gives up a start in flight, then a stuck child, each after one grace time; only after
@@ -69,7 +69,7 @@ pub(crate) const CALL_DEADLINE: Duration = Duration::from_secs(5);
 /// Maximum wait at any setting: longer ones are practically endless. It keeps sums of times in range.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Pause before the next check of read permission in the store.
+/// Pause before the next check of read permission in the store: an operator who grants it waits for the effect.
 pub(crate) const READ_AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// Time for the scheduler to explain: a pass, and then an explanation of every candidate.
 pub(crate) const EXPLAIN_DEADLINE: Duration = Duration::from_secs(5);
@@ -93,7 +93,8 @@ pub(crate) const INSTANCE_STOP_DEADLINE: Duration = Duration::from_millis(1_400)
 
 /// Interval of checks for commands of an earlier process. A watcher kills within milliseconds.
 pub(crate) const PREDECESSOR_GLANCE: Duration = Duration::from_millis(100);
-/// Interval of log lines while waiting for an earlier process.
+/// Interval of log lines while waiting for an earlier process, which ends within milliseconds unless a disk does
+/// not answer.
 pub(crate) const PREDECESSOR_SAID_EVERY: Duration = Duration::from_secs(5);
 
 /// Maximum size of a write to the embedded store in bytes: a configuration of 5,000 nodes has about 6 MB, and etcd

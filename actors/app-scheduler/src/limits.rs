@@ -8,7 +8,8 @@ use madako_domain::limits::MOST_TRANSACTION_BYTES;
 /// and its decision is small.
 pub(crate) const PREFERRED_BYTES: usize = 1 << 20;
 
-/// Pause before a failed commit is retried; doubled up to [`RETRY_MOST`].
+/// Pause before a failed commit is retried; doubled up to [`RETRY_MOST`]. A restarted store is back within a
+/// second.
 pub(crate) const RETRY_FIRST: Duration = Duration::from_millis(500);
 /// Maximum pause between retries. A change triggers an attempt anyway.
 pub(crate) const RETRY_MOST: Duration = Duration::from_secs(30);

@@ -14,7 +14,8 @@ pub(crate) const FIRST_READ_WITHIN: Duration = Duration::from_secs(10);
 pub(crate) const STALE_AFTER_POLLS: u32 = 3;
 /// Added to an age limit, so that it has passed at every clock's granularity.
 pub(crate) const JUST_AFTER: Duration = Duration::from_millis(1);
-/// Pause before a failed commit is retried; doubled up to [`RETRY_MOST`].
+/// Pause before a failed commit is retried; doubled up to [`RETRY_MOST`]. A restarted store is back within a
+/// second.
 pub(crate) const RETRY_FIRST: Duration = Duration::from_millis(500);
 /// Maximum pause between retries. The next poll triggers an attempt anyway.
 pub(crate) const RETRY_MOST: Duration = Duration::from_secs(30);

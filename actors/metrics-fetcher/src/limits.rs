@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Allowed values listed in a message.
+/// Allowed values listed in a message: more do not fit on a line.
 pub(crate) const LISTED: usize = 10;
 
 /// Deadline of a fetch in percent of the interval, where that is shorter than
@@ -12,7 +12,7 @@ pub(crate) const DEADLINE_PERCENT: u32 = 67;
 /// 10 s, even 24 hanging providers of one namespace are all fetched within a round.
 pub const ROUNDS_AT_ONCE: usize = 32;
 
-/// Characters of a name in a message; names on providers may have any length.
+/// Characters of a name in a message: usual names fit, and names on providers may have any length.
 pub(crate) const MOST_SHOWN: usize = 100;
 
 /// Consecutive failures before rounds are skipped. As many as rounds in the lifetime of a kept value: one slow answer
@@ -21,7 +21,7 @@ pub const FAILURES: u32 = 3;
 /// Maximum consecutive skipped rounds: with rounds of 15 s, a recovered provider is noticed within a minute.
 pub const MOST_SKIPPED: u32 = 3;
 
-/// Time for which values are remembered.
+/// Time for which values are remembered: an hour shows an operator how a metric moved before an alert.
 pub const MEMORY: Duration = Duration::from_secs(3600);
 /// Remembered values: one a second for an hour. A metric with more values loses its oldest ones.
 pub const MOST_VALUES: usize = 3600;

@@ -9,3 +9,5 @@ pub(crate) const MAX_PAUSE: Duration = Duration::from_secs(60);
 /// Requests that wait for the first connection or for their turn. The operation runner has one read and one action
 /// for each node; an operator's command adds a few.
 pub(crate) const MAX_WAITING: usize = 16;
+
+const _: () = assert!(FIRST_PAUSE.as_millis() < MAX_PAUSE.as_millis());

@@ -31,7 +31,7 @@ pub(crate) const ROUNDS_TO_AGREE: u32 = madako_domain::guard::POLLS_TO_AGREE;
 pub(crate) const COLLECT_DEADLINE: Duration = Duration::from_secs(30);
 /// Time for the start of a node's actor: the roster starts the actors of a new cluster within a second.
 pub(crate) const ACTOR_DEADLINE: Duration = Duration::from_secs(2);
-/// Interval at which the runner checks whether that actor exists.
+/// Interval at which the runner checks whether that actor exists: the question costs a message.
 pub(crate) const ACTOR_POLL: Duration = Duration::from_millis(100);
 /// Time after which a command counts as lost: three pulls of an image with 10 min each, and their pauses.
 pub(crate) const COMMAND_LOST: Duration = Duration::from_secs(32 * 60);
@@ -62,7 +62,7 @@ pub(crate) const KUBELET_PAUSE: Duration = Duration::from_secs(5);
 pub(crate) const MOST_CHECKS: usize = 64;
 /// Tries to promote a learner. A database of 8 GiB takes some minutes to reach it.
 pub(crate) const PROMOTE_TRIES: u32 = 150;
-/// Bytes of an error in a record.
+/// Bytes of an error in a record: the last lines of a program's output, and far below the size of a value in etcd.
 pub(crate) const MAX_ERROR: usize = 2048;
 /// Validity of the certificates of etcd's members: leaves are valid for a year.
 pub(crate) const CERTIFICATE_VALIDITY: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -70,5 +70,24 @@ pub(crate) const CERTIFICATE_VALIDITY: Duration = Duration::from_secs(365 * 24 *
 pub(crate) const KUBERNETES_CERTIFICATE_VALIDITY: Duration = Duration::from_secs(87_600 * 3600);
 /// Validity of the certificates of webhooks, as in CKE.
 pub(crate) const WEBHOOK_CERTIFICATE_VALIDITY: Duration = Duration::from_secs(175_200 * 3600);
-/// Id of the first record of a store, as in CKE.
+/// Id of the first record of a store, as in CKE; ids count upwards by one.
 pub(crate) const FIRST_RECORD: i64 = 1;
+
+const _: () = assert!(BACK_OFF_FIRST.as_secs() < BACK_OFF_MOST.as_secs());
+const _: () = assert!(
+    RANK_HOLD.as_secs() <= BACK_OFF_FIRST.as_secs(),
+    "later resources go on before the failed one is tried again"
+);
+const _: () = assert!(
+    ACTOR_POLL.as_millis() < ACTOR_DEADLINE.as_millis()
+        && ACTOR_DEADLINE.as_millis() < COLLECT_DEADLINE.as_millis()
+);
+const _: () = assert!(LEAST_OBJECTS_PAUSE.as_secs() < OBJECTS_DEADLINE.as_secs());
+const _: () = assert!(
+    LEAST_WAVE_PAUSE.as_secs() < WAVE_GOOD.as_secs() && WAVE_GOOD.as_secs() < WAVE_DEADLINE.as_secs(),
+    "a wave is looked at several times before it is good, and is good before it fails"
+);
+const _: () = assert!(
+    MAX_NODE_CHANGES as u64 * 15 < COMMAND_LOST.as_secs(),
+    "changes of Node objects, 15 s each, end before their command counts as lost"
+);

@@ -23,7 +23,7 @@ pub(crate) const DELETE_WITHIN: Duration = Duration::from_secs(60);
 pub(crate) const HEARD_WITHIN: Duration = Duration::from_secs(300);
 /// Added to a wake-up, so that its time has passed at every clock's granularity.
 pub(crate) const JUST_AFTER: Duration = Duration::from_millis(1);
-/// Addresses that a message names; it counts the rest.
+/// Addresses that a message names: more do not fit on a line. The message counts the rest.
 pub(crate) const MAX_SHOWN: usize = 5;
 /// Owners of a pod that a forecast follows: a pod, its ReplicaSet, its Deployment and some objects of operators above it.
 /// It also ends a circle.

@@ -5,14 +5,15 @@ use std::time::Duration;
 /// Maximum number of comparisons, and of operations in a branch, of a transaction (etcd's `--max-txn-ops`).
 pub(crate) const MAX_TXN_OPERATIONS: usize = 128;
 
-/// Capacity of an in-memory connection in bytes per direction.
+/// Capacity of an in-memory connection in bytes per direction: about that of a socket.
 pub(crate) const DUPLEX_BYTES: usize = 64 * 1024;
-/// Pause before a retry if ended leases could not be revoked.
+/// Pause before a retry if ended leases could not be revoked: half of the resolution of a TTL, which is a second.
 pub(crate) const LEASE_RETRY: Duration = Duration::from_millis(500);
 
 /// Bytes of space that are filled with zeros ahead of use: fills are rare, and no write waits for more than this.
 pub(crate) const FILL_BYTES: u64 = 4 * 1024 * 1024;
-/// A write further beyond the filled part leaves a gap unfilled, so that it does not wait for the whole fill.
+/// Bytes. A write further beyond the filled part leaves a gap unfilled, so that it does not wait for the whole
+/// fill.
 pub(crate) const MAX_FILL_BYTES: u64 = 4 * FILL_BYTES;
 
 /// Interval of log lines during a long verification: one or two lines for a file of some hundred MB on a disk of 100
@@ -31,16 +32,19 @@ pub(crate) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(20);
 pub(crate) const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Concurrent requests of one connection. Each watch stream counts as one; Go's clients multiplex over one connection.
 pub(crate) const MAX_CONCURRENT_STREAMS: u32 = 1024;
+/// Time for the head of a request over HTTP: a client in the data center sends it at once.
 pub(crate) const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time for open requests to end after the store begins to stop.
+/// Time for open requests to end after the store begins to stop: a write takes a few milliseconds, and watches
+/// never end.
 pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Unacknowledged bytes of a stream: room for a whole request, and for ranges without stalls.
 pub(crate) const STREAM_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
-/// Unacknowledged bytes of all streams of a connection together.
+/// Unacknowledged bytes of all streams of a connection together: two full streams.
 pub(crate) const CONNECTION_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
 
 /// Concurrent connections; further ones wait to be accepted. Each costs some tens of KiB.
 pub(crate) const MAX_CONNECTIONS: usize = 1024;
+/// Time for a TLS handshake: milliseconds within a data center, and a lost SYN costs a second.
 pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause after the operating system refused to accept a connection, for example for lack of file descriptors.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -55,22 +59,24 @@ pub const DEFAULT_MAX_REQUEST_BYTES: usize = 3 * 512 * 1024;
 
 /// Upper bound of recent keys and values in bytes: the distance by which a watch may lag without reading the file.
 pub(crate) const MAX_RECENT_BYTES: usize = 4 * 1024 * 1024;
-/// Upper bound of recent revisions.
+/// Upper bound of recent revisions: with [`MAX_RECENT_BYTES`], a kilobyte each.
 pub(crate) const MAX_RECENT_REVISIONS: usize = 4096;
 
-/// Bytes of pairs in one part of a streamed range.
+/// Bytes of pairs in one part of a streamed range: below the size of a message that clients of etcd accept by
+/// default (4 MiB).
 pub(crate) const STREAMED_PART_BYTES: usize = 1024 * 1024;
 
-/// Answers that may wait for a client; keep-alives are answered one by one.
+/// Answers that may wait for a client. Keep-alives are answered one by one, so a client that reads has one.
 pub(crate) const MAX_WAITING_ANSWERS: usize = 4;
 
-/// Parts of a snapshot that may wait for a client.
+/// Parts of a snapshot that may wait for a client: 128 KiB keep the connection busy.
 pub(crate) const MAX_WAITING_PARTS: usize = 4;
 
 /// Bytes of one snapshot message: etcd's own size.
 pub(crate) const SNAPSHOT_PART_BYTES: usize = 32 * 1024;
 
-/// Writes that may queue for the writer; further ones wait for a slot. etcd refuses writes above 5,000 pending ones.
+/// Number of writes that may queue for the writer; further ones wait for a slot. etcd refuses writes above 5,000
+/// pending ones.
 pub(crate) const MAX_WAITING_WRITES: usize = 4096;
 /// Time until a waiting client learns that the outcome of its write is unknown: etcd's request timeout.
 pub(crate) const WRITE_TIMEOUT: Duration = Duration::from_secs(7);
@@ -78,7 +84,8 @@ pub(crate) const WRITE_TIMEOUT: Duration = Duration::from_secs(7);
 pub(crate) const MESSAGE_OVERHEAD_BYTES: usize = 512 * 1024;
 /// Upper bound of revisions that one read for watches takes from the file: etcd's batch for lagging watchers.
 pub(crate) const MAX_EVENT_REVISIONS: usize = 1000;
-/// Upper bound of keys and values in bytes of one read for watches; its last revision may exceed it.
+/// Upper bound of keys and values in bytes of one read for watches; its last revision may exceed it. As for
+/// [`STREAMED_PART_BYTES`], the answer fits into a message.
 pub(crate) const MAX_EVENT_BYTES: usize = 1024 * 1024;
 
 /// Upper bound of watches in the store, over all streams: many times the need of one service and its tools.

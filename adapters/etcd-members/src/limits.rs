@@ -25,7 +25,7 @@ pub(crate) const RENEWAL_PAUSE: Duration = Duration::from_secs(30);
 
 /// Connections that are kept: some times the members of a large cluster (etcd advises against more than seven).
 pub(crate) const MOST_CONNECTIONS: usize = 64;
-/// Members that are asked at the same time.
+/// Members that are asked at the same time: more than twice the seven members that etcd advises at most.
 pub(crate) const MOST_ASKED_AT_ONCE: usize = 16;
 /// Kept bytes of an error message: a server's message could have any length.
 pub(crate) const LONGEST_ERROR: usize = 500;
@@ -37,16 +37,18 @@ pub(crate) const PASSWORD_BYTES: usize = 32;
 pub(crate) const SNAPSHOT_SILENCE: Duration = Duration::from_secs(30);
 /// Bytes of a snapshot: twice the greatest size that etcd advises.
 pub(crate) const MOST_SNAPSHOT_BYTES: u64 = 16 << 30;
-/// Parts of a snapshot that wait for the disk; etcd sends parts of 32 or 64 KiB.
+/// Parts of a snapshot that wait for the disk: etcd sends parts of 32 or 64 KiB, so 2 MiB at most.
 pub(crate) const PARTS_IN_MEMORY: usize = 32;
-/// Bytes per read of a backup's verification.
+/// Bytes per read of a backup's verification: large enough for a disk's full rate.
 pub(crate) const VERIFIED_AT_ONCE: usize = 1 << 20;
-/// Files of a directory with backups that are looked at: 1,000 backups, as many refuted ones, and some of others.
+/// Number of files of a directory with backups that are looked at: 1,000 backups, as many refuted ones, and some of
+/// others.
 pub(crate) const MOST_FILES: usize = 10_000;
 
 /// Keys of the first page of a read of all keys. A page of the largest values that etcd accepts by default has 24 MiB.
 pub(crate) const FIRST_PAGE: i64 = 16;
-/// Keys of the greatest page.
+/// Keys of the greatest page: with values of a kilobyte, as of most objects, such a page has the greatest size of
+/// [`PAGE_BYTES`].
 pub(crate) const MOST_PAGE: i64 = 4096;
 /// Bytes of a page below which the next page has twice as many keys, and above which it has half as many.
 pub(crate) const PAGE_BYTES: std::ops::RangeInclusive<usize> = (1 << 20)..=(4 << 20);
@@ -56,7 +58,7 @@ pub(crate) const MOST_PAGE_BYTES: usize = 32 << 20;
 /// Deadline of a page: the member reads it from its disk.
 pub(crate) const PAGE: Duration = Duration::from_secs(30);
 
-/// Deadline of a question for the version of a program.
+/// Deadline of a question for the version of a program: a container that starts on a busy machine needs seconds.
 pub(crate) const VERSION: Duration = Duration::from_secs(10);
 /// Deadline of a restore: a snapshot of 16 GiB at 20 MiB/s.
 pub(crate) const RESTORE: Duration = Duration::from_secs(15 * 60);
@@ -69,6 +71,7 @@ pub(crate) const PROOF: Duration = Duration::from_secs(40 * 60);
 /// Heartbeats and election time-out of a restored etcd in milliseconds, ten and five times less than etcd's own: a single
 /// member waits up to an election time-out before it answers, and loses no election.
 pub(crate) const HEARTBEAT_MS: u32 = 10;
+/// The election time-out in milliseconds, five heartbeats: etcd refuses less.
 pub(crate) const ELECTION_MS: u32 = 50;
 /// Lines of etcd's messages in an error.
 pub(crate) const MOST_LINES: usize = 3;

@@ -10,7 +10,7 @@ pub(crate) const MAX_STAT: u64 = 2048;
 pub(crate) const EAGER_PAUSE: Duration = Duration::from_micros(200);
 /// Longest pause between two scans, for killed descendants that do not end.
 pub(crate) const PATIENT_PAUSE: Duration = Duration::from_millis(200);
-/// Number of processes that an error names if they do not end.
+/// Number of processes that an error names if they do not end: more do not fit on a line.
 pub(crate) const MAX_NAMED: usize = 5;
 
 /// Time for the outputs to close after the last process of the command has ended: the command may have passed them to
@@ -35,11 +35,11 @@ pub(crate) const KILL_PATIENCE: Duration = Duration::from_secs(10);
 /// Silence of a watcher after a command's deadline and [`KILL_PATIENCE`] before it counts as lost: time to read the
 /// rest of the outputs on a busy host.
 pub(crate) const REPORT_PATIENCE: Duration = Duration::from_secs(10);
-/// Time to read the error output of a watcher that has ended.
+/// Time to read the error output of a watcher that has ended: the output is in the pipe by then.
 pub(crate) const COMPLAINT_PATIENCE: Duration = Duration::from_secs(1);
-/// Kept bytes of a watcher's error output.
+/// Kept bytes of a watcher's error output: a few sentences, or the first lines of a panic.
 pub(crate) const MAX_COMPLAINT: u64 = 1024;
-/// Heartbeats per allowed silence; after that silence a watcher kills.
+/// Heartbeats per allowed silence: three may be late before a watcher kills.
 pub(crate) const SIGNS_IN_SILENCE: u32 = 4;
 
 const _: () = assert!(

@@ -5,11 +5,12 @@ use std::time::Duration;
 /// Upper bound of a kubeconfig and of each file that it names, in bytes. A cluster's kubeconfig has some 5 KiB, a CA
 /// bundle 200 KiB.
 pub const MAX_FILE_BYTES: u64 = 1 << 20;
-/// Depth and parser events of a kubeconfig; one with a hundred contexts has some 3,000.
+/// Levels of nesting of a kubeconfig: its own types have seven.
 pub(crate) const MAX_DEPTH: usize = 16;
+/// Parser events of a kubeconfig; one with a hundred contexts has some 3,000.
 pub(crate) const MAX_EVENTS: usize = 100_000;
 
-/// Characters of an API server's message that an error repeats.
+/// Characters of an API server's message that an error repeats: a refusal with its reason has some 200.
 pub(crate) const MAX_SAID: usize = 300;
 
 /// Upper bound of a label selector in bytes: some dozens of labels.
@@ -64,13 +65,13 @@ pub(crate) const KINDS_AGE: Duration = Duration::from_secs(600);
 /// Age at which discovery is asked again about a kind that it did not know: a new kind is known a second after its
 /// definition, and the resources of a pass ask once.
 pub(crate) const ABSENCE_AGE: Duration = Duration::from_secs(2);
-/// Groups and versions whose kinds are kept; a cluster has some tens.
+/// Number of groups and versions whose kinds are kept; a cluster has some tens.
 pub(crate) const MAX_GROUPS: usize = 1000;
 /// Validity of the client certificate, as in CKE.
 pub(crate) const CERTIFICATE: Duration = Duration::from_secs(25 * 3600);
 /// Age at which another one is issued, as in CKE.
 pub(crate) const CERTIFICATE_AGE: Duration = Duration::from_secs(24 * 3600);
-/// Time until the next request for a certificate after a failed one.
+/// Time until the next request for a certificate after a failed one. The former one is valid for an hour more.
 pub(crate) const RENEWAL_PAUSE: Duration = Duration::from_secs(60);
 /// Attempts to change a Node object that other clients change at the same time: kubelets write to it every 5 min.
 pub(crate) const CHANGE_TRIES: usize = 5;
@@ -78,6 +79,10 @@ pub(crate) const CHANGE_TRIES: usize = 5;
 const _: () = assert!(
     CONNECT_TIMEOUT.as_secs() < WRITE_DEADLINE.as_secs()
         && WRITE_DEADLINE.as_secs() < READ_DEADLINE.as_secs()
+);
+const _: () = assert!(
+    CERTIFICATE_AGE.as_secs() + RENEWAL_PAUSE.as_secs() < CERTIFICATE.as_secs(),
+    "a failed renewal is repeated while the former certificate is valid"
 );
 const _: () = assert!((PAGE as usize) < MAX_NODES && MAX_NAMESPACES <= MAX_PODS);
 const _: () = assert!(

@@ -1,12 +1,12 @@
 //! Limits and timeouts of this crate, with their units and derivations.
 
-/// Characters of a server's message that an error repeats.
+/// Characters of a server's message that an error repeats: its first sentence.
 pub(crate) const MAX_SAID: usize = 200;
 
-/// Names per request to InfluxDB.
+/// Names per request to InfluxDB: with names of 100 bytes, a query of 10 KB.
 pub const INFLUX_NAMES: usize = 100;
 
-/// Concurrent requests to one KSQL server.
+/// Concurrent requests to one KSQL server, which answers one metric each: a server has a few cores.
 pub const KSQL_AT_ONCE: usize = 4;
 
 /// Upper bound of an answer in bytes: some 60,000 series of a Prometheus at 250 bytes each.
@@ -20,7 +20,7 @@ pub const MAX_NAME_BYTES: usize = 1024;
 /// Upper bound of a number's text in characters. The longest exact form of a float has 1,077; servers write about 20.
 pub(crate) const MAX_NUMBER: usize = 1100;
 
-/// Names per request to Prometheus.
+/// Names per request to Prometheus: with names of 100 bytes, a form of 50 KB.
 pub const PROMETHEUS_NAMES: usize = 500;
 /// Upper bound of a query in a URL, encoded, in bytes; a longer one is posted as a form. Common proxies accept 8 KiB
 /// for the whole head of a request. Gateways that allow only GET thus serve all but long lists.

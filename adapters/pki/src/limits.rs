@@ -18,13 +18,13 @@ pub(crate) const CA_VALIDITY: Duration = Duration::hours(876_000);
 pub(crate) const VAULT_DEADLINE: StdDuration = StdDuration::from_secs(10);
 /// Upper bound of an answer of Vault in bytes: the SSH keys of 300 nodes with RSA keys of 4,096 bits.
 pub(crate) const MAX_VAULT_ANSWER: usize = 1 << 20;
-/// Part of the lease of a token after which it is renewed.
+/// Divisor of the lease of a token, after which time it is renewed: the other half leaves time for retries.
 pub(crate) const RENEWED_AFTER: u32 = 2;
 /// Pause after a failed renewal of a token that is still valid: about as long as Vault needs to elect another leader.
 pub(crate) const RENEWAL_PAUSE: StdDuration = StdDuration::from_secs(30);
 /// Messages of Vault that an error names: one cause seldom gives more.
 pub(crate) const MAX_VAULT_MESSAGES: usize = 3;
-/// Characters of one of them.
+/// Characters of one of these messages: a sentence or two.
 pub(crate) const MAX_VAULT_MESSAGE: usize = 300;
 /// Bytes of a key with which Kubernetes encrypts its secrets (AES-256).
 pub(crate) const ENCRYPTION_KEY_BYTES: usize = 32;
@@ -32,3 +32,13 @@ pub(crate) const ENCRYPTION_KEY_BYTES: usize = 32;
 pub(crate) const KEPT_ENCRYPTION_KEYS: usize = 2;
 /// Validity of the certificate of service accounts, as in CKE. Its end matters to no program.
 pub(crate) const SERVICE_ACCOUNT_VALIDITY: StdDuration = StdDuration::from_secs(87_600 * 3600);
+
+const _: () = assert!(
+    VAULT_DEADLINE.as_secs() < RENEWAL_PAUSE.as_secs(),
+    "a renewal has ended before the next one begins"
+);
+const _: () = assert!(MAX_VAULT_MESSAGES * MAX_VAULT_MESSAGE < MAX_VAULT_ANSWER);
+const _: () = assert!(
+    SERVICE_ACCOUNT_VALIDITY.as_secs() < CA_VALIDITY.whole_seconds().unsigned_abs(),
+    "an authority outlives its certificates"
+);

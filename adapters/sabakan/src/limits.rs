@@ -16,3 +16,5 @@ pub const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
 /// Time for one request, including the connection: sabakan reads each machine from its etcd separately, which takes
 /// seconds for thousands of machines; the shortest sensible poll interval is a minute.
 pub const REQUEST_DEADLINE: Duration = Duration::from_secs(30);
+
+const _: () = assert!(MAX_MESSAGES * MAX_TEXT < MAX_RESPONSE_BYTES, "an error repeats a part of an answer");

@@ -56,8 +56,9 @@ pub const ACTION_DEADLINE: Duration = Duration::from_secs(600);
 pub const PULL_DEADLINE: Duration = Duration::from_secs(600);
 /// Time limit of the inspection of an etcd snapshot, including a trial restore: a snapshot of 2 GiB takes a minute on a slow disk.
 pub const TRIAL_DEADLINE: Duration = Duration::from_secs(120);
-/// Tries of a pull, and the pause between two, in seconds. CKE's values.
+/// Tries of a pull: CKE's number.
 pub(crate) const PULL_TRIES: u32 = 3;
+/// Seconds between two tries of a pull: CKE's value.
 pub(crate) const PULL_PAUSE: u32 = 10;
 
 /// Seconds between SIGTERM and SIGKILL for a container: the shutdown time of rivers, and docker's default.

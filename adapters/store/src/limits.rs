@@ -9,22 +9,22 @@ pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// instances send fewer than fifty requests a second.
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Events that wait for the receiver. At most one of each kind waits in addition.
+/// Number of events that wait for the receiver: an election has a few. At most one of each kind waits in addition.
 pub(crate) const CAMPAIGN_EVENTS: usize = 16;
 /// Commands that wait for the campaign: an instance sends one at a time.
 pub(crate) const CAMPAIGN_COMMANDS: usize = 4;
 
 /// A lease is renewed after this fraction of its TTL, as in etcd's own client: two more attempts fit.
 pub(crate) const RENEW_AFTER: u32 = 3;
-/// The fraction of the TTL that is not used: it covers clocks that run at different rates, and the time from the end of
-/// a term until its last effect is stopped.
+/// Divisor of the TTL, for the part that is not used: it covers clocks that run at different rates, and the time
+/// from the end of a term until its last effect is stopped.
 pub(crate) const TTL_MARGIN: u32 = 10;
 /// Upper bound of that margin: a clock that drifts more than this during a lease is broken.
 pub(crate) const LONGEST_MARGIN: Duration = Duration::from_secs(5);
 /// Longest lease that etcd grants (its `MaxLeaseTTL`), in seconds.
 pub(crate) const LONGEST_TTL: i64 = 9_000_000_000;
 
-/// Number of keys that an error names.
+/// Number of keys that an error names: more do not fit on a line.
 pub(crate) const MOST_KEYS_NAMED: usize = 3;
 
 /// Default deadline of a request (CKE's default).
@@ -42,7 +42,8 @@ pub(crate) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 /// connection.
 pub(crate) const CONNECTION_WINDOW: u32 = 64 << 20;
 
-/// Attempts to read a copy if a compaction removes its revision during the read.
+/// Attempts to read a copy if a compaction removes its revision during the read: compactions are minutes apart, and
+/// a read takes seconds.
 pub(crate) const COPY_TRIES: u32 = 3;
 
 /// Kept bytes of an error message: a server's message could have any length.
@@ -68,7 +69,7 @@ pub(crate) const SNAPSHOT_PART_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Values to decode before yielding to other tasks: a few milliseconds of work.
 pub(crate) const MOST_FED_AT_ONCE: usize = 256;
-/// New faults that are logged per change of the store; the others are counted.
+/// New faults that are logged per change of the store: a screen. The others are counted.
 pub(crate) const MOST_LOGGED: usize = 20;
 
 /// Readers that may wait for the next read; a further one waits for a slot, within its deadline.
@@ -93,7 +94,7 @@ pub(crate) const MOST_TOGETHER: usize = 32;
 pub(crate) const MOST_OPERATIONS: usize = 8;
 /// Keys and values per request, in bytes; etcd accepts 1.5 MiB by default.
 pub(crate) const MOST_TOGETHER_BYTES: usize = 512 << 10;
-/// Transactions that may wait; a further one waits for a slot.
+/// Transactions that may wait, as many as in the embedded store; a further one waits for a slot.
 pub(crate) const MOST_WRITES_WAITING: usize = 4096;
 
 /// Events that wait for the receiver: enough that a short pause of the receiver delays nothing, few enough that the

@@ -24,7 +24,7 @@ pub(crate) const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) const LONGEST_DIAL: Duration = Duration::from_secs(130);
 /// Time between keep-alive probes; CKE's default.
 pub(crate) const DIAL_KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// Shortest and longest time between keep-alive probes that Linux accepts.
+/// Shortest and longest time between keep-alive probes that Linux accepts (`TCP_KEEPINTVL`, in seconds).
 pub(crate) const KEEP_ALIVE_RANGE: (Duration, Duration) =
     (Duration::from_secs(1), Duration::from_secs(32767));
 /// Time between health checks of an upstream; CKE's default.

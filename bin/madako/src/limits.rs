@@ -9,7 +9,7 @@ use madako_http::limits::BLOCKING;
 pub(crate) const MAX_DEPTH: usize = madako_json::krake::json::MAX_JSON_DEPTH;
 /// Parser events of a file: a hundred manifests of a thousand values each have fewer.
 pub(crate) const MAX_EVENTS: usize = 1_000_000;
-/// Events that aliases may add in total; an alias bomb needs millions.
+/// Parser events that aliases may add in total: as many as in a template. An alias bomb needs millions.
 pub(crate) const MAX_REPLAYED_EVENTS: usize = 100_000;
 /// Bytes of a file of settings; real ones have some hundred.
 pub(crate) const MAX_SETTINGS_BYTES: u64 = 1 << 20;
@@ -27,9 +27,9 @@ pub(crate) const SILENCE_SHARE: u32 = 3;
 /// Time limit of one export, and of the last one when the service ends.
 pub(crate) const EXPORT_DEADLINE: Duration = Duration::from_secs(5);
 
-/// Concurrent requests to providers.
+/// Concurrent requests to providers: half as many as the fetcher of the running service has.
 pub(crate) const ASKED_AT_ONCE: usize = 16;
-/// Time limit for all providers together; a value that is missing then is assumed.
+/// Time limit for all providers together; a value that is missing then is assumed. Six deadlines of one provider.
 pub(crate) const PROVIDERS_TAKE: Duration = Duration::from_secs(60);
 
 /// Attempts of a change that depends on a read value, against concurrent changes.
@@ -42,7 +42,7 @@ pub(crate) const MAX_VALUE: usize = (10 << 20) - (1 << 12);
 pub(crate) const DEMO_DEADLINE: Duration = Duration::from_secs(5);
 /// Bytes of an answer: the demo's lists have some 30 KiB.
 pub(crate) const MAX_DEMO_ANSWER: usize = 4 << 20;
-/// Characters of a refusal in a message.
+/// Characters of a refusal in a message: a few lines of a terminal.
 pub(crate) const MAX_TOLD: usize = 300;
 
 /// Items of one file that an error names; the operator corrects them in a few rounds.
@@ -52,7 +52,7 @@ pub(crate) const MAX_PROBLEMS: usize = 20;
 pub(crate) const MAX_RESOURCES: usize = 128;
 /// Attempts of a replacement, against concurrent changes of the resource.
 pub(crate) const MAX_BOOTSTRAP_TRIES: usize = 5;
-/// Characters of a text from outside in a message.
+/// Characters of a text from outside in a message: more do not fit on a line.
 pub(crate) const MAX_TEXT_SHOWN: usize = 60;
 
 /// Records shown before new ones without a given number (ckecli's default).
@@ -89,7 +89,8 @@ pub(crate) const OPS_DEADLINE: Duration = Duration::from_secs(10);
 pub(crate) const STATUS_DEADLINE: Duration = Duration::from_secs(2);
 /// Bytes that the file system of the embedded store should have left: its file grows by up to its size when it is compacted.
 pub(crate) const FREE_SPACE: u64 = 256 << 20;
-/// Time before the end of a certificate in which an operator should replace it.
+/// Time before the end of a certificate in which an operator should replace it: the service renews its own as
+/// early.
 pub(crate) const SOON: time::Duration = time::Duration::days(30);
 /// Difference of clocks that an operator should correct: a date in HTTP has whole seconds, and its transport takes time.
 pub(crate) const CLOCK_SKEW: time::Duration = time::Duration::seconds(3);
@@ -122,7 +123,7 @@ pub(crate) const MAX_TRIES: usize = 5;
 /// Bytes of a certificate or key: a bundle has some hundred kilobytes.
 pub(crate) const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// Time limit of connecting, including TLS.
+/// Time limit of connecting, including TLS: over slow links, a lost SYN costs a second and its repetition two.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit of a request with its answer: a list of all applications of a large site takes a few seconds in Krake.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
@@ -132,13 +133,13 @@ pub(crate) const WAIT: Duration = Duration::from_secs(60);
 pub(crate) const MAX_ANSWER_BYTES: usize = 192 << 20;
 /// Bytes of a certificate or key file: a chain has a few kilobytes, a bundle of all authorities some hundred.
 pub(crate) const MAX_PEM_BYTES: u64 = 4 << 20;
-/// Characters of the service's text in a message.
+/// Characters of the service's text in a message: a screen.
 pub(crate) const MAX_ANSWER_SHOWN: usize = 2000;
 
 /// Dependents named before the question: more would scroll the first ones off a terminal.
 pub(crate) const MAX_NAMED: usize = 20;
 
-/// Bytes of a password; longer input is no password.
+/// Bytes of a password; longer input is a file given by mistake.
 pub(crate) const MAX_PASSWORD_BYTES: usize = 4096;
 
 /// Attempts of a change, against concurrent writes of the service to the entry.

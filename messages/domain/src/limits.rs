@@ -22,7 +22,7 @@ pub(crate) const MAX_NAMESPACE: usize = 63;
 /// Bytes of the name of an object: Kubernetes allows 253.
 pub(crate) const MAX_OBJECT_NAME: usize = 253;
 
-/// Bytes; etcd accepts requests of 1.5 MiB.
+/// Bytes of a machine; etcd accepts requests of 1.5 MiB.
 pub(crate) const MAX_MACHINE_BYTES: usize = 1024 * 1024;
 
 /// Time for which a request to restart a member of etcd counts: the operator who sent it watches for the restart, and a
@@ -62,7 +62,7 @@ pub const EVICTION_TIMEOUT: Duration = Duration::from_secs(600);
 pub const MAX_CONCURRENT_REPAIRS: u32 = 1;
 /// Default time limit of a boot: a server with much memory tests it for about ten minutes.
 pub const BOOT_TIMEOUT: Duration = Duration::from_secs(30 * 60);
-/// Workers that drain or reboot at once by default (CKE).
+/// Number of workers that drain or reboot at once by default (CKE).
 pub const MAX_CONCURRENT_REBOOTS: u32 = 1;
 /// Maximum time of a setting. A longer time has no practical difference, and clocks overflow.
 pub(crate) const LONGEST_SETTING: Duration = Duration::from_secs(u32::MAX as u64);
@@ -72,10 +72,10 @@ pub(crate) const MAX_ANNOTATIONS_BYTES: usize = 256 * 1024;
 
 /// Bytes of a label's value, and of a label's name without its prefix (Kubernetes' limit).
 pub(crate) const MAX_LABEL_NAME: usize = 63;
-/// Bytes of a DNS name.
+/// Bytes of a DNS name (RFC 1123, without the final dot).
 pub(crate) const MAX_DNS_SUBDOMAIN: usize = 253;
 
-/// Maximum number of metrics that a decision names; `explain` counts the rest.
+/// Maximum number of metrics that a decision names: more do not fit on a line. `explain` counts the rest.
 pub const MAX_METRICS_NAMED: usize = 5;
 
 /// Characters of a number in a constraint. Krake's limit for numbers in comparisons; floats need far fewer.
@@ -99,7 +99,7 @@ pub const MOST_OPERATIONS: usize = 128;
 /// compares the revisions of a binding's evidence ([`BindingEvidence`](crate::invariants::BindingEvidence)), unless
 /// the transaction compares them already.
 pub const ADDED_BY_THE_GATE: usize = 2;
-/// Comparisons that remain for a decision.
+/// Comparisons that remain for a decision after those of the gate.
 pub const MOST_CONDITIONS: usize = MOST_OPERATIONS - ADDED_BY_THE_GATE;
 /// Bytes of keys and values in one transaction: etcd's `--max-request-bytes` is 1.5 MiB by default, and the rest of
 /// the request takes less than a tenth of that.

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use madako_protocol::limits::{COMMIT_DEADLINE, PERMIT_DEADLINE};
 
-/// Pause before the first retry of a failed transaction; doubled up to [`RETRY_MOST`].
+/// Pause before the first retry of a failed transaction; doubled up to [`RETRY_MOST`]. A restarted store is back
+/// within a second.
 pub const RETRY_FIRST: Duration = Duration::from_millis(500);
-/// Maximum pause between retries.
+/// Maximum pause between retries: an operator who has repaired the store waits no longer for the next one.
 pub const RETRY_MOST: Duration = Duration::from_secs(30);
 /// Time after which a commit counts as unanswered. Its caller gives up after [`COMMIT_DEADLINE`], so the answer was
 /// lost.

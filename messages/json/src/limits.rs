@@ -6,12 +6,13 @@ pub(crate) const MAX_PROBLEMS_SHOWN: usize = 50;
 /// Maximum length of a duration's text in bytes. The longest valid text, `2562047h47m16.854775807s`, has 24.
 pub(crate) const MAX_DURATION_TEXT: usize = 64;
 
-// Characters. A longer name is not a typing error, and computing the edit distance takes quadratic time.
+/// Characters. A longer name is not a typing error, and computing the edit distance takes quadratic time.
 pub(crate) const MAX_GUESSED_NAME: usize = 64;
 
+/// Characters of a field name in a message: more do not fit on a line.
 pub(crate) const MAX_FIELD_SHOWN: usize = 60;
 
-/// Characters of a text that are shown in a message.
+/// Characters of a text that are shown in a message: more do not fit on a line.
 pub(crate) const MAX_SCALAR_SHOWN: usize = 60;
 /// Levels of nesting; [`Tree::from_json`](crate::strict::tree::Tree::from_json) reads as many.
 pub(crate) const MAX_TREE_DEPTH: usize = 128;
@@ -28,7 +29,7 @@ pub(crate) const MAX_ANCHORS: usize = 1_000;
 /// Events that all aliases together may produce. A block of options is about 100 events, and a template may repeat it
 /// for some dozens of roles; an alias bomb needs millions.
 pub(crate) const MAX_REPLAYED_EVENTS: usize = 100_000;
-/// Merge keys (`<<`) in one text.
+/// Number of merge keys (`<<`) in one text: as many as anchors.
 pub(crate) const MAX_MERGE_KEYS: usize = 1_000;
 /// Characters of a parser's message, which quotes keys and tags in full.
 pub(crate) const MAX_REASON: usize = 200;
@@ -38,6 +39,7 @@ pub(crate) const MAX_NUMBER_TEXT: usize = 64;
 
 /// Problems that one read collects: more do not help the sender of the input, and each takes memory.
 pub(crate) const MAX_PROBLEMS: usize = 100;
+/// Characters of a name in a message: more do not fit on a line.
 pub(crate) const MAX_NAME_SHOWN: usize = 60;
 
 /// Levels of nesting. The deepest of Krake's own types has 9, and Kubernetes' deepest have about 40. Python's reader

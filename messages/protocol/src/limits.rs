@@ -15,7 +15,8 @@ pub(crate) const RELIST_PAUSE: Duration = Duration::from_millis(100);
 /// Time-out for the fetch from one provider. It is below the round of 15 s, so that a round ends before the next. A
 /// decision that needs a value which was never fetched waits about as long.
 pub const PROVIDER_DEADLINE: Duration = Duration::from_secs(10);
-/// Number of rounds for which the last valid value counts when `metric_max_age` is not set.
+/// Number of rounds for which the last valid value counts when `metric_max_age` is not set: two failed rounds
+/// change nothing.
 pub const MAX_AGE_INTERVALS: u32 = 3;
 
 /// Time-out for the leader's answer to a commit: a few of the store's time-outs (2 s each by default).

@@ -16,7 +16,12 @@ pub(crate) const START_WITHIN: Duration = Duration::from_secs(60);
 pub(crate) const COMMAND_WITHIN: Duration = Duration::from_secs(60);
 /// Time limit of a client's end: it waits 30 s for the last events, and as long for the answer about its objects.
 pub(crate) const JUDGE_WITHIN: Duration = Duration::from_secs(120);
-/// Interval between two looks at a machine that starts.
+/// Interval between two looks at a machine that starts: a twentieth of the usual start.
 pub(crate) const GLANCE: Duration = Duration::from_millis(100);
 /// Bytes that a message shows of a program's errors or of a log: its last lines.
 pub(crate) const MAX_TOLD: usize = 2000;
+
+const _: () = assert!(GLANCE.as_millis() < START_WITHIN.as_millis());
+const _: () = assert!(
+    CHANGE_WITHIN.as_secs() <= COMMAND_WITHIN.as_secs() && COMMAND_WITHIN.as_secs() < JUDGE_WITHIN.as_secs()
+);

@@ -40,6 +40,30 @@ fn constant(line: &str) -> Option<(&str, &str)> {
     Some((name, rest.split_once(" =")?.0))
 }
 
+/// Constants of a file of limits without documentation, which states unit and derivation.
+fn undocumented(path: &str, text: &str) -> Vec<String> {
+    let mut before = "";
+    let mut findings = Vec::new();
+    for line in text.lines() {
+        if let Some((name, _)) = constant(line).filter(|(name, _)| *name != "_" && !before.starts_with("///"))
+        {
+            findings.push(format!("{path}: {name} has neither unit nor derivation"));
+        }
+        before = line;
+    }
+    findings
+}
+
+#[test]
+fn limits_state_their_units_and_derivations() {
+    for (path, text) in texts(".", "limits.rs") {
+        nothing(&undocumented(&path, &text));
+    }
+    let documented = "/// Bytes: a page.\npub(crate) const MAX_PAGE: usize = 4096;\nconst _: () = assert!(MAX_PAGE > 0);\n";
+    nothing(&undocumented("limits.rs", documented));
+    one(&undocumented("limits.rs", "// Bytes.\nconst MAX_PAGE: usize = 4096;\n"), &["limits.rs", "MAX_PAGE"]);
+}
+
 #[test]
 fn limits_stand_in_one_file_a_crate() {
     nothing(&SERVICE.iter().flat_map(|directory| scattered(&texts(directory, ".rs"))).collect::<Vec<_>>());
