@@ -119,7 +119,7 @@ pub(crate) fn make_report(seen: Observations) -> Report {
         verdicts.count_judged(id, 0);
     }
     let calm = seen.calm_after.is_some();
-    store::judge_store(&seen.revisions, &seen.answered, calm, &mut verdicts);
+    let mut excused = store::judge_store(&seen.revisions, &seen.answered, calm, &mut verdicts);
     placement::judge_placement(&seen.revisions, calm, &mut verdicts);
     let written = seen.events.iter().filter_map(|(_, event)| match event {
         Event::AcknowledgedWrite(wrote) => wrote.written.as_ref(),
@@ -130,8 +130,7 @@ pub(crate) fn make_report(seen: Observations) -> Report {
     api::judge_api_answers(&seen.events, &seen.revisions, calm, &mut verdicts);
     effects::judge_effects(&seen.acts, &seen.leading, &seen.epochs, &mut verdicts);
     let held = drains::find_held_requests(&seen.events, &seen.schedule);
-    let mut excused =
-        drains::judge_drains(&seen.kubernetes, &seen.leading, &seen.epochs, &held, &mut verdicts);
+    excused.add(&drains::judge_drains(&seen.kubernetes, &seen.leading, &seen.epochs, &held, &mut verdicts));
     if calm {
         drains::judge_calm(&seen.kubernetes, &seen.revisions, &mut verdicts);
     }

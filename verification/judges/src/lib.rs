@@ -33,6 +33,7 @@ pub mod registry;
 mod repairs;
 mod requests;
 mod restores;
+pub mod standing;
 mod terms;
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,6 @@
 //! Does not: judge steps that users wrote.
 
 mod judged;
-mod standing;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -283,7 +282,7 @@ impl RepairJudge {
         for _ in judged.found.iter().filter(|(revision, _)| judged.users.contains(revision)) {
             exemptions.used_once(Exemption::ByUser);
         }
-        judged.standing.count(self.history.now(), &mut exemptions);
+        judged.standing.count_standing(self.history.now(), &mut exemptions);
         for (_, began) in
             judged.unheld.iter().filter(|(revision, began)| judged.counts_against_us(*revision, began))
         {

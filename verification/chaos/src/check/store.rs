@@ -2,18 +2,20 @@
 //! I12.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use madako_domain::constraints::Constraints;
-use madako_domain::invariants::repair::{check_one_api_server, check_one_repair_a_machine, check_records};
 use madako_domain::invariants::{Id, Violation};
 use madako_domain::keys;
 use madako_domain::placement::ownership;
 use madako_domain::repair::RepairStatus;
 use madako_domain::repair::queue::RepairQueue;
 use madako_domain::store::Entry;
+use madako_judges::Exemptions;
 use madako_judges::history::{
     Change, Clusters, candidate_revisions, decode_queue, find_decider, new_violation, read_json,
 };
+use madako_judges::standing::StandingViolations;
 
 use super::Verdicts;
 use crate::history::Micros;
@@ -29,15 +31,29 @@ pub struct RegistryAnswers {
 }
 
 /// Judges all revisions, and the final state if the run is calm.
-pub fn judge_store(revisions: &[Revision], answered: &RegistryAnswers, calm: bool, verdicts: &mut Verdicts) {
-    let (clusters, queue) = (Clusters::default(), RepairQueue::default());
-    let mut judge = Judge { answered, clusters, owner: None, queue };
+pub fn judge_store(
+    revisions: &[Revision],
+    answered: &RegistryAnswers,
+    calm: bool,
+    verdicts: &mut Verdicts,
+) -> Exemptions {
+    let mut judge = Judge {
+        answered,
+        clusters: Clusters::default(),
+        owner: None,
+        queue: RepairQueue::default(),
+        standing: StandingViolations::default(),
+        exemptions: Exemptions::default(),
+    };
     for revision in revisions {
         judge.judge_revision(revision, verdicts);
     }
     if calm {
         judge.judge_calm_state(verdicts);
     }
+    let last = revisions.last().map_or(0, |revision| revision.at);
+    judge.standing.count_standing(Duration::from_micros(last), &mut judge.exemptions);
+    judge.exemptions
 }
 
 struct Judge<'a> {
@@ -45,6 +61,8 @@ struct Judge<'a> {
     clusters: Clusters,
     owner: Option<Entry>,
     queue: RepairQueue,
+    standing: StandingViolations,
+    exemptions: Exemptions,
 }
 
 impl Judge<'_> {
@@ -73,7 +91,7 @@ impl Judge<'_> {
         ruled.judged.into_iter().for_each(|invariant| verdicts.count_judged(invariant, 1));
         ruled.violations.iter().for_each(|violation| verdicts.count_violated(violation));
         if [keys::REPAIRS, keys::REPAIR_KEPT, keys::RECORDS, keys::REBOOTS].into_iter().any(touches) {
-            self.judge_repairs(number, verdicts);
+            self.judge_repairs(revision, verdicts);
         }
     }
 
@@ -101,22 +119,16 @@ impl Judge<'_> {
         }
     }
 
-    /// I7, I8 and I10 of the current queue; a lasting violation is reported once.
-    fn judge_repairs(&mut self, number: i64, verdicts: &mut Verdicts) {
+    /// I7, I8 and I10 of the current queue; a violation that merely stays is an exemption.
+    fn judge_repairs(&mut self, Revision { revision, at, .. }: &Revision, verdicts: &mut Verdicts) {
         for invariant in [Id::I7, Id::I8, Id::I10] {
             verdicts.count_judged(invariant, 1);
         }
         let cluster = self.clusters.current_cluster();
         let after = decode_queue(self.clusters.stored(), Some(&self.queue));
-        let states = |queue: &RepairQueue| {
-            let mut found = check_one_repair_a_machine(queue);
-            found.extend(check_one_api_server(queue, cluster.as_ref()));
-            found.extend(check_records(queue));
-            found
-        };
-        let before: BTreeSet<String> = states(&self.queue).into_iter().map(|found| found.what).collect();
-        for found in states(&after).into_iter().filter(|found| !before.contains(&found.what)) {
-            verdicts.count_violated(&new_violation(found.invariant, number, &found.what));
+        let (at, exemptions) = (Duration::from_micros(*at), &mut self.exemptions);
+        for found in self.standing.added_violations(&after, cluster.as_ref(), at, exemptions) {
+            verdicts.count_violated(&new_violation(found.invariant, *revision, &found.what));
         }
         self.queue = after;
     }

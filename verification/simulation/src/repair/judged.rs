@@ -12,9 +12,9 @@ use madako_domain::record::{Record, RecordStatus};
 use madako_domain::repair::queue::RepairQueue;
 use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 use madako_domain::store::Entry;
+use madako_judges::standing::StandingViolations;
 use madako_judges::{Exemption, Exemptions};
 
-use super::standing::StandingViolations;
 use super::{ATTEMPTS, RepairCounts};
 use crate::holding::{HoldJudge, UnheldEntry};
 use crate::requests;

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use etcd_client::EventType;
 use madako_domain::cluster::Cluster;
-use madako_domain::invariants::repair::{check_one_api_server, check_one_repair_a_machine, check_records};
 use madako_domain::invariants::{Id, Violation};
 use madako_domain::keys;
 use madako_domain::placement::decision::{Decision, Hold, Outcome};
@@ -21,6 +20,7 @@ use madako_domain::repair::queue::RepairQueue;
 use madako_domain::repair::{RepairQueueEntry, RepairStatus};
 use madako_domain::store::Entry;
 use madako_faults::Span;
+use madako_judges::standing::find_violations;
 use madako_protocol::event::{Event, EventSink};
 use serde::Deserialize;
 use time::OffsetDateTime;
@@ -193,11 +193,11 @@ impl Observer {
         }
         let after = RepairQueue::decode(&inner.entries, Some(&inner.queue), &mut Vec::new());
         let cluster: Option<Cluster> = inner.entries.get(keys::CLUSTER).and_then(decode_entry);
-        let before: BTreeSet<String> = invariant_violations(&inner.queue, inner.cluster.as_ref())
+        let before: BTreeSet<String> = find_violations(&inner.queue, inner.cluster.as_ref())
             .into_iter()
             .map(|found| found.what)
             .collect();
-        for violation in invariant_violations(&after, cluster.as_ref()) {
+        for violation in find_violations(&after, cluster.as_ref()) {
             if !before.contains(&violation.what) {
                 self.history.note("observer", &violation);
                 inner.violations.push(violation);
@@ -361,14 +361,6 @@ impl RehearsalObservations {
         }
         seen.status = entry.status.to_string();
     }
-}
-
-/// Violations of I7, I8 and I10 in one state of the queue.
-fn invariant_violations(queue: &RepairQueue, cluster: Option<&Cluster>) -> Vec<Violation> {
-    let mut found = check_one_repair_a_machine(queue);
-    found.extend(check_one_api_server(queue, cluster));
-    found.extend(check_records(queue));
-    found
 }
 
 impl EventSink for Observer {

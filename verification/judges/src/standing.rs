@@ -16,11 +16,12 @@ use madako_domain::invariants::{Id, Violation};
 use madako_domain::repair::RepairStatus;
 use madako_domain::repair::change::MAX_RECORDS;
 use madako_domain::repair::queue::RepairQueue;
-use madako_judges::{Exemption, Exemptions};
+
+use crate::exemptions::{Exemption, Exemptions};
 
 /// The violated invariants, each with its parts and the time at which its violation began.
-#[derive(Default)]
-pub(super) struct StandingViolations(BTreeMap<Id, (BTreeSet<ConcernedPart>, Duration)>);
+#[derive(Debug, Default)]
+pub struct StandingViolations(BTreeMap<Id, (BTreeSet<ConcernedPart>, Duration)>);
 
 /// Something that a violation concerns.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,7 +36,7 @@ enum ConcernedPart {
 
 impl StandingViolations {
     /// The violations that this state of the queue adds to those of the state before.
-    pub(super) fn added_violations(
+    pub fn added_violations(
         &mut self,
         queue: &RepairQueue,
         cluster: Option<&Cluster>,
@@ -63,14 +64,16 @@ impl StandingViolations {
     }
 
     /// Adds the violations that stand at the end of a run.
-    pub(super) fn count(&self, now: Duration, exemptions: &mut Exemptions) {
+    pub fn count_standing(&self, now: Duration, exemptions: &mut Exemptions) {
         for (_, began) in self.0.values().filter(|(_, began)| now > *began) {
             exemptions.record_use(Exemption::Standing, now - *began);
         }
     }
 }
 
-fn find_violations(queue: &RepairQueue, cluster: Option<&Cluster>) -> Vec<Violation> {
+/// Violations of I7, I8 and I10 in a state of the queue.
+#[must_use]
+pub fn find_violations(queue: &RepairQueue, cluster: Option<&Cluster>) -> Vec<Violation> {
     let mut found = check_one_repair_a_machine(queue);
     found.extend(check_one_api_server(queue, cluster));
     found.extend(check_records(queue));
