@@ -11,7 +11,8 @@
 //!
 //! Does not: read a clock, a store or a network, or judge invariants of the state (`madako_domain::invariants` does).
 //!
-//! Apart from the oracle, [`player`] plays the schedules of simulation and chaos.
+//! Apart from the oracle, [`player`] plays the schedules of simulation and chaos, and [`history`] and [`standing`] judge
+//! the revisions of the store and the states of the repair queue.
 
 pub mod bindings;
 mod components;

@@ -1,4 +1,4 @@
-//! Counts violations of I7, I8 and I10 in states of the repair queue.
+//! Counts violations of I7, I8 and I10 in states of the repair queue, and of I10 in its records' ids.
 //!
 //! Guarantees: a violation counts when it begins, and again whenever a revision adds something to what it concerns:
 //! another repair, another busy node, another record. A violation that ended and comes again counts again.
@@ -77,6 +77,22 @@ pub fn find_violations(queue: &RepairQueue, cluster: Option<&Cluster>) -> Vec<Vi
     let mut found = check_one_repair_a_machine(queue);
     found.extend(check_one_api_server(queue, cluster));
     found.extend(check_records(queue));
+    found
+}
+
+/// Violations of I10 by the records that a revision adds: each id is one more than the newest one.
+#[must_use]
+pub fn check_added_records(before: &RepairQueue, after: &RepairQueue) -> Vec<Violation> {
+    let known = &before.records.known;
+    let mut newest = known.keys().next_back().copied().unwrap_or(0);
+    let mut found = Vec::new();
+    for id in after.records.known.keys().filter(|id| !known.contains_key(id)) {
+        if *id != newest + 1 {
+            found
+                .push(Violation { invariant: Id::I10, what: format!("record {id} follows record {newest}") });
+        }
+        newest = newest.max(*id);
+    }
     found
 }
 

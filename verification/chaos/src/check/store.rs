@@ -15,7 +15,7 @@ use madako_judges::Exemptions;
 use madako_judges::history::{
     Change, Clusters, candidate_revisions, decode_queue, find_decider, new_violation, read_json,
 };
-use madako_judges::standing::StandingViolations;
+use madako_judges::standing::{StandingViolations, check_added_records};
 
 use super::Verdicts;
 use crate::history::Micros;
@@ -127,7 +127,9 @@ impl Judge<'_> {
         let cluster = self.clusters.current_cluster();
         let after = decode_queue(self.clusters.stored(), Some(&self.queue));
         let (at, exemptions) = (Duration::from_micros(*at), &mut self.exemptions);
-        for found in self.standing.added_violations(&after, cluster.as_ref(), at, exemptions) {
+        let mut found = check_added_records(&self.queue, &after);
+        found.extend(self.standing.added_violations(&after, cluster.as_ref(), at, exemptions));
+        for found in found {
             verdicts.count_violated(&new_violation(found.invariant, *revision, &found.what));
         }
         self.queue = after;

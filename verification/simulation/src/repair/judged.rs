@@ -12,7 +12,7 @@ use madako_domain::record::{Record, RecordStatus};
 use madako_domain::repair::queue::RepairQueue;
 use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 use madako_domain::store::Entry;
-use madako_judges::standing::StandingViolations;
+use madako_judges::standing::{StandingViolations, check_added_records};
 use madako_judges::{Exemption, Exemptions};
 
 use super::{ATTEMPTS, RepairCounts};
@@ -150,7 +150,6 @@ impl JudgedRepairs {
         found.extend(requests::find_violations(&self.entries, &changes));
         self.added.insert(revision, requests::count_added(&self.entries, &changes));
         self.seen.held += requests::count_new_holds(&self.entries, &changes);
-        let mut newest = self.queue.records.known.keys().next_back().copied().unwrap_or(0);
         for (key, entry) in changes {
             clustered |= key == keys::CLUSTER;
             let before = self.entries.get(&key);
@@ -173,13 +172,6 @@ impl JudgedRepairs {
                 (Some(before), Some(after)) if is_entry && was_replaced(read(before), read(after)) => {
                     found.push(new_violation(Id::I9, format!("{key} becomes another entry")));
                 }
-                (None, Some(_)) if key.starts_with(keys::RECORDS) => {
-                    let id = key.strip_prefix(keys::RECORDS).and_then(|id| i64::from_str_radix(id, 16).ok());
-                    if id != Some(newest + 1) {
-                        found.push(new_violation(Id::I10, format!("{key} follows record {newest}")));
-                    }
-                    newest = id.unwrap_or(newest).max(newest);
-                }
                 _ => {}
             }
             match entry {
@@ -196,6 +188,7 @@ impl JudgedRepairs {
         if touched {
             let after = RepairQueue::decode(&self.entries, Some(&self.queue), &mut Vec::new());
             let cluster = self.cluster.as_ref();
+            found.extend(check_added_records(&self.queue, &after));
             found.extend(self.standing.added_violations(&after, cluster, now, &mut self.exemptions));
             for (index, item) in &after.entries {
                 let before = self.queue.entries.get(index).filter(|before| before.created == item.created);

@@ -197,6 +197,9 @@ fn repairs_that_break_a_rule_are_found() {
     records.record(1);
     records.record(2);
     assert_eq!(records.broken(), ["I10"]);
+    let mut gap = Story::good();
+    gap.record(2);
+    assert_eq!(gap.broken(), ["I10"]);
     let mut servers = Story::default();
     servers.write(vec![("/cke/leader//b", Some(b"host".to_vec()), LEASE)]);
     servers.constrain(2, 1);
