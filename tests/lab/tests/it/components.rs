@@ -42,13 +42,6 @@ async fn nodes(fleet: &Fleet, kubeconfig: &Path) -> Option<Vec<(String, String)>
     list["items"].as_array()?.iter().map(node).collect()
 }
 
-#[tokio::test]
-async fn three_machines_become_ready_nodes_and_keep_their_components() {
-    let Some(fleet) = bootstrapped().await else { return };
-    runs_all_components(&fleet).await;
-    stopped_components_start_again(&fleet).await;
-}
-
 /// Three machines that are Ready nodes. `None`: the test is skipped.
 pub(crate) async fn bootstrapped() -> Option<Fleet> {
     let fleet = Fleet::start_kubernetes(MACHINES.len()).await?;
@@ -65,7 +58,7 @@ pub(crate) async fn bootstrapped() -> Option<Fleet> {
     Some(fleet)
 }
 
-async fn runs_all_components(fleet: &Fleet) {
+pub(crate) async fn runs_all_components(fleet: &Fleet) {
     for machine in MACHINES {
         let all = async || (fleet.running(machine).await == CONTAINERS).then_some(());
         eventually("all components run", all).await;
@@ -75,7 +68,7 @@ async fn runs_all_components(fleet: &Fleet) {
     eventually("all components are good", good).await;
 }
 
-async fn stopped_components_start_again(fleet: &Fleet) {
+pub(crate) async fn stopped_components_start_again(fleet: &Fleet) {
     let began = Instant::now();
     fleet.machine(1).docker(&["stop", "kube-apiserver"]).await.unwrap();
     fleet.machine(2).docker(&["kill", "kubelet"]).await.unwrap();

@@ -31,7 +31,11 @@ const PATIENCE: Duration = Duration::from_secs(300);
 const GLANCE: Duration = Duration::from_millis(50);
 
 /// Polls until `look` returns a value.
-async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+async fn eventually<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> T {
+    eventually_within(PATIENCE, what, look).await
+}
+
+async fn eventually_within<T>(limit: Duration, what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let looking = async {
         loop {
             if let Some(seen) = look().await {
@@ -40,7 +44,7 @@ async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> 
             sleep(GLANCE).await;
         }
     };
-    timeout(PATIENCE, looking).await.unwrap_or_else(|_| panic!("within {PATIENCE:?}: {what}"))
+    timeout(limit, looking).await.unwrap_or_else(|_| panic!("within {limit:?}: {what}"))
 }
 
 /// Prints a measurement, with the load of the host.

@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use madako_lab::{Client, ECHO_IMAGE, NEXT_KUBERNETES_IMAGE, OPTIONS, Report, Use};
+use madako_lab::{Client, ECHO_IMAGE, KUBERNETES_IMAGE, NEXT_KUBERNETES_IMAGE, OPTIONS, Report, Use};
 use serde_json::Value;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
-use crate::components::{MACHINES, bootstrapped, kubeconfig};
+use crate::components::{
+    MACHINES, bootstrapped, kubeconfig, runs_all_components, stopped_components_start_again,
+};
 use crate::fleet::Fleet;
-use crate::{eventually, measured};
+use crate::{eventually, eventually_within, measured};
 
 /// Requests of each kind and client in a second.
 const RATE: u32 = 10;
@@ -118,51 +120,83 @@ async fn servers_with(fleet: &Fleet, argument: &str) -> usize {
     found
 }
 
-/// Waits until each component runs the image and is good, and nothing is due.
-async fn wait_until_rolled(fleet: &Fleet, image: &str) {
+/// Time for a roll of all components: each API server completes its requests for up to 70 s.
+const ROLL: Duration = Duration::from_secs(600);
+/// Pause between two looks at a roll, each of which asks all machines.
+const ROLL_PAUSE: Duration = Duration::from_secs(3);
+
+/// Waits until the argument and the image are those of all components, and nothing is due.
+async fn wait_until_rolled(fleet: &Fleet, argument: &str, image: &str) {
     let rolled = async || {
+        sleep(ROLL_PAUSE).await;
+        if servers_with(fleet, argument).await < MACHINES.len() {
+            return None;
+        }
         let text = fleet.madako(&["kubernetes", "status", "-o", "json"]).await.ok()?;
         let status: Value = serde_json::from_str(&text).ok()?;
         let components = status["components"].as_array()?;
         components.iter().all(|component| component["image"] == image).then_some(())
     };
-    eventually("all components run the image", rolled).await;
+    eventually_within(ROLL, "all components are as wanted", rolled).await;
     fleet.settled(&MACHINES).await;
 }
 
-#[tokio::test]
-async fn an_argument_and_a_patch_release_roll_without_a_failed_request() {
-    let Some(fleet) = bootstrapped().await else { return };
-    let credentials: PathBuf = kubeconfig(&fleet).await;
+/// Three nodes with pods behind a service and a name, which each machine reaches.
+async fn prepared() -> Option<(Fleet, PathBuf)> {
+    let fleet = bootstrapped().await?;
+    runs_all_components(&fleet).await;
+    let credentials = kubeconfig(&fleet).await;
     fleet.service.write("echo.yml", &echo()).unwrap();
     fleet.madako(&["resource", "set", "echo.yml"]).await.unwrap();
-    let rolled_out = ["rollout", "status", "deployment/echo", "--timeout=20s"];
-    eventually("the pods run", async || fleet.lab().kubectl(&credentials, &rolled_out).await.ok()).await;
-    let ask = format!(
-        "python3 -c 'from urllib import request; request.urlopen(\"http://{ECHO_ADDRESS}\", timeout=2)'"
-    );
-    for machine in MACHINES {
-        eventually("the proxy knows the pods", async || fleet.machine(machine).sh(&ask).await.ok()).await;
+    for (namespace, object) in [
+        ("kube-system", "daemonset/node-dns"),
+        ("kube-system", "deployment/cluster-dns"),
+        ("default", "deployment/echo"),
+    ] {
+        let wait = ["rollout", "status", object, "--namespace", namespace, "--timeout=20s"];
+        eventually(object, async || fleet.lab().kubectl(&credentials, &wait).await.ok()).await;
     }
+    let url = format!("http://{ECHO_ADDRESS}");
+    let ask = format!("python3 -c 'from urllib import request; request.urlopen(\"{url}\", timeout=2)'");
+    for machine in fleet.lab().machines() {
+        eventually("the proxy knows the pods", async || machine.sh(&ask).await.ok()).await;
+    }
+    Some((fleet, credentials))
+}
 
+const ARGUMENT: &str = "--v=1";
+
+/// Stores an argument of the API servers. Returns the options of the cluster.
+async fn set_argument(fleet: &Fleet) -> String {
+    let options = OPTIONS.replacen('{', &format!("{{kube-api: {{extra_args: ['{ARGUMENT}']}}, "), 1);
+    fleet.set_options(&MACHINES, &[], &options).await;
+    options
+}
+
+#[tokio::test]
+#[ignore = "minutes: make test-long"]
+async fn an_argument_of_api_servers_rolls_without_a_failed_request() {
+    let Some((fleet, credentials)) = prepared().await else { return };
     let clients = start_clients(&fleet, &credentials, "argument");
     let began = Instant::now();
-    let options = OPTIONS.replacen('{', "{kube-api: {extra_args: ['--v=1']}, ", 1);
-    fleet.set_options(&MACHINES, &[], &options).await;
-    let all = async || (servers_with(&fleet, "--v=1").await == MACHINES.len()).then_some(());
-    eventually("each API server has the argument", all).await;
-    fleet.settled(&MACHINES).await;
+    set_argument(&fleet).await;
+    wait_until_rolled(&fleet, ARGUMENT, KUBERNETES_IMAGE).await;
     measured("an argument of three API servers has rolled", began.elapsed());
     judge("an argument rolls", &finish(&fleet, clients).await);
+}
 
+#[tokio::test]
+async fn three_nodes_keep_their_components_upgrade_without_a_failed_request_and_reboot() {
+    let Some((fleet, credentials)) = prepared().await else { return };
+    stopped_components_start_again(&fleet).await;
     fleet.lab().load_next_kubernetes().await.unwrap();
     let clients = start_clients(&fleet, &credentials, "release");
     let began = Instant::now();
+    let options = set_argument(&fleet).await;
     fleet.madako(&["images", "set", &format!("kubernetes={NEXT_KUBERNETES_IMAGE}")]).await.unwrap();
-    wait_until_rolled(&fleet, NEXT_KUBERNETES_IMAGE).await;
-    measured("a patch release of all components has rolled", began.elapsed());
+    wait_until_rolled(&fleet, ARGUMENT, NEXT_KUBERNETES_IMAGE).await;
+    measured("a patch release of all components and an argument have rolled", began.elapsed());
     judge("a patch release rolls", &finish(&fleet, clients).await);
-
     reboots(&fleet, &credentials, options).await;
 }
 
@@ -208,7 +242,7 @@ async fn reboots(fleet: &Fleet, credentials: &Path, options: String) {
         (node["spec"].get("unschedulable").is_none() && !is_ours).then_some(())
     };
     eventually("its cordon is taken back", usable).await;
-    wait_until_rolled(fleet, NEXT_KUBERNETES_IMAGE).await;
+    wait_until_rolled(fleet, ARGUMENT, NEXT_KUBERNETES_IMAGE).await;
     let history = fleet.history().await;
     for name in ["reboot-drain-start", "reboot-reboot", "reboot-uncordon", "reboot-dequeue"] {
         let record = history.iter().find(|record| record["operation"] == name);
