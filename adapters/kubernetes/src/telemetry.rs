@@ -8,7 +8,7 @@ use crate::exchange::FailedExchange;
 madako_protocol::declare_metrics! {
     counter madako_kubernetes_requests_total(call, outcome)
         "Requests to the API server of Kubernetes by call (nodes, node, namespaces, daemonsets, pods, pod, cordon, uncordon, dry-run, evict, \
-         delete, health, lease, taint, version, kinds, annotations, object, apply, apply-dry-run, change-node, remove-node) and outcome: ok, not-found, budget, unavailable, refused, malformed, or cancelled by the caller.";
+         delete, health, list, metrics, lease, taint, version, kinds, annotations, object, apply, apply-dry-run, change-node, remove-node) and outcome: ok, not-found, budget, unavailable, refused, malformed, or cancelled by the caller.";
     histogram madako_kubernetes_request_seconds(call) "Duration of requests to the API server of Kubernetes, by call.";
 }
 

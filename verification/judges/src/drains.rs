@@ -158,6 +158,88 @@ impl Predicate for DrainRequests {
     }
 }
 
+/// Polls after which the leader's look at the nodes is too old for a drain to begin.
+const FRESH_LOOK: u32 = 3;
+/// Time for a look at the nodes, and between the decision on a drain and its commit.
+const LOOK_TAKES: Duration = Duration::from_secs(90);
+/// The end of a node's silence is observed some seconds later.
+const OBSERVED_LATE: Duration = Duration::from_secs(10);
+
+/// A drain that has begun.
+struct BegunDrain {
+    at: FactTime,
+    node: String,
+    /// The nodes that were silent before the leader's look at them, and still are.
+    silent: BTreeSet<String>,
+    maximum: usize,
+}
+
+/// Invariant I15 of drains.
+#[derive(Default)]
+pub(crate) struct DrainLimit {
+    /// The nodes of entries that drain or reboot, by key.
+    away: BTreeMap<String, String>,
+    silent: BTreeMap<String, FactTime>,
+    begun: Vec<BegunDrain>,
+}
+
+impl DrainLimit {
+    /// The nodes of the cluster that are silent since before a time and do not reboot.
+    fn silent_nodes(&self, now: &ObservedWorld, since: FactTime) -> BTreeSet<String> {
+        let nodes = now.cluster.iter().flat_map(|cluster| &cluster.nodes).map(|node| &node.address);
+        let is_silent = |node: &&String| self.silent.get(*node).is_some_and(|began| *began < since);
+        let is_away = |node: &&String| self.away.values().any(|away| away == *node);
+        nodes.filter(is_silent).filter(|node| !is_away(node)).cloned().collect()
+    }
+}
+
+impl Predicate for DrainLimit {
+    fn observe(
+        &mut self,
+        Context { at, fact, written, now, terms }: &Context<'_>,
+        ruling: &mut FactRuling<'_>,
+    ) {
+        if let Fact::Silent(silent) = fact {
+            self.silent.clone_from(silent);
+            self.begun.iter_mut().for_each(|drain| drain.silent.retain(|node| silent.contains_key(node)));
+        }
+        let looked = terms.interval * FRESH_LOOK + LOOK_TAKES + terms.tolerance;
+        for written in written.iter().filter(|written| written.key.starts_with(keys::REBOOTS)) {
+            let (before, after) = written.read::<RebootQueueEntry>();
+            let drains = |entry: &RebootQueueEntry| entry.status == RebootStatus::Draining;
+            let drained = before.as_ref().is_some_and(drains);
+            if let Some(entry) = after.as_ref().filter(|entry| drains(entry) && !drained) {
+                let constraint = now.current_constraints().maximum_unreachable_nodes_for_reboot;
+                self.begun.push(BegunDrain {
+                    at: *at,
+                    node: entry.node.clone(),
+                    silent: self.silent_nodes(now, at.saturating_sub(looked)),
+                    maximum: usize::try_from(constraint).unwrap_or(0),
+                });
+            }
+            let is_away = |entry: &RebootQueueEntry| {
+                matches!(entry.status, RebootStatus::Draining | RebootStatus::Rebooting)
+            };
+            match after.filter(is_away) {
+                Some(entry) => drop(self.away.insert(written.key.clone(), entry.node)),
+                None => drop(self.away.remove(&written.key)),
+            }
+        }
+        for drain in std::mem::take(&mut self.begun) {
+            if *at < drain.at + OBSERVED_LATE {
+                self.begun.push(drain);
+                continue;
+            }
+            let BegunDrain { at, node, silent, maximum } = &drain;
+            ruling.require(silent.len() <= *maximum, || {
+                format!(
+                    "the drain of {node} began at {at:?} while {silent:?} did not answer; the maximum is {maximum}"
+                )
+            });
+        }
+    }
+}
+
 #[derive(Default)]
 pub(crate) struct EvictedFirst {
     refused: BTreeSet<String>,

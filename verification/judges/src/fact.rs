@@ -274,6 +274,8 @@ pub enum Fact {
     Etcd(EtcdFact),
     /// An observation of the components of Kubernetes on the nodes.
     Component(ComponentFact),
+    /// The nodes that do not answer are others than before. The value is the time since which.
+    Silent(BTreeMap<String, FactTime>),
     /// A fault begins or ends.
     Troubled {
         place: FaultPlace,

@@ -183,5 +183,6 @@ fn predicate_of(promise: Promise) -> Box<dyn Predicate> {
         Promise::VersionsAllowed => Box::<components::VersionsAllowed>::default(),
         Promise::RollHalts => Box::<waves::RollHalts>::default(),
         Promise::WaveKept => Box::<waves::WaveKept>::default(),
+        Promise::DrainLimit => Box::<drains::DrainLimit>::default(),
     }
 }

@@ -64,15 +64,21 @@ promises! {
     VersionsAllowed, "A component of Kubernetes starts with another image only at a version that the version policy of Kubernetes allows.";
     RollHalts, "When three nodes of a roll failed, or 5 % if that is more, no kubelet or proxy restarts until an operator resumes the roll.";
     WaveKept, "A kubelet or proxy restarts only as a node of the present wave, which is not larger than the roll allows.";
+    DrainLimit, "A drain for a reboot begins only while at most maximum-unreachable-nodes-for-reboot other nodes do not answer, apart from those that reboot.";
 }
 
 impl Promise {
-    /// Whether only a world whose Kubernetes is acted on can test the promise.
+    /// Whether only a world whose Kubernetes is acted on, or whose operators ask for reboots, can test the promise.
     #[must_use]
     pub fn needs_components(self) -> bool {
         matches!(
             self,
-            Self::ApiKept | Self::BootTaintsFirst | Self::VersionsAllowed | Self::RollHalts | Self::WaveKept
+            Self::ApiKept
+                | Self::BootTaintsFirst
+                | Self::VersionsAllowed
+                | Self::RollHalts
+                | Self::WaveKept
+                | Self::DrainLimit
         )
     }
 

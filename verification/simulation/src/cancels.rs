@@ -1,4 +1,4 @@
-//! A simulated operator who cancels a reboot between the read of an instance and its transaction.
+//! Cancels of a simulated operator between the read of an instance and its transaction.
 //!
 //! For: the moment that shows whether a transaction compares the entry on which it was decided. Only the end of a drain is
 //! such a moment: a transaction that begins a drain compares both queues as a whole.

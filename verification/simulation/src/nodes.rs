@@ -27,6 +27,7 @@ use madako_domain::images::ImageName;
 use madako_domain::invariants::Id;
 use madako_domain::machine::Machine;
 use madako_faults::Act;
+use madako_judges::Fact;
 use madako_protocol::authorities::Authorities;
 use madako_protocol::permit::Permit;
 use madako_supervisor::nodes::{
@@ -164,6 +165,8 @@ struct ObservedNodes {
     /// Serial of the machine at each address; `None`: the machine is gone.
     serials: BTreeMap<String, Option<String>>,
     counts: NodeCounts,
+    /// The nodes that did not answer at the last report.
+    silent: BTreeMap<String, Duration>,
 }
 
 /// The nodes of a world. Clones are the same nodes.
@@ -233,6 +236,11 @@ impl Nodes {
             told.observe(&fact.what, &self.inner.history);
         }
         self.inner.facts.read_nodes(&self.nodes);
+        let silent = self.nodes.silent_nodes();
+        if silent != told.silent {
+            told.silent.clone_from(&silent);
+            self.inner.facts.report(&Fact::Silent(silent));
+        }
     }
 
     /// Writes to etcd at the control plane nodes of the newest cluster.

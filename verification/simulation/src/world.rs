@@ -139,7 +139,7 @@ pub struct World {
     pub facts: Facts,
     /// Clients that write just before a transaction of the service.
     pub rivals: Option<Rivals>,
-    /// The operator who cancels reboots just before a transaction of the service.
+    /// Cancels of reboots just before a transaction of the service.
     pub cancels: Option<Cancels>,
     /// Instances and actors that failed without a planted fault.
     pub unplanted: Arc<Mutex<Vec<String>>>,

@@ -30,6 +30,7 @@ mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use madako_domain::cluster::Taint;
 use madako_domain::containers::{Container, ContainerName};
@@ -161,6 +162,18 @@ impl SimulatedNodes {
     /// Sets the load of the API server on a node.
     pub fn set_api_load(&self, address: &str, load: ApiLoad) {
         self.with_world(|world| world.api_load.insert(address.to_owned(), load));
+    }
+
+    /// The nodes that do not answer, with the time since which, counted from the beginning of the world.
+    #[must_use]
+    pub fn silent_nodes(&self) -> BTreeMap<String, Duration> {
+        self.with_world(|world| {
+            let began = world.began();
+            let silent = world.nodes.iter().filter_map(|(address, machine)| {
+                Some((address.clone(), machine.silent_since?.saturating_duration_since(began)))
+            });
+            silent.collect()
+        })
     }
 
     /// Saves a snapshot of the etcd that the member at `member` belongs to, in a file of a node.

@@ -258,10 +258,17 @@ fn restarted_kubelets(site: &Site) -> BTreeSet<String> {
     CONTROL_PLANE.into_iter().chain(WORKERS).map(address).filter(has_it).collect()
 }
 
+/// The first restart of a kubelet is that of the first failed node.
 #[test]
-fn a_roll_whose_kubelets_fail_halts_and_ends_after_an_operator_resumes_it() {
+fn a_roll_whose_kubelets_fail_halts_whenever_the_leader_ends_and_goes_on_after_an_operator_resumes_it() {
     keep_quiet();
-    play(Story::FailedRoll, &[]);
+    let points = play(Story::FailedRoll, &[]).points.into_iter();
+    let restarts: Vec<Point> = points.filter(|point| point.of.0 == "kubelet-restart").collect();
+    assert!(restarts.len() > 8, "{restarts:?}");
+    for point in restarts {
+        let played = Story::FailedRoll.play(&[(point.at, Disturbance::Killed)]);
+        assert_eq!(played.wrong, [""; 0], "{point:?}: {}", played.why);
+    }
 }
 
 /// The sizes of the waves in which all kubelets get another argument.

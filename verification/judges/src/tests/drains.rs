@@ -138,3 +138,36 @@ fn a_drain_begins_again_after_its_back_off() {
         entry(tape, "draining", if spoiled { 429 } else { 430 }, Some((1, 1)));
     });
 }
+
+/// A tape on which these nodes do not answer, and then the reboot of node 9 begins.
+fn drain_beside(tape: &mut Tape, silent: &[u32], returned: bool) {
+    let constraints = json!({
+        "control-plane-count": 3, "minimum-workers": 10, "maximum-unreachable-nodes-for-reboot": 1,
+    });
+    tape.put(&[(keys::CONSTRAINTS, constraints)]);
+    let began = tape.at;
+    tape.tell(Fact::Silent(silent.iter().map(|number| (address(*number), began)).collect()));
+    let put = |tape: &mut Tape, index: i64, number: u32, status: &str| {
+        let entry = json!({"index": index.to_string(), "node": address(number), "status": status});
+        tape.put(&[(&keys::reboot(index), entry)]);
+    };
+    put(tape, 0, 4, "rebooting");
+    tape.later(600);
+    put(tape, 1, 9, "queued");
+    put(tape, 1, 9, "draining");
+    if returned {
+        tape.later(5).tell(Fact::Silent(BTreeMap::new()));
+    }
+    tape.later(20).tell(Fact::ByUser { revision: 0 });
+}
+
+#[test]
+fn no_drain_for_a_reboot_begins_beside_too_many_silent_nodes() {
+    judges(Promise::DrainLimit, |tape, spoiled| {
+        // Node 4 reboots, and node 99 is not in the cluster.
+        drain_beside(tape, if spoiled { &[4, 5, 6] } else { &[4, 5, 99] }, false);
+    });
+    let mut tape = Tape::new();
+    drain_beside(&mut tape, &[5, 6], true);
+    tape.keeps(Promise::DrainLimit);
+}

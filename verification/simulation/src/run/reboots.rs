@@ -103,7 +103,7 @@ pub(super) struct RebootClients {
     queue: QueueUser,
     history: History,
     chance: ChaCha8Rng,
-    /// The operator who cancels at the worst moment.
+    /// Cancels at the worst moment.
     cancels: Option<Cancels>,
     /// Keys of reboots beside which they asked for repairs.
     asked_beside: BTreeSet<String>,

@@ -177,7 +177,7 @@ pub(super) async fn settle_run(
     let untested = untested.filter(|(promise, _)| has_nodes || !promise.needs_nodes());
     // No operator of a run asks for a restore of etcd. The stories of operations do.
     let untested = untested.filter(|(promise, _)| **promise != Promise::LossProved);
-    // Kubernetes is left to CKE in runs. The stories of its components act on it.
+    // Kubernetes is left to CKE in runs. The stories of its components act on it. Only some runs have reboots.
     let untested = untested.filter(|(promise, _)| !promise.needs_components());
     let untested = untested.map(|(promise, _)| *promise).collect();
     let kept = promises.values().all(|verdict| verdict.violations.is_empty());
