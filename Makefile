@@ -16,11 +16,11 @@ PLATFORMS := --filter-platform x86_64-unknown-linux-gnu --filter-platform aarch6
 # An unused exception in deny.toml is an error.
 OUTDATED := --deny unmatched-skip --deny unnecessary-skip --deny license-not-encountered
 
-.PHONY: help run monitor lab image package test check test-long mutants bench fmt
+.PHONY: help run monitor lab image tools-image service-image program package test check test-long mutants bench fmt
 .DEFAULT_GOAL := help
 
 help: ## Lists the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: ## Builds the service and runs it on a simulated data center (ARGS="--for 60s --seed 7 -o json")
 	@scripts/set-up build
@@ -32,7 +32,9 @@ monitor: ## Runs the demo with a Prometheus that evaluates the alert rules of gr
 	$(CARGO) build $(LOCKED) --workspace --bin madako
 	@scripts/monitor $(BUILT)/debug/madako $(ARGS)
 
-image: ## Writes the tools image for nodes as an archive for docker load (IMAGE=registry.example.com/madako-tools:1.0 PLUGINS=DIR)
+image: tools-image service-image ## Writes the tools image for nodes, and the image of the service
+
+tools-image: ## Writes the tools image for nodes as an archive for docker load (IMAGE=registry.example.com/madako-tools:1.0 PLUGINS=DIR)
 	@scripts/set-up build image
 	@# With a target, so that build scripts and macros are not static; in a directory of its own, so that others stay built.
 	RUSTFLAGS="-C target-feature=+crt-static" CARGO_TARGET_DIR=$(BUILT)/image \
@@ -40,22 +42,26 @@ image: ## Writes the tools image for nodes as an archive for docker load (IMAGE=
 	@scripts/image $(BUILT)/image/$(HOST)/release/madako-tools $(BUILT)/image/madako-tools.tar \
 		--plugins $(PLUGINS) $(IMAGE)
 
-package: ## Writes the Debian package of the service, and its image as an archive for docker load
+# The program of packages and images: its size counts, and a stripped program still has its names in backtraces.
+program:
 	@scripts/set-up build
 	$(CARGO) build $(LOCKED) --workspace --release --bin madako
 	@mkdir -p $(BUILT)/package
-	@# The size of the package counts, and a stripped program still has its names in backtraces.
 	@cp $(BUILT)/release/madako $(BUILT)/package/madako
 	@strip --strip-debug $(BUILT)/package/madako
+
+package: service-image ## Writes the Debian package of the service, and its image as an archive for docker load
 	@scripts/package $(BUILT)/package/madako $(BUILT)/package
+
+service-image: program
 	@scripts/service-image $(BUILT)/package/madako $(BUILT)/package/madako-image.tar
 
-lab: image ## Starts machines and the service on this host until Ctrl-C; as root (docs/lab.md; MACHINES=5)
+lab: tools-image ## Starts machines and the service on this host until Ctrl-C; as root (docs/lab.md; MACHINES=5)
 	@scripts/set-up build lab
 	$(CARGO) build $(LOCKED) --workspace --bin madako --bin madako-lab
 	@$(BUILT)/debug/madako-lab $(or $(MACHINES),5) $(BUILT)/image/madako-tools.tar
 
-test: image ## Runs all tests, including those against a real etcd and those that find planted bugs (docs/canaries.md)
+test: tools-image ## Runs all tests, including those against a real etcd and those that find planted bugs (docs/canaries.md)
 	@scripts/set-up build test
 	$(CARGO) test $(LOCKED) --workspace --doc
 	$(NEXTEST) --no-run
@@ -73,7 +79,7 @@ check: ## Runs all checks that do not run the service, as CI does
 	$(CARGO) clippy $(LOCKED) --workspace --all-targets -- -D warnings
 	$(NEXTEST) --test house
 
-test-long: image ## Runs longer tests: more cases, long simulations, chaos
+test-long: tools-image ## Runs longer tests: more cases, long simulations, chaos
 	@scripts/set-up build test
 	MADAKO_TEST_LONG=1 MADAKO_CONTRACT_SEEDS=1000..2000 $(NEXTEST) --profile long --release --run-ignored all
 	@# A seed gives the same trace with and without optimization.

@@ -1,7 +1,7 @@
 //! The tools that run in containers on nodes: `rivers`, `write_files`, `make_directories`, `empty-dir` and `install-cni`.
 //!
 //! One static program acts as the tool whose name it was started with; `madako-tools NAME ...` does the same. The tools
-//! image (`make image`) holds the program under these names. Names, flags and defaults are those of CKE's tools, so
+//! image (`make tools-image`) holds the program under these names. Names, flags and defaults are those of CKE's tools, so
 //! that the two images can replace each other.
 //!
 //! Exit codes: 0 for success, 1 for a failure, 2 for a wrong command line.

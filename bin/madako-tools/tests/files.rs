@@ -163,7 +163,7 @@ fn network_plugins_come_from_the_image_alone() {
     let install = |arguments: &[&str]| run(Path::new(PROGRAM), &[&["install-cni"], arguments].concat(), b"");
     assert!(failed(&install(&["/elsewhere"]), 2).contains("the directories are fixed"));
     // The machine of this test is no image.
-    assert!(failed(&install(&[]), 1).contains("make image PLUGINS=DIR"));
+    assert!(failed(&install(&[]), 1).contains("make tools-image PLUGINS=DIR"));
 }
 
 #[test]

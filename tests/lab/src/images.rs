@@ -9,7 +9,7 @@ use crate::tool::{LabError, run};
 
 /// The name of the image with Debian's etcd.
 pub const ETCD_IMAGE: &str = "madako-lab/etcd:3.4";
-/// The name of the tools image that `make image` makes.
+/// The name of the tools image that `make tools-image` makes.
 pub const TOOLS_IMAGE: &str = concat!("madako-tools:", env!("CARGO_PKG_VERSION"));
 /// The name of the image with the components of Kubernetes and kubectl.
 pub const KUBERNETES_IMAGE: &str = "madako-lab/kubernetes:1.34.4";
@@ -33,13 +33,13 @@ pub(crate) enum Archive {
     Containerd(PathBuf),
 }
 
-/// The directory of cargo's builds, where `make image` and `scripts/set-up` write too.
+/// The directory of cargo's builds, where `make tools-image` and `scripts/set-up` write too.
 fn target_directory() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |set| root.join(set))
 }
 
-/// The archive of the tools image that `make image` made.
+/// The archive of the tools image that `make tools-image` made.
 #[must_use]
 pub fn tools_archive() -> Option<PathBuf> {
     Some(target_directory().join("image/madako-tools.tar")).filter(|archive| archive.is_file())

@@ -155,7 +155,7 @@ impl Lab {
     }
 
     async fn start_for_test(machines: usize, has_kubernetes: bool) -> Option<Self> {
-        let no_tools = || LabError::Unavailable("there is no tools image: run make image".to_owned());
+        let no_tools = || LabError::Unavailable("there is no tools image: run make tools-image".to_owned());
         let lab = match tools_archive().ok_or_else(no_tools) {
             Ok(tools) => Self::start_machines(machines, &[tools], ETCD_IMAGE, has_kubernetes).await,
             Err(error) => Err(error),
