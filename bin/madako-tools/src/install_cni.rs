@@ -42,7 +42,10 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
 
 fn install_plugins(from: &Path, to: &Path) -> Result<()> {
     let read = || {
-        format!("cannot read {}: an image with plugins is made by `make tools-image PLUGINS=DIR`", from.display())
+        format!(
+            "cannot read {}: an image with plugins is made by `make tools-image PLUGINS=DIR`",
+            from.display()
+        )
     };
     let entries = fs::read_dir(from).with_context(read)?.take(MAX_PLUGINS + 1);
     let plugins = entries.collect::<io::Result<Vec<_>>>().with_context(read)?;
