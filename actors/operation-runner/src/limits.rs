@@ -43,7 +43,7 @@ pub(crate) const WAIT_PAUSE: Duration = Duration::from_secs(2);
 /// server back only then.
 pub const API_SETTLED: Duration = Duration::from_secs(25);
 /// Time that the restart of an API server takes in a fleet without records of one: a graceful end, and the start.
-pub(crate) const EXPECTED_OF_SERVERS: Duration = Duration::from_secs(30);
+pub(crate) const EXPECTED_OF_SERVERS: Duration = Duration::from_secs(60);
 /// Time that another operation on components takes in a fleet without records of one.
 pub(crate) const EXPECTED_OF_NODES: Duration = Duration::from_secs(20);
 /// Time for which the nodes of a wave are Ready before the next wave begins: longer than a kubelet with a bad argument runs.

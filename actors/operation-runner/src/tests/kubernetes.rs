@@ -64,6 +64,34 @@ fn components_are_started_after_etcd_and_only_in_mode_act() {
 }
 
 #[test]
+fn the_endpoints_of_an_api_server_are_withdrawn_before_it_stops() {
+    let commands = |change: &dyn Fn(&mut Fleet)| -> Vec<String> {
+        let mut fleet = running();
+        fleet.settings.images.kubernetes = "k:2".to_owned();
+        change(&mut fleet);
+        let decision = fleet.decide();
+        let restart = decision.operations.first().unwrap();
+        assert_eq!(restart.name, OperationName::Kubernetes(KubernetesOperationName::KubeApiserverRestart));
+        let commands =
+            restart.commands.iter().map(|command| format!("{} {}", command.name(), command.target()));
+        commands.skip_while(|command| !command.starts_with("make-files")).skip(1).collect()
+    };
+    let stop = ["stop-container kube-apiserver", "run-container kube-apiserver"];
+    let withdrawn = |rest: &str| {
+        let [endpoints, slice] = [
+            format!("updateEndpointsCommand {rest}"),
+            "updateEndpointSliceCommand 10.0.0.11,10.0.0.12,10.0.0.13".to_owned(),
+        ];
+        [endpoints, slice, "wait-for-proxies ".to_owned()]
+            .into_iter()
+            .chain(stop.map(str::to_owned))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(commands(&|_| {}), withdrawn("10.0.0.12,10.0.0.13"));
+    assert_eq!(commands(&|fleet| answer(fleet, A, Component::ApiServer, Err("silence".to_owned()))), stop);
+}
+
+#[test]
 fn components_of_a_former_control_plane_node_stop_while_all_api_servers_are_healthy() {
     let former = |fleet: &mut Fleet| {
         for component in Component::ALL {
