@@ -197,20 +197,14 @@ async fn three_nodes_keep_their_components_upgrade_without_a_failed_request_and_
     wait_until_rolled(&fleet, ARGUMENT, NEXT_KUBERNETES_IMAGE).await;
     measured("a patch release of all components and an argument have rolled", began.elapsed());
     judge("a patch release rolls", &finish(&fleet, clients).await);
-    reboots(&fleet, &credentials, options, NEXT_KUBERNETES_IMAGE, ARGUMENT).await;
-}
-
-#[tokio::test]
-async fn zz_reboot() {
-    let Some((fleet, credentials)) = prepared().await else { return };
-    reboots(&fleet, &credentials, OPTIONS.to_owned(), KUBERNETES_IMAGE, "").await;
+    reboots(&fleet, &credentials, options).await;
 }
 
 /// The machine that reboots.
 const REBOOTED: usize = 1;
 
 /// Reboots a machine through the queue: the test is the power control, which the commands reach by files.
-async fn reboots(fleet: &Fleet, credentials: &Path, options: String, image: &str, argument: &str) {
+async fn reboots(fleet: &Fleet, credentials: &Path, options: String) {
     // Drains need a kubeconfig, which the authorities issue only now.
     let config = std::fs::read_to_string(fleet.service.path("config.yml")).unwrap();
     let kubeconfig = format!("kubernetes: {{kubeconfig: {}, ", credentials.display());
@@ -256,7 +250,7 @@ async fn reboots(fleet: &Fleet, credentials: &Path, options: String, image: &str
         (node["spec"].get("unschedulable").is_none() && !is_ours).then_some(())
     };
     eventually("its cordon is taken back", usable).await;
-    wait_until_rolled(fleet, argument, image).await;
+    wait_until_rolled(fleet, ARGUMENT, NEXT_KUBERNETES_IMAGE).await;
     let history = fleet.history().await;
     for name in ["reboot-drain-start", "reboot-reboot", "reboot-uncordon", "reboot-dequeue"] {
         let record = history.iter().find(|record| record["operation"] == name);
