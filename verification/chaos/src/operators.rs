@@ -2,7 +2,7 @@
 //!
 //! Each watches one member through the network from the beginning of the run until it has received the last revision,
 //! and resumes after a break at its last revision. The writers change the number of workers, add entries to the repair
-//! queue, reset the back-off of drains, remove finished entries, and disable the queue until their next write.
+//! queue, reset the back-off of drains, and remove finished entries.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -33,9 +33,6 @@ const SILENCE: Duration = Duration::from_secs(5);
 const LAST_WITHIN: Duration = Duration::from_secs(30);
 /// With more entries in the repair queue none is added, and one is removed.
 const MOST_ENTRIES: usize = 12;
-/// Numbers of the acts that disable the repair queue, and enable it again.
-const DISABLE: u32 = 7;
-const ENABLE: u32 = 8;
 /// Machine type with repair procedures.
 const MACHINE_TYPE: &str = "IPMI-2.0";
 /// Repair operations: the first drains the node at once, the second one if a command did not help.
@@ -139,8 +136,7 @@ async fn connect(at: SocketAddr) -> Result<Client, etcd_client::Error> {
     timeout(WITHIN, Client::connect([format!("http://{at}")], Some(options))).await.map_err(deadline_error)?
 }
 
-/// Writes about `rate` times a second until `stop`, and leaves the queue enabled. `registry` is the control API that shows
-/// broken machines.
+/// Writes about `rate` times a second until `stop`. `registry` is the control API that shows broken machines.
 pub(crate) async fn write_until_stopped(
     members: Vec<SocketAddr>,
     registry: SocketAddr,
@@ -150,61 +146,25 @@ pub(crate) async fn write_until_stopped(
     stop: watch::Receiver<bool>,
 ) {
     let mut pace = ClientPace::new(rate, 1.0, stop);
-    let mut may_be_disabled = false;
     while pace.wait_for_next_call(&mut chance).await {
         let at = members[chance.random_range(0..members.len())];
-        let what = if may_be_disabled { ENABLE } else { chance.random_range(0..ENABLE) };
+        let what = chance.random_range(0..6_u32);
         let drawn = chance.random_range(0..u32::MAX);
         let acted = async {
             let mut client = connect(at).await?;
             match what {
                 0..2 => ask_for_workers(&mut client, drawn).await,
-                2..5 => add_entry(&mut client, registry, drawn).await,
-                5 => reset_back_off(&mut client).await,
-                6 => remove_finished(&mut client).await,
-                _ => set_queue_disabled(&mut client, what == DISABLE).await,
+                2 | 3 => add_entry(&mut client, registry, drawn).await,
+                4 => reset_back_off(&mut client).await,
+                _ => remove_finished(&mut client).await,
             }
         };
-        let written = finish_write(Box::pin(acted), &history).await;
-        // A write without an answer may have disabled the queue, or not enabled it.
-        may_be_disabled = what == DISABLE || may_be_disabled && !written;
-    }
-    let enabling = async {
-        for at in members.iter().cycle() {
-            let acted = async { set_queue_disabled(&mut connect(*at).await?, false).await };
-            if finish_write(Box::pin(acted), &history).await {
-                return;
-            }
-            sleep(AGAIN).await;
+        match timeout(WITHIN, acted).await {
+            Ok(Ok(written)) => history.note(Event::AcknowledgedWrite(AcknowledgedWrite { written })),
+            Ok(Err(error)) => history.note(Event::Unwritten { why: error.to_string() }),
+            Err(_) => history.note(Event::Unwritten { why: format!("no answer within {WITHIN:?}") }),
         }
-    };
-    if may_be_disabled && timeout(LAST_WITHIN, enabling).await.is_err() {
-        tracing::warn!("no member of the store enabled the repair queue within {LAST_WITHIN:?}");
     }
-}
-
-/// Waits for a write, and records its end. Returns true if the store acknowledged that it has written.
-async fn finish_write(
-    acted: impl Future<Output = Result<OperatorWrite, etcd_client::Error>>,
-    history: &History,
-) -> bool {
-    let ended = timeout(WITHIN, acted).await;
-    let written = matches!(ended, Ok(Ok(Some(_))));
-    history.note(match ended {
-        Ok(Ok(written)) => Event::AcknowledgedWrite(AcknowledgedWrite { written }),
-        Ok(Err(error)) => Event::Unwritten { why: error.to_string() },
-        Err(_) => Event::Unwritten { why: format!("no answer within {WITHIN:?}") },
-    });
-    written
-}
-
-async fn set_queue_disabled(
-    client: &mut Client,
-    disabled: bool,
-) -> Result<OperatorWrite, etcd_client::Error> {
-    let (key, revision, _) = read_stored(client, keys::REPAIRS_DISABLED).await?;
-    // The comparison refuses a write that a fault held back until after a later one.
-    commit_puts(client, (key.clone(), revision), vec![(key, disabled.to_string().into_bytes())]).await
 }
 
 /// Keys below the root and revision of an acknowledged write; `None`: a concurrent change came first, or there was

@@ -60,7 +60,7 @@ fn expected_checks(scenario: &Scenario, length: Span) -> Vec<&'static str> {
         }
     }
     if many(ClientKind::EtcdWatch) {
-        // Every third write of these clients adds an entry to the repair queue.
+        // Every sixth write of these clients adds an entry to the repair queue.
         expected.extend([Id::I7.name(), Id::I8.name(), Id::I9.name(), Id::I10.name(), WATCHES]);
         expected.extend(OF_REPAIRS.iter().map(|promise| promise.name()));
     }
