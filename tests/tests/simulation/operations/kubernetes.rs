@@ -73,13 +73,16 @@ const ORDER: [&str; 16] = [
 ];
 
 /// Commands of Kubernetes' operations in the stories.
-const COMMANDS: [&str; 45] = [
+const COMMANDS: [&str; 48] = [
     "kube-apiserver-restart: image-pull",
     "kube-apiserver-restart: make-dirs",
     "kube-apiserver-restart: make-files",
     "kube-apiserver-restart: prepare-apiserver-files",
     "kube-apiserver-restart: run-container",
     "kube-apiserver-restart: stop-container",
+    "kube-apiserver-restart: updateEndpointSliceCommand",
+    "kube-apiserver-restart: updateEndpointsCommand",
+    "kube-apiserver-restart: wait-for-proxies",
     "kube-controller-manager-bootstrap: image-pull",
     "kube-controller-manager-bootstrap: make-files",
     "kube-controller-manager-bootstrap: prepare-controller-manager-files",
