@@ -238,8 +238,9 @@ async fn reboots(fleet: &Fleet, credentials: &Path, options: String) {
     fleet.machine(REBOOTED).power_on().await.unwrap();
     fleet.service.write("booted", "").unwrap();
     let ended = async || {
-        let entries = fleet.madako(&["reboot-queue", "list"]).await.ok()?;
-        (entries.trim() == "[]").then_some(())
+        let entries = fleet.madako(&["reboot-queue", "list", "-o", "json"]).await.ok()?;
+        let entries: Value = serde_json::from_str(&entries).ok()?;
+        entries.as_array()?.is_empty().then_some(())
     };
     eventually("the entry has left the queue", ended).await;
     measured("a machine has rebooted through the queue", began.elapsed());
