@@ -202,7 +202,7 @@ async fn a_leader_without_the_page_is_named_as_such() {
         assert!(message.contains("no instance of Madako leads"), "{message}");
     }
     let answers = [
-        json_said(404, &json!({"message": "operations.mode is off"})),
+        json_said(404, &json!({"error": "operations.mode is off"})),
         json_said(200, &json!({"10.0.0.11": 1})),
     ];
     let server = Server::answering(answers).await;

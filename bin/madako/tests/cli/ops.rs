@@ -209,7 +209,7 @@ async fn a_leader_without_operations_is_named_as_such() {
     let answers = [
         json_said(200, &undecided),
         json_said(200, &idle),
-        json_said(404, &json!({"message": "operations.mode is off"})),
+        json_said(404, &json!({"error": "operations.mode is off"})),
         json_said(200, &json!({"phase": 1})),
         (503, "", "this instance does not lead\u{1b}[31m".to_owned()),
         (200, "", long),

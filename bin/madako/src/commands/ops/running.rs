@@ -144,7 +144,7 @@ pub(crate) async fn get_body(url: &str, deadline: Duration) -> Result<Bytes, Fai
 /// The reason for which an instance has no page.
 #[derive(Deserialize)]
 struct Problem {
-    message: String,
+    error: String,
 }
 
 fn page_failure(url: &str, answer: &HttpResponse) -> Failure {
@@ -162,7 +162,7 @@ async fn fetch(url: &str) -> Result<Bytes, Failure> {
         404 => {
             let problem: Problem =
                 serde_json::from_slice(&answer.body).map_err(|error| unreadable_page(url, &error))?;
-            let why = escape_unprintable(&problem.message);
+            let why = escape_unprintable(&problem.error);
             Err(Failure::failed(format_args!("the leader shows no operations on nodes at {url}: {why}")))
         }
         _ => Err(page_failure(url, &answer)),
