@@ -213,6 +213,9 @@ async fn refresh(world: &World, picture: &mut ScreenState, began: Instant) {
     picture.epoch = view.reign.borrow().as_ref().map(|epoch| epoch.number);
     let state = view.state.newest();
     picture.revision = picture.revision.max(state.as_ref().map_or(0, |state| state.revision));
+    if let Some(state) = &state {
+        picture.tally.note_repairs(state.repair.entries.values().map(|item| &item.value));
+    }
     let cluster = state.as_ref().and_then(|state| state.cluster.as_ref()).map(|cluster| &*cluster.value);
     picture.show(&world.registry.list_machines(), cluster);
     picture.landscape = world.placing.current_landscape();

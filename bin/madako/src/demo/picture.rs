@@ -8,6 +8,7 @@ use madako_domain::cluster::Cluster;
 use madako_domain::machine::{Machine, MachineState};
 use madako_domain::placement::decision::Outcome;
 use madako_domain::plan::{Part, Plan};
+use madako_domain::repair::{RepairQueueEntry, RepairStatus};
 use madako_protocol::event::Event;
 
 use super::KeyCommand;
@@ -83,8 +84,8 @@ pub(crate) struct PlanTally {
     /// First bindings of applications.
     pub(crate) bindings: u64,
     pub(crate) moves: u64,
-    /// Repairs that succeeded, and that failed.
-    pub(crate) repairs: (u64, u64),
+    /// Whether each finished repair succeeded, by the index of its entry.
+    repairs: BTreeMap<i64, bool>,
 }
 
 impl PlanTally {
@@ -100,10 +101,6 @@ impl PlanTally {
             Event::Elected { .. } => self.elections += 1,
             Event::ActorRestarted { .. } => self.actor_restarts += 1,
             Event::Violated(violations) => self.violations += violations.len() as u64,
-            Event::Repaired { operation: "repair-finish", failed, .. } => match failed {
-                false => self.repairs.0 += 1,
-                true => self.repairs.1 += 1,
-            },
             Event::Decided { decision, .. } => match decision.outcome {
                 Outcome::Bound { .. } => self.bindings += 1,
                 Outcome::Moved { .. } => self.moves += 1,
@@ -111,6 +108,20 @@ impl PlanTally {
             },
             _ => {}
         }
+    }
+}
+
+impl PlanTally {
+    /// Notes the finished repairs of the queue: an event tells the end of a step, and not that of an entry.
+    pub(crate) fn note_repairs<'a>(&mut self, entries: impl Iterator<Item = &'a RepairQueueEntry>) {
+        let finished = entries.filter(|entry| entry.is_finished());
+        self.repairs.extend(finished.map(|entry| (entry.index, entry.status == RepairStatus::Succeeded)));
+    }
+
+    /// Numbers of repairs that succeeded, and that failed.
+    pub(crate) fn count_repairs(&self) -> (usize, usize) {
+        let succeeded = self.repairs.values().filter(|succeeded| **succeeded).count();
+        (succeeded, self.repairs.len() - succeeded)
     }
 }
 
@@ -257,6 +268,24 @@ mod tests {
             shown.push(picture.actors[0].restarts);
         }
         assert_eq!(shown, [0, 2, 2, 2, 3, 3], "a new reign counts from none");
+    }
+
+    #[test]
+    fn each_finished_repair_counts_once() {
+        let mut tally = PlanTally::default();
+        let entry = |index: i64, status: RepairStatus| RepairQueueEntry {
+            index,
+            status,
+            ..RepairQueueEntry::new("unreachable".to_owned(), "type".to_owned(), "10.0.0.1".to_owned())
+        };
+        let queue = [
+            entry(1, RepairStatus::Succeeded),
+            entry(2, RepairStatus::Failed),
+            entry(3, RepairStatus::Processing),
+        ];
+        tally.note_repairs(queue.iter());
+        tally.note_repairs(queue[1..].iter());
+        assert_eq!(tally.count_repairs(), (1, 1));
     }
 
     #[test]

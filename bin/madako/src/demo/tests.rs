@@ -165,6 +165,8 @@ async fn watch(seed: u64, length: Duration) -> DemoHistory {
         }
     }
     seen.picture.landscape = placing.current_landscape();
+    let state = instance.view().state.newest().unwrap();
+    seen.picture.tally.note_repairs(state.repair.entries.values().map(|item| &item.value));
     drop(placing);
     instance.stop().await;
     served.shutdown().await;
@@ -192,7 +194,7 @@ async fn the_default_demo_shows_a_taint_a_node_that_leaves_and_an_actor_that_com
         "{:?}",
         seen.picture.happenings
     );
-    assert!(seen.picture.tally.repairs.0 > 0, "{:?}", seen.picture.tally);
+    assert!(seen.picture.tally.count_repairs().0 > 0, "{:?}", seen.picture.tally);
 }
 
 #[tokio::test(start_paused = true)]

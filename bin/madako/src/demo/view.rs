@@ -158,7 +158,7 @@ fn draw_headline(picture: &ScreenState, width: u16) -> Vec<Line<'static>> {
         true => Span::styled(" madako demo, PAUSED ", bold.add_modifier(Modifier::REVERSED)),
         false => Span::styled(" madako demo ", bold.add_modifier(Modifier::REVERSED)),
     };
-    let (succeeded, failed) = picture.tally.repairs;
+    let (succeeded, failed) = picture.tally.count_repairs();
     let items = [
         name,
         Span::raw(format!("{:>4} s", picture.elapsed.as_secs())),
