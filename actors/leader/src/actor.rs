@@ -33,7 +33,7 @@ use self::placement::PlacementGate;
 use crate::limits::{RESIGN_DEADLINE, START_RETRY};
 use crate::prepare::{PreparedTransaction, prepare_epoch};
 use crate::repair;
-use crate::transaction::{cluster_transaction, kept_transaction, status_transaction};
+use crate::transaction::{SeenValues, cluster_transaction, kept_transaction, status_transaction};
 
 /// Starts and ends the actors of an epoch. Calls must not block.
 pub trait EpochActorsControl: Send + Sync + 'static {
@@ -427,8 +427,11 @@ impl LeaderState {
         let state = || self.given.state.newest().ok_or(CommitError::StoreUnread { what });
         let transaction = match mutation {
             Mutation::Cluster(planned) => {
-                let lease = self.entries.get(keys::STATUS).map(|entry| entry.lease);
-                cluster_transaction(epoch, planned, &state()?.repair, lease, self.given.clock.now())?
+                let seen = SeenValues {
+                    status_lease: self.entries.get(keys::STATUS).map(|entry| entry.lease),
+                    choices: self.entries.get(keys::CHOICES),
+                };
+                cluster_transaction(epoch, planned, &state()?.repair, seen, self.given.clock.now())?
             }
             Mutation::Guard { state, revision } => {
                 kept_transaction(epoch, keys::REMOVAL_GUARD, state.as_ref(), *revision)?

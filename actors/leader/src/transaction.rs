@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use madako_domain::canary::{Canary, is_planted};
+use madako_domain::choices::{Choices, choices_after};
 use madako_domain::cluster::Cluster;
 use madako_domain::invariants::{ClusterChange, Violation, check_cluster_change};
 use madako_domain::keys;
@@ -35,15 +36,23 @@ pub struct LastPlan<'a> {
     pub reasons: &'a [Reason],
 }
 
+/// The stored values that the transaction of a planned cluster depends on, as the leader last saw them.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct SeenValues<'a> {
+    /// The present lease of the status.
+    pub(crate) status_lease: Option<i64>,
+    /// The choices of the nodes.
+    pub(crate) choices: Option<&'a Entry>,
+}
+
 /// Checks the invariants and builds the transaction of a planned cluster; `repairs` is the newest observed queue.
 ///
-/// `status_lease` is the present lease of the status; if it is not the epoch's lease, the status is written together
-/// with the cluster.
+/// If the lease of the status is not the epoch's lease, the status is written together with the cluster.
 pub(crate) fn cluster_transaction(
     epoch: &Epoch,
     mutation: &ClusterMutation,
     repairs: &RepairQueue,
-    status_lease: Option<i64>,
+    seen: SeenValues<'_>,
     now: OffsetDateTime,
 ) -> Result<Transaction, CommitError> {
     let ClusterMutation { plan, template_revision, basis, evidence } = mutation;
@@ -70,7 +79,13 @@ pub(crate) fn cluster_transaction(
         Write::Put { key: keys::CLUSTER_REVISION.to_owned(), value: revision, lease: 0 },
         put_json(keys::LAST_PLAN, &last_plan(plan, epoch, now)?, 0)?,
     ];
-    if status_lease != Some(epoch.lease) {
+    // Choices that cannot be read explain nothing, and new ones take their place.
+    let known: Option<Choices> = seen.choices.and_then(|entry| serde_json::from_slice(&entry.value).ok());
+    let choices = choices_after(known.clone().unwrap_or_default(), plan, cluster, now);
+    if known.as_ref() != Some(&choices) {
+        writes.push(put_json(keys::CHOICES, &choices, 0)?);
+    }
+    if seen.status_lease != Some(epoch.lease) {
         // The operation runner, if there is one, replaces the phase after its next round.
         writes.push(status_write(epoch, &OperationPhase::Completed, now)?);
     }
@@ -241,7 +256,8 @@ mod tests {
     }
 
     fn judged(mutation: &ClusterMutation, status_lease: Option<i64>) -> Result<Transaction, CommitError> {
-        cluster_transaction(&epoch(), mutation, &RepairQueue::default(), status_lease, NOW)
+        let seen = SeenValues { status_lease, ..SeenValues::default() };
+        cluster_transaction(&epoch(), mutation, &RepairQueue::default(), seen, NOW)
     }
 
     fn planned(observed: &[&str]) -> ClusterMutation {
@@ -299,13 +315,43 @@ mod tests {
         let written = written(&transaction);
         assert_eq!(
             written.keys().copied().collect::<BTreeSet<_>>(),
-            BTreeSet::from([keys::CLUSTER, keys::CLUSTER_REVISION, keys::LAST_PLAN, keys::STATUS])
+            BTreeSet::from([
+                keys::CHOICES,
+                keys::CLUSTER,
+                keys::CLUSTER_REVISION,
+                keys::LAST_PLAN,
+                keys::STATUS
+            ])
         );
         assert_eq!(written[keys::CLUSTER_REVISION], (&b"5"[..], 0));
         assert_eq!(
             written[keys::STATUS],
             (&br#"{"phase":"completed","timestamp":"2026-01-02T03:04:05Z"}"#[..], 0x1f)
         );
+    }
+
+    #[test]
+    fn choices_are_written_when_they_change() {
+        let stored = |value: &str| Entry {
+            value: Bytes::copy_from_slice(value.as_bytes()),
+            create_revision: 1,
+            mod_revision: 2,
+            lease: 0,
+        };
+        let gone = stored(r#"{"gone":{"at":"2026-01-01T00:00:00Z","why":"once"}}"#);
+        let kept = stored(r#"{"a":{"at":"2026-01-01T00:00:00Z","why":"once"}}"#);
+        let after = |entry| {
+            let seen = SeenValues { choices: Some(entry), ..SeenValues::default() };
+            let transaction =
+                cluster_transaction(&epoch(), &planned(&["a", "b"]), &RepairQueue::default(), seen, NOW)
+                    .unwrap();
+            written(&transaction)
+                .get(keys::CHOICES)
+                .map(|(value, _)| String::from_utf8_lossy(value).into_owned())
+        };
+        assert_eq!(after(&gone).as_deref(), Some("{}"));
+        assert_eq!(after(&kept), None);
+        assert_eq!(after(&stored("no JSON")).as_deref(), Some("{}"), "an unreadable value is replaced");
     }
 
     #[test]
@@ -360,7 +406,9 @@ mod tests {
 
     #[test]
     fn no_machine_joins_the_control_plane_as_its_second_node_under_repair() {
-        let gate = |repairs: &RepairQueue| cluster_transaction(&epoch(), &promoting(), repairs, None, NOW);
+        let gate = |repairs: &RepairQueue| {
+            cluster_transaction(&epoch(), &promoting(), repairs, SeenValues::default(), NOW)
+        };
         let CommitError::Invariant { violations } = gate(&repairs(&["b", "a"])).unwrap_err() else {
             panic!()
         };
@@ -376,8 +424,11 @@ mod tests {
     #[test]
     fn a_larger_control_plane_is_committed_only_while_no_repair_begins() {
         let began = Condition::Unchanged { key: keys::RECORD_ID.to_owned(), revision: 40 };
-        let conditions =
-            |mutation| cluster_transaction(&epoch(), &mutation, &repairs(&[]), None, NOW).unwrap().conditions;
+        let conditions = |mutation| {
+            cluster_transaction(&epoch(), &mutation, &repairs(&[]), SeenValues::default(), NOW)
+                .unwrap()
+                .conditions
+        };
         assert!(conditions(promoting()).contains(&began));
         assert!(conditions(planned(&["a", "b"])).contains(&began), "a first cluster is all new");
         let mut same = promoting();

@@ -19,4 +19,4 @@ pub use message::{describe_error, exit_codes, is_closed_pipe, print_clap_error, 
 pub use output::{Format, Table, escape_unprintable, print_bytes, print_text, show_value};
 pub use progress::{Progress, format_duration_in_words};
 pub use stopwatch::Stopwatch;
-pub use wrap::{USUAL_WIDTH, cut_to_width, push_wrapped};
+pub use wrap::{USUAL_WIDTH, count_with_noun, cut_to_width, push_wrapped};

@@ -5,10 +5,12 @@ mod layout;
 use std::env;
 use std::io::{IsTerminal as _, stdout};
 
-use self::layout::{ColumnUse, GAP, lay_out};
+use self::layout::{ColumnUse, GAP, INDENT, lay_out};
 use crate::output::escape_unprintable;
 use crate::wrap::{break_words, cut_to_width, push_wrapped};
 
+/// Heading of the column of reasons, which is the last one of the wide form.
+const REASONS: &str = "WHY";
 /// Cell without a value.
 const NOTHING: &str = "-";
 
@@ -110,6 +112,8 @@ impl<T: Into<String>> From<T> for Cell {
 pub struct Surface {
     /// Columns of the terminal; `None`: as many as the text needs.
     pub width: Option<usize>,
+    /// Lines of the terminal; `None`: as many as the text needs.
+    pub height: Option<usize>,
     pub has_colours: bool,
     /// Whether a newer text may take the place of an older one.
     pub is_terminal: bool,
@@ -127,6 +131,7 @@ impl Surface {
         let size = rustix::termios::tcgetwinsize(stdout()).ok();
         Self {
             width: size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0),
+            height: size.map(|size| usize::from(size.ws_row)).filter(|lines| *lines > 0),
             has_colours: !is_set("NO_COLOR") && !is_dumb,
             is_terminal: !is_dumb,
         }
@@ -189,22 +194,27 @@ impl List {
     }
 
     /// The list with a line end after each line. Where lines are longer than the terminal is wide, columns without any value
-    /// are left out, values of rare columns are at the beginning of the last column, and the widest cells are cut; the wide
-    /// form has everything.
+    /// are left out, values of rare columns are at the beginning of the last column, the widest cells are cut, and the last
+    /// cell is below its line if it has too little room; the wide form has everything, with reasons at the end.
     #[must_use]
     pub fn to_text(&self, is_wide: bool, surface: Surface) -> String {
-        let listed: Vec<usize> =
+        let mut listed: Vec<usize> =
             (0..self.columns.len()).filter(|column| is_wide || !self.columns[*column].1).collect();
+        listed.sort_by_key(|column| self.columns[*column].0 == REASONS);
         let uses: Vec<ColumnUse> = listed.iter().map(|column| self.column_use(*column)).collect();
         let layout = lay_out(&uses, self.rows.len(), surface.width.filter(|_| !is_wide), self.wraps);
         let shown: Vec<(usize, usize)> =
             layout.shown.iter().map(|(place, width)| (listed[*place], *width)).collect();
         let moved: Vec<usize> = layout.moved.iter().map(|place| listed[*place]).collect();
-        let widths: Vec<usize> = shown.iter().map(|(_, width)| *width).collect();
-        let wraps = self.wraps && shown.last().map(|(column, _)| column) == listed.last();
+        let form = LineForm {
+            widths: shown.iter().map(|(_, width)| *width).collect(),
+            has_colours: surface.has_colours,
+            wraps: self.wraps && shown.last().map(|(column, _)| column) == listed.last(),
+            is_below: layout.is_below,
+        };
         let mut text = String::new();
         let heading = shown.iter().map(|(column, _)| Cell::new(self.columns[*column].0.as_str()));
-        push_line(&mut text, &heading.collect::<Vec<_>>(), &widths, surface.has_colours, wraps);
+        form.push_line(&mut text, &heading.collect::<Vec<_>>());
         for row in &self.rows {
             let mut cells: Vec<Cell> = shown.iter().map(|(column, _)| row[*column].clone()).collect();
             if let Some(last) = cells.last_mut() {
@@ -217,7 +227,7 @@ impl List {
                     last.text = values.join(", ");
                 }
             }
-            push_line(&mut text, &cells, &widths, surface.has_colours, wraps);
+            form.push_line(&mut text, &cells);
         }
         text
     }
@@ -256,27 +266,50 @@ fn quote_value(value: &str) -> String {
     }
 }
 
-/// Adds a line. `wraps`: the last cell has as many lines as it needs, and no other one is below it.
-fn push_line(text: &mut String, cells: &[Cell], widths: &[usize], has_colours: bool, wraps: bool) {
-    let begin = text.len();
-    let indent = widths.iter().rev().skip(1).map(|width| width + GAP).sum::<usize>();
-    for (index, (cell, width)) in cells.iter().zip(widths).enumerate() {
-        if index > 0 {
-            text.push_str(&" ".repeat(GAP));
+/// The form of all lines of a list.
+struct LineForm {
+    widths: Vec<usize>,
+    has_colours: bool,
+    /// The last cell has as many lines as it needs.
+    wraps: bool,
+    /// The last cell is below the others.
+    is_below: bool,
+}
+
+impl LineForm {
+    fn push_line(&self, text: &mut String, cells: &[Cell]) {
+        let begin = text.len();
+        let indent = match self.is_below {
+            true => INDENT,
+            false => self.widths.iter().rev().skip(1).map(|width| width + GAP).sum::<usize>(),
+        };
+        for (index, (cell, width)) in cells.iter().zip(&self.widths).enumerate() {
+            let is_last = index + 1 == self.widths.len();
+            if is_last && self.is_below {
+                text.truncate(begin + text[begin..].trim_end().len());
+                if !cell.has_value() {
+                    break;
+                }
+                text.push('\n');
+                text.push_str(&" ".repeat(INDENT));
+            } else if index > 0 {
+                text.push_str(&" ".repeat(GAP));
+            }
+            if is_last && self.wraps {
+                let mut lines = String::new();
+                push_wrapped(&mut lines, "", &break_words(&cell.text, *width), 0, *width);
+                let lines: Vec<String> =
+                    lines.lines().map(|line| cell.tone.paint(line, self.has_colours)).collect();
+                text.push_str(&lines.join(&format!("\n{}", " ".repeat(indent))));
+                continue;
+            }
+            let length = cell.text.chars().count();
+            text.push_str(&cell.tone.paint(&cut_to_width(&cell.text, *width), self.has_colours));
+            text.push_str(&" ".repeat(width.saturating_sub(length)));
         }
-        if wraps && index + 1 == widths.len() {
-            let mut lines = String::new();
-            push_wrapped(&mut lines, "", &break_words(&cell.text, *width), 0, *width);
-            let lines: Vec<String> = lines.lines().map(|line| cell.tone.paint(line, has_colours)).collect();
-            text.push_str(&lines.join(&format!("\n{}", " ".repeat(indent))));
-            continue;
-        }
-        let length = cell.text.chars().count();
-        text.push_str(&cell.tone.paint(&cut_to_width(&cell.text, *width), has_colours));
-        text.push_str(&" ".repeat(width.saturating_sub(length)));
+        text.truncate(begin + text[begin..].trim_end().len());
+        text.push('\n');
     }
-    text.truncate(begin + text[begin..].trim_end().len());
-    text.push('\n');
 }
 
 #[cfg(test)]
@@ -306,15 +339,12 @@ mod tests {
         let first = "b       2d3h  a reason, which is long and has a \"quote\"";
         assert_eq!(text, format!("NAME    AGE   WHY\n{first}\na       10s   short\nc\u{fffd}[31m  1m0s\n"));
         let wide = list().to_text(true, Surface { width: Some(20), ..Surface::default() });
-        assert!(
-            wide.lines().next().unwrap().ends_with("WHY                                        HOST KEY"),
-            "{wide}"
-        );
+        assert!(wide.lines().next().unwrap().ends_with("AGE   HOST KEY  WHY"), "{wide}");
     }
 
     #[test]
     fn lines_fit_the_terminal_and_colours_do_not_count() {
-        let plain = Surface { width: Some(40), has_colours: false, is_terminal: true };
+        let plain = Surface { width: Some(40), is_terminal: true, ..Surface::default() };
         let text = list().to_text(false, plain);
         assert!(text.lines().all(|line| line.chars().count() <= 40), "{text}");
         assert!(text.contains("a reason, which is long a…\n"), "{text}");
@@ -349,6 +379,19 @@ mod tests {
         let narrow = "ADDRESS   WHY\n10.0.0.1\n10.0.0.2\n10.0.0.3  next remove, …\n10.0.0.4\n";
         assert_eq!(text(24), narrow);
         assert!(text(80).starts_with("ADDRESS   NEXT    WHY\n10.0.0.1  -\n"), "{}", text(80));
+    }
+
+    #[test]
+    fn a_reason_without_room_beside_its_line_is_below() {
+        let mut list = List::new(&["ADDRESS", "STATE", "WHY"], &[]);
+        list.add(vec!["a".repeat(30).into(), "b".repeat(25).into(), "reason ".repeat(12).into()]);
+        list.add(vec!["a".into(), "b".into(), "-".into()]);
+        let text = list.to_text(false, Surface { width: Some(70), ..Surface::default() });
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 5, "{text}");
+        assert_eq!((lines[1], lines[4].split_whitespace().count()), ("    WHY", 2), "{text}");
+        assert!(lines[3].starts_with("    reason reason") && lines[3].ends_with('…'), "{text}");
+        assert!(lines.iter().all(|line| line.chars().count() <= 70), "{text}");
     }
 
     #[test]

@@ -11,8 +11,11 @@ use crate::wrap::{USUAL_WIDTH, cut_to_width};
 const PICTURE: Duration = Duration::from_millis(200);
 /// Time between two lines where there is no terminal.
 const LINE: Duration = Duration::from_secs(2);
-/// Characters of the bar itself.
+/// Most characters of the bar itself, and the fewest of a bar that is of use.
 const BAR: u64 = 20;
+const LEAST_BAR: u64 = 5;
+/// The brackets of the bar, and the space behind it.
+const AROUND_BAR: usize = 3;
 /// Moves the cursor to the beginning of the line, and erases the line (ECMA-48).
 const ERASE: &str = "\r\u{1b}[K";
 
@@ -46,13 +49,10 @@ impl Progress {
         let told = format!("{}: {}", self.what, tell(done, all, self.unit, self.began.elapsed()));
         if self.is_terminal {
             self.has_bar = true;
-            let line = all.map_or_else(|| told.clone(), |all| format!("{} {told}", draw_bar(done, all)));
-            // A failure cannot be reported anywhere. A full line would begin another one.
-            let _ = write!(
-                io::stderr().lock(),
-                "{ERASE}{}",
-                cut_to_width(&line, terminal_columns().saturating_sub(1))
-            );
+            // A full line would begin another one.
+            let line = fit_bar(done, all, &told, terminal_columns().saturating_sub(1));
+            // A failure cannot be reported anywhere.
+            let _ = write!(io::stderr().lock(), "{ERASE}{line}");
             let _ = io::stderr().lock().flush();
         } else {
             print_note(self.program, told);
@@ -74,10 +74,21 @@ fn terminal_columns() -> usize {
     size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0).unwrap_or(USUAL_WIDTH)
 }
 
-fn draw_bar(done: u64, all: u64) -> String {
-    let full = done.min(all).saturating_mul(BAR).checked_div(all).unwrap_or(0);
+/// The bar with its text in at most `columns`: the bar is shorter where the text needs the room, and goes before the text is
+/// cut.
+fn fit_bar(done: u64, all: Option<u64>, told: &str, columns: usize) -> String {
+    let room = columns.saturating_sub(told.chars().count() + AROUND_BAR);
+    let cells = u64::try_from(room).unwrap_or(BAR).min(BAR);
+    match all.filter(|_| cells >= LEAST_BAR) {
+        Some(all) => format!("{} {told}", draw_bar(done, all, cells)),
+        None => cut_to_width(told, columns),
+    }
+}
+
+fn draw_bar(done: u64, all: u64, cells: u64) -> String {
+    let full = done.min(all).saturating_mul(cells).checked_div(all).unwrap_or(0);
     let part = |sign: &str, length: u64| sign.repeat(usize::try_from(length).unwrap_or(0));
-    format!("[{}{}]", part("#", full), part("-", BAR - full))
+    format!("[{}{}]", part("#", full), part("-", cells - full))
 }
 
 /// How much is done, the rate, and the time that is left at that rate.
@@ -133,10 +144,21 @@ mod tests {
 
     #[test]
     fn the_bar_is_as_full_as_the_work_is_done() {
-        assert_eq!(draw_bar(1, 4), "[#####---------------]");
+        assert_eq!(draw_bar(1, 4, 20), "[#####---------------]");
         assert_eq!(
-            (draw_bar(0, 0), draw_bar(9, 4)),
+            (draw_bar(0, 0, 20), draw_bar(9, 4, 20)),
             (format!("[{}]", "-".repeat(20)), format!("[{}]", "#".repeat(20)))
         );
+    }
+
+    #[test]
+    fn the_bar_leaves_its_room_to_the_time_that_is_left() {
+        let told = "repairs: 1800 of 7200 s (25 %), 60 a second, 1m30s left";
+        let at = |columns| fit_bar(1, Some(4), told, columns);
+        assert_eq!(at(79), format!("[#####---------------] {told}"));
+        assert_eq!(at(66), format!("[##------] {told}"));
+        assert_eq!(at(60), told);
+        assert_eq!(at(10), "repairs: …");
+        assert_eq!(fit_bar(1, None, told, 79), told);
     }
 }

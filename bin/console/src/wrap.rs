@@ -25,6 +25,12 @@ pub fn push_wrapped(text: &mut String, first: &str, words: &str, indent: usize, 
     text.push('\n');
 }
 
+/// The number with its noun, such as `1 node` or `2 nodes`.
+#[must_use]
+pub fn count_with_noun(count: u64, one: &str, many: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
+}
+
 /// The text with spaces in words of more than `width` characters, such as the names of images, so that each line fits.
 #[must_use]
 pub(crate) fn break_words(text: &str, width: usize) -> String {

@@ -18,28 +18,10 @@ pub(crate) struct LastPlan {
     pub(crate) action: Option<String>,
     #[serde(default)]
     pub(crate) changes_total: u64,
-    #[serde(default, skip_serializing)]
-    pub(crate) reasons: Vec<LastReason>,
-}
-
-/// A reason of the plan, or of the choice of a machine.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-pub(crate) struct LastReason {
-    #[serde(default)]
-    pub(crate) address: Option<String>,
-    pub(crate) why: String,
 }
 
 /// # Errors
 /// The stored value has another form.
 pub(crate) fn last_plan(entry: Option<&Entry>) -> Result<Option<LastPlan>, Failure> {
     entry.map(|entry| decode(keys::LAST_PLAN, entry)).transpose()
-}
-
-impl LastPlan {
-    /// The reason that concerns a machine.
-    pub(crate) fn reason_about_machine(&self, address: &str) -> Option<&str> {
-        let found = self.reasons.iter().find(|reason| reason.address.as_deref() == Some(address));
-        found.map(|reason| reason.why.as_str())
-    }
 }

@@ -17,6 +17,9 @@ use crate::output::{print_note, print_text};
 
 /// Moves the cursor to the first line, and erases the screen below it (ECMA-48).
 const HOME: &str = "\u{1b}[H\u{1b}[J";
+/// Lets the terminal cut long lines, and continue them on further lines again (DECAWM).
+const CUT_LINES: &str = "\u{1b}[?7l";
+const CONTINUE_LINES: &str = "\u{1b}[?7h";
 
 /// Indentation of the further lines of a sentence above a list.
 const SUMMARY_INDENT: usize = 2;
@@ -92,6 +95,11 @@ impl ListArgs {
     /// Whether the output has the columns of the list, and not the documents.
     pub(crate) fn has_columns(&self) -> bool {
         self.output.has_columns()
+    }
+
+    /// Whether the output is a table with remarks above it.
+    pub(crate) fn is_for_people(&self) -> bool {
+        self.output.is_for_people()
     }
 
     /// Whether an option differs from its default.
@@ -218,8 +226,11 @@ pub(crate) async fn watch<T: PartialEq>(
     mut read: impl AsyncFnMut() -> Result<T, Failure>,
     render: impl Fn(&T) -> Result<String, Failure>,
 ) -> Result<(), Failure> {
-    let begin = if in_place { HOME } else { "" };
-    print_text(&format!("{begin}{}", render(&shown)?))?;
+    let print = |text: String| match in_place {
+        true => print_text(&screen_frame(&text, Surface::for_output().height)),
+        false => print_text(&text),
+    };
+    print(render(&shown)?)?;
     // A leader that ends has a successor: its message is shown once.
     let mut told = None;
     loop {
@@ -227,7 +238,7 @@ pub(crate) async fn watch<T: PartialEq>(
         match read().await {
             Ok(newer) => {
                 if in_place || newer != shown {
-                    print_text(&format!("{begin}{}", render(&newer)?))?;
+                    print(render(&newer)?)?;
                 }
                 (shown, told) = (newer, None);
             }
@@ -239,5 +250,35 @@ pub(crate) async fn watch<T: PartialEq>(
                 told = message;
             }
         }
+    }
+}
+
+/// A text that takes the place of an earlier one on a screen of so many lines: more lines would move the first ones out.
+fn screen_frame(text: &str, height: Option<usize>) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    // The cursor has the last line, and the remark the one above.
+    let shown = height.map_or(lines.len(), |height| height.saturating_sub(1).max(2));
+    let body = match lines.len().checked_sub(shown) {
+        None | Some(0) => text.to_owned(),
+        Some(_) => {
+            let (first, rest) = lines.split_at(shown - 1);
+            format!("{}\n… and {} more lines\n", first.join("\n"), rest.len())
+        }
+    };
+    format!("{HOME}{CUT_LINES}{body}{CONTINUE_LINES}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watched_list_stays_within_the_screen() {
+        let frame = |height| screen_frame("1\n2\n3\n4\n5\n", height);
+        let framed = |body: &str| format!("{HOME}{CUT_LINES}{body}{CONTINUE_LINES}");
+        assert_eq!(frame(Some(6)), framed("1\n2\n3\n4\n5\n"));
+        assert_eq!(frame(Some(5)), framed("1\n2\n3\n… and 2 more lines\n"));
+        assert_eq!(frame(None), framed("1\n2\n3\n4\n5\n"));
+        assert_eq!(frame(Some(1)), framed("1\n… and 4 more lines\n"));
     }
 }

@@ -60,6 +60,9 @@ pub const REBOOTS_RELEASED: &str = "madako/reboots/released";
 /// The last committed plan, with its reasons.
 pub const LAST_PLAN: &str = "madako/decisions/cluster-plan";
 
+/// The reasons for which the nodes of the cluster have their parts.
+pub const CHOICES: &str = "madako/decisions/choices";
+
 /// Form of the stored cluster: `2`; an absent key means 1.
 pub const CONFIG_VERSION: &str = "config-version";
 /// Certificates of the authorities in PEM, `ca/<name>`.

@@ -9,6 +9,7 @@ pub mod authority;
 pub mod backup;
 pub mod canary;
 pub mod certificate;
+pub mod choices;
 pub mod cluster;
 pub mod component;
 pub mod constraints;

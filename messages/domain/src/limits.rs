@@ -17,6 +17,10 @@ pub const MAX_DEPRECATED_APIS: usize = 100;
 /// 128.
 pub const MAX_IMAGE: usize = 640;
 
+/// Bytes of all reasons for which nodes were chosen, together with the nodes' addresses: about 500 nodes. The same request
+/// has the cluster, 1.2 KB a node, and etcd accepts requests of 1.5 MiB.
+pub(crate) const MOST_CHOICES_BYTES: usize = 128 * 1024;
+
 /// Bytes of the kind of a resource: Kubernetes allows 63.
 pub(crate) const MAX_KIND: usize = 63;
 /// Bytes of a namespace: a DNS label.

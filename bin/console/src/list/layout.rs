@@ -6,6 +6,10 @@ const KEPT: usize = 15;
 const LAST_KEPT: usize = 8;
 /// Characters that the last column should have, because reasons are there: half a line or so.
 const LAST_WANTED: usize = 30;
+/// Columns of a terminal from which on a reason may have a line of its own below its row: less is no line for a reason.
+const BELOW_FROM: usize = 60;
+/// Indentation of a reason below its row.
+pub(super) const INDENT: usize = 4;
 /// A column is rare if at most one of so many lines has a value in it.
 const RARE: usize = 4;
 /// Characters around a moved value and its heading: a space between them, and a comma with a space behind them.
@@ -36,17 +40,19 @@ pub(super) struct Layout {
     pub(super) shown: Vec<(usize, usize)>,
     /// The columns whose values are at the beginning of the last column.
     pub(super) moved: Vec<usize>,
+    /// Whether the last column, with this width, is below its row.
+    pub(super) is_below: bool,
 }
 
 /// Places columns beside each other in at most so many characters; `None`: as many as they need.
 ///
 /// Columns without any value go first. Then the widest columns are cut, but none below [`KEPT`]. While the last column has
 /// too little room for a reason, the values of the rarest column move into it. A last column that `wraps` is not cut, so that
-/// nothing moves into it.
+/// nothing moves into it. If this does not give the last column its room, it goes below its row.
 pub(super) fn lay_out(columns: &[ColumnUse], rows: usize, most: Option<usize>, wraps: bool) -> Layout {
     let all: Vec<usize> = columns.iter().map(|column| column.width()).collect();
     let Some(most) = most.filter(|most| total_width(&all) > *most) else {
-        return Layout { shown: all.into_iter().enumerate().collect(), moved: Vec::new() };
+        return Layout { shown: all.into_iter().enumerate().collect(), moved: Vec::new(), is_below: false };
     };
     let filled: Vec<usize> =
         (0..columns.len()).filter(|column| rows == 0 || columns[*column].filled > 0).collect();
@@ -58,8 +64,9 @@ pub(super) fn lay_out(columns: &[ColumnUse], rows: usize, most: Option<usize>, w
             *last
         });
         fit_widths(&mut widths, most, wraps);
-        let is_narrow =
-            widths.len() < shown.len() || widths.last().is_some_and(|it| *it < last.min(LAST_WANTED));
+        let is_narrow = widths.len() < shown.len()
+            || widths.last().is_some_and(|it| *it < last.min(LAST_WANTED))
+            || total_width(&widths) > most;
         (widths, is_narrow)
     };
     let (mut shown, mut moved) = (filled.clone(), Vec::new());
@@ -72,13 +79,26 @@ pub(super) fn lay_out(columns: &[ColumnUse], rows: usize, most: Option<usize>, w
         moved.push(rarest);
         (widths, is_narrow) = fit(&shown, &moved);
     }
+    if let [others @ .., last] = filled.as_slice()
+        && is_narrow
+        && !others.is_empty()
+        && most >= BELOW_FROM
+    {
+        let mut widths: Vec<usize> = others.iter().map(|column| columns[*column].width()).collect();
+        fit_widths(&mut widths, most, false);
+        if widths.len() == others.len() {
+            let last = (*last, most - INDENT);
+            let shown = others.iter().copied().zip(widths).chain([last]).collect();
+            return Layout { shown, moved: Vec::new(), is_below: true };
+        }
+    }
     if widths.len() < shown.len() {
         // The last column is left out, and with it all that would move into it.
         (shown, moved) = (filled, Vec::new());
         (widths, _) = fit(&shown, &moved);
     }
     moved.sort_unstable();
-    Layout { shown: shown.into_iter().zip(widths).collect(), moved }
+    Layout { shown: shown.into_iter().zip(widths).collect(), moved, is_below: false }
 }
 
 /// Characters of a line.
@@ -114,6 +134,8 @@ fn fit_widths(widths: &mut Vec<usize>, most: usize, wraps: bool) {
 mod tests {
     use super::*;
 
+    const NOTHING: Layout = Layout { shown: Vec::new(), moved: Vec::new(), is_below: false };
+
     fn column(heading: usize, longest: usize, filled: usize) -> ColumnUse {
         ColumnUse { heading, longest, filled }
     }
@@ -139,11 +161,11 @@ mod tests {
 
     #[test]
     fn values_of_a_rare_column_move_into_the_reasons_until_they_have_room() {
-        let layout = lay_out(&machines(1, 1), 100, Some(80), false);
+        let layout = lay_out(&machines(1, 1), 100, Some(92), false);
         assert_eq!((shown_columns(&layout), &layout.moved), (vec![0, 1, 2, 3, 4, 5, 8], &vec![6, 7]));
         let widths: Vec<usize> = layout.shown.iter().map(|(_, width)| *width).collect();
-        assert_eq!(total_width(&widths), 80);
-        assert!(*widths.last().unwrap() >= 20, "{widths:?}");
+        assert_eq!(total_width(&widths), 92);
+        assert!(*widths.last().unwrap() >= LAST_WANTED, "{widths:?}");
         // Many repairs keep their column, and there is room for all on a wide terminal.
         let many = lay_out(&machines(50, 1), 100, Some(100), false);
         assert_eq!((shown_columns(&many), many.moved), (vec![0, 1, 2, 3, 4, 5, 6, 8], vec![7]));
@@ -152,8 +174,21 @@ mod tests {
     }
 
     #[test]
+    fn reasons_go_below_their_rows_where_too_little_room_is_beside_them() {
+        let layout = lay_out(&machines(50, 50), 100, Some(80), false);
+        assert!(layout.is_below && layout.moved.is_empty(), "{layout:?}");
+        assert_eq!(layout.shown.len(), 9);
+        assert_eq!(layout.shown[8], (8, 76));
+        // The names of operations stay whole.
+        let operations = [column(5, 8, 3), column(6, 44, 3), column(6, 30, 3), column(3, 120, 3)];
+        let layout = lay_out(&operations, 3, Some(80), true);
+        assert!(layout.is_below, "{layout:?}");
+        assert_eq!(layout.shown[1], (1, 44));
+    }
+
+    #[test]
     fn a_column_without_values_is_left_out_before_another_one_moves() {
-        let layout = lay_out(&machines(0, 40), 100, Some(90), false);
+        let layout = lay_out(&machines(0, 40), 100, Some(101), false);
         assert_eq!((shown_columns(&layout), layout.moved), (vec![0, 1, 2, 3, 4, 5, 7, 8], vec![]));
         let all = lay_out(&machines(0, 0), 100, None, false);
         assert_eq!(all.shown.len(), 9, "there is room: {all:?}");
@@ -172,7 +207,7 @@ mod tests {
     fn a_terminal_without_room_for_reasons_shows_the_names() {
         let columns = [column(4, 12, 8), column(3, 4, 1), column(3, 40, 8)];
         let layout = lay_out(&columns, 8, Some(16), false);
-        assert_eq!(layout, Layout { shown: vec![(0, 12), (1, 4)], moved: Vec::new() });
-        assert_eq!(lay_out(&[], 0, Some(3), false), Layout { shown: Vec::new(), moved: Vec::new() });
+        assert_eq!(layout, Layout { shown: vec![(0, 12), (1, 4)], ..NOTHING });
+        assert_eq!(lay_out(&[], 0, Some(3), false), NOTHING);
     }
 }

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use madako_console::{Surface, push_wrapped};
 use madako_protocol::event::Event;
 use madako_supervisor::tree::{ChildState, TreeStatus};
 use ratatui::crossterm::event::{self, Event as Input, KeyCode, KeyModifiers};
@@ -100,7 +101,10 @@ pub(crate) async fn run(options: DemoOptions) -> anyhow::Result<bool> {
         serde_json::to_writer(&mut out, &summary)?;
         writeln!(out)?;
     } else {
-        writeln!(out, "{}", summary.to_text())?;
+        let width = Surface::for_output().width.unwrap_or(usize::MAX);
+        let mut text = String::new();
+        push_wrapped(&mut text, "", &summary.to_text(), SUMMARY_INDENT, width);
+        out.write_all(text.as_bytes())?;
     }
     Ok(summary.invariant_violations == 0)
 }
@@ -148,7 +152,12 @@ async fn show(
                 if matches!(screen, Screen::Live(_)) {
                     picture.elapsed = began.elapsed();
                     let commands = key_commands()?;
-                    if commands.contains(&KeyCommand::End) {
+                    let ends = |command: &KeyCommand| match command {
+                        KeyCommand::End => true,
+                        KeyCommand::Back => !picture.visible().shows_help,
+                        _ => false,
+                    };
+                    if commands.iter().any(ends) {
                         break;
                     }
                     for command in commands {
@@ -249,6 +258,8 @@ fn actor_lines(tree: &TreeStatus, depth: usize) -> Vec<ActorLine> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeyCommand {
     End,
+    /// Closes the help, and ends the demo where no help is shown.
+    Back,
     /// The panel for which a small screen has no room.
     OtherPanel,
     Help,
@@ -259,6 +270,9 @@ pub(crate) enum KeyCommand {
     Act(Action),
 }
 
+/// Indentation of the further lines of the summary.
+const SUMMARY_INDENT: usize = 2;
+
 /// Lines that PgUp and PgDn scroll.
 const PAGE: isize = 10;
 
@@ -266,7 +280,8 @@ const PAGE: isize = 10;
 fn command_of_key(code: KeyCode, has_control: bool) -> Option<KeyCommand> {
     Some(match code {
         KeyCode::Char('c') if has_control => KeyCommand::End,
-        KeyCode::Char('q') | KeyCode::Esc => KeyCommand::End,
+        KeyCode::Char('q') => KeyCommand::End,
+        KeyCode::Esc => KeyCommand::Back,
         KeyCode::Tab => KeyCommand::OtherPanel,
         KeyCode::Char('?' | 'h') => KeyCommand::Help,
         KeyCode::Char(' ' | 'p') => KeyCommand::Pause,

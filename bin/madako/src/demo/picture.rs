@@ -169,6 +169,7 @@ impl ScreenState {
         match command {
             KeyCommand::OtherPanel => self.plan_first = !self.plan_first,
             KeyCommand::Help => self.shows_help = !self.shows_help,
+            KeyCommand::Back => self.shows_help = false,
             KeyCommand::Pause => self.pause(),
             KeyCommand::Scroll(lines) => self.scroll_events(lines),
             KeyCommand::Newest => self.scroll_events(isize::MIN + 1),

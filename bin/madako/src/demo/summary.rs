@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use madako_console::count_with_noun;
 use serde::Serialize;
 
 use super::picture::ScreenState;
@@ -63,26 +64,30 @@ impl DemoSummary {
     }
 
     pub(crate) fn to_text(&self) -> String {
+        let count =
+            |count: usize, one, many| count_with_noun(u64::try_from(count).unwrap_or(u64::MAX), one, many);
         let plans: Vec<String> =
             self.plans.iter().map(|(action, count)| format!("{action} {count}")).collect();
         format!(
-            "{} s with seed {}: {} machines, {} control plane nodes and {} workers; {} commits ({}); \
-             {} applications on {} clusters: {} bindings, {} moves; \
-             {} leader changes, {} restarts of actors, {} violations of invariants",
+            "{} s with seed {}: {} machines, {} and {}; {} ({}); {} on {}: {}, {}; {}, {}, {}",
             self.seconds,
             self.seed,
             self.machines,
-            self.cluster.control_plane,
-            self.cluster.workers,
-            self.commits,
+            count(self.cluster.control_plane, "control plane node", "control plane nodes"),
+            count(self.cluster.workers, "worker", "workers"),
+            count_with_noun(self.commits, "commit", "commits"),
             plans.join(", "),
-            self.placement.applications,
-            self.placement.clusters,
-            self.placement.bindings,
-            self.placement.moves,
-            self.leader_changes,
-            self.actor_restarts,
-            self.invariant_violations,
+            count(self.placement.applications, "application", "applications"),
+            count(self.placement.clusters, "cluster", "clusters"),
+            count_with_noun(self.placement.bindings, "binding", "bindings"),
+            count_with_noun(self.placement.moves, "move", "moves"),
+            count_with_noun(self.leader_changes, "leader change", "leader changes"),
+            count_with_noun(self.actor_restarts, "restart of an actor", "restarts of actors"),
+            count_with_noun(
+                self.invariant_violations,
+                "violation of an invariant",
+                "violations of invariants"
+            ),
         )
     }
 }

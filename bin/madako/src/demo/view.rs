@@ -30,6 +30,10 @@ const ACTORS_WIDTH: u16 = 46;
 const WIDE: u16 = 110;
 /// Below this height panels have a line above them instead of a frame, which saves a line each.
 const HIGH: u16 = 32;
+/// A screen below this width or height has room for one panel of names beside the events.
+const SMALL: (u16, u16) = (60, 18);
+/// Lines of the events on a small screen, with their heading.
+const SMALL_EVENTS: u16 = 4;
 /// Lines that the last plan and the events need for a few sentences: one above the other, and side by side.
 const FEW: (usize, usize) = (10, 6);
 /// Columns of a machine: its sign and the letter of its state, and on a wide screen up to this many.
@@ -47,6 +51,40 @@ pub(crate) fn draw_start(frame: &mut Frame<'_>) {
 }
 
 pub(crate) fn draw(frame: &mut Frame<'_>, picture: &ScreenState) {
+    let area = frame.area();
+    if area.width < SMALL.0 || area.height < SMALL.1 {
+        draw_small(frame, picture);
+    } else {
+        draw_panels(frame, picture);
+    }
+    if picture.shows_help {
+        help::draw(frame, picture);
+    }
+}
+
+/// The head, as many racks as fit, and the newest events. Tab shows the clusters instead of the racks; the help has the
+/// legend.
+fn draw_small(frame: &mut Frame<'_>, picture: &ScreenState) {
+    let area = frame.area();
+    let [head, top, events] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Min(0),
+        Constraint::Length(SMALL_EVENTS.max(area.height / 3).min(area.height.saturating_sub(1))),
+    ])
+    .areas(area);
+    frame.render_widget(Paragraph::new(draw_headline(picture, area.width)), head);
+    let (title, lines) = match picture.plan_first {
+        false => (machines_title(picture), draw_machines(picture, usize::from(area.width))),
+        true => (places::draw_title(picture, area.width, ""), places::draw_clusters(picture, area.width)),
+    };
+    let hidden = lines.len().saturating_sub(usize::from(top.height.saturating_sub(1)));
+    let title = if hidden > 0 { format!("{title}+{hidden} below ") } else { title };
+    frame.render_widget(Paragraph::new(lines).block(titled_block(title, false)), top);
+    let block = titled_block(" ? help, Tab, q ends ".to_owned(), false);
+    frame.render_widget(Paragraph::new(draw_happenings(picture, block.inner(events))).block(block), events);
+}
+
+fn draw_panels(frame: &mut Frame<'_>, picture: &ScreenState) {
     let area = frame.area();
     let head = draw_headline(picture, area.width);
     let legend = draw_legend(picture, area.width);
@@ -96,9 +134,6 @@ pub(crate) fn draw(frame: &mut Frame<'_>, picture: &ScreenState) {
     let happened = draw_happenings(picture, inside(events));
     let title = happenings_title(picture, events.width);
     frame.render_widget(Paragraph::new(happened).block(titled_block(title, framed)), events);
-    if picture.shows_help {
-        help::draw(frame, picture);
-    }
 }
 
 struct ShownPanels {

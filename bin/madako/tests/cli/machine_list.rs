@@ -17,11 +17,14 @@ async fn planned() -> Option<(Etcd, madako_datacenter_sim::SimulatedRegistry, St
     let plan = etcd.run(&["plan", "-o", "json"]).await.json();
     etcd.put("cluster", plan["cluster"].to_string()).await;
     etcd.put("cluster-revision", etcd.revision_of("sabakan/template").await.to_string()).await;
-    let last = json!({
-        "at": "2026-11-21T12:00:00Z", "epoch": 7, "action": plan["action"], "changes_total": 6,
-        "reasons": plan["reasons"],
-    });
-    etcd.put("madako/decisions/cluster-plan", last.to_string()).await;
+    let about_nodes = plan["reasons"].as_array()?.iter().filter(|reason| reason["address"].is_string());
+    let choices: serde_json::Map<String, Value> = about_nodes
+        .map(|reason| {
+            let choice = json!({"at": "2026-11-21T12:00:00Z", "why": reason["why"]});
+            (reason["address"].as_str().unwrap().to_owned(), choice)
+        })
+        .collect();
+    etcd.put("madako/decisions/choices", Value::from(choices).to_string()).await;
     let worker = plan["cluster"]["nodes"].as_array()?.iter().find(|node| node["control_plane"] != true)?;
     let address = worker["address"].as_str()?.to_owned();
     let machine = registry.list_machines().into_iter().find(|it| it.address() == Some(&address))?;

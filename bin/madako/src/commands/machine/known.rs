@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use madako_cluster_planner::{LeaderStage, PlanInput, evaluate_eligibility, plan};
+use madako_domain::choices::Choices;
 use madako_domain::cluster::{Cluster, Node, Taint};
 use madako_domain::keys;
 use madako_domain::machine::{Machine, QueryVariables};
@@ -16,12 +17,15 @@ use madako_sabakan::SabakanRegistry;
 use serde::Serialize;
 use time::OffsetDateTime;
 
+use crate::access::decode;
 use crate::failure::Failure;
-use crate::last_plan::{LastPlan, last_plan};
 use crate::running_settings::effective_setting;
 
 /// State of a node whose machine the registry does not list.
 pub(super) const MISSING: &str = "MISSING";
+
+/// The reason of a node that another program or an earlier version chose, or of which the leader keeps no reason any more.
+const NO_CHOICE: &str = "no reason is stored for this node's part";
 
 /// A machine of the registry, or a node of the cluster without one.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -84,9 +88,11 @@ pub(super) async fn read_known_machines(
     let fetched = answer.map_err(|error| Failure::Failed(error.into()))?;
     let mut registered = fetched.machines;
     registered.extend(fetched.left_out);
-    let last = last_plan(snapshot.entries.get(keys::LAST_PLAN))?;
+    let choices: Option<Choices> =
+        snapshot.entries.get(keys::CHOICES).map(|entry| decode(keys::CHOICES, entry)).transpose()?;
     // A plan for machines that the query excludes would choose them.
-    let (machines, remarks) = describe_machines(&registered, &state, last.as_ref(), !all, now)?;
+    let (machines, remarks) =
+        describe_machines(&registered, &state, &choices.unwrap_or_default(), !all, now)?;
     Ok(KnownMachines { machines, registered, remarks })
 }
 
@@ -94,7 +100,7 @@ pub(super) async fn read_known_machines(
 fn describe_machines(
     registered: &[Machine],
     state: &ClusterState,
-    last: Option<&LastPlan>,
+    choices: &Choices,
     is_planned: bool,
     now: OffsetDateTime,
 ) -> Result<(Vec<KnownMachine>, Vec<String>), Failure> {
@@ -116,14 +122,13 @@ fn describe_machines(
         let address = machine.address();
         let node = address.and_then(|address| nodes.get(address).copied());
         let change = address.and_then(|address| next.get(address));
-        let chosen =
-            address.and_then(|address| last?.reason_about_machine(address)).filter(|_| node.is_some());
-        let why = match (change, chosen, node, &eligible) {
-            (Some((_, Some(why))), ..) => Some(why.clone()),
-            (_, Some(why), ..) => Some(why.to_owned()),
-            (_, None, None, Some(eligible)) => Some(eligible[index].to_string()),
-            (_, None, None, None) => Some("no template is stored, so no machine is chosen".to_owned()),
-            _ => None,
+        let choice = address.and_then(|address| choices.get(address));
+        let why = match (change, node, choice, &eligible) {
+            (Some((_, Some(why))), ..) => why.clone(),
+            (_, Some(_), Some(choice), _) => choice.why.clone(),
+            (_, Some(_), None, _) => NO_CHOICE.to_owned(),
+            (_, None, _, Some(eligible)) => eligible[index].to_string(),
+            (_, None, _, None) => "no template is stored, so no machine is chosen".to_owned(),
         };
         machines.push(KnownMachine {
             serial: Some(spec.serial.clone()),
@@ -136,7 +141,7 @@ fn describe_machines(
             since: start_of_state(machine, now),
             retire_date: Some(spec.retire_date),
             next: change.map(|(change, _)| *change),
-            why,
+            why: Some(why),
             ..machine_in_cluster(node, address, &repairs)
         });
     }

@@ -4,6 +4,7 @@ use madako_domain::machine::{Machine, MachineState};
 use madako_protocol::ports::Clock as _;
 use madako_protocol::store::Store;
 use madako_supervisor::clock::SystemClock;
+use serde::Serialize;
 use time::OffsetDateTime;
 
 use super::known::{KnownMachine, KnownMachines, MISSING, read_known_machines};
@@ -17,7 +18,7 @@ use crate::output::{print_bytes, print_note};
 
 /// Shows one line for each machine: rack, role, state and since when, part in the cluster, repair, and why it has that part.
 ///
-/// NEXT is the change that the next plan makes, WHY the reason of that plan, of the last plan that changed the node, or
+/// NEXT is the change that the next plan makes, WHY the reason of that plan, of the plan that gave the node its part, or
 /// the reason why the machine is not chosen. A node whose machine is not in the registry has the state MISSING.
 ///
 /// Exit codes: 0: shown; 1: the store or the registry does not answer.
@@ -97,12 +98,12 @@ pub(super) async fn run(args: &Args, store: &dyn Store) -> Result<(), Failure> {
     let shown = async || {
         let KnownMachines { mut machines, remarks, .. } =
             read_known_machines(args.all, store, SystemClock.now()).await?;
-        if remarks != told {
+        if !args.list.is_for_people() && remarks != told {
             remarks.iter().for_each(print_note);
-            told = remarks;
+            told.clone_from(&remarks);
         }
         machines.retain(|machine| args.filter.includes_machine(machine));
-        Ok(machines)
+        Ok(ShownMachines { machines, remarks })
     };
     args.list.show(list_columns(), &SystemClock, REGISTRY_PAUSE, shown).await
 }
@@ -134,13 +135,26 @@ pub(crate) fn list_columns() -> List {
     List::new(&columns, &["SERIAL", "NODE", "TAINTS", "BMC", "RETIRE DATE"])
 }
 
-impl AsList for Vec<KnownMachine> {
+/// The machines that match, with remarks, which only people see in the list.
+#[derive(PartialEq, Serialize)]
+#[serde(transparent)]
+pub(crate) struct ShownMachines {
+    machines: Vec<KnownMachine>,
+    #[serde(skip)]
+    remarks: Vec<String>,
+}
+
+impl AsList for ShownMachines {
     fn list(&self, now: OffsetDateTime) -> List {
         let mut list = list_columns();
-        for machine in self {
+        for machine in &self.machines {
             list.add(machine_line(machine, now));
         }
         list
+    }
+
+    fn summary(&self) -> String {
+        self.remarks.iter().map(|remark| format!("{remark}\n")).collect()
     }
 }
 

@@ -88,6 +88,13 @@ impl Settings {
                 return Err(Failure::bad_input(format_args!("{origin} must be one mapping of settings")));
             }
         };
+        if api_url.is_none() && KNOWN.iter().all(|name| file[*name].is_null()) {
+            return Err(Failure::bad_input(format_args!(
+                "{origin} has no setting of krakectl, which this command reads ({}): name a file of krakectl, or the API by \
+                 --api-url",
+                KNOWN.join(", ")
+            )));
+        }
         for name in file.as_object().into_iter().flatten().map(|(name, _)| name) {
             if !KNOWN.contains(&name.as_str()) {
                 print_warning(format_args!("{origin}: the setting {name} is unknown and has no effect"));

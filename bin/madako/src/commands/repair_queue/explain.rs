@@ -20,8 +20,8 @@ use crate::cli::Global;
 use crate::commands::node::format_age;
 use crate::failure::Failure;
 use crate::limits::REGISTRY_PAUSE;
-use crate::list::{Surface, watch};
-use crate::output::{Format, Table, print_note, show_value};
+use crate::list::{Cell, List, Surface, watch};
+use crate::output::{Format, print_note, show_value};
 
 /// Shows the next step for each machine that is reported or has an entry, its time, and its obstacles.
 ///
@@ -156,9 +156,10 @@ fn age_in_table(since: &str, now: OffsetDateTime) -> String {
 }
 
 fn format_table(explanation: &Explanation, now: OffsetDateTime) -> String {
+    let surface = Surface::for_output();
     let mut parts = Vec::new();
     if !explanation.held.is_empty() {
-        let mut table = Table::new(["HELD", "LABEL", "SINCE", "MACHINES"]);
+        let mut list = List::new(&["HELD", "LABEL", "SINCE", "MACHINES"], &[]).with_whole_reasons();
         for held in &explanation.held {
             let since = held.since.as_ref().map(|since| age_in_table(since, now)).unwrap_or_default();
             let machines = match held {
@@ -169,33 +170,37 @@ fn format_table(explanation: &Explanation, now: OffsetDateTime) -> String {
                 }
                 _ => held.machines.join(","),
             };
-            table.add_row([held.rack.clone(), held.label.clone(), since, machines]);
+            list.add([held.rack.clone(), held.label.clone(), since, machines].map(Cell::new).to_vec());
         }
-        parts.push(table.to_text());
+        parts.push(list.to_text(false, surface));
     }
     let reports = explanation.reports.as_deref().unwrap_or_default();
     if !reports.is_empty() {
-        let mut table = Table::new(["REPORTED", "SERIAL", "STATE", "SINCE", "NEXT", "IN THE WAY"]);
+        let columns = ["REPORTED", "SERIAL", "STATE", "SINCE", "NEXT", "IN THE WAY"];
+        let mut list = List::new(&columns, &[]).with_whole_reasons();
         for report in reports {
-            table.add_row([
+            let cells = [
                 report.address.clone(),
                 report.serial.clone(),
                 report.state.to_owned(),
                 age_in_table(&report.since, now),
                 report.what.clone(),
                 report.why.clone().unwrap_or_default(),
-            ]);
+            ];
+            list.add(cells.map(Cell::new).to_vec());
         }
-        parts.push(table.to_text());
+        parts.push(list.to_text(false, surface));
     }
     if !explanation.entries.is_empty() {
-        let mut table = Table::new(["ENTRY", "ADDRESS", "HEALTH", "NEXT", "IN THE WAY"]);
+        let columns = ["ENTRY", "ADDRESS", "HEALTH", "NEXT", "IN THE WAY"];
+        let mut list = List::new(&columns, &[]).with_whole_reasons();
         for entry in &explanation.entries {
             let why = entry.why.clone().unwrap_or_default();
             let health = entry.health.unwrap_or_default().to_owned();
-            table.add_row([entry.index.to_string(), entry.address.clone(), health, entry.what.clone(), why]);
+            let cells = [entry.index.to_string(), entry.address.clone(), health, entry.what.clone(), why];
+            list.add(cells.map(Cell::new).to_vec());
         }
-        parts.push(table.to_text());
+        parts.push(list.to_text(false, surface));
     }
     if parts.is_empty() { "No machine needs a repair.\n".to_owned() } else { parts.join("\n") }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use madako_console::count_with_noun;
 use madako_domain::guard::{GuardState, POLLS_TO_AGREE};
 use madako_domain::keys;
 use madako_domain::obstacle::{
@@ -176,10 +177,6 @@ fn check_reboots(state: &ClusterState, samples: &Samples) -> Option<Attention> {
 fn check_store(store: &StoreFacts) -> Option<Attention> {
     let remedy = "etcdctl alarm list; compact and defragment a full etcd, then etcdctl alarm disarm; free the disk of an embedded store";
     (!store.alarms.is_empty()).then(|| Attention::new("store", STORE_ALARM, list_some(&store.alarms), remedy))
-}
-
-pub(super) fn count_with_noun(count: u64, one: &str, many: &str) -> String {
-    if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
 }
 
 /// Every obstacle in the state, including the leader's stored notes about those that only the leader observes.

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use madako_console::{USUAL_WIDTH, push_wrapped};
+use madako_console::{USUAL_WIDTH, count_with_noun, push_wrapped};
 use time::OffsetDateTime;
 
-use super::attention::{Attention, count_with_noun, list_some};
+use super::attention::{Attention, list_some};
 use super::facts::StatusFacts;
 use crate::commands::node::{age_of, format_age};
 use crate::list::{Surface, Tone};
@@ -17,12 +17,18 @@ const NAMES: usize = 11;
 
 pub(super) fn draw_screen(facts: &StatusFacts, now: OffsetDateTime, surface: Surface) -> String {
     let mut text = String::new();
-    let urgent = facts.attention.iter().filter(|attention| !attention.informs).count();
-    let verdict = match urgent {
-        0 => Tone::Good.paint("Calm: nothing needs attention.", surface.has_colours),
-        _ => {
-            let count = u64::try_from(urgent).unwrap_or(u64::MAX);
-            let told = format!("{} attention:", count_with_noun(count, "thing needs", "things need"));
+    let count = |informs: bool| {
+        let found = facts.attention.iter().filter(|attention| attention.informs == informs);
+        u64::try_from(found.count()).unwrap_or(u64::MAX)
+    };
+    let notes = match count(true) {
+        0 => String::new(),
+        notes => format!(", and {}", count_with_noun(notes, "note", "notes")),
+    };
+    let verdict = match count(false) {
+        0 => Tone::Good.paint(&format!("Calm: nothing needs attention{notes}."), surface.has_colours),
+        urgent => {
+            let told = format!("{} attention{notes}:", count_with_noun(urgent, "thing needs", "things need"));
             Tone::Bad.paint(&told, surface.has_colours)
         }
     };
@@ -269,7 +275,7 @@ mod tests {
             remedy: "do something".to_owned(),
         };
         let facts = StatusFacts { attention: vec![attention], ..facts() };
-        let surface = Surface { width: Some(40), has_colours: true, is_terminal: true };
+        let surface = Surface { width: Some(40), has_colours: true, is_terminal: true, ..Surface::default() };
         let text = draw_screen(&facts, NOW, surface);
         assert!(text.starts_with("\u{1b}[31m1 thing needs attention:\u{1b}[0m\n\u{1b}[31m! plans: no-plan for 5m0s\u{1b}[0m\n  a long reason"), "{text}");
         assert!(text.contains("\n  -> do something\n"), "{text}");

@@ -33,7 +33,7 @@ fn draw_help(picture: &ScreenState) -> Vec<Line<'static>> {
         " space   stops the picture; the service goes on",
         " up down PgUp PgDn End   scroll what happened",
         " Tab     shows the clusters or the last plan, where only one fits",
-        " q, Esc, Ctrl-C   end the demo, with a summary",
+        " q, Ctrl-C   end the demo, with a summary; so does Esc without this help",
         "",
         " A machine is C (control plane), c, s or g (worker: compute, storage,",
         " gpu), b (boot server) or . (unused), with the letter of its state.",

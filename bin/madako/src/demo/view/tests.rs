@@ -262,6 +262,28 @@ fn a_small_screen_is_no_reason_to_fail() {
 }
 
 #[test]
+fn a_small_screen_shows_racks_or_clusters_and_the_newest_events() {
+    let shown = |plan_first, width, height| {
+        screen(&ScreenState { plan_first, ..picture() }, width, height).join("\n")
+    };
+    let racks = shown(false, 30, 8);
+    for expected in [
+        "madako demo",
+        "1 control plane, 2 workers",
+        " rack 1 ",
+        "+4 below",
+        "70 s  leads (epoch 3)",
+        "? help",
+    ] {
+        assert!(racks.contains(expected), "no {expected:?}\n{racks}");
+    }
+    let clusters = shown(true, 58, 12);
+    for expected in ["lisbon", "munich", "70 s  leads (epoch 3)"] {
+        assert!(clusters.contains(expected), "no {expected:?}\n{clusters}");
+    }
+}
+
+#[test]
 fn machines_have_the_letter_of_their_state_and_racks_use_the_width() {
     let narrow = screen(&picture(), 80, 24).join("\n");
     assert!(narrow.contains(" rack 0  b   C   su  g   .   .r "), "{narrow}");
@@ -288,9 +310,16 @@ fn what_happened_has_a_line_each_in_the_colour_of_its_kind() {
 #[test]
 fn the_help_names_every_key_on_a_small_screen() {
     let rows = screen(&ScreenState { shows_help: true, ..picture() }, 80, 24).join("\n");
-    for key in
-        ["k       cuts", "b       breaks", "l       stops", "f       lets", "space", "PgUp", "Tab", "q, Esc"]
-    {
+    for key in [
+        "k       cuts",
+        "b       breaks",
+        "l       stops",
+        "f       lets",
+        "space",
+        "PgUp",
+        "Tab",
+        "q, Ctrl-C",
+    ] {
         assert!(rows.contains(key), "{key}: {rows}");
     }
 }
