@@ -59,8 +59,7 @@ mod tests {
 
     use super::*;
     use crate::cluster::Node;
-    use crate::plan::why::PlanReason;
-    use crate::plan::{Action, Change, Outcome, Part, Reason};
+    use crate::plan::{Action, Change, Outcome, Part, PlanReason, Reason};
 
     const NOW: OffsetDateTime = datetime!(2026-01-02 03:04 UTC);
 
