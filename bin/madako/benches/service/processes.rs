@@ -144,6 +144,8 @@ impl Madako {
             .arg(config)
             .arg("serve")
             .args(flags)
+            // As in the unit of the package and in the image.
+            .env("MALLOC_ARENA_MAX", "1")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)

@@ -30,11 +30,11 @@ const AUTHORITIES: [(&str, &str); 6] = [
 /// Names of a member besides its address.
 const SERVER_NAMES: [&str; 4] = ["localhost", "cke-etcd", "cke-etcd.kube-system", "cke-etcd.kube-system.svc"];
 /// Rounds after which a service that would change something had time for it.
-const ROUNDS: u64 = 5;
+pub(crate) const ROUNDS: u64 = 5;
 
 /// Keys that a leader writes: leader, status and host keys, and two notes for programs of Madako, its address and its
 /// settings. CKE knows neither of the notes.
-const OWN: [&str; 5] = [
+pub(crate) const OWN: [&str; 5] = [
     "/cke/leader/",
     "/cke/status",
     "/cke/madako/leader-url",
@@ -43,9 +43,9 @@ const OWN: [&str; 5] = [
 ];
 
 /// An authority with its key, as an operator exports it.
-struct Authority {
+pub(crate) struct Authority {
     name: &'static str,
-    certificate: String,
+    pub(crate) certificate: String,
     key: String,
     issuer: Issuer<'static, KeyPair>,
 }
@@ -68,8 +68,21 @@ impl Authority {
     }
 
     /// A certificate and its key, in PEM.
-    fn issue(&self, name: &str, address: Option<&str>, names: &[&str]) -> (String, String) {
+    pub(crate) fn issue(&self, name: &str, address: Option<&str>, names: &[&str]) -> (String, String) {
         self.sign(dated(name), address, names)
+    }
+
+    /// The same with a group of Kubernetes.
+    pub(crate) fn issue_for_group(
+        &self,
+        name: &str,
+        group: &str,
+        address: Option<&str>,
+        names: &[&str],
+    ) -> (String, String) {
+        let mut params = dated(name);
+        params.distinguished_name.push(DnType::OrganizationName, group);
+        self.sign(params, address, names)
     }
 
     fn sign(&self, mut params: CertificateParams, address: Option<&str>, names: &[&str]) -> (String, String) {
@@ -88,30 +101,39 @@ impl Authority {
     }
 }
 
+/// Values of the store with their mod revisions, by key in etcdctl's JSON.
+pub(crate) type Keys = BTreeMap<String, (String, u64)>;
+
 /// Machines with everything that CKE makes, and its store.
-struct Adopted {
-    fleet: Fleet,
+pub(crate) struct Adopted {
+    pub(crate) fleet: Fleet,
     authorities: Vec<Authority>,
-    control_plane: Vec<String>,
+    pub(crate) control_plane: Vec<String>,
     _store: Child,
 }
 
 impl Adopted {
     async fn build() -> Option<Self> {
-        let fleet = Fleet::prepare(4, Store::Etcd).await?;
-        let store = start_store(&fleet).await;
-        let authorities: Vec<Authority> = AUTHORITIES.into_iter().map(Authority::new).collect();
-        let control_plane: Vec<String> = (0..3).map(|machine| fleet.address(machine)).collect();
-        let adopted = Self { fleet, authorities, control_plane, _store: store };
-        for machine in 0..4 {
-            adopted.run_containers(machine).await;
-        }
-        adopted.make_users().await;
-        adopted.fill_store().await;
+        let adopted = Self::with_etcd(Fleet::prepare(4, Store::Etcd).await?, 3).await;
+        let workers = [adopted.fleet.address(3)];
+        adopted.fill_store(&contract::cluster(LOGIN, &adopted.control_plane, &workers)).await;
         Some(adopted)
     }
 
-    fn authority(&self, name: &str) -> &Authority {
+    /// Rivers on all machines, and etcd on the first ones.
+    pub(crate) async fn with_etcd(fleet: Fleet, members: usize) -> Self {
+        let store = start_store(&fleet).await;
+        let authorities: Vec<Authority> = AUTHORITIES.into_iter().map(Authority::new).collect();
+        let control_plane: Vec<String> = (0..members).map(|machine| fleet.address(machine)).collect();
+        let adopted = Self { fleet, authorities, control_plane, _store: store };
+        for machine in 0..adopted.fleet.lab().machines().len() {
+            adopted.run_containers(machine).await;
+        }
+        adopted.make_users().await;
+        adopted
+    }
+
+    pub(crate) fn authority(&self, name: &str) -> &Authority {
         self.authorities.iter().find(|authority| authority.name == name).unwrap()
     }
 
@@ -183,15 +205,13 @@ impl Adopted {
     }
 
     /// Keys of CKE, and the authorities' keys, which CKE has in Vault.
-    async fn fill_store(&self) {
-        let workers = [self.fleet.address(3)];
+    pub(crate) async fn fill_store(&self, cluster: &Value) {
+        let count = self.control_plane.len();
+        let constraints = json!({"control-plane-count": count, "minimum-workers": 0, "maximum-workers": 0});
         let texts = [
             ("config-version", "2".to_owned()),
-            ("cluster", contract::cluster(LOGIN, &self.control_plane, &workers).to_string()),
-            (
-                "constraints",
-                r#"{"control-plane-count":3,"minimum-workers":0,"maximum-workers":0}"#.to_owned(),
-            ),
+            ("cluster", cluster.to_string()),
+            ("constraints", constraints.to_string()),
             ("records", "2".to_owned()),
             ("records/0000000000000001", contract::bootstrap_record(&self.control_plane).to_string()),
         ];
@@ -207,14 +227,27 @@ impl Adopted {
     }
 
     /// Ids, start times and volumes of all machines.
-    async fn containers(&self) -> Vec<String> {
+    pub(crate) async fn containers(&self) -> Vec<String> {
         let all = "docker inspect --format '{{.Id}} {{.Name}} {{.State.StartedAt}}' $(docker ps -a -q) && \
                    docker volume inspect --format '{{.Name}} {{.CreatedAt}}' $(docker volume ls -q) etcd-cke || :";
         self.fleet.lab().each(async |machine| machine.sh(all).await.unwrap()).await
     }
 
+    /// Keys whose values changed since these were read, decoded. No key is gone but those of `may_go`.
+    pub(crate) async fn changed_since(&self, before: &Keys, may_go: &[&str]) -> Vec<String> {
+        let after = self.keys().await;
+        let gone: Vec<&str> =
+            before.keys().filter(|key| !after.contains_key(*key)).map(String::as_str).collect();
+        let gone = decoded_keys(&gone).await;
+        let is_gone = |key: &String| !may_go.iter().any(|prefix| key.starts_with(prefix));
+        assert!(!gone.iter().any(is_gone), "these keys are gone: {gone:?}");
+        let changed = after.iter().filter(|(key, value)| before.get(*key) != Some(*value));
+        let changed: Vec<&str> = changed.map(|(key, _)| key.as_str()).collect();
+        decoded_keys(&changed).await
+    }
+
     /// Values with their mod revisions, by key.
-    async fn keys(&self) -> BTreeMap<String, (String, u64)> {
+    pub(crate) async fn keys(&self) -> Keys {
         let dump = self.fleet.store(&["get", "", "--prefix", "-w", "json"]).await.unwrap();
         let dump: Value = serde_json::from_str(&dump).unwrap();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -239,7 +272,7 @@ async fn start_store(fleet: &Fleet) -> Child {
 }
 
 /// The number of collections in the metrics of the service.
-async fn rounds(fleet: &Fleet) -> Option<u64> {
+pub(crate) async fn rounds(fleet: &Fleet) -> Option<u64> {
     let metrics = fleet.page("metrics").await.ok()?;
     let line =
         metrics.lines().find_map(|line| line.strip_prefix("madako_operations_collect_seconds_count "))?;
@@ -313,11 +346,7 @@ async fn a_fleet_of_cke_is_left_as_it_is() {
     fleet.settled(&[0, 1, 2]).await;
 
     assert_eq!(adopted.containers().await, containers);
-    let after = adopted.keys().await;
-    assert!(before.keys().all(|key| after.contains_key(key)), "no key is gone");
-    let changed = after.iter().filter(|(key, value)| before.get(*key) != Some(*value));
-    let changed: Vec<&str> = changed.map(|(key, _)| key.as_str()).collect();
-    let changed = decoded_keys(&changed).await;
+    let changed = adopted.changed_since(&before, &[]).await;
     let is_own = |key: &&String| OWN.iter().any(|prefix| key.starts_with(prefix));
     let foreign: Vec<&String> = changed.iter().filter(|key| !is_own(key)).collect();
     assert!(foreign.is_empty(), "the service writes these keys, too: {foreign:?}");

@@ -49,6 +49,11 @@ impl Fleet {
         Some(Self::on(Lab::for_test(machines).await?, store))
     }
 
+    /// The same with the images of Kubernetes.
+    pub(crate) async fn prepare_kubernetes(machines: usize, store: Store) -> Option<Self> {
+        Some(Self::on(Lab::for_kubernetes(machines).await?, store))
+    }
+
     fn on(lab: Lab, store: Store) -> Self {
         let service = Service::new(lab, program(), store).unwrap();
         Self { service, transcript: Mutex::default() }

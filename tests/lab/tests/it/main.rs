@@ -11,12 +11,14 @@ mod faults;
 mod fleet;
 mod kills;
 mod kubernetes;
+mod kubernetes_contract;
 mod machines;
 mod nodes;
 mod operations;
 mod restore;
 mod rolls;
 mod secrets;
+mod takeover;
 mod traces;
 mod writer;
 
