@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use madako_console::count_with_noun;
 use madako_domain::guard::{GuardState, POLLS_TO_AGREE};
 use madako_domain::keys;
 use madako_domain::obstacle::{
