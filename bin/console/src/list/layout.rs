@@ -84,13 +84,7 @@ pub(super) fn lay_out(columns: &[ColumnUse], rows: usize, most: Option<usize>, w
         && !others.is_empty()
         && most >= BELOW_FROM
     {
-        let mut widths: Vec<usize> = others.iter().map(|column| columns[*column].width()).collect();
-        fit_widths(&mut widths, most, false);
-        if widths.len() == others.len() {
-            let last = (*last, most - INDENT);
-            let shown = others.iter().copied().zip(widths).chain([last]).collect();
-            return Layout { shown, moved: Vec::new(), is_below: true };
-        }
+        return lay_out_above(columns, others.to_vec(), *last, most);
     }
     if widths.len() < shown.len() {
         // The last column is left out, and with it all that would move into it.
@@ -99,6 +93,25 @@ pub(super) fn lay_out(columns: &[ColumnUse], rows: usize, most: Option<usize>, w
     }
     moved.sort_unstable();
     Layout { shown: shown.into_iter().zip(widths).collect(), moved, is_below: false }
+}
+
+/// Places the last column below the others. The rarest of the others move into it until the rest fits.
+fn lay_out_above(columns: &[ColumnUse], mut others: Vec<usize>, last: usize, most: usize) -> Layout {
+    let mut moved = Vec::new();
+    loop {
+        let mut widths: Vec<usize> = others.iter().map(|column| columns[*column].width()).collect();
+        fit_widths(&mut widths, most, false);
+        let fits = widths.len() == others.len() && total_width(&widths) <= most;
+        let rarest = (1..others.len()).min_by_key(|place| columns[others[*place]].filled);
+        match rarest.filter(|_| !fits) {
+            Some(rarest) => moved.push(others.remove(rarest)),
+            None => {
+                moved.sort_unstable();
+                let shown = others.into_iter().zip(widths).chain([(last, most - INDENT)]).collect();
+                return Layout { shown, moved, is_below: true };
+            }
+        }
+    }
 }
 
 /// Characters of a line.
@@ -167,7 +180,7 @@ mod tests {
         assert_eq!(total_width(&widths), 92);
         assert!(*widths.last().unwrap() >= LAST_WANTED, "{widths:?}");
         // Many repairs keep their column, and there is room for all on a wide terminal.
-        let many = lay_out(&machines(50, 1), 100, Some(100), false);
+        let many = lay_out(&machines(50, 1), 100, Some(110), false);
         assert_eq!((shown_columns(&many), many.moved), (vec![0, 1, 2, 3, 4, 5, 6, 8], vec![7]));
         let wide = lay_out(&machines(1, 1), 100, Some(130), false);
         assert_eq!((wide.shown.len(), wide.moved.len()), (9, 0), "{wide:?}");
@@ -176,9 +189,8 @@ mod tests {
     #[test]
     fn reasons_go_below_their_rows_where_too_little_room_is_beside_them() {
         let layout = lay_out(&machines(50, 50), 100, Some(80), false);
-        assert!(layout.is_below && layout.moved.is_empty(), "{layout:?}");
-        assert_eq!(layout.shown.len(), 9);
-        assert_eq!(layout.shown[8], (8, 76));
+        assert_eq!((layout.is_below, &layout.moved), (true, &vec![6]), "{layout:?}");
+        assert_eq!(layout.shown.last(), Some(&(8, 76)));
         // The names of operations stay whole.
         let operations = [column(5, 8, 3), column(6, 44, 3), column(6, 30, 3), column(3, 120, 3)];
         let layout = lay_out(&operations, 3, Some(80), true);

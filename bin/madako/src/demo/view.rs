@@ -78,7 +78,7 @@ fn draw_small(frame: &mut Frame<'_>, picture: &ScreenState) {
         true => (places::draw_title(picture, area.width, ""), places::draw_clusters(picture, area.width)),
     };
     let hidden = lines.len().saturating_sub(usize::from(top.height.saturating_sub(1)));
-    let title = if hidden > 0 { format!("{title}+{hidden} below ") } else { title };
+    let title = if hidden > 0 { format!("{title}+{hidden} ") } else { title };
     frame.render_widget(Paragraph::new(lines).block(titled_block(title, false)), top);
     let block = titled_block(" ? help, Tab, q ends ".to_owned(), false);
     frame.render_widget(Paragraph::new(draw_happenings(picture, block.inner(events))).block(block), events);

@@ -170,7 +170,7 @@ async fn history_table_shows_the_result_of_each_operation() {
     etcd.put("records/0000000000000004", record(4, "running")).await;
     let table = etcd.run(&["history", "-o", "wide"]).await.calm();
     let lines: Vec<&str> = table.lines().collect();
-    assert!(lines[0].ends_with("INFO                               ERROR"), "{table}");
+    assert!(lines[0].ends_with("INFO                               ERROR        WHY"), "{table}");
     for (line, parts) in [
         (1, &["running", "under way"][..]),
         (2, &["completed", "done", "succeeded: the machine is healthy"]),
@@ -203,12 +203,16 @@ async fn status_names_obstacles_and_remedies() {
     let Some(etcd) = Etcd::start().await else { return };
     let answer = etcd.run(&["status", "-o", "table"]).await;
     assert_eq!((answer.code, answer.err.as_str()), (4, "madako: no status\n"));
-    assert!(answer.out.starts_with("1 thing needs attention:\n! leadership: no-leader\n"), "{}", answer.out);
+    assert!(
+        answer.out.starts_with("1 thing needs attention, and 2 notes:\n! leadership: no-leader\n"),
+        "{}",
+        answer.out
+    );
     etcd.put("status", STATUS).await;
     etcd.put("leader//1", "host-a").await;
     let screen = etcd.run(&["status", "-o", "table"]).await.calm();
     for part in [
-        "Calm: nothing needs attention.\n",
+        "Calm: nothing needs attention, and 2 notes.\n",
         "\ni plans: no-template\n  no template is stored",
         "\nLeader     host-a (epoch ",
         "no other candidate\n",
@@ -339,7 +343,7 @@ async fn status_shows_faults_in_the_metrics_of_the_leader() {
     let answer = etcd.run(&["status", "--check"]).await;
     assert_eq!(answer.code, 5, "{answer:?}");
     for part in [
-        "3 things need attention:\n",
+        "3 things need attention, and 2 notes:\n! reboots: ",
         "\n! placement: applications-degraded for ",
         "\n  applications that no cluster takes at present: 10000\n  -> madako kube app list ",
         "\n! reboots: reboots-stuck for ",

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use madako_console::count_with_noun;
 use madako_domain::keys;
 use madako_domain::rollout::Rollout;
 use madako_operation_runner::kubernetes::objects::shown::{ObjectState, ShownObject, objects};
@@ -160,8 +161,8 @@ fn describe_rollout(rollout: &Rollout) -> String {
     }
     if let Some(why) = &rollout.slowed {
         parts.push(format!(
-            "the next wave has at most {} nodes, half of the wave before: {why}",
-            rollout.wave_size()
+            "the next wave has at most {}, half of the wave before: {why}",
+            count_with_noun(u64::try_from(rollout.wave_size()).unwrap_or(u64::MAX), "node", "nodes")
         ));
     }
     if parts.is_empty() { String::new() } else { format!("Roll: {}.\n", parts.join("; ")) }
@@ -199,7 +200,7 @@ mod tests {
         assert_eq!(
             rows[1..],
             [
-                vec!["10.0.0.1", "kubelet", "outdated", "one;", "two", "k:1"],
+                vec!["10.0.0.1", "kubelet", "outdated", "k:1", "one;", "two"],
                 vec!["10.0.0.1", "kubelet", "unreachable"],
                 vec!["-", "Namespace/b", "held", "x"],
             ],
@@ -207,7 +208,7 @@ mod tests {
         );
         assert!(shown.summary().starts_with("Roll: an operator paused the roll"));
         assert!(
-            shown.summary().contains("the next wave has at most 1 nodes, half of the wave before: the API")
+            shown.summary().contains("the next wave has at most 1 node, half of the wave before: the API")
         );
         assert!(shown.summary().ends_with("of the leader are not known: silence\n"));
     }

@@ -34,7 +34,8 @@ pub(super) fn draw_screen(facts: &StatusFacts, now: OffsetDateTime, surface: Sur
     };
     text.push_str(&verdict);
     text.push('\n');
-    for attention in &facts.attention {
+    let (notes, urgent): (Vec<_>, Vec<_>) = facts.attention.iter().partition(|attention| attention.informs);
+    for attention in urgent.into_iter().chain(notes) {
         push_attention(&mut text, attention, now, surface);
     }
     text.push('\n');

