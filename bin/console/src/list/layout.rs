@@ -192,10 +192,10 @@ mod tests {
         assert_eq!((layout.is_below, &layout.moved), (true, &vec![6]), "{layout:?}");
         assert_eq!(layout.shown.last(), Some(&(8, 76)));
         // The names of operations stay whole.
-        let operations = [column(5, 8, 3), column(6, 44, 3), column(6, 30, 3), column(3, 120, 3)];
+        let operations = [column(5, 8, 3), column(6, 28, 3), column(6, 60, 3), column(3, 120, 3)];
         let layout = lay_out(&operations, 3, Some(80), true);
         assert!(layout.is_below, "{layout:?}");
-        assert_eq!(layout.shown[1], (1, 44));
+        assert_eq!(layout.shown[1], (1, 28));
     }
 
     #[test]

@@ -88,10 +88,10 @@ async fn a_visitor_plays_with_keys() {
     demo.until(" 3 control plane, 30 workers").await;
     for (key, told) in [
         ("?", "help: ? closes it"),
-        ("?", "what happened"),
+        ("?", "what happened; "),
         ("?", "help: ? closes it"),
         // Esc closes the help, and would end the demo without it.
-        ("\x1b", "what happened"),
+        ("\x1b", "what happened; "),
         ("k", "you cut the power of rack 0 for 40 s"),
         ("b", "you break 10.0."),
         ("f", "you let every command of the next repair fail"),

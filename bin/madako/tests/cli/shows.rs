@@ -212,7 +212,7 @@ async fn status_names_obstacles_and_remedies() {
     etcd.put("leader//1", "host-a").await;
     let screen = etcd.run(&["status", "-o", "table"]).await.calm();
     for part in [
-        "Calm: nothing needs attention, and 2 notes.\n",
+        "Calm: nothing needs attention, and 3 notes.\n",
         "\ni plans: no-template\n  no template is stored",
         "\nLeader     host-a (epoch ",
         "no other candidate\n",

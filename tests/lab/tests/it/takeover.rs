@@ -129,7 +129,8 @@ impl Takeover {
             self.write_pair(SERVER, name, pair).await;
         }
         for (key, text) in [("certificate", &account.0), ("key", &account.1)] {
-            self.fleet().store(&["put", &format!("/cke/service-account/{key}"), text]).await.unwrap();
+            let key = format!("/cke/service-account/{key}");
+            self.fleet().store(&["put", "--", &key, text]).await.unwrap();
         }
         for (file, authority) in
             [("ca", "kubernetes"), ("etcd-ca", "server"), ("aggregation-ca", "kubernetes-aggregation")]
