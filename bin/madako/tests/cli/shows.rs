@@ -253,7 +253,7 @@ async fn status_names_obstacles_and_remedies() {
     check(&told, "unusable-value", None, &["madako/repair/holds/4", "not readable", "release 4"]);
     let answer = etcd.run(&["status", "--check"]).await;
     assert_eq!((answer.code, answer.err.as_str()), (5, ""), "{answer:?}");
-    assert!(answer.out.starts_with("4 things need attention:\n"), "{}", answer.out);
+    assert!(answer.out.starts_with("4 things need attention, and 4 notes:\n"), "{}", answer.out);
     assert!(answer.out.contains("\n! repairs of rack 3: rack-held for "), "{}", answer.out);
 
     // With the leader's notes; for a value that is stored again, the stored value counts.
