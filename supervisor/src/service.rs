@@ -49,7 +49,7 @@ pub struct ServiceOptions {
     pub placement: Option<Placement>,
     /// `None`: no node is drained, and taints of nodes are unknown.
     pub kubernetes: Option<ApiServerAccess>,
-    /// Whether and with which keys the service acts on nodes.
+    /// The mode and the keys of operations on nodes.
     pub operations: Operations,
     /// `None`: the instance runs no commands.
     pub host: Option<CommandRunner>,

@@ -34,7 +34,7 @@ pub struct PlanInput<'a> {
     pub now: OffsetDateTime,
     /// Minimum time in the retired state before a worker is removed.
     pub retire_wait: Duration,
-    /// Whether the template differs from the current cluster's.
+    /// True if the template differs from the current cluster's.
     pub template_changed: bool,
     pub moment: LeaderStage,
 }

@@ -71,7 +71,7 @@ pub(crate) fn cluster_transaction(
         put_json(keys::LAST_PLAN, &last_plan(plan, epoch, now)?, 0)?,
     ];
     if status_lease != Some(epoch.lease) {
-        // The operation runner, if there is one, replaces the phase after its next round.
+        // The operation runner, if there is one, replaces the phase after its next pass.
         writes.push(status_write(epoch, &OperationPhase::Completed, now)?);
     }
     Ok(Transaction { conditions, writes })

@@ -165,7 +165,7 @@ struct Event<'a> {
     machines: Vec<Report<'a>>,
 }
 
-/// Whether the data of a rack stays the same: its events are the maximal runs of the reports, and nothing was
+/// True if the data of a rack stays the same: its events are the maximal runs of the reports, and nothing was
 /// released. This is the usual case, and it copies nothing. `reported` is sorted by time.
 fn is_unchanged(kept: &Hold, reported: &[Report<'_>], settings: &HoldSettings) -> bool {
     if !kept.released.is_empty() || kept.events.is_empty() {

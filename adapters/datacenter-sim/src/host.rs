@@ -137,7 +137,7 @@ pub struct SimulatedHost {
 }
 
 impl Failing {
-    /// Whether the command for this machine fails.
+    /// True if the command for this machine fails.
     fn fails(&mut self, address: &str) -> bool {
         if matches!(self, Self::Next) {
             *self = Self::Address(address.to_owned());

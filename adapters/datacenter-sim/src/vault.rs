@@ -53,7 +53,7 @@ struct State {
     /// Nothing is answered.
     gone: bool,
     delay: Duration,
-    /// Lease ends of tokens; the tokens of ended leases stay, to tell them from unknown ones.
+    /// Lease ends of tokens; the tokens of ended leases stay, so that they differ from unknown ones.
     tokens: BTreeMap<String, Option<Instant>>,
     issued_tokens: u64,
     /// Period of tokens of the role; `None`: there is no role.

@@ -171,7 +171,7 @@ impl EmbeddedEtcd {
         self.left.clone()
     }
 
-    /// Why the store failed. A failed store neither reads nor writes; restart the process.
+    /// The reason for the store's failure. A failed store neither reads nor writes; restart the process.
     pub fn failure_reason(&self) -> Option<String> {
         self.store.failure.reason()
     }

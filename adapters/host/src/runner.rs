@@ -193,7 +193,7 @@ fn lost_command(program: String, why: String, swept: Result<(), String>) -> Host
     HostError::Lost { program, why }
 }
 
-/// Why a watcher ended, from its error output.
+/// The reason for the end of a watcher, from its error output.
 async fn explain_watcher_end(fault: Option<String>, complaints: ChildStderr) -> String {
     if let Some(fault) = fault {
         return fault;

@@ -159,7 +159,7 @@ impl Watch {
         send_report(&started.report(took))
     }
 
-    /// Removes the note, which tells later processes that no process of the command runs.
+    /// Removes the note, which shows later processes that no process of the command runs.
     fn remove_note(&mut self) {
         if let Some(note) = self.note.take() {
             note.remove();

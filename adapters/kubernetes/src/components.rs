@@ -70,7 +70,7 @@ struct AuthenticatedConnections {
     /// Reaches any server, for health checks.
     checks: Client,
     servers: Mutex<BTreeMap<String, Arc<ApiServer>>>,
-    /// Kinds by group and version, as discovery told them.
+    /// Kinds by group and version, as discovery reported them.
     kinds: Mutex<KnownKinds>,
 }
 
@@ -233,7 +233,7 @@ impl Components for NodeComponents {
 
     async fn time_list(&self, address: &str) -> Result<Duration, KubernetesError> {
         let what = format!("list of namespaces at {address}");
-        // A session may be made first, which tells nothing about the server.
+        // A session may be made first, which shows nothing about the server.
         let session = self.open_session(&what).await?;
         let call = Call { name: "list", what: &what };
         let (began, until) = (Instant::now(), RequestDeadline::after(CHECK_DEADLINE));

@@ -111,7 +111,7 @@ pub struct Surface {
     /// Columns of the terminal; `None`: as many as the text needs.
     pub width: Option<usize>,
     pub has_colours: bool,
-    /// Whether a newer text may take the place of an older one.
+    /// True if a newer text may take the place of an older one.
     pub is_terminal: bool,
 }
 
@@ -138,7 +138,7 @@ pub struct List {
     /// Heading of each column, and whether only the wide form has it.
     columns: Vec<(String, bool)>,
     rows: Vec<Vec<Cell>>,
-    /// Whether the last column of the narrow form continues on further lines instead of being cut.
+    /// True if the last column of the narrow form continues on further lines instead of being cut.
     wraps: bool,
 }
 

@@ -80,7 +80,7 @@ fn draw_bar(done: u64, all: u64) -> String {
     format!("[{}{}]", part("#", full), part("-", BAR - full))
 }
 
-/// How much is done, the rate, and the time that is left at that rate.
+/// The finished part, the rate, and the time that is left at that rate.
 fn tell(done: u64, all: Option<u64>, unit: &str, elapsed: Duration) -> String {
     let milliseconds = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX).max(1);
     let rate = done.saturating_mul(1000) / milliseconds;

@@ -39,7 +39,7 @@ fn start_run(mut program: Command, args: &[&str], input: &str) -> Started {
     start(program, input)
 }
 
-/// Whether a program is installed. CI must have it.
+/// True if a program is installed. CI must have it.
 fn is_installed(program: &str) -> bool {
     let places = std::env::var_os("PATH").unwrap_or_default();
     missing_outside_ci(program, std::env::split_paths(&places).any(|place| place.join(program).is_file()))
@@ -49,7 +49,7 @@ fn etcd_is_installed() -> bool {
     is_installed("etcd")
 }
 
-/// Whether processes can have their own clocks. CI must support that.
+/// True if processes can have their own clocks. CI must support that.
 fn faketime_is_installed() -> bool {
     let places = std::fs::read_dir("/usr/lib").unwrap();
     let library = |place: std::fs::DirEntry| place.path().join("faketime/libfaketimeMT.so.1");

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-/// Why a tool did not do its work.
+/// The failure of a tool.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The command line asks for help.

@@ -89,12 +89,12 @@ pub(crate) trait AsList: Serialize + PartialEq {
 }
 
 impl ListArgs {
-    /// Whether the output has the columns of the list, and not the documents.
+    /// True if the output has the columns of the list, and not the documents.
     pub(crate) fn has_columns(&self) -> bool {
         self.output.has_columns()
     }
 
-    /// Whether an option differs from its default.
+    /// True if an option differs from its default.
     pub(crate) fn is_given(&self) -> bool {
         self.output != ListForm::Table || self.view.watch || self.view.sort_by.is_some()
     }

@@ -1,4 +1,4 @@
-//! Deprecated APIs that clients still request, as the metrics of an API server tell.
+//! Deprecated APIs that clients still request, as the metrics of an API server show.
 
 use std::collections::BTreeSet;
 

@@ -1,6 +1,6 @@
 //! The invariants (table in `docs/ARCHITECTURE.md`) as pure predicates over plain data.
 //!
-//! Unit tests, property tests, the simulation and the leader's gate call these functions. This module has I1 to
+//! Unit tests, property tests, the simulation and the leader call these functions. This module has I1 to
 //! I13 and I15, [`skew`](crate::skew) has I14; the simulation judges I16 and I17. Each predicate returns all violations.
 
 mod api;

@@ -174,7 +174,7 @@ pub struct SnapshotRestore {
     pub peer_url: String,
 }
 
-/// What a snapshot of etcd contains.
+/// The contents of a snapshot of etcd.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotContent {
     /// Revision of its last write.

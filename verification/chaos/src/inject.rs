@@ -90,7 +90,7 @@ impl Injector {
         self.looked.clone()
     }
 
-    /// Whether the process of a node runs as it should. Records a process that ended by itself; a member with a full
+    /// True if the process of a node runs as it should. Records a process that ended by itself; a member with a full
     /// disk may: [`madako_judges::Exemption::FullDisk`].
     pub(crate) fn check_process(&mut self, world: &mut World, node: &Node) -> bool {
         let may_end = self.full.get(node).is_some_and(|(full, _)| *full > 0);
@@ -252,7 +252,7 @@ impl Injector {
     }
 }
 
-/// Whether a fault would have an effect on a node now; `act` is `None` for faults of machines.
+/// True if a fault would have an effect on a node now; `act` is `None` for faults of machines.
 fn would_have_effect(world: &mut World, node: &Node, act: Option<Act>) -> bool {
     let connected = world.network.is_connected(node);
     // A member with a full disk has ended. Ends of other processes were recorded before.

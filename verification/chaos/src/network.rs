@@ -295,7 +295,7 @@ impl Network {
         }
     }
 
-    /// Whether a link holds a connection with the node at one of its ends.
+    /// True if a link holds a connection with the node at one of its ends.
     #[must_use]
     pub fn is_connected(&self, node: &Node) -> bool {
         self.open.has_connection(node)

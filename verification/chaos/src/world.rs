@@ -133,7 +133,7 @@ impl Plan<'_> {
         &self.scenario.world
     }
 
-    /// Whether a fault does this to a target of this kind.
+    /// True if a fault does this to a target of this kind.
     fn has_fault(&self, act: Act, kind: TargetKind) -> bool {
         self.scenario.faults.iter().any(|fault| fault.act == act && fault.target.kind() == kind)
     }

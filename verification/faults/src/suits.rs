@@ -46,7 +46,7 @@ pub fn suitable_targets(act: Act) -> &'static [TargetKind] {
     }
 }
 
-/// Whether the act strikes only the nodes on machines: the registry shows nothing of it, so that it needs a world with
+/// True if the act strikes only the nodes on machines: the registry shows nothing of it, so that it needs a world with
 /// operations on nodes.
 #[must_use]
 pub fn needs_nodes(act: Act, target: TargetKind) -> bool {

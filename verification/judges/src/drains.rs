@@ -85,7 +85,7 @@ pub(crate) struct DrainRequests {
 }
 
 impl DrainRequests {
-    /// Whether an entry of the node explains the request, as far as is known at `at`.
+    /// True if an entry of the node explains the request, as far as is known at `at`.
     fn is_explained(
         &self,
         Request { at: asked_at, asked, node, sent }: &Request,

@@ -118,7 +118,7 @@ impl Oracle {
         self.predicates.iter().map(|(promise, _, kept)| (*promise, verdict(kept))).collect()
     }
 
-    /// Whether the leader or the store has a fault, or had one since the given time, or the leader changed since.
+    /// True if the leader or the store has a fault, or had one since the given time, or the leader changed since.
     #[must_use]
     pub fn is_leading_troubled(&self, since: FactTime) -> bool {
         self.picture.is_leading_troubled(since)

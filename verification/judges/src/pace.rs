@@ -102,7 +102,7 @@ fn count_writes(written: &[WrittenKey], keys: &[&str]) -> usize {
     written.iter().filter(|written| keys.iter().any(|key| written.key.starts_with(key))).count()
 }
 
-/// Whether an actor may have been restarted, or another instance may lead.
+/// True if an actor may have been restarted, or another instance may lead.
 fn may_restart_requests(fact: &Fact, written: &[WrittenKey]) -> bool {
     matches!(fact, Fact::Troubled { .. }) || count_writes(written, &[keys::LEADER]) > 0
 }

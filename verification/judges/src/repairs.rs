@@ -14,7 +14,7 @@ use crate::fact::{Command, Fact, FactTime, FaultPlace, RegistryQuestion};
 use crate::liveness::Waiting;
 use crate::observed_world::{BegunWork, ObservedWorld, QueueItem, WrittenKey};
 use crate::oracle::{Context, FactRuling, Predicate};
-use crate::terms::FRESH_ROUNDS;
+use crate::terms::FRESH_INTERVALS;
 
 /// Entries have times in whole seconds: rounding may hide this much, over both ends of a span.
 const SECONDS: Duration = Duration::from_secs(2);
@@ -361,7 +361,7 @@ impl Predicate for NextStep {
     }
 }
 
-/// Remembered health checks of a machine: those of two rounds, for several entries.
+/// Remembered health checks of a machine: those of two intervals, for several entries.
 const CHECKS: usize = 16;
 
 /// Results of the last health checks of each machine. Several entries may concern one machine; each relies on its own
@@ -374,7 +374,7 @@ impl Health {
         self.0.get(address).and_then(|checks| checks.back()).copied()
     }
 
-    /// Whether some check since the given time had this result.
+    /// True if a check since the given time had this result.
     fn has_result(&self, address: &str, healthy: bool, since: FactTime) -> bool {
         let checks = self.0.get(address).into_iter().flatten();
         checks.rev().any(|(at, said)| *said == healthy && *at >= since)
@@ -397,7 +397,7 @@ pub(crate) struct FreshHealth(Health);
 impl Predicate for FreshHealth {
     fn observe(&mut self, Context { at, fact, now, terms, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
         for BegunWork { entry, .. } in &now.begun {
-            let fresh = terms.interval * FRESH_ROUNDS + terms.tolerance;
+            let fresh = terms.interval * FRESH_INTERVALS + terms.tolerance;
             let asked = self.0.last_check(&entry.address);
             ruling.count_test();
             let is_healthy = asked.is_some_and(|(_, healthy)| healthy);
@@ -446,7 +446,7 @@ impl Predicate for HealthySucceeds {
                 continue;
             }
             let asked = self.0.last_check(&after.address);
-            let fresh = terms.interval * FRESH_ROUNDS + terms.tolerance;
+            let fresh = terms.interval * FRESH_INTERVALS + terms.tolerance;
             let healthy = self.0.has_result(&after.address, true, at.saturating_sub(fresh));
             if !healthy && asked.is_some_and(|(asked, _)| now.is_leading_troubled(asked)) {
                 ruling
@@ -460,7 +460,7 @@ impl Predicate for HealthySucceeds {
         }
         if let Fact::Began { command: Command::Success, address, .. } = fact {
             let asked = self.0.last_check(address);
-            let fresh = terms.interval * FRESH_ROUNDS + terms.tolerance;
+            let fresh = terms.interval * FRESH_INTERVALS + terms.tolerance;
             ruling.require(self.0.has_result(address, true, at.saturating_sub(fresh)), || {
                 format!("the success command runs for {address}, whose health was asked: {asked:?}")
             });

@@ -4,7 +4,7 @@
 //! A machine with another serial at an address is a new installation. A machine that leaves the registry takes its node
 //! away. A client writes to the cluster's etcd as `kube-apiserver` does, so that a loss of acknowledged writes is noticed.
 //!
-//! Guarantees: each fact is told once, in order.
+//! Guarantees: each fact is reported once, in order.
 //!
 //! Does not: check certificates, which are text here.
 

@@ -33,7 +33,7 @@ pub(crate) struct NodeTaints {
     known: BTreeMap<String, Vec<Taint>>,
     seen: Option<Instant>,
     polled: bool,
-    /// Whether the last event reported known taints; `None`: there was no event.
+    /// True if the last event reported known taints; `None`: there was no event.
     reported: Option<bool>,
 }
 

@@ -308,7 +308,7 @@ pub(super) fn shows_data(nodes: &BTreeMap<String, NodeStatus>) -> bool {
     nodes.values().any(|node| node.etcd_data || node.etcd_mark)
 }
 
-/// Adds the validity of certificates, which a node does not tell.
+/// Adds the validity of certificates, which a node does not report.
 fn read_certificates(status: &mut NodeStatus, authorities: &dyn Authorities) {
     for certificate in status.etcd_certificates.values_mut() {
         certificate.validity = authorities.validity(&certificate.text);

@@ -40,7 +40,7 @@ pub(crate) fn judge_load(answers: &[(Duration, ListAnswer)]) -> Option<Load> {
     is_slow.then_some(Load::Slow { present, usual })
 }
 
-/// The median of times; `None` if they are too few to tell one from an outlier.
+/// The median of times; `None` if they are too few to distinguish a median from an outlier.
 fn median(mut times: Vec<Duration>) -> Option<Duration> {
     times.sort_unstable();
     (times.len() >= LEAST_SAMPLES).then(|| times[times.len() / 2])

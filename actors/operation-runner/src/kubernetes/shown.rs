@@ -43,7 +43,7 @@ pub struct ShownComponent {
     pub state: State,
     /// The image of its container.
     pub image: Option<String>,
-    /// Why it is not healthy, and its differences from the wanted component.
+    /// The failed health check, and the differences from the wanted component.
     pub why: Vec<String>,
 }
 

@@ -57,7 +57,7 @@ pub(super) struct Model {
     next_id: u64,
 }
 
-/// Where an operation ends early: after so many commands, the next of which reaches so many targets.
+/// The point at which an operation ends early: after so many commands, the next of which reaches so many targets.
 pub(super) type Cut = Option<(usize, usize)>;
 
 impl Model {

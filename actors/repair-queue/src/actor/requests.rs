@@ -50,7 +50,7 @@ struct HeldInputs {
 }
 
 impl HeldInputs {
-    /// Whether both give the same machines in held racks. The result depends on racks, nodes, and machines with an
+    /// True if both give the same machines in held racks. The result depends on racks, nodes, and machines with an
     /// entry.
     fn is_same(&self, other: &Self) -> bool {
         fn is<T>(one: Option<&Arc<T>>, other: Option<&Arc<T>>) -> bool {

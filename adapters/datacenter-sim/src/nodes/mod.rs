@@ -10,7 +10,7 @@
 //!
 //! Assumes: paused tokio time; a node per address.
 //!
-//! Does not: check certificates or secrets (they may end, and a status tells them); simulate the rivers beyond their containers; choose among several leaders
+//! Does not: check certificates or secrets (they may end, and a status shows that); simulate the rivers beyond their containers; choose among several leaders
 //! of etcd; end a command whose future is dropped, as the real driver tries to.
 
 mod backups;

@@ -14,7 +14,7 @@ use crate::disk::UnsafeDisk;
 use crate::generate::Dice;
 use crate::peers::DEADLINE;
 
-/// Variable that tells the child process where to write.
+/// Variable with the directory of the child process.
 const DIRECTORY: &str = "MADAKO_CRASH_DIRECTORY";
 const KILLS: usize = 30;
 const WRITERS: usize = 8;

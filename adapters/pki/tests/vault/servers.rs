@@ -55,7 +55,7 @@ pub(crate) struct Server {
     /// The simulated server.
     pub(crate) simulated: Option<SimulatedVault>,
     process: Option<Child>,
-    /// Where the simulated server has its authorities.
+    /// The store with the authorities of the simulated server.
     _engines: Option<EmbeddedEtcd>,
 }
 

@@ -328,7 +328,7 @@ async fn a_member_that_dies_or_hangs_costs_neither_leadership_nor_a_change() {
     assert!(store.holds_until(&epoch).is_some());
 }
 
-/// Environment variable that tells the child process of the next tests where etcd is.
+/// Environment variable with the address of etcd for the child process of the next tests.
 const CANDIDATE: &str = "MADAKO_STORE_TEST_CANDIDATE";
 
 /// Runs in its own process: campaigns, and writes after its term is over.

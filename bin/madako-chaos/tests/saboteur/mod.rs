@@ -56,7 +56,7 @@ pub(crate) async fn work(targets: &Path, told: impl Fn() -> bool) {
     }
 }
 
-/// Whether the process runs a command already.
+/// True if the process runs a command already.
 fn is_command(process: i32) -> bool {
     let words = words(process);
     words.iter().any(|word| word == COMMAND) && !words.iter().any(|word| word.starts_with(STARTS))

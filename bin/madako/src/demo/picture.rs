@@ -56,7 +56,7 @@ pub(crate) struct ScreenState {
     pub(crate) landscape: Arc<PlacementOverview>,
     /// Time of each application's last binding or move, by name.
     pub(crate) placed: BTreeMap<String, Duration>,
-    /// Whether a screen with room for one panel shows the last plan instead of the clusters.
+    /// True if a screen with room for one panel shows the last plan instead of the clusters.
     pub(crate) plan_first: bool,
     pub(crate) actors: Vec<ActorLine>,
     /// Restarts of each actor under earlier supervisors, and under the present one.
@@ -68,7 +68,7 @@ pub(crate) struct ScreenState {
     pub(crate) is_paused: bool,
     /// Number of the line below the last shown one; `None`: the newest line is shown.
     pub(crate) scrolled_to: Option<usize>,
-    /// Whether the help lies over the picture.
+    /// True if the help lies over the picture.
     pub(crate) shows_help: bool,
     pub(crate) tally: PlanTally,
 }
@@ -84,7 +84,7 @@ pub(crate) struct PlanTally {
     /// First bindings of applications.
     pub(crate) bindings: u64,
     pub(crate) moves: u64,
-    /// Whether each finished repair succeeded, by the index of its entry.
+    /// Results of finished repairs by the index of the entry; true: success.
     repairs: BTreeMap<i64, bool>,
 }
 

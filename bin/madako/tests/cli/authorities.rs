@@ -46,7 +46,7 @@ fn authority() -> (String, String) {
     (params.self_signed(&key).unwrap().pem(), key.serialize_pem())
 }
 
-/// Whether a client of etcd can log in with the certificate, this time from now on.
+/// True if a client of etcd can log in with the certificate, this time from now on.
 fn logs_in(authority: &str, certificate: &str, after: Duration) -> bool {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).unwrap()).unwrap();

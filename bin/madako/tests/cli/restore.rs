@@ -48,7 +48,7 @@ async fn a_restore_is_asked_for_on_a_control_plane_node_with_the_name_of_the_clu
 
     let told = etcd.run(&words(NODES[0], SNAPSHOT, "tokyo0")).await.calm();
     assert!(
-        told.starts_with(&format!("127.0.94.1: the leader restores {SNAPSHOT} in its next rounds; ")),
+        told.starts_with(&format!("127.0.94.1: the leader restores {SNAPSHOT} in its next passes; ")),
         "{told}"
     );
     let first = stored(&etcd).await;

@@ -1,7 +1,7 @@
 //! Evaluates the requirements of an application or cluster on a place: the requirements, the offer of the place, and
 //! each unmet requirement.
 //!
-//! For: the scheduler, which filters and explains with it, and the leader's gate, which checks bindings with it
+//! For: the scheduler, which filters and explains with it, and the leader, which checks bindings with it
 //! (invariant I11). Places are clusters for applications, clouds for clusters, projects for Magnum clusters.
 //!
 //! Guarantees: a place without the label or the metric never meets a constraint on it, negations included. A stored

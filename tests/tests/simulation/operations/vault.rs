@@ -15,11 +15,11 @@ use madako_store::{EtcdStore, StoreConfig};
 use super::site::{OUTAGE, Site, Stopped, address};
 use crate::vault::{issuing, set_up};
 
-/// Time in which a token ends that nobody uses.
+/// Time in which an unused token ends.
 const PAUSE: Duration = Duration::from_secs(3 * 3600);
 /// Time of a late answer, below the deadline of a request.
 const LATE: Duration = Duration::from_secs(8);
-/// Time of an answer that nobody waits for.
+/// Delay of an answer that is later than any wait for it.
 const NEVER: Duration = Duration::from_secs(3600);
 
 impl Site {

@@ -95,7 +95,7 @@ pub fn judge_effects(
     }
 }
 
-/// Whether both commands ran at some moment.
+/// True if both commands ran at some moment.
 fn ran_concurrently(one: &CommandRun, other: &CommandRun) -> bool {
     one.began.max(other.began) <= one.seen.min(other.seen)
 }
@@ -109,7 +109,7 @@ fn was_leading_at(
     has_led_within(instance, [at, at], leading, epochs)
 }
 
-/// Whether the instance led at some time of the span. An epoch that ended before its instance was observed may belong
+/// True if the instance led at some time of the span. An epoch that ended before its instance was observed may belong
 /// to any instance.
 pub(super) fn has_led_within(
     instance: u32,

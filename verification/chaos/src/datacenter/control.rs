@@ -34,7 +34,7 @@ pub struct StateRequest {
     /// Serial, or one of the addresses.
     pub machine: String,
     pub state: MachineState,
-    /// Whether repairs have no effect on the machine until another state is set through this door.
+    /// True if repairs have no effect on the machine until another state is set through this door.
     #[serde(default)]
     pub held: bool,
 }
@@ -56,7 +56,7 @@ impl RepairRequest {
     }
 }
 
-/// Whether answers are corrupted.
+/// True if answers are corrupted.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct CorruptionSwitch {
     /// Seed of the corruptions; `null`: answers are correct.

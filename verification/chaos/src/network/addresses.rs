@@ -64,7 +64,7 @@ pub(super) fn host_numbers() -> impl Iterator<Item = u8> {
     FIRST..=LAST
 }
 
-/// Whether only namespaces of a run can have the address.
+/// True if only namespaces of a run can have the address.
 pub(crate) fn is_apart(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => overlaps_range(address, RANGE_BITS),

@@ -29,7 +29,7 @@ impl Hardware {
     }
 }
 
-/// Whether the registry shows the machine as unreachable.
+/// True if the registry shows the machine as unreachable.
 fn is_seen(act: Act) -> bool {
     matches!(act, Act::Kill | Act::Cut | Act::Pause)
 }

@@ -56,7 +56,7 @@ pub(super) struct RegistryClients {
     search: SabakanRegistry<Transport>,
     transport: Arc<Transport>,
     registry: SimulatedRegistry,
-    /// Tells which machines are in the cluster.
+    /// Sets the machines of the cluster.
     checker: Checker,
     history: History,
     chance: ChaCha8Rng,

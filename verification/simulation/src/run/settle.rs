@@ -42,7 +42,7 @@ const EXERCISED: [Id; 9] = [Id::I1, Id::I3, Id::I4, Id::I5, Id::I6, Id::I7, Id::
 const OF_OPERATIONS: [Id; 2] = [Id::I2, Id::I10];
 
 /// Invariants whose subject is a control plane node under repair or reboot: runs with reboots have it, and long runs with
-/// users of the queue, who break control plane nodes about twice an hour.
+/// users of the queue, which break control plane nodes about twice an hour.
 const OF_BUSY_CONTROL_PLANE: [Id; 1] = [Id::I8];
 const BUSY_WITHIN: Span = Span::from_seconds(2 * 60 * 60);
 

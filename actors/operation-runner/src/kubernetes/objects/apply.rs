@@ -218,7 +218,7 @@ pub enum ResourceReason {
     KindUnknown,
     /// API servers of two minor versions may default the same manifest differently.
     MixedVersions(String),
-    /// One of several API servers did not tell its version.
+    /// One of several API servers did not report its version.
     UnknownVersion {
         servers: String,
     },

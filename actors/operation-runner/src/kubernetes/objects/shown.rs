@@ -24,7 +24,7 @@ pub enum ObjectState {
     Due,
     /// An operation is due and waits.
     Held,
-    /// No API server told its present state.
+    /// No API server reported its present state.
     Unknown,
 }
 

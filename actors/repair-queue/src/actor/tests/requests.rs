@@ -317,7 +317,7 @@ fn has_begun(index: i64) -> impl Fn(&ClusterState) -> bool {
     }
 }
 
-/// Whether an event reported that an entry waits for a reason.
+/// True if an event reported that an entry waits for a reason.
 fn told_waiting(world: &World, entry: i64, why: &str) -> bool {
     let events = world.events.0.lock().unwrap();
     let told = |event: &Event| matches!(event, Event::RepairWaits { index, reason, .. } if *index == entry && *reason == why);

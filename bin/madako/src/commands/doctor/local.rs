@@ -100,7 +100,7 @@ pub(super) fn check_own_certificates(config: &Config, now: OffsetDateTime) -> Ve
         .collect()
 }
 
-/// Whether a certificate is valid now and for some time.
+/// True if a certificate is valid now and for some time.
 pub(super) fn check_certificate(name: &str, pem: &str, now: OffsetDateTime, fix: &str) -> Check {
     const NAME: &str = "certificate";
     match read_validity(pem) {

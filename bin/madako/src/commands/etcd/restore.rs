@@ -88,7 +88,7 @@ pub(super) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     }
     let former = if present.is_some() { "; it replaces an earlier request" } else { "" };
     print_text(&format!(
-        "{}: the leader restores {} in its next rounds{former}; `madako ops` and `madako history` show it\n",
+        "{}: the leader restores {} in its next passes{former}; `madako ops` and `madako history` show it\n",
         args.node, args.path
     ))
 }

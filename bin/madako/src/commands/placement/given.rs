@@ -51,7 +51,7 @@ impl GivenOptions {
         self.0.try_get_many(id).ok().flatten().into_iter().flatten().cloned().collect()
     }
 
-    /// Whether the option was given, with or without a value.
+    /// True if the option was given, with or without a value.
     pub(super) fn has_option(&self, id: &str) -> bool {
         self.0.try_contains_id(id).unwrap_or(false)
     }

@@ -81,7 +81,7 @@ pub(super) struct Resource {
     pub(super) update: Update,
     /// Options of the deletion.
     pub(super) delete: fn() -> Vec<Arg>,
-    /// Whether the user can request a retry.
+    /// True if the user can request a retry.
     pub(super) retry: bool,
 }
 

@@ -24,7 +24,7 @@ fn show_time(span: Option<Span>, before: &str) -> String {
     span.map_or_else(|| before.to_owned(), |span| span.to_string())
 }
 
-/// What happens, and its reason, which may be empty.
+/// An event with its reason, which may be empty.
 fn add_reason(told: &str, why: &str) -> String {
     match (told, why) {
         (_, "") => told.to_owned(),

@@ -1,7 +1,7 @@
 //! Observes a rehearsal by the store's history, as a running system would show it, and by the events of instances.
 //!
-//! Judges I7, I8 and I10 with the predicates of the leader's gate: a revision's violations count unless they existed
-//! before it. For I11, the gate's own check before each commit counts.
+//! Judges I7, I8 and I10 with the predicates of the leader: a revision's violations count unless they existed
+//! before it. For I11, the leader's own check before each commit counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};

@@ -62,7 +62,7 @@ pub(super) fn describe_decision(decision: &Decision, now: OffsetDateTime) -> Str
     said
 }
 
-/// Why an application waits for a cluster, or for another one; `None`: it does not.
+/// The reason why an application waits for a cluster, or for another one; `None`: it does not wait.
 pub(in super::super) fn describe_wait(
     outcome: &Outcome,
     clusters: &Counts,
