@@ -59,7 +59,7 @@ pub struct ServiceOptions {
 #[derive(Clone)]
 pub enum CommandRunner {
     OnHost(CommandsOnHost),
-    /// Commands that are no processes of this host, as in a demo.
+    /// Commands that are not processes of this host, as in a demo.
     Given(Arc<dyn Host>),
 }
 

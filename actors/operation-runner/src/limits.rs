@@ -62,7 +62,7 @@ pub(crate) const LOAD_HISTORY: Duration = Duration::from_secs(3600);
 pub(crate) const LEAST_SAMPLES: usize = 3;
 /// An API server is slow above so many times its usual time.
 pub(crate) const SLOW_FACTOR: u32 = 4;
-/// Time within which an answer is never slow: four times a few milliseconds are no load.
+/// Time within which an answer is never slow: four times a few milliseconds are not a load.
 pub(crate) const NEVER_SLOW: Duration = Duration::from_millis(50);
 /// Time for a kubelet to register its node: some seconds, and more on a busy machine.
 pub(crate) const REGISTERED: time::Duration = time::Duration::seconds(60);

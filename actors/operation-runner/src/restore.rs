@@ -96,5 +96,5 @@ fn reason_to_refuse(view: &View<'_>, restore: &RequestedRestore<'_>) -> Option<S
     }
     let address = &restore.request.address;
     let is_member = view.node(address).is_some_and(|node| node.control_plane);
-    (!is_member).then(|| format!("{address} is no control plane node"))
+    (!is_member).then(|| format!("{address} is not a control plane node"))
 }

@@ -1,7 +1,7 @@
 //! Decides which racks are held: failures of one rack at about the same time are one event.
 //!
 //! An event is a set of at least [`HoldSettings::count`] reports of one rack whose times all lie within
-//! [`HoldSettings::within`], from the first to the last: a chain of failures with longer total span is no event. The
+//! [`HoldSettings::within`], from the first to the last: a chain of failures with longer total span is not an event. The
 //! time of a report is the time at which the machine's state changed, independent of clock changes ([`times`]). Every
 //! report counts, whatever a limiter decides about it.
 //!

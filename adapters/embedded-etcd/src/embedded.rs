@@ -233,7 +233,7 @@ impl EarlierLeases {
         self.store.upgrade()?.lock_state().leases.remaining_time(lease.id, Instant::now())
     }
 
-    /// Revokes a lease. A lease that has ended is no error.
+    /// Revokes a lease. A lease that has ended is not an error.
     ///
     /// # Errors
     /// The store does not write; the text gives the reason.

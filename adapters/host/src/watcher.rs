@@ -154,7 +154,7 @@ impl Watch {
         }
         let took = started.began.elapsed();
         self.remove_note();
-        // A process that is no descendant may hold the output open; the output read so far is kept.
+        // A process that is not a descendant may hold the output open; the output read so far is kept.
         let _ = time::timeout(OUTPUT_PATIENCE, started.streams.read_to_end()).await;
         send_report(&started.report(took))
     }

@@ -1,6 +1,6 @@
 //! Command lines in the form that Go's programs read: `-x=v`, `--x=v`, `-x v` and `--x v`.
 //!
-//! Every flag takes a value; the last of several values counts. Words that are no flags may stand anywhere. After `--`
+//! Every flag takes a value; the last of several values counts. Words that are not flags may stand anywhere. After `--`
 //! no word is a flag.
 
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ impl From<anyhow::Error> for Failure {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Flags<'a> {
     values: BTreeMap<&'static str, &'a str>,
-    /// The words that are no flags.
+    /// The words that are not flags.
     pub(crate) words: Vec<&'a str>,
 }
 

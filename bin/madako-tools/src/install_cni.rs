@@ -137,7 +137,7 @@ mod tests {
         let [from, to] = ["from", "to"].map(|name| directory.path().join(name));
         fs::create_dir_all(from.join("directory")).expect("a writable directory");
         fs::create_dir(&to).expect("a writable directory");
-        let error = install_plugins(&from, &to).expect_err("a directory is no plugin");
+        let error = install_plugins(&from, &to).expect_err("a directory is not a plugin");
         assert!(error.to_string().contains("to/directory"), "{error}");
         assert!(names(&to).is_empty());
     }

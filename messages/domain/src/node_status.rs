@@ -227,7 +227,7 @@ impl FromStr for EtcdVersion {
     }
 }
 
-/// A text that is no version.
+/// A text that is not a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the text is not a version of etcd: expected one such as 3.5.15")]
 pub struct NoVersion;

@@ -28,7 +28,7 @@ fn scattered(sources: &BTreeMap<String, String>) -> Vec<String> {
     let limits = constants.filter(|(_, (name, kind))| {
         *kind == "Duration" || BOUNDS.iter().any(|bound| name.starts_with(bound))
     });
-    limits.map(|(path, (name, _))| format!("{path}: {name} belongs into the crate's limits.rs")).collect()
+    limits.map(|(path, (name, _))| format!("{path}: {name} belongs in the crate's limits.rs")).collect()
 }
 
 /// Name and type of a module's constant.

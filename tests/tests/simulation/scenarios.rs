@@ -183,7 +183,7 @@ fn shrunk_scenario_still_fails() {
     assert_eq!((same.failure_texts(), same.history), (wrong.clone(), shrunk.report.history));
     for number in &shrunk.only {
         let less = again(shrunk.only.iter().copied().filter(|other| other != number).collect());
-        assert_ne!(less.failure_texts(), wrong, "{:?} without {number} is no pass either", shrunk.only);
+        assert_ne!(less.failure_texts(), wrong, "{:?} without {number} is not a pass either", shrunk.only);
     }
 }
 

@@ -163,7 +163,7 @@ impl Injector {
                 return Err(impossible_fault(why).into());
             }
             Target::Rack(_) | Target::Address(_) => {
-                return Err(impossible_fault("machines are no processes").into());
+                return Err(impossible_fault("machines are not processes").into());
             }
         })
     }

@@ -73,7 +73,7 @@ pub enum Node {
     Store(u32),
     Registry,
     Provider(String),
-    /// Clients and every process that is no node: without faults.
+    /// Clients and every process that is not a node: without faults.
     Client,
 }
 

@@ -164,9 +164,9 @@ impl RunCourse<'_> {
         }
         self.begin(&observer, &leaders).await?;
         world.settle(plan).await?;
-        let doors: ApiEndpoints =
-            world.instances.iter().map(|(number, it)| (*number, it.door.address())).collect();
-        let clients = Clients::new(history.clone(), doors.clone(), options.scenario.world.applications);
+        let endpoints: ApiEndpoints =
+            world.instances.iter().map(|(number, it)| (*number, it.endpoint.address())).collect();
+        let clients = Clients::new(history.clone(), endpoints.clone(), options.scenario.world.applications);
         if options.scenario.world.places_applications() {
             clients.fill(client_generator(options.seed, 0)).await;
         }
@@ -176,7 +176,7 @@ impl RunCourse<'_> {
         let (stop, stopped) = watch::channel(false);
         let mut working = self.start_clients(&world, &clients, &stopped);
         let (last, lasting) = watch::channel(false);
-        let mut following = self.start_followers(&doors, &lasting);
+        let mut following = self.start_followers(&endpoints, &lasting);
         let (whole, told) = watch::channel(None);
         let mut store_watchers = self.store_watchers(&world, &told);
         let mut injector = Injector::new(observer.clone(), leaders.clone(), options.seed);
@@ -291,7 +291,7 @@ impl RunCourse<'_> {
     }
 
     /// Starts the followers, which end when all is calm.
-    fn start_followers(&self, doors: &ApiEndpoints, stopped: &watch::Receiver<bool>) -> JoinSet<()> {
+    fn start_followers(&self, endpoints: &ApiEndpoints, stopped: &watch::Receiver<bool>) -> JoinSet<()> {
         let mut following = JoinSet::new();
         let clients = &self.options.scenario.clients;
         let placement = clients.iter().any(|client| client.kind == ClientKind::Placement);
@@ -299,7 +299,7 @@ impl RunCourse<'_> {
             for number in 0..FOLLOWERS {
                 following.spawn(follow_applications(
                     number,
-                    doors.clone(),
+                    endpoints.clone(),
                     self.history.clone(),
                     stopped.clone(),
                 ));

@@ -85,7 +85,7 @@ pub(crate) struct Instance {
     /// Address for observers, past the network.
     pub(crate) http: SocketAddr,
     /// The clients' link to it.
-    pub(crate) door: Link,
+    pub(crate) endpoint: Link,
     /// Its own clock, or the reason why there is none; `None`: no fault needs it.
     pub(crate) clock: Option<Result<OwnClock, String>>,
 }
@@ -311,8 +311,8 @@ impl World {
                 environment.extend(clock.environment_variables());
             }
             let process = plan.start(&world.network, &node, (&plan.programs.madako, args), environment)?;
-            let door = world.open(Some(Node::Client), node, http, &mut chance).await?;
-            world.instances.insert(number, Instance { process, http, door, clock });
+            let endpoint = world.open(Some(Node::Client), node, http, &mut chance).await?;
+            world.instances.insert(number, Instance { process, http, endpoint, clock });
         }
         for instance in world.instances.values_mut() {
             wait_for_answer(&mut instance.process, instance.http, "/version").await?;

@@ -97,7 +97,7 @@ fn the_scenarios_that_ship_are_valid_and_have_one_name_each() {
         assert!(one.purpose_text().split(' ').count() >= 5, "{}: a comment says what it shows", one.name);
         assert!(
             !scenario.expect.at_least.is_empty(),
-            "{}: a run in which nothing happened is no pass",
+            "{}: a run in which nothing happened is not a pass",
             one.name
         );
     }

@@ -82,7 +82,7 @@ impl NodeTaints {
             }
         };
         madako_node_taints_known().set(f64::from(known));
-        // The first good answer after none is no event.
+        // The first good answer after none is not an event.
         let news = self.reported.replace(known) != Some(known);
         (first || self.known != before, news.then_some(event))
     }

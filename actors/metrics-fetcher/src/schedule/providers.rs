@@ -73,7 +73,7 @@ impl Providers {
         }
     }
 
-    /// Schedules a metric at once, even if its provider counts as down: errors of other metrics are no answer for it.
+    /// Schedules a metric at once, even if its provider counts as down: errors of other metrics are not an answer for it.
     pub(super) fn schedule_at_once(&mut self, source: &Source) {
         let Some(provider) = self.all.get_mut(&source.provider) else { return };
         let is_asked = provider

@@ -365,7 +365,7 @@ fn provider_that_is_down_is_asked_seldom_but_immediately_for_new_metrics() {
     bench.put(vec![metric(&global("b"), "p", "b", 0.0, 1.0), cluster("n", "d", &[reference("b", false)])]);
     let fetch = bench.one();
     assert_eq!(names(&fetch), ["b"]);
-    assert!(!bench.observed().metrics.contains_key(&global("b")), "what others met is no answer for it");
+    assert!(!bench.observed().metrics.contains_key(&global("b")), "what others met is not an answer for it");
     bench.answer(&fetch, |_| Err(down()));
     let state = bench.state(&global("b"));
     assert_eq!((state.value, state.undefined), (None, false));

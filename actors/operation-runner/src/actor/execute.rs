@@ -419,7 +419,7 @@ impl Executor {
                 None => match self.etcd.status(control_plane).await {
                     Ok(status) => match member_of(&status, targets) {
                         Some(member) => member.id,
-                        None => return Err(format!("{} is no member of etcd", targets.join(", ")).into()),
+                        None => return Err(format!("{} is not a member of etcd", targets.join(", ")).into()),
                     },
                     Err(error) => {
                         why = error.to_string();

@@ -227,7 +227,7 @@ impl FailedNodes {
         }
     }
 
-    /// A Node object that has changed since it was read is no failure: the next pass decides on it anew.
+    /// A Node object that has changed since it was read is not a failure: the next pass decides on it anew.
     fn into_result(self) -> Result<(), Failure> {
         if !self.names.is_empty() {
             return Err(Failure { nodes: self.names, why: self.why.join("; "), is_hold: false });

@@ -23,7 +23,7 @@ pub struct PlannedFile {
 /// The origin of a file's content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// The content itself, which is no secret.
+    /// The content itself, which is not a secret.
     Text(String),
     /// The certificate of an authority.
     Authority(Authority),

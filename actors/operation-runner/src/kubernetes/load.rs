@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(judge(&hour(49, 2)), None, "an answer within 50 ms is never slow");
         let mut outlier = hour(100, 100);
         outlier[3] = 5000;
-        assert_eq!(judge(&outlier), None, "one answer is no load");
+        assert_eq!(judge(&outlier), None, "one answer is not a load");
         // Slow for a part of the minute.
         outlier[..4].fill(5000);
         assert_eq!(judge(&outlier), slow(5000, 100));

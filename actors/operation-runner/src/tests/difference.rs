@@ -43,7 +43,7 @@ fn each_object_that_an_operation_would_change_is_a_difference() {
                 *fleet.container(X, Container::EtcdRivers) =
                     Fleet::running().container(A, Container::EtcdRivers).clone()
             },
-            &[".21 container etcd-rivers: it is stopped: the node is no control plane node"],
+            &[".21 container etcd-rivers: it is stopped: the node is not a control plane node"],
         ),
         (
             |fleet| fleet.container(A, Container::Etcd).foreign = true,
@@ -66,7 +66,7 @@ fn each_object_that_an_operation_would_change_is_a_difference() {
             &[
                 ".12 member .12: it is not in sync",
                 ".13 member .13: it gets its vote",
-                ".21 member .21: it is removed: its node is no control plane node",
+                ".21 member .21: it is removed: its node is not a control plane node",
             ],
         ),
         (

@@ -46,7 +46,7 @@ pub(super) struct Member {
 pub(super) struct Model {
     pub(super) cluster: Cluster,
     options: ContainerOptions,
-    /// All machines, also those that are no nodes.
+    /// All machines, also those that are not nodes.
     pub(super) nodes: BTreeMap<String, ModelNode>,
     members: Vec<Member>,
     /// Members whose data were initialised.

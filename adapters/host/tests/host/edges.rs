@@ -116,7 +116,7 @@ async fn command_does_not_wait_for_an_output_held_open_by_another_process() {
     let fifo = trial.path("fifo");
     let made = Command::new("mkfifo").arg(&fifo).status().unwrap();
     assert!(made.success());
-    // A process that is no descendant opens the command's standard output and keeps it.
+    // A process that is not a descendant opens the command's standard output and keeps it.
     let holder = Command::new("sh")
         .args(["-c", "read pid <\"$0\"; exec sleep 1000 >/proc/$pid/fd/1"])
         .arg(&fifo)

@@ -158,7 +158,7 @@ async fn death_of_the_watcher_kills_all_processes_of_its_command() {
         assert_eq!(trial.processes(), 0);
         fs::write(other.path("go"), "").unwrap();
     };
-    // A command that runs meanwhile is no orphan; neither are its processes.
+    // A command that runs meanwhile is not an orphan; neither are its processes.
     let script = "setsid sh -c 'until test -e $TRIAL/go; do sleep 0.01; done; echo done' & wait";
     let (outcome, ()) = tokio::join!(other.run(script, LONG), killed);
     let outcome = outcome.unwrap();

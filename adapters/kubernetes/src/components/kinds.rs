@@ -90,7 +90,7 @@ async fn discover_kinds(
     let call = Call { name: "kinds", what };
     let until = RequestDeadline::after(server.limits.read_deadline);
     let request = Request::get(base).body(Vec::new());
-    let request = request.map_err(|_| unusable_answer(what, "its name is no part of a URL"))?;
+    let request = request.map_err(|_| unusable_answer(what, "its name is not part of a URL"))?;
     let told: ApiResourceList = match exchange::send_request(&server.client, call, Ok(request), until).await {
         Ok(text) => exchange::parse(call, &text)?,
         Err(KubernetesError::NotFound { .. } | KubernetesError::Refused { status: 404, .. }) => {

@@ -237,7 +237,7 @@ fn every_command_has_an_example_and_each_is_valid() {
             // Variables of the environment may come first.
             let command = example.find("madako ").unwrap_or_default();
             let example = &example[command..];
-            assert!(example.starts_with(&words.join(" ")), "{example:?} is no example of {words:?}");
+            assert!(example.starts_with(&words.join(" ")), "{example:?} is not an example of {words:?}");
             let without_redirection = example.split(['<', '>']).next().unwrap_or(example);
             if let Err(error) = parsed(without_redirection) {
                 panic!("{example:?} is not valid: {error}");

@@ -203,7 +203,7 @@ async fn an_explanation_fits_eighty_columns_with_a_line_for_each_other_cluster()
     assert_eq!(
         server.lines()[1],
         "GET /kubernetes/namespaces/testing/applications/echo/explain",
-        "--all is no option of the request"
+        "--all is not an option of the request"
     );
 }
 

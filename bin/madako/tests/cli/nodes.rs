@@ -191,7 +191,7 @@ async fn the_story_of_a_node_has_its_containers_certificates_holds_and_last_oper
     let yaml = etcd.run(&["node", "show", "10.0.0.11", "-o", "yaml"]).await.calm();
     assert_eq!(serde_saphyr::from_str::<Value>(&yaml).unwrap()["operations"], json["operations"]);
     let message = etcd.run(&["node", "show", "10.0.0.99"]).await.refused(2);
-    assert!(message.contains("10.0.0.99 is no node of the cluster: madako node list"), "{message}");
+    assert!(message.contains("10.0.0.99 is not a node of the cluster: madako node list"), "{message}");
 }
 
 #[tokio::test]

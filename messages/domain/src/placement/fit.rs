@@ -214,7 +214,7 @@ impl fmt::Display for MissingValue {
             Self::NoValue { reason: Some(reason) } => {
                 write!(f, "the metric has no value: {}: {}", reason.code, reason.message)
             }
-            Self::NotFinite => f.write_str("the metric's value is no finite number"),
+            Self::NotFinite => f.write_str("the metric's value is not a finite number"),
         }
     }
 }

@@ -194,8 +194,8 @@ mod tests {
                  compare the revision of that key; add the comparison to the change",
             ),
             (
-                CommitError::Encoding { key: "status".to_owned(), why: "a key is no string".to_owned() },
-                "the key `status` was not written: its value cannot be encoded: a key is no string; correct the value \
+                CommitError::Encoding { key: "status".to_owned(), why: "a key is not a string".to_owned() },
+                "the key `status` was not written: its value cannot be encoded: a key is not a string; correct the value \
                  in the change",
             ),
         ];

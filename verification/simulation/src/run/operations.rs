@@ -121,7 +121,7 @@ async fn members_of_etcd(nodes: &Nodes, cluster: &Cluster) -> Vec<String> {
         own.is_some_and(|member| member.is_in_sync() && !member.learner)
     };
     let lost = wanted.iter().filter(|address| !is_good(address));
-    found.extend(lost.map(|address| format!("{address} is no member of etcd in sync")));
+    found.extend(lost.map(|address| format!("{address} is not a member of etcd in sync")));
     let others = status.members.iter().filter(|member| !wanted.contains(&member.address().into_owned()));
     found.extend(others.map(|member| format!("{} is still a member of etcd", member.address())));
     found

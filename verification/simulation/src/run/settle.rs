@@ -312,7 +312,7 @@ fn misplaced_nodes(cluster: &Cluster, machines: &[Machine]) -> Vec<String> {
     let unfit = |node: &Node| {
         let machine = machines.iter().find(|machine| machine.address() == Some(&*node.address));
         let Some(machine) = machine else {
-            return Some(format!("the node {} is no machine of the registry", node.address));
+            return Some(format!("the node {} is not a machine of the registry", node.address));
         };
         let state = machine.status.state;
         let fits = match state {
@@ -332,16 +332,16 @@ fn misplaced_nodes(cluster: &Cluster, machines: &[Machine]) -> Vec<String> {
 
 /// Running instances that do not serve their pages, or the API of placement in a world with placement.
 async fn list_unserved(scenario: &Scenario, injector: &Injector) -> Vec<String> {
-    let mut doors = vec![("pages", &injector.world.pages)];
+    let mut dialers = vec![("pages", &injector.world.pages)];
     if scenario.world.places_applications() {
-        doors.push(("API of placement", &injector.world.doors));
+        dialers.push(("API of placement", &injector.world.dialers));
     }
     let mut found = Vec::new();
     for name in injector.running.keys() {
-        for (what, doors) in &doors {
-            let door = doors.lock().unwrap().get(name).cloned();
-            let served = match door {
-                Some(door) => door.connect().await.is_ok(),
+        for (what, dialers) in &dialers {
+            let dialer = dialers.lock().unwrap().get(name).cloned();
+            let served = match dialer {
+                Some(dialer) => dialer.connect().await.is_ok(),
                 None => false,
             };
             if !served {

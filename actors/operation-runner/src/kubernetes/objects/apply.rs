@@ -54,7 +54,7 @@ impl WantedResource {
     /// A user-defined resource: its key in the store, the text, and the mod revision of the key.
     ///
     /// # Errors
-    /// The text is no manifest, or that of another key. The error shows no value.
+    /// The text is not a manifest, or that of another key. The error shows no value.
     pub fn of_user(stored: &str, text: &str, revision: i64) -> Result<Self, String> {
         let mut manifest: Value = yaml::parse(text)?;
         let key = ResourceKey::of_manifest(&manifest).map_err(|wrong| wrong.to_string())?;

@@ -134,7 +134,7 @@ pub fn is_as_wanted(found: &Value, wanted: &Manifest) -> bool {
     contains_value(found, wanted.content())
 }
 
-/// Fields that the API server adds to a wanted object are no difference, except for addresses.
+/// Fields that the API server adds to a wanted object are not a difference, except for addresses.
 fn contains_value(found: &Value, wanted: &Value) -> bool {
     match (found, wanted) {
         (Value::Object(found), Value::Object(wanted)) => {

@@ -382,7 +382,7 @@ async fn a_command_that_fails_is_not_tried_again_once_something_speaks_against_i
         let record = &world.records()[0];
         assert_eq!(record.status.to_string(), "cancelled");
         assert!(record.error.starts_with(told), "{:?} begins otherwise than {told:?}", record.error);
-        // An operator's write is no verdict on the machine; four failed attempts are.
+        // An operator's write is not a verdict on the machine; four failed attempts are.
         let status = world.entry(0).map(|entry| entry.status);
         let expected = match told {
             "" => Some(RepairStatus::Failed),

@@ -44,7 +44,9 @@ pub(super) fn check_data_directory(config: &Config) -> Check {
     let shown = directory.display();
     let facts = match directory.metadata() {
         Ok(facts) if facts.is_dir() => facts,
-        Ok(_) => return Check::failed(NAME, format!("{shown} is no directory"), format!("remove {shown}")),
+        Ok(_) => {
+            return Check::failed(NAME, format!("{shown} is not a directory"), format!("remove {shown}"));
+        }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             return Check::with_notice(NAME, format!("{shown} does not exist"), "madako serve creates it");
         }

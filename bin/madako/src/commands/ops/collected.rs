@@ -92,7 +92,7 @@ async fn gather_configured(config: Config, images: &[Assignment]) -> Result<Gath
     let restore = state.restore.clone().filter(|request| request.is_valid(now) || state.is_restoring());
     let restore = restore.map(|request| (request, state.is_restoring()));
     let stale = state.restored.as_ref().map(|restored| restored.stale.clone()).unwrap_or_default();
-    // A read certificate of etcd is no proof that another one can be issued.
+    // A read certificate of etcd is not a proof that another one can be issued.
     let authorities = ports.runner.authorities.ready().await.err().map(|error| error.to_string());
     let kubernetes = (settings.kubernetes != KubernetesMode::Off).then(|| KubernetesInputs {
         options: KubernetesOptions::read(&cluster.options).map_err(|error| error.to_string()),

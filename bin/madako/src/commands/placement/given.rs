@@ -142,7 +142,7 @@ impl GivenOptions {
     /// References to the metrics of `--metric` and `--global-metric`.
     ///
     /// # Errors
-    /// A weight is no number.
+    /// A weight is not a number.
     pub(super) fn read_metrics(&self) -> Result<Vec<Value>, Failure> {
         let mut metrics = Vec::new();
         for (id, namespaced) in [("metric", true), ("global-metric", false)] {

@@ -39,7 +39,7 @@ pub(super) fn read_password(given: Option<&str>, of_whom: &str) -> Result<String
 pub(crate) fn read_hidden(prompt: &str) -> Result<String, Failure> {
     if !io::stdin().is_terminal() {
         return Err(Failure::bad_input(
-            "standard input is no terminal, so no password can be typed: set VAULT_TOKEN",
+            "standard input is not a terminal, so no password can be typed: set VAULT_TOKEN",
         ));
     }
     let bytes = read_typed(prompt)?;

@@ -257,7 +257,7 @@ impl Resource {
             );
         }
         command = match verb {
-            // The documentation of the options is no text of the command.
+            // The documentation of the options is not a text of the command.
             Verb::List => ListArgs::augment_args(command),
             _ => command.arg(output_option()),
         };

@@ -33,7 +33,7 @@ use crate::output::{Format, PROGRAM, print_warning, show_value};
 /// The command changes nothing. With FILE, it shows the queue as if the nodes of the file had been added to its end. A
 /// wave has the nodes whose drains begin together. Blockers are running jobs with their age, pods whose disruption
 /// budget forbids their eviction, pods that do not end, nodes that are down or under repair. Each pod is shown with its
-/// owners up to the top. Notes are no blockers: several pods of one budget on a node or in a wave, pods that are deleted
+/// owners up to the top. Notes are not blockers: several pods of one budget on a node or in a wave, pods that are deleted
 /// although their budget refuses, pods that nothing replaces. The leader also waits for etcd and for operations on
 /// nodes, which the command does not ask.
 ///

@@ -283,7 +283,7 @@ impl ObserverState {
     /// Records a changed or deleted application. Returns true if the write is only a retry.
     fn note_retry(&mut self, key: &ObjectKey, entry: Option<&Entry>, wall: OffsetDateTime) -> bool {
         let text = entry.and_then(|entry| std::str::from_utf8(&entry.value).ok());
-        // An unreadable application is no retry.
+        // An unreadable application is not a retry.
         let object = text.and_then(|text| Object::from_stored(key.kind, text).ok());
         self.retries.record_version(key, object.as_ref().and_then(Application::of), wall)
     }

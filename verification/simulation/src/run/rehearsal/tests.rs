@@ -152,7 +152,7 @@ fn rack_that_fails_together_is_held_and_reported() {
     let rehearsal = rehearsed(&["kill rack=2 at 5m"], 1);
     let held = rehearsal.waits.0.iter().any(|wait| wait.what == "repairs of rack 2");
     assert!(held, "{:#?}", rehearsal.waits);
-    // After power returns, its machines start one by one: the last ones still down are no event any more.
+    // After power returns, its machines start one by one: the last ones still down are not an event any more.
     let dark = Span::from_seconds(20 * 60);
     assert!(
         rehearsal.repairs.iter().all(|repair| repair.requested >= Some(dark)),

@@ -334,7 +334,7 @@ fn deployment_waits_for_half_of_the_nodes() {
         node.is_ready = false;
     }
     assert_eq!(world.held(), [("Deployment/a/d".to_owned(), "few-nodes-ready")]);
-    // A ready node outside of the cluster is no place.
+    // A ready node outside of the cluster is not a place.
     world.answers.nodes.as_mut().unwrap().push(registered("10.0.0.9"));
     assert_eq!(world.held()[0].1, "few-nodes-ready");
     world.answers.nodes.as_mut().unwrap().pop();
