@@ -64,7 +64,9 @@ pub enum KeysError {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ValueError {
-    #[error("the value is encrypted with the key {id}, which is not configured here")]
+    #[error(
+        "the value is encrypted with the key {id}, which is not configured here: add this key to the encryption keys of the instance"
+    )]
     UnknownKey {
         /// Id of the key, without unusual characters.
         id: String,

@@ -73,7 +73,7 @@ impl DescendantHunt {
 pub(crate) fn check_proc() -> io::Result<()> {
     match read_process(own_id()) {
         Some(_) => Ok(()),
-        None => Err(io::Error::other("/proc does not show this process")),
+        None => Err(io::Error::other("cannot read the processes: /proc does not show this one")),
     }
 }
 

@@ -72,7 +72,7 @@ impl HeldNote {
         file.try_lock()?;
         // A process that took over removed the note between the two calls.
         if file.metadata()?.nlink() == 0 {
-            return Err(io::Error::other("another process has taken over"));
+            return Err(io::Error::other("another process has taken over the directory of notes"));
         }
         file.write_all(BEGUN)?;
         Ok(Self { path, _file: file })

@@ -91,7 +91,7 @@ impl CommandsOnHost {
         let pipes = (pipes.stdin.take(), pipes.stdout.take(), pipes.stderr.take());
         let guard = watched.start_guard();
         let (Some(orders), Some(reports), Some(complaints)) = pipes else {
-            return Err(not_started("its watcher has no pipes".to_owned()));
+            return Err(not_started("the watcher of the command has no pipes".to_owned()));
         };
         let patience = command.deadline.saturating_add(KILL_PATIENCE + REPORT_PATIENCE);
         let talk = async {

@@ -54,7 +54,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
 fn read_input(input: impl Read) -> Result<Vec<u8>> {
     let mut archive = Vec::new();
     let length = input.take(MAX_ARCHIVE + 1).read_to_end(&mut archive)?;
-    ensure!(length as u64 <= MAX_ARCHIVE, "it has more than {MAX_ARCHIVE} bytes");
+    ensure!(length as u64 <= MAX_ARCHIVE, "the archive has more than {MAX_ARCHIVE} bytes");
     Ok(archive)
 }
 

@@ -163,7 +163,7 @@ impl Injector {
                 return Err(impossible_fault(why).into());
             }
             Target::Rack(_) | Target::Address(_) => {
-                return Err(impossible_fault("machines are not processes").into());
+                return Err(impossible_fault("the fault needs a process, and a machine is none").into());
             }
         })
     }
@@ -193,7 +193,7 @@ impl Injector {
             Act::ClockJump => self.set_clock_ahead(world, node, begins),
             Act::DiskFull => self.fill_disk(world, node, begins).await,
             Act::Panic | Act::Compact => {
-                Err(impossible_fault(format_args!("{} is none of {node}", injection.act)))
+                Err(impossible_fault(format_args!("the fault {} does not strike {node}", injection.act)))
             }
         }
     }
@@ -204,7 +204,7 @@ impl Injector {
         count_cause(&mut spoiled.clock, begins);
         let by = if spoiled.clock > 0 { CLOCK_JUMP } else { Duration::ZERO };
         let Node::Instance(number) = node else {
-            return Err(impossible_fault("only instances have a clock"));
+            return Err(impossible_fault("only the clock of an instance can be set"));
         };
         let clock = world.instances.get(number).and_then(|instance| instance.clock.as_ref());
         let clock = clock.ok_or_else(|| impossible_fault(format_args!("{node} has no clock of its own")))?;

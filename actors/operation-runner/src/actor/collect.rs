@@ -327,7 +327,9 @@ async fn ask_actor(name: &str, volume: String) -> Result<NodeStatus, String> {
     let actor = loop {
         match found() {
             Some(actor) => break actor,
-            None if begun.elapsed() >= ACTOR_DEADLINE => return Err("it has no actor at present".to_owned()),
+            None if begun.elapsed() >= ACTOR_DEADLINE => {
+                return Err("the actor of the node does not run at present".to_owned());
+            }
             None => sleep(ACTOR_POLL).await,
         }
     };

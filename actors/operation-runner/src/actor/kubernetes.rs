@@ -153,7 +153,10 @@ impl Executor {
         basis: &Basis,
     ) -> Result<(), Failure> {
         let targets = &operation.targets;
-        let options = basis.kubernetes.as_ref().ok_or_else(|| "Kubernetes has no options".to_owned())?;
+        let options = basis
+            .kubernetes
+            .as_ref()
+            .ok_or_else(|| "the inputs of the operation lack the options of Kubernetes".to_owned())?;
         let tools = || self.images.tools.clone();
         match command {
             Command::ImagePull { image } => {

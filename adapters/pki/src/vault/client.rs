@@ -113,7 +113,7 @@ impl Client {
         let unusable = |why: &str| VaultError::Access { why: format!("its endpoint is {why}") };
         let endpoint = Url::parse(endpoint).map_err(|error| unusable(&error.to_string()))?;
         if !matches!(endpoint.scheme(), "http" | "https") || !endpoint.has_host() {
-            return Err(unusable("no http or https URL"));
+            return Err(unusable("endpoint: expected an http or https URL"));
         }
         let mut shown = endpoint.clone();
         // Both succeed for a URL with a host.

@@ -42,7 +42,7 @@ impl Settings {
     pub(crate) fn read(arguments: &[String]) -> Result<Self, Failure> {
         let flags = Flags::read(arguments, &FLAGS)?;
         if let Some(word) = flags.words.first() {
-            return Err(Failure::Usage(format!("{word:?} is not a flag")));
+            return Err(Failure::Usage(format!("{word:?} is not a flag of rivers: see rivers --help")));
         }
         let upstreams = required_value(&flags, "upstreams")?
             .split(',')

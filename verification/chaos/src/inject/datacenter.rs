@@ -78,7 +78,9 @@ impl Injector {
                         .await?;
                 }
                 target => {
-                    let Target::Address(address) = target else { return Err(impossible_fault("no machine")) };
+                    let Target::Address(address) = target else {
+                        return Err(impossible_fault("the fault needs a rack or a machine"));
+                    };
                     let state = if gone { MachineState::Unreachable } else { MachineState::Healthy };
                     let stated = StateRequest { machine: address.to_string(), state, held: gone };
                     send_control_request(registry.control, "/state", &stated).await?;
