@@ -31,7 +31,7 @@ use crate::instance::{Instance, InstanceError, InstanceOptions, InstanceView, Po
 use crate::journal::Journal;
 use crate::limits::MAX_REQUEST_BYTES;
 use crate::operations;
-use crate::placement::{self, ApiPorts, AskScheduler, PlacementError};
+use crate::placement::{self, ApiPorts, PlacementError, SchedulerExplainer};
 use crate::predecessor::{self, Predecessor};
 use crate::store_failure::{self, StoreFailures};
 
@@ -280,7 +280,7 @@ impl Service {
                 }
                 let (id, root) = (&options.instance.id, Arc::new(store.with_absolute_keys()));
                 let explainer: Arc<dyn Explainer> =
-                    Arc::new(AskScheduler::for_instance(id, root, store.prefix()));
+                    Arc::new(SchedulerExplainer::for_instance(id, root, store.prefix()));
                 let given = ApiPorts {
                     objects,
                     clock: Arc::clone(&ports.clock),

@@ -18,14 +18,14 @@ pub(crate) struct Process {
 }
 
 /// Kills descendants repeatedly until none is left.
-pub(crate) struct DescendantHunt {
+pub(crate) struct DescendantKiller {
     since: Instant,
     /// Descendants of the latest scan: name, and the error if the kill failed.
     seen: BTreeMap<i32, (String, Option<rustix::io::Errno>)>,
     pause: Duration,
 }
 
-impl DescendantHunt {
+impl DescendantKiller {
     pub(crate) fn begin() -> Self {
         Self { since: Instant::now(), seen: BTreeMap::new(), pause: EAGER_PAUSE }
     }

@@ -18,7 +18,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{self, Instant};
 
 use self::streams::Streams;
-use crate::descendants::{self, DescendantHunt};
+use crate::descendants::{self, DescendantKiller};
 use crate::limits::{LAST_PATIENCE, OUTPUT_PATIENCE};
 use crate::notes::HeldNote;
 use crate::protocol::{
@@ -110,7 +110,7 @@ struct StartedCommand {
     streams: Streams,
     began: Instant,
     /// The kill in progress: its start and cause, and whether the command itself had ended before.
-    hunt: Option<(DescendantHunt, KillCause, bool)>,
+    hunt: Option<(DescendantKiller, KillCause, bool)>,
 }
 
 impl Watch {
@@ -203,7 +203,7 @@ impl Watch {
                 WakeReason::Kill(cause) => {
                     self.service_is_there &= cause != KillCause::Service;
                     if started.hunt.is_none() {
-                        started.hunt = Some((DescendantHunt::begin(), cause, started.status.is_some()));
+                        started.hunt = Some((DescendantKiller::begin(), cause, started.status.is_some()));
                     }
                 }
                 WakeReason::Scan => {}

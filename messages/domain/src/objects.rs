@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::certificate::Validity;
 use crate::cluster::Taint;
-use crate::resource::{NoResource, ResourceKey};
+use crate::resource::{InvalidResource, ResourceKey};
 
 /// An object among all objects of an API server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub struct Manifest {
 impl Manifest {
     /// # Errors
     /// The content names no object.
-    pub fn new(content: Value) -> Result<Self, NoResource> {
+    pub fn new(content: Value) -> Result<Self, InvalidResource> {
         let key = ResourceKey::of_manifest(&content)?;
         let api_version = content["apiVersion"].as_str().unwrap_or_default().to_owned();
         Ok(Self { name: ObjectName { api_version, key }, content: Arc::new(content) })

@@ -98,7 +98,7 @@ fn counters_of_instances_match_the_requests_received() {
     let busy = calm(&[ClientKind::Placement, ClientKind::EtcdWatch]);
     let quiet = calm(&[]);
     // Clients that write to the store directly have a connection to it too.
-    for (report, people) in [(&busy, 1), (&quiet, 0)] {
+    for (report, clients) in [(&busy, 1), (&quiet, 0)] {
         let count = |what: &str| report.traffic.get(what).copied().unwrap_or(0);
         let counted = |metric: &str| count(&format!("counted by madako_{metric}_total"));
         // Each poll is one request; the registry receives no other.
@@ -115,7 +115,7 @@ fn counters_of_instances_match_the_requests_received() {
         assert_eq!(counted("metrics_provider_requests"), by_providers, "{:?}", report.traffic);
         // Each instance has one connection for all of its requests.
         let instances = u64::from(scenario("short-storm").world.instances);
-        assert_eq!(count("connections to the store"), instances + people, "{:?}", report.traffic);
+        assert_eq!(count("connections to the store"), instances + clients, "{:?}", report.traffic);
     }
     assert!(busy.calls["placement"].0 > 1000, "{:?}", busy.calls);
 }

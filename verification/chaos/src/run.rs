@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use madako_faults::{ClientKind, Scenario, Schedule, Span, TooMany, schedule};
+use madako_faults::{ClientKind, Scenario, Schedule, Span, TooManyFaults, schedule};
 use madako_judges::{Fact, RegistryQuestion};
 use madako_protocol::ports::Clock;
 use rand::SeedableRng as _;
@@ -68,7 +68,7 @@ pub struct Options {
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     #[error(transparent)]
-    Schedule(#[from] TooMany),
+    Schedule(#[from] TooManyFaults),
     #[error("{what}")]
     Io { what: &'static str, source: io::Error },
     /// The world could not be built, or a process ended by itself.

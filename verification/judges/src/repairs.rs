@@ -13,7 +13,7 @@ use crate::exemptions::Exemption;
 use crate::fact::{Command, Fact, FactTime, FaultPlace, RegistryQuestion};
 use crate::liveness::Waiting;
 use crate::observed_world::{BegunWork, ObservedWorld, QueueItem, WrittenKey};
-use crate::oracle::{Context, FactRuling, Predicate};
+use crate::oracle::{Context, FactJudgement, Predicate};
 use crate::terms::FRESH_INTERVALS;
 
 /// Entries have times in whole seconds: rounding may hide this much, over both ends of a span.
@@ -22,7 +22,11 @@ const SECONDS: Duration = Duration::from_secs(2);
 pub(crate) struct QueueDisabled;
 
 impl Predicate for QueueDisabled {
-    fn observe(&mut self, Context { at, fact, now, terms, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
+    fn observe(
+        &mut self,
+        Context { at, fact, now, terms, .. }: &Context<'_>,
+        ruling: &mut FactJudgement<'_>,
+    ) {
         let Some(since) = now.switched_on_since(keys::REPAIRS_DISABLED) else { return };
         for begun in &now.begun {
             let BegunWork { entry, .. } = begun;
@@ -97,7 +101,7 @@ impl Predicate for QueueResumes {
     fn observe(
         &mut self,
         Context { at, written, now, terms, fact }: &Context<'_>,
-        ruling: &mut FactRuling<'_>,
+        ruling: &mut FactJudgement<'_>,
     ) {
         if written.iter().any(|written| written.key == keys::REPAIRS_DISABLED) {
             self.waiting.interrupt(*at, ruling);
@@ -138,7 +142,7 @@ impl Predicate for AutoRepairDisabled {
     fn observe(
         &mut self,
         Context { at, fact, written, now, terms }: &Context<'_>,
-        ruling: &mut FactRuling<'_>,
+        ruling: &mut FactJudgement<'_>,
     ) {
         let Some(since) = now.switched_on_since(keys::AUTO_REPAIR_DISABLED) else { return };
         match fact {
@@ -174,7 +178,7 @@ impl Predicate for AutoRepairDisabled {
 pub(crate) struct ConcurrentRepairs;
 
 impl Predicate for ConcurrentRepairs {
-    fn observe(&mut self, Context { at, now, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
+    fn observe(&mut self, Context { at, now, .. }: &Context<'_>, ruling: &mut FactJudgement<'_>) {
         for BegunWork { entry, .. } in &now.begun {
             let others: Vec<&QueueItem> = now
                 .entries
@@ -263,7 +267,11 @@ fn record_command(commands: &mut BTreeMap<String, (FactTime, bool)>, at: FactTim
 }
 
 impl Predicate for WatchLasts {
-    fn observe(&mut self, Context { at, fact, written, now, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
+    fn observe(
+        &mut self,
+        Context { at, fact, written, now, .. }: &Context<'_>,
+        ruling: &mut FactJudgement<'_>,
+    ) {
         record_command(&mut self.commands, *at, fact);
         let next = now.begun.iter().filter_map(|begun| {
             let (step, since) = begun.commanded?;
@@ -334,7 +342,7 @@ impl Predicate for NextStep {
     fn observe(
         &mut self,
         Context { at, fact, written, now, terms }: &Context<'_>,
-        ruling: &mut FactRuling<'_>,
+        ruling: &mut FactJudgement<'_>,
     ) {
         record_command(&mut self.commands, *at, fact);
         if now.begun.iter().any(|begun| begun.commanded.is_some_and(|(step, _)| begun.entry.step > step)) {
@@ -395,7 +403,11 @@ impl Health {
 pub(crate) struct FreshHealth(Health);
 
 impl Predicate for FreshHealth {
-    fn observe(&mut self, Context { at, fact, now, terms, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
+    fn observe(
+        &mut self,
+        Context { at, fact, now, terms, .. }: &Context<'_>,
+        ruling: &mut FactJudgement<'_>,
+    ) {
         for BegunWork { entry, .. } in &now.begun {
             let fresh = terms.interval * FRESH_INTERVALS + terms.tolerance;
             let asked = self.0.last_check(&entry.address);
@@ -429,7 +441,7 @@ impl Predicate for HealthySucceeds {
     fn observe(
         &mut self,
         Context { at, fact, written, now, terms }: &Context<'_>,
-        ruling: &mut FactRuling<'_>,
+        ruling: &mut FactJudgement<'_>,
     ) {
         self.0.observe(*at, fact);
         let again =
@@ -471,7 +483,7 @@ impl Predicate for HealthySucceeds {
 pub(crate) struct DeletionKept;
 
 impl Predicate for DeletionKept {
-    fn observe(&mut self, Context { written, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
+    fn observe(&mut self, Context { written, .. }: &Context<'_>, ruling: &mut FactJudgement<'_>) {
         for written in written.iter() {
             let (ends, returns) = if written.key.starts_with(keys::REPAIRS) {
                 let (before, after) = written.read::<RepairQueueEntry>();

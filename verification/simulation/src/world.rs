@@ -36,7 +36,7 @@ use crate::facts::{AtProviders, Facts, LastAnswers, ToProviders, ToRegistry};
 use crate::history::{History, event_line};
 use crate::link::Link;
 use crate::network::{Endpoint, Network};
-use crate::nodes::{EffectWitness, Nodes, link_ports};
+use crate::nodes::{EffectObserver, Nodes, link_ports};
 use crate::placement::PlacementChecker;
 use crate::planted::{InstanceClock, MessageCounter, PLANTED};
 use crate::prometheus::Prometheus;
@@ -397,7 +397,7 @@ impl World {
         let told = |CommandHosts { judge, .. }: &CommandHosts| {
             (name.to_owned(), judge.clone(), self.facts.clone(), self.store.clone())
         };
-        let witness = EffectWitness { judges: self.hosts.as_ref().map(told), nodes: self.nodes.clone() };
+        let witness = EffectObserver { judges: self.hosts.as_ref().map(told), nodes: self.nodes.clone() };
         Some(link_ports(ports, &self.network.link(place, Endpoint::Nodes), &witness))
     }
 

@@ -23,9 +23,9 @@ mod log;
 mod machine;
 mod members;
 mod objects;
-mod paper;
 #[cfg(test)]
 mod tests;
+mod unsigned_authorities;
 mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,12 +44,12 @@ use tokio::time::Instant;
 
 pub use self::backups::SimulatedBackups;
 pub use self::faults::{NodeFault, NodePlace};
-pub use self::kubernetes::{ApiLoad, BAD_ARGUMENT, PaperSecrets};
+pub use self::kubernetes::{ApiLoad, BAD_ARGUMENT, UnsignedSecrets};
 pub use self::limits::MAX_FACTS;
 pub use self::log::{Effect, EtcdFact, KubernetesFact, NodeFact, Observed, Voter};
 pub use self::machine::{Content, MemberData};
 pub use self::members::AcknowledgedWrite;
-pub use self::paper::PaperAuthorities;
+pub use self::unsigned_authorities::UnsignedAuthorities;
 use self::world::World;
 
 /// The simulated nodes and their etcd. Clones share them.

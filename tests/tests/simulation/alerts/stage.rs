@@ -42,12 +42,12 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::clients::{reads, rewrites, watches};
 use super::failing::fail;
 use super::gathered::{EVERY, Gathered, Process};
 use super::hanging::{Hanging, Hangs};
 use super::nodes::{Nodes, forget_bootstrap};
 use super::objects::{application, cluster_of, named};
-use super::people::{reads, rewrites, watches};
 use super::script::{Scenario, Step, time};
 use super::slow::{Slow, SlowPasses};
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_datacenter_sim::nodes::PaperAuthorities;
+use madako_datacenter_sim::nodes::UnsignedAuthorities;
 use madako_datacenter_sim::vault::SimulatedVault;
 use madako_domain::containers::Container;
 use madako_domain::keys;
@@ -25,7 +25,7 @@ const NEVER: Duration = Duration::from_secs(3600);
 impl Site {
     /// Sets a Vault up, which issues from the next start of an instance on.
     pub async fn use_vault(&mut self) {
-        let paper = PaperAuthorities::new(Arc::clone(&self.world.clock), self.certificate_life);
+        let paper = UnsignedAuthorities::new(Arc::clone(&self.world.clock), self.certificate_life);
         let vault = SimulatedVault::new(Arc::new(paper));
         let access = set_up(&vault).await;
         self.put(keys::VAULT, &access).await;
@@ -34,7 +34,7 @@ impl Site {
 
     /// The authorities of an instance: Vault where the site has one.
     pub fn authorities(&self) -> Arc<dyn Authorities> {
-        let paper = PaperAuthorities::new(Arc::clone(&self.world.clock), self.certificate_life);
+        let paper = UnsignedAuthorities::new(Arc::clone(&self.world.clock), self.certificate_life);
         let Some(vault) = &self.vault else { return Arc::new(paper) };
         let config = StoreConfig { prefix: "/cke/".to_owned(), ..StoreConfig::default() };
         let store: Arc<dyn Store> =

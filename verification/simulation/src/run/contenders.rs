@@ -12,8 +12,8 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::people::{CallCounts, wait_for_next};
 use super::seeded_generator;
+use super::simulated_clients::{CallCounts, wait_for_next};
 use crate::api::{Answer, Request, send_request};
 use crate::facts::Facts;
 use crate::history::History;

@@ -12,8 +12,8 @@ use madako_judges::Promise;
 
 use super::inject::Injector;
 use super::operations;
-use super::people::ClientResults;
 use super::report::{QuietPeriod, Report, verdicts_by_invariant};
+use super::simulated_clients::ClientResults;
 use crate::drains::Drains;
 use crate::facts::Facts;
 use crate::network::Endpoint;

@@ -189,7 +189,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use madako_datacenter_sim::nodes::{PaperAuthorities, SimulatedNodes};
+    use madako_datacenter_sim::nodes::{SimulatedNodes, UnsignedAuthorities};
     use madako_domain::resource::{ANNOTATION_INJECT_CA, ANNOTATION_ISSUE_CERT};
     use madako_operation_runner::kubernetes::objects::webhooks::with_certificate;
     use madako_protocol::objects::Objects as _;
@@ -255,7 +255,7 @@ mod tests {
         nodes.add_api_server(SERVER);
         let components = nodes.components_port();
         let life = Duration::from_secs(3600);
-        let authorities = PaperAuthorities::new(Arc::new(SystemClock), life);
+        let authorities = UnsignedAuthorities::new(Arc::new(SystemClock), life);
         let mut secret = manifest("v1", "Secret", ANNOTATION_ISSUE_CERT, "hook");
         secret["metadata"]["namespace"] = json!("default");
         let mut hook = manifest(

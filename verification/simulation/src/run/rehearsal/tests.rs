@@ -112,7 +112,7 @@ fn a_machine_that_fails_is_repaired_and_one_seed_gives_one_report() {
 }
 
 /// The same system with the cluster of its first plan. Its workers are drained before repairs.
-fn with_cluster(planned: &PlanSeen) -> CopiedSystem {
+fn with_cluster(planned: &PlanObservation) -> CopiedSystem {
     let mut copied = copied();
     let template = copied.own.get_mut(keys::SABAKAN_TEMPLATE).unwrap();
     let mut cluster: serde_json::Value = serde_json::from_slice(&template.value).unwrap();
