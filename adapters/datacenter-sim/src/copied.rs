@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn machines_that_cannot_be_are_refused() {
+    fn impossible_machines_are_refused() {
         let machines = original().machines();
         let copied = |machines| Datacenter::from_machines(9, START, Rates::no_events(), machines).map(drop);
         let mut far = machines.clone();

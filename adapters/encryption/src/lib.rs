@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn the_form_stays_as_earlier_versions_wrote_it() {
+    fn encryption_keeps_the_form_of_earlier_versions() {
         let keys = Keys::parse(FIRST).unwrap();
         let encrypted =
             keys.encrypt("/kubernetes/clusters/testing/c", "/spec/kubeconfig", "\"value\"").unwrap();

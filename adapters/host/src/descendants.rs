@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_there() {
+    fn the_own_process_is_found_in_proc() {
         check_proc().unwrap();
         assert!(read_processes().contains_key(&own_id()));
     }

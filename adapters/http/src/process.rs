@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_shows_all_of_them_once() {
+    fn all_metrics_of_the_own_process_are_shown_once() {
         let recorder =
             crate::build_recorder(std::sync::Arc::new(crate::tests::TestClock::default())).unwrap();
         let text = metrics_text(&recorder.page(), MetricsScope::All);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn without_proc_they_are_left_out() {
+    fn metrics_are_left_out_without_proc() {
         let mut text = String::new();
         write_process(
             &mut text,

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_a_rare_column_are_told_with_the_reason() {
+    fn values_of_a_rare_column_are_shown_with_the_reason() {
         let mut list = List::new(&["ADDRESS", "NEXT", "WHY"], &[]);
         for address in ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"] {
             let (next, why) = if address.ends_with('3') { ("remove", "retired") } else { ("-", "") };

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_tells_the_time_that_is_left() {
+    fn the_time_left_follows_from_the_rate() {
         let told = |done, all, seconds| tell(done, Some(all), "s", Duration::from_secs(seconds));
         assert_eq!(told(1800, 7200, 30), "1800 of 7200 s (25 %), 60 a second, 1m30s left");
         assert_eq!(told(0, 7200, 1), "0 of 7200 s (0 %), 0 a second", "nothing is known yet");

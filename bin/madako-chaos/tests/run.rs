@@ -233,7 +233,7 @@ fn alerts_of_commands_files_and_the_api_server_fire_and_clear() {
 /// The seed of the long run is `MADAKO_CHAOS_SEED`, or 1.
 #[test]
 #[ignore = "takes eleven minutes"]
-fn ten_minutes_of_chance_are_passed() {
+fn ten_minutes_of_random_faults_are_passed() {
     if etcd_is_installed() && faketime_is_installed() {
         let seed = std::env::var("MADAKO_CHAOS_SEED").map_or(1, |seed| seed.parse().unwrap());
         passed("processes-fail-at-times", seed, "10m", &[]);
@@ -364,7 +364,7 @@ fn killed_run_leaves_no_processes_and_files() {
 }
 
 #[test]
-fn too_little_is_no_pass() {
+fn a_run_below_its_expected_counts_does_not_pass() {
     let scenario = "name: quick\nworld: {instances: 1, machines: 10, racks: 2, clusters: 0, applications: 0}\n\
                     expect: {at_least: {leader_changes: 1}}\n";
     let ended = run(&["--scenario", "-", "--seed", "1", "--for", "1s"], scenario);

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn words_after_two_dashes_are_no_flags() {
+    fn words_after_two_dashes_are_not_flags() {
         let words = words("--mode= -- --mode - -h");
         let flags = Flags::read(&words, &["mode"]).expect("a valid command line");
         assert_eq!((flags.value("mode"), flags.words), (Some(""), vec!["--mode", "-", "-h"]));

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_not_installed() {
+    fn only_files_are_installed() {
         let directory = tempfile::tempdir().expect("a directory");
         let [from, to] = ["from", "to"].map(|name| directory.path().join(name));
         fs::create_dir_all(from.join("directory")).expect("a writable directory");

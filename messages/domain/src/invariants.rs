@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_good_change_has_no_violation_and_each_spoiled_one_has_its_own() {
+    fn a_valid_change_has_no_violation_and_each_spoiled_one_has_its_own() {
         let before = cluster(&["a", "b", "c"], &["d", "e"]);
         let after = cluster(&["a", "b", "f"], &["c", "d", "e"]);
         assert_eq!(judged(Some(&before), &after, |_, _| {}), []);

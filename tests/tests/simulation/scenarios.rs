@@ -136,7 +136,7 @@ fn unmet_expectations_prevent_a_pass() {
 }
 
 #[test]
-fn an_invariant_that_had_nothing_to_judge_is_no_pass() {
+fn a_run_with_an_invariant_without_judgements_does_not_pass() {
     let mut homeless = scenario("short-storm");
     (homeless.faults, homeless.clients) = (Vec::new(), Vec::new());
     homeless.expect.at_least = Counts::default();

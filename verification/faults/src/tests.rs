@@ -75,7 +75,7 @@ fn a_whole_scenario_is_read() {
 }
 
 #[test]
-fn a_name_is_enough() {
+fn a_scenario_with_only_a_name_is_valid() {
     let scenario = Scenario::parse("name: nothing").unwrap();
     assert_eq!(scenario.world, World::default());
     assert_eq!(

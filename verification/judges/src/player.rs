@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn an_early_strike_is_skipped_before_the_schedule_is_over() {
+    fn an_early_instant_fault_is_skipped_before_the_schedule_ends() {
         let strike = Span::from_seconds(100);
         let schedule = schedule(vec![fault(Act::Reset, 1, None)]);
         let mut player = Player::new(&schedule, strike, PATIENCE);

@@ -462,7 +462,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_run_whose_judge_gave_up_or_that_ended_early_for_nothing_is_no_pass() {
+    async fn a_run_with_an_ended_judge_or_an_early_end_does_not_pass() {
         let judges = [Task::start(std::future::pending()), Task::start(std::future::pending())];
         tokio::task::yield_now().await;
         assert_eq!(find_ended_judge(&judges), None);

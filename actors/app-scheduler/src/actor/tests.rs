@@ -235,7 +235,7 @@ async fn repeatedly_refused_commits_back_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_decided_until_placement_is_ours() {
+async fn nothing_is_decided_before_placement_is_owned() {
     let world = World::start(SchedulerConfig::default()).await;
     for owner in [Ownership::Unknown, Ownership::Theirs { prefix: "/other/".to_owned() }] {
         world.ownership.send_replace(owner.clone());

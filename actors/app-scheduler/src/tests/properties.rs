@@ -283,7 +283,7 @@ proptest! {
     }
 
     #[test]
-    fn values_of_any_kind_break_nothing(
+    fn metric_values_of_any_kind_cause_no_panic(
         raw in prop::collection::vec(prop::num::f64::ANY, METRICS.len()),
         weights in prop::collection::vec(prop::num::f64::NORMAL | prop::num::f64::ZERO, 1..4),
         mut world in some_world(),

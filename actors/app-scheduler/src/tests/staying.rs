@@ -222,7 +222,7 @@ fn application_with_migration_disabled_stays() {
 }
 
 #[test]
-fn whose_migration_failed_stays_until_its_time_is_over() {
+fn an_application_with_a_failed_migration_stays_for_its_time() {
     let mut world = bound_to_worse();
     world.wait(60);
     let timeout = world.now.unix_timestamp() + 30;

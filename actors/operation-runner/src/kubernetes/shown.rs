@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn each_state_of_a_component_is_told() {
+    fn each_state_of_a_component_is_described() {
         fn of(on_node: &mut KubernetesNode) -> &mut ComponentStatus {
             on_node.components.get_mut(&Component::Proxy).unwrap()
         }

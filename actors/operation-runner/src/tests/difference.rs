@@ -129,7 +129,7 @@ fn a_new_control_plane_node_needs_its_containers_and_a_member() {
 }
 
 #[test]
-fn files_are_told_with_the_given_reason_in_the_place_of_the_own_one() {
+fn differing_files_have_the_given_reason() {
     let mut fleet = Fleet::running();
     fleet.certificates(A, &[("server.crt", 1), ("peer.crt", 300)]);
     let file = |name: &str, why: &str| (name.to_owned(), why.to_owned());

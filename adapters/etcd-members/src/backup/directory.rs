@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_killed_process_left_is_removed_and_all_else_stays() {
+    async fn leftovers_of_a_killed_process_are_removed_and_other_files_stay() {
         let above = tempfile::tempdir().unwrap();
         let path = above.path();
         let kept = ["etcd-20240101-000000.backup", "etcd-1.backup.part", ".notes", "etcd-2.refuted"];

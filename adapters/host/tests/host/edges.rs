@@ -55,7 +55,7 @@ async fn a_watcher_without_an_order_does_nothing() {
 }
 
 #[tokio::test]
-async fn program_that_is_no_watcher_is_reported() {
+async fn a_program_that_is_not_a_watcher_is_reported() {
     let host = CommandsOnHost::with_watcher("/bin/false", LONG);
     let command = HostCommand { words: vec!["true".to_owned()], deadline: LONG };
     let error = host.run(&Permit::give(1, Instant::now() + LONG), command.clone()).await.unwrap_err();

@@ -86,7 +86,7 @@ async fn a_chain_of_processes_that_each_start_the_next_and_end_is_killed() {
 }
 
 #[tokio::test]
-async fn dropping_the_future_kills() {
+async fn dropping_the_future_kills_the_command() {
     for script in [ENDLESS, AWAY] {
         let trial = Trial::new();
         let host = CommandsOnHost::with_watcher(TRIAL, LONG);

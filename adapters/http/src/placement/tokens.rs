@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_that_is_refused_is_no_user_and_a_service_in_trouble_neither() {
+    async fn a_refused_token_or_a_failing_token_service_gives_no_user() {
         let recorder = PrometheusBuilder::new().build_recorder();
         let shown = recorder.handle();
         let _counted = metrics::set_default_local_recorder(&recorder);

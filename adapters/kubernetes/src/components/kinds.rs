@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_have_no_other_parts() {
+    fn invalid_group_versions_have_no_discovery_path() {
         assert_eq!(group_path("v1").as_deref(), Some("/api/v1"));
         assert_eq!(group_path("rbac.authorization.k8s.io/v1").unwrap(), "/apis/rbac.authorization.k8s.io/v1");
         for wrong in ["", "a/b/c", "../v1", "v1?a", "a/", "/v1"] {

@@ -171,7 +171,7 @@ async fn a_pod_of_another_node_is_never_among_those_to_drain() {
 }
 
 #[tokio::test]
-async fn only_a_disruption_budget_looks_like_one() {
+async fn only_a_429_of_a_disruption_budget_counts_as_refused() {
     let budget =
         json!([{"reason": "DisruptionBudget", "message": "The disruption budget all needs 2 healthy pods"}]);
     let evict = async |code: u16, body: String| {

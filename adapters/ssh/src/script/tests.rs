@@ -385,7 +385,7 @@ fn the_version_of_an_image_is_the_output() {
 }
 
 #[test]
-fn an_image_with_several_programs_is_asked_for_the_version_of_one() {
+fn one_program_of_an_image_gives_its_version() {
     let docker = FakeDocker::new();
     let program = Some(Component::ApiServer);
     let action = NodeAction::ImageVersion { image: "kubernetes:1".to_owned(), program, pull: false };
@@ -395,7 +395,7 @@ fn an_image_with_several_programs_is_asked_for_the_version_of_one() {
 }
 
 #[test]
-fn any_text_is_one_word() {
+fn each_argument_is_quoted_as_one_shell_word() {
     for text in ["", "a b", "'", "''", "\\'", "$HOME", "a\nb", "`id`", "*", "-n", "é \u{1}"] {
         let output = std::process::Command::new("/bin/sh")
             .arg("-c")

@@ -156,7 +156,7 @@ mod tests {
     proptest! {
         /// For any cut of answers into fragments: every change once, in order, and no revision split.
         #[test]
-        fn cuts_do_not_matter(
+        fn assembled_revisions_do_not_depend_on_the_split_into_answers(
             sizes in prop::collection::vec(1usize..5, 1..20),
             cuts in prop::collection::vec(any::<bool>(), 100),
         ) {

@@ -46,7 +46,7 @@ fn the_definition_is_consistent() {
 }
 
 #[test]
-fn the_words_are_those_of_ckecli_and_krakectl_and_ours() {
+fn command_words_are_those_of_ckecli_krakectl_and_madako() {
     let words: Vec<String> = leaves().into_iter().map(|(words, _)| words[1..].join(" ")).collect();
     assert_eq!(
         words,
@@ -391,7 +391,7 @@ fn the_last_one_counts_when_an_option_is_given_twice() {
 }
 
 #[test]
-fn files_come_together() {
+fn input_files_and_values_of_plan_are_validated() {
     for wrong in [
         "madako plan --template t",
         "madako plan --machines m",

@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_as_one_transaction_takes_are_loaded() {
+    fn as_many_resources_are_loaded_as_one_transaction_takes() {
         let roles =
             |count: usize| (0..count).map(|n| role(json!({"name": format!("r{n}")}))).collect::<Vec<_>>();
         assert_eq!(validate(&roles(MAX_RESOURCES)).unwrap().len(), MAX_RESOURCES);

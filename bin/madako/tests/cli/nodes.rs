@@ -217,7 +217,7 @@ async fn a_leader_without_the_page_is_named_as_such() {
 const SILENT: &str = "127.0.93.1";
 
 #[tokio::test]
-async fn a_running_service_tells_the_story_of_a_node_that_does_not_answer() {
+async fn madako_node_show_reports_a_node_that_does_not_answer() {
     let Some(etcd) = Etcd::start().await else { return };
     let config = etcd.with_operations();
     let cluster = format!(

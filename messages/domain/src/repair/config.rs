@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn no_limit_has_one() {
+    fn a_time_out_of_0_means_the_default_limit() {
         let config = read(
             r#"{"repair_procedures":[{"machine_types":["t"],"repair_operations":[{"operation":"o",
                 "health_check_command":["c"],"command_timeout_seconds":0,"success_command":["s"],

@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn commands_that_end_and_begin_while_the_door_stands_still_did_not_run_side_by_side() {
+    async fn commands_observed_late_by_a_stopped_control_api_do_not_overlap() {
         let control = Opened::new().await;
         let first = control.command(1);
         assert_eq!(beside(&control.journal_with(1).await), 0);

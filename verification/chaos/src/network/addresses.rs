@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_range_is_apart() {
+    fn only_addresses_of_the_benchmark_range_belong_to_runs() {
         for (address, apart) in [
             ("198.18.0.0", true),
             ("198.19.255.255", true),

@@ -227,7 +227,7 @@ fn a_target_beyond_the_world_is_refused() {
 }
 
 #[test]
-fn words_that_are_no_targets_are_refused_with_a_hint() {
+fn words_that_are_not_targets_are_refused_with_a_hint() {
     for (target, expected) in [
         ("rak=1", "provider=NAME, actor=NAME; \"rack\", perhaps"),
         ("rack", "rack=N, such as rack=12"),

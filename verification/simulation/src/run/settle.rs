@@ -396,7 +396,7 @@ mod tests {
     use crate::clock::SimulatedClock;
 
     #[test]
-    fn a_run_with_too_few_refused_transactions_of_a_family_is_no_pass() {
+    fn a_run_with_too_few_refused_transactions_of_a_family_does_not_pass() {
         let enough: BTreeMap<&'static str, u64> = REQUIRED.into_iter().collect();
         assert_eq!(families_with_too_few_refusals(&enough, Span::from_seconds(3600)), [""; 0]);
         assert_eq!(

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_and_order_are_no_difference_and_addresses_and_states_are() {
+    fn defaults_and_order_do_not_differ_and_addresses_and_states_do() {
         let wanted = addresses(&["10.0.0.1", "10.0.0.2"], &["10.0.0.3"]);
         let plan = EndpointsPlan::for_api_servers(&wanted);
         let mut endpoints = plan.endpoints();

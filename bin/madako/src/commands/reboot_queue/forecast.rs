@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn busy_or_silent_api_server_is_no_answer_about_a_pod() {
+    async fn a_busy_or_silent_api_server_does_not_decide_about_a_pod() {
         let (simulated, pods) = simulated().await;
         for (fault, is_answer) in
             [(Fault::Status(500), true), (Fault::Status(429), false), (Fault::RefuseConnections, false)]

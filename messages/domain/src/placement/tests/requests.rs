@@ -310,7 +310,7 @@ fn misplaced_fields_of_krakectl_are_ignored_and_reported() {
 }
 
 #[test]
-fn numbers_that_are_none_are_refused_wherever_they_stand() {
+fn non_numbers_are_refused_in_every_field() {
     let text = with(
         Kind::Cluster,
         &[
