@@ -39,7 +39,6 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Scenarios(ScenariosArgs),

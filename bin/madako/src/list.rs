@@ -53,18 +53,18 @@ struct ListView {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ListForm {
-    /// For people, as wide as the terminal.
+    /// A table, as wide as the terminal.
     #[value(alias = "simple")]
     Table,
-    /// For people, with all columns.
+    /// A table with all columns.
     Wide,
-    /// For programs: one document.
+    /// One JSON document, for programs.
     Json,
-    /// For programs: a line for each entry of the list; with --watch a line with the whole list after each change.
+    /// A line of JSON for each entry of the list; with --watch a line with the whole list after each change.
     Jsonl,
-    /// For both.
+    /// One YAML document.
     Yaml,
-    /// For spreadsheets.
+    /// Comma-separated values, for spreadsheets.
     Csv,
 }
 

@@ -33,7 +33,7 @@ pub enum Source {
     Key(CertificateSubject),
     /// The certificate with which API servers check tokens of service accounts. It is made once.
     ServiceAccountCertificate,
-    /// Its key.
+    /// The private key of that certificate.
     ServiceAccountKey,
     /// A kubeconfig with an issued certificate and its key.
     Kubeconfig(CertificateSubject),

@@ -15,7 +15,7 @@ use crate::output::print_bytes;
 #[command(after_help = "Example:\n  madako completion bash > /etc/bash_completion.d/madako\n\n\
                         For the present shell only: . <(madako completion)")]
 pub(crate) struct Args {
-    /// The shell
+    /// Shell for which the script is
     #[arg(value_enum, default_value_t = Shell::Bash)]
     shell: Shell,
 }

@@ -14,7 +14,7 @@ use crate::output::print_note;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  madako man /usr/local/share/man/man1")]
 pub(crate) struct Args {
-    /// The directory
+    /// Directory for the man pages
     directory: PathBuf,
 }
 
