@@ -58,7 +58,7 @@ impl<'a> Flags<'a> {
             };
             let value = value
                 .or_else(|| arguments.next())
-                .ok_or_else(|| Failure::Usage(format!("--{known} needs a value")))?;
+                .ok_or_else(|| Failure::Usage(format!("the flag --{known} needs a value")))?;
             flags.values.insert(known, value);
         }
         Ok(flags)

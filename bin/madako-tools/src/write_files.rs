@@ -43,7 +43,10 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let flags = Flags::read(arguments, &["mode"])?;
     let mode = flags.file_mode(MODE)?;
     let [directory] = flags.words[..] else {
-        return Err(Failure::Usage(format!("expected one directory, got {}", flags.words.len())));
+        return Err(Failure::Usage(format!(
+            "expected one directory on the command line, got {}",
+            flags.words.len()
+        )));
     };
     let archive = read_input(io::stdin().lock()).context("cannot read the archive from standard input")?;
     let files = parse_entries(&archive).context("the archive is invalid, so no file was written")?;

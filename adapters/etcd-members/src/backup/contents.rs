@@ -43,7 +43,7 @@ pub(crate) async fn read_contents(
     let mut from = vec![0];
     loop {
         let options = GetOptions::new().with_from_key().with_revision(revision).with_limit(limit);
-        let late = |_| Failure::Unavailable(format!("no page of keys within {PAGE:?}"));
+        let late = |_| Failure::Unavailable(format!("etcd sent no page of keys within {PAGE:?}"));
         let asked = timeout(PAGE, reader.get(from.clone(), Some(options))).await;
         let answer = match asked.map_err(late).and_then(|answer| answer.map_err(Failure::from)) {
             Ok(answer) => answer,

@@ -80,7 +80,7 @@ impl Settings {
 
 fn required_value<'a>(flags: &Flags<'a>, name: &str) -> Result<&'a str, Failure> {
     let value = flags.value(name).filter(|value| !value.is_empty());
-    value.ok_or_else(|| Failure::Usage(format!("--{name} is missing")))
+    value.ok_or_else(|| Failure::Usage(format!("the flag --{name} is missing")))
 }
 
 /// An IP address or `localhost`, with a port.

@@ -83,7 +83,9 @@ fn read_typed(prompt: &str) -> Result<Vec<u8>, Failure> {
     for byte in io::stdin().lock().bytes() {
         match byte? {
             b'\r' | b'\n' | END => break,
-            INTERRUPT => return Err(Failure::bad_input("interrupted; nothing was done")),
+            INTERRUPT => {
+                return Err(Failure::bad_input("the input of the password was interrupted; nothing was done"));
+            }
             BACKSPACE | DELETE => {
                 bytes.pop();
             }
