@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_cluster_comes_with_its_revision_its_reasons_and_the_status() {
+    fn the_commit_of_a_first_cluster_has_revision_reasons_and_status() {
         let transaction = judged(&planned(&["a", "b"]), None).unwrap();
         let written = written(&transaction);
         assert_eq!(

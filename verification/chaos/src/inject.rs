@@ -292,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fault_that_would_do_nothing_waits() {
+    fn a_fault_without_effect_waits() {
         const RUNS: [bool; 3] = [false, false, true];
         const DOWN: [bool; 3] = [true, false, false];
         const STOPPED: [bool; 3] = [false, true, true];

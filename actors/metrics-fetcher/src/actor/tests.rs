@@ -396,7 +396,7 @@ async fn fetch_of_an_unreferenced_metric_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unchanged_knowledge_is_published_once() {
+async fn unchanged_observations_are_published_once() {
     let mut world = World::start(vec![cluster("n", "c", &[reference("nowhere", false)])]).await;
     let observed = world.until(|observed| observed.revision == 1).await;
     assert!(observed.metrics[&global("nowhere")].undefined);

@@ -83,7 +83,7 @@ async fn a_snapshot_of_a_store_is_restored_with_its_history_and_leases() {
 }
 
 #[tokio::test]
-async fn a_closed_store_is_saved_as_the_open_one_was() {
+async fn a_snapshot_of_a_closed_store_equals_that_of_the_open_one() {
     let directory = tempfile::tempdir().expect("a directory");
     let store = EmbeddedEtcd::open(on(directory.path())).expect("opens");
     let mut client = store.direct_client().await.expect("a client");

@@ -114,7 +114,7 @@ async fn the_end_of_the_service_kills_however_it_ends() {
 }
 
 #[tokio::test]
-async fn a_service_that_stands_still_loses_its_commands() {
+async fn commands_of_a_stalled_service_are_killed() {
     let trial = Trial::new();
     let mut service = trial.service(ENDLESS, LONG, Duration::from_secs(2)).spawn().unwrap();
     trial.file_is_there("began").await;
@@ -128,7 +128,7 @@ async fn a_service_that_stands_still_loses_its_commands() {
 }
 
 #[tokio::test]
-async fn living_service_keeps_its_commands() {
+async fn commands_of_a_live_service_continue() {
     let trial = Trial::new();
     // Several times the allowed silence.
     let service = trial.service("sleep 4; echo done", LONG, Duration::from_secs(1)).output().unwrap();

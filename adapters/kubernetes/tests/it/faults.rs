@@ -127,7 +127,7 @@ async fn request_is_counted_once_even_if_its_caller_leaves() {
 }
 
 #[tokio::test]
-async fn pages_that_do_not_end_end() {
+async fn endless_pages_of_a_list_are_cut_off() {
     let page = |items: Vec<Value>| {
         let metadata = json!({"continue": "more"});
         json!({"kind": "NodeList", "apiVersion": "v1", "metadata": metadata, "items": items}).to_string()

@@ -66,7 +66,7 @@ async fn a_hanging_provider_costs_one_deadline() {
 }
 
 #[tokio::test]
-async fn a_gibibyte_is_not_read() {
+async fn an_answer_of_a_gibibyte_is_not_read() {
     let fake = Fake::start(|_| Reply::Endless).await;
     assert_each(&fake.url, DEADLINE, |error| matches!(error, FetchError::TooLarge { limit: LIMIT, .. }))
         .await;

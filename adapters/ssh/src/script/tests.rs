@@ -145,7 +145,7 @@ fn a_container_that_ignores_sigterm_is_killed_when_the_time_is_over() {
 }
 
 #[test]
-fn the_grace_leaves_time_for_the_rest() {
+fn the_grace_period_is_a_part_of_the_time_limit() {
     for (seconds, grace) in [(3, 1), (8, 3), (15, 10), (600, 10)] {
         assert!(
             end_container(seconds).contains(&format!("timeout {grace} docker container wait")),

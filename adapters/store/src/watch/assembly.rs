@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn uninteresting_keys_are_remembered_and_not_delivered() {
+    fn keys_outside_the_watched_prefixes_are_known_and_not_delivered() {
         let interest = WatchedKeys::Below(&["/core/"]);
         let mut delivered = DeliveredState::default();
         let arrived = vec![put("/cke/a", 5), put("/core/a", 6)];

@@ -79,7 +79,7 @@ async fn a_demo_whose_store_fails_ends_with_the_reason() {
 const LIVE: [&str; 5] = ["demo", "--http", "127.0.0.1:0", "--etcd", "127.0.0.1:0"];
 
 #[tokio::test]
-async fn a_visitor_plays_with_keys() {
+async fn the_demo_obeys_keys() {
     let mut demo = Terminal::start(&LIVE, 80, 24);
     let first = demo.until(" rack 5 ").await;
     for legend in [" C control plane", "u unhealthy", "x unreachable", "t retiring"] {

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn content_is_bounded_by_its_events() {
+    fn the_content_of_a_document_is_bounded() {
         // Ten strings, with the list, the object and the document around them.
         let text = format!("a: [{}]", "b,".repeat(10));
         assert!(parse_within::<Tree>(20, &text, DuplicateKeyPolicy::Error).is_ok());

@@ -37,7 +37,7 @@ fn faults_begin_in_time_and_have_ended_when_the_run_is_over() {
 }
 
 #[test]
-fn the_same_done_to_the_same_target_at_a_time_is_one_fault() {
+fn overlapping_equal_faults_are_one_fault() {
     let lines = [
         "cut registry at 10m for 10m",
         "cut registry at 15m for 2m",

@@ -205,7 +205,7 @@ fn restored_cancelled_reboot_breaks_the_same_promise() {
 }
 
 #[test]
-fn a_command_that_is_not_seen_is_not_taken_for_the_one_before() {
+fn an_unobserved_command_does_not_count_as_the_previous_one() {
     let mut tape = Tape::new();
     tape.write_entry(0, "queued", 0, "waiting");
     tape.execute(0, 0, true);

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_absolute_and_plain() {
+    fn a_snapshot_path_is_absolute_and_has_no_special_characters() {
         for path in ["/a", "/var/cke/etcd-20260101-000000.backup", "/a b/ü"] {
             assert_eq!(snapshot_path(path).as_deref(), Ok(path));
         }

@@ -84,7 +84,9 @@ fn read_typed(prompt: &str) -> Result<Vec<u8>, Failure> {
         match byte? {
             b'\r' | b'\n' | END => break,
             INTERRUPT => {
-                return Err(Failure::bad_input("the input of the password was interrupted; nothing was done"));
+                return Err(Failure::bad_input(
+                    "the input of the password was interrupted; nothing was done",
+                ));
             }
             BACKSPACE | DELETE => {
                 bytes.pop();

@@ -133,7 +133,7 @@ fn screens(width: u16, height: u16) -> [String; 2] {
 }
 
 #[test]
-fn everything_that_matters_is_on_screens_of_every_usual_size() {
+fn every_usual_screen_size_shows_the_legend_and_the_keys() {
     for (width, height, both) in SIZES {
         let [first, after_tab] = screens(width, height);
         for expected in [

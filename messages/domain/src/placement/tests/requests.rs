@@ -331,7 +331,7 @@ fn non_numbers_are_refused_in_every_field() {
 }
 
 #[test]
-fn a_field_that_comes_twice_is_refused() {
+fn a_duplicate_field_is_refused() {
     let text = right(Kind::Application).to_string().replacen(
         '{',
         r#"{"kind":"Application","kind":"Application","#,

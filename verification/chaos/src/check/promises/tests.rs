@@ -128,7 +128,7 @@ fn command_without_a_reported_end_ends_at_its_deadline() {
 }
 
 #[test]
-fn faults_are_of_the_places_that_they_are_on() {
+fn facts_of_faults_name_the_faulty_places() {
     let places = |act, change, on: &str| -> Vec<(FaultPlace, bool, bool)> {
         let facts = facts(&[], &[(4 * SECOND, fault(change, on))], act);
         let place = |(_, fact): (Micros, Fact)| match fact {
