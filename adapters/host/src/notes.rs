@@ -1,6 +1,6 @@
 //! Notes of commands: one file per command, locked by its watcher while a process of the command runs.
 //!
-//! The locks tell a process that takes over a directory of notes which commands of earlier processes still run,
+//! The locks show a process that takes over a directory of notes which commands of earlier processes still run,
 //! regardless of the fate of these processes.
 //!
 //! Flow: the service creates an empty note and names it in its order. The watcher locks the note, marks it as begun,

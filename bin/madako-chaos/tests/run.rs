@@ -310,7 +310,7 @@ fn a_store_whose_disk_is_full_refuses_writes_and_takes_them_again_when_it_has_ro
         .filter(|call| call["end"] == "unknown")
         .map(|call| time(call, "returned"))
         .collect();
-    // A small write may still fit into freed space of the file; the verdict says that no acknowledged write is lost.
+    // A small write may still fit into freed space of the file; the verdict is that no acknowledged write is lost.
     assert!(refused.len() >= 5, "{refused:?}");
     // Most of them read objects that could not be created.
     let read = of("call").filter(|call| call["op"] == "read" && call["end"] == "answered").filter(meanwhile);

@@ -101,7 +101,7 @@ impl ListArgs {
 
     /// Shows what `read` returns, with `--watch` again after each pause. `columns`: the list without lines.
     ///
-    /// A watch goes on after a failure, which it tells once.
+    /// A watch goes on after a failure, which it reports once.
     ///
     /// # Errors
     /// The first reading failed, or the options contradict each other.

@@ -134,7 +134,7 @@ pub struct NodeFile {
 /// The content of a file on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileContent {
-    /// A file that everybody may read (mode 0644).
+    /// A file that every user may read (mode 0644).
     Public(String),
     /// A file for its owner alone (mode 0600).
     Private(Secret),

@@ -116,7 +116,7 @@ pub enum ClientKind {
     Rivals,
     /// Requests reboots as operators do, and carries them out as CKE does, beside the records that CKE has left.
     Reboots,
-    /// Accidents that no fault of a schedule makes: of Kubernetes, of single machines, of what the registry says, of operators.
+    /// Accidents that no fault of a schedule makes: of Kubernetes, of single machines, of the registry's reports, of operators.
     Saboteurs,
 }
 

@@ -55,7 +55,7 @@ pub(crate) struct FleetQuestion {
 /// The objects of Kubernetes that a collection reads.
 #[derive(Debug, Clone, Default)]
 struct ObjectsToRead {
-    /// Their annotations tell whether they are as wanted.
+    /// Their annotations show whether they are as wanted.
     resources: Vec<ObjectName>,
     /// Their annotations and the certificate of a webhook do.
     certified: Vec<ObjectName>,

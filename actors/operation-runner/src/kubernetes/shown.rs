@@ -1,4 +1,4 @@
-//! The state of each component on each node, for people.
+//! The state of each component on each node, for the output of commands.
 
 use madako_domain::cluster::Node;
 use madako_domain::component::Component;

@@ -121,7 +121,7 @@ async fn ask_token_service(
     })?;
     match StatusCode::from_u16(answer.status) {
         Ok(StatusCode::OK) => Ok(answer),
-        // A failure of the issuer says nothing about the token.
+        // A failure of the issuer does not make the token invalid.
         Ok(status) if status.is_server_error() => {
             tracing::warn!(%status, "{service} answers a request about a token with an error");
             Err(unusable_answer(service, "failed"))

@@ -139,7 +139,7 @@ impl Client {
         url.set_query(Some(request.query).filter(|query| !query.is_empty()));
         let mut headers = vec![
             ("accept".to_owned(), "application/json".to_owned()),
-            // Vault refuses requests without it where it is told to, against forged requests of browsers.
+            // Vault may be configured to refuse requests without it, against forged requests of browsers.
             ("x-vault-request".to_owned(), "true".to_owned()),
         ];
         headers.extend(token.map(|token| ("x-vault-token".to_owned(), token.reveal().to_owned())));

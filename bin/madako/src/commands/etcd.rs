@@ -153,7 +153,7 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure
         usage: Usage::Client,
         validity,
     };
-    // The first read tells a missing authority, before a certificate is issued in vain.
+    // The first read finds a missing authority, before a certificate is issued in vain.
     let ca_certificate = authorities.certificate(Authority::Server).await?;
     let issued = authorities.issue(&request).await?;
     let private_key = issued.private_key.reveal();

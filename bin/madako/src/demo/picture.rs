@@ -112,7 +112,7 @@ impl PlanTally {
 }
 
 impl PlanTally {
-    /// Notes the finished repairs of the queue: an event tells the end of a step, and not that of an entry.
+    /// Notes the finished repairs of the queue: an event reports the end of a step, and not that of an entry.
     pub(crate) fn note_repairs<'a>(&mut self, entries: impl Iterator<Item = &'a RepairQueueEntry>) {
         let finished = entries.filter(|entry| entry.is_finished());
         self.repairs.extend(finished.map(|entry| (entry.index, entry.status == RepairStatus::Succeeded)));

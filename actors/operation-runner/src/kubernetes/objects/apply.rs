@@ -124,7 +124,7 @@ impl fmt::Display for ResourceDifference {
 /// Failed attempts to apply an object with the same wanted content, since its last success.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailedApply {
-    /// The wanted content, as [`fingerprint`] tells it.
+    /// The wanted content, as [`fingerprint`] computes it.
     wanted: String,
     count: u32,
     since: OffsetDateTime,

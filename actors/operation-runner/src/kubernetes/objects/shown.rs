@@ -1,4 +1,4 @@
-//! The state of each object of Kubernetes, for people.
+//! The state of each object of Kubernetes, for the output of commands.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -162,7 +162,7 @@ fn read_history(snapshot: &Snapshot) -> History {
 /// Sends the evictions as dry runs, one after another, and at most 20 a second. The answers have the uids of their pods.
 ///
 /// # Errors
-/// The API server does not answer, or has too much to do: that tells nothing about the pod.
+/// The API server does not answer, or has too much to do: the eviction of the pod stays unknown.
 async fn send_dry_runs(
     kubernetes: &dyn Kubernetes,
     pods: &[PodId],
