@@ -14,7 +14,7 @@ pub use crate::limits::DEFAULT_RETIRE_WAIT;
 pub enum LeaderStage {
     /// A leader was just elected: a changed template is applied, no other rule is tried.
     LeaderStart,
-    /// Later: the rules in the seed's order.
+    /// Later: the rules in the order of CKE's `sabakan-integration.md`.
     Running,
 }
 

@@ -31,7 +31,7 @@ use super::{LabelConstraint, MetricConstraint};
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum ComparedMetrics {
-    /// The metric's value as its provider gave it (the seed's rule).
+    /// The metric's value as its provider gave it (Krake's rule).
     #[default]
     Value,
     /// The normalized value times the place's weight of the metric, as in Krake 1.0.
