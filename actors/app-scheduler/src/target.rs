@@ -59,7 +59,7 @@ impl BaseScore {
     /// Score for the application that is bound to it.
     pub(crate) fn with_stickiness(&self, stickiness: f64) -> f64 {
         if !self.has_metrics {
-            // The seed's formula for a cluster without metrics: the value of staying, 1, times its weight.
+            // Krake's formula for a cluster without metrics: the value of staying, 1, times its weight.
             return stickiness;
         }
         let weights = self.weights + stickiness;
