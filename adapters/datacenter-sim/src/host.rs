@@ -420,7 +420,7 @@ impl Datacenter {
         let rack = self.places[place as usize].rack;
         let state = self.places[place as usize].occupant.as_ref().map(|occupant| occupant.state);
         let broken = matches!(state, Some(MachineState::Unhealthy | MachineState::Unreachable));
-        let heals = broken && !self.is_dark(rack);
+        let heals = broken && !self.is_without_power(rack);
         if heals {
             self.enter_state(place, MachineState::Healthy);
         }

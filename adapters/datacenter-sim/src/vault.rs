@@ -83,7 +83,7 @@ impl SimulatedVault {
     }
 
     /// Lets the server vanish, or return.
-    pub fn set_gone(&self, gone: bool) {
+    pub fn set_unreachable(&self, gone: bool) {
         self.lock().gone = gone;
     }
 

@@ -37,7 +37,7 @@ pub use self::journal::{Journal, JournalError, Line, LineContent, read_journal};
 pub(crate) use self::kubernetes::{PROTECTED, base_path_of_instance};
 use self::tap::AnswerTap;
 pub use self::tap::CorruptAnswer;
-use crate::network::{RANGE_SHOWN, is_apart};
+use crate::network::{RANGE_SHOWN, is_in_run_range};
 
 /// Start-up time of a machine after its power returns.
 const INITIALIZE_TAKES: Duration = Duration::from_secs(5);
@@ -83,7 +83,7 @@ pub fn metric_of(cluster: &str) -> String {
 /// Serves until the future is dropped.
 pub async fn serve(settings: Settings, clock: Arc<dyn Clock>) -> Result<(), DatacenterError> {
     let control_ip = settings.control.ip();
-    if !control_ip.is_loopback() && !is_apart(control_ip) {
+    if !control_ip.is_loopback() && !is_in_run_range(control_ip) {
         return Err(DatacenterError::Open(settings.control));
     }
     let before = read_journal(&settings.journal)?;

@@ -43,7 +43,7 @@ use serde::Serialize;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-pub(crate) use self::addresses::{RANGE_SHOWN, is_apart};
+pub(crate) use self::addresses::{RANGE_SHOWN, is_in_run_range};
 pub use self::link::Link;
 use self::namespaces::Namespaces;
 pub use self::namespaces::{NamespaceError, PacketDropError};

@@ -250,7 +250,7 @@ fn a_rack_without_power_is_unreachable_until_it_returns() {
         datacenter.machines().into_iter().find(|machine| machine.spec.rack == 1).unwrap().spec.serial;
     datacenter.set_state(&in_rack, MachineState::Updating).unwrap();
     datacenter.kill_rack(1).unwrap();
-    assert!(datacenter.is_dark(1));
+    assert!(datacenter.is_without_power(1));
     let dark = states_of(&datacenter, 1);
     assert_eq!(dark.iter().filter(|state| **state == MachineState::Unreachable).count(), dark.len() - 1);
     assert_eq!(

@@ -174,7 +174,7 @@ impl Server {
     /// Ends the server: nothing listens at its address any more.
     pub(crate) async fn end(&mut self) {
         if let Some(simulated) = &self.simulated {
-            simulated.set_gone(true);
+            simulated.set_unreachable(true);
         }
         if let Some(process) = &mut self.process {
             process.kill().await.unwrap();

@@ -136,11 +136,11 @@ pub async fn tell(site: &mut Site) -> Result<(), Stopped> {
     site.settled(&[0, 1, 3]).await?;
 
     vault.set_delay(Duration::ZERO);
-    vault.set_gone(true);
+    vault.set_unreachable(true);
     site.nodes.end_container(&address(1), Container::Etcd);
     // The member has its certificates.
     site.until(|site| site.nodes.view_node(&address(1)).unwrap().containers["etcd"].running).await?;
     site.pass(OUTAGE).await;
-    vault.set_gone(false);
+    vault.set_unreachable(false);
     site.settled(&[0, 1, 3]).await
 }

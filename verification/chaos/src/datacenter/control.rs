@@ -259,7 +259,7 @@ async fn repair_machine(
     let Some(machine) = control.find(&address) else { return Ok(StatusCode::NO_CONTENT) };
     let rack = u32::try_from(machine.spec.rack).unwrap_or(u32::MAX);
     let serial = machine.spec.serial;
-    let dark = control.registry.with_datacenter(|datacenter| datacenter.is_dark(rack))
+    let dark = control.registry.with_datacenter(|datacenter| datacenter.is_without_power(rack))
         || control.lock_state().serials.contains(&serial);
     let helps = !dark && number % HELPS_NOT_EVERY != HELPS_NOT_EVERY - 1;
     if helps && control.registry.set_state(&serial, MachineState::Healthy).is_ok() {

@@ -65,7 +65,7 @@ pub(super) fn host_numbers() -> impl Iterator<Item = u8> {
 }
 
 /// True if only namespaces of a run can have the address.
-pub(crate) fn is_apart(address: IpAddr) -> bool {
+pub(crate) fn is_in_run_range(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => overlaps_range(address, RANGE_BITS),
         IpAddr::V6(_) => false,
@@ -126,7 +126,7 @@ mod tests {
             ("127.0.0.1", false),
             ("::1", false),
         ] {
-            assert_eq!(is_apart(address.parse().unwrap()), apart, "{address}");
+            assert_eq!(is_in_run_range(address.parse().unwrap()), apart, "{address}");
         }
     }
 
