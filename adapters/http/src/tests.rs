@@ -245,7 +245,7 @@ async fn an_error_repeats_the_request_id_unless_it_is_odd() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_overview_names_the_pages() {
+async fn the_root_page_links_the_other_pages() {
     let (status, kind, body) = world(&Arc::default()).ask("GET /").await;
     assert_eq!((status, kind.as_str()), (200, "text/html; charset=utf-8"));
     for page in ["/health", "/version", "/metrics"] {

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_definition_is_consistent() {
+    fn the_clap_definition_is_consistent() {
         Cli::command().debug_assert();
     }
 

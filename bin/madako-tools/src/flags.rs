@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn modes_are_octal() {
+    fn file_modes_are_parsed_as_octal() {
         let mode = |text: &str| {
             let words = [format!("--mode={text}")];
             Flags::read(&words, &["mode"]).and_then(|flags| flags.file_mode(0o644))

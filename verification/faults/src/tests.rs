@@ -105,7 +105,7 @@ fn the_scenarios_that_ship_are_valid_and_have_one_name_each() {
 }
 
 #[test]
-fn every_file_ships() {
+fn every_scenario_file_ships() {
     let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
     let files = std::fs::read_dir(directory).unwrap();
     let names: BTreeSet<String> =

@@ -184,7 +184,7 @@ async fn pending_bindings_are_dropped_when_their_cluster_goes_offline_in_mid_pas
 }
 
 #[tokio::test(start_paused = true)]
-async fn restored_store_is_scheduled_immediately() {
+async fn applications_of_a_restored_store_are_scheduled_immediately() {
     let world = World::start(SchedulerConfig::default()).await;
     world.put(cluster("c"));
     let earlier = world.store.lock().saved();

@@ -232,7 +232,7 @@ proptest! {
     }
 
     #[test]
-    fn an_equal_score_never_moves(
+    fn an_equal_score_causes_no_move(
         values in prop::collection::vec(0..=4_u8, 2..6),
         stickiness in select(vec![0.0, 0.1, 5.0]),
         seed in any::<u64>(),

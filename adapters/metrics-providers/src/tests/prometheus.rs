@@ -128,7 +128,7 @@ async fn first_of_several_series_in_label_order_counts_and_a_note_reports_it() {
 }
 
 #[tokio::test]
-async fn only_the_exact_name_counts() {
+async fn only_a_metric_of_exactly_this_name_counts() {
     let samples = ask(
         |_| {
             let other = json!({ "metric": {}, "value": [0, "9"] });

@@ -41,7 +41,7 @@ fn parsed(line: &str) -> Result<Cli, clap::Error> {
 }
 
 #[test]
-fn the_definition_is_consistent() {
+fn the_clap_definition_is_consistent() {
     accept_negative_values(Cli::command()).debug_assert();
 }
 

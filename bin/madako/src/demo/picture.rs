@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn restarts_never_go_backwards() {
+    fn the_shown_number_of_restarts_never_decreases() {
         let mut picture = ScreenState::default();
         let mut shown = Vec::new();
         for restarts in [0, 2, 2, 0, 1, 0] {

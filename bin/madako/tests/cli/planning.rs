@@ -115,7 +115,7 @@ async fn a_command_with_nothing_to_do_succeeds() {
 }
 
 #[tokio::test]
-async fn every_input_counts() {
+async fn each_input_file_changes_the_plan() {
     let case = Case::new();
     let current = case.planned().await;
     let changed = case.run("plan", &["--current", &current, "--template-changed", "-o", "json"]).await;

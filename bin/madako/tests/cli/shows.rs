@@ -382,7 +382,7 @@ async fn status_shows_a_disabled_reboot_queue_only_while_nodes_wait() {
 }
 
 #[tokio::test]
-async fn history_follows() {
+async fn history_with_follow_shows_new_records() {
     let Some(etcd) = Etcd::start().await else { return };
     for id in 1..=3 {
         etcd.put(&format!("records/{id:016x}"), record(id, "completed")).await;

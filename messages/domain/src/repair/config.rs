@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn another_shape_is_an_error() {
+    fn a_reboot_section_of_another_shape_is_an_error() {
         assert!(matches!(read("[]"), Err(RepairConfigError::Shape(_))));
         assert!(matches!(read(r#"{"evict_retries": "3"}"#), Err(RepairConfigError::Shape(_))));
         let odd = r#"{"protected_namespaces":{"matchExpressions":[{"key":"a","operator":"Like"}]}}"#;

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_delay_counts_each_way() {
+    async fn a_delay_applies_in_each_direction() {
         let (network, _link, mut client) = linked().await;
         network.change(&Node::Registry, |trouble| trouble.delay += 1);
         let began = Instant::now();

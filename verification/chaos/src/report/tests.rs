@@ -142,7 +142,7 @@ fn failed(broken: &str) -> (Outcome, Vec<String>) {
 }
 
 #[test]
-fn unaltered_history_passes() {
+fn an_unaltered_history_passes_the_checks() {
     assert_eq!(told(seen()), (Outcome::Passed, Vec::new()));
 }
 

@@ -75,7 +75,7 @@ fn a_fault_begins_in_exactly_one_way() {
 }
 
 #[test]
-fn each_span_has_its_bounds() {
+fn each_duration_of_a_fault_has_its_bounds() {
     for (fault, problem) in [
         ("at: 400d, do: cut, target: registry", ".at: got \"400d\", expected from 0s to 365d"),
         ("every: 0.5s, do: reset, target: registry", ".every: got \"0.5s\", expected from 1s to 365d"),

@@ -156,7 +156,7 @@ fn effects_follow_the_order_of_their_epochs() {
 }
 
 #[test]
-fn a_pinned_key_stays() {
+fn a_pinned_key_changes_only_with_the_serial() {
     let key = |serial: &str, key: &str| json!({"serial": serial, "key": key, "fingerprint": key});
     let name = keys::host_key(&address(1));
     let name = name.as_str();

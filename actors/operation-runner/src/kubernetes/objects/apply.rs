@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn revision_and_image_decide() {
+    fn revision_and_images_decide_whether_a_resource_is_applied() {
         let mut world = World::new(&["Service/a/b"]);
         let difference = |world: &World| {
             let FoundObject::Exists(annotations) = &world.found[&world.wanted[0].key] else { unreachable!() };
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_follow_each_other() {
+    fn resources_are_applied_rank_by_rank() {
         let mut world = World::new(&["Deployment/a/d", "Namespace/a", "ConfigMap/a/c", "Namespace/b"]);
         assert_eq!(
             world.due(NOW),
