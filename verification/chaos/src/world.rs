@@ -62,7 +62,7 @@ pub enum WorldError {
     #[error("cannot put each process into a network namespace of its own")]
     Network(#[from] NamespaceError),
     /// An awaited state was not reached.
-    #[error("{what} within {within:?}: see the logs in the report directory")]
+    #[error("the system did not start: {what} within {within:?}; see the logs in the report directory")]
     Late { what: String, within: Duration },
     /// An operator's command failed.
     #[error("the command `madako {args}` failed: {said}")]

@@ -322,7 +322,9 @@ async fn load_resources(
             }
         }
     }
-    Err(Failure::failed("other clients keep changing these resources; nothing was stored"))
+    Err(Failure::failed(
+        "other clients keep changing these resources; nothing was stored: run the command again later",
+    ))
 }
 
 /// Checks that a stored value may be replaced. An encrypted value without its key may not: holders of the key would
