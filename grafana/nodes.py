@@ -79,7 +79,7 @@ def etcd():
              "Age of the last backup of etcd that counts. Good: less than two intervals of the schedule.", unit="s",
              steps=((GREEN, None),), empty="no schedule", runbooks=("MadakoEtcdBackupOld",)),
         lines("Members of etcd", {"{{state}}": leading("madako_etcd_members", by="state")},
-              "Members by state. Good: all in sync. missing: control plane nodes that are no members.", stacked=True, width=12,
+              "Members by state. Good: all in sync. missing: control plane nodes that are not members.", stacked=True, width=12,
               runbooks=("MadakoEtcdMemberOutOfSync",)),
     ]
 

@@ -102,7 +102,7 @@ def nodes():
              "Whether the cluster's etcd has a majority. Good: Healthy.", words={0: ("No majority", RED), 1: ("Healthy", GREEN)},
              width=6, empty="no data yet", runbooks=("MadakoEtcdUnhealthy",)),
         stat("Members not in sync", {"": f"sum({leading('madako_etcd_members', by='state', labels=NOT_IN_SYNC)})"},
-             "Members of etcd that are not in sync, and control plane nodes that are no members. Good: 0.", steps=SOME, width=6,
+             "Members of etcd that are not in sync, and control plane nodes that are not members. Good: 0.", steps=SOME, width=6,
              empty="no data yet", runbooks=("MadakoEtcdMemberOutOfSync",)),
     ]
 

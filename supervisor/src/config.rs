@@ -165,7 +165,7 @@ const BOOT_TIMEOUT: Kind = Kind::Checked("a duration from 1m to 24h, such as 30m
 pub enum ConfigError {
     #[error("cannot read the configuration file {}", path.display())]
     Read { path: PathBuf, source: io::Error },
-    /// The file is no YAML or JSON document.
+    /// The file is not YAML or JSON document.
     #[error("configuration file {} is not valid YAML: {why}", path.display())]
     NotYaml {
         path: PathBuf,
@@ -183,7 +183,7 @@ impl Config {
     /// loopback. (CKE fails there; it has no embedded store.)
     ///
     /// # Errors
-    /// The file cannot be read, is no YAML, or has wrong fields; see [`ConfigError`].
+    /// The file cannot be read, is not YAML, or has wrong fields; see [`ConfigError`].
     pub fn load(named: Option<&Path>) -> Result<Self, ConfigError> {
         let path = named.unwrap_or(Path::new(DEFAULT_PATH));
         let read_error = |source| ConfigError::Read { path: path.to_owned(), source };

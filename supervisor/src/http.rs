@@ -42,7 +42,7 @@ pub struct HttpSettings {
     pub version: &'static str,
     /// The wait for the lease of a killed process; without an embedded store there is none.
     pub lease_wait: LeaseWait,
-    /// Whether `operations.mode` is not off.
+    /// True if `operations.mode` is not off.
     pub operates: bool,
 }
 

@@ -22,9 +22,9 @@ pub(crate) const MAX_RETRIES: i64 = 100;
 pub(crate) const MAX_SECONDS: f64 = 315_360_000.0;
 /// Maximum size of a TOSCA template in bytes: each created cluster contains it in one value.
 pub(crate) const MAX_TOSCA: u64 = 1 << 20;
-/// Default interval of fetch rounds of metrics: a usual interval of scrapes, so that each round has new values.
+/// Default interval of metrics rounds: a usual interval of scrapes, so that each round has new values.
 pub(crate) const METRICS_INTERVAL: Duration = Duration::from_secs(15);
-/// Maximum interval of fetch rounds: an older value does not describe the present.
+/// Maximum interval of metrics rounds: an older value does not describe the present.
 pub(crate) const MAX_METRICS_INTERVAL: Duration = Duration::from_secs(3_600);
 /// Maximum setting for the age of a kept value: after a day without its provider, a value describes nothing.
 pub(crate) const MAX_METRIC_AGE: Duration = Duration::from_secs(86_400);

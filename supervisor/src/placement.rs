@@ -144,14 +144,14 @@ pub(crate) struct ApiPorts {
 }
 
 /// Asks the local instance's scheduler while it runs; for other instances it reads their kept decisions.
-pub(crate) struct AskScheduler {
+pub(crate) struct SchedulerExplainer {
     name: String,
     /// The store without a prefix.
     root: Arc<dyn Store>,
     prefix: String,
 }
 
-impl AskScheduler {
+impl SchedulerExplainer {
     /// `prefix` is the instance's key prefix.
     pub(crate) fn for_instance(instance: &str, root: Arc<dyn Store>, prefix: &str) -> Self {
         Self { name: actor_name(instance, SCHEDULER), root, prefix: prefix.to_owned() }
@@ -192,7 +192,7 @@ fn last_decision(key: &str, value: &[u8]) -> Option<Box<Decision>> {
 }
 
 #[async_trait]
-impl Explainer for AskScheduler {
+impl Explainer for SchedulerExplainer {
     async fn explain(
         &self,
         application: ObjectKey,

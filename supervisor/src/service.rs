@@ -31,7 +31,7 @@ use crate::instance::{Instance, InstanceError, InstanceOptions, InstanceView, Po
 use crate::journal::Journal;
 use crate::limits::MAX_REQUEST_BYTES;
 use crate::operations;
-use crate::placement::{self, ApiPorts, AskScheduler, PlacementError};
+use crate::placement::{self, ApiPorts, PlacementError, SchedulerExplainer};
 use crate::predecessor::{self, Predecessor};
 use crate::store_failure::{self, StoreFailures};
 
@@ -49,7 +49,7 @@ pub struct ServiceOptions {
     pub placement: Option<Placement>,
     /// `None`: no node is drained, and taints of nodes are unknown.
     pub kubernetes: Option<ApiServerAccess>,
-    /// Whether and with which keys the service acts on nodes.
+    /// The mode and the keys of operations on nodes.
     pub operations: Operations,
     /// `None`: the instance runs no commands.
     pub host: Option<CommandRunner>,
@@ -59,7 +59,7 @@ pub struct ServiceOptions {
 #[derive(Clone)]
 pub enum CommandRunner {
     OnHost(CommandsOnHost),
-    /// Commands that are no processes of this host, as in a demo.
+    /// Commands that are not processes of this host, as in a demo.
     Given(Arc<dyn Host>),
 }
 
@@ -280,7 +280,7 @@ impl Service {
                 }
                 let (id, root) = (&options.instance.id, Arc::new(store.with_absolute_keys()));
                 let explainer: Arc<dyn Explainer> =
-                    Arc::new(AskScheduler::for_instance(id, root, store.prefix()));
+                    Arc::new(SchedulerExplainer::for_instance(id, root, store.prefix()));
                 let given = ApiPorts {
                     objects,
                     clock: Arc::clone(&ports.clock),

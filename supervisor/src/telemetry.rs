@@ -55,7 +55,7 @@ pub fn all_metrics() -> impl Iterator<Item = &'static Metric> {
     iter::chain(OF_A_LEADER, OF_AN_INSTANCE).flatten()
 }
 
-/// Whether only the leader keeps the metric up to date.
+/// True if only the leader keeps the metric up to date.
 pub(crate) fn is_of_a_leader(name: &str) -> bool {
     OF_A_LEADER.into_iter().flatten().any(|metric| metric.kind == "gauge" && metric.name == name)
 }

@@ -3,7 +3,7 @@
 //! only when the transactions of the last pass have ended and the snapshot shows their writes: nothing is decided
 //! twice.
 
-mod kept;
+mod stored_memory;
 pub(crate) mod telemetry;
 #[cfg(test)]
 mod tests;
@@ -40,7 +40,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{Span, info_span};
 
-use self::kept::{StoredMemory, stored_memory};
+use self::stored_memory::{StoredMemory, stored_memory};
 use crate::batch::{Batch, count_moves, split_into_batches};
 use crate::config::SchedulerConfig;
 use crate::explain::{ExplainedPass, explain};

@@ -45,7 +45,7 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Whether these additions fit. Leaves room for the count of moves.
+    /// True if these additions fit. Leaves room for the count of moves.
     fn has_room_for(&self, conditions: usize, writes: usize, bytes: usize) -> bool {
         self.is_empty()
             || (self.change.applications.is_none()

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn an_identity_looks_like_one() {
+    fn drawn_identities_have_the_form_of_a_uuid() {
         let uuid = SeededDraw::new(3, "cluster").next_uuid();
         assert_eq!(uuid.len(), 36);
         assert_eq!(&uuid[14..15], "4");

@@ -212,7 +212,7 @@ fn drop_for_metrics(target: &Target<'_>) -> DropReason {
     }
 }
 
-/// Whether the stored state shows failing metrics, and the reasons.
+/// The stored state: true if it shows failing metrics, and the reasons.
 fn metrics_state(object: &Object) -> Option<(bool, &Entries<Reason>)> {
     Some(match object {
         Object::Cluster(it) => (it.status.state == ClusterState::FailingMetrics, &it.status.metrics_reasons),

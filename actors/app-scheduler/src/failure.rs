@@ -16,13 +16,13 @@ use crate::config::add_seconds;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct AttemptResult {
     pub(crate) outcome: Outcome,
-    /// Whether the attempt counts and is written.
+    /// True if the attempt counts and is written.
     pub(crate) counts: bool,
     /// Time of the next attempt that counts.
     pub(crate) again: Option<OffsetDateTime>,
 }
 
-/// Whether an earlier failure was one of placement.
+/// True if an earlier failure was one of placement.
 pub(crate) fn is_ours(application: &Application) -> bool {
     let status = &application.status;
     status.state == ApplicationState::Degraded

@@ -43,7 +43,7 @@ pub fn collect_garbage(snapshot: &Snapshot) -> Garbage<'_> {
     }
     let dependents = Dependents::find_among(snapshot.all(), |key| snapshot.get(key));
     let roots: Vec<&ObjectKey> = deleted.iter().map(|stored| &stored.key).collect();
-    let DeletionSet { reached, circular } = dependents.going_with(&roots);
+    let DeletionSet { reached, circular } = dependents.deleted_with(&roots);
     let stays = |key: &ObjectKey| snapshot.get(key).is_some_and(|it| it.object.metadata().deleted.is_none());
     garbage.mark = reached.into_iter().filter_map(|(key, owner)| Some((key, owner?))).collect();
     garbage.mark.retain(|key, _| stays(key));

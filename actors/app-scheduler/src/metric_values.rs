@@ -41,7 +41,7 @@ impl DefinitionRevisions {
         Self { metric: metric.mod_revision, provider }
     }
 
-    /// Whether an answer used this definition, or one newer than the snapshot.
+    /// True if an answer used this definition, or one newer than the snapshot.
     fn is_answered_by(self, state: &MetricState, snapshot: i64) -> bool {
         let current = |defined: i64, answered: i64| answered == defined || answered > snapshot.max(defined);
         current(self.metric, state.metric_revision) && current(self.provider, state.provider_revision)

@@ -409,7 +409,7 @@ impl ObjectWriter<'_, '_> {
     }
 }
 
-/// Whether the Kubernetes controller was not yet triggered for this version of the application.
+/// True if the Kubernetes controller was not yet triggered for this version of the application.
 fn is_untriggered(application: &Application) -> bool {
     let triggered = application.status.kube_controller_triggered.as_ref();
     triggered.is_none_or(|triggered| application.metadata.modified > *triggered)

@@ -22,7 +22,7 @@ pub(crate) struct Target<'a> {
     pub(crate) offer: Offer<'a>,
     /// Value of each metric of the offer, in the offer's order.
     pub(crate) metric_values: Vec<MetricValue>,
-    /// Whether it accepts new bindings.
+    /// True if it accepts new bindings.
     pub(crate) availability: Availability,
     /// Its own score; meaningful if all values are known.
     pub(crate) base: BaseScore,
@@ -59,7 +59,7 @@ impl BaseScore {
     /// Score for the application that is bound to it.
     pub(crate) fn with_stickiness(&self, stickiness: f64) -> f64 {
         if !self.has_metrics {
-            // The seed's formula for a cluster without metrics: the value of staying, 1, times its weight.
+            // Krake's formula for a cluster without metrics: the value of staying, 1, times its weight.
             return stickiness;
         }
         let weights = self.weights + stickiness;
@@ -228,7 +228,7 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Whether the same metrics fail for the same reason codes. Texts do not count: they may contain a value, which
+/// True if the same metrics fail for the same reason codes. Texts do not count: they may contain a value, which
 /// changes with every fetch.
 fn have_same_codes(one: &Entries<Reason>, other: &Entries<Reason>) -> bool {
     let codes = |reasons: &Entries<Reason>| -> BTreeMap<String, ReasonCode> {

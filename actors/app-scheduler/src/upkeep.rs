@@ -43,7 +43,7 @@ pub(crate) fn update_state(target: &Target<'_>, draft: &mut DraftedChanges) {
     }
 }
 
-/// Whether a place is online, and the reasons if it fails because of its metrics.
+/// The state of a place: true if it is online, and the reasons if it fails because of its metrics.
 fn reported_failures(object: &Object) -> (bool, Option<&Entries<Reason>>) {
     match object {
         Object::Cluster(cluster) => {

@@ -432,7 +432,7 @@ impl PlannerState {
 impl LastEvent {
     fn is_same_event(&self, other: &Self) -> bool {
         match (self, other) {
-            // A growing age is no news.
+            // A growing age is not news.
             (Self::Blocked(PlanBlockedBy::Stale { .. }), Self::Blocked(PlanBlockedBy::Stale { .. })) => true,
             (one, other) => one == other,
         }

@@ -90,7 +90,7 @@ impl<'a> ClusterDraft<'a> {
         &self.all_before
     }
 
-    /// Whether the current configuration lists the address again.
+    /// True if the current configuration lists the address again.
     pub(crate) fn is_listed_again(&self, id: MachineId) -> bool {
         self.listed_again.contains(&id)
     }

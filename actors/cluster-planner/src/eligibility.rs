@@ -18,7 +18,7 @@ pub enum Eligibility {
     RoleWithoutTemplate { role: Box<str> },
     /// Only healthy machines are chosen.
     NotHealthy(MachineState),
-    /// Its first address is missing or is no IPv4 address.
+    /// Its first address is missing or is not an IPv4 address.
     NoAddress,
     /// Several machines claim its address.
     SharedAddress,

@@ -93,7 +93,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Whether `maximum-workers` allows another worker.
+    /// True if `maximum-workers` allows another worker.
     pub(crate) fn has_room_for_worker(&self) -> bool {
         let maximum = u64::from(self.input.constraints.maximum_workers);
         let planted = u64::from(is_planted(Canary::OneWorkerTooMany));
@@ -193,7 +193,7 @@ impl Planner<'_> {
         WorkerPools(pools.collect())
     }
 
-    /// Whether an unused machine can become a worker of a template.
+    /// True if an unused machine can become a worker of a template.
     pub(crate) fn has_spare(&self, template: TemplateId) -> bool {
         self.unused_machines().any(|id| self.draft.find_template(id, &self.templates) == Some(template))
     }
@@ -208,7 +208,7 @@ impl Planner<'_> {
         entry.is_healthy() && entry.has_own_address() && self.inventory.has_good_labels(id)
     }
 
-    /// Whether a repair or reboot of it is known to be under way.
+    /// True if a repair or reboot of it is known to be under way.
     fn is_under_repair(&self, id: MachineId) -> bool {
         let known = self.input.under_repair;
         !known.is_empty() && known.contains(self.inventory.entry(id).address)

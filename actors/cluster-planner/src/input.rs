@@ -14,7 +14,7 @@ pub use crate::limits::DEFAULT_RETIRE_WAIT;
 pub enum LeaderStage {
     /// A leader was just elected: a changed template is applied, no other rule is tried.
     LeaderStart,
-    /// Later: the rules in the seed's order.
+    /// Later: the rules in the order of CKE's `sabakan-integration.md`.
     Running,
 }
 
@@ -34,7 +34,7 @@ pub struct PlanInput<'a> {
     pub now: OffsetDateTime,
     /// Minimum time in the retired state before a worker is removed.
     pub retire_wait: Duration,
-    /// Whether the template differs from the current cluster's.
+    /// True if the template differs from the current cluster's.
     pub template_changed: bool,
     pub moment: LeaderStage,
 }

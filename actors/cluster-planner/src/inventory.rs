@@ -32,7 +32,7 @@ pub(crate) struct Entry<'a> {
     pub(crate) retire_date: OffsetDateTime,
     /// Several machines claim the address.
     pub(crate) shared: bool,
-    /// Whether all labels from the machine are valid, if known from the start.
+    /// True if all labels from the machine are valid, if known from the start.
     good_labels: Option<bool>,
 }
 
@@ -41,7 +41,7 @@ impl Entry<'_> {
         self.state == MachineState::Healthy
     }
 
-    /// Whether it may get a part that it does not have yet.
+    /// True if it may get a part that it does not have yet.
     pub(crate) fn has_own_address(&self) -> bool {
         self.ipv4.is_some() && !self.shared
     }
@@ -56,7 +56,7 @@ pub(crate) struct Inventory<'a> {
     roles: Roles<'a>,
     duplicates: Vec<DuplicateAddress>,
     repeats: Vec<RepeatedMachine<'a>>,
-    /// Whether each machine's labels are valid, computed on demand: most plans read few, and a check of all would
+    /// True if each machine's labels are valid, computed on demand: most plans read few, and a check of all would
     /// take longer than the rest of an empty plan.
     good_labels: Vec<Cell<Option<bool>>>,
 }
@@ -194,7 +194,7 @@ impl<'a> Inventory<'a> {
         &self.entries
     }
 
-    /// Whether all labels from its machine are valid in Kubernetes.
+    /// True if all labels from its machine are valid in Kubernetes.
     pub(crate) fn has_good_labels(&self, id: MachineId) -> bool {
         let known = &self.good_labels[id];
         known.get().unwrap_or_else(|| {

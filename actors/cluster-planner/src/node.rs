@@ -39,7 +39,7 @@ pub(crate) fn state_taint_value(state: MachineState) -> Option<&'static str> {
     }
 }
 
-/// Whether a node has exactly the state taint of a machine state.
+/// True if a node has exactly the state taint of a machine state.
 pub(crate) fn has_state_taint(node: &Node, state: MachineState) -> bool {
     let mut taints = node.taints.iter().filter(|taint| taint.key == TAINT_STATE);
     match (taints.next(), state_taint_value(state)) {

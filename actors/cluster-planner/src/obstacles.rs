@@ -45,7 +45,7 @@ pub(crate) fn obstacles_to_planning(
             add(UNUSABLE_VALUE, now, &format!("{key}: {why}"));
         }
         PlanningResult::Blocked { why: PlanBlockedBy::Held(_), .. } => add(REMOVAL_GUARD, now, ""),
-        // Missing input of the operator is no obstacle: planning was never requested.
+        // Missing input of the operator is not an obstacle: planning was never requested.
         PlanningResult::Blocked {
             why: PlanBlockedBy::NoState | PlanBlockedBy::NoTemplate | PlanBlockedBy::NoUrl,
             ..

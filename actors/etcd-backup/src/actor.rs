@@ -165,7 +165,7 @@ impl BackupsState {
         }
     }
 
-    /// Takes a record that was just committed as known: the watch may tell it later than the next tick.
+    /// Takes a record that was just committed as known: the watch may deliver it later than the next tick.
     fn note_record(&mut self, value: BackupRecord, revision: i64) {
         let Some(state) = &mut self.state else { return };
         if state.revision_of(keys::ETCD_BACKUP) >= revision {

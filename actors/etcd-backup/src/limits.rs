@@ -8,7 +8,7 @@ use madako_domain::backup::BACKUP_EVERY;
 pub(crate) const TICK: Duration = Duration::from_secs(15);
 /// Pause after a failed backup, doubled after each further failure: long enough for an election of etcd.
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_secs(60);
-/// Longest pause after failures. An alert tells an operator before.
+/// Longest pause after failures. An alert fires before.
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 /// Maximum clock skew between leaders. A backup whose time is later came from a wrong clock and counts for nothing.
 pub(crate) const CLOCK_SKEW: Duration = Duration::from_secs(5 * 60);

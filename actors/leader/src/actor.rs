@@ -187,7 +187,7 @@ impl Actor for Leader {
             LeaderMessage::Done { id, result } => state.finish_commit(id, result),
             LeaderMessage::Yield { pause } => {
                 if state.commands.try_send(CampaignCommand::Yield { pause }).is_err() {
-                    return Err("the campaign takes no more commands".into());
+                    return Err("the campaign for leadership has ended and takes no more commands".into());
                 }
             }
         }

@@ -86,7 +86,7 @@ pub(crate) fn cluster_transaction(
         writes.push(put_json(keys::CHOICES, &choices, 0)?);
     }
     if seen.status_lease != Some(epoch.lease) {
-        // The operation runner, if there is one, replaces the phase after its next round.
+        // The operation runner, if there is one, replaces the phase after its next pass.
         writes.push(status_write(epoch, &OperationPhase::Completed, now)?);
     }
     Ok(Transaction { conditions, writes })
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_cluster_comes_with_its_revision_its_reasons_and_the_status() {
+    fn the_commit_of_a_first_cluster_has_revision_reasons_and_status() {
         let transaction = judged(&planned(&["a", "b"]), None).unwrap();
         let written = written(&transaction);
         assert_eq!(

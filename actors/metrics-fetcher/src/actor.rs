@@ -28,7 +28,7 @@ use crate::schedule::{ClockReading, Condition, DueFetch, FetchSchedule, Provider
 
 #[derive(Clone)]
 pub struct FetcherArguments {
-    /// Interval of fetch rounds (`metrics_interval`).
+    /// Interval of metrics rounds (`metrics_interval`).
     pub interval: Duration,
     /// Maximum age of a kept value (`metric_max_age`).
     pub max_age: Duration,

@@ -58,7 +58,7 @@ impl Source {
         &self.spec.provider.metric
     }
 
-    /// Whether both values have one origin. A table stays the same origin when its values change.
+    /// True if both values have one origin. A table stays the same origin when its values change.
     #[must_use]
     pub fn same_origin(&self, other: &Self) -> bool {
         let is_static = |kind: &MetricsProviderKind| matches!(kind, MetricsProviderKind::Static(_));

@@ -124,7 +124,7 @@ impl FetchSchedule {
         self.forget_unused();
     }
 
-    /// Begins a fetch round: every metric is due unless a breaker skips it or its fetch is running.
+    /// Begins a metrics round: every metric is due unless a breaker skips it or its fetch is running.
     pub fn begin_round(&mut self, now: ClockReading) {
         // A fetch that never ends, contrary to the port's promise, must not block its provider.
         for (fetch, names) in self.providers.lost_fetches(now.elapsed, self.settings.deadline) {
@@ -149,7 +149,7 @@ impl FetchSchedule {
         self.providers.start(now.elapsed, self.settings.deadline, self.settings.at_once)
     }
 
-    /// Whether the answer of a fetch is needed.
+    /// True if the answer of a fetch is needed.
     #[must_use]
     pub fn is_awaiting(&self, fetch: u64) -> bool {
         self.providers.is_awaiting(fetch)

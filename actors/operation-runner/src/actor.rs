@@ -99,7 +99,7 @@ pub struct RunnerArguments {
     pub leader: String,
     /// Prefix of the registered names of the nodes' actors.
     pub nodes: String,
-    /// Time between two rounds without operations.
+    /// Time between two passes without operations.
     pub interval: Duration,
     pub settings: Settings,
     pub ports: RunnerPorts,

@@ -38,7 +38,7 @@ pub(crate) fn due_certificates(view: &View<'_>, node: &NodeView<'_>) -> impl Ite
 }
 
 /// The certificates of a member that runs whose end is unknown: the login cannot read them, their key is missing, or they
-/// are no certificates. They are never renewed.
+/// are not certificates. They are never renewed.
 pub(crate) fn unreadable_certificates(status: &NodeStatus) -> impl Iterator<Item = &'static str> {
     let is_known = |file: &str| status.etcd_certificates.get(file).is_some_and(|it| it.validity.is_some());
     [ETCD_SERVER, ETCD_PEER].into_iter().filter(move |file| status.runs(Container::Etcd) && !is_known(file))
@@ -96,7 +96,7 @@ mod tests {
         assert_eq!(named(&status), [ETCD_SERVER, ETCD_PEER]);
         status.etcd_certificates.insert(ETCD_PEER.to_owned(), known);
         status.etcd_certificates.insert(ETCD_SERVER.to_owned(), NodeCertificate::default());
-        assert_eq!(named(&status), [ETCD_SERVER], "the text is no certificate");
+        assert_eq!(named(&status), [ETCD_SERVER], "the text is not a certificate");
     }
 
     #[test]

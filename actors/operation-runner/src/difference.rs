@@ -107,7 +107,7 @@ fn compare_container(
         Some(_) if is_etcd && view.is_stale(node.address) => {
             vec!["it is stopped: its data are older than the last restore".to_owned()]
         }
-        Some(_) if !is_wanted => vec!["it is stopped: the node is no control plane node".to_owned()],
+        Some(_) if !is_wanted => vec!["it is stopped: the node is not a control plane node".to_owned()],
         None if is_wanted => vec!["it is started".to_owned()],
         Some(status) => {
             let input = view.input;
@@ -153,7 +153,7 @@ fn compare_members(view: &View<'_>, add: &mut impl FnMut(&str, Kind, &str, Strin
         let node = view.node_of_member(member).filter(|node| node.control_plane);
         let (address, name) = (&*member.address, &*member.address);
         let why = match node {
-            None => Some("it is removed: its node is no control plane node"),
+            None => Some("it is removed: its node is not a control plane node"),
             Some(_) if member.member.name.is_empty() => Some("it is added anew: it never started"),
             Some(_) if member.member.learner => Some("it gets its vote"),
             Some(_) if !member.member.is_in_sync() => Some("it is not in sync"),

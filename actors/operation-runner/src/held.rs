@@ -93,7 +93,7 @@ pub enum DataContradiction {
     DataWithoutMark,
     /// Nodes outside of the bootstrap have data.
     DataElsewhere(Vec<String>),
-    /// Targets of an interrupted bootstrap are no control plane nodes any more.
+    /// Targets of an interrupted bootstrap are not control plane nodes any more.
     TargetsLeft(Vec<String>),
     /// The data of targets are gone after others began to use theirs.
     DataGone(Vec<String>),
@@ -194,7 +194,7 @@ impl fmt::Display for DataContradiction {
             ),
             Self::TargetsLeft(nodes) => write!(
                 f,
-                "a bootstrap was interrupted, and {} are no control plane nodes any more: add them again, or remove the \
+                "a bootstrap was interrupted, and {} are not control plane nodes any more: add them again, or remove the \
                  volumes of all its nodes",
                 nodes.join(", ")
             ),

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_key_is_no_absent_key() {
+    fn an_unreadable_key_does_not_count_as_absent() {
         let mut state = ClusterState::default();
         state.faults.push(madako_domain::state::Fault { key: keys::IMAGES.to_owned(), why: "x".to_owned() });
         let all = status([Some(("a:1", true)), None, None]);

@@ -150,7 +150,7 @@ pub struct ObjectsPart<'a> {
     pub failed: &'a BTreeMap<ResourceKey, FailedApply>,
     /// The removal guard holds an observation of the registry back.
     pub is_guarded: bool,
-    /// The Node objects of many nodes are surplus for three rounds.
+    /// The Node objects of many nodes are surplus for three passes.
     pub is_removal_agreed: bool,
 }
 

@@ -25,8 +25,8 @@ pub(crate) const OBJECTS_DEADLINE: Duration = Duration::from_secs(60);
 /// Least pause before the next look at objects that wait. A controller manager begins its work some seconds after its
 /// start, and each look asks all nodes.
 pub(crate) const LEAST_OBJECTS_PAUSE: Duration = Duration::from_secs(10);
-/// Rounds for which many Node objects are surplus before they are removed, as polls of the registry for the removal guard.
-pub(crate) const ROUNDS_TO_AGREE: u32 = madako_domain::guard::POLLS_TO_AGREE;
+/// Passes for which many Node objects are surplus before they are removed, as polls of the registry for the removal guard.
+pub(crate) const PASSES_TO_AGREE: u32 = madako_domain::guard::POLLS_TO_AGREE;
 /// Time for the states of all nodes and of etcd. A node answers within 10 s of its connection, which takes up to 15 s.
 pub(crate) const COLLECT_DEADLINE: Duration = Duration::from_secs(30);
 /// Time for the start of a node's actor: the roster starts the actors of a new cluster within a second.
@@ -35,9 +35,9 @@ pub(crate) const ACTOR_DEADLINE: Duration = Duration::from_secs(2);
 pub(crate) const ACTOR_POLL: Duration = Duration::from_millis(100);
 /// Time after which a command counts as lost: three pulls of an image with 10 min each, and their pauses.
 pub(crate) const COMMAND_LOST: Duration = Duration::from_secs(32 * 60);
-/// Tries of a command that waits for etcd, as in CKE.
+/// Attempts of a command that waits for etcd, as in CKE.
 pub(crate) const WAIT_TRIES: u32 = 10;
-/// Pause between these tries, as in CKE.
+/// Pause between these attempts, as in CKE.
 pub(crate) const WAIT_PAUSE: Duration = Duration::from_secs(2);
 /// Time for which all other API servers are healthy before one restarts: rivers check their upstreams every 20 s, and take a
 /// server back only then.
@@ -48,7 +48,7 @@ pub(crate) const EXPECTED_OF_SERVERS: Duration = Duration::from_secs(60);
 pub(crate) const EXPECTED_OF_NODES: Duration = Duration::from_secs(20);
 /// Time for which the nodes of a wave are Ready before the next wave begins: longer than a kubelet with a bad argument runs.
 pub(crate) const WAVE_GOOD: Duration = Duration::from_secs(30);
-/// Time after which a node of a wave that is not good has failed, as for the gate of an API server.
+/// Time after which a node of a wave that is not good has failed, as for the health of an API server.
 pub(crate) const WAVE_DEADLINE: Duration = Duration::from_secs(300);
 /// Least pause before the next look at the nodes of a wave: each look asks all nodes.
 pub(crate) const LEAST_WAVE_PAUSE: Duration = Duration::from_secs(5);
@@ -56,19 +56,19 @@ pub(crate) const LEAST_WAVE_PAUSE: Duration = Duration::from_secs(5);
 pub(crate) const LOAD_INTERVAL: Duration = Duration::from_secs(10);
 /// Age up to which an answer of an API server is a present one: half a minute of load is the median of it.
 pub(crate) const LOAD_PRESENT: Duration = Duration::from_secs(60);
-/// Time before it, which tells how long an API server usually takes.
+/// Time before it, which shows how long an API server usually takes.
 pub(crate) const LOAD_HISTORY: Duration = Duration::from_secs(3600);
 /// Answers of which a median is taken, at least.
 pub(crate) const LEAST_SAMPLES: usize = 3;
 /// An API server is slow above so many times its usual time.
 pub(crate) const SLOW_FACTOR: u32 = 4;
-/// Time within which an answer is never slow: four times a few milliseconds are no load.
+/// Time within which an answer is never slow: four times a few milliseconds are not a load.
 pub(crate) const NEVER_SLOW: Duration = Duration::from_millis(50);
 /// Time for a kubelet to register its node: some seconds, and more on a busy machine.
 pub(crate) const REGISTERED: time::Duration = time::Duration::seconds(60);
-/// Tries of the command that waits for kubelets, as in CKE.
+/// Attempts of the command that waits for kubelets, as in CKE.
 pub(crate) const KUBELET_TRIES: u32 = 10;
-/// Pause between these tries, as in CKE.
+/// Pause between these attempts, as in CKE.
 pub(crate) const KUBELET_PAUSE: Duration = Duration::from_secs(5);
 /// Time for an API server to complete its requests after SIGTERM: a request lasts up to 60 s.
 pub(crate) const API_SERVER_GRACE: Duration = Duration::from_secs(70);
@@ -77,7 +77,7 @@ pub(crate) const API_SERVER_GRACE: Duration = Duration::from_secs(70);
 pub(crate) const PROXIES_FOLLOW: Duration = Duration::from_secs(5);
 /// Health checks at the same time: with 30 dead nodes in 1,000, all checks end within half a minute.
 pub(crate) const MOST_CHECKS: usize = 64;
-/// Tries to promote a learner. A database of 8 GiB takes some minutes to reach it.
+/// Attempts to promote a learner. A database of 8 GiB takes some minutes to reach it.
 pub(crate) const PROMOTE_TRIES: u32 = 150;
 /// Bytes of an error in a record: the last lines of a program's output, and far below the size of a value in etcd.
 pub(crate) const MAX_ERROR: usize = 2048;

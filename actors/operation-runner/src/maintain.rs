@@ -71,7 +71,7 @@ pub(crate) fn maintenance_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     operation.map(|operation| (OperationPhase::EtcdMaintain, vec![operation]))
 }
 
-/// Members that are no nodes of the cluster. A member whose state is unknown counts to those that are not known to be
+/// Members that are not nodes of the cluster. A member whose state is unknown counts to those that are not known to be
 /// out of sync.
 fn members_outside_cluster<'v>(view: &'v View<'v>, out_of_sync: bool) -> Option<DueMaintenance<'v>> {
     let is_stranger = |member: &MemberView<'_>| view.node_of_member(member).is_none();

@@ -221,7 +221,7 @@ impl CommandMaker<'_> {
         Operation::new(OperationName::EtcdAddMember, targets, commands)
     }
 
-    /// `ids` may have members of nodes that are no targets, because they are not reachable. A target may be a former
+    /// `ids` may have members of nodes that are not targets, because they are not reachable. A target may be a former
     /// member without an id.
     pub(crate) fn destroy_members(&self, targets: Vec<String>, ids: Vec<u64>) -> Operation {
         let mut commands = vec![Command::VolumeRemove(Volume::Mark)];

@@ -26,7 +26,7 @@ pub(crate) fn restart_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     Some((OperationPhase::EtcdMaintain, vec![view.command_maker().asked_restart(target)]))
 }
 
-/// Why the service restarts no member by itself: etcd would stop.
+/// The reason against a restart without a request: etcd would stop.
 pub(crate) fn needs_request(voting: usize, target: String) -> Option<Reason> {
     (voting < LEAST_MEMBERS_TO_RESTART).then_some(Reason::FewMembers { members: voting, target })
 }

@@ -70,7 +70,7 @@ pub(crate) fn restore_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     Some((phase, vec![operation]))
 }
 
-/// The restore of the input alone, whatever else is due: its operation, or why it does not begin.
+/// The restore of the input alone, whatever else is due: its operation, or the reason why it does not begin.
 #[must_use]
 pub fn plan_restore(input: &Input<'_>) -> Decision {
     let view = View::new(input);
@@ -89,12 +89,12 @@ pub(crate) fn is_done(etcd: Option<&EtcdStatus>, address: &str) -> bool {
     etcd.is_some_and(|etcd| etcd.healthy && etcd.members.iter().all(|member| member.address() == address))
 }
 
-/// Why the request cannot be carried out. The former members count only before the restore has begun.
+/// The reason to refuse the request. The former members count only before the restore has begun.
 fn reason_to_refuse(view: &View<'_>, restore: &RequestedRestore<'_>) -> Option<String> {
     if view.is_healthy() && !restore.is_under_way && !is_planted(Canary::RestoreBesideMajority) {
         return Some(LIVING_MAJORITY.to_owned());
     }
     let address = &restore.request.address;
     let is_member = view.node(address).is_some_and(|node| node.control_plane);
-    (!is_member).then(|| format!("{address} is no control plane node"))
+    (!is_member).then(|| format!("{address} is not a control plane node"))
 }

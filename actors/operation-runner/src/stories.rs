@@ -59,7 +59,7 @@ pub struct ContainerStory {
     pub started_at: Option<OffsetDateTime>,
     /// Another program made it.
     pub foreign: bool,
-    /// Why it differs from the wanted one; empty if it does not.
+    /// Differences from the wanted container.
     pub outdated: Vec<String>,
 }
 

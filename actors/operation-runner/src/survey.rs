@@ -55,7 +55,7 @@ pub async fn survey_fleet(
         .ask(ports, |address, volume| {
             let (driver, target) = (Arc::clone(&access.driver), access.targets.get(&address).cloned());
             async move {
-                let target = target.ok_or("it is no node of the cluster")?;
+                let target = target.ok_or("it is not a node of the cluster")?;
                 let connection = driver.connect(&target).await.map_err(|error| error.to_string())?;
                 connection.status(&volume).await.map_err(|error| error.to_string())
             }
@@ -117,7 +117,7 @@ async fn kubernetes_versions(
     }
     if !versions.contains_key(wanted) {
         let asked = ask_control_plane(access, cluster, status, &version_question(wanted)).await;
-        // A node that lacks the image is no error: the first operation pulls it.
+        // A node that lacks the image is not an error: the first operation pulls it.
         if let Ok(version) = asked.and_then(|output| read(wanted, output)) {
             versions.insert(wanted.to_owned(), version);
         }
@@ -126,7 +126,7 @@ async fn kubernetes_versions(
 }
 
 async fn ask_node(access: &SurveyAccess, address: &str, action: &NodeAction) -> Result<String, String> {
-    let target = access.targets.get(address).ok_or("it is no node of the cluster")?;
+    let target = access.targets.get(address).ok_or("it is not a node of the cluster")?;
     let connection = access.driver.connect(target).await.map_err(|error| error.to_string())?;
     connection.act(&access.permit, action).await.map_err(|error| error.to_string())
 }

@@ -202,14 +202,14 @@ impl<'a> View<'a> {
         held.len() > before
     }
 
-    /// Why an operation that starts members from the image must wait: a member runs a newer etcd.
+    /// The reason against a start of members from the image: a member runs a newer etcd.
     pub(crate) fn older_image(&self) -> Option<Reason> {
         let image = self.input.status.etcd_image_version.as_ref()?;
         let running = self.members.iter().filter_map(|member| member.member.version.as_ref()).max()?;
         (image < running).then(|| Reason::OlderImage { image: image.clone(), running: running.clone() })
     }
 
-    /// Why an operation that stops or removes members must wait.
+    /// The reason against an operation that stops or removes members.
     pub(crate) fn quorum_obstacle(&self, operation: &Operation) -> Option<Reason> {
         let etcd = self.input.status.etcd.as_ref()?;
         operation.quorum_violation(&etcd.members).map(|violation| Reason::Quorum {

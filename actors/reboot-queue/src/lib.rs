@@ -19,7 +19,7 @@
 //!   and after an unknown outcome only the boot check decides.
 //!
 //! # Does not
-//! The brains use no clock, no randomness and no I/O.
+//! Use a clock, randomness or I/O, except in `actor`.
 //!
 //! [`STUCK_REBOOTS`]: limits::STUCK_REBOOTS
 

@@ -1,7 +1,7 @@
 //! Decides which racks are held: failures of one rack at about the same time are one event.
 //!
 //! An event is a set of at least [`HoldSettings::count`] reports of one rack whose times all lie within
-//! [`HoldSettings::within`], from the first to the last: a chain of failures with longer total span is no event. The
+//! [`HoldSettings::within`], from the first to the last: a chain of failures with longer total span is not an event. The
 //! time of a report is the time at which the machine's state changed, independent of clock changes ([`times`]). Every
 //! report counts, whatever a limiter decides about it.
 //!
@@ -165,7 +165,7 @@ struct Event<'a> {
     machines: Vec<Report<'a>>,
 }
 
-/// Whether the data of a rack stays the same: its events are the maximal runs of the reports, and nothing was
+/// True if the data of a rack stays the same: its events are the maximal runs of the reports, and nothing was
 /// released. This is the usual case, and it copies nothing. `reported` is sorted by time.
 fn is_unchanged(kept: &Hold, reported: &[Report<'_>], settings: &HoldSettings) -> bool {
     if !kept.released.is_empty() || kept.events.is_empty() {

@@ -78,7 +78,7 @@ impl IndexedReports {
         }
     }
 
-    /// Whether the index fits this number of reports and this label.
+    /// True if the index fits this number of reports and this label.
     pub(crate) fn is_of(&self, reports: &[Machine], label: Option<&Label>) -> bool {
         self.keys.len() == reports.len() && self.label.as_ref() == label
     }

@@ -23,7 +23,7 @@
 //! State and commits are the leader's; the ports end what they began when their future is dropped.
 //!
 //! # Does not
-//! The brains use no clock, no randomness and no I/O.
+//! Use a clock, randomness or I/O, except in `actor`.
 
 mod actor;
 pub mod explain;

@@ -144,7 +144,7 @@ struct ReasonList {
 }
 
 impl ReasonList {
-    /// Whether the report counts towards the maximum.
+    /// True if the report counts towards the maximum.
     fn counts_as_refused(&self) -> bool {
         self.beside.is_empty() && matches!(self.first, None | Some(Reason::JustRemoved))
     }

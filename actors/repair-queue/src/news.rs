@@ -28,7 +28,7 @@ fn report_line<'a>(reports: &'a [Machine], report: usize, name: &'static str) ->
 impl ReportedState {
     /// Changes since the previous decision; `reports` are those that were evaluated. Remembers this decision.
     ///
-    /// A reason changes when its name changes; changed numbers in it are no news.
+    /// A reason changes when its name changes; changed numbers in it are not news.
     pub fn news(&mut self, decision: &Decision, reports: &Arc<Vec<Machine>>) -> ReportNews {
         let mut news = ReportNews::default();
         let refused = || decision.refused.iter().map(|refused| (refused.report, refused.reason.name()));
@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(reported.news(&decision, &reports).refused, all);
         assert!(reported.news(&decision, &reports).is_empty());
         decision.refused[0].reason = too_many(3);
-        assert!(reported.news(&decision, &reports).is_empty(), "other numbers are no news");
+        assert!(reported.news(&decision, &reports).is_empty(), "other numbers are not news");
         decision.refused[0].reason = Reason::JustRemoved;
         assert_eq!(reported.news(&decision, &reports).refused, [decision.refused[0].refusal(&reports)]);
         assert_eq!(

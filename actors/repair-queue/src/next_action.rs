@@ -173,7 +173,7 @@ impl BlockedBy {
         }
     }
 
-    /// Whether the obstacle is part of every repair, and needs no event.
+    /// True if the obstacle is part of every repair, and needs no event.
     #[must_use]
     pub fn is_part_of_every_repair(&self) -> bool {
         matches!(

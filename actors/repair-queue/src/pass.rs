@@ -577,7 +577,7 @@ fn without_operation(candidate: &Candidate<'_>, blocked_by: &BlockedBy) -> (Acti
     (Action::Execute { step }, Some(blocked_by.clone()))
 }
 
-/// Whether waiting cannot clear this obstacle, so that its slot is freed.
+/// True if waiting cannot clear this obstacle, so that its slot is freed.
 fn frees_slot(blocked_by: &BlockedBy) -> bool {
     use BlockedBy::{Disabled, Held, HoldUnreadable, NoHost, NoKubernetes, RackUnknown};
     matches!(blocked_by, Disabled | Held { .. } | HoldUnreadable { .. } | RackUnknown | NoKubernetes | NoHost)

@@ -191,7 +191,7 @@ impl World {
             .retain(|index, _| drained.repair.entries.get(index).is_some_and(|item| is_active(&item.value)));
     }
 
-    /// Whether a drain, a command or a health watch is under way for an entry.
+    /// True if a drain, a command or a health watch is under way for an entry.
     fn is_under_way(&self, state: &ClusterState, entry: &RepairQueueEntry) -> bool {
         if !is_active(entry) {
             return false;

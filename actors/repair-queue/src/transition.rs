@@ -208,13 +208,13 @@ fn outcome_prefix(status: &RepairStatus) -> String {
     format!("{status}: ")
 }
 
-/// Whether the record ends a repair in failure; without a command CKE's status of the record is `completed`.
+/// True if the record ends a repair in failure; without a command CKE's status of the record is `completed`.
 #[must_use]
 pub fn ends_in_failure(record: &Record) -> bool {
     record.operation == FINISH && record.info.starts_with(&outcome_prefix(&RepairStatus::Failed))
 }
 
-/// Whether a change fails a step or the whole repair.
+/// True if a change fails a step or the whole repair.
 #[must_use]
 pub fn is_failure(change: &RepairChange) -> bool {
     let fails = |write: &RepairWrite| matches!(write, RepairWrite::Entry(entry) if entry.status == RepairStatus::Failed);

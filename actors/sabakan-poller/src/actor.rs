@@ -144,7 +144,7 @@ impl Actor for Poller {
     }
 }
 
-/// Whether a new state requires a poll at once instead of at the next tick.
+/// True if a new state requires a poll at once instead of at the next tick.
 fn requires_new_poll(old: Option<&ClusterState>, new: &ClusterState) -> bool {
     let Some(old) = old else { return true };
     let confirmed = |state: &ClusterState| state.guard.as_ref().is_some_and(|guard| guard.value.confirmed);

@@ -62,7 +62,7 @@ impl Datacenter {
             config: DatacenterConfig { boot: false, rates, ..DatacenterConfig::new(seed, start, racks, &[]) },
         };
         for machine in machines {
-            datacenter.take_in(machine)?;
+            datacenter.add_copied_machine(machine)?;
         }
         for rack in 0..racks {
             datacenter.plan_power(rack);
@@ -70,7 +70,7 @@ impl Datacenter {
         Ok(datacenter)
     }
 
-    fn take_in(&mut self, machine: Machine) -> Result<(), CopyError> {
+    fn add_copied_machine(&mut self, machine: Machine) -> Result<(), CopyError> {
         let Machine { spec, status } = machine;
         let rack = u32::try_from(spec.rack).unwrap_or(MAX_RACK);
         let place = self.add_place(rack, spec.role.clone());
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn machines_that_cannot_be_are_refused() {
+    fn impossible_machines_are_refused() {
         let machines = original().machines();
         let copied = |machines| Datacenter::from_machines(9, START, Rates::no_events(), machines).map(drop);
         let mut far = machines.clone();

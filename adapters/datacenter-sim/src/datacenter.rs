@@ -212,7 +212,7 @@ impl Datacenter {
     }
 
     #[must_use]
-    pub fn is_dark(&self, rack: u32) -> bool {
+    pub fn is_without_power(&self, rack: u32) -> bool {
         self.racks.get(rack as usize).is_some_and(|rack| rack.dark)
     }
 

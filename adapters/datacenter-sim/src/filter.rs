@@ -2,7 +2,7 @@
 //!
 //! A search returns a machine if it matches every field of `having` and no field of `notHaving`. A list of racks, roles
 //! or states matches a machine that has one of its values. For labels the two differ: `having` requires all labels,
-//! `notHaving` matches if any one is present. A missing or empty field is no condition.
+//! `notHaving` matches if any one is present. A missing or empty field is not a condition.
 
 use madako_domain::machine::{Machine, MachineLabel, MachineParams};
 use time::OffsetDateTime;
@@ -40,7 +40,7 @@ fn has_label(machine: &Machine, label: &MachineLabel) -> bool {
     machine.spec.labels.contains(label)
 }
 
-/// `None` if the list is missing or empty, that is no condition.
+/// `None` if the list is missing or empty, that is not a condition.
 fn is_one_of<T: PartialEq>(list: Option<&[T]>, value: &T) -> Option<bool> {
     list.filter(|list| !list.is_empty()).map(|list| list.contains(value))
 }

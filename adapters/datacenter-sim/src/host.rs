@@ -137,7 +137,7 @@ pub struct SimulatedHost {
 }
 
 impl Failing {
-    /// Whether the command for this machine fails.
+    /// True if the command for this machine fails.
     fn fails(&mut self, address: &str) -> bool {
         if matches!(self, Self::Next) {
             *self = Self::Address(address.to_owned());
@@ -420,7 +420,7 @@ impl Datacenter {
         let rack = self.places[place as usize].rack;
         let state = self.places[place as usize].occupant.as_ref().map(|occupant| occupant.state);
         let broken = matches!(state, Some(MachineState::Unhealthy | MachineState::Unreachable));
-        let heals = broken && !self.is_dark(rack);
+        let heals = broken && !self.is_without_power(rack);
         if heals {
             self.enter_state(place, MachineState::Healthy);
         }

@@ -282,7 +282,7 @@ impl Datacenter {
         }
     }
 
-    /// Restores the rack's power: parked steps run after the start time of a machine.
+    /// Restores the rack's power: postponed steps run after the start time of a machine.
     pub(crate) fn restore_power(&mut self, rack: u32) {
         let here = &mut self.racks[rack as usize];
         if !here.dark {

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn only_names_are_understood() {
+    fn the_simulated_prometheus_understands_only_metric_names() {
         let some = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
         for (query, expected) in [
             ("free_oslo", some(&["free_oslo"])),

@@ -12,9 +12,9 @@ use axum::routing::any;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::corrupt_answers;
 use crate::schema::{self, Failure};
 use crate::service::SimulatedRegistry;
-use crate::spoiled;
 use crate::variables::coerce_variables;
 
 pub const GRAPHQL_PATH: &str = "/graphql";
@@ -73,7 +73,7 @@ async fn answer_graphql(
     let faults = registry.faults();
     faults.wait_for_faults().await;
     let present = faults.present_faults();
-    if let Some(response) = spoiled::replacement_answer(&present) {
+    if let Some(response) = corrupt_answers::replacement_answer(&present) {
         return response;
     }
     let (status, answer) = match method {
@@ -87,10 +87,10 @@ async fn answer_graphql(
         }
     };
     let text = serde_json::to_string(&answer).expect("an answer is made of JSON values");
-    let text = spoiled::spoil_text(&present, text);
+    let text = corrupt_answers::corrupt_text(&present, text);
     let response =
         (status, [(header::CONTENT_TYPE, answer_type(&headers))], Body::from(text)).into_response();
-    spoiled::spoil_response(&present, response)
+    corrupt_answers::corrupt_response(&present, response)
 }
 
 /// JSON with a newline, as in sabakan's REST API.

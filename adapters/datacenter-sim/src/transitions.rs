@@ -17,7 +17,7 @@ pub fn permitted_states(from: MachineState) -> &'static [MachineState] {
     }
 }
 
-/// Why a machine's state was not set. The texts are sabakan's.
+/// The reason to refuse a new state of a machine. The texts are sabakan's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SetStateError {
     #[error("not found")]

@@ -53,7 +53,7 @@ struct State {
     /// Nothing is answered.
     gone: bool,
     delay: Duration,
-    /// Lease ends of tokens; the tokens of ended leases stay, to tell them from unknown ones.
+    /// Lease ends of tokens; the tokens of ended leases stay, so that they differ from unknown ones.
     tokens: BTreeMap<String, Option<Instant>>,
     issued_tokens: u64,
     /// Period of tokens of the role; `None`: there is no role.
@@ -83,7 +83,7 @@ impl SimulatedVault {
     }
 
     /// Lets the server vanish, or return.
-    pub fn set_gone(&self, gone: bool) {
+    pub fn set_unreachable(&self, gone: bool) {
         self.lock().gone = gone;
     }
 

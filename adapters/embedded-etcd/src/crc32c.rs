@@ -74,7 +74,7 @@ mod tests {
     use super::Crc32c;
 
     #[test]
-    fn has_the_check_value_however_the_input_is_cut() {
+    fn the_checksum_does_not_depend_on_the_split_of_the_input() {
         let text = b"123456789";
         for cut in 0..=text.len() {
             let mut crc = Crc32c::new();

@@ -171,7 +171,7 @@ impl EmbeddedEtcd {
         self.left.clone()
     }
 
-    /// Why the store failed. A failed store neither reads nor writes; restart the process.
+    /// The reason for the store's failure. A failed store neither reads nor writes; restart the process.
     pub fn failure_reason(&self) -> Option<String> {
         self.store.failure.reason()
     }
@@ -233,7 +233,7 @@ impl EarlierLeases {
         self.store.upgrade()?.lock_state().leases.remaining_time(lease.id, Instant::now())
     }
 
-    /// Revokes a lease. A lease that has ended is no error.
+    /// Revokes a lease. A lease that has ended is not an error.
     ///
     /// # Errors
     /// The store does not write; the text gives the reason.

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_for_every_revision() {
+    fn the_index_answers_for_every_revision() {
         let index = index(&[("a", 2, 1), ("a", 4, 2), ("a", 5, 0), ("a", 7, 1)]);
         let seen: Vec<_> =
             (1..9).map(|main| index.change_at(b"a", main).map(|change| change.revision.main)).collect();

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_bytes_as_revisions() {
+    fn encoded_revisions_sort_as_numbers() {
         let revisions = [(0, 0), (1, 0), (1, 255), (1, 256), (256, 0), (1 << 40, 9)];
         for pair in revisions.windows(2) {
             let [low, high] = [pair[0], pair[1]].map(|(main, sub)| Revision { main, sub });

@@ -149,7 +149,7 @@ impl Writer {
             Some(WriteJob { operation: Operation::Close, reply }) => {
                 let revision = self.head.view.current;
                 self.close();
-                // The client may have disconnected; that is no error.
+                // The client may have disconnected; that is not an error.
                 let _ = reply.send(Ok(Answer::Done { revision }));
                 return WriterState::Close;
             }

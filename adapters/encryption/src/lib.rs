@@ -64,7 +64,9 @@ pub enum KeysError {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ValueError {
-    #[error("the value is encrypted with the key {id}, which is not configured here")]
+    #[error(
+        "the value is encrypted with the key {id}, which is not configured here: add this key to the encryption keys of the instance"
+    )]
     UnknownKey {
         /// Id of the key, without unusual characters.
         id: String,
@@ -280,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn the_form_stays_as_earlier_versions_wrote_it() {
+    fn encryption_keeps_the_form_of_earlier_versions() {
         let keys = Keys::parse(FIRST).unwrap();
         let encrypted =
             keys.encrypt("/kubernetes/clusters/testing/c", "/spec/kubeconfig", "\"value\"").unwrap();

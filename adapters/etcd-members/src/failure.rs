@@ -42,7 +42,7 @@ impl Failure {
         }
     }
 
-    /// One failure for those of several addresses: a refusal says more than a silence.
+    /// One failure for those of several addresses: a refusal is more specific than a silence.
     pub(crate) fn join_failures(failures: Vec<(String, Self)>) -> Self {
         if let Some((_, refused)) = failures.iter().find(|(_, failure)| matches!(failure, Self::Refused(_))) {
             return refused.clone();

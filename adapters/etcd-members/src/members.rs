@@ -66,7 +66,9 @@ impl MemberChange<'_> {
         let by = self.permit.expires_at().min(now + REQUEST);
         match timeout_at(by, sent).await {
             Ok(answer) => Ok(answer.map_err(Failure::from)),
-            Err(_) => Err(Failure::Unavailable("no answer in time".to_owned()).into_error(self.what)),
+            Err(_) => {
+                Err(Failure::Unavailable("etcd did not answer in time".to_owned()).into_error(self.what))
+            }
         }
     }
 

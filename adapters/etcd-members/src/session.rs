@@ -46,7 +46,7 @@ pub(crate) async fn request_member<T>(
         Ok(answer) => answer.map_err(Failure::from),
         Err(_) => {
             connections.forget(address);
-            Err(Failure::Unavailable("no answer in time".to_owned()))
+            Err(Failure::Unavailable("etcd did not answer in time".to_owned()))
         }
     }
 }

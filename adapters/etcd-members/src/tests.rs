@@ -189,7 +189,7 @@ async fn nothing_is_asked_without_a_permit_or_certificates() {
 }
 
 #[tokio::test]
-async fn no_address_is_an_error() {
+async fn a_request_without_addresses_fails() {
     let (_store, authorities) = authorities().await;
     authorities.init().await.unwrap();
     let etcd = EtcdMembers::new(Arc::clone(&authorities) as _, 1);

@@ -18,14 +18,14 @@ pub(crate) struct Process {
 }
 
 /// Kills descendants repeatedly until none is left.
-pub(crate) struct DescendantHunt {
+pub(crate) struct DescendantKiller {
     since: Instant,
     /// Descendants of the latest scan: name, and the error if the kill failed.
     seen: BTreeMap<i32, (String, Option<rustix::io::Errno>)>,
     pause: Duration,
 }
 
-impl DescendantHunt {
+impl DescendantKiller {
     pub(crate) fn begin() -> Self {
         Self { since: Instant::now(), seen: BTreeMap::new(), pause: EAGER_PAUSE }
     }
@@ -73,7 +73,7 @@ impl DescendantHunt {
 pub(crate) fn check_proc() -> io::Result<()> {
     match read_process(own_id()) {
         Some(_) => Ok(()),
-        None => Err(io::Error::other("/proc does not show this process")),
+        None => Err(io::Error::other("cannot read the processes: /proc does not show this one")),
     }
 }
 
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_there() {
+    fn the_own_process_is_found_in_proc() {
         check_proc().unwrap();
         assert!(read_processes().contains_key(&own_id()));
     }

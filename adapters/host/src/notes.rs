@@ -1,6 +1,6 @@
 //! Notes of commands: one file per command, locked by its watcher while a process of the command runs.
 //!
-//! The locks tell a process that takes over a directory of notes which commands of earlier processes still run,
+//! The locks show a process that takes over a directory of notes which commands of earlier processes still run,
 //! regardless of the fate of these processes.
 //!
 //! Flow: the service creates an empty note and names it in its order. The watcher locks the note, marks it as begun,
@@ -72,7 +72,7 @@ impl HeldNote {
         file.try_lock()?;
         // A process that took over removed the note between the two calls.
         if file.metadata()?.nlink() == 0 {
-            return Err(io::Error::other("another process has taken over"));
+            return Err(io::Error::other("another process has taken over the directory of notes"));
         }
         file.write_all(BEGUN)?;
         Ok(Self { path, _file: file })

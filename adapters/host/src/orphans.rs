@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time;
 
-use crate::descendants::{DescendantHunt, own_id, read_process};
+use crate::descendants::{DescendantKiller, own_id, read_process};
 use crate::notes::CommandNote;
 use crate::protocol::KILL_PATIENCE;
 
@@ -116,7 +116,7 @@ async fn guard_command(mut watched: WatchedCommand, kill: oneshot::Receiver<()>)
 
 /// Kills the orphans of this process until none is left.
 async fn kill_orphans() -> Result<(), String> {
-    let mut hunt = DescendantHunt::begin();
+    let mut hunt = DescendantKiller::begin();
     loop {
         if !kill_present(&mut hunt) {
             return Ok(());
@@ -131,7 +131,7 @@ async fn kill_orphans() -> Result<(), String> {
 }
 
 /// Kills the present orphans and reaps ended ones. Returns whether any was left.
-fn kill_present(hunt: &mut DescendantHunt) -> bool {
+fn kill_present(hunt: &mut DescendantKiller) -> bool {
     let session = read_process(own_id()).map(|own| own.session);
     // Held to the end, so that no new watcher starts with the id of an ended process.
     let watchers = WATCHERS.lock().unwrap_or_else(PoisonError::into_inner);

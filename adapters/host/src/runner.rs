@@ -91,7 +91,7 @@ impl CommandsOnHost {
         let pipes = (pipes.stdin.take(), pipes.stdout.take(), pipes.stderr.take());
         let guard = watched.start_guard();
         let (Some(orders), Some(reports), Some(complaints)) = pipes else {
-            return Err(not_started("its watcher has no pipes".to_owned()));
+            return Err(not_started("the watcher of the command has no pipes".to_owned()));
         };
         let patience = command.deadline.saturating_add(KILL_PATIENCE + REPORT_PATIENCE);
         let talk = async {
@@ -193,7 +193,7 @@ fn lost_command(program: String, why: String, swept: Result<(), String>) -> Host
     HostError::Lost { program, why }
 }
 
-/// Why a watcher ended, from its error output.
+/// The reason for the end of a watcher, from its error output.
 async fn explain_watcher_end(fault: Option<String>, complaints: ChildStderr) -> String {
     if let Some(fault) = fault {
         return fault;

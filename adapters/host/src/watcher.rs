@@ -18,7 +18,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{self, Instant};
 
 use self::streams::Streams;
-use crate::descendants::{self, DescendantHunt};
+use crate::descendants::{self, DescendantKiller};
 use crate::limits::{LAST_PATIENCE, OUTPUT_PATIENCE};
 use crate::notes::HeldNote;
 use crate::protocol::{
@@ -110,7 +110,7 @@ struct StartedCommand {
     streams: Streams,
     began: Instant,
     /// The kill in progress: its start and cause, and whether the command itself had ended before.
-    hunt: Option<(DescendantHunt, KillCause, bool)>,
+    hunt: Option<(DescendantKiller, KillCause, bool)>,
 }
 
 impl Watch {
@@ -154,12 +154,12 @@ impl Watch {
         }
         let took = started.began.elapsed();
         self.remove_note();
-        // A process that is no descendant may hold the output open; the output read so far is kept.
+        // A process that is not a descendant may hold the output open; the output read so far is kept.
         let _ = time::timeout(OUTPUT_PATIENCE, started.streams.read_to_end()).await;
         send_report(&started.report(took))
     }
 
-    /// Removes the note, which tells later processes that no process of the command runs.
+    /// Removes the note, which shows later processes that no process of the command runs.
     fn remove_note(&mut self) {
         if let Some(note) = self.note.take() {
             note.remove();
@@ -203,7 +203,7 @@ impl Watch {
                 WakeReason::Kill(cause) => {
                     self.service_is_there &= cause != KillCause::Service;
                     if started.hunt.is_none() {
-                        started.hunt = Some((DescendantHunt::begin(), cause, started.status.is_some()));
+                        started.hunt = Some((DescendantKiller::begin(), cause, started.status.is_some()));
                     }
                 }
                 WakeReason::Scan => {}

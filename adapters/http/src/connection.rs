@@ -76,7 +76,7 @@ pub(crate) async fn answer_connection<Io>(
         }
     };
     if let Err(error) = ended {
-        // A client that disconnects or is too slow is no event for an operator.
+        // A client that disconnects or is too slow is not an event for an operator.
         tracing::debug!(%peer, %error, "a connection ended early");
     }
 }

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_with_parentheses_does_not_confuse() {
+    fn a_process_name_with_parentheses_is_parsed() {
         let text = "4711 (a) b (c) S 1 4711 4711 0 -1 4194560 10 0 0 0 \
                     150 50 0 0 20 0 5 0 123456 1073741824 2560 18446744073709551615 1 1 0";
         assert_eq!(
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_shows_all_of_them_once() {
+    fn all_metrics_of_the_own_process_are_shown_once() {
         let recorder =
             crate::build_recorder(std::sync::Arc::new(crate::tests::TestClock::default())).unwrap();
         let text = metrics_text(&recorder.page(), MetricsScope::All);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn without_proc_they_are_left_out() {
+    fn metrics_are_left_out_without_proc() {
         let mut text = String::new();
         write_process(
             &mut text,

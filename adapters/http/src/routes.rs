@@ -27,7 +27,7 @@ pub trait Service: Send + Sync + 'static {
     /// restart limit.
     async fn healthy(&self) -> bool;
 
-    /// What keeps this healthy instance from leading for a limited time, in words; `None`: nothing does.
+    /// The temporary reason why this healthy instance does not lead, in words.
     fn waits_for(&self) -> Option<String> {
         None
     }

@@ -245,7 +245,7 @@ async fn an_error_repeats_the_request_id_unless_it_is_odd() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_overview_names_the_pages() {
+async fn the_root_page_links_the_other_pages() {
     let (status, kind, body) = world(&Arc::default()).ask("GET /").await;
     assert_eq!((status, kind.as_str()), (200, "text/html; charset=utf-8"));
     for page in ["/health", "/version", "/metrics"] {
@@ -268,7 +268,7 @@ async fn a_connection_stays_open_for_a_while_and_is_closed_when_idle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_that_comes_slowly_or_never_is_given_up() {
+async fn a_request_with_a_slow_or_missing_head_times_out() {
     let world = world(&Arc::default());
     let mut silent = world.dialer.connect().await.unwrap();
     let mut slow = world.dialer.connect().await.unwrap();
@@ -442,7 +442,7 @@ fn requests_and_connections_are_counted_under_few_labels() {
 }
 
 #[tokio::test]
-async fn it_serves_over_tcp_and_names_an_address_that_is_taken() {
+async fn the_server_serves_over_tcp_and_names_a_taken_address() {
     let listener = bind_listener("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let error = bind_listener(&address.to_string()).await.unwrap_err();

@@ -162,7 +162,7 @@ async fn accept_handshake(
             Some((stream, TlsPeer { address, certificate }))
         }
         Ok(Err(error)) => {
-            // A client without TLS, or with a refused certificate, is no event for an operator.
+            // A client without TLS, or with a refused certificate, is not an event for an operator.
             tracing::debug!(peer = %address, %error, "a TLS handshake failed");
             None
         }

@@ -66,7 +66,7 @@ impl ApiServerAccess {
         certificate: &str,
         key: &str,
     ) -> Result<Self, &'static str> {
-        let url = server.parse::<Uri>().map_err(|_| "the address of the API server is no part of a URL")?;
+        let url = server.parse::<Uri>().map_err(|_| "the address of the API server is not part of a URL")?;
         let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(trusted.as_bytes()).collect();
         let found = found.map_err(|_| "the certificate of the authority is not PEM")?;
         let mut config = Config::new(url);

@@ -70,7 +70,7 @@ struct AuthenticatedConnections {
     /// Reaches any server, for health checks.
     checks: Client,
     servers: Mutex<BTreeMap<String, Arc<ApiServer>>>,
-    /// Kinds by group and version, as discovery told them.
+    /// Kinds by group and version, as discovery reported them.
     kinds: Mutex<KnownKinds>,
 }
 
@@ -222,7 +222,7 @@ impl Components for NodeComponents {
         let port = (self.ports)(component);
         for path in health_paths(component) {
             let request = http::Request::get(format!("{scheme}://{address}:{port}/{path}")).body(Vec::new());
-            let request = request.map_err(|_| unusable_answer(&what, "its address is no part of a URL"))?;
+            let request = request.map_err(|_| unusable_answer(&what, "its address is not part of a URL"))?;
             let text = exchange::send_request(&session.checks, call, Ok(request), until).await?;
             if path.ends_with('z') && text.trim() != "ok" {
                 return Err(answer::malformed_answer(&what, "it is not `ok`"));
@@ -233,14 +233,14 @@ impl Components for NodeComponents {
 
     async fn time_list(&self, address: &str) -> Result<Duration, KubernetesError> {
         let what = format!("list of namespaces at {address}");
-        // A session may be made first, which tells nothing about the server.
+        // A session may be made first, which shows nothing about the server.
         let session = self.open_session(&what).await?;
         let call = Call { name: "list", what: &what };
         let (began, until) = (Instant::now(), RequestDeadline::after(CHECK_DEADLINE));
         let request = http::Request::get(format!("https://{address}:{}/{NAMESPACES}", session.port));
         let request = request
             .body(Vec::new())
-            .map_err(|_| unusable_answer(&what, "its address is no part of a URL"))?;
+            .map_err(|_| unusable_answer(&what, "its address is not part of a URL"))?;
         exchange::send_request(&session.checks, call, Ok(request), until).await?;
         Ok(began.elapsed())
     }
@@ -255,7 +255,7 @@ impl Components for NodeComponents {
             .map_err(|_| unusable_answer(&what, "the client cannot be created"))?;
         let call = Call { name: "metrics", what: &what };
         let request = http::Request::get("/metrics").body(Vec::new());
-        let request = request.map_err(|_| unusable_answer(&what, "its path is no part of a URL"))?;
+        let request = request.map_err(|_| unusable_answer(&what, "its path is not part of a URL"))?;
         let until = RequestDeadline::after(METRICS_DEADLINE);
         let text = exchange::send_request(&client, call, Ok(request), until).await?;
         Ok(DeprecatedApi::read_metrics(&text))

@@ -75,7 +75,7 @@ pub fn read_rows(
         let malformed = |why: String| CsvError::Malformed { line, why };
         let more = reader.read_record(&mut cells);
         if !more.map_err(|_| malformed("it is not UTF-8".to_owned()))? {
-            return if annotating { Err(malformed("a table without a header".to_owned())) } else { Ok(()) };
+            return if annotating { Err(malformed("a table has no header".to_owned())) } else { Ok(()) };
         }
         let first = cells.get(0).unwrap_or("");
         if first.starts_with('#') {
@@ -91,16 +91,20 @@ pub fn read_rows(
             annotating = false;
             if columns.datatypes.len() != cells.len() {
                 return Err(malformed(format!(
-                    "{} columns have a type, and {} a name",
+                    "the header of a table has {} types and {} names",
                     columns.datatypes.len(),
                     cells.len()
                 )));
             }
             columns.names.clone_from(&cells);
         } else if columns.names.is_empty() {
-            return Err(malformed("a table without annotations".to_owned()));
+            return Err(malformed("a table has no annotations".to_owned()));
         } else if columns.names.len() != cells.len() {
-            return Err(malformed(format!("{} cells below {} columns", cells.len(), columns.names.len())));
+            return Err(malformed(format!(
+                "a row has {} cells, and its table {} columns",
+                cells.len(),
+                columns.names.len()
+            )));
         } else {
             let row = CsvRow { columns: &columns, cells: &cells };
             if let Some(said) = row.get("error").filter(|_| row.get("_value").is_none()) {

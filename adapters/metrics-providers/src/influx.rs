@@ -14,7 +14,7 @@ pub use crate::limits::INFLUX_NAMES;
 use crate::prometheus::note_of_choice;
 use crate::{AnswersMany, number};
 
-/// Columns that are no labels of a series.
+/// Columns that are not labels of a series.
 const NO_LABELS: [&str; 7] = ["result", "table", "_start", "_stop", "_time", "_value", "_measurement"];
 
 impl AnswersMany for InfluxSpec {
@@ -120,7 +120,7 @@ fn known_type(datatype: &str) -> &'static str {
         "boolean" => "a boolean",
         "duration" => "a duration",
         _ if datatype.starts_with("dateTime") => "a time",
-        _ => "of a type that is no number",
+        _ => "of a type that is not a number",
     }
 }
 

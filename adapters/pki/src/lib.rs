@@ -19,7 +19,7 @@
 //!
 //! Assumes: clocks of nodes that differ from this one by less than five minutes.
 //!
-//! Does not: revoke certificates, retry a request to Vault (a round of operations asks again), cache keys (each request reads the store, so that an import takes effect at once), or
+//! Does not: revoke certificates, retry a request to Vault (the next reconcile pass asks again), cache keys (each request reads the store, so that an import takes effect at once), or
 //! draw keys from the seeded generator: keys come from the system's randomness, because a seed must not reveal them.
 
 mod ca;

@@ -227,7 +227,7 @@ fn a_certificate_ends_with_its_authority() {
 }
 
 #[tokio::test]
-async fn names_that_are_none_are_refused() {
+async fn invalid_certificate_names_are_refused() {
     let place = Place::new().await;
     let authorities = place.authorities(FIRST, NOW);
     authorities.init().await.unwrap();

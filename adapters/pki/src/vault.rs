@@ -57,7 +57,7 @@ impl Vault {
         let Some(entry) = snapshot.entries.remove(keys::VAULT) else { return Ok(None) };
         // serde's message could quote the secret.
         let access: Option<VaultAccess> = serde_json::from_slice(&entry.value).ok();
-        access.map(Some).ok_or_else(|| unusable("it is no JSON object with texts".to_owned()))
+        access.map(Some).ok_or_else(|| unusable("it is not a JSON object with texts".to_owned()))
     }
 
     /// The session with the present access; `None` if the store has none.

@@ -56,7 +56,7 @@ impl KeyError {
 /// Reads a private key in the form of OpenSSH or PEM (PKCS#1, PKCS#8, SEC1).
 ///
 /// # Errors
-/// The text is no private key without passphrase.
+/// The text is not a private key without passphrase.
 pub fn read_key(text: &str) -> Result<SshKey, KeyError> {
     if text.len() > MAX_KEY {
         return Err(KeyError::TooLong);

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_no_labels() {
+    fn other_texts_are_not_labels() {
         for text in ["", "x", "null", "[]", "{", r#"{"builtin": []}"#, r#"{"builtin": {"extra_args": "x"}}"#]
         {
             assert_eq!(read_label(text), None, "{text}");

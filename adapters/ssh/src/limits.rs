@@ -52,13 +52,13 @@ pub const STATUS_DEADLINE: Duration = Duration::from_secs(10);
 pub(crate) const SIZE_PATIENCE: u64 = 3;
 /// Time for an action, if its permit lasts longer. CKE's value.
 pub const ACTION_DEADLINE: Duration = Duration::from_secs(600);
-/// Time for all tries of a pull: an image of 300 MB over 10 Mbit/s takes four minutes.
+/// Time for all attempts of a pull: an image of 300 MB over 10 Mbit/s takes four minutes.
 pub const PULL_DEADLINE: Duration = Duration::from_secs(600);
 /// Time limit of the inspection of an etcd snapshot, including a trial restore: a snapshot of 2 GiB takes a minute on a slow disk.
 pub const TRIAL_DEADLINE: Duration = Duration::from_secs(120);
-/// Tries of a pull: CKE's number.
+/// Attempts of a pull: CKE's number.
 pub(crate) const PULL_TRIES: u32 = 3;
-/// Seconds between two tries of a pull: CKE's value.
+/// Seconds between two attempts of a pull: CKE's value.
 pub(crate) const PULL_PAUSE: u32 = 10;
 
 /// Seconds between SIGTERM and SIGKILL for a container: the shutdown time of rivers, and docker's default.

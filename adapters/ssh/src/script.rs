@@ -143,7 +143,7 @@ fn logging_options() -> String {
 const SELINUX: &str = "se=\nif [ \"$(getenforce 2>/dev/null)\" = Enforcing ]; then se=1; fi\n";
 
 /// Refuses a start of etcd on a volume without data: without a list of first members, etcd would form a cluster of its
-/// own. Any other file, such as `lost+found` or a backup, is no data of a member.
+/// own. Any other file, such as `lost+found` or a backup, is not data of a member.
 ///
 /// A volume that the login cannot read, or that the engine mounts only for a container, is not judged; neither is another
 /// directory of data in the arguments of the operator.

@@ -63,7 +63,7 @@ echo END
 /// Looks into a volume. A volume of another driver, or one with options, may be mounted only while a container runs, and
 /// a directory without a member may hold a backup: their content is unknown.
 ///
-/// A login without root's rights cannot read the directory. The engine then tells the size of the files, for which it
+/// A login without root's rights cannot read the directory. The engine then reports the size of the files, for which it
 /// reads all its volumes and images; so it is asked only while etcd does not run, and may fail.
 fn read_volume_content(volume: &str) -> String {
     format!(

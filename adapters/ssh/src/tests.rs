@@ -198,7 +198,7 @@ async fn a_status_is_read_after_the_noise_of_a_login_shell() {
 }
 
 #[tokio::test]
-async fn a_flood_is_refused_and_its_source_killed() {
+async fn a_command_with_too_much_output_is_refused_and_killed() {
     let node = Node::new().await;
     node.docker("[ \"$1 $2\" = 'volume ls' ] && echo $$ >\"$HERE/process\" && exec yes; exit 0");
     let connection = node.connect().await;

@@ -59,7 +59,7 @@ pub(crate) fn start(parts: CampaignParts) -> Campaign {
     Campaign { events: receiver, commands: sender }
 }
 
-/// The latest state told to the receiver while this candidate does not lead.
+/// The latest state that the receiver got while this candidate does not lead.
 #[derive(Debug, PartialEq, Eq)]
 enum ReportedState {
     Nothing,
@@ -74,7 +74,7 @@ enum WakeReason {
     Candidates(WatchEvent),
 }
 
-/// Why a session ended or could not be obtained.
+/// Reasons for the end of a session, or for the failure to obtain one.
 enum SessionEnd {
     /// The receiver was dropped: revoke the lease and end.
     Dropped,

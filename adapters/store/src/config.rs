@@ -175,7 +175,7 @@ fn to_endpoint(
     let uri: http::Uri = url.parse().map_err(|_| refuse("expected host:port or http(s)://host:port"))?;
     let authority = uri.authority().ok_or_else(|| refuse("expected a host"))?;
     if authority.as_str().contains('@') {
-        return Err(refuse("user and password belong into the fields username and password"));
+        return Err(refuse("user and password belong in the fields username and password"));
     }
     if authority.port_u16().is_none() {
         return Err(refuse("expected a port"));

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn resources_are_decoded_and_unreadable_keys_are_told_with_a_reason() {
+    fn resources_are_decoded_and_unreadable_keys_have_a_reason() {
         let entry = |value: &'static str| Entry {
             value: value.as_bytes().into(),
             create_revision: 3,

@@ -30,7 +30,9 @@ use madako_json::krake::json;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecryptError {
     /// No given key has this id.
-    #[error("{field} is encrypted with the key {id}, which is not configured here")]
+    #[error(
+        "{field} is encrypted with the key {id}, which is not configured here: add this key to the file of `placement.encryption`"
+    )]
     UnknownKey { field: String, id: String },
     /// The value was changed or moved.
     #[error("{field} cannot be decrypted: it was changed, or moved from another resource or field")]

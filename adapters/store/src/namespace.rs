@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn the_prefix_is_told_as_it_was_given() {
+    fn the_prefix_is_reported_unchanged() {
         for prefix in ["/cke/", "/cke", ""] {
             assert_eq!(Namespace::new(prefix).prefix(), prefix);
         }

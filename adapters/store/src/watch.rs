@@ -109,7 +109,7 @@ struct Watcher<E> {
     delivered: Option<DeliveredState>,
 }
 
-/// Why a stream is no longer followed.
+/// Reasons to leave a watch stream.
 enum StreamEnd {
     /// The receiver was dropped.
     Unwatched,

@@ -115,7 +115,7 @@ pub struct Surface {
     /// Lines of the terminal; `None`: as many as the text needs.
     pub height: Option<usize>,
     pub has_colours: bool,
-    /// Whether a newer text may take the place of an older one.
+    /// True if a newer text may take the place of an older one.
     pub is_terminal: bool,
 }
 
@@ -143,7 +143,7 @@ pub struct List {
     /// Heading of each column, and whether only the wide form has it.
     columns: Vec<(String, bool)>,
     rows: Vec<Vec<Cell>>,
-    /// Whether the last column of the narrow form continues on further lines instead of being cut.
+    /// True if the last column of the narrow form continues on further lines instead of being cut.
     wraps: bool,
 }
 
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_a_rare_column_are_told_with_the_reason() {
+    fn values_of_a_rare_column_are_shown_with_the_reason() {
         let mut list = List::new(&["ADDRESS", "NEXT", "WHY"], &[]);
         for address in ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"] {
             let (next, why) = if address.ends_with('3') { ("remove", "retired") } else { ("-", "") };

@@ -30,7 +30,7 @@ fn wrap_note(note: &str, columns: usize) -> String {
     text
 }
 
-/// Whether the error is a closed pipe: its reader wants no more output, so that this is no failure.
+/// True if the error is a closed pipe: its reader wants no more output, so that this is not a failure.
 #[must_use]
 pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)

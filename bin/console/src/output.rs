@@ -18,12 +18,12 @@ const BELOW: &str = "    ";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// For people.
+    /// A table, for people.
     #[value(alias = "simple")]
     Table,
-    /// For programs.
+    /// One JSON document, for programs.
     Json,
-    /// For both.
+    /// One YAML document.
     Yaml,
 }
 

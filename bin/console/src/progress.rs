@@ -91,7 +91,7 @@ fn draw_bar(done: u64, all: u64, cells: u64) -> String {
     format!("[{}{}]", part("#", full), part("-", cells - full))
 }
 
-/// How much is done, the rate, and the time that is left at that rate.
+/// The finished part, the rate, and the time that is left at that rate.
 fn tell(done: u64, all: Option<u64>, unit: &str, elapsed: Duration) -> String {
     let milliseconds = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX).max(1);
     let rate = done.saturating_mul(1000) / milliseconds;
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_tells_the_time_that_is_left() {
+    fn the_time_left_follows_from_the_rate() {
         let told = |done, all, seconds| tell(done, Some(all), "s", Duration::from_secs(seconds));
         assert_eq!(told(1800, 7200, 30), "1800 of 7200 s (25 %), 60 a second, 1m30s left");
         assert_eq!(told(0, 7200, 1), "0 of 7200 s (0 %), 0 a second", "nothing is known yet");

@@ -39,7 +39,6 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Scenarios(ScenariosArgs),
@@ -97,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_definition_is_consistent() {
+    fn the_clap_definition_is_consistent() {
         Cli::command().debug_assert();
     }
 

@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_pass_ends_with_0() {
+    fn only_a_passed_run_exits_with_0() {
         let why = ["I9 was broken 1 times".to_owned(), "faults: 0".to_owned()];
         assert!(fail_unless_passed(Outcome::Passed, &[]).is_ok());
         for (outcome, code) in [(Outcome::Failed, 1), (Outcome::Skipped, 3)] {

@@ -140,7 +140,7 @@ fn simulate_once(args: &SimulateArgs, scenario: &Scenario) -> Result<(), Failure
     seen.exit_result()
 }
 
-/// The smallest run that fails in the same way; `None`: this run did not fail, or the user does not want one.
+/// The smallest run that fails in the same way; `None`: this run did not fail, or the user asked for none.
 fn shrink_failed_run(
     args: &SimulateArgs,
     scenario: &Scenario,

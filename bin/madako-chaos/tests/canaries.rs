@@ -87,7 +87,7 @@ fn enough_of_each_part_are_found_by_one_of_fifty_seeds() {
 
 #[cfg(not(debug_assertions))]
 #[test]
-fn a_release_has_none() {
+fn a_release_build_contains_no_planted_bug() {
     let own = Path::new(PROGRAM);
     // The build of the workspace's tests also builds `madako`, in the same directory.
     let programs = [(own.to_owned(), "until-wrong"), (own.with_file_name("madako"), "sabakan-poller")];
@@ -170,7 +170,7 @@ mod planted {
     }
 
     #[test]
-    fn the_same_seeds_pass_without() {
+    fn the_same_seeds_pass_without_a_bug() {
         // Each seed runs as long as its slowest bug needs: until then the run is the same.
         let mut seeds: BTreeMap<(String, u64), u64> = BTreeMap::new();
         for canary in table() {

@@ -37,7 +37,7 @@ fn the_scenarios_that_ship_are_listed() {
 }
 
 #[test]
-fn a_file_that_is_right_is_shown_as_it_was_understood() {
+fn a_valid_scenario_file_is_printed_as_parsed() {
     let text = "name: mine\nworld: {store: etcd}\nclients: [{kind: etcd-watch, rate: 0.5}]\n\
                 faults:\n- {every: 90s, do: kill, target: instance=leader, for: 30s}\n\
                 expect: {at_least: {leader_changes: 2}}\n";
@@ -61,7 +61,7 @@ fn a_file_that_is_right_is_shown_as_it_was_understood() {
 }
 
 #[test]
-fn a_file_that_is_wrong_is_refused_with_the_lines() {
+fn an_invalid_scenario_file_is_refused_with_its_lines() {
     let text = "name: mine\nfaults:\n- {at: 1h, do: panic, target: rack=12}\n- {at: 1h, do: kill, target: rack=12}\n";
     let (code, out, errors) = run(&["scenarios", "--check", "-"], text);
     assert_eq!((code, out.as_str()), (2, ""));

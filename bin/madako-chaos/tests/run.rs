@@ -39,7 +39,7 @@ fn start_run(mut program: Command, args: &[&str], input: &str) -> Started {
     start(program, input)
 }
 
-/// Whether a program is installed. CI must have it.
+/// True if a program is installed. CI must have it.
 fn is_installed(program: &str) -> bool {
     let places = std::env::var_os("PATH").unwrap_or_default();
     missing_outside_ci(program, std::env::split_paths(&places).any(|place| place.join(program).is_file()))
@@ -49,7 +49,7 @@ fn etcd_is_installed() -> bool {
     is_installed("etcd")
 }
 
-/// Whether processes can have their own clocks. CI must support that.
+/// True if processes can have their own clocks. CI must support that.
 fn faketime_is_installed() -> bool {
     let places = std::fs::read_dir("/usr/lib").unwrap();
     let library = |place: std::fs::DirEntry| place.path().join("faketime/libfaketimeMT.so.1");
@@ -233,7 +233,7 @@ fn alerts_of_commands_files_and_the_api_server_fire_and_clear() {
 /// The seed of the long run is `MADAKO_CHAOS_SEED`, or 1.
 #[test]
 #[ignore = "takes eleven minutes"]
-fn ten_minutes_of_chance_are_passed() {
+fn ten_minutes_of_random_faults_are_passed() {
     if etcd_is_installed() && faketime_is_installed() {
         let seed = std::env::var("MADAKO_CHAOS_SEED").map_or(1, |seed| seed.parse().unwrap());
         passed("processes-fail-at-times", seed, "10m", &[]);
@@ -310,7 +310,7 @@ fn a_store_whose_disk_is_full_refuses_writes_and_takes_them_again_when_it_has_ro
         .filter(|call| call["end"] == "unknown")
         .map(|call| time(call, "returned"))
         .collect();
-    // A small write may still fit into freed space of the file; the verdict says that no acknowledged write is lost.
+    // A small write may still fit into freed space of the file; the verdict is that no acknowledged write is lost.
     assert!(refused.len() >= 5, "{refused:?}");
     // Most of them read objects that could not be created.
     let read = of("call").filter(|call| call["op"] == "read" && call["end"] == "answered").filter(meanwhile);
@@ -364,7 +364,7 @@ fn killed_run_leaves_no_processes_and_files() {
 }
 
 #[test]
-fn too_little_is_no_pass() {
+fn a_run_below_its_expected_counts_does_not_pass() {
     let scenario = "name: quick\nworld: {instances: 1, machines: 10, racks: 2, clusters: 0, applications: 0}\n\
                     expect: {at_least: {leader_changes: 1}}\n";
     let ended = run(&["--scenario", "-", "--seed", "1", "--for", "1s"], scenario);

@@ -1,6 +1,6 @@
 //! `empty-dir`: removes everything in a directory.
 //!
-//! The directory itself stays, and a missing one is no error, as for CKE's tool. Symbolic links in it are removed, not
+//! The directory itself stays, and a missing one is not an error, as for CKE's tool. Symbolic links in it are removed, not
 //! followed.
 
 use std::fs;
@@ -15,7 +15,7 @@ pub(crate) const HELP: &str = "Removes everything in a directory.
 
 Usage: empty-dir DIR
 
-  DIR  absolute path of the directory, which stays; a missing one is no error
+  DIR  absolute path of the directory, which stays; a missing one is not an error
 
 Example: empty-dir /mnt/etc/cni/net.d
 ";

@@ -1,11 +1,11 @@
 //! Command lines in the form that Go's programs read: `-x=v`, `--x=v`, `-x v` and `--x v`.
 //!
-//! Every flag takes a value; the last of several values counts. Words that are no flags may stand anywhere. After `--`
+//! Every flag takes a value; the last of several values counts. Words that are not flags may stand anywhere. After `--`
 //! no word is a flag.
 
 use std::collections::BTreeMap;
 
-/// Why a tool did not do its work.
+/// The failure of a tool.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The command line asks for help.
@@ -24,7 +24,7 @@ impl From<anyhow::Error> for Failure {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Flags<'a> {
     values: BTreeMap<&'static str, &'a str>,
-    /// The words that are no flags.
+    /// The words that are not flags.
     pub(crate) words: Vec<&'a str>,
 }
 
@@ -58,7 +58,7 @@ impl<'a> Flags<'a> {
             };
             let value = value
                 .or_else(|| arguments.next())
-                .ok_or_else(|| Failure::Usage(format!("--{known} needs a value")))?;
+                .ok_or_else(|| Failure::Usage(format!("the flag --{known} needs a value")))?;
             flags.values.insert(known, value);
         }
         Ok(flags)
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn words_after_two_dashes_are_no_flags() {
+    fn words_after_two_dashes_are_not_flags() {
         let words = words("--mode= -- --mode - -h");
         let flags = Flags::read(&words, &["mode"]).expect("a valid command line");
         assert_eq!((flags.value("mode"), flags.words), (Some(""), vec!["--mode", "-", "-h"]));
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn modes_are_octal() {
+    fn file_modes_are_parsed_as_octal() {
         let mode = |text: &str| {
             let words = [format!("--mode={text}")];
             Flags::read(&words, &["mode"]).and_then(|flags| flags.file_mode(0o644))

@@ -35,7 +35,9 @@ const MODE: u32 = 0o755;
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let flags = Flags::read(arguments, &[])?;
     if let Some(word) = flags.words.first() {
-        return Err(Failure::Usage(format!("{word:?} is not needed: the directories are fixed")));
+        return Err(Failure::Usage(format!(
+            "unexpected argument {word:?}: the directories of the plugins are fixed"
+        )));
     }
     Ok(install_plugins(Path::new(PLUGINS), Path::new(TARGET))?)
 }
@@ -49,17 +51,25 @@ fn install_plugins(from: &Path, to: &Path) -> Result<()> {
     };
     let entries = fs::read_dir(from).with_context(read)?.take(MAX_PLUGINS + 1);
     let plugins = entries.collect::<io::Result<Vec<_>>>().with_context(read)?;
-    ensure!(!plugins.is_empty(), "{} has no plugin", from.display());
-    ensure!(plugins.len() <= MAX_PLUGINS, "{} has more than {MAX_PLUGINS} plugins", from.display());
+    ensure!(
+        !plugins.is_empty(),
+        "the directory {} has no CNI plugin: use an image with plugins",
+        from.display()
+    );
+    ensure!(
+        plugins.len() <= MAX_PLUGINS,
+        "the directory {} has more than {MAX_PLUGINS} CNI plugins",
+        from.display()
+    );
     for plugin in plugins {
         let target = to.join(plugin.file_name());
         let mut temporary = plugin.file_name();
         temporary.push(TEMPORARY);
         replace(&plugin.path(), &to.join(temporary), &target)
-            .with_context(|| format!("cannot install {}", target.display()))?;
+            .with_context(|| format!("cannot install the CNI plugin {}", target.display()))?;
     }
     let synced = File::open(to).and_then(|directory| directory.sync_all());
-    synced.with_context(|| format!("cannot sync {}", to.display()))
+    synced.with_context(|| format!("cannot sync the directory {}", to.display()))
 }
 
 fn replace(plugin: &Path, temporary: &Path, target: &Path) -> io::Result<()> {
@@ -125,19 +135,19 @@ mod tests {
     fn an_image_without_plugins_is_an_error() {
         let directory = tempfile::tempdir().expect("a directory");
         let error = install_plugins(directory.path(), directory.path()).expect_err("no plugin");
-        assert!(error.to_string().contains("has no plugin"), "{error}");
+        assert!(error.to_string().contains("has no CNI plugin"), "{error}");
         let missing =
             install_plugins(&directory.path().join("missing"), directory.path()).expect_err("no directory");
         assert!(missing.to_string().contains("PLUGINS=DIR"), "{missing}");
     }
 
     #[test]
-    fn what_is_no_file_is_not_installed() {
+    fn only_files_are_installed() {
         let directory = tempfile::tempdir().expect("a directory");
         let [from, to] = ["from", "to"].map(|name| directory.path().join(name));
         fs::create_dir_all(from.join("directory")).expect("a writable directory");
         fs::create_dir(&to).expect("a writable directory");
-        let error = install_plugins(&from, &to).expect_err("a directory is no plugin");
+        let error = install_plugins(&from, &to).expect_err("a directory is not a plugin");
         assert!(error.to_string().contains("to/directory"), "{error}");
         assert!(names(&to).is_empty());
     }

@@ -54,7 +54,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
         .enable_io()
         .enable_time()
         .build()
-        .context("cannot start the runtime")?;
+        .context("cannot start the threads of the proxy")?;
     Ok(runtime.block_on(forward_connections(settings, log))?)
 }
 

@@ -40,7 +40,10 @@ pub(crate) fn parse_entries(archive: &[u8]) -> Result<Vec<Entry<'_>>> {
             bail!("the archive ends without its end mark after {} files: send it again", entries.len());
         };
         if header.iter().all(|byte| *byte == 0) {
-            ensure!(after.iter().all(|byte| *byte == 0), "data follow the archive's end mark");
+            ensure!(
+                after.iter().all(|byte| *byte == 0),
+                "the archive goes on after its end mark: send it again"
+            );
             return Ok(entries);
         }
         let described =
@@ -59,7 +62,10 @@ fn checked_size(header: &[u8; BLOCK]) -> Result<usize> {
     let sum = |bytes: &[u8]| bytes.iter().map(|byte| u64::from(*byte)).sum::<u64>();
     let spaces = 8 * u64::from(b' ');
     let actual = sum(&header[..148]) + spaces + sum(&header[156..]);
-    ensure!(number_field(header, 148, 8)? == actual, "the header's checksum is wrong");
+    ensure!(
+        number_field(header, 148, 8)? == actual,
+        "the checksum of the header is wrong: send the archive again"
+    );
     let size = number_field(header, 124, 12)?;
     ensure!(size <= MAX_FILE, "{size} bytes are more than the {MAX_FILE} bytes of a file");
     Ok(usize::try_from(size)?)

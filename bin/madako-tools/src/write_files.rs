@@ -43,7 +43,10 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let flags = Flags::read(arguments, &["mode"])?;
     let mode = flags.file_mode(MODE)?;
     let [directory] = flags.words[..] else {
-        return Err(Failure::Usage(format!("expected one directory, got {}", flags.words.len())));
+        return Err(Failure::Usage(format!(
+            "expected one directory on the command line, got {}",
+            flags.words.len()
+        )));
     };
     let archive = read_input(io::stdin().lock()).context("cannot read the archive from standard input")?;
     let files = parse_entries(&archive).context("the archive is invalid, so no file was written")?;
@@ -54,7 +57,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
 fn read_input(input: impl Read) -> Result<Vec<u8>> {
     let mut archive = Vec::new();
     let length = input.take(MAX_ARCHIVE + 1).read_to_end(&mut archive)?;
-    ensure!(length as u64 <= MAX_ARCHIVE, "it has more than {MAX_ARCHIVE} bytes");
+    ensure!(length as u64 <= MAX_ARCHIVE, "the archive has more than {MAX_ARCHIVE} bytes");
     Ok(archive)
 }
 

@@ -96,7 +96,7 @@ async fn accepted(listener: &TcpListener) -> (TcpStream, u8) {
     .await
 }
 
-/// Whether the connection has ended, with a reset or without.
+/// True if the connection has ended, with a reset or without.
 async fn is_closed(stream: &mut TcpStream) -> bool {
     matches!(
         soon(stream.read_u8()).await.map_err(|error| error.kind()),

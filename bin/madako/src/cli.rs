@@ -59,7 +59,6 @@ pub(crate) struct Global {
     pub(crate) log: LogArgs,
 }
 
-/// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Serve(ServeArgs),

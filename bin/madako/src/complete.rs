@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_the_line_count() {
+    fn options_on_the_command_line_are_found() {
         let option = |line: &str, names: &[&str]| {
             let line: Vec<OsString> = line.split(' ').map(OsString::from).collect();
             value_of_option(&line, names).map(|value| value.into_string().unwrap())

@@ -53,9 +53,9 @@ pub(crate) struct DemoArgs {
 /// Form of a demo's summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum SummaryForm {
-    /// For people.
+    /// Sentences, for people.
     Text,
-    /// For programs.
+    /// One JSON object, for programs.
     Json,
 }
 

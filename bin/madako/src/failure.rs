@@ -39,7 +39,7 @@ pub(crate) enum Failure {
     NoStatus,
     /// Something needs the operator's attention; standard output names it.
     NeedsAttention,
-    /// A program that the command ran ended with this code, and has told why.
+    /// A program that the command ran ended with this code, and printed the reason.
     Program(u8),
     /// There are differences; standard output has them.
     Different,

@@ -34,7 +34,7 @@ pub(crate) fn input_file_failure(name: &str, error: InputError) -> Failure {
 /// except for `y` and `n`: those are booleans here.
 ///
 /// # Errors
-/// The file cannot be read, or is no YAML: the error has the position, and never the content.
+/// The file cannot be read, or is not YAML: the error has the position, and never the content.
 pub(crate) fn read_documents(name: &str) -> Result<Vec<Value>, Failure> {
     parse_documents(&read_text(name)?)
         .map_err(|why| Failure::bad_input(format_args!("{} is not valid YAML: {why}", display_name(name))))
@@ -56,7 +56,7 @@ pub(crate) fn read_bounded(path: &Path, most: u64) -> io::Result<String> {
 /// The documents of a text; the error has the position and the reason.
 ///
 /// # Errors
-/// The text is no YAML.
+/// The text is not YAML.
 pub(crate) fn parse_documents(text: &str) -> Result<Vec<Value>, String> {
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! { max_depth: MAX_DEPTH, max_events: MAX_EVENTS, max_nodes: MAX_EVENTS },

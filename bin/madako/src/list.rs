@@ -56,18 +56,18 @@ struct ListView {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ListForm {
-    /// For people, as wide as the terminal.
+    /// A table, as wide as the terminal.
     #[value(alias = "simple")]
     Table,
-    /// For people, with all columns.
+    /// A table with all columns.
     Wide,
-    /// For programs: one document.
+    /// One JSON document, for programs.
     Json,
-    /// For programs: a line for each entry of the list; with --watch a line with the whole list after each change.
+    /// A line of JSON for each entry of the list; with --watch a line with the whole list after each change.
     Jsonl,
-    /// For both.
+    /// One YAML document.
     Yaml,
-    /// For spreadsheets.
+    /// Comma-separated values, for spreadsheets.
     Csv,
 }
 
@@ -92,24 +92,24 @@ pub(crate) trait AsList: Serialize + PartialEq {
 }
 
 impl ListArgs {
-    /// Whether the output has the columns of the list, and not the documents.
+    /// True if the output has the columns of the list, and not the documents.
     pub(crate) fn has_columns(&self) -> bool {
         self.output.has_columns()
     }
 
-    /// Whether the output is a table with remarks above it.
+    /// True if the output is a table with remarks above it.
     pub(crate) fn is_for_people(&self) -> bool {
         self.output.is_for_people()
     }
 
-    /// Whether an option differs from its default.
+    /// True if an option differs from its default.
     pub(crate) fn is_given(&self) -> bool {
         self.output != ListForm::Table || self.view.watch || self.view.sort_by.is_some()
     }
 
     /// Shows what `read` returns, with `--watch` again after each pause. `columns`: the list without lines.
     ///
-    /// A watch goes on after a failure, which it tells once.
+    /// A watch goes on after a failure, which it reports once.
     ///
     /// # Errors
     /// The first reading failed, or the options contradict each other.

@@ -47,7 +47,7 @@ pub(crate) enum Severity {
     /// A fault on which an operator must act now.
     #[value(alias = "crit")]
     Critical,
-    /// A failure.
+    /// A failure of an action.
     Error,
     /// A condition that may lead to a failure, or a failure that the program mended.
     #[value(alias = "warn")]

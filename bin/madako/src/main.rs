@@ -143,7 +143,9 @@ async fn run_command(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Serve(args) => Box::pin(serve::run(args.into_options(global)?)).await,
         Command::Demo(args) => match Box::pin(demo::run(args.into_options(global))).await {
             Ok(true) => Ok(()),
-            Ok(false) => Err(Failure::failed("an invariant was violated")),
+            Ok(false) => Err(Failure::failed(
+                "the demo ended because an invariant was violated; its last lines name it",
+            )),
             Err(error) => Err(Failure::Failed(error)),
         },
         Command::Plan(args) => planning::run_plan(args, global, &SystemClock).await,

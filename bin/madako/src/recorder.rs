@@ -9,9 +9,11 @@ use madako_supervisor::http::MetricsText;
 /// Installs the recorder; once in a process.
 pub(crate) fn install_recorder() -> anyhow::Result<MetricsText> {
     let recorder = madako_http::build_recorder(Arc::new(SystemClock))
-        .context("the buckets of the metrics are not valid")?;
+        .context("cannot record metrics: the buckets of the histograms are not valid")?;
     let page = recorder.page();
-    metrics::set_global_recorder(recorder).ok().context("another recorder of metrics is installed")?;
+    metrics::set_global_recorder(recorder)
+        .ok()
+        .context("cannot record metrics: this process has another recorder already")?;
     madako_supervisor::describe_metrics();
     Ok(Arc::new(move |scope| madako_http::metrics_text(&page, scope)))
 }

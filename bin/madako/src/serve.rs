@@ -51,7 +51,7 @@ pub(crate) async fn run(options: ServeOptions) -> Result<(), Failure> {
         operations: options.config.operations.clone(),
         host: Some(CommandRunner::OnHost(CommandsOnHost::new(options.session_ttl / SILENCE_SHARE))),
     };
-    // Before the start: a registry that cannot listen is no reason to campaign.
+    // Before the start: a registry that cannot listen is not a reason to campaign.
     let simulated = match options.simulated {
         Some(address) => Some(SimulatedSite::start(address, &options.config).await?),
         None => None,

@@ -78,7 +78,7 @@ pub(crate) struct ServeOptions {
     pub(crate) session_ttl: Duration,
     /// Address of a simulated registry.
     pub(crate) simulated: Option<SocketAddr>,
-    /// Whether metrics are collected.
+    /// True if metrics are collected.
     pub(crate) telemetry: bool,
     /// Warnings to be logged once the log exists.
     pub(crate) warnings: Vec<String>,

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_collector_is_a_plain_address() {
+    fn a_trace_collector_is_a_plain_address() {
         assert_eq!(Collector::parse("http://collector:4317/").unwrap().to_string(), "http://collector:4317");
         for wrong in
             ["", "collector:4317", "https://c:4317", "http://u:secret@c:4317", "http://c:4317/v1", "http://c"]

@@ -23,7 +23,7 @@ const SUFFIX: &str = ".backup";
 /// for a backup.
 const REFUTED_SUFFIX: &str = ".refuted";
 
-/// When the leader makes backups, and where.
+/// The schedule and the directory of the leader's backups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackupSchedule {
     /// Time between the beginnings of two backups.
@@ -32,7 +32,7 @@ pub struct BackupSchedule {
     pub dir: String,
     /// Number of backups to keep there.
     pub keep: usize,
-    /// Whether each backup is proved.
+    /// True if each backup is proved.
     pub prove: bool,
 }
 
@@ -73,7 +73,7 @@ pub struct BackupRecord {
 }
 
 impl BackupRecord {
-    /// Whether the backup counts for a schedule that wants proofs or not.
+    /// True if the backup counts; with `prove`, only a proved backup does.
     #[must_use]
     pub fn counts_as_backup(&self, prove: bool) -> bool {
         self.proved_at.is_some() || !prove

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn one_is_planted_at_a_time() {
+    fn at_most_one_bug_is_planted() {
         assert!(!Canary::ALL.iter().any(|canary| is_planted(*canary)));
         for canary in Canary::ALL {
             plant_canary(Some(*canary));

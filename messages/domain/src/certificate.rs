@@ -30,7 +30,7 @@ impl Validity {
 pub struct NodeCertificate {
     /// Content of the file; empty if only the validity is known.
     pub text: String,
-    /// `None`: the text is no certificate, or it has not been read yet.
+    /// `None`: the text is not a certificate, or it has not been read yet.
     pub validity: Option<Validity>,
 }
 

@@ -1,4 +1,4 @@
-//! Deprecated APIs that clients still request, as the metrics of an API server tell.
+//! Deprecated APIs that clients still request, as the metrics of an API server show.
 
 use std::collections::BTreeSet;
 
@@ -98,7 +98,7 @@ apiserver_request_total{code="200",group="policy",resource="x",version="v1beta1"
     }
 
     #[test]
-    fn their_number_is_bounded() {
+    fn the_number_of_deprecated_apis_is_bounded() {
         let mut text = String::new();
         for number in 0..2 * MAX_DEPRECATED_APIS {
             writeln!(text, "{METRIC}version=\"v1\",resource=\"r{number}\"}} 1").unwrap();

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cluster_is_taken_as_it_was_found() {
+    fn a_cluster_file_is_accepted_as_found() {
         let found = cluster_from_yaml("nodes:\n- address: 10.0.0.1\n- address: 10.0.0.1\n").unwrap();
         assert_eq!(found.nodes.len(), 2);
         assert!(found.options.is_absent(), "nothing is filled in");

@@ -103,7 +103,7 @@ impl GivenImages {
     /// Reads `{NAME: IMAGE}` in YAML or JSON strictly.
     ///
     /// # Errors
-    /// The error names each unknown name and each text that is no image.
+    /// The error names each unknown name and each text that is not an image.
     pub fn from_yaml(text: &str) -> Result<Self, InputError> {
         let tree = yaml::read_yaml("images", text)?;
         let mut problems = Problems::default();

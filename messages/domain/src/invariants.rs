@@ -1,6 +1,6 @@
 //! The invariants (table in `docs/ARCHITECTURE.md`) as pure predicates over plain data.
 //!
-//! Unit tests, property tests, the simulation and the leader's gate call these functions. This module has I1 to
+//! Unit tests, property tests, the simulation and the leader call these functions. This module has I1 to
 //! I13 and I15, [`skew`](crate::skew) has I14; the simulation judges I16 and I17. Each predicate returns all violations.
 
 mod api;
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_good_change_has_no_violation_and_each_spoiled_one_has_its_own() {
+    fn a_valid_change_has_no_violation_and_each_spoiled_one_has_its_own() {
         let before = cluster(&["a", "b", "c"], &["d", "e"]);
         let after = cluster(&["a", "b", "f"], &["c", "d", "e"]);
         assert_eq!(judged(Some(&before), &after, |_, _| {}), []);

@@ -101,11 +101,11 @@ pub(crate) const MAX_RESOURCE_NAME: usize = 255;
 /// Maximum number of comparisons, and of writes, in one transaction: etcd's `--max-txn-ops`, 128 by default, limits
 /// each of the two.
 pub const MOST_OPERATIONS: usize = 128;
-/// Comparisons that the leader's gate adds to a transaction: its fence, and the owner of placement. The gate also
+/// Comparisons that the leader adds to a transaction: its fence, and the owner of placement. The leader also
 /// compares the revisions of a binding's evidence ([`BindingEvidence`](crate::invariants::BindingEvidence)), unless
 /// the transaction compares them already.
 pub const ADDED_BY_THE_GATE: usize = 2;
-/// Comparisons that remain for a decision after those of the gate.
+/// Comparisons that remain for a decision after those of the leader.
 pub const MOST_CONDITIONS: usize = MOST_OPERATIONS - ADDED_BY_THE_GATE;
 /// Bytes of keys and values in one transaction: etcd's `--max-request-bytes` is 1.5 MiB by default, and the rest of
 /// the request takes less than a tenth of that.

@@ -43,7 +43,7 @@ pub struct FleetStatus {
     pub interrupted_removals: BTreeSet<String>,
     /// Version of the program in the configured image.
     pub etcd_image_version: Option<EtcdVersion>,
-    /// What the components of Kubernetes answered; `None` if they were not asked.
+    /// Answers of the components of Kubernetes; `None` without a query.
     pub kubernetes: Option<KubernetesAnswers>,
 }
 
@@ -52,9 +52,9 @@ pub struct FleetStatus {
 pub struct KubernetesAnswers {
     /// The health check of each component that runs, by address: passed, or the reason why not.
     pub health: BTreeMap<String, BTreeMap<Component, Result<(), String>>>,
-    /// Names of the Node objects; `None` if no API server told them.
+    /// Names of the Node objects; `None` if no API server reported them.
     pub registered: Option<BTreeSet<String>>,
-    /// The holders of the leases of controller managers and schedulers, as far as an API server told them: the host name
+    /// The holders of the leases of controller managers and schedulers, as far as an API server reported them: the host name
     /// of a machine, and a random part after the last `_`.
     pub leaders: BTreeMap<Component, String>,
     /// The objects; `None` if no API server is healthy.
@@ -227,7 +227,7 @@ impl FromStr for EtcdVersion {
     }
 }
 
-/// A text that is no version.
+/// A text that is not a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the text is not a version of etcd: expected one such as 3.5.15")]
 pub struct NoVersion;

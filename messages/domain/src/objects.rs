@@ -1,4 +1,4 @@
-//! The objects of Kubernetes that the service keeps: their identity, what an API server told about them, and changes of
+//! The objects of Kubernetes that the service keeps: their identity, the answers of an API server about them, and changes of
 //! Node objects.
 //!
 //! Guarantees: `Debug` of a manifest shows its name, and nothing of its content, which may be a Secret.
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::certificate::Validity;
 use crate::cluster::Taint;
-use crate::resource::{NoResource, ResourceKey};
+use crate::resource::{InvalidResource, ResourceKey};
 
 /// An object among all objects of an API server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub struct Manifest {
 impl Manifest {
     /// # Errors
     /// The content names no object.
-    pub fn new(content: Value) -> Result<Self, NoResource> {
+    pub fn new(content: Value) -> Result<Self, InvalidResource> {
         let key = ResourceKey::of_manifest(&content)?;
         let api_version = content["apiVersion"].as_str().unwrap_or_default().to_owned();
         Ok(Self { name: ObjectName { api_version, key }, content: Arc::new(content) })
@@ -154,9 +154,9 @@ impl NodeChange {
 /// Answers about objects at one time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ObjectAnswers {
-    /// Versions of the healthy API servers (major and minor), by address, as far as they told them.
+    /// Versions of the healthy API servers (major and minor), by address, as far as they reported them.
     pub versions: BTreeMap<String, String>,
-    /// The Node objects; `None` if no API server told them.
+    /// The Node objects; `None` if no API server reported them.
     pub nodes: Option<Vec<NodeObject>>,
     /// Annotations of the static and user-defined resources.
     pub resources: BTreeMap<ResourceKey, FoundObject<Annotations>>,

@@ -44,7 +44,7 @@ impl fmt::Display for ResourceKey {
 /// The reason why a text or a manifest names no resource.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: expected {expected}")]
-pub struct NoResource {
+pub struct InvalidResource {
     /// The field of the manifest, or the part of the key.
     pub field: &'static str,
     /// The expected form.
@@ -60,12 +60,12 @@ impl ResourceKey {
     ///
     /// # Errors
     /// The first wrong part.
-    pub fn parse(text: &str) -> Result<Self, NoResource> {
+    pub fn parse(text: &str) -> Result<Self, InvalidResource> {
         let parts: Vec<&str> = text.split('/').collect();
         match parts[..] {
             [kind, name] => Self::new(["kind", "namespace", "name"], kind, None, name),
             [kind, namespace, name] => Self::new(["kind", "namespace", "name"], kind, Some(namespace), name),
-            _ => Err(NoResource { field: "key", expected: "KIND/NAME or KIND/NAMESPACE/NAME" }),
+            _ => Err(InvalidResource { field: "key", expected: "KIND/NAME or KIND/NAMESPACE/NAME" }),
         }
     }
 
@@ -73,16 +73,19 @@ impl ResourceKey {
     ///
     /// # Errors
     /// The first missing or wrong field. The error shows no value: a manifest may be a Secret.
-    pub fn of_manifest(manifest: &Value) -> Result<Self, NoResource> {
+    pub fn of_manifest(manifest: &Value) -> Result<Self, InvalidResource> {
         if !manifest.is_object() {
-            return Err(NoResource {
+            return Err(InvalidResource {
                 field: "document",
                 expected: "an object with apiVersion, kind and metadata",
             });
         }
         let text = |value: &Value| value.as_str().map(str::to_owned).filter(|text| !text.is_empty());
         if text(&manifest["apiVersion"]).is_none() {
-            return Err(NoResource { field: "apiVersion", expected: "a version, such as v1 or apps/v1" });
+            return Err(InvalidResource {
+                field: "apiVersion",
+                expected: "a version, such as v1 or apps/v1",
+            });
         }
         let metadata = &manifest["metadata"];
         let kind = text(&manifest["kind"]).unwrap_or_default();
@@ -91,7 +94,7 @@ impl ResourceKey {
             Value::Null => None,
             Value::String(namespace) if namespace.is_empty() => None,
             Value::String(namespace) => Some(namespace.as_str()),
-            _ => return Err(NoResource { field: "metadata.namespace", expected: NAMESPACE }),
+            _ => return Err(InvalidResource { field: "metadata.namespace", expected: NAMESPACE }),
         };
         Self::new(["kind", "metadata.namespace", "metadata.name"], &kind, namespace, &name)
     }
@@ -101,23 +104,23 @@ impl ResourceKey {
         kind: &str,
         namespace: Option<&str>,
         name: &str,
-    ) -> Result<Self, NoResource> {
+    ) -> Result<Self, InvalidResource> {
         let is_kind = (1..=MAX_KIND).contains(&kind.len()) && kind.bytes().all(|c| c.is_ascii_alphanumeric());
         if !is_kind {
-            return Err(NoResource { field: of_kind, expected: KIND });
+            return Err(InvalidResource { field: of_kind, expected: KIND });
         }
         let is_label = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
         let is_namespace =
             |text: &str| (1..=MAX_NAMESPACE).contains(&text.len()) && text.bytes().all(is_label);
         if namespace.is_some_and(|namespace| !is_namespace(namespace)) {
-            return Err(NoResource { field: of_namespace, expected: NAMESPACE });
+            return Err(InvalidResource { field: of_namespace, expected: NAMESPACE });
         }
         let is_path = |c: char| !c.is_whitespace() && !c.is_control() && c != '/' && c != '%';
         let is_name = (1..=MAX_OBJECT_NAME).contains(&name.len())
             && name.chars().all(is_path)
             && !matches!(name, "." | "..");
         if !is_name {
-            return Err(NoResource { field: of_name, expected: NAME });
+            return Err(InvalidResource { field: of_name, expected: NAME });
         }
         Ok(Self { kind: kind.to_owned(), namespace: namespace.map(str::to_owned), name: name.to_owned() })
     }

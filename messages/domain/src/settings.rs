@@ -37,7 +37,7 @@ pub struct RepairSettings {
 /// The settings of placement, without the TOSCA template for new clusters: the configuration file has that.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PlacementSettings {
-    /// Interval between fetch rounds of metrics.
+    /// Interval between metrics rounds.
     #[serde(rename = "metrics_interval_seconds", with = "seconds")]
     pub metrics_interval: Duration,
     /// Maximum age of a usable metric value.

@@ -71,7 +71,7 @@ impl FromStr for KubernetesVersion {
     }
 }
 
-/// A text that is no version.
+/// A text that is not a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the text is not a version of Kubernetes: expected one such as v1.34.4")]
 pub struct NoKubernetesVersion;
@@ -219,7 +219,7 @@ pub fn judge_start(
         rules.push(before.map(|on| found(SkewRule::MinorReverted, server, on)));
         let below = oldest.filter(|(_, oldest)| version.exceeds(oldest, 1));
         rules.push(below.map(|on| found(SkewRule::MinorSkipped, server, on)));
-        // A kubelet that is already too old for another API server is no reason to keep this one back.
+        // A kubelet that is already too old for another API server is not a reason to keep this one back.
         let raises = newest.is_none_or(|(_, newest)| version.exceeds(newest, 0));
         let of_nodes = [Component::Kubelet, Component::Proxy];
         let mut old = of_nodes.into_iter().flat_map(|other| versions.all(other).map(move |on| (other, on)));

@@ -13,7 +13,7 @@ pub const SSH_SECRET: &str = "cke/secrets/ssh";
 pub const KUBERNETES_SECRET: &str = "cke/secrets/k8s";
 
 go_object! {
-    /// How to reach Vault, and to log in by AppRole.
+    /// The address of Vault, and the login by AppRole.
     #[derive(Debug, Clone, Default, PartialEq, Eq)]
     pub struct VaultAccess {
         /// URL of the server.

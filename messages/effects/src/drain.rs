@@ -81,7 +81,7 @@ impl From<KubernetesError> for Stop {
 }
 
 impl DrainOrder {
-    /// Drains the node and keeps it drained. Calls `tell` with each pod or error that it waits for, and with each
+    /// Drains the node and keeps it drained. Calls `tell` for each pod or error that it waits for, and with each
     /// result.
     pub async fn carry_out(self, tell: impl Fn(DrainNews) + Send + Sync) {
         let Stop::Failed(why) = self.drain(&tell).await;

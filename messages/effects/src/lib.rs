@@ -16,7 +16,7 @@
 //! - Every announced effect ends in a [`Conclusion`], which is offered until a change that records it is durable, or
 //!   is reported at the end of the epoch.
 //! - A lost answer blocks nothing: each wait has an end, provided that [`EffectEvent::Passed`] arrives at
-//!   [`Workflow::wake`] and once a round.
+//!   [`Workflow::wake`] and once a reconcile pass.
 //!
 //! # Assumes
 //! - The effect's port checks its permit at the beginning, and stops the effect when its future is dropped.

@@ -103,7 +103,7 @@ impl<A, E: Effect> Workflow<A, E> {
         self.ended.as_ref().map(|(effect, conclusion)| (effect, conclusion))
     }
 
-    /// The time at which [`EffectEvent::Passed`] is needed. It is also needed once a round, to detect lost answers.
+    /// The time at which [`EffectEvent::Passed`] is needed. It is also needed once a reconcile pass, to detect lost answers.
     #[must_use]
     pub fn wake(&self) -> Option<Moment> {
         let job = self.job.as_ref().and_then(|job| match job.phase {
@@ -164,7 +164,7 @@ impl<A, E: Effect> Workflow<A, E> {
         self.number
     }
 
-    /// Allows decisions on refused states at the start of a new round.
+    /// Allows decisions on refused states at the start of a new pass.
     pub fn clear_refusal(&mut self) {
         self.changes.clear_refusal();
     }

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused() {
+    fn invalid_and_negative_durations_are_refused() {
         for text in [
             "",
             "+",

@@ -1,4 +1,4 @@
-//! Reading and writing the JSON of CKE and of Krake, and the YAML and JSON that people type.
+//! Reading and writing the JSON of CKE and of Krake, and typed YAML and JSON.
 //!
 //! Depends on no other crate of the workspace. Does no I/O, reads no clock, draws no random number.
 

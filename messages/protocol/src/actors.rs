@@ -48,7 +48,7 @@ use madako_domain::state::ClusterState;
 use madako_domain::status::OperationPhase;
 use madako_domain::store::{Condition, Outcome, Snapshot, StoreError};
 
-/// The data against which the gate checks a planned cluster.
+/// The data against which the leader checks a planned cluster.
 #[derive(Debug, Clone)]
 pub struct Evidence {
     /// The cluster on which the plan is based.
@@ -61,7 +61,7 @@ pub struct Evidence {
     pub template_changed: bool,
 }
 
-/// A planned cluster on its way to the leader's gate.
+/// A planned cluster for the check of the leader.
 #[derive(Debug, Clone)]
 pub struct ClusterMutation {
     /// The plan; its `cluster` is present.
@@ -253,7 +253,7 @@ pub enum RepairMessage {
     State(Arc<ClusterState>, HandledSignal),
     /// The registry reported machines for repair.
     Reported(Arc<Reports>, HandledSignal),
-    /// The next round of health checks is due.
+    /// The next health checks are due.
     Tick,
     /// A deadline passed, or a retry is due.
     Reconcile,
@@ -293,7 +293,7 @@ pub enum RepairMessage {
 pub enum RebootMessage {
     /// The state of the store changed.
     State(Arc<ClusterState>, HandledSignal),
-    /// The next round of boot checks is due.
+    /// The next boot checks are due.
     Tick,
     /// A deadline passed, or a retry is due.
     Reconcile,
@@ -457,11 +457,11 @@ pub struct Collected {
     pub nodes: BTreeMap<String, NodeStatus>,
     /// The errors of the others.
     pub errors: BTreeMap<String, String>,
-    /// Whether etcd was asked: it is, as soon as it has data.
+    /// True if the runner queried etcd, which it does as soon as etcd has data.
     pub asked_etcd: bool,
     /// The answer of etcd; `None` if it was not asked or did not answer.
     pub etcd: Option<EtcdStatus>,
-    /// Whether the authorities issue certificates, or the reason why not; `None` if they were not asked.
+    /// `Err`: the reason why the authorities issue no certificates; `None` if the runner did not query them.
     pub authorities: Option<Result<(), String>>,
     /// The answers of the components of Kubernetes; `None` if they were not asked.
     pub kubernetes: Option<KubernetesAnswers>,
@@ -495,7 +495,7 @@ impl Addressed for RepairMessage {
 pub enum FetcherMessage {
     /// Placement's resources were listed, or changed.
     Followed(FollowEvent, HandledSignal),
-    /// The next round is due.
+    /// The next pass is due.
     Tick,
     /// A fetch ended.
     Fetched {

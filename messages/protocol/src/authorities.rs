@@ -134,7 +134,7 @@ pub trait Authorities: Send + Sync + 'static {
     /// See [`AuthorityError`].
     async fn issue(&self, request: &CertificateRequest) -> Result<IssuedCertificate, AuthorityError>;
 
-    /// Whether certificates can be issued at present, as far as one cheap question tells.
+    /// True if certificates can be issued at present, by one cheap request.
     ///
     /// # Errors
     /// The reason why not. A later [`Authorities::issue`] would fail for it.

@@ -49,7 +49,7 @@ pub trait Components: Objects {
     /// Adds taints to a Node object; one of the same key and effect gets the value. Idempotent.
     ///
     /// # Errors
-    /// See [`KubernetesError`]. A Node object that is gone is no error.
+    /// See [`KubernetesError`]. A Node object that is gone is not an error.
     async fn add_taints(
         &self,
         permit: &Permit,

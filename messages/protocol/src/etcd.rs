@@ -73,7 +73,7 @@ pub trait EtcdCluster: Send + Sync + 'static {
     /// See [`EtcdError`]; etcd refuses a learner that is not in sync yet.
     async fn promote(&self, permit: &Permit, addresses: &[String], id: u64) -> Result<(), EtcdError>;
 
-    /// Removes a member. A missing member is no error.
+    /// Removes a member. A missing member is not an error.
     ///
     /// # Errors
     /// See [`EtcdError`].

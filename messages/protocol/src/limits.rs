@@ -12,7 +12,7 @@ pub const PERMIT_MARGIN: Duration = Duration::from_secs(1);
 /// Pause before everything is listed again after missed changes: a slow follower must not loop without pause.
 pub(crate) const RELIST_PAUSE: Duration = Duration::from_millis(100);
 
-/// Time-out for the fetch from one provider. It is below the round of 15 s, so that a round ends before the next. A
+/// Time-out for the fetch from one provider. It is below the metrics interval of 15 s, so that a metrics round ends before the next. A
 /// decision that needs a value which was never fetched waits about as long.
 pub const PROVIDER_DEADLINE: Duration = Duration::from_secs(10);
 /// Number of rounds for which the last valid value counts when `metric_max_age` is not set: two failed rounds

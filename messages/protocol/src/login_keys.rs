@@ -36,7 +36,7 @@ pub trait LoginKeySource: Send + Sync + 'static {
     /// All keys. The first source with a key of a node counts.
     ///
     /// # Errors
-    /// A source cannot be read. A later source is no substitute, since a node may need the key of the first one.
+    /// A source cannot be read. A later source is not a substitute, since a node may need the key of the first one.
     async fn read(&self) -> Result<Vec<LoginKeys>, LoginKeysError>;
 }
 

@@ -134,7 +134,7 @@ pub struct NodeFile {
 /// The content of a file on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileContent {
-    /// A file that everybody may read (mode 0644).
+    /// A file that every user may read (mode 0644).
     Public(String),
     /// A file for its owner alone (mode 0600).
     Private(Secret),
@@ -174,7 +174,7 @@ pub struct SnapshotRestore {
     pub peer_url: String,
 }
 
-/// What a snapshot of etcd contains.
+/// The contents of a snapshot of etcd.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotContent {
     /// Revision of its last write.

@@ -26,7 +26,7 @@ pub trait Objects: Send + Sync + 'static {
     /// See [`KubernetesError`].
     async fn read_node_objects(&self, servers: &[String]) -> Result<Vec<NodeObject>, KubernetesError>;
 
-    /// The annotations of an object. A kind that only a part of discovery would tell is asked from that part alone.
+    /// The annotations of an object. A kind is looked up in the one part of discovery that can have it.
     async fn read_annotations(&self, servers: &[String], object: &ObjectName) -> FoundObject<Annotations>;
 
     /// A whole object, without the field managers.

@@ -19,7 +19,7 @@ impl Secret {
         &self.0
     }
 
-    /// Whether there is no text.
+    /// True if there is no text.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn every_problem_of_a_schedule_is_told() {
+    fn every_problem_of_a_schedule_is_reported() {
         let (_, problems, _) =
             schedule("{every: 5m, dir: backups, keep: 0, prove: often, compress: true}", Some(Mode::Act));
         for part in [

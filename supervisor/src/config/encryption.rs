@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn keys_come_from_the_environment() {
-        // Every process has this variable, and it is no key.
+        // Every process has this variable, and it is not a key.
         let message = refusal("{key_env: PATH}");
         assert!(
             message.contains("placement.encryption.key_env: got \"PATH\" (line 1 is not an encryption key"),

@@ -45,13 +45,13 @@ pub(super) fn read_private(field: &str, path: &str, findings: &mut ConfigFinding
     }
 }
 
-/// Whether there is at least one certificate, and all are valid.
+/// True if there is at least one certificate, and all are valid.
 pub(super) fn has_certificates(pem: &str) -> bool {
     let mut certificates = CertificateDer::pem_slice_iter(pem.as_bytes()).peekable();
     certificates.peek().is_some() && certificates.all(|certificate| certificate.is_ok())
 }
 
-/// Whether the text is a private key of a kind that TLS supports.
+/// True if the text is a private key of a kind that TLS supports.
 pub(super) fn is_key(pem: &str) -> bool {
     PrivateKeyDer::from_pem_slice(pem.as_bytes()).is_ok_and(|key| any_supported_type(&key).is_ok())
 }

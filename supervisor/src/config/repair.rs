@@ -42,7 +42,7 @@ impl From<(bool, HoldSettings)> for Repair {
 const LABEL: Kind = Kind::Checked("`rack`, or the name of a label with at most 63 bytes", |label| {
     !label.is_empty() && label.len() <= MAX_LABEL
 });
-/// One machine is no event, and no site has more than a million machines.
+/// One machine is not an event, and no site has more than a million machines.
 const COUNT: Kind = Kind::Whole(2, 1_000_000);
 /// Sabakan detects an outage machine by machine within seconds, and failures a day apart have different causes.
 const WITHIN: Kind = Kind::Checked("a duration from 1s to 24h, such as 10m", |text| {

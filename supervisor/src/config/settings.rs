@@ -52,7 +52,7 @@ impl ConfigFindings {
 /// The valid settings of a text; an empty text has none. Scalars have their types of YAML 1.1, as in CKE.
 ///
 /// # Errors
-/// The text is no mapping in YAML. The error names place and reason, never the content: it may be a secret.
+/// The text is not a mapping in YAML. The error names place and reason, never the content: it may be a secret.
 pub(super) fn read_settings(
     text: &str,
     schema: &'static Schema,

@@ -96,7 +96,7 @@ impl SupervisorRef {
         registry::where_is(actor_name(instance, id)).and_then(Self::from_cell)
     }
 
-    /// `None`: the cell is no supervisor's.
+    /// `None`: the cell does not belong to a supervisor.
     #[must_use]
     pub fn from_cell(cell: ActorCell) -> Option<Self> {
         (cell.is_message_type_of::<Message>() == Some(true)).then(|| Self(cell.into()))
@@ -110,7 +110,7 @@ impl SupervisorRef {
     /// Adds a child at the end and starts it. Answers after its first start, within its start deadline.
     ///
     /// # Errors
-    /// See [`AddError`]; a failed start is no error, as it is retried.
+    /// See [`AddError`]; a failed start is not an error, as it is retried.
     pub async fn add_child(&self, child: ChildSpec) -> Result<FirstStart, AddError> {
         let (reply, answer) = oneshot::channel();
         let id = child.id.clone();
@@ -130,7 +130,7 @@ impl SupervisorRef {
         answer.await.map_err(|_| ended(SupervisorEnded))?
     }
 
-    /// Requests the removal of a child without waiting; a missing child is no error.
+    /// Requests the removal of a child without waiting; a missing child is not an error.
     ///
     /// # Errors
     /// [`SupervisorEnded`]; then its children end as well.

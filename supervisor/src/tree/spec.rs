@@ -23,7 +23,7 @@ pub fn actor_name(instance: &str, id: &str) -> String {
     format!("{instance}/{id}")
 }
 
-/// Which ends of a child count as failures.
+/// The ends of a child that count as failures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Restart {
     /// Every end that the supervisor did not request.

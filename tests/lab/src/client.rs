@@ -17,7 +17,7 @@ use crate::limits::{JUDGE_WITHIN, MAX_TOLD};
 use crate::tool::{LabError, PATH};
 use crate::{Lab, Machine};
 
-/// What a client uses.
+/// The parts of the cluster that a client uses.
 #[derive(Debug, Clone, Copy)]
 pub struct Use<'a> {
     /// A kubeconfig that may read namespaces and write config maps in `default`.
@@ -37,7 +37,7 @@ pub struct Use<'a> {
 pub struct Client {
     name: String,
     process: Child,
-    /// Its end tells the client to finish.
+    /// The client finishes at its end.
     held: ChildStdin,
 }
 

@@ -22,7 +22,7 @@ const IMAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/images.sh");
 #[derive(Debug)]
 pub(crate) struct Keeper {
     process: Child,
-    /// Taken on drop: its end tells the keeper to remove the lab.
+    /// Taken on drop: at its end the keeper removes the lab.
     held: Option<ChildStdin>,
     directory: PathBuf,
     /// Number in the host's PID namespace of the lab's first process.

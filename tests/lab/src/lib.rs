@@ -185,7 +185,7 @@ impl Lab {
         &self.machines
     }
 
-    /// Whether the machines have the images of Kubernetes.
+    /// True if the machines have the images of Kubernetes.
     #[must_use]
     pub fn has_kubernetes(&self) -> bool {
         self.has_kubernetes

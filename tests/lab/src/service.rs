@@ -24,7 +24,7 @@ use crate::{
     UNBOUND_EXPORTER_IMAGE, UNBOUND_IMAGE,
 };
 
-/// Interval between rounds of the service.
+/// Interval between reconcile passes of the service.
 const INTERVAL: &str = "3s";
 /// Longer than the shortest action on a node, with room for a busy host.
 const SESSION: &str = "60s";

@@ -101,7 +101,7 @@ fn wrong_directions(members: &[Member]) -> Vec<String> {
     let mut findings = Vec::new();
     for member in members {
         let Some(from) = layers[member.name.as_str()] else {
-            findings.push(format!("{} lies in {}, which is no layer", member.name, member.directory));
+            findings.push(format!("{} lies in {}, which is not a layer", member.name, member.directory));
             continue;
         };
         for (used, kind) in &member.uses {
@@ -126,7 +126,7 @@ fn unmapped(members: &[Member], map: &str) -> Vec<String> {
     let missing = present.difference(&listed).map(|directory| format!("the map does not list {directory}/"));
     let gone = listed
         .difference(&present)
-        .map(|directory| format!("the map lists {directory}/, which is no member"));
+        .map(|directory| format!("the map lists {directory}/, which is not a member"));
     missing.chain(gone).collect()
 }
 

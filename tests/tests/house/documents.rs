@@ -276,7 +276,7 @@ fn in_example(path: &str) -> bool {
 }
 
 #[test]
-fn links_lead_somewhere() {
+fn links_in_documents_have_targets() {
     nothing(&broken_links(&documents(), &exists));
 }
 
@@ -367,7 +367,7 @@ fn a_section_without_invariant_is_found() {
 }
 
 #[test]
-fn decisions_are_in_the_index() {
+fn each_decision_document_is_in_the_index() {
     nothing(&unlisted_decisions(&documents()));
 }
 

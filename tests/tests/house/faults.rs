@@ -77,7 +77,7 @@ fn wrong_bounds(row: &[String]) -> Option<String> {
         _ => return Some(format!("{field}: the world has no such number")),
     };
     let (Ok(least), Ok(greatest)) = (least.parse(), greatest.parse::<i64>()) else {
-        return Some(format!("{field}: from {least} to {greatest} is no range"));
+        return Some(format!("{field}: from {least} to {greatest} is not a range"));
     };
     let holds = possible(field, least)
         && possible(field, greatest)
@@ -196,7 +196,7 @@ fn the_actors_that_can_be_targets_are_those_of_the_tree() {
         FETCHER,
         SCHEDULER,
     ];
-    assert_eq!(ACTORS, tree, "a supervisor's child that is no supervisor can be a target");
+    assert_eq!(ACTORS, tree, "a supervisor's child that is not a supervisor can be a target");
     // The map shows no other actors in the tree, apart from two supervisors.
     let map = text("docs/ARCHITECTURE.md");
     let drawn =

@@ -28,7 +28,7 @@ fn scattered(sources: &BTreeMap<String, String>) -> Vec<String> {
     let limits = constants.filter(|(_, (name, kind))| {
         *kind == "Duration" || BOUNDS.iter().any(|bound| name.starts_with(bound))
     });
-    limits.map(|(path, (name, _))| format!("{path}: {name} belongs into the crate's limits.rs")).collect()
+    limits.map(|(path, (name, _))| format!("{path}: {name} belongs in the crate's limits.rs")).collect()
 }
 
 /// Name and type of a module's constant.
@@ -70,7 +70,7 @@ fn limits_stand_in_one_file_a_crate() {
 }
 
 #[test]
-fn a_limit_elsewhere_is_found() {
+fn a_limit_outside_limits_rs_is_found() {
     let found = |path: &str, line: &str| scattered(&BTreeMap::from([(path.to_owned(), format!("{line}\n"))]));
     let time = "pub(crate) const PATIENCE: Duration = Duration::from_secs(1);";
     one(&found("actors/leader/src/actor.rs", time), &["actors/leader/src/actor.rs", "PATIENCE"]);

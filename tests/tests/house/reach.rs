@@ -178,7 +178,7 @@ fn io_in_code(sources: &BTreeMap<String, String>) -> Vec<String> {
 }
 
 /// Each file of an actor except its shell that names a crate of the shell.
-fn impure_brains(sources: &BTreeMap<String, String>) -> Vec<String> {
+fn impure_decisions(sources: &BTreeMap<String, String>) -> Vec<String> {
     let mut findings = Vec::new();
     for (file, source) in sources {
         if file.ends_with("/actor.rs") || file.contains("/actor/") {
@@ -188,13 +188,16 @@ fn impure_brains(sources: &BTreeMap<String, String>) -> Vec<String> {
         for shell_crate in SHELL_CRATES {
             let below = format!("{shell_crate}::");
             if named.iter().any(|path| path.starts_with(&below)) {
-                findings.push(format!("{file} is part of a brain and names {shell_crate}"));
+                findings.push(format!("{file} belongs to the pure half of an actor and names {shell_crate}"));
             }
         }
         // A metric's function, such as `crate::actor::madako_polls_total`, is in the shell.
         let is_metric = |path: &&String| path.contains("::madako_") || path.contains("::cke_");
         findings.extend(
-            named.iter().find(is_metric).map(|path| format!("{file} is part of a brain and names {path}")),
+            named
+                .iter()
+                .find(is_metric)
+                .map(|path| format!("{file} belongs to the pure half of an actor and names {path}")),
         );
     }
     findings
@@ -278,7 +281,7 @@ fn quoted<'a>(text: &'a str) { let c = '"'; let d = '\''; let raw = r#"a " std::
 }
 
 #[test]
-fn brains_know_no_actors_timers_or_logs() {
+fn decisions_use_no_actors_timers_or_logs() {
     let mut sources = BTreeMap::new();
     for member in members().iter().filter(|member| member.directory.starts_with("actors/")) {
         let mut own = texts(&format!("{}/src", member.directory), ".rs");
@@ -296,24 +299,24 @@ fn brains_know_no_actors_timers_or_logs() {
         assert!(effects.remove(&format!("messages/effects/src/{shell}")).is_some(), "{:?}", effects.keys());
     }
     sources.append(&mut effects);
-    nothing(&impure_brains(&sources));
+    nothing(&impure_decisions(&sources));
 }
 
 #[test]
-fn a_brain_that_waits_or_logs_is_found() {
-    let files = |brain: &str| {
+fn a_decision_that_waits_or_logs_is_found() {
+    let files = |decision: &str| {
         BTreeMap::from([
             ("actors/a/src/actor.rs".to_owned(), "use ractor::Actor;\nuse tokio::time;\n".to_owned()),
-            ("actors/a/src/guard.rs".to_owned(), format!("use std::time::Duration;\n{brain}\n")),
+            ("actors/a/src/guard.rs".to_owned(), format!("use std::time::Duration;\n{decision}\n")),
         ])
     };
-    nothing(&impure_brains(&files("use madako_domain::plan;\n/// As tokio::time has it.")));
+    nothing(&impure_decisions(&files("use madako_domain::plan;\n/// As tokio::time has it.")));
     let metric = "use crate::actor::{PollerState, madako_polls_total};";
-    one(&impure_brains(&files(metric)), &["guard.rs", "madako_polls_total"]);
+    one(&impure_decisions(&files(metric)), &["guard.rs", "madako_polls_total"]);
     for shell_crate in SHELL_CRATES {
-        one(&impure_brains(&files(&format!("use {shell_crate}::thing;"))), &["guard.rs", shell_crate]);
+        one(&impure_decisions(&files(&format!("use {shell_crate}::thing;"))), &["guard.rs", shell_crate]);
         one(
-            &impure_brains(&files(&format!("fn f() {{ {shell_crate}::thing!(); }}"))),
+            &impure_decisions(&files(&format!("fn f() {{ {shell_crate}::thing!(); }}"))),
             &["guard.rs", shell_crate],
         );
     }

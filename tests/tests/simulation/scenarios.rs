@@ -98,7 +98,7 @@ fn counters_of_instances_match_the_requests_received() {
     let busy = calm(&[ClientKind::Placement, ClientKind::EtcdWatch]);
     let quiet = calm(&[]);
     // Clients that write to the store directly have a connection to it too.
-    for (report, people) in [(&busy, 1), (&quiet, 0)] {
+    for (report, clients) in [(&busy, 1), (&quiet, 0)] {
         let count = |what: &str| report.traffic.get(what).copied().unwrap_or(0);
         let counted = |metric: &str| count(&format!("counted by madako_{metric}_total"));
         // Each poll is one request; the registry receives no other.
@@ -115,7 +115,7 @@ fn counters_of_instances_match_the_requests_received() {
         assert_eq!(counted("metrics_provider_requests"), by_providers, "{:?}", report.traffic);
         // Each instance has one connection for all of its requests.
         let instances = u64::from(scenario("short-storm").world.instances);
-        assert_eq!(count("connections to the store"), instances + people, "{:?}", report.traffic);
+        assert_eq!(count("connections to the store"), instances + clients, "{:?}", report.traffic);
     }
     assert!(busy.calls["placement"].0 > 1000, "{:?}", busy.calls);
 }
@@ -136,7 +136,7 @@ fn unmet_expectations_prevent_a_pass() {
 }
 
 #[test]
-fn an_invariant_that_had_nothing_to_judge_is_no_pass() {
+fn a_run_with_an_invariant_without_judgements_does_not_pass() {
     let mut homeless = scenario("short-storm");
     (homeless.faults, homeless.clients) = (Vec::new(), Vec::new());
     homeless.expect.at_least = Counts::default();
@@ -183,7 +183,7 @@ fn shrunk_scenario_still_fails() {
     assert_eq!((same.failure_texts(), same.history), (wrong.clone(), shrunk.report.history));
     for number in &shrunk.only {
         let less = again(shrunk.only.iter().copied().filter(|other| other != number).collect());
-        assert_ne!(less.failure_texts(), wrong, "{:?} without {number} is no pass either", shrunk.only);
+        assert_ne!(less.failure_texts(), wrong, "{:?} without {number} is not a pass either", shrunk.only);
     }
 }
 

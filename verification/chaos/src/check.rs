@@ -43,7 +43,7 @@ impl Verdicts {
         self.count_violation(violation.invariant.name(), violation.what.clone());
     }
 
-    /// Counts a violation of a check that is no invariant.
+    /// Counts a violation of a check that is not an invariant.
     pub fn count_violation(&mut self, name: &str, what: String) {
         let verdict = self.verdict_of(name);
         verdict.broken += 1;

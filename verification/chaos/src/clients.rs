@@ -51,7 +51,7 @@ pub(crate) type ApiEndpoints = BTreeMap<u32, SocketAddr>;
 #[derive(Debug, Clone)]
 pub(crate) struct Clients {
     history: History,
-    doors: Arc<ApiEndpoints>,
+    endpoints: Arc<ApiEndpoints>,
     shared: Arc<Mutex<SharedClients>>,
 }
 
@@ -63,10 +63,10 @@ struct ReadObject {
 }
 
 impl Clients {
-    pub(crate) fn new(history: History, doors: ApiEndpoints, objects: u32) -> Self {
+    pub(crate) fn new(history: History, endpoints: ApiEndpoints, objects: u32) -> Self {
         let slots = (1..=objects.max(1)).map(|slot| (slot, ObjectSlot::default())).collect();
         let shared = SharedClients { slots, value: 0 };
-        Self { history, doors: Arc::new(doors), shared: Arc::new(Mutex::new(shared)) }
+        Self { history, endpoints: Arc::new(endpoints), shared: Arc::new(Mutex::new(shared)) }
     }
 
     pub(crate) async fn fill(&self, mut chance: ChaCha8Rng) {
@@ -114,12 +114,12 @@ impl Clients {
         for slot in slots {
             let name = self.name(slot);
             let path = format!("{}/{name}", list_path());
-            for door in &*self.doors {
+            for endpoint in &*self.endpoints {
                 let (end, _) =
-                    self.ask(door, 0, &name, ObjectOperation::Read, WebRequest::get(&path, WITHIN)).await;
+                    self.ask(endpoint, 0, &name, ObjectOperation::Read, WebRequest::get(&path, WITHIN)).await;
                 if let RequestEnd::Unknown { .. } | RequestEnd::NotSent = end {
                     unanswered
-                        .push(format!("instance={} did not answer a read of {name} in the end", door.0));
+                        .push(format!("instance={} did not answer a read of {name} in the end", endpoint.0));
                 }
             }
         }
@@ -182,22 +182,24 @@ impl Clients {
         body: Option<&Value>,
         chance: &mut ChaCha8Rng,
     ) -> Option<Answer> {
-        let at = chance.random_range(0..self.doors.len().max(1));
-        let door = self.doors.iter().nth(at)?;
-        self.ask(door, client, name, op, WebRequest { method, path, expected, body, within: WITHIN }).await.1
+        let at = chance.random_range(0..self.endpoints.len().max(1));
+        let endpoint = self.endpoints.iter().nth(at)?;
+        self.ask(endpoint, client, name, op, WebRequest { method, path, expected, body, within: WITHIN })
+            .await
+            .1
     }
 
     /// Calls one instance and records the outcome.
     async fn ask(
         &self,
-        (instance, door): (&u32, &SocketAddr),
+        (instance, endpoint): (&u32, &SocketAddr),
         client: u32,
         name: &str,
         op: ObjectOperation,
         ask: WebRequest<'_>,
     ) -> (RequestEnd, Option<Answer>) {
         let (instance, expected, called) = (*instance, ask.expected, self.history.now());
-        let answer = web::send_request(*door, ask).await;
+        let answer = web::send_request(*endpoint, ask).await;
         let returned = self.history.now();
         let (end, answer) = outcome_of(op, answer);
         self.note(name, &end);

@@ -37,7 +37,7 @@ pub use self::journal::{Journal, JournalError, Line, LineContent, read_journal};
 pub(crate) use self::kubernetes::{PROTECTED, base_path_of_instance};
 use self::tap::AnswerTap;
 pub use self::tap::CorruptAnswer;
-use crate::network::{RANGE_SHOWN, is_apart};
+use crate::network::{RANGE_SHOWN, is_in_run_range};
 
 /// Start-up time of a machine after its power returns.
 const INITIALIZE_TAKES: Duration = Duration::from_secs(5);
@@ -82,8 +82,8 @@ pub fn metric_of(cluster: &str) -> String {
 
 /// Serves until the future is dropped.
 pub async fn serve(settings: Settings, clock: Arc<dyn Clock>) -> Result<(), DatacenterError> {
-    let door = settings.control.ip();
-    if !door.is_loopback() && !is_apart(door) {
+    let control_ip = settings.control.ip();
+    if !control_ip.is_loopback() && !is_in_run_range(control_ip) {
         return Err(DatacenterError::Open(settings.control));
     }
     let before = read_journal(&settings.journal)?;
@@ -95,7 +95,7 @@ pub async fn serve(settings: Settings, clock: Arc<dyn Clock>) -> Result<(), Data
     let registry = SimulatedRegistry::new(recorded_machines(&settings, start, &before)?, Arc::clone(&clock));
     let tap = Arc::new(AnswerTap::new(journal));
     let prometheus = SimulatedPrometheus::new(settings.seed, clock, wandering_metrics(&settings.metrics));
-    let door = control::make_router(registry.clone(), Arc::clone(&tap), &before);
+    let control_router = control::make_router(registry.clone(), Arc::clone(&tap), &before);
     let mut servers = Vec::new();
     if let Some(address) = settings.registry {
         let api =
@@ -108,7 +108,7 @@ pub async fn serve(settings: Settings, clock: Arc<dyn Clock>) -> Result<(), Data
     }
     let mut running = tokio::task::JoinSet::new();
     let listener = listen(settings.control).await?;
-    running.spawn(async move { axum::serve(listener, door).await });
+    running.spawn(async move { axum::serve(listener, control_router).await });
     for (address, router) in servers {
         let listener = listen(address).await?;
         running.spawn(async move { axum::serve(listener, router).await });

@@ -37,14 +37,14 @@ const LAST_WITHIN: Duration = Duration::from_secs(30);
 
 pub(crate) async fn follow_applications(
     number: u32,
-    doors: ApiEndpoints,
+    endpoints: ApiEndpoints,
     history: History,
     stop: watch::Receiver<bool>,
 ) {
     let mut follower = Follower { number, history, stop };
     let mut ends: Option<Instant> = None;
-    for (instance, door) in doors.iter().cycle().skip(number as usize) {
-        let why = match follower.listen(*instance, *door).await {
+    for (instance, endpoint) in endpoints.iter().cycle().skip(number as usize) {
+        let why = match follower.listen(*instance, *endpoint).await {
             Ok(()) => None,
             Err(error) => Some(error.to_string()),
         };
@@ -68,13 +68,13 @@ struct Follower {
 
 impl Follower {
     /// Watches through one instance until the run is over and everything was delivered.
-    async fn listen(&mut self, instance: u32, door: SocketAddr) -> Result<(), RequestError> {
+    async fn listen(&mut self, instance: u32, endpoint: SocketAddr) -> Result<(), RequestError> {
         let follower = self.number;
         let asked = self.history.now();
         let path = format!("{}?watch&heartbeat={}", list_path(), HEARTBEAT.as_secs());
-        let mut lines = web::open_stream(door, &path, WITHIN).await?;
+        let mut lines = web::open_stream(endpoint, &path, WITHIN).await?;
         self.history.note(Event::Opened { follower, instance, asked });
-        self.list(door).await?;
+        self.list(endpoint).await?;
         loop {
             let line = tokio::select! {
                 biased;
@@ -84,7 +84,7 @@ impl Follower {
             };
             self.record_line(&line);
         }
-        self.list(door).await?;
+        self.list(endpoint).await?;
         self.read_until_heartbeats(&mut lines).await
     }
 
@@ -96,11 +96,11 @@ impl Follower {
         Ok(())
     }
 
-    async fn list(&self, door: SocketAddr) -> Result<(), RequestError> {
+    async fn list(&self, endpoint: SocketAddr) -> Result<(), RequestError> {
         let (follower, asked) = (self.number, self.history.now());
-        let answer = web::send_request(door, WebRequest::get(&list_path(), WITHIN)).await?;
+        let answer = web::send_request(endpoint, WebRequest::get(&list_path(), WITHIN)).await?;
         if answer.status != StatusCode::OK {
-            return Err(RequestError::Unknown(door, format!("status {}", answer.status)));
+            return Err(RequestError::Unknown(endpoint, format!("status {}", answer.status)));
         }
         self.history.note(Event::Listed { follower, asked, answer: answer.json() });
         Ok(())
@@ -111,7 +111,7 @@ impl Follower {
         if line.is_empty() {
             return false;
         }
-        // A line that is no JSON is kept as text, for the judge.
+        // A line that is not JSON is kept as text, for the judge.
         let line = serde_json::from_slice(line)
             .unwrap_or_else(|_| Value::from(String::from_utf8_lossy(line).into_owned()));
         self.history.note(Event::WatchLine { follower: self.number, line });

@@ -52,7 +52,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// Whether clients count the call as failed: no answer, or a server error.
+    /// True if clients count the call as failed: no answer, or a server error.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         !matches!(&self.end, RequestEnd::Answered { .. })
@@ -110,7 +110,7 @@ pub enum Event {
     },
     /// A new sum of refused writes over all instances.
     Refused {
-        /// Writes that the store or the gate refused.
+        /// Writes that the store or the leader refused.
         writes: u64,
     },
     Watch {

@@ -90,7 +90,7 @@ impl Injector {
         self.looked.clone()
     }
 
-    /// Whether the process of a node runs as it should. Records a process that ended by itself; a member with a full
+    /// True if the process of a node runs as it should. Records a process that ended by itself; a member with a full
     /// disk may: [`madako_judges::Exemption::FullDisk`].
     pub(crate) fn check_process(&mut self, world: &mut World, node: &Node) -> bool {
         let may_end = self.full.get(node).is_some_and(|(full, _)| *full > 0);
@@ -163,7 +163,7 @@ impl Injector {
                 return Err(impossible_fault(why).into());
             }
             Target::Rack(_) | Target::Address(_) => {
-                return Err(impossible_fault("machines are no processes").into());
+                return Err(impossible_fault("the fault needs a process, and a machine is none").into());
             }
         })
     }
@@ -193,7 +193,7 @@ impl Injector {
             Act::ClockJump => self.set_clock_ahead(world, node, begins),
             Act::DiskFull => self.fill_disk(world, node, begins).await,
             Act::Panic | Act::Compact => {
-                Err(impossible_fault(format_args!("{} is none of {node}", injection.act)))
+                Err(impossible_fault(format_args!("the fault {} does not strike {node}", injection.act)))
             }
         }
     }
@@ -204,7 +204,7 @@ impl Injector {
         count_cause(&mut spoiled.clock, begins);
         let by = if spoiled.clock > 0 { CLOCK_JUMP } else { Duration::ZERO };
         let Node::Instance(number) = node else {
-            return Err(impossible_fault("only instances have a clock"));
+            return Err(impossible_fault("only the clock of an instance can be set"));
         };
         let clock = world.instances.get(number).and_then(|instance| instance.clock.as_ref());
         let clock = clock.ok_or_else(|| impossible_fault(format_args!("{node} has no clock of its own")))?;
@@ -252,7 +252,7 @@ impl Injector {
     }
 }
 
-/// Whether a fault would have an effect on a node now; `act` is `None` for faults of machines.
+/// True if a fault would have an effect on a node now; `act` is `None` for faults of machines.
 fn would_have_effect(world: &mut World, node: &Node, act: Option<Act>) -> bool {
     let connected = world.network.is_connected(node);
     // A member with a full disk has ended. Ends of other processes were recorded before.
@@ -292,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fault_that_would_do_nothing_waits() {
+    fn a_fault_without_effect_waits() {
         const RUNS: [bool; 3] = [false, false, true];
         const DOWN: [bool; 3] = [true, false, false];
         const STOPPED: [bool; 3] = [false, true, true];

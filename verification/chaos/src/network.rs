@@ -43,7 +43,7 @@ use serde::Serialize;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-pub(crate) use self::addresses::{RANGE_SHOWN, is_apart};
+pub(crate) use self::addresses::{RANGE_SHOWN, is_in_run_range};
 pub use self::link::Link;
 use self::namespaces::Namespaces;
 pub use self::namespaces::{NamespaceError, PacketDropError};
@@ -73,7 +73,7 @@ pub enum Node {
     Store(u32),
     Registry,
     Provider(String),
-    /// Clients and every process that is no node: without faults.
+    /// Clients and every process that is not a node: without faults.
     Client,
 }
 
@@ -295,7 +295,7 @@ impl Network {
         }
     }
 
-    /// Whether a link holds a connection with the node at one of its ends.
+    /// True if a link holds a connection with the node at one of its ends.
     #[must_use]
     pub fn is_connected(&self, node: &Node) -> bool {
         self.open.has_connection(node)

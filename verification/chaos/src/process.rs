@@ -107,7 +107,7 @@ impl Process {
         self.child.is_none()
     }
 
-    /// Whether it is stopped by SIGSTOP.
+    /// True if it is stopped by SIGSTOP.
     #[must_use]
     pub(crate) fn is_stopped(&self) -> bool {
         self.stopped

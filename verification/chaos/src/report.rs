@@ -237,7 +237,7 @@ fn is_failure(event: &Event) -> bool {
     }
 }
 
-/// Whether the leader wrote the revision: a cluster, or a key that only the leader writes.
+/// True if the leader wrote the revision: a cluster, or a key that only the leader writes.
 fn is_commit(revision: &Revision) -> bool {
     revision.changes.iter().any(|change| {
         change.key.strip_prefix(PREFIX).is_some_and(|key| key == keys::CLUSTER || key.starts_with("madako/"))

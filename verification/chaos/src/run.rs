@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use madako_faults::{ClientKind, Scenario, Schedule, Span, TooMany, schedule};
+use madako_faults::{ClientKind, Scenario, Schedule, Span, TooManyFaults, schedule};
 use madako_judges::{Fact, RegistryQuestion};
 use madako_protocol::ports::Clock;
 use rand::SeedableRng as _;
@@ -68,7 +68,7 @@ pub struct Options {
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     #[error(transparent)]
-    Schedule(#[from] TooMany),
+    Schedule(#[from] TooManyFaults),
     #[error("{what}")]
     Io { what: &'static str, source: io::Error },
     /// The world could not be built, or a process ended by itself.
@@ -164,9 +164,9 @@ impl RunCourse<'_> {
         }
         self.begin(&observer, &leaders).await?;
         world.settle(plan).await?;
-        let doors: ApiEndpoints =
-            world.instances.iter().map(|(number, it)| (*number, it.door.address())).collect();
-        let clients = Clients::new(history.clone(), doors.clone(), options.scenario.world.applications);
+        let endpoints: ApiEndpoints =
+            world.instances.iter().map(|(number, it)| (*number, it.endpoint.address())).collect();
+        let clients = Clients::new(history.clone(), endpoints.clone(), options.scenario.world.applications);
         if options.scenario.world.places_applications() {
             clients.fill(client_generator(options.seed, 0)).await;
         }
@@ -176,7 +176,7 @@ impl RunCourse<'_> {
         let (stop, stopped) = watch::channel(false);
         let mut working = self.start_clients(&world, &clients, &stopped);
         let (last, lasting) = watch::channel(false);
-        let mut following = self.start_followers(&doors, &lasting);
+        let mut following = self.start_followers(&endpoints, &lasting);
         let (whole, told) = watch::channel(None);
         let mut store_watchers = self.store_watchers(&world, &told);
         let mut injector = Injector::new(observer.clone(), leaders.clone(), options.seed);
@@ -291,7 +291,7 @@ impl RunCourse<'_> {
     }
 
     /// Starts the followers, which end when all is calm.
-    fn start_followers(&self, doors: &ApiEndpoints, stopped: &watch::Receiver<bool>) -> JoinSet<()> {
+    fn start_followers(&self, endpoints: &ApiEndpoints, stopped: &watch::Receiver<bool>) -> JoinSet<()> {
         let mut following = JoinSet::new();
         let clients = &self.options.scenario.clients;
         let placement = clients.iter().any(|client| client.kind == ClientKind::Placement);
@@ -299,7 +299,7 @@ impl RunCourse<'_> {
             for number in 0..FOLLOWERS {
                 following.spawn(follow_applications(
                     number,
-                    doors.clone(),
+                    endpoints.clone(),
                     self.history.clone(),
                     stopped.clone(),
                 ));

@@ -79,7 +79,7 @@ impl Leaders {
         self.lock_state().epochs.clone()
     }
 
-    /// Whether this many instances are healthy, and one leads.
+    /// True if this many instances are healthy, and one leads.
     #[must_use]
     pub(crate) fn are_all_healthy(&self, instances: usize) -> bool {
         let inner = self.lock_state();
@@ -88,7 +88,7 @@ impl Leaders {
             && inner.known.values().filter(|known| known.leads).count() == 1
     }
 
-    /// Writes that the store or the gate refused.
+    /// Writes that the store or the leader refused.
     #[must_use]
     pub(crate) fn refused_count(&self) -> u64 {
         to_count(self.lock_state().refused)

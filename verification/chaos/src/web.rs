@@ -72,7 +72,7 @@ impl<'a> WebRequest<'a> {
 /// Sends a request.
 ///
 /// # Errors
-/// See [`RequestError`]; an answer of any status is no error.
+/// See [`RequestError`]; an answer of any status is not an error.
 pub(crate) async fn send_request(address: SocketAddr, ask: WebRequest<'_>) -> Result<Answer, RequestError> {
     let late = || RequestError::Late(address, ask.within);
     let exchanged = async {

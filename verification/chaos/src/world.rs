@@ -62,7 +62,7 @@ pub enum WorldError {
     #[error("cannot put each process into a network namespace of its own")]
     Network(#[from] NamespaceError),
     /// An awaited state was not reached.
-    #[error("{what} within {within:?}: see the logs in the report directory")]
+    #[error("the system did not start: {what} within {within:?}; see the logs in the report directory")]
     Late { what: String, within: Duration },
     /// An operator's command failed.
     #[error("the command `madako {args}` failed: {said}")]
@@ -85,7 +85,7 @@ pub(crate) struct Instance {
     /// Address for observers, past the network.
     pub(crate) http: SocketAddr,
     /// The clients' link to it.
-    pub(crate) door: Link,
+    pub(crate) endpoint: Link,
     /// Its own clock, or the reason why there is none; `None`: no fault needs it.
     pub(crate) clock: Option<Result<OwnClock, String>>,
 }
@@ -133,7 +133,7 @@ impl Plan<'_> {
         &self.scenario.world
     }
 
-    /// Whether a fault does this to a target of this kind.
+    /// True if a fault does this to a target of this kind.
     fn has_fault(&self, act: Act, kind: TargetKind) -> bool {
         self.scenario.faults.iter().any(|fault| fault.act == act && fault.target.kind() == kind)
     }
@@ -311,8 +311,8 @@ impl World {
                 environment.extend(clock.environment_variables());
             }
             let process = plan.start(&world.network, &node, (&plan.programs.madako, args), environment)?;
-            let door = world.open(Some(Node::Client), node, http, &mut chance).await?;
-            world.instances.insert(number, Instance { process, http, door, clock });
+            let endpoint = world.open(Some(Node::Client), node, http, &mut chance).await?;
+            world.instances.insert(number, Instance { process, http, endpoint, clock });
         }
         for instance in world.instances.values_mut() {
             wait_for_answer(&mut instance.process, instance.http, "/version").await?;

@@ -76,7 +76,7 @@ pub struct Schedule {
 #[error(
     "the faults begin more than {MAX_STRIKES} times in {length}: \"{fault}\" exceeds the limit; make it less frequent"
 )]
-pub struct TooMany {
+pub struct TooManyFaults {
     pub length: Span,
     /// The fault that reached the limit, in its one-line form.
     pub fault: String,
@@ -87,7 +87,7 @@ pub struct TooMany {
 ///
 /// # Errors
 /// The faults begin more than [`MAX_STRIKES`] times.
-pub fn schedule(faults: &[Fault], length: Span, chance: &mut ChaCha8Rng) -> Result<Schedule, TooMany> {
+pub fn schedule(faults: &[Fault], length: Span, chance: &mut ChaCha8Rng) -> Result<Schedule, TooManyFaults> {
     let mut draws = Vec::new();
     let mut strikes: BTreeMap<(Act, Target), Vec<Injection>> = BTreeMap::new();
     let mut count = 0;
@@ -99,7 +99,7 @@ pub fn schedule(faults: &[Fault], length: Span, chance: &mut ChaCha8Rng) -> Resu
         for begins in begins.take_while(|begins| *begins < length) {
             count += 1;
             if count > MAX_STRIKES {
-                return Err(TooMany { length, fault: fault.to_string() });
+                return Err(TooManyFaults { length, fault: fault.to_string() });
             }
             let injection = draw_injection(number, fault, begins, length);
             strikes.entry((fault.act, fault.target.clone())).or_default().push(injection);

@@ -88,7 +88,7 @@ pub enum Target {
     Actor(&'static str),
 }
 
-/// The actors that can be a target: those of the tree that are no supervisors. `node` is the actor of one of the nodes.
+/// The actors that can be a target: those of the tree that are not supervisors. `node` is the actor of one of the nodes.
 pub const ACTORS: [&str; 13] = [
     "http",
     PLACEMENT_API,

@@ -26,7 +26,7 @@ mod verdict;
 mod words;
 
 pub use expand::{
-    DrawnBeginning, Event, Injection, InjectionChange, MAX_STRIKES, Schedule, TooMany, schedule,
+    DrawnBeginning, Event, Injection, InjectionChange, MAX_STRIKES, Schedule, TooManyFaults, schedule,
 };
 pub use fault::{ACTORS, Act, Fault, FaultTimes, InstanceTarget, Target, TargetKind};
 pub use read::MAX_BYTES;

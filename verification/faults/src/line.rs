@@ -30,7 +30,7 @@ impl Fault {
             }
         };
         problems.finish(&subject)?;
-        Ok(found.expect("what is no fault was noted as a problem"))
+        Ok(found.expect("what is not a fault was noted as a problem"))
     }
 }
 

@@ -22,7 +22,7 @@ const MAX_NAME: usize = 63;
 /// The form of a name that a user chooses, for messages.
 pub(crate) const OWN_NAME: &str = "a name of at most 63 lower-case letters, digits and dashes that begins with a letter and does not end with a dash";
 
-/// Whether a user may choose this name. Such a name can be a file name, too.
+/// True if a user may choose this name. Such a name can be a file name, too.
 pub(crate) fn is_own_name(text: &str) -> bool {
     text.len() <= MAX_NAME
         && text.starts_with(|first: char| first.is_ascii_lowercase())

@@ -54,13 +54,13 @@ impl Default for World {
 }
 
 impl World {
-    /// Whether the world has clusters or applications, so that the actors and providers of placement run.
+    /// True if the world has clusters or applications, so that the actors and providers of placement run.
     #[must_use]
     pub fn places_applications(&self) -> bool {
         self.clusters > 0 || self.applications > 0
     }
 
-    /// Whether machines are nodes on which the service acts.
+    /// True if machines are nodes on which the service acts.
     #[must_use]
     pub fn runs_operations(&self) -> bool {
         self.operations == Operations::Act
@@ -116,7 +116,7 @@ pub enum ClientKind {
     Rivals,
     /// Requests reboots as operators do, and carries them out as CKE does, beside the records that CKE has left.
     Reboots,
-    /// Accidents that no fault of a schedule makes: of Kubernetes, of single machines, of what the registry says, of operators.
+    /// Accidents that no fault of a schedule makes: of Kubernetes, of single machines, of the registry's reports, of operators.
     Saboteurs,
 }
 

@@ -56,7 +56,7 @@ impl Span {
     /// [`Span::parse`] for an option of a command line.
     ///
     /// # Errors
-    /// The text is no duration; the message describes the expected form.
+    /// The text is not a duration; the message describes the expected form.
     pub fn parse_argument(text: &str) -> Result<Self, String> {
         Self::parse(text).ok_or_else(|| format!("expected {WRITTEN}"))
     }

@@ -28,7 +28,7 @@ pub enum FaultLength {
 /// - An actor has neither process, connection nor disk of its own.
 /// - Only a target that stores data has a disk to fill.
 /// - The store's members compare no wall clocks, and providers are not asked for times.
-/// - Answers of instances and the store are never corrupted: a wrong byte that passes TCP's checksum is no fault of
+/// - Answers of instances and the store are never corrupted: a wrong byte that passes TCP's checksum is not a fault of
 ///   this world.
 #[must_use]
 pub fn suitable_targets(act: Act) -> &'static [TargetKind] {
@@ -46,7 +46,7 @@ pub fn suitable_targets(act: Act) -> &'static [TargetKind] {
     }
 }
 
-/// Whether the act strikes only the nodes on machines: the registry shows nothing of it, so that it needs a world with
+/// True if the act strikes only the nodes on machines: the registry shows nothing of it, so that it needs a world with
 /// operations on nodes.
 #[must_use]
 pub fn needs_nodes(act: Act, target: TargetKind) -> bool {

@@ -75,7 +75,7 @@ fn a_whole_scenario_is_read() {
 }
 
 #[test]
-fn a_name_is_enough() {
+fn a_scenario_with_only_a_name_is_valid() {
     let scenario = Scenario::parse("name: nothing").unwrap();
     assert_eq!(scenario.world, World::default());
     assert_eq!(
@@ -97,7 +97,7 @@ fn the_scenarios_that_ship_are_valid_and_have_one_name_each() {
         assert!(one.purpose_text().split(' ').count() >= 5, "{}: a comment says what it shows", one.name);
         assert!(
             !scenario.expect.at_least.is_empty(),
-            "{}: a run in which nothing happened is no pass",
+            "{}: a run in which nothing happened is not a pass",
             one.name
         );
     }
@@ -105,7 +105,7 @@ fn the_scenarios_that_ship_are_valid_and_have_one_name_each() {
 }
 
 #[test]
-fn every_file_ships() {
+fn every_scenario_file_ships() {
     let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
     let files = std::fs::read_dir(directory).unwrap();
     let names: BTreeSet<String> =

@@ -74,7 +74,7 @@ pub(crate) fn build_fault(words: &FaultWords<'_>, path: Path<'_>, problems: &mut
     check_for(&fault, &path, problems).then_some(fault)
 }
 
-/// Whether the duration suits the act and the interval of the beginnings.
+/// True if the duration suits the act and the interval of the beginnings.
 fn check_for(fault: &Fault, path: &Path<'_>, problems: &mut Problems) -> bool {
     let (got, expected) = match (fault_length(fault.act, fault.target.kind()), fault.when, fault.lasts) {
         (FaultLength::Once, _, Some(span)) => {

@@ -46,7 +46,7 @@ fn cloud_of(cluster: &Cluster, stored: &Resources) -> Option<Arc<Stored>> {
     stored.get(&key).cloned()
 }
 
-/// Reasons against an application on a cluster; `None`: the resource is no cluster.
+/// Reasons against an application on a cluster; `None`: the resource is not a cluster.
 #[must_use]
 pub fn violations_against(
     application: &Application,

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::exemptions::Exemption;
 use crate::fact::{ComponentFact, Fact, FactTime, NodeEffect};
 use crate::operations::Checks;
-use crate::oracle::{Context, FactRuling, Predicate};
+use crate::oracle::{Context, FactJudgement, Predicate};
 
 /// Invariant I13.
 #[derive(Default)]
@@ -23,7 +23,7 @@ impl Predicate for ApiKept {
     fn observe(
         &mut self,
         Context { at, fact, written, now, terms }: &Context<'_>,
-        ruling: &mut FactRuling<'_>,
+        ruling: &mut FactJudgement<'_>,
     ) {
         self.checks.observe(*at, fact, written);
         let Fact::Component(ComponentFact::ApiServerEnded { effect, healthy_for, others }) = fact else {
@@ -73,7 +73,7 @@ impl Predicate for ApiKept {
 pub(crate) struct BootTaintsFirst;
 
 impl Predicate for BootTaintsFirst {
-    fn observe(&mut self, Context { fact, now, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
+    fn observe(&mut self, Context { fact, now, .. }: &Context<'_>, ruling: &mut FactJudgement<'_>) {
         let Fact::Component(ComponentFact::KubeletStarted { effect, node, taints: Some(taints) }) = fact
         else {
             return;
@@ -99,7 +99,7 @@ impl Predicate for VersionsAllowed {
     fn observe(
         &mut self,
         Context { at, fact, written, now, terms }: &Context<'_>,
-        ruling: &mut FactRuling<'_>,
+        ruling: &mut FactJudgement<'_>,
     ) {
         self.checks.observe(*at, fact, written);
         let Fact::Component(ComponentFact::ImageChanged {

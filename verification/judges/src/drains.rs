@@ -11,7 +11,7 @@ use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 use crate::exemptions::Exemption;
 use crate::fact::{Fact, FactTime, KubernetesRequest, PodFact};
 use crate::observed_world::ObservedWorld;
-use crate::oracle::{Context, FactRuling, Predicate};
+use crate::oracle::{Context, FactJudgement, Predicate};
 use crate::terms::PromiseTerms;
 
 /// Maximum time until a drain that is over ends: [`Exemption::LateDrain`].
@@ -85,7 +85,7 @@ pub(crate) struct DrainRequests {
 }
 
 impl DrainRequests {
-    /// Whether an entry of the node explains the request, as far as is known at `at`.
+    /// True if an entry of the node explains the request, as far as is known at `at`.
     fn is_explained(
         &self,
         Request { at: asked_at, asked, node, sent }: &Request,
@@ -104,7 +104,7 @@ impl Predicate for DrainRequests {
     fn observe(
         &mut self,
         Context { at, fact, written, now, terms }: &Context<'_>,
-        ruling: &mut FactRuling<'_>,
+        ruling: &mut FactJudgement<'_>,
     ) {
         for written in written.iter().filter(|written| written.key.starts_with(keys::REBOOTS)) {
             match written.read::<RebootQueueEntry>().1 {
@@ -197,7 +197,7 @@ impl Predicate for DrainLimit {
     fn observe(
         &mut self,
         Context { at, fact, written, now, terms }: &Context<'_>,
-        ruling: &mut FactRuling<'_>,
+        ruling: &mut FactJudgement<'_>,
     ) {
         if let Fact::Silent(silent) = fact {
             self.silent.clone_from(silent);
@@ -246,7 +246,7 @@ pub(crate) struct EvictedFirst {
 }
 
 impl Predicate for EvictedFirst {
-    fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
+    fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut FactJudgement<'_>) {
         let Fact::Kubernetes { asked, refused, pod: Some(PodFact { name, .. }), .. } = fact else { return };
         match asked {
             KubernetesRequest::Delete => ruling.require(self.refused.contains(name), || {
@@ -265,7 +265,7 @@ pub(crate) struct DrainEnds {
 }
 
 impl Predicate for DrainEnds {
-    fn observe(&mut self, Context { at, written, terms, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
+    fn observe(&mut self, Context { at, written, terms, .. }: &Context<'_>, ruling: &mut FactJudgement<'_>) {
         for written in written.iter().filter(|written| written.key.starts_with(keys::REPAIRS)) {
             let (before, after) = written.read::<RepairQueueEntry>();
             let Some(after) = after else { continue };
@@ -284,7 +284,7 @@ fn judge_transition(
     before: &RepairQueueEntry,
     after: &RepairQueueEntry,
     (lasted, terms): (Duration, &PromiseTerms),
-    ruling: &mut FactRuling<'_>,
+    ruling: &mut FactJudgement<'_>,
 ) {
     let in_step = |entry: &RepairQueueEntry, status| {
         entry.status == RepairStatus::Processing && entry.step_status == status

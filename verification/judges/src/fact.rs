@@ -126,7 +126,7 @@ pub enum EtcdFact {
         voting: usize,
         /// The voting members that the effect did not concern, as they were before it.
         others: Vec<Voter>,
-        /// Whether the cluster had a majority before the effect.
+        /// True if the cluster had a majority before the effect.
         had_quorum: bool,
     },
     /// An effect removed the data of a member from its node.
@@ -205,7 +205,7 @@ pub enum Fact {
     /// A provider received a request for a metric.
     Provided {
         metric: String,
-        /// Whether the provider answered with a usable value.
+        /// True if the provider answered with a usable value.
         good: bool,
     },
     /// A command begins on the host of an instance.
@@ -239,7 +239,7 @@ pub enum Fact {
         node: String,
         /// The pod that should end.
         pod: Option<PodFact>,
-        /// Whether a disruption budget forbade the eviction.
+        /// True if a disruption budget forbade the eviction.
         refused: bool,
         /// Earliest time at which the instance may have sent the request.
         sent: FactTime,
@@ -279,7 +279,7 @@ pub enum Fact {
     /// A fault begins or ends.
     Troubled {
         place: FaultPlace,
-        /// Whether only the clock of the place is wrong.
+        /// True if only the clock of the place is wrong.
         clock: bool,
         begins: bool,
     },

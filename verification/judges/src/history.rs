@@ -88,7 +88,7 @@ impl Clusters {
         read_json(&self.stored, keys::CLUSTER)
     }
 
-    /// Whether the newest cluster was made from the stored template, by the order of their revisions.
+    /// True if the newest cluster was made from the stored template, by the order of their revisions.
     #[must_use]
     pub fn is_template_applied(&self) -> bool {
         self.made_from == template_revision(&self.stored)

@@ -10,7 +10,7 @@ use madako_domain::machine::MachineState;
 use crate::exemptions::Exemption;
 use crate::fact::{Fact, FactTime, RegistryQuestion};
 use crate::observed_world::{ObservedWorld, changes_planning_inputs, is_plan};
-use crate::oracle::{Context, FactRuling, Predicate};
+use crate::oracle::{Context, FactJudgement, Predicate};
 use crate::terms::{POLLS_TO_AGREE, SHARE};
 
 #[derive(Default)]
@@ -20,7 +20,7 @@ impl Predicate for IntegrationDisabled {
     fn observe(
         &mut self,
         Context { at, fact, written, now, terms }: &Context<'_>,
-        ruling: &mut FactRuling<'_>,
+        ruling: &mut FactJudgement<'_>,
     ) {
         let Some(since) = now.switched_on_since(keys::SABAKAN_DISABLED) else { return };
         match fact {
@@ -50,7 +50,7 @@ impl Predicate for FreshObservation {
     fn observe(
         &mut self,
         Context { at, fact, written, now, terms }: &Context<'_>,
-        ruling: &mut FactRuling<'_>,
+        ruling: &mut FactJudgement<'_>,
     ) {
         let Fact::Stored { revision, .. } = fact else { return };
         let answered = now.last_machine_answer().map(|answer| answer.at);
@@ -119,7 +119,7 @@ impl Predicate for HeldRemoval {
     fn observe(
         &mut self,
         Context { at, fact, written, now, terms }: &Context<'_>,
-        ruling: &mut FactRuling<'_>,
+        ruling: &mut FactJudgement<'_>,
     ) {
         match fact {
             Fact::Answered { instance, question: RegistryQuestion::Machines, .. }
@@ -155,7 +155,7 @@ impl Predicate for CurrentInputs {
     fn observe(
         &mut self,
         Context { at, fact, written, now, terms }: &Context<'_>,
-        ruling: &mut FactRuling<'_>,
+        ruling: &mut FactJudgement<'_>,
     ) {
         let Fact::Stored { revision, .. } = fact else { return };
         if changes_planning_inputs(written) {
@@ -187,7 +187,7 @@ impl Predicate for RetiredNotEarly {
     fn observe(
         &mut self,
         Context { at, fact, written, now, terms }: &Context<'_>,
-        ruling: &mut FactRuling<'_>,
+        ruling: &mut FactJudgement<'_>,
     ) {
         let Fact::Stored { revision, .. } = fact else { return };
         let (Some(answer), true) = (now.last_machine_answer(), is_plan(written)) else { return };

@@ -15,7 +15,7 @@ use serde_json::Value as Json;
 use crate::exemptions::Exemption;
 use crate::fact::{Fact, FactTime, FaultPlace};
 use crate::observed_world::{Answer, ObservedWorld, StoredValue, changes_planning_inputs};
-use crate::oracle::{Context, FactRuling, Predicate};
+use crate::oracle::{Context, FactJudgement, Predicate};
 
 /// Healthy machines outside the cluster that suffice to replace any single node, whatever its role and rack.
 const SPARE: usize = 4;
@@ -33,7 +33,7 @@ impl<K> Default for Waiting<K> {
 
 impl<K: Ord + Clone> Waiting<K> {
     /// Restarts the limit of every object, and counts the longest wait so far as excused.
-    pub(crate) fn interrupt(&mut self, at: FactTime, ruling: &mut FactRuling<'_>) {
+    pub(crate) fn interrupt(&mut self, at: FactTime, ruling: &mut FactJudgement<'_>) {
         let since = std::mem::take(&mut self.since).into_values().map(|(since, _)| since).min();
         if let Some(since) = since {
             ruling.exemptions.record_use(Exemption::Restarted, at.saturating_sub(since));
@@ -70,7 +70,7 @@ impl<K: Ord + Clone> Waiting<K> {
 fn judge_waiting<K: Ord + Clone + std::fmt::Debug>(
     waiting: &mut Waiting<K>,
     seen: &Context<'_>,
-    ruling: &mut FactRuling<'_>,
+    ruling: &mut FactJudgement<'_>,
     (limit, what): (Duration, &str),
     wrong: impl FnOnce(&Cluster<'_>) -> BTreeSet<K>,
 ) {
@@ -159,7 +159,7 @@ impl<'a> Cluster<'a> {
 pub(crate) struct TemplateApplied(Waiting<()>);
 
 impl Predicate for TemplateApplied {
-    fn observe(&mut self, seen: &Context<'_>, ruling: &mut FactRuling<'_>) {
+    fn observe(&mut self, seen: &Context<'_>, ruling: &mut FactJudgement<'_>) {
         let now = seen.now;
         let noted = now.values.get(keys::CLUSTER_REVISION).and_then(StoredValue::read::<i64>);
         let template = now.values.get(keys::SABAKAN_TEMPLATE).map(|value| value.modified);
@@ -174,7 +174,7 @@ impl Predicate for TemplateApplied {
 pub(crate) struct ControlPlaneReplaced(Waiting<String>);
 
 impl Predicate for ControlPlaneReplaced {
-    fn observe(&mut self, seen: &Context<'_>, ruling: &mut FactRuling<'_>) {
+    fn observe(&mut self, seen: &Context<'_>, ruling: &mut FactJudgement<'_>) {
         let limit = seen.terms.reaction_time();
         judge_waiting(
             &mut self.0,
@@ -199,7 +199,7 @@ impl Predicate for ControlPlaneReplaced {
 pub(crate) struct RetiredLeaves(Waiting<String>);
 
 impl Predicate for RetiredLeaves {
-    fn observe(&mut self, seen: &Context<'_>, ruling: &mut FactRuling<'_>) {
+    fn observe(&mut self, seen: &Context<'_>, ruling: &mut FactJudgement<'_>) {
         let (limit, wait, at) = (seen.terms.reaction_time(), seen.terms.retire_wait, seen.at);
         judge_waiting(
             &mut self.0,
@@ -224,7 +224,7 @@ impl Predicate for RetiredLeaves {
 pub(crate) struct StateTaint(Waiting<String>);
 
 impl Predicate for StateTaint {
-    fn observe(&mut self, seen: &Context<'_>, ruling: &mut FactRuling<'_>) {
+    fn observe(&mut self, seen: &Context<'_>, ruling: &mut FactJudgement<'_>) {
         let limit = seen.terms.reaction_time();
         judge_waiting(
             &mut self.0,

@@ -297,7 +297,7 @@ impl ObservedWorld {
         self.values.get(keys::CONSTRAINTS).and_then(StoredValue::read).unwrap_or_default()
     }
 
-    /// Whether an operation on nodes is due, by the leader's phase: plans and repairs wait for it.
+    /// True if an operation on nodes is due, by the leader's phase: plans and repairs wait for it.
     pub(crate) fn is_operation_due(&self) -> bool {
         use OperationPhase::{
             EtcdBoot, EtcdMaintain, EtcdStart, EtcdWait, K8sMaintain, K8sStart, Rivers, StopControlPlane,
@@ -337,7 +337,7 @@ impl ObservedWorld {
         self.last_answer(&self.leader.as_ref()?.instance, RegistryQuestion::Machines)
     }
 
-    /// Whether the place has a fault, or had one since the given time.
+    /// True if the place has a fault, or had one since the given time.
     pub(crate) fn is_troubled(&self, place: &FaultPlace, since: FactTime) -> bool {
         let troubled = |trouble: &FaultState| {
             trouble.holds > 0 || trouble.changed >= since && trouble.changed > FactTime::ZERO
@@ -363,7 +363,7 @@ impl ObservedWorld {
         self.leader.as_ref().is_none_or(leader) || self.is_troubled(&FaultPlace::Store, since)
     }
 
-    /// Whether the clock of an instance or of the registry is wrong, or was since the given time.
+    /// True if the clock of an instance or of the registry is wrong, or was since the given time.
     pub(crate) fn is_clock_wrong(&self, since: FactTime) -> bool {
         let wrong = |trouble: &FaultState| {
             trouble.of_clock > 0 || trouble.clock_changed.is_some_and(|changed| changed >= since)
@@ -373,7 +373,7 @@ impl ObservedWorld {
         self.troubles.iter().any(|(place, trouble)| counts(place) && wrong(trouble))
     }
 
-    /// Whether the leader, the store and the given places are free of faults now.
+    /// True if the leader, the store and the given places are free of faults now.
     pub(crate) fn is_quiet(&self, places: &[FaultPlace]) -> bool {
         let holds = |place: &FaultPlace| {
             self.troubles.get(place).is_some_and(|trouble| trouble.holds + trouble.of_clock > 0)
@@ -384,17 +384,17 @@ impl ObservedWorld {
             && !places.iter().any(holds)
     }
 
-    /// Whether every place has been free of faults since the given time.
+    /// True if every place has been free of faults since the given time.
     pub(crate) fn is_undisturbed(&self, since: FactTime) -> bool {
         self.troubles.keys().all(|place| !self.is_troubled(place, since))
     }
 
-    /// Whether the entry is in its drain, or in the watch after its command.
+    /// True if the entry is in its drain, or in the watch after its command.
     pub(crate) fn is_under_way(&self, item: &QueueItem, at: FactTime, slack: Duration) -> bool {
         self.is_certainly_under_way(item) || self.watched_until(item).is_some_and(|(_, end)| end > at + slack)
     }
 
-    /// Whether the entry is under way whatever the clocks show: in its drain, or in its command.
+    /// True if the entry is under way whatever the clocks show: in its drain, or in its command.
     pub(crate) fn is_certainly_under_way(&self, item: &QueueItem) -> bool {
         let commands = || self.running.contains_key(&(item.entry.address.clone(), Command::Repair));
         item.entry.status == RepairStatus::Processing
@@ -426,14 +426,14 @@ fn read_placed_cluster(cluster: &Json) -> PlacedCluster {
     }
 }
 
-/// Whether a revision commits a plan: users write the cluster without the key of its reasons.
+/// True if a revision commits a plan: users write the cluster without the key of its reasons.
 pub(crate) fn is_plan(written: &[WrittenKey]) -> bool {
     [keys::CLUSTER, keys::LAST_PLAN]
         .iter()
         .all(|key| written.iter().any(|written| written.key == *key && written.after.is_some()))
 }
 
-/// Whether a revision changes an input of planning other than the cluster.
+/// True if a revision changes an input of planning other than the cluster.
 pub(crate) fn changes_planning_inputs(written: &[WrittenKey]) -> bool {
     let inputs = [
         keys::SABAKAN_TEMPLATE,

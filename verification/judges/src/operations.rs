@@ -12,7 +12,7 @@ use madako_domain::record::Record;
 use crate::exemptions::Exemption;
 use crate::fact::{EffectStage, EtcdFact, Fact, FactTime, NodeEffect, Voter};
 use crate::observed_world::{StoredValue, WrittenKey};
-use crate::oracle::{Context, FactRuling, Predicate};
+use crate::oracle::{Context, FactJudgement, Predicate};
 use crate::restores::FormerClusters;
 
 /// Remembered announcements. The facts of nodes may be reported some commands later than the store's.
@@ -74,7 +74,7 @@ impl Predicate for QuorumKept {
     fn observe(
         &mut self,
         Context { at, fact, written, terms, .. }: &Context<'_>,
-        ruling: &mut FactRuling<'_>,
+        ruling: &mut FactJudgement<'_>,
     ) {
         self.former.observe(fact, written);
         self.checks.observe(*at, fact, written);
@@ -122,7 +122,7 @@ impl QuorumKept {
         (voting, others): (usize, &[Voter]),
         checked: Duration,
         at: FactTime,
-        ruling: &mut FactRuling<'_>,
+        ruling: &mut FactJudgement<'_>,
     ) {
         let in_sync = others.iter().filter(|voter| voter.out_of_sync.is_none()).count();
         // Members that failed after the check, except by an effect.
@@ -157,7 +157,7 @@ pub(crate) struct OneEtcd {
 }
 
 impl Predicate for OneEtcd {
-    fn observe(&mut self, Context { fact, written, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
+    fn observe(&mut self, Context { fact, written, .. }: &Context<'_>, ruling: &mut FactJudgement<'_>) {
         self.former.observe(fact, written);
         let Fact::Etcd(EtcdFact::Formed { cluster }) = fact else { return };
         self.formed.insert(*cluster);
@@ -170,7 +170,7 @@ impl Predicate for OneEtcd {
 pub(crate) struct InitialisedOnce(BTreeSet<(u64, u64)>);
 
 impl Predicate for InitialisedOnce {
-    fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
+    fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut FactJudgement<'_>) {
         let Fact::Etcd(EtcdFact::Initialised { cluster, member, address }) = fact else { return };
         let is_first = self.0.insert((*cluster, *member));
         ruling.require(is_first, || {
@@ -183,7 +183,7 @@ impl Predicate for InitialisedOnce {
 pub(crate) struct VoterDataKept(FormerClusters);
 
 impl Predicate for VoterDataKept {
-    fn observe(&mut self, Context { fact, written, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
+    fn observe(&mut self, Context { fact, written, .. }: &Context<'_>, ruling: &mut FactJudgement<'_>) {
         self.0.observe(fact, written);
         let Fact::Etcd(EtcdFact::DataRemoved { effect, cluster, member, is_voting }) = fact else { return };
         ruling.require(!is_voting || self.0.was_replaced(*cluster), || {
@@ -198,7 +198,7 @@ impl Predicate for VoterDataKept {
 pub(crate) struct WritesKept(BTreeMap<u64, u64>);
 
 impl Predicate for WritesKept {
-    fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
+    fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut FactJudgement<'_>) {
         match fact {
             Fact::Etcd(EtcdFact::Acknowledged { cluster, write }) => {
                 self.0.insert(*cluster, *write);
@@ -220,7 +220,7 @@ impl Predicate for WritesKept {
 pub(crate) struct EpochsInOrder(i64);
 
 impl Predicate for EpochsInOrder {
-    fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
+    fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut FactJudgement<'_>) {
         let Fact::Effect { effect, stage: EffectStage::Happened } = fact else { return };
         if effect.outlives_permit {
             return;
@@ -237,7 +237,7 @@ impl Predicate for EpochsInOrder {
 pub(crate) struct HostKeyKept;
 
 impl Predicate for HostKeyKept {
-    fn observe(&mut self, Context { written, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
+    fn observe(&mut self, Context { written, .. }: &Context<'_>, ruling: &mut FactJudgement<'_>) {
         for write in written.iter().filter(|write| write.key.starts_with(keys::HOST_KEYS)) {
             let (before, after) = write.read::<PinnedKey>();
             let Some(after) = after else { continue };

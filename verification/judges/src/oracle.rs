@@ -23,7 +23,7 @@ pub(crate) struct Context<'a> {
 }
 
 /// Collects a predicate's judgement of a fact.
-pub(crate) struct FactRuling<'a> {
+pub(crate) struct FactJudgement<'a> {
     verdict: &'a mut PredicateVerdict,
     pub(crate) exemptions: &'a mut Exemptions,
     /// The judged revision: a user's own revision is not counted as a violation.
@@ -31,7 +31,7 @@ pub(crate) struct FactRuling<'a> {
     at: FactTime,
 }
 
-impl FactRuling<'_> {
+impl FactJudgement<'_> {
     /// Counts a test of the promise.
     pub(crate) fn count_test(&mut self) {
         self.verdict.judged += 1;
@@ -52,7 +52,7 @@ impl FactRuling<'_> {
 }
 
 pub(crate) trait Predicate: Send {
-    fn observe(&mut self, seen: &Context<'_>, ruling: &mut FactRuling<'_>);
+    fn observe(&mut self, seen: &Context<'_>, ruling: &mut FactJudgement<'_>);
 }
 
 #[derive(Default)]
@@ -98,8 +98,10 @@ impl Oracle {
         let mut news = Vec::new();
         for (promise, predicate, verdict) in &mut self.predicates {
             let before = verdict.found.len();
-            predicate
-                .observe(&seen, &mut FactRuling { verdict, exemptions: &mut self.exemptions, revision, at });
+            predicate.observe(
+                &seen,
+                &mut FactJudgement { verdict, exemptions: &mut self.exemptions, revision, at },
+            );
             news.extend(verdict.found[before..].iter().map(|(_, what)| (*promise, what.clone())));
         }
         news
@@ -118,7 +120,7 @@ impl Oracle {
         self.predicates.iter().map(|(promise, _, kept)| (*promise, verdict(kept))).collect()
     }
 
-    /// Whether the leader or the store has a fault, or had one since the given time, or the leader changed since.
+    /// True if the leader or the store has a fault, or had one since the given time, or the leader changed since.
     #[must_use]
     pub fn is_leading_troubled(&self, since: FactTime) -> bool {
         self.picture.is_leading_troubled(since)

@@ -8,7 +8,7 @@ use madako_domain::keys;
 use crate::exemptions::Exemption;
 use crate::fact::{Command, Fact, FactTime, FaultPlace, RegistryQuestion};
 use crate::observed_world::{ObservedWorld, WrittenKey};
-use crate::oracle::{Context, FactRuling, Predicate};
+use crate::oracle::{Context, FactJudgement, Predicate};
 use crate::terms::PromiseTerms;
 
 /// Length of the window in intervals: an immediate extra request shifts the following ones, without raising their rate.
@@ -86,7 +86,7 @@ impl<K: Ord + Clone> ExpectedInterval<K> {
 fn check_not_too_often(
     (now, terms): (&ObservedWorld, &PromiseTerms),
     (at, interval): (FactTime, Duration),
-    ruling: &mut FactRuling<'_>,
+    ruling: &mut FactJudgement<'_>,
     what: impl FnOnce() -> String,
 ) {
     // Held back requests arrive for about as long as the fault lasted.
@@ -102,7 +102,7 @@ fn count_writes(written: &[WrittenKey], keys: &[&str]) -> usize {
     written.iter().filter(|written| keys.iter().any(|key| written.key.starts_with(key))).count()
 }
 
-/// Whether an actor may have been restarted, or another instance may lead.
+/// True if an actor may have been restarted, or another instance may lead.
 fn may_restart_requests(fact: &Fact, written: &[WrittenKey]) -> bool {
     matches!(fact, Fact::Troubled { .. }) || count_writes(written, &[keys::LEADER]) > 0
 }
@@ -133,7 +133,7 @@ impl Predicate for PollInterval {
     fn observe(
         &mut self,
         Context { at, fact, written, now, terms }: &Context<'_>,
-        ruling: &mut FactRuling<'_>,
+        ruling: &mut FactJudgement<'_>,
     ) {
         // A change of one of these keys causes a request at once; so does a new actor. The request for reports is repeated
         // for a held rack.
@@ -188,7 +188,7 @@ impl Predicate for MetricRounds {
     fn observe(
         &mut self,
         Context { at, fact, written, now, terms }: &Context<'_>,
-        ruling: &mut FactRuling<'_>,
+        ruling: &mut FactJudgement<'_>,
     ) {
         if may_restart_requests(fact, written) || count_writes(written, &["/core/"]) > 0 {
             self.rhythm.note_cause(*at);
@@ -272,7 +272,7 @@ impl Predicate for HealthChecks {
     fn observe(
         &mut self,
         Context { at, fact, written, now, terms }: &Context<'_>,
-        ruling: &mut FactRuling<'_>,
+        ruling: &mut FactJudgement<'_>,
     ) {
         // Each change of an entry causes a new check, and so does each failed attempt of a command.
         let entries = count_writes(written, &[keys::REPAIRS]);

@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 use crate::fact::{Fact, FactTime, FaultPlace};
 use crate::liveness::Waiting;
 use crate::observed_world::{ObservedWorld, StoredValue};
-use crate::oracle::{Context, FactRuling, Predicate};
+use crate::oracle::{Context, FactJudgement, Predicate};
 use crate::terms::MOST_SKIPPED;
 
 /// Prefix of placement's applications.
@@ -62,7 +62,7 @@ impl FailingMetrics {
 }
 
 impl Predicate for FailingMetrics {
-    fn observe(&mut self, seen: &Context<'_>, ruling: &mut FactRuling<'_>) {
+    fn observe(&mut self, seen: &Context<'_>, ruling: &mut FactJudgement<'_>) {
         let Context { at, fact, written, now, terms } = seen;
         if let Fact::Provided { metric, good } = fact {
             let (last, was, since) = self.good.entry(metric.clone()).or_insert((None, *good, *at));
@@ -114,7 +114,7 @@ impl Predicate for BetterCluster {
     fn observe(
         &mut self,
         Context { at, fact, written, now, terms }: &Context<'_>,
-        ruling: &mut FactRuling<'_>,
+        ruling: &mut FactJudgement<'_>,
     ) {
         if let Fact::Improved { application, cluster } = fact {
             self.wanted.insert(application.clone(), cluster.clone());

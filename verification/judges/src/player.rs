@@ -23,7 +23,7 @@ pub struct FaultAttempt<'a> {
     /// Index of the injection in the schedule.
     pub number: usize,
     pub injection: &'a Injection,
-    /// Whether the fault begins or strikes; otherwise it ends.
+    /// True if the fault begins or strikes; otherwise it ends.
     pub begins: bool,
     /// The scheduled time, or a later one for a fault that had to wait.
     at: Duration,
@@ -96,7 +96,7 @@ impl<'a> Player<'a> {
         self.schedule.events.get(self.next).map(|event| event.at.duration()).or(self.length)
     }
 
-    /// Whether a fault waits for its target, or lasts beyond its scheduled end because it had to wait.
+    /// True if a fault waits for its target, or lasts beyond its scheduled end because it had to wait.
     #[must_use]
     pub fn is_late(&self) -> bool {
         !self.waiting.is_empty() || !self.lasting.is_empty()
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn an_early_strike_is_skipped_before_the_schedule_is_over() {
+    fn an_early_instant_fault_is_skipped_before_the_schedule_ends() {
         let strike = Span::from_seconds(100);
         let schedule = schedule(vec![fault(Act::Reset, 1, None)]);
         let mut player = Player::new(&schedule, strike, PATIENCE);

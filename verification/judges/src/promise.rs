@@ -68,7 +68,7 @@ promises! {
 }
 
 impl Promise {
-    /// Whether only a world whose Kubernetes is acted on, or whose operators ask for reboots, can test the promise.
+    /// True if only a world whose Kubernetes is acted on, or whose operators ask for reboots, can test the promise.
     #[must_use]
     pub fn needs_components(self) -> bool {
         matches!(
@@ -82,7 +82,7 @@ impl Promise {
         )
     }
 
-    /// Whether only a world with nodes can test the promise.
+    /// True if only a world with nodes can test the promise.
     #[must_use]
     pub fn needs_nodes(self) -> bool {
         matches!(

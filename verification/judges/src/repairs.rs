@@ -13,8 +13,8 @@ use crate::exemptions::Exemption;
 use crate::fact::{Command, Fact, FactTime, FaultPlace, RegistryQuestion};
 use crate::liveness::Waiting;
 use crate::observed_world::{BegunWork, ObservedWorld, QueueItem, WrittenKey};
-use crate::oracle::{Context, FactRuling, Predicate};
-use crate::terms::FRESH_ROUNDS;
+use crate::oracle::{Context, FactJudgement, Predicate};
+use crate::terms::FRESH_INTERVALS;
 
 /// Entries have times in whole seconds: rounding may hide this much, over both ends of a span.
 const SECONDS: Duration = Duration::from_secs(2);
@@ -22,7 +22,11 @@ const SECONDS: Duration = Duration::from_secs(2);
 pub(crate) struct QueueDisabled;
 
 impl Predicate for QueueDisabled {
-    fn observe(&mut self, Context { at, fact, now, terms, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
+    fn observe(
+        &mut self,
+        Context { at, fact, now, terms, .. }: &Context<'_>,
+        ruling: &mut FactJudgement<'_>,
+    ) {
         let Some(since) = now.switched_on_since(keys::REPAIRS_DISABLED) else { return };
         for begun in &now.begun {
             let BegunWork { entry, .. } = begun;
@@ -97,7 +101,7 @@ impl Predicate for QueueResumes {
     fn observe(
         &mut self,
         Context { at, written, now, terms, fact }: &Context<'_>,
-        ruling: &mut FactRuling<'_>,
+        ruling: &mut FactJudgement<'_>,
     ) {
         if written.iter().any(|written| written.key == keys::REPAIRS_DISABLED) {
             self.waiting.interrupt(*at, ruling);
@@ -138,7 +142,7 @@ impl Predicate for AutoRepairDisabled {
     fn observe(
         &mut self,
         Context { at, fact, written, now, terms }: &Context<'_>,
-        ruling: &mut FactRuling<'_>,
+        ruling: &mut FactJudgement<'_>,
     ) {
         let Some(since) = now.switched_on_since(keys::AUTO_REPAIR_DISABLED) else { return };
         match fact {
@@ -174,7 +178,7 @@ impl Predicate for AutoRepairDisabled {
 pub(crate) struct ConcurrentRepairs;
 
 impl Predicate for ConcurrentRepairs {
-    fn observe(&mut self, Context { at, now, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
+    fn observe(&mut self, Context { at, now, .. }: &Context<'_>, ruling: &mut FactJudgement<'_>) {
         for BegunWork { entry, .. } in &now.begun {
             let others: Vec<&QueueItem> = now
                 .entries
@@ -263,7 +267,11 @@ fn record_command(commands: &mut BTreeMap<String, (FactTime, bool)>, at: FactTim
 }
 
 impl Predicate for WatchLasts {
-    fn observe(&mut self, Context { at, fact, written, now, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
+    fn observe(
+        &mut self,
+        Context { at, fact, written, now, .. }: &Context<'_>,
+        ruling: &mut FactJudgement<'_>,
+    ) {
         record_command(&mut self.commands, *at, fact);
         let next = now.begun.iter().filter_map(|begun| {
             let (step, since) = begun.commanded?;
@@ -334,7 +342,7 @@ impl Predicate for NextStep {
     fn observe(
         &mut self,
         Context { at, fact, written, now, terms }: &Context<'_>,
-        ruling: &mut FactRuling<'_>,
+        ruling: &mut FactJudgement<'_>,
     ) {
         record_command(&mut self.commands, *at, fact);
         if now.begun.iter().any(|begun| begun.commanded.is_some_and(|(step, _)| begun.entry.step > step)) {
@@ -361,7 +369,7 @@ impl Predicate for NextStep {
     }
 }
 
-/// Remembered health checks of a machine: those of two rounds, for several entries.
+/// Remembered health checks of a machine: those of two intervals, for several entries.
 const CHECKS: usize = 16;
 
 /// Results of the last health checks of each machine. Several entries may concern one machine; each relies on its own
@@ -374,7 +382,7 @@ impl Health {
         self.0.get(address).and_then(|checks| checks.back()).copied()
     }
 
-    /// Whether some check since the given time had this result.
+    /// True if a check since the given time had this result.
     fn has_result(&self, address: &str, healthy: bool, since: FactTime) -> bool {
         let checks = self.0.get(address).into_iter().flatten();
         checks.rev().any(|(at, said)| *said == healthy && *at >= since)
@@ -395,9 +403,13 @@ impl Health {
 pub(crate) struct FreshHealth(Health);
 
 impl Predicate for FreshHealth {
-    fn observe(&mut self, Context { at, fact, now, terms, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
+    fn observe(
+        &mut self,
+        Context { at, fact, now, terms, .. }: &Context<'_>,
+        ruling: &mut FactJudgement<'_>,
+    ) {
         for BegunWork { entry, .. } in &now.begun {
-            let fresh = terms.interval * FRESH_ROUNDS + terms.tolerance;
+            let fresh = terms.interval * FRESH_INTERVALS + terms.tolerance;
             let asked = self.0.last_check(&entry.address);
             ruling.count_test();
             let is_healthy = asked.is_some_and(|(_, healthy)| healthy);
@@ -429,7 +441,7 @@ impl Predicate for HealthySucceeds {
     fn observe(
         &mut self,
         Context { at, fact, written, now, terms }: &Context<'_>,
-        ruling: &mut FactRuling<'_>,
+        ruling: &mut FactJudgement<'_>,
     ) {
         self.0.observe(*at, fact);
         let again =
@@ -446,7 +458,7 @@ impl Predicate for HealthySucceeds {
                 continue;
             }
             let asked = self.0.last_check(&after.address);
-            let fresh = terms.interval * FRESH_ROUNDS + terms.tolerance;
+            let fresh = terms.interval * FRESH_INTERVALS + terms.tolerance;
             let healthy = self.0.has_result(&after.address, true, at.saturating_sub(fresh));
             if !healthy && asked.is_some_and(|(asked, _)| now.is_leading_troubled(asked)) {
                 ruling
@@ -460,7 +472,7 @@ impl Predicate for HealthySucceeds {
         }
         if let Fact::Began { command: Command::Success, address, .. } = fact {
             let asked = self.0.last_check(address);
-            let fresh = terms.interval * FRESH_ROUNDS + terms.tolerance;
+            let fresh = terms.interval * FRESH_INTERVALS + terms.tolerance;
             ruling.require(self.0.has_result(address, true, at.saturating_sub(fresh)), || {
                 format!("the success command runs for {address}, whose health was asked: {asked:?}")
             });
@@ -471,7 +483,7 @@ impl Predicate for HealthySucceeds {
 pub(crate) struct DeletionKept;
 
 impl Predicate for DeletionKept {
-    fn observe(&mut self, Context { written, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
+    fn observe(&mut self, Context { written, .. }: &Context<'_>, ruling: &mut FactJudgement<'_>) {
         for written in written.iter() {
             let (ends, returns) = if written.key.starts_with(keys::REPAIRS) {
                 let (before, after) = written.read::<RepairQueueEntry>();

@@ -2,12 +2,12 @@
 
 use crate::fact::{Fact, KubernetesRequest, PodFact};
 use crate::observed_world::ObservedWorld;
-use crate::oracle::{Context, FactRuling, Predicate};
+use crate::oracle::{Context, FactJudgement, Predicate};
 
 pub(crate) struct ProtectedPods;
 
 impl Predicate for ProtectedPods {
-    fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
+    fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut FactJudgement<'_>) {
         match fact {
             Fact::Kubernetes { asked, pod: Some(PodFact { name, protected: true }), .. }
                 if *asked == KubernetesRequest::Delete =>
@@ -25,7 +25,7 @@ impl Predicate for ProtectedPods {
 pub(crate) struct AllConditions;
 
 impl Predicate for AllConditions {
-    fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
+    fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut FactJudgement<'_>) {
         if let Fact::Transacted { held, written } = fact {
             ruling.require(held == written, || {
                 format!("a transaction wrote: {written}, and all of its conditions held: {held}")
@@ -41,7 +41,7 @@ pub(crate) struct IfMatch {
 }
 
 impl Predicate for IfMatch {
-    fn observe(&mut self, Context { fact, now, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
+    fn observe(&mut self, Context { fact, now, .. }: &Context<'_>, ruling: &mut FactJudgement<'_>) {
         match fact {
             Fact::Conditional { status: 412, .. } => ruling.count_test(),
             Fact::Conditional { key, version, status: 200..300, after: Some(after) } if version != after => {

@@ -7,7 +7,7 @@ use madako_domain::restore::Restored;
 
 use crate::fact::{EtcdFact, Fact};
 use crate::observed_world::WrittenKey;
-use crate::oracle::{Context, FactRuling, Predicate};
+use crate::oracle::{Context, FactJudgement, Predicate};
 
 /// Clusters of etcd that were formed, and whether a restore has begun since then: it replaces them.
 #[derive(Debug, Default)]
@@ -46,7 +46,7 @@ pub(crate) struct LossProved {
 }
 
 impl Predicate for LossProved {
-    fn observe(&mut self, Context { fact, written, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
+    fn observe(&mut self, Context { fact, written, .. }: &Context<'_>, ruling: &mut FactJudgement<'_>) {
         match fact {
             Fact::Etcd(EtcdFact::Formed { cluster } | EtcdFact::Kept { cluster, .. }) => {
                 self.runs.insert(*cluster, true);

@@ -23,14 +23,14 @@ pub struct PromiseTerms {
     pub answer_within: Duration,
     /// Maximum difference between a fact's time and its observation, and maximum duration of a request.
     pub tolerance: Duration,
-    /// Whether a fault holds back requests that arrive all at once after its end.
+    /// True if a fault holds back requests that arrive all at once after its end.
     pub holds_back: bool,
 }
 
 /// Maximum age, in polls, of an answer of the registry that is planned on (guide: `stale-observation`).
 pub(crate) const STALE_AFTER_POLLS: u32 = 3;
-/// Rounds for which the answer of a health check counts (guide: Repairs).
-pub(crate) const FRESH_ROUNDS: u32 = 2;
+/// Poll intervals for which the answer of a health check counts (guide: Repairs).
+pub(crate) const FRESH_INTERVALS: u32 = 2;
 /// Consecutive polls that must agree on a removal (guide: The removal guard).
 pub(crate) const POLLS_TO_AGREE: usize = 3;
 /// The guard lets more than one node vanish only up to one in this many nodes (guide: The removal guard).

@@ -10,7 +10,7 @@ use madako_domain::rollout::Rollout;
 use crate::fact::{ComponentFact, Fact, FactTime, NodeEffect};
 use crate::observed_world::WrittenKey;
 use crate::operations::Checks;
-use crate::oracle::{Context, FactRuling, Predicate};
+use crate::oracle::{Context, FactJudgement, Predicate};
 
 /// Remembered states of the roll. The facts of nodes may be reported some waves later than the store's.
 const STATES: usize = 64;
@@ -63,7 +63,11 @@ impl Rolls {
 pub(crate) struct RollHalts(Rolls);
 
 impl Predicate for RollHalts {
-    fn observe(&mut self, Context { at, fact, written, now, .. }: &Context<'_>, ruling: &mut FactRuling<'_>) {
+    fn observe(
+        &mut self,
+        Context { at, fact, written, now, .. }: &Context<'_>,
+        ruling: &mut FactJudgement<'_>,
+    ) {
         self.0.observe(*at, written);
         let Fact::Component(ComponentFact::Restarted { effect, component, unready }) = fact else { return };
         let failed: Vec<&str> = self
@@ -95,7 +99,7 @@ impl Predicate for WaveKept {
     fn observe(
         &mut self,
         Context { at, fact, written, terms, .. }: &Context<'_>,
-        ruling: &mut FactRuling<'_>,
+        ruling: &mut FactJudgement<'_>,
     ) {
         self.checks.observe(*at, fact, written);
         self.rolls.observe(*at, written);

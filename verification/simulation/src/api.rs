@@ -32,13 +32,13 @@ pub struct Request<'a> {
 }
 
 /// Sends a request. After an error it is unknown whether the request took effect.
-pub async fn send_request(door: &LinkedDialer, request: &Request<'_>) -> io::Result<Answer> {
-    tokio::time::timeout(PATIENCE, exchange(door, request))
+pub async fn send_request(dialer: &LinkedDialer, request: &Request<'_>) -> io::Result<Answer> {
+    tokio::time::timeout(PATIENCE, exchange(dialer, request))
         .await
         .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
-async fn exchange(door: &LinkedDialer, request: &Request<'_>) -> io::Result<Answer> {
+async fn exchange(dialer: &LinkedDialer, request: &Request<'_>) -> io::Result<Answer> {
     let Request { method, path, version, body } = request;
     let body = body.map(Value::to_string).unwrap_or_default();
     let version = version.map(|revision| format!("If-Match: \"{revision}\"\r\n")).unwrap_or_default();
@@ -47,7 +47,7 @@ async fn exchange(door: &LinkedDialer, request: &Request<'_>) -> io::Result<Answ
          Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     );
-    let mut stream = door.connect().await?;
+    let mut stream = dialer.connect().await?;
     stream.write_all(text.as_bytes()).await?;
     let mut answer = Vec::new();
     stream.take(MOST_BYTES).read_to_end(&mut answer).await?;

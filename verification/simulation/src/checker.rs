@@ -152,7 +152,7 @@ impl Checker {
         self.history.count_judgement(Id::I9);
     }
 
-    /// Records a commit that the gate of an instance refused: the decision is wrong even if nothing was written.
+    /// Records a commit that the leader of an instance refused: the decision is wrong even if nothing was written.
     pub fn record_refusal(&self, name: &str, violations: &[Violation]) {
         let told = violations.iter().map(|Violation { invariant, what }| Violation {
             invariant: *invariant,
@@ -231,7 +231,7 @@ struct ObservationJudge<'a> {
     now: Duration,
     /// Maximum age of an observation that a plan uses.
     planned_on: Duration,
-    /// Whether leader or store have a fault, or had one since the given time.
+    /// True if leader or store have a fault, or had one since the given time.
     is_troubled: &'a dyn Fn(Duration) -> bool,
 }
 

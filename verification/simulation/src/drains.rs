@@ -133,13 +133,13 @@ impl Drains {
             .collect()
     }
 
-    /// Whether a drain of the node meets pods with the budget of [`Self::forbid_evictions`].
+    /// True if a drain of the node meets pods with the budget of [`Self::forbid_evictions`].
     #[must_use]
     pub fn is_forbidden_on(&self, node: &str) -> bool {
         self.runs_workload(node, PROTECTED, LEDGER.0)
     }
 
-    /// Whether a drain of the node deletes pods, whatever budgets there are.
+    /// True if a drain of the node deletes pods, whatever budgets there are.
     #[must_use]
     pub fn deletes_pods_on(&self, node: &str) -> bool {
         self.runs_workload(node, OPEN, FRONT.0) && !self.is_forbidden_on(node)

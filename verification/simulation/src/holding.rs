@@ -105,11 +105,11 @@ pub struct UnheldEntry {
     /// `None`: the leader has handled the answer, whichever client wrote the revisions.
     pub if_ours: Option<Vec<i64>>,
     /// `None`: the service knows that the rack must be held.
-    pub excuse: Option<HoldExcuse>,
+    pub excuse: Option<HoldExemption>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HoldExcuse {
+pub enum HoldExemption {
     /// Time since the service may have forgotten the answers.
     Forgotten(Duration),
     UncertainFailures,
@@ -236,11 +236,11 @@ impl HoldJudge {
             .filter(|told| told.rack == rack && !released.contains(told.serial.as_str()))
             .collect();
         let known: Vec<&ReportedMachine> = failed.iter().copied().filter(|told| !told.is_forgotten).collect();
-        let forgotten = HoldExcuse::Forgotten(now.saturating_sub(ear.forgot));
+        let forgotten = HoldExemption::Forgotten(now.saturating_sub(ear.forgot));
         [
             (&known, Failures::Certain, None),
             (&failed, Failures::Certain, Some(forgotten)),
-            (&failed, Failures::Possible, Some(HoldExcuse::UncertainFailures)),
+            (&failed, Failures::Possible, Some(HoldExemption::UncertainFailures)),
         ]
         .into_iter()
         .find_map(|(machines, failures, excuse)| {

@@ -4,7 +4,7 @@
 //! A machine with another serial at an address is a new installation. A machine that leaves the registry takes its node
 //! away. A client writes to the cluster's etcd as `kube-apiserver` does, so that a loss of acknowledged writes is noticed.
 //!
-//! Guarantees: each fact is told once, in order.
+//! Guarantees: each fact is reported once, in order.
 //!
 //! Does not: check certificates, which are text here.
 
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use madako_datacenter_sim::SimulatedRegistry;
 use madako_datacenter_sim::nodes::{
-    EtcdFact, NodeFault, NodePlace, Observed, PaperSecrets, SimulatedBackups, SimulatedNodes,
+    EtcdFact, NodeFault, NodePlace, Observed, SimulatedBackups, SimulatedNodes, UnsignedSecrets,
 };
 use madako_domain::backup::BackupSchedule;
 use madako_domain::images::ImageName;
@@ -68,7 +68,7 @@ pub fn node_ports(
             etcd: nodes.etcd_port(),
             authorities,
             components: nodes.components_port(),
-            secrets: Arc::new(PaperSecrets),
+            secrets: Arc::new(UnsignedSecrets),
         },
         backups: Some(BackupPorts {
             schedule: BackupSchedule {
@@ -84,7 +84,7 @@ pub fn node_ports(
 
 /// The ports to nodes, over the instance's simulated network link.
 #[must_use]
-pub fn link_ports(ports: &OperationsPorts, link: &Link, witness: &EffectWitness) -> OperationsPorts {
+pub fn link_ports(ports: &OperationsPorts, link: &Link, witness: &EffectObserver) -> OperationsPorts {
     let etcd =
         LinkedEtcd { inner: Arc::clone(&ports.runner.etcd), link: link.clone(), witness: witness.clone() };
     let driver =
@@ -113,13 +113,13 @@ pub fn link_ports(ports: &OperationsPorts, link: &Link, witness: &EffectWitness)
 /// Judges the effects of an instance when they are sent, and reports the facts about nodes after them. The default value
 /// does neither.
 #[derive(Clone, Default)]
-pub struct EffectWitness {
+pub struct EffectObserver {
     /// Name of the instance, its judge, the receiver of its facts, and the store with the leader's key.
     pub judges: Option<(String, RepairJudge, Facts, StoreProcess)>,
     pub nodes: Option<Nodes>,
 }
 
-impl EffectWitness {
+impl EffectObserver {
     /// An effect is sent, unless its permit has ended.
     async fn judge_sent_effect(&self, permit: &Permit, what: impl Display, to: &str) {
         let Some((name, judge, facts, store)) = &self.judges else { return };

@@ -53,7 +53,11 @@ impl MessagePace {
     #[must_use]
     pub fn describe_overrun(&self) -> Option<String> {
         let most = self.most;
-        let told = || format!("it goes round: more than {most} messages and notes within a simulated second");
+        let told = || {
+            format!(
+                "the service loops without waiting: more than {most} messages and notes within a simulated second"
+            )
+        };
         self.inner.lock().unwrap().ran_away.then(told)
     }
 

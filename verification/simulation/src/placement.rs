@@ -2,7 +2,7 @@
 //! and the user's requests with their answers.
 //!
 //! Checks each revision on its arrival:
-//! - I11, by the predicate of the gate: an application is newly bound only to a cluster that accepted it at that
+//! - I11, by the predicate of the leader: an application is newly bound only to a cluster that accepted it at that
 //!   time;
 //! - the same transaction gives the reason of a binding, and its leader owns placement at that time;
 //! - moves are few; no application leaves a cluster that only lacks metrics or has not been online for a short time

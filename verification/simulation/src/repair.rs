@@ -31,7 +31,7 @@ use self::judged::{JudgedRepairs, leader_revision, new_violation};
 use crate::drains::Drains;
 use crate::facts::Facts;
 use crate::history::History;
-use crate::holding::HoldExcuse;
+use crate::holding::HoldExemption;
 
 use crate::revisions::follow_revisions;
 use crate::store_process::StoreProcess;
@@ -287,10 +287,10 @@ impl RepairJudge {
             judged.unheld.iter().filter(|(revision, began)| judged.counts_against_us(*revision, began))
         {
             match began.excuse {
-                Some(HoldExcuse::Forgotten(forgotten_for)) => {
+                Some(HoldExemption::Forgotten(forgotten_for)) => {
                     exemptions.record_use(Exemption::ForgottenReports, forgotten_for);
                 }
-                Some(HoldExcuse::UncertainFailures) => exemptions.used_once(Exemption::UncertainFailures),
+                Some(HoldExemption::UncertainFailures) => exemptions.used_once(Exemption::UncertainFailures),
                 None => {}
             }
         }

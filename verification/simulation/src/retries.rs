@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_lone_change_of_attempts_is_a_retry() {
+    fn only_a_change_of_the_attempts_alone_is_a_retry() {
         let due = Some("2026-01-01T00:10:00+00:00");
         let failing = || version(2, due, None, true);
         assert_eq!(retries(&[failing(), version(5, None, Some("one"), false)]), [false], "it is bound");

@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rival_changes_one_thing_and_leaves_the_rest() {
+    fn a_rival_changes_one_field_of_a_cluster() {
         let cluster =
             json!({"metadata": {"name": "c", "labels": {"zone": "a"}}, "status": {"state": "ONLINE"}});
         for draw in 0..6 {

@@ -5,13 +5,12 @@
 //!
 //! Does not: disturb time within one handler.
 
-mod ambush;
 mod contenders;
 mod drill;
 mod inject;
+mod leader_ends;
 mod machines;
 mod operations;
-mod people;
 mod reboots;
 mod registry_clients;
 pub mod rehearsal;
@@ -19,6 +18,7 @@ mod report;
 mod saboteurs;
 mod settle;
 mod shrink;
+mod simulated_clients;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use madako_datacenter_sim::host::{CommandBehaviour, SimulatedHost};
 use madako_datacenter_sim::{Datacenter, DatacenterConfig, Rates, SimulatedRegistry};
-use madako_faults::{ClientKind, Scenario, Schedule, Span, Store, TooMany, schedule};
+use madako_faults::{ClientKind, Scenario, Schedule, Span, Store, TooManyFaults, schedule};
 use madako_judges::PromiseTerms;
 use madako_judges::player::Player;
 use madako_protocol::feed::Task;
@@ -56,7 +56,7 @@ use crate::world::{CommandHosts, METRICS_INTERVAL, NAMES, RESCHEDULE_AFTER, Serv
 
 use self::inject::Injector;
 use self::operations::Rollout;
-use self::people::{ClientResults, RunningClients};
+use self::simulated_clients::{ClientResults, RunningClients};
 pub use madako_judges::Verdict;
 
 pub use self::report::{Outcome, QuietPeriod, Report, SkippedFault};
@@ -136,7 +136,7 @@ pub enum SimulateError {
     },
     /// The faults begin too often.
     #[error("cannot make a schedule of the scenario's faults")]
-    Schedule(#[from] TooMany),
+    Schedule(#[from] TooManyFaults),
     #[error("cannot start the services that the scenario describes")]
     World(#[from] madako_json::input::InputError),
     #[error("cannot write the trace of the run to its file")]
@@ -162,7 +162,7 @@ fn seeded_generator(seed: u64, stream: u64) -> ChaCha8Rng {
 ///
 /// # Errors
 /// The faults begin too often.
-pub fn plan_schedule(scenario: &Scenario, seed: u64, length: Span) -> Result<Schedule, TooMany> {
+pub fn plan_schedule(scenario: &Scenario, seed: u64, length: Span) -> Result<Schedule, TooManyFaults> {
     schedule(&scenario.faults, length, &mut seeded_generator(seed, 0))
 }
 
@@ -257,7 +257,7 @@ async fn run(
     operations::enable_operations(scenario, seed, &mut world);
     reboots::reboot_machines(&world);
     judges.extend(world.nodes.clone().map(|nodes| Task::start(nodes.watch(world.checker.clone()))));
-    let people = RunningClients::start(scenario, seed, &world, operator, queue_user);
+    let clients = RunningClients::start(scenario, seed, &world, operator, queue_user);
     let mut injector = Injector::new(world, disk, seeded_generator(seed, 8));
     injector.rollout = scenario.world.runs_operations().then(|| Rollout::for_length(length.duration()));
     for name in NAMES.into_iter().take(scenario.world.instances as usize) {
@@ -284,15 +284,15 @@ async fn run(
         injector.stop_all().await;
         (ClientResults::default(), true)
     } else {
-        let mut people = people.stop().await;
+        let mut clients = clients.stop().await;
         if to_the_end && drill::is_held(scenario, length) {
-            drill::provoke_all_promises(&mut injector, &mut people, &drains).await;
+            drill::provoke_all_promises(&mut injector, &mut clients, &drains).await;
         }
         if to_the_end && has_clients(scenario, ClientKind::Saboteurs) {
-            missed = ambush::end_leaders(&mut injector, &mut people, (&drains, &repairs)).await;
+            missed = leader_ends::end_leaders(&mut injector, &mut clients, (&drains, &repairs)).await;
         }
         // A cleanup that exceeds its time counts as failed.
-        tokio::time::timeout(LONGEST_REST, people.clean_up()).await.unwrap_or_default()
+        tokio::time::timeout(LONGEST_REST, clients.clean_up()).await.unwrap_or_default()
     };
     let settling =
         SettlingRun { facts: &facts, drains: &drains, repairs: &repairs, pace: &pace, to_the_end, rested };
@@ -462,7 +462,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_run_whose_judge_gave_up_or_that_ended_early_for_nothing_is_no_pass() {
+    async fn a_run_with_an_ended_judge_or_an_early_end_does_not_pass() {
         let judges = [Task::start(std::future::pending()), Task::start(std::future::pending())];
         tokio::task::yield_now().await;
         assert_eq!(find_ended_judge(&judges), None);

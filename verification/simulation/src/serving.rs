@@ -35,13 +35,13 @@ impl LinkedDialer {
     }
 }
 
-/// A router and the place where its door is registered.
+/// A router and the registry of its dialer.
 #[derive(Clone)]
 pub struct ServedRouter {
     pub name: &'static str,
     pub router: Router,
     pub limits: Limits,
-    pub doors: LinkedDialers,
+    pub dialers: LinkedDialers,
     /// Link between clients and the instance.
     pub link: Link,
 }
@@ -68,7 +68,7 @@ impl Actor for RunningServer {
         served: ServedRouter,
     ) -> Result<Task, ActorProcessingErr> {
         let (dialer, listener) = memory::memory_listener();
-        served.doors.lock().unwrap().insert(served.name, LinkedDialer { dialer, link: served.link });
+        served.dialers.lock().unwrap().insert(served.name, LinkedDialer { dialer, link: served.link });
         Ok(Task::start(async move {
             serve(listener, served.router, served.limits, ignore_client_certificate, std::future::pending())
                 .await;

@@ -63,7 +63,7 @@ pub struct UserResults {
 pub struct User {
     pub done: UserResults,
     store: StoreProcess,
-    doors: LinkedDialers,
+    dialers: LinkedDialers,
     checker: PlacementChecker,
     history: History,
     prometheus: Prometheus,
@@ -78,7 +78,7 @@ pub struct User {
 impl User {
     pub fn new(
         store: StoreProcess,
-        doors: LinkedDialers,
+        dialers: LinkedDialers,
         checker: PlacementChecker,
         prometheus: Prometheus,
         history: History,
@@ -86,7 +86,7 @@ impl User {
     ) -> Self {
         let (done, named, told, size) = (UserResults::default(), 0, BTreeMap::new(), SIZE);
         let facts = Facts::default();
-        Self { done, store, doors, checker, history, prometheus, chance, named, size, told, facts }
+        Self { done, store, dialers, checker, history, prometheus, chance, named, size, told, facts }
     }
 
     #[must_use]
@@ -229,14 +229,14 @@ impl User {
         version: Option<i64>,
         body: Option<&Value>,
     ) -> Option<Answer> {
-        let door = {
-            let doors = self.doors.lock().unwrap();
-            let at = self.chance.random_range(0..doors.len().max(1));
-            doors.iter().nth(at).map(|(name, door)| (*name, door.clone()))
+        let dialer = {
+            let dialers = self.dialers.lock().unwrap();
+            let at = self.chance.random_range(0..dialers.len().max(1));
+            dialers.iter().nth(at).map(|(name, dialer)| (*name, dialer.clone()))
         };
-        let (name, door) = door?;
+        let (name, dialer) = dialer?;
         self.done.requests += 1;
-        let answer = send_request(&door, &Request { method, path, version, body }).await;
+        let answer = send_request(&dialer, &Request { method, path, version, body }).await;
         let said = match &answer {
             Ok(answer) => format!("{} {:?}", answer.status, answer.tag),
             Err(error) => error.kind().to_string(),

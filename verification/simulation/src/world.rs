@@ -36,7 +36,7 @@ use crate::facts::{AtProviders, Facts, LastAnswers, ToProviders, ToRegistry};
 use crate::history::{History, event_line};
 use crate::link::Link;
 use crate::network::{Endpoint, Network};
-use crate::nodes::{EffectWitness, Nodes, link_ports};
+use crate::nodes::{EffectObserver, Nodes, link_ports};
 use crate::placement::PlacementChecker;
 use crate::planted::{InstanceClock, MessageCounter, PLANTED};
 use crate::prometheus::Prometheus;
@@ -148,7 +148,7 @@ pub struct World {
     pub walk: Option<RandomWalk>,
     pub prometheus: Prometheus,
     /// Dialers to the APIs of the instances, by name.
-    pub doors: LinkedDialers,
+    pub dialers: LinkedDialers,
     pub pages: LinkedDialers,
     /// Page `/metrics` of instances that start from now on. All instances share one recorder.
     pub metrics: MetricsText,
@@ -288,7 +288,7 @@ impl World {
             unplanted: Arc::default(),
             working: ServiceSettings::default(),
             walk: None,
-            doors: LinkedDialers::default(),
+            dialers: LinkedDialers::default(),
             pages: LinkedDialers::default(),
             metrics: Arc::new(|_| String::new()),
             counts: Arc::default(),
@@ -343,7 +343,7 @@ impl World {
         }
     }
 
-    /// Serves placement's API at the door `name`.
+    /// Serves placement's API as the instance `name`.
     fn placement_api(
         &self,
         name: &'static str,
@@ -366,7 +366,7 @@ impl World {
             settings: Settings { authorization: Authorization::AlwaysAllow, ..Settings::new("simulated") },
         });
         let link = self.network.link(Endpoint::People, Endpoint::Instance(instance_number(name)));
-        ServedRouter { name, router, limits: Limits::PLACEMENT, doors: Arc::clone(&self.doors), link }
+        ServedRouter { name, router, limits: Limits::PLACEMENT, dialers: Arc::clone(&self.dialers), link }
     }
 
     fn host_of_instance(&self, name: &str) -> Option<Arc<dyn Host>> {
@@ -397,7 +397,7 @@ impl World {
         let told = |CommandHosts { judge, .. }: &CommandHosts| {
             (name.to_owned(), judge.clone(), self.facts.clone(), self.store.clone())
         };
-        let witness = EffectWitness { judges: self.hosts.as_ref().map(told), nodes: self.nodes.clone() };
+        let witness = EffectObserver { judges: self.hosts.as_ref().map(told), nodes: self.nodes.clone() };
         Some(link_ports(ports, &self.network.link(place, Endpoint::Nodes), &witness))
     }
 
@@ -485,8 +485,8 @@ impl World {
             };
             let router = page_routes(settings, view, None);
             let link = self.network.link(Endpoint::People, place);
-            let doors = Arc::clone(&self.pages);
-            let pages = ServedRouter { name, router, limits: Limits::DEFAULT, doors, link };
+            let dialers = Arc::clone(&self.pages);
+            let pages = ServedRouter { name, router, limits: Limits::DEFAULT, dialers, link };
             let api = objects.map(|objects| self.placement_api(name, objects, &clock, seed));
             let api = api.map(|api| http_child(&id, PLACEMENT_API, api));
             std::iter::once(http_child(&id, HTTP, pages)).chain(api).collect()

@@ -184,7 +184,7 @@ async fn pending_bindings_are_dropped_when_their_cluster_goes_offline_in_mid_pas
 }
 
 #[tokio::test(start_paused = true)]
-async fn restored_store_is_scheduled_immediately() {
+async fn applications_of_a_restored_store_are_scheduled_immediately() {
     let world = World::start(SchedulerConfig::default()).await;
     world.put(cluster("c"));
     let earlier = world.store.lock().saved();
@@ -235,7 +235,7 @@ async fn repeatedly_refused_commits_back_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_decided_until_placement_is_ours() {
+async fn nothing_is_decided_before_placement_is_owned() {
     let world = World::start(SchedulerConfig::default()).await;
     for owner in [Ownership::Unknown, Ownership::Theirs { prefix: "/other/".to_owned() }] {
         world.ownership.send_replace(owner.clone());

@@ -147,7 +147,7 @@ impl<'a> Evaluation<'_, '_, 'a> {
         }
     }
 
-    /// Whether the created cluster is still the best: inputs may have changed since its creation.
+    /// True if the created cluster is still the best: inputs may have changed since its creation.
     fn is_created_still_best(&self, at: usize, rank: Rank, current: &CurrentCluster) -> bool {
         let own = current.at.filter(|_| current.fit == CurrentFit::Fits).map(|own| self.own_rank(own));
         own.is_none_or(|own| rank.is_better_than(&own))

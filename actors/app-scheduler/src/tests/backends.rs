@@ -244,7 +244,7 @@ fn a_cluster_is_created_when_none_fits_and_the_application_waits_for_it() {
 }
 
 #[test]
-fn a_created_cluster_takes_the_name_of_no_other() {
+fn created_clusters_have_unique_names() {
     let drawn = |others: &[String]| {
         let mut world = creating();
         for name in others {
@@ -297,7 +297,7 @@ fn lifted(count: usize) -> World {
 }
 
 #[test]
-fn a_cloud_that_gets_better_is_not_covered_with_clusters_at_once() {
+fn a_better_cloud_gets_clusters_only_within_the_move_limit() {
     let mut world = lifted(40);
     let pass = world.run();
     assert_eq!(created(&world).len(), 10);

@@ -116,7 +116,7 @@ fn explanations_share_a_pass_for_a_second_and_assumptions_do_not() {
 }
 
 #[test]
-fn another_value_or_one_cluster_less_would_have_changed_it() {
+fn explanation_shows_the_effect_of_another_value_or_a_missing_cluster() {
     let world = world();
     let with = |metric: &str, value| WhatIf { with: vec![(metric.to_owned(), value)], ..WhatIf::default() };
     let without = |name: &str| WhatIf { without: vec![name.to_owned()], ..WhatIf::default() };

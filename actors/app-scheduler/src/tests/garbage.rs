@@ -138,7 +138,7 @@ fn applications_of_a_cluster_that_was_removed_by_force_move() {
 }
 
 #[test]
-fn circles_are_named_and_left_alone() {
+fn cycles_of_owners_are_reported_and_not_deleted() {
     let mut world = World::new();
     world.cluster("one", |one| {
         deleted(&mut one.metadata);

@@ -10,7 +10,7 @@ use crate::WriteKind;
 use crate::testing::{World, begin, metric, provider};
 
 #[test]
-fn a_metric_that_was_never_fetched_is_waited_for_but_not_for_ever() {
+fn decisions_wait_for_a_new_metric_for_a_bounded_time() {
     let mut world = World::new();
     world.put(metric("new"));
     world.cluster("measured", |cluster| cluster.spec.metrics = vec![MetricRef::new("new", 1.0, false)]);
@@ -82,7 +82,7 @@ fn a_value_counts_only_if_it_is_by_the_present_definitions_of_metric_and_provide
 }
 
 #[test]
-fn a_monitoring_outage_moves_nothing_and_brings_nothing_new() {
+fn a_monitoring_outage_causes_no_moves_and_no_bindings() {
     let mut world = World::new();
     world.scored("measured", &[("m", 0.5)]);
     world.application("a", |_| {});

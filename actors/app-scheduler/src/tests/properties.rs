@@ -232,7 +232,7 @@ proptest! {
     }
 
     #[test]
-    fn an_equal_score_never_moves(
+    fn an_equal_score_causes_no_move(
         values in prop::collection::vec(0..=4_u8, 2..6),
         stickiness in select(vec![0.0, 0.1, 5.0]),
         seed in any::<u64>(),
@@ -283,7 +283,7 @@ proptest! {
     }
 
     #[test]
-    fn values_of_any_kind_break_nothing(
+    fn metric_values_of_any_kind_cause_no_panic(
         raw in prop::collection::vec(prop::num::f64::ANY, METRICS.len()),
         weights in prop::collection::vec(prop::num::f64::NORMAL | prop::num::f64::ZERO, 1..4),
         mut world in some_world(),

@@ -93,7 +93,7 @@ fn a_cluster_that_is_not_online_is_left_after_a_whole_reschedule_after_without_i
     world.wait(59);
     world.run();
     assert_eq!(world.bound("a"), Some("own"));
-    // Another offline state is no interruption.
+    // Another offline state is not an interruption.
     state(&mut world, ClusterState::Offline);
     world.wait(1);
     let pass = world.run();
@@ -215,14 +215,14 @@ fn application_with_migration_disabled_stays() {
     world.run();
     assert_eq!(world.bound("a"), Some("low"));
     assert_eq!(world.outcome("a"), Outcome::Stays { on: key("low"), why: Stay::MigrationDisabled });
-    // A first binding is no migration.
+    // A first binding is not a migration.
     world.application("b", |application| application.spec.constraints.migration = false);
     world.run();
     assert_eq!(world.bound("b"), Some("high"));
 }
 
 #[test]
-fn whose_migration_failed_stays_until_its_time_is_over() {
+fn an_application_with_a_failed_migration_stays_for_its_time() {
     let mut world = bound_to_worse();
     world.wait(60);
     let timeout = world.now.unix_timestamp() + 30;

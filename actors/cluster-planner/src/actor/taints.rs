@@ -33,7 +33,7 @@ pub(crate) struct NodeTaints {
     known: BTreeMap<String, Vec<Taint>>,
     seen: Option<Instant>,
     polled: bool,
-    /// Whether the last event reported known taints; `None`: there was no event.
+    /// True if the last event reported known taints; `None`: there was no event.
     reported: Option<bool>,
 }
 
@@ -82,7 +82,7 @@ impl NodeTaints {
             }
         };
         madako_node_taints_known().set(f64::from(known));
-        // The first good answer after none is no event.
+        // The first good answer after none is not an event.
         let news = self.reported.replace(known) != Some(known);
         (first || self.known != before, news.then_some(event))
     }

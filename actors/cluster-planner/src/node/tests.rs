@@ -48,7 +48,7 @@ fn full_machine() -> Machine {
 }
 
 #[test]
-fn a_worker_has_the_labels_and_annotations_of_seed_and_template() {
+fn a_worker_has_the_labels_and_annotations_of_cke_and_template() {
     let mut template = template_node(false, "compute", Some("6.0"));
     template.annotations.insert("note".to_owned(), "kept".to_owned());
     let node = to_node(&full_machine(), "10.0.3.7", &template);

@@ -7,7 +7,7 @@ use super::*;
 /// Id, score, number of candidates, runner-up.
 type Picked = (MachineId, i64, usize, Option<(MachineId, i64)>);
 
-/// The seed's text, literally: score all remaining machines, take the best, count it, repeat.
+/// CKE's document, literally: score all remaining machines, take the best, count it, repeat.
 fn by_hand(mut left: Vec<Candidate>, mut nodes: BTreeMap<i64, u64>, leaving: bool) -> Vec<Picked> {
     let mut picks = Vec::new();
     while !left.is_empty() {

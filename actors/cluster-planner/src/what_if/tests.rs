@@ -35,7 +35,7 @@ fn selectors_are_read_as_people_write_them() {
 }
 
 #[test]
-fn with_nothing_lost_there_is_nothing_to_do() {
+fn what_if_without_losses_plans_nothing() {
     let answer = site().what_if(&[], &[]);
     assert_eq!(answer, (Vec::new(), WhatIfEnd::AtRest));
     assert_eq!(serde_json::to_value(&answer.1).unwrap(), json!(null));

@@ -72,7 +72,7 @@ impl LeaderState {
         }
     }
 
-    /// Whether the watch has not yet shown this leader's own claim.
+    /// True if the watch has not yet shown this leader's own claim.
     fn is_ahead(&self) -> bool {
         let seen = self.owner.as_ref().map_or(0, |(revision, _)| *revision);
         matches!(self.ownership, Ownership::Ours { revision } if revision > seen)

@@ -253,7 +253,7 @@ fn one_in(namespace: Option<&str>, name: &str) -> Vec<Object> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_provider_is_asked_where_another_decides_and_all_are_as_soon_as_this_one_does() {
+async fn providers_are_queried_only_while_this_instance_decides() {
     let theirs = Ownership::Theirs { prefix: "/b/".into() };
     let mut world = World::start_as(theirs.clone(), one("p")).await;
     let key = global("p");
@@ -276,7 +276,7 @@ async fn no_provider_is_asked_where_another_decides_and_all_are_as_soon_as_this_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_round_comes_every_interval_and_asks_each_name_once() {
+async fn a_metrics_round_fetches_each_name_once_an_interval() {
     let mut world = World::start(one("p")).await;
     let begun = Instant::now();
     world.until_value("p", Some(1.0)).await;
@@ -396,7 +396,7 @@ async fn fetch_of_an_unreferenced_metric_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unchanged_knowledge_is_published_once() {
+async fn unchanged_observations_are_published_once() {
     let mut world = World::start(vec![cluster("n", "c", &[reference("nowhere", false)])]).await;
     let observed = world.until(|observed| observed.revision == 1).await;
     assert!(observed.metrics[&global("nowhere")].undefined);

@@ -73,7 +73,7 @@ impl Providers {
         }
     }
 
-    /// Schedules a metric at once, even if its provider counts as down: errors of other metrics are no answer for it.
+    /// Schedules a metric at once, even if its provider counts as down: errors of other metrics are not an answer for it.
     pub(super) fn schedule_at_once(&mut self, source: &Source) {
         let Some(provider) = self.all.get_mut(&source.provider) else { return };
         let is_asked = provider
@@ -130,7 +130,7 @@ impl Providers {
         Some(DueFetch { id: self.last, provider: key, kind, names, deadline })
     }
 
-    /// Whether the answer of a running fetch is needed.
+    /// True if the answer of a running fetch is needed.
     pub(super) fn is_awaiting(&self, fetch: u64) -> bool {
         self.all.values().any(|provider| provider.running.as_ref().is_some_and(|running| running.id == fetch))
     }
@@ -181,7 +181,7 @@ impl Providers {
 }
 
 impl Provider {
-    /// Whether it has due names and no running fetch.
+    /// True if it has due names and no running fetch.
     fn is_due(&self) -> bool {
         self.running.is_none() && !self.due.is_empty()
     }

@@ -14,7 +14,7 @@ fn spec(min: f64, max: f64, allowed: &[i64]) -> MetricSpec {
 }
 
 #[test]
-fn a_value_between_the_bounds_is_where_it_lies() {
+fn a_value_is_normalized_between_its_bounds() {
     for (min, max, value, normalized) in [
         (0.0, 5.0, 0.0, 0.0),
         (0.0, 5.0, 5.0, 1.0),

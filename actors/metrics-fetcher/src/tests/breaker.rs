@@ -22,7 +22,7 @@ fn failing_provider_is_asked_in_fewer_passes_but_at_least_in_every_fourth() {
 }
 
 #[test]
-fn it_is_down_from_the_third_failure_until_it_answers() {
+fn a_provider_is_down_from_its_third_failure_until_its_next_answer() {
     let mut breaker = Breaker::default();
     assert_eq!([breaker.record_failure(), breaker.record_failure()], [false, false]);
     assert!(!breaker.is_down() && breaker.failures() == 2);

@@ -131,7 +131,7 @@ fn recently_failed_providers_come_after_all_others() {
 }
 
 #[test]
-fn those_that_fail_all_have_their_turn_and_are_found_when_they_are_back() {
+fn failing_providers_are_retried_in_turn_and_recoveries_are_noticed() {
     let names: Vec<String> = (0..10).map(|number| format!("p{number}")).collect();
     let mut world = World::with(names.iter().flat_map(|name| one("n", name)).collect());
     for _ in 0..20 * ROUND {

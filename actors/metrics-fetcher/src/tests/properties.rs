@@ -264,7 +264,7 @@ proptest! {
     }
 
     #[test]
-    fn the_same_history_gives_the_same_knowledge(steps in prop::collection::vec(step(), 1..20)) {
+    fn the_same_history_gives_the_same_observations(steps in prop::collection::vec(step(), 1..20)) {
         let run = || {
             let mut world = World::new();
             for step in &steps {
@@ -279,7 +279,7 @@ proptest! {
 }
 
 #[test]
-fn a_thousand_changes_that_mean_nothing_here_wake_nothing() {
+fn changes_outside_the_watched_keys_wake_no_actor() {
     let mut world = World::new();
     world.put(prometheus(None, "p0", "http://p"));
     world.put(metric(&key(false, 0), "p0", "t", 0.0, 1.0));

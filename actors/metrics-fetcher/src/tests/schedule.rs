@@ -113,7 +113,7 @@ fn names(fetch: &DueFetch) -> Vec<&str> {
 }
 
 #[test]
-fn each_distinct_metric_is_asked_once_a_round_however_many_refer_to_it() {
+fn each_distinct_metric_is_fetched_once_a_metrics_round() {
     let mut bench = Bench::new();
     let mut objects = vec![prometheus(None, "p", "http://p"), prometheus(Some("n"), "p", "http://n")];
     let keys: Vec<MetricKey> =
@@ -157,7 +157,7 @@ fn new_metric_is_fetched_immediately_and_alone() {
 }
 
 #[test]
-fn a_round_that_begins_while_a_fetch_runs_asks_only_for_the_others() {
+fn a_metrics_round_skips_running_fetches() {
     let mut bench = Bench::with(&["a"]);
     let fetch = bench.one();
     bench.seconds = 15;
@@ -365,7 +365,7 @@ fn provider_that_is_down_is_asked_seldom_but_immediately_for_new_metrics() {
     bench.put(vec![metric(&global("b"), "p", "b", 0.0, 1.0), cluster("n", "d", &[reference("b", false)])]);
     let fetch = bench.one();
     assert_eq!(names(&fetch), ["b"]);
-    assert!(!bench.observed().metrics.contains_key(&global("b")), "what others met is no answer for it");
+    assert!(!bench.observed().metrics.contains_key(&global("b")), "what others met is not an answer for it");
     bench.answer(&fetch, |_| Err(down()));
     let state = bench.state(&global("b"));
     assert_eq!((state.value, state.undefined), (None, false));

@@ -63,7 +63,7 @@ impl Executor {
     pub(super) async fn make_files(&self, targets: &[String]) -> Result<(), Failure> {
         let prepared = std::mem::take(&mut *self.prepared.lock().unwrap_or_else(PoisonError::into_inner));
         if let Some(missing) = targets.iter().find(|target| !prepared.contains_key(*target)) {
-            return Err(format!("{missing} has no certificates: it is no node of the cluster").into());
+            return Err(format!("{missing} has no certificates: it is not a node of the cluster").into());
         }
         let files = |address: &str| prepared.get(address).cloned().unwrap_or_default();
         let targets: Vec<String> =

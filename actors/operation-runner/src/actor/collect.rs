@@ -55,7 +55,7 @@ pub(crate) struct FleetQuestion {
 /// The objects of Kubernetes that a collection reads.
 #[derive(Debug, Clone, Default)]
 struct ObjectsToRead {
-    /// Their annotations tell whether they are as wanted.
+    /// Their annotations show whether they are as wanted.
     resources: Vec<ObjectName>,
     /// Their annotations and the certificate of a webhook do.
     certified: Vec<ObjectName>,
@@ -308,7 +308,7 @@ pub(super) fn shows_data(nodes: &BTreeMap<String, NodeStatus>) -> bool {
     nodes.values().any(|node| node.etcd_data || node.etcd_mark)
 }
 
-/// Adds the validity of certificates, which a node does not tell.
+/// Adds the validity of certificates, which a node does not report.
 fn read_certificates(status: &mut NodeStatus, authorities: &dyn Authorities) {
     for certificate in status.etcd_certificates.values_mut() {
         certificate.validity = authorities.validity(&certificate.text);
@@ -327,7 +327,9 @@ async fn ask_actor(name: &str, volume: String) -> Result<NodeStatus, String> {
     let actor = loop {
         match found() {
             Some(actor) => break actor,
-            None if begun.elapsed() >= ACTOR_DEADLINE => return Err("it has no actor at present".to_owned()),
+            None if begun.elapsed() >= ACTOR_DEADLINE => {
+                return Err("the actor of the node does not run at present".to_owned());
+            }
             None => sleep(ACTOR_POLL).await,
         }
     };

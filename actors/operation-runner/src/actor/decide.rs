@@ -24,7 +24,7 @@ use crate::kubernetes::row;
 use crate::limits::API_SETTLED;
 use crate::stories::{StoryContext, describe_nodes};
 
-/// The roll of kubelets and proxies. An unreadable key is no absent key.
+/// The roll of kubelets and proxies. An unreadable key is not an absent key.
 fn read_rollout(state: &ClusterState) -> Result<Option<&Rollout>, &str> {
     state.fault_of(keys::ROLLOUT).map_or(Ok(state.rollout.as_deref()), Err)
 }

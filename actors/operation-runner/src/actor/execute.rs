@@ -314,11 +314,11 @@ impl Executor {
             let permit = self.permits.get().await;
             let actor = registry::where_is(format!("{}{address}", self.nodes));
             let actor = actor.map(ActorRef::<Envelope<NodeMessage>>::from);
-            let actor = actor.ok_or_else(|| gone("it has no actor at present"))?;
+            let actor = actor.ok_or_else(|| gone("the actor of the node does not run at present"))?;
             let (reply, answer) = oneshot::channel();
             let message = NodeMessage::Act { permit, action: action.clone(), reply };
-            actor.cast(message.into()).map_err(|_| gone("its actor has ended"))?;
-            match answer.await.map_err(|_| gone("its actor ended during the action"))? {
+            actor.cast(message.into()).map_err(|_| gone("the actor of the node has ended"))?;
+            match answer.await.map_err(|_| gone("the actor of the node ended during the action"))? {
                 Err(NodeError::Permit(_)) => tokio::time::sleep(PERMIT_PAUSE).await,
                 result => return result,
             }
@@ -362,7 +362,7 @@ impl Executor {
         control_plane: &[String],
         basis: &Basis,
     ) -> Result<(), Failure> {
-        let target = targets.first().ok_or_else(|| "no node is to be added".to_owned())?;
+        let target = targets.first().ok_or_else(|| "the operation names no node to add".to_owned())?;
         // A learner that an interrupted operation left may have begun to run. It cannot come back without the data that this
         // operation removed, and it has no vote.
         let status = self.etcd.status(control_plane).await?;
@@ -419,7 +419,7 @@ impl Executor {
                 None => match self.etcd.status(control_plane).await {
                     Ok(status) => match member_of(&status, targets) {
                         Some(member) => member.id,
-                        None => return Err(format!("{} is no member of etcd", targets.join(", ")).into()),
+                        None => return Err(format!("{} is not a member of etcd", targets.join(", ")).into()),
                     },
                     Err(error) => {
                         why = error.to_string();

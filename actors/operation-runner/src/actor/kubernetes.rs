@@ -153,7 +153,10 @@ impl Executor {
         basis: &Basis,
     ) -> Result<(), Failure> {
         let targets = &operation.targets;
-        let options = basis.kubernetes.as_ref().ok_or_else(|| "Kubernetes has no options".to_owned())?;
+        let options = basis
+            .kubernetes
+            .as_ref()
+            .ok_or_else(|| "the inputs of the operation lack the options of Kubernetes".to_owned())?;
         let tools = || self.images.tools.clone();
         match command {
             Command::ImagePull { image } => {
@@ -244,7 +247,7 @@ impl Executor {
                 (address, checked)
             });
         }
-        // A check that ended early is no answer: its component stays sick.
+        // A check that ended early is not an answer: its component stays sick.
         let early = || "its check ended early".to_owned();
         let mut sick: BTreeMap<String, String> =
             addresses.iter().map(|address| (address.clone(), early())).collect();
@@ -397,7 +400,7 @@ impl Executor {
     async fn make_kubernetes_files(&self, targets: &[String]) -> Result<(), Failure> {
         let prepared = std::mem::take(&mut *self.prepared.lock().unwrap_or_else(PoisonError::into_inner));
         if let Some(missing) = targets.iter().find(|target| !prepared.contains_key(*target)) {
-            return Err(format!("{missing} has no files: it is no node of the cluster").into());
+            return Err(format!("{missing} has no files: it is not a node of the cluster").into());
         }
         let mut directories: BTreeMap<String, BTreeMap<String, Vec<NodeFile>>> = BTreeMap::new();
         for (address, files) in prepared {

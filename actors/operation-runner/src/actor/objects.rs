@@ -30,7 +30,7 @@ use crate::kubernetes::objects::operation::ObjectCommand as Command;
 use crate::kubernetes::objects::webhooks::{
     needed_certificate, needs_authority, with_authority, with_certificate,
 };
-use crate::limits::{LEAST_OBJECTS_PAUSE, ROUNDS_TO_AGREE};
+use crate::limits::{LEAST_OBJECTS_PAUSE, PASSES_TO_AGREE};
 
 impl RunnerState {
     /// Decides, and decides again if an object differs although it was applied.
@@ -75,7 +75,7 @@ impl RunnerState {
         Some(pause.unsigned_abs().max(LEAST_OBJECTS_PAUSE))
     }
 
-    /// After a command on one object, the last collection still tells the state of all others.
+    /// After a command on one object, the last collection still has the state of all others.
     pub(super) fn forget_object(&mut self, command: &RunnerCommand, is_success: bool) {
         let manifest = match command {
             RunnerCommand::Object(command) => command.manifest(),
@@ -93,7 +93,7 @@ impl RunnerState {
         }
     }
 
-    /// Notes the Node objects outside of the cluster. Returns whether there were no others for three rounds.
+    /// Notes the Node objects outside of the cluster. Returns whether there were no others for three passes.
     pub(super) fn note_surplus(&mut self, cluster: &Cluster, collected: &Collected) -> bool {
         let found = collected.kubernetes.as_ref().and_then(|answers| answers.objects.as_ref());
         let Some(nodes) = found.and_then(|found| found.nodes.as_ref()) else { return false };
@@ -101,7 +101,7 @@ impl RunnerState {
         let same = self.surplus.take().filter(|(last, _)| now.is_subset(last));
         let since = same.map_or_else(Instant::now, |(_, since)| since);
         self.surplus = Some((now, since));
-        since.elapsed() >= self.given.interval * (ROUNDS_TO_AGREE - 1)
+        since.elapsed() >= self.given.interval * (PASSES_TO_AGREE - 1)
     }
 }
 
@@ -227,7 +227,7 @@ impl FailedNodes {
         }
     }
 
-    /// A Node object that has changed since it was read is no failure: the next pass decides on it anew.
+    /// A Node object that has changed since it was read is not a failure: the next pass decides on it anew.
     fn into_result(self) -> Result<(), Failure> {
         if !self.names.is_empty() {
             return Err(Failure { nodes: self.names, why: self.why.join("; "), is_hold: false });

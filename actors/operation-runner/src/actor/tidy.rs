@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_first_answer_that_no_server_keeps_certificates_ends_a_round() {
+    async fn each_interval_ends_at_the_first_answer_that_no_server_keeps_certificates() {
         let at = |seconds| (Duration::from_secs(seconds), Authority::Server);
         assert_eq!(tidied(false).await, [at(60), at(120)]);
     }

@@ -39,7 +39,7 @@ impl WaveWatch {
                     let since = *times.good_since.get_or_insert(now);
                     (now - since >= WAVE_GOOD).then_some(WatchEnd::Good)
                 }
-                // The API is no fault of the node: the watch begins anew.
+                // The API is not a fault of the node: the watch begins anew.
                 Some(WatchedState::Unknown) => {
                     *times = WatchTimes { began: now, good_since: None };
                     None

@@ -168,7 +168,7 @@ impl RunnerState {
         ) {
             self.serving_since.retain(|address, _| !step.operation.targets.contains(address));
         }
-        // The collection before an effect says nothing about the nodes after it, nor does its decision.
+        // The collection before an effect does not describe the nodes after it, nor does its decision.
         self.forget_object(command, failure.is_none());
         if let Some(decision) = self.decision.as_mut().filter(|_| !goes_on) {
             decision.operations.clear();

@@ -108,7 +108,7 @@ fn kubernetes_certificate_request(common_name: &str, organization: &str, usage: 
     }
 }
 
-/// The address after that of a subnet; `None` if the text is no subnet or its address the last one.
+/// The address after that of a subnet; `None` if the text is not a subnet or its address the last one.
 #[must_use]
 pub fn service_address(subnet: &str) -> Option<String> {
     let address: IpAddr = subnet.split_once('/')?.0.parse().ok()?;

@@ -109,7 +109,7 @@ impl Configuration {
         }
     }
 
-    /// Reads the file of a component; `None` if it is no configuration.
+    /// Reads the file of a component; `None` if it is not a configuration.
     #[must_use]
     pub fn read(component: Component, file: &str, unknown: Unknown) -> Option<Self> {
         let kind = ConfigurationKind::of(component)?;

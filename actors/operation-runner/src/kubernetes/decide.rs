@@ -52,7 +52,7 @@ pub struct Due {
     pub name: Name,
     /// Addresses of the nodes.
     pub targets: Vec<String>,
-    /// Why a component restarts, by address; empty for a start.
+    /// Reasons for the restart of a component, by address; empty for a start.
     pub why: BTreeMap<String, Vec<Outdated>>,
     /// No API server answers meanwhile: the cluster has one control plane node.
     pub is_gap: bool,

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_planned_version_removes_comes_first() {
+    fn apis_that_the_planned_version_removes_come_first() {
         let api = |resource: &str, removed_in: Option<&str>| DeprecatedApi {
             api_version: "v1".to_owned(),
             resource: resource.to_owned(),

@@ -23,7 +23,7 @@ pub struct PlannedFile {
 /// The origin of a file's content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// The content itself, which is no secret.
+    /// The content itself, which is not a secret.
     Text(String),
     /// The certificate of an authority.
     Authority(Authority),
@@ -33,7 +33,7 @@ pub enum Source {
     Key(CertificateSubject),
     /// The certificate with which API servers check tokens of service accounts. It is made once.
     ServiceAccountCertificate,
-    /// Its key.
+    /// The private key of that certificate.
     ServiceAccountKey,
     /// A kubeconfig with an issued certificate and its key.
     Kubeconfig(CertificateSubject),

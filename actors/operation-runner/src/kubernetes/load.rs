@@ -40,7 +40,7 @@ pub(crate) fn judge_load(answers: &[(Duration, ListAnswer)]) -> Option<Load> {
     is_slow.then_some(Load::Slow { present, usual })
 }
 
-/// The median of times; `None` if they are too few to tell one from an outlier.
+/// The median of times; `None` if they are too few to distinguish a median from an outlier.
 fn median(mut times: Vec<Duration>) -> Option<Duration> {
     times.sort_unstable();
     (times.len() >= LEAST_SAMPLES).then(|| times[times.len() / 2])
@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(judge(&hour(49, 2)), None, "an answer within 50 ms is never slow");
         let mut outlier = hour(100, 100);
         outlier[3] = 5000;
-        assert_eq!(judge(&outlier), None, "one answer is no load");
+        assert_eq!(judge(&outlier), None, "one answer is not a load");
         // Slow for a part of the minute.
         outlier[..4].fill(5000);
         assert_eq!(judge(&outlier), slow(5000, 100));

@@ -44,7 +44,7 @@ pub struct ComponentsPlan {
     pub components: Vec<PlannedComponent>,
     /// Operations in their order.
     pub steps: Vec<Step>,
-    /// What waits at present, and what remains after all steps.
+    /// Components that wait at present, and those that remain after all steps.
     pub held: Vec<PlannedHold>,
     /// Rules of the version policy that the image would break. With one, nothing of it is done.
     pub refused: Vec<Skew>,

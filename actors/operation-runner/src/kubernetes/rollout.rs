@@ -16,7 +16,7 @@ pub(crate) enum WatchedState {
     /// The component differs from the wanted one: it did not restart.
     NotRestarted,
     Bad(String),
-    /// No API server tells whether the node is Ready.
+    /// No API server reports whether the node is Ready.
     Unknown,
 }
 

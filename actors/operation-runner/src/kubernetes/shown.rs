@@ -1,4 +1,4 @@
-//! The state of each component on each node, for people.
+//! The state of each component on each node, for the output of commands.
 
 use madako_domain::cluster::Node;
 use madako_domain::component::Component;
@@ -43,7 +43,7 @@ pub struct ShownComponent {
     pub state: State,
     /// The image of its container.
     pub image: Option<String>,
-    /// Why it is not healthy, and its differences from the wanted component.
+    /// The failed health check, and the differences from the wanted component.
     pub why: Vec<String>,
 }
 
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn each_state_of_a_component_is_told() {
+    fn each_state_of_a_component_is_described() {
         fn of(on_node: &mut KubernetesNode) -> &mut ComponentStatus {
             on_node.components.get_mut(&Component::Proxy).unwrap()
         }

@@ -90,7 +90,7 @@ fn cases() -> Vec<Case> {
     ANSWERS.lines().map(read).collect()
 }
 
-/// A document without the fields whose zero value says nothing.
+/// A document without the fields whose zero value has no meaning.
 fn tidied(component: Component, file: &str) -> Configuration {
     Configuration::read(component, file, Unknown::Drop).unwrap()
 }

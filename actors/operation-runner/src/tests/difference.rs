@@ -43,7 +43,7 @@ fn each_object_that_an_operation_would_change_is_a_difference() {
                 *fleet.container(X, Container::EtcdRivers) =
                     Fleet::running().container(A, Container::EtcdRivers).clone()
             },
-            &[".21 container etcd-rivers: it is stopped: the node is no control plane node"],
+            &[".21 container etcd-rivers: it is stopped: the node is not a control plane node"],
         ),
         (
             |fleet| fleet.container(A, Container::Etcd).foreign = true,
@@ -66,7 +66,7 @@ fn each_object_that_an_operation_would_change_is_a_difference() {
             &[
                 ".12 member .12: it is not in sync",
                 ".13 member .13: it gets its vote",
-                ".21 member .21: it is removed: its node is no control plane node",
+                ".21 member .21: it is removed: its node is not a control plane node",
             ],
         ),
         (
@@ -129,7 +129,7 @@ fn a_new_control_plane_node_needs_its_containers_and_a_member() {
 }
 
 #[test]
-fn files_are_told_with_the_given_reason_in_the_place_of_the_own_one() {
+fn differing_files_have_the_given_reason() {
     let mut fleet = Fleet::running();
     fleet.certificates(A, &[("server.crt", 1), ("peer.crt", 300)]);
     let file = |name: &str, why: &str| (name.to_owned(), why.to_owned());

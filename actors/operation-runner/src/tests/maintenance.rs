@@ -14,7 +14,7 @@ fn commands(fleet: &Fleet) -> Vec<String> {
 }
 
 #[test]
-fn members_that_are_no_nodes_and_not_in_sync_are_removed() {
+fn members_outside_the_cluster_and_not_in_sync_are_removed() {
     let change = |fleet: &mut Fleet| {
         fleet.members(&[(A, '+'), (B, '+'), (C, '+'), ("10.0.0.98", '-'), (GONE, '-')]);
     };
@@ -31,7 +31,7 @@ fn members_that_are_no_nodes_and_not_in_sync_are_removed() {
         },
         "etcd-maintain; etcd-remove-member(104)",
     );
-    // An unknown state is no reason to remove a member.
+    // An unknown state is not a reason to remove a member.
     check(
         Fleet::running(),
         |fleet| fleet.members(&[(A, '+'), (B, '+'), (C, '+'), (GONE, '?')]),

@@ -46,7 +46,7 @@ pub(super) struct Member {
 pub(super) struct Model {
     pub(super) cluster: Cluster,
     options: ContainerOptions,
-    /// All machines, also those that are no nodes.
+    /// All machines, also those that are not nodes.
     pub(super) nodes: BTreeMap<String, ModelNode>,
     members: Vec<Member>,
     /// Members whose data were initialised.
@@ -57,7 +57,7 @@ pub(super) struct Model {
     next_id: u64,
 }
 
-/// Where an operation ends early: after so many commands, the next of which reaches so many targets.
+/// The point at which an operation ends early: after so many commands, the next of which reaches so many targets.
 pub(super) type Cut = Option<(usize, usize)>;
 
 impl Model {

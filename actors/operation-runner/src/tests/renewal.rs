@@ -64,7 +64,7 @@ fn only_members_that_run_are_renewed_and_only_certificates_of_their_own() {
     let mut fleet = Fleet::running();
     fleet.certificates(X, &[("server.crt", 1)]);
     fleet.certificates(A, &[("server.crt", 300), ("ca-peer.crt", 1), ("ca-client.crt", 1)]);
-    // A text that is no certificate, perhaps because the login may not read it.
+    // A text that is not a certificate, perhaps because the login may not read it.
     fleet.certificates(B, &[("server.crt", 1)]);
     fleet.node(B).etcd_certificates.get_mut("server.crt").unwrap().validity = None;
     check(fleet, |_| {}, "completed");

@@ -45,7 +45,7 @@ fn a_node_as_wanted_has_containers_member_and_certificates_without_reasons() {
 }
 
 #[test]
-fn each_outdated_container_tells_why_and_a_foreign_one_is_only_named() {
+fn each_outdated_container_has_its_reasons() {
     let mut fleet = Fleet::running();
     fleet.container(A, Container::Etcd).builtin.args.push("--old".to_owned());
     fleet.container(A, Container::Rivers).foreign = true;
@@ -61,7 +61,7 @@ fn each_outdated_container_tells_why_and_a_foreign_one_is_only_named() {
 }
 
 #[test]
-fn held_operations_are_told_once_on_each_node_that_they_concern() {
+fn held_operations_are_listed_once_on_each_of_their_nodes() {
     let mut fleet = Fleet::running();
     fleet.lose(X);
     fleet.container(A, Container::Etcd).image = "old".to_owned();
@@ -81,7 +81,7 @@ fn held_operations_are_told_once_on_each_node_that_they_concern() {
 }
 
 #[test]
-fn pinned_host_keys_and_data_of_before_a_restore_are_told() {
+fn pinned_host_keys_and_data_from_before_a_restore_are_reported() {
     let mut fleet = Fleet::running();
     fleet.stale.insert(B.to_owned());
     let host_key = HostKey { key: "ssh-ed25519 AAAA".to_owned(), fingerprint: "SHA256:x".to_owned() };

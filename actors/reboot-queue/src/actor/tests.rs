@@ -179,7 +179,7 @@ async fn a_new_leader_goes_on_with_a_drain_and_repeats_no_command() {
     tokio::time::sleep(Duration::from_secs(20)).await;
     world.kill().await;
     world.kubernetes.stick(&[]);
-    // The time-out passes while nobody leads: the node is empty, which counts first.
+    // The time-out passes while no instance leads: the node is empty, which counts first.
     tokio::time::sleep(Duration::from_secs(300)).await;
     world.host.does(Does::Hangs);
     world.begin().await;

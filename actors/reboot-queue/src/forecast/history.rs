@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn aborted_and_cut_off_reboots_are_no_measure() {
+    fn aborted_and_cut_off_reboots_are_not_measured() {
         let records = [
             // The records before were removed.
             record(1, DEQUEUE, "u", 0),

@@ -8,7 +8,7 @@ use super::{Blocker, MeasuredDuration, Note};
 pub struct Forecast {
     /// An obstacle or a blocker holds at least one reboot.
     pub is_blocked: bool,
-    /// What holds every reboot that has not begun.
+    /// Obstacles to every reboot that has not begun.
     pub obstacles: Vec<Obstacle>,
     pub nodes_down: Vec<NodeDown>,
     pub under_way: Vec<UnderWay>,

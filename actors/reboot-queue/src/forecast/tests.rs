@@ -250,7 +250,7 @@ fn running_job_is_a_blocker_with_its_owners_and_its_age() {
 }
 
 #[test]
-fn circle_of_owners_ends() {
+fn a_cycle_of_owners_does_not_loop() {
     let mut world = World::queued(&["v"]);
     world.pod("safe", "j", "v", Some("Job"));
     let job = world.workloads.pods[0].owner.clone().unwrap();

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_is_believed_for_two_rounds_also_while_the_next_is_awaited() {
+    async fn a_health_answer_is_valid_for_two_intervals() {
         let (store, mut checks, could) = scene(2);
         for index in 0..2 {
             begin(&mut checks, &could, index);

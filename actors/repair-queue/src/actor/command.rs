@@ -65,7 +65,7 @@ impl Effect for AnnouncedCommand {
 }
 
 impl Command {
-    /// Whether the data kept for its entry names this record for a command of this kind.
+    /// True if the data kept for its entry names this record for a command of this kind.
     pub(super) fn is_kept_as(&self, kept: &KeptEntry) -> bool {
         let record = match self.kind {
             CommandKind::Success => kept.finishing,

@@ -50,7 +50,7 @@ struct HeldInputs {
 }
 
 impl HeldInputs {
-    /// Whether both give the same machines in held racks. The result depends on racks, nodes, and machines with an
+    /// True if both give the same machines in held racks. The result depends on racks, nodes, and machines with an
     /// entry.
     fn is_same(&self, other: &Self) -> bool {
         fn is<T>(one: Option<&Arc<T>>, other: Option<&Arc<T>>) -> bool {
@@ -87,7 +87,7 @@ impl Requests {
     }
 
     /// Computes the change times of an answer that is new.
-    fn take_in(&mut self, reports: &Arc<Reports>, state: &ClusterState, hold: Option<&HoldSettings>) {
+    fn update_times(&mut self, reports: &Arc<Reports>, state: &ClusterState, hold: Option<&HoldSettings>) {
         if self.evaluated.as_ref().is_some_and(|judged| Arc::ptr_eq(judged, reports)) {
             return;
         }
@@ -173,7 +173,7 @@ impl RepairState {
     fn evaluate(&mut self, state: &Arc<ClusterState>, reports: &Arc<Reports>) {
         let hold = self.given.hold.as_ref();
         let now = (self.given.interval, Instant::now());
-        self.requests.take_in(reports, state, hold);
+        self.requests.update_times(reports, state, hold);
         let removed = self.requests.removals.since(reports.revision);
         let known = (&self.requests.times, &removed);
         let Some(decision) = requests::decide(state, reports, known, hold, now) else { return };

@@ -35,7 +35,7 @@ fn three_of_a_rack_within_ten_minutes_of_each_other_are_one_event() {
         (&[5.0, 5.0], false),
         // The age of failures does not matter.
         (&[1e7, 1e7 + 600.0, 1e7 + 1.0], true),
-        // A chain is no event: its first and last failures are too far apart.
+        // A chain is not an event: its first and last failures are too far apart.
         (&[0.0, 500.0, 1000.0, 1500.0], false),
         (&[0.0, 500.0, 1000.0, 1500.0, 590.0], true),
         // Other failures of the rack do not complete an event of two.

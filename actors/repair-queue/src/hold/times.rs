@@ -55,7 +55,7 @@ pub fn changed_at(machine: &Machine, at: OffsetDateTime) -> OffsetDateTime {
     at.saturating_sub(age_of_state(machine))
 }
 
-/// Whether two times of one machine belong to one change.
+/// True if two times of one machine belong to one change.
 #[must_use]
 pub fn is_same(one: OffsetDateTime, other: OffsetDateTime) -> bool {
     (one - other).unsigned_abs() <= SAME_REPORT
@@ -217,7 +217,7 @@ fn common_clock_move(mut moves: Vec<(time::Duration, OffsetDateTime)>, together:
     median
 }
 
-/// Whether a machine was in its state before the last answer, `elapsed` ago. `age` is by the registry's present
+/// True if a machine was in its state before the last answer, `elapsed` ago. `age` is by the registry's present
 /// clock; by its clock before a move of `common`, the machine was older.
 fn is_older(age: time::Duration, common: time::Duration, elapsed: Duration) -> bool {
     let least = elapsed.saturating_add(SAME_REPORT);

@@ -93,7 +93,7 @@ fn by_default_nothing_is_repaired() {
 }
 
 #[test]
-fn a_machine_without_an_address_or_with_one_that_is_none_is_refused() {
+fn a_machine_without_a_valid_address_is_refused() {
     let mut given = case(vec![machine(1, 0, 5000.0), machine(2, 0, 5000.0), machine(3, 0, 5000.0)]);
     given.reports[0].spec.ipv4.clear();
     given.reports[1].spec.ipv4[0] = "<nil>".to_owned();

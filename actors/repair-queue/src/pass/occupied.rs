@@ -17,7 +17,7 @@ pub(super) struct OccupiedResources<'a> {
     /// Nodes that the reboot queue drains.
     pub(super) drained: BTreeSet<&'a str>,
     /// Record of a command whose entry does not show it: the entry is deleted, unreadable, or overwritten with an
-    /// older state. Nothing begins until that command ends, as the entry does not tell which machine it runs on.
+    /// older state. Nothing begins until that command ends, as the entry does not name the machine on which it runs.
     pub(super) stray: Option<i64>,
 }
 

@@ -59,7 +59,7 @@ fn a_node_is_drained_first_and_another_machine_is_not() {
 }
 
 #[test]
-fn as_many_begin_as_may_and_api_servers_come_first() {
+fn entries_begin_up_to_the_maximum_and_control_plane_nodes_first() {
     let entries = [queued(0, "w", "plain"), queued(1, "x", "plain"), queued(2, "a", "plain")];
     let actions = actions_of(&store(&entries));
     assert_eq!(due(&actions), [0, 2]);

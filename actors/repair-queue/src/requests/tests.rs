@@ -94,7 +94,7 @@ fn a_hold_is_written_before_anything_is_added() {
 }
 
 #[test]
-fn with_nothing_new_nothing_is_written() {
+fn an_unchanged_decision_writes_nothing() {
     let state = state(&[URL, (keys::CONSTRAINTS, "{}")]);
     let decision = decided(&state, &reports(vec![machine(1, 1, 9.0)])).unwrap();
     assert_eq!((decision.refused.len(), change(&state, &decision)), (1, None));

@@ -37,7 +37,7 @@ pub(crate) struct ReportPolls {
     last_failure: Option<String>,
 }
 
-/// Whether a new state requires a poll at once instead of at the next tick.
+/// True if a new state requires a poll at once instead of at the next tick.
 fn requires_new_poll(old: Option<&ClusterState>, new: &ClusterState) -> bool {
     old.is_none_or(|old| old.reports_query() != new.reports_query())
 }

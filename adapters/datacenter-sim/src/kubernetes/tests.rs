@@ -93,7 +93,7 @@ async fn simulated_kubernetes_does_not_depend_on_the_number_of_reads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn jobs_end_by_themselves_and_stay_where_they_were() {
+async fn pods_of_jobs_end_by_themselves_and_keep_their_node() {
     let site = cluster(1).await;
     let jobs = || {
         site.with_cluster(|cluster| cluster.pods())

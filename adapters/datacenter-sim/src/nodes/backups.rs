@@ -68,7 +68,7 @@ impl SimulatedBackups {
         self.lock_files().moments.clone()
     }
 
-    /// Whether the backup of this name was compared with the cluster, and is equal.
+    /// True if the backup of this name was compared with the cluster, and is equal.
     #[must_use]
     pub fn is_proved(&self, name: &str) -> bool {
         self.lock_files().proved.contains(name)

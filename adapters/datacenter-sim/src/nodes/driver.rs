@@ -99,7 +99,7 @@ impl Connection {
         }
     }
 
-    /// Whether the connection is broken, and else the time at which silence breaks it.
+    /// True if the connection is broken, else the time at which silence breaks it.
     fn is_broken(&self, world: &World) -> (bool, Option<Instant>) {
         let Some(machine) = world.nodes.get(&self.address) else { return (true, None) };
         let breaks = machine.silent_since.map(|since| since + MAX_SILENCE);
@@ -172,7 +172,7 @@ impl NodeConnection for Connection {
     }
 
     async fn snapshot(&self, _: &str, path: &str) -> Result<SnapshotContent, NodeError> {
-        // The clock of the world begins at 0: a look at a snapshot tells no time of this century.
+        // The clock of the world begins at 0: a status of a snapshot has no time of this century.
         let modified = time::OffsetDateTime::UNIX_EPOCH;
         let found = self.nodes.with_world(|world| {
             let snapshot = world.nodes.get(&self.address)?.snapshots.get(path).cloned();

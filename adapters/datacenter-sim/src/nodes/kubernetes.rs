@@ -389,10 +389,10 @@ impl Components for SimulatedNodes {
 
 /// Shared secrets of text, for simulated nodes.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct PaperSecrets;
+pub struct UnsignedSecrets;
 
 #[async_trait]
-impl KubernetesSecrets for PaperSecrets {
+impl KubernetesSecrets for UnsignedSecrets {
     async fn service_account(&self, permit: &Permit) -> Result<IssuedCertificate, KubernetesSecretError> {
         permit.check(Instant::now())?;
         let certificate = "certificate of service accounts".to_owned();

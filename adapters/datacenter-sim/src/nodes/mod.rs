@@ -10,7 +10,7 @@
 //!
 //! Assumes: paused tokio time; a node per address.
 //!
-//! Does not: check certificates or secrets (they may end, and a status tells them); simulate the rivers beyond their containers; choose among several leaders
+//! Does not: check certificates or secrets (they may end, and a status shows that); simulate the rivers beyond their containers; choose among several leaders
 //! of etcd; end a command whose future is dropped, as the real driver tries to.
 
 mod backups;
@@ -23,9 +23,9 @@ mod log;
 mod machine;
 mod members;
 mod objects;
-mod paper;
 #[cfg(test)]
 mod tests;
+mod unsigned_authorities;
 mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,12 +44,12 @@ use tokio::time::Instant;
 
 pub use self::backups::SimulatedBackups;
 pub use self::faults::{NodeFault, NodePlace};
-pub use self::kubernetes::{ApiLoad, BAD_ARGUMENT, PaperSecrets};
+pub use self::kubernetes::{ApiLoad, BAD_ARGUMENT, UnsignedSecrets};
 pub use self::limits::MAX_FACTS;
 pub use self::log::{Effect, EtcdFact, KubernetesFact, NodeFact, Observed, Voter};
 pub use self::machine::{Content, MemberData};
 pub use self::members::AcknowledgedWrite;
-pub use self::paper::PaperAuthorities;
+pub use self::unsigned_authorities::UnsignedAuthorities;
 use self::world::World;
 
 /// The simulated nodes and their etcd. Clones share them.

@@ -99,7 +99,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn every_history_is_lawful(seed: u64, steps in prop::collection::vec(1_u64..120, 1..40)) {
+    fn every_history_follows_sabakans_rules(seed: u64, steps in prop::collection::vec(1_u64..120, 1..40)) {
         let mut datacenter = Datacenter::new(config(seed, hectic())).unwrap();
         let first = datacenter.machines();
         let mut journal = Vec::new();
@@ -145,7 +145,7 @@ proptest! {
     }
 
     #[test]
-    fn a_hand_on_one_machine_leaves_the_others_as_they_were(seed: u64, hand in 0_usize..18) {
+    fn an_action_on_one_machine_changes_no_other_history(seed: u64, hand in 0_usize..18) {
         let run = |touch: bool| {
             let mut datacenter = Datacenter::new(config(seed, hectic())).unwrap();
             datacenter.advance(after(60));
@@ -193,7 +193,7 @@ fn the_demo_has_the_machines_that_it_promises() {
 }
 
 #[test]
-fn in_the_demo_everything_happens_within_ten_minutes() {
+fn demo_machines_reach_every_state_within_ten_minutes() {
     let mut datacenter = Datacenter::new(DatacenterConfig::for_demo(1, START)).unwrap();
     datacenter.advance(after(600));
     let journal = datacenter.take_journal();
@@ -213,7 +213,7 @@ fn in_the_demo_everything_happens_within_ten_minutes() {
 }
 
 #[test]
-fn in_a_quiet_data_center_nothing_happens() {
+fn a_data_center_without_events_stays_unchanged() {
     let mut datacenter = Datacenter::new(config(1, Rates::no_events())).unwrap();
     let before = datacenter.machines();
     assert_eq!(datacenter.next_happening(), None);
@@ -250,7 +250,7 @@ fn a_rack_without_power_is_unreachable_until_it_returns() {
         datacenter.machines().into_iter().find(|machine| machine.spec.rack == 1).unwrap().spec.serial;
     datacenter.set_state(&in_rack, MachineState::Updating).unwrap();
     datacenter.kill_rack(1).unwrap();
-    assert!(datacenter.is_dark(1));
+    assert!(datacenter.is_without_power(1));
     let dark = states_of(&datacenter, 1);
     assert_eq!(dark.iter().filter(|state| **state == MachineState::Unreachable).count(), dark.len() - 1);
     assert_eq!(
@@ -276,7 +276,7 @@ fn a_rack_without_power_is_unreachable_until_it_returns() {
 }
 
 #[test]
-fn a_repair_that_ends_in_the_dark_waits_for_the_power() {
+fn a_machine_repaired_without_power_recovers_when_power_returns() {
     let rates = Rates { repair_takes: Some(Duration::from_secs(10)), ..Rates::no_events() };
     let mut datacenter = Datacenter::new(DatacenterConfig { broken_percent: 0, ..config(3, rates) }).unwrap();
     datacenter.kill_rack(0).unwrap();

@@ -76,7 +76,7 @@ impl Trial {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reset_heals_takes_time_and_is_remembered() {
+async fn a_reset_takes_time_heals_its_machine_and_is_recorded() {
     let trial = Trial::new(habits());
     assert_eq!(trial.health().await, "false");
     let host = trial.host.named("alpha");

@@ -296,7 +296,7 @@ async fn hanging_request_is_answered_when_the_fault_is_cleared() {
 }
 
 #[test]
-fn a_fault_takes_the_place_of_one_of_its_kind() {
+fn a_fault_replaces_a_fault_of_its_kind() {
     let faults = crate::FaultSwitch::new();
     faults.set(Fault::ShrinkList(10));
     faults.set(Fault::Status(500));

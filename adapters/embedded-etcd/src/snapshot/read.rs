@@ -28,7 +28,7 @@ pub struct Snapshot {
     pub(crate) compacted: i64,
 }
 
-/// Why a file cannot be restored as a snapshot.
+/// The reason to refuse a file as a snapshot.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
     /// The digest is missing or does not match.

@@ -14,7 +14,7 @@ use crate::disk::UnsafeDisk;
 use crate::generate::Dice;
 use crate::peers::DEADLINE;
 
-/// Variable that tells the child process where to write.
+/// Variable with the directory of the child process.
 const DIRECTORY: &str = "MADAKO_CRASH_DIRECTORY";
 const KILLS: usize = 30;
 const WRITERS: usize = 8;
@@ -27,7 +27,7 @@ const CACHE_BYTES: usize = 512 * 1024;
 
 /// Not a test of its own: the next test starts and kills it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-#[ignore = "started and killed by nothing_acknowledged_is_lost_when_the_process_is_killed"]
+#[ignore = "started and killed by no_acknowledged_write_is_lost_when_the_process_is_killed"]
 async fn child_that_writes_until_it_is_killed() {
     let directory = std::env::var_os(DIRECTORY).expect("started by the other test");
     let store = EmbeddedEtcd::open(on(Path::new(&directory))).expect("opens");
@@ -97,7 +97,7 @@ fn on(directory: &Path) -> Options {
 }
 
 #[tokio::test]
-async fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
+async fn no_acknowledged_write_is_lost_when_the_process_is_killed() {
     let directory = tempfile::tempdir().expect("a directory");
     let mut dice = Dice::new(50);
     // Newest acknowledged number, and its revision, by writer.

@@ -217,7 +217,7 @@ async fn failed_transaction_leaves_no_changes() {
 }
 
 #[tokio::test]
-async fn compaction_without_waiting_takes_everything_out_in_the_end() {
+async fn a_compaction_without_waiting_frees_its_space_in_the_end() {
     let embedded = Embedded::start().await;
     let wire = &embedded.wire;
     let in_use = async || wire.status(PbStatusRequest {}).await.expect("a status").db_size_in_use;

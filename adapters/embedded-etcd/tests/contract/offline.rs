@@ -83,7 +83,7 @@ async fn a_snapshot_of_a_store_is_restored_with_its_history_and_leases() {
 }
 
 #[tokio::test]
-async fn a_closed_store_is_saved_as_the_open_one_was() {
+async fn a_snapshot_of_a_closed_store_equals_that_of_the_open_one() {
     let directory = tempfile::tempdir().expect("a directory");
     let store = EmbeddedEtcd::open(on(directory.path())).expect("opens");
     let mut client = store.direct_client().await.expect("a client");
@@ -122,7 +122,7 @@ async fn a_snapshot_that_is_not_whole_and_a_file_that_is_there_are_refused() {
     for spoilt in [&whole[..whole.len() - 1], &whole[1..], &[], &[0; 32]] {
         assert!(matches!(Snapshot::read(spoilt), Err(SnapshotError::Digest)));
     }
-    // A correct digest over bytes that are no bbolt file.
+    // A correct digest over bytes that are not bbolt file.
     let digest = [
         0xe3, 0xb0, 0xc4, 0x42, 0x98, 0xfc, 0x1c, 0x14, 0x9a, 0xfb, 0xf4, 0xc8, 0x99, 0x6f, 0xb9, 0x24, 0x27,
         0xae, 0x41, 0xe4, 0x64, 0x9b, 0x93, 0x4c, 0xa4, 0x95, 0x99, 0x1b, 0x78, 0x52, 0xb8, 0x55,

@@ -82,7 +82,7 @@ impl Directory {
         let failed = |error: io::Error| file_error("list", &self.path, error);
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.path).map_err(failed)? {
-            // Names of others may be no UTF-8; ours are ASCII.
+            // Other names may not be UTF-8; ours are ASCII.
             if let Ok(name) = entry.map_err(failed)?.file_name().into_string() {
                 names.push(name);
             }
@@ -125,7 +125,7 @@ impl Directory {
         .await
     }
 
-    /// Removes files, durably. A missing file is no error.
+    /// Removes files, durably. A missing file is not an error.
     pub(crate) async fn remove(&self, names: Vec<String>) -> Result<(), BackupError> {
         let directory = self.path.clone();
         run_blocking(move || {
@@ -220,7 +220,7 @@ fn check_file_checksum(path: &Path) -> io::Result<Result<u64, String>> {
     let size = file.metadata()?.len();
     let checksum = SHA256_OUTPUT_LEN as u64;
     if size <= checksum || size % PAGE != checksum {
-        return Ok(Err(format!("{size} bytes are no whole pages with a checksum: it is cut off")));
+        return Ok(Err(format!("{size} bytes are not whole pages with a checksum: it is cut off")));
     }
     let mut hash = Context::new(&SHA256);
     let mut buffer = vec![0; VERIFIED_AT_ONCE];
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_killed_process_left_is_removed_and_all_else_stays() {
+    async fn leftovers_of_a_killed_process_are_removed_and_other_files_stay() {
         let above = tempfile::tempdir().unwrap();
         let path = above.path();
         let kept = ["etcd-20240101-000000.backup", "etcd-1.backup.part", ".notes", "etcd-2.refuted"];

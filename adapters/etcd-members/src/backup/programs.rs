@@ -91,7 +91,7 @@ pub(crate) async fn run(
     }
 }
 
-/// The last lines of what a program told, on one line.
+/// The last lines of a program's output, on one line.
 pub(crate) fn last_message(ended: &HostOutcome) -> String {
     let texts = [&ended.stderr, &ended.stdout];
     let said = texts.into_iter().find(|text| !text.trim().is_empty());

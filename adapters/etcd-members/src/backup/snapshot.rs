@@ -47,7 +47,8 @@ async fn receive_parts(
     parts: mpsc::Sender<Vec<u8>>,
     progress: &(dyn Fn(BackupStep) + Send + Sync),
 ) -> Result<(), Failure> {
-    let late = |_| Failure::Unavailable(format!("no part of the snapshot within {SNAPSHOT_SILENCE:?}"));
+    let late =
+        |_| Failure::Unavailable(format!("etcd sent no part of the snapshot within {SNAPSHOT_SILENCE:?}"));
     let mut maintenance = member.maintenance_client();
     let mut stream = timeout(SNAPSHOT_SILENCE, maintenance.snapshot()).await.map_err(late)??;
     let mut written = 0_u64;

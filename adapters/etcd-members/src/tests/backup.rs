@@ -211,7 +211,7 @@ async fn restored_data_with_a_missing_or_changed_key_refute_a_backup() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_compaction_before_the_proof_is_told_and_the_backup_stays() {
+async fn a_compaction_before_the_proof_is_reported_and_the_backup_stays() {
     let Some(place) = Place::new(Processes::default()).await else { return };
     let mut cluster = place.root().await;
     write(&mut cluster, &[("a", Some("1"))]).await;
@@ -241,7 +241,7 @@ async fn a_compaction_before_the_proof_is_told_and_the_backup_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_host_without_etcd_makes_backups_and_tells_what_a_proof_needs() {
+async fn a_host_without_etcd_makes_backups_and_names_the_programs_for_a_proof() {
     let Some(place) = Place::new(Processes { path: Some("/nonexistent"), ..Processes::default() }).await
     else {
         return;

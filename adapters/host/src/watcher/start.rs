@@ -32,7 +32,7 @@ pub(super) fn become_command(words: impl Iterator<Item = OsString>) -> ExitCode 
 
 /// Returns only if the command does not start.
 fn start_command(mut words: impl Iterator<Item = OsString>) -> io::Result<StartFailure> {
-    let incomplete = || io::Error::other("its watcher passed no command");
+    let incomplete = || io::Error::other("the watcher of the command passed no command");
     let before: u64 = words.next().and_then(|moment| moment.to_str()?.parse().ok()).ok_or_else(incomplete)?;
     let program = words.next().ok_or_else(incomplete)?;
     dup2_stdin(File::open("/dev/null")?)?;

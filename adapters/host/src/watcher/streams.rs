@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_within_bounds_and_whole_characters() {
+    fn output_is_cut_at_whole_characters_within_its_limit() {
         let full = "x".repeat(MAX_OUTPUT - 1);
         for (kept, cut, expected) in [
             (b"true\n".to_vec(), false, ("true\n".to_owned(), false)),

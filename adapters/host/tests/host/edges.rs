@@ -55,7 +55,7 @@ async fn a_watcher_without_an_order_does_nothing() {
 }
 
 #[tokio::test]
-async fn program_that_is_no_watcher_is_reported() {
+async fn a_program_that_is_not_a_watcher_is_reported() {
     let host = CommandsOnHost::with_watcher("/bin/false", LONG);
     let command = HostCommand { words: vec!["true".to_owned()], deadline: LONG };
     let error = host.run(&Permit::give(1, Instant::now() + LONG), command.clone()).await.unwrap_err();
@@ -116,7 +116,7 @@ async fn command_does_not_wait_for_an_output_held_open_by_another_process() {
     let fifo = trial.path("fifo");
     let made = Command::new("mkfifo").arg(&fifo).status().unwrap();
     assert!(made.success());
-    // A process that is no descendant opens the command's standard output and keeps it.
+    // A process that is not a descendant opens the command's standard output and keeps it.
     let holder = Command::new("sh")
         .args(["-c", "read pid <\"$0\"; exec sleep 1000 >/proc/$pid/fd/1"])
         .arg(&fifo)

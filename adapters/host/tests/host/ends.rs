@@ -96,7 +96,7 @@ async fn command_waits_for_background_jobs_of_another_session() {
 }
 
 #[tokio::test]
-async fn several_run_at_a_time() {
+async fn several_commands_run_concurrently() {
     let trial = Trial::new();
     // Each command ends when all four have begun.
     let script = |name: &str| {

@@ -86,7 +86,7 @@ async fn a_chain_of_processes_that_each_start_the_next_and_end_is_killed() {
 }
 
 #[tokio::test]
-async fn dropping_the_future_kills() {
+async fn dropping_the_future_kills_the_command() {
     for script in [ENDLESS, AWAY] {
         let trial = Trial::new();
         let host = CommandsOnHost::with_watcher(TRIAL, LONG);
@@ -114,7 +114,7 @@ async fn the_end_of_the_service_kills_however_it_ends() {
 }
 
 #[tokio::test]
-async fn a_service_that_stands_still_loses_its_commands() {
+async fn commands_of_a_stalled_service_are_killed() {
     let trial = Trial::new();
     let mut service = trial.service(ENDLESS, LONG, Duration::from_secs(2)).spawn().unwrap();
     trial.file_is_there("began").await;
@@ -128,7 +128,7 @@ async fn a_service_that_stands_still_loses_its_commands() {
 }
 
 #[tokio::test]
-async fn living_service_keeps_its_commands() {
+async fn commands_of_a_live_service_continue() {
     let trial = Trial::new();
     // Several times the allowed silence.
     let service = trial.service("sleep 4; echo done", LONG, Duration::from_secs(1)).output().unwrap();
@@ -158,7 +158,7 @@ async fn death_of_the_watcher_kills_all_processes_of_its_command() {
         assert_eq!(trial.processes(), 0);
         fs::write(other.path("go"), "").unwrap();
     };
-    // A command that runs meanwhile is no orphan; neither are its processes.
+    // A command that runs meanwhile is not an orphan; neither are its processes.
     let script = "setsid sh -c 'until test -e $TRIAL/go; do sleep 0.01; done; echo done' & wait";
     let (outcome, ()) = tokio::join!(other.run(script, LONG), killed);
     let outcome = outcome.unwrap();

@@ -50,6 +50,6 @@ pub(super) fn add_headers(allowed: &str, origin: Option<&HeaderValue>, response:
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
     headers.insert(header::ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
     headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
-    // The answer depends on the origin; `Vary` tells caches.
+    // The answer depends on the origin; caches learn that from `Vary`.
     headers.append(header::VARY, HeaderValue::from_static("Origin"));
 }

@@ -33,7 +33,7 @@ impl RequestContext {
         let root = all.get(&owner).ok_or_else(|| self.service.absent_problem(&owner))?;
         let dependents =
             Dependents::find_among(all.values().map(Arc::as_ref), |key| all.get(key).map(Arc::as_ref));
-        let mut going = dependents.going_with(&[&root.key]).reached;
+        let mut going = dependents.deleted_with(&[&root.key]).reached;
         going.retain(|key, _| *key != &owner && all[*key].object.metadata().deleted.is_none());
 
         let mut rights: BTreeMap<Kind, GrantedScope> = BTreeMap::new();

@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reference_leads_somewhere() {
+    fn each_schema_reference_has_a_target() {
         fn check(value: &Value, known: &Map<String, Value>) {
             match value {
                 Value::Object(members) => {

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn heartbeats_are_whole_seconds() {
+    fn the_heartbeat_parameter_is_in_whole_seconds() {
         for (query, expected) in [
             ("", Some(Some(10))),
             ("heartbeat=0", Some(None)),

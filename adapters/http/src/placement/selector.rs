@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_named_by_where_it_begins() {
+    fn a_page_continues_after_the_key_in_its_token() {
         let key = "/core/roles/é";
         let query = |text: &str| Query::read(Some(text));
         let page =

@@ -121,7 +121,7 @@ async fn ask_token_service(
     })?;
     match StatusCode::from_u16(answer.status) {
         Ok(StatusCode::OK) => Ok(answer),
-        // A failure of the issuer says nothing about the token.
+        // A failure of the issuer does not make the token invalid.
         Ok(status) if status.is_server_error() => {
             tracing::warn!(%status, "{service} answers a request about a token with an error");
             Err(unusable_answer(service, "failed"))
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_that_is_refused_is_no_user_and_a_service_in_trouble_neither() {
+    async fn a_refused_token_or_a_failing_token_service_gives_no_user() {
         let recorder = PrometheusBuilder::new().build_recorder();
         let shown = recorder.handle();
         let _counted = metrics::set_default_local_recorder(&recorder);

@@ -206,7 +206,7 @@ impl Service {
         }
     }
 
-    /// Why a resource is not available. An unreadable value is no resource, but it exists.
+    /// The answer about a resource that is not available. An unreadable value is not a resource, but it exists.
     pub(super) fn absent_problem(&self, key: &ObjectKey) -> Problem {
         match self.api.objects.unread(key) {
             Some(unread) => Problem::unreadable_resource(key, &unread.why),

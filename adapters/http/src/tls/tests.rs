@@ -114,7 +114,7 @@ async fn stalled_handshakes_delay_no_other_client() {
 }
 
 #[test]
-fn a_text_that_is_no_certificate_is_named() {
+fn a_text_that_is_not_a_certificate_is_named() {
     let (certificate, key) = Authority::new().issue("server");
     let error = |certificate: &str, key: &str, ca: Option<&str>| {
         Tls::new(certificate, key, ca).unwrap_err().to_string()

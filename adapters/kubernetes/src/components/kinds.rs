@@ -90,7 +90,7 @@ async fn discover_kinds(
     let call = Call { name: "kinds", what };
     let until = RequestDeadline::after(server.limits.read_deadline);
     let request = Request::get(base).body(Vec::new());
-    let request = request.map_err(|_| unusable_answer(what, "its name is no part of a URL"))?;
+    let request = request.map_err(|_| unusable_answer(what, "its name is not part of a URL"))?;
     let told: ApiResourceList = match exchange::send_request(&server.client, call, Ok(request), until).await {
         Ok(text) => exchange::parse(call, &text)?,
         Err(KubernetesError::NotFound { .. } | KubernetesError::Refused { status: 404, .. }) => {
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_have_no_other_parts() {
+    fn invalid_group_versions_have_no_discovery_path() {
         assert_eq!(group_path("v1").as_deref(), Some("/api/v1"));
         assert_eq!(group_path("rbac.authorization.k8s.io/v1").unwrap(), "/apis/rbac.authorization.k8s.io/v1");
         for wrong in ["", "a/b/c", "../v1", "v1?a", "a/", "/v1"] {

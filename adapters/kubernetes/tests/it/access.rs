@@ -71,7 +71,7 @@ fn tokens_and_certificates_are_taken_inline_and_from_files() {
 }
 
 #[test]
-fn everything_that_is_wrong_is_named_and_nothing_secret_is_repeated() {
+fn every_problem_is_named_and_no_secret_is_repeated() {
     let files = Files::new();
     let (ours, other) = (Authority::new(), Authority::new());
     files.write("ca.crt", &ours.pem());

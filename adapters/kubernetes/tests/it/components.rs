@@ -66,7 +66,7 @@ pub(crate) fn components(authority: Arc<Authority>, url: &str) -> NodeComponents
 }
 
 #[tokio::test]
-async fn a_component_is_healthy_if_it_says_so() {
+async fn a_component_is_healthy_if_its_health_check_succeeds() {
     for (status, text, is_healthy) in
         [(200, "ok", true), (200, "ok\n", true), (200, "not yet", false), (500, "ok", false)]
     {

@@ -216,7 +216,7 @@ async fn a_budget_refuses(site: &dyn Site) {
     assert_eq!(api.evict(&permit, &one.id, false).await.unwrap(), EvictionOutcome::Accepted);
     let ending = pods(site, "red", "web").await.into_iter().find(|(_, pod)| pod.id == one.id).unwrap().1;
     assert!(ending.deleted_at.is_some(), "{ending:?}");
-    // Evicting an ending pod again is no second disruption.
+    // Evicting an ending pod again is not a second disruption.
     assert_eq!(api.evict(&permit, &one.id, false).await.unwrap(), EvictionOutcome::Accepted);
     site.set_stuck(&one.id, false).await;
     until("the evicted pod is gone", async || {

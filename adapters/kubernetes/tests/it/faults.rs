@@ -127,7 +127,7 @@ async fn request_is_counted_once_even_if_its_caller_leaves() {
 }
 
 #[tokio::test]
-async fn pages_that_do_not_end_end() {
+async fn endless_pages_of_a_list_are_cut_off() {
     let page = |items: Vec<Value>| {
         let metadata = json!({"continue": "more"});
         json!({"kind": "NodeList", "apiVersion": "v1", "metadata": metadata, "items": items}).to_string()
@@ -171,7 +171,7 @@ async fn a_pod_of_another_node_is_never_among_those_to_drain() {
 }
 
 #[tokio::test]
-async fn only_a_disruption_budget_looks_like_one() {
+async fn only_a_429_of_a_disruption_budget_counts_as_refused() {
     let budget =
         json!([{"reason": "DisruptionBudget", "message": "The disruption budget all needs 2 healthy pods"}]);
     let evict = async |code: u16, body: String| {

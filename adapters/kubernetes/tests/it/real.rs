@@ -153,7 +153,7 @@ async fn only_permitted_requests_succeed_and_no_write_is_repeated() {
 }
 
 #[tokio::test]
-async fn owners_of_owners_are_read() {
+async fn owners_are_resolved_up_to_the_top() {
     let Some(server) = Server::start().await else { return };
     let admin = server.client(ADMIN);
     let uid = async |path: &str| {

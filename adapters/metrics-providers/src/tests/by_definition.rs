@@ -20,7 +20,7 @@ async fn static_provider_has_exactly_its_listed_metrics() {
 }
 
 #[tokio::test]
-async fn an_address_that_is_none_is_a_wrong_definition_and_not_repeated() {
+async fn an_invalid_address_is_a_wrong_definition_and_is_not_repeated() {
     for url in ["", "nowhere", "ftp://user:pa55@host/", "http://", "http://user:pa55@ho st/", "/pa55"] {
         for provider in [prometheus_at(url), influx_at(url), ksql_at(url)] {
             let samples = fetch(&provider, &["a", "b"]).await;

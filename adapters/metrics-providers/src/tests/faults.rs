@@ -50,7 +50,7 @@ async fn closed_port_is_unreachable() {
 }
 
 #[tokio::test]
-async fn one_that_hangs_costs_one_deadline() {
+async fn a_hanging_provider_costs_one_deadline() {
     let fake = Fake::start(|_| Reply::Hang).await;
     let deadline = Duration::from_millis(300);
     let begun = Instant::now();
@@ -66,7 +66,7 @@ async fn one_that_hangs_costs_one_deadline() {
 }
 
 #[tokio::test]
-async fn a_gibibyte_is_not_read() {
+async fn an_answer_of_a_gibibyte_is_not_read() {
     let fake = Fake::start(|_| Reply::Endless).await;
     assert_each(&fake.url, DEADLINE, |error| matches!(error, FetchError::TooLarge { limit: LIMIT, .. }))
         .await;
@@ -78,13 +78,13 @@ async fn a_gibibyte_is_not_read() {
 }
 
 #[tokio::test]
-async fn one_that_breaks_off() {
+async fn an_answer_that_breaks_off_is_an_error() {
     let fake = Fake::start(|_| Reply::CutOff).await;
     assert_each(&fake.url, DEADLINE, |error| matches!(error, FetchError::CutOff { .. })).await;
 }
 
 #[tokio::test]
-async fn one_that_refuses_and_talks_much() {
+async fn a_refusal_is_an_error_with_its_text_on_one_line() {
     for status in [204, 302, 400, 404, 429, 500, 503] {
         let fake = Fake::start(move |_| Reply::Whole(status, "a lot\nof words \u{7} ".repeat(10_000))).await;
         assert_each(&fake.url, DEADLINE, |error| {
@@ -95,7 +95,7 @@ async fn one_that_refuses_and_talks_much() {
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_text() {
+async fn an_answer_that_is_not_utf_8_is_an_error() {
     let fake = Fake::start(|_| Reply::Whole(200, "#datatype\u{0}\u{1}".repeat(1000))).await;
     assert_each(&fake.url, DEADLINE, |error| matches!(error, FetchError::Malformed { .. })).await;
 }

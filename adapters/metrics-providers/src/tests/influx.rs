@@ -139,7 +139,7 @@ async fn first_of_several_series_in_label_order_counts_and_a_note_reports_it() {
 }
 
 #[tokio::test]
-async fn a_value_that_is_none_spoils_no_other() {
+async fn an_unusable_value_does_not_affect_the_others() {
     let points = vec![
         point("nan", &[], "double", "NaN"),
         point("inf", &[], "double", "+Inf"),
@@ -202,7 +202,7 @@ async fn a_token_in_a_label_is_not_shown() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_none_is_the_servers_fault() {
+async fn an_unusable_answer_is_a_fault_of_the_server() {
     let good = annotated(&[point("a", &[], "double", "1")]);
     let bad: BTreeMap<&str, String> = BTreeMap::from([
         ("page", "<html>hello</html>".to_owned()),

@@ -36,7 +36,7 @@ async fn each_metric_is_one_request_and_hostile_names_are_found() {
 }
 
 #[tokio::test]
-async fn a_value_that_is_none_spoils_no_other() {
+async fn an_unusable_value_does_not_affect_the_others() {
     let rows = BTreeMap::from([
         ("good".to_owned(), json!(2)),
         ("text".to_owned(), json!("3.5")),
@@ -70,7 +70,7 @@ async fn a_server_that_fails_is_asked_once() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_none_is_the_servers_fault() {
+async fn an_unusable_answer_is_a_fault_of_the_server() {
     for (body, refused) in [
         ("", false),
         ("hello", false),

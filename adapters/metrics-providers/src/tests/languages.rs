@@ -120,7 +120,7 @@ fn check(names: &BTreeSet<String>) {
 }
 
 #[test]
-fn hostile_names_stay_names() {
+fn hostile_names_do_not_change_the_meaning_of_a_query() {
     for name in HOSTILE {
         check(&BTreeSet::from([name.to_owned()]));
     }
@@ -131,7 +131,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_names_stay_names(names in hostile_names()) {
+    fn no_name_changes_the_meaning_of_a_query(names in hostile_names()) {
         check(&names);
     }
 }

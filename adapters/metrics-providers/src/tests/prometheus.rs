@@ -128,7 +128,7 @@ async fn first_of_several_series_in_label_order_counts_and_a_note_reports_it() {
 }
 
 #[tokio::test]
-async fn only_the_exact_name_counts() {
+async fn only_a_metric_of_exactly_this_name_counts() {
     let samples = ask(
         |_| {
             let other = json!({ "metric": {}, "value": [0, "9"] });
@@ -149,7 +149,7 @@ async fn only_the_exact_name_counts() {
 }
 
 #[tokio::test]
-async fn a_value_that_is_none_spoils_no_other() {
+async fn an_unusable_value_does_not_affect_the_others() {
     let samples = ask(
         |_| {
             let series: Vec<Series<'_>> = vec![
@@ -181,7 +181,7 @@ async fn a_value_that_is_none_spoils_no_other() {
 }
 
 #[tokio::test]
-async fn a_histogram_is_no_number() {
+async fn a_histogram_is_not_a_value() {
     let series = json!({ "metric": { "__name__": "h" }, "histogram": [0, { "count": "1" }] });
     let body =
         json!({ "status": "success", "data": { "resultType": "vector", "result": [series] } }).to_string();
@@ -190,7 +190,7 @@ async fn a_histogram_is_no_number() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_none_is_the_servers_fault() {
+async fn an_unusable_answer_is_a_fault_of_the_server() {
     for body in [
         "",
         "hello",

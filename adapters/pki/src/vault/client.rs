@@ -113,7 +113,7 @@ impl Client {
         let unusable = |why: &str| VaultError::Access { why: format!("its endpoint is {why}") };
         let endpoint = Url::parse(endpoint).map_err(|error| unusable(&error.to_string()))?;
         if !matches!(endpoint.scheme(), "http" | "https") || !endpoint.has_host() {
-            return Err(unusable("no http or https URL"));
+            return Err(unusable("endpoint: expected an http or https URL"));
         }
         let mut shown = endpoint.clone();
         // Both succeed for a URL with a host.
@@ -139,7 +139,7 @@ impl Client {
         url.set_query(Some(request.query).filter(|query| !query.is_empty()));
         let mut headers = vec![
             ("accept".to_owned(), "application/json".to_owned()),
-            // Vault refuses requests without it where it is told to, against forged requests of browsers.
+            // Vault may be configured to refuse requests without it, against forged requests of browsers.
             ("x-vault-request".to_owned(), "true".to_owned()),
         ];
         headers.extend(token.map(|token| ("x-vault-token".to_owned(), token.reveal().to_owned())));

@@ -43,7 +43,9 @@ fn new_key(now: OffsetDateTime) -> Result<EncryptionKey, &'static str> {
     // The seeded generator would let a reader of the seed know the key.
     SysRng.try_fill_bytes(&mut bytes).map_err(|_| "the system has no random numbers")?;
     let now = now.replace_nanosecond(0).unwrap_or(now);
-    let name = now.format(&Rfc3339).map_err(|_| "the clock has an impossible time")?;
+    let name = now
+        .format(&Rfc3339)
+        .map_err(|_| "the time of this host cannot be written in RFC 3339: correct the clock")?;
     Ok(EncryptionKey { name, secret: STANDARD.encode(bytes) })
 }
 

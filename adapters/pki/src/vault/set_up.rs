@@ -81,7 +81,7 @@ impl Operator {
         self.client.send(request, Some(&self.token)).await
     }
 
-    /// Mounts the engines that are missing, and writes the policy. Tells each mount.
+    /// Mounts the engines that are missing, and writes the policy. Reports each mount.
     ///
     /// # Errors
     /// See [`VaultError`]. Steps before the failed one have happened.

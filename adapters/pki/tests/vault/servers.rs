@@ -55,7 +55,7 @@ pub(crate) struct Server {
     /// The simulated server.
     pub(crate) simulated: Option<SimulatedVault>,
     process: Option<Child>,
-    /// Where the simulated server has its authorities.
+    /// The store with the authorities of the simulated server.
     _engines: Option<EmbeddedEtcd>,
 }
 
@@ -174,7 +174,7 @@ impl Server {
     /// Ends the server: nothing listens at its address any more.
     pub(crate) async fn end(&mut self) {
         if let Some(simulated) = &self.simulated {
-            simulated.set_gone(true);
+            simulated.set_unreachable(true);
         }
         if let Some(process) = &mut self.process {
             process.kill().await.unwrap();

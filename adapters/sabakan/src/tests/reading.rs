@@ -81,7 +81,7 @@ fn durations_are_read_in_every_form_that_go_writes() {
 }
 
 #[test]
-fn every_state_is_known() {
+fn each_machine_state_of_sabakan_is_read() {
     for &state in MachineState::ALL {
         assert_eq!(read_one(with("/status/state", json!(state.name()))).unwrap().status.state, state);
     }
@@ -119,7 +119,7 @@ fn malformed_answer_names_the_place_and_the_expectation() {
 }
 
 #[test]
-fn errors_beside_data_are_errors() {
+fn a_graphql_answer_with_errors_is_an_error() {
     let body =
         br#"{"errors":[{"message":"etcd: timeout","path":["searchMachines"]}],"data":{"searchMachines":[]}}"#;
     assert_eq!(read_answer(body), Err(RegistryError::GraphQl { messages: vec!["etcd: timeout".to_owned()] }));

@@ -45,7 +45,7 @@ fn expected(after_query: &str) -> String {
 }
 
 #[test]
-fn the_query_is_that_of_the_seed() {
+fn the_query_text_is_that_of_cke() {
     assert_eq!(query_text(), QUERY);
 }
 

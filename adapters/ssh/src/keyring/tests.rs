@@ -49,7 +49,7 @@ fn keyring(source: &Arc<Source>, fallback: Option<&str>) -> Keyring {
     Keyring::Read(ReadKeys::new(source, fallback.map(|text| read_key(text).unwrap())))
 }
 
-/// Whether the key of a node is that of a text.
+/// True if the key of a node is that of a text.
 async fn has(keyring: &Keyring, address: &str, text: &str) -> bool {
     let fingerprint = |key: &SshKey| key.0.fingerprint(russh::keys::HashAlg::Sha256).to_string();
     fingerprint(&keyring.key(address).await.unwrap()) == fingerprint(&read_key(text).unwrap())

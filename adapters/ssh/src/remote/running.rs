@@ -22,7 +22,7 @@ pub(crate) struct RunningCommand {
     writer: Option<Arc<ChannelWriteHalf<Msg>>>,
     /// Process id and uptime from its first line.
     begun: Option<(u32, u64)>,
-    /// The node may have been told to go on.
+    /// The node may have got the order to begin.
     may_run: bool,
     output: CommandOutput,
 }
@@ -103,7 +103,7 @@ impl RunningCommand {
         Ok(running)
     }
 
-    /// The answer of a command that ended before it was told to go on: it has no shell, or no usable `/proc`.
+    /// The answer of a command that ended before the order to begin: it has no shell, or no usable `/proc`.
     pub(crate) fn early_end(&mut self) -> Option<Result<Answer, RemoteError>> {
         if self.writer.is_some() {
             return None;
@@ -117,7 +117,7 @@ impl RunningCommand {
         })
     }
 
-    /// Tells the command to go on for some seconds, feeds it, and waits for its end.
+    /// Orders the command to begin, with its time in seconds, feeds it, and waits for its end.
     pub(crate) async fn finish(&mut self, seconds: u64, stdin: &[u8]) -> Result<Answer, RemoteError> {
         let (_, uptime) = self.begun.ok_or_else(|| RemoteError::Malformed("no first line".to_owned()))?;
         let mut input = format!("{}\n", uptime.saturating_add(seconds)).into_bytes();

@@ -89,7 +89,7 @@ fn remove_earlier_container() -> String {
     format!("docker container rm --force {NAME} >/dev/null 2>&1 || :")
 }
 
-/// Tells failures of the snapshot from those of the engine, by the exit code and the messages of docker.
+/// Distinguishes failures of the snapshot from those of the engine, by the exit code and the messages of docker.
 fn snapshot_check_script(path: &str) -> String {
     format!(
         r#"printf '%s\n' "$said" | tail -n 3 >&2

@@ -145,7 +145,7 @@ fn a_container_that_ignores_sigterm_is_killed_when_the_time_is_over() {
 }
 
 #[test]
-fn the_grace_leaves_time_for_the_rest() {
+fn the_grace_period_is_a_part_of_the_time_limit() {
     for (seconds, grace) in [(3, 1), (8, 3), (15, 10), (600, 10)] {
         assert!(
             end_container(seconds).contains(&format!("timeout {grace} docker container wait")),
@@ -385,7 +385,7 @@ fn the_version_of_an_image_is_the_output() {
 }
 
 #[test]
-fn an_image_with_several_programs_is_asked_for_the_version_of_one() {
+fn one_program_of_an_image_gives_its_version() {
     let docker = FakeDocker::new();
     let program = Some(Component::ApiServer);
     let action = NodeAction::ImageVersion { image: "kubernetes:1".to_owned(), program, pull: false };
@@ -395,7 +395,7 @@ fn an_image_with_several_programs_is_asked_for_the_version_of_one() {
 }
 
 #[test]
-fn any_text_is_one_word() {
+fn each_argument_is_quoted_as_one_shell_word() {
     for text in ["", "a b", "'", "''", "\\'", "$HOME", "a\nb", "`id`", "*", "-n", "é \u{1}"] {
         let output = std::process::Command::new("/bin/sh")
             .arg("-c")

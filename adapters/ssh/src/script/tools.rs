@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{SELINUX, logging_options, quote};
 
-/// Where the files of the node are in a container of the tools.
+/// Mount point of the node's file system in a container of the tools.
 const HOST: &str = "/mnt";
 /// Directory of the node's CNI plugins, and their place in the container.
 const CNI_PROGRAMS: [&str; 2] = ["/opt/cni/bin", "/host/bin"];

@@ -31,7 +31,7 @@ fn permit(seconds: u64) -> Permit {
 }
 
 #[tokio::test]
-async fn a_status_is_one_command() {
+async fn a_status_takes_one_command() {
     let Some(node) = Node::start(Settings::default()).await else { return };
     node.docker(
         "case \"$1 $2\" in\n'container ls') echo id;;\n\
@@ -51,7 +51,7 @@ async fn a_status_is_one_command() {
 }
 
 #[tokio::test]
-async fn a_flood_is_an_error_of_its_node_alone() {
+async fn too_much_output_is_an_error_of_its_node_alone() {
     let Some(node) = Node::start(Settings::default()).await else { return };
     let Some(other) = Node::start(Settings::default()).await else { return };
     node.docker("[ \"$1 $2\" = 'volume ls' ] && echo $$ >\"$HERE/processes\" && exec yes; exit 0");

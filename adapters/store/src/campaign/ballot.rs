@@ -155,7 +155,11 @@ mod tests {
     fn a_watch_that_has_not_come_as_far_as_our_key_decides_nothing() {
         let mut ballot = enrolled("b", 7);
         ballot.apply_event(listed(6, &[]));
-        assert_eq!(ballot.evaluate(), CandidateStanding::Unknown, "an empty list of before is no election");
+        assert_eq!(
+            ballot.evaluate(),
+            CandidateStanding::Unknown,
+            "an empty list of before is not an election"
+        );
         ballot.apply_event(changed(7, "b", Some(7)));
         assert_eq!(ballot.evaluate(), CandidateStanding::First);
     }

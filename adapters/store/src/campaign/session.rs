@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_session_is_believed_in_for_less_than_its_lease_from_when_it_was_asked_for() {
+    async fn a_session_is_valid_for_less_than_its_lease_from_the_request() {
         let sent = Instant::now();
         tokio::time::advance(Duration::from_secs(1)).await;
         for (ttl, margin) in [(2, 200), (10, 1000), (60, 5000), (3600, 5000)] {

@@ -85,7 +85,7 @@ struct CacheState {
     news: Publisher<()>,
     /// Templates for new subscribers, which have received nothing.
     unseen: (Subscriber<Position>, Subscriber<()>),
-    /// Why the watch does not follow the store at present.
+    /// The error that keeps the watch from following the store.
     trouble: Mutex<Option<StoreError>>,
 }
 

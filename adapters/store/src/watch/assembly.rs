@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn uninteresting_keys_are_remembered_and_not_delivered() {
+    fn keys_outside_the_watched_prefixes_are_known_and_not_delivered() {
         let interest = WatchedKeys::Below(&["/core/"]);
         let mut delivered = DeliveredState::default();
         let arrived = vec![put("/cke/a", 5), put("/core/a", 6)];
@@ -156,7 +156,7 @@ mod tests {
     proptest! {
         /// For any cut of answers into fragments: every change once, in order, and no revision split.
         #[test]
-        fn cuts_do_not_matter(
+        fn assembled_revisions_do_not_depend_on_the_split_into_answers(
             sizes in prop::collection::vec(1usize..5, 1..20),
             cuts in prop::collection::vec(any::<bool>(), 100),
         ) {

@@ -200,7 +200,7 @@ async fn a_wiped_store_ends_the_term_and_the_next_one_is_held_in_the_new_store()
 }
 
 #[tokio::test]
-async fn a_leader_whose_connection_is_half_open_stops_before_another_leads() {
+async fn a_leader_with_a_half_open_connection_stops_before_another_leads() {
     let Some(etcd) = Etcd::start(&[]).await else { return };
     let proxy = Proxy::to(etcd.endpoint()).await;
     let cut_off = EtcdStore::open(&config_at(&proxy.endpoint(), "/cke/"), 1).unwrap();
@@ -328,7 +328,7 @@ async fn a_member_that_dies_or_hangs_costs_neither_leadership_nor_a_change() {
     assert!(store.holds_until(&epoch).is_some());
 }
 
-/// Environment variable that tells the child process of the next tests where etcd is.
+/// Environment variable with the address of etcd for the child process of the next tests.
 const CANDIDATE: &str = "MADAKO_STORE_TEST_CANDIDATE";
 
 /// Runs in its own process: campaigns, and writes after its term is over.
@@ -433,7 +433,7 @@ async fn a_leader_that_was_killed_is_succeeded_when_its_lease_ends() {
 }
 
 #[tokio::test]
-async fn a_process_that_was_stopped_for_longer_than_its_lease_does_nothing_more() {
+async fn a_process_stopped_for_longer_than_its_lease_does_nothing_afterwards() {
     let Some(etcd) = Etcd::start(&[]).await else { return };
     let store = etcd.store("/cke/");
     let mut another = Another::elected(&etcd);

@@ -133,7 +133,7 @@ async fn a_connection_that_hangs_costs_one_request_and_no_leadership() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_has_nothing_to_tell_stays() {
+async fn an_idle_watch_stays_open() {
     let address = Address::new(1);
     let (store, _way) = address.dial(1);
     let mut events = store.watch("");

@@ -180,7 +180,7 @@ async fn fresh_reads_include_all_acknowledged_writes() {
 }
 
 #[tokio::test]
-async fn a_store_that_is_emptied_and_filled_a_hundred_times_is_seen_as_it_is() {
+async fn the_view_follows_a_store_that_is_emptied_and_filled_a_hundred_times() {
     let Some(etcd) = Etcd::start(&[]).await else { return };
     let store = etcd.store("/cke/");
     let objects = CachedObjects::start(&store);
@@ -227,7 +227,7 @@ async fn wiped_and_refilled_store_is_not_mistaken_for_the_former_store() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_is_replaced_a_hundred_times_is_seen_as_it_is() {
+async fn the_view_follows_a_store_that_is_replaced_a_hundred_times() {
     let address = Address::new(1);
     let (store, way) = address.dial(1);
     let objects = CachedObjects::start(&store);

@@ -105,7 +105,7 @@ fn with_password(config: StoreConfig, password: &str) -> StoreConfig {
 }
 
 #[tokio::test]
-async fn a_token_that_the_store_forgot_is_renewed_without_anybody_noticing() {
+async fn a_token_that_the_store_forgot_is_renewed_without_a_failed_request() {
     let Some(mut etcd) = Etcd::start(&[]).await else { return };
     switch_authentication_on(&etcd).await;
     let store = EtcdStore::open(&with_password(etcd.config("/cke/"), "hunter2"), 1).unwrap();

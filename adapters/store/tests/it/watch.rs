@@ -252,7 +252,7 @@ async fn a_deletion_that_is_compacted_away_is_not_missed() {
 }
 
 #[tokio::test]
-async fn a_receiver_that_does_not_take_holds_the_watch_up_and_loses_nothing() {
+async fn a_slow_receiver_holds_the_watch_up_and_loses_no_change() {
     let Some(etcd) = Etcd::start(&[]).await else { return };
     let store = etcd.store("/cke/");
     let mut stalled = Watched::new(&store, "");

@@ -2,7 +2,7 @@
 
 /// Characters that a column keeps when lines are cut to the width of a terminal: enough for an address.
 const KEPT: usize = 15;
-/// Characters of the last column below which it is left out: less says nothing.
+/// Characters of the last column below which it is left out: less is not readable.
 const LAST_KEPT: usize = 8;
 /// Characters that the last column should have, because reasons are there: half a line or so.
 const LAST_WANTED: usize = 30;

@@ -104,7 +104,7 @@ impl Prometheus {
         answers[0]["value"][1].as_str().unwrap().parse().unwrap()
     }
 
-    /// Whether an alert fires now.
+    /// True if an alert fires now.
     pub(crate) fn fires(&self, alert: &str) -> bool {
         let query = format!("ALERTS{{alertname=\"{alert}\", alertstate=\"firing\"}}");
         !self.promtool(&["instant", "--format=json"], &query).is_empty()

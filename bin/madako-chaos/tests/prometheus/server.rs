@@ -22,7 +22,7 @@ pub(crate) struct QueryWindow {
     pub(crate) until: f64,
     /// Range of rates in seconds: at least four scrapes.
     pub(crate) rate: u32,
-    /// Whether the machine was busy in real time: then rows that a table marks as a matter of moments only need an
+    /// True if the machine was busy in real time: then rows that a table marks as a matter of moments only need an
     /// answer.
     pub(crate) busy: bool,
 }

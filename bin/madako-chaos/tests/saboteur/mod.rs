@@ -30,7 +30,7 @@ const COMMANDS: u32 = 10;
 /// Commands whose watcher is killed: the alert fires at one.
 const WATCHERS: u32 = 3;
 
-/// Does all of it, once the run has begun. `told` returns whether the alert of scarce files fires.
+/// Causes all of these faults, once the run has begun. `told` returns whether the alert of scarce files fires.
 pub(crate) async fn work(targets: &Path, told: impl Fn() -> bool) {
     let text = found("the file of the targets", GLANCE, || fs::read_to_string(targets).ok()).await;
     let targets: Vec<Value> = serde_json::from_str(&text).unwrap();
@@ -56,7 +56,7 @@ pub(crate) async fn work(targets: &Path, told: impl Fn() -> bool) {
     }
 }
 
-/// Whether the process runs a command already.
+/// True if the process runs a command already.
 fn is_command(process: i32) -> bool {
     let words = words(process);
     words.iter().any(|word| word == COMMAND) && !words.iter().any(|word| word.starts_with(STARTS))

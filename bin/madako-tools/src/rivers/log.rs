@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn names_stand_in_the_order_of_levels() {
+    fn each_level_has_its_name() {
         for (name, level) in Level::NAMES {
             assert_eq!(level.name(), name);
         }

@@ -36,7 +36,8 @@ impl Server {
     /// # Errors
     /// The system has no random numbers.
     pub(crate) fn start(settings: Settings, log: Log) -> Result<Arc<Self>> {
-        let chance = ChaCha8Rng::try_from_rng(&mut SysRng).context("cannot get random numbers")?;
+        let chance = ChaCha8Rng::try_from_rng(&mut SysRng)
+            .context("cannot get random numbers from the operating system")?;
         let upstream = |address| Arc::new(Upstream::new(address, &settings));
         let server = Arc::new(Self {
             upstreams: settings.upstreams.iter().copied().map(upstream).collect(),

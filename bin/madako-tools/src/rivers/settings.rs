@@ -42,7 +42,7 @@ impl Settings {
     pub(crate) fn read(arguments: &[String]) -> Result<Self, Failure> {
         let flags = Flags::read(arguments, &FLAGS)?;
         if let Some(word) = flags.words.first() {
-            return Err(Failure::Usage(format!("{word:?} is no flag")));
+            return Err(Failure::Usage(format!("{word:?} is not a flag of rivers: see rivers --help")));
         }
         let upstreams = required_value(&flags, "upstreams")?
             .split(',')
@@ -80,7 +80,7 @@ impl Settings {
 
 fn required_value<'a>(flags: &Flags<'a>, name: &str) -> Result<&'a str, Failure> {
     let value = flags.value(name).filter(|value| !value.is_empty());
-    value.ok_or_else(|| Failure::Usage(format!("--{name} is missing")))
+    value.ok_or_else(|| Failure::Usage(format!("the flag --{name} is missing")))
 }
 
 /// An IP address or `localhost`, with a port.

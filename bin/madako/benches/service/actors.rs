@@ -108,7 +108,7 @@ impl Victim {
 struct TimedEvent {
     at: Instant,
     event: Event,
-    /// Whether the reporting actor panicked.
+    /// True if the reporting actor panicked.
     panics: bool,
 }
 

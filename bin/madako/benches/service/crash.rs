@@ -68,7 +68,7 @@ async fn measure_crash_on_embedded(chance: &mut ChaCha8Rng) -> anyhow::Result<Ti
     let mut times = Times::default();
     for _ in 0..SAMPLES {
         scene.witness.catch_up();
-        let hosts = scene.witness.leader().context("nobody leads")?.to_owned();
+        let hosts = scene.witness.leader().context("no instance leads")?.to_owned();
         let leader = scene.start_dialling_instance()?;
         let dials = scene.wait_for_candidate().await?;
         // The process with the store becomes the last candidate.

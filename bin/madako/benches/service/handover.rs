@@ -36,9 +36,9 @@ pub(crate) async fn start_three_instances(scene: &mut Scene) -> anyhow::Result<I
 
 pub(crate) fn take_leader(scene: &mut Scene, instances: &mut Instances) -> anyhow::Result<(String, Madako)> {
     scene.witness.catch_up();
-    let leader = scene.witness.leader().context("nobody leads")?;
+    let leader = scene.witness.leader().context("no instance leads")?;
     let place = instances.iter().position(|(key, _)| key == leader);
-    Ok(instances.swap_remove(place.context("somebody unknown leads")?))
+    Ok(instances.swap_remove(place.context("an unknown instance leads")?))
 }
 
 /// Times of one hand-over, from the signal.

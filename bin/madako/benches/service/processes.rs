@@ -156,7 +156,6 @@ impl Madako {
         Ok(Self { process, pid: pid.context("madako ended at once")? })
     }
 
-    /// Sends SIGTERM.
     pub(crate) fn send_sigterm(&self) -> anyhow::Result<()> {
         kill_process(self.pid, Signal::TERM).context("SIGTERM cannot be sent")
     }

@@ -41,12 +41,12 @@ fn parsed(line: &str) -> Result<Cli, clap::Error> {
 }
 
 #[test]
-fn the_definition_is_consistent() {
+fn the_clap_definition_is_consistent() {
     accept_negative_values(Cli::command()).debug_assert();
 }
 
 #[test]
-fn the_words_are_those_of_ckecli_and_krakectl_and_ours() {
+fn command_words_are_those_of_ckecli_krakectl_and_madako() {
     let words: Vec<String> = leaves().into_iter().map(|(words, _)| words[1..].join(" ")).collect();
     assert_eq!(
         words,
@@ -237,7 +237,7 @@ fn every_command_has_an_example_and_each_is_valid() {
             // Variables of the environment may come first.
             let command = example.find("madako ").unwrap_or_default();
             let example = &example[command..];
-            assert!(example.starts_with(&words.join(" ")), "{example:?} is no example of {words:?}");
+            assert!(example.starts_with(&words.join(" ")), "{example:?} is not an example of {words:?}");
             let without_redirection = example.split(['<', '>']).next().unwrap_or(example);
             if let Err(error) = parsed(without_redirection) {
                 panic!("{example:?} is not valid: {error}");
@@ -391,7 +391,7 @@ fn the_last_one_counts_when_an_option_is_given_twice() {
 }
 
 #[test]
-fn files_come_together() {
+fn input_files_and_values_of_plan_are_validated() {
     for wrong in [
         "madako plan --template t",
         "madako plan --machines m",

@@ -322,7 +322,9 @@ async fn load_resources(
             }
         }
     }
-    Err(Failure::failed("other clients keep changing these resources; nothing was stored"))
+    Err(Failure::failed(
+        "other clients keep changing these resources; nothing was stored: run the command again later",
+    ))
 }
 
 /// Checks that a stored value may be replaced. An encrypted value without its key may not: holders of the key would
@@ -421,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_as_one_transaction_takes_are_loaded() {
+    fn as_many_resources_are_loaded_as_one_transaction_takes() {
         let roles =
             |count: usize| (0..count).map(|n| role(json!({"name": format!("r{n}")}))).collect::<Vec<_>>();
         assert_eq!(validate(&roles(MAX_RESOURCES)).unwrap().len(), MAX_RESOURCES);

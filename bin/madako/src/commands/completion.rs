@@ -15,7 +15,7 @@ use crate::output::print_bytes;
 #[command(after_help = "Example:\n  madako completion bash > /etc/bash_completion.d/madako\n\n\
                         For the present shell only: . <(madako completion)")]
 pub(crate) struct Args {
-    /// The shell
+    /// Shell for which the script is
     #[arg(value_enum, default_value_t = Shell::Bash)]
     shell: Shell,
 }
@@ -23,9 +23,11 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let shells = Shells::builtins();
     let name = args.shell.to_string();
-    let shell = shells
-        .completer(&name)
-        .ok_or_else(|| Failure::bad_input(format_args!("there is no script for {name}")))?;
+    let shell = shells.completer(&name).ok_or_else(|| {
+        Failure::bad_input(format_args!(
+            "cannot print a completion script for the shell {name}: there is none"
+        ))
+    })?;
     let mut script = Vec::new();
     shell.write_registration(VARIABLE, "madako", "madako", "madako", &mut script)?;
     print_bytes(&script)

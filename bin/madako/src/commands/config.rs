@@ -34,7 +34,7 @@ pub(crate) enum Command {
     /// Exit codes: 0: the service accepts the file; 2: it refuses the file.
     #[command(after_help = "Example:\n  madako config check /etc/cke/config.yml")]
     Check {
-        /// The file
+        /// Configuration file to check
         file: String,
     },
 }
@@ -69,7 +69,7 @@ pub(crate) enum TemplateCommand {
 pub(crate) enum TemplatePurpose {
     /// A control plane and two kinds of workers
     Cluster,
-    /// The same, with a procedure for repairs
+    /// A control plane and two kinds of workers, with a procedure for repairs
     Repair,
 }
 

@@ -28,7 +28,7 @@ pub(crate) enum Command {
     Set {
         /// Name of the constraint
         name: String,
-        /// A whole number
+        /// Value of the constraint, a whole number
         #[arg(allow_hyphen_values = true)]
         value: String,
     },

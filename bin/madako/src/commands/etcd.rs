@@ -153,7 +153,7 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure
         usage: Usage::Client,
         validity,
     };
-    // The first read tells a missing authority, before a certificate is issued in vain.
+    // The first read finds a missing authority, before a certificate is issued in vain.
     let ca_certificate = authorities.certificate(Authority::Server).await?;
     let issued = authorities.issue(&request).await?;
     let private_key = issued.private_key.reveal();
@@ -180,7 +180,9 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure
 fn write_output_file(name: &str, mode: u32, text: &str) -> Result<(), Failure> {
     let part = format!(".{name}.part");
     let written = write_new(&part, mode, text).and_then(|()| fs::rename(&part, name));
-    written.with_context(|| format!("cannot write {name}")).map_err(Failure::Failed)
+    written
+        .with_context(|| format!("cannot write the file {name} into the current directory"))
+        .map_err(Failure::Failed)
 }
 
 fn write_new(part: &str, mode: u32, text: &str) -> io::Result<()> {

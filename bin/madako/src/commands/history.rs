@@ -99,7 +99,7 @@ async fn follow_records(args: &Args, store: &dyn Store, printer: &Printer) -> Re
             }
         }
     }
-    Err(Failure::failed("the watch on the records ended"))
+    Err(Failure::failed("the watch on the records of operations ended: run the command again"))
 }
 
 /// Prints records one after another.

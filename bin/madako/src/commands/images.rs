@@ -286,7 +286,7 @@ async fn adopt_images(global: &Global) -> Result<(), Failure> {
                 ChosenImage::Unclear(nodes) => {
                     let row = ImageRow { name: name.name(), image: None, source: UNCLEAR, nodes };
                     return Err(Failure::failed(format_args!(
-                        "nothing is stored: {}",
+                        "no image is stored: {}",
                         describe_unclear_image(&row)
                     )));
                 }

@@ -65,7 +65,11 @@ pub(crate) async fn run(args: Args, global: &Global) -> Result<(), Failure> {
         true => format!("https://{SERVICE}"),
         false => {
             let first = cluster.control_plane().next();
-            let first = first.ok_or_else(|| Failure::failed("the cluster has no control plane node"))?;
+            let first = first.ok_or_else(|| {
+                Failure::failed(
+                    "the cluster has no control plane node whose address the kubeconfig could name",
+                )
+            })?;
             format!("https://{}:{PORT}", first.address)
         }
     };

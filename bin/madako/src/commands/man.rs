@@ -10,11 +10,11 @@ use crate::output::print_note;
 
 /// Writes a man page for each command into a directory.
 ///
-/// The directory must exist. The pages have names such as madako-machine-list.1, and belong into section 1.
+/// The directory must exist. The pages have names such as madako-machine-list.1, and belong in section 1.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  madako man /usr/local/share/man/man1")]
 pub(crate) struct Args {
-    /// The directory
+    /// Directory for the man pages
     directory: PathBuf,
 }
 

@@ -56,7 +56,7 @@ pub(crate) enum Command {
     Issue(kubernetes::Args),
     /// The components of Kubernetes, in the group of krakectl's word.
     Status(kubernetes::status::Args),
-    /// What restarts, in which order.
+    /// The restarts of components, in their order.
     Plan(kubernetes::plan::Args),
     /// No further wave of kubelets or proxies.
     Pause(kubernetes::rollout::PauseArgs),

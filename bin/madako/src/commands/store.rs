@@ -41,7 +41,7 @@ pub(crate) enum Command {
     Snapshot {
         /// Directory of a store that no service has open, or its file
         path: Option<PathBuf>,
-        /// The snapshot
+        /// File of the snapshot
         #[arg(long, value_name = "FILE")]
         to: PathBuf,
         /// Replaces an existing file
@@ -58,7 +58,7 @@ pub(crate) enum Command {
         after_help = "Examples:\n  madako store restore backup.db --to /var/lib/madako\n  madako store restore backup.db --to /var/lib/madako --force"
     )]
     Restore {
-        /// The snapshot
+        /// File of the snapshot
         snapshot: PathBuf,
         /// Directory of the store
         #[arg(long, value_name = "DIRECTORY")]

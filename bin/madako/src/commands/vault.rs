@@ -18,7 +18,7 @@ use crate::output::print_text;
 
 /// Sets Vault up, and changes the secrets in it.
 ///
-/// Where the store has the key `vault`, the service issues certificates with Vault's authorities, and logs in to nodes with
+/// If the store has the key `vault`, the service issues certificates with Vault's authorities, and logs in to nodes with
 /// Vault's SSH keys.
 #[derive(Debug, Subcommand)]
 #[command(arg_required_else_help = true)]

@@ -63,7 +63,8 @@ impl Actions {
 
     fn kill_rack(&mut self) -> String {
         let racks = self.registry.with_datacenter(|datacenter| datacenter.racks());
-        let is_lit = |rack: &u32| !self.registry.with_datacenter(|datacenter| datacenter.is_dark(*rack));
+        let is_lit =
+            |rack: &u32| !self.registry.with_datacenter(|datacenter| datacenter.is_without_power(*rack));
         let Some(rack) = (0..racks).map(|step| (self.next_rack + step) % racks).find(is_lit) else {
             return "every rack is without power already".to_owned();
         };

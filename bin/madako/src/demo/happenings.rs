@@ -135,12 +135,12 @@ impl Happening {
     }
 }
 
-/// Where an event belongs.
+/// The place of an event in the list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct HappeningClass {
     pub(crate) kind: HappeningKind,
     pub(crate) subject: Option<String>,
-    /// Whether it begins a line, also if there is one about the same thing.
+    /// True if it begins a line, also if there is one about the same thing.
     pub(crate) begins: bool,
 }
 

@@ -72,7 +72,7 @@ pub(crate) async fn run(options: DemoOptions) -> anyhow::Result<bool> {
     };
     if let Screen::Live(terminal) = &mut screen {
         // A first picture at once: the start of the service may take a second on a slow disk.
-        terminal.draw(view::draw_start).context("drawing failed")?;
+        terminal.draw(view::draw_start).context("cannot draw the demo on the terminal")?;
     }
     let started = World::start(&options).await;
     if let (Err(_), Screen::Live(_)) = (&started, &screen) {
@@ -194,7 +194,9 @@ fn take(
         Err(error @ broadcast::error::RecvError::Lagged(_)) => {
             Err(anyhow::Error::new(error).context("the demo is too slow to count all events"))
         }
-        Err(RecvError::Closed) => anyhow::bail!("the service ended"),
+        Err(RecvError::Closed) => {
+            anyhow::bail!("the service of the demo ended without a reason; --logfile shows its last events")
+        }
     }
 }
 

@@ -56,7 +56,7 @@ pub(crate) struct ScreenState {
     pub(crate) landscape: Arc<PlacementOverview>,
     /// Time of each application's last binding or move, by name.
     pub(crate) placed: BTreeMap<String, Duration>,
-    /// Whether a screen with room for one panel shows the last plan instead of the clusters.
+    /// True if a screen with room for one panel shows the last plan instead of the clusters.
     pub(crate) plan_first: bool,
     pub(crate) actors: Vec<ActorLine>,
     /// Restarts of each actor under earlier supervisors, and under the present one.
@@ -68,7 +68,7 @@ pub(crate) struct ScreenState {
     pub(crate) is_paused: bool,
     /// Number of the line below the last shown one; `None`: the newest line is shown.
     pub(crate) scrolled_to: Option<usize>,
-    /// Whether the help lies over the picture.
+    /// True if the help lies over the picture.
     pub(crate) shows_help: bool,
     pub(crate) tally: PlanTally,
 }
@@ -84,7 +84,7 @@ pub(crate) struct PlanTally {
     /// First bindings of applications.
     pub(crate) bindings: u64,
     pub(crate) moves: u64,
-    /// Whether each finished repair succeeded, by the index of its entry.
+    /// Results of finished repairs by the index of the entry; true: success.
     repairs: BTreeMap<i64, bool>,
 }
 
@@ -112,7 +112,7 @@ impl PlanTally {
 }
 
 impl PlanTally {
-    /// Notes the finished repairs of the queue: an event tells the end of a step, and not that of an entry.
+    /// Notes the finished repairs of the queue: an event reports the end of a step, and not that of an entry.
     pub(crate) fn note_repairs<'a>(&mut self, entries: impl Iterator<Item = &'a RepairQueueEntry>) {
         let finished = entries.filter(|entry| entry.is_finished());
         self.repairs.extend(finished.map(|entry| (entry.index, entry.status == RepairStatus::Succeeded)));
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn restarts_never_go_backwards() {
+    fn the_shown_number_of_restarts_never_decreases() {
         let mut picture = ScreenState::default();
         let mut shown = Vec::new();
         for restarts in [0, 2, 2, 0, 1, 0] {

@@ -49,7 +49,7 @@ impl DemoSummary {
             machines: tally.machines,
             commits: tally.commits,
             plans: tally.plans,
-            // The first election is no change.
+            // The first election is not a change.
             leader_changes: tally.elections.saturating_sub(1),
             actor_restarts: tally.actor_restarts,
             invariant_violations: tally.violations,

@@ -122,7 +122,7 @@ impl World {
         };
         let service = Service::start_on_embedded(store, &clients, service_options).await?;
         let transport: Arc<dyn HttpTransport> = Arc::new(ReqwestTransport::new()?);
-        let api = service.placement_http().context("the placement API is not served")?;
+        let api = service.placement_http().context("the demo's service does not serve the placement API")?;
         let api = DemoApi::new(transport, format!("http://{api}"));
         let placing = PlacementDemo::start(api, prometheus, &metrics_url, options.seed).await?;
         let servers = [registry_server, metrics_server];

@@ -11,12 +11,12 @@ use super::Severity;
 /// A format of cybozu-go/log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
-    /// For people: time, host, program, severity, message, fields.
+    /// Time, host, program, severity, message and fields, for people.
     #[default]
     Plain,
-    /// `key=value` pairs.
+    /// A line of `key=value` pairs for each event.
     Logfmt,
-    /// An object a line.
+    /// A line with a JSON object for each event.
     Json,
 }
 

@@ -1,4 +1,4 @@
-//! The line of the log that says what has been started.
+//! The line of the log at the start: version, store, listeners, registry, and the parts that are off.
 
 use std::sync::Arc;
 

@@ -46,7 +46,7 @@ fn authority() -> (String, String) {
     (params.self_signed(&key).unwrap().pem(), key.serialize_pem())
 }
 
-/// Whether a client of etcd can log in with the certificate, this time from now on.
+/// True if a client of etcd can log in with the certificate, this time from now on.
 fn logs_in(authority: &str, certificate: &str, after: Duration) -> bool {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).unwrap()).unwrap();
@@ -224,7 +224,10 @@ async fn a_restart_of_etcd_is_asked_for_on_control_plane_nodes_alone() {
     let cluster = r#"{"name": "c", "nodes": [{"address": "10.0.0.11", "control_plane": true}, {"address": "10.0.0.21"}]}"#;
     etcd.put("cluster", cluster).await;
     let message = etcd.run(&["etcd", "restart", "10.0.0.21"]).await.refused(2);
-    assert!(message.contains("10.0.0.21 is no control plane node: expected one of 10.0.0.11"), "{message}");
+    assert!(
+        message.contains("10.0.0.21 is not a control plane node: expected one of 10.0.0.11"),
+        "{message}"
+    );
     let told = etcd.run(&["etcd", "restart", "10.0.0.11"]).await.calm();
     assert!(told.starts_with("10.0.0.11: the leader restarts etcd in its next pass"), "{told}");
     // A second request replaces the first one.

@@ -132,7 +132,7 @@ async fn each_report_is_added_or_refused_with_the_first_reason() {
 }
 
 #[tokio::test]
-async fn nothing_is_added_by_default_and_null_is_empty() {
+async fn by_default_no_report_is_added_and_null_is_empty() {
     let case = Case { files: Files::new() };
     let machines = [machine(1, 2, "UNHEALTHY", 5.0)];
     let answer = case.plan(&machines, &[], &["-o", "json"]).await;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::program::Etcd;
 
 const ROLES: &str = "\
-# Comments and empty documents are no resources.
+# Comments and empty documents are not resources.
 api: core
 kind: Role
 metadata:

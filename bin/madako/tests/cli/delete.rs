@@ -26,7 +26,7 @@ fn munich() -> Said {
 }
 
 #[tokio::test]
-async fn without_a_terminal_nothing_is_deleted_that_others_go_along_with() {
+async fn without_a_terminal_a_resource_with_dependents_is_not_deleted() {
     let server = Server::answering([along(2, 1), along(25, 0), along(0, 1), along(0, 0), munich()]).await;
     let message = server.run(&WORDS).await.refused(2);
     assert_eq!(
@@ -90,7 +90,7 @@ async fn deletion_without_known_dependents_needs_yes() {
 }
 
 #[tokio::test]
-async fn at_a_terminal_a_person_is_asked() {
+async fn deletion_asks_for_confirmation_at_a_terminal() {
     for (typed, code, asked) in [("no\n", 1, &[LIST][..]), ("yes\n", 0, &[LIST, DELETE])] {
         let server = Server::answering([along(1, 0), munich()]).await;
         let config = server.files.path("krakectl.yaml");

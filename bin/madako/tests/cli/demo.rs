@@ -13,7 +13,7 @@ use crate::terminal::Terminal;
 const ANYWHERE: [&str; 6] = ["demo", "--for=3s", "--http", "127.0.0.1:0", "--etcd", "127.0.0.1:0"];
 
 #[tokio::test]
-async fn its_summary_is_all_that_a_program_gets() {
+async fn with_json_the_demo_prints_only_its_summary() {
     let answer = madako(&[&ANYWHERE[..], &["--seed", "7", "-o", "json"]].concat()).await;
     let summary = answer.json();
     answer.calm();
@@ -36,7 +36,7 @@ async fn its_summary_is_all_that_a_program_gets() {
 }
 
 #[tokio::test]
-async fn for_people_it_prints_a_line_for_each_thing_that_happens() {
+async fn without_a_terminal_the_demo_prints_a_line_for_each_event() {
     let lines = madako(&ANYWHERE).await.calm();
     for line in [" leads (epoch ", " planned initialize in ", " committed cluster at revision "] {
         assert_eq!(lines.matches(line).count(), 1, "{line:?} in\n{lines}");
@@ -79,7 +79,7 @@ async fn a_demo_whose_store_fails_ends_with_the_reason() {
 const LIVE: [&str; 5] = ["demo", "--http", "127.0.0.1:0", "--etcd", "127.0.0.1:0"];
 
 #[tokio::test]
-async fn a_visitor_plays_with_keys() {
+async fn the_demo_obeys_keys() {
     let mut demo = Terminal::start(&LIVE, 80, 24);
     let first = demo.until(" rack 5 ").await;
     for legend in [" C control plane", "u unhealthy", "x unreachable", "t retiring"] {

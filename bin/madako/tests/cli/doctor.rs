@@ -16,7 +16,7 @@ fn found(shown: &Value, name: &str) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn a_running_service_is_good() {
+async fn doctor_finds_no_fault_in_a_running_service() {
     let site = site_on_embedded(4, &MACHINES).await;
     let service = site.serve("60s", QUICK).await;
     site.equip().await;

@@ -203,12 +203,12 @@ async fn an_explanation_fits_eighty_columns_with_a_line_for_each_other_cluster()
     assert_eq!(
         server.lines()[1],
         "GET /kubernetes/namespaces/testing/applications/echo/explain",
-        "--all is no option of the request"
+        "--all is not an option of the request"
     );
 }
 
 #[tokio::test]
-async fn a_list_of_applications_tells_cluster_score_age_and_why_one_does_not_run() {
+async fn a_list_of_applications_has_cluster_score_age_and_reason() {
     let app = |name: &str, status: Value| json!({"metadata": {"name": name, "namespace": "testing"}, "status": status});
     let munich = json!({"kind": "Cluster", "namespace": "testing", "name": "munich"});
     let bound = json!({"state": "RUNNING", "scheduled_to": munich, "scheduled": "2026-01-01T00:00:00Z"});

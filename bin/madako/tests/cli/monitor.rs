@@ -22,7 +22,7 @@ fn ours(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
-/// Whether a Prometheus is installed. CI must have it.
+/// True if a Prometheus is installed. CI must have it.
 fn prometheus_is_installed() -> bool {
     let places = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&places).any(|place| place.join("prometheus").is_file());

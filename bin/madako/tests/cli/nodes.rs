@@ -191,7 +191,7 @@ async fn the_story_of_a_node_has_its_containers_certificates_holds_and_last_oper
     let yaml = etcd.run(&["node", "show", "10.0.0.11", "-o", "yaml"]).await.calm();
     assert_eq!(serde_saphyr::from_str::<Value>(&yaml).unwrap()["operations"], json["operations"]);
     let message = etcd.run(&["node", "show", "10.0.0.99"]).await.refused(2);
-    assert!(message.contains("10.0.0.99 is no node of the cluster: madako node list"), "{message}");
+    assert!(message.contains("10.0.0.99 is not a node of the cluster: madako node list"), "{message}");
 }
 
 #[tokio::test]
@@ -217,7 +217,7 @@ async fn a_leader_without_the_page_is_named_as_such() {
 const SILENT: &str = "127.0.93.1";
 
 #[tokio::test]
-async fn a_running_service_tells_the_story_of_a_node_that_does_not_answer() {
+async fn madako_node_show_reports_a_node_that_does_not_answer() {
     let Some(etcd) = Etcd::start().await else { return };
     let config = etcd.with_operations();
     let cluster = format!(

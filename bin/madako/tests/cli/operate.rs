@@ -287,7 +287,7 @@ async fn a_removal_is_confirmed_as_it_is_held() {
 }
 
 #[tokio::test]
-async fn reader_that_closes_the_pipe_is_no_failure() {
+async fn a_closed_pipe_is_not_a_failure() {
     let Some(etcd) = Etcd::start().await else { return };
     let file = etcd.file("cluster.yml", CLUSTER);
     etcd.run(&["cluster", "set", &file]).await.calm();

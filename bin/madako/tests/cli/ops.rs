@@ -313,7 +313,7 @@ NODE       KIND       NAME               WHY
 }
 
 #[tokio::test]
-async fn a_state_that_cannot_be_read_is_no_difference() {
+async fn an_unreadable_state_is_not_a_difference() {
     let message = diff(&json!({"config_version": 2}), &[]).await.refused(2);
     assert!(message.contains("config_version: got the number 2"), "{message}");
     let message = madako(&["ops", "diff", "--cluster", "c.yml"]).await.refused(2);

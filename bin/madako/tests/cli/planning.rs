@@ -101,7 +101,7 @@ async fn the_first_plan_has_the_form_that_is_promised() {
 }
 
 #[tokio::test]
-async fn nothing_to_do_is_no_failure() {
+async fn a_command_with_nothing_to_do_succeeds() {
     let case = Case::new();
     let current = case.planned().await;
     let answer = case.run("plan", &["--current", &current, "-o", "json"]).await;
@@ -115,7 +115,7 @@ async fn nothing_to_do_is_no_failure() {
 }
 
 #[tokio::test]
-async fn every_input_counts() {
+async fn each_input_file_changes_the_plan() {
     let case = Case::new();
     let current = case.planned().await;
     let changed = case.run("plan", &["--current", &current, "--template-changed", "-o", "json"]).await;

@@ -34,7 +34,7 @@ async fn a_restore_is_asked_for_on_a_control_plane_node_with_the_name_of_the_clu
     let revision = etcd.revision().await;
     for (node, path, name, part) in [
         (NODES[0], SNAPSHOT, "tokyo1", "--confirm is \"tokyo1\", and the name of the cluster is \"tokyo0\""),
-        (NODES[1], SNAPSHOT, "tokyo0", "127.0.94.2 is no control plane node: expected one of 127.0.94.1"),
+        (NODES[1], SNAPSHOT, "tokyo0", "127.0.94.2 is not a control plane node: expected one of 127.0.94.1"),
         (NODES[0], "etcd.backup", "tokyo0", "expected an absolute path"),
         (NODES[0], "/a,readonly", "tokyo0", "without commas"),
     ] {
@@ -48,7 +48,7 @@ async fn a_restore_is_asked_for_on_a_control_plane_node_with_the_name_of_the_clu
 
     let told = etcd.run(&words(NODES[0], SNAPSHOT, "tokyo0")).await.calm();
     assert!(
-        told.starts_with(&format!("127.0.94.1: the leader restores {SNAPSHOT} in its next rounds; ")),
+        told.starts_with(&format!("127.0.94.1: the leader restores {SNAPSHOT} in its next passes; ")),
         "{told}"
     );
     let first = stored(&etcd).await;
@@ -86,6 +86,6 @@ async fn a_trial_without_the_node_shows_a_refusal_and_asks_for_nothing() {
     assert!(err.contains("the restore would be refused") && err.contains(NODES[0]), "{err}");
     let wrong = [words(NODES[1], SNAPSHOT, "tokyo0"), vec!["--dry-run"]].concat();
     let Answer { code, out, err } = run(&wrong).await;
-    assert!(code == 2 && out.is_empty() && err.contains("is no control plane node"), "{code} {out}{err}");
+    assert!(code == 2 && out.is_empty() && err.contains("is not a control plane node"), "{code} {out}{err}");
     assert_eq!(etcd.revision().await, revision, "a trial writes no key");
 }

@@ -20,7 +20,7 @@ async fn missing_values_are_reported() {
             1,
             "no variables are stored (madako sabakan set-variables stores one)",
         ),
-        (&["leader"], 1, "no leader"),
+        (&["leader"], 1, "no instance leads"),
         (&["status"], 4, "no status"),
     ] {
         assert_eq!(etcd.run(args).await.refused(code), format!("madako: {message}\n"), "{args:?}");
@@ -386,7 +386,7 @@ async fn status_shows_a_disabled_reboot_queue_only_while_nodes_wait() {
 }
 
 #[tokio::test]
-async fn history_follows() {
+async fn history_with_follow_shows_new_records() {
     let Some(etcd) = Etcd::start().await else { return };
     for id in 1..=3 {
         etcd.put(&format!("records/{id:016x}"), record(id, "completed")).await;

@@ -86,7 +86,7 @@ service_subnet: 10.0.0.0/8
 }
 
 #[test]
-fn input_is_bounded() {
+fn the_depth_and_size_of_yaml_input_are_bounded() {
     let levels = |count| format!("a: {}{}", "[".repeat(count), "]".repeat(count));
     // Each level holds ten of the previous level.
     let aliases: String = (b'a'..b'k')

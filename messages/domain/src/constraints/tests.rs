@@ -91,7 +91,7 @@ fn file_is_checked_completely_and_absent_fields_have_defaults() {
 }
 
 #[test]
-fn a_cluster_is_checked_against_them_as_cke_does() {
+fn a_cluster_is_checked_against_the_constraints_as_cke_does() {
     let cluster = |control_plane, workers| Cluster {
         nodes: (0..control_plane + workers)
             .map(|index| Node { control_plane: index < control_plane, ..Node::default() })
@@ -118,7 +118,7 @@ fn a_cluster_is_checked_against_them_as_cke_does() {
 }
 
 #[test]
-fn they_are_shown_as_ckecli_shows_them() {
+fn constraints_are_shown_as_ckecli_shows_them() {
     assert_eq!(
         madako_json::go::to_pretty_json(&Constraints::default()).unwrap(),
         "{\n    \"control-plane-count\": 1,\n    \"minimum-workers\": 1,\n    \"maximum-workers\": 0,\n    \

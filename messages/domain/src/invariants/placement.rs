@@ -1,7 +1,7 @@
 //! I11: an application is bound only to an online cluster that meets all its constraints at decision time.
 //!
 //! Guarantees: every application that a transaction writes is evaluated in its written form. A new binding is valid
-//! only with its evidence: the cluster, its cloud, and the observed metrics. The gate compares the revisions of the
+//! only with its evidence: the cluster, its cloud, and the observed metrics. The leader compares the revisions of the
 //! application, cluster and cloud, so the evaluated state is also the committed state. A binding without evidence
 //! must equal the stored one.
 
@@ -18,7 +18,7 @@ use crate::placement::object_value::{Object, Resource as _};
 use crate::placement::objects::Stored;
 use crate::store::{Condition, Write};
 
-/// The state that allowed a binding (invariant I11). The gate compares the revisions of application, cluster and
+/// The state that allowed a binding (invariant I11). The leader compares the revisions of application, cluster and
 /// cloud.
 #[derive(Debug, Clone)]
 pub struct BindingEvidence {

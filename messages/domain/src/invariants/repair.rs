@@ -308,7 +308,7 @@ mod tests {
     use RepairStepStatus::{Draining, Waiting, Watching};
 
     #[test]
-    fn a_good_change_has_no_violation() {
+    fn a_valid_change_has_no_violation() {
         let before = queue(&[entry(0, "a", Queued, Waiting), entry(1, "w", Processing, Watching)]);
         let writes = vec![RepairWrite::Entry(entry(0, "a", Processing, Draining)), record(5, true)];
         assert_eq!(judged(&before, writes), []);

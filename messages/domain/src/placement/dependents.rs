@@ -66,7 +66,7 @@ impl<'a> Dependents<'a> {
 
     /// All resources that are deleted with `roots`, at any depth.
     #[must_use]
-    pub fn going_with(&self, roots: &[&'a ObjectKey]) -> DeletionSet<'a> {
+    pub fn deleted_with(&self, roots: &[&'a ObjectKey]) -> DeletionSet<'a> {
         let reached = self.reachable_from(roots, &BTreeSet::new());
         let circular = self.find_cycles(reached.into_keys().collect());
         DeletionSet { reached: self.reachable_from(roots, &circular), circular }

@@ -1,7 +1,7 @@
 //! Evaluates the requirements of an application or cluster on a place: the requirements, the offer of the place, and
 //! each unmet requirement.
 //!
-//! For: the scheduler, which filters and explains with it, and the leader's gate, which checks bindings with it
+//! For: the scheduler, which filters and explains with it, and the leader, which checks bindings with it
 //! (invariant I11). Places are clusters for applications, clouds for clusters, projects for Magnum clusters.
 //!
 //! Guarantees: a place without the label or the metric never meets a constraint on it, negations included. A stored
@@ -31,7 +31,7 @@ use super::{LabelConstraint, MetricConstraint};
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum ComparedMetrics {
-    /// The metric's value as its provider gave it (the seed's rule).
+    /// The metric's value as its provider gave it (Krake's rule).
     #[default]
     Value,
     /// The normalized value times the place's weight of the metric, as in Krake 1.0.
@@ -214,7 +214,7 @@ impl fmt::Display for MissingValue {
             Self::NoValue { reason: Some(reason) } => {
                 write!(f, "the metric has no value: {}: {}", reason.code, reason.message)
             }
-            Self::NotFinite => f.write_str("the metric's value is no finite number"),
+            Self::NotFinite => f.write_str("the metric's value is not a finite number"),
         }
     }
 }

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn other_keys_are_none() {
+    fn keys_outside_placement_are_not_resources() {
         for key in [
             "/cke/cluster",
             "/core/roles/",

@@ -93,7 +93,7 @@ pub struct MetricsObserved {
     /// The store's revision that this observation covers: it has every metric that is referenced at this revision, in
     /// its definition of that revision or later. It may have newer metrics as well.
     pub revision: i64,
-    /// End of the fetch round.
+    /// End of the metrics round.
     pub at: OffsetDateTime,
     /// The state of each metric.
     pub metrics: BTreeMap<MetricKey, MetricState>,

@@ -42,7 +42,7 @@ impl Ownership {
     }
 }
 
-/// The next step of a leader that wants to own placement.
+/// The next step of a leader that may own placement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// The owner is settled; nothing to do.

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn another_shape_is_an_error() {
+    fn a_reboot_section_of_another_shape_is_an_error() {
         assert!(matches!(read("[]"), Err(RebootConfigError::Shape(_))));
         let odd = r#"{"protected_namespaces":{"matchExpressions":[{"key":"a","operator":"Like"}]}}"#;
         assert!(matches!(read(odd), Err(RebootConfigError::Selector(_))));

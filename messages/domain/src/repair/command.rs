@@ -11,7 +11,7 @@ pub enum HealthAnswer {
     Healthy,
     /// The check printed something else.
     Unhealthy,
-    /// The check failed, which says nothing about the machine.
+    /// The check failed: the health of the machine is unknown.
     Failed(String),
 }
 

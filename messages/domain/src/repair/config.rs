@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn no_limit_has_one() {
+    fn a_time_out_of_0_means_the_default_limit() {
         let config = read(
             r#"{"repair_procedures":[{"machine_types":["t"],"repair_operations":[{"operation":"o",
                 "health_check_command":["c"],"command_timeout_seconds":0,"success_command":["s"],
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn another_shape_is_an_error() {
+    fn a_reboot_section_of_another_shape_is_an_error() {
         assert!(matches!(read("[]"), Err(RepairConfigError::Shape(_))));
         assert!(matches!(read(r#"{"evict_retries": "3"}"#), Err(RepairConfigError::Shape(_))));
         let odd = r#"{"protected_namespaces":{"matchExpressions":[{"key":"a","operator":"Like"}]}}"#;

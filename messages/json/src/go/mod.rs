@@ -4,7 +4,7 @@
 //! there. A field unknown to the type is kept as its original text and written back after the known fields, so
 //! neither its numbers nor its order change.
 //! Assumes: CKE, ckecli or an operator who knows them wrote the text. Nothing here checks meaning; [`crate::strict`]
-//! checks what people type.
+//! checks typed input.
 //! Does not: resolve duplicate keys as Go does when they hold objects (Go merges those; here the last one wins).
 
 mod document;

@@ -26,7 +26,7 @@ impl RawJson {
         self.0.is_none()
     }
 
-    /// True if the field was absent or `null`, which Go does not tell apart.
+    /// True if the field was absent or `null`, which Go does not distinguish.
     #[must_use]
     pub fn is_null(&self) -> bool {
         self.text().is_none_or(|text| text == "null")

@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn spacing_becomes_pythons_and_nothing_grows_together() {
+    fn json_is_written_with_pythons_spacing() {
         for (text, expected) in [
             ("{ \"a\" : [ 1 ,2,\n{ } ,[ ]] }\n", r#"{"a": [1, 2, {}, []]}"#),
             (r#"{"a b":"c , \" : d"}"#, r#"{"a b": "c , \" : d"}"#),

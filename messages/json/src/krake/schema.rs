@@ -98,7 +98,7 @@ impl Shape {
     }
 }
 
-/// Which requests may set a field.
+/// The requests that may set a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// A request must set it.
@@ -169,7 +169,7 @@ impl Rule {
 pub struct FieldSchema {
     /// The JSON name.
     pub name: &'static str,
-    /// Which requests may set it.
+    /// The requests that may set it.
     pub access: Access,
     /// The valid values.
     pub shape: Shape,

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_are_utc_with_microseconds() {
+    fn own_timestamps_are_utc_with_microseconds() {
         for (instant, text) in [
             (datetime!(2026-01-31 12:00:00.123456789 +9), "2026-01-31T03:00:00.123456+00:00"),
             (datetime!(2026-01-31 12:00 UTC), "2026-01-31T12:00:00.000000+00:00"),

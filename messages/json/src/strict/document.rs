@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_is_sound_unless_something_in_it_or_around_it_is_wrong() {
+    fn a_field_is_valid_unless_it_or_its_parent_is_wrong() {
         let document = Document::read("thing", "name: a\nsize: 12\n", 1_000, &SCHEMA).unwrap();
         assert!(document.is_sound("name") && document.is_sound("for") && !document.is_sound("size"));
         let list = Document::read("thing", "[1]", 1_000, &SCHEMA).unwrap();

@@ -47,7 +47,7 @@ mod tests {
     use super::nearest_name;
 
     #[test]
-    fn a_slip_finds_the_name_that_was_meant() {
+    fn a_misspelt_name_gets_the_nearest_name_as_a_hint() {
         let known =
             ["kube-api", "kube-controller-manager", "kube-scheduler", "kubelet", "etcd-rivers", "etcd"];
         for (typed, meant) in [

@@ -141,7 +141,7 @@ mod tests {
     use super::LineNumbers;
 
     #[test]
-    fn fields_and_items_have_the_lines_they_stand_on() {
+    fn fields_and_items_have_their_line_numbers() {
         let text = "# a comment\nname: a\n\nfaults:\n- do: kill\n  target:\n    rack=1\n- {do: cut, random: {mean: 1s}}\n\
                     expect:\n  calm_within: 1m\n  at_least:\n    faults: 3\n";
         let lines = LineNumbers::from_text(text);

@@ -1,4 +1,4 @@
-//! Strict reading of what people type: the shape of an input, checked as a whole before anything is stored.
+//! Strict reading of typed input: its shape is checked as a whole before anything is stored.
 //!
 //! Guarantees: the error names every field with a wrong shape, and for an unknown field the nearest known name.
 //! Sizes, depth and repetition are bounded. A value that passes has the shape of CKE's types.

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn content_is_bounded_by_its_events() {
+    fn the_content_of_a_document_is_bounded() {
         // Ten strings, with the list, the object and the document around them.
         let text = format!("a: [{}]", "b,".repeat(10));
         assert!(parse_within::<Tree>(20, &text, DuplicateKeyPolicy::Error).is_ok());
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_two_counts_only_where_it_is_asked_for() {
+    fn a_duplicate_key_is_refused_unless_the_last_one_may_win() {
         assert_eq!(parse::<Tree>("a: 1\na: 2").unwrap_err(), "\"a\" for the second time at line 2, column 1");
         assert_eq!(is_lenient_object("a: 1\na: {b: 1, b: 2}"), Ok(true));
         assert_eq!(is_lenient_object(""), Ok(true));

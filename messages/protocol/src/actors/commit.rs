@@ -26,7 +26,7 @@ pub enum CommitError {
     /// The mutation violates an invariant; nothing was written.
     #[error("the leader refused the change, because it violates {}", list_violations(violations))]
     Invariant {
-        /// All violations that the gate found.
+        /// All violations that the leader found.
         violations: Vec<Violation>,
     },
     /// This leader has not listed the store yet; nothing was sent.
@@ -120,7 +120,7 @@ pub enum CommitError {
 pub enum Failure {
     /// Nothing was written, because the change is based on an older state or epoch: decide again on a newer one.
     Outdated,
-    /// Nothing was written; the gate would refuse the same change again.
+    /// Nothing was written; the leader would refuse the same change again.
     Rejected,
     /// The change may have been written; the watch shows the resulting state.
     Unknown,
@@ -194,8 +194,8 @@ mod tests {
                  compare the revision of that key; add the comparison to the change",
             ),
             (
-                CommitError::Encoding { key: "status".to_owned(), why: "a key is no string".to_owned() },
-                "the key `status` was not written: its value cannot be encoded: a key is no string; correct the value \
+                CommitError::Encoding { key: "status".to_owned(), why: "a key is not a string".to_owned() },
+                "the key `status` was not written: its value cannot be encoded: a key is not a string; correct the value \
                  in the change",
             ),
         ];

@@ -111,7 +111,7 @@ impl State {
         })));
     }
 
-    /// Whether the slot's last actor ended before the request to stop.
+    /// True if the slot's last actor ended before the request to stop.
     pub(super) fn has_ended(&self, order: u64) -> bool {
         self.slots.get(&order).is_some_and(|s| matches!(s.phase, Phase::Backoff(_) | Phase::Ending(_)))
     }

@@ -68,7 +68,7 @@ async fn failures_of_different_children_count_together() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_that_fail_together_are_each_restarted_once() {
+async fn two_children_that_fail_together_are_each_restarted_once() {
     let stage = TestTree::new("budget-two");
     let tree =
         start(stage.supervisor("root").with_child(stage.worker("a")).with_child(stage.worker("b"))).await;
@@ -83,7 +83,7 @@ async fn two_that_fail_together_are_each_restarted_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_that_are_far_apart_are_borne_for_ever_and_wait_little() {
+async fn failures_far_apart_never_exceed_the_budget_and_back_off_shortly() {
     let stage = TestTree::new("budget-apart");
     let tree = start(stage.supervisor("root").with_budget(TWO).with_child(stage.worker("a"))).await;
     for n in 1..=20 {

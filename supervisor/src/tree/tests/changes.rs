@@ -71,7 +71,7 @@ async fn a_second_child_of_one_id_is_refused_and_the_first_is_unharmed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_removed_in_its_backoff_does_not_come_back() {
+async fn a_child_removed_in_its_back_off_is_not_restarted() {
     let stage = TestTree::new("change-backoff");
     let tree = start(stage.supervisor("root").with_child(stage.worker("a"))).await;
     stage.say("a", Say::Fail);
@@ -84,7 +84,7 @@ async fn one_removed_in_its_backoff_does_not_come_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_added_again_after_a_removal_in_its_backoff_is_started_once() {
+async fn a_child_added_again_after_a_removal_in_its_back_off_is_started_once() {
     let stage = TestTree::new("change-again");
     let tree = start(stage.supervisor("root").with_child(stage.worker("a"))).await;
     stage.say("a", Say::Fail);
@@ -101,7 +101,7 @@ async fn one_added_again_after_a_removal_in_its_backoff_is_started_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_removed_while_it_starts_is_cancelled() {
+async fn a_child_removed_during_its_start_is_cancelled() {
     let stage = TestTree::new("change-starting");
     let tree = start(stage.supervisor("root")).await;
     let (root, child) = (tree.root().clone(), stage.starting("a", |_| Start::Freezes));

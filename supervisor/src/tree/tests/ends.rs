@@ -19,7 +19,7 @@ async fn restarted_after(instance: &'static str, end: impl FnOnce(&TestTree)) ->
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_in_a_handler() {
+async fn end_by_a_panic_in_a_handler() {
     let lines = restarted_after("end-panic", |stage| stage.say("a", Say::Panic)).await;
     assert_eq!(lines, ["0 a gone", "0 a failed: boom; again in 100", "100 restarted a #1"]);
 }
@@ -34,19 +34,19 @@ async fn error_of_a_handler_is_reported_with_its_sources() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn its_own_stop() {
+async fn end_by_its_own_stop() {
     let lines = restarted_after("end-own", |stage| stage.say("a", Say::End)).await;
     assert_eq!(lines, ["0 a post_stop", "0 a ended: done; again in 100", "0 a gone", "100 restarted a #1"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_by_another() {
+async fn end_by_a_stop_from_another_actor() {
     let lines = restarted_after("end-stop", |stage| stage.cell("a").stop(None)).await;
     assert_eq!(lines, ["0 a post_stop", "0 a ended; again in 100", "0 a gone", "100 restarted a #1"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain() {
+async fn end_by_a_drain_of_the_mailbox() {
     let lines = restarted_after("end-drain", |stage| stage.cell("a").drain().unwrap()).await;
     assert_eq!(
         lines,
@@ -55,13 +55,13 @@ async fn a_drain() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kill_by_another_while_idle() {
+async fn end_by_a_kill_of_an_idle_actor() {
     let lines = restarted_after("end-kill", |stage| stage.cell("a").kill()).await;
     assert_eq!(lines, ["0 a killed; again in 100", "0 a gone", "100 restarted a #1"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kill_by_another_in_mid_await() {
+async fn end_by_a_kill_in_the_middle_of_a_handler() {
     let stage = TestTree::new("end-kill-await");
     let tree = start(stage.supervisor("root").with_child(stage.worker("a"))).await;
     stage.say("a", Say::Freeze);
@@ -77,7 +77,7 @@ async fn a_kill_by_another_in_mid_await() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn its_task_is_cancelled() {
+async fn end_by_a_cancelled_task() {
     let stage = TestTree::new("end-abort");
     let handles = Arc::new(Mutex::new(Vec::new()));
     let (kept, worker) = (Arc::clone(&handles), stage.clone());
@@ -99,7 +99,7 @@ async fn its_task_is_cancelled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_while_it_stops() {
+async fn stop_that_fails() {
     let stage = TestTree::new("end-post-stop");
     let child = stage.starting("a", |n| if n == 0 { Start::StopFails } else { Start::Good });
     let tree = start(stage.supervisor("root").with_child(child)).await;
@@ -122,7 +122,7 @@ async fn started_in_the_end(instance: &'static str, how: Start) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_while_it_starts() {
+async fn start_that_fails() {
     assert_eq!(
         started_in_the_end("start-error", Start::Fails).await,
         [
@@ -135,7 +135,7 @@ async fn an_error_while_it_starts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_while_it_starts() {
+async fn start_that_panics() {
     assert_eq!(
         started_in_the_end("start-panic", Start::Panics).await,
         [
@@ -148,7 +148,7 @@ async fn a_panic_while_it_starts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_that_hangs() {
+async fn start_that_hangs() {
     assert_eq!(
         started_in_the_end("start-hang", Start::Freezes).await,
         [
@@ -161,7 +161,7 @@ async fn a_start_that_hangs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_right_after_its_start() {
+async fn end_by_an_error_right_after_the_start() {
     let lines = started_in_the_end("start-after", Start::FailsAfter).await;
     let told: Vec<&str> = lines.iter().map(String::as_str).filter(|l| !l.ends_with("gone")).collect();
     assert_eq!(
@@ -178,7 +178,7 @@ async fn an_error_right_after_its_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_of_the_function_that_starts_it() {
+async fn start_function_that_panics() {
     let stage = TestTree::new("start-fn");
     let child = ChildSpec::new("a", |_| async { panic!("no function") });
     let tree = start(stage.supervisor("root").with_child(child)).await;
@@ -187,7 +187,7 @@ async fn a_panic_of_the_function_that_starts_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn its_name_is_taken_by_another() {
+async fn start_with_a_taken_name() {
     let stage = TestTree::new("start-name");
     let holder = Worker { stage: stage.clone(), id: "holder" };
     let (holder, _) = Actor::spawn(Some("start-name/a".into()), holder, Start::Good).await.unwrap();

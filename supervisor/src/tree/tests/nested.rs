@@ -58,7 +58,7 @@ async fn an_inner_supervisor_that_melts_down_is_restarted_with_its_children() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_it_melts_down_too_often_it_is_reported_and_the_root_lives() {
+async fn a_supervisor_that_melts_down_too_often_is_reported_and_the_root_continues() {
     let stage = TestTree::new("nest-report");
     let reports = watch::Sender::new(0);
     let told = reports.clone();
@@ -148,7 +148,7 @@ async fn loss_of_leadership_ends_the_reign_immediately() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn now_hurries_an_inner_supervisor_in_the_middle_of_a_slow_stop() {
+async fn an_immediate_stop_hurries_an_inner_supervisor() {
     let stage = TestTree::new("nest-hurry");
     let slow = || stage.starting("slow", |_| Start::StopTakes(PATIENCE)).stop_deadline(PATIENCE);
     let spec = stage.supervisor("reign").with_child(slow()).with_child(stage.worker("planner"));

@@ -40,7 +40,7 @@ async fn a_child_whose_stop_hangs_is_killed_at_its_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn now_cancels_a_handler_in_mid_await() {
+async fn an_immediate_stop_cancels_a_running_handler() {
     let stage = TestTree::new("stop-now");
     let tree = start(stage.supervisor("root").with_child(stage.worker("a"))).await;
     stage.say("a", Say::Freeze);
@@ -51,7 +51,7 @@ async fn now_cancels_a_handler_in_mid_await() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn now_hurries_a_graceful_stop_and_both_callers_are_answered() {
+async fn an_immediate_stop_hurries_a_graceful_stop_and_answers_both_callers() {
     let stage = TestTree::new("stop-hurry");
     let slow = stage.starting("a", |_| Start::StopTakes(PATIENCE)).stop_deadline(PATIENCE);
     let tree = start(stage.supervisor("root").with_child(slow)).await;

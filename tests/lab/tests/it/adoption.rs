@@ -29,7 +29,7 @@ const AUTHORITIES: [(&str, &str); 6] = [
 ];
 /// Names of a member besides its address.
 const SERVER_NAMES: [&str; 4] = ["localhost", "cke-etcd", "cke-etcd.kube-system", "cke-etcd.kube-system.svc"];
-/// Rounds after which a service that would change something had time for it.
+/// Passes after which a service that would change something had time for it.
 pub(crate) const ROUNDS: u64 = 5;
 
 /// Keys that a leader writes: leader, status and host keys, and two notes for programs of Madako, its address and its

@@ -27,7 +27,7 @@ async fn running(machine: &Machine) -> String {
 }
 
 #[tokio::test]
-async fn faults_of_network_and_login() {
+async fn faults_of_network_and_login_have_their_effects() {
     let Some(lab) = Lab::for_test(2).await else { return };
     let [machine, other] = lab.machines() else { unreachable!("two machines") };
 
@@ -78,7 +78,7 @@ async fn host_key(lab: &Lab, machine: &Machine) -> String {
 }
 
 #[tokio::test]
-async fn faults_of_engine_disk_and_power() {
+async fn faults_of_engine_disk_and_power_have_their_effects() {
     let Some(lab) = Lab::for_test(1).await else { return };
     let machine = lab.machine(0);
     machine.docker(&SLEEPER).await.unwrap();

@@ -167,7 +167,7 @@ impl Fleet {
         addresses
     }
 
-    /// The names of the members of etcd that are no learners.
+    /// The names of the members of etcd that are not learners.
     pub(crate) async fn members(&self) -> Option<Vec<String>> {
         let out = self.etcdctl(&["member", "list", "-w", "json"]).await.ok()?;
         let list: Value = serde_json::from_str(&out).ok()?;

@@ -220,7 +220,7 @@ async fn lost_members_are_replaced_only_while_a_majority_lives() {
 
 async fn an_installed_machine_returns_with_the_data(fleet: &Fleet) {
     fleet.machine(2).reimage().await.unwrap();
-    // Its host key is another one, and nothing tells the service that this is intended.
+    // Its host key is another one, and the service has no sign that this is intended.
     let refused = fleet.unreachable(2, "madako ssh forget").await;
     assert_eq!(refused.matches("SHA256:").count(), 2, "both fingerprints: {refused}");
     fleet.madako(&["ssh", "forget", &fleet.address(2)]).await.unwrap();

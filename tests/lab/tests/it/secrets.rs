@@ -94,7 +94,7 @@ impl Fleet {
                 places.push((format!("the containers of machine {number}"), text.into_bytes()));
             }
         }
-        // Its values may be no text.
+        // Its values may not be text.
         let mut dump = self.lab().command("/usr/bin/etcdctl");
         dump.env("ETCDCTL_API", "3").arg(format!("--endpoints=http://{}", madako_lab::STORE));
         let dump = dump.args(["get", "", "--prefix"]).output().await.unwrap();

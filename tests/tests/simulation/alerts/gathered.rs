@@ -102,12 +102,12 @@ impl Gathered {
     }
 
     /// Scrapes the instance `name` until the future is dropped.
-    pub async fn scrape(self, doors: LinkedDialers, name: &'static str, began: Instant) {
+    pub async fn scrape(self, dialers: LinkedDialers, name: &'static str, began: Instant) {
         for nth in 0.. {
             sleep_until(began + EVERY * nth).await;
-            let door = doors.lock().unwrap().get(name).cloned();
-            let page = match door {
-                Some(door) => timeout(PATIENCE, page(&door)).await.ok().flatten(),
+            let dialer = dialers.lock().unwrap().get(name).cloned();
+            let page = match dialer {
+                Some(dialer) => timeout(PATIENCE, page(&dialer)).await.ok().flatten(),
                 None => None,
             };
             self.take(page.as_deref());
@@ -167,8 +167,8 @@ impl Gathered {
 }
 
 /// The page of an instance; `None` if the instance does not answer.
-async fn page(door: &LinkedDialer) -> Option<String> {
-    let mut stream = door.connect().await.ok()?;
+async fn page(dialer: &LinkedDialer) -> Option<String> {
+    let mut stream = dialer.connect().await.ok()?;
     let asked = b"GET /metrics HTTP/1.1\r\nHost: alpha.invalid\r\nConnection: close\r\n\r\n";
     stream.write_all(asked).await.ok()?;
     let mut answer = Vec::new();

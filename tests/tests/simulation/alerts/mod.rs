@@ -7,6 +7,7 @@
 //!
 //! `bin/madako-chaos/tests/run.rs` tests the alerts that need real processes.
 
+mod clients;
 mod failing;
 mod gathered;
 mod hanging;
@@ -14,7 +15,6 @@ mod names;
 mod nodes;
 mod objects;
 mod panels;
-mod people;
 mod promtool;
 mod script;
 mod slow;

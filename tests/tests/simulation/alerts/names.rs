@@ -16,7 +16,7 @@ const ELSEWHERE: [(&str, &str); 7] = [
     ("madako_predecessor_lease_seconds", "its store is in memory, and no process preceded it"),
     ("madako_reboot_command_seconds", "no operator of these scenarios asks for a reboot"),
     ("madako_store_keys_skipped_total", "every key of its store is UTF-8"),
-    ("process_", "it is no process of its own"),
+    ("process_", "it is not a process of its own"),
 ];
 
 /// Metrics that stay 0: no client of a simulation gives a password.

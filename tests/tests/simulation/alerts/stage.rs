@@ -42,12 +42,12 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::clients::{reads, rewrites, watches};
 use super::failing::fail;
 use super::gathered::{EVERY, Gathered, Process};
 use super::hanging::{Hanging, Hangs};
 use super::nodes::{Nodes, forget_bootstrap};
 use super::objects::{application, cluster_of, named};
-use super::people::{reads, rewrites, watches};
 use super::script::{Scenario, Step, time};
 use super::slow::{Slow, SlowPasses};
 
@@ -77,8 +77,8 @@ pub fn play(scenario: &Scenario, gathered: &Gathered, after: Duration) {
             if scenario.has_nodes {
                 stage.add_nodes();
             }
-            let doors = Arc::clone(&stage.world.pages);
-            let scraping = Task::start(gathered.clone().scrape(doors, NAME, began));
+            let dialers = Arc::clone(&stage.world.pages);
+            let scraping = Task::start(gathered.clone().scrape(dialers, NAME, began));
             stage.begin().await;
             for step in &scenario.steps {
                 sleep_until(began + step.at).await;
@@ -228,7 +228,7 @@ impl AlertTest {
         let running = self.running.take().unwrap();
         self.world.network.change(PLACE, |condition| condition.down += 1);
         self.world.pages.lock().unwrap().remove(NAME);
-        self.world.doors.lock().unwrap().remove(NAME);
+        self.world.dialers.lock().unwrap().remove(NAME);
         self.world.network.forget(PLACE);
         running.instance.kill().await;
         self.world.network.change(PLACE, |condition| condition.down -= 1);
@@ -249,10 +249,10 @@ impl AlertTest {
         let began = Instant::now();
         let mut last = None;
         while began.elapsed() < SETTLES_WITHIN {
-            let door = self.world.doors.lock().unwrap().get(NAME).cloned();
-            if let Some(door) = door {
+            let dialer = self.world.dialers.lock().unwrap().get(NAME).cloned();
+            if let Some(dialer) = dialer {
                 let request = Request { method, path, version: None, body: Some(body) };
-                match send_request(&door, &request).await {
+                match send_request(&dialer, &request).await {
                     Ok(answer) if (200..300).contains(&answer.status) => return answer,
                     answer => last = Some(answer),
                 }
@@ -378,8 +378,8 @@ impl AlertTest {
             // Watches without reads during the pause.
             ["watches", count, "stall", pause] => {
                 for _ in 0..count.parse::<u32>().unwrap() {
-                    let door = self.world.doors.lock().unwrap()[NAME].clone();
-                    self.busy.push(Task::start(watches(door, time(pause))));
+                    let dialer = self.world.dialers.lock().unwrap()[NAME].clone();
+                    self.busy.push(Task::start(watches(dialer, time(pause))));
                 }
             }
             ["values-count-for", age] => {
@@ -388,8 +388,8 @@ impl AlertTest {
                 self.start().await;
             }
             ["reads", "every", pause, "until", end] => {
-                let (end, pause, doors) = (began + time(end), time(pause), Arc::clone(&self.world.doors));
-                self.busy.push(Task::start(reads(doors, pause, end)));
+                let (end, pause, dialers) = (began + time(end), time(pause), Arc::clone(&self.world.dialers));
+                self.busy.push(Task::start(reads(dialers, pause, end)));
             }
             ["rewrites", key, "every", pause, "until", end] => {
                 let (end, pause) = (began + time(end), time(pause));

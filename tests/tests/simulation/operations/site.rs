@@ -36,7 +36,7 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use tokio::time::{Instant, sleep_until};
 
-/// Time between rounds of the runner.
+/// Time between passes of the runner.
 pub const INTERVAL: Duration = Duration::from_secs(30);
 const SESSION_TTL: Duration = Duration::from_secs(20);
 /// Delay of the store's watch, which has no latency here.
@@ -130,7 +130,7 @@ pub struct Site {
     pub max_concurrent_updates: Option<usize>,
     /// `None`: the leader makes no backups.
     pub backups: Option<SimulatedBackups>,
-    /// Recorded proofs that nobody made.
+    /// Recorded proofs without a comparison.
     pub unproved: Vec<String>,
     /// The reason why the world was not calm in time.
     pub restless: Option<String>,
@@ -344,7 +344,7 @@ impl Site {
         }
     }
 
-    /// The record of the last backup that counts. Notes it if it has a proof that nobody made.
+    /// The record of the last backup that counts. Notes it if it has a proof without a comparison.
     pub async fn backup(&mut self) -> Option<BackupRecord> {
         let stored = self.client.get("/cke/madako/etcd/backup", None).await.unwrap();
         let record: BackupRecord = serde_json::from_slice(stored.kvs().first()?.value()).unwrap();

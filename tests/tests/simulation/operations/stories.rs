@@ -21,7 +21,7 @@ const UNKNOWN_KEY: Duration = Duration::from_secs(120);
 /// A record is written later than the answer that it shows.
 const BEFORE_A_RECORD: Duration = Duration::from_millis(1);
 
-/// What a story with backups checks: a backup is recorded as proved only after its proof.
+/// The check of a story with backups: a backup is recorded as proved only after its proof.
 const BACKUP_PROVED: &str = "backup-proved";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_datacenter_sim::nodes::PaperAuthorities;
+use madako_datacenter_sim::nodes::UnsignedAuthorities;
 use madako_datacenter_sim::vault::SimulatedVault;
 use madako_domain::containers::Container;
 use madako_domain::keys;
@@ -15,17 +15,17 @@ use madako_store::{EtcdStore, StoreConfig};
 use super::site::{OUTAGE, Site, Stopped, address};
 use crate::vault::{issuing, set_up};
 
-/// Time in which a token ends that nobody uses.
+/// Time in which an unused token ends.
 const PAUSE: Duration = Duration::from_secs(3 * 3600);
 /// Time of a late answer, below the deadline of a request.
 const LATE: Duration = Duration::from_secs(8);
-/// Time of an answer that nobody waits for.
+/// Delay of an answer that is later than any wait for it.
 const NEVER: Duration = Duration::from_secs(3600);
 
 impl Site {
     /// Sets a Vault up, which issues from the next start of an instance on.
     pub async fn use_vault(&mut self) {
-        let paper = PaperAuthorities::new(Arc::clone(&self.world.clock), self.certificate_life);
+        let paper = UnsignedAuthorities::new(Arc::clone(&self.world.clock), self.certificate_life);
         let vault = SimulatedVault::new(Arc::new(paper));
         let access = set_up(&vault).await;
         self.put(keys::VAULT, &access).await;
@@ -34,7 +34,7 @@ impl Site {
 
     /// The authorities of an instance: Vault where the site has one.
     pub fn authorities(&self) -> Arc<dyn Authorities> {
-        let paper = PaperAuthorities::new(Arc::clone(&self.world.clock), self.certificate_life);
+        let paper = UnsignedAuthorities::new(Arc::clone(&self.world.clock), self.certificate_life);
         let Some(vault) = &self.vault else { return Arc::new(paper) };
         let config = StoreConfig { prefix: "/cke/".to_owned(), ..StoreConfig::default() };
         let store: Arc<dyn Store> =
@@ -136,11 +136,11 @@ pub async fn tell(site: &mut Site) -> Result<(), Stopped> {
     site.settled(&[0, 1, 3]).await?;
 
     vault.set_delay(Duration::ZERO);
-    vault.set_gone(true);
+    vault.set_unreachable(true);
     site.nodes.end_container(&address(1), Container::Etcd);
     // The member has its certificates.
     site.until(|site| site.nodes.view_node(&address(1)).unwrap().containers["etcd"].running).await?;
     site.pass(OUTAGE).await;
-    vault.set_gone(false);
+    vault.set_unreachable(false);
     site.settled(&[0, 1, 3]).await
 }

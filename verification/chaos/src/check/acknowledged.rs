@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_acknowledged_write_is_lost() {
+    fn a_missing_acknowledged_write_counts_as_lost() {
         let there = [revision(4, "/a", Some("1"))];
         assert_eq!(broken(&[acknowledged("/a", 4)], &[(4, vec!["/a".to_owned()])], &there), 0);
         assert_eq!(broken(&[acknowledged("/a", 5)], &[], &there), 1);

@@ -39,7 +39,7 @@ pub struct Effect {
     pub node: String,
     /// The pod: `NAMESPACE/NAME`.
     pub pod: Option<String>,
-    /// Whether a disruption budget forbade it.
+    /// True if a disruption budget forbade it.
     pub refused: bool,
 }
 

@@ -4,13 +4,13 @@
 //! I1: the instance that runs a command leads when the command begins. I7: no machine has two commands at a time. I10:
 //! no two commands run at a time at all, since at most one record is unfinished.
 //!
-//! Guarantees: an observation that the door wrote late, because it was stopped or slow, counts for its own time. A
-//! process reports its own start; the door asks the system whether it still runs whenever another command begins. The
+//! Guarantees: an observation that the control API wrote late, because it was stopped or slow, counts for its own time. A
+//! process reports its own start; the control API asks the system whether it still runs whenever another command begins. The
 //! end can be noticed late, so a process counts as running only until the last moment at which it was observed. Two
-//! processes observed at one moment ran concurrently, in whatever order the door learned of them.
+//! processes observed at one moment ran concurrently, in whatever order the control API learned of them.
 //!
-//! Does not: know whether a process that ended before the door accepted the next command ended before that command
-//! began, unless the door noticed the end in between.
+//! Does not: know whether a process that ended before the control API accepted the next command ended before that command
+//! began, unless the control API noticed the end in between.
 
 use std::collections::BTreeMap;
 
@@ -95,7 +95,7 @@ pub fn judge_effects(
     }
 }
 
-/// Whether both commands ran at some moment.
+/// True if both commands ran at some moment.
 fn ran_concurrently(one: &CommandRun, other: &CommandRun) -> bool {
     one.began.max(other.began) <= one.seen.min(other.seen)
 }
@@ -109,7 +109,7 @@ fn was_leading_at(
     has_led_within(instance, [at, at], leading, epochs)
 }
 
-/// Whether the instance led at some time of the span. An epoch that ended before its instance was observed may belong
+/// True if the instance led at some time of the span. An epoch that ended before its instance was observed may belong
 /// to any instance.
 pub(super) fn has_led_within(
     instance: u32,
@@ -154,7 +154,7 @@ mod tests {
         (at, LineContent::Acted { number, whole: true, ran: true })
     }
 
-    /// The door finds the connection closed.
+    /// The control API finds the connection closed.
     fn found_killed(at: i64, number: u64) -> JournalEntry {
         (at, LineContent::Acted { number, whole: false, ran: false })
     }
@@ -184,7 +184,7 @@ mod tests {
             ended_by_itself(13_000, 0),
             acts_at(13_010, 1, 1, "a"),
             found_killed(14_000, 1),
-            // No line for its end: the door itself was killed.
+            // No line for its end: its process was killed.
             acts_at(26_000, 2, 2, "b"),
             acts_at(30_000, 3, 2, "b"),
             ended_by_itself(32_000, 3),
@@ -207,7 +207,7 @@ mod tests {
         }
     }
 
-    /// The door is stopped from 12 s to 18 s. Ends and beginnings of that time are written after it, in any order.
+    /// The control API is stopped from 12 s to 18 s. Ends and beginnings of that time are written after it, in any order.
     #[test]
     fn delayed_journal_line_of_a_command_counts_at_its_own_time() {
         let first = acts_at(11_500, 0, 1, "a");
@@ -226,11 +226,11 @@ mod tests {
         // The first was not killed: it still runs when the second is accepted, though the second has ended already.
         let second = late(18_000, (1, 1, "a"), 4_000, true, &[0]);
         assert_eq!(judged(&[first.clone(), second, found_killed(18_001, 0)]), one("I7"));
-        // The door learns of it after the second, though it began before the second.
+        // The control API learns of it after the second, though it began before the second.
         let second = late(18_000, (1, 1, "b"), 1_000, false, &[]);
         let before = late(18_001, (2, 1, "a"), 5_000, false, &[1]);
         assert_eq!(judged(&[second, before]), one("I10"));
-        // It ended by itself when the door went on.
+        // It ended by itself when the control API went on.
         let second = late(18_002, (1, 1, "b"), 1_000, false, &[]);
         assert_eq!(judged(&[first, ended_by_itself(18_001, 0), second]), one("I10"));
     }
@@ -239,7 +239,7 @@ mod tests {
     fn delayed_command_is_judged_by_the_leader_at_its_begin_too() {
         // It began while no instance led, and was accepted when its own instance led.
         assert_eq!(judged(&[late(26_500, (0, 2, "a"), 4_000, false, &[])]), one("I1"));
-        // It ended in time; the door learned of it under the next leader.
+        // It ended in time; the control API learned of it under the next leader.
         assert_eq!(judged(&[late(26_500, (0, 1, "a"), 8_000, true, &[])]), []);
         // It still ran under the next leader.
         assert_eq!(judged(&[late(26_500, (0, 1, "a"), 8_000, false, &[])]), one("I1"));

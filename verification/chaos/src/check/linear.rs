@@ -188,7 +188,7 @@ pub fn judge_linearizability<'a>(calls: impl IntoIterator<Item = &'a Call>) -> L
     judged
 }
 
-/// Whether the calls of an object are linearizable; `None`: the search exceeded its limit.
+/// True if the calls of an object are linearizable; `None`: the search exceeded its limit.
 fn is_linearizable(calls: &[&Call]) -> Option<bool> {
     let calls = select_decisive_calls(calls);
     // At equal times calls begin before others end, so that such calls count as concurrent.

@@ -1,4 +1,4 @@
-//! Judges placement by the store's revisions: I11, with the predicate of the gate.
+//! Judges placement by the store's revisions: I11, with the predicate of the leader.
 //!
 //! When all is calm, nothing is left to do: each application that fits a cluster is bound, and each deleted object is
 //! gone (I12).

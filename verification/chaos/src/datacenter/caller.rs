@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 pub(super) struct Caller(Option<Arc<TcpStream>>);
 
 impl Caller {
-    /// Whether the peer runs, from the system's state at this moment and not from buffered data. Yes if that cannot be
+    /// True if the peer runs, from the system's state at this moment and not from buffered data. Yes if that cannot be
     /// checked.
     pub(super) fn is_there(&self) -> bool {
         let Some(stream) = &self.0 else { return true };

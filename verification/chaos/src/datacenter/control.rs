@@ -34,7 +34,7 @@ pub struct StateRequest {
     /// Serial, or one of the addresses.
     pub machine: String,
     pub state: MachineState,
-    /// Whether repairs have no effect on the machine until another state is set through this door.
+    /// True if repairs have no effect on the machine until another state is set through this API.
     #[serde(default)]
     pub held: bool,
 }
@@ -56,7 +56,7 @@ impl RepairRequest {
     }
 }
 
-/// Whether answers are corrupted.
+/// True if answers are corrupted.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct CorruptionSwitch {
     /// Seed of the corruptions; `null`: answers are correct.
@@ -159,46 +159,46 @@ impl IntoResponse for ControlRefusal {
     }
 }
 
-async fn list_machines(State(door): State<ControlState>) -> Json<Vec<ListedMachine>> {
+async fn list_machines(State(control): State<ControlState>) -> Json<Vec<ListedMachine>> {
     let listed = |machine: Machine| ListedMachine {
         address: machine.address().map(str::to_owned),
         rack: u32::try_from(machine.spec.rack).unwrap_or(u32::MAX),
         state: machine.status.state,
         serial: machine.spec.serial,
     };
-    Json(door.registry.list_machines().into_iter().map(listed).collect())
+    Json(control.registry.list_machines().into_iter().map(listed).collect())
 }
 
 async fn set_power(
-    State(door): State<ControlState>,
+    State(control): State<ControlState>,
     Json(powered): Json<PowerState>,
 ) -> Result<StatusCode, ControlRefusal> {
     let PowerState { rack, on } = powered;
-    let done = if on { door.registry.power_on(rack) } else { door.registry.kill_rack(rack) };
+    let done = if on { control.registry.power_on(rack) } else { control.registry.kill_rack(rack) };
     done.map_err(|error| ControlRefusal::Refused(error.to_string()))?;
-    door.tap.journal.write(LineContent::Power { rack, on })?;
+    control.tap.journal.write(LineContent::Power { rack, on })?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn set_machine_state(
-    State(door): State<ControlState>,
+    State(control): State<ControlState>,
     Json(stated): Json<StateRequest>,
 ) -> Result<StatusCode, ControlRefusal> {
     let StateRequest { machine, state, held } = stated;
-    let serial = door.find(&machine).map_or(machine, |found| found.spec.serial);
-    door.registry.set_state(&serial, state).map_err(|error| ControlRefusal::Refused(error.to_string()))?;
+    let serial = control.find(&machine).map_or(machine, |found| found.spec.serial);
+    control.registry.set_state(&serial, state).map_err(|error| ControlRefusal::Refused(error.to_string()))?;
     if held {
-        door.lock_state().serials.insert(serial.clone());
+        control.lock_state().serials.insert(serial.clone());
     } else {
-        door.lock_state().serials.remove(&serial);
+        control.lock_state().serials.remove(&serial);
     }
-    door.tap.journal.write(LineContent::State { serial, state, held })?;
+    control.tap.journal.write(LineContent::State { serial, state, held })?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// A running command. Its drop records the end, also of a command whose process is killed and so closes its connection.
 struct RunningCommand {
-    door: ControlState,
+    control: ControlState,
     number: u64,
     caller: Caller,
     whole: bool,
@@ -206,35 +206,35 @@ struct RunningCommand {
 
 impl RunningCommand {
     /// Records the beginning of a command, and which commands run at this moment.
-    fn begin(door: ControlState, repaired: RepairRequest, caller: Caller) -> Result<Self, JournalError> {
+    fn begin(control: ControlState, repaired: RepairRequest, caller: Caller) -> Result<Self, JournalError> {
         let number = {
-            let mut held = door.lock_state();
+            let mut held = control.lock_state();
             let number = held.acts;
             held.acts += 1;
             // The clock is read before the peers are checked: a peer that runs at the check also ran at this time,
             // however long this process is stopped in between.
-            let now = door.tap.journal.now();
+            let now = control.tap.journal.now();
             let waited = repaired.microseconds_waited();
             let gone = !caller.is_there();
             let there = |(number, caller): (&u64, &Caller)| caller.is_there().then_some(*number);
             let beside = held.acting.iter().filter_map(there).collect();
             let RepairRequest { address, instance, .. } = repaired;
             let acts = LineContent::Acts { number, instance, address, waited, gone, beside };
-            door.tap.journal.write_as_of(now, acts)?;
+            control.tap.journal.write_as_of(now, acts)?;
             held.acting.insert(number, caller.clone());
             number
         };
-        Ok(Self { door, number, caller, whole: false })
+        Ok(Self { control, number, caller, whole: false })
     }
 }
 
 impl Drop for RunningCommand {
     fn drop(&mut self) {
-        let mut held = self.door.lock_state();
+        let mut held = self.control.lock_state();
         held.acting.remove(&self.number);
-        let now = self.door.tap.journal.now();
+        let now = self.control.tap.journal.now();
         let (number, whole, ran) = (self.number, self.whole, self.caller.is_there());
-        let written = self.door.tap.journal.write_as_of(now, LineContent::Acted { number, whole, ran });
+        let written = self.control.tap.journal.write_as_of(now, LineContent::Acted { number, whole, ran });
         if let Err(error) = written {
             tracing::error!(error = &error as &dyn std::error::Error, "the journal cannot be written");
         }
@@ -243,12 +243,12 @@ impl Drop for RunningCommand {
 
 /// Resets a machine. Most resets heal it, unless it has no power.
 async fn repair_machine(
-    State(door): State<ControlState>,
+    State(control): State<ControlState>,
     ConnectInfo(caller): ConnectInfo<Caller>,
     Json(repaired): Json<RepairRequest>,
 ) -> Result<StatusCode, ControlRefusal> {
     let address = repaired.address.clone();
-    let mut acting = RunningCommand::begin(door.clone(), repaired, caller)?;
+    let mut acting = RunningCommand::begin(control.clone(), repaired, caller)?;
     let number = acting.number;
     tokio::time::sleep(RESET_TAKES).await;
     // The caller may have ended while this process was stopped: then nothing acts for it any more.
@@ -256,49 +256,53 @@ async fn repair_machine(
         return Ok(StatusCode::NO_CONTENT);
     }
     acting.whole = true;
-    let Some(machine) = door.find(&address) else { return Ok(StatusCode::NO_CONTENT) };
+    let Some(machine) = control.find(&address) else { return Ok(StatusCode::NO_CONTENT) };
     let rack = u32::try_from(machine.spec.rack).unwrap_or(u32::MAX);
     let serial = machine.spec.serial;
-    let dark = door.registry.with_datacenter(|datacenter| datacenter.is_dark(rack))
-        || door.lock_state().serials.contains(&serial);
+    let dark = control.registry.with_datacenter(|datacenter| datacenter.is_without_power(rack))
+        || control.lock_state().serials.contains(&serial);
     let helps = !dark && number % HELPS_NOT_EVERY != HELPS_NOT_EVERY - 1;
-    if helps && door.registry.set_state(&serial, MachineState::Healthy).is_ok() {
-        door.tap.journal.write(LineContent::State { serial, state: MachineState::Healthy, held: false })?;
+    if helps && control.registry.set_state(&serial, MachineState::Healthy).is_ok() {
+        control.tap.journal.write(LineContent::State {
+            serial,
+            state: MachineState::Healthy,
+            held: false,
+        })?;
     }
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// Answers with the output of the health check.
 async fn answer_health(
-    State(door): State<ControlState>,
+    State(control): State<ControlState>,
     Json(repaired): Json<RepairRequest>,
 ) -> Result<String, ControlRefusal> {
     let waited = repaired.microseconds_waited();
     let RepairRequest { address, instance, .. } = repaired;
-    let healthy = door.find(&address).is_some_and(|it| it.status.state == MachineState::Healthy);
-    door.tap.journal.write(LineContent::Checked { instance, address, waited, healthy })?;
+    let healthy = control.find(&address).is_some_and(|it| it.status.state == MachineState::Healthy);
+    control.tap.journal.write(LineContent::Checked { instance, address, waited, healthy })?;
     Ok(healthy.to_string())
 }
 
 async fn switch_corruption(
-    State(door): State<ControlState>,
+    State(control): State<ControlState>,
     Json(corrupted): Json<CorruptionSwitch>,
 ) -> Result<StatusCode, ControlRefusal> {
-    door.tap.set_corruption(corrupted.seed)?;
+    control.tap.set_corruption(corrupted.seed)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn set_clock(
-    State(door): State<ControlState>,
+    State(control): State<ControlState>,
     Json(clocked): Json<ClockChange>,
 ) -> Result<StatusCode, ControlRefusal> {
     let fault = Fault::ClockSet(clocked.seconds);
     if clocked.seconds == 0 {
-        door.registry.faults().clear(&fault);
+        control.registry.faults().clear(&fault);
     } else {
-        door.registry.faults().set(fault);
+        control.registry.faults().set(fault);
     }
-    door.tap.journal.write(LineContent::Clock { seconds: clocked.seconds })?;
+    control.tap.journal.write(LineContent::Clock { seconds: clocked.seconds })?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -332,7 +336,7 @@ mod tests {
         }
     }
 
-    /// A door on the same thread as its test: the door runs only while the test waits.
+    /// A control API on the same thread as its test: it runs only while the test waits.
     struct Opened {
         at: SocketAddr,
         journal: PathBuf,
@@ -350,8 +354,8 @@ mod tests {
             let tap = Arc::new(AnswerTap::new(Journal::open(&journal, clock).unwrap()));
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let at = listener.local_addr().unwrap();
-            let door = make_router(registry, tap, &[]);
-            tokio::spawn(async move { axum::serve(listener, door).await });
+            let control = make_router(registry, tap, &[]);
+            tokio::spawn(async move { axum::serve(listener, control).await });
             Self { at, journal, _files: files }
         }
 
@@ -360,7 +364,7 @@ mod tests {
             let body = json!({"address": "10.0.0.4", "instance": instance, "began": monotonic_nanoseconds()})
                 .to_string();
             let mut stream = TcpStream::connect(self.at).unwrap();
-            let head = "POST /repair HTTP/1.1\r\nhost: door\r\ncontent-type: application/json\r\n";
+            let head = "POST /repair HTTP/1.1\r\nhost: control\r\ncontent-type: application/json\r\n";
             let request = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
             stream.write_all(request.as_bytes()).unwrap();
             stream
@@ -391,20 +395,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn commands_that_end_and_begin_while_the_door_stands_still_did_not_run_side_by_side() {
-        let door = Opened::new().await;
-        let first = door.command(1);
-        assert_eq!(beside(&door.journal_with(1).await), 0);
-        // The test does not wait here, so the door does not run.
+    async fn commands_observed_late_by_a_stopped_control_api_do_not_overlap() {
+        let control = Opened::new().await;
+        let first = control.command(1);
+        assert_eq!(beside(&control.journal_with(1).await), 0);
+        // The test does not wait here, so the control API does not run.
         drop(first);
-        drop(door.command(2));
-        let third = door.command(3);
-        let lines = door.journal_with(3).await;
+        drop(control.command(2));
+        let third = control.command(3);
+        let lines = control.journal_with(3).await;
         assert_eq!(beside(&lines), 0, "{lines:?}");
         let took_up = |line: &&Line| matches!(&line.what, LineContent::Acts { instance: 2, gone: false, .. });
         assert_eq!(lines.iter().find(took_up), None, "it had ended by then");
-        let _fourth = door.command(4);
-        let lines = door.journal_with(4).await;
+        let _fourth = control.command(4);
+        let lines = control.journal_with(4).await;
         assert_eq!(beside(&lines), 1, "{lines:?}");
         drop(third);
     }

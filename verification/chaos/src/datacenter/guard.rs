@@ -58,7 +58,7 @@ fn question_of_query(body: &[u8]) -> Option<RegistryQuestion> {
     call["query"].as_str()?.contains(SEARCH_OF_THE_SERVICE).then(|| registry::question_of_request(&call))
 }
 
-/// Whether a request changes nothing: sabakan accepts no mutation by GET.
+/// True if a request changes nothing: sabakan accepts no mutation by GET.
 fn is_read_only(method: &Method, path: &str, body: &[u8]) -> bool {
     match *method {
         Method::GET | Method::HEAD | Method::OPTIONS => true,
@@ -67,7 +67,7 @@ fn is_read_only(method: &Method, path: &str, body: &[u8]) -> bool {
     }
 }
 
-/// Whether each operation of a document is a query.
+/// True if each operation of a document is a query.
 fn is_search(body: &[u8]) -> bool {
     let call: Value = serde_json::from_slice(body).unwrap_or_default();
     let document = call["query"].as_str().and_then(|text| parse_query(text).ok());

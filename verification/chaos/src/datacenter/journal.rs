@@ -30,7 +30,7 @@ pub enum LineContent {
     State {
         serial: String,
         state: MachineState,
-        /// Whether repairs have no effect on the machine for the duration of a fault.
+        /// True if repairs have no effect on the machine for the duration of a fault.
         #[serde(default)]
         held: bool,
     },
@@ -43,7 +43,7 @@ pub enum LineContent {
         /// Microseconds since the start of its process: many if the data center was stopped.
         #[serde(default)]
         waited: u64,
-        /// Whether its process had ended by then, so that it did not act.
+        /// True if its process had ended by then, so that it did not act.
         #[serde(skip_serializing_if = "std::ops::Not::not", default)]
         gone: bool,
         /// Other commands whose processes ran at that moment.
@@ -53,7 +53,7 @@ pub enum LineContent {
     /// A repair command ended since it was last observed to run.
     Acted {
         number: u64,
-        /// Whether the command finished; otherwise it was killed.
+        /// True if the command finished; otherwise it was killed.
         whole: bool,
         #[serde(default)]
         ran: bool,
@@ -67,7 +67,7 @@ pub enum LineContent {
         /// The pod: `NAMESPACE/NAME`.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         pod: Option<String>,
-        /// Whether a disruption budget forbade the change.
+        /// True if a disruption budget forbade the change.
         #[serde(skip_serializing_if = "std::ops::Not::not", default)]
         refused: bool,
     },

@@ -39,7 +39,7 @@ pub enum CorruptAnswer {
 }
 
 impl CorruptAnswer {
-    /// Whether a corrupted answer can be read as a list.
+    /// True if a corrupted answer can be read as a list.
     #[must_use]
     pub fn is_list(self) -> bool {
         matches!(self, Self::Empty | Self::PartsMissing)

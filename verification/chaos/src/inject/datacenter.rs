@@ -19,9 +19,9 @@ use crate::world::World;
 
 /// Time limit of a request to a control API.
 const DONE_WITHIN: Duration = Duration::from_secs(5);
-/// Time for a server of the data center to open its door.
+/// Time for a server of the data center to open its port.
 const STARTED_WITHIN: Duration = Duration::from_secs(10);
-/// Interval of attempts at a door that is not open yet.
+/// Interval of attempts at a port that is not open yet.
 const GLANCE: Duration = Duration::from_millis(20);
 
 impl Injector {
@@ -78,7 +78,9 @@ impl Injector {
                         .await?;
                 }
                 target => {
-                    let Target::Address(address) = target else { return Err(impossible_fault("no machine")) };
+                    let Target::Address(address) = target else {
+                        return Err(impossible_fault("the fault needs a rack or a machine"));
+                    };
                     let state = if gone { MachineState::Unreachable } else { MachineState::Healthy };
                     let stated = StateRequest { machine: address.to_string(), state, held: gone };
                     send_control_request(registry.control, "/state", &stated).await?;
@@ -90,7 +92,7 @@ impl Injector {
     }
 }
 
-/// Sends a request to a control API, repeatedly until the door of a server just started is open.
+/// Sends a request to a control API, repeatedly until a server that was just started listens.
 async fn send_control_request(
     at: SocketAddr,
     path: &str,

@@ -32,10 +32,17 @@ impl Injector {
         }
         count_cause(full, begins);
         let (full, since) = (*full > 0, *since);
-        let Node::Store(number) = node else { return Err(impossible_fault("only the store has a disk")) };
-        let member =
-            world.members.get_mut(number).ok_or_else(|| impossible_fault("there is no such member"))?;
-        let disk = member.disk.as_ref().ok_or_else(|| impossible_fault("it has no disk of its own"))?;
+        let Node::Store(number) = node else {
+            return Err(impossible_fault("a full disk strikes members of the store only"));
+        };
+        let member = world
+            .members
+            .get_mut(number)
+            .ok_or_else(|| impossible_fault("the store has no member of this number"))?;
+        let disk = member
+            .disk
+            .as_ref()
+            .ok_or_else(|| impossible_fault("the member of the store has no disk of its own"))?;
         let disk = disk.as_ref().map_err(impossible_fault)?;
         if full {
             return if begins {
@@ -62,9 +69,12 @@ impl Injector {
     /// majority or the member itself is away.
     pub(super) async fn compact(&self, world: &World, node: &Node) -> Result<(), FaultRefusal> {
         let Node::Store(number) = node else {
-            return Err(impossible_fault("only the store has a history").into());
+            return Err(impossible_fault("only members of the store can be compacted").into());
         };
-        let member = world.members.get(number).ok_or_else(|| impossible_fault("there is no such member"))?;
+        let member = world
+            .members
+            .get(number)
+            .ok_or_else(|| impossible_fault("the store has no member of this number"))?;
         let held = self.held.get(node).is_some_and(|held| held.killed + held.paused > 0);
         let full = self.full.get(node).is_some_and(|(full, _)| *full > 0);
         if held || full {

@@ -64,8 +64,8 @@ pub(super) fn host_numbers() -> impl Iterator<Item = u8> {
     FIRST..=LAST
 }
 
-/// Whether only namespaces of a run can have the address.
-pub(crate) fn is_apart(address: IpAddr) -> bool {
+/// True if only namespaces of a run can have the address.
+pub(crate) fn is_in_run_range(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => overlaps_range(address, RANGE_BITS),
         IpAddr::V6(_) => false,
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_range_is_apart() {
+    fn only_addresses_of_the_benchmark_range_belong_to_runs() {
         for (address, apart) in [
             ("198.18.0.0", true),
             ("198.19.255.255", true),
@@ -126,7 +126,7 @@ mod tests {
             ("127.0.0.1", false),
             ("::1", false),
         ] {
-            assert_eq!(is_apart(address.parse().unwrap()), apart, "{address}");
+            assert_eq!(is_in_run_range(address.parse().unwrap()), apart, "{address}");
         }
     }
 

@@ -186,14 +186,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_cut_between_others_is_not_ours() {
+    async fn a_cut_of_another_node_does_not_affect_the_link() {
         let (network, _link, mut client) = linked().await;
         network.change(&Node::Instance(2), |trouble| trouble.cut += 1);
         assert_eq!(&says(&mut client, b"open").await.unwrap(), b"open");
     }
 
     #[tokio::test]
-    async fn a_delay_counts_each_way() {
+    async fn a_delay_applies_in_each_direction() {
         let (network, _link, mut client) = linked().await;
         network.change(&Node::Registry, |trouble| trouble.delay += 1);
         let began = Instant::now();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenth_is_lost_and_comes_later_the_more_often_it_is() {
+    fn a_lost_piece_is_delayed_with_doubling_retransmissions() {
         let mut chance = chance();
         let trouble = NetworkFaults { loss: 1, ..NetworkFaults::default() };
         let late: Vec<Duration> = (0..10_000).map(|_| carry::draw_delay(trouble, &mut chance)).collect();

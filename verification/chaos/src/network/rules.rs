@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_are_read() {
+    fn packet_counters_are_parsed() {
         let answer = r#"{"nftables": [{"metainfo": {"version": "1.0.6"}},
             {"counter": {"family": "bridge", "name": "cut_3", "table": "madako", "packets": 7, "bytes": 420}},
             {"counter": {"family": "bridge", "name": "loss_3", "table": "madako", "packets": 1, "bytes": 60}}]}"#;

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn complaints_are_one_line() {
+    fn problems_are_joined_into_one_line() {
         assert_eq!(shorten_errors(" Error: no\n\n  add rule\n"), "Error: no; add rule");
         assert_eq!(shorten_errors(&"x".repeat(2 * MAX_TOLD)).len(), MAX_TOLD);
     }

@@ -142,26 +142,26 @@ fn failed(broken: &str) -> (Outcome, Vec<String>) {
 }
 
 #[test]
-fn unaltered_history_passes() {
+fn an_unaltered_history_passes_the_checks() {
     assert_eq!(told(seen()), (Outcome::Passed, Vec::new()));
 }
 
 #[test]
-fn an_answer_that_fits_into_no_order_is_no_pass() {
+fn a_run_with_an_answer_that_is_not_linearizable_does_not_pass() {
     let mut doctored = seen();
     *doctored.events.last_mut().unwrap() = call(83, ObjectOperation::Read, Some(1), Some(7));
     assert_eq!(told(doctored), failed("linearizable"));
 }
 
 #[test]
-fn an_acknowledged_write_that_is_lost_is_no_pass() {
+fn a_run_that_loses_an_acknowledged_write_does_not_pass() {
     let mut doctored = seen();
     doctored.revisions.last_mut().unwrap().changes.clear();
     assert_eq!(told(doctored), failed("I9"));
 }
 
 #[test]
-fn a_write_of_a_second_leader_is_no_pass() {
+fn a_run_with_a_write_of_a_second_leader_does_not_pass() {
     // A second instance is a candidate during the first one's term, and writes without having been elected.
     let doctored = |epoch| {
         let mut doctored = seen();
@@ -214,14 +214,14 @@ fn required_check_without_cases_fails() {
 }
 
 #[test]
-fn a_process_that_ended_by_itself_is_no_pass_though_a_fault_killed_it_later() {
+fn a_run_with_a_process_that_ended_by_itself_does_not_pass() {
     let mut doctored = seen();
     doctored.looked.ended.insert("instance-1 ended by itself: exit status: 101".to_owned());
     assert_eq!(told(doctored), failed("processes"));
 }
 
 #[test]
-fn a_change_of_the_registry_is_no_pass() {
+fn a_run_in_which_the_service_changes_the_registry_does_not_pass() {
     let mut doctored = seen();
     doctored.asked.changes.push("POST /graphql mutation".to_owned());
     assert_eq!(told(doctored), failed("registry"));
@@ -258,7 +258,7 @@ fn with_fault(told: [(Micros, Event); 2]) -> Observations {
 }
 
 #[test]
-fn a_fault_that_cost_nothing_does_not_count() {
+fn a_fault_without_effect_does_not_count() {
     for (dropped, counts) in [(None, 1), (Some(3), 1), (Some(0), 0)] {
         let report =
             make_report(with_fault([fault(84, "begins", None, None), fault(86, "ends", dropped, None)]));

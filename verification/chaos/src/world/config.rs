@@ -107,8 +107,8 @@ pub(super) fn constraint_values(world: &World) -> [(&'static str, u32); 3] {
 }
 
 /// The cluster template. Its repair commands are this program; some of them drain the node first.
-pub(super) fn template_text(own: &str, door: &str) -> String {
-    let command = |what: &str| json!([own, helper::WORD, what, door]);
+pub(super) fn template_text(own: &str, control: &str) -> String {
+    let command = |what: &str| json!([own, helper::WORD, what, control]);
     let step = |drains: bool| {
         json!({
             "repair_command": command(helper::RESET), "need_drain": drains,

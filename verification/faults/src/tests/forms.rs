@@ -97,7 +97,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_panics(text in any::<String>(), words in any_words()) {
+    fn parsing_never_panics(text in any::<String>(), words in any_words()) {
         let _ = (Fault::parse(&text), Scenario::parse(&text), Span::parse(&text));
         let _ = Scenario::parse(&format!("name: a\nfaults:\n- {text}\n- {{do: {words}}}\n"));
     }
@@ -131,7 +131,7 @@ proptest! {
 }
 
 #[test]
-fn forms_on_one_line() {
+fn one_line_forms_survive_parsing_and_printing() {
     for line in [
         "kill rack=12 at 2h for 30m",
         "kill instance=leader every 10m for 30s",

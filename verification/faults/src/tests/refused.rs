@@ -75,7 +75,7 @@ fn a_fault_begins_in_exactly_one_way() {
 }
 
 #[test]
-fn each_span_has_its_bounds() {
+fn each_duration_of_a_fault_has_its_bounds() {
     for (fault, problem) in [
         ("at: 400d, do: cut, target: registry", ".at: got \"400d\", expected from 0s to 365d"),
         ("every: 0.5s, do: reset, target: registry", ".every: got \"0.5s\", expected from 1s to 365d"),
@@ -227,7 +227,7 @@ fn a_target_beyond_the_world_is_refused() {
 }
 
 #[test]
-fn words_that_are_no_targets_are_refused_with_a_hint() {
+fn words_that_are_not_targets_are_refused_with_a_hint() {
     for (target, expected) in [
         ("rak=1", "provider=NAME, actor=NAME; \"rack\", perhaps"),
         ("rack", "rack=N, such as rack=12"),

@@ -37,7 +37,7 @@ fn faults_begin_in_time_and_have_ended_when_the_run_is_over() {
 }
 
 #[test]
-fn the_same_done_to_the_same_target_at_a_time_is_one_fault() {
+fn overlapping_equal_faults_are_one_fault() {
     let lines = [
         "cut registry at 10m for 10m",
         "cut registry at 15m for 2m",
@@ -82,7 +82,7 @@ const SEED_SEVEN: [&str; 9] = [
 ];
 
 #[test]
-fn a_fault_more_at_the_end_leaves_the_draws_of_the_others() {
+fn an_appended_fault_does_not_change_the_draws_of_the_others() {
     let two = faults(&["reset registry random mean 10m", "reset store=1 random mean 20m"]);
     let three = [two.clone(), faults(&["reset instance=1 random mean 5m"])].concat();
     let length = Span::from_days(1);
@@ -113,7 +113,7 @@ fn pauses_are_exponential_with_their_mean() {
 }
 
 #[test]
-fn a_run_with_more_faults_than_anybody_could_read_about_is_refused() {
+fn a_run_with_too_many_faults_is_refused() {
     let often = faults(&["kill rack=1 at 1m", "reset registry every 1s"]);
     let error = schedule(&often, Span::from_days(30), &mut generator(1)).unwrap_err();
     assert_eq!(

@@ -138,7 +138,7 @@ fn lost_acknowledged_write_of_etcd_breaks_its_promise() {
         tape.etcd(EtcdFact::Acknowledged { cluster: 1, write: 4 });
         tape.etcd(EtcdFact::Acknowledged { cluster: 2, write: 9 });
         tape.etcd(EtcdFact::Kept { cluster: 1, write: if spoiled { 3 } else { 4 } });
-        // The loss is told once.
+        // The loss is reported once.
         tape.etcd(EtcdFact::Kept { cluster: 1, write: 3 + u64::from(!spoiled) });
     });
 }
@@ -156,7 +156,7 @@ fn effects_follow_the_order_of_their_epochs() {
 }
 
 #[test]
-fn a_pinned_key_stays() {
+fn a_pinned_key_changes_only_with_the_serial() {
     let key = |serial: &str, key: &str| json!({"serial": serial, "key": key, "fingerprint": key});
     let name = keys::host_key(&address(1));
     let name = name.as_str();

@@ -41,7 +41,7 @@ fn a_registry_that_is_cut_off_is_asked_less() {
 }
 
 #[test]
-fn each_metric_is_fetched_once_a_round() {
+fn each_metric_is_fetched_once_a_metrics_round() {
     let fetched = |pauses: &[u64]| {
         let mut tape = Tape::new();
         let cluster = json!({"spec": {"metrics": [{"name": "load"}]}, "status": {"state": "ONLINE"}});
@@ -58,7 +58,7 @@ fn each_metric_is_fetched_once_a_round() {
 }
 
 #[test]
-fn the_health_of_a_machine_is_asked_once_a_round() {
+fn the_health_of_a_machine_is_checked_once_an_interval() {
     let asked = |pauses: &[u64]| {
         let mut tape = Tape::new();
         tape.write_entry(0, "queued", 0, "waiting");

@@ -111,7 +111,7 @@ fn a_wrong_clock_excuses_a_repair_beside_watches_but_not_beside_commands() {
 }
 
 #[test]
-fn a_watch_lasts_its_time() {
+fn the_health_watch_lasts_its_time() {
     judges(Promise::WatchLasts, |tape, spoiled| {
         tape.write_entry(0, "queued", 0, "waiting");
         tape.health(0, false);
@@ -129,7 +129,7 @@ fn a_watch_lasts_its_time() {
 }
 
 #[test]
-fn the_next_step_is_tried() {
+fn a_failed_step_is_followed_by_the_next_step() {
     judges(Promise::NextStep, |tape, spoiled| {
         tape.write_entry(0, "queued", 0, "waiting");
         tape.execute(0, 0, true);
@@ -205,7 +205,7 @@ fn restored_cancelled_reboot_breaks_the_same_promise() {
 }
 
 #[test]
-fn a_command_that_is_not_seen_is_not_taken_for_the_one_before() {
+fn an_unobserved_command_does_not_count_as_the_previous_one() {
     let mut tape = Tape::new();
     tape.write_entry(0, "queued", 0, "waiting");
     tape.execute(0, 0, true);

@@ -14,7 +14,7 @@ use madako_protocol::kubernetes::KubernetesError;
 use madako_protocol::permit::Permit;
 use tokio::time::{Instant, timeout};
 
-use super::EffectWitness;
+use super::EffectObserver;
 use super::ports::{REQUEST_DEADLINE, pass_link};
 use crate::link::Link;
 
@@ -22,7 +22,7 @@ use crate::link::Link;
 pub(crate) struct LinkedComponents {
     pub(crate) inner: Arc<dyn Components>,
     pub(crate) link: Link,
-    pub(crate) witness: EffectWitness,
+    pub(crate) witness: EffectObserver,
 }
 
 impl LinkedComponents {
@@ -103,7 +103,7 @@ mod tests {
     async fn components_behind_a_cut_link_do_not_answer() {
         let link = Link::default();
         let inner = SimulatedNodes::new(1).components_port();
-        let components = LinkedComponents { inner, link: link.clone(), witness: EffectWitness::default() };
+        let components = LinkedComponents { inner, link: link.clone(), witness: EffectObserver::default() };
         let why = |error: KubernetesError| error.to_string();
         let asked = components.read_node_objects(&[]).await.map_err(why);
         assert!(asked.unwrap_err().contains("no answer"), "the node does not exist");

@@ -18,7 +18,7 @@ use madako_protocol::node::{NodeAction, NodeConnection, NodeDriver, NodeError, N
 use madako_protocol::permit::Permit;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::EffectWitness;
+use super::EffectObserver;
 use crate::link::Link;
 
 /// Time-out of a connection attempt: CKE's for TCP, handshake and session.
@@ -41,7 +41,7 @@ pub(super) async fn pass_link(link: &Link, generation: u64) -> io::Result<()> {
 pub(crate) struct LinkedNodes {
     pub(crate) inner: Arc<dyn NodeDriver>,
     pub(crate) link: Link,
-    pub(crate) witness: EffectWitness,
+    pub(crate) witness: EffectObserver,
 }
 
 struct LinkedConnection {
@@ -49,7 +49,7 @@ struct LinkedConnection {
     link: Link,
     generation: u64,
     address: String,
-    witness: EffectWitness,
+    witness: EffectObserver,
 }
 
 fn unreachable_node(address: &str, why: &str) -> NodeError {
@@ -147,7 +147,7 @@ impl NodeConnection for LinkedConnection {
 pub(crate) struct LinkedEtcd {
     pub(crate) inner: Arc<dyn EtcdCluster>,
     pub(crate) link: Link,
-    pub(crate) witness: EffectWitness,
+    pub(crate) witness: EffectObserver,
 }
 
 impl LinkedEtcd {
@@ -237,8 +237,11 @@ mod tests {
     async fn connected(link: &Link) -> Arc<dyn NodeConnection> {
         let nodes = SimulatedNodes::new(1);
         nodes.add("10.0.0.1", 0);
-        let driver =
-            LinkedNodes { inner: nodes.driver_port(), link: link.clone(), witness: EffectWitness::default() };
+        let driver = LinkedNodes {
+            inner: nodes.driver_port(),
+            link: link.clone(),
+            witness: EffectObserver::default(),
+        };
         let target = NodeTarget { address: "10.0.0.1".to_owned(), user: "cke".to_owned(), pinned: None };
         driver.connect(&target).await.unwrap()
     }
@@ -272,7 +275,7 @@ mod tests {
         let acted = connection.act(&permit, &action).await;
         assert!(matches!(acted, Err(NodeError::Unreachable { .. })), "{acted:?}");
         let inner = SimulatedNodes::new(1).etcd_port();
-        let etcd = LinkedEtcd { inner, link: link.clone(), witness: EffectWitness::default() };
+        let etcd = LinkedEtcd { inner, link: link.clone(), witness: EffectObserver::default() };
         let removed = etcd.remove(&permit, &["10.0.0.1".to_owned()], 1).await;
         assert!(matches!(removed, Err(EtcdError::Unavailable { .. })), "{removed:?}");
         link.set(Mode::Stalled);

@@ -84,7 +84,7 @@ impl JudgedPlacement {
         }
     }
 
-    /// Checks I11 by the gate's own predicate, with the values that give the fewest violations of those that a
+    /// Checks I11 by the leader's own predicate, with the values that give the fewest violations of those that a
     /// decision may use.
     fn check_i11(
         &mut self,

@@ -12,8 +12,8 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::people::{CallCounts, wait_for_next};
 use super::seeded_generator;
+use super::simulated_clients::{CallCounts, wait_for_next};
 use crate::api::{Answer, Request, send_request};
 use crate::facts::Facts;
 use crate::history::History;
@@ -32,7 +32,7 @@ pub(super) struct ConcurrentWriters {
     rivals: Rivals,
     operator: Operator,
     queue: QueueUser,
-    doors: LinkedDialers,
+    dialers: LinkedDialers,
     placement: PlacementChecker,
     facts: Facts,
     history: History,
@@ -54,7 +54,7 @@ impl ConcurrentWriters {
             rivals: world.rivals.clone()?,
             operator,
             queue,
-            doors: world.doors.clone(),
+            dialers: world.dialers.clone(),
             placement: world.placement.clone(),
             facts: world.facts.clone(),
             history: world.history.clone(),
@@ -87,9 +87,9 @@ impl ConcurrentWriters {
     }
 
     fn next_instance(&mut self) -> Option<LinkedDialer> {
-        let doors = self.doors.lock().unwrap();
-        let at = self.chance.random_range(0..doors.len().max(1));
-        doors.values().nth(at).cloned()
+        let dialers = self.dialers.lock().unwrap();
+        let at = self.chance.random_range(0..dialers.len().max(1));
+        dialers.values().nth(at).cloned()
     }
 
     /// Four clients change one resource at once: two only in the version that they read, two in any version.
@@ -101,9 +101,9 @@ impl ConcurrentWriters {
         }
         let key = there[self.chance.random_range(0..there.len())].clone();
         let path = api_path_of(&key);
-        let Some(door) = self.next_instance() else { return "finds no instance".to_owned() };
+        let Some(dialer) = self.next_instance() else { return "finds no instance".to_owned() };
         let read = Request { method: "GET", path: &path, version: None, body: None };
-        let Ok(Answer { status: 200, tag: Some(version), body: read }) = send_request(&door, &read).await
+        let Ok(Answer { status: 200, tag: Some(version), body: read }) = send_request(&dialer, &read).await
         else {
             return format!("cannot read {key}");
         };
@@ -114,8 +114,9 @@ impl ConcurrentWriters {
             body["metadata"]["labels"]["contender"] = json!(self.number.to_string());
             requests.push((conditional.then_some(version), body));
         }
-        let doors = [self.next_instance(), self.next_instance(), self.next_instance(), self.next_instance()];
-        let ask = |at: usize| self.put(&key, &path, doors[at].clone(), &requests[at]);
+        let dialers =
+            [self.next_instance(), self.next_instance(), self.next_instance(), self.next_instance()];
+        let ask = |at: usize| self.put(&key, &path, dialers[at].clone(), &requests[at]);
         let answers = tokio::join!(ask(0), ask(1), ask(2), ask(3));
         let told: BTreeMap<usize, Option<u16>> =
             [answers.0, answers.1, answers.2, answers.3].into_iter().enumerate().collect();
@@ -126,11 +127,11 @@ impl ConcurrentWriters {
         &self,
         key: &ObjectKey,
         path: &str,
-        door: Option<LinkedDialer>,
+        dialer: Option<LinkedDialer>,
         (version, body): &(Option<i64>, Value),
     ) -> Option<u16> {
         let request = Request { method: "PUT", path, version: *version, body: Some(body) };
-        let answer = send_request(&door?, &request).await.ok()?;
+        let answer = send_request(&dialer?, &request).await.ok()?;
         let Answer { status, tag, body } = answer;
         if let Some(version) = *version {
             let key = key.etcd_key();

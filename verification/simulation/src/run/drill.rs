@@ -13,7 +13,7 @@ use madako_judges::Fact;
 use madako_protocol::feed::Task;
 
 use super::inject::Injector;
-use super::people::StoppedClients;
+use super::simulated_clients::StoppedClients;
 use crate::drains::Drains;
 use crate::network::Endpoint;
 use crate::nodes::Nodes;
@@ -56,29 +56,29 @@ pub(super) fn is_held(scenario: &Scenario, length: Span) -> bool {
 
 struct PromiseDrill<'a> {
     injector: &'a mut Injector,
-    people: &'a mut StoppedClients,
+    clients: &'a mut StoppedClients,
     drains: &'a Drains,
 }
 
 /// Runs all parts in sequence, and concurrently those of placement's users.
 pub(super) async fn provoke_all_promises(
     injector: &mut Injector,
-    people: &mut StoppedClients,
+    clients: &mut StoppedClients,
     drains: &Drains,
 ) {
     injector.world.history.note("drill", "begins");
-    if let Some(registry) = &mut people.registry {
+    if let Some(registry) = &mut clients.registry {
         registry.restore_machines();
     }
-    let mut placement = people.placement.take();
+    let mut placement = clients.placement.take();
     let of_placement = async {
         if let Some(user) = &mut placement {
             user.provoke_promises().await;
         }
     };
-    let mut drill = PromiseDrill { injector, people, drains };
+    let mut drill = PromiseDrill { injector, clients, drains };
     tokio::join!(of_placement, drill.provoke_machine_promises());
-    people.placement = placement;
+    clients.placement = placement;
     injector.world.history.note("drill", "ends");
 }
 
@@ -134,12 +134,12 @@ impl PromiseDrill<'_> {
     async fn provoke_machine_promises(&mut self) {
         // Earlier faults and clients left changes: restore the usual settings, and end all repairs.
         self.wait_seconds(1).await;
-        let _ = self.people.operator.write_final_inputs().await;
-        let _ = self.people.queue.set_disabled(keys::AUTO_REPAIR_DISABLED, true).await;
-        let _ = self.people.queue.delete_all().await;
+        let _ = self.clients.operator.write_final_inputs().await;
+        let _ = self.clients.queue.set_disabled(keys::AUTO_REPAIR_DISABLED, true).await;
+        let _ = self.clients.queue.delete_all().await;
         self.drains.roll_out();
         self.wait_seconds(150).await;
-        let _ = self.people.queue.set_disabled(keys::REPAIRS_DISABLED, true).await;
+        let _ = self.clients.queue.set_disabled(keys::REPAIRS_DISABLED, true).await;
         self.write_large_transactions().await;
         let (_, mut workers) = self.nodes_by_role();
         let deletes = workers.iter().position(|worker| self.drains.deletes_pods_on(worker));
@@ -157,20 +157,20 @@ impl PromiseDrill<'_> {
             self.set_state(address, MachineState::Unhealthy);
         }
         for address in &repaired {
-            let _ = self.people.queue.request_repair(address).await;
+            let _ = self.clients.queue.request_repair(address).await;
         }
         self.wait_seconds(10).await;
         self.note("disables the integration, and changes the template");
-        let _ = self.people.operator.set_disabled(true).await;
+        let _ = self.clients.operator.set_disabled(true).await;
         self.wait_seconds(5).await;
-        let _ = self.people.operator.change_template().await;
+        let _ = self.clients.operator.change_template().await;
         self.wait_seconds(85).await;
         self.note("enables the repair queue");
         let stubborn = self.keep_machines_broken(&repaired);
-        let _ = self.people.queue.set_disabled(keys::REPAIRS_DISABLED, false).await;
+        let _ = self.clients.queue.set_disabled(keys::REPAIRS_DISABLED, false).await;
         self.wait_seconds(50).await;
         self.note("enables the integration");
-        let _ = self.people.operator.set_disabled(false).await;
+        let _ = self.clients.operator.set_disabled(false).await;
         self.wait_seconds(70).await;
         self.cut_off_control_plane_node().await;
         drop(stubborn);
@@ -231,9 +231,9 @@ impl PromiseDrill<'_> {
         self.injector.record_fault(Act::Delay, place, true);
         self.injector.world.network.change(place, |condition| condition.slow += 1);
         self.wait_seconds(30).await;
-        let _ = self.people.operator.change_template().await;
+        let _ = self.clients.operator.change_template().await;
         self.wait(BETWEEN_CHANGES).await;
-        let _ = self.people.operator.change_template().await;
+        let _ = self.clients.operator.change_template().await;
         self.wait_seconds(60).await;
         self.injector
             .world
@@ -260,7 +260,7 @@ impl PromiseDrill<'_> {
             }
         }
         self.wait(INTERVAL + Duration::from_secs(10)).await;
-        let _ = self.people.operator.change_template().await;
+        let _ = self.clients.operator.change_template().await;
         self.wait_seconds(25).await;
         for (serial, addresses) in lost {
             let _gone = registry.set_addresses(&serial, &addresses);
@@ -271,10 +271,10 @@ impl PromiseDrill<'_> {
     /// Lets the control plane grow by two nodes and shrink again. Both lack members of etcd until operations have run.
     async fn break_members(&mut self) {
         let Some(nodes) = self.injector.world.nodes.clone() else { return };
-        let wanted = self.people.operator.wanted();
+        let wanted = self.clients.operator.wanted();
         for control_plane in [wanted.control_plane + 2, wanted.control_plane] {
             self.note(&format!("the control plane is to have {control_plane} nodes"));
-            let _ = self.people.operator.write_constraints(control_plane, wanted.workers, 0).await;
+            let _ = self.clients.operator.write_constraints(control_plane, wanted.workers, 0).await;
             self.wait_until_in_sync(&nodes, control_plane as usize).await;
         }
     }
@@ -319,7 +319,7 @@ impl PromiseDrill<'_> {
         self.injector.record_fault(Act::Kill, Endpoint::Registry, true);
         self.injector.world.network.change(Endpoint::Registry, |condition| condition.down += 1);
         self.wait(INTERVAL * 3 + Duration::from_secs(20)).await;
-        let _ = self.people.operator.change_template().await;
+        let _ = self.clients.operator.change_template().await;
         self.wait_seconds(15).await;
         self.injector
             .world

@@ -224,7 +224,7 @@ impl Injector {
                 network.change(place, |condition| condition.down += 1);
                 if let Some(running) = instance_id(place).and_then(|name| self.running.remove(name)) {
                     let name = instance_id(place).unwrap_or_default();
-                    self.world.doors.lock().unwrap().remove(name);
+                    self.world.dialers.lock().unwrap().remove(name);
                     self.world.pages.lock().unwrap().remove(name);
                     network.forget(place);
                     running.instance.kill().await;
@@ -255,7 +255,7 @@ impl Injector {
             }
             // Done before the report, because the store can refuse it.
             Act::Compact => {}
-            Act::Panic => unreachable!("only actors panic, and they are no places"),
+            Act::Panic => unreachable!("only actors panic, and they are not places"),
         }
     }
 

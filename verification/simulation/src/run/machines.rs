@@ -29,8 +29,8 @@ impl Hardware {
     }
 }
 
-/// Whether the registry shows the machine as unreachable.
-fn is_seen(act: Act) -> bool {
+/// True if the registry shows the machine as unreachable.
+fn registry_shows(act: Act) -> bool {
     matches!(act, Act::Kill | Act::Cut | Act::Pause)
 }
 
@@ -67,7 +67,7 @@ impl Machines {
     /// show as unreachable: sabakan allows no such transition.
     #[must_use]
     pub(super) fn begin(&mut self, hardware: &Hardware, act: Act) -> bool {
-        if is_seen(act) {
+        if registry_shows(act) {
             match hardware {
                 Hardware::Rack(rack) => self.take_rack_away(*rack),
                 Hardware::Machine { serial, .. } if !self.take_machine_away(serial) => return false,
@@ -85,7 +85,7 @@ impl Machines {
         if let Some(nodes) = &self.nodes {
             nodes.end(&hardware.place(), act);
         }
-        if is_seen(act) {
+        if registry_shows(act) {
             match hardware {
                 Hardware::Rack(rack) => self.bring_rack_back(*rack, act != Act::Kill),
                 Hardware::Machine { serial, .. } => self.bring_machine_back(serial),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_datacenter_sim::nodes::PaperAuthorities;
+use madako_datacenter_sim::nodes::UnsignedAuthorities;
 use madako_domain::cluster::Cluster;
 use madako_domain::containers::Container;
 use madako_domain::images::ImageName;
@@ -36,7 +36,7 @@ pub(super) fn enable_operations(scenario: &Scenario, seed: u64, world: &mut Worl
         return;
     }
     let nodes = Nodes::new(seed, world.registry.clone(), world.history.clone(), world.facts.clone());
-    let authorities = Arc::new(PaperAuthorities::new(Arc::clone(&world.clock), CERTIFICATE_LIFE));
+    let authorities = Arc::new(UnsignedAuthorities::new(Arc::clone(&world.clock), CERTIFICATE_LIFE));
     world.operations = Some(node_ports(&nodes.nodes, authorities, &Settings::default().images.etcd));
     world.nodes = Some(nodes);
 }
@@ -121,7 +121,7 @@ async fn members_of_etcd(nodes: &Nodes, cluster: &Cluster) -> Vec<String> {
         own.is_some_and(|member| member.is_in_sync() && !member.learner)
     };
     let lost = wanted.iter().filter(|address| !is_good(address));
-    found.extend(lost.map(|address| format!("{address} is no member of etcd in sync")));
+    found.extend(lost.map(|address| format!("{address} is not a member of etcd in sync")));
     let others = status.members.iter().filter(|member| !wanted.contains(&member.address().into_owned()));
     found.extend(others.map(|member| format!("{} is still a member of etcd", member.address())));
     found

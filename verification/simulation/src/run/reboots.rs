@@ -17,8 +17,8 @@ use rand_chacha::ChaCha8Rng;
 use time::OffsetDateTime;
 use tokio::sync::watch;
 
-use super::people::{CallCounts, wait_for_next};
 use super::seeded_generator;
+use super::simulated_clients::{CallCounts, wait_for_next};
 use crate::cancels::Cancels;
 use crate::history::History;
 use crate::queue_user::QueueUser;

@@ -16,8 +16,8 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::people::{CallCounts, period_of, wait_for_next};
 use super::seeded_generator;
+use super::simulated_clients::{CallCounts, period_of, wait_for_next};
 use crate::checker::Checker;
 use crate::corruption::CorruptedTransport;
 use crate::history::History;
@@ -56,7 +56,7 @@ pub(super) struct RegistryClients {
     search: SabakanRegistry<Transport>,
     transport: Arc<Transport>,
     registry: SimulatedRegistry,
-    /// Tells which machines are in the cluster.
+    /// Sets the machines of the cluster.
     checker: Checker,
     history: History,
     chance: ChaCha8Rng,

@@ -67,7 +67,10 @@ use crate::world::{Effects, NAMES, PREFIX, ServiceSettings, World};
 
 use self::calm::Waiting;
 use self::commands::Commands;
-pub use self::observations::{PlacementSeen, PlanSeen, RemainingObstacle, RepairSeen, StepSeen, WaitSeen};
+pub use self::observations::{
+    PlacementObservation, PlanObservation, RemainingObstacle, RepairObservation, StepObservation,
+    WaitObservation,
+};
 use self::observer::Observer;
 pub use self::resources::copied_providers;
 pub use self::targets::{check_targets, world_of_copy};
@@ -127,13 +130,13 @@ pub struct Rehearsal {
     /// Faults that could not be injected.
     pub skipped: Vec<SkippedFault>,
     /// Every committed plan, in order.
-    pub plans: Vec<PlanSeen>,
+    pub plans: Vec<PlanObservation>,
     /// Unfinished repairs of the copy and all later ones, by number.
-    pub repairs: Vec<RepairSeen>,
+    pub repairs: Vec<RepairObservation>,
     /// Decisions about placement, in order.
-    pub placements: Vec<PlacementSeen>,
+    pub placements: Vec<PlacementObservation>,
     /// Waits, in order, and the number of further waits that were not kept.
-    pub waits: (Vec<WaitSeen>, usize),
+    pub waits: (Vec<WaitObservation>, usize),
     /// Obstacles that remained at the end.
     pub held: Vec<RemainingObstacle>,
     pub invariants: BTreeMap<Id, Verdict>,

@@ -17,8 +17,8 @@ use rand_chacha::ChaCha8Rng;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use super::people::{CallCounts, wait_for_next};
 use super::seeded_generator;
+use super::simulated_clients::{CallCounts, wait_for_next};
 use crate::drains::Drains;
 use crate::facts::Facts;
 use crate::history::History;

@@ -12,8 +12,8 @@ use madako_judges::Promise;
 
 use super::inject::Injector;
 use super::operations;
-use super::people::ClientResults;
 use super::report::{QuietPeriod, Report, verdicts_by_invariant};
+use super::simulated_clients::ClientResults;
 use crate::drains::Drains;
 use crate::facts::Facts;
 use crate::network::Endpoint;
@@ -42,7 +42,7 @@ const EXERCISED: [Id; 9] = [Id::I1, Id::I3, Id::I4, Id::I5, Id::I6, Id::I7, Id::
 const OF_OPERATIONS: [Id; 2] = [Id::I2, Id::I10];
 
 /// Invariants whose subject is a control plane node under repair or reboot: runs with reboots have it, and long runs with
-/// users of the queue, who break control plane nodes about twice an hour.
+/// users of the queue, which break control plane nodes about twice an hour.
 const OF_BUSY_CONTROL_PLANE: [Id; 1] = [Id::I8];
 const BUSY_WITHIN: Span = Span::from_seconds(2 * 60 * 60);
 
@@ -312,7 +312,7 @@ fn misplaced_nodes(cluster: &Cluster, machines: &[Machine]) -> Vec<String> {
     let unfit = |node: &Node| {
         let machine = machines.iter().find(|machine| machine.address() == Some(&*node.address));
         let Some(machine) = machine else {
-            return Some(format!("the node {} is no machine of the registry", node.address));
+            return Some(format!("the node {} is not a machine of the registry", node.address));
         };
         let state = machine.status.state;
         let fits = match state {
@@ -332,16 +332,16 @@ fn misplaced_nodes(cluster: &Cluster, machines: &[Machine]) -> Vec<String> {
 
 /// Running instances that do not serve their pages, or the API of placement in a world with placement.
 async fn list_unserved(scenario: &Scenario, injector: &Injector) -> Vec<String> {
-    let mut doors = vec![("pages", &injector.world.pages)];
+    let mut dialers = vec![("pages", &injector.world.pages)];
     if scenario.world.places_applications() {
-        doors.push(("API of placement", &injector.world.doors));
+        dialers.push(("API of placement", &injector.world.dialers));
     }
     let mut found = Vec::new();
     for name in injector.running.keys() {
-        for (what, doors) in &doors {
-            let door = doors.lock().unwrap().get(name).cloned();
-            let served = match door {
-                Some(door) => door.connect().await.is_ok(),
+        for (what, dialers) in &dialers {
+            let dialer = dialers.lock().unwrap().get(name).cloned();
+            let served = match dialer {
+                Some(dialer) => dialer.connect().await.is_ok(),
                 None => false,
             };
             if !served {
@@ -396,7 +396,7 @@ mod tests {
     use crate::clock::SimulatedClock;
 
     #[test]
-    fn a_run_with_too_few_refused_transactions_of_a_family_is_no_pass() {
+    fn a_run_with_too_few_refused_transactions_of_a_family_does_not_pass() {
         let enough: BTreeMap<&'static str, u64> = REQUIRED.into_iter().collect();
         assert_eq!(families_with_too_few_refusals(&enough, Span::from_seconds(3600)), [""; 0]);
         assert_eq!(

@@ -142,7 +142,7 @@ async fn the_last_good_answer_counts_until_it_is_too_old() {
     assert!(changed && !known.is_awaiting_first_poll());
     assert!(matches!(event, Some(Event::TaintsKnown { nodes: 1 })), "{event:?}");
 
-    // An equal answer is no news, and changes no plan.
+    // An equal answer is not news, and changes no plan.
     let (changed, event) = known.update(&answer(start + INTERVAL, &[("10.0.0.1", "broken")]), MOST, 60.0);
     assert!(!changed && event.is_none(), "{event:?}");
 

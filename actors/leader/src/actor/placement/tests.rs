@@ -317,7 +317,7 @@ async fn a_prefix_that_does_not_own_placement_decides_nothing_until_it_does_and_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_was_restored_to_a_time_before_the_claim_is_believed() {
+async fn ownership_follows_a_store_that_was_restored_to_an_earlier_claim() {
     let root = FakeStore::default();
     let mut led = Led::start("restored", &root).await;
     let before = led.ownership.borrow().clone();

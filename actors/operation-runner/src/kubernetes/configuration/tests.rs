@@ -97,7 +97,7 @@ fn a_difference_names_the_field_and_no_value() {
 }
 
 #[test]
-fn a_text_that_is_no_object_is_no_configuration() {
+fn a_text_that_is_not_an_object_is_not_a_configuration() {
     for text in ["", "[]", "a: b: c", "a: 1\na: 2"] {
         assert_eq!(Configuration::read(Component::Proxy, text, Unknown::Drop), None, "{text}");
     }

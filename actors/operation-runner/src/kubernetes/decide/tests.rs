@@ -316,7 +316,7 @@ fn a_kubelet_without_a_node_object_restarts() {
 }
 
 #[test]
-fn a_disabled_proxy_stops_and_another_runtime_is_only_told() {
+fn a_disabled_proxy_stops_and_a_kubelet_with_another_runtime_is_held() {
     let mut fleet = Fleet::new(1, 1);
     fleet.options.is_proxy_disabled = true;
     fleet.options.cri_endpoint = "/other.sock".to_owned();

@@ -54,7 +54,7 @@ impl WantedResource {
     /// A user-defined resource: its key in the store, the text, and the mod revision of the key.
     ///
     /// # Errors
-    /// The text is no manifest, or that of another key. The error shows no value.
+    /// The text is not a manifest, or that of another key. The error shows no value.
     pub fn of_user(stored: &str, text: &str, revision: i64) -> Result<Self, String> {
         let mut manifest: Value = yaml::parse(text)?;
         let key = ResourceKey::of_manifest(&manifest).map_err(|wrong| wrong.to_string())?;
@@ -124,7 +124,7 @@ impl fmt::Display for ResourceDifference {
 /// Failed attempts to apply an object with the same wanted content, since its last success.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailedApply {
-    /// The wanted content, as [`fingerprint`] tells it.
+    /// The wanted content, as [`fingerprint`] computes it.
     wanted: String,
     count: u32,
     since: OffsetDateTime,
@@ -218,7 +218,7 @@ pub enum ResourceReason {
     KindUnknown,
     /// API servers of two minor versions may default the same manifest differently.
     MixedVersions(String),
-    /// One of several API servers did not tell its version.
+    /// One of several API servers did not report its version.
     UnknownVersion {
         servers: String,
     },
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn revision_and_image_decide() {
+    fn revision_and_images_decide_whether_a_resource_is_applied() {
         let mut world = World::new(&["Service/a/b"]);
         let difference = |world: &World| {
             let FoundObject::Exists(annotations) = &world.found[&world.wanted[0].key] else { unreachable!() };
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_follow_each_other() {
+    fn resources_are_applied_rank_by_rank() {
         let mut world = World::new(&["Deployment/a/d", "Namespace/a", "ConfigMap/a/c", "Namespace/b"]);
         assert_eq!(
             world.due(NOW),

@@ -45,7 +45,7 @@ pub struct ObjectsInput<'a> {
     pub busy: &'a BTreeSet<String>,
     /// The removal guard holds an observation of the registry back.
     pub is_guarded: bool,
-    /// The Node objects of many nodes are surplus for three rounds.
+    /// The Node objects of many nodes are surplus for three passes.
     pub is_removal_agreed: bool,
 }
 
@@ -97,7 +97,7 @@ pub enum ObjectReason {
     KeptByService,
     /// The stored definition of a resource cannot be read.
     UnreadableDefinition { why: String },
-    /// No API server told the present state of the object.
+    /// No API server reported the present state of the object.
     Unread { why: String },
     /// Many Node objects would be removed at once.
     RemovalGuard { nodes: usize, all: usize },
@@ -132,7 +132,7 @@ impl fmt::Display for ObjectReason {
             Self::Unread { why } => write!(f, "its present state cannot be read: {why}"),
             Self::RemovalGuard { nodes, all } => write!(
                 f,
-                "{nodes} of {all} Node objects belong to no node of the cluster: they are removed when three rounds \
+                "{nodes} of {all} Node objects belong to no node of the cluster: they are removed when three passes \
                  agree"
             ),
             Self::RegistryGuard => f.write_str(

@@ -134,7 +134,7 @@ pub fn is_as_wanted(found: &Value, wanted: &Manifest) -> bool {
     contains_value(found, wanted.content())
 }
 
-/// Fields that the API server adds to a wanted object are no difference, except for addresses.
+/// Fields that the API server adds to a wanted object are not a difference, except for addresses.
 fn contains_value(found: &Value, wanted: &Value) -> bool {
     match (found, wanted) {
         (Value::Object(found), Value::Object(wanted)) => {
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_and_order_are_no_difference_and_addresses_and_states_are() {
+    fn defaults_and_order_do_not_differ_and_addresses_and_states_do() {
         let wanted = addresses(&["10.0.0.1", "10.0.0.2"], &["10.0.0.3"]);
         let plan = EndpointsPlan::for_api_servers(&wanted);
         let mut endpoints = plan.endpoints();

@@ -158,7 +158,7 @@ pub(crate) fn update_commands(plan: &EndpointsPlan<'_>) -> Vec<ObjectCommand> {
     endpoints.into_iter().chain(slice).collect()
 }
 
-/// The version that was read is no part of the wanted content.
+/// The version that was read is not part of the wanted content.
 pub(crate) fn node_fingerprint(change: &NodeChange) -> String {
     let wanted = (&change.labels, &change.annotations, &change.taints);
     format!("{:x}", md5::compute(format!("{wanted:?}")))

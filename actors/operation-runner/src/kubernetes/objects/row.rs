@@ -56,7 +56,7 @@ pub(crate) fn healthy_servers<'a>(input: &Input<'a>) -> BTreeSet<&'a str> {
     input.cluster.control_plane().map(|node| node.address.as_str()).filter(is_healthy).collect()
 }
 
-/// The input of the decision; `None`: no API server told the objects.
+/// The input of the decision; `None`: no API server reported the objects.
 pub(crate) fn objects_input<'a>(
     input: &Input<'a>,
     domain: &'a str,

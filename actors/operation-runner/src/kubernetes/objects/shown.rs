@@ -1,4 +1,4 @@
-//! The state of each object of Kubernetes, for people.
+//! The state of each object of Kubernetes, for the output of commands.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,7 @@ pub enum ObjectState {
     Due,
     /// An operation is due and waits.
     Held,
-    /// No API server told its present state.
+    /// No API server reported its present state.
     Unknown,
 }
 

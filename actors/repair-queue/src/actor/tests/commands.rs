@@ -382,7 +382,7 @@ async fn a_command_that_fails_is_not_tried_again_once_something_speaks_against_i
         let record = &world.records()[0];
         assert_eq!(record.status.to_string(), "cancelled");
         assert!(record.error.starts_with(told), "{:?} begins otherwise than {told:?}", record.error);
-        // An operator's write is no verdict on the machine; four failed attempts are.
+        // An operator's write is not a verdict on the machine; four failed attempts are.
         let status = world.entry(0).map(|entry| entry.status);
         let expected = match told {
             "" => Some(RepairStatus::Failed),
@@ -475,7 +475,7 @@ async fn while_disabled_a_machine_that_becomes_healthy_succeeds_with_its_success
 }
 
 #[tokio::test(start_paused = true)]
-async fn however_slow_the_checks_are_every_machine_is_asked_in_turn() {
+async fn slow_checks_reach_every_machine_in_turn() {
     let addresses: Vec<String> = (0..60).map(|number| format!("m{number}")).collect();
     let entries: Vec<_> = (0_i64..).zip(&addresses).map(|(index, it)| queued(index, it, "plain")).collect();
     let mut world = world(&entries).await;
@@ -490,7 +490,7 @@ async fn however_slow_the_checks_are_every_machine_is_asked_in_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_check_that_takes_longer_than_two_rounds_is_believed_when_it_answers() {
+async fn the_answer_of_a_check_longer_than_two_intervals_is_valid() {
     let mut world = world(&[queued(0, "w", "plain"), queued(1, "x", "plain")]).await;
     {
         let mut host = world.host.0.lock().unwrap();

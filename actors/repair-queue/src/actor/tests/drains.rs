@@ -113,7 +113,7 @@ async fn a_pod_outside_the_protected_namespaces_is_deleted_when_a_budget_forbids
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_is_waited_for_and_a_pod_that_never_ends_gives_the_drain_up() {
+async fn a_drain_waits_for_a_job_and_is_given_up_for_a_pod_that_never_ends() {
     for (name, controller) in [("job", "Job"), ("stuck", "ReplicaSet")] {
         let mut world = world().await;
         {

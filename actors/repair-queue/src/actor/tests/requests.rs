@@ -173,7 +173,7 @@ async fn a_rack_that_recovers_while_auto_repair_is_off_is_released_and_its_entri
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_leader_hears_first_which_racks_failed_and_begins_nothing_in_them() {
+async fn a_new_leader_waits_for_reports_and_begins_nothing_in_failed_racks() {
     let mut world = world(10).await;
     for (index, address) in [(7, "10.0.0.1"), (8, "10.0.0.4")] {
         world.change(|store| store.entry(&crate::testing::queued(index, address, "plain")));
@@ -317,7 +317,7 @@ fn has_begun(index: i64) -> impl Fn(&ClusterState) -> bool {
     }
 }
 
-/// Whether an event reported that an entry waits for a reason.
+/// True if an event reported that an entry waits for a reason.
 fn told_waiting(world: &World, entry: i64, why: &str) -> bool {
     let events = world.events.0.lock().unwrap();
     let told = |event: &Event| matches!(event, Event::RepairWaits { index, reason, .. } if *index == entry && *reason == why);

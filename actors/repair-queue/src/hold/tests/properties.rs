@@ -9,7 +9,7 @@ fn reports() -> impl Strategy<Value = Vec<Machine>> {
     })
 }
 
-/// Whether three of these lie within ten minutes, by checking every triple.
+/// True if three of these lie within ten minutes, by checking every triple.
 fn any_three(machines: &[&Machine]) -> bool {
     let times: Vec<f64> = machines.iter().map(|machine| machine.status.duration).collect();
     let close = |one: usize, other: usize| (times[one] - times[other]).abs() <= 600.0;

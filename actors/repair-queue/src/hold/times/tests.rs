@@ -216,7 +216,7 @@ fn new_change_of_a_machines_state_is_another_report() {
 }
 
 #[test]
-fn a_later_move_is_believed_of_many_that_failed_apart_and_an_earlier_one_of_many() {
+fn a_shared_move_to_a_later_time_needs_machines_that_failed_apart() {
     let seconds = time::Duration::seconds_f64;
     let by = |moves: &[(f64, f64)]| {
         let moves = moves.iter().map(|(by, before)| (seconds(*by), now() + seconds(*before))).collect();
@@ -228,7 +228,7 @@ fn a_later_move_is_believed_of_many_that_failed_apart_and_an_earlier_one_of_many
         (&[(5_000.0, 0.0), (5_001.0, 300.0), (5_002.0, 600.0)], 0.0),
         (&[(5_000.0, 0.0), (5_000.0, 1.0), (5_000.0, 2.0), (5_000.0, 3.0), (5_000.0, 90_000.0)], 0.0),
         (&[(-5_000.0, 0.0), (-5_001.0, 300.0), (-5_002.0, 600.0)], -5_001.0),
-        // Two reports, and a tie, are no evidence.
+        // Two reports, and a tie, are not evidence.
         (&[(5_000.0, 0.0), (5_000.0, 90_000.0)], 0.0),
         (&[(5_000.0, 0.0), (5_000.0, 90_000.0), (0.0, 0.0), (0.0, 90_000.0)], 0.0),
         (&[(-5_000.0, 0.0), (-5_000.0, 90_000.0), (0.0, 0.0), (0.0, 90_000.0)], 0.0),

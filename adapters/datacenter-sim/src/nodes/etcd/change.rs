@@ -72,7 +72,7 @@ pub(crate) enum ChangeResult {
 pub(crate) struct Request {
     pub(crate) addresses: Vec<String>,
     pub(crate) change: Change,
-    /// `None`: a request of the client, which is no effect of the service.
+    /// `None`: a request of the client, which is not an effect of the service.
     pub(crate) effect: Option<Effect>,
     /// The request has no effect afterwards.
     pub(crate) until: Instant,

@@ -120,7 +120,7 @@ impl World {
     /// Without a list of first members, the member is a cluster of its own.
     fn start_alone(&mut self, address: &str, arguments: &Arguments) -> MemberData {
         let own = BTreeMap::from([(arguments.name.clone(), arguments.peer_url.clone())]);
-        // etcd's own ids would be equal for each such cluster; judges need to tell them apart.
+        // etcd's own ids would be equal for each such cluster; judges need to distinguish them.
         let token = format!("{} {address} {}", arguments.token, self.etcd.len());
         let (cluster, formed) = Cluster::of(&own, &token);
         self.etcd.entry(cluster).or_insert(formed);

@@ -163,7 +163,7 @@ async fn an_action_ends_with_its_permit_and_a_pull_does_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_effect_that_the_network_held_happens_late() {
+async fn an_effect_held_by_the_network_happens_late() {
     let fleet = Fleet::new(1);
     let address = fleet.all[0].as_str();
     let place = NodePlace::Address(address.to_owned());

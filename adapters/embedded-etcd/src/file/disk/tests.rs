@@ -203,7 +203,7 @@ impl Drop for Ends<'_> {
 /// reader's thread.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "what is shown is what several threads do to one another")]
-fn threads_that_read_beside_the_writer_spoil_nothing() {
+fn concurrent_readers_do_not_damage_the_writers_data() {
     const COMMITS: u64 = 60;
     const PUTS: u64 = 3;
     /// Half of it holds the pages of a commit, but not those of all values: most reads miss.

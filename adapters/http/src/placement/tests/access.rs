@@ -115,7 +115,7 @@ async fn requests_without_an_identity_are_refused() {
 }
 
 #[tokio::test]
-async fn the_own_pages_are_krakes() {
+async fn root_release_and_me_answer_as_krake_does() {
     let world = rbac();
     assert_eq!(world.ask("GET", "/").await.with(200).json(), json!({"version": "1.2.3"}));
     assert_eq!(world.ask("GET", "/release").await.with(202).body, "\"You released the Krake.\"");

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn two_writers_meet() {
+async fn concurrent_writers_conflict_on_one_version() {
     let world = world();
     let (path, mut value) = world.created(Kind::Application, "echo").await;
     let key = stored(Kind::Application, "echo");
@@ -32,7 +32,7 @@ async fn two_writers_meet() {
 }
 
 #[tokio::test]
-async fn a_client_may_name_the_version_that_it_changes() {
+async fn if_match_applies_to_changes() {
     let world = world();
     let (path, mut value) = world.created(Kind::Application, "echo").await;
     let tag = world.ask("GET", &path).await.header("etag").to_owned();
@@ -64,7 +64,7 @@ async fn a_client_may_name_the_version_that_it_changes() {
 }
 
 #[tokio::test]
-async fn a_client_may_name_the_version_that_it_reads_or_believes_to_be_there() {
+async fn if_match_applies_to_reads_and_creations() {
     let world = world();
     let (path, value) = world.created(Kind::Application, "echo").await;
     let collection = collection(Kind::Application, "testing");

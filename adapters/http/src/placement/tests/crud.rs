@@ -208,7 +208,7 @@ async fn names_and_namespaces_follow_krakes_pattern() {
 }
 
 #[tokio::test]
-async fn a_body_may_have_one_mebibyte() {
+async fn a_request_body_may_have_one_mebibyte() {
     let world = world();
     let applications = collection(Kind::Application, "testing");
     let mut body = example(Kind::Application, "big");
@@ -429,7 +429,7 @@ async fn forced_deletion_spares_a_resource_repaired_meanwhile() {
 }
 
 #[tokio::test]
-async fn a_manifest_with_numbers_that_are_none_is_shown_updated_and_deleted() {
+async fn a_manifest_with_unrepresentable_numbers_is_shown_updated_and_deleted() {
     let world = world();
     let (path, _) = world.created(Kind::Application, "echo").await;
     let key = stored(Kind::Application, "echo");

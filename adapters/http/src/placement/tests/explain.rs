@@ -124,7 +124,7 @@ async fn user_with_all_rights_sees_every_candidate() {
 }
 
 #[tokio::test]
-async fn candidates_of_others_stay_theirs() {
+async fn explain_hides_candidates_that_the_user_may_not_list() {
     let world = rbac();
     let path = format!("{PATH}/known/explain");
     world.ask("GET", &path).await.with(403);

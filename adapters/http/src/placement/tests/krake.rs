@@ -55,7 +55,7 @@ fn problem(text: &str) -> Value {
 }
 
 #[tokio::test]
-async fn answers_are_krakes() {
+async fn answers_equal_those_of_krake() {
     let world = world();
     for (line, text) in EXCHANGES.lines().enumerate() {
         let exchange: Exchange = serde_json::from_str(text).unwrap();

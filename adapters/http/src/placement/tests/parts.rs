@@ -104,7 +104,7 @@ async fn clusters_are_bound_to_clouds_and_projects() {
 }
 
 #[tokio::test]
-async fn nothing_is_bound_to_something_else() {
+async fn a_binding_to_another_kind_of_resource_is_refused() {
     let world = world();
     let (path, created) = world.created(Kind::Application, "echo").await;
     for target in [

@@ -143,7 +143,7 @@ async fn waiting_for_a_state_has_more_time_than_other_requests() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_never_comes_is_given_up() {
+async fn a_request_without_its_body_times_out() {
     let world = world();
     let server = server(&world, Limits::PLACEMENT);
     let mut io = server.dialer.connect().await.unwrap();

@@ -101,7 +101,7 @@ async fn a_watch_begins_when_its_headers_come() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quiet_watch_shows_signs_of_life() {
+async fn an_idle_watch_sends_heartbeats() {
     let world = world();
     for (query, seconds) in [("watch", 10), ("watch=false&heartbeat=3", 3)] {
         let mut lines = world.watch(&format!("/core/roles?{query}")).await;

@@ -202,7 +202,7 @@ fn data_are_not_exchanged_while_etcd_runs() {
 }
 
 #[test]
-fn a_look_is_read() {
+fn the_status_of_a_snapshot_is_parsed() {
     let described = r#"{"hash":1918566322,"revision":6,"totalKey":9,"totalSize":20480}"#;
     let content = read_description(&format!("FILE 1767225600 20512\n{described}\n")).unwrap();
     let modified = OffsetDateTime::from_unix_timestamp(1_767_225_600).unwrap();

@@ -127,7 +127,7 @@ async fn waiting_writes_share_the_next_transaction() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_the_store_does_not_take_spoils_no_other() {
+async fn a_refused_transaction_does_not_affect_the_others() {
     let writers = writers(Noting::poisoned(Some(("d", StoreErrorKind::Invalid))));
     let mut tasks = Vec::new();
     for key in ["a", "b", "c", "d", "e"] {
@@ -222,7 +222,7 @@ async fn a_writer_waits_no_longer_than_two_requests_take() {
 proptest! {
     /// Only small transactions with different keys share a request; every transaction is sent, in the order of arrival.
     #[test]
-    fn the_first_that_fit_go_together(
+    fn compatible_transactions_share_a_request_within_its_limits(
         all in prop::collection::vec((0..40_u32, prop_oneof![9 => 1..2_000_usize, 1 => Just(MOST_TOGETHER_BYTES)]), 0..120),
     ) {
         let mut waiting: VecDeque<WaitingTransaction> = all

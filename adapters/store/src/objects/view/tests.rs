@@ -115,7 +115,7 @@ fn list_replaces_the_view_and_ends_its_followers() {
 }
 
 #[test]
-fn unread_view_cannot_be_followed() {
+fn a_view_that_was_not_read_yet_cannot_be_followed() {
     let view = View::default();
     assert_eq!(
         view.follow(1).unwrap_err(),

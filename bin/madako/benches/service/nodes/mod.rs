@@ -139,7 +139,7 @@ impl Fleet {
             sleep(GLANCE).await;
             let after = self.read_collected().await?;
             anyhow::ensure!(after.unreachable == Some(0), "a node did not answer");
-            // Two collections between two looks cannot be told apart.
+            // Two collections between two reads of the page look like one.
             if after.count == before.count + 1 {
                 times.push(Duration::from_secs_f64(after.seconds - before.seconds));
             }

@@ -94,7 +94,7 @@ fn status_answer(cluster: &Cluster, address: &str, control_plane: bool, number: 
 /// A connection to a node.
 struct Node {
     answer: Answer,
-    /// Whether a running command reads the status.
+    /// True if a running command reads the status.
     running: BTreeMap<u32, bool>,
 }
 

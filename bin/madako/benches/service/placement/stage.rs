@@ -32,9 +32,9 @@ impl StoreKind {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Settings {
     pub(super) on: StoreKind,
-    /// Whether roles are checked; otherwise every request is allowed.
+    /// True if roles are checked; otherwise every request is allowed.
     pub(super) rbac: bool,
-    /// Whether the instance schedules applications.
+    /// True if the instance schedules applications.
     pub(super) controllers: bool,
 }
 

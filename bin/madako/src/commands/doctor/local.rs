@@ -44,7 +44,9 @@ pub(super) fn check_data_directory(config: &Config) -> Check {
     let shown = directory.display();
     let facts = match directory.metadata() {
         Ok(facts) if facts.is_dir() => facts,
-        Ok(_) => return Check::failed(NAME, format!("{shown} is no directory"), format!("remove {shown}")),
+        Ok(_) => {
+            return Check::failed(NAME, format!("{shown} is not a directory"), format!("remove {shown}"));
+        }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             return Check::with_notice(NAME, format!("{shown} does not exist"), "madako serve creates it");
         }
@@ -100,7 +102,7 @@ pub(super) fn check_own_certificates(config: &Config, now: OffsetDateTime) -> Ve
         .collect()
 }
 
-/// Whether a certificate is valid now and for some time.
+/// True if a certificate is valid now and for some time.
 pub(super) fn check_certificate(name: &str, pem: &str, now: OffsetDateTime, fix: &str) -> Check {
     const NAME: &str = "certificate";
     match read_validity(pem) {

@@ -115,7 +115,7 @@ fn backup_output(
     })
 }
 
-/// Shows a bar for the bytes of the snapshot and one for the compared keys, and tells each other step.
+/// Shows a bar for the bytes of the snapshot and one for the compared keys, and names each other step.
 fn progress_printer() -> impl Fn(BackupStep) + Send + Sync {
     let bar = Mutex::new(None::<(std::mem::Discriminant<BackupStep>, Progress)>);
     move |step| {

@@ -21,7 +21,7 @@ pub(super) async fn run(address: &str, output: OutputArgs, store: &dyn Store) ->
     let members: Vec<&str> = cluster.control_plane().map(|node| node.address.as_str()).collect();
     if !members.contains(&address) {
         return Err(Failure::bad_input(format_args!(
-            "{address} is no control plane node: expected one of {}",
+            "{address} is not a control plane node: expected one of {}",
             members.join(", ")
         )));
     }

@@ -18,7 +18,7 @@ use crate::output::print_text;
 ///
 /// All data that etcd got after the snapshot are lost. The command stores a request (madako/etcd/restore), which the
 /// leader takes in its next pass, as the operation etcd-restore. The leader refuses it while a majority of the members
-/// answers, if ADDRESS is no control plane node, or if the snapshot is missing or its checksum is wrong. The leader
+/// answers, if ADDRESS is not a control plane node, or if the snapshot is missing or its checksum is wrong. The leader
 /// proves both before it touches anything; `madako ops` shows the reason, and only another request can change it. A
 /// request that does not begin within an hour is deleted.
 ///
@@ -32,7 +32,7 @@ use crate::output::print_text;
 /// nodes with the keys of the service.
 ///
 /// Exit codes: 0: the request is stored; 1: there is no cluster, the store does not answer, or the restore would be refused
-/// (--dry-run); 2: ADDRESS is no control plane node, or the confirmation is wrong.
+/// (--dry-run); 2: ADDRESS is not a control plane node, or the confirmation is wrong.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  madako etcd restore --node 10.0.0.11 --path /var/backup/etcd.backup --confirm \
@@ -88,7 +88,7 @@ pub(super) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     }
     let former = if present.is_some() { "; it replaces an earlier request" } else { "" };
     print_text(&format!(
-        "{}: the leader restores {} in its next rounds{former}; `madako ops` and `madako history` show it\n",
+        "{}: the leader restores {} in its next passes{former}; `madako ops` and `madako history` show it\n",
         args.node, args.path
     ))
 }
@@ -115,7 +115,7 @@ fn check_arguments(args: &Args, cluster: &Cluster) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::bad_input(format_args!(
-        "{} is no control plane node: expected one of {}",
+        "{} is not a control plane node: expected one of {}",
         args.node,
         members.join(", ")
     )))
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_absolute_and_plain() {
+    fn a_snapshot_path_is_absolute_and_has_no_special_characters() {
         for path in ["/a", "/var/cke/etcd-20260101-000000.backup", "/a b/ü"] {
             assert_eq!(snapshot_path(path).as_deref(), Ok(path));
         }

@@ -52,7 +52,7 @@ pub(super) struct KnownMachine {
     pub(super) repair: Option<RepairQueueEntry>,
     /// The change in the next plan.
     pub(super) next: Option<&'static str>,
-    /// Why it is in the cluster, or not.
+    /// The reason for its part in the cluster.
     pub(super) why: Option<String>,
 }
 

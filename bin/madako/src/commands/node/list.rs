@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_tells_what_is_of_interest() {
+    fn a_line_has_the_state_of_a_node() {
         let text = stories_of_two().list(NOW).to_text(false, Surface::default());
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(

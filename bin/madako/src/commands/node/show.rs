@@ -21,7 +21,7 @@ use crate::output::{Format, Table, escape_unprintable, show_value};
 /// Shows what the leader knows of a node: since when it is reachable, its host key, its containers and why each is outdated,
 /// its member of etcd, its certificates, its last operations, and what is held and why.
 ///
-/// Exit codes: 0: shown; 1: no instance leads, or the store does not answer; 2: ADDRESS is no node of the cluster.
+/// Exit codes: 0: shown; 1: no instance leads, or the store does not answer; 2: ADDRESS is not a node of the cluster.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  madako node show 10.0.0.11\n  madako node show 10.0.0.11 -o json")]
 pub(crate) struct Args {
@@ -47,7 +47,7 @@ pub(super) async fn run(args: &Args, store: &dyn Store) -> Result<(), Failure> {
     let story = stories.remove(address);
     let story = story.ok_or_else(|| {
         Failure::bad_input(format_args!(
-            "{address} is no node of the cluster: madako node list shows all nodes"
+            "{address} is not a node of the cluster: madako node list shows all nodes"
         ))
     })?;
     let records = list_entries(store, keys::RECORDS).await?;

@@ -80,7 +80,11 @@ async fn gather_configured(config: Config, images: &[Assignment]) -> Result<Gath
         return Err(unusable(&fault.why));
     }
     let cluster = state.cluster.as_ref().map(|cluster| Arc::clone(&cluster.value));
-    let cluster = cluster.ok_or_else(|| Failure::failed("no cluster is stored, so there is no operation"))?;
+    let cluster = cluster.ok_or_else(|| {
+        Failure::failed(
+            "no cluster configuration is stored, so there is no operation (madako cluster set stores one)",
+        )
+    })?;
     let options = state.container_options.clone();
     let options =
         options.ok_or_else(|| unusable(state.options_fault.as_deref().unwrap_or("it has no options")))?;
@@ -92,7 +96,7 @@ async fn gather_configured(config: Config, images: &[Assignment]) -> Result<Gath
     let restore = state.restore.clone().filter(|request| request.is_valid(now) || state.is_restoring());
     let restore = restore.map(|request| (request, state.is_restoring()));
     let stale = state.restored.as_ref().map(|restored| restored.stale.clone()).unwrap_or_default();
-    // A read certificate of etcd is no proof that another one can be issued.
+    // A read certificate of etcd is not a proof that another one can be issued.
     let authorities = ports.runner.authorities.ready().await.err().map(|error| error.to_string());
     let kubernetes = (settings.kubernetes != KubernetesMode::Off).then(|| KubernetesInputs {
         options: KubernetesOptions::read(&cluster.options).map_err(|error| error.to_string()),
@@ -133,8 +137,9 @@ async fn collect_states(
         .collect();
     let access = SurveyAccess { driver: Arc::clone(&ports.driver), targets, permit: command_permit() };
     let surveyed = survey_fleet(&access, ports.runner.clone(), (cluster, options), state, configured).await;
-    let (status, settings, errors) =
-        surveyed.ok_or_else(|| Failure::failed("the stored config-version is neither 1 nor 2"))?;
+    let (status, settings, errors) = surveyed.ok_or_else(|| {
+        Failure::failed("the key config-version in the store has an unknown value: expected 1 or 2")
+    })?;
     merge_errors(&errors).iter().for_each(print_note);
     Ok((status, settings))
 }

@@ -118,7 +118,7 @@ impl CollectedInputs {
     /// The components were not asked.
     pub(crate) fn kubernetes(&self) -> Result<&KubernetesInputs, Failure> {
         let kubernetes = self.kubernetes.as_ref();
-        kubernetes.ok_or_else(|| Failure::failed("the components of Kubernetes were not asked"))
+        kubernetes.ok_or_else(|| Failure::failed("the state has no answers of the components of Kubernetes"))
     }
 
     pub(crate) fn as_input<'a>(&'a self, settings: &'a Settings) -> Input<'a> {
@@ -138,7 +138,7 @@ impl CollectedInputs {
             kubernetes: self.kubernetes.as_ref().map(|kubernetes| KubernetesPart {
                 options: kubernetes.options.as_ref().map_err(String::as_str),
                 busy: &kubernetes.busy,
-                // One look does not tell for how long they are healthy.
+                // One collection does not show for how long they are healthy.
                 settling: &NONE,
                 rollout: kubernetes.rollout.as_ref().map(Option::as_deref).map_err(String::as_str),
                 objects: ObjectsPart {
@@ -195,7 +195,7 @@ pub(super) fn from_files(
         restore: None,
         stale: BTreeSet::new(),
         authorities: None,
-        // A file of the status says nothing about the components of Kubernetes.
+        // A file of the status has no components of Kubernetes.
         kubernetes: None,
         settings,
     })

@@ -174,7 +174,7 @@ pub(crate) fn list_columns() -> List {
 }
 
 impl AsList for LeaderOperations {
-    /// What runs, what is next, what is held, and the nodes on which no operation runs now.
+    /// Running, next and held operations, and the nodes on which no operation runs now.
     fn list(&self, _: OffsetDateTime) -> List {
         let parts = &self.parts;
         let mut list = list_columns();

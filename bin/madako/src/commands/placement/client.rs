@@ -290,7 +290,10 @@ fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Failur
         .collect::<Result<_, _>>()
         .map_err(|error| unusable_file(path, &error))?;
     if certificates.is_empty() {
-        return Err(Failure::bad_input(format_args!("{} contains no certificate", path.display())));
+        return Err(Failure::bad_input(format_args!(
+            "the file {} contains no certificate in PEM",
+            path.display()
+        )));
     }
     Ok(certificates)
 }
@@ -299,7 +302,7 @@ fn read_pem(path: &Path) -> Result<Vec<u8>, Failure> {
     let facts = fs::metadata(path).map_err(|error| unusable_file(path, &error))?;
     if facts.len() > MAX_PEM_BYTES {
         return Err(Failure::bad_input(format_args!(
-            "{} is longer than {MAX_PEM_BYTES} bytes",
+            "the PEM file {} is longer than {MAX_PEM_BYTES} bytes",
             path.display()
         )));
     }
@@ -308,5 +311,5 @@ fn read_pem(path: &Path) -> Result<Vec<u8>, Failure> {
 
 /// The readers' errors describe the form of a certificate or key, never its content.
 fn unusable_file(path: &Path, error: &dyn std::fmt::Display) -> Failure {
-    Failure::bad_input(format_args!("{} cannot be used: {error}", path.display()))
+    Failure::bad_input(format_args!("the PEM file {} cannot be used: {error}", path.display()))
 }

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_is_typed_counts_and_the_rest_is_the_files() {
+    fn the_api_url_option_replaces_only_the_address_of_the_file() {
         let typed = |text: &str, url: &str| Settings::parse(text, "it.yaml", Some(url));
         let settings = typed("api_url: http://a\nuser: me", "http://b:1").unwrap();
         assert_eq!(

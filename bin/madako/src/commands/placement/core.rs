@@ -116,7 +116,7 @@ fn build_metric(given: &GivenOptions, provider: &str) -> Result<Value, Failure> 
     Ok(metric)
 }
 
-/// Refuses a metric with an empty range of values. Krake's API would store it, and the metric would fail in each round.
+/// Refuses a metric with an empty range of values. Krake's API would store it, and each fetch of the metric would fail.
 fn check_range(metric: &Value) -> Result<(), Failure> {
     match (metric["spec"]["min"].as_f64(), metric["spec"]["max"].as_f64()) {
         (Some(min), Some(max)) if min > max => Err(Failure::bad_input(format_args!(
@@ -126,7 +126,7 @@ fn check_range(metric: &Value) -> Result<(), Failure> {
     }
 }
 
-/// Refuses a metric whose provider does not exist. Krake's API would store it, and the metric would fail in each round.
+/// Refuses a metric whose provider does not exist. Krake's API would store it, and each fetch of the metric would fail.
 pub(super) async fn check_provider(
     api: &ApiClient,
     at: &CommandScope,

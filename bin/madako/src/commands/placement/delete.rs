@@ -125,8 +125,12 @@ async fn read_dependents(api: &ApiClient, place: &CommandScope, name: &str) -> R
     let subject = format!("the dependent resources of {}", place.name_of_resource(name));
     let request = Request::new("GET", place.path_segments(&[name, "dependents"]), subject);
     let body = api.send(&request).await?.body;
-    serde_json::from_value(body)
-        .map_err(|error| Failure::failed(format_args!("{} cannot be read: {error}", request.subject)))
+    serde_json::from_value(body).map_err(|error| {
+        Failure::failed(format_args!(
+            "the API's answer about {} is not a list of dependents: {error}",
+            request.subject
+        ))
+    })
 }
 
 fn confirm_deletion(text: &str, subject: &str) -> Result<(), Failure> {

@@ -90,8 +90,12 @@ pub(super) fn explanation_request(place: &CommandScope, name: &str) -> Request {
 /// # Errors
 /// The answer is not an explanation.
 pub(super) fn read_view(request: &Request, answer: Answer) -> Result<ExplanationView, Failure> {
-    serde_json::from_value(answer.body)
-        .map_err(|error| Failure::failed(format_args!("{} cannot be read: {error}", request.subject)))
+    serde_json::from_value(answer.body).map_err(|error| {
+        Failure::failed(format_args!(
+            "the API's answer about {} is not an explanation: {error}",
+            request.subject
+        ))
+    })
 }
 
 pub(super) async fn run(

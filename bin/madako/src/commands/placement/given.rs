@@ -51,7 +51,7 @@ impl GivenOptions {
         self.0.try_get_many(id).ok().flatten().into_iter().flatten().cloned().collect()
     }
 
-    /// Whether the option was given, with or without a value.
+    /// True if the option was given, with or without a value.
     pub(super) fn has_option(&self, id: &str) -> bool {
         self.0.try_contains_id(id).unwrap_or(false)
     }
@@ -78,7 +78,9 @@ impl GivenOptions {
     /// A name that would change the path of the URL.
     pub(super) fn name(&self) -> Result<&str, Failure> {
         match self.text_value("name").unwrap_or_default() {
-            "" | "." | ".." => Err(Failure::bad_input("NAME must be the name of a resource")),
+            "" | "." | ".." => Err(Failure::bad_input(
+                "NAME: expected the name of a resource, which is neither empty nor . nor ..",
+            )),
             name => Ok(name),
         }
     }
@@ -142,7 +144,7 @@ impl GivenOptions {
     /// References to the metrics of `--metric` and `--global-metric`.
     ///
     /// # Errors
-    /// A weight is no number.
+    /// A weight is not a number.
     pub(super) fn read_metrics(&self) -> Result<Vec<Value>, Failure> {
         let mut metrics = Vec::new();
         for (id, namespaced) in [("metric", true), ("global-metric", false)] {

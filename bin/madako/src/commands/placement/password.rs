@@ -39,7 +39,7 @@ pub(super) fn read_password(given: Option<&str>, of_whom: &str) -> Result<String
 pub(crate) fn read_hidden(prompt: &str) -> Result<String, Failure> {
     if !io::stdin().is_terminal() {
         return Err(Failure::bad_input(
-            "standard input is no terminal, so no password can be typed: set VAULT_TOKEN",
+            "standard input is not a terminal, so no password can be typed: set VAULT_TOKEN",
         ));
     }
     let bytes = read_typed(prompt)?;
@@ -83,7 +83,11 @@ fn read_typed(prompt: &str) -> Result<Vec<u8>, Failure> {
     for byte in io::stdin().lock().bytes() {
         match byte? {
             b'\r' | b'\n' | END => break,
-            INTERRUPT => return Err(Failure::bad_input("interrupted; nothing was done")),
+            INTERRUPT => {
+                return Err(Failure::bad_input(
+                    "the input of the password was interrupted; nothing was done",
+                ));
+            }
             BACKSPACE | DELETE => {
                 bytes.pop();
             }

@@ -345,7 +345,7 @@ fn each_field_of_a_metrics_provider_has_an_option() {
 }
 
 #[test]
-fn words_that_are_no_command_are_refused() {
+fn unknown_command_words_are_refused() {
     for line in [
         "kube",
         "kube app",

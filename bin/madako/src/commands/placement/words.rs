@@ -81,7 +81,7 @@ pub(super) struct Resource {
     pub(super) update: Update,
     /// Options of the deletion.
     pub(super) delete: fn() -> Vec<Arg>,
-    /// Whether the user can request a retry.
+    /// True if the user can request a retry.
     pub(super) retry: bool,
 }
 
@@ -257,7 +257,7 @@ impl Resource {
             );
         }
         command = match verb {
-            // The documentation of the options is no text of the command.
+            // The documentation of the options is not a text of the command.
             Verb::List => ListArgs::augment_args(command),
             _ => command.arg(output_option()),
         };

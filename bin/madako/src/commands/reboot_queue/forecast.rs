@@ -33,7 +33,7 @@ use crate::output::{Format, PROGRAM, print_warning, show_value};
 /// The command changes nothing. With FILE, it shows the queue as if the nodes of the file had been added to its end. A
 /// wave has the nodes whose drains begin together. Blockers are running jobs with their age, pods whose disruption
 /// budget forbids their eviction, pods that do not end, nodes that are down or under repair. Each pod is shown with its
-/// owners up to the top. Notes are no blockers: several pods of one budget on a node or in a wave, pods that are deleted
+/// owners up to the top. Notes are not blockers: several pods of one budget on a node or in a wave, pods that are deleted
 /// although their budget refuses, pods that nothing replaces. The leader also waits for etcd and for operations on
 /// nodes, which the command does not ask.
 ///
@@ -162,7 +162,7 @@ fn read_history(snapshot: &Snapshot) -> History {
 /// Sends the evictions as dry runs, one after another, and at most 20 a second. The answers have the uids of their pods.
 ///
 /// # Errors
-/// The API server does not answer, or has too much to do: that tells nothing about the pod.
+/// The API server does not answer, or has too much to do: the eviction of the pod stays unknown.
 async fn send_dry_runs(
     kubernetes: &dyn Kubernetes,
     pods: &[PodId],
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn busy_or_silent_api_server_is_no_answer_about_a_pod() {
+    async fn a_busy_or_silent_api_server_does_not_decide_about_a_pod() {
         let (simulated, pods) = simulated().await;
         for (fault, is_answer) in
             [(Fault::Status(500), true), (Fault::Status(429), false), (Fault::RefuseConnections, false)]

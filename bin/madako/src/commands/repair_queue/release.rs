@@ -35,7 +35,12 @@ struct ReleasedRack {
 
 pub(super) async fn run(args: &Args, store: &dyn Store) -> Result<(), Failure> {
     let key = keys::repair_hold_key(&args.rack);
-    let not_held = || Failure::failed(format_args!("rack {} is not held", args.rack));
+    let not_held = || {
+        Failure::failed(format_args!(
+            "the rack {} is not held: madako repair-queue explain shows the held racks",
+            args.rack
+        ))
+    };
     let kept = get_entry(store, &key).await?.ok_or_else(not_held)?;
     let released = match decode::<Hold>(&key, &kept) {
         Ok(_) => Some(release_rack(store, &key, not_held).await?),

@@ -189,7 +189,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use madako_datacenter_sim::nodes::{PaperAuthorities, SimulatedNodes};
+    use madako_datacenter_sim::nodes::{SimulatedNodes, UnsignedAuthorities};
     use madako_domain::resource::{ANNOTATION_INJECT_CA, ANNOTATION_ISSUE_CERT};
     use madako_operation_runner::kubernetes::objects::webhooks::with_certificate;
     use madako_protocol::objects::Objects as _;
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn each_differing_field_is_told_and_those_of_the_api_server_are_not() {
+    fn each_differing_field_is_named_except_those_of_the_api_server() {
         let has = json!({"metadata": {"uid": "1", "labels": {"a": "b"}}, "spec": {"x": [1, 2]}, "status": 1});
         let wanted = json!({"metadata": {"uid": "2", "labels": {}}, "spec": {"x": [1, 3, 4]}, "status": 2});
         let text = |text: &str| Some(text.to_owned());
@@ -250,12 +250,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn applied_certificates_of_webhooks_are_no_difference() {
+    async fn applied_certificates_of_webhooks_are_not_a_difference() {
         let nodes = SimulatedNodes::new(1);
         nodes.add_api_server(SERVER);
         let components = nodes.components_port();
         let life = Duration::from_secs(3600);
-        let authorities = PaperAuthorities::new(Arc::new(SystemClock), life);
+        let authorities = UnsignedAuthorities::new(Arc::new(SystemClock), life);
         let mut secret = manifest("v1", "Secret", ANNOTATION_ISSUE_CERT, "hook");
         secret["metadata"]["namespace"] = json!("default");
         let mut hook = manifest(

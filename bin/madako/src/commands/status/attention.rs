@@ -67,7 +67,7 @@ pub(super) fn find_attention(
     found.extend(check_settings(state, samples));
     found.extend(check_repairs(state));
     found.extend(check_reboots(state, samples));
-    // An item from the store says more than one of the same rule from the metrics.
+    // An item from the store has more details than one of the same rule from the metrics.
     let known: BTreeSet<&str> = found.iter().map(|attention| attention.rule).collect();
     let observed = find_observed(samples, now).into_iter();
     let observed: Vec<_> = observed.filter(|attention| !known.contains(attention.rule)).collect();

@@ -55,7 +55,7 @@ pub(super) struct StatusFacts {
     /// The reason for which an instance cannot lead yet, from its page `/health`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) waits_for: Option<String>,
-    /// Why the pages of the leader are not shown.
+    /// The reason why the pages of the leader are not shown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) pages_fault: Option<String>,
     pub(super) registry: Registry,

@@ -15,7 +15,7 @@ struct Sample {
 }
 
 impl Samples {
-    /// Reads the page; a line of another form is no sample.
+    /// Reads the page; a line of another form is not a sample.
     pub(crate) fn parse(text: &str) -> Self {
         let mut samples: BTreeMap<String, Vec<Sample>> = BTreeMap::new();
         for line in text.lines().filter(|line| !line.starts_with('#')) {

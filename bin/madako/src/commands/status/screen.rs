@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn attention_comes_first_and_fits_the_terminal() {
+    fn faults_come_first_and_fit_the_terminal() {
         let attention = Attention {
             what: "plans".to_owned(),
             since: Some(datetime!(2026-11-25 11:55 UTC)),

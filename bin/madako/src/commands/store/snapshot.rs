@@ -17,7 +17,7 @@ use crate::output::{OutputArgs, Table, print_text, show_value};
 
 pub(super) struct Target {
     pub(super) to: PathBuf,
-    /// Whether an existing file is replaced.
+    /// True if an existing file is replaced.
     pub(super) force: bool,
 }
 

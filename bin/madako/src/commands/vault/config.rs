@@ -17,12 +17,12 @@ const FIELDS: [&str; 4] = ["endpoint", "ca-cert", "role-id", "secret-id"];
 pub(super) async fn run(file: &str, store: &dyn Store) -> Result<(), Failure> {
     let access = read_access(&read_text(file)?).map_err(|problems| match problems {
         Some(error) => input_file_failure(file, error),
-        None => Failure::bad_input(format_args!("{} is no JSON object", display_name(file))),
+        None => Failure::bad_input(format_args!("{} is not a JSON object", display_name(file))),
     })?;
     replace(store, keys::VAULT, serde_json::to_vec(&access)?).await.map(drop)
 }
 
-/// The access in a text. `None`: it is no JSON object; serde's message could quote the secret.
+/// The access in a text. `None`: it is not a JSON object; serde's message could quote the secret.
 fn read_access(text: &str) -> Result<VaultAccess, Option<InputError>> {
     let Ok(Value::Object(fields)) = serde_json::from_str::<Value>(text) else { return Err(None) };
     let mut problems = Vec::new();

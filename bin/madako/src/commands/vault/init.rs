@@ -55,7 +55,10 @@ pub(super) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let ca_cert = cacert.as_deref().map(read_text).transpose()?.unwrap_or_default();
     let transport = VaultTransports.transport(&ca_cert);
     let transport = transport.map_err(|why| {
-        Failure::bad_input(format_args!("{} cannot be used: {why}", cacert.as_deref().unwrap_or_default()))
+        Failure::bad_input(format_args!(
+            "the CA certificate {} of Vault cannot be used: {why}",
+            cacert.as_deref().unwrap_or_default()
+        ))
     })?;
     let endpoint = args.endpoint.clone().or_else(|| environment_variable("VAULT_ADDR"));
     let operator = operator_session(transport, endpoint.as_deref().unwrap_or(DEFAULT_ENDPOINT)).await?;

@@ -22,7 +22,7 @@ pub(crate) struct ClusterView {
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct BoundApplication {
     pub(crate) name: String,
-    /// Whether it never moves.
+    /// True if it never moves.
     pub(crate) settled: bool,
 }
 

@@ -66,7 +66,7 @@ async fn clusters_in_use(api: &DemoApi) -> Vec<&'static str> {
     if inhabited.is_empty() { all.collect() } else { inhabited }
 }
 
-/// Whether the API accepted the state.
+/// True if the API accepted the state.
 async fn set(api: &DemoApi, cluster: &str, state: &str) -> bool {
     let mut last: Option<ApiError> = None;
     for _ in 0..TRIES {

@@ -133,7 +133,7 @@ fn screens(width: u16, height: u16) -> [String; 2] {
 }
 
 #[test]
-fn everything_that_matters_is_on_screens_of_every_usual_size() {
+fn every_usual_screen_size_shows_the_legend_and_the_keys() {
     for (width, height, both) in SIZES {
         let [first, after_tab] = screens(width, height);
         for expected in [
@@ -253,7 +253,7 @@ fn long_sentence_wraps_without_losing_a_word() {
 }
 
 #[test]
-fn a_small_screen_is_no_reason_to_fail() {
+fn a_small_screen_causes_no_failure() {
     for (width, height) in [(1, 1), (20, 5), (30, 8), (40, 3), (5, 60)] {
         screen(&ScreenState::default(), width, height);
         screen(&picture(), width, height);
@@ -287,7 +287,7 @@ fn machines_have_the_letter_of_their_state_and_racks_use_the_width() {
 }
 
 #[test]
-fn what_happened_has_a_line_each_in_the_colour_of_its_kind() {
+fn each_event_has_a_line_in_the_colour_of_its_kind() {
     let mut picture = picture();
     picture.remember("you cut the power of rack 1".to_owned());
     let area = Rect { x: 0, y: 0, width: 60, height: 3 };

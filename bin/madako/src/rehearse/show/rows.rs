@@ -2,7 +2,7 @@
 
 use madako_console::push_wrapped;
 use madako_faults::Span;
-use madako_simulation::run::rehearsal::{PlacementSeen, PlanSeen, RepairSeen};
+use madako_simulation::run::rehearsal::{PlacementObservation, PlanObservation, RepairObservation};
 
 use crate::output::escape_unprintable;
 
@@ -24,7 +24,7 @@ fn show_time(span: Option<Span>, before: &str) -> String {
     span.map_or_else(|| before.to_owned(), |span| span.to_string())
 }
 
-/// What happens, and its reason, which may be empty.
+/// An event with its reason, which may be empty.
 fn add_reason(told: &str, why: &str) -> String {
     match (told, why) {
         (_, "") => told.to_owned(),
@@ -33,7 +33,7 @@ fn add_reason(told: &str, why: &str) -> String {
     }
 }
 
-pub(super) fn plan_cells(seen: &PlanSeen) -> [String; 3] {
+pub(super) fn plan_cells(seen: &PlanObservation) -> [String; 3] {
     let mut nodes: Vec<String> = seen
         .changes
         .iter()
@@ -48,7 +48,7 @@ pub(super) fn plan_cells(seen: &PlanSeen) -> [String; 3] {
     [seen.at.to_string(), seen.action.clone(), add_reason(&nodes.join(", "), &why)]
 }
 
-pub(super) fn repair_cells(seen: &RepairSeen) -> [String; 8] {
+pub(super) fn repair_cells(seen: &RepairObservation) -> [String; 8] {
     let last = seen.steps.last().map(|step| step.what.clone()).unwrap_or_default();
     let began = if seen.requested.is_none() && seen.status != "queued" { "before" } else { "-" };
     [
@@ -63,7 +63,7 @@ pub(super) fn repair_cells(seen: &RepairSeen) -> [String; 8] {
     ]
 }
 
-pub(super) fn placement_cells(seen: &PlacementSeen) -> [String; 4] {
+pub(super) fn placement_cells(seen: &PlacementObservation) -> [String; 4] {
     let name =
         |word: &str, cluster: &Option<String>| cluster.as_ref().map(|cluster| format!("{word} {cluster}"));
     let path: Vec<String> = [name("from", &seen.from), name("to", &seen.to)].into_iter().flatten().collect();
@@ -84,7 +84,7 @@ mod tests {
             address: address.to_owned(),
             part: Part::Worker,
         };
-        let mut seen = PlanSeen {
+        let mut seen = PlanObservation {
             at: Span::from_millis(60_000),
             action: "replace-control-plane".to_owned(),
             changes: ["10.0.2.72", "10.0.2.73", "10.0.2.74", "10.0.2.75"].map(change).to_vec(),

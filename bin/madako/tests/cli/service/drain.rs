@@ -52,7 +52,7 @@ impl DrainFixture {
         serde_json::from_str(&self.admin.request_text(get(path)).await.unwrap()).unwrap()
     }
 
-    /// Whether the node is cordoned, and marked.
+    /// True if the node is cordoned, and marked.
     async fn cordon(&self) -> (bool, bool) {
         let node = self.kube(&format!("/api/v1/nodes/{}", self.node)).await;
         (node["spec"]["unschedulable"] == true, node.pointer(OURS).is_some_and(|ours| ours == "true"))
@@ -166,7 +166,7 @@ async fn a_node_is_drained_when_its_disruption_budget_allows_it_repaired_and_unc
     );
     assert_eq!(seen.cordon().await, (false, false));
     assert_eq!(seen.pods().await, (here.clone(), all));
-    // Health is checked in every round meanwhile, and the command does not run.
+    // Health is checked in every pass meanwhile, and the command does not run.
     service.until_grown("madako_repair_health_checks_total", &["outcome=\"unhealthy\""], 3.0).await;
     assert_eq!(seen.done(), [""; 0]);
 

@@ -42,7 +42,7 @@ async fn restarted_process_resumes_after_a_kill() {
         let (_, newer) = leader_after(&[&again], epoch).await;
         // It has polled, planned, and found nothing to do.
         again.until_grown("madako_plans_total", &["action=\"none\""], 2.0).await;
-        site.unchanged(&cluster, "a start is no reason to write").await;
+        site.unchanged(&cluster, "a start is not a reason to write").await;
         cluster = site.grow_to(8 + round).await;
         assert!(cluster.revision > newer);
         epoch = newer;
@@ -66,5 +66,5 @@ async fn restarted_process_resumes_after_a_kill() {
     let service = site.serve("2s", QUICK).await;
     leader_after(&[&service], epoch).await;
     service.until_grown("madako_plans_total", &["action=\"none\""], 1.0).await;
-    site.unchanged(&cluster, "a start is no reason to write").await;
+    site.unchanged(&cluster, "a start is not a reason to write").await;
 }

@@ -162,7 +162,7 @@ async fn kill_and_start_again(kills: u64, seed: u64, cache_bytes: u64) {
 }
 
 #[tokio::test]
-async fn nothing_acknowledged_is_lost_when_the_service_is_killed() {
+async fn no_acknowledged_write_is_lost_when_the_service_is_killed() {
     for cache_bytes in CACHES {
         kill_and_start_again(5, 16, cache_bytes).await;
     }
@@ -170,7 +170,7 @@ async fn nothing_acknowledged_is_lost_when_the_service_is_killed() {
 
 #[tokio::test]
 #[ignore = "minutes: make test-long"]
-async fn nothing_acknowledged_is_lost_in_a_thousand_kills_of_the_service() {
+async fn no_acknowledged_write_is_lost_in_a_thousand_kills_of_the_service() {
     for (seed, cache_bytes) in (0..10).zip(CACHES.into_iter().cycle()) {
         kill_and_start_again(100, seed, cache_bytes).await;
     }

@@ -39,7 +39,7 @@ async fn a_killed_leader_is_succeeded_and_a_store_that_was_away_is_used_again() 
     for service in &services {
         service.until_health(200).await;
     }
-    site.unchanged(&cluster, "a store that was away is no reason to write").await;
+    site.unchanged(&cluster, "a store that was away is not a reason to write").await;
     assert_eq!(site.grow_to(8).await.version, 3);
     let leading = eventually("exactly one leads", async || {
         let mut leading = Vec::new();

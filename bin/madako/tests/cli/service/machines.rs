@@ -112,7 +112,7 @@ async fn a_serial_with_another_address_is_another_node() {
     site.registry.set_addresses(&spare.spec.serial, &[]).unwrap();
     service.until_metric("madako_observation_left_out", &[], 1.0).await;
     calm(&service).await;
-    site.unchanged(&after, "a spare machine more or less is no reason").await;
+    site.unchanged(&after, "a spare machine more or less is not a reason").await;
     assert_eq!(site.grow_to(WORKERS + 1).await.version, 3);
 }
 

@@ -43,7 +43,7 @@ impl Proxy {
         self.way.send_replace(way);
     }
 
-    /// Whether the kept bytes of the client contain this text.
+    /// True if the kept bytes of the client contain this text.
     pub(crate) fn keeps(&self, text: &str) -> bool {
         self.kept.borrow().windows(text.len()).any(|window| window == text.as_bytes())
     }

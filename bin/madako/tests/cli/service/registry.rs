@@ -78,7 +78,7 @@ async fn failing_registry_changes_nothing_and_is_reported() {
 }
 
 #[tokio::test]
-async fn a_registry_that_is_slower_than_the_interval_is_heard() {
+async fn answers_slower_than_the_poll_interval_are_used() {
     let (site, service) = site_at_work(QUICK).await;
     site.registry.faults().set(Fault::Slow(Duration::from_millis(700)));
     // The first of them may belong to an earlier request.

@@ -72,7 +72,7 @@ impl Workshop {
     }
 }
 
-/// Whether a process runs; a zombie does not.
+/// True if a process runs; a zombie does not.
 pub(crate) fn runs(pid: &str) -> bool {
     let stat = std::fs::read_to_string(Path::new("/proc").join(pid).join("stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
@@ -161,7 +161,7 @@ async fn a_command_whose_leader_is_killed_ends_with_all_that_it_started_and_is_n
     assert_eq!(cancelled["status"], "cancelled");
     assert!(cancelled["error"].as_str().unwrap().starts_with("outcome unknown"), "{cancelled}");
 
-    // The new leader checks the machine's health in every round, and does not repeat the command.
+    // The new leader checks the machine's health once an interval, and does not repeat the command.
     services[0].until_grown("madako_repair_health_checks_total", &["outcome=\"unhealthy\""], 3.0).await;
     assert_eq!(workshop.lines("done"), [format!("reset {ADDRESS}")]);
     workshop.files.write(&format!("healthy-{ADDRESS}"), "");

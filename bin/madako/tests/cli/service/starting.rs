@@ -31,7 +31,7 @@ async fn ended(mut child: Child) {
 }
 
 #[tokio::test]
-async fn systemd_is_told_the_start_the_end_and_that_the_service_runs() {
+async fn systemd_is_notified_of_the_start_the_end_and_the_watchdog() {
     let files = Files::new();
     let path = files.path("notify");
     let socket = UnixDatagram::bind(&path).unwrap();

@@ -125,7 +125,7 @@ impl Case {
 type Spoil = fn(&mut Case);
 
 #[test]
-fn a_good_binding_is_allowed_and_each_spoilt_one_is_not() {
+fn a_valid_binding_is_allowed_and_each_spoiled_one_is_refused() {
     assert_eq!(Case::good().judge(), BindingCheck::default());
     let table: [(&str, Spoil); 10] = [
         ("its state is OFFLINE", |case| case.spoil_cluster(|c| c.status.state = ClusterState::Offline)),

@@ -158,7 +158,7 @@ fn constraints_that_say_something_else_differ() {
 }
 
 #[test]
-fn a_label_decides_and_its_absence_meets_nothing() {
+fn a_constraint_on_a_missing_label_is_not_met() {
     for (written, value, expected) in [
         ("location is DE", "DE", true),
         ("location is DE", "SK", false),
@@ -179,7 +179,7 @@ fn a_label_decides_and_its_absence_meets_nothing() {
 }
 
 #[test]
-fn a_value_decides_and_its_absence_meets_nothing() {
+fn a_constraint_on_a_missing_metric_is_not_met() {
     // Results for a value below 5, for 5, and for a value above 5.
     for (written, below, same, above) in [
         ("load is 5", false, true, false),
@@ -204,7 +204,7 @@ fn a_value_decides_and_its_absence_meets_nothing() {
 }
 
 #[test]
-fn a_custom_resource_is_there_or_not() {
+fn a_custom_resource_constraint_is_met_by_its_presence() {
     let there = ["crontabs.stable.example.com".to_owned()];
     assert!(has_custom_resource(&there, "crontabs.stable.example.com"));
     assert!(!has_custom_resource(&there, "crontabs"));
@@ -233,7 +233,7 @@ fn unreadable_stored_constraint_is_kept_and_matches_nothing() {
 }
 
 #[test]
-fn a_verdict_is_data() {
+fn a_verdict_is_machine_readable() {
     let constraint = label("location is DE");
     let there = labels("location", "SK");
     let verdict = serde_json::to_string(&constraint.evaluate(&there)).unwrap();

@@ -310,7 +310,7 @@ fn misplaced_fields_of_krakectl_are_ignored_and_reported() {
 }
 
 #[test]
-fn numbers_that_are_none_are_refused_wherever_they_stand() {
+fn non_numbers_are_refused_in_every_field() {
     let text = with(
         Kind::Cluster,
         &[
@@ -331,7 +331,7 @@ fn numbers_that_are_none_are_refused_wherever_they_stand() {
 }
 
 #[test]
-fn a_field_that_comes_twice_is_refused() {
+fn a_duplicate_field_is_refused() {
     let text = right(Kind::Application).to_string().replacen(
         '{',
         r#"{"kind":"Application","kind":"Application","#,

@@ -120,7 +120,7 @@ impl Site {
             Some(Step::Name(name)) => {
                 parent.in_mut(document).as_object_mut().expect("fields are in objects").remove(&name);
             }
-            _ => panic!("{} is no field", self.path),
+            _ => panic!("{} is not a field", self.path),
         }
     }
 }

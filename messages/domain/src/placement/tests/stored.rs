@@ -125,7 +125,7 @@ fn unreadable_stored_fields_are_named_and_secrets_are_hidden() {
 }
 
 #[test]
-fn a_kind_is_only_itself() {
+fn a_document_of_another_kind_is_refused() {
     let object = read(Kind::Application, &stored(Kind::Application));
     assert!(Application::of(&object).is_some());
     assert!(Cluster::of(&object).is_none());

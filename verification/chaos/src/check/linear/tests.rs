@@ -34,7 +34,7 @@ fn fits(calls: &[Call]) -> bool {
 }
 
 #[test]
-fn calls_in_order_fit() {
+fn sequential_calls_are_linearizable() {
     assert!(fits(&[
         call(0, 1, ObjectOperation::Read, Some(CallResult::Absent)),
         call(2, 3, create(1), DONE),
@@ -52,7 +52,7 @@ fn calls_in_order_fit() {
 }
 
 #[test]
-fn a_stale_read_fits_nowhere() {
+fn a_stale_read_is_not_linearizable() {
     let mut calls = vec![
         call(0, 1, create(1), DONE),
         call(2, 3, write(2, None), DONE),
@@ -65,7 +65,7 @@ fn a_stale_read_fits_nowhere() {
 }
 
 #[test]
-fn a_lost_update_fits_nowhere() {
+fn a_lost_update_is_not_linearizable() {
     assert!(!fits(&[
         call(0, 1, create(1), DONE),
         call(2, 6, write(2, Some(1)), DONE),

@@ -62,7 +62,7 @@ fn fault(change: &'static str, on: &str) -> Event {
 }
 
 #[test]
-fn polls_and_values_are_of_the_leader_and_answers_that_read_as_none_are_no_answers() {
+fn polls_and_values_count_for_the_leader_and_unusable_answers_do_not_count() {
     let lines = [
         polled(101, Some(vec![healthy("10.0.0.4")]), None),
         polled(104, None, None),
@@ -128,7 +128,7 @@ fn command_without_a_reported_end_ends_at_its_deadline() {
 }
 
 #[test]
-fn faults_are_of_the_places_that_they_are_on() {
+fn facts_of_faults_name_the_faulty_places() {
     let places = |act, change, on: &str| -> Vec<(FaultPlace, bool, bool)> {
         let facts = facts(&[], &[(4 * SECOND, fault(change, on))], act);
         let place = |(_, fact): (Micros, Fact)| match fact {
@@ -152,7 +152,7 @@ fn faults_are_of_the_places_that_they_are_on() {
 }
 
 #[test]
-fn a_client_that_names_a_version_is_heard() {
+fn a_write_with_if_match_compares_the_version() {
     let end = RequestEnd::Answered {
         status: 200,
         said: CallResult::Done { value: None, deleting: false },

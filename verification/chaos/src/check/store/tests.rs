@@ -119,7 +119,7 @@ impl Story {
 }
 
 #[test]
-fn a_good_history_breaks_nothing_and_exercises_much() {
+fn a_valid_history_breaks_no_promise_and_exercises_many() {
     let mut story = Story::good();
     story.cluster(&["10.0.0.1"], &["10.0.0.2", "10.0.0.3"], 2);
     story.write(vec![("/cke/madako/placement/moves", Some(b"[]".to_vec()), 0)]);

@@ -167,7 +167,7 @@ fn devices() -> Vec<PathBuf> {
     all.filter(|at| fs::read_to_string(at.join("ifalias")).is_ok_and(|said| said.trim() == alias)).collect()
 }
 
-/// Whether a process is in a namespace, or holds it open.
+/// True if a process is in a namespace, or holds it open.
 fn is_held(namespace: &Path) -> bool {
     let is_it = |link: PathBuf| fs::read_link(link).is_ok_and(|to| to == namespace);
     fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path()).any(|process| {

@@ -5,7 +5,7 @@ use madako_faults::Span;
 use serde::Serialize;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct PlanSeen {
+pub struct PlanObservation {
     pub at: Span,
     pub action: String,
     /// Changed nodes that the stored plan names.
@@ -17,7 +17,7 @@ pub struct PlanSeen {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct RepairSeen {
+pub struct RepairObservation {
     pub index: i64,
     pub address: String,
     pub machine_type: String,
@@ -30,18 +30,18 @@ pub struct RepairSeen {
     pub ends: Option<Span>,
     pub status: String,
     /// In order of time.
-    pub steps: Vec<StepSeen>,
+    pub steps: Vec<StepObservation>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct StepSeen {
+pub struct StepObservation {
     pub at: Span,
     pub what: String,
 }
 
 /// A decision about an application with a new result.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct PlacementSeen {
+pub struct PlacementObservation {
     pub at: Span,
     /// Namespace and name.
     pub application: String,
@@ -68,7 +68,7 @@ pub struct RemainingObstacle {
 
 /// An obstacle, or its end, that an instance reported.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct WaitSeen {
+pub struct WaitObservation {
     pub at: Span,
     /// The blocked object.
     pub what: String,

@@ -1,7 +1,7 @@
 //! Observes a rehearsal by the store's history, as a running system would show it, and by the events of instances.
 //!
-//! Judges I7, I8 and I10 with the predicates of the leader's gate: a revision's violations count unless they existed
-//! before it. For I11, the gate's own check before each commit counts.
+//! Judges I7, I8 and I10 with the predicates of the leader: a revision's violations count unless they existed
+//! before it. For I11, the leader's own check before each commit counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -25,7 +25,9 @@ use madako_protocol::event::{Event, EventSink};
 use serde::Deserialize;
 use time::OffsetDateTime;
 
-use super::observations::{PlacementSeen, PlanSeen, RemainingObstacle, RepairSeen, WaitSeen};
+use super::observations::{
+    PlacementObservation, PlanObservation, RemainingObstacle, RepairObservation, WaitObservation,
+};
 use super::obstacles::LastReports;
 use super::reasons::{self, ReasonRow};
 use crate::drains::Drains;
@@ -56,10 +58,10 @@ struct LastReason {
 
 #[derive(Default, Clone)]
 pub(super) struct RehearsalObservations {
-    pub(super) plans: Vec<PlanSeen>,
-    pub(super) repairs: BTreeMap<(i64, i64), RepairSeen>,
-    pub(super) placements: Vec<PlacementSeen>,
-    pub(super) waits: Vec<WaitSeen>,
+    pub(super) plans: Vec<PlanObservation>,
+    pub(super) repairs: BTreeMap<(i64, i64), RepairObservation>,
+    pub(super) placements: Vec<PlacementObservation>,
+    pub(super) waits: Vec<WaitObservation>,
     /// Number of further waits that were not kept.
     pub(super) more_waits: usize,
     pub(super) last_change: Option<Span>,
@@ -283,7 +285,7 @@ impl ObserverState {
     /// Records a changed or deleted application. Returns true if the write is only a retry.
     fn note_retry(&mut self, key: &ObjectKey, entry: Option<&Entry>, wall: OffsetDateTime) -> bool {
         let text = entry.and_then(|entry| std::str::from_utf8(&entry.value).ok());
-        // An unreadable application is no retry.
+        // An unreadable application is not a retry.
         let object = text.and_then(|text| Object::from_stored(key.kind, text).ok());
         self.retries.record_version(key, object.as_ref().and_then(Application::of), wall)
     }
@@ -296,7 +298,7 @@ impl ObserverState {
     fn note_plan(&mut self, entry: Option<&Entry>, now: Duration) {
         let Some(plan) = entry.and_then(decode_entry::<LastPlan>) else { return };
         let fired = plan.reasons.into_iter().filter(|reason| reason.outcome == RuleOutcome::Fired);
-        self.seen.plans.push(PlanSeen {
+        self.seen.plans.push(PlanObservation {
             at: to_span(now),
             action: plan.action.map_or("nothing", |action| action.name()).to_owned(),
             changes: plan.changes,
@@ -312,7 +314,7 @@ impl ObserverState {
         if self.decisions.get(application).is_none_or(|before| reasons::decision_row(before) != row) {
             let ReasonRow { what, from, to, why } = row;
             let (at, application) = (to_span(now), application.to_owned());
-            self.seen.placements.push(PlacementSeen {
+            self.seen.placements.push(PlacementObservation {
                 at,
                 application,
                 what: what.to_owned(),
@@ -325,8 +327,8 @@ impl ObserverState {
     }
 }
 
-fn observe_repair(entry: &RepairQueueEntry, requested: Option<Span>) -> RepairSeen {
-    RepairSeen {
+fn observe_repair(entry: &RepairQueueEntry, requested: Option<Span>) -> RepairObservation {
+    RepairObservation {
         index: entry.index,
         address: entry.address.clone(),
         machine_type: entry.machine_type.clone(),

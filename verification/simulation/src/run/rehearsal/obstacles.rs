@@ -7,7 +7,7 @@ use madako_domain::repair::refusal::{Reason, Refusal};
 use madako_faults::Span;
 use madako_protocol::event::{Event, PlanBlockedBy};
 
-use super::observations::{RemainingObstacle, StepSeen, WaitSeen};
+use super::observations::{RemainingObstacle, StepObservation, WaitObservation};
 use super::observer::RehearsalObservations;
 
 /// Maximum number of kept waits: a hundred times the number that a person reads.
@@ -81,7 +81,7 @@ impl LastReports {
                 self.repairs.remove(&index);
                 let newest = seen.repairs.range_mut((index, i64::MIN)..=(index, i64::MAX)).next_back();
                 if let Some((_, repair)) = newest {
-                    repair.steps.push(StepSeen { at: now, what: format!("{operation}: {what}") });
+                    repair.steps.push(StepObservation { at: now, what: format!("{operation}: {what}") });
                 }
             }
             Event::PlacementHeld { owner } => {
@@ -124,7 +124,7 @@ impl LastReports {
 impl RehearsalObservations {
     fn wait(&mut self, at: Span, what: impl Into<String>, why: impl Into<String>) {
         if self.waits.len() < MOST_WAITS {
-            self.waits.push(WaitSeen { at, what: what.into(), why: why.into() });
+            self.waits.push(WaitObservation { at, what: what.into(), why: why.into() });
         } else {
             self.more_waits += 1;
         }

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_less_is_no_other_row() {
+    fn one_attempt_less_does_not_change_the_row() {
         let degraded = |retries| decision_row(&decision(Outcome::Degraded { retries, retry: None }));
         assert_eq!(degraded(2), degraded(1));
     }

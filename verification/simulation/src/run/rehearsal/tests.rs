@@ -112,7 +112,7 @@ fn a_machine_that_fails_is_repaired_and_one_seed_gives_one_report() {
 }
 
 /// The same system with the cluster of its first plan. Its workers are drained before repairs.
-fn with_cluster(planned: &PlanSeen) -> CopiedSystem {
+fn with_cluster(planned: &PlanObservation) -> CopiedSystem {
     let mut copied = copied();
     let template = copied.own.get_mut(keys::SABAKAN_TEMPLATE).unwrap();
     let mut cluster: serde_json::Value = serde_json::from_slice(&template.value).unwrap();
@@ -152,7 +152,7 @@ fn rack_that_fails_together_is_held_and_reported() {
     let rehearsal = rehearsed(&["kill rack=2 at 5m"], 1);
     let held = rehearsal.waits.0.iter().any(|wait| wait.what == "repairs of rack 2");
     assert!(held, "{:#?}", rehearsal.waits);
-    // After power returns, its machines start one by one: the last ones still down are no event any more.
+    // After power returns, its machines start one by one: the last ones still down are not an event any more.
     let dark = Span::from_seconds(20 * 60);
     assert!(
         rehearsal.repairs.iter().all(|repair| repair.requested >= Some(dark)),

@@ -269,7 +269,7 @@ fn endpoints_follow_while_api_servers_of_two_versions_serve_and_resources_do_not
         ["update-endpoints", "update-endpointslice", "update-endpoints", "update-endpointslice"]
     );
     assert_eq!(world.held(), [("ConfigMap/a/c".to_owned(), "mixed-versions")]);
-    // A server that does not tell its version may have another one.
+    // A server that does not report its version may have another one.
     world.answers.versions = [(SERVERS[0].to_owned(), "1.34".to_owned())].into();
     assert_eq!(world.held(), [("ConfigMap/a/c".to_owned(), "unknown-version")]);
     world.healthy = [SERVERS[1]].into();
@@ -334,7 +334,7 @@ fn deployment_waits_for_half_of_the_nodes() {
         node.is_ready = false;
     }
     assert_eq!(world.held(), [("Deployment/a/d".to_owned(), "few-nodes-ready")]);
-    // A ready node outside of the cluster is no place.
+    // A ready node outside of the cluster is not a place.
     world.answers.nodes.as_mut().unwrap().push(registered("10.0.0.9"));
     assert_eq!(world.held()[0].1, "few-nodes-ready");
     world.answers.nodes.as_mut().unwrap().pop();

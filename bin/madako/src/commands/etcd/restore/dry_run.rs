@@ -62,7 +62,7 @@ async fn read_snapshot(
 ) -> Result<SnapshotContent, String> {
     let GatheredStates { inputs, state, ports } = gathered;
     let node = inputs.cluster.nodes.iter().find(|node| node.address == request.address);
-    let node = node.ok_or_else(|| "its node is no node of the cluster".to_owned())?;
+    let node = node.ok_or_else(|| "its node is not a node of the cluster".to_owned())?;
     let connected = Arc::clone(&ports.driver);
     let connected = connected.connect(&node_target(node, ports.host_keys, &state.host_keys)).await;
     let connection = connected.map_err(|error| error.to_string())?;

@@ -62,7 +62,7 @@ pub(super) fn describe_decision(decision: &Decision, now: OffsetDateTime) -> Str
     said
 }
 
-/// Why an application waits for a cluster, or for another one; `None`: it does not.
+/// The reason why an application waits for a cluster, or for another one; `None`: it does not wait.
 pub(in super::super) fn describe_wait(
     outcome: &Outcome,
     clusters: &Counts,
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiting_application_is_told_in_short() {
+    fn a_waiting_application_is_described_in_short() {
         let cluster = ObjectKey::new(Kind::Cluster, Some("testing"), "own");
         let told = |outcome| describe_wait(&outcome, &decision(Outcome::Failed).clusters, NOW);
         let counts = "fits nowhere: of 3 clusters 2 not online, 1 with other labels";

@@ -21,7 +21,7 @@ const NAME_SHARE: usize = 2;
 /// Spaces between two columns, and before lines that belong to the line above.
 const GAP: usize = 2;
 
-/// How much is shown, and how wide.
+/// The extent and the width of the output.
 #[derive(Clone, Copy)]
 pub(super) struct Shape {
     pub(super) width: usize,

@@ -213,7 +213,7 @@ wave 1    budget-rounds  three pods
     }
 
     #[test]
-    fn unknown_duration_says_why() {
+    fn an_unknown_duration_has_its_reason() {
         let mut forecast = forecast();
         forecast.waves.clear();
         forecast.duration = ExpectedDuration {

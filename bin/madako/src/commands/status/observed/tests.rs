@@ -323,7 +323,7 @@ fn times_and_ratios_are_judged_by_the_clock() {
 }
 
 #[test]
-fn a_former_leader_shows_nothing() {
+fn metrics_of_an_instance_that_does_not_lead_show_no_fault() {
     let page = "madako_duplicate_addresses 2\n";
     assert_eq!(find_one(page).0.rule, "duplicate-addresses");
     assert_eq!(find(&format!("madako_leader 0\n{page}")), []);

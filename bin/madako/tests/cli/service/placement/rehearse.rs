@@ -131,7 +131,7 @@ async fn a_rehearsal_reads_everything_once_and_writes_nothing() {
     // The store got only reads, no present key has changed, and there is no new lease.
     let grown = after.iter().filter(|(method, count)| requests.get(*method).copied().unwrap_or(0) < **count);
     let grown: Vec<&str> = grown.map(|(method, _)| method.as_str()).collect();
-    assert_eq!(grown, ["etcdserverpb.KV/Range"], "whatever else it asks for is no reading");
+    assert_eq!(grown, ["etcdserverpb.KV/Range"], "whatever else it asks for is not a reading");
     assert_eq!(place.keys.revision().await, revision);
     assert_eq!(written(&place).await, kept);
     assert!(place.keys.client().await.leases().await.unwrap().leases().is_empty(), "nobody holds a lease");

@@ -19,7 +19,7 @@ fn round(span: &Span) -> u64 {
 }
 
 #[tokio::test]
-async fn a_commit_is_traced_back_to_the_round_of_metrics_that_led_to_it() {
+async fn a_commit_is_traced_back_to_its_metrics_round() {
     let Some(place) = PlacementFixture::new().await else { return };
     let collector = Collector::default();
     let url = collector.serve().await;

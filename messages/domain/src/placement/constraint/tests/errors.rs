@@ -120,14 +120,14 @@ fn said<T>(written: &str, read: Result<T, ConstraintError>, said: &mut String) {
 }
 
 #[test]
-fn of_label_constraints() {
+fn errors_of_label_constraints_name_the_column() {
     let mut all = String::new();
     LABELS.iter().for_each(|written| said(written, LabelConstraint::parse(written), &mut all));
     insta::assert_snapshot!(all);
 }
 
 #[test]
-fn of_metric_constraints() {
+fn errors_of_metric_constraints_name_the_column() {
     let mut all = String::new();
     METRICS.iter().for_each(|written| said(written, MetricConstraint::parse(written), &mut all));
     let too_long = format!("load > {}", "1".repeat(64));

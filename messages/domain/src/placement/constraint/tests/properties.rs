@@ -131,7 +131,7 @@ proptest! {
     }
 
     #[test]
-    fn a_label_that_is_not_there_meets_nothing(
+    fn a_missing_label_meets_no_constraint(
         (rule, written) in label_constraint(),
         mut labels in proptest::collection::btree_map(key(), name(), 0..5),
     ) {
@@ -141,7 +141,7 @@ proptest! {
     }
 
     #[test]
-    fn a_label_that_is_there_meets_a_test_or_its_negation(
+    fn a_present_label_meets_a_constraint_or_its_negation(
         (rule, written) in label_constraint(),
         value in name(),
         one_of_them in any::<bool>(),
@@ -163,7 +163,7 @@ proptest! {
     }
 
     #[test]
-    fn a_metric_without_a_finite_value_meets_nothing((_, written) in metric_constraint()) {
+    fn a_metric_without_a_finite_value_meets_no_constraint((_, written) in metric_constraint()) {
         let constraint = MetricConstraint::parse(&written).unwrap();
         prop_assert_eq!(constraint.evaluate(None), MetricVerdict::Missing);
         for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
@@ -172,14 +172,14 @@ proptest! {
     }
 
     #[test]
-    fn a_number_is_written_so_that_it_reads_as_the_same(number in any::<f64>().prop_filter("finite", |n| n.is_finite())) {
+    fn a_number_survives_writing_and_reading(number in any::<f64>().prop_filter("finite", |n| n.is_finite())) {
         let rule = MetricRule { metric: "load".to_owned(), comparison: Comparison::Is, number: number + 0.0 };
         let read = MetricConstraint::parse(&rule.to_string()).map_err(|error| TestCaseError::fail(error.to_string()))?;
         prop_assert_eq!(read.rule(), Ok(&rule));
     }
 
     #[test]
-    fn any_text_is_read_or_refused_at_a_place_within_it(text in any_text()) {
+    fn any_text_is_parsed_or_refused_at_a_column_within_it(text in any_text()) {
         let label = LabelConstraint::parse(&text);
         let metric = MetricConstraint::parse(&text);
         for error in [label.as_ref().err(), metric.as_ref().err()].into_iter().flatten() {

@@ -16,13 +16,13 @@ use madako_protocol::secret::Secret;
 use time::OffsetDateTime;
 
 /// Authorities that issue certificates of text.
-pub struct PaperAuthorities {
+pub struct UnsignedAuthorities {
     clock: Arc<dyn Clock>,
     /// Upper bound of the life of certificates, so that a simulation of some days shows renewals.
     longest: Duration,
 }
 
-impl PaperAuthorities {
+impl UnsignedAuthorities {
     /// Certificates are valid for the requested time, and at most for `longest`.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>, longest: Duration) -> Self {
@@ -38,7 +38,7 @@ fn certificate_subject(wanted: &CertificateRequest) -> String {
 }
 
 #[async_trait]
-impl Authorities for PaperAuthorities {
+impl Authorities for UnsignedAuthorities {
     async fn certificate(&self, authority: Authority) -> Result<String, AuthorityError> {
         Ok(format!("certificate of {authority}"))
     }

@@ -80,7 +80,7 @@ impl RunningClients {
         let placement = places_applications(scenario).then(|| {
             let user = User::new(
                 world.store.clone(),
-                Arc::clone(&world.doors),
+                Arc::clone(&world.dialers),
                 world.placement.clone(),
                 world.prometheus.clone(),
                 world.history.clone(),
@@ -178,7 +178,7 @@ impl StoppedClients {
         let left = self.leave().await;
         if let Some(user) = &mut self.placement {
             user.prepare_quiet_state().await;
-            // Requests of the cleanup count; their failures do not, because they are no failures of the service.
+            // Requests of the cleanup count; their failures do not, because they are not failures of the service.
             self.calls.entry("placement").or_default().made = user.done.requests;
         }
         (ClientResults { calls: self.calls }, left)

@@ -11,22 +11,22 @@ use tokio::time::{Instant, sleep};
 use super::stage::{APPLICATIONS_AT, NAME};
 
 /// Reads all applications after each pause.
-pub async fn reads(doors: LinkedDialers, pause: Duration, end: Instant) {
+pub async fn reads(dialers: LinkedDialers, pause: Duration, end: Instant) {
     while Instant::now() < end {
-        let door = doors.lock().unwrap().get(NAME).cloned();
-        if let Some(door) = door {
+        let dialer = dialers.lock().unwrap().get(NAME).cloned();
+        if let Some(dialer) = dialer {
             let request = Request { method: "GET", path: APPLICATIONS_AT, version: None, body: None };
             // A failed read is one of the effects under test.
-            let _ = send_request(&door, &request).await;
+            let _ = send_request(&dialer, &request).await;
         }
         sleep(pause).await;
     }
 }
 
 /// Opens a watch, and reads nothing from it during the pause.
-pub async fn watches(door: LinkedDialer, pause: Duration) {
+pub async fn watches(dialer: LinkedDialer, pause: Duration) {
     let asked = format!("GET {APPLICATIONS_AT}?watch HTTP/1.1\r\nHost: alpha.invalid\r\n\r\n");
-    let mut stream = door.connect().await.unwrap();
+    let mut stream = dialer.connect().await.unwrap();
     stream.write_all(asked.as_bytes()).await.unwrap();
     sleep(pause).await;
     let mut told = Vec::new();

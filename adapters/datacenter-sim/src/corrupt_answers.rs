@@ -32,7 +32,7 @@ pub(crate) fn replacement_answer(present: &[Fault]) -> Option<Response> {
 }
 
 /// The text of an answer after the faults have changed it.
-pub(crate) fn spoil_text(present: &[Fault], text: String) -> String {
+pub(crate) fn corrupt_text(present: &[Fault], text: String) -> String {
     present.iter().fold(text, |text, fault| match fault {
         Fault::GraphQlError => json!({"errors": [graphql_error()], "data": null}).to_string(),
         Fault::PartialData => edit_json(&text, |answer| {
@@ -51,7 +51,7 @@ pub(crate) fn spoil_text(present: &[Fault], text: String) -> String {
 }
 
 /// The answer after the faults of the connection have changed it.
-pub(crate) fn spoil_response(present: &[Fault], response: Response) -> Response {
+pub(crate) fn corrupt_response(present: &[Fault], response: Response) -> Response {
     if !present.contains(&Fault::TruncateBody) {
         return response;
     }

@@ -12,7 +12,7 @@ use madako_judges::player::Player;
 use strum::VariantArray as _;
 
 use super::inject::Injector;
-use super::people::StoppedClients;
+use super::simulated_clients::StoppedClients;
 use crate::drains::Drains;
 use crate::network::Endpoint;
 use crate::repair::RepairJudge;
@@ -56,19 +56,19 @@ impl State {
 /// Returns the required events that did not happen.
 pub(super) async fn end_leaders(
     injector: &mut Injector,
-    people: &mut StoppedClients,
+    clients: &mut StoppedClients,
     (drains, repairs): (&Drains, &RepairJudge),
 ) -> Vec<String> {
     // If the store refuses this, no repair begins, which is reported below.
-    let _ = people.operator.write_final_inputs().await;
-    let _ = people.queue.settle().await;
+    let _ = clients.operator.write_final_inputs().await;
+    let _ = clients.queue.settle().await;
     drains.heal();
     let mut missed = Vec::new();
     for in_order in [false, true] {
         for &state in State::VARIANTS {
             // A repair waits between its steps after its drain is given up.
             drains.forbid_evictions(state == State::Begun);
-            break_machines(injector, people, drains).await;
+            break_machines(injector, clients, drains).await;
             if !wait_for(injector, || state.is_there(repairs)).await {
                 missed.push(format!("no repair came to be {state:?} while an instance led"));
             } else if in_order {
@@ -84,7 +84,7 @@ pub(super) async fn end_leaders(
 }
 
 /// Breaks machines of the cluster, and requests their repairs as an operator.
-async fn break_machines(injector: &mut Injector, people: &mut StoppedClients, drains: &Drains) {
+async fn break_machines(injector: &mut Injector, clients: &mut StoppedClients, drains: &Drains) {
     let Some(cluster) = injector.world.checker.current_cluster() else { return };
     let registry = injector.world.registry.clone();
     let machines = registry.list_machines();
@@ -97,7 +97,7 @@ async fn break_machines(injector: &mut Injector, people: &mut StoppedClients, dr
         .filter(|machine| machine.status.state == MachineState::Healthy);
     for machine in healthy.take(BROKEN) {
         let _refused = registry.set_state(&machine.spec.serial, MachineState::Unhealthy);
-        let _ = people.queue.add_broken().await;
+        let _ = clients.queue.add_broken().await;
     }
 }
 
