@@ -29,10 +29,6 @@ pub const ETCD_CLIENT_CA: &str = "ca-client.crt";
 /// The volume that marks a node whose member was added completely.
 pub const ETCD_MARK: &str = "etcd-added-member";
 
-/// Names of Kubernetes' containers, in the order of their start. The service reads their state.
-pub const KUBERNETES: [&str; 5] =
-    ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy"];
-
 /// A container with a name that the service claims on every node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Container {
