@@ -69,9 +69,8 @@ pub struct Settings {
 }
 
 /// The treatment of Kubernetes' containers (`kubernetes.mode`).
-#[derive(
-    Debug, Clone, Copy, Default, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr, strum::VariantNames,
-)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(strum::EnumString, strum::IntoStaticStr, strum::VariantNames)]
 #[strum(serialize_all = "kebab-case")]
 pub enum KubernetesMode {
     /// They are left to CKE: nothing is asked, decided or shown.

@@ -3,19 +3,8 @@
 use madako_json::named;
 
 /// A certificate authority, in the order of `ckecli vault init`.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    strum::IntoStaticStr,
-    strum::EnumString,
-    strum::VariantArray,
-    strum::Display,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(strum::IntoStaticStr, strum::EnumString, strum::VariantArray, strum::Display)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Authority {
     /// Server certificates of etcd.

@@ -10,19 +10,8 @@ pub const KUBELET_CONFIG: &str = "/etc/kubernetes/kubelet/config.yml";
 pub const PROXY_CONFIG: &str = "/etc/kubernetes/proxy/config.yml";
 
 /// A container of Kubernetes. Its name is that of its program.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    strum::Display,
-    strum::IntoStaticStr,
-    strum::EnumString,
-    strum::VariantArray,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(strum::Display, strum::IntoStaticStr, strum::EnumString, strum::VariantArray)]
 pub enum Component {
     /// The API server.
     #[strum(serialize = "kube-apiserver")]

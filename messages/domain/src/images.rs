@@ -15,20 +15,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::limits::MAX_IMAGE;
 
 /// The use of an image, in the order of `ckecli images`.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    strum::Display,
-    strum::IntoStaticStr,
-    strum::EnumString,
-    strum::VariantNames,
-    strum::VariantArray,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(strum::Display, strum::IntoStaticStr, strum::EnumString, strum::VariantNames, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum ImageName {
     /// etcd with its tools.

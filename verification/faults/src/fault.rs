@@ -44,9 +44,8 @@ pub enum Act {
 
 named!(Act all);
 
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Display, IntoStaticStr, VariantArray, VariantNames,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Display, IntoStaticStr, VariantArray, VariantNames)]
 pub enum TargetKind {
     #[strum(serialize = "rack=N")]
     Rack,

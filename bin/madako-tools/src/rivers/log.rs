@@ -16,18 +16,8 @@ use time::format_description::well_known::Rfc3339;
 const TOPIC: &str = "rivers";
 
 /// Weight of an event, the heaviest first.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    strum::IntoStaticStr,
-    strum::EnumString,
-    strum::VariantNames,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(strum::IntoStaticStr, strum::EnumString, strum::VariantNames)]
 #[strum(serialize_all = "lowercase")]
 pub(crate) enum Level {
     Critical,
