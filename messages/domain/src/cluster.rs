@@ -14,7 +14,7 @@ use crate::rules::{self, ClusterForm};
 use madako_json::go::{RawJson, go_object};
 use madako_json::input::{InputError, Problems, Warning};
 use madako_json::strict::walk::read_strictly;
-use madako_json::strict::{HasSchema as _, Kind, Path, yaml};
+use madako_json::strict::{Kind, Path, yaml};
 
 /// Label with the role of a node template or a node.
 pub const LABEL_ROLE: &str = "cke.cybozu.com/role";

@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 
 use madako_json::go::{RawJson, add_field_to_error, go_object};
-use madako_json::strict::HasSchema as _;
 use madako_json::strict::Kind::{self, OmitEmpty};
 use serde::de::DeserializeOwned;
 
