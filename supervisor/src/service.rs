@@ -155,7 +155,6 @@ pub async fn open_embedded(embedded: &Embedded, seed: u64) -> Result<ServedStore
 }
 
 impl ServedStore {
-    /// A store without a listener.
     #[must_use]
     pub fn without_server(etcd: EmbeddedEtcd) -> Self {
         Self { etcd, server: None, predecessor: None, failures: None }

@@ -40,7 +40,6 @@ pub enum HostKeyPolicy {
     Any,
 }
 
-/// The writer of pinned keys.
 #[derive(Debug, Clone)]
 pub struct PinnedKeyWriter {
     /// Registered name of the leader actor.

@@ -84,7 +84,6 @@ fn nodes_using_image(
     found
 }
 
-/// The containers of a node that have the image of a name.
 fn containers_with_image(name: ImageName, state: &NodeStatus) -> impl Iterator<Item = &ContainerStatus> {
     state
         .containers

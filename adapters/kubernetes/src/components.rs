@@ -62,7 +62,6 @@ struct CurrentSession {
 
 /// Connections that share a client certificate.
 struct AuthenticatedConnections {
-    /// Port of API servers.
     port: u16,
     trusted: String,
     issued: IssuedCertificate,

@@ -150,7 +150,6 @@ impl fmt::Display for Target {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultTimes {
     At(Span),
-    /// At each multiple of the span.
     Every(Span),
     /// After independent random pauses.
     Random {

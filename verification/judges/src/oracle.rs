@@ -32,7 +32,6 @@ pub(crate) struct FactRuling<'a> {
 }
 
 impl FactRuling<'_> {
-    /// Counts a test of the promise.
     pub(crate) fn count_test(&mut self) {
         self.verdict.judged += 1;
     }

@@ -63,7 +63,6 @@ pub struct RepairCounts {
     pub collected: u64,
     /// Revisions with a rebooting control plane node and a waiting repair of another one.
     pub beside_reboots: u64,
-    /// Reboot commands.
     pub reboots: u64,
     /// Racks that had to be held according to answers of the registry.
     pub to_be_held: u64,

@@ -134,7 +134,6 @@ pub struct Rehearsal {
     pub placements: Vec<PlacementSeen>,
     /// Waits, in order, and the number of further waits that were not kept.
     pub waits: (Vec<WaitSeen>, usize),
-    /// Obstacles that remained at the end.
     pub held: Vec<RemainingObstacle>,
     pub invariants: BTreeMap<Id, Verdict>,
     pub calm: QuietPeriod,
