@@ -197,9 +197,6 @@ impl Keys {
     }
 
     /// An encrypted value of this place in clear text.
-    ///
-    /// # Errors
-    /// See [`ValueError`].
     pub fn decrypt(&self, key: &str, field: &str, value: &str) -> Result<String, ValueError> {
         let Ok((_, VERSION, id, encrypted)) = serde_json::from_str::<(String, u64, String, String)>(value)
         else {

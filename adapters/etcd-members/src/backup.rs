@@ -81,12 +81,6 @@ pub struct BackupsOnHost {
     progress: Progress,
 }
 
-impl fmt::Debug for BackupsOnHost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BackupsOnHost").finish_non_exhaustive()
-    }
-}
-
 impl BackupsOnHost {
     /// Backups of this etcd. `host` runs the programs of etcd.
     #[must_use]

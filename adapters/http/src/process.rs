@@ -9,30 +9,18 @@ use std::path::Path;
 use crate::recorder::{MetricsPage, MetricsScope};
 use madako_protocol::telemetry::{Metric, Unit};
 
+const SECONDS: Option<Unit> = Some(Unit::Seconds);
+const BYTES: Option<Unit> = Some(Unit::Bytes);
+
 /// The metrics of the process, in the order of the page.
 pub const PROCESS_METRICS: &[Metric] = &[
-    process_metric(
-        "counter",
-        "process_cpu_seconds_total",
-        Some(Unit::Seconds),
-        "CPU time, of user and system.",
-    ),
-    process_metric("gauge", "process_virtual_memory_bytes", Some(Unit::Bytes), "Virtual memory."),
-    process_metric("gauge", "process_resident_memory_bytes", Some(Unit::Bytes), "Resident memory."),
-    process_metric(
-        "gauge",
-        "process_start_time_seconds",
-        Some(Unit::Seconds),
-        "Unix time of the start of the process.",
-    ),
+    process_metric("counter", "process_cpu_seconds_total", SECONDS, "CPU time, of user and system."),
+    process_metric("gauge", "process_virtual_memory_bytes", BYTES, "Virtual memory."),
+    process_metric("gauge", "process_resident_memory_bytes", BYTES, "Resident memory."),
+    process_metric("gauge", "process_start_time_seconds", SECONDS, "Unix time of the start of the process."),
     process_metric("gauge", "process_open_fds", None, "Open files and connections."),
     process_metric("gauge", "process_max_fds", None, "Limit of open files and connections."),
-    process_metric(
-        "gauge",
-        "process_virtual_memory_max_bytes",
-        Some(Unit::Bytes),
-        "Limit of virtual memory.",
-    ),
+    process_metric("gauge", "process_virtual_memory_max_bytes", BYTES, "Limit of virtual memory."),
 ];
 
 const fn process_metric(

@@ -8,7 +8,6 @@ mod leases;
 mod objects;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -47,12 +46,6 @@ pub struct NodeComponents {
 
 /// The port of each component's health endpoint.
 type Ports = fn(Component) -> u16;
-
-impl fmt::Debug for NodeComponents {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NodeComponents").finish_non_exhaustive()
-    }
-}
 
 struct CurrentSession {
     session: Arc<AuthenticatedConnections>,
