@@ -187,16 +187,12 @@ impl Executor {
                 self.run_on_all_targets(targets, |_| NodeAction::KillContainer((*container).into())).await
             }
             Command::VolumeCreate(volume) => {
-                self.run_on_all_targets(targets, |_| NodeAction::CreateVolume {
-                    name: volume.name().to_owned(),
-                })
-                .await
+                let name = || volume.name().to_owned();
+                self.run_on_all_targets(targets, |_| NodeAction::CreateVolume { name: name() }).await
             }
             Command::VolumeRemove(volume) => {
-                self.run_on_all_targets(targets, |_| NodeAction::RemoveVolume {
-                    name: volume.name().to_owned(),
-                })
-                .await
+                let name = || volume.name().to_owned();
+                self.run_on_all_targets(targets, |_| NodeAction::RemoveVolume { name: name() }).await
             }
             Command::PrepareEtcdCertificates => self.prepare(targets, basis).await,
             Command::MakeFiles => self.make_files(targets).await,
