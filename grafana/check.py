@@ -107,10 +107,10 @@ def documented():
     text = (ROOT / "docs" / "METRICS.md").read_text(encoding="utf-8")
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if not line.startswith("| `") or len(cells) != 4:
+        if not line.startswith("| `") or len(cells) != 5:
             continue
         name, kind = cells[0].strip("`"), cells[1]
-        labels = set(re.findall(r"`([^`]*)`", cells[2])) | SCRAPED
+        labels = set(re.findall(r"`([^`]*)`", cells[3])) | SCRAPED
         if kind == "histogram":
             known.update({name + "_bucket": labels | {"le"}, name + "_sum": labels, name + "_count": labels})
         else:

@@ -38,7 +38,7 @@ use crate::tree::actor_name;
 #[derive(Debug, thiserror::Error)]
 pub enum PlacementError {
     /// Its own listener could not be bound.
-    #[error("cannot serve the placement API on its own listener")]
+    #[error("cannot serve the placement API on the address in `placement.api.listen`")]
     Bind(#[source] BindError),
     #[error("cannot serve the placement API with the certificates in `placement.api.tls`")]
     Tls(#[source] TlsError),

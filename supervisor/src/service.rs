@@ -77,27 +77,27 @@ impl CommandRunner {
 /// Error of starting the service. No part of it runs.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
-    #[error("cannot open the embedded store")]
-    Open(#[source] OpenError),
+    #[error("cannot open the embedded store in {directory} (`embedded.data-dir`)")]
+    Open { directory: String, source: OpenError },
     #[error("{0}")]
     Taken(String),
-    #[error("cannot serve the embedded store to other clients of etcd")]
+    #[error("cannot serve the embedded store to other clients of etcd, as the section `embedded` says")]
     Serve(#[source] ServeError),
     /// The embedded store gave no client.
-    #[error("cannot open a client of the embedded store")]
+    #[error("cannot open a client of the embedded store in this process: restart the service")]
     Client(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The notes of commands beside the embedded store's file cannot be read.
-    #[error("cannot read the notes of commands in {directory}")]
+    #[error("cannot read the notes of commands in {directory}: give the user of this process access to it")]
     Notes { directory: String, source: io::Error },
     /// The settings for access to the store.
-    #[error("cannot use the settings for access to etcd")]
+    #[error("cannot use the settings of the configuration file for access to etcd")]
     Store(#[source] ConfigError),
-    #[error("cannot create the client of the registry")]
+    #[error("cannot create the client for the requests to the registry and to metrics providers")]
     Transport(#[source] TransportError),
     /// The client of the cluster's API server.
     #[error(transparent)]
     Kubernetes(ConnectError),
-    #[error("cannot serve the pages for health, version and metrics")]
+    #[error("cannot serve the pages for health, version and metrics on the address of `--http`")]
     Http(#[source] BindError),
     #[error(transparent)]
     Placement(PlacementError),
@@ -138,7 +138,10 @@ pub async fn open_embedded(embedded: &Embedded, seed: u64) -> Result<ServedStore
     options.cache_bytes = embedded.cache_bytes;
     options.owner = predecessor::own_mark();
     let mark = options.owner.clone();
-    let etcd = EmbeddedEtcd::open(options).map_err(ServiceError::Open)?;
+    let etcd = EmbeddedEtcd::open(options).map_err(|source| ServiceError::Open {
+        directory: embedded.data_dir.display().to_string(),
+        source,
+    })?;
     let failures = StoreFailures::in_directory(&embedded.data_dir);
     failures.show_noted();
     let predecessor = Predecessor::find(etcd.earlier_leases(), mark.as_deref(), &embedded.data_dir)?;
@@ -152,7 +155,6 @@ pub async fn open_embedded(embedded: &Embedded, seed: u64) -> Result<ServedStore
 }
 
 impl ServedStore {
-    /// A store without a listener.
     #[must_use]
     pub fn without_server(etcd: EmbeddedEtcd) -> Self {
         Self { etcd, server: None, predecessor: None, failures: None }

@@ -5,21 +5,31 @@ use std::iter;
 use madako_protocol::telemetry::Metric;
 
 madako_protocol::declare_metrics! {
-    counter madako_actor_messages_total(actor) "Messages that actors of this name started to handle.";
-    histogram madako_actor_handling_seconds(actor) "Duration of handling a message.";
-    gauge madako_actor_handling_since_timestamp_seconds(actor)
-        "Unix time at which the actor started on its current message; 0 between messages.";
-    gauge madako_actor_failure_timestamp_seconds(actor)
-        "Unix time of the last failure of an actor of this name; 0 before the first failure.";
+    "Actors":
+    counter madako_actor_messages_total(actor)
+        "Messages that actors of this name started to handle; the actors that serve HTTP have metrics of their \
+         requests instead.";
+    histogram madako_actor_handling_seconds(actor) in Seconds "Duration of handling a message.";
+    gauge madako_actor_handling_since_timestamp_seconds(actor) in Seconds
+        "Unix time at which the actor started on its current message; 0 between messages. If this time is long \
+         past, the actor is stuck.";
+    gauge madako_actor_failure_timestamp_seconds(actor) in Seconds
+        "Unix time of the last failure of an actor of this name; 0 before the first failure. The log has the error.";
     counter madako_actor_restarts_total(actor) "Restarts of an actor after a failure.";
     gauge madako_actor_up(actor) "Running actors of this name.";
-    gauge madako_actor_parked(actor) "Actors of this name that failed too often and pause.";
+    gauge madako_actor_parked(actor)
+        "Actors of this name that failed too often and pause. Only actors of single nodes pause; they start again \
+         after ten minutes.";
     counter madako_actor_meltdowns_total(supervisor)
-        "Supervisors that ended because failures of their children exceeded the budget.";
-    gauge madako_store_failure_timestamp_seconds()
-        "Unix time of the last permanent failure of the embedded store in this data directory; 0 without a failure.";
-    gauge madako_predecessor_lease_seconds()
-        "Time until the session lease of a process that was killed on this boot expires; no instance leads before that. 0: no such lease";
+        "Supervisors that ended because their children failed too often.";
+
+    "The store":
+    gauge madako_store_failure_timestamp_seconds() in Seconds
+        "Unix time of the last permanent failure of the embedded store in this data directory, in this process or \
+         an earlier process; 0 without a failure. Instances with an external etcd do not export it.";
+    gauge madako_predecessor_lease_seconds() in Seconds
+        "Time until the session lease of a process that was killed on this boot expires; no instance leads before \
+         that. 0 without such a lease. Instances with an external etcd do not export it.";
 }
 
 /// Tables of the actors that run only while this instance leads: without them, the values of their gauges are outdated.

@@ -137,7 +137,6 @@ impl DraftedChanges {
         }
     }
 
-    /// Makes a change depend on all applications.
     pub(crate) fn depend_on_all_applications(&mut self, key: &ObjectKey) {
         if let Some(entry) = self.0.get_mut(key) {
             entry.stands_on_all = true;

@@ -48,7 +48,6 @@ pub struct Pass {
     pub decisions: BTreeMap<ObjectKey, Decision>,
     /// Results for unbound clusters and Magnum clusters.
     pub placed: BTreeMap<ObjectKey, BackendOutcome>,
-    /// In the order of writing.
     pub units: Vec<WriteUnit>,
     /// Memory for the next pass, without moves: they count when they are committed.
     pub memory: Memory,

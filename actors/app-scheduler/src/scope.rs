@@ -34,7 +34,6 @@ pub(crate) struct Scope<'a> {
 /// Canonical constraints on labels, custom resources and metrics: each list sorted and without duplicates.
 type Signature<'a> = (Vec<&'a str>, Vec<&'a str>, Vec<&'a str>);
 
-/// Result of a set of constraints.
 pub(crate) struct ConstraintResult {
     pub(crate) fit: BitSet,
     /// Places that meet the known part of the constraints and whose metrics were never fetched.

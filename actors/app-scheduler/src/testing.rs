@@ -135,7 +135,6 @@ impl World {
         })
     }
 
-    /// A metric from 0 to 1 with a value.
     pub(crate) fn metric(&mut self, name: &str, value: f64) {
         let key = ObjectKey::new(Kind::GlobalMetric, None, name);
         if self.snapshot.get(&key).is_none() {

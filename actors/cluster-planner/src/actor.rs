@@ -107,22 +107,26 @@ struct Inputs {
 }
 
 madako_protocol::declare_metrics! {
+    "Planning":
     counter madako_plans_total(action)
-        "Plans by action: \"none\" if nothing is to do, \"failed\" if no plan is possible.";
-    histogram madako_plan_seconds() "Duration of making a plan.";
-    gauge madako_planner_blocked(reason) "1 for the reason that blocks planning now.";
-    gauge madako_planner_blocked_since_timestamp_seconds(reason)
+        "Plans by action: `none` if nothing is to do, `failed` if no plan is possible.";
+    histogram madako_plan_seconds() in Seconds "Duration of making a plan.";
+    gauge madako_planner_blocked(reason)
+        "1 for the reason that blocks planning now. The guide (\"When nothing happens\") has the remedy for each \
+         reason.";
+    gauge madako_planner_blocked_since_timestamp_seconds(reason) in Seconds
         "Unix time since which the reason blocks planning; 0 for other reasons.";
-    gauge madako_plan_timestamp_seconds() "Unix time of the last plan.";
+    gauge madako_plan_timestamp_seconds() in Seconds "Unix time of the last plan.";
     gauge cke_sabakan_integration_successful() "1 if the last plan satisfies the constraints.";
-    gauge cke_sabakan_integration_timestamp_seconds()
-        "Unix time of the last update of sabakan_integration_successful.";
+    gauge cke_sabakan_integration_timestamp_seconds() in Seconds
+        "Unix time of the last update of `cke_sabakan_integration_successful`.";
     gauge cke_sabakan_workers(role) "Workers of each role.";
     gauge cke_sabakan_unused_machines() "Healthy machines outside the cluster.";
 
+    "Kubernetes":
     gauge madako_node_taints_known()
         "1 while the known taints of the Kubernetes nodes are recent enough to plan with.";
-    gauge madako_node_taints_timestamp_seconds()
+    gauge madako_node_taints_timestamp_seconds() in Seconds
         "Unix time of the API server's last good answer about the taints of nodes.";
 }
 

@@ -15,8 +15,9 @@ use crate::templates::Templates;
 #[derive(Debug, Clone, PartialEq)]
 pub enum Eligibility {
     /// Neither the control plane nor a worker template wants its role.
-    RoleWithoutTemplate { role: Box<str> },
-    /// Only healthy machines are chosen.
+    RoleWithoutTemplate {
+        role: Box<str>,
+    },
     NotHealthy(MachineState),
     /// Its first address is missing or is not an IPv4 address.
     NoAddress,
@@ -25,7 +26,10 @@ pub enum Eligibility {
     /// A property cannot become a label in Kubernetes.
     BadLabels(PlanReason),
     /// The planner may choose it, and no plan needed it so far.
-    Spare { as_control_plane: bool, as_worker: bool },
+    Spare {
+        as_control_plane: bool,
+        as_worker: bool,
+    },
 }
 
 impl fmt::Display for Eligibility {

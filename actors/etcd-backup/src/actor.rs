@@ -51,13 +51,19 @@ pub struct BackupsState {
 }
 
 madako_protocol::declare_metrics! {
-    gauge madako_etcd_backup_age_seconds()
-        "Age of the last backup of etcd that counts: the last proved one, or the last one if backups are not proved. Without one, the time since 1970.";
-    gauge madako_etcd_backup_interval_seconds() "Configured time between two backups of etcd.";
-    gauge madako_etcd_backup_size_bytes() "Size of the last backup of etcd that counts; 0 without one.";
+    "Operations on nodes":
+    gauge madako_etcd_backup_age_seconds() in Seconds
+        "Age of the last backup of etcd that counts: the last proved one, or the last one with `prove: false`; \
+         without one, the time since 1970. Exported only with the section `etcd_backup`.";
+    gauge madako_etcd_backup_interval_seconds() in Seconds
+        "Configured time between two backups of etcd (`etcd_backup.every`).";
+    gauge madako_etcd_backup_size_bytes() in Bytes "Size of the last backup of etcd that counts; 0 without one.";
     counter madako_etcd_backups_total(outcome)
-        "Backups of etcd by outcome: proved, taken (without a proof), commit, or the failure.";
-    histogram madako_etcd_backup_seconds() "Duration of a backup of etcd with its proof, whatever its outcome.";
+        "Backups of etcd by the leader: `proved`, `taken` (with `prove: false`), or the failure: `etcd` (it did not \
+         answer), `file`, `busy`, `damaged`, `program`, `not-restored`, `compacted`, `refuted`, `permit`, `commit` \
+         (the record is not known to be written).";
+    histogram madako_etcd_backup_seconds() in Seconds
+        "Duration of a backup of etcd with its proof, whatever its outcome.";
 }
 
 impl Actor for Backups {

@@ -97,21 +97,30 @@ struct InFlight {
 }
 
 madako_protocol::declare_metrics! {
-    gauge madako_leader() "1 while this instance leads.";
-    gauge madako_leader_epoch() "Number of the epoch while this instance leads, else 0.";
-    gauge madako_leader_since_timestamp_seconds() "Unix time since which this instance leads, else 0.";
+    "Leadership and the gate":
+    gauge madako_leader() "1 while this instance leads. The sum over all instances should be 1.";
+    gauge madako_leader_epoch() "Epoch (the create revision of the leader key) while this instance leads, else 0.";
+    gauge madako_leader_since_timestamp_seconds() in Seconds "Unix time since which this instance leads, else 0.";
     gauge madako_store_revision() "Latest revision of the store that this instance has seen.";
-    gauge madako_state_faults() "Unusable stored values.";
-    counter madako_commits_total(subject, outcome) "Decisions sent to the leader, by subject and outcome.";
-    histogram madako_commit_seconds() "Duration of a commit's transaction.";
+    gauge madako_state_faults() "Unusable stored values; the log names them.";
+    counter madako_commits_total(subject, outcome)
+        "Decisions sent to the leader. `subject`: `cluster`, `removal-guard`, `obstacles`, an operation of the \
+         repair queue, or the changed part of placement. `outcome`: `committed`, `conflict` (an input changed \
+         meanwhile, and Madako decides again; for placement also: another prefix owns it), `not-leader`, \
+         `invariant`, `encoding` (the leader refuses the change as it is, and sends nothing; the log has the \
+         reason), `store`.";
+    histogram madako_commit_seconds() in Seconds "Duration of a commit's transaction.";
     counter madako_invariant_violations_total(invariant)
-        "Mutations that the leader refused because they break an invariant.";
-    gauge madako_invariant_violation_timestamp_seconds(invariant)
-        "Unix time of the last refusal; 0 before the first one.";
-    gauge madako_placement_owner() "1 while this instance leads and owns placement.";
-    gauge cke_leader() "1 while this instance leads.";
+        "Mutations that the leader refused because they break an invariant of the design. Each is a fault of \
+         Madako: report it.";
+    gauge madako_invariant_violation_timestamp_seconds(invariant) in Seconds
+        "Unix time of the last mutation that the leader refused because it breaks the invariant; 0 before the first \
+         one of this process.";
+    gauge madako_placement_owner()
+        "1 while this instance leads and owns placement: no other prefix of its etcd does.";
+    gauge cke_leader() "As `madako_leader`.";
     gauge cke_operation_phase(phase) "1 for the leader's current phase.";
-    gauge cke_operation_phase_timestamp_seconds() "Unix time of the last update of the phase.";
+    gauge cke_operation_phase_timestamp_seconds() in Seconds "Unix time of the last update of the phase.";
 }
 
 impl Actor for Leader {

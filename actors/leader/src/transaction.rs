@@ -139,7 +139,6 @@ const OUTCOME_UNKNOWN: &str = "outcome unknown: the leader that ran it is gone";
 /// Action of a new leader on an unfinished record.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum UnfinishedRecord {
-    /// No record is unfinished.
     None,
     /// The record cannot be read and is left alone.
     Unreadable {

@@ -58,16 +58,21 @@ pub struct FetcherState {
 }
 
 madako_protocol::declare_metrics! {
+    "Metrics of placement":
     counter madako_metrics_fetched_total(kind, outcome)
-        "Fetches of single metrics, by kind of provider and outcome: ok, or the name of the error.";
-    histogram madako_metrics_fetch_seconds(kind)
-        "Duration of fetching all metrics of one provider, by kind of provider.";
+        "Fetches of single metrics. `outcome`: `ok`, `definition`, `unreachable`, `deadline`, `too-large`, \
+         `cut-off`, `status`, `refused`, `malformed`, `name`, `unlisted`, `not-found`, `not-a-number`, \
+         `not-finite`.";
+    histogram madako_metrics_fetch_seconds(kind) in Seconds "Duration of fetching all metrics of one provider.";
     gauge madako_metrics(kind, condition)
-        "Metrics that resources refer to, by kind of provider (none: undefined) and condition: awaited, good, kept \
-         (the last fetch failed, placement uses an earlier value), failed, undefined.";
-    gauge madako_metrics_oldest_seconds(kind) "Age of the oldest value in use, by kind of provider.";
+        "Metrics that resources refer to. `condition`: `awaited` (not answered yet), `good`, `kept` (the last fetch \
+         failed, placement uses an earlier value), `failed` (no usable value), `undefined` (the definition is \
+         missing or wrong; `kind` is `none` if the provider is unknown).";
+    gauge madako_metrics_oldest_seconds(kind) in Seconds
+        "Age of the oldest value of a metric in use. Placement does not use values older than `metric_max_age`.";
     gauge madako_metrics_providers_down(kind)
-        "Providers that failed several times in a row, by kind; they are queried less often.";
+        "Metrics providers that failed at least three times in a row; the log names them. Madako queries them less \
+         often.";
 }
 
 impl Actor for Fetcher {

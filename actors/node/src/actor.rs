@@ -25,7 +25,10 @@ use crate::backoff::Backoff;
 use crate::limits::MAX_WAITING;
 
 madako_protocol::declare_metrics! {
-    counter madako_node_connections_total(outcome) "Attempts to connect to nodes, by outcome.";
+    "Operations on nodes":
+    counter madako_node_connections_total(outcome)
+        "Attempts to connect to nodes: `connected`, `host-key` (the node has another key than the pinned one), \
+         `login` (the node refused the login), `failed`.";
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::EnumString, strum::VariantNames)]
@@ -37,7 +40,6 @@ pub enum HostKeyPolicy {
     Any,
 }
 
-/// The writer of pinned keys.
 #[derive(Debug, Clone)]
 pub struct PinnedKeyWriter {
     /// Registered name of the leader actor.

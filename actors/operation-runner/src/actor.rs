@@ -62,24 +62,36 @@ use crate::page::{Mode, OpsPage};
 use crate::stories::NodeStories;
 
 madako_protocol::declare_metrics! {
-    counter madako_operations_total(operation, outcome) "Operations on nodes, by outcome.";
-    gauge madako_operations_held(reason) "Operations that are due and wait, by reason.";
-    gauge madako_operations_held_since_timestamp_seconds(reason)
-        "Unix time since which operations wait for the reason; 0 if none waits.";
-    gauge madako_nodes(state) "Nodes of the cluster in the last collection, by state.";
-    gauge madako_nodes_unreachable_since_timestamp_seconds()
-        "Unix time since which the node that is unreachable for longest is so; 0 if all are reachable.";
-    gauge madako_etcd_healthy() "1 if etcd granted a lease in the last collection.";
-    gauge madako_etcd_members(state) "Members of the cluster's etcd in the last collection, by state.";
-    gauge madako_etcd_fault_since_timestamp_seconds(state)
-        "Unix time since which etcd has no majority, or members in this state; 0 if it is not so.";
-    gauge madako_etcd_certificates_end_timestamp_seconds()
-        "Unix time at which the first certificate of a member of etcd ends; 0 if no certificate is known.";
+    "Operations on nodes":
+    counter madako_operations_total(operation, outcome) "Operations on nodes: `completed` or `cancelled`.";
+    gauge madako_operations_held(reason)
+        "Operations on nodes that are due and wait, by reason; `madako ops` names their nodes.";
+    gauge madako_operations_held_since_timestamp_seconds(reason) in Seconds
+        "Unix time since which operations wait for the reason, as far as this leader knows; 0 if none waits for it.";
+    gauge madako_nodes(state)
+        "Nodes of the cluster in the last collection: `reachable`, or `unreachable` (its state is not known).";
+    gauge madako_nodes_unreachable_since_timestamp_seconds() in Seconds
+        "Unix time since which the node that is unreachable for longest is so, as far as this leader knows; 0 if \
+         all are reachable.";
+    gauge madako_etcd_healthy()
+        "1 if the cluster's etcd granted a lease in the last collection, which needs a majority; not exported \
+         before etcd has data.";
+    gauge madako_etcd_members(state)
+        "Members of the cluster's etcd in the last collection: `in-sync`, `out-of-sync`, or `missing` (control \
+         plane nodes that are no members); all are 0 without a majority, because then nothing is known of them.";
+    gauge madako_etcd_fault_since_timestamp_seconds(state) in Seconds
+        "Unix time since which the cluster's etcd has no majority (`no-majority`), members that are `out-of-sync`, \
+         or control plane nodes that are no members (`missing`), as far as this leader knows; 0 if it is not so.";
+    gauge madako_etcd_certificates_end_timestamp_seconds() in Seconds
+        "Unix time at which the first certificate on a reachable control plane node ends; 0 if none can be read.";
     gauge madako_nodes_with_unreadable_certificates()
-        "Control plane nodes with a running member of etcd whose certificates cannot be read and are never renewed.";
-    histogram madako_operation_command_seconds(command, outcome) "Duration of commands of operations.";
-    histogram madako_operations_collect_seconds() "Duration of reading the state of all nodes.";
-    histogram madako_operations_decide_seconds() "Duration of a decision on the next operations.";
+        "Reachable control plane nodes with a running member of etcd whose server or peer certificate the service \
+         cannot read, and so never renews.";
+    histogram madako_operation_command_seconds(command, outcome) in Seconds
+        "Duration of the commands of operations on nodes: `succeeded` or `failed`.";
+    histogram madako_operations_collect_seconds() in Seconds
+        "Duration of reading the state of all nodes and of etcd.";
+    histogram madako_operations_decide_seconds() in Seconds "Duration of a decision on the next operations on nodes.";
 }
 
 /// The ports to etcd, authorities and Kubernetes.

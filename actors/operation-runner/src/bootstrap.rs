@@ -16,7 +16,6 @@ use crate::held::{DataContradiction, Held, Reason};
 use crate::operation::OperationName;
 use crate::view::{NodeView, OperationNeed, View};
 
-/// The progress of the bootstrap.
 enum State {
     /// etcd has data: the following rows count.
     Done,

@@ -58,7 +58,6 @@ pub enum Command {
     },
     /// Ends and removes a container.
     StopContainer(Container),
-    /// Kills and removes a container.
     KillContainers(Container),
     VolumeCreate(Volume),
     VolumeRemove(Volume),

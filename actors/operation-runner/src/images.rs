@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use madako_domain::cluster::Cluster;
-use madako_domain::containers::KUBERNETES;
+use madako_domain::component::Component;
 use madako_domain::images::{ChosenImage, FoundImage, ImageName, choose_image, list_found};
 use madako_domain::keys;
 use madako_domain::node_status::{ContainerStatus, FleetStatus, NodeStatus};
@@ -84,7 +84,6 @@ fn nodes_using_image(
     found
 }
 
-/// The containers of a node that have the image of a name.
 fn containers_with_image(name: ImageName, state: &NodeStatus) -> impl Iterator<Item = &ContainerStatus> {
     state
         .containers
@@ -92,7 +91,7 @@ fn containers_with_image(name: ImageName, state: &NodeStatus) -> impl Iterator<I
         .filter(move |(container, _)| match name {
             ImageName::Etcd => *container == "etcd",
             ImageName::Tools => ["rivers", "etcd-rivers"].contains(&container.as_str()),
-            ImageName::Kubernetes => KUBERNETES.contains(&container.as_str()),
+            ImageName::Kubernetes => container.parse::<Component>().is_ok(),
             // Pods have these.
             ImageName::Pause | ImageName::Coredns | ImageName::Unbound | ImageName::UnboundExporter => false,
         })

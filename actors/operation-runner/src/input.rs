@@ -59,7 +59,6 @@ pub struct Settings {
     pub max_concurrent_updates: usize,
     /// The images of the pass: see [`with_images`](crate::images::with_images).
     pub images: Images,
-    /// The images of the configuration.
     pub configured_images: GivenImages,
     /// Images that could not be chosen. Operations with them wait.
     pub unclear_images: UnclearImages,
@@ -69,9 +68,8 @@ pub struct Settings {
 }
 
 /// The treatment of Kubernetes' containers (`kubernetes.mode`).
-#[derive(
-    Debug, Clone, Copy, Default, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr, strum::VariantNames,
-)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(strum::EnumString, strum::IntoStaticStr, strum::VariantNames)]
 #[strum(serialize_all = "kebab-case")]
 pub enum KubernetesMode {
     /// They are left to CKE: nothing is asked, decided or shown.
@@ -106,7 +104,6 @@ pub struct RequestedRestore<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct Input<'a> {
     pub cluster: &'a Cluster,
-    /// The options of `cluster`.
     pub options: &'a ContainerOptions,
     pub status: &'a FleetStatus,
     pub now: OffsetDateTime,
@@ -124,7 +121,6 @@ pub struct Input<'a> {
     pub settings: &'a Settings,
 }
 
-/// The part of an input for Kubernetes' containers.
 #[derive(Debug, Clone, Copy)]
 pub struct KubernetesPart<'a> {
     /// The options of the cluster for Kubernetes, or the reason why they cannot be used.
@@ -138,10 +134,8 @@ pub struct KubernetesPart<'a> {
     pub objects: ObjectsPart<'a>,
 }
 
-/// The part of an input for Kubernetes' objects.
 #[derive(Debug, Clone, Copy)]
 pub struct ObjectsPart<'a> {
-    /// The user-defined resources.
     pub user: &'a ReadResources,
     /// Addresses of the nodes that endpoints have as not ready: those under repair, and while the reboot queue is enabled,
     /// those that drain for a reboot or reboot.

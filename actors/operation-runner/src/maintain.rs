@@ -103,7 +103,6 @@ fn without_data<'v>(view: &'v View<'v>) -> Option<DueMaintenance<'v>> {
     })
 }
 
-/// Members that never started.
 fn members_never_started<'v>(view: &'v View<'v>) -> Option<DueMaintenance<'v>> {
     due_for_members(view, OperationName::EtcdAddMember, |member| {
         member.member.name.is_empty() && control_plane_node(view, member).is_some()
@@ -200,7 +199,6 @@ impl<'v> DueMaintenance<'v> {
     }
 }
 
-/// The operation of a rule, unless it is held.
 fn operation_unless_held(
     view: &View<'_>,
     due: &DueMaintenance<'_>,

@@ -15,19 +15,8 @@ use crate::kubernetes::operation::KubernetesOperationName;
 use crate::wanted::client_url;
 
 /// The name of an operation in records; CKE's names, where CKE has the operation.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Serialize,
-    strum::Display,
-    strum::IntoStaticStr,
-    strum::EnumString,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Serialize, strum::Display, strum::IntoStaticStr, strum::EnumString)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum OperationName {

@@ -28,7 +28,6 @@ pub struct OpsPage {
     pub mode: Mode,
     /// The nodes of the cluster, by address.
     pub nodes: BTreeMap<String, NodePage>,
-    /// The command that runs.
     pub running: Option<RunningCommandPage>,
     pub next: Vec<Operation>,
     pub held: Vec<HeldPage>,
@@ -47,7 +46,6 @@ pub struct NodePage {
     pub age_seconds: u64,
 }
 
-/// The command that runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RunningCommandPage {
     pub record: i64,

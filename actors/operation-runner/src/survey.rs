@@ -27,7 +27,6 @@ use crate::input::{KubernetesMode, Settings};
 use crate::kubernetes::objects::apply::ReadResources;
 use crate::kubernetes::versions::{distinct_images, present_images};
 
-/// The access of a survey to nodes.
 pub struct SurveyAccess {
     pub driver: Arc<dyn NodeDriver>,
     /// Login and host key of each node.

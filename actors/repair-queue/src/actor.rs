@@ -98,7 +98,6 @@ pub struct RepairState {
     held: HeldBack,
     effects: Workflow<RepairChange, AnnouncedCommand>,
     runner: EffectRunner<RepairMessage, CommandEnd>,
-    /// Details of the change in flight.
     writing: Option<ChangeInFlight>,
     /// Subjects of rejected changes. They wait until the next tick, so that other entries proceed.
     suspended: BTreeSet<Subject>,

@@ -65,7 +65,6 @@ pub enum Drain {
     },
 }
 
-/// State that only the leader has.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LeaderState {
     /// Valid health of the machines of unfinished entries, by index.

@@ -68,7 +68,6 @@ pub struct Answers<'a> {
 
 #[derive(Debug, Clone, Default)]
 pub struct KeptRacks<'a> {
-    /// Readable holds, by rack.
     pub holds: Vec<(&'a str, &'a Hold)>,
     /// Racks whose hold cannot be read: they count as held.
     pub unreadable: Vec<&'a str>,

@@ -62,16 +62,19 @@ pub struct PollerState {
 }
 
 madako_protocol::declare_metrics! {
-    counter madako_polls_total(outcome) "Polls of the registry for machines, by outcome.";
+    "The registry":
+    counter madako_polls_total(outcome) "Polls of the registry for machines: `answered` or `failed`.";
     gauge madako_observation_machines() "Machines with an address in the last good observation.";
     gauge madako_observation_left_out() "Machines without an IPv4 address in the last good observation.";
-    gauge madako_observation_timestamp_seconds() "Unix time of the last good observation of the registry.";
-    gauge madako_duplicate_addresses() "Addresses that several machines share in the registry.";
+    gauge madako_observation_timestamp_seconds() in Seconds
+        "Unix time of the last good observation. Madako does not plan on an observation older than three polls.";
+    gauge madako_duplicate_addresses() "Addresses that several machines share in the registry; the log names them.";
     gauge madako_removal_guard_vanished() "Nodes whose removal the guard holds back; 0 if it holds none.";
 
-    counter madako_report_polls_total(outcome) "Polls of the registry for machines to repair, by outcome.";
+    "Repairs":
+    counter madako_report_polls_total(outcome) "Polls of the registry for machines to repair: `answered`, `failed`.";
     gauge madako_reports() "Machines that the registry reported for repair in its last good answer.";
-    gauge madako_reports_timestamp_seconds()
+    gauge madako_reports_timestamp_seconds() in Seconds
         "Unix time of the registry's last good answer about machines to repair.";
 }
 

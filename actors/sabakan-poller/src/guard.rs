@@ -24,7 +24,6 @@ pub enum GuardVerdict {
     Hold(GuardState),
 }
 
-/// Reason for the end of a hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HoldEndReason {
     /// Enough polls in a row agreed.

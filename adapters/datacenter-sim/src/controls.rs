@@ -29,9 +29,6 @@ impl Datacenter {
     /// Sets a machine's state by sabakan's rules. Setting the current state changes nothing.
     ///
     /// The usual events follow the new state, for example the repair of a broken machine.
-    ///
-    /// # Errors
-    /// See [`SetStateError`].
     pub fn set_state(&mut self, serial: &str, state: MachineState) -> Result<(), SetStateError> {
         let place = self.find(serial).ok_or(SetStateError::NotFound)?;
         let occupant = self.place(place).occupant.as_ref().ok_or(SetStateError::NotFound)?;

@@ -83,7 +83,6 @@ impl CommandBehaviour {
     }
 }
 
-/// A run of a command with an effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandRun {
     /// Name of the host that ran it.

@@ -80,42 +80,34 @@ impl SimulatedRegistry {
         self.with_datacenter(Datacenter::take_journal)
     }
 
-    /// See [`Datacenter::set_state`].
     pub fn set_state(&self, serial: &str, state: MachineState) -> Result<(), SetStateError> {
         self.with_datacenter(|datacenter| datacenter.set_state(serial, state))
     }
 
-    /// See [`Datacenter::remove`].
     pub fn remove(&self, serial: &str) -> Result<(), ControlError> {
         self.with_datacenter(|datacenter| datacenter.remove(serial))
     }
 
-    /// See [`Datacenter::add`].
     pub fn add(&self, rack: u32, role: &str) -> Result<String, ControlError> {
         self.with_datacenter(|datacenter| datacenter.add(rack, role))
     }
 
-    /// See [`Datacenter::kill_rack`].
     pub fn kill_rack(&self, rack: u32) -> Result<(), ControlError> {
         self.with_datacenter(|datacenter| datacenter.kill_rack(rack))
     }
 
-    /// See [`Datacenter::power_on`].
     pub fn power_on(&self, rack: u32) -> Result<(), ControlError> {
         self.with_datacenter(|datacenter| datacenter.power_on(rack))
     }
 
-    /// See [`Datacenter::set_retire_date`].
     pub fn set_retire_date(&self, serial: &str, date: OffsetDateTime) -> Result<(), ControlError> {
         self.with_datacenter(|datacenter| datacenter.set_retire_date(serial, date))
     }
 
-    /// See [`Datacenter::set_labels`].
     pub fn set_labels(&self, serial: &str, labels: Vec<MachineLabel>) -> Result<(), ControlError> {
         self.with_datacenter(|datacenter| datacenter.set_labels(serial, labels))
     }
 
-    /// See [`Datacenter::set_addresses`].
     pub fn set_addresses(&self, serial: &str, addresses: &[Ipv4Addr]) -> Result<(), ControlError> {
         self.with_datacenter(|datacenter| datacenter.set_addresses(serial, addresses))
     }

@@ -12,7 +12,6 @@ mod answers;
 mod engine;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -30,12 +29,6 @@ pub const ROOT_TOKEN: &str = "root";
 pub struct SimulatedVault {
     authorities: Arc<dyn Authorities>,
     state: Arc<Mutex<State>>,
-}
-
-impl fmt::Debug for SimulatedVault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SimulatedVault").finish_non_exhaustive()
-    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

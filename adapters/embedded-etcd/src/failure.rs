@@ -47,7 +47,6 @@ impl Failure {
     }
 }
 
-/// Guard of [`Failure::fail_on_panic`].
 #[derive(Debug)]
 pub(crate) struct FailsOnPanic {
     failure: Failure,

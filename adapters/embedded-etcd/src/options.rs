@@ -138,7 +138,8 @@ pub enum OpenError {
     Exists { file: String },
     /// The initial contents contradict themselves.
     #[error(
-        "the key {key:?} has the impossible revision {mod_revision}: the store is at revision {revision}"
+        "cannot write the initial contents of the store: the key {key:?} has the revision {mod_revision}, which is not \
+         between its creation and the revision {revision} of the contents"
     )]
     Contents {
         key: String,
@@ -148,6 +149,8 @@ pub enum OpenError {
     },
     #[error("cannot {operation} {object}")]
     Io { operation: &'static str, object: String, source: std::io::Error },
-    #[error("cannot start the thread that writes to the embedded store")]
+    #[error(
+        "cannot start the thread that writes to the embedded store: check the limit of threads of this user (ulimit -u)"
+    )]
     Thread(#[source] std::io::Error),
 }

@@ -199,12 +199,18 @@ impl Store {
         tokio::time::timeout(WRITE_TIMEOUT, send_and_wait).await.unwrap_or(Err(RequestError::TimedOut))
     }
 
-    pub(crate) fn read_range(&self, request: &PbRangeRequest) -> Result<PbRangeResponse, RequestError> {
+    /// The plan of a range, the header of its answer, and the snapshot with its values.
+    fn plan_range(
+        &self,
+        request: &PbRangeRequest,
+    ) -> Result<(RangePlan, PbResponseHeader, Snapshot), RequestError> {
         let state = self.lock_state();
         let plan = RangePlan::new(&state.index, state.view, request)?;
-        let header = self.response_header(state.view.current);
-        let snapshot = self.take_snapshot()?;
-        drop(state);
+        Ok((plan, self.response_header(state.view.current), self.take_snapshot()?))
+    }
+
+    pub(crate) fn read_range(&self, request: &PbRangeRequest) -> Result<PbRangeResponse, RequestError> {
+        let (plan, header, snapshot) = self.plan_range(request)?;
         plan.finish(&StoredValues(&open_revisions(&snapshot)?), header)
     }
 
@@ -214,11 +220,7 @@ impl Store {
         request: &PbRangeRequest,
         room: usize,
     ) -> Result<BytesMut, RequestError> {
-        let state = self.lock_state();
-        let plan = RangePlan::new(&state.index, state.view, request)?;
-        let header = self.response_header(state.view.current);
-        let snapshot = self.take_snapshot()?;
-        drop(state);
+        let (plan, header, snapshot) = self.plan_range(request)?;
         plan.encode(&StoredValues(&open_revisions(&snapshot)?), header, room)
     }
 

@@ -51,7 +51,6 @@ pub enum KeysError {
     /// No key, only comments.
     #[error("the list of encryption keys is empty: expected one key of {KEY_BYTES} bytes in Base64 a line")]
     None,
-    /// More keys than allowed.
     #[error(
         "the list has more than {MOST_ENCRYPTION_KEYS} encryption keys: remove keys that no stored value uses"
     )]
@@ -200,9 +199,6 @@ impl Keys {
     }
 
     /// An encrypted value of this place in clear text.
-    ///
-    /// # Errors
-    /// See [`ValueError`].
     pub fn decrypt(&self, key: &str, field: &str, value: &str) -> Result<String, ValueError> {
         let Ok((_, VERSION, id, encrypted)) = serde_json::from_str::<(String, u64, String, String)>(value)
         else {

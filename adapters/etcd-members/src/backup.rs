@@ -55,15 +55,19 @@ const PROVE: &str = "read of all keys of etcd";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BackupStep {
     /// Bytes of the snapshot so far, and those that etcd announces.
-    Written { bytes: u64, of: u64 },
+    Written {
+        bytes: u64,
+        of: u64,
+    },
     /// The file is read again.
     Verifying,
-    /// etcd restores the backup.
     Restoring,
-    /// The restored etcd starts.
     Starting,
     /// Keys that were read of the cluster so far, and its number of keys.
-    Compared { keys: u64, of: u64 },
+    Compared {
+        keys: u64,
+        of: u64,
+    },
 }
 
 /// Receives the steps. Must be quick and never block.
@@ -75,12 +79,6 @@ pub struct BackupsOnHost {
     etcd: Arc<EtcdMembers>,
     host: Arc<dyn Host>,
     progress: Progress,
-}
-
-impl fmt::Debug for BackupsOnHost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BackupsOnHost").finish_non_exhaustive()
-    }
 }
 
 impl BackupsOnHost {

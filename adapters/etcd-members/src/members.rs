@@ -2,7 +2,6 @@
 //! them.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
@@ -37,12 +36,6 @@ const USER: &str = "addition of a user of etcd";
 
 pub struct EtcdMembers {
     pool: Pool,
-}
-
-impl fmt::Debug for EtcdMembers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EtcdMembers").finish_non_exhaustive()
-    }
 }
 
 pub(crate) struct MemberChange<'a> {

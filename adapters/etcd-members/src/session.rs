@@ -17,7 +17,6 @@ use crate::limits::{LEASE_TTL, NEXT_ADDRESS, REQUEST};
 pub(crate) struct Session {
     pub(crate) client: Client,
     pub(crate) lease: i64,
-    /// Revision at the grant.
     pub(crate) revision: i64,
     pub(crate) members: Vec<EtcdMember>,
 }

@@ -4,10 +4,13 @@ use madako_protocol::host::{HostEnd, HostError, HostOutcome};
 use tokio::time::Instant;
 
 madako_protocol::declare_metrics! {
+    "Commands on the host":
     counter madako_host_commands_total(outcome)
-        "Commands on the host by outcome: ok, exit-code, signal, deadline, permit, not-started, lost, or dropped.";
-    histogram madako_host_command_seconds() "Duration of commands on the host.";
-    gauge madako_host_commands_running() "Commands that are running on the host.";
+        "Commands on the host. `outcome`: `ok` (exit code 0), `exit-code` (another one), `signal`, `deadline` \
+         (killed), `permit` (leadership was lost before it began), `not-started` (nothing happened), `lost` (the \
+         result is unknown), `dropped` (killed, because leadership was lost or its actor failed).";
+    histogram madako_host_command_seconds() in Seconds "Duration of commands on the host.";
+    gauge madako_host_commands_running() "Running commands on the host.";
 }
 
 /// A running command. If it is dropped before its end, leadership was lost or its actor failed.

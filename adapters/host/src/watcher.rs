@@ -98,7 +98,6 @@ struct Watch {
     service_is_there: bool,
     /// Held while a process of the command runs.
     note: Option<HeldNote>,
-    /// Signal `SIGCHLD`.
     children: Signal,
     /// Kept, so that the signals stay caught.
     _outlived: Vec<Signal>,

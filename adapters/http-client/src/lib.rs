@@ -42,9 +42,6 @@ pub struct ReqwestTransport {
 
 impl ReqwestTransport {
     /// Trusts the operating system's certificate authorities. If there are none, `http` works and `https` is refused.
-    ///
-    /// # Errors
-    /// See [`TransportError`].
     pub fn new() -> Result<Self, TransportError> {
         let native = rustls_native_certs::load_native_certs();
         for error in &native.errors {
@@ -60,18 +57,12 @@ impl ReqwestTransport {
 
     /// For requests to the scheme of this URL: as [`Self::new`], but only `https` reads the operating system's
     /// authorities, which takes some milliseconds.
-    ///
-    /// # Errors
-    /// See [`TransportError`].
     pub fn for_url(url: &str) -> Result<Self, TransportError> {
         let is_plain = Url::parse(url).is_ok_and(|url| url.scheme() == "http");
         if is_plain { Self::with_roots(RootCertStore::empty()) } else { Self::new() }
     }
 
     /// Trusts these certificate authorities only.
-    ///
-    /// # Errors
-    /// See [`TransportError`].
     pub fn with_roots(roots: RootCertStore) -> Result<Self, TransportError> {
         // An explicit provider, independent of the one that the process has installed.
         let provider = Arc::new(rustls::crypto::ring::default_provider());

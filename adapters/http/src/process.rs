@@ -7,33 +7,29 @@ use std::fs;
 use std::path::Path;
 
 use crate::recorder::{MetricsPage, MetricsScope};
-use madako_protocol::telemetry::Metric;
+use madako_protocol::telemetry::{Metric, Unit};
+
+const SECONDS: Option<Unit> = Some(Unit::Seconds);
+const BYTES: Option<Unit> = Some(Unit::Bytes);
 
 /// The metrics of the process, in the order of the page.
 pub const PROCESS_METRICS: &[Metric] = &[
-    process_metric(
-        "counter",
-        "process_cpu_seconds_total",
-        "Total user and system CPU time spent in seconds.",
-    ),
-    process_metric("gauge", "process_virtual_memory_bytes", "Virtual memory size in bytes."),
-    process_metric("gauge", "process_resident_memory_bytes", "Resident memory size in bytes."),
-    process_metric(
-        "gauge",
-        "process_start_time_seconds",
-        "Start time of the process since unix epoch in seconds.",
-    ),
-    process_metric("gauge", "process_open_fds", "Number of open file descriptors."),
-    process_metric("gauge", "process_max_fds", "Maximum number of open file descriptors."),
-    process_metric(
-        "gauge",
-        "process_virtual_memory_max_bytes",
-        "Maximum amount of virtual memory available in bytes.",
-    ),
+    process_metric("counter", "process_cpu_seconds_total", SECONDS, "CPU time, of user and system."),
+    process_metric("gauge", "process_virtual_memory_bytes", BYTES, "Virtual memory."),
+    process_metric("gauge", "process_resident_memory_bytes", BYTES, "Resident memory."),
+    process_metric("gauge", "process_start_time_seconds", SECONDS, "Unix time of the start of the process."),
+    process_metric("gauge", "process_open_fds", None, "Open files and connections."),
+    process_metric("gauge", "process_max_fds", None, "Limit of open files and connections."),
+    process_metric("gauge", "process_virtual_memory_max_bytes", BYTES, "Limit of virtual memory."),
 ];
 
-const fn process_metric(kind: &'static str, name: &'static str, text: &'static str) -> Metric {
-    Metric { kind, name, labels: &[], text }
+const fn process_metric(
+    kind: &'static str,
+    name: &'static str,
+    unit: Option<Unit>,
+    text: &'static str,
+) -> Metric {
+    Metric { kind, name, unit, labels: &[], section: "The process", text }
 }
 
 /// The recorded metrics and those of the process, in the text format of Prometheus.

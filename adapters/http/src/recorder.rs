@@ -39,7 +39,6 @@ pub struct MetricsRecorder {
     faults: Arc<Faults>,
 }
 
-/// The metrics of a [`MetricsRecorder`] as text.
 #[derive(Clone)]
 pub struct MetricsPage {
     service: PrometheusHandle,

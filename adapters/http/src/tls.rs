@@ -51,9 +51,6 @@ impl fmt::Debug for Tls {
 impl Tls {
     /// From PEM texts: the chain with the server's own certificate first, its key, and the CA certificates of the
     /// clients.
-    ///
-    /// # Errors
-    /// See [`TlsError`].
     pub fn new(certificate: &str, key: &str, client_ca: Option<&str>) -> Result<Self, TlsError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let chain = read_certificates(certificate, "certificate")?;

@@ -77,9 +77,6 @@ impl fmt::Debug for ApiServer {
 
 impl ApiServer {
     /// Creates a client without sending a request. Needs a tokio runtime.
-    ///
-    /// # Errors
-    /// See [`ConnectError`].
     pub fn new(access: &ApiServerAccess, limits: Limits) -> Result<Self, ConnectError> {
         let server = access.server().to_owned();
         match exchange::create_client(access, limits.max_answer_bytes, true) {

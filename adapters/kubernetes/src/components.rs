@@ -8,7 +8,6 @@ mod leases;
 mod objects;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -48,12 +47,6 @@ pub struct NodeComponents {
 /// The port of each component's health endpoint.
 type Ports = fn(Component) -> u16;
 
-impl fmt::Debug for NodeComponents {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NodeComponents").finish_non_exhaustive()
-    }
-}
-
 struct CurrentSession {
     session: Arc<AuthenticatedConnections>,
     /// The time of the next certificate.
@@ -62,7 +55,6 @@ struct CurrentSession {
 
 /// Connections that share a client certificate.
 struct AuthenticatedConnections {
-    /// Port of API servers.
     port: u16,
     trusted: String,
     issued: IssuedCertificate,

@@ -82,7 +82,6 @@ pub(crate) fn on_delete(daemon_set: apps::DaemonSet) -> Option<String> {
     daemon_set.metadata.uid.filter(|uid| strategy == "OnDelete" && !uid.is_empty())
 }
 
-/// Uid of the controller that owns a pod.
 pub(crate) fn controller_uid(pod: &core::Pod) -> Option<&str> {
     let owners = pod.metadata.owner_references.as_deref().unwrap_or_default();
     owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.as_str())

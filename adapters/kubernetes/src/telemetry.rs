@@ -6,10 +6,15 @@ use tokio::time::Instant;
 use crate::exchange::FailedExchange;
 
 madako_protocol::declare_metrics! {
+    "Kubernetes":
     counter madako_kubernetes_requests_total(call, outcome)
-        "Requests to the API server of Kubernetes by call (nodes, node, namespaces, daemonsets, pods, pod, cordon, uncordon, dry-run, evict, \
-         delete, health, list, metrics, lease, taint, version, kinds, annotations, object, apply, apply-dry-run, change-node, remove-node) and outcome: ok, not-found, budget, unavailable, refused, malformed, or cancelled by the caller.";
-    histogram madako_kubernetes_request_seconds(call) "Duration of requests to the API server of Kubernetes, by call.";
+        "Requests to the API server. `call`: `nodes`, `node`, `namespaces`, `daemonsets`, `pods`, `pod`, `cordon`, \
+         `uncordon`, `dry-run` (of an eviction), `evict`, `delete`, `health` (of a component of Kubernetes), \
+         `list`, `metrics`, `lease`, `taint`, `version`, `kinds` (discovery), `annotations`, `object`, `apply`, \
+         `apply-dry-run`, `change-node`, `remove-node`. `outcome`: `ok`, `not-found`, `budget` (a disruption budget \
+         forbids it for now), `unavailable`, `refused`, `malformed`, `cancelled` (the caller stopped waiting: its \
+         poll, or its leadership, ended).";
+    histogram madako_kubernetes_request_seconds(call) in Seconds "Duration of requests to the API server.";
 }
 
 /// A running request. It is counted and timed when it ends or when its caller drops it.

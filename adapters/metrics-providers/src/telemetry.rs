@@ -7,10 +7,11 @@ use madako_json::krake::tagged::Variants;
 use madako_protocol::placement::providers::FetchError;
 
 madako_protocol::declare_metrics! {
+    "Metrics of placement":
     counter madako_metrics_provider_requests_total(kind, outcome)
-        "Requests to metrics providers by kind and outcome: ok, definition, unreachable, deadline, too-large, \
-         cut-off or status.";
-    histogram madako_metrics_provider_request_seconds(kind) "Duration of requests to metrics providers.";
+        "HTTP requests to metrics providers. `outcome`: `ok`, `definition` (it could not be sent), `unreachable`, \
+         `deadline`, `too-large`, `cut-off`, `status`.";
+    histogram madako_metrics_provider_request_seconds(kind) in Seconds "Duration of requests to metrics providers.";
 }
 
 /// Krake's name of the provider's kind.

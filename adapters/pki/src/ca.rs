@@ -28,10 +28,15 @@ pub enum AuthorityFault {
     #[error("the text has no certificate, or several: expected one certificate in PEM")]
     Certificate,
     /// The certificate is that of no authority.
-    #[error("the certificate is not a CA certificate: expected basicConstraints with CA:TRUE")]
+    #[error(
+        "the certificate is not a CA certificate: expected basicConstraints with CA:TRUE, and keyCertSign if it has a key usage"
+    )]
     NoAuthority,
     /// The certificate is not valid now.
-    #[error("the certificate is valid from {from} to {to}, and not at the present time")]
+    #[error(
+        "the certificate is valid from {from} to {to}, and not at the present time: import a new one with madako ca \
+         set, or correct the clock of this host"
+    )]
     Time {
         /// Begin of its validity.
         from: OffsetDateTime,
@@ -52,7 +57,9 @@ pub enum AuthorityFault {
     )]
     KeyKind,
     /// The key is that of another certificate.
-    #[error("the private key does not belong to the certificate")]
+    #[error(
+        "the private key does not belong to the certificate: give the key for which the certificate was issued"
+    )]
     OtherKey,
     /// The subject of the certificate cannot be repeated in issued certificates.
     #[error(
@@ -71,8 +78,8 @@ pub(crate) enum SigningRefusal {
     #[error("a certificate cannot contain the name {0:?}: expected an IP address or a DNS name")]
     Name(String),
     /// The cryptographic library failed.
-    #[error("the cryptographic library cannot sign the certificate with the key of the authority")]
-    Signature,
+    #[error("the cryptographic library cannot {what}: {why}")]
+    Library { what: &'static str, why: String },
 }
 
 /// An authority that can sign.
@@ -151,7 +158,7 @@ impl Ca {
         authority: Authority,
         now: OffsetDateTime,
     ) -> Result<(String, Secret), SigningRefusal> {
-        let key = KeyPair::generate().map_err(|_| SigningRefusal::Signature)?;
+        let key = generate_key()?;
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, authority.common_name());
@@ -159,7 +166,8 @@ impl Ca {
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         params.not_before = now - SKEW;
         params.not_after = now + CA_VALIDITY;
-        let certificate = params.self_signed(&key).map_err(|_| SigningRefusal::Signature)?;
+        let certificate =
+            params.self_signed(&key).map_err(refused("sign the certificate of the new authority"))?;
         Ok((certificate.pem(), Secret::new(key.serialize_pem())))
     }
 
@@ -223,13 +231,22 @@ impl Ca {
         params.not_after = to.min(params.not_after);
         let issuer = Issuer::from_ca_cert_der(&self.certificate.as_slice().into(), &self.key);
         let issuer = issuer.map_err(|_| AuthorityFault::Name)?;
-        let key = KeyPair::generate().map_err(|_| SigningRefusal::Signature)?;
-        let certificate = params.signed_by(&key, &issuer).map_err(|_| SigningRefusal::Signature)?;
+        let key = generate_key()?;
+        let signed = params.signed_by(&key, &issuer);
+        let certificate = signed.map_err(refused("sign the certificate with the key of the authority"))?;
         Ok(IssuedCertificate {
             certificate: certificate.pem(),
             private_key: Secret::new(key.serialize_pem()),
         })
     }
+}
+
+fn generate_key() -> Result<KeyPair, SigningRefusal> {
+    KeyPair::generate().map_err(refused("generate a private key"))
+}
+
+fn refused(what: &'static str) -> impl Fn(rcgen::Error) -> SigningRefusal {
+    move |error| SigningRefusal::Library { what, why: error.to_string() }
 }
 
 /// A certificate of no authority. Its serial number comes from the hash of its new public key.

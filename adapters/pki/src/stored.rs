@@ -160,7 +160,8 @@ impl BuiltInAuthorities {
         let path = keys::ca_key(authority);
         let key = self.keys.decrypt(&path, "", key);
         let key = key.map_err(|error| key_error(authority, format!("{path} is {error}")))?;
-        Ca::read(certificate, &key).map_err(|fault| key_error(authority, fault.to_string()))
+        Ca::read(certificate, &key)
+            .map_err(|fault| key_error(authority, format!("{} and {path}: {fault}", keys::ca(authority))))
     }
 }
 

@@ -5,10 +5,11 @@ use std::time::Duration;
 use madako_protocol::ports::{HttpError, RegistryError, RegistryMachines};
 
 madako_protocol::declare_metrics! {
+    "The registry":
     counter madako_registry_requests_total(outcome)
-        "Requests to the machine registry by outcome: ok, connect, deadline, too-large, truncated, \
-         invalid-request, status, graphql or malformed.";
-    histogram madako_registry_request_seconds() "Duration of requests to the machine registry.";
+        "Requests to the machine registry by outcome: `ok`, `connect`, `deadline`, `too-large`, `truncated`, \
+         `invalid-request`, `status`, `graphql`, `malformed`.";
+    histogram madako_registry_request_seconds() in Seconds "Duration of requests to the machine registry.";
 }
 
 pub(crate) fn record_request(result: &Result<RegistryMachines, RegistryError>, took: Duration) {

@@ -20,7 +20,6 @@ impl fmt::Debug for SshKey {
 /// The fault of a file without a usable private key, as a clause about the file. It repeats nothing of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// The key has a passphrase.
     #[error("the private key is encrypted with a passphrase")]
     Encrypted,
     /// The text holds a public key.
@@ -29,7 +28,6 @@ pub enum KeyError {
     /// The text is longer than any private key.
     #[error("the text has more than {MAX_KEY} bytes, which no private key has")]
     TooLong,
-    /// The kind of the key is not supported.
     #[error("the private key is neither an RSA, an Ed25519 nor an ECDSA key")]
     Kind,
     /// No private key can be read.

@@ -6,7 +6,6 @@ use madako_domain::containers::{Mount, ServiceParams};
 use madako_json::go::{escape_html, go_object};
 use serde::Serialize;
 
-/// Name of the label.
 pub(crate) const LABEL: &str = "com.cybozu.cke";
 
 go_object! {

@@ -17,8 +17,8 @@ use base64::engine::general_purpose::STANDARD;
 use madako_domain::certificate::NodeCertificate;
 use madako_domain::component::Component;
 use madako_domain::containers::{
-    Container, DEFAULT_ETCD_VOLUME, ETCD_CLIENT_CA, ETCD_MARK, ETCD_PEER, ETCD_PEER_CA, ETCD_PKI,
-    ETCD_SERVER, KUBERNETES,
+    Container, ContainerName, DEFAULT_ETCD_VOLUME, ETCD_CLIENT_CA, ETCD_MARK, ETCD_PEER, ETCD_PEER_CA,
+    ETCD_PKI, ETCD_SERVER,
 };
 use madako_domain::node_status::{ContainerStatus, NodeStatus};
 use serde::Deserialize;
@@ -36,8 +36,8 @@ const CERTIFICATES: [&str; 4] = [ETCD_SERVER, ETCD_PEER, ETCD_PEER_CA, ETCD_CLIE
 
 /// Renders the script. It changes nothing.
 pub(crate) fn render(volume: &str) -> String {
-    let names = Container::ALL.map(Container::name).into_iter().chain(KUBERNETES);
-    let containers: Vec<String> = names.map(|name| format!("--filter 'name=^/{name}$'")).collect();
+    let containers: Vec<String> =
+        ContainerName::all().map(|name| format!("--filter 'name=^/{name}$'")).collect();
     let containers = containers.join(" ");
     let volumes = BTreeSet::from([volume, ETCD_MARK, DEFAULT_ETCD_VOLUME]);
     let volumes: Vec<String> =
@@ -210,7 +210,7 @@ fn add_container(status: &mut NodeStatus, json: &str, volume: &str) -> Result<()
     let inspected: InspectedContainer =
         serde_json::from_str(json).map_err(|error| format!("a container: {error}"))?;
     let name = inspected.0.trim_start_matches('/');
-    if !Container::ALL.map(Container::name).into_iter().chain(KUBERNETES).any(|known| known == name) {
+    if !ContainerName::all().any(|known| known.as_str() == name) {
         return Err("a container has an unexpected name".to_owned());
     }
     status.etcd_other_volume |= name == Container::Etcd.name() && inspected.has_other_volume(volume);

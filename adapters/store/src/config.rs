@@ -51,7 +51,6 @@ pub struct StoreConfig {
     pub username: String,
     /// Password for authentication; needs the user.
     pub password: Secret,
-    /// CA of the server.
     pub tls_ca: Option<String>,
     /// Client certificate; needs the key.
     pub tls_cert: Option<String>,
@@ -214,7 +213,6 @@ fn without_user(given: &str) -> String {
     }
 }
 
-/// Common options of all connections.
 pub(crate) fn with_common_options(endpoint: Endpoint, timeout: Duration) -> Endpoint {
     endpoint
         .connect_timeout(timeout)

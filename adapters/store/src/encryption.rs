@@ -29,7 +29,6 @@ use madako_json::krake::json;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecryptError {
-    /// No given key has this id.
     #[error(
         "{field} is encrypted with the key {id}, which is not configured here: add this key to the file of `placement.encryption`"
     )]

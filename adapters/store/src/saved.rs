@@ -22,9 +22,6 @@ pub enum SaveError {
 impl EtcdStore {
     /// Passes a snapshot to `take` part by part: every key of the store, regardless of the prefix, and a SHA-256 at the
     /// end.
-    ///
-    /// # Errors
-    /// See [`SaveError`].
     pub async fn save(&self, mut take: impl FnMut(&[u8]) -> io::Result<()>) -> Result<(), SaveError> {
         const SNAPSHOT: Operation = Operation::Snapshot;
         let connections = self.lines();

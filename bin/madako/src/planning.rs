@@ -56,51 +56,29 @@ pub(crate) struct WhatIfArgs {
     inputs: InputArgs,
 }
 
+/// Heading of the options for files in the help.
+const FILES: &str = "Files instead of the running system";
+
 /// The inputs of a plan.
 #[derive(Debug, clap::Args)]
 pub(crate) struct InputArgs {
     /// Template in YAML or JSON; with it the command opens no connection
-    #[arg(
-        long,
-        value_name = "FILE",
-        requires = "machines",
-        help_heading = "Files instead of the running system"
-    )]
+    #[arg(long, value_name = "FILE", requires = "machines", help_heading = FILES)]
     template: Option<String>,
     /// Machines in JSON, as sabakan's GraphQL returns them: the array, or the whole response
-    #[arg(
-        long,
-        value_name = "FILE",
-        requires = "template",
-        help_heading = "Files instead of the running system"
-    )]
+    #[arg(long, value_name = "FILE", requires = "template", help_heading = FILES)]
     machines: Option<String>,
     /// Constraints in YAML or JSON [default: CKE's]
-    #[arg(
-        long,
-        value_name = "FILE",
-        requires = "template",
-        help_heading = "Files instead of the running system"
-    )]
+    #[arg(long, value_name = "FILE", requires = "template", help_heading = FILES)]
     constraints: Option<String>,
     /// Current cluster in YAML or JSON [default: none]
-    #[arg(
-        long,
-        value_name = "FILE",
-        requires = "template",
-        help_heading = "Files instead of the running system"
-    )]
+    #[arg(long, value_name = "FILE", requires = "template", help_heading = FILES)]
     current: Option<String>,
     /// Taints of Kubernetes nodes in YAML or JSON: addresses, each with a list of taints
-    #[arg(
-        long,
-        value_name = "FILE",
-        requires = "template",
-        help_heading = "Files instead of the running system"
-    )]
+    #[arg(long, value_name = "FILE", requires = "template", help_heading = FILES)]
     node_taints: Option<String>,
     /// The current cluster was made from another template
-    #[arg(long, requires = "template", help_heading = "Files instead of the running system")]
+    #[arg(long, requires = "template", help_heading = FILES)]
     template_changed: bool,
     /// Time of the plan in RFC 3339 [default: now]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]

@@ -8,12 +8,13 @@ use madako_supervisor::http::MetricsText;
 
 /// Installs the recorder; once in a process.
 pub(crate) fn install_recorder() -> anyhow::Result<MetricsText> {
-    let recorder = madako_http::build_recorder(Arc::new(SystemClock))
-        .context("cannot record metrics: the buckets of the histograms are not valid")?;
+    let recorder = madako_http::build_recorder(Arc::new(SystemClock)).context(
+        "cannot create the recorder of metrics: the program has invalid buckets, which is a fault of Madako",
+    )?;
     let page = recorder.page();
-    metrics::set_global_recorder(recorder)
-        .ok()
-        .context("cannot record metrics: this process has another recorder already")?;
+    metrics::set_global_recorder(recorder).ok().context(
+        "cannot install the recorder of metrics: this process has one, which is a fault of Madako",
+    )?;
     madako_supervisor::describe_metrics();
     Ok(Arc::new(move |scope| madako_http::metrics_text(&page, scope)))
 }

@@ -3,7 +3,8 @@
 use madako_json::named;
 
 /// A certificate authority, in the order of `ckecli vault init`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::EnumString)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(strum::IntoStaticStr, strum::EnumString, strum::VariantArray, strum::Display)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Authority {
     /// Server certificates of etcd.
@@ -20,19 +21,9 @@ pub enum Authority {
     KubernetesWebhook,
 }
 
-named!(Authority);
+named!(Authority array);
 
 impl Authority {
-    /// All authorities.
-    pub const ALL: [Self; 6] = [
-        Self::Server,
-        Self::EtcdPeer,
-        Self::EtcdClient,
-        Self::Kubernetes,
-        Self::KubernetesAggregation,
-        Self::KubernetesWebhook,
-    ];
-
     /// Common name of the authority's own certificate, as CKE has it.
     #[must_use]
     pub fn common_name(self) -> &'static str {
@@ -44,11 +35,5 @@ impl Authority {
             Self::KubernetesAggregation => "kubernetes aggregation CA",
             Self::KubernetesWebhook => "kubernetes webhook CA",
         }
-    }
-}
-
-impl std::fmt::Display for Authority {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
     }
 }

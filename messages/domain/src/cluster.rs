@@ -7,13 +7,14 @@
 use std::collections::BTreeMap;
 
 use crate::containers::DEFAULT_ETCD_VOLUME;
+use crate::options::StoredOptions;
+use crate::reboot::config::StoredReboot;
 use crate::repair::config::Stored;
 use crate::rules::{self, ClusterForm};
-use crate::schema;
 use madako_json::go::{RawJson, go_object};
 use madako_json::input::{InputError, Problems, Warning};
-use madako_json::strict::walk::check_strictly;
-use madako_json::strict::{HasSchema as _, Kind, Path, Tree, yaml};
+use madako_json::strict::walk::read_strictly;
+use madako_json::strict::{Kind, Path, yaml};
 
 /// Label with the role of a node template or a node.
 pub const LABEL_ROLE: &str = "cke.cybozu.com/role";
@@ -92,11 +93,11 @@ go_object! {
         /// Upstream DNS service, as `namespace/name`.
         pub dns_service: String = "dns_service";
         /// Reboot settings, uninterpreted.
-        pub reboot: RawJson = "reboot", omit RawJson::is_absent, is Kind::Object(&schema::REBOOT);
+        pub reboot: RawJson = "reboot", omit RawJson::is_absent, is Kind::Object(StoredReboot::SCHEMA);
         /// Repair settings, uninterpreted.
         pub repair: RawJson = "repair", omit RawJson::is_absent, is Kind::Object(Stored::SCHEMA);
         /// Options of the components, uninterpreted.
-        pub options: RawJson = "options", omit RawJson::is_absent, is Kind::Object(&schema::OPTIONS);
+        pub options: RawJson = "options", omit RawJson::is_absent, is Kind::Object(StoredOptions::SCHEMA);
         ..rest typed
     }
 }
@@ -144,13 +145,8 @@ impl Cluster {
     ) -> Result<Self, InputError> {
         let tree = yaml::read_yaml(subject, text)?;
         let mut problems = Problems::default();
-        // From here on `good` lacks the parts with a wrong shape, so that the rules can check the rest.
-        let good = check_strictly(tree, Self::SCHEMA, Path::Root, &mut problems);
-        let mut cluster = if good == Tree::Null {
-            Self::default()
-        } else {
-            serde_json::from_str(&good.to_string()).expect("a value of the right shape can be read")
-        };
+        // Without the parts of a wrong shape, so that the rules can check the rest.
+        let mut cluster: Self = read_strictly(tree, Path::Root, &mut problems).unwrap_or_default();
         let mut broken = Problems::default();
         more(&cluster, &problems, &mut broken);
         rules::check_configuration(&cluster, form, &mut broken);

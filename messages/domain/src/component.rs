@@ -10,18 +10,8 @@ pub const KUBELET_CONFIG: &str = "/etc/kubernetes/kubelet/config.yml";
 pub const PROXY_CONFIG: &str = "/etc/kubernetes/proxy/config.yml";
 
 /// A container of Kubernetes. Its name is that of its program.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    strum::Display,
-    strum::IntoStaticStr,
-    strum::EnumString,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(strum::Display, strum::IntoStaticStr, strum::EnumString, strum::VariantArray)]
 pub enum Component {
     /// The API server.
     #[strum(serialize = "kube-apiserver")]
@@ -40,13 +30,9 @@ pub enum Component {
     Proxy,
 }
 
-named!(Component);
+named!(Component array);
 
 impl Component {
-    /// All components, in the order of their start.
-    pub const ALL: [Self; 5] =
-        [Self::ApiServer, Self::ControllerManager, Self::Scheduler, Self::Kubelet, Self::Proxy];
-
     /// True for a component of control plane nodes; the others run on every node.
     #[must_use]
     pub fn is_of_control_plane(self) -> bool {
@@ -101,7 +87,9 @@ mod tests {
     #[test]
     fn the_names_are_those_that_nodes_report() {
         let names = Component::ALL.map(|component| component.name());
-        assert_eq!(names, crate::containers::KUBERNETES);
+        let reported =
+            ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy"];
+        assert_eq!(names, reported);
         for name in names {
             assert_eq!(name.parse::<Component>().unwrap().name(), name);
         }

@@ -1,18 +1,13 @@
-//! The containers that the service runs on nodes: their names, their parameters, and the options of a cluster for
-//! them (CKE's `docs/cluster.md`; its label `com.cybozu.cke`).
-//!
-//! Reading is lenient, as in Go: `null` means empty. Typed configurations were checked strictly before they were
-//! stored.
+//! The containers that the service runs on nodes: their names, their parameters (CKE's label `com.cybozu.cke`), and the
+//! options of a cluster for them.
 
-mod stored;
-
-use std::collections::BTreeMap;
 use std::fmt;
 
-use madako_json::go::{RawJson, go_object};
+use madako_json::go::RawJson;
 
-use self::stored::{Stored, StoredVolume};
 use crate::component::Component;
+use crate::options::{EtcdOptions, StoredOptions, read_component};
+pub use crate::options::{Mount, ServiceParams};
 
 /// CKE's default for the volume of etcd.
 pub const DEFAULT_ETCD_VOLUME: &str = "etcd-cke";
@@ -28,10 +23,6 @@ pub const ETCD_PEER_CA: &str = "ca-peer.crt";
 pub const ETCD_CLIENT_CA: &str = "ca-client.crt";
 /// The volume that marks a node whose member was added completely.
 pub const ETCD_MARK: &str = "etcd-added-member";
-
-/// Names of Kubernetes' containers, in the order of their start. The service reads their state.
-pub const KUBERNETES: [&str; 5] =
-    ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy"];
 
 /// A container with a name that the service claims on every node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -106,38 +97,6 @@ impl fmt::Display for ContainerName {
     }
 }
 
-go_object! {
-    /// A directory or file of the node in a container.
-    #[derive(Debug, Clone, Default, PartialEq, Eq)]
-    pub struct Mount {
-        /// Path on the node.
-        pub source: String = "source";
-        /// Path in the container.
-        pub destination: String = "destination";
-        /// True if the container cannot write.
-        pub read_only: bool = "read_only";
-        /// Mount propagation, as docker takes it; empty for docker's default.
-        pub propagation: String = "propagation";
-        /// `z` or `Z`, which counts only where SELinux enforces; empty for none.
-        pub selinux_label: String = "selinux_label";
-        ..drop
-    }
-}
-
-go_object! {
-    /// Parameters of a container: those that are built in, or those that an operator adds.
-    #[derive(Debug, Clone, Default, PartialEq, Eq)]
-    pub struct ServiceParams {
-        /// Arguments, in order.
-        pub args: Vec<String> = "extra_args";
-        /// Mounts, in order.
-        pub binds: Vec<Mount> = "extra_binds";
-        /// Environment variables.
-        pub env: BTreeMap<String, String> = "extra_env";
-        ..drop
-    }
-}
-
 /// Arguments of etcd that count only at the first start of a member begin so.
 const FIRST_START: &str = "--initial-";
 
@@ -188,13 +147,14 @@ impl ContainerOptions {
     /// # Errors
     /// The field has another shape.
     pub fn read(options: &RawJson) -> Result<Self, serde_json::Error> {
-        let stored: Stored = options.parse()?;
-        let volume = stored.etcd.parse::<StoredVolume>()?.volume_name;
+        let stored: StoredOptions = options.parse()?;
+        let etcd: EtcdOptions = read_component("etcd", &stored.etcd)?;
+        let volume = Some(etcd.volume_name.clone()).filter(|volume| !volume.is_empty());
         Ok(Self {
-            rivers: stored.rivers,
-            etcd_rivers: stored.etcd_rivers,
-            etcd: stored.etcd.parse()?,
-            etcd_volume: if volume.is_empty() { DEFAULT_ETCD_VOLUME.to_owned() } else { volume },
+            rivers: read_component("rivers", &stored.rivers)?,
+            etcd_rivers: read_component("etcd-rivers", &stored.etcd_rivers)?,
+            etcd: etcd.into(),
+            etcd_volume: volume.unwrap_or_else(|| DEFAULT_ETCD_VOLUME.to_owned()),
         })
     }
 

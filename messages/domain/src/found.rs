@@ -11,8 +11,8 @@ use std::net::IpAddr;
 use crate::cluster::{Cluster, Taint};
 use crate::rules;
 use madako_json::input::{InputError, Problems};
-use madako_json::strict::walk::check_strictly;
-use madako_json::strict::{HasSchema as _, Path, Tree, shown_text, yaml};
+use madako_json::strict::walk::read_strictly;
+use madako_json::strict::{Path, Tree, shown_text, yaml};
 
 /// Reads a cluster in YAML or JSON, such as `ckecli cluster get` prints.
 ///
@@ -22,9 +22,9 @@ pub fn cluster_from_yaml(text: &str) -> Result<Cluster, InputError> {
     const SUBJECT: &str = "current cluster";
     let tree = yaml::read_yaml(SUBJECT, text)?;
     let mut problems = Problems::default();
-    let good = check_strictly(tree, Cluster::SCHEMA, Path::Root, &mut problems);
+    let cluster = read_strictly(tree, Path::Root, &mut problems);
     problems.finish(SUBJECT)?;
-    Ok(serde_json::from_str(&good.to_string()).expect("a value of the right shape can be read"))
+    Ok(cluster.unwrap_or_default())
 }
 
 /// Reads taints of Kubernetes nodes in YAML or JSON: an object from each node's address to its taints.
@@ -52,13 +52,7 @@ pub fn node_taints_from_yaml(text: &str) -> Result<BTreeMap<String, Vec<Taint>>,
         let mut of_node: Vec<Taint> = Vec::new();
         for (index, taint) in list.items().iter().enumerate() {
             let path = path.item(index);
-            let good = check_strictly(taint.clone(), Taint::SCHEMA, path, &mut problems);
-            let taint: Taint = match good {
-                Tree::Null => continue,
-                good => {
-                    serde_json::from_str(&good.to_string()).expect("a value of the right shape can be read")
-                }
-            };
+            let Some(taint) = read_strictly(taint.clone(), path, &mut problems) else { continue };
             rules::check_taint(&taint, &path, &mut broken);
             of_node.push(taint);
         }

@@ -4,7 +4,6 @@
 //! Does not: know which nodes have which image ([`FoundImage`] is an input), or compare versions.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use madako_json::input::{InputError, Problems};
 use madako_json::named;
@@ -16,18 +15,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::limits::MAX_IMAGE;
 
 /// The use of an image, in the order of `ckecli images`.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    strum::IntoStaticStr,
-    strum::EnumString,
-    strum::VariantNames,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(strum::Display, strum::IntoStaticStr, strum::EnumString, strum::VariantNames, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum ImageName {
     /// etcd with its tools.
@@ -46,26 +35,9 @@ pub enum ImageName {
     UnboundExporter,
 }
 
-named!(ImageName);
-
-impl fmt::Display for ImageName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
+named!(ImageName array);
 
 impl ImageName {
-    /// All names, in the order of `ckecli images`.
-    pub const ALL: [Self; 7] = [
-        Self::Etcd,
-        Self::Tools,
-        Self::Kubernetes,
-        Self::Pause,
-        Self::Coredns,
-        Self::Unbound,
-        Self::UnboundExporter,
-    ];
-
     /// The image of CKE 1.30.
     #[must_use]
     pub fn default_image(self) -> &'static str {

@@ -28,6 +28,7 @@ pub mod node_status;
 pub mod objects;
 pub mod observation;
 pub mod obstacle;
+pub mod options;
 pub mod placement;
 pub mod plan;
 pub mod reboot;

@@ -42,15 +42,16 @@ pub enum MachineState {
 
 named!(MachineState all names);
 
-/// A label of a machine in the registry.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct MachineLabel {
-    /// Name without prefix.
-    #[serde(default, deserialize_with = "deserialize_null_as_empty")]
-    pub name: String,
-    /// Value; may be empty.
-    #[serde(default, deserialize_with = "deserialize_null_as_empty")]
-    pub value: String,
+go_object! {
+    /// A label of a machine in the registry.
+    #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+    pub struct MachineLabel {
+        /// Name without prefix.
+        pub name: String = "name";
+        /// Value; may be empty.
+        pub value: String = "value";
+        ..drop typed
+    }
 }
 
 impl MachineLabel {
@@ -217,7 +218,7 @@ go_object! {
     #[derive(Debug, Clone, Default, PartialEq, Eq)]
     pub struct MachineParams {
         /// Labels of the machine.
-        pub labels: Option<Vec<MachineLabel>> = "labels", is Kind::List(&Kind::Object(&schema::MACHINE_LABEL));
+        pub labels: Option<Vec<MachineLabel>> = "labels";
         /// Rack numbers.
         pub racks: Option<Vec<i64>> = "racks", is Kind::List(&schema::INT);
         /// Roles.

@@ -23,9 +23,8 @@ pub use why::{
 
 /// The action of a plan, named like the rule that leads to it (CKE's `sabakan-integration.md`, "Maintenance"). A plan has at most one.
 /// The planner tries the rules in this order.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, IntoStaticStr, VariantArray,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Serialize, Deserialize, IntoStaticStr, VariantArray)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum Action {

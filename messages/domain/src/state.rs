@@ -148,11 +148,11 @@ impl ClusterState {
         };
         (state.repair_config, state.repair_fault) = match kept(keys::CLUSTER) {
             Some(last) => (last.repair_config.clone(), last.repair_fault.clone()),
-            None => read_repair_config(state.cluster.as_ref()),
+            None => read_part(state.cluster.as_ref(), |cluster| RepairConfig::read(&cluster.repair)),
         };
         (state.container_options, state.options_fault) = match kept(keys::CLUSTER) {
             Some(last) => (last.container_options.clone(), last.options_fault.clone()),
-            None => read_options(state.cluster.as_ref()),
+            None => read_part(state.cluster.as_ref(), |cluster| ContainerOptions::read(&cluster.options)),
         };
         state.config_version = match read_text(entries, keys::CONFIG_VERSION, &mut faults) {
             None if entries.contains_key(keys::CONFIG_VERSION) => None,
@@ -343,13 +343,14 @@ fn names_below<'e>(entries: &'e BTreeMap<String, Entry>, prefix: &'e str) -> imp
         .take_while(move |key| key.starts_with(prefix))
 }
 
-/// Reads a cluster's options of containers, or returns the fault.
-fn read_options(
+/// Reads a part of a cluster, or returns the fault.
+fn read_part<T, E: ToString>(
     cluster: Option<&RevisedValue<Arc<Cluster>>>,
-) -> (Option<Arc<ContainerOptions>>, Option<String>) {
-    match cluster.map(|cluster| ContainerOptions::read(&cluster.value.options)) {
+    read: impl FnOnce(&Cluster) -> Result<T, E>,
+) -> (Option<Arc<T>>, Option<String>) {
+    match cluster.map(|cluster| read(&cluster.value)) {
         None => (None, None),
-        Some(Ok(options)) => (Some(Arc::new(options)), None),
+        Some(Ok(part)) => (Some(Arc::new(part)), None),
         Some(Err(error)) => (None, Some(error.to_string())),
     }
 }
@@ -371,17 +372,6 @@ fn pinned_keys(
         }
     }
     pinned
-}
-
-/// Reads a cluster's section `repair`, or returns the fault.
-fn read_repair_config(
-    cluster: Option<&RevisedValue<Arc<Cluster>>>,
-) -> (Option<Arc<RepairConfig>>, Option<String>) {
-    match cluster.map(|cluster| RepairConfig::read(&cluster.value.repair)) {
-        None => (None, None),
-        Some(Ok(config)) => (Some(Arc::new(config)), None),
-        Some(Err(error)) => (None, Some(error.to_string())),
-    }
 }
 
 pub(crate) fn read_json<T: DeserializeOwned>(

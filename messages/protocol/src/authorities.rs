@@ -123,15 +123,9 @@ pub enum RenewalReason {
 #[async_trait]
 pub trait Authorities: Send + Sync + 'static {
     /// The certificate of an authority in PEM.
-    ///
-    /// # Errors
-    /// See [`AuthorityError`].
     async fn certificate(&self, authority: Authority) -> Result<String, AuthorityError>;
 
     /// Issues a certificate with a new key.
-    ///
-    /// # Errors
-    /// See [`AuthorityError`].
     async fn issue(&self, request: &CertificateRequest) -> Result<IssuedCertificate, AuthorityError>;
 
     /// True if certificates can be issued at present, by one cheap request.
@@ -143,9 +137,6 @@ pub trait Authorities: Send + Sync + 'static {
     }
 
     /// Removes the expired certificates of an authority, where a server keeps them. Returns whether one does.
-    ///
-    /// # Errors
-    /// See [`AuthorityError`].
     async fn tidy(&self, _permit: &Permit, _authority: Authority) -> Result<bool, AuthorityError> {
         Ok(false)
     }

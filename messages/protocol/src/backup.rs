@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use madako_domain::backup::{Difference, EtcdContents};
+use madako_json::named;
 use time::OffsetDateTime;
 
 use crate::etcd::EtcdError;
@@ -23,7 +24,8 @@ pub struct Backup {
 }
 
 /// The reason why there is no backup, or why it is not proved.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum BackupError {
     /// The permit had expired; the effect did not begin.
     #[error(transparent)]
@@ -94,23 +96,7 @@ pub enum BackupError {
     },
 }
 
-impl BackupError {
-    /// A short name for metrics.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Permit(_) => "permit",
-            Self::Etcd(_) => "etcd",
-            Self::File { .. } => "file",
-            Self::Busy { .. } => "busy",
-            Self::Damaged { .. } => "damaged",
-            Self::Program { .. } => "program",
-            Self::NotRestored { .. } => "not-restored",
-            Self::Compacted { .. } => "compacted",
-            Self::Refuted { .. } => "refuted",
-        }
-    }
-}
+named!(BackupError);
 
 /// A source of permits, for effects that follow each other for longer than one permit lasts.
 #[async_trait]

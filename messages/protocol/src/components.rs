@@ -30,9 +30,6 @@ pub trait Components: Objects {
     async fn time_list(&self, address: &str) -> Result<Duration, KubernetesError>;
 
     /// The deprecated APIs that clients requested since the start of an API server, from its metrics.
-    ///
-    /// # Errors
-    /// See [`KubernetesError`].
     async fn deprecated_apis(&self, address: &str) -> Result<BTreeSet<DeprecatedApi>, KubernetesError>;
 
     /// The holder of the lease of a controller manager or a scheduler; `None` if there is none. `servers` are the

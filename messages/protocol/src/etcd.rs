@@ -57,9 +57,6 @@ pub trait EtcdCluster: Send + Sync + 'static {
     async fn revisions(&self, addresses: &[String]) -> BTreeMap<String, i64>;
 
     /// Adds a learner, unless a member with this peer URL exists. Returns all members.
-    ///
-    /// # Errors
-    /// See [`EtcdError`].
     async fn add_learner(
         &self,
         permit: &Permit,
@@ -74,14 +71,8 @@ pub trait EtcdCluster: Send + Sync + 'static {
     async fn promote(&self, permit: &Permit, addresses: &[String], id: u64) -> Result<(), EtcdError>;
 
     /// Removes a member. A missing member is not an error.
-    ///
-    /// # Errors
-    /// See [`EtcdError`].
     async fn remove(&self, permit: &Permit, addresses: &[String], id: u64) -> Result<(), EtcdError>;
 
     /// Creates the users and roles of the cluster, which may exist, and turns authentication on.
-    ///
-    /// # Errors
-    /// See [`EtcdError`].
     async fn set_up_auth(&self, permit: &Permit, addresses: &[String]) -> Result<(), EtcdError>;
 }

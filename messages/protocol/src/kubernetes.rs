@@ -53,48 +53,27 @@ pub enum KubernetesError {
 #[async_trait]
 pub trait Kubernetes: Send + Sync + 'static {
     /// All nodes.
-    ///
-    /// # Errors
-    /// See [`KubernetesError`].
     async fn nodes(&self) -> Result<Vec<KubeNode>, KubernetesError>;
 
     /// One node; `None` if the API server has none of this name.
-    ///
-    /// # Errors
-    /// See [`KubernetesError`].
     async fn node(&self, name: &str) -> Result<Option<KubeNode>, KubernetesError> {
         Ok(self.nodes().await?.into_iter().find(|node| node.name == name))
     }
 
     /// Names of the namespaces that a label selector in the API's notation selects; the empty selector selects all.
-    ///
-    /// # Errors
-    /// See [`KubernetesError`].
     async fn namespaces(&self, selector: &str) -> Result<BTreeSet<String>, KubernetesError>;
 
     /// All pods that are bound to a node.
-    ///
-    /// # Errors
-    /// See [`KubernetesError`].
     async fn pods_on(&self, node: &str) -> Result<Vec<Pod>, KubernetesError>;
 
     /// The pods on a node whose DaemonSets have the update strategy `OnDelete`.
-    ///
-    /// # Errors
-    /// See [`KubernetesError`].
     async fn on_delete_pods(&self, node: &str) -> Result<Vec<PodId>, KubernetesError>;
 
     /// Makes a node unschedulable and sets [`ANNOTATION_REBOOT`](madako_domain::kubernetes::ANNOTATION_REBOOT) on it.
     /// Idempotent.
-    ///
-    /// # Errors
-    /// See [`KubernetesError`].
     async fn cordon(&self, permit: &Permit, node: &str) -> Result<(), KubernetesError>;
 
     /// Reverts [`Self::cordon`].
-    ///
-    /// # Errors
-    /// See [`KubernetesError`].
     async fn uncordon(&self, permit: &Permit, node: &str) -> Result<(), KubernetesError>;
 
     /// Evicts a pod; a dry run only checks whether the API server would accept that.
@@ -109,9 +88,6 @@ pub trait Kubernetes: Send + Sync + 'static {
     ) -> Result<EvictionOutcome, KubernetesError>;
 
     /// Deletes a pod within its grace period, whatever disruption budgets say. A missing pod is not an error.
-    ///
-    /// # Errors
-    /// See [`KubernetesError`].
     async fn delete(&self, permit: &Permit, pod: &PodId) -> Result<(), KubernetesError>;
 }
 

@@ -30,15 +30,9 @@ pub enum KubernetesSecretError {
 pub trait KubernetesSecrets: Send + Sync + 'static {
     /// The certificate and key with which API servers check and sign the tokens of service accounts. The first call
     /// issues them; they are never renewed, since all tokens would end.
-    ///
-    /// # Errors
-    /// See [`KubernetesSecretError`].
     async fn service_account(&self, permit: &Permit) -> Result<IssuedCertificate, KubernetesSecretError>;
 
     /// The keys with which API servers encrypt Secrets, in CKE's form:
     /// `{"keys": [{"name": NAME, "secret": BASE64}]}`, the newest first. Without Vault, the first call makes a key.
-    ///
-    /// # Errors
-    /// See [`KubernetesSecretError`].
     async fn encryption_keys(&self, permit: &Permit) -> Result<Secret, KubernetesSecretError>;
 }

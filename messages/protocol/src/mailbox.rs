@@ -5,7 +5,10 @@
 use crate::telemetry::CountedGauge;
 
 crate::declare_metrics! {
-    gauge madako_actor_mailbox_messages(actor) "Messages in the mailboxes of actors of this name.";
+    "Actors":
+    gauge madako_actor_mailbox_messages(actor)
+        "Waiting messages in the mailboxes of actors of this name. If more than a few wait for long, the actor is \
+         stuck.";
 }
 
 /// The messages of one kind of actor.

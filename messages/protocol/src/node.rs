@@ -343,8 +343,5 @@ impl fmt::Debug for Connection {
 #[async_trait]
 pub trait NodeDriver: Send + Sync + 'static {
     /// Connects and logs in.
-    ///
-    /// # Errors
-    /// See [`NodeError`].
     async fn connect(&self, target: &NodeTarget) -> Result<Arc<dyn NodeConnection>, NodeError>;
 }

@@ -21,9 +21,6 @@ pub trait Objects: Send + Sync + 'static {
     async fn read_server_version(&self, address: &str) -> Result<String, KubernetesError>;
 
     /// All Node objects.
-    ///
-    /// # Errors
-    /// See [`KubernetesError`].
     async fn read_node_objects(&self, servers: &[String]) -> Result<Vec<NodeObject>, KubernetesError>;
 
     /// The annotations of an object. A kind is looked up in the one part of discovery that can have it.
@@ -34,9 +31,6 @@ pub trait Objects: Send + Sync + 'static {
 
     /// Applies an object by server-side apply with CKE's field manager, and takes over the fields of other managers.
     /// Idempotent.
-    ///
-    /// # Errors
-    /// See [`KubernetesError`].
     async fn apply_object(
         &self,
         permit: &Permit,
@@ -45,9 +39,6 @@ pub trait Objects: Send + Sync + 'static {
     ) -> Result<(), KubernetesError>;
 
     /// The object as [`Self::apply`] would leave it. Changes nothing.
-    ///
-    /// # Errors
-    /// See [`KubernetesError`].
     async fn dry_run_apply(
         &self,
         servers: &[String],
@@ -66,9 +57,6 @@ pub trait Objects: Send + Sync + 'static {
     ) -> Result<(), KubernetesError>;
 
     /// Cordons a node and deletes its Node object. A missing object is not an error.
-    ///
-    /// # Errors
-    /// See [`KubernetesError`].
     async fn remove_node(
         &self,
         permit: &Permit,

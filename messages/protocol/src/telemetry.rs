@@ -1,11 +1,10 @@
 //! Metrics as data: each crate declares all its metrics in one table, with [`declare_metrics!`](crate::declare_metrics).
 //!
-//! The help texts of `/metrics`, the check of `docs/METRICS.md` and the tests use the tables. A use of a metric calls
-//! the function of that name, which has one parameter for each label: a misspelt name or a missing label does not
-//! compile.
+//! The help texts of `/metrics`, the tables of `docs/METRICS.md` and the tests come from these declarations. A use of a
+//! metric calls the function of that name, which has one parameter for each label: a misspelt name or a missing label
+//! does not compile.
 
-use metrics::Unit;
-pub use metrics::{Counter, Gauge, Histogram};
+pub use metrics::{Counter, Gauge, Histogram, Unit};
 #[doc(hidden)]
 pub use metrics::{SharedString, counter, gauge, histogram};
 
@@ -16,20 +15,23 @@ pub struct Metric {
     pub kind: &'static str,
     /// Ends with the unit, as Prometheus recommends.
     pub name: &'static str,
+    /// None for a number of things, a state (0 or 1) and a revision.
+    pub unit: Option<Unit>,
     /// Names of the labels.
     pub labels: &'static [&'static str],
-    /// Help text on `/metrics`.
+    /// Section of `docs/METRICS.md`.
+    pub section: &'static str,
+    /// Meaning on `/metrics` and in `docs/METRICS.md`.
     pub text: &'static str,
 }
 
 impl Metric {
     /// Describes the metric to the current recorder.
     pub fn describe(&self) {
-        let unit = self.name.ends_with("_seconds").then_some(Unit::Seconds);
         metrics::with_recorder(|recorder| match self.kind {
-            "counter" => recorder.describe_counter(self.name.into(), unit, self.text.into()),
-            "gauge" => recorder.describe_gauge(self.name.into(), unit, self.text.into()),
-            _ => recorder.describe_histogram(self.name.into(), unit, self.text.into()),
+            "counter" => recorder.describe_counter(self.name.into(), self.unit, self.text.into()),
+            "gauge" => recorder.describe_gauge(self.name.into(), self.unit, self.text.into()),
+            _ => recorder.describe_histogram(self.name.into(), self.unit, self.text.into()),
         });
     }
 }
@@ -53,28 +55,33 @@ impl Drop for CountedGauge {
     }
 }
 
-/// Declares the metrics of a crate, each as `kind name(label, ...) "help text";`. Defines the table `METRICS` and, for
-/// each metric, a function from label values to the metric's handle.
+/// Declares the metrics of a crate, by section of `docs/METRICS.md`: each metric as
+/// `kind name(label, ...) in Unit "meaning";`, where `in Unit` may be missing. Defines the table `METRICS` and, for each
+/// metric, a function from label values to the metric's handle.
 #[macro_export]
 macro_rules! declare_metrics {
-    ($($kind:ident $name:ident($($label:ident),*) $text:literal;)*) => {
+    ($($section:literal: $($kind:ident $name:ident($($label:ident),*) $(in $unit:ident)? $text:literal;)*)*) => {
         /// The metrics of this crate.
-        pub const METRICS: &[$crate::telemetry::Metric] = &[$($crate::telemetry::Metric {
+        pub const METRICS: &[$crate::telemetry::Metric] = &[$($($crate::telemetry::Metric {
             kind: stringify!($kind),
             name: stringify!($name),
+            unit: $crate::declare_metrics!(@unit $($unit)?),
             labels: &[$(stringify!($label)),*],
+            section: $section,
             text: $text,
-        }),*];
-        $(
+        }),*),*];
+        $($(
             #[doc = $text]
             pub(crate) fn $name(
                 $($label: impl Into<$crate::telemetry::SharedString>),*
             ) -> $crate::declare_metrics!(@$kind) {
                 $crate::telemetry::$kind!(stringify!($name) $(, stringify!($label) => $label)*)
             }
-        )*
+        )*)*
     };
     (@counter) => { $crate::telemetry::Counter };
     (@gauge) => { $crate::telemetry::Gauge };
     (@histogram) => { $crate::telemetry::Histogram };
+    (@unit) => { None };
+    (@unit $unit:ident) => { Some($crate::telemetry::Unit::$unit) };
 }

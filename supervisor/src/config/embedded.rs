@@ -48,7 +48,6 @@ pub struct ServerTls {
 }
 
 impl Embedded {
-    /// The store without any configuration.
     #[must_use]
     pub fn without_configuration() -> Self {
         Self {

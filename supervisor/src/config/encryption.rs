@@ -22,7 +22,6 @@ section! {
     }
 }
 
-/// `path` is the path of the section.
 pub(super) fn read_keys(given: &GivenKeys, path: &str, findings: &mut ConfigFindings) -> Keys {
     let [file_field, env_field] = ["key_file", "key_env"].map(|name| format!("{path}.{name}"));
     let (field, origin, text) = match (&given.file, &given.variable) {

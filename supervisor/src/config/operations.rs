@@ -19,7 +19,6 @@ use strum::VariantNames as _;
 use super::settings::ConfigFindings;
 use super::{GivenSettings, backup, encryption, pem};
 
-/// The value of `operations.mode`.
 #[derive(Debug, Clone, Copy, strum::EnumString, strum::VariantNames)]
 #[strum(serialize_all = "kebab-case")]
 pub(super) enum GivenMode {

@@ -1,47 +1,81 @@
-//! Compares the tables of docs/METRICS.md with the metrics that the crates declare, and checks that each metric is
-//! declared in a table that the supervisor lists. The comparison with pages of running services is in
-//! `bin/madako/tests/cli/service/page.rs`.
+//! Generates the tables of docs/METRICS.md from the metrics that the crates declare (`MADAKO_WRITE_REFERENCE=1` writes
+//! the page), and checks that each metric is declared in a table that the supervisor lists. The comparison with pages
+//! of running services is in `bin/madako/tests/cli/service/page.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
 
-use madako_protocol::telemetry::Metric;
+use madako_protocol::telemetry::{Metric, Unit};
 
-use crate::repository::{members, text, texts};
+use crate::repository::{members, root, text, texts};
 use crate::{nothing, one};
 
 /// The one file that may use the macros of the `metrics` crate.
 const DECLARES: &str = "messages/protocol/src/telemetry.rs";
 
+const PAGE: &str = "docs/METRICS.md";
+/// An example.
+const LEADER: Metric = Metric {
+    kind: "gauge",
+    name: "madako_leader",
+    unit: None,
+    labels: &[],
+    section: "Leadership",
+    text: "Leads.",
+};
+
 fn declared() -> Vec<Metric> {
     madako_supervisor::all_metrics().copied().collect()
 }
 
-/// The row of a metric up to its meaning: `| name | kind | labels |`.
-fn head(Metric { kind, name, labels, .. }: &Metric) -> String {
-    let labels: Vec<String> = labels.iter().map(|label| format!("`{label}` ")).collect();
-    format!("| `{name}` | {kind} | {}|", labels.join(", ").replace(" ,", ","))
+/// The page with the rows of the declared metrics: each table that the page has is written anew.
+fn written(page: &str, metrics: &[Metric]) -> String {
+    let mut text = String::new();
+    let mut section = "";
+    for line in page.lines() {
+        section = line.strip_prefix("## ").unwrap_or(section);
+        if line.starts_with("| Name ") {
+            text.push_str("| Name | Kind | Unit | Labels | Meaning |\n|---|---|---|---|---|\n");
+            text.extend(metrics.iter().filter(|metric| metric.section == section).map(row));
+        } else if !line.starts_with('|') {
+            text.extend([line, "\n"]);
+        }
+    }
+    text
 }
 
-/// The differences between the rows of a document and the declared metrics.
-fn differences(document: &str, metrics: &[Metric]) -> Vec<String> {
-    let rows: Vec<&str> = document.lines().filter(|line| line.starts_with("| `")).collect();
-    let is_row = |row: &str, metric: &Metric| {
-        row.strip_prefix(&head(metric)).is_some_and(|meaning| !meaning.trim_matches([' ', '|']).is_empty())
-    };
-    let missing = metrics.iter().filter(|metric| !rows.iter().any(|row| is_row(row, metric)));
-    let missing = missing.map(|metric| format!("no row {} {} |", head(metric), metric.text));
-    let gone = rows.iter().filter(|row| !metrics.iter().any(|metric| is_row(row, metric)));
-    missing.chain(gone.map(|row| format!("no crate declares {row}"))).collect()
+fn row(Metric { kind, name, unit, labels, text, .. }: &Metric) -> String {
+    let code = |word: &&str| format!("`{word}`");
+    let (name, labels) = (code(name), labels.iter().map(code).collect::<Vec<_>>().join(", "));
+    let cells = [name.as_str(), kind, unit.map_or("", |unit| unit.as_str()), &labels, text];
+    let cells = cells.map(|cell| if cell.is_empty() { String::new() } else { format!(" {cell}") });
+    format!("|{} |\n", cells.join(" |"))
 }
 
-/// Names of another system, and names that are declared twice.
+/// Metrics whose section has no table on the page.
+fn homeless(page: &str, metrics: &[Metric]) -> Vec<String> {
+    let homeless = metrics.iter().filter(|metric| !page.contains(&row(metric)));
+    homeless
+        .map(|it| format!("{}: docs/METRICS.md has no table below '## {}'", it.name, it.section))
+        .collect()
+}
+
+/// Names of another system, names that are declared twice, and names that do not end with the unit.
 fn misnamed(metrics: &[Metric]) -> Vec<String> {
     let mut known = BTreeSet::new();
     let is_ours =
         |name: &str| ["madako_", "cke_", "process_"].into_iter().any(|prefix| name.starts_with(prefix));
     let names = metrics.iter().map(|metric| metric.name);
     let wrong = names.filter(|name| !is_ours(name) || !known.insert(*name));
-    wrong.map(|name| format!("{name}: declared twice, or begins with neither madako_ nor cke_")).collect()
+    let wrong = wrong.map(|name| format!("{name}: declared twice, or begins with neither madako_ nor cke_"));
+    let of_another_unit = metrics.iter().filter(|metric| {
+        let name = metric.name.strip_suffix("_total").unwrap_or(metric.name);
+        let ending = [Unit::Seconds, Unit::Bytes].into_iter().find(|unit| name.ends_with(unit.as_str()));
+        ending != metric.unit
+    });
+    let of_another_unit = of_another_unit
+        .map(|metric| format!("{}: the name does not end with the unit, {:?}", metric.name, metric.unit));
+    iter::chain(wrong, of_another_unit).collect()
 }
 
 /// Metrics in documents that no crate declares.
@@ -98,9 +132,20 @@ fn sources() -> BTreeMap<String, String> {
 
 #[test]
 fn the_page_of_metrics_has_each_declared_metric() {
-    assert!(declared().len() > 10, "the crates declare metrics");
-    nothing(&differences(&text("docs/METRICS.md"), &declared()));
-    nothing(&misnamed(&declared()));
+    let metrics = declared();
+    assert!(metrics.len() > 10, "the crates declare metrics");
+    let page = written(&text(PAGE), &metrics);
+    nothing(&homeless(&page, &metrics));
+    nothing(&misnamed(&metrics));
+    if std::env::var_os("MADAKO_WRITE_REFERENCE").is_some() {
+        std::fs::write(root().join(PAGE), &page).unwrap();
+    }
+    let present = text(PAGE);
+    let differs = present.lines().zip(page.lines()).find(|(present, declared)| present != declared);
+    assert!(
+        present == page,
+        "{PAGE} is out of date (MADAKO_WRITE_REFERENCE=1 writes it); first difference: {differs:?}"
+    );
 }
 
 #[test]
@@ -116,10 +161,9 @@ fn each_crate_declares_its_metrics_in_a_listed_table() {
 
 #[test]
 fn a_metric_that_no_code_uses_is_found() {
-    let metric = Metric { kind: "gauge", name: "madako_leader", labels: &[], text: "Leads." };
     let found = |code: &str| {
         let code = format!("gauge madako_leader() \"Leads.\";\n{code}");
-        unused(&[metric], &BTreeMap::from([("a.rs".to_owned(), code)]))
+        unused(&[LEADER], &BTreeMap::from([("a.rs".to_owned(), code)]))
     };
     nothing(&found("use crate::madako_leader;\nmadako_leader().set(1.0);"));
     one(&found("use crate::madako_leader;"), &["madako_leader", "not used"]);
@@ -127,35 +171,39 @@ fn a_metric_that_no_code_uses_is_found() {
 
 #[test]
 fn mention_of_a_missing_metric_is_found() {
-    let metrics = [Metric { kind: "gauge", name: "madako_leader", labels: &[], text: "Leads." }];
     let mention = |text: &str| BTreeMap::from([("docs/GUIDE.md".to_owned(), text.to_owned())]);
-    nothing(&unknown_mentions(&mention("`sum(madako_leader)`, all of `madako_*` and cke_"), &metrics));
-    one(&unknown_mentions(&mention("watch `cke_leader`"), &metrics), &["docs/GUIDE.md", "cke_leader"]);
+    nothing(&unknown_mentions(&mention("`sum(madako_leader)`, all of `madako_*` and cke_"), &[LEADER]));
+    one(&unknown_mentions(&mention("watch `cke_leader`"), &[LEADER]), &["docs/GUIDE.md", "cke_leader"]);
 }
 
 #[test]
-fn a_difference_between_the_page_and_the_declarations_is_found() {
+fn the_tables_of_the_page_follow_the_declarations() {
     let polls = Metric {
         kind: "counter",
-        name: "madako_polls_total",
+        name: "madako_polls_seconds_total",
+        unit: Some(Unit::Seconds),
         labels: &["subject", "outcome"],
+        section: "The registry",
         text: "Polls.",
     };
-    let age = Metric { kind: "gauge", name: "madako_age_seconds", labels: &[], text: "Age." };
-    let row = "| `madako_polls_total` | counter | `subject`, `outcome` | Polls. |\n";
-    let table = format!(
-        "| Name | Kind | Labels | Meaning |\n|---|---|---|---|\n{row}| `madako_age_seconds` | gauge | | Age. |\n"
+    let page = "# Metrics\n\n## The registry\n\nBefore.\n\n| Name |\n| `gone` |\n\nAfter.\n\n## Leadership\n\n| Name |\n";
+    let head = "| Name | Kind | Unit | Labels | Meaning |\n|---|---|---|---|---|\n";
+    let expected = format!(
+        "# Metrics\n\n## The registry\n\nBefore.\n\n{head}| `madako_polls_seconds_total` | counter | seconds | `subject`, \
+         `outcome` | Polls. |\n\nAfter.\n\n## Leadership\n\n{head}| `madako_leader` | gauge | | | Leads. |\n"
     );
-    nothing(&differences(&table, &[polls, age]));
-    one(&differences(&table.replace(row, ""), &[polls, age]), &["no row", row.trim_end()]);
-    one(&differences(&table, &[age]), &["no crate declares", row.trim_end()]);
-    for (correct, wrong) in [("counter", "gauge"), ("`subject`, ", ""), ("Polls.", "")] {
-        let found = differences(&table.replace(correct, wrong), &[polls, age]);
-        assert_eq!(found.len(), 2, "the row is missing, and there is another one: {found:?}");
-    }
-    nothing(&misnamed(&[polls, age]));
-    one(&misnamed(&[polls, age, age]), &["madako_age_seconds", "twice"]);
-    one(&misnamed(&[Metric { name: "polls_total", ..polls }]), &["polls_total", "begins with neither"]);
+    assert_eq!(written(page, &[LEADER, polls]), expected);
+    assert_eq!(written(&expected, &[LEADER, polls]), expected);
+    nothing(&homeless(&expected, &[LEADER, polls]));
+    one(
+        &homeless(&expected, &[Metric { section: "Lead", text: "", ..LEADER }]),
+        &["madako_leader", "'## Lead'"],
+    );
+    nothing(&misnamed(&[polls, LEADER]));
+    one(&misnamed(&[polls, LEADER, LEADER]), &["madako_leader", "twice"]);
+    one(&misnamed(&[Metric { name: "polls_seconds", ..polls }]), &["polls_seconds", "begins with neither"]);
+    one(&misnamed(&[Metric { unit: None, ..polls }]), &["madako_polls_seconds_total", "unit"]);
+    one(&misnamed(&[Metric { unit: Some(Unit::Bytes), ..LEADER }]), &["madako_leader", "unit"]);
 }
 
 #[test]

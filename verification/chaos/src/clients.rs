@@ -246,7 +246,6 @@ impl Clients {
     }
 }
 
-/// The generator of one client of a run.
 pub(crate) fn client_generator(seed: u64, client: u32) -> ChaCha8Rng {
     let mut chance = ChaCha8Rng::seed_from_u64(seed);
     chance.set_stream(CLIENT_STREAMS + u64::from(client));

@@ -169,10 +169,8 @@ struct NetworkState {
     processes: BTreeMap<u32, Node>,
 }
 
-/// The location of the nodes.
 #[derive(Debug, Clone)]
 enum NodeLocation {
-    /// On loopback, with the reason.
     Loopback(String),
     Namespaces(Arc<Namespaces>),
 }
@@ -186,7 +184,6 @@ pub struct Network {
 }
 
 impl Default for Network {
-    /// A network on loopback.
     fn default() -> Self {
         let ground = NodeLocation::Loopback("as asked for".to_owned());
         Self { board: Arc::default(), ground, open: OpenConnections::default() }

@@ -44,9 +44,8 @@ pub enum Act {
 
 named!(Act all);
 
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Display, IntoStaticStr, VariantArray, VariantNames,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Display, IntoStaticStr, VariantArray, VariantNames)]
 pub enum TargetKind {
     #[strum(serialize = "rack=N")]
     Rack,
@@ -151,7 +150,6 @@ impl fmt::Display for Target {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultTimes {
     At(Span),
-    /// At each multiple of the span.
     Every(Span),
     /// After independent random pauses.
     Random {

@@ -120,7 +120,6 @@ fn read_times(words: &FaultWords<'_>, path: &Path<'_>, problems: &mut Problems) 
     }
 }
 
-/// A span from `least` to [`LONGEST`].
 pub(crate) fn parse_span(text: &str, least: Span, path: &Path<'_>, problems: &mut Problems) -> Option<Span> {
     let expected = match Span::parse(text) {
         Some(span) if (least..=LONGEST).contains(&span) => return Some(span),

@@ -165,7 +165,6 @@ const LOOK_TAKES: Duration = Duration::from_secs(90);
 /// The end of a node's silence is observed some seconds later.
 const OBSERVED_LATE: Duration = Duration::from_secs(10);
 
-/// A drain that has begun.
 struct BegunDrain {
     at: FactTime,
     node: String,

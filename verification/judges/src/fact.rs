@@ -108,15 +108,29 @@ pub struct Voter {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EtcdFact {
     /// A cluster has a majority for the first time.
-    Formed { cluster: u64 },
+    Formed {
+        cluster: u64,
+    },
     /// A member started on an empty volume.
-    Initialised { cluster: u64, member: u64, address: String },
+    Initialised {
+        cluster: u64,
+        member: u64,
+        address: String,
+    },
     /// A write is acknowledged. The writes of a cluster have the numbers 1, 2 and so on.
-    Acknowledged { cluster: u64, write: u64 },
+    Acknowledged {
+        cluster: u64,
+        write: u64,
+    },
     /// A majority exists again, or other members form it. They have the writes up to this one.
-    Kept { cluster: u64, write: u64 },
+    Kept {
+        cluster: u64,
+        write: u64,
+    },
     /// No connected majority of the voting members runs any more.
-    Silent { cluster: u64 },
+    Silent {
+        cluster: u64,
+    },
     /// An effect stopped or removed a running voting member.
     VoterLost {
         effect: NodeEffect,
@@ -129,8 +143,12 @@ pub enum EtcdFact {
         /// True if the cluster had a majority before the effect.
         had_quorum: bool,
     },
-    /// An effect removed the data of a member from its node.
-    DataRemoved { effect: NodeEffect, cluster: u64, member: u64, is_voting: bool },
+    DataRemoved {
+        effect: NodeEffect,
+        cluster: u64,
+        member: u64,
+        is_voting: bool,
+    },
 }
 
 /// An observation of the components of Kubernetes on the nodes.
@@ -155,7 +173,6 @@ pub enum ComponentFact {
     /// An effect started a component with another image than its last one on the node.
     ImageChanged {
         effect: NodeEffect,
-        /// Name of the component.
         component: &'static str,
         /// Minor version of the image.
         minor: u64,
@@ -167,7 +184,6 @@ pub enum ComponentFact {
     /// An effect restarted a kubelet or proxy.
     Restarted {
         effect: NodeEffect,
-        /// Name of the component.
         component: &'static str,
         /// Addresses of the other nodes whose component an effect restarted and which does not serve since, with the time
         /// since that restart.

@@ -40,7 +40,6 @@ impl<K: Ord + Clone> Waiting<K> {
         }
     }
 
-    /// Objects that waited and are not in `wrong`.
     pub(crate) fn objects_done_waiting<'a>(&'a self, wrong: &BTreeSet<K>) -> Vec<&'a K> {
         self.since.keys().filter(|key| !wrong.contains(key)).collect()
     }

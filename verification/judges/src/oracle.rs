@@ -32,7 +32,6 @@ pub(crate) struct FactJudgement<'a> {
 }
 
 impl FactJudgement<'_> {
-    /// Counts a test of the promise.
     pub(crate) fn count_test(&mut self) {
         self.verdict.judged += 1;
     }

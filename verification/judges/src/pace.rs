@@ -17,7 +17,6 @@ const WINDOW: u32 = 5;
 /// Extra requests allowed within a window: at both ends of the window, and under way at its beginning.
 const BESIDE: usize = 2;
 
-/// Times of events within a window.
 #[derive(Default)]
 struct EventWindow(VecDeque<FactTime>);
 

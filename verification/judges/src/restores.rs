@@ -26,7 +26,6 @@ impl FormerClusters {
         }
     }
 
-    /// True if a restore has replaced the cluster.
     pub(crate) fn was_replaced(&self, cluster: u64) -> bool {
         self.0.get(&cluster).is_some_and(|is_former| *is_former)
     }

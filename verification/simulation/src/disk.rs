@@ -121,7 +121,6 @@ fn write_bytes(bytes: &mut Vec<u8>, at: usize, data: &[u8]) {
     bytes[at..at + data.len()].copy_from_slice(data);
 }
 
-/// The disk as one process has it open.
 #[derive(Debug)]
 struct OpenedDisk {
     disk: ForgetfulDisk,

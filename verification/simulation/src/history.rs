@@ -151,7 +151,6 @@ impl History {
     }
 }
 
-/// Formats an event as one line.
 #[must_use]
 pub fn event_line(event: &Event) -> String {
     match event {

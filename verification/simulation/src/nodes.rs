@@ -177,7 +177,6 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// A node for each machine of the registry.
     #[must_use]
     pub fn new(seed: u64, registry: SimulatedRegistry, history: History, facts: Facts) -> Self {
         let inner = NodesState { registry, history, facts, told: Mutex::default() };

@@ -64,7 +64,6 @@ pub struct MessageCounter {
 }
 
 impl MessageCounter {
-    /// Counts each message for a pace.
     #[must_use]
     pub fn with_pace(pace: &MessagePace) -> Self {
         Self { inner: Arc::default(), pace: Some(pace.clone()) }

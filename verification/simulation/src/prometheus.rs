@@ -48,7 +48,6 @@ pub enum PrometheusFault {
     Empty,
 }
 
-/// Faults of wrong answers.
 const WRONG: [PrometheusFault; 5] = [
     PrometheusFault::CutOff,
     PrometheusFault::NotJson,

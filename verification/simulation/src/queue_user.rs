@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use etcd_client::{Compare, CompareOp, Error, GetOptions, Txn, TxnOp};
+use etcd_client::{Compare, CompareOp, Error, GetOptions, GetResponse, Txn, TxnOp};
 use madako_datacenter_sim::SimulatedRegistry;
 use madako_domain::cluster::Cluster;
 use madako_domain::keys;
@@ -115,14 +115,13 @@ impl QueueUser {
         Ok(())
     }
 
-    async fn read_entries(&mut self) -> Result<Vec<(String, Vec<u8>)>, Error> {
+    async fn list(&self, prefix: &str) -> Result<GetResponse, Error> {
         let options = GetOptions::new().with_prefix();
-        let answer = self
-            .store
-            .operator_client()
-            .await?
-            .get(format!("{PREFIX}{}", keys::REPAIRS), Some(options))
-            .await?;
+        self.store.operator_client().await?.get(format!("{PREFIX}{prefix}"), Some(options)).await
+    }
+
+    async fn read_entries(&mut self) -> Result<Vec<(String, Vec<u8>)>, Error> {
+        let answer = self.list(keys::REPAIRS).await?;
         let entry = |kv: &etcd_client::KeyValue| {
             (kv.key_str().unwrap().strip_prefix(PREFIX).unwrap().to_owned(), kv.value().to_vec())
         };
@@ -135,13 +134,7 @@ impl QueueUser {
 
     /// Releases every rack; `madako repair-queue release` releases one.
     async fn release(&mut self) -> Result<String, Error> {
-        let options = GetOptions::new().with_prefix();
-        let answer = self
-            .store
-            .operator_client()
-            .await?
-            .get(format!("{PREFIX}{}", keys::REPAIR_HOLDS), Some(options))
-            .await?;
+        let answer = self.list(keys::REPAIR_HOLDS).await?;
         let mut released = 0;
         for kv in answer.kvs() {
             let mut hold: Hold = serde_json::from_slice(kv.value()).unwrap();

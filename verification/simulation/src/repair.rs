@@ -63,7 +63,6 @@ pub struct RepairCounts {
     pub collected: u64,
     /// Revisions with a rebooting control plane node and a waiting repair of another one.
     pub beside_reboots: u64,
-    /// Reboot commands.
     pub reboots: u64,
     /// Racks that had to be held according to answers of the registry.
     pub to_be_held: u64,
@@ -382,12 +381,7 @@ impl RepairJudge {
             }
         }
         judged.seen.reboots += 1;
-        for violation in found {
-            self.history.note("repairs", &violation);
-            judged.found.push((-revision, violation));
-        }
-        judged.running.push(address.to_owned());
-        RunningCommand { judge: self.clone(), address: address.to_owned(), ended: false }
+        self.note_running(&mut judged, revision, found, address)
     }
 
     /// Judges a command before it runs. The command counts as running until the result is dropped.
@@ -420,6 +414,17 @@ impl RepairJudge {
                 self.drains.check_drained(cluster.as_ref()?, &queue.entries.get(&index)?.value, step)
             }));
         }
+        self.note_running(&mut judged, revision, found, address)
+    }
+
+    /// Keeps the violations, and the command as running.
+    fn note_running(
+        &self,
+        judged: &mut JudgedRepairs,
+        revision: i64,
+        found: Vec<Violation>,
+        address: &str,
+    ) -> RunningCommand {
         for violation in found {
             self.history.note("repairs", &violation);
             judged.found.push((-revision, violation));

@@ -245,7 +245,6 @@ impl Rivals {
         Some(())
     }
 
-    /// Sets a switch for [`BRIEFLY`].
     async fn set_switch(&self, client: &mut Client, key: &'static str) -> Option<String> {
         let kv = client.get(absolute_key(key), None).await.ok()?.kvs().first().cloned();
         if kv.as_ref().is_some_and(|kv| kv.value() == b"true") {

@@ -53,7 +53,6 @@ pub fn http_child(instance: &str, id: &'static str, served: ServedRouter) -> Chi
 
 struct RunningServer;
 
-/// A message whose handling panics.
 #[derive(Debug)]
 pub struct PanicMessage;
 

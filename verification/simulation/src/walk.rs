@@ -33,13 +33,10 @@ const LATENCY: Duration = Duration::from_millis(20);
 /// First random stream of the values; the run itself draws from lower streams.
 const FIRST_STREAM: u64 = 1 << 32;
 
-/// A provider and the metrics that it has.
 #[derive(Debug, Clone)]
 pub struct CopiedProvider {
-    /// Name in faults.
     pub name: String,
     pub kind: Arc<MetricsProviderKind>,
-    /// Metrics by their names at the provider.
     pub metrics: BTreeMap<String, CopiedMetric>,
 }
 

@@ -13,16 +13,24 @@ use crate::draft::Deletion;
 use crate::pass::Pass;
 
 madako_protocol::declare_metrics! {
-    histogram madako_placement_pass_seconds() "Duration of a pass over all applications, without its commits.";
-    gauge madako_placement_applications(outcome) "Applications by their last decision.";
-    gauge madako_placement_applications_since_timestamp_seconds(outcome)
-        "Unix time since which applications have this decision without a pause; 0 if none has.";
-    histogram madako_placement_score() "Score of the chosen cluster at each binding of an application.";
+    "Placement's decisions":
+    histogram madako_placement_pass_seconds() in Seconds
+        "Duration of a pass over all applications, without its commits.";
+    gauge madako_placement_applications(outcome)
+        "Applications by their last decision: `bound`, `stays`, `moved`, `held` (a move waits for others), \
+         `degraded`, `failed`, `waits-for-metric`, `creates`, `waits-for-cluster`, `left-alone`.";
+    gauge madako_placement_applications_since_timestamp_seconds(outcome) in Seconds
+        "Unix time since which applications have the decision without a pause, as far as this leader knows; 0 if \
+         none has it.";
+    histogram madako_placement_score()
+        "Score of the chosen cluster, at each binding whose candidates had values. Buckets from 0 to 1.";
     gauge madako_placement_circular()
         "Resources that depend on each other in a circle; garbage collection skips them.";
-    counter madako_placement_bindings_total(kind) "Bindings of applications, by kind: first or move.";
+    counter madako_placement_bindings_total(kind) "Bindings of applications: `first` or `move`.";
     counter madako_placement_writes_total(what, outcome)
-        "Writes of placement, by purpose and outcome; placement decides again after a conflict.";
+        "Writes of placement. `what`: `application`, `cluster` (to a cloud or project), `metrics` (a state that \
+         follows from metrics), `unused-cluster`, `garbage`. `outcome`: `committed`, `conflict` (an input changed \
+         meanwhile, and placement decides again), `failed`.";
 }
 
 pub(crate) fn record_pass(

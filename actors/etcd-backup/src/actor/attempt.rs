@@ -12,7 +12,6 @@ use time::OffsetDateTime;
 
 use super::BackupsArguments;
 
-/// The inputs of a backup.
 pub(crate) struct BackupAttempt {
     pub(crate) given: BackupsArguments,
     pub(crate) permits: Permits,

@@ -136,7 +136,6 @@ impl MetricTrack {
         });
     }
 
-    /// Drops expired values.
     pub(super) fn expire_old_values(&mut self, now: ClockReading, max_age: Duration) {
         self.history.forget(now.elapsed);
         let Some(known) = &mut self.known else { return };

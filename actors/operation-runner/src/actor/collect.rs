@@ -45,7 +45,6 @@ pub(crate) struct FleetQuestion {
     /// A node without a known state may have data of etcd: a fleet of the second form was upgraded, and its history
     /// lacks the first record, which may have been the bootstrap.
     may_have_data: bool,
-    /// Ask the authorities, too.
     asks_authorities: bool,
     /// Ask the components of Kubernetes, too.
     asks_kubernetes: bool,
@@ -212,7 +211,6 @@ async fn ask_components(
     answers
 }
 
-/// The answer about one object.
 enum ObjectAnswer {
     Version(String, Option<String>),
     Nodes(Option<Vec<NodeObject>>),

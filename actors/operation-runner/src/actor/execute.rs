@@ -48,7 +48,6 @@ pub(super) struct Executor {
     /// Certificates and keys that wait for [`Command::MakeFiles`], by node.
     pub(super) prepared: Arc<Mutex<BTreeMap<String, Vec<NodeFile>>>>,
     pub(super) versions: Arc<Mutex<BTreeMap<String, EtcdVersion>>>,
-    /// Versions of Kubernetes' images, by image.
     pub(super) kubernetes_versions: Arc<Mutex<BTreeMap<String, KubernetesVersion>>>,
 }
 
@@ -65,7 +64,6 @@ pub(super) struct Basis {
     pub(super) kubernetes: Option<Arc<KubernetesOptions>>,
     /// Configuration files of the kubelets that run on the targets, by address.
     pub(super) kubelets: Arc<BTreeMap<String, String>>,
-    /// Images of the components of Kubernetes.
     pub(super) component_images: Arc<PresentImages>,
     /// Addresses of API servers, healthy ones first.
     pub(super) servers: Vec<String>,
@@ -189,16 +187,12 @@ impl Executor {
                 self.run_on_all_targets(targets, |_| NodeAction::KillContainer((*container).into())).await
             }
             Command::VolumeCreate(volume) => {
-                self.run_on_all_targets(targets, |_| NodeAction::CreateVolume {
-                    name: volume.name().to_owned(),
-                })
-                .await
+                let name = || volume.name().to_owned();
+                self.run_on_all_targets(targets, |_| NodeAction::CreateVolume { name: name() }).await
             }
             Command::VolumeRemove(volume) => {
-                self.run_on_all_targets(targets, |_| NodeAction::RemoveVolume {
-                    name: volume.name().to_owned(),
-                })
-                .await
+                let name = || volume.name().to_owned();
+                self.run_on_all_targets(targets, |_| NodeAction::RemoveVolume { name: name() }).await
             }
             Command::PrepareEtcdCertificates => self.prepare(targets, basis).await,
             Command::MakeFiles => self.make_files(targets).await,

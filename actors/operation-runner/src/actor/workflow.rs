@@ -349,7 +349,6 @@ pub(super) fn failed_watches(
     operation.targets.iter().filter_map(|target| Some((target.clone(), end(target)?))).collect()
 }
 
-/// The component of a wave.
 fn component_of_wave(operation: &Operation) -> Option<Component> {
     use KubernetesOperationName::{KubeProxyRestart, KubeletRestart};
     match operation.name {

@@ -1,10 +1,11 @@
-//! The options of a cluster for the components of Kubernetes (its field `options`).
-//!
-//! Reading is lenient, as in Go: `null` means empty. Typed configurations were checked strictly before they were stored.
+//! The options of a cluster for the components of Kubernetes (its field `options`), in the form that operations use.
 
 use madako_domain::cluster::{DEFAULT_CRI_ENDPOINT, Taint};
-use madako_domain::containers::ServiceParams;
-use madako_json::go::{RawJson, go_object};
+use madako_domain::options::{
+    ApiServerOptions, CniFile, KubeletOptions, ProxyOptions, SchedulerOptions, ServiceParams, StoredOptions,
+    read_component,
+};
+use madako_json::go::RawJson;
 use madako_json::strict::Tree;
 
 use super::configuration;
@@ -36,49 +37,6 @@ pub struct AuditLog {
     pub path: String,
 }
 
-/// The CNI configuration that a booting node gets.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CniFile {
-    pub name: String,
-    pub content: String,
-}
-
-go_object! {
-    #[derive(Debug, Clone, Default)]
-    pub struct StoredOptions {
-        pub api_server: RawJson = "kube-api";
-        pub controller_manager: RawJson = "kube-controller-manager";
-        pub scheduler: RawJson = "kube-scheduler";
-        pub proxy: RawJson = "kube-proxy";
-        pub kubelet: RawJson = "kubelet";
-        ..drop
-    }
-}
-
-go_object! {
-    #[derive(Debug, Clone, Default)]
-    pub struct StoredComponent {
-        pub audit_log_enabled: bool = "audit_log_enabled";
-        pub audit_log_policy: String = "audit_log_policy";
-        pub audit_log_path: String = "audit_log_path";
-        pub disable: bool = "disable";
-        pub boot_taints: Vec<Taint> = "boot_taints";
-        pub cni_conf_file: StoredCniFile = "cni_conf_file";
-        pub cri_endpoint: RawJson = "cri_endpoint";
-        pub config: RawJson = "config";
-        ..drop
-    }
-}
-
-go_object! {
-    #[derive(Debug, Clone, Default)]
-    pub struct StoredCniFile {
-        pub name: String = "name";
-        pub content: String = "content";
-        ..drop
-    }
-}
-
 impl KubernetesOptions {
     /// Reads the field `options` of a cluster.
     ///
@@ -86,38 +44,30 @@ impl KubernetesOptions {
     /// The field has another shape.
     pub fn read(options: &RawJson) -> Result<Self, serde_json::Error> {
         let stored: StoredOptions = options.parse()?;
-        let api_server: StoredComponent = stored.api_server.parse()?;
-        let (scheduler, proxy): (StoredComponent, StoredComponent) =
-            (stored.scheduler.parse()?, stored.proxy.parse()?);
-        let kubelet: StoredComponent = stored.kubelet.parse()?;
-        let parts = [
-            &stored.api_server,
-            &stored.controller_manager,
-            &stored.scheduler,
-            &stored.kubelet,
-            &stored.proxy,
-        ];
-        let mut extra: [ServiceParams; 5] = Default::default();
-        for (extra, part) in extra.iter_mut().zip(parts) {
-            *extra = part.parse()?;
-        }
-        let config = |part: &StoredComponent| part.config.text().map_or(Ok(Tree::Null), Tree::from_stored);
-        let cni = kubelet.cni_conf_file.clone();
+        let api_server: ApiServerOptions = read_component("kube-api", &stored.api_server)?;
+        let scheduler: SchedulerOptions = read_component("kube-scheduler", &stored.scheduler)?;
+        let kubelet: KubeletOptions = read_component("kubelet", &stored.kubelet)?;
+        let proxy: ProxyOptions = read_component("kube-proxy", &stored.proxy)?;
+        let config = |config: &RawJson| config.text().map_or(Ok(Tree::Null), Tree::from_stored);
         Ok(Self {
-            extra,
-            audit: api_server
-                .audit_log_enabled
-                .then_some(AuditLog { policy: api_server.audit_log_policy, path: api_server.audit_log_path }),
-            scheduler: config(&scheduler)?,
-            proxy: config(&proxy)?,
-            kubelet: config(&kubelet)?,
+            audit: api_server.audit_log_enabled.then(|| AuditLog {
+                policy: api_server.audit_log_policy.clone(),
+                path: api_server.audit_log_path.clone(),
+            }),
+            scheduler: config(&scheduler.config)?,
+            proxy: config(&proxy.config)?,
+            kubelet: config(&kubelet.config)?,
             is_proxy_disabled: proxy.disable,
-            boot_taints: kubelet.boot_taints,
-            cni_file: (!cni.name.is_empty()).then_some(CniFile { name: cni.name, content: cni.content }),
-            cri_endpoint: kubelet
-                .cri_endpoint
-                .parse::<Option<String>>()?
-                .unwrap_or_else(|| DEFAULT_CRI_ENDPOINT.to_owned()),
+            boot_taints: kubelet.boot_taints.clone(),
+            cni_file: Some(kubelet.cni_conf_file.clone()).filter(|file| !file.name.is_empty()),
+            cri_endpoint: kubelet.cri_endpoint.clone().unwrap_or_else(|| DEFAULT_CRI_ENDPOINT.to_owned()),
+            extra: [
+                api_server.into(),
+                read_component("kube-controller-manager", &stored.controller_manager)?,
+                scheduler.into(),
+                kubelet.into(),
+                proxy.into(),
+            ],
         })
     }
 

@@ -5,11 +5,21 @@ use madako_protocol::first_seen::FirstSeenTimes;
 use crate::next_action::{BlockedBy, NextAction};
 
 madako_protocol::declare_metrics! {
-    gauge madako_reboot_waiting(reason) "Waiting entries of the reboot queue, by reason.";
-    gauge madako_reboot_waiting_since_timestamp_seconds(reason)
-        "Unix time since which entries wait for the reason; 0 if none waits for it.";
-    counter madako_reboot_operations_total(operation) "Transitions of entries of the reboot queue.";
-    histogram madako_reboot_command_seconds(outcome) "Duration of reboot commands with their retries.";
+    "Reboots":
+    gauge madako_reboot_waiting(reason)
+        "Waiting entries of the reboot queue, by reason: `disabled`, `no-cluster`, `unusable-configuration`, \
+         `no-command` (the configuration lacks the reboot command or the boot check), `same-node`, `back-off`, \
+         `control-plane-busy`, `workers-first`, `slots`, `stuck` (three nodes did not boot in time), \
+         `repairs-first`, `repaired`, `operation-due`, `command-runs`, `etcd-not-good`, `too-many-unreachable`, \
+         `no-kubernetes`, `no-host`, `draining`, `booting`, `boot-overdue`. `madako reboot-queue explain` shows the \
+         reason of each entry, as far as the store has it.";
+    gauge madako_reboot_waiting_since_timestamp_seconds(reason) in Seconds
+        "Unix time since which entries of the reboot queue wait for the reason, as far as this leader knows; 0 if \
+         no entry waits for it.";
+    counter madako_reboot_operations_total(operation)
+        "Transitions of entries of the reboot queue, by the operation as in the history.";
+    histogram madako_reboot_command_seconds(outcome) in Seconds
+        "Duration of reboot commands with their retries. `outcome`: `succeeded`, `failed`, `stopped`, `unknown`.";
 }
 
 pub(super) fn show_waiting(actions: &[NextAction], since: &mut FirstSeenTimes<&'static str>, now: i64) {

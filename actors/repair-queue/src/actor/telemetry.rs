@@ -18,24 +18,49 @@ use crate::news::refusals_by_reason;
 use crate::next_action::{BlockedBy, NextAction};
 
 madako_protocol::declare_metrics! {
+    "Repairs":
     gauge cke_repair_queue_enabled() "1 if the repair queue is enabled.";
     gauge cke_repair_queue_items(status) "Entries of the repair queue, by status.";
-    gauge cke_machine_repair_status(address, status) "1 if a machine has an entry of this status.";
-    gauge madako_repair_waiting(reason) "Waiting entries of the repair queue, by reason.";
-    gauge madako_repair_waiting_since_timestamp_seconds(reason)
-        "Unix time since which the oldest waiting entry waits for the reason; 0 if no entry waits for it.";
-    gauge madako_reports_refused(reason) "Refused reports, by the limiter that refuses them.";
+    gauge cke_machine_repair_status(address, status)
+        "1 if the machine has an entry of this status in the repair queue; for the cluster's nodes and all machines \
+         with entries.";
+    gauge madako_repair_waiting(reason)
+        "Waiting entries of the repair queue, by reason: `disabled`, `rack-held`, `hold-unreadable` (the stored \
+         state of its rack cannot be read, so the rack counts as held), `rack-unknown` (a rack is held, and the \
+         rack of the machine is not known yet), `missing` (the configuration has no such procedure or operation), \
+         `unusable-configuration`, `no-cluster`, `back-off`, `same-machine`, `slots`, `api-server-repaired`, \
+         `api-server-rebooted`, `reboot-drains` (a node has one drain at a time), `quorum` (the members of etcd \
+         that stay in sync would be no majority), `operation-due` (an operation on nodes goes first), \
+         `command-runs`, `success-command-runs`, `no-kubernetes`, `no-host`, `health-unknown`, `draining`, \
+         `watching`, `no-records`, `kept-unreadable`, `reports-awaited` (a new leader does not know yet which racks \
+         failed). `madako repair-queue explain` shows the reason of each entry, as far as the store has it.";
+    gauge madako_repair_waiting_since_timestamp_seconds(reason) in Seconds
+        "Unix time since which the oldest waiting entry of the repair queue waits for the reason, as far as this \
+         leader knows; 0 if no entry waits for it.";
+    gauge madako_reports_refused(reason)
+        "Refused reports of machines to repair, by the refusing rule: `no-address`, `duplicate-address`, \
+         `has-entry`, `just-removed`, `rebooting`, `out-of-cluster`, `rack-held`, `too-many`. All are 0 while \
+         Madako does not ask for reports (`madako auto-repair disable`), or while the newest answer is older than \
+         three intervals. `madako repair-queue explain` shows the rule for each machine.";
     gauge madako_repair_racks_held() "Held racks: their machines failed together, and their repairs wait.";
-    counter madako_repair_operations_total(operation) "Transitions of entries of the repair queue.";
-    counter madako_repair_health_checks_total(outcome) "Health checks of machines, by outcome.";
-    histogram madako_repair_command_seconds(kind, outcome) "Duration of a repair's commands with their retries.";
-    histogram madako_repair_look_seconds() "Duration of a decision about the whole repair queue.";
+    counter madako_repair_operations_total(operation)
+        "Transitions of entries of the repair queue, by the operation as in the history.";
+    counter madako_repair_health_checks_total(outcome)
+        "Health checks of machines: `healthy`, `unhealthy`, `failed`, `not-run`.";
+    histogram madako_repair_command_seconds(kind, outcome) in Seconds
+        "Duration of repair and success commands with their retries. `outcome`: `succeeded`, `failed`, `stopped` \
+         (not tried again), `unknown`.";
+    histogram madako_repair_look_seconds() in Seconds "Duration of a decision about the whole repair queue.";
 
+    "Reboots":
     gauge cke_reboot_queue_enabled() "1 if the reboot queue is enabled.";
-    gauge cke_reboot_queue_running() "1 if the reboot queue is enabled and has entries.";
+    gauge cke_reboot_queue_running()
+        "1 if `reboots/running` says that the queue is enabled and has entries. The leader writes this key.";
     gauge cke_reboot_queue_entries() "Entries of the reboot queue.";
-    gauge cke_reboot_queue_items(status) "Entries of the reboot queue, by status.";
-    gauge cke_node_reboot_status(node, status) "1 if a node has an entry of this status in the reboot queue.";
+    gauge cke_reboot_queue_items(status)
+        "Entries of the reboot queue by status: `queued`, `draining`, `rebooting`, `cancelled`.";
+    gauge cke_node_reboot_status(node, status)
+        "1 if the node has an entry of this status in the reboot queue. A node that left the cluster shows 0.";
 }
 
 /// Counts refusals by reason; `None`: auto-repair is off.

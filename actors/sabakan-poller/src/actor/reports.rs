@@ -54,7 +54,6 @@ impl ReportPolls {
         }
     }
 
-    /// Handles a changed or first state.
     pub(crate) fn handle_state_change(
         &mut self,
         given: &PollerArguments,

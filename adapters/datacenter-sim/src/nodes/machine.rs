@@ -58,7 +58,6 @@ pub(crate) struct StartedContainer {
     volumes: Vec<(String, String)>,
     /// Number of this start, unique in the world.
     pub(crate) start: u64,
-    /// Time of this start.
     pub(crate) since: Option<Instant>,
     /// The member of etcd that runs in the container.
     pub(crate) process: Option<Process>,

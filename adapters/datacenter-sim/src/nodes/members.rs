@@ -36,9 +36,6 @@ struct Done {
 
 impl SimulatedNodes {
     /// Writes as `kube-apiserver` below `/registry/`. Judges know afterwards that etcd must keep the write.
-    ///
-    /// # Errors
-    /// See [`EtcdError`].
     pub async fn write(&self, addresses: &[String]) -> Result<AcknowledgedWrite, EtcdError> {
         let done = self.ask(None, addresses, Change::Write).await?;
         Ok(AcknowledgedWrite { cluster: done.cluster, number: done.writes })

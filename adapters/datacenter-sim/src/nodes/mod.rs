@@ -159,7 +159,6 @@ impl SimulatedNodes {
         });
     }
 
-    /// Sets the load of the API server on a node.
     pub fn set_api_load(&self, address: &str, load: ApiLoad) {
         self.with_world(|world| world.api_load.insert(address.to_owned(), load));
     }

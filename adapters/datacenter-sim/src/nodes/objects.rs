@@ -272,7 +272,6 @@ impl SimulatedNodes {
         self.with_world(|world| world.objects.objects.clone())
     }
 
-    /// The Node object of a name, if it exists.
     #[must_use]
     pub fn node_object(&self, name: &str) -> Option<NodeObject> {
         self.with_world(|world| {

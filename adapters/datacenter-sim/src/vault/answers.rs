@@ -201,7 +201,6 @@ fn token_answer(token: &str, period: Option<Duration>) -> Answer {
     (200, Some(json!({ "data": null, "auth": auth, "warnings": null })))
 }
 
-/// The answer to a path below no mount.
 pub(super) fn missing_mount_answer(path: &str) -> Answer {
     error_answer(404, &[&format!("no handler for route {path:?}. route entry not found.")])
 }

@@ -13,6 +13,19 @@ use crate::limits::STREAMED_PART_BYTES;
 use crate::range::check_range;
 use crate::store::{Answer, Operation};
 
+/// The answer to a write.
+macro_rules! written {
+    ($state:ident, $kind:ident($request:ident)) => {
+        match $state.store.write(Operation::$kind($request)).await? {
+            Answer::$kind(mut response) => {
+                $state.complete(&mut response.header);
+                ok_response(response)
+            }
+            _ => Err(unexpected_answer()),
+        }
+    };
+}
+
 #[tonic::async_trait]
 impl PbKvService for ServiceState {
     async fn range(&self, request: Request<PbRangeRequest>) -> Result<Response<PbRangeResponse>, Status> {
@@ -39,13 +52,7 @@ impl PbKvService for ServiceState {
         let request = request.into_inner();
         check_put(&request)?;
         check_size(&request, self.store.max_request_bytes)?;
-        match self.store.write(Operation::Put(request)).await? {
-            Answer::Put(mut response) => {
-                self.complete(&mut response.header);
-                ok_response(response)
-            }
-            _ => Err(unexpected_answer()),
-        }
+        written!(self, Put(request))
     }
 
     async fn delete_range(
@@ -55,13 +62,7 @@ impl PbKvService for ServiceState {
         let request = request.into_inner();
         check_delete(&request)?;
         check_size(&request, self.store.max_request_bytes)?;
-        match self.store.write(Operation::Delete(request)).await? {
-            Answer::Delete(mut response) => {
-                self.complete(&mut response.header);
-                ok_response(response)
-            }
-            _ => Err(unexpected_answer()),
-        }
+        written!(self, Delete(request))
     }
 
     async fn txn(&self, request: Request<PbTxnRequest>) -> Result<Response<PbTxnResponse>, Status> {
@@ -71,13 +72,7 @@ impl PbKvService for ServiceState {
             return ok_response(self.store.read_txn(&request)?);
         }
         check_size(&request, self.store.max_request_bytes)?;
-        match self.store.write(Operation::Txn(request)).await? {
-            Answer::Txn(mut response) => {
-                self.complete(&mut response.header);
-                ok_response(response)
-            }
-            _ => Err(unexpected_answer()),
-        }
+        written!(self, Txn(request))
     }
 
     async fn compact(

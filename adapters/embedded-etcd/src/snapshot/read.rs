@@ -44,9 +44,6 @@ pub enum SnapshotError {
 
 impl Snapshot {
     /// Parses the bytes of a snapshot file.
-    ///
-    /// # Errors
-    /// See [`SnapshotError`].
     pub fn read(file: &[u8]) -> Result<Self, SnapshotError> {
         let (contents, digest) = file.split_last_chunk::<DIGEST_BYTES>().ok_or(SnapshotError::Digest)?;
         if ring::digest::digest(&ring::digest::SHA256, contents).as_ref() != digest {

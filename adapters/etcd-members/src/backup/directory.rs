@@ -14,7 +14,6 @@ use crate::limits::{MOST_FILES, VERIFIED_AT_ONCE};
 
 /// Locked while a process works in the directory. It stays there.
 const LOCK: &str = ".madako.lock";
-/// The directory of a proof.
 const SCRATCH: &str = ".madako-proof";
 /// A directory of a proof that is being removed: its etcd may still be ending, and cannot make new files in it.
 const ENDED_SCRATCH: &str = ".madako-proof-ended";

@@ -260,7 +260,6 @@ fn retry() -> Change {
     })
 }
 
-/// A change of resources of one type.
 fn change_resource<T: Resource>(
     change: impl Fn(&mut T, &Timestamp) -> Result<(), Problem> + Send + Sync + 'static,
 ) -> Change {

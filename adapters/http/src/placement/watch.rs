@@ -108,7 +108,6 @@ fn heartbeat_interval(every: Duration) -> Interval {
 
 pub(super) struct SelectedWatch {
     pub(super) kind: Kind,
-    /// Only this namespace.
     pub(super) namespace: Option<String>,
     /// Namespaces that the user may see.
     pub(super) granted: GrantedScope,

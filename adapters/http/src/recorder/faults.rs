@@ -15,7 +15,6 @@ pub enum Fault {
     Zero,
 }
 
-/// A gauge that shows faults.
 #[derive(Debug, Clone, Copy)]
 pub struct FaultGauge {
     pub metric: &'static str,

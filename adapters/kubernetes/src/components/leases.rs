@@ -13,7 +13,6 @@ use crate::api::{ApiServer, FIELD_MANAGER};
 use crate::exchange::{self, Call, RequestDeadline};
 use crate::limits::CHANGE_TRIES;
 
-/// Namespace of the leases.
 const NAMESPACE: &str = "kube-system";
 
 /// The holder of a component's lease.

@@ -4,10 +4,12 @@ use madako_protocol::vault::VaultError;
 use tokio::time::Instant;
 
 madako_protocol::declare_metrics! {
+    "Operations on nodes":
     counter madako_vault_requests_total(call, outcome)
-        "Requests to Vault by call (login, renewal, issue, role, secrets, tidy, health, setup) and outcome: ok, sealed, \
-         unreachable, denied, refused, malformed, or cancelled by the caller.";
-    histogram madako_vault_request_seconds(call) "Duration of requests to Vault, by call.";
+        "Requests to Vault. `call`: `login`, `renewal` (of the token), `issue` and `role` (certificates), \
+         `secrets`, `tidy` (removal of expired certificates), `health`, `setup`. `outcome`: `ok`, `sealed`, \
+         `unreachable`, `denied`, `refused`, `malformed`, `cancelled` (the caller gave up).";
+    histogram madako_vault_request_seconds(call) in Seconds "Duration of requests to Vault.";
 }
 
 /// The kind of a request.

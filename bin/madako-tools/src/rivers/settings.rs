@@ -1,7 +1,10 @@
 //! Reads the command line of the TCP proxy rivers.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::str::FromStr;
 use std::time::Duration;
+
+use strum::VariantNames;
 
 use crate::flags::{Failure, Flags};
 use crate::limits::{
@@ -70,8 +73,8 @@ impl Settings {
                 .clamp(shortest, longest),
             check,
             log: LogSettings {
-                level: parse_choice(&flags, "loglevel", &Level::NAMES, Level::Info)?,
-                format: parse_choice(&flags, "logformat", &Format::NAMES, Format::Plain)?,
+                level: parse_choice(&flags, "loglevel", Level::Info)?,
+                format: parse_choice(&flags, "logformat", Format::Plain)?,
                 file: flags.value("logfile").filter(|file| !file.is_empty()).map(Into::into),
             },
         })
@@ -101,18 +104,10 @@ fn duration_flag(flags: &Flags<'_>, name: &str, default: Duration) -> Result<Dur
 }
 
 /// The value with the name that a flag gives. An empty name is the default, as in CKE.
-fn parse_choice<T: Copy>(
-    flags: &Flags<'_>,
-    name: &str,
-    choices: &[(&str, T)],
-    default: T,
-) -> Result<T, Failure> {
+fn parse_choice<T: FromStr + VariantNames>(flags: &Flags<'_>, name: &str, default: T) -> Result<T, Failure> {
     let Some(text) = flags.value(name).filter(|text| !text.is_empty()) else { return Ok(default) };
-    let found = choices.iter().find(|(choice, _)| *choice == text);
-    found.map(|(_, value)| *value).ok_or_else(|| {
-        let names = choices.iter().map(|(choice, _)| *choice).collect::<Vec<_>>().join(", ");
-        Failure::Usage(format!("--{name} {text:?} is none of {names}"))
-    })
+    let names = || T::VARIANTS.join(", ");
+    text.parse().map_err(|_| Failure::Usage(format!("--{name} {text:?} is none of {}", names())))
 }
 
 #[cfg(test)]

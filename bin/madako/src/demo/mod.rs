@@ -66,13 +66,17 @@ pub(crate) async fn run(options: DemoOptions) -> anyhow::Result<bool> {
     let mut screen = if options.json {
         Screen::Nothing
     } else if std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
-        Screen::Live(Box::new(ratatui::try_init().context("cannot take over the terminal")?))
+        Screen::Live(Box::new(ratatui::try_init().context(
+            "cannot take over the terminal of standard output: `madako demo | cat` prints lines instead",
+        )?))
     } else {
         Screen::Lines
     };
     if let Screen::Live(terminal) = &mut screen {
         // A first picture at once: the start of the service may take a second on a slow disk.
-        terminal.draw(view::draw_start).context("cannot draw the demo on the terminal")?;
+        terminal
+            .draw(view::draw_start)
+            .context("cannot draw the first picture of the demo on the terminal")?;
     }
     let started = World::start(&options).await;
     if let (Err(_), Screen::Live(_)) = (&started, &screen) {
@@ -192,10 +196,11 @@ fn take(
         },
         // The summary counts events, so that a missed event would make it wrong.
         Err(error @ broadcast::error::RecvError::Lagged(_)) => {
-            Err(anyhow::Error::new(error).context("the demo is too slow to count all events"))
+            let context = "the demo is too slow to count all events: run it on a host with less load";
+            Err(anyhow::Error::new(error).context(context))
         }
         Err(RecvError::Closed) => {
-            anyhow::bail!("the service of the demo ended without a reason; --logfile shows its last events")
+            anyhow::bail!("the service of the demo ended and sends no events: --loglevel info shows its log")
         }
     }
 }

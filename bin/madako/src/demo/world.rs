@@ -122,7 +122,9 @@ impl World {
         };
         let service = Service::start_on_embedded(store, &clients, service_options).await?;
         let transport: Arc<dyn HttpTransport> = Arc::new(ReqwestTransport::new()?);
-        let api = service.placement_http().context("the demo's service does not serve the placement API")?;
+        let api = service
+            .placement_http()
+            .context("cannot use the placement API of the demo: its service serves none")?;
         let api = DemoApi::new(transport, format!("http://{api}"));
         let placing = PlacementDemo::start(api, prometheus, &metrics_url, options.seed).await?;
         let servers = [registry_server, metrics_server];
@@ -139,7 +141,9 @@ impl World {
 }
 
 async fn bind_loopback() -> anyhow::Result<TcpListener> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("a simulated server cannot listen on loopback")
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .await
+        .context("cannot listen on a free port of 127.0.0.1 for a simulated server")
 }
 
 async fn report_server_end(server: impl Future<Output = io::Result<()>>) {
@@ -215,7 +219,9 @@ pub(crate) async fn install(store: &madako_store::EtcdStore, url: &str) -> anyho
     };
     match store.commit(transaction).await? {
         Outcome::Committed { .. } => Ok(()),
-        Outcome::Refused { .. } => anyhow::bail!("the demo's store is not empty"),
+        Outcome::Refused { .. } => {
+            anyhow::bail!("cannot write the configuration of the demo: its new store has keys already")
+        }
     }
 }
 

@@ -2,21 +2,22 @@
 
 use std::collections::BTreeMap;
 
+use madako_json::go::go_object;
 use madako_json::input::{InputError, Problems};
+use madako_json::strict::Kind;
 use madako_json::strict::tree::{Tree, shown_text};
-use madako_json::strict::walk::{Kind, Path, Schema, SchemaWalk, UnknownFieldPolicy};
+use madako_json::strict::walk::{Path, read_strictly};
 use madako_json::strict::yaml;
 
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use self::typed::{TypedBootstrap, TypedCertificate, TypedContainer, TypedMember, TypedNode, TypedStatus};
 use super::{
     Bootstrap, ConfigVersion, ContainerStatus, EtcdMember, EtcdStatus, EtcdVersion, FleetStatus, NodeStatus,
 };
 use crate::certificate::{NodeCertificate, Validity};
-use crate::containers::ServiceParams;
 use crate::record::RecordStatus;
-use crate::schema;
 
 const SUBJECT: &str = "status of nodes";
 const CONFIG_VERSION: &str = "\"1\" or \"2\", in quotes";
@@ -26,58 +27,92 @@ const RECORD_STATUS: &str = "new, running, cancelled or completed";
 const TIME: &str = "a time such as 2026-05-01T00:00:00Z";
 const OTHER_VOLUME: &str = "true or false, or the name of the volume";
 
-static STATUS: Schema = Schema {
-    fields: &[
-        ("config_version", Kind::Word(CONFIG_VERSION)),
-        ("nodes", Kind::Map(&Kind::Object(&NODE))),
-        ("etcd", Kind::Object(&ETCD)),
-        ("bootstrap", Kind::Object(&BOOTSTRAP)),
-        ("interrupted_removals", Kind::List(&Kind::Text)),
-        ("etcd_image_version", Kind::Word(VERSION)),
-    ],
-};
+/// The form of the file.
+mod typed {
+    #![allow(unreachable_pub, reason = "the macro makes public types")]
 
-static NODE: Schema = Schema {
-    fields: &[
-        ("reachable", Kind::Bool),
-        ("containers", Kind::Map(&Kind::Object(&CONTAINER))),
-        ("etcd_data", Kind::Bool),
-        ("etcd_mark", Kind::Bool),
-        ("etcd_empty", Kind::Bool),
-        ("etcd_other_volume", Kind::Any),
-        ("etcd_certificates", Kind::Map(&Kind::Object(&CERTIFICATE))),
-    ],
-};
+    use super::*;
+    use crate::options::ServiceParams;
 
-static CERTIFICATE: Schema =
-    Schema { fields: &[("not_before", Kind::Word(TIME)), ("not_after", Kind::Word(TIME))] };
+    go_object! {
+        #[derive(Debug, Clone, Default)]
+        pub struct TypedStatus {
+            pub config_version: String = "config_version", is Kind::Word(CONFIG_VERSION);
+            pub nodes: BTreeMap<String, TypedNode> = "nodes";
+            pub etcd: Option<TypedEtcd> = "etcd";
+            pub bootstrap: Option<TypedBootstrap> = "bootstrap";
+            pub interrupted_removals: Vec<String> = "interrupted_removals";
+            pub etcd_image_version: String = "etcd_image_version", is Kind::Word(VERSION);
+            ..drop typed
+        }
+    }
 
-static CONTAINER: Schema = Schema {
-    fields: &[
-        ("running", Kind::Bool),
-        ("image", Kind::Text),
-        ("builtin", Kind::Object(&schema::SERVICE)),
-        ("extra", Kind::Object(&schema::SERVICE)),
-        ("foreign", Kind::Bool),
-    ],
-};
+    go_object! {
+        #[derive(Debug, Clone, Default)]
+        pub struct TypedNode {
+            pub reachable: bool = "reachable";
+            pub containers: BTreeMap<String, TypedContainer> = "containers";
+            pub etcd_data: bool = "etcd_data";
+            pub etcd_mark: bool = "etcd_mark";
+            pub etcd_empty: Option<bool> = "etcd_empty";
+            pub etcd_other_volume: Option<Tree> = "etcd_other_volume", is Kind::Any;
+            pub etcd_certificates: BTreeMap<String, TypedCertificate> = "etcd_certificates";
+            ..drop typed
+        }
+    }
 
-static ETCD: Schema =
-    Schema { fields: &[("healthy", Kind::Bool), ("members", Kind::List(&Kind::Object(&MEMBER)))] };
+    go_object! {
+        #[derive(Debug, Clone, Default)]
+        pub struct TypedCertificate {
+            pub not_before: String = "not_before", is Kind::Word(TIME);
+            pub not_after: String = "not_after", is Kind::Word(TIME);
+            ..drop typed
+        }
+    }
 
-static MEMBER: Schema = Schema {
-    fields: &[
-        ("id", Kind::Word(ID)),
-        ("name", Kind::Text),
-        ("peer_urls", Kind::List(&Kind::Text)),
-        ("learner", Kind::Bool),
-        ("in_sync", Kind::Bool),
-        ("version", Kind::Word(VERSION)),
-    ],
-};
+    go_object! {
+        #[derive(Debug, Clone, Default)]
+        pub struct TypedContainer {
+            pub running: bool = "running";
+            pub image: String = "image";
+            pub builtin: ServiceParams = "builtin";
+            pub extra: ServiceParams = "extra";
+            pub foreign: bool = "foreign";
+            ..drop typed
+        }
+    }
 
-static BOOTSTRAP: Schema =
-    Schema { fields: &[("status", Kind::Word(RECORD_STATUS)), ("targets", Kind::List(&Kind::Text))] };
+    go_object! {
+        #[derive(Debug, Clone, Default)]
+        pub struct TypedEtcd {
+            pub healthy: bool = "healthy";
+            pub members: Vec<TypedMember> = "members";
+            ..drop typed
+        }
+    }
+
+    go_object! {
+        #[derive(Debug, Clone, Default)]
+        pub struct TypedMember {
+            pub id: String = "id", is Kind::Word(ID);
+            pub name: String = "name";
+            pub peer_urls: Vec<String> = "peer_urls";
+            pub learner: bool = "learner";
+            pub in_sync: Option<bool> = "in_sync";
+            pub version: String = "version", is Kind::Word(VERSION);
+            ..drop typed
+        }
+    }
+
+    go_object! {
+        #[derive(Debug, Clone, Default)]
+        pub struct TypedBootstrap {
+            pub status: String = "status", is Kind::Word(RECORD_STATUS);
+            pub targets: Vec<String> = "targets";
+            ..drop typed
+        }
+    }
+}
 
 /// Reads a status in JSON or YAML, as `madako ops plan --status` takes it. Lists and maps may be `null`.
 ///
@@ -86,53 +121,60 @@ static BOOTSTRAP: Schema =
 pub fn status_from_yaml(text: &str) -> Result<FleetStatus, InputError> {
     let tree = yaml::read_yaml(SUBJECT, text)?;
     let mut problems = Problems::default();
-    let nodes_are_null = tree.fields().iter().any(|(name, value)| name == "nodes" && *value == Tree::Null);
-    let mut walk = SchemaWalk { root: &STATUS, unknown: UnknownFieldPolicy::Refuse, problems: &mut problems };
-    let good = walk.check_object(tree, &STATUS, Path::Root);
     let mut reader = Reader { problems: Problems::default() };
-    let status = reader.read_status(&good, nodes_are_null);
+    if !tree.fields().iter().any(|(name, _)| name == "nodes") {
+        reader.problems.add("nodes", "", "an object from addresses of nodes to their states");
+    }
+    let typed = read_strictly(tree, Path::Root, &mut problems).unwrap_or_default();
+    let status = reader.read_status(typed);
     problems.add_unrelated(reader.problems);
     problems.finish(SUBJECT)?;
     Ok(status)
 }
 
-/// Converts a tree of the right shape, and notes the rules that it breaks.
+/// Converts a status of the right shape, and notes the rules that it breaks.
 struct Reader {
     problems: Problems,
 }
 
 impl Reader {
-    fn read_status(&mut self, tree: &Tree, nodes_are_null: bool) -> FleetStatus {
-        let config_version = match text_at_field(tree, "config_version") {
-            Some("1") => ConfigVersion::One,
-            Some("2") => ConfigVersion::Two,
+    fn read_status(&mut self, typed: TypedStatus) -> FleetStatus {
+        let config_version = match typed.config_version.as_str() {
+            "1" => ConfigVersion::One,
+            "2" => ConfigVersion::Two,
             other => {
-                let got = other.map_or_else(String::new, shown_text);
-                self.problems.add("config_version", got, CONFIG_VERSION);
+                self.note(Path::Root.field("config_version"), other, CONFIG_VERSION);
                 ConfigVersion::Two
             }
         };
-        if tree.get("nodes").is_none() && !nodes_are_null {
-            self.problems.add("nodes", "", "an object from addresses of nodes to their states");
-        }
-        let path = Path::Root.field("nodes");
-        let mut nodes = BTreeMap::new();
-        for (address, node) in object_entries(tree, "nodes") {
-            nodes.insert(address.clone(), self.read_node(node, &path.entry(address)));
-        }
+        let at = Path::Root.field("nodes");
+        let nodes = typed.nodes.into_iter().map(|(address, node)| {
+            let node = self.read_node(node, &at.entry(&address));
+            (address, node)
+        });
+        let nodes = nodes.collect();
+        let etcd = Path::Root.field("etcd");
+        let at = etcd.field("members");
+        let etcd = typed.etcd.map(|etcd| EtcdStatus {
+            healthy: etcd.healthy,
+            members: (etcd.members.into_iter().enumerate())
+                .map(|(index, member)| self.read_member(member, &at.item(index)))
+                .collect(),
+        });
         FleetStatus {
             config_version,
             nodes,
-            etcd: tree.get("etcd").map(|etcd| self.read_etcd(etcd)),
-            bootstrap: tree.get("bootstrap").map(|bootstrap| self.bootstrap(bootstrap)),
-            interrupted_removals: list_of_texts(tree, "interrupted_removals").into_iter().collect(),
-            etcd_image_version: self.read_version(tree, "etcd_image_version", Path::Root),
+            etcd,
+            bootstrap: typed.bootstrap.map(|bootstrap| self.read_bootstrap(bootstrap)),
+            interrupted_removals: typed.interrupted_removals.into_iter().collect(),
+            etcd_image_version: self
+                .read_version(&typed.etcd_image_version, Path::Root.field("etcd_image_version")),
             kubernetes: None,
         }
     }
 
-    fn read_node(&mut self, tree: &Tree, path: &Path<'_>) -> NodeStatus {
-        let other_volume = match tree.get("etcd_other_volume") {
+    fn read_node(&mut self, typed: TypedNode, path: &Path<'_>) -> NodeStatus {
+        let etcd_other_volume = match &typed.etcd_other_volume {
             None => false,
             Some(Tree::Bool(value)) => *value,
             Some(Tree::Text(name)) => !name.is_empty(),
@@ -141,126 +183,77 @@ impl Reader {
                 false
             }
         };
-        let containers = object_entries(tree, "containers");
-        let certificates = object_entries(tree, "etcd_certificates").iter();
         let at = path.field("etcd_certificates");
-        let certificates = certificates
-            .map(|(name, it)| (name.clone(), self.read_certificate(it, &at.entry(name))))
-            .collect();
+        let certificates = typed.etcd_certificates.into_iter().map(|(name, certificate)| {
+            let certificate = self.read_certificate(&certificate, &at.entry(&name));
+            (name, certificate)
+        });
+        let etcd_certificates = certificates.collect();
+        let containers = typed.containers.into_iter().map(|(name, typed)| {
+            let TypedContainer { running, image, builtin, extra, foreign } = typed;
+            (name, ContainerStatus { running, image, builtin, extra, foreign, started_at: None })
+        });
         NodeStatus {
-            reachable: is_set(tree, "reachable"),
-            containers: containers.iter().map(|(name, it)| (name.clone(), read_container(it))).collect(),
-            etcd_data: is_set(tree, "etcd_data"),
-            etcd_mark: is_set(tree, "etcd_mark"),
-            etcd_empty: read_flag(tree, "etcd_empty"),
-            etcd_other_volume: other_volume,
-            etcd_certificates: certificates,
+            reachable: typed.reachable,
+            containers: containers.collect(),
+            etcd_data: typed.etcd_data,
+            etcd_mark: typed.etcd_mark,
+            etcd_empty: typed.etcd_empty,
+            etcd_other_volume,
+            etcd_certificates,
             configurations: BTreeMap::new(),
         }
     }
 
-    fn read_certificate(&mut self, tree: &Tree, path: &Path<'_>) -> NodeCertificate {
-        let mut time = |field: &str| {
-            let text = text_at_field(tree, field);
-            let time = text.and_then(|text| OffsetDateTime::parse(text, &Rfc3339).ok());
+    fn read_certificate(&mut self, typed: &TypedCertificate, path: &Path<'_>) -> NodeCertificate {
+        let mut time = |field: &str, text: &str| {
+            let time = OffsetDateTime::parse(text, &Rfc3339).ok();
             if time.is_none() {
-                self.problems.add(path.field(field), text.map_or_else(String::new, shown_text), TIME);
+                self.note(path.field(field), text, TIME);
             }
             time
         };
-        let (from, to) = (time("not_before"), time("not_after"));
+        let (from, to) = (time("not_before", &typed.not_before), time("not_after", &typed.not_after));
         let validity = from.zip(to).map(|(from, to)| Validity { from, to });
         NodeCertificate { text: String::new(), validity }
     }
 
-    fn read_etcd(&mut self, tree: &Tree) -> EtcdStatus {
-        let path = Path::Root.field("etcd");
-        let path = path.field("members");
-        let members = tree.get("members").map(Tree::items).unwrap_or_default().iter().enumerate();
-        EtcdStatus {
-            healthy: is_set(tree, "healthy"),
-            members: members.map(|(index, member)| self.read_member(member, &path.item(index))).collect(),
-        }
-    }
-
-    fn read_member(&mut self, tree: &Tree, path: &Path<'_>) -> EtcdMember {
-        let id = text_at_field(tree, "id").filter(|id| id.bytes().all(|c| c.is_ascii_digit()));
+    fn read_member(&mut self, typed: TypedMember, path: &Path<'_>) -> EtcdMember {
+        let id = Some(&typed.id).filter(|id| id.bytes().all(|c| c.is_ascii_digit()));
         let id = id.and_then(|id| id.parse().ok());
         if id.is_none() {
-            self.problems.add(
-                path.field("id"),
-                text_at_field(tree, "id").map_or_else(String::new, shown_text),
-                ID,
-            );
+            self.note(path.field("id"), &typed.id, ID);
         }
         EtcdMember {
             id: id.unwrap_or_default(),
-            name: text_at_field(tree, "name").unwrap_or_default().to_owned(),
-            peer_urls: list_of_texts(tree, "peer_urls"),
-            learner: is_set(tree, "learner"),
-            in_sync: read_flag(tree, "in_sync"),
-            version: self.read_version(tree, "version", *path),
+            name: typed.name,
+            peer_urls: typed.peer_urls,
+            learner: typed.learner,
+            in_sync: typed.in_sync,
+            version: self.read_version(&typed.version, path.field("version")),
         }
     }
 
-    fn bootstrap(&mut self, tree: &Tree) -> Bootstrap {
-        let text = text_at_field(tree, "status").unwrap_or_default();
-        let status = RecordStatus::from(text);
+    fn read_bootstrap(&mut self, TypedBootstrap { status: text, targets }: TypedBootstrap) -> Bootstrap {
+        let status = RecordStatus::from(text.as_str());
         if !RecordStatus::ALL.contains(&status) {
-            let got = if text.is_empty() { String::new() } else { shown_text(text) };
-            self.problems.add("bootstrap.status", got, RECORD_STATUS);
+            self.note(Path::Root.field("bootstrap").field("status"), &text, RECORD_STATUS);
         }
-        Bootstrap { status, targets: list_of_texts(tree, "targets") }
+        Bootstrap { status, targets }
     }
 
     /// A version; an empty text is none.
-    fn read_version(&mut self, tree: &Tree, field: &str, path: Path<'_>) -> Option<EtcdVersion> {
-        let text = text_at_field(tree, field).filter(|text| !text.is_empty())?;
+    fn read_version(&mut self, text: &str, path: Path<'_>) -> Option<EtcdVersion> {
         let version = text.parse().ok();
-        if version.is_none() {
-            self.problems.add(path.field(field), shown_text(text), VERSION);
+        if version.is_none() && !text.is_empty() {
+            self.note(path, text, VERSION);
         }
         version
     }
-}
 
-fn read_container(tree: &Tree) -> ContainerStatus {
-    let params = |field: &str| match tree.get(field) {
-        None => ServiceParams::default(),
-        Some(good) => {
-            serde_json::from_str(&good.to_string()).expect("a value of the right shape can be read")
-        }
-    };
-    ContainerStatus {
-        running: is_set(tree, "running"),
-        image: text_at_field(tree, "image").unwrap_or_default().to_owned(),
-        builtin: params("builtin"),
-        extra: params("extra"),
-        foreign: is_set(tree, "foreign"),
-        started_at: None,
+    /// An empty text counts as missing.
+    fn note(&mut self, path: Path<'_>, text: &str, expected: &str) {
+        let got = if text.is_empty() { String::new() } else { shown_text(text) };
+        self.problems.add(path, got, expected);
     }
-}
-
-fn text_at_field<'a>(tree: &'a Tree, field: &str) -> Option<&'a str> {
-    tree.get(field).and_then(Tree::text)
-}
-
-fn read_flag(tree: &Tree, field: &str) -> Option<bool> {
-    match tree.get(field) {
-        Some(Tree::Bool(value)) => Some(*value),
-        _ => None,
-    }
-}
-
-fn is_set(tree: &Tree, field: &str) -> bool {
-    read_flag(tree, field) == Some(true)
-}
-
-fn object_entries<'a>(tree: &'a Tree, field: &str) -> &'a [(String, Tree)] {
-    tree.get(field).map(Tree::fields).unwrap_or_default()
-}
-
-fn list_of_texts(tree: &Tree, field: &str) -> Vec<String> {
-    let items = tree.get(field).map(Tree::items).unwrap_or_default();
-    items.iter().filter_map(Tree::text).map(str::to_owned).collect()
 }

@@ -25,9 +25,8 @@ use super::openstack::MagnumCluster;
 use super::{LabelConstraint, MetricConstraint};
 
 /// The number that constraints compare for a metric (setting `scheduler.metric_constraints`).
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, strum::EnumString, strum::VariantNames,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Serialize, Deserialize, strum::EnumString, strum::VariantNames)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum ComparedMetrics {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use madako_json::go::RawJson;
 
-use self::stored::Stored;
+pub(crate) use self::stored::StoredReboot;
 use crate::kubernetes::selector::{LabelSelector, SelectorError};
 use crate::limits::{COMMAND_TIMEOUT, EVICTION_TIMEOUT, HEALTH_CHECK_TIMEOUT, MAX_CONCURRENT_REBOOTS};
 use crate::repair::config::{
@@ -50,23 +50,27 @@ pub enum RebootConfigError {
 mod stored {
     #![allow(unreachable_pub, reason = "the macro makes public types")]
 
-    use super::LabelSelector;
     use madako_json::go::go_object;
+    use madako_json::strict::HasKind as _;
+    use madako_json::strict::Kind::OmitEmpty;
+
+    use super::LabelSelector;
+    use crate::schema::{COUNT, POSITIVE_COUNT, POSITIVE_SECONDS, SECONDS};
 
     go_object! {
         #[derive(Debug, Clone, Default)]
-        pub struct Stored {
+        pub struct StoredReboot {
             pub reboot: Vec<String> = "reboot_command";
             pub boot_check: Vec<String> = "boot_check_command";
-            pub max_concurrent: Option<i64> = "max_concurrent_reboots";
-            pub eviction_timeout: Option<i64> = "eviction_timeout_seconds";
-            pub timeout: Option<i64> = "command_timeout_seconds";
-            pub retries: Option<i64> = "command_retries";
-            pub interval: Option<i64> = "command_interval";
-            pub evict_retries: Option<i64> = "evict_retries";
-            pub evict_interval: Option<i64> = "evict_interval";
-            pub protected_namespaces: Option<LabelSelector> = "protected_namespaces";
-            ..drop
+            pub max_concurrent: Option<i64> = "max_concurrent_reboots", is OmitEmpty(&POSITIVE_COUNT);
+            pub eviction_timeout: Option<i64> = "eviction_timeout_seconds", is OmitEmpty(&POSITIVE_SECONDS);
+            pub timeout: Option<i64> = "command_timeout_seconds", is OmitEmpty(&SECONDS);
+            pub retries: Option<i64> = "command_retries", is COUNT;
+            pub interval: Option<i64> = "command_interval", is SECONDS;
+            pub evict_retries: Option<i64> = "evict_retries", is COUNT;
+            pub evict_interval: Option<i64> = "evict_interval", is SECONDS;
+            pub protected_namespaces: Option<LabelSelector> = "protected_namespaces", is OmitEmpty(&LabelSelector::KIND);
+            ..drop typed
         }
     }
 }
@@ -77,7 +81,8 @@ impl RebootConfig {
     /// # Errors
     /// The section has another shape, or its selector is invalid.
     pub fn read(stored: &RawJson) -> Result<Self, RebootConfigError> {
-        let stored: Stored = stored.parse().map_err(|error| RebootConfigError::Shape(error.to_string()))?;
+        let stored: StoredReboot =
+            stored.parse().map_err(|error| RebootConfigError::Shape(error.to_string()))?;
         // CKE's nil selector selects every namespace.
         let protected_namespaces = match &stored.protected_namespaces {
             None => String::new(),

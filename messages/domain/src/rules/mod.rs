@@ -17,8 +17,9 @@ mod warnings;
 use std::collections::BTreeSet;
 
 use crate::cluster::Cluster;
+use crate::options::StoredOptions;
+use crate::reboot::config::StoredReboot;
 use crate::repair::config::Stored;
-use crate::schema;
 use madako_json::go::RawJson;
 use madako_json::input::Problems;
 use madako_json::strict::tree::{Tree, shown_text};
@@ -86,11 +87,11 @@ pub(crate) fn check_configuration(cluster: &Cluster, form: ClusterForm, problems
         }
     }
 
-    let reboot = read_section(&cluster.reboot, "reboot", &schema::REBOOT, problems);
+    let reboot = read_section(&cluster.reboot, "reboot", StoredReboot::SCHEMA, problems);
     selector::check_selector(&reboot, &Path::Root.field("reboot").field("protected_namespaces"), problems);
     let repair = read_section(&cluster.repair, "repair", Stored::SCHEMA, problems);
     selector::check_selector(&repair, &Path::Root.field("repair").field("protected_namespaces"), problems);
-    let options = read_section(&cluster.options, "options", &schema::OPTIONS, problems);
+    let options = read_section(&cluster.options, "options", StoredOptions::SCHEMA, problems);
     options::check_options(&options, problems);
 }
 

@@ -80,6 +80,14 @@ impl<'de> Deserialize<'de> for Shape {
 
 struct AnyShape;
 
+macro_rules! leaves {
+    ($($visit:ident: $type:ty),*) => {
+        $(fn $visit<E>(self, _: $type) -> Result<Shape, E> {
+            Ok(Shape::Leaf)
+        })*
+    };
+}
+
 impl<'de> Visitor<'de> for AnyShape {
     type Value = Shape;
 
@@ -99,25 +107,7 @@ impl<'de> Visitor<'de> for AnyShape {
         deserializer.deserialize_any(self)
     }
 
-    fn visit_bool<E>(self, _: bool) -> Result<Shape, E> {
-        Ok(Shape::Leaf)
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<Shape, E> {
-        Ok(Shape::Leaf)
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<Shape, E> {
-        Ok(Shape::Leaf)
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<Shape, E> {
-        Ok(Shape::Leaf)
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<Shape, E> {
-        Ok(Shape::Leaf)
-    }
+    leaves!(visit_bool: bool, visit_i64: i64, visit_u64: u64, visit_f64: f64, visit_str: &str);
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Shape, A::Error> {
         let mut items = Vec::new();

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use serde::de::DeserializeOwned;
+
 use crate::input::Problems;
 use crate::limits::MAX_FIELD_SHOWN;
 use crate::strict::tree::{Number, Tree};
@@ -211,6 +213,21 @@ pub struct SchemaWalk<'a> {
 pub fn check_strictly(tree: Tree, schema: &'static Schema, path: Path<'_>, problems: &mut Problems) -> Tree {
     SchemaWalk { root: schema, unknown: UnknownFieldPolicy::Refuse, problems }
         .check_object(tree, schema, path)
+}
+
+/// Reads a typed input by the schema of its type, without the parts that have a wrong shape: those are problems.
+/// `None`: the input is no object.
+pub fn read_strictly<T: HasSchema + DeserializeOwned>(
+    tree: Tree,
+    path: Path<'_>,
+    problems: &mut Problems,
+) -> Option<T> {
+    match check_strictly(tree, T::SCHEMA, path, problems) {
+        Tree::Null => None,
+        good => {
+            Some(serde_json::from_str(&good.to_string()).expect("a value of the right shape can be read"))
+        }
+    }
 }
 
 impl SchemaWalk<'_> {

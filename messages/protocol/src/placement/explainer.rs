@@ -37,9 +37,6 @@ fn describe_leader(leader: Option<&str>) -> String {
 pub trait Explainer: Send + Sync + 'static {
     /// The decision that a reconcile pass would make now about an application, with all candidates; `what_if`
     /// replaces inputs.
-    ///
-    /// # Errors
-    /// See [`NoExplanation`].
     async fn explain(
         &self,
         application: ObjectKey,

@@ -130,7 +130,6 @@ mod tests {
 
     use super::*;
 
-    /// A line of a journal: milliseconds and content.
     type JournalEntry = (i64, LineContent);
 
     fn acts_at(at: i64, number: u64, instance: u32, address: &str) -> JournalEntry {

@@ -1,7 +1,6 @@
 //! Requests of an instance to the components of Kubernetes, over a simulated network link that faults can cut.
 
 use std::collections::BTreeSet;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,10 +11,10 @@ use madako_domain::deprecated_api::DeprecatedApi;
 use madako_protocol::components::Components;
 use madako_protocol::kubernetes::KubernetesError;
 use madako_protocol::permit::Permit;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::EffectObserver;
-use super::ports::{REQUEST_DEADLINE, pass_link};
+use super::ports::exchange_over;
 use crate::link::Link;
 
 /// The components, as an instance reaches them.
@@ -32,21 +31,8 @@ impl LinkedComponents {
         what: String,
         request: impl Future<Output = Result<R, KubernetesError>> + Send,
     ) -> Result<R, KubernetesError> {
-        let unavailable = |why: String| KubernetesError::Unavailable { what: what.clone(), why };
-        let lost = |error: io::Error| unavailable(error.kind().to_string());
-        let exchange = async {
-            let generation = self.link.wait_until_passed().await.map_err(lost)?;
-            pass_link(&self.link, generation).await.map_err(lost)?;
-            let answer = tokio::select! {
-                biased;
-                () = self.link.wait_until_broken(generation) => return Err(unavailable("connection reset".to_owned())),
-                answer = request => answer,
-            };
-            pass_link(&self.link, generation).await.map_err(lost)?;
-            answer
-        };
-        let answer = timeout(REQUEST_DEADLINE, exchange).await;
-        answer.unwrap_or_else(|_| Err(unavailable(format!("no answer within {REQUEST_DEADLINE:?}"))))
+        exchange_over(&self.link, request, |why| KubernetesError::Unavailable { what: what.clone(), why })
+            .await
     }
 }
 
@@ -98,6 +84,7 @@ mod tests {
 
     use super::*;
     use crate::link::Mode;
+    use crate::nodes::ports::REQUEST_DEADLINE;
 
     #[tokio::test(start_paused = true)]
     async fn components_behind_a_cut_link_do_not_answer() {

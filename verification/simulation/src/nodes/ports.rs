@@ -16,7 +16,7 @@ use madako_domain::node_status::{EtcdMember, EtcdStatus, NodeStatus};
 use madako_protocol::etcd::{EtcdCluster, EtcdError};
 use madako_protocol::node::{NodeAction, NodeConnection, NodeDriver, NodeError, NodeTarget, SnapshotContent};
 use madako_protocol::permit::Permit;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 use super::EffectObserver;
 use crate::link::Link;
@@ -143,6 +143,28 @@ impl NodeConnection for LinkedConnection {
     }
 }
 
+/// Sends a request over a link, and waits for its answer.
+pub(super) async fn exchange_over<R, E>(
+    link: &Link,
+    request: impl Future<Output = Result<R, E>> + Send,
+    unavailable: impl Fn(String) -> E + Send + Sync,
+) -> Result<R, E> {
+    let lost = |error: io::Error| unavailable(error.kind().to_string());
+    let exchange = async {
+        let generation = link.wait_until_passed().await.map_err(lost)?;
+        pass_link(link, generation).await.map_err(lost)?;
+        let answer = tokio::select! {
+            biased;
+            () = link.wait_until_broken(generation) => return Err(unavailable("connection reset".to_owned())),
+            answer = request => answer,
+        };
+        pass_link(link, generation).await.map_err(lost)?;
+        answer
+    };
+    let answer = timeout(REQUEST_DEADLINE, exchange).await;
+    answer.unwrap_or_else(|_| Err(unavailable(format!("no answer within {REQUEST_DEADLINE:?}"))))
+}
+
 /// The etcd of the nodes, as an instance reaches it.
 pub(crate) struct LinkedEtcd {
     pub(crate) inner: Arc<dyn EtcdCluster>,
@@ -157,22 +179,7 @@ impl LinkedEtcd {
         what: &'static str,
         request: impl Future<Output = Result<R, EtcdError>> + Send,
     ) -> Result<R, EtcdError> {
-        let unavailable = |why: String| EtcdError::Unavailable { what, why };
-        let lost = |error: io::Error| unavailable(error.kind().to_string());
-        let exchange = async {
-            let generation = self.link.wait_until_passed().await.map_err(lost)?;
-            pass_link(&self.link, generation).await.map_err(lost)?;
-            let answer = tokio::select! {
-                biased;
-                () = self.link.wait_until_broken(generation) => return Err(unavailable("connection reset".to_owned())),
-                answer = request => answer,
-            };
-            pass_link(&self.link, generation).await.map_err(lost)?;
-            answer
-        };
-        let began = Instant::now();
-        let answer = timeout(REQUEST_DEADLINE, exchange).await;
-        answer.unwrap_or_else(|_| Err(unavailable(format!("no answer within {:?}", began.elapsed()))))
+        exchange_over(&self.link, request, |why| EtcdError::Unavailable { what, why }).await
     }
 
     /// As [`Self::exchange`], for a change of etcd.
@@ -230,6 +237,7 @@ impl EtcdCluster for LinkedEtcd {
 mod tests {
     use madako_datacenter_sim::nodes::SimulatedNodes;
     use madako_domain::containers::{Container, ContainerName};
+    use tokio::time::Instant;
 
     use super::*;
     use crate::link::Mode;

@@ -20,7 +20,6 @@ use crate::holding::{HoldJudge, UnheldEntry};
 use crate::requests;
 use crate::world::SESSION_TTL;
 
-/// Prefixes of the keys of repairs.
 const OURS: [&str; 4] = [keys::REPAIRS, keys::REPAIR_KEPT, keys::RECORDS, keys::REPAIR_HOLDS];
 
 /// Step number of an entry's success command.

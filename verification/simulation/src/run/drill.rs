@@ -235,10 +235,7 @@ impl PromiseDrill<'_> {
         self.wait(BETWEEN_CHANGES).await;
         let _ = self.clients.operator.change_template().await;
         self.wait_seconds(60).await;
-        self.injector
-            .world
-            .network
-            .change(place, |condition| condition.slow = condition.slow.saturating_sub(1));
+        self.injector.world.network.change(place, |it| it.slow = it.slow.saturating_sub(1));
         self.injector.record_fault(Act::Delay, place, false);
     }
 
@@ -321,10 +318,7 @@ impl PromiseDrill<'_> {
         self.wait(INTERVAL * 3 + Duration::from_secs(20)).await;
         let _ = self.clients.operator.change_template().await;
         self.wait_seconds(15).await;
-        self.injector
-            .world
-            .network
-            .change(Endpoint::Registry, |condition| condition.down = condition.down.saturating_sub(1));
+        self.injector.world.network.change(Endpoint::Registry, |it| it.down = it.down.saturating_sub(1));
         self.injector.record_fault(Act::Kill, Endpoint::Registry, false);
         self.wait(INTERVAL + Duration::from_secs(15)).await;
     }

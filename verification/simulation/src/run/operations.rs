@@ -49,7 +49,6 @@ pub(super) struct Rollout {
 }
 
 impl Rollout {
-    /// `length`: length of the run.
     pub(super) fn for_length(length: Duration) -> Self {
         Self { begins: length / 2, waiting: None }
     }
@@ -176,7 +175,6 @@ pub(super) fn missing_events(counts: NodeCounts, restarted: u64) -> Vec<String> 
     missing.map(|(what, _)| format!("never: {what}")).collect()
 }
 
-/// The events as numbers of the report.
 pub(super) fn report_numbers(counts: NodeCounts, restarted: u64) -> [(String, u64); 7] {
     let NodeCounts { effects, added, promoted, removed, written, reinstalled, .. } = counts;
     [

@@ -34,7 +34,6 @@ const CHANGES: u32 = 6;
 /// Deadline of a request.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Address of the registry for its clients.
 const URL: &str = "http://registry.invalid";
 
 /// Mean time between two mistakes, if clients send requests often enough for it.

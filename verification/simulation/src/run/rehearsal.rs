@@ -137,7 +137,6 @@ pub struct Rehearsal {
     pub placements: Vec<PlacementObservation>,
     /// Waits, in order, and the number of further waits that were not kept.
     pub waits: (Vec<WaitObservation>, usize),
-    /// Obstacles that remained at the end.
     pub held: Vec<RemainingObstacle>,
     pub invariants: BTreeMap<Id, Verdict>,
     pub calm: QuietPeriod,

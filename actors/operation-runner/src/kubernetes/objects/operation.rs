@@ -13,20 +13,8 @@ use super::endpoints::EndpointsPlan;
 use super::nodes::node_key;
 
 /// The name of an operation in records, which is CKE's. Each but the first has one command.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    Default,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Serialize,
-    strum::Display,
-    strum::IntoStaticStr,
-    strum::EnumString,
-)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Serialize, strum::Display, strum::IntoStaticStr, strum::EnumString)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum ObjectOperationName {

@@ -95,7 +95,6 @@ impl Cluster {
         self.members.values().filter(|member| !member.learner).count()
     }
 
-    /// The id of the member with a peer URL.
     fn member_with_url(&self, peer_url: &str) -> Option<u64> {
         self.members.iter().find(|(_, member)| member.peer_url == peer_url).map(|(id, _)| *id)
     }

@@ -14,7 +14,6 @@ use crate::nodes::world::World;
 const DEFAULT_PEER_URL: &str = "http://localhost:2380";
 const DEFAULT_TOKEN: &str = "etcd-cluster";
 
-/// The arguments that count at the start.
 struct Arguments {
     name: String,
     peer_url: String,

@@ -52,7 +52,6 @@ pub(super) fn add_rules(name: &str, described: &mut Value) {
 
 const CSAR: &str = "[.](csar|zip)$";
 
-/// An object with a required member.
 fn require_member(name: &str, member: &Value) -> Value {
     json!({"type": "object", "required": [name], "properties": {name: member}})
 }

@@ -13,18 +13,19 @@ use crate::limits::{DEMO_DEADLINE, MAX_DEMO_ANSWER, MAX_TOLD};
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApiError {
     /// No complete answer.
-    #[error("the placement API did not answer {path}")]
-    Http { path: String, source: HttpError },
-    #[error("the placement API refused {path}: status {status}: {said}")]
+    #[error("the placement API did not answer {request}")]
+    Http { request: String, source: HttpError },
+    #[error("the placement API refused {request}: status {status}: {said}")]
     Refused {
-        path: String,
+        /// Method and URL.
+        request: String,
         status: u16,
         /// The beginning of the answer's text.
         said: String,
     },
     /// The answer has another form.
-    #[error("the placement API's answer to {path} is malformed: {why}")]
-    Malformed { path: String, why: String },
+    #[error("the placement API's answer to {request} is malformed: {why}")]
+    Malformed { request: String, why: String },
 }
 
 pub(crate) struct DemoApi {
@@ -53,7 +54,10 @@ impl DemoApi {
         let mut answer = self.send(HttpMethod::Get, path.clone(), None).await?;
         match answer["items"].take() {
             Value::Array(items) => Ok(items),
-            _ => Err(ApiError::Malformed { path, why: "it has no list of items".to_owned() }),
+            _ => {
+                let request = self.describe(HttpMethod::Get, &path);
+                Err(ApiError::Malformed { request, why: "it has no list of items".to_owned() })
+            }
         }
     }
 
@@ -64,7 +68,12 @@ impl DemoApi {
         self.send(HttpMethod::Put, format!("{path}/status"), Some(&body)).await.map(drop)
     }
 
+    fn describe(&self, method: HttpMethod, path: &str) -> String {
+        format!("{} {}{path}", method.name(), self.url)
+    }
+
     async fn send(&self, method: HttpMethod, path: String, body: Option<&Value>) -> Result<Value, ApiError> {
+        let described = self.describe(method, &path);
         let request = HttpRequest {
             method,
             url: format!("{}{path}", self.url),
@@ -75,14 +84,14 @@ impl DemoApi {
         };
         let answer = match self.transport.send(request).await {
             Ok(answer) => answer,
-            Err(source) => return Err(ApiError::Http { path, source }),
+            Err(source) => return Err(ApiError::Http { request: described, source }),
         };
         if !(200..300).contains(&answer.status) {
             let said = String::from_utf8_lossy(&answer.body).chars().take(MAX_TOLD).collect();
-            return Err(ApiError::Refused { path, status: answer.status, said });
+            return Err(ApiError::Refused { request: described, status: answer.status, said });
         }
         serde_json::from_slice(&answer.body)
-            .map_err(|error| ApiError::Malformed { path, why: error.to_string() })
+            .map_err(|error| ApiError::Malformed { request: described, why: error.to_string() })
     }
 }
 

@@ -107,7 +107,6 @@ impl StoreHistory {
         found
     }
 
-    /// Describes the steps from `first` to `last`.
     pub(super) fn describe_steps(&self, first: usize, last: usize) -> String {
         let steps = self.steps.iter().take(last.saturating_add(1)).skip(first);
         let mut words: Vec<String> = steps

@@ -58,7 +58,6 @@ pub struct PlacementObservation {
     pub why: Option<String>,
 }
 
-/// An obstacle that remained at the end.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct RemainingObstacle {
     /// The blocked object.

@@ -250,7 +250,6 @@ impl Observer {
         RehearsalObservations { last_change, ..inner.seen.clone() }
     }
 
-    /// Obstacles that remain now.
     pub(super) fn remaining_obstacles(&self, leader: Option<&str>) -> Vec<RemainingObstacle> {
         let inner = self.inner.lock().unwrap();
         let mut held = Vec::new();

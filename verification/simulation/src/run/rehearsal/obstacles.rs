@@ -92,7 +92,6 @@ impl LastReports {
         }
     }
 
-    /// Obstacles that remain now.
     pub(super) fn remaining_obstacles(&self, queue: &RepairQueue) -> Vec<RemainingObstacle> {
         let mut held = Vec::new();
         let mut add = |what: String, why: String| held.push(RemainingObstacle { what, why });
