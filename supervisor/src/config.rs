@@ -216,7 +216,8 @@ impl Config {
         let mut kubernetes = None;
         if let Some(given) = given.kubernetes.take() {
             let operates = operations.mode.is_some();
-            (kubernetes, operations.settings.kubernetes) =
+            let settings = &mut operations.settings;
+            (kubernetes, settings.kubernetes, settings.minor_upgrade) =
                 kubernetes::read_kubernetes(given, operates, &mut findings);
         }
 

@@ -67,6 +67,8 @@ pub(super) struct Basis {
     pub(super) kubelets: Arc<BTreeMap<String, String>>,
     /// Images of the components of Kubernetes.
     pub(super) component_images: Arc<PresentImages>,
+    /// Addresses of the nodes on which a kubelet may get another minor version; `None`: all.
+    pub(super) emptied: Option<BTreeSet<String>>,
     /// Addresses of API servers, healthy ones first.
     pub(super) servers: Vec<String>,
 }
