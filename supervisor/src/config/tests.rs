@@ -400,6 +400,8 @@ fn components_of_kubernetes_are_left_to_cke_unless_the_mode_says_otherwise() {
     let mode = |text: &str| {
         let config = parse(&format!("operations: {{mode: act}}\n{text}")).unwrap();
         assert!(config.kubernetes.is_none(), "{text}");
+        let keeps = config.operations.settings.kubernetes != KubernetesMode::Off;
+        assert_eq!(config.reaches_kubernetes(), keeps, "{text}");
         config.operations.settings.kubernetes
     };
     assert_eq!(mode(""), KubernetesMode::Off);

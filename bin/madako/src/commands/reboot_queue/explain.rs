@@ -57,7 +57,7 @@ async fn find(
     let config = Config::load(global.config.as_deref())?;
     let snapshot = store.list("").await?;
     let state = ClusterState::decode(snapshot.revision, &snapshot.entries, None);
-    let context = ExplainContext { settings: config.reboots, kubernetes: config.kubernetes.is_some() };
+    let context = ExplainContext { settings: config.reboots, kubernetes: config.reaches_kubernetes() };
     let mut explained = explain(&state, &context, clock.now());
     if let Some(address) = &args.address {
         explained.retain(|entry| entry.node == *address);
