@@ -77,7 +77,7 @@ pub struct Config {
     pub placement: Option<Placement>,
     pub repair: Repair,
     pub reboots: RebootSettings,
-    /// `None`: no node is drained, and taints of nodes are unknown.
+    /// `None`: no kubeconfig is given. See [`Self::reaches_kubernetes`].
     pub kubernetes: Option<ApiServerAccess>,
     pub operations: Operations,
     /// Permitted but unwise settings: `serve` logs them once.
@@ -177,6 +177,13 @@ pub enum ConfigError {
 }
 
 impl Config {
+    /// True if nodes can be drained and their taints are known: by the kubeconfig, or by the certificates with which operations
+    /// ask the API servers.
+    #[must_use]
+    pub fn reaches_kubernetes(&self) -> bool {
+        self.kubernetes.is_some() || self.operations.keeps_kubernetes()
+    }
+
     /// Reads the named file, or the default one.
     ///
     /// A named file must exist. Without a file at the default path the defaults apply: the embedded store on
@@ -216,7 +223,8 @@ impl Config {
         let mut kubernetes = None;
         if let Some(given) = given.kubernetes.take() {
             let operates = operations.mode.is_some();
-            (kubernetes, operations.settings.kubernetes) =
+            let settings = &mut operations.settings;
+            (kubernetes, settings.kubernetes, settings.minor_upgrade) =
                 kubernetes::read_kubernetes(given, operates, &mut findings);
         }
 

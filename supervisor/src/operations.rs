@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use madako_etcd_members::{BackupsOnHost, CLIENT_PORT, EtcdMembers};
-use madako_kubernetes::NodeComponents;
+use madako_kubernetes::{ControlPlane, NodeComponents};
 use madako_operation_runner::RunnerPorts;
 use madako_pki::vault::Vault;
 use madako_pki::{BuiltInAuthorities, ChosenAuthorities, Keys, LoginKeySources, SharedSecrets};
 use madako_protocol::authorities::Authorities;
 use madako_protocol::host::Host;
+use madako_protocol::kubernetes::Kubernetes;
 use madako_protocol::ports::Clock;
 use madako_protocol::store::Store;
 use madako_ssh::{SshDriver, SshOptions};
@@ -46,6 +47,21 @@ pub fn operations_ports(
         runner: RunnerPorts { etcd, authorities, components, secrets },
         backups,
     })
+}
+
+/// The API servers of the stored cluster, for drains and taints of nodes without a kubeconfig. `None`: operations do not keep
+/// Kubernetes.
+pub fn control_plane_port(
+    operations: &Operations,
+    store: &Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+) -> Option<Arc<dyn Kubernetes>> {
+    if !operations.keeps_kubernetes() {
+        return None;
+    }
+    let authorities = choose_authorities(&vault_client(store), operations.pki.as_ref(), store, clock);
+    let components = NodeComponents::new(authorities);
+    Some(Arc::new(ControlPlane::new(components, Arc::clone(store))))
 }
 
 /// The Vault that the key `vault` of a store names.

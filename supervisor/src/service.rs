@@ -47,7 +47,8 @@ pub struct ServiceOptions {
     pub journal: Journal,
     /// `None`: neither API nor scheduler runs.
     pub placement: Option<Placement>,
-    /// `None`: no node is drained, and taints of nodes are unknown.
+    /// `None`: operations that keep Kubernetes reach its API servers themselves; without them, no node is drained, and taints of
+    /// nodes are unknown.
     pub kubernetes: Option<ApiServerAccess>,
     /// The mode and the keys of operations on nodes.
     pub operations: Operations,
@@ -238,15 +239,16 @@ impl Service {
         let journal = options.journal;
         let transport: Arc<dyn HttpTransport> =
             Arc::new(ReqwestTransport::new().map_err(ServiceError::Transport)?);
+        let store_port = Arc::clone(&store) as Arc<dyn Store>;
         let mut ports = Ports {
-            store: Arc::clone(&store) as Arc<dyn Store>,
+            store: Arc::clone(&store_port),
             registry: Arc::new(SabakanRegistry::new(Arc::clone(&transport))),
-            clock,
+            clock: Arc::clone(&clock),
             events: Arc::new(journal) as Arc<dyn EventSink>,
             placement: None,
             operations: None,
             kubernetes: match &options.kubernetes {
-                None => None,
+                None => operations::control_plane_port(&options.operations, &store_port, Arc::clone(&clock)),
                 Some(access) => {
                     let server = ApiServer::new(access, madako_kubernetes::Limits::default());
                     Some(Arc::new(server.map_err(ServiceError::Kubernetes)?) as Arc<dyn Kubernetes>)
@@ -255,7 +257,6 @@ impl Service {
             host,
         };
         let seed = options.instance.seed;
-        let (store_port, clock) = (Arc::clone(&ports.store), Arc::clone(&ports.clock));
         ports.operations =
             operations::operations_ports(&options.operations, store_port, clock, ports.host.as_ref(), seed);
         let bound = BoundListener::new(&options.http).await.map_err(ServiceError::Http)?;

@@ -97,7 +97,7 @@ struct InFlight {
 }
 
 madako_protocol::declare_metrics! {
-    "Leadership and the gate":
+    "Leadership and commits":
     gauge madako_leader() "1 while this instance leads. The sum over all instances should be 1.";
     gauge madako_leader_epoch() "Epoch (the create revision of the leader key) while this instance leads, else 0.";
     gauge madako_leader_since_timestamp_seconds() in Seconds "Unix time since which this instance leads, else 0.";

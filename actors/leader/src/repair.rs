@@ -57,12 +57,11 @@ pub(crate) fn repair_transaction(
         }
         // It used both queues, whose actors decide at the same time.
         let is_reboot = change.writes.iter().any(|write| matches!(write, RepairWrite::Reboot(_)));
-        let prefixes = if is_reboot { &[keys::REPAIRS, keys::REBOOTS][..] } else { &[keys::REBOOTS] };
+        let reboots = [keys::REBOOTS, keys::UPGRADE_DRAINS];
+        let prefixes = is_reboot.then_some(keys::REPAIRS).into_iter().chain(reboots);
         conditions.extend(
-            prefixes.iter().map(|prefix| Condition::NoneSince {
-                prefix: (*prefix).to_owned(),
-                revision: state.revision,
-            }),
+            prefixes
+                .map(|prefix| Condition::NoneSince { prefix: prefix.to_owned(), revision: state.revision }),
         );
     }
     Ok(Transaction { conditions, writes: change.encode_writes(&state.repair)? })

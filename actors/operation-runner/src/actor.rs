@@ -182,6 +182,8 @@ pub struct RunnerState {
     measuring: Option<Task>,
     /// The roll after the newest decision; `None`: there is none.
     rollout: Option<Rollout>,
+    /// The change of the requested drains after the newest decision; `None`: there is none.
+    drains: Option<RepairChange>,
     /// Times since which API servers answer to each health check, by address.
     serving_since: BTreeMap<String, Instant>,
     /// Held operations of the last event.
@@ -257,6 +259,7 @@ impl Actor for Runner {
             load: ApiLoad::default(),
             measuring: None,
             rollout: None,
+            drains: None,
             serving_since: BTreeMap::new(),
             held: Vec::new(),
             held_since: FirstSeenTimes::default(),
@@ -433,7 +436,10 @@ impl RunnerState {
         }
         if self.given.mode == Mode::Act {
             self.write_phase();
-            if !self.settle_restore(&inputs.state) && !self.settle_rollout(&inputs.state) {
+            if !self.settle_restore(&inputs.state)
+                && !self.settle_rollout(&inputs.state)
+                && !self.settle_drains(&inputs.state)
+            {
                 self.begin_operation(&inputs);
             }
         }

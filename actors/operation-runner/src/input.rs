@@ -8,12 +8,15 @@ use madako_domain::cluster::Cluster;
 use madako_domain::containers::{Container, ContainerOptions};
 use madako_domain::images::{GivenImages, ImageName};
 use madako_domain::node_status::FleetStatus;
+use madako_domain::reboot::RebootQueueEntry;
+use madako_domain::repair::queue::Items;
 use madako_domain::resource::ResourceKey;
 use madako_domain::restore::RestoreRequest;
 use madako_domain::rollout::Rollout;
 use time::OffsetDateTime;
 
 use crate::images::UnclearImages;
+use crate::kubernetes::minor_upgrade::MinorUpgrade;
 use crate::kubernetes::objects::apply::{FailedApply, ReadResources};
 use crate::kubernetes::objects::decide::ConfiguredDnsImages;
 use crate::kubernetes::options::KubernetesOptions;
@@ -65,6 +68,7 @@ pub struct Settings {
     /// Time between two removals of expired certificates from Vault.
     pub certs_gc_interval: Duration,
     pub kubernetes: KubernetesMode,
+    pub minor_upgrade: MinorUpgrade,
 }
 
 /// The treatment of Kubernetes' containers (`kubernetes.mode`).
@@ -89,6 +93,7 @@ impl Default for Settings {
             unclear_images: UnclearImages::new(),
             certs_gc_interval: CERTS_GC_INTERVAL,
             kubernetes: KubernetesMode::default(),
+            minor_upgrade: MinorUpgrade::default(),
         }
     }
 }
@@ -131,6 +136,8 @@ pub struct KubernetesPart<'a> {
     pub settling: &'a BTreeSet<String>,
     /// The roll of kubelets and proxies, or the reason why it cannot be read; `None`: the first wave is to come.
     pub rollout: Result<Option<&'a Rollout>, &'a str>,
+    /// The entries of the reboot queue, and the drains for upgrades.
+    pub reboots: &'a Items<RebootQueueEntry>,
     pub objects: ObjectsPart<'a>,
 }
 

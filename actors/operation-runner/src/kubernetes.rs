@@ -20,6 +20,7 @@ pub mod files;
 pub mod held;
 pub mod kubeconfig;
 pub(crate) mod load;
+pub mod minor_upgrade;
 pub mod objects;
 pub mod operation;
 pub mod options;

@@ -63,5 +63,6 @@ pub use crate::decide::{Decision, decide};
 pub use crate::input::{
     Images, Input, KubernetesMode, KubernetesPart, ObjectsPart, RequestedRestore, Settings,
 };
+pub use crate::kubernetes::minor_upgrade::MinorUpgrade;
 pub use crate::restore::plan_restore;
 pub use crate::survey::{SurveyAccess, due_files, survey_fleet};

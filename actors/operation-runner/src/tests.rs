@@ -7,6 +7,7 @@ mod difference;
 mod fleet;
 mod kubernetes;
 mod maintenance;
+mod minor_upgrade;
 mod model;
 mod outdated;
 mod plan;

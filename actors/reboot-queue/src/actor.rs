@@ -335,7 +335,8 @@ impl RebootState {
                 let Some(command) = self.reboot_command(state, next, record) else { return false };
                 (change, Some(command))
             }
-            Action::AwaitBoot => return false,
+            Action::LeaveToUpdate => (transition.leave_to_update(), None),
+            Action::AwaitBoot | Action::AwaitUpdate => return false,
         };
         self.write(state, change, Some(next), next.action.to_string(), command);
         true

@@ -29,7 +29,7 @@ use self::schedule::{RunningReboot, Slot, Waiting, schedule};
 use crate::explain::config;
 use crate::limits::ASSUMED_REBOOT;
 use crate::next_action::BlockedBy;
-use crate::pass::{Live, View, is_under_way, nodes};
+use crate::pass::{Live, View, nodes};
 
 mod blockers;
 mod history;
@@ -108,7 +108,8 @@ impl<'a> Queue<'a> {
     fn waiting_entries(&self) -> Vec<&RebootQueueEntry> {
         let entries = self.queue.reboots.values().map(|item| &item.value);
         let waits = |entry: &&RebootQueueEntry| {
-            !is_under_way(entry)
+            !entry.is_upgrade()
+                && !entry.is_under_way()
                 && entry.status != RebootStatus::Cancelled
                 && self.nodes.contains_key(entry.node.as_str())
         };
@@ -240,7 +241,7 @@ impl RebootTimes<'_> {
         let (drain, boot) = takes.unwrap_or((0, ASSUMED_REBOOT.as_secs()));
         let entries = self.queue.queue.reboots.iter().map(|(index, item)| (*index, &item.value));
         let holds = |(_, entry): &(i64, &RebootQueueEntry)| {
-            is_under_way(entry)
+            entry.is_under_way()
                 && !self.view.is_overdue(entry)
                 && self.queue.nodes.contains_key(entry.node.as_str())
         };
@@ -283,7 +284,7 @@ impl RebootTimes<'_> {
             .into_iter()
             .map(|(index, begun)| (index, begun.ends.as_secs()))
             .collect();
-        let entries = self.queue.queue.reboots.iter().filter(|(_, item)| is_under_way(&item.value));
+        let entries = self.queue.queue.reboots.iter().filter(|(_, item)| item.value.is_under_way());
         let shown = entries.map(|(index, item)| UnderWay {
             index: *index,
             node: item.value.node.clone(),

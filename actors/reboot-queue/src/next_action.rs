@@ -21,6 +21,10 @@ pub enum Action {
     Reboot,
     /// The boot check decides.
     AwaitBoot,
+    /// The node is empty: the operation runner updates its kubelet.
+    LeaveToUpdate,
+    /// The operation runner updates the kubelet, and removes the entry.
+    AwaitUpdate,
 }
 
 /// The reason why an entry is removed.
@@ -44,6 +48,8 @@ pub enum AbortReason {
     Unreachable { pod: String },
     /// Another control plane node is drained, reboots or is repaired.
     ControlPlane { address: String },
+    /// The kubelet of a drained node was not updated in time.
+    NotUpdated,
 }
 
 /// Reason that the next action is not performed now.
@@ -116,6 +122,10 @@ pub enum BlockedBy {
     Booting {
         until: OffsetDateTime,
     },
+    /// The kubelet of a drained node is updated; afterwards the drain is given up.
+    Updating {
+        until: OffsetDateTime,
+    },
     /// The node did not boot in time.
     BootOverdue {
         since: OffsetDateTime,
@@ -132,7 +142,11 @@ impl BlockedBy {
     pub fn is_ordinary(&self) -> bool {
         matches!(
             self,
-            Self::Draining { .. } | Self::Booting { .. } | Self::CommandRuns { .. } | Self::SameNode { .. }
+            Self::Draining { .. }
+                | Self::Booting { .. }
+                | Self::Updating { .. }
+                | Self::CommandRuns { .. }
+                | Self::SameNode { .. }
         )
     }
 
@@ -140,9 +154,10 @@ impl BlockedBy {
     #[must_use]
     pub fn until(&self) -> Option<OffsetDateTime> {
         match self {
-            Self::BackOff { until, .. } | Self::Draining { until, .. } | Self::Booting { until } => {
-                Some(*until)
-            }
+            Self::BackOff { until, .. }
+            | Self::Draining { until, .. }
+            | Self::Booting { until }
+            | Self::Updating { until } => Some(*until),
             _ => None,
         }
     }
@@ -168,6 +183,8 @@ impl fmt::Display for Action {
             Self::BackOff(why) => write!(f, "the drain is aborted, and tried again later: {why}"),
             Self::Reboot => f.write_str("the node reboots"),
             Self::AwaitBoot => f.write_str("the entry is removed when the node has booted"),
+            Self::LeaveToUpdate => f.write_str("the kubelet of the drained node is updated"),
+            Self::AwaitUpdate => f.write_str("the entry is removed when the kubelet is updated"),
         }
     }
 }
@@ -187,6 +204,7 @@ impl fmt::Display for AbortReason {
             Self::ControlPlane { address } => {
                 write!(f, "the control plane node {address} is drained, reboots or is repaired")
             }
+            Self::NotUpdated => f.write_str("the kubelet of the drained node was not updated in time"),
         }
     }
 }
@@ -244,6 +262,11 @@ impl fmt::Display for BlockedBy {
                 write!(f, "; the drain ends at {} at the latest", moment(*until))
             }
             Self::Booting { until } => write!(f, "the node boots; it is overdue after {}", moment(*until)),
+            Self::Updating { until } => write!(
+                f,
+                "an operation updates the kubelet (madako ops shows it); the drain is given up after {}",
+                moment(*until)
+            ),
             Self::BootOverdue { since, keeps_slot } => {
                 write!(f, "the node has not booted since {}", moment(*since))?;
                 match keeps_slot {

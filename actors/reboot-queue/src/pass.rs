@@ -4,6 +4,9 @@
 //! plane nodes. Each entry that begins in a pass counts for the entries after it, so all due actions of a pass may be
 //! performed.
 //!
+//! A drain for the update of a kubelet takes part by the same rules. It ends when the node is empty: the operation runner
+//! updates the kubelet, and removes the entry.
+//!
 //! # Slots
 //! A worker holds one of the `max_concurrent_reboots` slots while it is drained or reboots, for at most the time limit
 //! of a boot. A control plane node holds the whole queue until it has booted.
@@ -107,36 +110,32 @@ pub fn next_actions(view: &View<'_>) -> Vec<NextAction> {
     let mut entries: Vec<(i64, &RebootQueueEntry)> =
         view.queue.reboots.iter().map(|(index, item)| (*index, &item.value)).collect();
     let is_control_plane = |entry: &RebootQueueEntry| view.nodes.get(&*entry.node) == Some(&true);
-    entries
-        .sort_by_key(|(index, entry)| (view.service_order(*index, entry), is_control_plane(entry), *index));
+    // A reboot brings the new kubelet as well, so that it comes before drains for upgrades.
+    entries.sort_by_key(|(index, entry)| {
+        (view.service_order(*index, entry), is_control_plane(entry), entry.is_upgrade(), *index)
+    });
     entries
         .into_iter()
         .map(|(index, entry)| {
             let (action, blocked_by) = view.next(index, entry, &first, &mut occupied);
-            let blocked_by = view.blocks_all().or(blocked_by);
+            let blocked_by = view.blocks_all(entry.is_upgrade()).or(blocked_by);
             NextAction { index, node: entry.node.clone(), action, blocked_by }
         })
         .collect()
-}
-
-/// True while the entry's node is drained or reboots.
-#[must_use]
-pub fn is_under_way(entry: &RebootQueueEntry) -> bool {
-    matches!(entry.status, RebootStatus::Draining | RebootStatus::Rebooting)
 }
 
 impl<'a> View<'a> {
     /// The entry of each node that comes first.
     fn first_entries(&self) -> BTreeMap<&'a str, i64> {
         let mut first: BTreeMap<&str, i64> = BTreeMap::new();
-        for (index, item) in &self.queue.reboots {
+        for (index, item) in self.queue.reboots.range(0..).chain(self.queue.reboots.range(..0)) {
             if item.value.status != RebootStatus::Cancelled {
                 first.entry(&item.value.node).or_insert(*index);
             }
         }
         // An entry under way counts before an older one that another program put beside it.
         for (index, item) in self.queue.reboots.iter().rev() {
-            if is_under_way(&item.value) {
+            if item.value.is_under_way() {
                 first.insert(&item.value.node, *index);
             }
         }
@@ -148,16 +147,19 @@ impl<'a> View<'a> {
         let stuck = self.occupied_resources(&self.first_entries()).stuck;
         let slots = self.config.is_ok_and(|config| config.max_concurrent == 0);
         let slots = slots.then_some(BlockedBy::Slots { maximum: 0 });
-        self.blocks_all().into_iter().chain(self.find_gate(&stuck)).chain(slots).collect()
+        let gate = self.find_gate(&stuck, false);
+        self.blocks_all(false).into_iter().chain(gate).chain(slots).collect()
     }
 
-    /// The obstacle to every action. As in CKE, nothing is removed without both commands.
-    fn blocks_all(&self) -> Option<BlockedBy> {
+    /// The obstacle to every action on reboots or on drains for upgrades. As in CKE, no reboot is removed without both
+    /// commands.
+    fn blocks_all(&self, is_upgrade: bool) -> Option<BlockedBy> {
         if self.queue.reboots_disabled {
             return Some(BlockedBy::Disabled);
         }
         match self.config {
             Err(blocked_by) => Some(blocked_by.clone()),
+            Ok(_) if is_upgrade => None,
             Ok(config) if config.reboot.is_none() => Some(BlockedBy::NoCommand { field: "reboot_command" }),
             Ok(config) if config.boot_check.is_none() => {
                 Some(BlockedBy::NoCommand { field: "boot_check_command" })
@@ -181,7 +183,7 @@ impl<'a> View<'a> {
 
     /// Order of service: removals, entries under way, queued entries.
     fn service_order(&self, index: i64, entry: &RebootQueueEntry) -> u8 {
-        match (self.decide_removal(index, entry), is_under_way(entry)) {
+        match (self.decide_removal(index, entry), entry.is_under_way()) {
             (Some(_), _) => 0,
             (None, true) => 1,
             (None, false) => 2,
@@ -212,7 +214,7 @@ impl<'a> View<'a> {
         };
         for (index, item) in &self.queue.reboots {
             let entry = &item.value;
-            if !is_under_way(entry)
+            if !entry.is_under_way()
                 || self.decide_removal(*index, entry).is_some()
                 || first[&*entry.node] != *index
             {
@@ -248,6 +250,7 @@ impl<'a> View<'a> {
         let is_control_plane = self.nodes.get(&*entry.node) == Some(&true);
         match entry.status {
             RebootStatus::Draining => self.decide_draining(index, entry, is_control_plane, occupied),
+            RebootStatus::Drained => self.decide_drained(entry),
             RebootStatus::Rebooting => {
                 let blocked_by = if self.is_overdue(entry) {
                     BlockedBy::BootOverdue { since: self.since(entry), keeps_slot: is_control_plane }
@@ -258,7 +261,7 @@ impl<'a> View<'a> {
             }
             _ => {
                 let blocked_by = self.decide_queued(index, entry, is_control_plane, occupied);
-                if blocked_by.is_none() {
+                if blocked_by.is_none() && self.blocks_all(entry.is_upgrade()).is_none() {
                     if is_control_plane {
                         occupied.control_plane.insert(entry.node.clone());
                     } else {
@@ -287,11 +290,13 @@ impl<'a> View<'a> {
         }
         let timeout = self.config.map_or(Duration::ZERO, |config| config.eviction_timeout);
         let until = self.since(entry) + timeout;
+        let next = if entry.is_upgrade() { Action::LeaveToUpdate } else { Action::Reboot };
         let waits = match self.live.drains.get(&index) {
+            Some(Drain::Done) if entry.is_upgrade() => return (next, None),
             Some(Drain::Runs { .. }) if is_planted(Canary::RebootNotDrained) => {
-                return (Action::Reboot, self.reboot_waits(&entry.node, is_control_plane));
+                return (next, self.reboot_waits(&entry.node, is_control_plane));
             }
-            Some(Drain::Done) => return (Action::Reboot, self.reboot_waits(&entry.node, is_control_plane)),
+            Some(Drain::Done) => return (next, self.reboot_waits(&entry.node, is_control_plane)),
             Some(Drain::Failed { why }) => {
                 return (Action::BackOff(AbortReason::Impossible { why: why.clone() }), None);
             }
@@ -306,7 +311,7 @@ impl<'a> View<'a> {
                 } else {
                     BlockedBy::NoKubernetes
                 };
-                return (Action::Reboot, Some(blocked_by));
+                return (next, Some(blocked_by));
             }
             Some(Drain::Unseen { .. }) | None => None,
         };
@@ -315,7 +320,19 @@ impl<'a> View<'a> {
         }
         let blocked_by =
             if self.live.kubernetes { BlockedBy::Draining { until, waits } } else { BlockedBy::NoKubernetes };
-        (Action::Reboot, Some(blocked_by))
+        (next, Some(blocked_by))
+    }
+
+    /// A drained node is given up when its kubelet is not updated within the time limit of a boot: its slot may be needed by
+    /// others, and its pods may need the node. An operation that runs may be that update.
+    fn decide_drained(&self, entry: &RebootQueueEntry) -> (Action, Option<BlockedBy>) {
+        let until = self.since(entry) + self.settings.boot_timeout;
+        if until >= self.now {
+            return (Action::AwaitUpdate, Some(BlockedBy::Updating { until }));
+        }
+        let record = self.queue.records.unfinished.keys().next();
+        let blocked_by = record.map(|record| BlockedBy::CommandRuns { record: *record });
+        (Action::BackOff(AbortReason::NotUpdated), blocked_by)
     }
 
     /// The obstacle to the reboot of an empty node. The reboot of a control plane node takes its member of etcd and its
@@ -349,7 +366,7 @@ impl<'a> View<'a> {
         if let Some(until) = entry.drain_backoff_expire.filter(|until| *until > self.now) {
             return Some(BlockedBy::BackOff { until, count: entry.drain_backoff_count });
         }
-        if !is_control_plane {
+        if !is_control_plane && self.blocks_all(entry.is_upgrade()).is_none() {
             // Control plane nodes wait for it even while it has an obstacle, as in CKE.
             occupied.worker = occupied.worker.or(Some(index));
         }
@@ -367,18 +384,19 @@ impl<'a> View<'a> {
         } else if occupied.workers >= maximum {
             return Some(BlockedBy::Slots { maximum });
         }
-        self.find_gate(&occupied.stuck).or_else(|| self.api_waits(&entry.node))
+        let api_waits = || self.api_waits(&entry.node).filter(|_| !entry.is_upgrade());
+        self.find_gate(&occupied.stuck, entry.is_upgrade()).or_else(api_waits)
     }
 
-    /// The obstacle to every new drain.
-    fn find_gate(&self, stuck: &[i64]) -> Option<BlockedBy> {
+    /// The obstacle to every new drain. An upgrade needs no command on the host.
+    fn find_gate(&self, stuck: &[i64], is_upgrade: bool) -> Option<BlockedBy> {
         if stuck.len() >= STUCK_REBOOTS {
             return Some(BlockedBy::Stuck { indexes: stuck.to_vec() });
         }
         if !self.live.kubernetes {
             return Some(BlockedBy::NoKubernetes);
         }
-        if !self.live.host {
+        if !self.live.host && !is_upgrade {
             return Some(BlockedBy::NoHost);
         }
         if self.live.operation_due {

@@ -1,4 +1,4 @@
-//! Properties that hold after every step of random queues, clocks, drains, boots, repairs and writes of ckecli.
+//! Properties that hold after every step of random queues, clocks, drains, boots, upgrades, repairs and writes of ckecli.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use time::OffsetDateTime;
 
 use crate::explain::config;
 use crate::next_action::{Action, NextAction};
-use crate::pass::{Drain, Live, View, is_under_way, next_actions, nodes};
+use crate::pass::{Drain, Live, View, next_actions, nodes};
 use crate::testing::{NOW, REBOOT, Store};
 use crate::transition::{Transition, end_command};
 use madako_domain::limits::BOOT_TIMEOUT;
@@ -35,6 +35,10 @@ enum Happening {
     Pass(f64, Option<usize>),
     Clock(u64),
     Add(usize),
+    /// The operation runner requests a drain.
+    Upgrade(usize),
+    /// The kubelet of a drained node is updated, and the entry removed.
+    Updated(usize),
     Cancel(usize),
     Drain(usize, u8),
     Boots(usize),
@@ -54,6 +58,8 @@ fn happening() -> impl Strategy<Value = Happening> {
         12 => (0.0..1.0_f64, proptest::option::weighted(0.1, 0..8_usize)).prop_map(|(draw, late)| Happening::Pass(draw, late)),
         3 => (1..900_u64).prop_map(Happening::Clock),
         5 => node.clone().prop_map(Happening::Add),
+        3 => node.clone().prop_map(Happening::Upgrade),
+        2 => (0..8_usize).prop_map(Happening::Updated),
         1 => (0..8_usize).prop_map(Happening::Cancel),
         6 => (0..8_usize, 0..4_u8).prop_map(|(entry, how)| Happening::Drain(entry, how)),
         4 => (0..8_usize).prop_map(Happening::Boots),
@@ -157,7 +163,8 @@ impl World {
                     announced = Some(record);
                     change
                 }
-                Action::AwaitBoot => continue,
+                Action::LeaveToUpdate => transition.leave_to_update(),
+                Action::AwaitBoot | Action::AwaitUpdate => continue,
             };
             if self.store.commit(&change) {
                 if let Some(record) = announced {
@@ -185,6 +192,17 @@ impl World {
             Happening::Add(node) => {
                 self.store.reboot(self.next_index, NODES[*node], RebootStatus::Queued);
                 self.next_index += 1;
+            }
+            Happening::Upgrade(node) => {
+                self.store.reboot(-1 - self.next_index, NODES[*node], RebootStatus::Queued);
+                self.next_index += 1;
+            }
+            Happening::Updated(number) => {
+                if let Some(index) = self.index(*number)
+                    && self.store.state().repair.reboots[&index].value.status == RebootStatus::Drained
+                {
+                    self.store.delete(&keys::reboot(index));
+                }
             }
             Happening::Cancel(number) => {
                 if let Some(index) = self.index(*number) {
@@ -250,7 +268,7 @@ impl World {
 
     /// Entries that hold a slot, and control plane nodes under way, of the cluster.
     fn under_way(&self, queue: &RepairQueue) -> (usize, usize) {
-        let under_way = queue.reboots.values().map(|item| &item.value).filter(|entry| is_under_way(entry));
+        let under_way = queue.reboots.values().map(|item| &item.value).filter(|entry| entry.is_under_way());
         let (mut workers, mut control_plane) = (0, 0);
         for entry in under_way {
             let since = entry.last_transition_time.unwrap();
@@ -345,8 +363,10 @@ proptest! {
         prop_assert_eq!(indexes.len(), actions.len());
         prop_assert!(state.repair.reboots.keys().eq(indexes.iter()));
         for next in &actions {
-            let await_boot = next.action == Action::AwaitBoot;
-            prop_assert!(!await_boot || next.blocked_by.is_some(), "the boot check decides");
+            let awaits = matches!(next.action, Action::AwaitBoot | Action::AwaitUpdate);
+            prop_assert!(!awaits || next.blocked_by.is_some(), "the boot check or the runner decides");
+            let reboots = matches!(next.action, Action::Reboot | Action::AwaitBoot);
+            prop_assert!(!reboots || next.index >= 0, "an upgrade reboots no node");
         }
     }
 }

@@ -24,6 +24,8 @@ pub const DEQUEUE: &str = "reboot-dequeue";
 pub const DRAIN_START: &str = "reboot-drain-start";
 pub const DRAIN_TIMEOUT: &str = "reboot-drain-timeout";
 pub const REBOOT: &str = "reboot-reboot";
+/// The end of a drain for an upgrade, which CKE does not have.
+pub(crate) const DRAINED: &str = "upgrade-drained";
 /// Finding in the record of a removal without a boot.
 pub(crate) const LEFT: &str = "the node left the cluster";
 /// CKE's names of the reboot queue's operations.
@@ -77,6 +79,14 @@ impl<'a> Transition<'a> {
         (self.into_change(REBOOT, conditions, record), id)
     }
 
+    /// The node is empty, and the operation runner updates its kubelet. No record: the update has one.
+    #[must_use]
+    pub fn leave_to_update(mut self) -> RepairChange {
+        self.become_status(RebootStatus::Drained);
+        let conditions = self.entry_conditions();
+        RepairChange { what: DRAINED, conditions, writes: vec![RepairWrite::Reboot(self.entry)] }
+    }
+
     /// The drain was aborted. `draw` as of [`back_off`].
     #[must_use]
     pub fn back_off(mut self, why: &str, draw: f64) -> RepairChange {
@@ -84,6 +94,9 @@ impl<'a> Transition<'a> {
         self.entry.drain_backoff_count = self.entry.drain_backoff_count.saturating_add(1);
         let pause = back_off(self.entry.drain_backoff_count, draw);
         self.entry.drain_backoff_expire = Some(self.now + pause);
+        if self.entry.is_upgrade() {
+            why.clone_into(&mut self.entry.abort_reason);
+        }
         let record = self.completed_record(DRAIN_TIMEOUT, why.to_owned());
         let conditions = self.entry_conditions();
         self.into_change(DRAIN_TIMEOUT, conditions, record)
@@ -186,7 +199,7 @@ fn record_alone(what: &'static str, record: Record, revision: i64) -> RepairChan
 #[must_use]
 pub fn show_running(state: &ClusterState) -> Option<RepairChange> {
     let queue = &state.repair;
-    let runs = !queue.reboots_disabled && !queue.reboots.is_empty();
+    let runs = !queue.reboots_disabled && queue.requested_reboots().next().is_some();
     (runs != queue.reboots_running).then(|| RepairChange {
         what: "reboot-running",
         conditions: vec![state.require_unchanged(keys::REBOOTS_RUNNING)],
@@ -252,6 +265,23 @@ mod tests {
         );
         assert_eq!((&*records[1].operation, &*records[1].info), (DRAIN_TIMEOUT, "draining timed out"));
         assert!(records.iter().all(|record| !record.is_unfinished() && record.targets == ["w"]));
+    }
+
+    #[test]
+    fn drain_for_an_upgrade_keeps_the_reason_for_which_it_was_given_up() {
+        let mut store = Store::new(&["a"], &["w"]);
+        store.reboot(-1, "w", RebootStatus::Draining);
+        let state = store.state();
+        assert!(store.commit(&Transition::new(&state, -1, NOW).unwrap().leave_to_update()));
+        assert_eq!(store.state().repair.reboots[&-1].value.status, RebootStatus::Drained);
+        let state = store.state();
+        assert!(store.commit(&Transition::new(&state, -1, NOW).unwrap().back_off("a job runs", 0.0)));
+        let stored = String::from_utf8(store.entries[&keys::reboot(-1)].value.to_vec()).unwrap();
+        assert_eq!(
+            stored,
+            r#"{"index":"-1","node":"w","status":"queued","last_transition_time":"2026-01-02T03:04:05Z","drain_backoff_count":1,"drain_backoff_expire":"2026-01-02T03:09:05Z","abort_reason":"a job runs"}"#
+        );
+        assert_eq!(show_running(&store.state()), None, "CKE's queue has no entry");
     }
 
     #[test]

@@ -15,7 +15,7 @@ madako_protocol::declare_metrics! {
          `unreachable`.";
     histogram madako_authentication_request_seconds(service) in Seconds "Duration of token checks.";
 
-    "Leadership and the gate":
+    "Leadership and commits":
     gauge madako_fault_since_timestamp_seconds(metric, value) in Seconds
         "Unix time since which a gauge has a value that is a fault, as far as this process knows; 0 without a \
          fault. `metric`: a gauge without another metric for the start of its fault. `value`: the value of the \

@@ -85,6 +85,11 @@ impl ApiServer {
         }
     }
 
+    /// The same client with other limits, apart from that of an answer's size.
+    pub(crate) fn with_limits(&self, limits: Limits) -> Self {
+        Self { client: self.client.clone(), server: self.server.clone(), limits }
+    }
+
     /// All objects of a kind that a selector matches, page by page.
     async fn list<T>(
         &self,

@@ -138,6 +138,15 @@ impl NodeComponents {
         })
     }
 
+    /// The client of the API server on a node.
+    pub(crate) async fn connect_server(
+        &self,
+        what: &str,
+        address: &str,
+    ) -> Result<Arc<ApiServer>, KubernetesError> {
+        self.open_session(what).await?.connect_server(what, address)
+    }
+
     /// Asks API servers one after the other until one answers. A refusal is an answer.
     async fn ask_any_server<R, F>(
         &self,

@@ -26,6 +26,7 @@ mod access;
 mod answer;
 mod api;
 mod components;
+mod control_plane;
 mod convert;
 mod exchange;
 mod limits;
@@ -35,6 +36,7 @@ mod workloads;
 pub use access::{ApiServerAccess, MAX_FILE_BYTES};
 pub use api::{ApiServer, ConnectError, Limits};
 pub use components::NodeComponents;
+pub use control_plane::ControlPlane;
 pub use telemetry::METRICS;
 
 pub use crate::limits::{

@@ -93,6 +93,9 @@ pub const ETCD_RESTORED: &str = "madako/etcd/restored";
 pub const ETCD_BACKUP: &str = "madako/etcd/backup";
 /// Container images that the operator set, as JSON `{NAME: IMAGE}`.
 pub const IMAGES: &str = "madako/images";
+/// Drains of nodes whose kubelets get another minor version, `madako/kubernetes/drains/<16 hex digits>`: entries of the
+/// reboot queue that CKE does not see.
+pub const UPGRADE_DRAINS: &str = "madako/kubernetes/drains/";
 /// The roll of kubelets and proxies.
 pub const ROLLOUT: &str = "madako/kubernetes/rollout";
 
@@ -153,10 +156,17 @@ pub fn repair(index: i64) -> String {
     format!("{REPAIRS}{index:016x}")
 }
 
-/// The key of an entry of the reboot queue.
+/// The key of an entry of the reboot queue. A negative index is that of a drain for an upgrade: its bitwise complement is the
+/// number in the key.
 #[must_use]
 pub fn reboot(index: i64) -> String {
-    format!("{REBOOTS}{index:016x}")
+    if index < 0 { format!("{UPGRADE_DRAINS}{:016x}", !index) } else { format!("{REBOOTS}{index:016x}") }
+}
+
+/// True for a key of an entry of the reboot queue, or of a drain for an upgrade.
+#[must_use]
+pub fn is_reboot(key: &str) -> bool {
+    key.starts_with(REBOOTS) || key.starts_with(UPGRADE_DRAINS)
 }
 
 /// The key of Madako's own state of a repair queue entry.

@@ -1,4 +1,5 @@
-//! An entry of the reboot queue (CKE's `reboots/data/<index in hex>`, its `docs/reboot.md`).
+//! An entry of the reboot queue (CKE's `reboots/data/<index in hex>`, its `docs/reboot.md`), or of a node that is drained so
+//! that its kubelet can get another minor version (`madako/kubernetes/drains/<number in hex>`).
 
 pub mod config;
 
@@ -36,6 +37,8 @@ open_enum! {
         Draining = "draining",
         /// The reboot command ran; the node is not back yet.
         Rebooting = "rebooting",
+        /// The node is drained for an upgrade, and its kubelet is replaced. CKE has no such status.
+        Drained = "drained",
         /// A client requested the removal of the entry.
         Cancelled = "cancelled",
     }
@@ -57,6 +60,8 @@ go_object! {
         pub drain_backoff_count: u32 = "drain_backoff_count", omit is_zero;
         /// End of the back-off: no drain starts earlier.
         pub drain_backoff_expire: Option<OffsetDateTime> = "drain_backoff_expire" as OptionalTime;
+        /// The reason for which the last drain for an upgrade was given up. CKE's entries have none.
+        pub abort_reason: String = "abort_reason", omit String::is_empty;
         ..rest
     }
 }
@@ -66,6 +71,18 @@ impl RebootQueueEntry {
     #[must_use]
     pub fn new(node: impl Into<String>) -> Self {
         Self { node: node.into(), status: RebootStatus::Queued, ..Self::default() }
+    }
+
+    /// True for a drain before the update of a kubelet: the node does not reboot, and CKE does not see the entry.
+    #[must_use]
+    pub fn is_upgrade(&self) -> bool {
+        self.index < 0
+    }
+
+    /// True while the node is drained, or is away after its drain.
+    #[must_use]
+    pub fn is_under_way(&self) -> bool {
+        matches!(self.status, RebootStatus::Draining | RebootStatus::Rebooting | RebootStatus::Drained)
     }
 }
 

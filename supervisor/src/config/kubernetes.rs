@@ -4,7 +4,7 @@ use std::path::Path;
 
 use madako_json::strict::Kind;
 use madako_kubernetes::ApiServerAccess;
-use madako_operation_runner::KubernetesMode;
+use madako_operation_runner::{KubernetesMode, MinorUpgrade};
 use strum::VariantNames as _;
 
 use super::settings::{ABSOLUTE_PATH, ConfigFindings, read_word, section};
@@ -13,26 +13,29 @@ use super::settings::{ABSOLUTE_PATH, ConfigFindings, read_word, section};
 pub(super) struct GivenKubernetes {
     kubeconfig: Option<String>,
     mode: Option<KubernetesMode>,
+    minor_upgrade: Option<MinorUpgrade>,
 }
 
 const MODES: Kind = Kind::OneOf(KubernetesMode::VARIANTS);
+const MINOR_UPGRADES: Kind = Kind::OneOf(MinorUpgrade::VARIANTS);
 
 section! {
     it: GivenKubernetes = GivenKubernetes::default() => {
         "kubeconfig": ABSOLUTE_PATH => it.kubeconfig;
         "mode": MODES => it.mode, by |mode| Some(read_word(mode));
+        "minor_upgrade": MINOR_UPGRADES => it.minor_upgrade, by |word| Some(read_word(word));
     }
 }
 
 const KUBECONFIG: &str = "kubernetes.kubeconfig";
 const MODE: &str = "kubernetes.mode";
 
-/// Reads the kubeconfig that the section names, and the mode. `operates`: operations on nodes are on.
+/// Reads the kubeconfig that the section names, and how operations treat Kubernetes. `operates`: operations on nodes are on.
 pub(super) fn read_kubernetes(
     given: GivenKubernetes,
     operates: bool,
     findings: &mut ConfigFindings,
-) -> (Option<ApiServerAccess>, KubernetesMode) {
+) -> (Option<ApiServerAccess>, KubernetesMode, MinorUpgrade) {
     if given.kubeconfig.is_none() && given.mode.is_none() {
         findings.report_missing(KUBECONFIG, "the path of a kubeconfig, or `mode`");
     }
@@ -41,7 +44,8 @@ pub(super) fn read_kubernetes(
         let name: &str = mode.into();
         findings.report(MODE, name, "off, because operations on nodes are off (`operations.mode`)");
     }
-    (given.kubeconfig.and_then(|path| read_access(&path, findings)), mode)
+    let access = given.kubeconfig.and_then(|path| read_access(&path, findings));
+    (access, mode, given.minor_upgrade.unwrap_or_default())
 }
 
 fn read_access(path: &str, findings: &mut ConfigFindings) -> Option<ApiServerAccess> {

@@ -10,8 +10,8 @@ use madako_domain::images::is_image;
 use madako_domain::limits::MAX_IMAGE;
 use madako_json::strict::Kind;
 use madako_node::HostKeyPolicy;
-use madako_operation_runner::Settings;
 use madako_operation_runner::page::Mode;
+use madako_operation_runner::{KubernetesMode, Settings};
 use madako_pki::Keys;
 use madako_ssh::SshKey;
 use strum::VariantNames as _;
@@ -52,6 +52,14 @@ pub struct Operations {
     pub settings: Settings,
     /// `None`: the leader makes no backups of etcd.
     pub backup: Option<BackupSchedule>,
+}
+
+impl Operations {
+    /// True if operations on the components of Kubernetes are decided on, so that its API servers are known.
+    #[must_use]
+    pub fn keeps_kubernetes(&self) -> bool {
+        self.mode.is_some() && self.settings.kubernetes != KubernetesMode::Off
+    }
 }
 
 pub(super) const IMAGE: Kind = Kind::Checked(

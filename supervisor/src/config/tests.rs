@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use madako_domain::repair::hold::{HoldSettings, Label};
-use madako_operation_runner::KubernetesMode;
+use madako_operation_runner::{KubernetesMode, MinorUpgrade};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 
 use super::*;
@@ -378,6 +378,10 @@ fn the_api_server_is_reached_by_a_kubeconfig() {
         ("kubernetes: {}", "kubernetes.kubeconfig: expected the path of a kubeconfig, or `mode`"),
         ("kubernetes: {mode: watch}", "kubernetes.mode: got \"watch\", expected one of off, observe, act"),
         (
+            "kubernetes: {minor_upgrade: never}",
+            "kubernetes.minor_upgrade: got \"never\", expected one of drain, in-place, on-reboot",
+        ),
+        (
             "kubernetes: {mode: act}",
             "kubernetes.mode: got act, expected off, because operations on nodes are off",
         ),
@@ -396,6 +400,8 @@ fn components_of_kubernetes_are_left_to_cke_unless_the_mode_says_otherwise() {
     let mode = |text: &str| {
         let config = parse(&format!("operations: {{mode: act}}\n{text}")).unwrap();
         assert!(config.kubernetes.is_none(), "{text}");
+        let keeps = config.operations.settings.kubernetes != KubernetesMode::Off;
+        assert_eq!(config.reaches_kubernetes(), keeps, "{text}");
         config.operations.settings.kubernetes
     };
     assert_eq!(mode(""), KubernetesMode::Off);
@@ -404,7 +410,10 @@ fn components_of_kubernetes_are_left_to_cke_unless_the_mode_says_otherwise() {
     {
         assert_eq!(mode(&format!("kubernetes: {{mode: {text}}}")), expected);
     }
-    assert!(parse("kubernetes: {mode: off}").is_ok());
+    let treatment = |text: &str| parse(text).unwrap().operations.settings.minor_upgrade;
+    assert_eq!(treatment("kubernetes: {mode: off}"), MinorUpgrade::Drain);
+    let in_place = "kubernetes: {mode: off, minor_upgrade: in-place}";
+    assert_eq!(treatment(in_place), MinorUpgrade::InPlace);
 }
 
 #[test]

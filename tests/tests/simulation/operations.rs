@@ -2,6 +2,7 @@
 //! fail at each point of each command. Every run ends in the same state, and every promise about operations is kept.
 
 mod kubernetes;
+mod minor_upgrade;
 mod objects;
 #[cfg(debug_assertions)]
 mod planted;

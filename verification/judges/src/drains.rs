@@ -106,7 +106,7 @@ impl Predicate for DrainRequests {
         Context { at, fact, written, now, terms }: &Context<'_>,
         ruling: &mut FactJudgement<'_>,
     ) {
-        for written in written.iter().filter(|written| written.key.starts_with(keys::REBOOTS)) {
+        for written in written.iter().filter(|written| keys::is_reboot(&written.key)) {
             match written.read::<RebootQueueEntry>().1 {
                 Some(entry) => drop(self.reboots.insert(written.key.clone(), entry)),
                 None => drop(self.reboots.remove(&written.key)),
@@ -116,8 +116,7 @@ impl Predicate for DrainRequests {
             self.disabled = written.read::<bool>().1.unwrap_or(false);
         }
         let is_of_queue = |key: &str| {
-            key == keys::REBOOTS_DISABLED
-                || [keys::REPAIRS, keys::REBOOTS].iter().any(|prefix| key.starts_with(prefix))
+            key == keys::REBOOTS_DISABLED || key.starts_with(keys::REPAIRS) || keys::is_reboot(key)
         };
         if written.iter().any(|written| is_of_queue(&written.key)) {
             let drains = |entry: &RepairQueueEntry| {
@@ -128,8 +127,12 @@ impl Predicate for DrainRequests {
                 entries.map(|entry| entry.node.as_str())
             };
             self.draining.set(*at, now, drains, rebooted(&[RebootStatus::Draining]));
-            let under_way = rebooted(&[RebootStatus::Draining, RebootStatus::Rebooting]);
-            self.active.set(*at, now, is_active, under_way.filter(|_| !self.disabled));
+            let away = if self.disabled {
+                rebooted(&[RebootStatus::Drained])
+            } else {
+                rebooted(&[RebootStatus::Draining, RebootStatus::Rebooting, RebootStatus::Drained])
+            };
+            self.active.set(*at, now, is_active, away);
         }
         if let Fact::Kubernetes { asked, node, sent, .. } = fact {
             ruling.count_test();
@@ -203,7 +206,7 @@ impl Predicate for DrainLimit {
             self.begun.iter_mut().for_each(|drain| drain.silent.retain(|node| silent.contains_key(node)));
         }
         let looked = terms.interval * FRESH_LOOK + LOOK_TAKES + terms.tolerance;
-        for written in written.iter().filter(|written| written.key.starts_with(keys::REBOOTS)) {
+        for written in written.iter().filter(|written| keys::is_reboot(&written.key)) {
             let (before, after) = written.read::<RebootQueueEntry>();
             let drains = |entry: &RebootQueueEntry| entry.status == RebootStatus::Draining;
             let drained = before.as_ref().is_some_and(drains);
@@ -216,10 +219,7 @@ impl Predicate for DrainLimit {
                     maximum: usize::try_from(constraint).unwrap_or(0),
                 });
             }
-            let is_away = |entry: &RebootQueueEntry| {
-                matches!(entry.status, RebootStatus::Draining | RebootStatus::Rebooting)
-            };
-            match after.filter(is_away) {
+            match after.filter(RebootQueueEntry::is_under_way) {
                 Some(entry) => drop(self.away.insert(written.key.clone(), entry.node)),
                 None => drop(self.away.remove(&written.key)),
             }

@@ -163,7 +163,7 @@ impl Clusters {
         let old: Option<Cluster> = read_json(before, keys::CLUSTER);
         let constraints: Constraints = read_json(before, keys::CONSTRAINTS).unwrap_or_default();
         // Records are of no account, and there may be a thousand.
-        let counts = |key: &str| key.starts_with(keys::REPAIRS) || key.starts_with(keys::REBOOTS);
+        let counts = |key: &str| key.starts_with(keys::REPAIRS) || keys::is_reboot(key);
         let counted = before.iter().filter(|(key, _)| counts(key));
         let repairs = decode_queue(&counted.map(|(key, entry)| (key.clone(), entry.clone())).collect(), None);
         let judged_by = |observed: &BTreeSet<String>| {

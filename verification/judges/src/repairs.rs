@@ -488,7 +488,7 @@ impl Predicate for DeletionKept {
             let (ends, returns) = if written.key.starts_with(keys::REPAIRS) {
                 let (before, after) = written.read::<RepairQueueEntry>();
                 (before.is_some_and(|entry| entry.deleted), after.is_some_and(|entry| !entry.deleted))
-            } else if written.key.starts_with(keys::REBOOTS) {
+            } else if keys::is_reboot(&written.key) {
                 let (before, after) = written.read::<RebootQueueEntry>();
                 let is_cancelled = |entry: &RebootQueueEntry| entry.status == RebootStatus::Cancelled;
                 (before.as_ref().is_some_and(is_cancelled), after.is_some_and(|entry| !is_cancelled(&entry)))

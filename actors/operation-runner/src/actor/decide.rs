@@ -19,6 +19,7 @@ use super::wave_watch::WaveWatch;
 use super::{Inputs, RunnerState, madako_operations_decide_seconds};
 use crate::images::with_images;
 use crate::input::{Input, KubernetesMode, KubernetesPart, ObjectsPart, RequestedRestore};
+use crate::kubernetes::minor_upgrade::request_drains;
 use crate::kubernetes::rollout::{is_rolled_out, watched_state};
 use crate::kubernetes::row;
 use crate::limits::API_SETTLED;
@@ -33,6 +34,7 @@ impl RunnerState {
     pub(super) fn decide(&mut self, inputs: &Inputs, collected: &Collected) {
         let Some(mut status) = fleet_status(collected, &inputs.state, None) else {
             self.decision = None;
+            self.drains = None;
             return;
         };
         let cluster = &*inputs.cluster;
@@ -79,6 +81,7 @@ impl RunnerState {
                 busy: &busy,
                 settling: &settling,
                 rollout: read_rollout(&inputs.state),
+                reboots: &inputs.state.repair.reboots,
                 objects: ObjectsPart {
                     user: &inputs.resources,
                     leaving: &leaving,
@@ -96,6 +99,7 @@ impl RunnerState {
         }
         let decision = self.decide_on_objects(input, collected);
         let input = with_failures(input, self.objects.failed());
+        self.drains = request_drains(&input, &decision.held, &inputs.state);
         madako_operations_decide_seconds().record(started.elapsed());
         let is_reachable = |address: &&String| status.nodes.get(*address).is_some_and(|node| node.reachable);
         let addresses = || cluster.nodes.iter().map(|node| &node.address);

@@ -65,6 +65,8 @@ pub(super) struct Basis {
     /// Configuration files of the kubelets that run on the targets, by address.
     pub(super) kubelets: Arc<BTreeMap<String, String>>,
     pub(super) component_images: Arc<PresentImages>,
+    /// Addresses of the nodes on which a kubelet may get another minor version; `None`: all.
+    pub(super) emptied: Option<BTreeSet<String>>,
     /// Addresses of API servers, healthy ones first.
     pub(super) servers: Vec<String>,
 }

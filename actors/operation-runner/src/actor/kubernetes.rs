@@ -25,6 +25,7 @@ use crate::kubernetes::configuration::Configuration;
 use crate::kubernetes::encryption;
 use crate::kubernetes::files::{FileContext, FileSet, PlannedFile, Source, planned_files};
 use crate::kubernetes::kubeconfig::{self, Credentials, LOCAL_SERVER};
+use crate::kubernetes::operation::KubernetesOperationName;
 use crate::kubernetes::options::KubernetesOptions;
 use crate::kubernetes::outdated::Wanted;
 use crate::kubernetes::params::builtin_parameters;
@@ -125,8 +126,35 @@ impl Executor {
             Some(violation) => {
                 Err(Failure { nodes: BTreeSet::new(), why: violation.to_string(), is_hold: true })
             }
+            None if name == KubernetesOperationName::KubeletRestart => {
+                self.refuse_minor_upgrade(operation, basis, &version).await
+            }
             None => Ok(()),
         }
+    }
+
+    /// Refuses to give a kubelet another minor version on a node that is not drained, where that is not wanted. A leader does
+    /// not know the versions of images at once.
+    async fn refuse_minor_upgrade(
+        &self,
+        operation: &Operation,
+        basis: &Basis,
+        wanted: &KubernetesVersion,
+    ) -> Result<(), Failure> {
+        let Some(emptied) = &basis.emptied else { return Ok(()) };
+        let Some(images) = basis.component_images.get(&Component::Kubelet) else { return Ok(()) };
+        for target in operation.targets.iter().filter(|target| !emptied.contains(*target)) {
+            let Some(image) = images.get(target) else { continue };
+            let running = self.version_of_kubernetes(target, image).await?;
+            if !running.is_same_minor(wanted) {
+                // The next decision knows the version, and drains the node or waits for its boot.
+                let why = format!(
+                    "the kubelet on {target} would go from {running} to {wanted}, and the node is not drained"
+                );
+                return Err(Failure { nodes: BTreeSet::new(), why, is_hold: true });
+            }
+        }
+        Ok(())
     }
 
     /// The version of an image that a node has. It is read once.

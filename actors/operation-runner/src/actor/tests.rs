@@ -172,16 +172,24 @@ async fn failure_beside(
     etcd: Option<EtcdStatus>,
     healthy: &'static [&'static str],
 ) -> String {
-    failure_with_images(operation, etcd, healthy, PresentImages::new(), &[]).await
+    let basis = ImagesOfNodes { images: PresentImages::new(), versions: &[], emptied: None };
+    failure_with_images(operation, etcd, healthy, basis).await
 }
 
-/// As [`failure_beside`], with the images of components and the known versions of images.
+/// The images of components and the known versions of images.
+struct ImagesOfNodes<'a> {
+    images: PresentImages,
+    versions: &'a [(&'a str, &'a str)],
+    /// Drained nodes; `None`: all are.
+    emptied: Option<&'a [&'a str]>,
+}
+
+/// As [`failure_beside`], with the images of components.
 async fn failure_with_images(
     operation: Operation,
     etcd: Option<EtcdStatus>,
     healthy: &'static [&'static str],
-    images: PresentImages,
-    versions: &[(&str, &str)],
+    ImagesOfNodes { images, versions, emptied }: ImagesOfNodes<'_>,
 ) -> String {
     let known = |(image, version): &(&str, &str)| ((*image).to_owned(), version.parse().unwrap());
     let versions = versions.iter().map(known).collect();
@@ -209,6 +217,7 @@ async fn failure_with_images(
         kubernetes: Some(Arc::new(KubernetesOptions::read(&RawJson::default()).unwrap())),
         kubelets: Arc::default(),
         component_images: Arc::new(images),
+        emptied: emptied.map(|nodes| nodes.iter().map(|node| (*node).to_owned()).collect()),
         servers: Vec::new(),
     };
     // Without a leader no permit comes, and no action begins.
@@ -310,13 +319,45 @@ async fn a_component_starts_only_at_a_version_that_the_policy_allows() {
     let wanted = ImageName::Kubernetes.default_image();
     for (servers, held) in [("1.29.0", true), ("1.30.1", false), ("1.31.0", false)] {
         let versions = [("old", "1.29.0"), ("servers", servers), (wanted, "1.30.5")];
-        let why = failure_with_images(start(), None, &[], beside("servers", "old"), &versions).await;
+        let nodes = ImagesOfNodes { images: beside("servers", "old"), versions: &versions, emptied: None };
+        let why = failure_with_images(start(), None, &[], nodes).await;
         assert_eq!(why.starts_with("held: I14: newer-than-api-server"), held, "{servers}: {why}");
         assert!(held || why == "it waits for a permit", "{servers}: {why}");
     }
     // Components of one image are not asked for versions, which would need a permit as well.
-    let one = failure_with_images(start(), None, &[], beside(wanted, wanted), &[]).await;
+    let one = ImagesOfNodes { images: beside(wanted, wanted), versions: &[], emptied: None };
+    let one = failure_with_images(start(), None, &[], one).await;
     assert_eq!(one, "it waits for a permit");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kubelet_gets_another_minor_version_only_on_a_drained_node() {
+    let restart = || {
+        let command = KubernetesCommand::RunContainer { component: Component::Kubelet, restart: true };
+        let name = OperationName::Kubernetes(KubernetesOperationName::KubeletRestart);
+        single_command_operation(name, vec!["a".to_owned()], Command::Kubernetes(command))
+    };
+    let wanted = ImageName::Kubernetes.default_image();
+    let on = |image: &str| ["a", "b"].map(|node| (node.to_owned(), image.to_owned())).into();
+    let kubelets =
+        || PresentImages::from([(Component::ApiServer, on(wanted)), (Component::Kubelet, on("old"))]);
+    let drained: &[&str] = &["a"];
+    for (old, emptied, held) in [
+        ("1.29.0", Some(drained), false),
+        ("1.29.0", Some(&["b"]), true),
+        ("1.29.0", None, false),
+        ("1.30.1", Some(&[]), false),
+    ] {
+        let versions = [("old", old), (wanted, "1.30.5")];
+        let nodes = ImagesOfNodes { images: kubelets(), versions: &versions, emptied };
+        let why = failure_with_images(restart(), None, &[], nodes).await;
+        let expected = if held {
+            "held: the kubelet on a would go from 1.29.0 to 1.30.5, and the node is not drained"
+        } else {
+            "it waits for a permit"
+        };
+        assert_eq!(why, expected, "{old}, {emptied:?}");
+    }
 }
 
 #[test]

@@ -24,6 +24,7 @@ use super::{
 };
 use crate::backing_off;
 use crate::command::Command;
+use crate::kubernetes::minor_upgrade::emptied_nodes;
 use crate::kubernetes::operation::KubernetesOperationName;
 use crate::kubernetes::versions::{PresentImages, present_images};
 use crate::limits::COMMAND_LOST;
@@ -144,6 +145,14 @@ impl RunnerState {
         self.send_change(change, state)
     }
 
+    /// Stores the drains that are requested or not wanted any more. Returns whether a change is under way.
+    pub(super) fn settle_drains(&mut self, state: &ClusterState) -> bool {
+        match self.drains.take() {
+            Some(change) if self.effects.announced_effect().is_none() => self.send_change(change, state),
+            _ => false,
+        }
+    }
+
     /// Takes the evidence of a newer state about an announcement whose commit was not answered.
     pub(super) fn resolve_announcement(&mut self, state: &ClusterState) {
         let Some(Announced { step, .. }) = self.effects.unconfirmed_announcement() else { return };
@@ -240,6 +249,7 @@ impl RunnerState {
             kubernetes: inputs.kubernetes.as_ref().and_then(|read| read.as_ref().as_ref().ok().cloned()),
             kubelets: Arc::new(self.target_kubelets(operation)),
             component_images: Arc::new(self.component_images(&inputs.cluster)),
+            emptied: emptied_nodes(self.given.settings.minor_upgrade, &inputs.state.repair.reboots),
             servers: self.servers_by_health(&inputs.cluster),
         };
         let (id, operation) = (step.record, operation.name.name());

@@ -6,6 +6,7 @@
 //!   sync, and no control plane node drains, reboots or is repaired (invariants I13 and I8).
 //! - A controller manager or scheduler starts only while an API server is healthy.
 //! - No kubelet or proxy starts with another image than the one that every running API server has.
+//! - A kubelet gets another minor version only on a node that is drained, or by `kubernetes.minor_upgrade` in place.
 //! - A wave of restarts begins only after the nodes of the wave before it were good for a while.
 //! - Nothing starts at a version that the policy of Kubernetes forbids (invariant I14), as far as versions are known.
 //! - Each component that is due and in no operation is held, with the reason.
@@ -14,11 +15,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use madako_domain::canary::{Canary, is_planted};
 use madako_domain::cluster::Node;
+use madako_domain::reboot::RebootQueueEntry;
+use madako_domain::repair::queue::Items;
 use madako_domain::rollout::Rollout;
 use madako_domain::skew::{Skew, SkewRule, judge_start};
 use time::{Duration, OffsetDateTime};
 
 use super::held::{KubernetesHeld, KubernetesReason as Reason};
+use super::minor_upgrade::{self, MinorUpgrade};
 use super::operation::KubernetesOperationName as Name;
 use super::outdated::{ComponentComparison, Wanted};
 use super::status::{ComponentStatus, KubernetesStatus};
@@ -44,6 +48,9 @@ pub struct KubernetesInput<'a> {
     pub max_concurrent_updates: usize,
     /// The roll of kubelets and proxies, or the reason why it cannot be read; `None`: the first wave is to come.
     pub rollout: Result<Option<&'a Rollout>, &'a str>,
+    pub minor_upgrade: MinorUpgrade,
+    /// The entries of the reboot queue, and the drains for upgrades.
+    pub reboots: &'a Items<RebootQueueEntry>,
 }
 
 /// An operation that is due.
@@ -387,7 +394,52 @@ impl<'a> Pass<'a> {
         } else {
             self.add_starts(start, stopped);
         }
+        let outdated =
+            if self.is_roll_open() { self.hold_minor_upgrades(restart, outdated) } else { outdated };
         self.add_restarts_in_waves(restart, outdated);
+    }
+
+    /// True if nothing but the present wave holds kubelets of another image: else, no node is drained for them yet.
+    fn is_roll_open(&self) -> bool {
+        self.older_api_servers().is_none()
+            && self.api_server_blocker().is_none()
+            && matches!(self.roll_obstacle(), None | Some(Reason::WaveWatched { .. }))
+    }
+
+    /// Holds the kubelets that would get another minor version on a node with pods, and returns the others.
+    fn hold_minor_upgrades<'n>(
+        &mut self,
+        name: Name,
+        nodes: Vec<(&'n Node, Vec<Outdated>)>,
+    ) -> Vec<(&'n Node, Vec<Outdated>)> {
+        let mut ready = Vec::new();
+        let mut waiting: Vec<(Reason, Vec<String>)> = Vec::new();
+        for (node, why) in nodes {
+            let changes = self.changes_minor_version(node);
+            let obstacle = changes.then(|| minor_upgrade::obstacle(self.input, &node.address)).flatten();
+            let Some(reason) = obstacle else {
+                ready.push((node, why));
+                continue;
+            };
+            match waiting.iter_mut().find(|(known, _)| *known == reason) {
+                Some((_, nodes)) => nodes.push(node.address.clone()),
+                None => waiting.push((reason, vec![node.address.clone()])),
+            }
+        }
+        for (reason, nodes) in waiting {
+            self.hold(name, reason, nodes);
+        }
+        ready
+    }
+
+    /// True if the kubelet runs at another minor version than the wanted one. The versions of images are not known at once
+    /// after the start of a leader: a drain of an earlier leader tells, too, and the command that restarts a kubelet asks.
+    fn changes_minor_version(&self, node: &Node) -> bool {
+        let running = self.input.status.versions.of(Component::Kubelet, &node.address);
+        match running.zip(self.input.status.wanted_version.as_ref()) {
+            Some((running, wanted)) => !running.is_same_minor(wanted),
+            None => self.input.reboots.range(..0).any(|(_, item)| item.value.node == node.address),
+        }
     }
 
     /// True if the kubelet started a short time ago. Clocks of nodes may differ: a start in the future counts as old.

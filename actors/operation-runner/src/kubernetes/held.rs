@@ -2,8 +2,10 @@
 
 use std::fmt;
 
+use madako_domain::record::whole_second;
 use madako_domain::skew::Skew;
 use madako_json::named;
+use time::OffsetDateTime;
 
 use super::operation::KubernetesOperationName;
 
@@ -72,6 +74,16 @@ pub enum KubernetesReason {
     RollUnreadable {
         why: String,
     },
+    /// The kubelet gets another minor version, and its node is drained first.
+    DrainedFirst,
+    /// As before, and the last drain was given up.
+    DrainAborted {
+        why: String,
+        /// End of the back-off.
+        until: Option<OffsetDateTime>,
+    },
+    /// The kubelet gets another minor version when its node boots.
+    NextBoot,
     /// `kubernetes.mode` is `observe`.
     Observed,
     /// The options of the cluster for Kubernetes cannot be used.
@@ -132,6 +144,21 @@ impl fmt::Display for KubernetesReason {
             Self::RollUnreadable { why } => write!(
                 f,
                 "the key madako/kubernetes/rollout cannot be read ({why}): delete it, and the roll begins with one node"
+            ),
+            Self::DrainedFirst => f.write_str(
+                "the kubelet gets another minor version, so the node is drained first (madako reboot-queue explain shows the \
+                 next action)",
+            ),
+            Self::DrainAborted { why, until } => {
+                write!(f, "the kubelet gets another minor version, and the drain before it was given up: {why}")?;
+                match until {
+                    Some(until) => write!(f, "; the next attempt is at {}", whole_second(*until)),
+                    None => Ok(()),
+                }
+            }
+            Self::NextBoot => f.write_str(
+                "the kubelet gets another minor version when the node boots, by kubernetes.minor_upgrade or by an entry of the \
+                 reboot queue",
             ),
             Self::Observed => {
                 f.write_str("kubernetes.mode is observe, so Madako leaves it to CKE or to an operator")

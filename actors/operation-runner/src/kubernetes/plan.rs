@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use madako_domain::component::Component;
 use madako_domain::node_status::{ContainerStatus, EtcdMember};
+use madako_domain::reboot::RebootQueueEntry;
 use madako_domain::record::{Record, RecordStatus};
+use madako_domain::repair::queue::Items;
 use madako_domain::rollout::{Rollout, WatchEnd};
 use madako_domain::skew::{KubernetesVersion, Skew, judge_upgrade};
 use serde::Serialize;
@@ -17,6 +19,7 @@ use serde::Serialize;
 use super::decide::{Due, KubernetesInput, decide};
 use super::deprecated::RequestedApi;
 use super::held::KubernetesReason;
+use super::minor_upgrade::MinorUpgrade;
 use super::operation::KubernetesOperationName as Name;
 use super::options::KubernetesOptions;
 use super::outdated::Wanted;
@@ -27,6 +30,8 @@ use super::status::{ComponentStatus, KubernetesNode, KubernetesStatus};
 use super::versions::nodes_by_component;
 use crate::input::Input;
 use crate::limits::{API_SETTLED, EXPECTED_OF_NODES, EXPECTED_OF_SERVERS, WAVE_GOOD};
+
+static NO_REBOOTS: Items<RebootQueueEntry> = BTreeMap::new();
 
 /// The seconds that operations took, by name.
 pub type Durations = BTreeMap<String, u64>;
@@ -208,6 +213,12 @@ impl Planner<'_> {
             backing_off: nobody,
             max_concurrent_updates: self.input.settings.max_concurrent_updates,
             rollout,
+            // The model assumes that nodes can be drained.
+            minor_upgrade: match self.input.settings.minor_upgrade {
+                MinorUpgrade::Drain => MinorUpgrade::InPlace,
+                other => other,
+            },
+            reboots: &NO_REBOOTS,
         }
     }
 
@@ -222,6 +233,8 @@ impl Planner<'_> {
             is_etcd_in_sync,
             busy,
             backing_off: self.input.backing_off,
+            minor_upgrade: self.input.settings.minor_upgrade,
+            reboots: self.input.kubernetes.map_or(&NO_REBOOTS, |part| part.reboots),
             ..self.decision_input(
                 &self.status,
                 self.input.kubernetes.map_or(Ok(None), |part| part.rollout),
@@ -239,6 +252,7 @@ impl Planner<'_> {
                     | KubernetesReason::RollHalted { .. }
                     | KubernetesReason::RollPaused
                     | KubernetesReason::RollUnreadable { .. }
+                    | KubernetesReason::DrainAborted { .. }
             )
         };
         let held = decide(&present).held.into_iter().filter(|held| is_temporary(&held.reason));
@@ -368,9 +382,15 @@ impl Planner<'_> {
         };
         let kubelets = components.iter().filter(is_kubelet_of_other_minor).count();
         if kubelets > 0 {
+            let treatment = match self.input.settings.minor_upgrade {
+                MinorUpgrade::Drain => {
+                    "each node is drained before, by the rules of the reboot queue, and the expected duration has no drains"
+                }
+                MinorUpgrade::InPlace => "no node is drained before",
+                MinorUpgrade::OnReboot => "each restarts when its node boots",
+            };
             notes.push(format!(
-                "{kubelets} kubelets get another minor version, which may restart all containers on their nodes; no node is \
-                 drained before"
+                "{kubelets} kubelets get another minor version, which may restart all containers on their nodes; {treatment}"
             ));
         }
         let stored = self.input.kubernetes.and_then(|part| part.rollout.ok()?);

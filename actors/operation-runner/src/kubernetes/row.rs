@@ -52,6 +52,8 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
         backing_off: view.input.backing_off,
         max_concurrent_updates: view.input.settings.max_concurrent_updates,
         rollout: part.rollout,
+        minor_upgrade: view.input.settings.minor_upgrade,
+        reboots: part.reboots,
     });
     held.extend(decision.held.into_iter().map(Held::from));
     let mut operations = Vec::new();

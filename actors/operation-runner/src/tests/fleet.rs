@@ -1,6 +1,6 @@
 //! Test support: a cluster of three control plane nodes (10.0.0.11 to 13) and three workers (10.0.0.21 to 23).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use madako_domain::certificate::{NodeCertificate, Validity};
 use madako_domain::cluster::{Cluster, Node};
@@ -8,7 +8,9 @@ use madako_domain::containers::{Container, ContainerOptions};
 use madako_domain::node_status::{
     Bootstrap, ConfigVersion, ContainerStatus, EtcdMember, EtcdStatus, FleetStatus, NodeStatus,
 };
+use madako_domain::reboot::RebootQueueEntry;
 use madako_domain::record::RecordStatus;
+use madako_domain::repair::queue::Items;
 use madako_domain::restore::RestoreRequest;
 use madako_json::go::RawJson;
 use time::OffsetDateTime;
@@ -27,6 +29,7 @@ pub(super) const Y: &str = "10.0.0.22";
 pub(super) const Z: &str = "10.0.0.23";
 
 static NOTHING: BTreeSet<String> = BTreeSet::new();
+static NO_REBOOTS: Items<RebootQueueEntry> = BTreeMap::new();
 
 /// The time of all decisions.
 pub(super) const NOW: OffsetDateTime = OffsetDateTime::UNIX_EPOCH;
@@ -223,6 +226,7 @@ impl Fleet {
                 busy: &NOTHING,
                 settling: &NOTHING,
                 rollout: Ok(None),
+                reboots: &NO_REBOOTS,
                 objects: ObjectsPart::default(),
             }),
             settings: &self.settings,

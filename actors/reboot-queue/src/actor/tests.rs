@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use madako_domain::keys;
 use madako_domain::kubernetes::PodPhase;
-use madako_domain::reboot::RebootStatus;
+use madako_domain::reboot::{RebootSettings, RebootStatus};
 use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 
 use self::world::{Does, World, pod};
@@ -234,4 +234,29 @@ async fn too_many_unreachable_nodes_hold_new_drains() {
     assert_eq!(world.waits(), "too-many-unreachable");
     world.unreachable(&[]);
     world.until_gone(0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_is_drained_for_an_upgrade_by_whichever_leader_and_runs_no_command() {
+    let mut store = queued(&[(-1, "w"), (-2, "x")]);
+    store.configure(&["a", "b"], &["w", "x"], r#"{"eviction_timeout_seconds": 60}"#);
+    let mut world = World::new(store);
+    world.kubernetes.pods(&[("w", pod("web", "ReplicaSet"))]);
+    world.kubernetes.stick(&["web"]);
+    world.begin().await;
+    world.until_entry(-1, |entry| entry.status == RebootStatus::Draining).await;
+    world.kill().await;
+    world.kubernetes.stick(&[]);
+    world.begin().await;
+    world.until_entry(-1, |entry| entry.status == RebootStatus::Drained).await;
+    assert_eq!(world.entry(-2).unwrap().status, RebootStatus::Queued, "the slot is taken");
+    assert_eq!(world.kubernetes.writes()[..2], ["cordon w", "evict web"]);
+    assert_eq!(world.stored(keys::REBOOTS_RUNNING), None, "CKE's queue is empty");
+    // The operation runner removes the entry of an updated node. That of the other node is not updated in time.
+    world.change(|store| store.delete(&keys::reboot(-1)));
+    world.until_entry(-2, |entry| entry.status == RebootStatus::Drained).await;
+    let given_up = world.until_entry(-2, |entry| entry.drain_backoff_count == 1).await;
+    assert_eq!(given_up.abort_reason, "the kubelet of the drained node was not updated in time");
+    assert!(world.now() > NOW + RebootSettings::default().boot_timeout);
+    assert!(world.host.ran().is_empty() && world.broken().is_empty(), "{:?}", world.broken());
 }

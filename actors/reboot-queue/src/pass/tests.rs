@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use madako_domain::keys;
-use madako_domain::reboot::RebootStatus::{Cancelled, Draining, Queued, Rebooting};
+use madako_domain::reboot::RebootStatus::{Cancelled, Drained, Draining, Queued, Rebooting};
 use madako_domain::repair::{RepairQueueEntry, RepairStatus};
 
 use super::*;
@@ -339,4 +339,44 @@ fn time_of_a_clock_that_was_ahead_counts_from_now() {
     world.store.entry(&entry);
     let until = world.actions()[0].blocked_by.as_ref().unwrap().until();
     assert_eq!(until, Some(NOW + Duration::from_secs(60)));
+}
+
+#[test]
+fn drains_for_upgrades_share_the_slots_and_need_no_commands() {
+    let mut world = World::new(&[(-1, "x", Queued), (-2, "a", Queued), (3, "w", Queued)]);
+    assert_eq!(
+        world.named(),
+        [(3, "drain", ""), (-1, "drain", "slots"), (-2, "drain", "workers-first")],
+        "a reboot comes first, and brings the kubelet as well"
+    );
+    world.live.host = false;
+    world.configure("{}");
+    assert_eq!(world.named()[..2], [(3, "drain", "no-command"), (-1, "drain", "")]);
+    world.store.text(keys::REBOOTS_DISABLED, "true");
+    assert_eq!(world.named()[1], (-1, "drain", "disabled"));
+}
+
+#[test]
+fn a_drained_node_is_left_to_its_update_and_given_up_when_that_does_not_come() {
+    let mut world = World::new(&[(-1, "a", Draining), (-2, "w", Queued)]);
+    world.live.drains.insert(-1, Drain::Runs { waits: None });
+    assert_eq!(world.named()[0], (-1, "leave-to-update", "draining"));
+    world.live.drains.insert(-1, Drain::Done);
+    // Neither etcd nor an API server goes away.
+    world.live.etcd = Some("it does not answer".to_owned());
+    world.live.api.insert("a".to_owned(), "I13".to_owned());
+    assert_eq!(world.named(), [(-1, "leave-to-update", ""), (-2, "drain", "control-plane-busy")]);
+    world.store.reboot(-1, "a", Drained);
+    assert_eq!(world.named(), [(-1, "await-update", "updating"), (-2, "drain", "control-plane-busy")]);
+    world.now += RebootSettings::default().boot_timeout + Duration::from_secs(1);
+    assert_eq!(world.named()[0], (-1, "back-off", ""));
+    world.store.text(&keys::record(7), r#"{"id":"7","status":"running","operation":"kubelet-restart"}"#);
+    assert_eq!(world.named()[0], (-1, "back-off", "command-runs"));
+}
+
+#[test]
+fn a_node_has_one_drain_for_a_reboot_or_for_an_upgrade() {
+    let mut world = World::new(&[(-1, "w", Queued), (2, "w", Draining)]);
+    world.concurrent(2);
+    assert_eq!(world.named(), [(2, "reboot", "draining"), (-1, "drain", "same-node")]);
 }

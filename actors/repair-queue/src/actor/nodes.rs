@@ -7,6 +7,7 @@ use std::sync::Arc;
 use madako_domain::canary::{Canary, is_planted};
 use madako_domain::invariants::repair::is_active;
 use madako_domain::kubernetes::KubeNode;
+use madako_domain::reboot::{RebootQueueEntry, RebootStatus};
 use madako_domain::state::ClusterState;
 use madako_protocol::actors::RepairMessage;
 use madako_protocol::event::Event;
@@ -140,8 +141,11 @@ fn busy_nodes(state: &ClusterState) -> BTreeSet<&str> {
         let kept = Some(item.value.nodename.as_str()).filter(|name| !name.is_empty());
         name(&item.value.address).or(kept)
     });
-    // A reboot entry names its node by address; CKE compares names. While the reboot queue is disabled, none counts (CKE).
-    let rebooted = state.repair.rebooting_nodes().filter(|_| !state.repair.reboots_disabled);
+    // A reboot entry names its node by address; CKE compares names. While the reboot queue is disabled, none counts (CKE), but
+    // a kubelet whose node is drained may be replaced at this moment.
+    let counts =
+        |entry: &RebootQueueEntry| !state.repair.reboots_disabled || entry.status == RebootStatus::Drained;
+    let rebooted = state.repair.rebooting_nodes().filter(|(_, entry)| counts(entry));
     let rebooted = rebooted.flat_map(|(node, _)| [name(node), Some(node)]).flatten();
     repaired.chain(rebooted).collect()
 }

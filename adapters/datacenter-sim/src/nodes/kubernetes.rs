@@ -3,7 +3,8 @@
 //! A component is healthy a while after its start, if its files are there. An API server needs etcd and the rivers of its
 //! node. A kubelet registers its node as soon as an API server is healthy.
 //!
-//! Does not: run pods. `objects.rs` has the objects.
+//! Pods run elsewhere: this world counts those whose containers restart with a kubelet of another minor version.
+//! `objects.rs` has the objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,6 +14,8 @@ use madako_domain::cluster::Taint;
 use madako_domain::component::Component;
 use madako_domain::containers::Container;
 use madako_domain::deprecated_api::DeprecatedApi;
+use madako_domain::kubernetes::drain::{DrainPurpose, Treatment, treatment_of};
+use madako_domain::kubernetes::{Pod, PodPhase};
 use madako_json::strict::{Tree, yaml};
 use madako_protocol::authorities::IssuedCertificate;
 use madako_protocol::components::Components;
@@ -140,6 +143,27 @@ impl World {
         self.note(Observed::Kubernetes(fact));
     }
 
+    /// Counts the pods whose containers restart with a kubelet of another minor version than `before`, apart from those that a
+    /// drain leaves in place.
+    fn count_restarted_pods(&mut self, effect: &Effect, before: Option<u64>) {
+        let after =
+            self.image_of(&effect.address, Component::Kubelet.name()).map(|image| minor_version(image));
+        let node = self.nodes.get(&effect.address).and_then(node_name);
+        let (Some(pods), Some(node)) = (&self.pods, node) else { return };
+        if before.is_none() || before == after {
+            return;
+        }
+        let moves = |pod: &Pod| {
+            let treatment = treatment_of(pod, &BTreeSet::new(), DrainPurpose::Reboot);
+            pod.phase == PodPhase::Running && treatment != Treatment::Stay
+        };
+        let all = pods.with_cluster(|cluster| cluster.pods());
+        let count = all.iter().filter(|(on, pod)| on.as_ref() == Some(&node) && moves(pod)).count();
+        if count > 0 {
+            *self.restarted_pods.entry(effect.address.clone()).or_default() += count;
+        }
+    }
+
     fn load_of(&self, address: &str) -> ApiLoad {
         self.api_load.get(address).copied().unwrap_or(ApiLoad::Takes(Duration::ZERO))
     }
@@ -261,6 +285,9 @@ impl World {
         let others = others.map(|address| (address.clone(), self.unhealthy_time_of(address))).collect();
         let healthy_for = self.healthy_time_of(&effect.address);
         let changes = self.image_change(effect, action);
+        // The pods of a node outlive a kubelet that ends, and restart with the next one.
+        let kubelet =
+            self.image_of(&effect.address, Component::Kubelet.name()).map(|image| minor_version(image));
         let result = self.note_api_servers(act);
         let runs = |world: &Self, address: &str| {
             let server =
@@ -283,6 +310,7 @@ impl World {
             self.note(Observed::Kubernetes(fact));
         }
         self.note_restart(effect, action);
+        self.count_restarted_pods(effect, kubelet);
         result
     }
 }

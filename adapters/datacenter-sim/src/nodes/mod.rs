@@ -51,6 +51,7 @@ pub use self::machine::{Content, MemberData};
 pub use self::members::AcknowledgedWrite;
 pub use self::unsigned_authorities::UnsignedAuthorities;
 use self::world::World;
+use crate::kubernetes::SimulatedKubernetes;
 
 /// The simulated nodes and their etcd. Clones share them.
 ///
@@ -157,6 +158,17 @@ impl SimulatedNodes {
                 world.settle();
             });
         });
+    }
+
+    /// Runs the pods of a cluster on the nodes. Their containers restart with a kubelet of another minor version.
+    pub fn run_pods_of(&self, kubernetes: &SimulatedKubernetes) {
+        self.with_world(|world| world.pods = Some(kubernetes.clone()));
+    }
+
+    /// Pods that a drain would have moved, and whose containers restarted with the kubelet of their node, by address.
+    #[must_use]
+    pub fn restarted_pods(&self) -> BTreeMap<String, usize> {
+        self.with_world(|world| world.restarted_pods.clone())
     }
 
     pub fn set_api_load(&self, address: &str, load: ApiLoad) {

@@ -22,6 +22,7 @@ use super::log::{Effect, EtcdFact, Log, NodeFact, Observed};
 use super::machine::{ActionFailure, Content, Machine};
 use super::objects::ObjectStore;
 use crate::chance::{Kind, SeededChance};
+use crate::kubernetes::SimulatedKubernetes;
 
 #[derive(Debug)]
 pub(crate) enum Order {
@@ -95,6 +96,10 @@ pub(crate) struct World {
     pub(crate) api_load: BTreeMap<String, ApiLoad>,
     /// Times at which effects restarted kubelets and proxies, by component and address.
     pub(crate) restarted: BTreeMap<(Component, String), Instant>,
+    /// The pods that run on the nodes; `None`: they are of no account.
+    pub(crate) pods: Option<SimulatedKubernetes>,
+    /// Pods whose containers restarted with the kubelet of their node, by address.
+    pub(crate) restarted_pods: BTreeMap<String, usize>,
     events: BTreeMap<(Instant, u64), Event>,
     /// Times at which members end their catch-up.
     pub(crate) settles: BTreeSet<Instant>,
@@ -120,6 +125,8 @@ impl World {
             api_gained: BTreeMap::new(),
             api_load: BTreeMap::new(),
             restarted: BTreeMap::new(),
+            pods: None,
+            restarted_pods: BTreeMap::new(),
             events: BTreeMap::new(),
             settles: BTreeSet::new(),
             commands: BTreeMap::new(),

@@ -9,17 +9,21 @@ use madako_domain::authority::Authority as AuthorityName;
 use madako_domain::certificate::Validity;
 use madako_domain::cluster::Taint;
 use madako_domain::component::Component;
-use madako_kubernetes::NodeComponents;
+use madako_domain::keys;
+use madako_domain::store::{Entry, Epoch, Outcome, Snapshot, StoreError, Transaction};
+use madako_kubernetes::{ControlPlane, NodeComponents};
 use madako_protocol::authorities::{
     Authorities, AuthorityError, CertificateRequest, IssuedCertificate, RenewalReason,
 };
 use madako_protocol::components::Components;
-use madako_protocol::kubernetes::KubernetesError;
+use madako_protocol::kubernetes::{Kubernetes as _, KubernetesError};
 use madako_protocol::objects::Objects;
 use madako_protocol::permit::Permit;
 use madako_protocol::secret::Secret;
+use madako_protocol::store::{Campaign, CampaignOptions, Store, WatchEvent};
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose};
 use serde_json::{Value, json};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::contract::permit;
@@ -140,4 +144,62 @@ async fn names_leases_and_taints_are_those_of_a_real_api_server() {
     let refused = components.add_taints(&ended, &servers, "10.0.0.1", &[taint("c", "")]).await;
     assert!(matches!(refused, Err(KubernetesError::Permit(_))), "{refused:?}");
     assert_eq!(present().await, ["a=1", "b="]);
+}
+
+/// A store with a cluster whose control plane has these addresses.
+struct ClusterStore(Vec<&'static str>);
+
+#[async_trait]
+impl Store for ClusterStore {
+    async fn list(&self, prefix: &str) -> Result<Snapshot, StoreError> {
+        assert_eq!(prefix, keys::CLUSTER);
+        let node = |address: &&'static str| json!({"address": address, "control_plane": true});
+        let nodes: Vec<Value> = self.0.iter().map(node).collect();
+        let value = json!({"name": "c", "nodes": nodes}).to_string().into();
+        let entry = Entry { value, create_revision: 1, mod_revision: 1, lease: 0 };
+        Ok(Snapshot { revision: 1, entries: [(keys::CLUSTER.to_owned(), entry)].into() })
+    }
+
+    async fn commit(&self, _: Transaction) -> Result<Outcome, StoreError> {
+        panic!("nothing is written")
+    }
+
+    fn watch(&self, _: &str) -> mpsc::Receiver<WatchEvent> {
+        panic!("nothing is watched")
+    }
+
+    fn campaign(&self, _: CampaignOptions) -> Campaign {
+        panic!("no leadership is needed")
+    }
+
+    fn holds_until(&self, _: &Epoch) -> Option<Instant> {
+        panic!("no leadership is needed")
+    }
+}
+
+#[tokio::test]
+async fn a_control_plane_with_a_dead_api_server_is_reached_without_a_kubeconfig() {
+    let Some(server) = Server::start().await else { return };
+    let admin = server.client(ADMIN);
+    objects::node(&admin, "10.0.0.1", &[]).await;
+    let reach = |servers: &[&'static str]| {
+        let components = components(Arc::clone(&server.authority), &server.url);
+        ControlPlane::new(components, Arc::new(ClusterStore(servers.to_vec())))
+    };
+    let control_plane = reach(&["127.0.0.2", HERE]);
+    let is_cordoned = async || {
+        let nodes = control_plane.nodes().await.unwrap();
+        nodes.iter().any(|node| node.name == "10.0.0.1" && node.unschedulable)
+    };
+    assert!(!is_cordoned().await);
+    control_plane.cordon(&permit(), "10.0.0.1").await.unwrap();
+    assert!(is_cordoned().await);
+    control_plane.uncordon(&permit(), "10.0.0.1").await.unwrap();
+    assert!(!is_cordoned().await);
+    assert_eq!(control_plane.node("10.0.0.9").await.unwrap(), None, "an answer");
+    assert_eq!(control_plane.pods_on("10.0.0.1").await.unwrap(), []);
+    for servers in [&["127.0.0.2"][..], &[]] {
+        let error = reach(servers).nodes().await.unwrap_err();
+        assert!(matches!(error, KubernetesError::Unavailable { .. }), "{error}");
+    }
 }

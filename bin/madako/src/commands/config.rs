@@ -101,7 +101,11 @@ fn check_file(file: &str) -> Result<(), Failure> {
         StoreChoice::External => format!("etcd at {}", config.clients.endpoints.join(", ")),
     };
     let placement = if config.placement.is_some() { "on" } else { "off" };
-    let kubernetes = config.kubernetes.as_ref().map_or("none", |access| access.server());
+    let kubernetes = match &config.kubernetes {
+        Some(access) => access.server(),
+        None if config.reaches_kubernetes() => "those of the control plane",
+        None => "none",
+    };
     let operations: &str = config.operations.mode.map_or("off", Into::into);
     print_text(&format!(
         "{file} is valid.\nStore       {store}\nOperations  {operations}\nPlacement   {placement}\nAPI server  {kubernetes}\n"

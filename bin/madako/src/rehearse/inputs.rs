@@ -171,8 +171,8 @@ pub(super) async fn gather_inputs(
         providers = read_values(found, &transport, &mut notes).await;
     }
     let working = working_settings(&settings, config);
-    let service = Service { working, places, kubernetes: config.kubernetes.is_some() };
-    if config.kubernetes.is_none() && has_drains(&state) {
+    let service = Service { working, places, kubernetes: config.reaches_kubernetes() };
+    if !config.reaches_kubernetes() && has_drains(&state) {
         notes.push("no API server is configured: steps that drain wait, as in the running system".to_owned());
     }
     for text in &notes {

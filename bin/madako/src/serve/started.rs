@@ -46,7 +46,7 @@ async fn read_registry_url(store: &Arc<EtcdStore>) -> String {
 fn parts_switched_off(config: &Config, telemetry: bool) -> Vec<&'static str> {
     let parts = [
         ("operations on nodes", config.operations.mode.is_none()),
-        ("drains and taints (no kubeconfig)", config.kubernetes.is_none()),
+        ("drains and taints (no kubeconfig)", !config.reaches_kubernetes()),
         ("placement", config.placement.is_none()),
         ("placement decisions", config.placement.as_ref().is_some_and(|placement| !placement.controllers)),
         ("metrics", !telemetry),

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use crate::canary::{Canary, is_planted};
 use crate::keys;
 use crate::node_status::Bootstrap;
-use crate::reboot::{RebootQueueEntry, RebootStatus, ReleasedReboots};
+use crate::reboot::{RebootQueueEntry, ReleasedReboots};
 use crate::record::{Record, RecordStatus};
 use crate::repair::kept::KeptEntry;
 use crate::repair::{RepairQueueEntry, RepairStatus};
@@ -44,7 +44,7 @@ pub struct RepairQueue {
     pub entries: Items<RepairQueueEntry>,
     /// Madako's own states by index, including those of removed entries.
     pub kept: Items<KeptEntry>,
-    /// The entries of the reboot queue by index.
+    /// The entries of the reboot queue by index. Drains for upgrades have negative ones.
     pub reboots: Items<RebootQueueEntry>,
     /// True if the reboot queue is disabled.
     pub reboots_disabled: bool,
@@ -131,7 +131,7 @@ impl RepairQueue {
         let mut queue = Self {
             entries: decode_items(entries, keys::REPAIRS, &last.entries, faults),
             kept: decode_items(entries, keys::REPAIR_KEPT, &last.kept, faults),
-            reboots: decode_items(entries, keys::REBOOTS, &last.reboots, faults),
+            reboots: decode_reboots(entries, &last.reboots, faults),
             reboots_disabled: is_true(keys::REBOOTS_DISABLED),
             reboots_released: read_json(entries, keys::REBOOTS_RELEASED, faults)
                 .map(|(value, _)| value)
@@ -165,25 +165,31 @@ impl RepairQueue {
         self.kept.get(&index).map(|kept| &kept.value).filter(|kept| kept.entry == entry.created)
     }
 
-    /// The current reboots by the address of their node: those in the states draining and rebooting.
+    /// The entries that clients requested: those of CKE's reboot queue.
+    pub fn requested_reboots(&self) -> impl Iterator<Item = (i64, &RebootQueueEntry)> {
+        self.reboots.range(0..).map(|(index, item)| (*index, &item.value))
+    }
+
+    /// The current reboots by the address of their node, and the drains for upgrades: entries whose node is drained or away.
     pub fn rebooting_nodes(&self) -> impl Iterator<Item = (&str, &RebootQueueEntry)> {
         self.reboots
             .values()
             .map(|reboot| &reboot.value)
-            .filter(|reboot| matches!(reboot.status, RebootStatus::Draining | RebootStatus::Rebooting))
+            .filter(|reboot| reboot.is_under_way())
             .map(|reboot| (reboot.node.as_str(), reboot))
     }
 
-    /// Addresses of the machines with an unfinished repair (even if it waits), and of those that are drained for a
-    /// reboot or rebooting.
+    /// Addresses of the machines with an unfinished repair (even if it waits), and of those that are drained or
+    /// rebooting.
     pub fn machines_under_way(&self) -> impl Iterator<Item = &str> {
         self.repaired_machines().chain(self.rebooting_nodes().map(|(node, _)| node))
     }
 
     /// Addresses of the nodes whose servers clients avoid: as [`Self::under_way`], but no entry of a disabled reboot queue
-    /// counts, as in CKE.
+    /// counts, as in CKE. An upgrade of a kubelet leaves the API server of its node alone.
     pub fn leaving_machines(&self) -> impl Iterator<Item = &str> {
-        let rebooting = self.rebooting_nodes().filter(|_| !self.reboots_disabled);
+        let leaves = |(_, entry): &(&str, &RebootQueueEntry)| !self.reboots_disabled && !entry.is_upgrade();
+        let rebooting = self.rebooting_nodes().filter(leaves);
         self.repaired_machines().chain(rebooting.map(|(node, _)| node))
     }
 
@@ -250,6 +256,8 @@ impl RepairQueue {
             self.require_unchanged_entry(index)
         } else if let Some(index) = number_in_key(key, keys::REBOOTS) {
             self.require_unchanged_reboot(index)
+        } else if let Some(number) = number_in_key(key, keys::UPGRADE_DRAINS) {
+            self.require_unchanged_reboot(!number)
         } else if let Some(index) = number_in_key(key, keys::REPAIR_KEPT) {
             self.require_unchanged_state(index)
         } else {
@@ -360,6 +368,25 @@ fn decode_items<T: DeserializeOwned>(
         }
     }
     items
+}
+
+/// The entries of the reboot queue, and the drains for upgrades with the complements of their numbers as indexes.
+fn decode_reboots(
+    entries: &BTreeMap<String, Entry>,
+    last: &Items<RebootQueueEntry>,
+    faults: &mut Vec<Fault>,
+) -> Items<RebootQueueEntry> {
+    let mut reboots = decode_items(entries, keys::REBOOTS, last, faults);
+    let last = last.range(..0).map(|(index, item)| (!index, Arc::clone(item))).collect();
+    for (number, item) in decode_items(entries, keys::UPGRADE_DRAINS, &last, faults) {
+        if item.value.index == !number {
+            reboots.insert(!number, item);
+        } else {
+            let why = format!("the value names the index {}, expected {}", item.value.index, !number);
+            faults.push(Fault { key: keys::reboot(!number), why });
+        }
+    }
+    reboots
 }
 
 /// Mod revisions of the numbered values below a prefix that could not be decoded.

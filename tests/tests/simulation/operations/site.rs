@@ -16,6 +16,7 @@ use madako_domain::keys;
 use madako_domain::node_status::EtcdMember;
 use madako_domain::record::Record;
 use madako_domain::rollout::Rollout;
+use madako_operation_runner::MinorUpgrade;
 use madako_protocol::ports::Clock;
 use madako_simulation::checker::Checker;
 use madako_simulation::clock::SimulatedClock;
@@ -128,6 +129,10 @@ pub struct Site {
     pub options: Value,
     /// Nodes on which one operation starts or restarts a component; `None`: the default.
     pub max_concurrent_updates: Option<usize>,
+    /// The treatment of kubelets that get another minor version. Most stories have no pods that a drain would move.
+    pub minor_upgrade: MinorUpgrade,
+    /// The field `reboot` of the cluster.
+    pub reboot: Value,
     /// `None`: the leader makes no backups.
     pub backups: Option<SimulatedBackups>,
     /// Recorded proofs without a comparison.
@@ -199,6 +204,8 @@ impl Site {
             kubernetes: None,
             options: json!({}),
             max_concurrent_updates: None,
+            minor_upgrade: MinorUpgrade::InPlace,
+            reboot: json!({}),
             backups: None,
             unproved: Vec::new(),
             restless: None,
@@ -230,6 +237,7 @@ impl Site {
             ports.settings.kubernetes = KubernetesMode::Act;
             image.clone_into(ports.settings.configured_images.image_mut(ImageName::Kubernetes));
         }
+        ports.settings.minor_upgrade = self.minor_upgrade;
         if let Some(most) = self.max_concurrent_updates {
             ports.settings.max_concurrent_updates = most;
         }
@@ -267,8 +275,7 @@ impl Site {
         let node = |number: &usize, control_plane: bool| json!({"address": address(*number), "user": "cke", "control_plane": control_plane});
         let nodes = control_plane.iter().map(|number| node(number, true));
         let nodes: Vec<Value> = nodes.chain(workers.iter().map(|number| node(number, false))).collect();
-        let cluster =
-            json!({"name": "c", "nodes": nodes, "service_subnet": "10.1.0.0/16", "options": self.options});
+        let cluster = json!({"name": "c", "nodes": nodes, "service_subnet": "10.1.0.0/16", "options": self.options, "reboot": self.reboot});
         self.put("cluster", &cluster.to_string()).await;
     }
 
@@ -289,12 +296,7 @@ impl Site {
 
     async fn act(&mut self, act: Act) {
         match act {
-            Act::Kill => {
-                if let Some(running) = self.running.take() {
-                    running.instance.kill().await;
-                }
-                self.running = Some(self.world.start("alpha").await);
-            }
+            Act::Kill => self.kill_leader().await,
             Act::Link(mode) => {
                 if let Some(running) = &self.running {
                     running.link.set(mode);
@@ -315,6 +317,14 @@ impl Site {
             Act::Begin(number, fault) => self.nodes.begin(&NodePlace::Address(address(number)), fault),
             Act::End(number, fault) => self.nodes.end(&NodePlace::Address(address(number)), fault),
         }
+    }
+
+    /// Ends the leader's process, and starts another one.
+    pub async fn kill_leader(&mut self) {
+        if let Some(running) = self.running.take() {
+            running.instance.kill().await;
+        }
+        self.running = Some(self.world.start("alpha").await);
     }
 
     /// Waits until the leader's phase is `completed`, all control plane nodes are members in sync, and nothing else

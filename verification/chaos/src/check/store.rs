@@ -90,7 +90,9 @@ impl Judge<'_> {
         });
         ruled.judged.into_iter().for_each(|invariant| verdicts.count_judged(invariant, 1));
         ruled.violations.iter().for_each(|violation| verdicts.count_violated(violation));
-        if [keys::REPAIRS, keys::REPAIR_KEPT, keys::RECORDS, keys::REBOOTS].into_iter().any(touches) {
+        let of_queues =
+            [keys::REPAIRS, keys::REPAIR_KEPT, keys::RECORDS, keys::REBOOTS, keys::UPGRADE_DRAINS];
+        if of_queues.into_iter().any(touches) {
             self.judge_repairs(revision, verdicts);
         }
     }

@@ -81,6 +81,23 @@ fn node_is_not_uncordoned_during_its_reboot_unless_the_queue_is_disabled() {
     });
 }
 
+#[test]
+fn a_drain_for_an_upgrade_is_one_and_its_node_stays_cordoned_until_the_entry_is_gone() {
+    judges(Promise::DrainRequests, |tape, spoiled| {
+        let entry = |status: &str| json!({"index": "-1", "node": NODE, "status": status});
+        tape.put(&[(&keys::reboot(-1), entry("draining"))]);
+        tape.later(2).kubernetes(Cordon, NODE, None, false);
+        tape.later(20).put(&[(&keys::reboot(-1), entry("drained"))]);
+        tape.put(&[(keys::REBOOTS_DISABLED, json!(true))]);
+        tape.later(20);
+        if !spoiled {
+            tape.put(&[(&keys::reboot(-1), json!(null))]);
+        }
+        tape.kubernetes(Uncordon, NODE, None, false);
+        tape.later(20).write_entry(1, "queued", 0, "waiting");
+    });
+}
+
 /// An entry with the index 0 whose times are seconds of a leader's clock.
 fn entry(tape: &mut Tape, step_status: &str, at: i64, backed_off: Option<(u32, i64)>) {
     let (key, mut entry) = tape.entry(0, "processing", 0, step_status);

@@ -117,7 +117,7 @@ impl JudgedRepairs {
         if touches(keys::REPAIRS) {
             subjects.push(Id::I7);
         }
-        let touches_queue = touches(keys::REPAIRS) || touches(keys::REBOOTS);
+        let touches_queue = [keys::REPAIRS, keys::REBOOTS, keys::UPGRADE_DRAINS].into_iter().any(touches);
         if touches_queue && !busy_api_servers(&self.queue, self.cluster.as_ref()).is_empty() {
             subjects.push(Id::I8);
         }
@@ -153,7 +153,7 @@ impl JudgedRepairs {
             clustered |= key == keys::CLUSTER;
             let before = self.entries.get(&key);
             let is_entry = key.starts_with(keys::REPAIRS);
-            let of_queue = [keys::RECORDS, keys::REPAIR_KEPT, keys::REBOOTS];
+            let of_queue = [keys::RECORDS, keys::REPAIR_KEPT, keys::REBOOTS, keys::UPGRADE_DRAINS];
             touched |= is_entry || of_queue.iter().any(|prefix| key.starts_with(prefix));
             self.seen.collected +=
                 u64::from(key.starts_with(keys::RECORDS) && before.is_some() && entry.is_none());

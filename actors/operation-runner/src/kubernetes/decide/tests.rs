@@ -1,6 +1,10 @@
+use std::sync::Arc;
+
 use madako_domain::cluster::Cluster;
 use madako_domain::images::ImageName;
 use madako_domain::node_status::ContainerStatus;
+use madako_domain::reboot::RebootStatus;
+use madako_domain::repair::queue::Item;
 use madako_domain::rollout::Rollout;
 use madako_domain::skew::Versions;
 use madako_json::go::RawJson;
@@ -16,6 +20,7 @@ use crate::kubernetes::versions::is_component_of;
 const A: &str = "10.0.0.1";
 const B: &str = "10.0.0.2";
 const C: &str = "10.0.0.3";
+const D: &str = "10.0.0.4";
 const OLD: &str = "old:1";
 const NOW: OffsetDateTime = OffsetDateTime::UNIX_EPOCH;
 
@@ -31,6 +36,8 @@ struct Fleet {
     backing_off: BTreeSet<String>,
     rollout: Rollout,
     rollout_fault: Option<&'static str>,
+    minor_upgrade: MinorUpgrade,
+    reboots: Items<RebootQueueEntry>,
 }
 
 impl Fleet {
@@ -54,6 +61,8 @@ impl Fleet {
             backing_off: BTreeSet::new(),
             rollout: Rollout::new(ImageName::Kubernetes.default_image()),
             rollout_fault: None,
+            minor_upgrade: MinorUpgrade::default(),
+            reboots: Items::new(),
         };
         let nodes = fleet.cluster.nodes.clone();
         fleet.status.registered = Some(nodes.iter().map(|node| node.name().to_owned()).collect());
@@ -106,7 +115,25 @@ impl Fleet {
             backing_off: &self.backing_off,
             max_concurrent_updates: 2,
             rollout: self.rollout_fault.map_or(Ok(Some(&self.rollout)), Err),
+            minor_upgrade: self.minor_upgrade,
+            reboots: &self.reboots,
         })
+    }
+
+    /// Gives kubelets the old image, whose minor version is another one than that of the wanted image.
+    fn outdate_minor(&mut self, kubelets: &[&str]) {
+        for address in kubelets {
+            OLD.clone_into(&mut self.of(address, Component::Kubelet).container.image);
+            let version = "1.29.0".parse().unwrap();
+            self.status.versions.insert(Component::Kubelet, address, version);
+        }
+        self.status.wanted_version = Some("1.30.5".parse().unwrap());
+    }
+
+    fn reboot(&mut self, index: i64, node: &str, status: RebootStatus, abort_reason: &str) {
+        let abort_reason = abort_reason.to_owned();
+        let value = RebootQueueEntry { index, status, abort_reason, ..RebootQueueEntry::new(node) };
+        self.reboots.insert(index, Arc::new(Item { value, created: 1, revision: 1 }));
     }
 
     /// `operation: targets` and `held operation reason: targets`.
@@ -149,6 +176,60 @@ fn versions_that_the_policy_forbids_are_held_with_the_rule() {
     assert!(skipped.iter().all(|row| row.starts_with("held")), "{skipped:#?}");
     let old = versions("1.30.5", "1.27.0");
     assert_eq!(old[0], "held kube-apiserver-restart version-skew: 10.0.0.1 10.0.0.2 10.0.0.3");
+}
+
+#[test]
+fn kubelets_of_another_minor_version_wait_for_drained_nodes() {
+    let mut fleet = Fleet::new(3, 1);
+    fleet.outdate_minor(&[B, C, D]);
+    OLD.clone_into(&mut fleet.of(A, Component::Kubelet).container.image);
+    fleet.status.versions.insert(Component::Kubelet, A, "1.30.1".parse().unwrap());
+    let in_wave = |targets: &str| format!("kubelet-restart: {targets}");
+    assert_eq!(
+        fleet.rows(),
+        [in_wave(A), "held kubelet-restart drained-first: 10.0.0.2 10.0.0.3 10.0.0.4".to_owned()],
+        "a patch release needs no drain"
+    );
+    fleet.reboot(-1, B, RebootStatus::Drained, "");
+    fleet.reboot(-2, C, RebootStatus::Queued, "the pod a/p cannot be evicted");
+    fleet.reboot(-3, D, RebootStatus::Draining, "");
+    fleet.rollout.wave = 2;
+    let held =
+        ["held kubelet-restart drain-aborted: 10.0.0.3", "held kubelet-restart drained-first: 10.0.0.4"];
+    assert_eq!(fleet.rows(), [&*in_wave("10.0.0.1 10.0.0.2"), held[0], held[1]]);
+    fleet.rollout.paused = true;
+    assert_eq!(fleet.rows(), ["held kubelet-restart roll-paused: 10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4"]);
+}
+
+#[test]
+fn the_setting_decides_on_kubelets_of_another_minor_version() {
+    let mut fleet = Fleet::new(3, 1);
+    fleet.outdate_minor(&[B, D]);
+    fleet.rollout.wave = 2;
+    fleet.minor_upgrade = MinorUpgrade::InPlace;
+    assert_eq!(fleet.rows(), ["kubelet-restart: 10.0.0.2 10.0.0.4"]);
+    fleet.minor_upgrade = MinorUpgrade::OnReboot;
+    assert_eq!(fleet.rows(), ["held kubelet-restart next-boot: 10.0.0.2 10.0.0.4"]);
+    fleet.reboot(0, B, RebootStatus::Rebooting, "");
+    fleet.reboot(1, D, RebootStatus::Queued, "");
+    let held = "held kubelet-restart next-boot: 10.0.0.4";
+    assert_eq!(fleet.rows(), ["kubelet-restart: 10.0.0.2", held]);
+    fleet.minor_upgrade = MinorUpgrade::Drain;
+    assert_eq!(fleet.rows(), ["kubelet-restart: 10.0.0.2", held], "its reboot brings the kubelet");
+    // A kubelet that does not run starts with the wanted image, whatever the setting is.
+    fleet.minor_upgrade = MinorUpgrade::OnReboot;
+    fleet.of(D, Component::Kubelet).container.running = false;
+    assert_eq!(fleet.rows(), ["kubelet-bootstrap: 10.0.0.4", "kubelet-restart: 10.0.0.2"]);
+}
+
+#[test]
+fn a_drain_of_an_earlier_leader_tells_of_another_minor_version() {
+    let mut fleet = Fleet::new(1, 2);
+    fleet.outdate_minor(&[B, C]);
+    fleet.status.versions = Versions::default();
+    fleet.reboot(-1, B, RebootStatus::Draining, "");
+    let rows = ["kubelet-restart: 10.0.0.3", "held kubelet-restart drained-first: 10.0.0.2"];
+    assert_eq!(fleet.rows(), rows, "the command asks for the version of the other one");
 }
 
 #[test]

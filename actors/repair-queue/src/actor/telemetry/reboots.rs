@@ -13,6 +13,10 @@ use super::{
     cke_reboot_queue_items, cke_reboot_queue_running, show_changed,
 };
 
+/// The statuses that CKE has.
+const STATUSES: [RebootStatus; 4] =
+    [RebootStatus::Queued, RebootStatus::Draining, RebootStatus::Rebooting, RebootStatus::Cancelled];
+
 /// Values on display: only changed gauges are set.
 #[derive(Default)]
 pub(super) struct Reboots {
@@ -26,15 +30,15 @@ impl Reboots {
         let queue = &state.repair;
         cke_reboot_queue_enabled().set(f64::from(!queue.reboots_disabled));
         cke_reboot_queue_running().set(f64::from(queue.reboots_running));
-        let entries = queue.reboots.iter().map(|(index, item)| (*index, item.revision)).collect();
+        let entries = queue.reboots.range(0..).map(|(index, item)| (*index, item.revision)).collect();
         let of = (entries, cluster.revision);
         if self.of.as_ref() == Some(&of) {
             return;
         }
         self.of = Some(of);
-        cke_reboot_queue_entries().set(queue.reboots.len() as f64);
-        let statuses = || queue.reboots.values().map(|item| &item.value.status);
-        for status in RebootStatus::ALL {
+        cke_reboot_queue_entries().set(queue.requested_reboots().count() as f64);
+        let statuses = || queue.requested_reboots().map(|(_, entry)| &entry.status);
+        for status in &STATUSES {
             let count = statuses().filter(|of| *of == status).count();
             cke_reboot_queue_items(status.as_str().to_owned()).set(count as f64);
         }
@@ -47,14 +51,14 @@ impl Reboots {
         let names: BTreeMap<&str, &str> = nodes().map(|node| (node.address.as_str(), node.name())).collect();
         let mut shown: Statuses<RebootStatus> =
             nodes().map(|node| (node.name().to_owned(), BTreeSet::new())).collect();
-        for item in state.repair.reboots.values() {
+        for (_, entry) in state.repair.requested_reboots() {
             // An entry whose node left the cluster is not shown.
-            let name = names.get(item.value.node.as_str());
+            let name = names.get(entry.node.as_str());
             if let Some(statuses) = name.and_then(|name| shown.get_mut(*name)) {
-                statuses.insert(item.value.status.clone());
+                statuses.insert(entry.status.clone());
             }
         }
-        show_changed(&mut self.nodes, shown, RebootStatus::ALL, |node, status| {
+        show_changed(&mut self.nodes, shown, &STATUSES, |node, status| {
             cke_node_reboot_status(node, status.as_str().to_owned())
         });
     }

@@ -213,10 +213,12 @@ fn check_template(state: &ClusterState) -> Check {
 async fn check_api_server(config: &Config) -> Check {
     const NAME: &str = "API server";
     let Some(access) = &config.kubernetes else {
-        return Check::not_applicable(
-            NAME,
-            "no section kubernetes: nodes are not drained, and their taints are unknown",
-        );
+        let why = if config.reaches_kubernetes() {
+            "no kubeconfig: the service asks the API servers of the control plane, which madako kube status shows"
+        } else {
+            "no section kubernetes: nodes are not drained, and their taints are unknown"
+        };
+        return Check::not_applicable(NAME, why);
     };
     let fix = "check kubernetes.kubeconfig; madako kube issue makes a new one";
     let asked = match ApiServer::new(access, Limits::default()) {

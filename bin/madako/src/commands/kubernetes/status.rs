@@ -1,5 +1,6 @@
 //! `madako kubernetes status`: the components of Kubernetes on the nodes, and the objects in Kubernetes.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use madako_console::count_with_noun;
@@ -31,8 +32,10 @@ use crate::list::{AsList, Cell, List, ListArgs, Tone};
 /// and unreachable (the node does not answer). The column WHY has the failed health check, the differences, and the reason
 /// for which the leader holds an operation on the component. `madako ops plan` shows the operations that follow.
 ///
-/// The line `Roll` names a pause, the nodes that failed after their restart, and those of the present wave, and the
-/// load of an API server for which the next wave is smaller. Below the components, the list has the objects of Kubernetes that are not as wanted: due, held or unknown. `-o json` has all
+/// A line counts the kubelets that do not get another minor version yet (`kubernetes.minor_upgrade`); their rows have the
+/// reason, such as the pod for which a drain was given up. The line `Roll` names a pause, the nodes that failed after their
+/// restart, and those of the present wave, and the load of an API server for which the next wave is smaller. Below the
+/// components, the list has the objects of Kubernetes that are not as wanted: due, held or unknown. `-o json` has all
 /// objects.
 ///
 /// Exit codes: 0: all components and objects are good; 1: some are not; 2: the state could not be read, or bad input.
@@ -44,11 +47,20 @@ pub(crate) struct Args {
     list: ListArgs,
 }
 
+/// The reasons for which kubelets of another minor version wait, and the words for them after their number.
+const MINOR_UPGRADES: [(&str, &str); 3] = [
+    ("next-boot", "get it when their nodes boot"),
+    ("drained-first", "wait for the drain of their nodes"),
+    ("drain-aborted", "wait for another drain of their nodes, after one was given up"),
+];
+
 #[derive(PartialEq, Serialize)]
 struct KubernetesStatusReport {
     components: Vec<ShownComponent>,
     /// `None`: no API server is healthy.
     objects: Option<Vec<ShownObject>>,
+    /// Kubelets that the leader does not give another minor version yet, by reason.
+    minor_upgrades: BTreeMap<String, usize>,
     /// The roll of kubelets and proxies; `None` before the first one.
     rollout: Option<Arc<Rollout>>,
     /// The reason for which the held operations of the leader are not known.
@@ -77,15 +89,26 @@ async fn gather_kubernetes_status(global: &Global) -> Result<KubernetesStatusRep
     let input = inputs.as_input(&inputs.settings);
     let mut components = components(&input, options);
     let mut objects = objects(&input, options);
+    let mut minor_upgrades = BTreeMap::new();
     let leader_error = match running::fetch_held_operations(&access::open_store(global)?).await {
         Ok(held) => {
             add_held_reasons(&mut components, &held);
+            minor_upgrades = count_minor_upgrades(&held);
             resource::status::add_held(objects.as_deref_mut().unwrap_or_default(), &held);
             None
         }
         Err(failure) => failure.message(),
     };
-    Ok(KubernetesStatusReport { components, objects, rollout, leader_error })
+    Ok(KubernetesStatusReport { components, objects, minor_upgrades, rollout, leader_error })
+}
+
+/// Counts the kubelets of another minor version that wait, by reason.
+fn count_minor_upgrades(held: &[ShownHeld]) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for held in held.iter().filter(|held| MINOR_UPGRADES.iter().any(|(reason, _)| held.reason == *reason)) {
+        *counts.entry(held.reason.clone()).or_default() += held.targets.len();
+    }
+    counts
 }
 
 /// Adds the reasons for which the leader holds operations to the components that they would change.
@@ -138,8 +161,20 @@ impl AsList for KubernetesStatusReport {
 
     fn summary(&self) -> String {
         let rollout = self.rollout.as_deref().map(describe_rollout).unwrap_or_default();
-        rollout + &describe_leader_error(self.leader_error.as_deref())
+        rollout
+            + &describe_minor_upgrades(&self.minor_upgrades)
+            + &describe_leader_error(self.leader_error.as_deref())
     }
+}
+
+/// One line while kubelets of another minor version wait.
+fn describe_minor_upgrades(counts: &BTreeMap<String, usize>) -> String {
+    let known = MINOR_UPGRADES.iter().filter_map(|(reason, what)| Some((what, counts.get(*reason)?)));
+    let parts: Vec<String> = known.map(|(what, count)| format!("{count} {what}")).collect();
+    if parts.is_empty() {
+        return String::new();
+    }
+    format!("Kubelets of another minor version: {}.\n", parts.join("; "))
 }
 
 /// One line while the roll does not simply go on.
@@ -193,8 +228,9 @@ mod tests {
         rollout.paused = true;
         rollout.slowed = Some("the API server on a is slow".to_owned());
         let rollout = Some(Arc::new(rollout));
-        let shown =
-            KubernetesStatusReport { components, objects, rollout, leader_error: Some("silence".to_owned()) };
+        let minor_upgrades = BTreeMap::from([("drained-first".to_owned(), 2), ("next-boot".to_owned(), 1)]);
+        let leader_error = Some("silence".to_owned());
+        let shown = KubernetesStatusReport { components, objects, minor_upgrades, rollout, leader_error };
         let text = shown.list(OffsetDateTime::UNIX_EPOCH).to_text(true, Surface::default());
         let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(
@@ -210,6 +246,8 @@ mod tests {
         assert!(
             shown.summary().contains("the next wave has at most 1 node, half of the wave before: the API")
         );
+        let waiting = "Kubelets of another minor version: 1 get it when their nodes boot; 2 wait for the drain of their nodes.";
+        assert!(shown.summary().contains(waiting), "{}", shown.summary());
         assert!(shown.summary().ends_with("of the leader are not known: silence\n"));
     }
 
@@ -231,6 +269,12 @@ mod tests {
             why: "it failed".to_owned(),
         };
         add_held_reasons(&mut components, &[held("kubelet-bootstrap"), held("etcd-start")]);
+        let upgrades = [("next-boot", 2), ("next-boot", 1), ("wave", 1)].map(|(reason, nodes)| ShownHeld {
+            reason: reason.to_owned(),
+            targets: vec!["a".to_owned(); nodes],
+            ..held("kubelet-restart")
+        });
+        assert_eq!(count_minor_upgrades(&upgrades), BTreeMap::from([("next-boot".to_owned(), 3)]));
         let whys = components.map(|component| component.why);
         assert_eq!(whys, [vec!["kubelet-bootstrap is held: it failed".to_owned()], Vec::new(), Vec::new()]);
     }

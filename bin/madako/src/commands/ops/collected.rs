@@ -107,6 +107,7 @@ async fn gather_configured(config: Config, images: &[Assignment]) -> Result<Gath
             Some(why) => Err(why.to_owned()),
             None => Ok(state.rollout.clone()),
         },
+        reboots: state.repair.reboots.clone(),
         is_guarded: state.guard.is_some(),
     });
     let inputs = CollectedInputs {

@@ -7,6 +7,8 @@ use madako_domain::cluster::Cluster;
 use madako_domain::containers::ContainerOptions;
 use madako_domain::found::cluster_from_yaml;
 use madako_domain::node_status::{FleetStatus, status_from_yaml};
+use madako_domain::reboot::RebootQueueEntry;
+use madako_domain::repair::queue::Items;
 use madako_domain::restore::RestoreRequest;
 use madako_domain::rollout::Rollout;
 use madako_domain::state::ClusterState;
@@ -95,6 +97,8 @@ pub(crate) struct KubernetesInputs {
     pub(crate) resources: ReadResources,
     /// The roll of kubelets and proxies, or the reason why it cannot be read.
     pub(crate) rollout: Result<Option<Arc<Rollout>>, String>,
+    /// The entries of the reboot queue, and the drains for upgrades.
+    pub(crate) reboots: Items<RebootQueueEntry>,
     /// The removal guard holds an observation of the registry back.
     pub(crate) is_guarded: bool,
 }
@@ -141,6 +145,7 @@ impl CollectedInputs {
                 // One collection does not show for how long they are healthy.
                 settling: &NONE,
                 rollout: kubernetes.rollout.as_ref().map(Option::as_deref).map_err(String::as_str),
+                reboots: &kubernetes.reboots,
                 objects: ObjectsPart {
                     user: &kubernetes.resources,
                     leaving: &kubernetes.leaving,

@@ -18,8 +18,9 @@ use crate::list::{AsList, Cell, List, ListArgs, Tone};
 ///
 /// The command reads the store alone, and changes nothing. Only the leader knows whether etcd is good, which nodes are
 /// unreachable, and which pods a drain waits for: here etcd counts as good, and every node as reachable. The
-/// configuration file of this command determines the time limit of a boot, and whether Kubernetes is reached. The exit
-/// code is 1 if an entry waits for anything but its own drain or boot.
+/// configuration file of this command determines the time limit of a boot, and whether Kubernetes is reached. Entries with
+/// negative numbers are drains of nodes whose kubelets get another minor version (`kubernetes.minor_upgrade: drain`). The
+/// exit code is 1 if an entry waits for anything but its own drain or boot, or the update of its kubelet.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  madako reboot-queue explain\n  madako reboot-queue explain 10.0.1.7 -o json"
@@ -56,7 +57,7 @@ async fn find(
     let config = Config::load(global.config.as_deref())?;
     let snapshot = store.list("").await?;
     let state = ClusterState::decode(snapshot.revision, &snapshot.entries, None);
-    let context = ExplainContext { settings: config.reboots, kubernetes: config.kubernetes.is_some() };
+    let context = ExplainContext { settings: config.reboots, kubernetes: config.reaches_kubernetes() };
     let mut explained = explain(&state, &context, clock.now());
     if let Some(address) = &args.address {
         explained.retain(|entry| entry.node == *address);

@@ -99,6 +99,7 @@ async fn gather_explanation(
     clock: &dyn Clock,
 ) -> Result<Explanation, Failure> {
     let config = Config::load(global.config.as_deref())?;
+    let kubernetes = config.reaches_kubernetes();
     let settings = config.repair.hold;
     let snapshot = store.list("").await?;
     let state = ClusterState::decode(snapshot.revision, &snapshot.entries, None);
@@ -112,7 +113,7 @@ async fn gather_explanation(
     let answers = Answers { reported: found.reported.as_ref(), observed: found.observed.as_ref() };
     let beside = ExplainContext {
         held: held_back(queried_machines(&state), &kept, answers, nodes(&state), settings.as_ref()),
-        kubernetes: config.kubernetes.is_some(),
+        kubernetes,
     };
     let entries = explain(&state, &beside, address, clock.now());
     let is_reported = reports.as_ref().is_some_and(|reports| !reports.is_empty());

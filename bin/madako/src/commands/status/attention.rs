@@ -162,8 +162,8 @@ fn check_repairs(state: &ClusterState) -> Option<Attention> {
 
 /// A disabled queue matters while entries wait.
 fn check_reboots(state: &ClusterState, samples: &Samples) -> Option<Attention> {
-    let entries = state.repair.reboots.values();
-    let queued = entries.filter(|item| item.value.status == RebootStatus::Queued).count();
+    let entries = state.repair.requested_reboots();
+    let queued = entries.filter(|(_, entry)| entry.status == RebootStatus::Queued).count();
     if !state.repair.reboots_disabled || queued == 0 {
         return None;
     }

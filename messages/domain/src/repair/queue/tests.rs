@@ -146,3 +146,25 @@ fn a_removal_of_a_member_is_interrupted_until_one_ends_or_the_node_is_added() {
     assert_eq!(after("etcd-destroy-member", "completed", "[]"), "a");
     assert_eq!(after("etcd-destroy-member", "running", r#"["b"]"#), "a b");
 }
+
+#[test]
+fn drains_for_upgrades_are_entries_that_cke_does_not_have() {
+    let upgrade = r#"{"index":"-2","node":"10.0.0.2","status":"drained"}"#;
+    let mut stored = vec![
+        ("madako/kubernetes/drains/0000000000000001", upgrade),
+        ("madako/kubernetes/drains/0000000000000002", upgrade),
+        ("reboots/data/0000000000000001", r#"{"index":"1","node":"10.0.0.3","status":"rebooting"}"#),
+    ];
+    let (queue, faults) = decode(&stored);
+    assert_eq!(faults, ["madako/kubernetes/drains/0000000000000002"], "the index does not fit its key");
+    assert_eq!(queue.reboots.keys().copied().collect::<Vec<_>>(), [-2, 1]);
+    assert_eq!(queue.requested_reboots().map(|(index, _)| index).collect::<Vec<_>>(), [1]);
+    assert!(queue.reboots[&-2].value.is_upgrade() && queue.machines_under_way().eq(["10.0.0.2", "10.0.0.3"]));
+    assert!(queue.leaving_machines().eq(["10.0.0.3"]), "an API server stays");
+    let key = "madako/kubernetes/drains/0000000000000001";
+    assert_eq!((keys::reboot(-2).as_str(), queue.revision_of(key)), (key, Some(1)));
+    // The next view takes over the unchanged values.
+    stored.remove(1);
+    let next = RepairQueue::decode(&store(&stored), Some(&queue), &mut Vec::new());
+    assert!(Arc::ptr_eq(&next.reboots[&-2], &queue.reboots[&-2]));
+}

@@ -180,7 +180,8 @@ impl Observer {
 
     /// Applies a revision to the queue, and records the violations that it added.
     fn judge_repairs(&self, inner: &mut ObserverState, own: Vec<(String, Option<Entry>)>, now: Duration) {
-        const OF_QUEUE: [&str; 4] = [keys::REPAIRS, keys::REPAIR_KEPT, keys::RECORDS, keys::REBOOTS];
+        const OF_QUEUE: [&str; 5] =
+            [keys::REPAIRS, keys::REPAIR_KEPT, keys::RECORDS, keys::REBOOTS, keys::UPGRADE_DRAINS];
         let touches = |prefix: &str| own.iter().any(|(key, _)| key.starts_with(prefix));
         let (queue, recorded) = (touches(keys::REPAIRS), touches(keys::RECORDS));
         let touched = OF_QUEUE.into_iter().any(touches) || own.iter().any(|(key, _)| key == keys::CLUSTER);
