@@ -63,11 +63,14 @@ impl Takeover {
     async fn start_components(&self) {
         let server = self.fleet().address(SERVER);
         self.write_server_files(&server).await;
-        for part in [Part::ApiServer, Part::ControllerManager, Part::Scheduler] {
-            self.run(SERVER, part).await;
-        }
+        self.wait_for_rivers(SERVER, 12379).await;
+        self.run(SERVER, Part::ApiServer).await;
         let ready = async || self.kubectl(&["get", "--raw=/readyz"]).await.ok();
         eventually("the API server is ready", ready).await;
+        self.wait_for_rivers(SERVER, 16443).await;
+        for part in [Part::ControllerManager, Part::Scheduler] {
+            self.run(SERVER, part).await;
+        }
         for machine in [SERVER, BOOTING, DRAINING] {
             self.write_node_files(machine).await;
             self.run(machine, Part::Kubelet).await;
@@ -77,6 +80,16 @@ impl Takeover {
         let nodes = ["get", "nodes", &format!("--output=jsonpath={is_ready}")];
         let ready = async || self.kubectl(&nodes).await.ok().filter(|found| found.trim() == "True True True");
         eventually("three nodes are Ready", ready).await;
+    }
+
+    /// Rivers take a server back at their next check, and a component that reaches none ends.
+    async fn wait_for_rivers(&self, machine: usize, port: u16) {
+        let connect = format!(
+            "python3 -c 'import socket, ssl; \
+             ssl._create_unverified_context().wrap_socket(socket.create_connection((\"127.0.0.1\", {port}), 2))'"
+        );
+        let machine = self.fleet().machine(machine);
+        eventually("rivers reach a server", async || machine.sh(&connect).await.ok()).await;
     }
 
     async fn run(&self, machine: usize, part: Part) {
