@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use madako_domain::cluster::Cluster;
 use madako_domain::containers::{Container, ContainerOptions};
+use madako_domain::encryption_rotation::EncryptionRotation;
 use madako_domain::images::{GivenImages, ImageName};
 use madako_domain::node_status::FleetStatus;
 use madako_domain::resource::ResourceKey;
@@ -135,6 +136,8 @@ pub struct KubernetesPart<'a> {
     pub settling: &'a BTreeSet<String>,
     /// The roll of kubelets and proxies, or the reason why it cannot be read; `None`: the first wave is to come.
     pub rollout: Result<Option<&'a Rollout>, &'a str>,
+    /// The rotation of the encryption key, or the reason why it cannot be read; `None`: there is none.
+    pub rotation: Result<Option<&'a EncryptionRotation>, &'a str>,
     pub objects: ObjectsPart<'a>,
 }
 

@@ -92,6 +92,8 @@ pub const ETCD_BACKUP: &str = "madako/etcd/backup";
 pub const IMAGES: &str = "madako/images";
 /// The roll of kubelets and proxies.
 pub const ROLLOUT: &str = "madako/kubernetes/rollout";
+/// The rotation of the key with which API servers encrypt Secrets.
+pub const ENCRYPTION_ROTATION: &str = "madako/kubernetes/encryption-rotation";
 
 /// The key of an authority's certificate.
 #[must_use]

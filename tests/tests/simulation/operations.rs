@@ -5,6 +5,7 @@ mod kubernetes;
 mod objects;
 #[cfg(debug_assertions)]
 mod planted;
+mod rotation;
 mod site;
 mod stories;
 mod survey;

@@ -72,6 +72,14 @@ pub enum KubernetesReason {
     RollUnreadable {
         why: String,
     },
+    /// The encryption keys change only while each API server has the keys of the step before and is healthy for a while.
+    EarlierEncryptionKeys {
+        nodes: Vec<String>,
+    },
+    /// The state of the rotation of the encryption key cannot be read.
+    RotationUnreadable {
+        why: String,
+    },
     /// `kubernetes.mode` is `observe`.
     Observed,
     /// The options of the cluster for Kubernetes cannot be used.
@@ -132,6 +140,16 @@ impl fmt::Display for KubernetesReason {
             Self::RollUnreadable { why } => write!(
                 f,
                 "the key madako/kubernetes/rollout cannot be read ({why}): delete it, and the roll begins with one node"
+            ),
+            Self::EarlierEncryptionKeys { nodes } => write!(
+                f,
+                "the API servers of these nodes have other encryption keys, or are not known to be healthy for long enough: {}",
+                nodes.join(", ")
+            ),
+            Self::RotationUnreadable { why } => write!(
+                f,
+                "the key madako/kubernetes/encryption-rotation cannot be read ({why}): delete it, and run \
+                 madako kube rotate-encryption-key again"
             ),
             Self::Observed => {
                 f.write_str("kubernetes.mode is observe, so Madako leaves it to CKE or to an operator")

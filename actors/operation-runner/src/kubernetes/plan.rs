@@ -314,8 +314,10 @@ impl Planner<'_> {
                 extra: options.extra(component).clone(),
                 ..ContainerStatus::default()
             };
-            components
-                .insert(component, ComponentStatus { container, file: None, health: Some(Ok(())), leads });
+            components.insert(
+                component,
+                ComponentStatus { container, health: Some(Ok(())), leads, ..ComponentStatus::default() },
+            );
             if let Some(version) = &model.wanted_version {
                 model.versions.insert(component, &node.address, version.clone());
             }

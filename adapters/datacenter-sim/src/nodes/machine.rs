@@ -12,6 +12,7 @@ use madako_domain::node_status::{ContainerStatus, NodeStatus};
 use madako_protocol::node::{ContainerSpec, FileContent, NodeAction, SnapshotRestore};
 use tokio::time::Instant;
 
+use super::encryption::keys_of_file;
 use super::etcd::Process;
 use super::objects::kubernetes_version_of_image;
 
@@ -60,6 +61,8 @@ pub(crate) struct StartedContainer {
     pub(crate) start: u64,
     /// Time of this start.
     pub(crate) since: Option<Instant>,
+    /// The keys with which an API server encrypts Secrets since this start, the first one first.
+    pub(crate) encryption_keys: Vec<String>,
     /// The member of etcd that runs in the container.
     pub(crate) process: Option<Process>,
 }
@@ -354,8 +357,14 @@ impl Machine {
             foreign: false,
             started_at: None,
         };
-        let ran =
-            StartedContainer { status, volumes: spec.volumes.clone(), start, since: None, process: None };
+        let ran = StartedContainer {
+            status,
+            volumes: spec.volumes.clone(),
+            start,
+            since: None,
+            encryption_keys: keys_of_file(&self.files),
+            process: None,
+        };
         self.containers.insert(name.to_owned(), ran);
         Ok(())
     }
@@ -370,7 +379,14 @@ impl Machine {
             foreign: true,
             started_at: None,
         };
-        let ran = StartedContainer { status, volumes: Vec::new(), start, since: None, process: None };
+        let ran = StartedContainer {
+            status,
+            volumes: Vec::new(),
+            start,
+            since: None,
+            encryption_keys: Vec::new(),
+            process: None,
+        };
         self.containers.insert(name.to_owned(), ran);
     }
 

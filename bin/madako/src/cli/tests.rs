@@ -155,6 +155,7 @@ fn the_words_are_those_of_ckecli_and_krakectl_and_ours() {
             "kube plan",
             "kube pause",
             "kube resume",
+            "kube rotate-encryption-key",
             "infra provider list",
             "infra provider register",
             "infra provider get",

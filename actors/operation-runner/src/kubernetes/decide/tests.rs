@@ -1,3 +1,5 @@
+mod rotation;
+
 use madako_domain::cluster::Cluster;
 use madako_domain::images::ImageName;
 use madako_domain::node_status::ContainerStatus;
@@ -78,6 +80,7 @@ impl Fleet {
             file: Some(file.map(|file| file.to_yaml().unwrap())),
             health: Some(Ok(())),
             leads: node.address == A,
+            ..ComponentStatus::default()
         }
     }
 
@@ -95,8 +98,12 @@ impl Fleet {
     }
 
     fn decide(&self) -> KubernetesDecision {
+        decide(&self.input())
+    }
+
+    fn input(&self) -> KubernetesInput<'_> {
         let image = ImageName::Kubernetes.default_image();
-        decide(&KubernetesInput {
+        KubernetesInput {
             now: NOW,
             wanted: Wanted { cluster: &self.cluster, options: &self.options, image },
             status: &self.status,
@@ -106,7 +113,7 @@ impl Fleet {
             backing_off: &self.backing_off,
             max_concurrent_updates: 2,
             rollout: self.rollout_fault.map_or(Ok(Some(&self.rollout)), Err),
-        })
+        }
     }
 
     /// `operation: targets` and `held operation reason: targets`.

@@ -103,6 +103,10 @@ async fn gather_configured(config: Config, images: &[Assignment]) -> Result<Gath
             Some(why) => Err(why.to_owned()),
             None => Ok(state.rollout.clone()),
         },
+        rotation: match state.fault_of(keys::ENCRYPTION_ROTATION) {
+            Some(why) => Err(why.to_owned()),
+            None => Ok(state.encryption_rotation.clone()),
+        },
         is_guarded: state.guard.is_some(),
     });
     let inputs = CollectedInputs {

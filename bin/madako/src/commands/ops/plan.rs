@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use madako_domain::cluster::Cluster;
 use madako_domain::containers::ContainerOptions;
+use madako_domain::encryption_rotation::EncryptionRotation;
 use madako_domain::found::cluster_from_yaml;
 use madako_domain::node_status::{FleetStatus, status_from_yaml};
 use madako_domain::restore::RestoreRequest;
@@ -95,6 +96,8 @@ pub(crate) struct KubernetesInputs {
     pub(crate) resources: ReadResources,
     /// The roll of kubelets and proxies, or the reason why it cannot be read.
     pub(crate) rollout: Result<Option<Arc<Rollout>>, String>,
+    /// The rotation of the encryption key, or the reason why it cannot be read.
+    pub(crate) rotation: Result<Option<Arc<EncryptionRotation>>, String>,
     /// The removal guard holds an observation of the registry back.
     pub(crate) is_guarded: bool,
 }
@@ -141,6 +144,7 @@ impl CollectedInputs {
                 // One look does not tell for how long they are healthy.
                 settling: &NONE,
                 rollout: kubernetes.rollout.as_ref().map(Option::as_deref).map_err(String::as_str),
+                rotation: kubernetes.rotation.as_ref().map(Option::as_deref).map_err(String::as_str),
                 objects: ObjectsPart {
                     user: &kubernetes.resources,
                     leaving: &kubernetes.leaving,
