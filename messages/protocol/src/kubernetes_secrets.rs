@@ -1,4 +1,4 @@
-//! The port to the secrets that all API servers of a cluster share. Each is made once.
+//! The port to the secrets that all API servers of a cluster share: a key pair, which is made once, and encryption keys.
 
 use std::fmt;
 
@@ -103,7 +103,7 @@ pub trait KubernetesSecrets: Send + Sync + 'static {
     async fn service_account(&self, permit: &Permit) -> Result<IssuedCertificate, KubernetesSecretError>;
 
     /// The keys with which API servers encrypt Secrets, in CKE's form:
-    /// `{"keys": [{"name": NAME, "secret": BASE64}]}`, the newest first. Without Vault, the first call makes a key.
+    /// `{"keys": [{"name": NAME, "secret": BASE64}]}`. The first one encrypts, all decrypt. Without Vault, the first call makes a key.
     ///
     /// # Errors
     /// See [`KubernetesSecretError`].

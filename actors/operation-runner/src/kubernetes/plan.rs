@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use madako_domain::component::Component;
+use madako_domain::encryption_rotation::RotationStage;
 use madako_domain::node_status::{ContainerStatus, EtcdMember};
 use madako_domain::record::{Record, RecordStatus};
 use madako_domain::rollout::{Rollout, WatchEnd};
@@ -381,6 +382,14 @@ impl Planner<'_> {
             notes.push(format!(
                 "the next wave of the present roll has at most {} nodes: {why}",
                 rollout.wave_size()
+            ));
+        }
+        let rotation = self.input.kubernetes.and_then(|part| part.rotation.ok()?);
+        if let Some(rotation) = rotation.filter(|rotation| rotation.stage != RotationStage::Dropped) {
+            notes.push(format!(
+                "a rotation of the encryption key is under way (last step: {}): API servers restart after each further change of \
+                 the keys",
+                rotation.stage
             ));
         }
         if self.steps.iter().any(|step| step.is_gap) {

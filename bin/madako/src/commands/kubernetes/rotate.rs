@@ -60,8 +60,8 @@ pub(crate) async fn refuse_during_rotation(store: &dyn Store) -> Result<(), Fail
     let Some(entry) = get_entry(store, keys::ENCRYPTION_ROTATION).await? else { return Ok(()) };
     let EncryptionRotation { stage, key, .. } = decode(keys::ENCRYPTION_ROTATION, &entry)?;
     Err(Failure::failed(format_args!(
-        "a rotation of the encryption key is under way, with the new key {key} and the last step {stage}: wait for its end, which \
-         madako kube status shows"
+        "a rotation of the encryption key is under way (new key {key}, last step: {stage}): wait for its end, which madako kube \
+         status shows"
     )))
 }
 

@@ -173,7 +173,7 @@ impl AsList for KubernetesStatusReport {
 /// One line while the encryption key is rotated.
 fn describe_rotation(ShownRotation { rotation, held }: &ShownRotation) -> String {
     let EncryptionRotation { stage, key, started } = rotation;
-    let mut text = format!("Rotation of the encryption key: the new key is {key}, and the last step {stage}");
+    let mut text = format!("Rotation of the encryption key: new key {key}; last step: {stage}");
     if !started.is_empty() {
         let started: Vec<&String> = started.iter().collect();
         text += &format!("; API servers with the present keys: {}", join_addresses(&started));
@@ -256,7 +256,7 @@ mod tests {
             "an object as wanted has no line: {text}"
         );
         assert!(shown.summary().starts_with("Roll: an operator paused the roll"));
-        let rotation = "Rotation of the encryption key: the new key is k1, and the last step added; API servers with the present \
+        let rotation = "Rotation of the encryption key: new key k1; last step: added; API servers with the present \
                         keys: 10.0.0.9; the next step is held: a node is down.\n";
         assert!(shown.summary().contains(rotation), "{}", shown.summary());
         assert!(
