@@ -12,6 +12,7 @@ pub(crate) mod execute;
 pub(crate) mod kubernetes;
 mod objects;
 mod restore_commands;
+mod rotation;
 mod show;
 mod tidy;
 mod wave_watch;

@@ -26,7 +26,7 @@ pub struct Decision {
 pub(crate) type Row = Option<(OperationPhase, Vec<Operation>)>;
 
 /// The rows in order. The rows of the queues (at the end) do not exist yet.
-const ROWS: [fn(&View<'_>, &mut Vec<Held>) -> Row; 14] = [
+const ROWS: [fn(&View<'_>, &mut Vec<Held>) -> Row; 15] = [
     restore::stop_stale_members,
     upgrade,
     rivers::rivers_row,
@@ -39,6 +39,8 @@ const ROWS: [fn(&View<'_>, &mut Vec<Held>) -> Row; 14] = [
     maintain::maintenance_row,
     certificates::renewal_row,
     kubernetes::objects::row::row,
+    // In its phase, the objects have been decided on.
+    kubernetes::rotation::row,
     kubernetes::stop::row,
     stop::stop_row,
 ];

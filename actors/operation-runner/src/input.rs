@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use madako_domain::cluster::Cluster;
 use madako_domain::containers::{Container, ContainerOptions};
+use madako_domain::encryption_rotation::EncryptionRotation;
 use madako_domain::images::{GivenImages, ImageName};
 use madako_domain::node_status::FleetStatus;
 use madako_domain::reboot::RebootQueueEntry;
@@ -138,6 +139,8 @@ pub struct KubernetesPart<'a> {
     pub rollout: Result<Option<&'a Rollout>, &'a str>,
     /// The entries of the reboot queue, and the drains for upgrades.
     pub reboots: &'a Items<RebootQueueEntry>,
+    /// The rotation of the encryption key, or the reason why it cannot be read; `None`: there is none.
+    pub rotation: Result<Option<&'a EncryptionRotation>, &'a str>,
     pub objects: ObjectsPart<'a>,
 }
 

@@ -29,6 +29,7 @@ pub mod params;
 pub mod paths;
 pub mod plan;
 pub(crate) mod rollout;
+pub mod rotation;
 pub(crate) mod row;
 pub mod shown;
 pub mod status;

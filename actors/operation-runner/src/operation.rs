@@ -36,6 +36,7 @@ pub enum OperationName {
     EtcdRestart,
     EtcdRestore,
     EtcdRenewCertificates,
+    KubernetesRotateEncryptionKey,
     StopEtcd,
     StopEtcdRivers,
     /// The text is that of the default inside, so that no other text is read as this variant.

@@ -35,6 +35,8 @@ pub enum Outdated {
     },
     /// The node has no file of that path, or one of another form.
     FileUnreadable(String),
+    /// The keys with which an API server encrypts Secrets changed after its start.
+    EncryptionKeys,
     /// A field of a file, with the objects that it is in.
     Field {
         file: String,
@@ -57,6 +59,7 @@ impl fmt::Display for Outdated {
             Self::Variable { name, wanted: None, .. } => write!(f, "the variable {name} is not wanted"),
             Self::Variable { name, .. } => write!(f, "the variable {name} has another value"),
             Self::FileUnreadable(path) => write!(f, "the file {path} is missing or unreadable"),
+            Self::EncryptionKeys => f.write_str("the encryption keys changed after its start"),
             // So may the value of a field.
             Self::Field { file, field } => write!(f, "the field {field} of {file} differs"),
         }

@@ -1,6 +1,7 @@
 //! The records of operations in etcd: each change of a record as one transaction.
 
 pub(crate) mod restoring;
+mod rotating;
 
 use std::sync::Arc;
 
@@ -123,6 +124,11 @@ pub(crate) fn end(
         Some(failed) => restoring::refused_restore_writes(state, step, failed),
         None => restoring::successful_restore_writes(state, step, next.as_ref(), now),
     };
+    let rotation = error.is_none().then(|| rotating::rotation_after(state, step, next.is_none())).flatten();
+    if let Some(rotation) = rotation {
+        conditions.push(state.require_unchanged(keys::ENCRYPTION_ROTATION));
+        writes.push(RepairWrite::EncryptionRotation(rotation));
+    }
     if !restore.is_empty() {
         conditions.extend([keys::ETCD_RESTORE, keys::ETCD_RESTORED].map(|key| state.require_unchanged(key)));
         writes.extend(restore);

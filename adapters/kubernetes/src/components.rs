@@ -6,6 +6,7 @@
 mod kinds;
 mod leases;
 mod objects;
+mod secrets;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};

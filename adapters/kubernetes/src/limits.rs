@@ -77,7 +77,11 @@ pub(crate) const CERTIFICATE: Duration = Duration::from_secs(25 * 3600);
 pub(crate) const CERTIFICATE_AGE: Duration = Duration::from_secs(24 * 3600);
 /// Time until the next request for a certificate after a failed one. The former one is valid for an hour more.
 pub(crate) const RENEWAL_PAUSE: Duration = Duration::from_secs(60);
-/// Attempts to change a Node object that other clients change at the same time: kubelets write to it every 5 min.
+/// Upper bound of Secrets: ten for each of the most namespaces, and twice that for releases of Helm.
+pub(crate) const MAX_SECRETS: usize = 200_000;
+/// Time for all pages of the list of Secrets: 200,000 are 800 pages of some 100 ms.
+pub(crate) const SECRETS_DEADLINE: Duration = Duration::from_secs(120);
+/// Attempts to change an object, such as a Node object, that other clients change at the same time: kubelets write to it every 5 min.
 pub(crate) const CHANGE_TRIES: usize = 5;
 
 const _: () = assert!(

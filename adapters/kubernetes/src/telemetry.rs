@@ -11,7 +11,8 @@ madako_protocol::declare_metrics! {
         "Requests to the API server. `call`: `nodes`, `node`, `namespaces`, `daemonsets`, `pods`, `pod`, `cordon`, \
          `uncordon`, `dry-run` (of an eviction), `evict`, `delete`, `health` (of a component of Kubernetes), \
          `list`, `metrics`, `lease`, `taint`, `version`, `kinds` (discovery), `annotations`, `object`, `apply`, \
-         `apply-dry-run`, `change-node`, `remove-node`. `outcome`: `ok`, `not-found`, `budget` (a disruption budget \
+         `apply-dry-run`, `change-node`, `remove-node`, `secrets` (a list of names and \
+         versions), `rewrite-secret`. `outcome`: `ok`, `not-found`, `budget` (a disruption budget \
          forbids it for now), `unavailable`, `refused`, `malformed`, `cancelled` (the caller stopped waiting: its \
          poll, or its leadership, ended).";
     histogram madako_kubernetes_request_seconds(call) in Seconds "Duration of requests to the API server.";

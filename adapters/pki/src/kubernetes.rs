@@ -14,15 +14,15 @@ use madako_domain::keys;
 use madako_domain::store::{Condition, Outcome, Transaction, Write};
 use madako_encryption::Keys;
 use madako_protocol::authorities::{Authorities, CertificateRequest, IssuedCertificate, Usage};
-use madako_protocol::kubernetes_secrets::{KubernetesSecretError, KubernetesSecrets};
-use madako_protocol::permit::Permit;
+use madako_protocol::kubernetes_secrets::{EncryptionKeyChange, KubernetesSecretError, KubernetesSecrets};
+use madako_protocol::permit::{Permit, PermitEnded};
 use madako_protocol::ports::Clock;
 use madako_protocol::secret::Secret;
 use madako_protocol::store::Store;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::limits::SERVICE_ACCOUNT_VALIDITY;
-use crate::vault::{Vault, generate_first_keys};
+use crate::vault::{Vault, change_keys, generate_first_keys};
 
 const PAIR: &str = "the key pair of service accounts";
 const ENCRYPTION: &str = "the encryption keys of the API servers";
@@ -64,10 +64,46 @@ impl SharedSecrets {
         what: &'static str,
         key: &str,
     ) -> Result<Option<String>, KubernetesSecretError> {
+        Ok(self.read_revised_secret(what, key).await?.map(|(text, _)| text))
+    }
+
+    /// The text of a key of the store, with its mod revision.
+    async fn read_revised_secret(
+        &self,
+        what: &'static str,
+        key: &str,
+    ) -> Result<Option<(String, i64)>, KubernetesSecretError> {
         let mut listed = self.store.list(key).await.map_err(|error| stored_secret_error(what, error))?;
         let Some(entry) = listed.entries.remove(key) else { return Ok(None) };
         let text = String::from_utf8(entry.value.to_vec());
-        text.map(Some).map_err(|_| stored_secret_error(what, format_args!("{key} is not text")))
+        let text = text.map_err(|_| stored_secret_error(what, format_args!("{key} is not text")))?;
+        Ok(Some((text, entry.mod_revision)))
+    }
+
+    /// Changes the encrypted keys in the store, by compare-and-swap.
+    async fn change_sealed_keys(
+        &self,
+        permit: &Permit,
+        change: &EncryptionKeyChange,
+    ) -> Result<(), KubernetesSecretError> {
+        let key = keys::ENCRYPTION_KEYS;
+        let failed = |why: String| stored_secret_error(ENCRYPTION, format_args!("{change} in {key}: {why}"));
+        let read = self.read_revised_secret(ENCRYPTION, key).await?;
+        let (text, revision) = read.ok_or_else(|| failed("there is no key".to_owned()))?;
+        let present = self.decrypt(ENCRYPTION, key, &text)?;
+        let Some(changed) = change_keys(&present, change).map_err(failed)? else { return Ok(()) };
+        let value = Bytes::from(self.encrypt(ENCRYPTION, key, &changed)?);
+        permit.check(Instant::now())?;
+        let key = key.to_owned();
+        let conditions = vec![Condition::Unchanged { key: key.clone(), revision }];
+        let writes = vec![Write::Put { key, value, lease: 0 }];
+        let written = self.store.commit(Transaction { conditions, writes }).await;
+        match written.map_err(|error| stored_secret_error(ENCRYPTION, error))? {
+            Outcome::Committed { .. } => Ok(()),
+            Outcome::Refused { .. } => {
+                Err(failed("another program changed the keys at the same time".to_owned()))
+            }
+        }
     }
 
     fn decrypt(&self, what: &'static str, key: &str, text: &str) -> Result<Secret, KubernetesSecretError> {
@@ -173,6 +209,22 @@ impl KubernetesSecrets for SharedSecrets {
         let text = self.read_secret(ENCRYPTION, key).await?;
         let text = text.ok_or_else(|| stored_secret_error(ENCRYPTION, "they are gone from the store"))?;
         self.decrypt(ENCRYPTION, key, &text)
+    }
+
+    async fn change_encryption_keys(
+        &self,
+        permit: &Permit,
+        change: &EncryptionKeyChange,
+    ) -> Result<(), KubernetesSecretError> {
+        let failed = |error: madako_protocol::vault::VaultError| stored_secret_error(ENCRYPTION, error);
+        permit.check(Instant::now())?;
+        let Some(secrets) = self.vault.open_secrets().await.map_err(failed)? else {
+            return self.change_sealed_keys(permit, change).await;
+        };
+        // The permit is the only fence: another leader may change the keys after its end.
+        let changed = timeout_at(permit.expires_at(), secrets.change_encryption_keys(change)).await;
+        let changed = changed.map_err(|_| PermitEnded { epoch: permit.epoch() })?;
+        changed.map_err(|why| stored_secret_error(ENCRYPTION, why))
     }
 }
 

@@ -21,7 +21,7 @@ use madako_protocol::vault::VaultError;
 
 pub use self::client::Transports;
 pub use self::secrets::VaultSecrets;
-pub(crate) use self::secrets::generate_first_keys;
+pub(crate) use self::secrets::{change_keys, generate_first_keys};
 use self::session::Session;
 pub use self::set_up::{Operator, Role, SetUp};
 pub use self::telemetry::METRICS;

@@ -178,6 +178,7 @@ async fn run_command(command: Command, global: &Global) -> Result<(), Failure> {
         }
         Command::Placement(placement::Command::Pause(_)) => kubernetes::rollout::pause(global).await,
         Command::Placement(placement::Command::Resume(_)) => kubernetes::rollout::resume(global).await,
+        Command::Placement(placement::Command::Rotate(args)) => kubernetes::rotate::run(&args, global).await,
         Command::Placement(placement::Command::Resource(command)) => {
             Box::pin(placement::run(command, global.config.as_deref())).await
         }

@@ -98,6 +98,8 @@ pub const IMAGES: &str = "madako/images";
 pub const UPGRADE_DRAINS: &str = "madako/kubernetes/drains/";
 /// The roll of kubelets and proxies.
 pub const ROLLOUT: &str = "madako/kubernetes/rollout";
+/// The rotation of the key with which API servers encrypt Secrets.
+pub const ENCRYPTION_ROTATION: &str = "madako/kubernetes/encryption-rotation";
 
 /// The key of an authority's certificate.
 #[must_use]

@@ -15,6 +15,7 @@ pub mod component;
 pub mod constraints;
 pub mod containers;
 pub mod deprecated_api;
+pub mod encryption_rotation;
 pub mod found;
 pub mod guard;
 pub mod host_key;

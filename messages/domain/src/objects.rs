@@ -128,6 +128,23 @@ pub struct NodeObject {
     pub is_deleted: bool,
 }
 
+/// A Secret at a version. It has no part of the content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecretVersion {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The version that was read.
+    pub resource_version: String,
+}
+
+impl fmt::Display for SecretVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Secret/{}/{}", self.namespace, self.name)
+    }
+}
+
 /// A change of a Node object against the version that was read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeChange {

@@ -13,6 +13,7 @@ use crate::backup::BackupRecord;
 use crate::cluster::Cluster;
 use crate::constraints::Constraints;
 use crate::containers::ContainerOptions;
+use crate::encryption_rotation::EncryptionRotation;
 use crate::guard::GuardState;
 use crate::host_key::{PinnedKey, PinnedKeys};
 use crate::images::GivenImages;
@@ -107,6 +108,8 @@ pub struct ClusterState {
     pub images: Arc<GivenImages>,
     /// The roll of kubelets and proxies; `None` before the first one.
     pub rollout: Option<Arc<Rollout>>,
+    /// The rotation of the key with which API servers encrypt Secrets; `None`: there is none.
+    pub encryption_rotation: Option<Arc<EncryptionRotation>>,
     /// The user-defined resources for Kubernetes.
     pub resources: Arc<UserResources>,
     /// Mod revision of each existing key of the values above.
@@ -234,6 +237,9 @@ impl ClusterState {
             .unwrap_or_default();
         state.rollout =
             read_json::<Rollout>(entries, keys::ROLLOUT, &mut faults).map(|(value, _)| Arc::new(value));
+        state.encryption_rotation =
+            read_json::<EncryptionRotation>(entries, keys::ENCRYPTION_ROTATION, &mut faults)
+                .map(|(value, _)| Arc::new(value));
         let stored = names_below(entries, keys::RESOURCES).filter_map(|key| {
             let entry = entries.get(key)?;
             Some((key.to_owned(), (entry.value.clone(), entry.mod_revision)))
@@ -264,6 +270,7 @@ impl ClusterState {
             keys::ETCD_BACKUP,
             keys::IMAGES,
             keys::ROLLOUT,
+            keys::ENCRYPTION_ROTATION,
             keys::REBOOTS_DISABLED,
             keys::REBOOTS_RUNNING,
             keys::REBOOTS_RELEASED,

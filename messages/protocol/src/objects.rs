@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use madako_domain::objects::{
-    Annotations, Content, FoundObject, Manifest, NodeChange, NodeObject, ObjectName,
+    Annotations, Content, FoundObject, Manifest, NodeChange, NodeObject, ObjectName, SecretVersion,
 };
 
 use crate::kubernetes::KubernetesError;
@@ -62,5 +62,23 @@ pub trait Objects: Send + Sync + 'static {
         permit: &Permit,
         servers: &[String],
         node: &str,
+    ) -> Result<(), KubernetesError>;
+
+    /// All Secrets at their present versions. Their contents are not read.
+    ///
+    /// # Errors
+    /// See [`KubernetesError`].
+    async fn list_secrets(&self, servers: &[String]) -> Result<Vec<SecretVersion>, KubernetesError>;
+
+    /// Lets an API server write a Secret as it is, which encrypts it with the first key of that server. One that another client
+    /// has changed is written at its new version, and a missing one is no error. Idempotent.
+    ///
+    /// # Errors
+    /// See [`KubernetesError`].
+    async fn rewrite_secret(
+        &self,
+        permit: &Permit,
+        servers: &[String],
+        secret: &SecretVersion,
     ) -> Result<(), KubernetesError>;
 }

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use madako_datacenter_sim::SimulatedRegistry;
 use madako_datacenter_sim::nodes::{
-    EtcdFact, NodeFault, NodePlace, Observed, SimulatedBackups, SimulatedNodes, UnsignedSecrets,
+    EtcdFact, NodeFault, NodePlace, Observed, SimulatedBackups, SimulatedNodes,
 };
 use madako_domain::backup::BackupSchedule;
 use madako_domain::images::ImageName;
@@ -68,7 +68,7 @@ pub fn node_ports(
             etcd: nodes.etcd_port(),
             authorities,
             components: nodes.components_port(),
-            secrets: Arc::new(UnsignedSecrets),
+            secrets: nodes.secrets_port(),
         },
         backups: Some(BackupPorts {
             schedule: BackupSchedule {
@@ -121,7 +121,7 @@ pub struct EffectObserver {
 
 impl EffectObserver {
     /// An effect is sent, unless its permit has ended.
-    async fn judge_sent_effect(&self, permit: &Permit, what: impl Display, to: &str) {
+    async fn judge_sent_effect(&self, permit: &Permit, what: impl Display, to: impl Display) {
         let Some((name, judge, facts, store)) = &self.judges else { return };
         if permit.check(tokio::time::Instant::now()).is_ok() {
             facts.note_permit(name, permit, store);

@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError};
 
 use madako_domain::cluster::Cluster;
 use madako_domain::component::Component;
+use madako_domain::encryption_rotation::EncryptionRotation;
 use madako_domain::keys;
 use madako_domain::node_status::{EtcdVersion, KubernetesAnswers};
 use madako_domain::rollout::Rollout;
@@ -28,6 +29,11 @@ use crate::stories::{StoryContext, describe_nodes};
 /// The roll of kubelets and proxies. An unreadable key is not an absent key.
 fn read_rollout(state: &ClusterState) -> Result<Option<&Rollout>, &str> {
     state.fault_of(keys::ROLLOUT).map_or(Ok(state.rollout.as_deref()), Err)
+}
+
+/// The rotation of the encryption key, in the same way.
+fn read_rotation(state: &ClusterState) -> Result<Option<&EncryptionRotation>, &str> {
+    state.fault_of(keys::ENCRYPTION_ROTATION).map_or(Ok(state.encryption_rotation.as_deref()), Err)
 }
 
 impl RunnerState {
@@ -82,6 +88,7 @@ impl RunnerState {
                 settling: &settling,
                 rollout: read_rollout(&inputs.state),
                 reboots: &inputs.state.repair.reboots,
+                rotation: read_rotation(&inputs.state),
                 objects: ObjectsPart {
                     user: &inputs.resources,
                     leaving: &leaving,

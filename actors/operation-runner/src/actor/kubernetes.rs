@@ -11,7 +11,7 @@ use madako_domain::invariants::api_available;
 use madako_domain::skew::{KubernetesVersion, check_versions};
 use madako_protocol::authorities::IssuedCertificate;
 use madako_protocol::kubernetes::KubernetesError;
-use madako_protocol::kubernetes_secrets::KubernetesSecretError;
+use madako_protocol::kubernetes_secrets::{EncryptionKeyChange, KubernetesSecretError};
 use madako_protocol::node::{ContainerSpec, FileContent, NodeAction, NodeFile, RUNNING};
 use madako_protocol::permit::Permit;
 use madako_protocol::secret::Secret;
@@ -257,6 +257,18 @@ impl Executor {
                 }
                 Ok(())
             }
+            Command::AddEncryptionKey { key } => {
+                self.change_encryption_keys(&EncryptionKeyChange::Add(key.clone())).await
+            }
+            Command::PutEncryptionKeyFirst { key } => {
+                self.change_encryption_keys(&EncryptionKeyChange::PutFirst(key.clone())).await
+            }
+            Command::RewriteSecrets { key } => self.rewrite_secrets(key, basis).await,
+            Command::DropEncryptionKeys { key } => {
+                self.change_encryption_keys(&EncryptionKeyChange::KeepOnly(key.clone())).await
+            }
+            // Its record ends the rotation.
+            Command::CompleteEncryptionRotation { .. } => Ok(()),
             Command::WaitForKubeletReady => self.wait_for_kubelets(targets).await,
             Command::WaitForProxies => {
                 tokio::time::sleep(PROXIES_FOLLOW).await;

@@ -8,14 +8,14 @@ use madako_domain::deprecated_api::DeprecatedApi;
 use madako_domain::images::ImageName;
 use madako_domain::node_status::{EtcdMember, EtcdStatus};
 use madako_domain::objects::{
-    Annotations, Content, FoundObject, Manifest, NodeChange, NodeObject, ObjectName,
+    Annotations, Content, FoundObject, Manifest, NodeChange, NodeObject, ObjectName, SecretVersion,
 };
 use madako_domain::rollout::WatchEnd;
 use madako_json::go::RawJson;
 use madako_protocol::authorities::{AuthorityError, CertificateRequest, IssuedCertificate, RenewalReason};
 use madako_protocol::etcd::EtcdError;
 use madako_protocol::kubernetes::KubernetesError;
-use madako_protocol::kubernetes_secrets::KubernetesSecretError;
+use madako_protocol::kubernetes_secrets::{EncryptionKeyChange, KubernetesSecretError};
 use madako_protocol::objects::Objects;
 use madako_protocol::permit::Permit;
 use madako_protocol::secret::Secret;
@@ -86,6 +86,14 @@ impl KubernetesSecrets for Members {
     async fn encryption_keys(&self, _: &Permit) -> Result<Secret, KubernetesSecretError> {
         panic!("no key is read")
     }
+
+    async fn change_encryption_keys(
+        &self,
+        _: &Permit,
+        _: &EncryptionKeyChange,
+    ) -> Result<(), KubernetesSecretError> {
+        panic!("no key is changed")
+    }
 }
 
 /// Addresses of the healthy API servers.
@@ -123,6 +131,19 @@ impl Objects for Servers {
 
     async fn remove_node(&self, _: &Permit, _: &[String], _: &str) -> Result<(), KubernetesError> {
         panic!("no node is removed")
+    }
+
+    async fn list_secrets(&self, _: &[String]) -> Result<Vec<SecretVersion>, KubernetesError> {
+        panic!("no Secret is read")
+    }
+
+    async fn rewrite_secret(
+        &self,
+        _: &Permit,
+        _: &[String],
+        _: &SecretVersion,
+    ) -> Result<(), KubernetesError> {
+        panic!("no Secret is written")
     }
 }
 

@@ -47,6 +47,26 @@ pub enum KubernetesCommand {
     WaitForKubeletReady,
     /// Waits until the proxies of the nodes have read the endpoints.
     WaitForProxies,
+    /// Makes the encryption key of this name, with which API servers only decrypt.
+    AddEncryptionKey {
+        key: String,
+    },
+    /// Lets API servers encrypt with the key of this name once they restart.
+    PutEncryptionKeyFirst {
+        key: String,
+    },
+    /// Lets an API server encrypt each Secret with the key of this name.
+    RewriteSecrets {
+        key: String,
+    },
+    /// Removes all other encryption keys.
+    DropEncryptionKeys {
+        key: String,
+    },
+    /// Ends the rotation: each API server has the key of this name alone.
+    CompleteEncryptionRotation {
+        key: String,
+    },
 }
 
 named!(KubernetesCommand);
@@ -95,6 +115,11 @@ impl KubernetesCommand {
             Self::StopContainer(component)
             | Self::KillContainers(component)
             | Self::RunContainer { component, .. } => component.to_string(),
+            Self::AddEncryptionKey { key }
+            | Self::PutEncryptionKeyFirst { key }
+            | Self::RewriteSecrets { key }
+            | Self::DropEncryptionKeys { key }
+            | Self::CompleteEncryptionRotation { key } => key.clone(),
             Self::PrepareApiserverFiles
             | Self::PrepareControllerManagerFiles
             | Self::PrepareSchedulerFiles

@@ -8,6 +8,7 @@
 //! - No kubelet or proxy starts with another image than the one that every running API server has.
 //! - A kubelet gets another minor version only on a node that is drained, or by `kubernetes.minor_upgrade` in place.
 //! - A wave of restarts begins only after the nodes of the wave before it were good for a while.
+//! - While the roll of kubelets and proxies is paused or halted, no API server restarts for the encryption keys alone.
 //! - Nothing starts at a version that the policy of Kubernetes forbids (invariant I14), as far as versions are known.
 //! - Each component that is due and in no operation is held, with the reason.
 
@@ -217,6 +218,12 @@ impl<'a> Pass<'a> {
         let NodesByState { stopped, mut outdated, .. } =
             self.sort_nodes_by_state(Component::ApiServer, (name, name));
         self.start(name, &stopped);
+        if let Some(reason) = rotation_obstacle(self.input) {
+            let (resting, due): (Vec<_>, Vec<_>) =
+                outdated.into_iter().partition(|(_, why)| has_only_earlier_keys(why));
+            self.hold(name, reason, outdated_addresses(&resting));
+            outdated = due;
+        }
         // A corrected argument reaches an API server that an argument keeps from serving.
         let known_unhealthy = |node: &Node| {
             let state = self.component_status(Component::ApiServer, node);
@@ -342,7 +349,8 @@ impl<'a> Pass<'a> {
                     &state.container,
                     state.file(),
                 );
-                verdict != ComponentComparison::Current
+                // Other components do not read the encryption keys.
+                matches!(verdict, ComponentComparison::Outdated(why) if !has_only_earlier_keys(&why))
             })
         };
         let due = node_addresses(
@@ -502,27 +510,8 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// The reason for which no wave may begin.
-    fn roll_obstacle(&self) -> Option<Reason> {
-        let addresses = |nodes: &BTreeMap<String, String>| nodes.keys().cloned().collect();
-        let rollout = match self.input.rollout {
-            Ok(rollout) => rollout?,
-            Err(why) => return Some(Reason::RollUnreadable { why: why.to_owned() }),
-        };
-        match rollout {
-            rollout if rollout.paused => Some(Reason::RollPaused),
-            // Failures of another image do not count.
-            rollout if rollout.image != self.input.wanted.image => None,
-            rollout if rollout.halted => Some(Reason::RollHalted { nodes: addresses(&rollout.failed) }),
-            rollout if !rollout.watched.is_empty() => {
-                Some(Reason::WaveWatched { nodes: addresses(&rollout.watched) })
-            }
-            _ => None,
-        }
-    }
-
     fn add_wave(&mut self, name: Name, mut nodes: Vec<(&Node, Vec<Outdated>)>) {
-        if let Some(reason) = self.roll_obstacle() {
+        if let Some(reason) = roll_obstacle(self.input) {
             self.hold(name, reason, outdated_addresses(&nodes));
             return;
         }
@@ -531,6 +520,36 @@ impl<'a> Pass<'a> {
         self.hold(name, Reason::Wave, outdated_addresses(&later));
         self.restart(name, nodes, false);
     }
+}
+
+/// The reason for which no wave may begin.
+fn roll_obstacle(input: &KubernetesInput<'_>) -> Option<Reason> {
+    let addresses = |nodes: &BTreeMap<String, String>| nodes.keys().cloned().collect();
+    let rollout = match input.rollout {
+        Ok(rollout) => rollout?,
+        Err(why) => return Some(Reason::RollUnreadable { why: why.to_owned() }),
+    };
+    match rollout {
+        rollout if rollout.paused => Some(Reason::RollPaused),
+        // Failures of another image do not count.
+        rollout if rollout.image != input.wanted.image => None,
+        rollout if rollout.halted => Some(Reason::RollHalted { nodes: addresses(&rollout.failed) }),
+        rollout if !rollout.watched.is_empty() => {
+            Some(Reason::WaveWatched { nodes: addresses(&rollout.watched) })
+        }
+        _ => None,
+    }
+}
+
+/// The reason for which a rotation of the encryption key stands still: an operator or failed nodes halt the roll of kubelets and
+/// proxies.
+pub(super) fn rotation_obstacle(input: &KubernetesInput<'_>) -> Option<Reason> {
+    roll_obstacle(input).filter(|reason| !matches!(reason, Reason::WaveWatched { .. }))
+}
+
+/// True if a component is as wanted but for the encryption keys.
+fn has_only_earlier_keys(why: &[Outdated]) -> bool {
+    why.iter().all(|difference| *difference == Outdated::EncryptionKeys)
 }
 
 fn outdated_addresses(nodes: &[(&Node, Vec<Outdated>)]) -> Vec<String> {

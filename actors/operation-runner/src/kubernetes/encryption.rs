@@ -30,7 +30,7 @@ go_object! {
     }
 }
 
-/// Reads the keys as CKE stores them in Vault: `{"keys": [{"name": NAME, "secret": BASE64}]}`, the newest first.
+/// Reads the keys as CKE stores them in Vault: `{"keys": [{"name": NAME, "secret": BASE64}]}`. The first one encrypts.
 ///
 /// # Errors
 /// The text has another shape. The error contains no part of a key.

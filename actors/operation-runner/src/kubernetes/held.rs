@@ -84,6 +84,14 @@ pub enum KubernetesReason {
     },
     /// The kubelet gets another minor version when its node boots.
     NextBoot,
+    /// The encryption keys change only while each API server has the keys of the step before and is healthy for a while.
+    EarlierEncryptionKeys {
+        nodes: Vec<String>,
+    },
+    /// The state of the rotation of the encryption key cannot be read.
+    RotationUnreadable {
+        why: String,
+    },
     /// `kubernetes.mode` is `observe`.
     Observed,
     /// The options of the cluster for Kubernetes cannot be used.
@@ -159,6 +167,16 @@ impl fmt::Display for KubernetesReason {
             Self::NextBoot => f.write_str(
                 "the kubelet gets another minor version when the node boots, by kubernetes.minor_upgrade or by an entry of the \
                  reboot queue",
+            ),
+            Self::EarlierEncryptionKeys { nodes } => write!(
+                f,
+                "the API servers of these nodes have other encryption keys, or are not known to be healthy for long enough: {}",
+                nodes.join(", ")
+            ),
+            Self::RotationUnreadable { why } => write!(
+                f,
+                "the key madako/kubernetes/encryption-rotation cannot be read ({why}): delete it, and run \
+                 madako kube rotate-encryption-key again"
             ),
             Self::Observed => {
                 f.write_str("kubernetes.mode is observe, so Madako leaves it to CKE or to an operator")

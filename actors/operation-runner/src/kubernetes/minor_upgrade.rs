@@ -29,7 +29,15 @@ use crate::operation::OperationName;
 
 /// The treatment of kubelets that get another minor version (`kubernetes.minor_upgrade`).
 #[derive(
-    Debug, Clone, Copy, Default, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr, strum::VariantNames,
+    Debug,
+    Clone,
+    Copy,
+    Default,
+    PartialEq,
+    Eq,
+    strum::EnumString,
+    strum::IntoStaticStr,
+    strum::VariantNames
 )]
 #[strum(serialize_all = "kebab-case")]
 pub enum MinorUpgrade {

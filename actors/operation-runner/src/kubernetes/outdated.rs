@@ -16,6 +16,8 @@ pub enum FileOnNode<'a> {
     /// It was not read: nothing is known, so nothing differs.
     Unread,
     Missing,
+    /// It was written before the last change of the encryption keys. The file itself, which is secret, is not read.
+    EarlierKeys,
     Text(&'a str),
 }
 
@@ -79,10 +81,13 @@ impl Wanted<'_> {
         file: FileOnNode<'_>,
         found: &mut Vec<Outdated>,
     ) {
+        if file == FileOnNode::EarlierKeys {
+            found.push(Outdated::EncryptionKeys);
+        }
         let Some(path) = component.configuration_path() else { return };
         let unknown = self.unknown_fields();
         let running = match file {
-            FileOnNode::Unread => return,
+            FileOnNode::Unread | FileOnNode::EarlierKeys => return,
             FileOnNode::Missing => None,
             FileOnNode::Text(text) => Configuration::read(component, text, unknown),
         };

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use madako_domain::component::Component;
+use madako_domain::encryption_rotation::RotationStage;
 use madako_domain::node_status::{ContainerStatus, EtcdMember};
 use madako_domain::reboot::RebootQueueEntry;
 use madako_domain::record::{Record, RecordStatus};
@@ -328,8 +329,10 @@ impl Planner<'_> {
                 extra: options.extra(component).clone(),
                 ..ContainerStatus::default()
             };
-            components
-                .insert(component, ComponentStatus { container, file: None, health: Some(Ok(())), leads });
+            components.insert(
+                component,
+                ComponentStatus { container, health: Some(Ok(())), leads, ..ComponentStatus::default() },
+            );
             if let Some(version) = &model.wanted_version {
                 model.versions.insert(component, &node.address, version.clone());
             }
@@ -399,6 +402,14 @@ impl Planner<'_> {
             notes.push(format!(
                 "the next wave of the present roll has at most {} nodes: {why}",
                 rollout.wave_size()
+            ));
+        }
+        let rotation = self.input.kubernetes.and_then(|part| part.rotation.ok()?);
+        if let Some(rotation) = rotation.filter(|rotation| rotation.stage != RotationStage::Dropped) {
+            notes.push(format!(
+                "a rotation of the encryption key is under way (last step: {}): API servers restart after each further change of \
+                 the keys",
+                rotation.stage
             ));
         }
         if self.steps.iter().any(|step| step.is_gap) {

@@ -22,7 +22,7 @@ use super::versions::{known_versions, present_images};
 use crate::command::Command;
 use crate::decide::Row;
 use crate::held::{Held, Reason};
-use crate::input::{Input, KubernetesMode};
+use crate::input::{Input, KubernetesMode, KubernetesPart};
 use crate::operation::{Operation, OperationName};
 use crate::view::View;
 
@@ -42,19 +42,7 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     };
     let wanted = wanted(view.input, options);
     let status = status(view.input);
-    let decision = decide(&KubernetesInput {
-        now: view.input.now,
-        wanted,
-        status: &status,
-        is_etcd_in_sync: view.is_good(),
-        busy: part.busy,
-        settling: part.settling,
-        backing_off: view.input.backing_off,
-        max_concurrent_updates: view.input.settings.max_concurrent_updates,
-        rollout: part.rollout,
-        minor_upgrade: view.input.settings.minor_upgrade,
-        reboots: part.reboots,
-    });
+    let decision = decide(&kubernetes_input(view, &part, wanted, &status));
     held.extend(decision.held.into_iter().map(Held::from));
     let mut operations = Vec::new();
     for due in decision.operations {
@@ -76,6 +64,28 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
         return None;
     }
     (!operations.is_empty()).then_some((OperationPhase::K8sStart, operations))
+}
+
+/// The input of a decision on components.
+pub(super) fn kubernetes_input<'a>(
+    view: &View<'a>,
+    part: &KubernetesPart<'a>,
+    wanted: Wanted<'a>,
+    status: &'a KubernetesStatus,
+) -> KubernetesInput<'a> {
+    KubernetesInput {
+        now: view.input.now,
+        wanted,
+        status,
+        is_etcd_in_sync: view.is_good(),
+        busy: part.busy,
+        settling: part.settling,
+        backing_off: view.input.backing_off,
+        max_concurrent_updates: view.input.settings.max_concurrent_updates,
+        rollout: part.rollout,
+        minor_upgrade: view.input.settings.minor_upgrade,
+        reboots: part.reboots,
+    }
 }
 
 fn held_as_unusable(what: Name, why: String, targets: Vec<String>) -> Held {
@@ -146,9 +156,14 @@ fn withdraw_endpoints(input: &Input<'_>, operation: &mut Operation) {
 pub(crate) fn status(input: &Input<'_>) -> KubernetesStatus {
     let nothing = KubernetesAnswers::default();
     let answers = input.status.kubernetes.as_ref().unwrap_or(&nothing);
+    let rotation = input.kubernetes.and_then(|part| part.rotation.ok()?);
     let nodes = input.cluster.nodes.iter().filter_map(|node| {
         let state = input.status.nodes.get(&node.address)?;
-        Some((node.address.clone(), of_node(node, state, answers)))
+        let mut on_node = of_node(node, state, answers);
+        if let Some(server) = on_node.components.get_mut(&Component::ApiServer) {
+            server.has_earlier_keys = rotation.is_some_and(|it| it.has_earlier_keys(&node.address));
+        }
+        Some((node.address.clone(), on_node))
     });
     let images = present_images(input.cluster, &input.status.nodes);
     KubernetesStatus {
@@ -169,6 +184,7 @@ fn of_node(node: &Node, state: &NodeStatus, answers: &KubernetesAnswers) -> Kube
             file: state.configurations.get(&component).cloned(),
             health: health.and_then(|health| health.get(&component)).cloned(),
             leads,
+            ..ComponentStatus::default()
         };
         Some((component, status))
     };

@@ -34,6 +34,8 @@ pub struct ComponentStatus {
     pub container: ContainerStatus,
     /// Its configuration file; the outer `None` means that it was not read, the inner one that there is none.
     pub file: Option<Option<String>>,
+    /// An API server that started before the last change of the encryption keys.
+    pub has_earlier_keys: bool,
     /// Its health check: passed, or the reason why not; `None` if it was not asked.
     pub health: Option<Result<(), String>>,
     /// It holds the lease of its kind.
@@ -55,6 +57,7 @@ impl ComponentStatus {
     #[must_use]
     pub(crate) fn file(&self) -> FileOnNode<'_> {
         match &self.file {
+            _ if self.has_earlier_keys => FileOnNode::EarlierKeys,
             None => FileOnNode::Unread,
             Some(None) => FileOnNode::Missing,
             Some(Some(text)) => FileOnNode::Text(text),

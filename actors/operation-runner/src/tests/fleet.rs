@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use madako_domain::certificate::{NodeCertificate, Validity};
 use madako_domain::cluster::{Cluster, Node};
 use madako_domain::containers::{Container, ContainerOptions};
+use madako_domain::encryption_rotation::EncryptionRotation;
 use madako_domain::node_status::{
     Bootstrap, ConfigVersion, ContainerStatus, EtcdMember, EtcdStatus, FleetStatus, NodeStatus,
 };
@@ -47,6 +48,8 @@ pub(super) struct Fleet {
     pub(super) settings: Settings,
     /// `None`: Kubernetes is left to CKE.
     pub(super) kubernetes: Option<KubernetesOptions>,
+    /// The rotation of the encryption key.
+    pub(super) rotation: Result<Option<EncryptionRotation>, String>,
 }
 
 impl Fleet {
@@ -71,6 +74,7 @@ impl Fleet {
             authorities: None,
             settings: Settings::default(),
             kubernetes: None,
+            rotation: Ok(None),
         };
         for address in [A, B, C] {
             fleet.join(address, true);
@@ -227,6 +231,7 @@ impl Fleet {
                 settling: &NOTHING,
                 rollout: Ok(None),
                 reboots: &NO_REBOOTS,
+                rotation: self.rotation.as_ref().map(Option::as_ref).map_err(String::as_str),
                 objects: ObjectsPart::default(),
             }),
             settings: &self.settings,

@@ -2,6 +2,7 @@
 
 use madako_domain::component::Component;
 use madako_domain::containers::Container;
+use madako_domain::encryption_rotation::EncryptionRotation;
 use madako_domain::node_status::{ContainerStatus, KubernetesAnswers};
 use madako_json::go::RawJson;
 
@@ -132,13 +133,44 @@ fn rivers_of_etcd_stay_beside_an_api_server() {
 }
 
 #[test]
+fn the_encryption_keys_change_after_all_other_operations_and_only_in_mode_act() {
+    let nodes = "(.11 .12 .13)";
+    let requested = |fleet: &mut Fleet| fleet.rotation = Ok(Some(EncryptionRotation::new("k")));
+    check(running(), requested, &format!("k8s-maintain; kubernetes-rotate-encryption-key{nodes}"));
+    let held = |reason: &str| format!("completed; held kubernetes-rotate-encryption-key {reason}{nodes}");
+    check(
+        running(),
+        |fleet| {
+            requested(fleet);
+            fleet.settings.kubernetes = KubernetesMode::Observe;
+        },
+        &held("observed"),
+    );
+    check(
+        running(),
+        |fleet| {
+            requested(fleet);
+            answer(fleet, B, Component::ApiServer, Err("silence".to_owned()));
+        },
+        &held("earlier-encryption-keys"),
+    );
+    check(running(), |fleet| fleet.rotation = Err("x".to_owned()), &held("rotation-unreadable"));
+    let added = EncryptionRotation::new("k").advance().and_then(|it| it.with_started(&[A.to_owned()]));
+    check(
+        running(),
+        |fleet| fleet.rotation = Ok(added),
+        "k8s-start; kube-apiserver-restart(.12); held kube-apiserver-restart one-by-one(.13)",
+    );
+}
+
+#[test]
 fn an_operation_is_known_by_its_name_in_records() {
     use KubernetesOperationName::{KubeApiserverRestart, KubeletBootstrap, StopKubeProxy};
     let kubernetes_certificate_request =
         [KubeApiserverRestart, KubeletBootstrap, StopKubeProxy].map(OperationName::Kubernetes);
-    for name in
-        [OperationName::Upgrade, OperationName::EtcdStart].into_iter().chain(kubernetes_certificate_request)
-    {
+    let others =
+        [OperationName::Upgrade, OperationName::EtcdStart, OperationName::KubernetesRotateEncryptionKey];
+    for name in others.into_iter().chain(kubernetes_certificate_request) {
         assert_eq!(OperationName::from_record_name(name.name()), Some(name));
     }
     for other in ["kubernetes", "repair-execute", ""] {

@@ -17,13 +17,10 @@ use madako_domain::deprecated_api::DeprecatedApi;
 use madako_domain::kubernetes::drain::{DrainPurpose, Treatment, treatment_of};
 use madako_domain::kubernetes::{Pod, PodPhase};
 use madako_json::strict::{Tree, yaml};
-use madako_protocol::authorities::IssuedCertificate;
 use madako_protocol::components::Components;
 use madako_protocol::kubernetes::KubernetesError;
-use madako_protocol::kubernetes_secrets::{KubernetesSecretError, KubernetesSecrets};
 use madako_protocol::node::{ContainerSpec, FileContent, NodeAction};
 use madako_protocol::permit::Permit;
-use madako_protocol::secret::Secret;
 use tokio::time::{Instant, sleep_until};
 
 use super::SimulatedNodes;
@@ -333,12 +330,22 @@ impl SimulatedNodes {
         servers: &[String],
         ask: impl FnOnce(&mut World) -> R,
     ) -> Result<R, KubernetesError> {
+        self.ask_server(what, servers, |world, _| ask(world)).await
+    }
+
+    /// The same; `ask` takes the address of the API server, too.
+    pub(super) async fn ask_server<R>(
+        &self,
+        what: String,
+        servers: &[String],
+        ask: impl FnOnce(&mut World, &str) -> R,
+    ) -> Result<R, KubernetesError> {
         let began = Instant::now();
         sleep_until(began + 2 * LATENCY).await;
-        let is_up = |world: &World| servers.iter().any(|it| world.is_healthy(Component::ApiServer, it));
         let answer = self.with_world(|world| {
             world.register();
-            is_up(world).then(|| ask(world))
+            let server = servers.iter().find(|it| world.is_healthy(Component::ApiServer, it))?;
+            Some(ask(world, server))
         });
         if answer.is_none() {
             sleep_until(began + COMPONENT_DEADLINE).await;
@@ -412,23 +419,5 @@ impl Components for SimulatedNodes {
             }
         };
         self.ask_api(format!("taints of node {node}"), servers, add).await
-    }
-}
-
-/// Shared secrets of text, for simulated nodes.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct UnsignedSecrets;
-
-#[async_trait]
-impl KubernetesSecrets for UnsignedSecrets {
-    async fn service_account(&self, permit: &Permit) -> Result<IssuedCertificate, KubernetesSecretError> {
-        permit.check(Instant::now())?;
-        let certificate = "certificate of service accounts".to_owned();
-        Ok(IssuedCertificate { certificate, private_key: Secret::new("key of service accounts") })
-    }
-
-    async fn encryption_keys(&self, permit: &Permit) -> Result<Secret, KubernetesSecretError> {
-        permit.check(Instant::now())?;
-        Ok(Secret::new(r#"{"keys": [{"name": "2024-01-01T00:00:00Z", "secret": "a2V5"}]}"#))
     }
 }

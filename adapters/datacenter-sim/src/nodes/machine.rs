@@ -12,6 +12,7 @@ use madako_domain::node_status::{ContainerStatus, NodeStatus};
 use madako_protocol::node::{ContainerSpec, FileContent, NodeAction, SnapshotRestore};
 use tokio::time::Instant;
 
+use super::encryption::keys_of_file;
 use super::etcd::Process;
 use super::objects::kubernetes_version_of_image;
 
@@ -59,6 +60,8 @@ pub(crate) struct StartedContainer {
     /// Number of this start, unique in the world.
     pub(crate) start: u64,
     pub(crate) since: Option<Instant>,
+    /// The keys with which an API server encrypts Secrets since this start, the first one first.
+    pub(crate) encryption_keys: Vec<String>,
     /// The member of etcd that runs in the container.
     pub(crate) process: Option<Process>,
 }
@@ -353,8 +356,14 @@ impl Machine {
             foreign: false,
             started_at: None,
         };
-        let ran =
-            StartedContainer { status, volumes: spec.volumes.clone(), start, since: None, process: None };
+        let ran = StartedContainer {
+            status,
+            volumes: spec.volumes.clone(),
+            start,
+            since: None,
+            encryption_keys: keys_of_file(&self.files),
+            process: None,
+        };
         self.containers.insert(name.to_owned(), ran);
         Ok(())
     }
@@ -369,7 +378,14 @@ impl Machine {
             foreign: true,
             started_at: None,
         };
-        let ran = StartedContainer { status, volumes: Vec::new(), start, since: None, process: None };
+        let ran = StartedContainer {
+            status,
+            volumes: Vec::new(),
+            start,
+            since: None,
+            encryption_keys: Vec::new(),
+            process: None,
+        };
         self.containers.insert(name.to_owned(), ran);
     }
 

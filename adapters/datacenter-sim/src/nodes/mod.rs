@@ -15,6 +15,7 @@
 
 mod backups;
 mod driver;
+mod encryption;
 mod etcd;
 mod faults;
 mod kubernetes;
@@ -38,13 +39,14 @@ use madako_domain::host_key::HostKey;
 use madako_domain::node_status::ContainerStatus;
 use madako_protocol::components::Components;
 use madako_protocol::etcd::EtcdCluster;
+use madako_protocol::kubernetes_secrets::KubernetesSecrets;
 use madako_protocol::node::{FileContent, NodeDriver};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 pub use self::backups::SimulatedBackups;
 pub use self::faults::{NodeFault, NodePlace};
-pub use self::kubernetes::{ApiLoad, BAD_ARGUMENT, UnsignedSecrets};
+pub use self::kubernetes::{ApiLoad, BAD_ARGUMENT};
 pub use self::limits::MAX_FACTS;
 pub use self::log::{Effect, EtcdFact, KubernetesFact, NodeFact, Observed, Voter};
 pub use self::machine::{Content, MemberData};
@@ -97,6 +99,11 @@ impl SimulatedNodes {
 
     #[must_use]
     pub fn components_port(&self) -> Arc<dyn Components> {
+        Arc::new(self.clone())
+    }
+
+    #[must_use]
+    pub fn secrets_port(&self) -> Arc<dyn KubernetesSecrets> {
         Arc::new(self.clone())
     }
 

@@ -9,7 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
 use madako_domain::component::Component;
-use madako_domain::objects::{Annotations, FoundObject, Manifest, NodeChange, NodeObject, ObjectName};
+use madako_domain::objects::{
+    Annotations, FoundObject, Manifest, NodeChange, NodeObject, ObjectName, SecretVersion,
+};
 use madako_domain::resource::ResourceKey;
 use madako_protocol::kubernetes::KubernetesError;
 use madako_protocol::objects::Objects;
@@ -212,14 +214,11 @@ impl Objects for SimulatedNodes {
             let annotations = found["metadata"]["annotations"].as_object().into_iter().flatten();
             annotations.map(|(name, value)| (name.clone(), text(value))).collect()
         };
-        let asked = self.ask_api(object.key.to_string(), servers, |world| world.objects.find(object, read));
-        asked.await.unwrap_or_else(|error| FoundObject::Unread(error.to_string()))
+        self.find_object(servers, object, read).await
     }
 
     async fn read_object(&self, servers: &[String], object: &ObjectName) -> FoundObject<Value> {
-        let asked =
-            self.ask_api(object.key.to_string(), servers, |world| world.objects.find(object, Value::clone));
-        asked.await.unwrap_or_else(|error| FoundObject::Unread(error.to_string()))
+        self.find_object(servers, object, Value::clone).await
     }
 
     async fn apply_object(
@@ -229,8 +228,14 @@ impl Objects for SimulatedNodes {
         manifest: &Manifest,
     ) -> Result<(), KubernetesError> {
         permit.check(Instant::now())?;
-        let what = manifest.name().key.to_string();
-        self.ask_api(what, servers, |world| world.objects.apply(manifest)).await?
+        let key = &manifest.name().key;
+        let apply = |world: &mut World, server: &str| {
+            world.check_readable(key, server)?;
+            world.objects.apply(manifest)?;
+            world.note_written(key, server);
+            Ok(())
+        };
+        self.ask_server(key.to_string(), servers, apply).await?
     }
 
     async fn dry_run_apply(&self, servers: &[String], manifest: &Manifest) -> Result<Value, KubernetesError> {
@@ -263,9 +268,59 @@ impl Objects for SimulatedNodes {
         };
         self.ask_api(format!("removal of Node object {node}"), servers, remove).await
     }
+
+    async fn list_secrets(&self, servers: &[String]) -> Result<Vec<SecretVersion>, KubernetesError> {
+        let list = |world: &mut World, server: &str| {
+            let secrets = world.objects.objects.keys().filter(|key| key.kind == "Secret");
+            let version = |key: &ResourceKey| {
+                world.check_readable(key, server)?;
+                Ok(SecretVersion {
+                    namespace: key.namespace.clone().unwrap_or_default(),
+                    name: key.name.clone(),
+                    // A rewrite reads the present version where another client has changed it.
+                    resource_version: "1".to_owned(),
+                })
+            };
+            secrets.map(version).collect()
+        };
+        self.ask_server("Secrets".to_owned(), servers, list).await?
+    }
+
+    async fn rewrite_secret(
+        &self,
+        permit: &Permit,
+        servers: &[String],
+        secret: &SecretVersion,
+    ) -> Result<(), KubernetesError> {
+        permit.check(Instant::now())?;
+        let SecretVersion { namespace, name, .. } = secret;
+        let key = ObjectName::new("v1", "Secret", namespace, name).key;
+        let rewrite = |world: &mut World, server: &str| {
+            if world.objects.objects.contains_key(&key) {
+                world.check_readable(&key, server)?;
+                world.note_written(&key, server);
+            }
+            Ok(())
+        };
+        self.ask_server(secret.to_string(), servers, rewrite).await?
+    }
 }
 
 impl SimulatedNodes {
+    async fn find_object<T>(
+        &self,
+        servers: &[String],
+        object: &ObjectName,
+        read: impl Fn(&Value) -> T,
+    ) -> FoundObject<T> {
+        let find = |world: &mut World, server: &str| {
+            world.check_readable(&object.key, server)?;
+            Ok(world.objects.find(object, read))
+        };
+        let found = self.ask_server(object.key.to_string(), servers, find).await;
+        found.and_then(|found| found).unwrap_or_else(|error| FoundObject::Unread(error.to_string()))
+    }
+
     /// The objects of Kubernetes that were applied, beside Node objects.
     #[must_use]
     pub fn objects(&self) -> BTreeMap<ResourceKey, Value> {
@@ -309,6 +364,9 @@ impl SimulatedNodes {
 
     /// Another client deletes an object.
     pub fn delete_object(&self, key: &ResourceKey) {
-        self.with_world(|world| world.objects.objects.remove(key));
+        self.with_world(|world| {
+            world.objects.objects.remove(key);
+            world.forget_written(key);
+        });
     }
 }

@@ -11,6 +11,7 @@ use madako_protocol::node::NodeAction;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::encryption::Encryption;
 use super::etcd::{Clusters, Request};
 use super::faults::{NetworkIsland, NodeFault, NodeFaults, NodePlace};
 use super::kubernetes::ApiLoad;
@@ -88,6 +89,7 @@ pub(crate) struct World {
     /// Taints of the Node objects of Kubernetes, by name.
     pub(crate) registered: BTreeMap<String, Vec<Taint>>,
     pub(crate) objects: ObjectStore,
+    pub(crate) encryption: Encryption,
     /// Times at which API servers were last seen to be healthy no more, by address.
     pub(crate) api_lost: BTreeMap<String, Instant>,
     /// Times at which a change made API servers healthy, by address.
@@ -121,6 +123,7 @@ impl World {
             etcd: Clusters::new(),
             registered: BTreeMap::new(),
             objects: ObjectStore::default(),
+            encryption: Encryption::default(),
             api_lost: BTreeMap::new(),
             api_gained: BTreeMap::new(),
             api_load: BTreeMap::new(),

@@ -6,7 +6,9 @@ use async_trait::async_trait;
 use http::Request as HttpRequest;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, GetParams, ListParams, Patch, PatchParams, Request, Resource};
-use madako_domain::objects::{Annotations, FoundObject, Manifest, NodeChange, NodeObject, ObjectName};
+use madako_domain::objects::{
+    Annotations, FoundObject, Manifest, NodeChange, NodeObject, ObjectName, SecretVersion,
+};
 use madako_protocol::kubernetes::KubernetesError;
 use madako_protocol::objects::Objects;
 use madako_protocol::permit::Permit;
@@ -15,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::kinds::{collection_path, encode_name};
-use super::{NodeComponents, unusable_answer};
+use super::{NodeComponents, secrets, unusable_answer};
 use crate::api::{ApiServer, FIELD_MANAGER};
 use crate::convert;
 use crate::exchange::{self, Call, RequestDeadline};
@@ -44,8 +46,13 @@ struct ServerVersion {
 
 /// The error without the API server's message, if that may show a part of a Secret.
 fn withhold_message(object: &ObjectName, error: KubernetesError) -> KubernetesError {
+    if object.key.kind == "Secret" { withhold_message_of_secret(error) } else { error }
+}
+
+/// The error about a Secret, without the API server's message.
+pub(super) fn withhold_message_of_secret(error: KubernetesError) -> KubernetesError {
     match error {
-        KubernetesError::Refused { what, status, .. } if object.key.kind == "Secret" => {
+        KubernetesError::Refused { what, status, .. } => {
             let why = "its message is withheld, because it may show a part of the Secret".to_owned();
             KubernetesError::Refused { what, status, why }
         }
@@ -240,6 +247,23 @@ impl Objects for NodeComponents {
             Err(KubernetesError::NotFound { .. }) => Ok(()),
             removed => removed,
         }
+    }
+
+    async fn list_secrets(&self, servers: &[String]) -> Result<Vec<SecretVersion>, KubernetesError> {
+        let ask = |server: Arc<ApiServer>| async move { secrets::list_secrets(&server).await };
+        self.ask_any_server(secrets::ALL, servers, ask).await
+    }
+
+    async fn rewrite_secret(
+        &self,
+        permit: &Permit,
+        servers: &[String],
+        secret: &SecretVersion,
+    ) -> Result<(), KubernetesError> {
+        permit.check(Instant::now())?;
+        let send =
+            |server: Arc<ApiServer>| async move { secrets::rewrite_secret(&server, permit, secret).await };
+        self.ask_any_server(&secret.to_string(), servers, send).await
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use madako_datacenter_sim::nodes::SimulatedNodes;
-use madako_domain::objects::{FoundObject, Manifest, NodeChange, ObjectName};
+use madako_domain::objects::{FoundObject, Manifest, NodeChange, ObjectName, SecretVersion};
 use madako_protocol::kubernetes::KubernetesError;
 use madako_protocol::objects::Objects;
 use madako_protocol::permit::Permit;
@@ -91,7 +91,37 @@ async fn keep_objects(port: &dyn Objects, servers: &[String], node: &str) {
     until("the kind is known", async || port.apply_object(&permit(), servers, &widget()).await.ok()).await;
     assert!(matches!(port.read_annotations(servers, widget().name()).await, FoundObject::Exists(_)));
 
+    rewrite_secrets(port, servers).await;
     change_node(port, servers, node).await;
+}
+
+async fn rewrite_secrets(port: &dyn Objects, servers: &[String]) {
+    let secret = |text: &str| {
+        let metadata = json!({"name": "rewritten", "namespace": "default"});
+        manifest(json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": {"x": text}}))
+    };
+    let find = async || {
+        let listed = port.list_secrets(servers).await.unwrap();
+        listed.into_iter().find(|found| found.name == "rewritten" && found.namespace == "default")
+    };
+    assert_eq!(find().await, None);
+    port.apply_object(&permit(), servers, &secret("MQ==")).await.unwrap();
+    let first = find().await.unwrap();
+    // Another client changes it before the rewrite.
+    port.apply_object(&permit(), servers, &secret("Mg==")).await.unwrap();
+    for version in [&first, &find().await.unwrap()] {
+        port.rewrite_secret(&permit(), servers, version).await.unwrap();
+        let FoundObject::Exists(found) = port.read_object(servers, secret("").name()).await else {
+            panic!("it exists")
+        };
+        assert_eq!(found["data"]["x"], "Mg==", "{version:?}");
+    }
+    let missing = SecretVersion { name: "missing".to_owned(), ..first.clone() };
+    port.rewrite_secret(&permit(), servers, &missing).await.unwrap();
+    assert!(!port.list_secrets(servers).await.unwrap().iter().any(|found| found.name == "missing"));
+    let ended = Permit::give(1, Instant::now());
+    let refused = port.rewrite_secret(&ended, servers, &first).await;
+    assert!(matches!(refused, Err(KubernetesError::Permit(_))), "{refused:?}");
 }
 
 async fn change_node(port: &dyn Objects, servers: &[String], node: &str) {

@@ -14,6 +14,7 @@ mod access;
 mod adapter;
 mod components;
 mod contract;
+mod encryption;
 mod fake;
 mod faults;
 mod kept_objects;

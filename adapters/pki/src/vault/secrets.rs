@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use madako_domain::vault::{KUBERNETES_SECRET, SSH_SECRET};
+use madako_protocol::kubernetes_secrets::EncryptionKeyChange;
 use madako_protocol::login_keys::LoginKeys;
 use madako_protocol::secret::Secret;
 use madako_protocol::vault::VaultError;
@@ -31,6 +32,12 @@ struct Provider {
     keys: Vec<EncryptionKey>,
 }
 
+impl Provider {
+    fn to_secret(&self) -> Secret {
+        Secret::new(serde_json::to_string(self).expect("texts always have a JSON form"))
+    }
+}
+
 #[derive(Serialize, Deserialize)]
 struct EncryptionKey {
     name: String,
@@ -39,20 +46,32 @@ struct EncryptionKey {
 
 /// A new key. Its name is the time.
 fn new_key(now: OffsetDateTime) -> Result<EncryptionKey, &'static str> {
+    let now = now.replace_nanosecond(0).unwrap_or(now);
+    new_named_key(now.format(&Rfc3339).map_err(|_| "the clock has an impossible time")?)
+}
+
+fn new_named_key(name: String) -> Result<EncryptionKey, &'static str> {
     let mut bytes = [0; ENCRYPTION_KEY_BYTES];
     // The seeded generator would let a reader of the seed know the key.
     SysRng.try_fill_bytes(&mut bytes).map_err(|_| "the system has no random numbers")?;
-    let now = now.replace_nanosecond(0).unwrap_or(now);
-    let name = now
-        .format(&Rfc3339)
-        .map_err(|_| "the time of this host cannot be written in RFC 3339: correct the clock")?;
     Ok(EncryptionKey { name, secret: STANDARD.encode(bytes) })
+}
+
+/// Changes keys in CKE's form. `None`: they are already so.
+///
+/// # Errors
+/// The reason, without a part of a key.
+pub(crate) fn change_keys(stored: &Secret, change: &EncryptionKeyChange) -> Result<Option<Secret>, String> {
+    let mut provider: Provider =
+        serde_json::from_str(stored.reveal()).map_err(|_| "the stored keys are not readable".to_owned())?;
+    let make = |name: &str| new_named_key(name.to_owned()).map_err(str::to_owned);
+    let is_changed = change.apply(&mut provider.keys, |key| &key.name, make)?;
+    Ok(is_changed.then(|| provider.to_secret()))
 }
 
 /// The first keys of a cluster, in CKE's form.
 pub(crate) fn generate_first_keys(now: OffsetDateTime) -> Result<Secret, &'static str> {
-    let provider = Provider { keys: vec![new_key(now)?] };
-    Ok(Secret::new(serde_json::to_string(&provider).expect("texts always have a JSON form")))
+    Ok(Provider { keys: vec![new_key(now)?] }.to_secret())
 }
 
 /// CKE's secrets at a server.
@@ -126,9 +145,29 @@ impl VaultSecrets {
         };
         provider.keys.insert(0, new_key(now).map_err(unusable)?);
         provider.keys.truncate(KEPT_ENCRYPTION_KEYS);
-        let text = serde_json::to_string(&provider).expect("texts always have a JSON form");
-        fields.insert(PROVIDER.to_owned(), text.into());
+        fields.insert(PROVIDER.to_owned(), provider.to_secret().reveal().into());
         self.write(KUBERNETES_SECRET, fields).await
+    }
+
+    /// Changes these keys, and reads them again: this store of Vault compares nothing.
+    ///
+    /// # Errors
+    /// The reason, without a part of a key: Vault failed, or the keys do not fit the change.
+    pub(crate) async fn change_encryption_keys(&self, change: &EncryptionKeyChange) -> Result<(), String> {
+        let failed = |why: &dyn std::fmt::Display| format!("{change} in Vault: {why}");
+        let mut fields = self.read(KUBERNETES_SECRET).await.map_err(|error| failed(&error))?;
+        let stored = fields.get(PROVIDER).and_then(Value::as_str).map(Secret::new);
+        let stored = stored.ok_or_else(|| failed(&"there is no key"))?;
+        let Some(changed) = change_keys(&stored, change).map_err(|why| failed(&why))? else {
+            return Ok(());
+        };
+        fields.insert(PROVIDER.to_owned(), changed.reveal().into());
+        self.write(KUBERNETES_SECRET, fields).await.map_err(|error| failed(&error))?;
+        let written = self.encryption_keys().await.map_err(|error| failed(&error))?;
+        if written.as_ref() == Some(&changed) {
+            return Ok(());
+        }
+        Err(failed(&"another program changed the keys at the same time"))
     }
 
     async fn read(&self, path: &str) -> Result<Map<String, Value>, VaultError> {

@@ -6,6 +6,9 @@ use madako_domain::authority::Authority;
 use madako_domain::vault::{KUBERNETES_SECRET, VaultAccess};
 use madako_pki::vault::{Operator, SetUp};
 use madako_protocol::authorities::{Authorities as _, AuthorityError, CertificateRequest, Usage};
+use madako_protocol::kubernetes_secrets::{
+    EncryptionKeyChange, KubernetesSecretError, KubernetesSecrets as _,
+};
 use madako_protocol::login_keys::LoginKeySource as _;
 use madako_protocol::permit::Permit;
 use madako_protocol::ports::HttpMethod;
@@ -199,6 +202,51 @@ both! {
         let names: Vec<&str> = keys.iter().map(|key| key["name"].as_str().unwrap()).collect();
         assert_eq!(names, ["2027-01-03T00:00:00Z", "2027-01-02T00:00:00Z"]);
         assert!(keys.iter().all(|key| key["secret"].as_str().unwrap().len() == 44), "32 bytes in Base64");
+    }
+
+    async fn each_step_of_a_rotation_keeps_the_keys_that_secrets_need(site: Site) {
+        use EncryptionKeyChange::{Add, CheckFirst, KeepOnly, PutFirst};
+        let vault = site.vault.open_secrets().await.unwrap().unwrap();
+        vault.rotate_encryption_key(datetime!(2027-01-01 0:00 UTC)).await.unwrap();
+        let keys = async || {
+            let stored = site.secrets.encryption_keys(&permit()).await.unwrap();
+            let stored: Value = serde_json::from_str(stored.reveal()).unwrap();
+            let key = |key: &Value| ["name", "secret"].map(|field| key[field].as_str().unwrap().to_owned());
+            stored["keys"].as_array().unwrap().iter().map(key).collect::<Vec<_>>()
+        };
+        // With Vault, then encrypted in the store, where the first read makes a key.
+        for is_in_vault in [true, false] {
+            if !is_in_vault {
+                site.forget_access().await;
+            }
+            let first = keys().await;
+            let change = async |change: EncryptionKeyChange| site.secrets.change_encryption_keys(&permit(), &change).await;
+            for name in ["absent", &first[0][0]] {
+                let change = if name == "absent" { PutFirst(name.to_owned()) } else { Add(name.to_owned()) };
+                let error = site.secrets.change_encryption_keys(&permit(), &change).await.unwrap_err().to_string();
+                assert!(error.contains(name) && !error.contains(&first[0][1]), "{error}");
+            }
+            change(Add("new".to_owned())).await.unwrap();
+            let added = keys().await;
+            assert_eq!((added.len(), &added[0], added[1][0].as_str()), (2, &first[0], "new"));
+            assert_eq!(added[1][1].len(), 44, "32 bytes in Base64");
+            change(Add("new".to_owned())).await.unwrap();
+            assert_eq!(keys().await, added, "the same key after a repetition");
+            change(CheckFirst("new".to_owned())).await.unwrap_err();
+            change(KeepOnly("new".to_owned())).await.unwrap_err();
+            for _ in 0..2 {
+                change(PutFirst("new".to_owned())).await.unwrap();
+                assert_eq!(keys().await, [added[1].clone(), added[0].clone()]);
+            }
+            change(CheckFirst("new".to_owned())).await.unwrap();
+            let ended = Permit::give(1, Instant::now());
+            let refused = site.secrets.change_encryption_keys(&ended, &KeepOnly("new".to_owned())).await;
+            assert!(matches!(refused, Err(KubernetesSecretError::Permit(_))), "{refused:?}");
+            for _ in 0..2 {
+                change(KeepOnly("new".to_owned())).await.unwrap();
+                assert_eq!(keys().await, added[1..]);
+            }
+        }
     }
 
     async fn expired_certificates_of_each_authority_can_be_removed(site: Site) {

@@ -14,7 +14,7 @@ use madako_domain::vault::VaultAccess;
 use madako_embedded_etcd::{Backend, Commit, EmbeddedEtcd, Options};
 use madako_http_client::ReqwestTransport;
 use madako_pki::vault::{Operator, Role, Transports, Vault};
-use madako_pki::{BuiltInAuthorities, ChosenAuthorities, Keys, LoginKeySources};
+use madako_pki::{BuiltInAuthorities, ChosenAuthorities, Keys, LoginKeySources, SharedSecrets};
 use madako_protocol::login_keys::LoginKeySource as _;
 use madako_protocol::ports::{Clock, HttpMethod, HttpRequest, HttpResponse, HttpTransport};
 use madako_protocol::secret::Secret;
@@ -193,6 +193,7 @@ pub(crate) struct Site {
     pub(crate) vault: Arc<Vault>,
     pub(crate) authorities: ChosenAuthorities,
     pub(crate) login_keys: LoginKeySources,
+    pub(crate) secrets: SharedSecrets,
     store: Arc<dyn Store>,
     _etcd: EmbeddedEtcd,
 }
@@ -212,9 +213,16 @@ impl Site {
         let access = operator.create_role(String::new()).await.unwrap();
         let role = Role::new(&access, &*transports).unwrap();
         let keys = Keys::parse(KEYS).unwrap();
-        let own = BuiltInAuthorities::new(Arc::clone(&store), keys.clone(), Arc::new(Wall));
+        let own = Arc::new(BuiltInAuthorities::new(Arc::clone(&store), keys.clone(), Arc::new(Wall)));
         let site = Self {
-            authorities: ChosenAuthorities::new(Arc::clone(&vault), Arc::new(own), true),
+            authorities: ChosenAuthorities::new(Arc::clone(&vault), Arc::clone(&own) as _, true),
+            secrets: SharedSecrets::new(
+                Arc::clone(&vault),
+                own,
+                Arc::clone(&store),
+                keys.clone(),
+                Arc::new(Wall),
+            ),
             login_keys: LoginKeySources::new(Arc::clone(&vault), Arc::clone(&store), keys),
             server,
             vault,

@@ -155,6 +155,7 @@ fn command_words_are_those_of_ckecli_krakectl_and_madako() {
             "kube plan",
             "kube pause",
             "kube resume",
+            "kube rotate-encryption-key",
             "infra provider list",
             "infra provider register",
             "infra provider get",

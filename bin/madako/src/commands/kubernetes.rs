@@ -2,6 +2,7 @@
 
 pub(crate) mod plan;
 pub(crate) mod rollout;
+pub(crate) mod rotate;
 pub(crate) mod status;
 
 use std::time::Duration;

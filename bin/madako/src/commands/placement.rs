@@ -62,6 +62,8 @@ pub(crate) enum Command {
     Pause(kubernetes::rollout::PauseArgs),
     /// The waves go on.
     Resume(kubernetes::rollout::ResumeArgs),
+    /// Another key for Secrets.
+    Rotate(kubernetes::rotate::Args),
 }
 
 /// The group of krakectl with ckecli's word.
@@ -72,6 +74,7 @@ const STATUS: &str = "status";
 const PLAN: &str = "plan";
 const PAUSE: &str = "pause";
 const RESUME: &str = "resume";
+const ROTATE: &str = "rotate-encryption-key";
 /// The option for the address of the API.
 const API_URL: &str = "api-url";
 
@@ -97,7 +100,7 @@ impl clap::FromArgMatches for Command {
         let missing = || clap::Error::new(clap::error::ErrorKind::MissingSubcommand);
         let (group, matches) = matches.subcommand().ok_or_else(missing)?;
         let (word, matches) = matches.subcommand().ok_or_else(missing)?;
-        if group == KUBE && [ISSUE, STATUS, PLAN, PAUSE, RESUME].contains(&word) {
+        if group == KUBE && [ISSUE, STATUS, PLAN, PAUSE, RESUME, ROTATE].contains(&word) {
             // An option of the group: krakectl's words take it.
             if matches.contains_id(API_URL) {
                 let message = format!(
@@ -110,6 +113,7 @@ impl clap::FromArgMatches for Command {
                 PLAN => kubernetes::plan::Args::from_arg_matches(matches).map(Self::Plan),
                 PAUSE => kubernetes::rollout::PauseArgs::from_arg_matches(matches).map(Self::Pause),
                 RESUME => kubernetes::rollout::ResumeArgs::from_arg_matches(matches).map(Self::Resume),
+                ROTATE => kubernetes::rotate::Args::from_arg_matches(matches).map(Self::Rotate),
                 _ => kubernetes::status::Args::from_arg_matches(matches).map(Self::Status),
             };
         }
@@ -137,13 +141,15 @@ impl clap::Subcommand for Command {
         let plan = kubernetes::plan::Args::augment_args(with_cke_options(PLAN));
         let pause = kubernetes::rollout::PauseArgs::augment_args(with_cke_options(PAUSE));
         let resume = kubernetes::rollout::ResumeArgs::augment_args(with_cke_options(RESUME));
+        let rotate = kubernetes::rotate::Args::augment_args(with_cke_options(ROTATE));
         let group = |group: &words::Group| match group.word {
             KUBE => words::group_command(group)
                 .subcommand(issue.clone())
                 .subcommand(status.clone())
                 .subcommand(plan.clone())
                 .subcommand(pause.clone())
-                .subcommand(resume.clone()),
+                .subcommand(resume.clone())
+                .subcommand(rotate.clone()),
             _ => words::group_command(group),
         };
         command.subcommands(GROUPS.iter().map(group))

@@ -12,6 +12,7 @@ use madako_supervisor::clock::SystemClock;
 
 use crate::access;
 use crate::cli::Global;
+use crate::commands::kubernetes;
 use crate::commands::ssh::read_login_key;
 use crate::failure::Failure;
 use crate::output::print_text;
@@ -48,7 +49,8 @@ pub(crate) enum Command {
     },
     /// Adds a key with which Kubernetes encrypts its secrets.
     ///
-    /// The present key stays to decrypt. Earlier keys are removed from Vault.
+    /// The present key stays to decrypt. Earlier keys are removed from Vault. API servers use the new key after their next
+    /// restart, and Secrets keep the earlier key: `madako kube rotate-encryption-key` does all of it.
     #[command(after_help = "Example:\n  madako vault enckey")]
     Enckey,
 }
@@ -62,6 +64,8 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure
             Ok(open_secrets(global).await?.put_login_key(&host, &key).await?)
         }
         Command::Enckey => {
+            // The new key would stand before the one of the rotation, and remove an earlier one.
+            kubernetes::rotate::refuse_during_rotation(&access::open_store(global)?).await?;
             open_secrets(global).await?.rotate_encryption_key(SystemClock.now()).await?;
             print_text("succeeded\n")
         }

@@ -69,6 +69,32 @@ async fn a_pause_of_the_roll_stays_in_the_store_until_it_is_resumed() {
 }
 
 #[tokio::test]
+async fn a_rotation_of_the_encryption_key_is_asked_for_once() {
+    const KEY: &str = "madako/kubernetes/encryption-rotation";
+    let Some(etcd) = Etcd::start().await else { return };
+    etcd.run(&["kube", "rotate-encryption-key"]).await.refused(1);
+    let node = json!({"address": "10.0.0.1", "user": "cke", "control_plane": true});
+    let cluster = json!({"name": "c", "nodes": [node], "service_subnet": "10.1.0.0/16"});
+    etcd.put("cluster", cluster.to_string()).await;
+    let steps = etcd.run(&["kube", "rotate-encryption-key", "--dry-run"]).await.calm();
+    assert!(steps.contains("nothing was written") && steps.contains("10.0.0.1"), "{steps}");
+    assert_eq!(etcd.get(KEY).await, None);
+    let steps = etcd.run(&["kubernetes", "rotate-encryption-key"]).await.calm();
+    let stored: Value = serde_json::from_str(&etcd.get(KEY).await.unwrap()).unwrap();
+    assert_eq!((&stored["stage"], &stored["started"]), (&json!("requested"), &json!([])));
+    assert!(steps.contains(stored["key"].as_str().unwrap()), "{steps}");
+    for words in [
+        &["kube", "rotate-encryption-key"][..],
+        &["kube", "rotate-encryption-key", "--dry-run"],
+        &["vault", "enckey"],
+    ] {
+        let message = etcd.run(words).await;
+        assert!(message.code == 1 && message.err.contains("is under way"), "{message:?}");
+    }
+    assert_eq!(serde_json::from_str::<Value>(&etcd.get(KEY).await.unwrap()).unwrap(), stored);
+}
+
+#[tokio::test]
 async fn wrong_images_are_refused_and_change_nothing() {
     let Some(etcd) = Etcd::start().await else { return };
     let revision = etcd.revision().await;

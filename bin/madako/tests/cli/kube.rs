@@ -274,7 +274,8 @@ async fn the_help_of_each_group_names_krakectls_file() {
         );
         assert!(!help.contains("CKE's"), "{words:?}: {help}");
     }
-    let own = ["issue", "status", "plan", "pause", "resume"].map(|word| ["kube", word]);
+    let own =
+        ["issue", "status", "plan", "pause", "resume", "rotate-encryption-key"].map(|word| ["kube", word]);
     let own = own.iter().map(|words| &words[..]);
     for words in own.chain([&["status"][..], &["kubernetes", "issue"]]) {
         let help = madako(&[words, &["--help"]].concat()).await.calm();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::canary::{Canary, is_planted};
+use crate::encryption_rotation::EncryptionRotation;
 use crate::keys;
 use crate::limits::MAX_DELETED;
 pub use crate::limits::MAX_RECORDS;
@@ -55,6 +56,8 @@ pub enum RepairWrite {
     Restored(Restored),
     /// Writes the state of the roll of kubelets and proxies.
     Rollout(Rollout),
+    /// Writes the state of the rotation of the encryption key; `None`: it is over.
+    EncryptionRotation(Option<EncryptionRotation>),
     /// Writes Madako's own state of an entry; `None` deletes it.
     Kept {
         /// Index of the entry.
@@ -139,7 +142,8 @@ impl RepairChange {
                 | RepairWrite::RestartTaken { .. }
                 | RepairWrite::Restore(_)
                 | RepairWrite::Restored(_)
-                | RepairWrite::Rollout(_) => {}
+                | RepairWrite::Rollout(_)
+                | RepairWrite::EncryptionRotation(_) => {}
             }
         }
         after
@@ -192,6 +196,12 @@ impl RepairChange {
                     writes.push(put_json(keys::ETCD_RESTORED.to_owned(), restored)?);
                 }
                 RepairWrite::Rollout(rollout) => writes.push(put_json(keys::ROLLOUT.to_owned(), rollout)?),
+                RepairWrite::EncryptionRotation(Some(rotation)) => {
+                    writes.push(put_json(keys::ENCRYPTION_ROTATION.to_owned(), rotation)?);
+                }
+                RepairWrite::EncryptionRotation(None) => {
+                    writes.push(Write::Delete { key: keys::ENCRYPTION_ROTATION.to_owned() });
+                }
                 RepairWrite::Kept { index, kept: Some(kept) } => {
                     writes.push(put_json(keys::repair_state_key(*index), kept)?);
                 }

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use etcd_client::{Client, GetOptions};
 use madako_datacenter_sim::SimulatedRegistry;
 use madako_datacenter_sim::nodes::{
-    NodeFault, NodePlace, SimulatedBackups, SimulatedNodes, UnsignedAuthorities, UnsignedSecrets,
+    NodeFault, NodePlace, SimulatedBackups, SimulatedNodes, UnsignedAuthorities,
 };
 use madako_datacenter_sim::vault::SimulatedVault;
 use madako_domain::authority::Authority;
@@ -105,7 +105,7 @@ impl Nodes {
                 etcd: self.world.etcd_port(),
                 authorities: self.authorities(),
                 components: self.world.components_port(),
-                secrets: Arc::new(UnsignedSecrets),
+                secrets: self.world.secrets_port(),
             },
             backups: Some(BackupPorts {
                 schedule: BackupSchedule { every: BACKUP_EVERY, dir: "/b".to_owned(), keep: 3, prove: true },

@@ -16,7 +16,7 @@ use super::{at_a_site, disturb, play};
 
 /// Longer than waves, their watches and all back-offs.
 const LONG: Duration = Duration::from_secs(1800);
-const CONTROL_PLANE: [usize; 3] = [0, 1, 2];
+pub const CONTROL_PLANE: [usize; 3] = [0, 1, 2];
 const WORKERS: [usize; 2] = [3, 4];
 const CHANGED_CONTROL_PLANE: [usize; 3] = [0, 1, 3];
 const CHANGED_WORKERS: [usize; 2] = [2, 4];

@@ -14,7 +14,7 @@ use time::format_description::well_known::Rfc3339;
 use tokio::time::Instant;
 
 use super::site::{Disturbance, INTERVAL, NODES, OUTAGE, PATIENCE, Recorded, Site, Stopped, address, start};
-use super::{kubernetes, objects, survey, vault};
+use super::{kubernetes, objects, rotation, survey, vault};
 
 /// Time for which a node with another host key is left alone.
 const UNKNOWN_KEY: Duration = Duration::from_secs(120);
@@ -52,6 +52,8 @@ pub enum Story {
     KubernetesLife,
     /// A roll of kubelets that fail, which an operator resumes.
     FailedRoll,
+    /// Another key with which API servers encrypt Secrets.
+    EncryptionRotation,
     /// The objects of Kubernetes, with resources that are refused, unknown and deleted.
     Objects,
 }
@@ -124,6 +126,7 @@ impl Story {
             Self::Kubernetes => kubernetes::bootstrap(site).await,
             Self::KubernetesLife => kubernetes::live(site).await,
             Self::FailedRoll => kubernetes::fail_roll(site).await,
+            Self::EncryptionRotation => rotation::tell(site).await,
             Self::Objects => objects::tell(site).await,
         }
     }

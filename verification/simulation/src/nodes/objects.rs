@@ -1,7 +1,9 @@
 //! Requests of an instance for Kubernetes objects, over a simulated network link that faults can cut.
 
 use async_trait::async_trait;
-use madako_domain::objects::{Annotations, FoundObject, Manifest, NodeChange, NodeObject, ObjectName};
+use madako_domain::objects::{
+    Annotations, FoundObject, Manifest, NodeChange, NodeObject, ObjectName, SecretVersion,
+};
 use madako_protocol::kubernetes::KubernetesError;
 use madako_protocol::objects::Objects;
 use madako_protocol::permit::Permit;
@@ -76,5 +78,22 @@ impl Objects for LinkedComponents {
             self.inner.remove_node(permit, servers, node).await
         };
         self.exchange(format!("removal of Node object {node}"), removing).await
+    }
+
+    async fn list_secrets(&self, servers: &[String]) -> Result<Vec<SecretVersion>, KubernetesError> {
+        self.exchange("Secrets".to_owned(), self.inner.list_secrets(servers)).await
+    }
+
+    async fn rewrite_secret(
+        &self,
+        permit: &Permit,
+        servers: &[String],
+        secret: &SecretVersion,
+    ) -> Result<(), KubernetesError> {
+        let rewriting = async {
+            self.witness.judge_sent_effect(permit, "rewrite-secret", secret).await;
+            self.inner.rewrite_secret(permit, servers, secret).await
+        };
+        self.exchange(secret.to_string(), rewriting).await
     }
 }

@@ -1,3 +1,5 @@
+mod rotation;
+
 use std::sync::Arc;
 
 use madako_domain::cluster::Cluster;
@@ -87,6 +89,7 @@ impl Fleet {
             file: Some(file.map(|file| file.to_yaml().unwrap())),
             health: Some(Ok(())),
             leads: node.address == A,
+            ..ComponentStatus::default()
         }
     }
 
@@ -104,8 +107,12 @@ impl Fleet {
     }
 
     fn decide(&self) -> KubernetesDecision {
+        decide(&self.input())
+    }
+
+    fn input(&self) -> KubernetesInput<'_> {
         let image = ImageName::Kubernetes.default_image();
-        decide(&KubernetesInput {
+        KubernetesInput {
             now: NOW,
             wanted: Wanted { cluster: &self.cluster, options: &self.options, image },
             status: &self.status,
@@ -117,7 +124,7 @@ impl Fleet {
             rollout: self.rollout_fault.map_or(Ok(Some(&self.rollout)), Err),
             minor_upgrade: self.minor_upgrade,
             reboots: &self.reboots,
-        })
+        }
     }
 
     /// Gives kubelets the old image, whose minor version is another one than that of the wanted image.

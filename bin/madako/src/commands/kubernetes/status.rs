@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use madako_console::count_with_noun;
+use madako_domain::encryption_rotation::EncryptionRotation;
 use madako_domain::keys;
 use madako_domain::rollout::Rollout;
 use madako_operation_runner::kubernetes::objects::shown::{ObjectState, ShownObject, objects};
 use madako_operation_runner::kubernetes::operation::KubernetesOperationName;
 use madako_operation_runner::kubernetes::shown::{ShownComponent, State, components};
+use madako_operation_runner::operation::OperationName;
 use madako_supervisor::clock::SystemClock;
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -34,11 +36,13 @@ use crate::list::{AsList, Cell, List, ListArgs, Tone};
 ///
 /// A line counts the kubelets that do not get another minor version yet (`kubernetes.minor_upgrade`); their rows have the
 /// reason, such as the pod for which a drain was given up. The line `Roll` names a pause, the nodes that failed after their
-/// restart, and those of the present wave, and the load of an API server for which the next wave is smaller. Below the
-/// components, the list has the objects of Kubernetes that are not as wanted: due, held or unknown. `-o json` has all
+/// restart, and those of the present wave, and the load of an API server for which the next wave is smaller. The line
+/// `Rotation` names the last step of a rotation of the encryption key, and the reason for which the next step waits. Below
+/// the components, the list has the objects of Kubernetes that are not as wanted: due, held or unknown. `-o json` has all
 /// objects.
 ///
-/// Exit codes: 0: all components and objects are good; 1: some are not; 2: the state could not be read, or bad input.
+/// Exit codes: 0: all components and objects are good; 1: some are not, or a rotation is under way; 2: the state could not be
+/// read, or bad input.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  madako kube status\n  madako kube status -o wide --sort-by state\n  \
                         madako kube status --watch")]
@@ -63,8 +67,18 @@ struct KubernetesStatusReport {
     minor_upgrades: BTreeMap<String, usize>,
     /// The roll of kubelets and proxies; `None` before the first one.
     rollout: Option<Arc<Rollout>>,
+    /// The rotation of the encryption key; `None`: there is none.
+    encryption_rotation: Option<ShownRotation>,
     /// The reason for which the held operations of the leader are not known.
     leader_error: Option<String>,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+struct ShownRotation {
+    #[serde(flatten)]
+    rotation: EncryptionRotation,
+    /// The reason for which the leader holds its next step.
+    held: Option<String>,
 }
 
 pub(crate) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
@@ -72,7 +86,8 @@ pub(crate) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let read = async || {
         let shown = gather_kubernetes_status(global).await.map_err(Failure::into_bad_input)?;
         let objects = shown.objects.as_ref().is_some_and(|all| all.iter().all(is_as_wanted));
-        is_good = objects && shown.components.iter().all(|component| component.state == State::Good);
+        let is_settled = objects && shown.encryption_rotation.is_none();
+        is_good = is_settled && shown.components.iter().all(|component| component.state == State::Good);
         Ok(shown)
     };
     args.list.show(list_columns(), &SystemClock, NODES_PAUSE, read).await?;
@@ -86,6 +101,14 @@ async fn gather_kubernetes_status(global: &Global) -> Result<KubernetesStatusRep
     let rollout = rollout.map_err(|why| {
         Failure::failed(format_args!("the stored value of {} cannot be read: {why}", keys::ROLLOUT))
     })?;
+    let rotation = inputs.kubernetes()?.rotation.clone().map_err(|why| {
+        Failure::failed(format_args!(
+            "the stored value of {} cannot be read: {why}",
+            keys::ENCRYPTION_ROTATION
+        ))
+    })?;
+    let mut encryption_rotation =
+        rotation.map(|rotation| ShownRotation { rotation: (*rotation).clone(), held: None });
     let input = inputs.as_input(&inputs.settings);
     let mut components = components(&input, options);
     let mut objects = objects(&input, options);
@@ -94,12 +117,24 @@ async fn gather_kubernetes_status(global: &Global) -> Result<KubernetesStatusRep
         Ok(held) => {
             add_held_reasons(&mut components, &held);
             minor_upgrades = count_minor_upgrades(&held);
+            if let Some(rotation) = &mut encryption_rotation {
+                let mut all = held.iter();
+                let held = all.find(|held| held.what == OperationName::KubernetesRotateEncryptionKey.name());
+                rotation.held = held.map(|held| held.why.clone());
+            }
             resource::status::add_held(objects.as_deref_mut().unwrap_or_default(), &held);
             None
         }
         Err(failure) => failure.message(),
     };
-    Ok(KubernetesStatusReport { components, objects, minor_upgrades, rollout, leader_error })
+    Ok(KubernetesStatusReport {
+        components,
+        objects,
+        minor_upgrades,
+        rollout,
+        encryption_rotation,
+        leader_error,
+    })
 }
 
 /// Counts the kubelets of another minor version that wait, by reason.
@@ -161,8 +196,10 @@ impl AsList for KubernetesStatusReport {
 
     fn summary(&self) -> String {
         let rollout = self.rollout.as_deref().map(describe_rollout).unwrap_or_default();
+        let rotation = self.encryption_rotation.as_ref().map(describe_rotation).unwrap_or_default();
         rollout
             + &describe_minor_upgrades(&self.minor_upgrades)
+            + &rotation
             + &describe_leader_error(self.leader_error.as_deref())
     }
 }
@@ -175,6 +212,20 @@ fn describe_minor_upgrades(counts: &BTreeMap<String, usize>) -> String {
         return String::new();
     }
     format!("Kubelets of another minor version: {}.\n", parts.join("; "))
+}
+
+/// One line while the encryption key is rotated.
+fn describe_rotation(ShownRotation { rotation, held }: &ShownRotation) -> String {
+    let EncryptionRotation { stage, key, started } = rotation;
+    let mut text = format!("Rotation of the encryption key: new key {key}; last step: {stage}");
+    if !started.is_empty() {
+        let started: Vec<&String> = started.iter().collect();
+        text += &format!("; API servers with the present keys: {}", join_addresses(&started));
+    }
+    if let Some(why) = held {
+        text += &format!("; the next step is held: {why}");
+    }
+    text + ".\n"
 }
 
 /// One line while the roll does not simply go on.
@@ -229,8 +280,16 @@ mod tests {
         rollout.slowed = Some("the API server on a is slow".to_owned());
         let rollout = Some(Arc::new(rollout));
         let minor_upgrades = BTreeMap::from([("drained-first".to_owned(), 2), ("next-boot".to_owned(), 1)]);
-        let leader_error = Some("silence".to_owned());
-        let shown = KubernetesStatusReport { components, objects, minor_upgrades, rollout, leader_error };
+        let rotation = EncryptionRotation::new("k1").advance().unwrap();
+        let rotation = rotation.with_started(&["10.0.0.9".to_owned()]).unwrap();
+        let shown = KubernetesStatusReport {
+            components,
+            objects,
+            minor_upgrades,
+            rollout,
+            encryption_rotation: Some(ShownRotation { rotation, held: Some("a node is down".to_owned()) }),
+            leader_error: Some("silence".to_owned()),
+        };
         let text = shown.list(OffsetDateTime::UNIX_EPOCH).to_text(true, Surface::default());
         let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(
@@ -243,6 +302,9 @@ mod tests {
             "an object as wanted has no line: {text}"
         );
         assert!(shown.summary().starts_with("Roll: an operator paused the roll"));
+        let rotation = "Rotation of the encryption key: new key k1; last step: added; API servers with the present \
+                        keys: 10.0.0.9; the next step is held: a node is down.\n";
+        assert!(shown.summary().contains(rotation), "{}", shown.summary());
         assert!(
             shown.summary().contains("the next wave has at most 1 node, half of the wave before: the API")
         );

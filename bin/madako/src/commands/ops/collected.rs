@@ -108,6 +108,10 @@ async fn gather_configured(config: Config, images: &[Assignment]) -> Result<Gath
             None => Ok(state.rollout.clone()),
         },
         reboots: state.repair.reboots.clone(),
+        rotation: match state.fault_of(keys::ENCRYPTION_ROTATION) {
+            Some(why) => Err(why.to_owned()),
+            None => Ok(state.encryption_rotation.clone()),
+        },
         is_guarded: state.guard.is_some(),
     });
     let inputs = CollectedInputs {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use madako_domain::cluster::Cluster;
 use madako_domain::containers::ContainerOptions;
+use madako_domain::encryption_rotation::EncryptionRotation;
 use madako_domain::found::cluster_from_yaml;
 use madako_domain::node_status::{FleetStatus, status_from_yaml};
 use madako_domain::reboot::RebootQueueEntry;
@@ -99,6 +100,8 @@ pub(crate) struct KubernetesInputs {
     pub(crate) rollout: Result<Option<Arc<Rollout>>, String>,
     /// The entries of the reboot queue, and the drains for upgrades.
     pub(crate) reboots: Items<RebootQueueEntry>,
+    /// The rotation of the encryption key, or the reason why it cannot be read.
+    pub(crate) rotation: Result<Option<Arc<EncryptionRotation>>, String>,
     /// The removal guard holds an observation of the registry back.
     pub(crate) is_guarded: bool,
 }
@@ -146,6 +149,7 @@ impl CollectedInputs {
                 settling: &NONE,
                 rollout: kubernetes.rollout.as_ref().map(Option::as_deref).map_err(String::as_str),
                 reboots: &kubernetes.reboots,
+                rotation: kubernetes.rotation.as_ref().map(Option::as_deref).map_err(String::as_str),
                 objects: ObjectsPart {
                     user: &kubernetes.resources,
                     leaving: &kubernetes.leaving,
