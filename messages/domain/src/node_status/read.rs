@@ -155,6 +155,7 @@ impl Reader {
             etcd_empty: read_flag(tree, "etcd_empty"),
             etcd_other_volume: other_volume,
             etcd_certificates: certificates,
+            kubernetes_certificates: BTreeMap::new(),
             configurations: BTreeMap::new(),
         }
     }
