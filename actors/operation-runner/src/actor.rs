@@ -76,7 +76,7 @@ madako_protocol::declare_metrics! {
     gauge madako_etcd_certificates_end_timestamp_seconds()
         "Unix time at which the first certificate of a member of etcd ends; 0 if no certificate is known.";
     gauge madako_nodes_with_unreadable_certificates()
-        "Control plane nodes with a running member of etcd whose certificates cannot be read and are never renewed.";
+        "Nodes whose certificates of etcd or Kubernetes cannot be read and are never renewed.";
     histogram madako_operation_command_seconds(command, outcome) "Duration of commands of operations.";
     histogram madako_operations_collect_seconds() "Duration of reading the state of all nodes.";
     histogram madako_operations_decide_seconds() "Duration of a decision on the next operations.";

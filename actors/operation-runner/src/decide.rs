@@ -26,7 +26,7 @@ pub struct Decision {
 pub(crate) type Row = Option<(OperationPhase, Vec<Operation>)>;
 
 /// The rows in order. The rows of the queues (at the end) do not exist yet.
-const ROWS: [fn(&View<'_>, &mut Vec<Held>) -> Row; 14] = [
+const ROWS: [fn(&View<'_>, &mut Vec<Held>) -> Row; 15] = [
     restore::stop_stale_members,
     upgrade,
     rivers::rivers_row,
@@ -38,6 +38,7 @@ const ROWS: [fn(&View<'_>, &mut Vec<Held>) -> Row; 14] = [
     kubernetes::row::row,
     maintain::maintenance_row,
     certificates::renewal_row,
+    kubernetes::renewal::row,
     kubernetes::objects::row::row,
     kubernetes::stop::row,
     stop::stop_row,

@@ -27,6 +27,7 @@ pub mod outdated;
 pub mod params;
 pub mod paths;
 pub mod plan;
+pub(crate) mod renewal;
 pub(crate) mod rollout;
 pub(crate) mod row;
 pub mod shown;

@@ -5,6 +5,7 @@ mod kubernetes;
 mod objects;
 #[cfg(debug_assertions)]
 mod planted;
+mod renewal;
 mod site;
 mod stories;
 mod survey;

@@ -22,6 +22,7 @@ use super::options::KubernetesOptions;
 use super::outdated::Wanted;
 use super::params::builtin_parameters;
 use super::row;
+use super::shown::certificates::{CertificateState, certificates};
 use super::shown::{State, components};
 use super::status::{ComponentStatus, KubernetesNode, KubernetesStatus};
 use super::versions::nodes_by_component;
@@ -379,6 +380,14 @@ impl Planner<'_> {
             notes.push(format!(
                 "the next wave of the present roll has at most {} nodes: {why}",
                 rollout.wave_size()
+            ));
+        }
+        let certificates = certificates(self.input).into_iter();
+        let due = certificates.filter(|certificate| certificate.state == CertificateState::Due).count();
+        if due > 0 {
+            notes.push(format!(
+                "{due} certificates end soon: those that no step issues anew are renewed after all steps (madako kube status \
+                 shows them)"
             ));
         }
         if self.steps.iter().any(|step| step.is_gap) {

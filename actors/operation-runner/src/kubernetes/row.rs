@@ -7,6 +7,7 @@ use madako_domain::component::Component;
 use madako_domain::node_status::{KubernetesAnswers, NodeStatus};
 use madako_domain::status::OperationPhase;
 
+use super::certificates::CertificateSubject;
 use super::command::KubernetesCommand;
 use super::decide::{Due, KubernetesInput, decide};
 use super::files::FileContext;
@@ -22,7 +23,7 @@ use super::versions::{known_versions, present_images};
 use crate::command::Command;
 use crate::decide::Row;
 use crate::held::{Held, Reason};
-use crate::input::{Input, KubernetesMode};
+use crate::input::{Input, KubernetesMode, KubernetesPart};
 use crate::operation::{Operation, OperationName};
 use crate::view::View;
 
@@ -42,17 +43,7 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     };
     let wanted = wanted(view.input, options);
     let status = status(view.input);
-    let decision = decide(&KubernetesInput {
-        now: view.input.now,
-        wanted,
-        status: &status,
-        is_etcd_in_sync: view.is_good(),
-        busy: part.busy,
-        settling: part.settling,
-        backing_off: view.input.backing_off,
-        max_concurrent_updates: view.input.settings.max_concurrent_updates,
-        rollout: part.rollout,
-    });
+    let decision = decide(&decision_input(view, &part, wanted, &status));
     held.extend(decision.held.into_iter().map(Held::from));
     let mut operations = Vec::new();
     for due in decision.operations {
@@ -74,6 +65,26 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
         return None;
     }
     (!operations.is_empty()).then_some((OperationPhase::K8sStart, operations))
+}
+
+/// The input of a decision about components.
+pub(crate) fn decision_input<'a>(
+    view: &View<'a>,
+    part: &KubernetesPart<'a>,
+    wanted: Wanted<'a>,
+    status: &'a KubernetesStatus,
+) -> KubernetesInput<'a> {
+    KubernetesInput {
+        now: view.input.now,
+        wanted,
+        status,
+        is_etcd_in_sync: view.is_good(),
+        busy: part.busy,
+        settling: part.settling,
+        backing_off: view.input.backing_off,
+        max_concurrent_updates: view.input.settings.max_concurrent_updates,
+        rollout: part.rollout,
+    }
 }
 
 fn held_as_unusable(what: Name, why: String, targets: Vec<String>) -> Held {
@@ -171,7 +182,11 @@ fn of_node(node: &Node, state: &NodeStatus, answers: &KubernetesAnswers) -> Kube
         Some((component, status))
     };
     let components: BTreeMap<_, _> = Component::ALL.into_iter().filter_map(component).collect();
-    KubernetesNode { reachable: state.reachable, components }
+    let certificate = |subject: CertificateSubject| {
+        Some((subject, state.kubernetes_certificates.get(subject.path())?.validity?))
+    };
+    let certificates = CertificateSubject::ALL.into_iter().filter_map(certificate).collect();
+    KubernetesNode { reachable: state.reachable, components, certificates }
 }
 
 /// True if the holder of a lease runs on the node: its identity is the name of the host, and a random part.

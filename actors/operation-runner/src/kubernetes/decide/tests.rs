@@ -13,6 +13,8 @@ use crate::kubernetes::params::builtin_parameters;
 use crate::kubernetes::status::KubernetesNode;
 use crate::kubernetes::versions::is_component_of;
 
+mod renewal;
+
 const A: &str = "10.0.0.1";
 const B: &str = "10.0.0.2";
 const C: &str = "10.0.0.3";
@@ -61,7 +63,10 @@ impl Fleet {
             let components =
                 Component::ALL.into_iter().filter(|it| node.control_plane || !it.is_of_control_plane());
             let components = components.map(|it| (it, fleet.running(it, &node))).collect();
-            fleet.status.nodes.insert(node.address, KubernetesNode { reachable: true, components });
+            fleet.status.nodes.insert(
+                node.address,
+                KubernetesNode { reachable: true, components, certificates: BTreeMap::new() },
+            );
         }
         fleet
     }
@@ -94,9 +99,9 @@ impl Fleet {
         }
     }
 
-    fn decide(&self) -> KubernetesDecision {
+    fn input(&self) -> KubernetesInput<'_> {
         let image = ImageName::Kubernetes.default_image();
-        decide(&KubernetesInput {
+        KubernetesInput {
             now: NOW,
             wanted: Wanted { cluster: &self.cluster, options: &self.options, image },
             status: &self.status,
@@ -106,7 +111,11 @@ impl Fleet {
             backing_off: &self.backing_off,
             max_concurrent_updates: 2,
             rollout: self.rollout_fault.map_or(Ok(Some(&self.rollout)), Err),
-        })
+        }
+    }
+
+    fn decide(&self) -> KubernetesDecision {
+        decide(&self.input())
     }
 
     /// `operation: targets` and `held operation reason: targets`.

@@ -1,4 +1,4 @@
-//! `madako kubernetes status`: the components of Kubernetes on the nodes, and the objects in Kubernetes.
+//! `madako kubernetes status`: the components of Kubernetes on the nodes, their certificates, and the objects in Kubernetes.
 
 use std::sync::Arc;
 
@@ -6,7 +6,11 @@ use madako_domain::keys;
 use madako_domain::rollout::Rollout;
 use madako_operation_runner::kubernetes::objects::shown::{ObjectState, ShownObject, objects};
 use madako_operation_runner::kubernetes::operation::KubernetesOperationName;
+use madako_operation_runner::kubernetes::shown::certificates::{
+    CertificateState, ShownCertificate, certificates,
+};
 use madako_operation_runner::kubernetes::shown::{ShownComponent, State, components};
+use madako_operation_runner::operation::OperationName;
 use madako_supervisor::clock::SystemClock;
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -31,10 +35,11 @@ use crate::list::{AsList, Cell, List, ListArgs, Tone};
 /// for which the leader holds an operation on the component. `madako ops plan` shows the operations that follow.
 ///
 /// The line `Roll` names a pause, the nodes that failed after their restart, and those of the present wave, and the
-/// load of an API server for which the next wave is smaller. Below the components, the list has the objects of Kubernetes that are not as wanted: due, held or unknown. `-o json` has all
-/// objects.
+/// load of an API server for which the next wave is smaller. Below the components, the list has the certificates that are due (they
+/// end soon) or unreadable, with the path of the file, and the objects of Kubernetes that are not as wanted: due, held or
+/// unknown. `-o json` has all certificates and objects.
 ///
-/// Exit codes: 0: all components and objects are good; 1: some are not; 2: the state could not be read, or bad input.
+/// Exit codes: 0: all components, certificates and objects are good; 1: some are not; 2: the state could not be read, or bad input.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  madako kube status\n  madako kube status -o wide --sort-by state\n  \
                         madako kube status --watch")]
@@ -46,6 +51,7 @@ pub(crate) struct Args {
 #[derive(PartialEq, Serialize)]
 struct KubernetesStatusReport {
     components: Vec<ShownComponent>,
+    certificates: Vec<ShownCertificate>,
     /// `None`: no API server is healthy.
     objects: Option<Vec<ShownObject>>,
     /// The roll of kubelets and proxies; `None` before the first one.
@@ -59,7 +65,10 @@ pub(crate) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let read = async || {
         let shown = gather_kubernetes_status(global).await.map_err(Failure::into_bad_input)?;
         let objects = shown.objects.as_ref().is_some_and(|all| all.iter().all(is_as_wanted));
-        is_good = objects && shown.components.iter().all(|component| component.state == State::Good);
+        let certificates = shown.certificates.iter().all(is_valid);
+        is_good = objects
+            && certificates
+            && shown.components.iter().all(|component| component.state == State::Good);
         Ok(shown)
     };
     args.list.show(list_columns(), &SystemClock, NODES_PAUSE, read).await?;
@@ -75,16 +84,18 @@ async fn gather_kubernetes_status(global: &Global) -> Result<KubernetesStatusRep
     })?;
     let input = inputs.as_input(&inputs.settings);
     let mut components = components(&input, options);
+    let mut certificates = certificates(&input);
     let mut objects = objects(&input, options);
     let leader_error = match running::fetch_held_operations(&access::open_store(global)?).await {
         Ok(held) => {
             add_held_reasons(&mut components, &held);
+            add_held_renewals(&mut certificates, &held);
             resource::status::add_held(objects.as_deref_mut().unwrap_or_default(), &held);
             None
         }
         Err(failure) => failure.message(),
     };
-    Ok(KubernetesStatusReport { components, objects, rollout, leader_error })
+    Ok(KubernetesStatusReport { components, certificates, objects, rollout, leader_error })
 }
 
 /// Adds the reasons for which the leader holds operations to the components that they would change.
@@ -99,6 +110,22 @@ fn add_held_reasons(components: &mut [ShownComponent], held: &[ShownHeld]) {
             shown.why.push(format!("{} is held: {}", held.what, held.why));
         }
     }
+}
+
+/// Adds the reasons for which the leader holds renewals to the certificates that are due.
+fn add_held_renewals(certificates: &mut [ShownCertificate], held: &[ShownHeld]) {
+    for held in held.iter().filter(|held| held.what == OperationName::KubernetesRenewCertificates.name()) {
+        let is_target = |shown: &&mut ShownCertificate| {
+            shown.state == CertificateState::Due && held.targets.contains(&shown.node)
+        };
+        for shown in certificates.iter_mut().filter(is_target) {
+            shown.why.push(format!("{} is held: {}", held.what, held.why));
+        }
+    }
+}
+
+fn is_valid(certificate: &ShownCertificate) -> bool {
+    certificate.state == CertificateState::Good
 }
 
 fn is_as_wanted(object: &ShownObject) -> bool {
@@ -125,6 +152,12 @@ impl AsList for KubernetesStatusReport {
                 why.join("; ").into(),
                 image.clone().unwrap_or_default().into(),
             ]);
+        }
+        let certificates = self.certificates.iter().filter(|certificate| !is_valid(certificate));
+        for ShownCertificate { node, file, state, why, .. } in certificates {
+            let node = Cell::new(node).with_order(address_order(Some(node)));
+            let state = Cell::new(state.name()).with_tone(Tone::Notice);
+            list.add(vec![node, (*file).into(), state, why.join("; ").into(), "".into()]);
         }
         let objects = self.objects.iter().flatten();
         for ShownObject { key, state, why } in objects.filter(|object| !is_as_wanted(object)) {
@@ -185,6 +218,23 @@ mod tests {
             component(State::Outdated, Some("k:1"), &["one", "two"]),
             component(State::Unreachable, None, &[]),
         ];
+        let certificate = |state, why: &[&str]| ShownCertificate {
+            node: "10.0.0.1".to_owned(),
+            file: "/k/kubeconfig",
+            state,
+            not_after: None,
+            why: why.iter().map(|why| (*why).to_owned()).collect(),
+        };
+        let mut certificates =
+            vec![certificate(CertificateState::Good, &[]), certificate(CertificateState::Due, &["soon"])];
+        let renewal = |what: &str| ShownHeld {
+            what: what.to_owned(),
+            reason: "backing-off".to_owned(),
+            targets: vec!["10.0.0.1".to_owned()],
+            why: "later".to_owned(),
+        };
+        let held = [renewal("kubernetes-renew-certificates"), renewal("etcd-renew-certificates")];
+        add_held_renewals(&mut certificates, &held);
         let object = |key: &str, state| ShownObject { key: key.to_owned(), state, why: vec!["x".to_owned()] };
         let objects =
             Some(vec![object("Namespace/a", ObjectState::Good), object("Namespace/b", ObjectState::Held)]);
@@ -192,8 +242,8 @@ mod tests {
         rollout.paused = true;
         rollout.slowed = Some("the API server on a is slow".to_owned());
         let rollout = Some(Arc::new(rollout));
-        let shown =
-            KubernetesStatusReport { components, objects, rollout, leader_error: Some("silence".to_owned()) };
+        let leader_error = Some("silence".to_owned());
+        let shown = KubernetesStatusReport { components, certificates, objects, rollout, leader_error };
         let text = shown.list(OffsetDateTime::UNIX_EPOCH).to_text(true, Surface::default());
         let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(
@@ -201,9 +251,12 @@ mod tests {
             [
                 vec!["10.0.0.1", "kubelet", "outdated", "one;", "two", "k:1"],
                 vec!["10.0.0.1", "kubelet", "unreachable"],
+                "10.0.0.1 /k/kubeconfig due soon; kubernetes-renew-certificates is held: later"
+                    .split(' ')
+                    .collect(),
                 vec!["-", "Namespace/b", "held", "x"],
             ],
-            "an object as wanted has no line: {text}"
+            "a good certificate and an object as wanted have no line: {text}"
         );
         assert!(shown.summary().starts_with("Roll: an operator paused the roll"));
         assert!(
