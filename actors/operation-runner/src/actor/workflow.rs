@@ -350,7 +350,7 @@ pub(super) fn failed_watches(
 }
 
 /// The component of a wave. A renewal that restarts a kubelet or proxy is a wave of one node.
-fn component_of_wave(operation: &Operation) -> Option<Component> {
+pub(super) fn component_of_wave(operation: &Operation) -> Option<Component> {
     use KubernetesOperationName::{KubeProxyRestart, KubeletRestart};
     match operation.name {
         OperationName::Kubernetes(name @ (KubeletRestart | KubeProxyRestart)) => Some(name.component()),

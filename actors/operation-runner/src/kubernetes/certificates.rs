@@ -195,7 +195,29 @@ pub fn service_address(subnet: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+
+    #[test]
+    fn nodes_report_each_certificate_by_its_path() {
+        let paths = |in_kubeconfig: bool| -> BTreeSet<(&str, Component)> {
+            let subjects = CertificateSubject::ALL.into_iter();
+            let subjects = subjects.filter(|subject| subject.is_in_kubeconfig() == in_kubeconfig);
+            subjects.map(|subject| (subject.path(), subject.component())).collect()
+        };
+        assert_eq!(paths(true), component::KUBECONFIGS.into());
+        let files: Vec<&str> = paths(false).into_iter().map(|(path, _)| path).collect();
+        assert_eq!(BTreeSet::from_iter(files), component::CERTIFICATES.into());
+    }
+
+    #[test]
+    fn kubelets_read_their_serving_certificate_anew_from_1_31_on() {
+        for (version, rereads) in [("1.30.14", false), ("1.31.0", true), ("1.34.4", true), ("2.0.0", true)] {
+            assert_eq!(rereads_serving_certificate(Some(&version.parse().unwrap())), rereads, "{version}");
+        }
+        assert!(!rereads_serving_certificate(None));
+    }
 
     #[test]
     fn the_service_address_follows_the_address_of_the_subnet() {

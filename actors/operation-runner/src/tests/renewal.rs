@@ -8,6 +8,7 @@ use super::fleet::{A, B, C, Fleet, NOW, X, check};
 use super::kubernetes::running;
 use crate::KubernetesMode;
 use crate::kubernetes::certificates::CertificateSubject;
+use crate::kubernetes::plan::{Durations, plan};
 
 /// All members run, and the certificates of two of them end soon.
 fn aging() -> Fleet {
@@ -165,5 +166,16 @@ fn a_member_that_is_out_of_sync_keeps_no_certificate_of_kubernetes_from_its_rene
         aging_kubernetes(&[(A, CertificateSubject::EtcdClient)]),
         |fleet| fleet.members(&[(A, '+'), (B, '+'), (C, '-')]),
         "k8s-maintain; kubernetes-renew-certificates(.11)",
+    );
+}
+
+#[test]
+fn a_plan_counts_the_certificates_that_are_due() {
+    let fleet = aging_kubernetes(&[(A, CertificateSubject::Kubelet)]);
+    let planned = plan(&fleet.input(), fleet.kubernetes.as_ref().unwrap(), &Durations::new());
+    assert!(planned.steps.is_empty());
+    assert!(
+        matches!(&planned.notes[..], [note] if note.starts_with("2 certificates end soon")),
+        "{planned:?}"
     );
 }

@@ -14,6 +14,7 @@ mod kubernetes;
 mod machines;
 mod nodes;
 mod operations;
+mod renewal;
 mod restore;
 mod rolls;
 mod secrets;
