@@ -86,8 +86,9 @@ madako_protocol::declare_metrics! {
     gauge madako_etcd_certificates_end_timestamp_seconds() in Seconds
         "Unix time at which the first certificate on a reachable control plane node ends; 0 if none can be read.";
     gauge madako_nodes_with_unreadable_certificates()
-        "Reachable control plane nodes with a running member of etcd whose server or peer certificate the service \
-         cannot read, and so never renews.";
+        "Reachable nodes with a certificate that the service cannot read, and so never renews: the server or peer \
+         certificate of a running member of etcd, or, unless `kubernetes.mode` is `off`, a certificate of a running \
+         component of Kubernetes.";
     histogram madako_operation_command_seconds(command, outcome) in Seconds
         "Duration of the commands of operations on nodes: `succeeded` or `failed`.";
     histogram madako_operations_collect_seconds() in Seconds

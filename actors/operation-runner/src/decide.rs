@@ -38,6 +38,7 @@ const ROWS: [fn(&View<'_>, &mut Vec<Held>) -> Row; 15] = [
     kubernetes::row::row,
     maintain::maintenance_row,
     certificates::renewal_row,
+    kubernetes::renewal::row,
     kubernetes::objects::row::row,
     // In its phase, the objects have been decided on.
     kubernetes::rotation::row,

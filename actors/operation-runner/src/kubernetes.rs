@@ -28,6 +28,7 @@ pub mod outdated;
 pub mod params;
 pub mod paths;
 pub mod plan;
+pub(crate) mod renewal;
 pub(crate) mod rollout;
 pub mod rotation;
 pub(crate) mod row;

@@ -87,6 +87,9 @@ pub(crate) const CERTIFICATE_VALIDITY: Duration = Duration::from_secs(365 * 24 *
 pub(crate) const KUBERNETES_CERTIFICATE_VALIDITY: Duration = Duration::from_secs(87_600 * 3600);
 /// Validity of the certificates of webhooks, as in CKE.
 pub(crate) const WEBHOOK_CERTIFICATE_VALIDITY: Duration = Duration::from_secs(175_200 * 3600);
+/// Difference of two clocks up to which the order of their times is not known: clocks that NTP keeps differ by less than a
+/// second, and Vault issues certificates that are valid from 30 s before on.
+pub(crate) const CLOCK_SKEW: time::Duration = time::Duration::minutes(5);
 /// Id of the first record of a store, as in CKE; ids count upwards by one.
 pub(crate) const FIRST_RECORD: i64 = 1;
 

@@ -1,6 +1,7 @@
 //! The operations on nodes and etcd as data: their names, targets and commands.
 
 use madako_domain::canary::{Canary, is_planted};
+use madako_domain::component::Component;
 use madako_domain::containers::Container;
 use madako_domain::images::ImageName;
 use madako_domain::invariants::{MemberLoss, Violation, check_quorum};
@@ -10,6 +11,7 @@ use serde::Serialize;
 
 use crate::command::{Command, RunMode, Volume};
 use crate::input::RequestedRestore;
+use crate::kubernetes::command::KubernetesCommand;
 use crate::kubernetes::objects::operation::ObjectOperationName;
 use crate::kubernetes::operation::KubernetesOperationName;
 use crate::wanted::client_url;
@@ -37,6 +39,7 @@ pub enum OperationName {
     EtcdRestore,
     EtcdRenewCertificates,
     KubernetesRotateEncryptionKey,
+    KubernetesRenewCertificates,
     StopEtcd,
     StopEtcdRivers,
     /// The text is that of the default inside, so that no other text is read as this variant.
@@ -85,6 +88,15 @@ impl Operation {
             Command::PrepareEtcdCertificates => true,
             Command::Kubernetes(command) => command.needs_certificates(),
             _ => false,
+        })
+    }
+
+    /// The component of Kubernetes that the operation starts.
+    #[must_use]
+    pub fn started_component(&self) -> Option<Component> {
+        self.commands.iter().find_map(|command| match command {
+            Command::Kubernetes(KubernetesCommand::RunContainer { component, .. }) => Some(*component),
+            _ => None,
         })
     }
 

@@ -12,6 +12,7 @@ use time::OffsetDateTime;
 use crate::certificates;
 use crate::decide::Decision;
 use crate::input::Input;
+use crate::kubernetes::certificates::{CertificateSubject, unreadable_certificates};
 use crate::outdated::reasons_to_restart;
 use crate::view::{NodeView, View};
 use crate::wanted::{self, InitialCluster};
@@ -32,9 +33,9 @@ pub struct NodeStory {
     pub host_key: Option<PinnedStory>,
     pub containers: BTreeMap<String, ContainerStory>,
     pub etcd: Option<MemberStory>,
-    /// Of etcd, by the name of the file.
+    /// Of etcd, by the name of the file; of Kubernetes, by its path, unless Kubernetes is left to CKE.
     pub certificates: BTreeMap<String, CertificateStory>,
-    /// Files with certificates of the member that runs, whose end is unknown: they are never renewed.
+    /// Files with certificates of programs that run, whose end is unknown: they are never renewed.
     pub unreadable_certificates: Vec<String>,
     /// The node may have data of before the last restore of etcd.
     pub stale: bool,
@@ -131,8 +132,8 @@ pub(crate) fn describe_nodes(input: &Input<'_>, around: &StoryContext<'_>) -> No
                 in_sync: it.member.in_sync,
                 version: it.member.version.as_ref().map(ToString::to_string),
             }),
-            certificates: certificate_stories(seen),
-            unreadable_certificates: list_unreadable_parts(seen),
+            certificates: certificate_stories(&view, seen),
+            unreadable_certificates: list_unreadable_parts(&view, seen),
             stale: view.is_stale(seen.address),
             backing_off: seen.backs_off,
             held: held.get(seen.address).cloned().unwrap_or_default(),
@@ -173,13 +174,15 @@ fn container_stories(
     Container::ALL.into_iter().filter_map(story).collect()
 }
 
-fn list_unreadable_parts(node: &NodeView<'_>) -> Vec<String> {
-    let files = certificates::unreadable_certificates(node.status).filter(|_| node.control_plane);
-    files.map(str::to_owned).collect()
+fn list_unreadable_parts(view: &View<'_>, node: &NodeView<'_>) -> Vec<String> {
+    let of_etcd = certificates::unreadable_certificates(node.status).filter(|_| node.control_plane);
+    let of_kubernetes = unreadable_certificates(node.status).filter(|_| view.input.kubernetes.is_some());
+    of_etcd.chain(of_kubernetes.map(CertificateSubject::path)).map(str::to_owned).collect()
 }
 
-fn certificate_stories(node: &NodeView<'_>) -> BTreeMap<String, CertificateStory> {
-    let known = node.status.etcd_certificates.iter();
+fn certificate_stories(view: &View<'_>, node: &NodeView<'_>) -> BTreeMap<String, CertificateStory> {
+    let kubernetes = node.status.kubernetes_certificates.iter().filter(|_| view.input.kubernetes.is_some());
+    let known = node.status.etcd_certificates.iter().chain(kubernetes);
     let valid = known.filter_map(|(file, certificate)| {
         let validity = certificate.validity?;
         Some((file.clone(), CertificateStory { not_before: validity.from, not_after: validity.to }))

@@ -59,6 +59,7 @@ static UNKNOWN: NodeStatus = NodeStatus {
     etcd_empty: None,
     etcd_other_volume: false,
     etcd_certificates: BTreeMap::new(),
+    kubernetes_certificates: BTreeMap::new(),
     configurations: BTreeMap::new(),
 };
 

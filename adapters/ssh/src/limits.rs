@@ -50,6 +50,9 @@ pub(crate) const MAX_NAME: usize = 100;
 pub const STATUS_DEADLINE: Duration = Duration::from_secs(10);
 /// Seconds in a status for the engine's sum of the sizes of files: the rest of a status takes less than a second.
 pub(crate) const SIZE_PATIENCE: u64 = 3;
+/// Seconds in a status for the engine's copy of a kubeconfig, of which a control plane node has three: each takes some tens of
+/// milliseconds.
+pub(crate) const COPY_PATIENCE: u64 = 1;
 /// Time for an action, if its permit lasts longer. CKE's value.
 pub const ACTION_DEADLINE: Duration = Duration::from_secs(600);
 /// Time for all attempts of a pull: an image of 300 MB over 10 Mbit/s takes four minutes.

@@ -6,6 +6,7 @@
 //! V NAME                                          a volume (also others with a similar name)
 //! E empty | content | unknown                     the content of etcd's volume, if there is one
 //! F NAME TEXT                                     a certificate of etcd, with `|` in place of line ends
+//! P PATH TEXT                                     a certificate of Kubernetes, in a file of its own or in a kubeconfig
 //! K NAME BASE64                                   the configuration file of a component of Kubernetes, or `-` if it is missing
 //! END
 //! ```
@@ -15,7 +16,7 @@ use std::collections::BTreeSet;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use madako_domain::certificate::NodeCertificate;
-use madako_domain::component::Component;
+use madako_domain::component::{self, Component, KUBECONFIGS};
 use madako_domain::containers::{
     Container, ContainerName, DEFAULT_ETCD_VOLUME, ETCD_CLIENT_CA, ETCD_MARK, ETCD_PEER, ETCD_PEER_CA,
     ETCD_PKI, ETCD_SERVER,
@@ -26,7 +27,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::label::{self, LABEL};
-use crate::limits::{MAX_CERTIFICATE, MAX_CONFIGURATION, SIZE_PATIENCE};
+use crate::limits::{COPY_PATIENCE, MAX_CERTIFICATE, MAX_CONFIGURATION, SIZE_PATIENCE};
 use crate::script::{DATA, PLACE, quote};
 
 /// Exit code of the script if the container engine does not work.
@@ -50,12 +51,14 @@ ids=$(docker container ls --all --quiet --no-trunc {containers}) || exit 1
 docker volume ls --format 'V {{{{.Name}}}}' {volumes} || exit 1
 {content}
 {certificates}
+{kubernetes}
 {configurations}
 echo END
 "#,
         volumes = volumes.join(" "),
         content = read_volume_content(volume),
         certificates = read_certificates(),
+        kubernetes = read_kubernetes_certificates(),
         configurations = configuration_arguments(),
     )
 }
@@ -103,6 +106,38 @@ fn read_certificates() -> String {
   fi
 done"#,
         names = CERTIFICATES.join(" "),
+    )
+}
+
+/// Prints the readable certificates of Kubernetes, never a key, as those of etcd.
+///
+/// A kubeconfig has a private key in it, so a login without root's rights cannot read it. The engine then copies it out of the
+/// container that reads it, as an archive whose only other lines are its header. This may fail.
+fn read_kubernetes_certificates() -> String {
+    let kubeconfigs: Vec<String> =
+        KUBECONFIGS.iter().map(|(path, component)| format!("{component}={path}")).collect();
+    format!(
+        r#"for path in {files}; do
+  [ -s "${{path%.crt}}.key" ] || continue
+  if [ -f "$path" ] && [ -r "$path" ]; then
+    printf 'P %s %s\n' "$path" "$(head -c {MAX_CERTIFICATE} "$path" | tr -cd '\n -~' | tr '\n' '|')"
+  fi
+done
+in_kubeconfig() {{
+  head -c {MAX_CONFIGURATION} | tr -d '\0' | sed -n 's/^ *client-certificate-data: *//p' | base64 -d 2>/dev/null |
+    head -c {MAX_CERTIFICATE} | tr -cd '\n -~' | tr '\n' '|'
+}}
+for file in {kubeconfigs}; do
+  path=${{file#*=}}
+  if [ -f "$path" ] && [ -r "$path" ]; then
+    printf 'P %s %s\n' "$path" "$(in_kubeconfig <"$path")"
+  elif [ -e "$path" ]; then
+    text=$(timeout {COPY_PATIENCE} docker container cp "${{file%%=*}}:$path" - 2>/dev/null | in_kubeconfig)
+    [ -z "$text" ] || printf 'P %s %s\n' "$path" "$text"
+  fi
+done"#,
+        files = component::CERTIFICATES.join(" "),
+        kubeconfigs = kubeconfigs.join(" "),
     )
 }
 
@@ -190,6 +225,7 @@ pub(crate) fn parse_status(answer: &str, volume: &str) -> Result<NodeStatus, Str
             Some(("V", name)) => drop(volumes.insert(name)),
             Some(("E", content)) => status.etcd_empty = read_content(content)?,
             Some(("F", file)) => add_certificate(&mut status, file)?,
+            Some(("P", file)) => add_kubernetes_certificate(&mut status, file)?,
             Some(("K", file)) => add_configuration(&mut status, file)?,
             None if line == "END" => break,
             _ => return Err("a line has an unknown form".to_owned()),
@@ -229,6 +265,20 @@ fn add_certificate(status: &mut NodeStatus, file: &str) -> Result<(), String> {
     match status.etcd_certificates.insert(name.to_owned(), certificate) {
         None => Ok(()),
         Some(_) => Err(format!("two certificates have the name {name}")),
+    }
+}
+
+fn add_kubernetes_certificate(status: &mut NodeStatus, file: &str) -> Result<(), String> {
+    let (path, text) = file.split_once(' ').ok_or("a certificate of Kubernetes has no text")?;
+    let is_known =
+        component::CERTIFICATES.contains(&path) || KUBECONFIGS.iter().any(|(known, _)| *known == path);
+    if !is_known {
+        return Err("a certificate of Kubernetes has an unexpected path".to_owned());
+    }
+    let certificate = NodeCertificate { text: text.replace('|', "\n"), validity: None };
+    match status.kubernetes_certificates.insert(path.to_owned(), certificate) {
+        None => Ok(()),
+        Some(_) => Err(format!("two certificates have the path {path}")),
     }
 }
 

@@ -9,6 +9,32 @@ pub const KUBELET_CONFIG: &str = "/etc/kubernetes/kubelet/config.yml";
 /// Path of the proxy's configuration.
 pub const PROXY_CONFIG: &str = "/etc/kubernetes/proxy/config.yml";
 
+/// The certificate with which API servers, controller managers and schedulers serve, and with which API servers ask kubelets.
+pub const API_SERVER_CERTIFICATE: &str = "/etc/kubernetes/pki/apiserver.crt";
+/// The certificate with which API servers ask etcd.
+pub const ETCD_CLIENT_CERTIFICATE: &str = "/etc/kubernetes/pki/apiserver-etcd-client.crt";
+/// The certificate with which API servers ask aggregated API servers.
+pub const AGGREGATION_CERTIFICATE: &str = "/etc/kubernetes/pki/aggregation.crt";
+/// The certificate with which a kubelet serves and asks API servers.
+pub const KUBELET_CERTIFICATE: &str = "/etc/kubernetes/pki/kubelet.crt";
+/// The kubeconfig of the controller manager.
+pub const CONTROLLER_MANAGER_KUBECONFIG: &str = "/etc/kubernetes/controller-manager/kubeconfig";
+/// The kubeconfig of the scheduler.
+pub const SCHEDULER_KUBECONFIG: &str = "/etc/kubernetes/scheduler/kubeconfig";
+/// The kubeconfig of the proxy.
+pub const PROXY_KUBECONFIG: &str = "/etc/kubernetes/proxy/kubeconfig";
+
+/// The files of Kubernetes' certificates that end and are issued anew. Each has its private key beside it.
+pub const CERTIFICATES: [&str; 4] =
+    [API_SERVER_CERTIFICATE, ETCD_CLIENT_CERTIFICATE, AGGREGATION_CERTIFICATE, KUBELET_CERTIFICATE];
+/// The kubeconfigs with a certificate and its private key in them, with the component that reads each. The kubeconfig of a
+/// kubelet names its files.
+pub const KUBECONFIGS: [(&str, Component); 3] = [
+    (CONTROLLER_MANAGER_KUBECONFIG, Component::ControllerManager),
+    (SCHEDULER_KUBECONFIG, Component::Scheduler),
+    (PROXY_KUBECONFIG, Component::Proxy),
+];
+
 /// A container of Kubernetes. Its name is that of its program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[derive(strum::Display, strum::IntoStaticStr, strum::EnumString, strum::VariantArray)]

@@ -80,6 +80,9 @@ pub struct NodeStatus {
     pub etcd_other_volume: bool,
     /// The readable certificates of etcd, by the name of the file. One whose private key is missing does not count.
     pub etcd_certificates: BTreeMap<String, NodeCertificate>,
+    /// The readable certificates of Kubernetes, by the path of the file, which may be a kubeconfig. One whose private key is
+    /// missing does not count.
+    pub kubernetes_certificates: BTreeMap<String, NodeCertificate>,
     /// Configuration files of components of Kubernetes, as far as they were read; `None`: the node has no such file.
     pub configurations: BTreeMap<Component, Option<String>>,
 }

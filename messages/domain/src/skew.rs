@@ -45,6 +45,12 @@ impl KubernetesVersion {
         self.release() == other.release()
     }
 
+    /// True if it is this minor version or a newer one.
+    #[must_use]
+    pub fn is_at_least(&self, major: u64, minor: u64) -> bool {
+        self.release() >= (major, minor)
+    }
+
     fn release(&self) -> (u64, u64) {
         (self.major, self.minor)
     }

@@ -306,10 +306,14 @@ pub(super) fn shows_data(nodes: &BTreeMap<String, NodeStatus>) -> bool {
     nodes.values().any(|node| node.etcd_data || node.etcd_mark)
 }
 
-/// Adds the validity of certificates, which a node does not report.
+/// Adds the validity of certificates, which a node does not report. The text of those of Kubernetes is not kept, since a large
+/// fleet has thousands: a renewal issues all certificates that are due.
 fn read_certificates(status: &mut NodeStatus, authorities: &dyn Authorities) {
     for certificate in status.etcd_certificates.values_mut() {
         certificate.validity = authorities.validity(&certificate.text);
+    }
+    for certificate in status.kubernetes_certificates.values_mut() {
+        certificate.validity = authorities.validity(&std::mem::take(&mut certificate.text));
     }
 }
 

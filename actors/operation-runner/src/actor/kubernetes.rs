@@ -23,7 +23,7 @@ use crate::kubernetes::certificates::{CertificateSubject, certificate_request};
 use crate::kubernetes::command::KubernetesCommand as Command;
 use crate::kubernetes::configuration::Configuration;
 use crate::kubernetes::encryption;
-use crate::kubernetes::files::{FileContext, FileSet, PlannedFile, Source, planned_files};
+use crate::kubernetes::files::{FileContext, PlannedFile, Source, planned_files, renewed_files};
 use crate::kubernetes::kubeconfig::{self, Credentials, LOCAL_SERVER};
 use crate::kubernetes::operation::KubernetesOperationName;
 use crate::kubernetes::options::KubernetesOptions;
@@ -31,7 +31,7 @@ use crate::kubernetes::outdated::Wanted;
 use crate::kubernetes::params::builtin_parameters;
 use crate::kubernetes::versions::{distinct_images, known_versions};
 use crate::limits::{API_SERVER_GRACE, KUBELET_PAUSE, KUBELET_TRIES, PROXIES_FOLLOW};
-use crate::operation::{Operation, OperationName};
+use crate::operation::Operation;
 
 /// Directory above all files of Kubernetes, apart from those of CNI.
 const KUBERNETES: &str = "/etc/kubernetes";
@@ -94,7 +94,7 @@ impl Executor {
     /// I14 of the starts of an operation, whose targets have the wanted image. Asks for the versions of images that are not
     /// known yet, unless all components have one image.
     async fn judge_versions(&self, operation: &Operation, basis: &Basis) -> Result<(), Failure> {
-        let OperationName::Kubernetes(name) = operation.name else { return Ok(()) };
+        let Some(component) = operation.started_component() else { return Ok(()) };
         let wanted = self.images.kubernetes.as_str();
         let images = distinct_images(&basis.component_images);
         let is_one = images.keys().all(|image| *image == wanted);
@@ -121,7 +121,7 @@ impl Executor {
             known_versions(&basis.component_images, &known)
         };
         let targets = operation.targets.iter().map(String::as_str);
-        match check_versions(&versions, name.component(), targets, &version) {
+        match check_versions(&versions, component, targets, &version) {
             // The next decision knows the versions, and holds the operation.
             Some(violation) => {
                 Err(Failure { nodes: BTreeSet::new(), why: violation.to_string(), is_hold: true })
@@ -213,9 +213,14 @@ impl Executor {
             | Command::PrepareKubeletFiles
             | Command::PrepareKubeletConfig
             | Command::PrepareProxyFiles => match command.file_set() {
-                Some(set) => self.prepare_set(set, targets, basis, options).await,
+                Some(set) => {
+                    self.prepare_files(targets, basis, options, |about| planned_files(set, about)).await
+                }
                 None => Ok(()),
             },
+            Command::PrepareCertificates { subjects } => {
+                self.prepare_files(targets, basis, options, |_| Ok(renewed_files(subjects))).await
+            }
             Command::MakeFiles { .. } => self.make_kubernetes_files(targets).await,
             Command::StopContainer(Component::ApiServer) => self.end_api_servers(targets).await,
             Command::StopContainer(component) => {
@@ -316,13 +321,13 @@ impl Executor {
         Err(Failure { nodes: sick.into_keys().collect(), why, is_hold: false })
     }
 
-    /// Prepares a set of files for each target.
-    async fn prepare_set(
+    /// Prepares files for each target.
+    async fn prepare_files(
         &self,
-        set: FileSet,
         targets: &[String],
         basis: &Basis,
         options: &KubernetesOptions,
+        plan: impl Fn(&FileContext<'_>) -> Result<Vec<PlannedFile>, serde_json::Error>,
     ) -> Result<(), Failure> {
         let wanted = Wanted { cluster: &basis.cluster, options, image: &self.images.kubernetes };
         let mut prepared = BTreeMap::new();
@@ -332,7 +337,7 @@ impl Executor {
             let running = running.and_then(|text| Configuration::read(Component::Kubelet, text, unknown));
             let about =
                 FileContext { cluster: &basis.cluster, options, node, running: running.as_ref(), unknown };
-            let planned = planned_files(set, &about)
+            let planned = plan(&about)
                 .map_err(|error| format!("the options of the cluster make no configuration: {error}"))?;
             prepared.insert(node.address.clone(), self.fill_files(planned, &about).await?);
         }

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use madako_domain::cluster::Node;
 use madako_domain::component::Component;
 use madako_domain::node_status::EtcdStatus;
 use madako_protocol::actors::Collected;
@@ -14,6 +15,7 @@ use tokio::time::Instant;
 use super::{Inputs, RunnerState};
 use crate::certificates;
 use crate::held::Reason;
+use crate::kubernetes::certificates::unreadable_certificates;
 use crate::page::{HeldPage, Mode, NodePage, OpsPage, RunningCommandPage};
 
 /// Addresses of the cluster's nodes that the last collection did not reach.
@@ -185,13 +187,19 @@ fn count_members(inputs: &Inputs, etcd: Option<&EtcdStatus>) -> Vec<&'static str
     ETCD_FAULTS.into_iter().zip(is_so).filter_map(|(fault, is_so)| is_so.then_some(fault)).collect()
 }
 
-/// Shows the earliest end of the certificates on control plane nodes, and how many of these nodes have unreadable ones.
+/// Shows the earliest end of the certificates of etcd, and how many nodes have unreadable certificates of etcd, or of
+/// Kubernetes unless it is left to CKE.
 fn show_certificates(inputs: &Inputs, collected: &Collected) {
     let nodes = || inputs.cluster.control_plane().filter_map(|node| collected.nodes.get(&node.address));
     let validities = nodes().flat_map(|node| node.etcd_certificates.values()).filter_map(|it| it.validity);
     let end = validities.map(|validity| validity.to.unix_timestamp()).min().unwrap_or(0);
     super::madako_etcd_certificates_end_timestamp_seconds().set(end as f64);
-    let unreadable =
-        nodes().filter(|node| certificates::unreadable_certificates(node).next().is_some()).count();
+    let is_unreadable = |node: &&Node| {
+        let Some(status) = collected.nodes.get(&node.address) else { return false };
+        let of_etcd = node.control_plane && certificates::unreadable_certificates(status).next().is_some();
+        let of_kubernetes = || unreadable_certificates(status).next().is_some();
+        of_etcd || (inputs.kubernetes.is_some() && of_kubernetes())
+    };
+    let unreadable = inputs.cluster.nodes.iter().filter(is_unreadable).count();
     super::madako_nodes_with_unreadable_certificates().set(unreadable as f64);
 }

@@ -328,11 +328,11 @@ async fn a_healthy_api_server_ends_only_while_all_others_are_healthy() {
 
 #[tokio::test(start_paused = true)]
 async fn a_component_starts_only_at_a_version_that_the_policy_allows() {
-    let start = || {
+    let start_by = |name| {
         let command = KubernetesCommand::RunContainer { component: Component::Kubelet, restart: true };
-        let name = OperationName::Kubernetes(KubernetesOperationName::KubeletRestart);
         single_command_operation(name, vec!["a".to_owned()], Command::Kubernetes(command))
     };
+    let start = || start_by(OperationName::Kubernetes(KubernetesOperationName::KubeletRestart));
     let on = |image: &str| ["a", "b"].map(|node| (node.to_owned(), image.to_owned())).into();
     let beside = |servers: &str, kubelets: &str| {
         PresentImages::from([(Component::ApiServer, on(servers)), (Component::Kubelet, on(kubelets))])
@@ -345,6 +345,10 @@ async fn a_component_starts_only_at_a_version_that_the_policy_allows() {
         assert_eq!(why.starts_with("held: I14: newer-than-api-server"), held, "{servers}: {why}");
         assert!(held || why == "it waits for a permit", "{servers}: {why}");
     }
+    let renewal = start_by(OperationName::KubernetesRenewCertificates);
+    let versions = [("old", "1.29.0"), (wanted, "1.30.5")];
+    let why = failure_with_images(renewal, None, &[], beside("old", "old"), &versions).await;
+    assert!(why.starts_with("held: I14: newer-than-api-server"), "{why}");
     // Components of one image are not asked for versions, which would need a permit as well.
     let one = ImagesOfNodes { images: beside(wanted, wanted), versions: &[], emptied: None };
     let one = failure_with_images(start(), None, &[], one).await;
@@ -378,6 +382,23 @@ async fn a_kubelet_gets_another_minor_version_only_on_a_drained_node() {
             "it waits for a permit"
         };
         assert_eq!(why, expected, "{old}, {emptied:?}");
+    }
+}
+
+#[test]
+fn a_renewal_is_a_wave_only_if_a_kubelet_or_proxy_restarts() {
+    for (component, is_wave) in [
+        (Some(Component::Proxy), true),
+        (Some(Component::Kubelet), true),
+        (Some(Component::Scheduler), false),
+        (None, false),
+    ] {
+        let write = KubernetesCommand::MakeFiles { paths: Vec::new() };
+        let run = component.map(|component| KubernetesCommand::RunContainer { component, restart: false });
+        let commands = std::iter::once(write).chain(run).map(Command::Kubernetes).collect();
+        let name = OperationName::KubernetesRenewCertificates;
+        let renewal = Operation::new(name, vec!["a".to_owned()], commands);
+        assert_eq!(workflow::component_of_wave(&renewal), component.filter(|_| is_wave));
     }
 }
 

@@ -359,10 +359,14 @@ pub(super) fn failed_watches(
     operation.targets.iter().filter_map(|target| Some((target.clone(), end(target)?))).collect()
 }
 
-fn component_of_wave(operation: &Operation) -> Option<Component> {
+/// The component of a wave. A renewal that restarts a kubelet or proxy is a wave of one node.
+pub(super) fn component_of_wave(operation: &Operation) -> Option<Component> {
     use KubernetesOperationName::{KubeProxyRestart, KubeletRestart};
     match operation.name {
         OperationName::Kubernetes(name @ (KubeletRestart | KubeProxyRestart)) => Some(name.component()),
+        OperationName::KubernetesRenewCertificates => {
+            operation.started_component().filter(|component| !component.is_of_control_plane())
+        }
         _ => None,
     }
 }

@@ -1,9 +1,12 @@
-//! The certificates of Kubernetes' components: issuer, subject, names, uses and validity.
+//! The certificates of Kubernetes' components: issuer, subject, names, uses and validity; their files and their readers.
 
 use std::net::IpAddr;
 
 use madako_domain::authority::Authority;
 use madako_domain::cluster::{Cluster, Node};
+use madako_domain::component::{self, Component};
+use madako_domain::node_status::NodeStatus;
+use madako_domain::skew::KubernetesVersion;
 use madako_protocol::authorities::{CertificateRequest, Usage};
 
 use super::options::KubernetesOptions;
@@ -21,6 +24,77 @@ pub enum CertificateSubject {
     ControllerManager,
     Scheduler,
     Proxy,
+}
+
+impl CertificateSubject {
+    /// All certificates that end and are issued anew. The pair of service accounts is none of them: tokens that it signed
+    /// would no longer count.
+    pub const ALL: [Self; 7] = [
+        Self::ApiServer,
+        Self::EtcdClient,
+        Self::Aggregation,
+        Self::Kubelet,
+        Self::ControllerManager,
+        Self::Scheduler,
+        Self::Proxy,
+    ];
+
+    /// The path of the certificate, or of the kubeconfig with it, on a node.
+    #[must_use]
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::ApiServer => component::API_SERVER_CERTIFICATE,
+            Self::EtcdClient => component::ETCD_CLIENT_CERTIFICATE,
+            Self::Aggregation => component::AGGREGATION_CERTIFICATE,
+            Self::Kubelet => component::KUBELET_CERTIFICATE,
+            Self::ControllerManager => component::CONTROLLER_MANAGER_KUBECONFIG,
+            Self::Scheduler => component::SCHEDULER_KUBECONFIG,
+            Self::Proxy => component::PROXY_KUBECONFIG,
+        }
+    }
+
+    /// The component whose start issues the certificate.
+    #[must_use]
+    pub fn component(self) -> Component {
+        match self {
+            Self::ApiServer | Self::EtcdClient | Self::Aggregation => Component::ApiServer,
+            Self::Kubelet => Component::Kubelet,
+            Self::ControllerManager => Component::ControllerManager,
+            Self::Scheduler => Component::Scheduler,
+            Self::Proxy => Component::Proxy,
+        }
+    }
+
+    /// True if the certificate is in a kubeconfig, which programs read only at their start. The programs read the others anew:
+    ///
+    /// - the API server: its serving pair and the pair for aggregated API servers, by a watch of the files and once a minute
+    ///   (`dynamiccertificates` of `k8s.io/apiserver`); the pair for kubelets, which is the serving one, every five minutes
+    ///   (`ReloadTLSFiles` of `k8s.io/client-go`); the pair for etcd, for each connection (`GetClientCertificate` of
+    ///   `etcd/client/pkg/transport`);
+    /// - controller manager and scheduler: the API server's pair, with which they serve, as the API server;
+    /// - the kubelet: the pair with which it asks API servers, every five minutes, since its kubeconfig names files. It serves
+    ///   with the same pair, and reads that anew from 1.31 on ([`rereads_serving_certificate`]).
+    #[must_use]
+    pub fn is_in_kubeconfig(self) -> bool {
+        matches!(self, Self::ControllerManager | Self::Scheduler | Self::Proxy)
+    }
+}
+
+/// True if a kubelet of this version reads its serving certificate anew: Kubernetes 1.31 turned
+/// `ReloadKubeletServerCertificateFile` on. A kubelet of an unknown version may be older.
+#[must_use]
+pub fn rereads_serving_certificate(version: Option<&KubernetesVersion>) -> bool {
+    version.is_some_and(|version| version.is_at_least(1, 31))
+}
+
+/// The certificates of components that run on a node, and whose end is unknown: the login cannot read them, their key is
+/// missing, or they are no certificates. They are never renewed.
+pub(crate) fn unreadable_certificates(status: &NodeStatus) -> impl Iterator<Item = CertificateSubject> {
+    let is_known =
+        |path: &str| status.kubernetes_certificates.get(path).is_some_and(|it| it.validity.is_some());
+    CertificateSubject::ALL
+        .into_iter()
+        .filter(move |subject| status.runs(subject.component()) && !is_known(subject.path()))
 }
 
 /// The request for a certificate. The network address of the service subnet need not be its first address: as in CKE,
@@ -121,7 +195,29 @@ pub fn service_address(subnet: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+
+    #[test]
+    fn nodes_report_each_certificate_by_its_path() {
+        let paths = |in_kubeconfig: bool| -> BTreeSet<(&str, Component)> {
+            let subjects = CertificateSubject::ALL.into_iter();
+            let subjects = subjects.filter(|subject| subject.is_in_kubeconfig() == in_kubeconfig);
+            subjects.map(|subject| (subject.path(), subject.component())).collect()
+        };
+        assert_eq!(paths(true), component::KUBECONFIGS.into());
+        let files: Vec<&str> = paths(false).into_iter().map(|(path, _)| path).collect();
+        assert_eq!(BTreeSet::from_iter(files), component::CERTIFICATES.into());
+    }
+
+    #[test]
+    fn kubelets_read_their_serving_certificate_anew_from_1_31_on() {
+        for (version, rereads) in [("1.30.14", false), ("1.31.0", true), ("1.34.4", true), ("2.0.0", true)] {
+            assert_eq!(rereads_serving_certificate(Some(&version.parse().unwrap())), rereads, "{version}");
+        }
+        assert!(!rereads_serving_certificate(None));
+    }
 
     #[test]
     fn the_service_address_follows_the_address_of_the_subnet() {

@@ -4,6 +4,7 @@ use madako_domain::component::Component;
 use madako_domain::images::ImageName;
 use madako_json::named;
 
+use super::certificates::CertificateSubject;
 use super::files::FileSet;
 
 /// A command, which runs on all targets of its operation at the same time.
@@ -26,6 +27,10 @@ pub enum KubernetesCommand {
     PrepareKubeletFiles,
     PrepareKubeletConfig,
     PrepareProxyFiles,
+    /// Issues these certificates for [`Self::MakeFiles`].
+    PrepareCertificates {
+        subjects: Vec<CertificateSubject>,
+    },
     /// Writes the files that the command before it prepared.
     MakeFiles {
         paths: Vec<String>,
@@ -89,7 +94,7 @@ impl KubernetesCommand {
     /// True if the authorities must issue certificates for it.
     #[must_use]
     pub fn needs_certificates(&self) -> bool {
-        self.file_set().is_some()
+        self.file_set().is_some() || matches!(self, Self::PrepareCertificates { .. })
     }
 
     /// True if it starts a container of this image.
@@ -112,6 +117,9 @@ impl KubernetesCommand {
             Self::EmptyDir { directory } => directory.clone(),
             Self::MakeDirs { directories, .. } => directories.join(" "),
             Self::MakeFiles { paths } => paths.join(","),
+            Self::PrepareCertificates { subjects } => {
+                subjects.iter().map(|subject| subject.path()).collect::<Vec<_>>().join(",")
+            }
             Self::StopContainer(component)
             | Self::KillContainers(component)
             | Self::RunContainer { component, .. } => component.to_string(),

@@ -560,5 +560,8 @@ fn node_addresses(nodes: &[&Node]) -> Vec<String> {
     nodes.iter().map(|node| node.address.clone()).collect()
 }
 
+mod renewal;
 #[cfg(test)]
 mod tests;
+
+pub use self::renewal::{Renewal, RenewalDecision, decide_renewal};

@@ -119,6 +119,24 @@ pub fn planned_files(set: FileSet, about: &FileContext<'_>) -> Result<Vec<Planne
     Ok(files)
 }
 
+/// The files with renewed certificates. A key is before its certificate: after an interrupted write, the certificate is
+/// still due. A program that reads the two between both writes keeps its earlier pair, and reads them again.
+#[must_use]
+pub fn renewed_files(subjects: &[CertificateSubject]) -> Vec<PlannedFile> {
+    let mut files = Vec::new();
+    for subject in subjects.iter().copied() {
+        let path = subject.path();
+        if subject.is_in_kubeconfig() {
+            files.push(PlannedFile { path: path.to_owned(), source: Source::Kubeconfig(subject) });
+        } else {
+            let key = format!("{}.key", path.trim_end_matches(".crt"));
+            files.push(PlannedFile { path: key, source: Source::Key(subject) });
+            files.push(PlannedFile { path: path.to_owned(), source: Source::Certificate(subject) });
+        }
+    }
+    files
+}
+
 fn add_key_pair(add: &mut impl FnMut(String, Source), name: &str, subject: CertificateSubject) {
     add(pki_path(&format!("{name}.crt")), Source::Certificate(subject));
     add(pki_path(&format!("{name}.key")), Source::Key(subject));

@@ -1,13 +1,13 @@
 //! Paths of Kubernetes' files, on a node and in the containers.
 
-pub use madako_domain::component::{KUBELET_CONFIG, PROXY_CONFIG, SCHEDULER_CONFIG};
+pub use madako_domain::component::{
+    CONTROLLER_MANAGER_KUBECONFIG, KUBELET_CONFIG, PROXY_CONFIG, PROXY_KUBECONFIG, SCHEDULER_CONFIG,
+    SCHEDULER_KUBECONFIG,
+};
 
 pub const ENCRYPTION_DIRECTORY: &str = "/etc/kubernetes/apiserver";
 pub const ENCRYPTION: &str = "/etc/kubernetes/apiserver/encryption.yml";
-pub const CONTROLLER_MANAGER_KUBECONFIG: &str = "/etc/kubernetes/controller-manager/kubeconfig";
-pub const SCHEDULER_KUBECONFIG: &str = "/etc/kubernetes/scheduler/kubeconfig";
 pub const KUBELET_KUBECONFIG: &str = "/etc/kubernetes/kubelet/kubeconfig";
-pub const PROXY_KUBECONFIG: &str = "/etc/kubernetes/proxy/kubeconfig";
 pub const CNI_PROGRAMS: &str = "/opt/cni/bin";
 pub const CNI_CONFIG: &str = "/etc/cni/net.d";
 pub const CNI_STATE: &str = "/var/lib/cni";

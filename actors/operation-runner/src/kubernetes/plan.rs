@@ -26,6 +26,7 @@ use super::options::KubernetesOptions;
 use super::outdated::Wanted;
 use super::params::builtin_parameters;
 use super::row;
+use super::shown::certificates::{CertificateState, certificates};
 use super::shown::{State, components};
 use super::status::{ComponentStatus, KubernetesNode, KubernetesStatus};
 use super::versions::nodes_by_component;
@@ -410,6 +411,14 @@ impl Planner<'_> {
                 "a rotation of the encryption key is under way (last step: {}): API servers restart after each further change of \
                  the keys",
                 rotation.stage
+            ));
+        }
+        let certificates = certificates(self.input).into_iter();
+        let due = certificates.filter(|certificate| certificate.state == CertificateState::Due).count();
+        if due > 0 {
+            notes.push(format!(
+                "{due} certificates end soon: those that no step issues anew are renewed after all steps (madako kube status \
+                 shows them)"
             ));
         }
         if self.steps.iter().any(|step| step.is_gap) {

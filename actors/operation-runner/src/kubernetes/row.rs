@@ -7,6 +7,7 @@ use madako_domain::component::Component;
 use madako_domain::node_status::{KubernetesAnswers, NodeStatus};
 use madako_domain::status::OperationPhase;
 
+use super::certificates::CertificateSubject;
 use super::command::KubernetesCommand;
 use super::decide::{Due, KubernetesInput, decide};
 use super::files::FileContext;
@@ -67,7 +68,7 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
 }
 
 /// The input of a decision on components.
-pub(super) fn kubernetes_input<'a>(
+pub(crate) fn kubernetes_input<'a>(
     view: &View<'a>,
     part: &KubernetesPart<'a>,
     wanted: Wanted<'a>,
@@ -189,7 +190,11 @@ fn of_node(node: &Node, state: &NodeStatus, answers: &KubernetesAnswers) -> Kube
         Some((component, status))
     };
     let components: BTreeMap<_, _> = Component::ALL.into_iter().filter_map(component).collect();
-    KubernetesNode { reachable: state.reachable, components }
+    let certificate = |subject: CertificateSubject| {
+        Some((subject, state.kubernetes_certificates.get(subject.path())?.validity?))
+    };
+    let certificates = CertificateSubject::ALL.into_iter().filter_map(certificate).collect();
+    KubernetesNode { reachable: state.reachable, components, certificates }
 }
 
 /// True if the holder of a lease runs on the node: its identity is the name of the host, and a random part.

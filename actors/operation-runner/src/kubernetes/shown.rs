@@ -1,5 +1,7 @@
 //! The state of each component on each node, for the output of commands.
 
+pub mod certificates;
+
 use madako_domain::cluster::Node;
 use madako_domain::component::Component;
 use madako_json::named;
@@ -139,7 +141,7 @@ mod tests {
         };
         let running = ComponentStatus { container, health: Some(Ok(())), ..ComponentStatus::default() };
         let components = BTreeMap::from([(Component::Proxy, running)]);
-        let mut on_node = KubernetesNode { reachable: true, components };
+        let mut on_node = KubernetesNode { reachable: true, components, ..KubernetesNode::default() };
         change(&mut on_node);
         let nodes = BTreeMap::from([(node.address.clone(), on_node)]);
         let status = KubernetesStatus { nodes, ..KubernetesStatus::default() };

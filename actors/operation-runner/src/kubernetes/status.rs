@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use madako_domain::certificate::Validity;
 use madako_domain::node_status::ContainerStatus;
 use madako_domain::skew::{KubernetesVersion, Versions};
 
+use super::certificates::CertificateSubject;
 use super::outdated::FileOnNode;
 use madako_domain::component::Component;
 
@@ -26,6 +28,8 @@ pub struct KubernetesStatus {
 pub struct KubernetesNode {
     pub reachable: bool,
     pub components: BTreeMap<Component, ComponentStatus>,
+    /// The certificates whose end is known.
+    pub certificates: BTreeMap<CertificateSubject, Validity>,
 }
 
 /// The state of a component on a node.

@@ -1,8 +1,14 @@
-//! Tests of the renewal of etcd's certificates.
+//! Tests of the renewal of certificates.
 
+use madako_domain::certificate::{NodeCertificate, Validity};
 use madako_domain::containers::Container;
+use time::Duration;
 
-use super::fleet::{A, B, C, Fleet, X, check};
+use super::fleet::{A, B, C, Fleet, NOW, X, check};
+use super::kubernetes::running;
+use crate::KubernetesMode;
+use crate::kubernetes::certificates::CertificateSubject;
+use crate::kubernetes::plan::{Durations, plan};
 
 /// All members run, and the certificates of two of them end soon.
 fn aging() -> Fleet {
@@ -76,5 +82,100 @@ fn only_members_that_run_are_renewed_and_only_certificates_of_their_own() {
             fleet.certificates(C, &[]);
         },
         "etcd-start; etcd-start(.12)",
+    );
+}
+
+/// A certificate of Kubernetes that ends in 29 days.
+fn age(fleet: &mut Fleet, address: &str, subject: CertificateSubject) {
+    let to = NOW + Duration::days(29);
+    let validity = Some(Validity { from: to - Duration::days(3650), to });
+    let certificate = NodeCertificate { text: String::new(), validity };
+    fleet.node(address).kubernetes_certificates.insert(subject.path().to_owned(), certificate);
+}
+
+/// A fleet with a due certificate of a controller manager, and with other ones.
+fn aging_kubernetes(others: &[(&str, CertificateSubject)]) -> Fleet {
+    let mut fleet = running();
+    age(&mut fleet, B, CertificateSubject::ControllerManager);
+    for (address, subject) in others {
+        age(&mut fleet, address, *subject);
+    }
+    fleet
+}
+
+#[test]
+fn certificates_of_kubernetes_are_renewed_after_those_of_etcd_and_after_the_roll() {
+    let files = [(X, CertificateSubject::Kubelet), (A, CertificateSubject::ApiServer)];
+    check(aging_kubernetes(&files), |_| {}, "k8s-maintain; kubernetes-renew-certificates(.11)");
+    check(
+        aging_kubernetes(&files),
+        |fleet| fleet.certificates(C, &[("server.crt", 29)]),
+        "etcd-maintain; etcd-renew-certificates(.13)",
+    );
+    check(
+        aging_kubernetes(&files),
+        |fleet| drop(fleet.node(X).containers.remove("kube-proxy")),
+        "k8s-start; kube-proxy-bootstrap(.21)",
+    );
+    check(
+        aging_kubernetes(&files),
+        |fleet| fleet.authorities = Some("sealed".to_owned()),
+        "completed; held kubernetes-renew-certificates authorities(.11)",
+    );
+    check(
+        aging_kubernetes(&files),
+        |fleet| fleet.settings.kubernetes = KubernetesMode::Observe,
+        "completed; held kubernetes-renew-certificates observed(.11)",
+    );
+}
+
+#[test]
+fn a_renewal_writes_keys_before_certificates_and_kubeconfigs_while_their_program_is_stopped() {
+    let commands = |fleet: Fleet| -> Vec<String> {
+        let operation = fleet.decide().operations.remove(0);
+        operation
+            .commands
+            .iter()
+            .map(|command| format!("{} {}", command.name(), command.target().replace("/etc/kubernetes/", "")))
+            .collect()
+    };
+    let image = running().settings.images.kubernetes;
+    assert_eq!(
+        commands(aging_kubernetes(&[])),
+        [
+            format!("image-pull {image}").as_str(),
+            "prepare-certificates controller-manager/kubeconfig",
+            "stop-container kube-controller-manager",
+            "make-files controller-manager/kubeconfig",
+            "run-container kube-controller-manager",
+        ]
+    );
+    let files = [(A, CertificateSubject::Aggregation), (A, CertificateSubject::Kubelet)];
+    assert_eq!(
+        commands(aging_kubernetes(&files)),
+        [
+            "prepare-certificates pki/aggregation.crt,pki/kubelet.crt",
+            "make-files pki/aggregation.key,pki/aggregation.crt,pki/kubelet.key,pki/kubelet.crt",
+        ]
+    );
+}
+
+#[test]
+fn a_member_that_is_out_of_sync_keeps_no_certificate_of_kubernetes_from_its_renewal() {
+    check(
+        aging_kubernetes(&[(A, CertificateSubject::EtcdClient)]),
+        |fleet| fleet.members(&[(A, '+'), (B, '+'), (C, '-')]),
+        "k8s-maintain; kubernetes-renew-certificates(.11)",
+    );
+}
+
+#[test]
+fn a_plan_counts_the_certificates_that_are_due() {
+    let fleet = aging_kubernetes(&[(A, CertificateSubject::Kubelet)]);
+    let planned = plan(&fleet.input(), fleet.kubernetes.as_ref().unwrap(), &Durations::new());
+    assert!(planned.steps.is_empty());
+    assert!(
+        matches!(&planned.notes[..], [note] if note.starts_with("2 certificates end soon")),
+        "{planned:?}"
     );
 }

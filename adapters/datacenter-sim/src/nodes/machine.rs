@@ -4,8 +4,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use madako_domain::certificate::NodeCertificate;
-use madako_domain::component::Component;
+use madako_domain::component::{self, Component, KUBECONFIGS};
 use madako_domain::containers::{Container, ContainerName, ETCD_MARK, ETCD_PKI, ServiceParams};
 use madako_domain::host_key::HostKey;
 use madako_domain::node_status::{ContainerStatus, NodeStatus};
@@ -189,6 +191,7 @@ impl Machine {
                 .map(|it| *it == Content::Empty),
             etcd_other_volume: self.volumes.iter().any(has_data),
             etcd_certificates: self.read_certificates(),
+            kubernetes_certificates: self.read_kubernetes_certificates(),
             configurations: self.read_configurations(),
         }
     }
@@ -203,6 +206,26 @@ impl Machine {
             has_key.then(|| (name.to_owned(), NodeCertificate { text: text.clone(), validity: None }))
         };
         self.files.iter().filter_map(certificate).collect()
+    }
+
+    /// The certificates of Kubernetes, also those in kubeconfigs.
+    fn read_kubernetes_certificates(&self) -> BTreeMap<String, NodeCertificate> {
+        let in_file = |path: &str| match (self.files.get(path)?, path.strip_suffix(".crt")?) {
+            (FileContent::Public(text), name) if self.files.contains_key(&format!("{name}.key")) => {
+                Some(text.clone())
+            }
+            _ => None,
+        };
+        let in_kubeconfig = |path: &str| match self.files.get(path)? {
+            FileContent::Private(text) => client_certificate(text.reveal()),
+            FileContent::Public(text) => client_certificate(text),
+        };
+        let files = component::CERTIFICATES.into_iter().map(|path| (path, in_file(path)));
+        let kubeconfigs = KUBECONFIGS.into_iter().map(|(path, _)| (path, in_kubeconfig(path)));
+        let read = files.chain(kubeconfigs).filter_map(|(path, text)| {
+            Some((path.to_owned(), NodeCertificate { text: text?, validity: None }))
+        });
+        read.collect()
     }
 
     /// The configuration files of Kubernetes' components.
@@ -432,6 +455,12 @@ impl Machine {
             _ => None,
         }
     }
+}
+
+/// The certificate in a kubeconfig.
+fn client_certificate(kubeconfig: &str) -> Option<String> {
+    let data = kubeconfig.lines().find_map(|line| line.trim().strip_prefix("client-certificate-data: "))?;
+    String::from_utf8(STANDARD.decode(data).ok()?).ok()
 }
 
 /// The plugin in the tools image.

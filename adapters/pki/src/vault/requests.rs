@@ -95,8 +95,9 @@ fn certificate_body(request: &CertificateRequest) -> RequestBody {
     let mut set = |name: &str, value: String| drop(body.0.insert(name.to_owned(), Value::String(value)));
     let named = if is_planted(Canary::CertificateForAnother) { "localhost" } else { &request.common_name };
     set("common_name", named.to_owned());
-    // Vault adds the common name unless it is excluded.
-    let names = request.dns_names.iter().filter(|name| **name != request.common_name);
+    // Vault adds the common name unless it is excluded. That of API servers is excluded, and is one of their names.
+    let is_added = request.authority == Authority::Server;
+    let names = request.dns_names.iter().filter(|name| !is_added || **name != request.common_name);
     let names: Vec<&str> = names.map(String::as_str).collect();
     if !names.is_empty() {
         set("alt_names", names.join(","));
@@ -104,7 +105,7 @@ fn certificate_body(request: &CertificateRequest) -> RequestBody {
     if !request.addresses.is_empty() {
         set("ip_sans", request.addresses.join(","));
     }
-    if request.authority != Authority::Server {
+    if !is_added {
         set("exclude_cn_from_sans", "true".to_owned());
     }
     if request.authority == Authority::EtcdClient || is_of_user(request) {
@@ -153,7 +154,10 @@ mod tests {
                 organization: "system:masters".to_owned(),
                 ..request(Authority::Kubernetes, "admin", Usage::Client)
             },
-            request(Authority::Kubernetes, "kubernetes", Usage::Both),
+            CertificateRequest {
+                dns_names: ["localhost", "kubernetes"].map(str::to_owned).to_vec(),
+                ..request(Authority::Kubernetes, "kubernetes", Usage::Both)
+            },
             CertificateRequest {
                 organization: "system:nodes".to_owned(),
                 ..request(Authority::Kubernetes, "system:node:node-1", Usage::Both)
@@ -191,7 +195,7 @@ kubernetes admin once
   issue {"common_name":"admin","exclude_cn_from_sans":"true","ttl":"3600s"}
 kubernetes system
   role {"allow_any_name":"true","enforce_hostnames":"false","max_ttl":"87600h","ttl":"87600h"}
-  issue {"common_name":"kubernetes","exclude_cn_from_sans":"true"}
+  issue {"alt_names":"localhost,kubernetes","common_name":"kubernetes","exclude_cn_from_sans":"true"}
 kubernetes kubelet
   role {"allow_any_name":"true","enforce_hostnames":"false","max_ttl":"87600h","organization":"system:nodes","ttl":"87600h"}
   issue {"common_name":"system:node:node-1","exclude_cn_from_sans":"true"}

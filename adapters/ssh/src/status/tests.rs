@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -207,4 +208,54 @@ fn certificates_are_read_and_keys_are_not() {
     assert_eq!(odd.len(), 2);
     assert!(odd["server.crt"].text.starts_with("\nEND\n\n%s\\n'\"`xxx"), "{:.40}", odd["server.crt"].text);
     assert!(odd["server.crt"].text.len() < MAX_CERTIFICATE);
+}
+
+/// A kubeconfig with this certificate in it.
+fn kubeconfig(certificate: &str) -> String {
+    let data = STANDARD.encode(certificate);
+    format!(
+        "users:\n- name: u\n  user:\n    client-certificate-data: {data}\n    client-key-data: aGlkZGVu\n"
+    )
+}
+
+#[test]
+fn certificates_of_kubernetes_are_read_and_keys_are_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let kubernetes = directory.path().to_str().unwrap();
+    let here = render("v").replace("/etc/kubernetes", kubernetes);
+    for below in ["pki", "scheduler", "proxy"] {
+        std::fs::create_dir(directory.path().join(below)).unwrap();
+    }
+    let write = |name: &str, content: &str| std::fs::write(directory.path().join(name), content).unwrap();
+    let found = |docker: &str| {
+        let output = run_script(docker, &here);
+        assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
+        let answer = String::from_utf8(output.stdout).unwrap();
+        assert!(!answer.contains("hidden") && !answer.contains("aGlkZGVu"), "{answer}");
+        parse_status(&answer.replace(kubernetes, "/etc/kubernetes"), "v").unwrap().kubernetes_certificates
+    };
+    assert!(found("exit 0").is_empty(), "nothing is there");
+
+    let pem = "-----BEGIN CERTIFICATE-----\nAb+/=\n-----END CERTIFICATE-----\n";
+    let certificate = NodeCertificate { text: pem.to_owned(), validity: None };
+    write("pki/apiserver.crt", pem);
+    write("pki/kubelet.crt", pem);
+    write("pki/kubelet.key", "hidden");
+    write("scheduler/kubeconfig", &kubeconfig(pem));
+    let expected = ["/etc/kubernetes/pki/kubelet.crt", "/etc/kubernetes/scheduler/kubeconfig"];
+    let expected = BTreeMap::from(expected.map(|path| (path.to_owned(), certificate.clone())));
+    assert_eq!(found("exit 0"), expected, "the key of the API server is missing");
+
+    // Not a file that the login can read: the engine copies it, behind the header of an archive.
+    std::fs::create_dir(directory.path().join("proxy/kubeconfig")).unwrap();
+    assert_eq!(found("exit 0"), expected);
+    write("archive", &format!("kubeconfig\0\0ustar\0{}", kubeconfig(pem)));
+    let copies =
+        format!("case \"$1 $2 $3\" in 'container cp kube-proxy:'*) cat {kubernetes}/archive;; esac; exit 0");
+    let copied = found(&copies);
+    assert_eq!(copied.len(), 3);
+    assert_eq!(copied["/etc/kubernetes/proxy/kubeconfig"], certificate);
+
+    write("scheduler/kubeconfig", "client-certificate-data: %%%\n");
+    assert_eq!(found("exit 0")["/etc/kubernetes/scheduler/kubeconfig"].text, "", "its end is not known");
 }

@@ -201,6 +201,7 @@ impl Reader {
             etcd_empty: typed.etcd_empty,
             etcd_other_volume,
             etcd_certificates,
+            kubernetes_certificates: BTreeMap::new(),
             configurations: BTreeMap::new(),
         }
     }

@@ -15,6 +15,7 @@ mod kubernetes_contract;
 mod machines;
 mod nodes;
 mod operations;
+mod renewal;
 mod restore;
 mod rolls;
 mod secrets;

@@ -12,6 +12,7 @@ use crate::components::{
     MACHINES, bootstrapped, kubeconfig, runs_all_components, stopped_components_start_again,
 };
 use crate::fleet::Fleet;
+use crate::renewal::ended_certificates_are_renewed;
 use crate::{eventually, eventually_within, measured};
 
 /// Requests of each kind and client in a second.
@@ -229,6 +230,7 @@ async fn secrets_get_another_encryption_key_without_a_failed_request() {
 async fn three_nodes_keep_their_components_upgrade_without_a_failed_request_and_reboot() {
     let Some((fleet, credentials)) = prepared().await else { return };
     stopped_components_start_again(&fleet).await;
+    ended_certificates_are_renewed(&fleet).await;
     fleet.lab().load_next_kubernetes().await.unwrap();
     let clients = start_clients(&fleet, &credentials, "release");
     let began = Instant::now();

@@ -17,7 +17,7 @@ use super::{at_a_site, disturb, play};
 /// Longer than waves, their watches and all back-offs.
 const LONG: Duration = Duration::from_secs(1800);
 pub const CONTROL_PLANE: [usize; 3] = [0, 1, 2];
-const WORKERS: [usize; 2] = [3, 4];
+pub const WORKERS: [usize; 2] = [3, 4];
 const CHANGED_CONTROL_PLANE: [usize; 3] = [0, 1, 3];
 const CHANGED_WORKERS: [usize; 2] = [2, 4];
 
@@ -125,7 +125,11 @@ const COMMANDS: [&str; 48] = [
 ];
 
 pub async fn bootstrap(site: &mut Site) -> Result<(), Stopped> {
-    site.kubernetes = Some("kubernetes:1".to_owned());
+    bootstrap_with_image(site, "kubernetes:1").await
+}
+
+pub async fn bootstrap_with_image(site: &mut Site, image: &str) -> Result<(), Stopped> {
+    site.kubernetes = Some(image.to_owned());
     site.images("etcd:1").await;
     site.options = json!({"kubelet": {
         "boot_taints": [{"key": "example.com/boot", "value": "", "effect": "NoSchedule"}],

@@ -13,8 +13,9 @@ use serde_json::{Value, json};
 use time::format_description::well_known::Rfc3339;
 use tokio::time::Instant;
 
+use super::renewal::Issuer;
 use super::site::{Disturbance, INTERVAL, NODES, OUTAGE, PATIENCE, Recorded, Site, Stopped, address, start};
-use super::{kubernetes, objects, rotation, survey, vault};
+use super::{kubernetes, objects, renewal, rotation, survey, vault};
 
 /// Time for which a node with another host key is left alone.
 const UNKNOWN_KEY: Duration = Duration::from_secs(120);
@@ -50,6 +51,10 @@ pub enum Story {
     Kubernetes,
     /// Components of Kubernetes that end, and that restart with other arguments and another image.
     KubernetesLife,
+    /// All components of Kubernetes, whose certificates are renewed.
+    KubernetesRenewal,
+    /// The same with a Vault.
+    KubernetesRenewalByVault,
     /// A roll of kubelets that fail, which an operator resumes.
     FailedRoll,
     /// Another key with which API servers encrypt Secrets.
@@ -125,6 +130,8 @@ impl Story {
             Self::Backups => backups(site).await,
             Self::Kubernetes => kubernetes::bootstrap(site).await,
             Self::KubernetesLife => kubernetes::live(site).await,
+            Self::KubernetesRenewal => renewal::tell(site, Issuer::BuiltIn).await,
+            Self::KubernetesRenewalByVault => renewal::tell(site, Issuer::Vault).await,
             Self::FailedRoll => kubernetes::fail_roll(site).await,
             Self::EncryptionRotation => rotation::tell(site).await,
             Self::Objects => objects::tell(site).await,

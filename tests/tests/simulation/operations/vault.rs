@@ -50,7 +50,7 @@ impl Site {
 }
 
 /// Operations and reasons of the leader's page.
-fn held(site: &Site) -> Vec<String> {
+pub fn held(site: &Site) -> Vec<String> {
     let running = site.running.as_ref();
     let page = running.and_then(|running| running.instance.view().operations.newest());
     let held = page.iter().flat_map(|page| &page.held);

@@ -19,6 +19,8 @@ use crate::kubernetes::params::builtin_parameters;
 use crate::kubernetes::status::KubernetesNode;
 use crate::kubernetes::versions::is_component_of;
 
+mod renewal;
+
 const A: &str = "10.0.0.1";
 const B: &str = "10.0.0.2";
 const C: &str = "10.0.0.3";
@@ -72,7 +74,10 @@ impl Fleet {
             let components =
                 Component::ALL.into_iter().filter(|it| node.control_plane || !it.is_of_control_plane());
             let components = components.map(|it| (it, fleet.running(it, &node))).collect();
-            fleet.status.nodes.insert(node.address, KubernetesNode { reachable: true, components });
+            fleet.status.nodes.insert(
+                node.address,
+                KubernetesNode { reachable: true, components, certificates: BTreeMap::new() },
+            );
         }
         fleet
     }
@@ -106,10 +111,6 @@ impl Fleet {
         }
     }
 
-    fn decide(&self) -> KubernetesDecision {
-        decide(&self.input())
-    }
-
     fn input(&self) -> KubernetesInput<'_> {
         let image = ImageName::Kubernetes.default_image();
         KubernetesInput {
@@ -125,6 +126,10 @@ impl Fleet {
             minor_upgrade: self.minor_upgrade,
             reboots: &self.reboots,
         }
+    }
+
+    fn decide(&self) -> KubernetesDecision {
+        decide(&self.input())
     }
 
     /// Gives kubelets the old image, whose minor version is another one than that of the wanted image.

@@ -116,6 +116,37 @@ async fn status_distinguishes_an_empty_volume_from_data_and_from_another_volume(
     assert!(matches!(volumes[VOLUME], Content::Member(_)) && volumes["other"] == Content::Empty);
 }
 
+#[tokio::test(start_paused = true)]
+async fn status_has_the_certificates_of_kubernetes_but_no_key() {
+    let fleet = Fleet::new(1);
+    let address = fleet.all[0].as_str();
+    let public = |path: &str| {
+        let content = FileContent::Public("a certificate".to_owned());
+        NodeFile { path: format!("/etc/kubernetes/{path}"), content }
+    };
+    let private = |path: &str, text: &str| NodeFile {
+        path: format!("/etc/kubernetes/{path}"),
+        content: FileContent::Private(Secret::new(text)),
+    };
+    // "a certificate"
+    let kubeconfig = "client-certificate-data: YSBjZXJ0aWZpY2F0ZQ==\nclient-key-data: a2V5\n";
+    let files = vec![
+        public("pki/kubelet.crt"),
+        private("pki/kubelet.key", "key"),
+        // Without its key.
+        public("pki/apiserver.crt"),
+        private("proxy/kubeconfig", kubeconfig),
+        private("scheduler/kubeconfig", "no kubeconfig"),
+    ];
+    let directory = "/etc/kubernetes".to_owned();
+    fleet.act(address, &NodeAction::WriteFiles { tools: TOOLS.to_owned(), directory, files }).await.unwrap();
+    let found = fleet.status(address).await.kubernetes_certificates;
+    let texts: Vec<(&str, &str)> =
+        found.iter().map(|(path, found)| (path.as_str(), found.text.as_str())).collect();
+    let expected = ["/etc/kubernetes/pki/kubelet.crt", "/etc/kubernetes/proxy/kubeconfig"];
+    assert_eq!(texts, expected.map(|path| (path, "a certificate")));
+}
+
 /// The last fact of an effect.
 fn last(fleet: &Fleet) -> NodeFact {
     fleet.nodes.facts_since(0).pop().unwrap()

@@ -1,4 +1,4 @@
-//! `madako kubernetes status`: the components of Kubernetes on the nodes, and the objects in Kubernetes.
+//! `madako kubernetes status`: the components of Kubernetes on the nodes, their certificates, and the objects in Kubernetes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,6 +9,9 @@ use madako_domain::keys;
 use madako_domain::rollout::Rollout;
 use madako_operation_runner::kubernetes::objects::shown::{ObjectState, ShownObject, objects};
 use madako_operation_runner::kubernetes::operation::KubernetesOperationName;
+use madako_operation_runner::kubernetes::shown::certificates::{
+    CertificateState, ShownCertificate, certificates,
+};
 use madako_operation_runner::kubernetes::shown::{ShownComponent, State, components};
 use madako_operation_runner::operation::OperationName;
 use madako_supervisor::clock::SystemClock;
@@ -38,11 +41,11 @@ use crate::list::{AsList, Cell, List, ListArgs, Tone};
 /// reason, such as the pod for which a drain was given up. The line `Roll` names a pause, the nodes that failed after their
 /// restart, and those of the present wave, and the load of an API server for which the next wave is smaller. The line
 /// `Rotation` names the last step of a rotation of the encryption key, and the reason for which the next step waits. Below
-/// the components, the list has the objects of Kubernetes that are not as wanted: due, held or unknown. `-o json` has all
-/// objects.
+/// the components, the list has the certificates that are due (they end soon) or unreadable, with the path of the file, and
+/// the objects of Kubernetes that are not as wanted: due, held or unknown. `-o json` has all certificates and objects.
 ///
-/// Exit codes: 0: all components and objects are good; 1: some are not, or a rotation is under way; 2: the state could not be
-/// read, or bad input.
+/// Exit codes: 0: all components, certificates and objects are good; 1: some are not, or a rotation is under way; 2: the
+/// state could not be read, or bad input.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  madako kube status\n  madako kube status -o wide --sort-by state\n  \
                         madako kube status --watch")]
@@ -61,6 +64,7 @@ const MINOR_UPGRADES: [(&str, &str); 3] = [
 #[derive(PartialEq, Serialize)]
 struct KubernetesStatusReport {
     components: Vec<ShownComponent>,
+    certificates: Vec<ShownCertificate>,
     /// `None`: no API server is healthy.
     objects: Option<Vec<ShownObject>>,
     /// Kubelets that the leader does not give another minor version yet, by reason.
@@ -86,8 +90,11 @@ pub(crate) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let read = async || {
         let shown = gather_kubernetes_status(global).await.map_err(Failure::into_bad_input)?;
         let objects = shown.objects.as_ref().is_some_and(|all| all.iter().all(is_as_wanted));
-        let is_settled = objects && shown.encryption_rotation.is_none();
-        is_good = is_settled && shown.components.iter().all(|component| component.state == State::Good);
+        let certificates = shown.certificates.iter().all(is_valid);
+        is_good = objects
+            && certificates
+            && shown.encryption_rotation.is_none()
+            && shown.components.iter().all(|component| component.state == State::Good);
         Ok(shown)
     };
     args.list.show(list_columns(), &SystemClock, NODES_PAUSE, read).await?;
@@ -111,6 +118,7 @@ async fn gather_kubernetes_status(global: &Global) -> Result<KubernetesStatusRep
         rotation.map(|rotation| ShownRotation { rotation: (*rotation).clone(), held: None });
     let input = inputs.as_input(&inputs.settings);
     let mut components = components(&input, options);
+    let mut certificates = certificates(&input);
     let mut objects = objects(&input, options);
     let mut minor_upgrades = BTreeMap::new();
     let leader_error = match running::fetch_held_operations(&access::open_store(global)?).await {
@@ -122,6 +130,7 @@ async fn gather_kubernetes_status(global: &Global) -> Result<KubernetesStatusRep
                 let held = all.find(|held| held.what == OperationName::KubernetesRotateEncryptionKey.name());
                 rotation.held = held.map(|held| held.why.clone());
             }
+            add_held_renewals(&mut certificates, &held);
             resource::status::add_held(objects.as_deref_mut().unwrap_or_default(), &held);
             None
         }
@@ -129,6 +138,7 @@ async fn gather_kubernetes_status(global: &Global) -> Result<KubernetesStatusRep
     };
     Ok(KubernetesStatusReport {
         components,
+        certificates,
         objects,
         minor_upgrades,
         rollout,
@@ -160,6 +170,22 @@ fn add_held_reasons(components: &mut [ShownComponent], held: &[ShownHeld]) {
     }
 }
 
+/// Adds the reasons for which the leader holds renewals to the certificates that are due.
+fn add_held_renewals(certificates: &mut [ShownCertificate], held: &[ShownHeld]) {
+    for held in held.iter().filter(|held| held.what == OperationName::KubernetesRenewCertificates.name()) {
+        let is_target = |shown: &&mut ShownCertificate| {
+            shown.state == CertificateState::Due && held.targets.contains(&shown.node)
+        };
+        for shown in certificates.iter_mut().filter(is_target) {
+            shown.why.push(format!("{} is held: {}", held.what, held.why));
+        }
+    }
+}
+
+fn is_valid(certificate: &ShownCertificate) -> bool {
+    certificate.state == CertificateState::Good
+}
+
 fn is_as_wanted(object: &ShownObject) -> bool {
     object.state == ObjectState::Good
 }
@@ -184,6 +210,12 @@ impl AsList for KubernetesStatusReport {
                 why.join("; ").into(),
                 image.clone().unwrap_or_default().into(),
             ]);
+        }
+        let certificates = self.certificates.iter().filter(|certificate| !is_valid(certificate));
+        for ShownCertificate { node, file, state, why, .. } in certificates {
+            let node = Cell::new(node).with_order(address_order(Some(node)));
+            let state = Cell::new(state.name()).with_tone(Tone::Notice);
+            list.add(vec![node, (*file).into(), state, why.join("; ").into(), "".into()]);
         }
         let objects = self.objects.iter().flatten();
         for ShownObject { key, state, why } in objects.filter(|object| !is_as_wanted(object)) {
@@ -272,6 +304,23 @@ mod tests {
             component(State::Outdated, Some("k:1"), &["one", "two"]),
             component(State::Unreachable, None, &[]),
         ];
+        let certificate = |state, why: &[&str]| ShownCertificate {
+            node: "10.0.0.1".to_owned(),
+            file: "/k/kubeconfig",
+            state,
+            not_after: None,
+            why: why.iter().map(|why| (*why).to_owned()).collect(),
+        };
+        let mut certificates =
+            vec![certificate(CertificateState::Good, &[]), certificate(CertificateState::Due, &["soon"])];
+        let renewal = |what: &str| ShownHeld {
+            what: what.to_owned(),
+            reason: "backing-off".to_owned(),
+            targets: vec!["10.0.0.1".to_owned()],
+            why: "later".to_owned(),
+        };
+        let held = [renewal("kubernetes-renew-certificates"), renewal("etcd-renew-certificates")];
+        add_held_renewals(&mut certificates, &held);
         let object = |key: &str, state| ShownObject { key: key.to_owned(), state, why: vec!["x".to_owned()] };
         let objects =
             Some(vec![object("Namespace/a", ObjectState::Good), object("Namespace/b", ObjectState::Held)]);
@@ -284,6 +333,7 @@ mod tests {
         let rotation = rotation.with_started(&["10.0.0.9".to_owned()]).unwrap();
         let shown = KubernetesStatusReport {
             components,
+            certificates,
             objects,
             minor_upgrades,
             rollout,
@@ -297,9 +347,12 @@ mod tests {
             [
                 vec!["10.0.0.1", "kubelet", "outdated", "k:1", "one;", "two"],
                 vec!["10.0.0.1", "kubelet", "unreachable"],
+                "10.0.0.1 /k/kubeconfig due soon; kubernetes-renew-certificates is held: later"
+                    .split(' ')
+                    .collect(),
                 vec!["-", "Namespace/b", "held", "x"],
             ],
-            "an object as wanted has no line: {text}"
+            "a good certificate and an object as wanted have no line: {text}"
         );
         assert!(shown.summary().starts_with("Roll: an operator paused the roll"));
         let rotation = "Rotation of the encryption key: new key k1; last step: added; API servers with the present \

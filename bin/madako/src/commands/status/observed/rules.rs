@@ -331,9 +331,7 @@ pub(super) const RULES: &[Rule] = &[
         what: "etcd of the cluster",
         metric: "madako_nodes_with_unreadable_certificates",
         since: Since::Recorded,
-        why: Some(
-            "control plane nodes whose certificates cannot be read, and so are not renewed: {{ $value }}",
-        ),
+        why: Some("nodes whose certificates cannot be read, and so are not renewed: {{ $value }}"),
         remedy: "madako node list names the nodes; madako node show ADDRESS names the files",
         ..BASE
     },
