@@ -26,7 +26,7 @@ pub struct Decision {
 pub(crate) type Row = Option<(OperationPhase, Vec<Operation>)>;
 
 /// The rows in order. The rows of the queues (at the end) do not exist yet.
-const ROWS: [fn(&View<'_>, &mut Vec<Held>) -> Row; 15] = [
+const ROWS: [fn(&View<'_>, &mut Vec<Held>) -> Row; 16] = [
     restore::stop_stale_members,
     upgrade,
     rivers::rivers_row,

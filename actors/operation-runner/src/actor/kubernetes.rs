@@ -31,7 +31,7 @@ use crate::kubernetes::outdated::Wanted;
 use crate::kubernetes::params::builtin_parameters;
 use crate::kubernetes::versions::{distinct_images, known_versions};
 use crate::limits::{API_SERVER_GRACE, KUBELET_PAUSE, KUBELET_TRIES, PROXIES_FOLLOW};
-use crate::operation::Operation;
+use crate::operation::{Operation, OperationName};
 
 /// Directory above all files of Kubernetes, apart from those of CNI.
 const KUBERNETES: &str = "/etc/kubernetes";
@@ -126,7 +126,7 @@ impl Executor {
             Some(violation) => {
                 Err(Failure { nodes: BTreeSet::new(), why: violation.to_string(), is_hold: true })
             }
-            None if name == KubernetesOperationName::KubeletRestart => {
+            None if operation.name == OperationName::Kubernetes(KubernetesOperationName::KubeletRestart) => {
                 self.refuse_minor_upgrade(operation, basis, &version).await
             }
             None => Ok(()),

@@ -347,7 +347,8 @@ async fn a_component_starts_only_at_a_version_that_the_policy_allows() {
     }
     let renewal = start_by(OperationName::KubernetesRenewCertificates);
     let versions = [("old", "1.29.0"), (wanted, "1.30.5")];
-    let why = failure_with_images(renewal, None, &[], beside("old", "old"), &versions).await;
+    let nodes = ImagesOfNodes { images: beside("old", "old"), versions: &versions, emptied: None };
+    let why = failure_with_images(renewal, None, &[], nodes).await;
     assert!(why.starts_with("held: I14: newer-than-api-server"), "{why}");
     // Components of one image are not asked for versions, which would need a permit as well.
     let one = ImagesOfNodes { images: beside(wanted, wanted), versions: &[], emptied: None };

@@ -411,7 +411,7 @@ impl<'a> Pass<'a> {
     fn is_roll_open(&self) -> bool {
         self.older_api_servers().is_none()
             && self.api_server_blocker().is_none()
-            && matches!(self.roll_obstacle(), None | Some(Reason::WaveWatched { .. }))
+            && matches!(roll_obstacle(self.input), None | Some(Reason::WaveWatched { .. }))
     }
 
     /// Holds the kubelets that would get another minor version on a node with pods, and returns the others.

@@ -161,7 +161,7 @@ impl<'a> Pass<'a> {
             return Some(reason);
         }
         if !component.is_of_control_plane() {
-            return self.roll_obstacle();
+            return super::roll_obstacle(self.input);
         }
         let control_plane = self.input.wanted.cluster.control_plane().map(|node| &node.address);
         let busy: Vec<String> =
