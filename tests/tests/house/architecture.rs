@@ -293,7 +293,7 @@ fn a_crate_outside_every_layer_is_found() {
     for directory in ["common", "messages", "messages/other", "actors/leader/inner", "tools/xtask"] {
         let mut spoilt = valid();
         spoilt.push(member(directory, &[]));
-        one(&wrong_directions(&spoilt), &[directory, "no layer"]);
+        one(&wrong_directions(&spoilt), &[directory, "not a layer"]);
     }
 }
 
@@ -307,6 +307,6 @@ fn a_difference_between_map_and_members_is_found() {
     let members = [member("messages/domain", &[]), member("actors/leader", &[])];
     let map = "| Crate | For |\n| `messages/domain/` | words |\n| `actors/leader/` | one writer |\n";
     nothing(&unmapped(&members, map));
-    one(&unmapped(&members[..1], map), &["actors/leader", "no member"]);
+    one(&unmapped(&members[..1], map), &["actors/leader", "not a member"]);
     one(&unmapped(&members, "| `messages/domain/` | words |\n"), &["actors/leader", "does not list"]);
 }
