@@ -112,7 +112,7 @@ pub fn next_actions(view: &View<'_>) -> Vec<NextAction> {
     let is_control_plane = |entry: &RebootQueueEntry| view.nodes.get(&*entry.node) == Some(&true);
     // A reboot brings the new kubelet as well, so that it comes before drains for upgrades.
     entries.sort_by_key(|(index, entry)| {
-        (view.service_order(*index, entry), is_control_plane(entry), entry.is_upgrade(), *index)
+        (view.service_order(*index, entry), is_control_plane(entry), entry.is_upgrade(), index.unsigned_abs())
     });
     entries
         .into_iter()

@@ -161,7 +161,7 @@ fn a_directory_is_emptied_without_following_links() {
 #[test]
 fn network_plugins_come_from_the_image_alone() {
     let install = |arguments: &[&str]| run(Path::new(PROGRAM), &[&["install-cni"], arguments].concat(), b"");
-    assert!(failed(&install(&["/elsewhere"]), 2).contains("the directories are fixed"));
+    assert!(failed(&install(&["/elsewhere"]), 2).contains("the directories of the plugins are fixed"));
     // The machine of this test is not an image.
     assert!(failed(&install(&[]), 1).contains("make tools-image PLUGINS=DIR"));
 }

@@ -24,7 +24,8 @@ pub(super) const ALL: &str = "Secrets";
 #[derive(Deserialize)]
 struct Page {
     metadata: ListMeta,
-    items: Vec<Item>,
+    /// An API server writes `null` for an empty list.
+    items: Option<Vec<Item>>,
 }
 
 /// An object without its content.
@@ -54,12 +55,13 @@ pub(super) async fn list_secrets(server: &ApiServer) -> Result<Vec<SecretVersion
     loop {
         let text = exchange::send_request(&server.client, call, request.list_metadata(&params), until).await;
         let page: Page = exchange::parse(call, &text.map_err(withhold_message_of_secret)?)?;
+        let items = page.items.unwrap_or_default();
         let next = page.metadata.continue_.filter(|token| !token.is_empty());
         // Empty pages with a continue token could go on until the deadline.
-        if next.is_some() && page.items.is_empty() {
+        if next.is_some() && items.is_empty() {
             return Err(malformed("an empty page with more to follow"));
         }
-        let versions: Option<Vec<SecretVersion>> = page.items.into_iter().map(Item::into_version).collect();
+        let versions: Option<Vec<SecretVersion>> = items.into_iter().map(Item::into_version).collect();
         all.extend(versions.ok_or_else(|| malformed("a Secret without a name or a version"))?);
         if all.len() > MAX_SECRETS {
             return Err(malformed(&format!("more than {MAX_SECRETS} objects")));

@@ -321,5 +321,5 @@ async fn an_unreadable_state_is_not_a_difference() {
     let Some(etcd) = Etcd::start().await else { return };
     let config = etcd.with_operations();
     let message = madako(&["ops", "diff", "--config", &config]).await.refused(2);
-    assert!(message.contains("no cluster is stored"), "{message}");
+    assert!(message.contains("no cluster configuration is stored"), "{message}");
 }

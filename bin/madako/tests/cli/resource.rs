@@ -74,7 +74,7 @@ async fn states_of_resources_without_a_cluster_are_bad_input() {
     let Some(etcd) = Etcd::start().await else { return };
     for command in ["status", "diff"] {
         let message = etcd.run(&["resource", command]).await.refused(2);
-        assert!(message.contains("no cluster is stored"), "{message}");
+        assert!(message.contains("no cluster configuration is stored"), "{message}");
     }
     let message = etcd.run(&["resource", "status", "--sort-by", "size"]).await.refused(2);
     assert!(message.contains("expected one of object, state, why"), "{message}");

@@ -89,7 +89,10 @@ async fn vault_is_set_up_as_ckecli_does_and_issues_from_then_on() {
     let mut untrusted = command(&["--config", &place.config, "vault", "init"]);
     untrusted.env("VAULT_TOKEN", &place.token).env("VAULT_CACERT", &authority);
     let message = ended(&["vault", "init"], untrusted.spawn().unwrap()).await.refused(2);
-    assert!(message.contains("authority.crt cannot be used: expected a certificate in PEM"), "{message}");
+    assert!(
+        message.contains("authority.crt of Vault cannot be used: expected a certificate in PEM"),
+        "{message}"
+    );
 
     let told = place.run(&["vault", "init"]).await.calm();
     let mounts = AUTHORITIES.map(|name| format!("mounted pki on cke/ca-{name}\n")).concat();

@@ -93,7 +93,7 @@ impl Fleet {
             },
             file: Some(file.map(|file| file.to_yaml().unwrap())),
             health: Some(Ok(())),
-            leads: node.address == A,
+            leads: node.address == A && component.is_of_control_plane(),
             ..ComponentStatus::default()
         }
     }

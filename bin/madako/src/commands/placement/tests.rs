@@ -289,7 +289,7 @@ fn contradictory_options_are_refused_before_a_request() {
             "kube app create it -f @/app.yaml --hook-shutdown 5 giveup",
             "got \"giveup\" as STRATEGY, expected give_up or delete",
         ),
-        ("kube app create .. -f @/app.yaml", "NAME must be the name"),
+        ("kube app create .. -f @/app.yaml", "NAME: expected the name of a resource"),
         (
             "kube cluster create it -f @/tosca.yaml --metric heat nan",
             "--metric heat: got \"nan\", expected a finite",
