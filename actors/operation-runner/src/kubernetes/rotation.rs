@@ -37,7 +37,7 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
             let wanted = row::wanted(view.input, options);
             decide(rotation?, &row::kubernetes_input(view, &part, wanted, &status))
         }
-        Err(why) => Err(KubernetesReason::RotationUnreadable { why: why.to_owned() }),
+        Err(why) => Err(Box::new(KubernetesReason::RotationUnreadable { why: why.to_owned() })),
     };
     let acts = view.input.settings.kubernetes == KubernetesMode::Act;
     match decided {
@@ -47,7 +47,7 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
             Some((OperationPhase::K8sMaintain, vec![operation]))
         }
         decided => {
-            let reason = decided.err().filter(|_| acts).unwrap_or(KubernetesReason::Observed);
+            let reason = decided.err().filter(|_| acts).map_or(KubernetesReason::Observed, |reason| *reason);
             let reason = Reason::Kubernetes(reason);
             held.push(Held { what: NAME, reason, targets: view.control_plane.clone() });
             None
@@ -62,13 +62,13 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
 pub fn decide(
     rotation: &EncryptionRotation,
     input: &KubernetesInput<'_>,
-) -> Result<Command, KubernetesReason> {
+) -> Result<Command, Box<KubernetesReason>> {
     if let Some(reason) = rotation_obstacle(input) {
-        return Err(reason);
+        return Err(Box::new(reason));
     }
     let nodes = unready_servers(input);
     if !nodes.is_empty() {
-        return Err(KubernetesReason::EarlierEncryptionKeys { nodes });
+        return Err(Box::new(KubernetesReason::EarlierEncryptionKeys { nodes }));
     }
     let key = rotation.key.clone();
     Ok(match rotation.stage {

@@ -10,7 +10,7 @@ const SERVERS: [&str; 3] = [A, B, C];
 impl Fleet {
     /// The next step of a rotation, or the reason for which it waits.
     fn step(&self, rotation: &EncryptionRotation) -> String {
-        match rotation::decide(rotation, &self.input()) {
+        match rotation::decide(rotation, &self.input()).map_err(|reason| *reason) {
             Ok(command) => format!("{} {}", command.name(), command.target()),
             Err(Reason::EarlierEncryptionKeys { nodes }) => format!("waits for {}", nodes.join(" ")),
             Err(reason) => reason.name().to_owned(),
