@@ -150,10 +150,10 @@ impl Host for CommandsOnHost {
 
 /// Sends the order and then heartbeats. A watcher that no longer reads has reported or ended; [`hear`] finds out which.
 async fn send_heartbeats(mut orders: ChildStdin, order: Vec<u8>, pause: Duration) -> Infallible {
-    let mut told = orders.write_all(&order).await;
-    while told.is_ok() {
+    let mut written = orders.write_all(&order).await;
+    while written.is_ok() {
         time::sleep(pause).await;
-        told = orders.write_all(b"\n").await;
+        written = orders.write_all(b"\n").await;
     }
     std::future::pending().await
 }

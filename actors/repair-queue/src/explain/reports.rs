@@ -22,7 +22,7 @@ pub struct Prospect<'a> {
 }
 
 #[must_use]
-pub fn prospects<'a>(
+pub fn list_prospects<'a>(
     machines: &'a [Machine],
     decision: &'a Decision,
     state: &ClusterState,
@@ -86,7 +86,7 @@ mod tests {
         change(&mut store);
         let (state, removed) = (store.state(), RemovedEntries::Of(BTreeSet::new()));
         let hold = HoldSettings::default();
-        let times = Times::of(
+        let times = Times::from_answer(
             machines,
             (now(), None),
             Some(&hold),
@@ -95,7 +95,7 @@ mod tests {
         );
         let asked = RegistryAnswer { machines, at: now(), times: &times, removed: &removed };
         let decision = evaluate(&state, &asked, Some(&hold));
-        prospects(machines, &decision, &state)
+        list_prospects(machines, &decision, &state)
             .into_iter()
             .map(|it| {
                 let names = it.reasons.iter().map(|(name, _)| *name).collect();

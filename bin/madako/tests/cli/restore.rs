@@ -28,7 +28,7 @@ fn words<'w>(node: &'w str, path: &'w str, name: &'w str) -> Vec<&'w str> {
 async fn a_restore_is_asked_for_on_a_control_plane_node_with_the_name_of_the_cluster() {
     let Some(empty) = Etcd::start().await else { return };
     let message = empty.run(&words(NODES[0], SNAPSHOT, "tokyo0")).await.refused(1);
-    assert!(message.contains("no cluster is stored: there is no etcd to restore"), "{message}");
+    assert!(message.contains("no cluster is stored, so there is no etcd to restore"), "{message}");
 
     let Some(etcd) = with_cluster().await else { return };
     let revision = etcd.revision().await;

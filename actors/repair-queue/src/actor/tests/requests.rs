@@ -44,7 +44,7 @@ fn report_asked_at(world: &World, machines: &[Machine], revision: i64) {
     world.reported.publish(Arc::new(Reports {
         machines: Arc::new(machines.to_vec()),
         at: now(),
-        seen: Instant::now(),
+        received: Instant::now(),
         query: state.reports_query().unwrap(),
         revision,
     }));
@@ -304,7 +304,7 @@ fn observe(world: &World, machines: Vec<Machine>) {
         addresses: Arc::default(),
         left_out: vec![],
         at: now(),
-        seen: Instant::now(),
+        received: Instant::now(),
         query: Query { url: 1, variables: 0 },
         held: None,
     };

@@ -90,7 +90,7 @@ async fn spans_of_repairs_are_children_of_their_reports_and_effects_of_their_dec
         world.reported.publish(Arc::new(Reports {
             machines: Arc::new(vec![machine]),
             at: now(),
-            seen: Instant::now(),
+            received: Instant::now(),
             query: state.reports_query().unwrap(),
             revision: state.revision,
         }));

@@ -82,8 +82,8 @@ fn unreadable_resource_is_a_fault_and_appears_deleted_until_it_is_readable() {
     let (new, news) = view.advance(3, vec![spoil("a", 3)]);
     assert_eq!((new.len(), news, names(&view)), (1, true, vec!["b".to_owned()]));
     assert_eq!(view.faults(), [Fault { key: "/core/roles/a".into(), why: "spoilt".into() }]);
-    assert_eq!(view.unread("/core/roles/a").map(|unread| unread.why), Some("spoilt".to_owned()));
-    assert_eq!(view.unread("/core/roles/b"), None);
+    assert_eq!(view.unread_resource("/core/roles/a").map(|unread| unread.why), Some("spoilt".to_owned()));
+    assert_eq!(view.unread_resource("/core/roles/b"), None);
     let (new, news) = view.advance(4, vec![spoil("a", 4)]);
     assert_eq!((new.len(), news), (1, false), "told once a change, and nothing changed for followers");
     assert!(!view.advance(5, vec![delete("a", 5)]).1);

@@ -44,7 +44,9 @@ pub(crate) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     refuse_during_rotation(&store).await?;
     let now = SystemClock.now();
     let now = now.replace_nanosecond(0).unwrap_or(now);
-    let key = now.format(&Rfc3339).map_err(|_| Failure::failed("the clock has an impossible time"))?;
+    let key = now
+        .format(&Rfc3339)
+        .map_err(|_| Failure::failed("the clock of this host has a year beyond 9999: correct it"))?;
     if !args.dry_run {
         let value = serde_json::to_vec(&EncryptionRotation::new(&key))?;
         let conditions = vec![unchanged_condition(keys::ENCRYPTION_ROTATION, None)];

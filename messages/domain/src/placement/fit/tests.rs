@@ -13,7 +13,7 @@ use crate::placement::openstack::Project;
 
 fn read<T: Resource>(value: &serde_json::Value) -> T {
     let object = Object::from_stored(T::KIND, &value.to_string()).unwrap();
-    T::of(&object).unwrap().clone()
+    T::from_object(&object).unwrap().clone()
 }
 
 fn metadata(name: &str, labels: serde_json::Value) -> serde_json::Value {

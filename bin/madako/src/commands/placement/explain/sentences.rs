@@ -49,17 +49,17 @@ fn describe_outcome(outcome: &Outcome, now: OffsetDateTime) -> String {
 
 /// The outcome with the gain of a move and the next best candidate.
 pub(super) fn describe_decision(decision: &Decision, now: OffsetDateTime) -> String {
-    let mut said = describe_outcome(&decision.outcome, now);
+    let mut text = describe_outcome(&decision.outcome, now);
     if let Some(gain) = &decision.gain {
-        said += &format!(
+        text += &format!(
             "; the best alternative is better by {:.3}; a move needs more than {:.3}",
             gain.gain, gain.stickiness
         );
     }
     if let Some(second) = &decision.runner_up {
-        said += &format!("; the next best is {} with {:.3}", second.target, second.score);
+        text += &format!("; the next best is {} with {:.3}", second.target, second.score);
     }
-    said
+    text
 }
 
 /// The reason why an application waits for a cluster, or for another one; `None`: it does not wait.
