@@ -114,7 +114,7 @@ fn measure_reports(
         [Racks::from_machines(&machines, &settings.label), Racks::from_machines(&observed, &settings.label)];
     let answers = Answers { reported: Some(&racks[0]), observed: Some(&racks[1]) };
     let removed = RemovedEntries::default();
-    let mut told = ReportedState::default();
+    let mut reported = ReportedState::default();
     let judging = measure_time(|| {
         let held = held_back(queried_machines(&state), &kept_racks(&state), answers, nodes(&state), hold);
         assert!(black_box(held).racks.len() >= state.repair.entries.len() / 3);
@@ -122,7 +122,7 @@ fn measure_reports(
             decide(&state, &reports, (&times, &removed), hold, (Duration::from_secs(60), received))
                 .expect("the reports are good");
         assert!(!decision.refused.is_empty());
-        black_box(told.take_news(&decision, &machines));
+        black_box(reported.take_news(&decision, &machines));
         black_box(change(&state, &decision)).expect("entries are added");
     });
     (answer, judging)

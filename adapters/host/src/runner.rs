@@ -47,7 +47,7 @@ impl CommandsOnHost {
         Self { program: program.into(), silence, notes: None }
     }
 
-    /// Keeps a note of each command in a directory that [`LeftCommands::find`](crate::LeftCommands::find) has listed.
+    /// Keeps a note of each command in a directory that [`LeftCommands::list_notes`](crate::LeftCommands::list_notes) has listed.
     #[must_use]
     pub fn with_notes(self, directory: impl Into<PathBuf>) -> Self {
         Self { notes: Some(directory.into()), ..self }
@@ -60,7 +60,7 @@ impl CommandsOnHost {
             return Err(not_started("no command was given".to_owned()));
         }
         let left = permit.expires_at().saturating_duration_since(Instant::now());
-        let note = self.notes.as_deref().map(CommandNote::make).transpose();
+        let note = self.notes.as_deref().map(CommandNote::create).transpose();
         let note =
             note.map_err(|error| not_started(format!("the command's note cannot be written: {error}")))?;
         let order = Order {

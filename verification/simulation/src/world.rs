@@ -394,10 +394,10 @@ impl World {
     /// The ports of operations, over a link of the instance.
     fn operations_ports(&self, name: &str, place: Endpoint) -> Option<OperationsPorts> {
         let ports = self.operations.as_ref()?;
-        let told = |CommandHosts { judge, .. }: &CommandHosts| {
+        let describe = |CommandHosts { judge, .. }: &CommandHosts| {
             (name.to_owned(), judge.clone(), self.facts.clone(), self.store.clone())
         };
-        let witness = EffectObserver { judges: self.hosts.as_ref().map(told), nodes: self.nodes.clone() };
+        let witness = EffectObserver { judges: self.hosts.as_ref().map(describe), nodes: self.nodes.clone() };
         Some(link_ports(ports, &self.network.link(place, Endpoint::Nodes), &witness))
     }
 

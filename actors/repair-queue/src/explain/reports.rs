@@ -93,8 +93,8 @@ mod tests {
             &crate::requests::readable_holds(&state),
             &Times::default(),
         );
-        let asked = RegistryAnswer { machines, at: now(), times: &times, removed: &removed };
-        let decision = evaluate(&state, &asked, Some(&hold));
+        let requested = RegistryAnswer { machines, at: now(), times: &times, removed: &removed };
+        let decision = evaluate(&state, &requested, Some(&hold));
         list_prospects(machines, &decision, &state)
             .into_iter()
             .map(|it| {

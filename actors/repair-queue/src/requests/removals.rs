@@ -121,12 +121,12 @@ mod tests {
             store.entry(&queued(index, &format!("m{index}"), "o"));
         }
         removals.observe(&store.state());
-        let asked = store.revision;
+        let requested = store.revision;
         for index in 0..=most {
             delete(&mut store, index);
         }
         removals.observe(&store.state());
-        assert_eq!(removals.removed_since(asked), RemovedEntries::All);
+        assert_eq!(removals.removed_since(requested), RemovedEntries::All);
         assert_eq!(removals.removed_since(store.revision), of(&[]));
     }
 }

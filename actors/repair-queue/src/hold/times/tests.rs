@@ -48,9 +48,9 @@ impl Leader {
         self.elapsed += after;
         let reports = machines_aged_by(machines, self.elapsed + self.registry);
         let at = now() + time::Duration::seconds_f64(self.elapsed + self.ours);
-        let seen = self.start + Duration::from_secs_f64(self.elapsed);
+        let observed = self.start + Duration::from_secs_f64(self.elapsed);
         let hold = HoldSettings::default();
-        self.times = Times::from_answer(&reports, (at, Some(seen)), Some(&hold), &self.kept, &self.times);
+        self.times = Times::from_answer(&reports, (at, Some(observed)), Some(&hold), &self.kept, &self.times);
         self.kept = holds_after(&reports, &self.times, Some(&hold), &self.kept, at);
     }
 

@@ -106,9 +106,12 @@ mod tests {
             ..Cluster::default()
         };
         let key = "2026-01-01T00:00:00Z".to_owned();
-        let asked = describe_steps(&cluster(3), Some(&key));
-        assert!(asked.contains(&key) && asked.contains("10.0.0.1, 10.0.0.2, 10.0.0.3\n"), "{asked}");
-        assert!(!asked.contains("No API server answers"), "{asked}");
+        let requested = describe_steps(&cluster(3), Some(&key));
+        assert!(
+            requested.contains(&key) && requested.contains("10.0.0.1, 10.0.0.2, 10.0.0.3\n"),
+            "{requested}"
+        );
+        assert!(!requested.contains("No API server answers"), "{requested}");
         let shown = describe_steps(&cluster(1), None);
         assert!(shown.contains("nothing was written") && shown.contains("No API server answers"), "{shown}");
     }
