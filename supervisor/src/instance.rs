@@ -32,7 +32,7 @@ use madako_domain::settings::{RepairSettings, Settings};
 use madako_domain::state::ClusterState;
 use madako_domain::store::Epoch;
 use madako_etcd_backup::{Backups, BackupsArguments};
-use madako_leader::{EpochActorsControl, Leader, LeaderArguments, PlacementGate};
+use madako_leader::{EpochActorsControl, Leader, LeaderArguments, PlacementAccess};
 use madako_metrics_fetcher::{Fetcher, FetcherArguments};
 use madako_node::PinnedKeyWriter;
 use madako_operation_runner::page::{Mode as OperationsMode, OpsPage};
@@ -191,7 +191,7 @@ impl Instance {
             url: options.url.clone(),
             state: state_sender,
             reign: Arc::clone(&wanted) as Arc<dyn EpochActorsControl>,
-            placement: ports.placement.as_ref().map(|placement| PlacementGate {
+            placement: ports.placement.as_ref().map(|placement| PlacementAccess {
                 root: Arc::clone(&placement.root),
                 objects: Arc::clone(&placement.objects),
                 prefix: placement.prefix.clone(),
@@ -219,7 +219,7 @@ impl Instance {
             let (findings, _) = latest::channel();
             let around = NodeActorsContext {
                 instance: options.id.clone(),
-                gate: None,
+                key_writer: None,
                 interval: options.interval,
                 seed: options.seed,
                 clock: Arc::clone(&ports.clock),
@@ -510,7 +510,7 @@ impl EpochActorsDirector {
         let operations = operations.map(|operations| {
             let around = NodeActorsContext {
                 instance: self.options.id.clone(),
-                gate: Some(PinnedKeyWriter { leader: leader.clone(), epoch: epoch.number }),
+                key_writer: Some(PinnedKeyWriter { leader: leader.clone(), epoch: epoch.number }),
                 interval: self.options.interval,
                 seed,
                 clock: Arc::clone(&self.ports.clock),

@@ -69,7 +69,7 @@ pub struct BackupPorts {
 pub(crate) struct NodeActorsContext {
     pub(crate) instance: String,
     /// `None`: no epoch; the actors only observe.
-    pub(crate) gate: Option<PinnedKeyWriter>,
+    pub(crate) key_writer: Option<PinnedKeyWriter>,
     pub(crate) interval: std::time::Duration,
     pub(crate) seed: u64,
     pub(crate) clock: Arc<dyn Clock>,
@@ -91,8 +91,8 @@ pub(crate) fn node_children(ports: &OperationsPorts, around: &NodeActorsContext)
         .with_child(roster);
     let runner = RunnerArguments {
         mode: ports.mode,
-        epoch: around.gate.as_ref().map_or(0, |gate| gate.epoch),
-        leader: around.gate.as_ref().map(|gate| gate.leader.clone()).unwrap_or_default(),
+        epoch: around.key_writer.as_ref().map_or(0, |key_writer| key_writer.epoch),
+        leader: around.key_writer.as_ref().map(|key_writer| key_writer.leader.clone()).unwrap_or_default(),
         nodes: actor_name(&around.instance, &actor_id_of_node("")),
         interval: around.interval,
         settings: ports.settings.clone(),
@@ -261,7 +261,7 @@ impl RosterState {
             user: identity.user.clone(),
             serial: identity.serial.clone(),
             host_keys: ports.host_keys,
-            gate: around.gate.clone(),
+            key_writer: around.key_writer.clone(),
             driver: Arc::clone(&ports.driver),
             state: around.state.clone(),
             seed: seed_of_node(around.seed, address),

@@ -11,8 +11,8 @@ use madako_domain::host_key::{HostKey, PinnedKey, pinned_for};
 use madako_domain::state::ClusterState;
 use madako_protocol::actors::{Mutation, NodeMessage};
 use madako_protocol::feed::{Task, send_later};
-use madako_protocol::gate::commit;
 use madako_protocol::latest::Subscriber;
+use madako_protocol::leader::commit;
 use madako_protocol::mailbox::Envelope;
 use madako_protocol::node::{Connection, NodeConnection, NodeDriver, NodeError, NodeTarget};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -55,7 +55,7 @@ pub struct NodeArguments {
     pub serial: String,
     pub host_keys: HostKeyPolicy,
     /// `None`: this instance only observes and pins no key.
-    pub gate: Option<PinnedKeyWriter>,
+    pub key_writer: Option<PinnedKeyWriter>,
     pub driver: Arc<dyn NodeDriver>,
     /// The pinned keys.
     pub state: Subscriber<Arc<ClusterState>>,
@@ -195,8 +195,13 @@ impl NodeState {
                         offered: offered.fingerprint,
                     }),
                     None => {
-                        match self.given.gate.clone().filter(|_| self.given.host_keys == HostKeyPolicy::Pin) {
-                            Some(gate) => self.start_pinning(gate, offered, connection),
+                        match self
+                            .given
+                            .key_writer
+                            .clone()
+                            .filter(|_| self.given.host_keys == HostKeyPolicy::Pin)
+                        {
+                            Some(key_writer) => self.start_pinning(key_writer, offered, connection),
                             None => self.accept_requests(connection),
                         }
                     }
@@ -219,7 +224,7 @@ impl NodeState {
 
     fn start_pinning(
         &mut self,
-        gate: PinnedKeyWriter,
+        key_writer: PinnedKeyWriter,
         host_key: HostKey,
         connection: Arc<dyn NodeConnection>,
     ) {
@@ -238,7 +243,7 @@ impl NodeState {
         self.link = LinkState::Pinning {
             connection,
             _commit: Task::start_anew(async move {
-                let failed = commit(&gate.leader, gate.epoch, mutation).await.err();
+                let failed = commit(&key_writer.leader, key_writer.epoch, mutation).await.err();
                 let failed = failed.map(|error| error.to_string());
                 // The actor is gone: its successor connects again.
                 let _ = myself.cast(NodeMessage::Pinned { number, failed }.into());

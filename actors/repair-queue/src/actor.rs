@@ -255,7 +255,7 @@ impl RepairState {
         self.update_held(&state);
         self.clear(&state);
         self.uncordon_idle(&state);
-        if self.settle(&state) || self.request_repairs(&state) {
+        if self.record_conclusion(&state) || self.request_repairs(&state) {
             return;
         }
         let started = Instant::now();
@@ -307,7 +307,7 @@ impl RepairState {
     }
 
     /// Records ended commands before any other decision. Returns whether that used this pass's transaction.
-    fn settle(&mut self, state: &Arc<ClusterState>) -> bool {
+    fn record_conclusion(&mut self, state: &Arc<ClusterState>) -> bool {
         self.resolve(state);
         let now = self.given.clock.now();
         if let Some((AnnouncedCommand { command, .. }, conclusion)) = self.effects.conclusion() {

@@ -151,14 +151,6 @@ impl EmbeddedEtcd {
         client
     }
 
-    /// Serves one connection on any byte stream until it ends.
-    pub async fn serve_stream<S>(&self, stream: S)
-    where
-        S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
-    {
-        serve_connection(stream, self.router.clone(), self.store.watch_stop()).await;
-    }
-
     /// The owner's own client. It calls the services directly, without a connection. Its leases are recorded with
     /// [`Options::owner`].
     pub async fn direct_client(&self) -> Result<etcd_client::Client, etcd_client::Error> {

@@ -133,10 +133,10 @@ async fn to_end(io: &mut (impl AsyncRead + Unpin)) -> String {
 
 /// One answer on a connection that stays open; its body must be `body`.
 async fn answer_with(io: &mut (impl AsyncRead + AsyncWrite + Unpin), body: &str) {
-    let mut seen = Vec::new();
-    while !seen.ends_with(format!("\r\n\r\n{body}").as_bytes()) {
+    let mut observed = Vec::new();
+    while !observed.ends_with(format!("\r\n\r\n{body}").as_bytes()) {
         let byte = tokio::time::timeout(PATIENCE, io.read_u8()).await.expect("an answer").unwrap();
-        seen.push(byte);
+        observed.push(byte);
     }
 }
 

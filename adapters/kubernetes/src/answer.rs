@@ -7,7 +7,7 @@ use kube::core::Status;
 use madako_domain::kubernetes::EvictionOutcome;
 use madako_protocol::kubernetes::KubernetesError;
 
-use crate::limits::MAX_SAID;
+use crate::limits::MAX_SERVER_TEXT;
 
 /// Reason in an answer about an object that does not exist.
 const NOT_FOUND: &str = "NotFound";
@@ -80,11 +80,11 @@ fn shorten_text(text: &str) -> String {
             line.push(' ');
         }
         line.push_str(word);
-        if line.len() > 4 * MAX_SAID {
+        if line.len() > 4 * MAX_SERVER_TEXT {
             break;
         }
     }
-    match line.char_indices().nth(MAX_SAID) {
+    match line.char_indices().nth(MAX_SERVER_TEXT) {
         Some((end, _)) => format!("{}...", &line[..end]),
         None => line,
     }

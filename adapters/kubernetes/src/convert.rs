@@ -101,7 +101,7 @@ pub(crate) fn convert_pod(pod: core::Pod, node: &str) -> Result<Pod, &'static st
         uid: some(metadata.uid).ok_or("a pod without a uid")?,
     };
     let owners = metadata.owner_references.unwrap_or_default();
-    let deleted_at = deletion(metadata.deletion_timestamp, metadata.deletion_grace_period_seconds)?;
+    let deleted_at = deletion_time(metadata.deletion_timestamp, metadata.deletion_grace_period_seconds)?;
     Ok(Pod {
         id,
         phase: pod.status.and_then(|status| status.phase?.parse().ok()).unwrap_or_default(),
@@ -112,7 +112,7 @@ pub(crate) fn convert_pod(pod: core::Pod, node: &str) -> Result<Pod, &'static st
 }
 
 /// The time at which the deletion of a pod was requested: the deletion timestamp is the end of the grace period.
-pub(crate) fn deletion(
+pub(crate) fn deletion_time(
     timestamp: Option<Time>,
     grace: Option<i64>,
 ) -> Result<Option<OffsetDateTime>, &'static str> {

@@ -11,7 +11,7 @@ pub(crate) const MAX_DEPTH: usize = 16;
 pub(crate) const MAX_EVENTS: usize = 100_000;
 
 /// Characters of an API server's message that an error repeats: a refusal with its reason has some 200.
-pub(crate) const MAX_SAID: usize = 300;
+pub(crate) const MAX_SERVER_TEXT: usize = 300;
 
 /// Upper bound of a label selector in bytes: some dozens of labels.
 pub(crate) const MAX_SELECTOR: usize = 16 * 1024;

@@ -167,7 +167,7 @@ impl Ca {
         params.not_before = now - SKEW;
         params.not_after = now + CA_VALIDITY;
         let certificate =
-            params.self_signed(&key).map_err(refused("sign the certificate of the new authority"))?;
+            params.self_signed(&key).map_err(library_error("sign the certificate of the new authority"))?;
         Ok((certificate.pem(), Secret::new(key.serialize_pem())))
     }
 
@@ -233,7 +233,8 @@ impl Ca {
         let issuer = issuer.map_err(|_| AuthorityFault::Name)?;
         let key = generate_key()?;
         let signed = params.signed_by(&key, &issuer);
-        let certificate = signed.map_err(refused("sign the certificate with the key of the authority"))?;
+        let certificate =
+            signed.map_err(library_error("sign the certificate with the key of the authority"))?;
         Ok(IssuedCertificate {
             certificate: certificate.pem(),
             private_key: Secret::new(key.serialize_pem()),
@@ -242,10 +243,10 @@ impl Ca {
 }
 
 fn generate_key() -> Result<KeyPair, SigningRefusal> {
-    KeyPair::generate().map_err(refused("generate a private key"))
+    KeyPair::generate().map_err(library_error("generate a private key"))
 }
 
-fn refused(what: &'static str) -> impl Fn(rcgen::Error) -> SigningRefusal {
+fn library_error(what: &'static str) -> impl Fn(rcgen::Error) -> SigningRefusal {
     move |error| SigningRefusal::Library { what, why: error.to_string() }
 }
 

@@ -166,14 +166,14 @@ async fn a_certificate_has_the_requested_subject_and_time_and_a_key_of_its_own()
     let place = Place::new().await;
     let authorities = place.authorities(FIRST, NOW);
     authorities.init().await.unwrap();
-    let asked = CertificateRequest {
+    let requested = CertificateRequest {
         organization: "system:masters".into(),
         common_name: "admin".into(),
         dns_names: vec![],
         addresses: vec![],
         ..request(Authority::Kubernetes, Usage::Client)
     };
-    let issued = authorities.issue(&asked).await.unwrap();
+    let issued = authorities.issue(&requested).await.unwrap();
     let der = certificate_der(&issued.certificate).unwrap();
     let read = parse_certificate(&der).unwrap();
     assert_eq!(read.issuer().to_string(), "CN=kubernetes CA");
@@ -183,7 +183,7 @@ async fn a_certificate_has_the_requested_subject_and_time_and_a_key_of_its_own()
     assert_eq!(read.validity().not_before.to_datetime(), NOW - time::Duration::minutes(5));
     assert_eq!(read.validity().not_after.to_datetime(), NOW + YEAR);
     assert!(!read.is_ca());
-    let again = authorities.issue(&asked).await.unwrap();
+    let again = authorities.issue(&requested).await.unwrap();
     let other = certificate_der(&again.certificate).unwrap();
     assert_ne!(parse_certificate(&other).unwrap().raw_serial(), read.raw_serial());
     assert_ne!(again.private_key, issued.private_key);

@@ -98,7 +98,7 @@ type PendingRequest<T> = Option<Pin<Box<dyn Future<Output = T> + Send>>>;
 /// Awaits the pending request; never returns if there is none.
 async fn await_answer<T>(asking: &mut PendingRequest<T>) -> T {
     let answer = match asking {
-        Some(asked) => asked.await,
+        Some(request) => request.await,
         None => pending().await,
     };
     *asking = None;
@@ -370,7 +370,7 @@ impl Candidate {
     fn report_waiting(&mut self, leader: String) {
         // During an interruption, do not report waiting until the store answers again.
         let news = match &self.reported {
-            ReportedState::Waiting(told) => *told != leader,
+            ReportedState::Waiting(reported) => *reported != leader,
             ReportedState::Nothing | ReportedState::Unavailable(_) => true,
         };
         if news && !matches!(self.reported, ReportedState::Unavailable(_)) {

@@ -74,9 +74,9 @@ fn passed(scenario: &str, seed: u64, length: &str, faults: &[&str]) -> (Value, P
     let ended = run(&args, "");
     let Ended { code, out, errors } = ended;
     assert_eq!(code, 0, "see {}:\n{errors}\n{out}", report.display());
-    let told: Value = serde_json::from_str(&out).unwrap();
-    assert_eq!(told["outcome"], "passed");
-    (told, report)
+    let document: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(document["outcome"], "passed");
+    (document, report)
 }
 
 /// Directory of a run's report, below Cargo's target directory.
@@ -267,7 +267,7 @@ fn faults_during_a_registry_outage_appear_after_its_return() {
     assert_eq!(ended.code, 0, "{}\n{}", ended.errors, ended.out);
     let journal = std::fs::read_to_string(report.join("logs/registry.jsonl")).unwrap();
     let lines = journal.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let told: Vec<(Value, Value)> = lines
+    let reported: Vec<(Value, Value)> = lines
         .filter(|line| line["what"] == "power" || line["what"] == "corrupt")
         .map(|line| (line["rack"].clone(), line["on"].clone()))
         .filter(|(rack, on)| !(rack.is_null() && *on == false))
@@ -276,7 +276,7 @@ fn faults_during_a_registry_outage_appear_after_its_return() {
     let corrupt = (Value::Null, Value::from(true));
     // Faults that would have ended before the registry's return waited for it.
     let racks = [power(0, false), power(0, true), power(1, false), power(2, false), power(1, true)];
-    assert_eq!(told, [&racks[..], &[power(2, true), corrupt]].concat(), "{journal}");
+    assert_eq!(reported, [&racks[..], &[power(2, true), corrupt]].concat(), "{journal}");
 }
 
 /// The store's disk is full for a while, during constant writes of clients: enough to use up the free space of its

@@ -67,7 +67,7 @@ fn checked_size(header: &[u8; BLOCK]) -> Result<usize> {
         "the checksum of the header is wrong: send the archive again"
     );
     let size = number_field(header, 124, 12)?;
-    ensure!(size <= MAX_FILE, "{size} bytes are more than the {MAX_FILE} bytes of a file");
+    ensure!(size <= MAX_FILE, "the file has {size} bytes, expected at most {MAX_FILE}");
     Ok(usize::try_from(size)?)
 }
 

@@ -84,7 +84,7 @@ fn open_parent(root: &OwnedFd, names: &[&str]) -> Result<OwnedFd> {
             Ok(()) => rustix::fs::fsync(&directory)?,
             // A file system that is mounted read-only reports that, also for an existing directory.
             Err(Errno::EXIST | Errno::ROFS) => {}
-            Err(error) => return Err(error).with_context(|| format!("the directory {name:?}")),
+            Err(error) => return Err(error).with_context(|| format!("cannot open the directory {name:?}")),
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         directory = rustix::fs::openat(&directory, *name, flags, Mode::empty())

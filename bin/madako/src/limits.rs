@@ -28,7 +28,7 @@ pub(crate) const SILENCE_SHARE: u32 = 3;
 pub(crate) const EXPORT_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Concurrent requests to providers: half as many as the fetcher of the running service has.
-pub(crate) const ASKED_AT_ONCE: usize = 16;
+pub(crate) const FETCHES_AT_ONCE: usize = 16;
 /// Time limit for all providers together; a value that is missing then is assumed. Six deadlines of one provider.
 pub(crate) const PROVIDERS_TAKE: Duration = Duration::from_secs(60);
 
@@ -43,7 +43,7 @@ pub(crate) const DEMO_DEADLINE: Duration = Duration::from_secs(5);
 /// Bytes of an answer: the demo's lists have some 30 KiB.
 pub(crate) const MAX_DEMO_ANSWER: usize = 4 << 20;
 /// Characters of a refusal in a message: a few lines of a terminal.
-pub(crate) const MAX_TOLD: usize = 300;
+pub(crate) const MAX_SERVER_TEXT: usize = 300;
 
 /// Items of one file that an error names; the operator corrects them in a few rounds.
 pub(crate) const MAX_PROBLEMS: usize = 20;

@@ -232,7 +232,7 @@ pub(crate) async fn watch<T: PartialEq>(
     };
     print(render(&shown)?)?;
     // A leader that ends has a successor: its message is shown once.
-    let mut told = None;
+    let mut shown_message = None;
     loop {
         tokio::time::sleep(pause).await;
         match read().await {
@@ -240,14 +240,14 @@ pub(crate) async fn watch<T: PartialEq>(
                 if in_place || newer != shown {
                     print(render(&newer)?)?;
                 }
-                (shown, told) = (newer, None);
+                (shown, shown_message) = (newer, None);
             }
             Err(failure) => {
                 let message = failure.message();
-                if message != told {
+                if message != shown_message {
                     print_note(message.as_deref().unwrap_or_default());
                 }
-                told = message;
+                shown_message = message;
             }
         }
     }

@@ -217,8 +217,9 @@ mod tests {
                 let config = parse(&format!("{sections}operations: {{mode: {mode}}}")).unwrap();
                 assert_eq!(config.operations.mode, Some(expected), "{sections}");
                 assert!(config.warnings.is_empty(), "{:?}", config.warnings);
-                let asked = if sections.contains("any") { HostKeyPolicy::Any } else { HostKeyPolicy::Pin };
-                assert_eq!(config.operations.ssh.host_keys, asked);
+                let requested =
+                    if sections.contains("any") { HostKeyPolicy::Any } else { HostKeyPolicy::Pin };
+                assert_eq!(config.operations.ssh.host_keys, requested);
             }
         }
     }

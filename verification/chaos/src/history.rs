@@ -217,11 +217,6 @@ impl History {
         to_microseconds(self.0.began.elapsed())
     }
 
-    #[must_use]
-    pub fn instant_at(&self, after: Duration) -> Instant {
-        self.0.began + after
-    }
-
     /// Records an event and writes it.
     pub fn note(&self, event: Event) {
         let at = self.now();

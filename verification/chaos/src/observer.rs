@@ -158,10 +158,10 @@ impl Observer {
             }
             return;
         }
-        let told = |change: &Change| {
+        let describe = |change: &Change| {
             format!("{} {}", if change.value.is_some() { "put" } else { "delete" }, change.key)
         };
-        self.history.note(Event::Revision { revision, changes: changes.iter().map(told).collect() });
+        self.history.note(Event::Revision { revision, changes: changes.iter().map(describe).collect() });
         inside.note_leader(at, &changes);
         inside.revisions.insert(revision, Revision { revision, at, changes });
     }
@@ -184,12 +184,12 @@ impl Observer {
     #[must_use]
     pub fn members_behind(&self, stored: &BTreeMap<u32, i64>) -> Vec<String> {
         let inside = self.lock();
-        let told = |member: &u32| inside.heard.get(member).copied().unwrap_or(0);
-        let behind = stored.iter().filter(|(member, revision)| told(member) < **revision);
+        let delivered = |member: &u32| inside.heard.get(member).copied().unwrap_or(0);
+        let behind = stored.iter().filter(|(member, revision)| delivered(member) < **revision);
         behind
             .map(|(member, revision)| {
-                let told = told(member);
-                format!("store={member} told its history up to revision {told}, and has {revision}")
+                let delivered = delivered(member);
+                format!("store={member} told its history up to revision {delivered}, and has {revision}")
             })
             .collect()
     }

@@ -200,10 +200,10 @@ impl RunCourse<'_> {
         drop(watching);
         self.check_processes(&mut world, &mut injector);
         let (looked, times) = (injector.process_checks(), [began, ended]);
-        let seen =
+        let observations =
             self.collect_observations(&world, (&observer, missed), &leaders, times, (skipped, looked), calm)?;
         drop(world);
-        Ok(report::make_report(seen))
+        Ok(report::make_report(observations))
     }
 
     /// Writes the instances' addresses, past the network, in the format of Prometheus' file discovery.
@@ -327,7 +327,7 @@ impl RunCourse<'_> {
         calm_after: Option<Span>,
     ) -> Result<Observations, RunError> {
         let lines = read_journal(&world.registry.journal)?;
-        let asked = registry_requests(&lines);
+        let registry_requests = registry_requests(&lines);
         let (acts, kubernetes) = (commands_of(&lines, self.unix), effects_of(&lines, self.unix));
         let values = world.provider.as_ref().map(|provider| read_journal(&provider.journal)).transpose()?;
         let lines: Vec<Line> = lines.into_iter().chain(values.unwrap_or_default()).collect();
@@ -366,7 +366,7 @@ impl RunCourse<'_> {
             refused: leaders.refused_count(),
             gate: leaders.violations_by_name(),
             answered,
-            asked,
+            registry_requests,
             looked,
             acts,
             kubernetes,

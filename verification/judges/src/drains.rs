@@ -15,7 +15,7 @@ use crate::oracle::{Context, FactJudgement, Predicate};
 use crate::terms::PromiseTerms;
 
 /// Maximum time until a drain that is over ends: [`Exemption::LateDrain`].
-const LATE: Duration = Exemption::LateDrain.longest().expect("a drain is late for a time");
+const LATE: Duration = Exemption::LateDrain.longest_use().expect("a drain is late for a time");
 /// Seconds of the shortest pause after a drain was given up, and of its longest growth each time (CKE).
 const BACK_OFF: i64 = 300;
 

@@ -90,11 +90,11 @@ pub(crate) struct HeldRemoval {
 impl HeldRemoval {
     fn handle_answer(&mut self, at: FactTime, now: &ObservedWorld) {
         let (Some(answer), Some(cluster)) = (now.last_machine_answer(), &now.cluster) else { return };
-        let seen: BTreeSet<&str> = answer.machines.iter().map(|machine| &*machine.address).collect();
+        let answered: BTreeSet<&str> = answer.machines.iter().map(|machine| &*machine.address).collect();
         let nodes: BTreeSet<&str> = cluster.nodes.iter().map(|node| &*node.address).collect();
-        self.given_up.retain(|node| nodes.contains(&**node) && !seen.contains(&**node));
+        self.given_up.retain(|node| nodes.contains(&**node) && !answered.contains(&**node));
         let missing: BTreeSet<String> = nodes
-            .difference(&seen)
+            .difference(&answered)
             .filter(|node| !self.given_up.contains(**node))
             .map(|node| (*node).to_owned())
             .collect();

@@ -51,7 +51,7 @@ impl FactJudgement<'_> {
 }
 
 pub(crate) trait Predicate: Send {
-    fn observe(&mut self, seen: &Context<'_>, ruling: &mut FactJudgement<'_>);
+    fn observe(&mut self, context: &Context<'_>, ruling: &mut FactJudgement<'_>);
 }
 
 #[derive(Default)]
@@ -93,12 +93,12 @@ impl Oracle {
         if let Fact::ByUser { revision } = fact {
             self.users.insert(*revision);
         }
-        let seen = Context { at, fact, written: &written, now: &self.picture, terms: &self.terms };
+        let context = Context { at, fact, written: &written, now: &self.picture, terms: &self.terms };
         let mut news = Vec::new();
         for (promise, predicate, verdict) in &mut self.predicates {
             let before = verdict.found.len();
             predicate.observe(
-                &seen,
+                &context,
                 &mut FactJudgement { verdict, exemptions: &mut self.exemptions, revision, at },
             );
             news.extend(verdict.found[before..].iter().map(|(_, what)| (*promise, what.clone())));

@@ -197,7 +197,7 @@ impl QueueUser {
         let Some(kv) = answer.kvs().first() else { return Ok("finds no cluster".to_owned()) };
         let cluster: Cluster = serde_json::from_slice(kv.value()).unwrap();
         let nodes: Vec<String> = cluster.control_plane().map(|node| node.address.clone()).collect();
-        let mut told = Vec::new();
+        let mut lines = Vec::new();
         for node in nodes.iter().take(2) {
             // A broken machine takes the repair through all its steps.
             let serial =
@@ -206,9 +206,9 @@ impl QueueUser {
                 // The registry refuses this for a machine in setup; its repair finds the machine as it is.
                 let _ = self.registry.set_state(&machine.spec.serial, MachineState::Unhealthy);
             }
-            told.push(self.add(node, "iDRAC-9", "unhealthy").await?);
+            lines.push(self.add(node, "iDRAC-9", "unhealthy").await?);
         }
-        Ok(told.join("; "))
+        Ok(lines.join("; "))
     }
 
     async fn add_unknown(&mut self) -> Result<String, Error> {

@@ -433,8 +433,8 @@ impl Objects for ContendedObjects {
         self.inner.list(selection)
     }
 
-    fn unread(&self, key: &ObjectKey) -> Option<UnreadResource> {
-        self.inner.unread(key)
+    fn unread_resource(&self, key: &ObjectKey) -> Option<UnreadResource> {
+        self.inner.unread_resource(key)
     }
 
     fn faults(&self) -> Vec<Fault> {

@@ -331,7 +331,7 @@ async fn play_schedule(
             break;
         }
         if let Some(attempt) = player.next_scheduled(due) {
-            injector.make(&mut player, attempt).await;
+            injector.make_attempt(&mut player, attempt).await;
         }
     }
     if to_the_end {
@@ -343,8 +343,8 @@ async fn play_schedule(
             }
         }
     }
-    for (attempt, told) in player.give_up(idle.began.elapsed()) {
-        injector.note_skipped(&attempt, told);
+    for (attempt, outcome) in player.give_up(idle.began.elapsed()) {
+        injector.note_skipped(&attempt, outcome);
     }
     to_the_end
 }

@@ -134,7 +134,7 @@ impl World {
             addresses: Arc::new(addresses.map(str::to_owned).collect()),
             left_out: Vec::new(),
             at: self.given.clock.now(),
-            seen: Instant::now(),
+            received: Instant::now(),
             query: QUERY,
             held: None,
         }));

@@ -7,7 +7,7 @@ use madako_domain::canary::{Canary, is_planted};
 use madako_effects::Permits;
 use madako_protocol::actors::{BackupEnd, BackupFailure, Mutation};
 use madako_protocol::backup::{Backup, BackupError};
-use madako_protocol::gate::commit;
+use madako_protocol::leader::commit;
 use time::OffsetDateTime;
 
 use super::BackupsArguments;

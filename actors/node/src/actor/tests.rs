@@ -173,7 +173,7 @@ async fn site(pinned: Option<(&str, &str)>, serial: &str, policy: HostKeyPolicy)
         user: "u".to_owned(),
         serial: serial.to_owned(),
         host_keys: policy,
-        gate: Some(PinnedKeyWriter { leader, epoch: 7 }),
+        key_writer: Some(PinnedKeyWriter { leader, epoch: 7 }),
         driver: Arc::new(Driver(Arc::clone(&world))),
         state,
         seed: 1,

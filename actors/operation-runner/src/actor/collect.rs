@@ -78,11 +78,11 @@ impl ObjectsToRead {
 }
 
 impl FleetQuestion {
-    /// `seen`: data of etcd were seen before. `refused`: the authorities issued no certificates when they were last asked.
-    pub(super) fn new(inputs: &Inputs, seen: bool, refused: bool) -> Self {
+    /// `had_data`: data of etcd were seen before. `refused`: the authorities issued no certificates when they were last asked.
+    pub(super) fn new(inputs: &Inputs, had_data: bool, refused: bool) -> Self {
         let user = inputs.kubernetes.is_some().then_some(&*inputs.resources);
         let question = Self::from_state(&inputs.cluster, &inputs.options, &inputs.state, user);
-        Self { bootstrapped: question.bootstrapped || seen, asks_authorities: refused, ..question }
+        Self { bootstrapped: question.bootstrapped || had_data, asks_authorities: refused, ..question }
     }
 
     /// `user` are the user-defined resources; `None`: Kubernetes is left to CKE.
@@ -125,8 +125,8 @@ impl FleetQuestion {
             let address = address.clone();
             running.spawn(async move { (address, state.await) });
         }
-        let asked = self.asks_authorities.then(|| Arc::clone(&ports.authorities));
-        let ready = async move { Some(asked?.ready().await.map_err(|error| error.to_string())) };
+        let authorities = self.asks_authorities.then(|| Arc::clone(&ports.authorities));
+        let ready = async move { Some(authorities?.ready().await.map_err(|error| error.to_string())) };
         let (ready, mut collected) = tokio::join!(ready, self.read(running, ports));
         collected.authorities = collected.authorities.or(ready);
         collected
@@ -224,7 +224,7 @@ async fn ask_objects(
     components: &Arc<dyn Components>,
     authorities: &Arc<dyn Authorities>,
     servers: &[String],
-    asked: &ObjectsToRead,
+    wanted: &ObjectsToRead,
 ) -> ObjectAnswers {
     let (places, servers) = (Arc::new(Semaphore::new(MOST_READS)), Arc::new(servers.to_vec()));
     let mut running: JoinSet<ObjectAnswer> = JoinSet::new();
@@ -238,7 +238,7 @@ async fn ask_objects(
     }
     let (for_nodes, of_nodes, _) = shared();
     running.spawn(async move { ObjectAnswer::Nodes(for_nodes.read_node_objects(&of_nodes).await.ok()) });
-    for object in asked.resources.iter().cloned() {
+    for object in wanted.resources.iter().cloned() {
         let (components, servers, places) = shared();
         running.spawn(async move {
             // The semaphore is never closed.
@@ -247,7 +247,7 @@ async fn ask_objects(
             ObjectAnswer::Resource(object.key, found)
         });
     }
-    for object in asked.certified.iter().cloned() {
+    for object in wanted.certified.iter().cloned() {
         let ((components, servers, places), authorities) = (shared(), Arc::clone(authorities));
         running.spawn(async move {
             let _place = places.acquire().await;
@@ -258,7 +258,7 @@ async fn ask_objects(
             ObjectAnswer::Certified(object.key, annotations_of(found), validity)
         });
     }
-    for object in asked.compared.iter().cloned() {
+    for object in wanted.compared.iter().cloned() {
         let (components, servers, places) = shared();
         running.spawn(async move {
             let _place = places.acquire().await;

@@ -57,7 +57,7 @@ pub(super) struct Basis {
     pub(super) cluster: Arc<Cluster>,
     pub(super) options: Arc<ContainerOptions>,
     /// The control plane nodes whose members may be asked.
-    pub(super) asked: Vec<String>,
+    pub(super) askable_nodes: Vec<String>,
     /// Certificates on the targets before the operation: by address, then by the name of the file.
     pub(super) certificates: Arc<BTreeMap<String, BTreeMap<String, NodeCertificate>>>,
     /// The options for Kubernetes; `None`: Kubernetes is left to CKE, or they cannot be used.
@@ -74,7 +74,8 @@ pub(super) struct Basis {
 impl Basis {
     /// Members to ask, without those that are older than a restore. The targets of the operation have new members.
     fn members_to_ask(&self, members: &[String], targets: &[String]) -> Vec<String> {
-        let may_be_asked = |address: &&String| self.asked.contains(address) || targets.contains(address);
+        let may_be_asked =
+            |address: &&String| self.askable_nodes.contains(address) || targets.contains(address);
         members.iter().filter(may_be_asked).cloned().collect()
     }
 }
@@ -135,12 +136,12 @@ impl Executor {
             self.refuse_gap(operation, command, basis).await?;
             return self.refuse_skew(operation, command, basis).await;
         }
-        let is_exempt = operation.asked || is_planted(Canary::QuorumUnchecked);
+        let is_exempt = operation.is_requested || is_planted(Canary::QuorumUnchecked);
         if is_exempt || !command.may_lose_members() {
             return Ok(());
         }
         // Members whose state is unknown count as not in sync: without an answer, none may be lost.
-        let status = self.etcd.status(&basis.asked).await?;
+        let status = self.etcd.status(&basis.askable_nodes).await?;
         match check_quorum(&status.members, &command.member_loss(&operation.targets, &status.members)) {
             Some(violation) => Err(violation.to_string().into()),
             None => Ok(()),
@@ -149,7 +150,7 @@ impl Executor {
 
     async fn run(&self, operation: &Operation, command: &Command, basis: &Basis) -> Result<(), Failure> {
         let targets = &operation.targets;
-        let control_plane = &basis.asked;
+        let control_plane = &basis.askable_nodes;
         match command {
             Command::Kubernetes(command) => Box::pin(self.run_kubernetes(operation, command, basis)).await,
             Command::Object(command) => Box::pin(self.run_on_objects(command, basis)).await,

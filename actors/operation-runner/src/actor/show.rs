@@ -159,10 +159,10 @@ impl RunnerState {
     }
 
     /// Emits the held operations, if they differ from those of the last event.
-    fn report_held(&mut self, said: Vec<String>) {
-        if said != self.held {
-            self.given.events.emit(Event::OperationsHeld { held: said.clone() });
-            self.held = said;
+    fn report_held(&mut self, held: Vec<String>) {
+        if held != self.held {
+            self.given.events.emit(Event::OperationsHeld { held: held.clone() });
+            self.held = held;
         }
     }
 }

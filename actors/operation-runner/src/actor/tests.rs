@@ -290,7 +290,7 @@ async fn commands_that_lose_no_member_need_no_answer_of_etcd() {
 async fn an_asked_restart_is_exempt_from_the_invariant() {
     let stop = Command::StopContainer(Container::Etcd);
     let operation = single_command_operation(OperationName::EtcdRestart, vec!["a".to_owned()], stop);
-    let asked = Operation { asked: true, ..operation };
+    let is_requested = Operation { is_requested: true, ..operation };
     let out_of_sync = members([Some(true), Some(false), Some(false)]);
     assert_eq!(failure(asked, out_of_sync).await, "it waits for a permit");
 }

@@ -244,7 +244,7 @@ impl RunnerState {
         let basis = Basis {
             cluster: Arc::clone(&inputs.cluster),
             options: Arc::clone(&inputs.options),
-            asked: collect::nodes_to_ask(&inputs.cluster, &inputs.state),
+            askable_nodes: collect::nodes_to_ask(&inputs.cluster, &inputs.state),
             certificates: Arc::new(self.target_certificates(operation)),
             kubernetes: inputs.kubernetes.as_ref().and_then(|read| read.as_ref().as_ref().ok().cloned()),
             kubelets: Arc::new(self.target_kubelets(operation)),

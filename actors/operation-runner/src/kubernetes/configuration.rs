@@ -66,7 +66,7 @@ impl ConfigurationKind {
         Shape { schema, pointers, unknown }
     }
 
-    fn of(component: Component) -> Option<Self> {
+    fn of_component(component: Component) -> Option<Self> {
         match component {
             Component::Scheduler => Some(Self::Scheduler),
             Component::Proxy => Some(Self::Proxy),
@@ -102,7 +102,7 @@ impl Configuration {
         running: Option<&Self>,
         unknown: Unknown,
     ) -> Option<Self> {
-        match ConfigurationKind::of(component)? {
+        match ConfigurationKind::of_component(component)? {
             ConfigurationKind::Scheduler => Some(scheduler_configuration(options, unknown)),
             ConfigurationKind::Proxy => Some(proxy_configuration(options, node, unknown)),
             ConfigurationKind::Kubelet => Some(kubelet_configuration(options, node, running, unknown)),
@@ -112,7 +112,7 @@ impl Configuration {
     /// Reads the file of a component; `None` if it is not a configuration.
     #[must_use]
     pub fn read(component: Component, file: &str, unknown: Unknown) -> Option<Self> {
-        let kind = ConfigurationKind::of(component)?;
+        let kind = ConfigurationKind::of_component(component)?;
         let tree = yaml::read_yaml(component.name(), file).ok()?;
         let shape = kind.to_shape(unknown);
         matches!(tree, Tree::Object(_)).then(|| kind.finish(shape.to_canonical(&tree), unknown))

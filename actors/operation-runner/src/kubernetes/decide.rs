@@ -443,7 +443,7 @@ impl<'a> Pass<'a> {
     /// True if the kubelet runs at another minor version than the wanted one. The versions of images are not known at once
     /// after the start of a leader: a drain of an earlier leader tells, too, and the command that restarts a kubelet asks.
     fn changes_minor_version(&self, node: &Node) -> bool {
-        let running = self.input.status.versions.of(Component::Kubelet, &node.address);
+        let running = self.input.status.versions.version_on(Component::Kubelet, &node.address);
         match running.zip(self.input.status.wanted_version.as_ref()) {
             Some((running, wanted)) => !running.is_same_minor(wanted),
             None => self.input.reboots.range(..0).any(|(_, item)| item.value.node == node.address),

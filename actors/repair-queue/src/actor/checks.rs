@@ -100,16 +100,18 @@ impl Checks {
     /// Entries (index, revision) that are due now, oldest check first.
     fn due_checks(&self, could: &[(i64, i64)], interval: Duration) -> Vec<i64> {
         let now = Instant::now();
-        let asked = |index: &i64| self.last.get(index);
+        let last_check = |index: &i64| self.last.get(index);
         let mut due: Vec<i64> = could
             .iter()
             .filter(|(index, _)| !self.running.contains_key(index))
             .filter(|(index, revision)| {
-                asked(index).is_none_or(|asked| asked.revision != *revision || asked.next(interval) <= now)
+                last_check(index).is_none_or(|last_check| {
+                    last_check.revision != *revision || last_check.next(interval) <= now
+                })
             })
             .map(|(index, _)| *index)
             .collect();
-        due.sort_by_key(|index| (asked(index).map(|asked| asked.count), *index));
+        due.sort_by_key(|index| (last_check(index).map(|last_check| last_check.count), *index));
         due
     }
 
@@ -129,14 +131,14 @@ impl Checks {
     pub(super) fn next(&self, interval: Duration) -> Option<Duration> {
         let now = Instant::now();
         let waiting = self.last.iter().filter(|(index, _)| !self.running.contains_key(index));
-        let next = waiting.map(|(_, asked)| asked.next(interval)).filter(|next| *next > now).min()?;
+        let next = waiting.map(|(_, last)| last.next(interval)).filter(|next| *next > now).min()?;
         Some(next - now)
     }
 
     fn begin(&mut self, index: i64, check: Check) {
         self.count += 1;
-        let asked = LastCheck { revision: check.revision, since: Instant::now(), count: self.count };
-        self.last.insert(index, asked);
+        let check_begun = LastCheck { revision: check.revision, since: Instant::now(), count: self.count };
+        self.last.insert(index, check_begun);
         self.running.insert(index, check);
     }
 

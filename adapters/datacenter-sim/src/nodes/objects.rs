@@ -199,8 +199,8 @@ impl Objects for SimulatedNodes {
             Some(kubernetes_version_of_image(&server.status.image))
         };
         let what = format!("version of the API server {address}");
-        let told = self.ask_api(what.clone(), &[address.to_owned()], version).await?;
-        told.ok_or(KubernetesError::NotFound { what })
+        let answer = self.ask_api(what.clone(), &[address.to_owned()], version).await?;
+        answer.ok_or(KubernetesError::NotFound { what })
     }
 
     async fn read_node_objects(&self, servers: &[String]) -> Result<Vec<NodeObject>, KubernetesError> {

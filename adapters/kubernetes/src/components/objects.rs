@@ -83,13 +83,13 @@ impl NodeComponents {
         let what = object.key.to_string();
         let session = self.open_session(&what).await?;
         let (session, send) = (&session, &send);
-        let asked = self.ask_any_server(&what, servers, |server| async move {
+        let answer = self.ask_any_server(&what, servers, |server| async move {
             match collection_path(session, &server, object).await? {
                 Some(path) => send(server, path).await.map(Some),
                 None => Ok(None),
             }
         });
-        asked.await.map_err(|error| withhold_message(object, error))
+        answer.await.map_err(|error| withhold_message(object, error))
     }
 
     async fn send_apply(

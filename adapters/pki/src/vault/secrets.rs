@@ -47,7 +47,7 @@ struct EncryptionKey {
 /// A new key. Its name is the time.
 fn new_key(now: OffsetDateTime) -> Result<EncryptionKey, &'static str> {
     let now = now.replace_nanosecond(0).unwrap_or(now);
-    new_named_key(now.format(&Rfc3339).map_err(|_| "the clock has an impossible time")?)
+    new_named_key(now.format(&Rfc3339).map_err(|_| "the clock of this host has a year beyond 9999")?)
 }
 
 fn new_named_key(name: String) -> Result<EncryptionKey, &'static str> {

@@ -53,7 +53,7 @@ impl Settings {
             .collect::<Result<Vec<_>, _>>()?;
         if upstreams.len() > MAX_UPSTREAMS {
             let number = upstreams.len();
-            return Err(Failure::Usage(format!("{number} upstreams are more than {MAX_UPSTREAMS}")));
+            return Err(Failure::Usage(format!("got {number} upstreams, expected at most {MAX_UPSTREAMS}")));
         }
         let listen = required_value(&flags, "listen")?;
         let listen = if listen.starts_with(':') { format!("0.0.0.0{listen}") } else { listen.to_owned() };
@@ -107,7 +107,7 @@ fn duration_flag(flags: &Flags<'_>, name: &str, default: Duration) -> Result<Dur
 fn parse_choice<T: FromStr + VariantNames>(flags: &Flags<'_>, name: &str, default: T) -> Result<T, Failure> {
     let Some(text) = flags.value(name).filter(|text| !text.is_empty()) else { return Ok(default) };
     let names = || T::VARIANTS.join(", ");
-    text.parse().map_err(|_| Failure::Usage(format!("--{name} {text:?} is none of {}", names())))
+    text.parse().map_err(|_| Failure::Usage(format!("--{name}: got {text:?}, expected one of {}", names())))
 }
 
 #[cfg(test)]

@@ -164,7 +164,7 @@ async fn set_certificate(
     }
     let key = keys::ca(authority);
     let before = get_entry(store, &key).await?;
-    let told = match &before {
+    let change = match &before {
         Some(entry) if entry.value[..] == *certificate.as_bytes() => {
             return print_text(&format!("{authority}: stored, unchanged\n"));
         }
@@ -182,10 +182,10 @@ async fn set_certificate(
         vec![unchanged_condition(&key, before.as_ref()), Condition::Unchanged { key: private, revision: 0 }];
     match put_if(store, &key, certificate.into_bytes(), conditions).await? {
         true if get_entry(store, keys::VAULT).await?.is_some() => {
-            print_text(&format!("{authority}: {told}\n"))
+            print_text(&format!("{authority}: {change}\n"))
         }
         true => print_text(&format!(
-            "{authority}: {told}; Madako cannot issue certificates without its private key\n"
+            "{authority}: {change}; Madako cannot issue certificates without its private key\n"
         )),
         false => Err(concurrent_change_failure(&key)),
     }

@@ -39,9 +39,9 @@ pub(crate) enum Command {
 pub(crate) async fn run(command: Command, store: &dyn Store) -> Result<(), Failure> {
     match command {
         Command::Get(args) => {
-            let entry = get_entry(store, keys::CLUSTER)
-                .await?
-                .ok_or_else(|| Failure::failed("no cluster configuration is stored"))?;
+            let entry = get_entry(store, keys::CLUSTER).await?.ok_or_else(|| {
+                Failure::failed("no cluster configuration is stored (madako cluster set stores one)")
+            })?;
             let cluster: Cluster = decode(keys::CLUSTER, &entry)?;
             show_cluster(&args, &cluster)
         }

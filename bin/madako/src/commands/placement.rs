@@ -222,7 +222,9 @@ pub(crate) async fn run(command: ResourceCommand, config: Option<&Path>) -> Resu
         Verb::Explain => return explain::run(&settings, &place, &given, format).await,
         Verb::Create | Verb::Register => {
             let how = resource.creation_of_verb(verb).ok_or_else(|| {
-                Failure::bad_input("this kind of resource cannot be created by this command")
+                Failure::bad_input(
+                    "this command cannot create resources of this kind: see --help for its verbs",
+                )
             })?;
             create(&settings, &place, how, &given).await?
         }

@@ -155,7 +155,10 @@ impl AsList for Vec<Row> {
 async fn get_resource(key: &str, args: &OutputArgs, store: &dyn Store) -> Result<(), Failure> {
     let stored = access::get_entry(store, &format!("{}{key}", keys::RESOURCES)).await?;
     let Some(entry) = stored else {
-        return Err(Failure::failed(format_args!("no resource {} is stored", shown_text(key))));
+        return Err(Failure::failed(format_args!(
+            "no resource {} is stored: madako resource list shows the stored ones",
+            shown_text(key)
+        )));
     };
     let text = String::from_utf8_lossy(&entry.value);
     match args.output {

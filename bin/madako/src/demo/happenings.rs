@@ -70,7 +70,7 @@ impl Happenings {
     }
 
     /// Number of the first line that is kept.
-    pub(crate) fn first(&self) -> usize {
+    pub(crate) fn first_number(&self) -> usize {
         self.dropped
     }
 
@@ -245,7 +245,7 @@ mod tests {
         for number in 0..KEPT + 5 {
             happenings.add(Duration::ZERO, HappeningClass::default(), format!("line {number}"));
         }
-        assert_eq!((happenings.count(), happenings.first()), (KEPT + 5, 5));
+        assert_eq!((happenings.count(), happenings.first_number()), (KEPT + 5, 5));
         assert_eq!(happenings.lines_before(8).map(|line| line.text.as_str()).next(), Some("line 7"));
         assert_eq!(happenings.lines_before(3).count(), 0, "they are gone");
     }

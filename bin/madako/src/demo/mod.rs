@@ -6,11 +6,11 @@
 
 mod actions;
 mod demo_faults;
+mod event_line;
 mod happenings;
 mod picture;
 mod placement;
 mod summary;
-mod tell;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -135,21 +135,21 @@ async fn show(
             }
             () = async { tokio::time::sleep_until(end.unwrap_or(began)).await }, if end.is_some() => break,
             event = world.events.recv() => take(picture, screen, began, event)?,
-            told = world.placing.next_outage_line() => {
+            line = world.placing.next_outage_line() => {
                 picture.elapsed = began.elapsed();
-                picture.remember(told.clone());
-                print_event(picture, screen, &told)?;
+                picture.remember(line.clone());
+                print_event(picture, screen, &line)?;
             }
-            told = world.actions.next_power() => {
+            line = world.actions.next_power() => {
                 picture.elapsed = began.elapsed();
-                picture.remember(told.clone());
-                print_event(picture, screen, &told)?;
+                picture.remember(line.clone());
+                print_event(picture, screen, &line)?;
             }
             () = mischief.wait_until_due() => {
                 picture.elapsed = began.elapsed();
                 if let Some(actor) = mischief.inject_fault(world.service.instance()).await {
-                    let told = picture.note_fault(actor);
-                    print_event(picture, screen, &told)?;
+                    let line = picture.note_fault(actor);
+                    print_event(picture, screen, &line)?;
                 }
             }
             _ = frames.tick() => {
@@ -191,7 +191,7 @@ fn take(
     picture.elapsed = began.elapsed();
     match event {
         Ok(event) => match picture.take(&event) {
-            Some(told) => print_event(picture, screen, &told),
+            Some(line) => print_event(picture, screen, &line),
             None => Ok(()),
         },
         // The summary counts events, so that a missed event would make it wrong.
@@ -206,9 +206,9 @@ fn take(
 }
 
 /// Prints an event, unless a view shows it.
-fn print_event(picture: &ScreenState, screen: &Screen, told: &str) -> anyhow::Result<()> {
+fn print_event(picture: &ScreenState, screen: &Screen, line: &str) -> anyhow::Result<()> {
     if let Screen::Lines = screen {
-        writeln!(std::io::stdout().lock(), "{:>7.1} s  {told}", picture.elapsed.as_secs_f64())?;
+        writeln!(std::io::stdout().lock(), "{:>7.1} s  {line}", picture.elapsed.as_secs_f64())?;
     }
     Ok(())
 }
@@ -219,8 +219,8 @@ async fn act(world: &mut World, picture: &mut ScreenState, action: Action) {
     let cluster = state.as_ref().and_then(|state| state.cluster.as_ref());
     let nodes = cluster.into_iter().flat_map(|cluster| &cluster.value.nodes);
     let parts = nodes.map(|node| (node.address.clone(), node.control_plane)).collect();
-    let (told, actor) = world.actions.act(action, &parts, world.service.instance()).await;
-    picture.note_action(told, actor);
+    let (line, actor) = world.actions.act(action, &parts, world.service.instance()).await;
+    picture.note_action(line, actor);
 }
 
 async fn refresh(world: &World, picture: &mut ScreenState, began: Instant) {

@@ -68,8 +68,8 @@ async fn a_dry_run_shows_all_that_would_go_and_deletes_nothing() {
     assert_eq!(shown.matches("echo-").count(), 25);
     assert!(shown.ends_with("You may not list 2 of them.\n"), "{shown}");
     assert_eq!(server.run(&dry).await.calm(), "Deleting Cluster testing/munich deletes nothing else.\n");
-    let told = server.run(&[&dry[..], &["-o", "json"]].concat()).await.json();
-    assert_eq!((&told["dependents"][0]["name"], &told["hidden"]), (&json!("echo-0"), &json!(0)));
+    let document = server.run(&[&dry[..], &["-o", "json"]].concat()).await.json();
+    assert_eq!((&document["dependents"][0]["name"], &document["hidden"]), (&json!("echo-0"), &json!(0)));
     assert_eq!(server.lines(), [LIST; 3]);
 }
 

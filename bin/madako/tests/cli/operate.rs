@@ -224,11 +224,11 @@ async fn variables_are_stored_as_they_are_and_absent_ones_warned_of() {
 async fn a_cluster_must_be_valid_and_satisfy_the_constraints() {
     let Some(etcd) = Etcd::start().await else { return };
     let file = etcd.file("cluster.yml", CLUSTER);
-    let told = "cluster: stored, with 2 nodes (0 before); added: 10.0.0.1, 10.0.0.2; removed: none\n";
-    assert_eq!(etcd.run(&["cluster", "set", &file]).await.calm(), told);
+    let reported = "cluster: stored, with 2 nodes (0 before); added: 10.0.0.1, 10.0.0.2; removed: none\n";
+    assert_eq!(etcd.run(&["cluster", "set", &file]).await.calm(), reported);
     let other = etcd.file("other.yml", CLUSTER.replace("10.0.0.2", "10.0.0.3"));
-    let told = "cluster: stored, with 2 nodes (2 before); added: 10.0.0.3; removed: 10.0.0.2\n";
-    assert_eq!(etcd.run(&["cluster", "set", &other]).await.calm(), told);
+    let reported = "cluster: stored, with 2 nodes (2 before); added: 10.0.0.3; removed: 10.0.0.2\n";
+    assert_eq!(etcd.run(&["cluster", "set", &other]).await.calm(), reported);
     etcd.run(&["cluster", "set", &file]).await.calm();
     let stored: Value = serde_json::from_str(&etcd.get("cluster").await.unwrap()).unwrap();
     assert_eq!(stored["nodes"][1]["address"], "10.0.0.2");

@@ -28,7 +28,7 @@ fn words<'w>(node: &'w str, path: &'w str, name: &'w str) -> Vec<&'w str> {
 async fn a_restore_is_asked_for_on_a_control_plane_node_with_the_name_of_the_cluster() {
     let Some(empty) = Etcd::start().await else { return };
     let message = empty.run(&words(NODES[0], SNAPSHOT, "tokyo0")).await.refused(1);
-    assert!(message.contains("no cluster is stored: there is no etcd to restore"), "{message}");
+    assert!(message.contains("no cluster is stored, so there is no etcd to restore"), "{message}");
 
     let Some(etcd) = with_cluster().await else { return };
     let revision = etcd.revision().await;
@@ -46,10 +46,10 @@ async fn a_restore_is_asked_for_on_a_control_plane_node_with_the_name_of_the_clu
     }
     assert_eq!(etcd.revision().await, revision, "no refused command wrote a key");
 
-    let told = etcd.run(&words(NODES[0], SNAPSHOT, "tokyo0")).await.calm();
+    let output = etcd.run(&words(NODES[0], SNAPSHOT, "tokyo0")).await.calm();
     assert!(
-        told.starts_with(&format!("127.0.94.1: the leader restores {SNAPSHOT} in its next passes; ")),
-        "{told}"
+        output.starts_with(&format!("127.0.94.1: the leader restores {SNAPSHOT} in its next passes; ")),
+        "{output}"
     );
     let first = stored(&etcd).await;
     assert_eq!((&first["address"], &first["path"]), (&json!(NODES[0]), &json!(SNAPSHOT)));
@@ -57,8 +57,8 @@ async fn a_restore_is_asked_for_on_a_control_plane_node_with_the_name_of_the_clu
     let mut refused = first.clone();
     refused["refused"] = json!("a majority answers");
     etcd.put(REQUEST, refused.to_string()).await;
-    let told = etcd.run(&words(NODES[0], "/other", "tokyo0")).await.calm();
-    assert!(told.contains("it replaces an earlier request"), "{told}");
+    let output = etcd.run(&words(NODES[0], "/other", "tokyo0")).await.calm();
+    assert!(output.contains("it replaces an earlier request"), "{output}");
     let second = stored(&etcd).await;
     assert_eq!((&second["path"], second.get("refused")), (&json!("/other"), None));
     assert_ne!(second["requested_at"], first["requested_at"]);

@@ -244,13 +244,13 @@ async fn status_names_obstacles_and_remedies() {
         assert_eq!(found["since"].as_str(), since, "{found}");
         assert!(parts.iter().all(|part| found.to_string().contains(part)), "{parts:?}: {found}");
     };
-    let told = shown().await;
-    check(&told, "removal-guard", None, &["2 nodes vanished", "1 of 3 polls agree", "confirm-removal"]);
-    check(&told, "repair-queue-disabled", None, &["madako repair-queue enable"]);
-    check(&told, "auto-repair-disabled", None, &["\"informs\":true", "madako auto-repair enable"]);
+    let news = shown().await;
+    check(&news, "removal-guard", None, &["2 nodes vanished", "1 of 3 polls agree", "confirm-removal"]);
+    check(&news, "repair-queue-disabled", None, &["madako repair-queue enable"]);
+    check(&news, "auto-repair-disabled", None, &["\"informs\":true", "madako auto-repair enable"]);
     let held = ["rack 3", "2 machines failed together: s1, s2", "release 3"];
-    check(&told, "rack-held", Some("2026-11-21T09:00:00Z"), &held);
-    check(&told, "unusable-value", None, &["madako/repair/holds/4", "not readable", "release 4"]);
+    check(&news, "rack-held", Some("2026-11-21T09:00:00Z"), &held);
+    check(&news, "unusable-value", None, &["madako/repair/holds/4", "not readable", "release 4"]);
     let answer = etcd.run(&["status", "--check"]).await;
     assert_eq!((answer.code, answer.err.as_str()), (5, ""), "{answer:?}");
     assert!(answer.out.starts_with("4 things need attention, and 4 notes:\n"), "{}", answer.out);
@@ -266,20 +266,20 @@ async fn status_names_obstacles_and_remedies() {
             "of-a-newer-version":{"since":"2026-11-21T09:56:00Z"}}"#,
     )
     .await;
-    let told = shown().await;
-    check(&told, "registry-silent", Some("2026-11-21T09:30:00Z"), &["no valid answer", "check sabakan"]);
-    check(&told, "no-plan", Some("2026-11-21T09:40:00Z"), &["too few machines", "madako plan"]);
-    check(&told, "repair-queue-disabled", Some("2026-11-21T09:50:00Z"), &[]);
-    assert_eq!(attention(&told, "integration-disabled"), None, "it is enabled");
+    let news = shown().await;
+    check(&news, "registry-silent", Some("2026-11-21T09:30:00Z"), &["no valid answer", "check sabakan"]);
+    check(&news, "no-plan", Some("2026-11-21T09:40:00Z"), &["too few machines", "madako plan"]);
+    check(&news, "repair-queue-disabled", Some("2026-11-21T09:50:00Z"), &[]);
+    assert_eq!(attention(&news, "integration-disabled"), None, "it is enabled");
     etcd.run(&["sabakan", "disable"]).await.calm();
-    let told = shown().await;
-    check(&told, "integration-disabled", Some("2026-11-21T09:55:00Z"), &[]);
-    assert_eq!(attention(&told, "registry-silent"), None, "nobody asks it");
+    let news = shown().await;
+    check(&news, "integration-disabled", Some("2026-11-21T09:55:00Z"), &[]);
+    assert_eq!(attention(&news, "registry-silent"), None, "nobody asks it");
 
     // Without an option it prints CKE's form; JSON has CKE's fields among its own.
     assert_eq!(etcd.run(&["status"]).await.calm(), format!("{STATUS}\n"));
     let cke: Value = serde_json::from_str(STATUS).unwrap();
-    assert_eq!((&told["phase"], &told["timestamp"]), (&cke["phase"], &cke["timestamp"]));
+    assert_eq!((&news["phase"], &news["timestamp"]), (&cke["phase"], &cke["timestamp"]));
 }
 
 #[tokio::test]
@@ -296,8 +296,8 @@ async fn status_of_a_large_failure_fits_the_screen() {
     };
     let shown = async || etcd.run(&["status", "-o", "json"]).await.json();
     etcd.put("madako/repair/holds/2", hold(2, 40)).await;
-    let told = shown().await;
-    let one = attention(&told, "rack-held").unwrap();
+    let news = shown().await;
+    let one = attention(&news, "rack-held").unwrap();
     assert_eq!(one["why"], "40 machines failed together: r2m0, r2m1, r2m10, r2m11, r2m12 and 35 more");
     for rack in 1..=125 {
         etcd.put(&format!("madako/repair/holds/{rack}"), hold(rack, 40)).await;
@@ -305,8 +305,8 @@ async fn status_of_a_large_failure_fits_the_screen() {
     for key in 0..6 {
         etcd.put(&format!("madako/repair/holds/x{key}"), "{").await;
     }
-    let told = shown().await;
-    let held = attention(&told, "rack-held").unwrap();
+    let news = shown().await;
+    let held = attention(&news, "rack-held").unwrap();
     assert_eq!(
         (held["why"].as_str(), held["since"].as_str()),
         (
@@ -315,9 +315,9 @@ async fn status_of_a_large_failure_fits_the_screen() {
         )
     );
     let racks: Vec<&str> =
-        told["repairs"]["held_racks"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+        news["repairs"]["held_racks"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
     assert_eq!((racks.len(), racks[9], racks[124]), (125, "10", "125"), "in the order of their numbers");
-    let unusable = attention(&told, "unusable-value").unwrap()["why"].as_str().unwrap();
+    let unusable = attention(&news, "unusable-value").unwrap()["why"].as_str().unwrap();
     assert!(unusable.starts_with("6 stored values cannot be used: madako/repair/holds/x0, "), "{unusable}");
     assert!(unusable.ends_with(" and 1 more"), "{unusable}");
     let screen = etcd.run(&["status", "-o", "table"]).await.calm();

@@ -146,8 +146,8 @@ impl AlertTest {
             kubernetes: drains.kubernetes.clone(),
             judge: repairs,
         };
-        let seen = (history, checker, placement);
-        let world = World::new((1, true), store, registry, clock, seen, Some(hosts));
+        let observed = (history, checker, placement);
+        let world = World::new((1, true), store, registry, clock, observed, Some(hosts));
         Self {
             world,
             running: None,

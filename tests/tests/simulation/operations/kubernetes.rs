@@ -314,18 +314,18 @@ const PARTS: usize = 3;
 /// Plays the life of a cluster with a disturbance at each stage of each command on components, the first time that it comes.
 fn disturb_once(part: usize, disturbance: impl Fn(&Point) -> Disturbance) {
     keep_quiet();
-    let mut seen = BTreeSet::new();
+    let mut observed = BTreeSet::new();
     for point in play(Story::KubernetesLife, &[]).points {
         let (operation, command, stage) = &point.of;
         if is_of_kubernetes(operation)
-            && seen.insert((operation.clone(), command.clone(), *stage))
-            && seen.len() % PARTS == part
+            && observed.insert((operation.clone(), command.clone(), *stage))
+            && observed.len() % PARTS == part
         {
             let played = Story::KubernetesLife.play(&[(point.at, disturbance(&point))]);
             assert_eq!(played.wrong, [""; 0], "{point:?}: {}", played.why);
         }
     }
-    assert!(seen.len() > 10 * PARTS, "{seen:?}");
+    assert!(observed.len() > 10 * PARTS, "{observed:?}");
 }
 
 fn is_of_kubernetes(operation: &str) -> bool {

@@ -78,11 +78,9 @@ impl Object {
         for state in &self.may_be {
             let gone = matches!(state, State::Leaving(_)).then_some(State::Absent);
             for state in std::iter::once(*state).chain(gone) {
-                after.extend(
-                    list_possible_steps(state, op).into_iter().filter_map(|(state, said)| {
-                        ret.is_none_or(|ret| said.contains(&ret)).then_some(state)
-                    }),
-                );
+                after.extend(list_possible_steps(state, op).into_iter().filter_map(|(state, result)| {
+                    ret.is_none_or(|ret| result.contains(&ret)).then_some(state)
+                }));
             }
         }
         self.may_be = after;

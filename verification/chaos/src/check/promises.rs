@@ -84,8 +84,8 @@ impl RunObservations<'_> {
                         let machines = machines.iter().map(|machine| self.with_original_identity(machine));
                         answers.insert(*question, Arc::new(machines.collect::<Vec<_>>()));
                     }
-                    let told = answers.get(question).filter(|_| spoilt.is_none_or(CorruptAnswer::is_list));
-                    facts.extend(self.poll_facts(at, *question, told).map(|fact| (at, fact)));
+                    let answer = answers.get(question).filter(|_| spoilt.is_none_or(CorruptAnswer::is_list));
+                    facts.extend(self.poll_facts(at, *question, answer).map(|fact| (at, fact)));
                 }
                 LineContent::Fetched { asked, values } => {
                     facts.extend(self.fetch_facts(at, asked, values).into_iter().map(|fact| (at, fact)));

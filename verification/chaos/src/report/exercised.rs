@@ -37,8 +37,9 @@ fn expected_checks(scenario: &Scenario, length: Span) -> Vec<&'static str> {
     let world = scenario.world;
     let many = |kind| {
         let clients = scenario.clients.iter().find(|client| client.kind == kind);
-        let asked = clients.map_or(0.0, |client| client.rate.per_second() * length.duration().as_secs_f64());
-        asked >= ENOUGH
+        let expected =
+            clients.map_or(0.0, |client| client.rate.per_second() * length.duration().as_secs_f64());
+        expected >= ENOUGH
     };
     let mut expected: Vec<&str> =
         ALWAYS.iter().map(|id| id.name()).chain([GATE, HISTORY, PROCESSES, REGISTRY]).collect();

@@ -131,8 +131,8 @@ fn told(seen: Observations) -> (Outcome, Vec<String>) {
     let passed = report.outcome == Outcome::Passed;
     assert_eq!(report.reason_of_outcome().is_empty(), passed, "{:?}", report.reason_of_outcome());
     assert_eq!(report.to_string().starts_with("# told: passed\n"), passed, "{report}");
-    let told: Value = serde_json::to_value(&report).unwrap();
-    assert_eq!(told["outcome"] == "passed", passed, "{told}");
+    let document: Value = serde_json::to_value(&report).unwrap();
+    assert_eq!(document["outcome"] == "passed", passed, "{document}");
     let broken = report.verdicts.0.iter().filter(|(_, verdict)| verdict.broken > 0);
     (report.outcome, broken.map(|(name, _)| name.clone()).collect())
 }
@@ -245,16 +245,16 @@ fn fault(at: Micros, change: &'static str, dropped: Option<u64>, why: Option<&st
 
 /// A history with the two events of a fault.
 fn with_fault(told: [(Micros, Event); 2]) -> Observations {
-    let mut seen = seen();
-    seen.schedule.injections.push(madako_faults::Injection {
+    let mut observed = observed();
+    observed.schedule.injections.push(madako_faults::Injection {
         fault: 0,
         act: madako_faults::Act::Cut,
         target: madako_faults::Target::Store(1),
         begins: Span::from_seconds(1),
         ends: Some(Span::from_seconds(2)),
     });
-    seen.events.extend(told);
-    seen
+    observed.events.extend(told);
+    observed
 }
 
 #[test]

@@ -75,12 +75,12 @@ impl RunCourse<'_> {
         let ends = Instant::now() + CAUGHT_UP_WITHIN;
         let (mut missed, mut stored) = (Vec::new(), BTreeMap::new());
         for (member, endpoint) in world.member_endpoints() {
-            let asked = async {
+            let answers = async {
                 let mut client = Client::connect([endpoint], None).await?;
                 let answer = client.get("none", None).await?;
                 Ok(answer.header().map_or(0, ResponseHeader::revision))
             };
-            let why = match timeout_at(ends, asked).await {
+            let why = match timeout_at(ends, answers).await {
                 Ok(Ok(revision)) => {
                     stored.insert(member, revision);
                     continue;

@@ -92,11 +92,11 @@ mod tests {
         let inner = SimulatedNodes::new(1).components_port();
         let components = LinkedComponents { inner, link: link.clone(), witness: EffectObserver::default() };
         let why = |error: KubernetesError| error.to_string();
-        let asked = components.read_node_objects(&[]).await.map_err(why);
-        assert!(asked.unwrap_err().contains("no answer"), "the node does not exist");
+        let requested = components.read_node_objects(&[]).await.map_err(why);
+        assert!(requested.unwrap_err().contains("no answer"), "the node does not exist");
         link.set(Mode::Cut);
-        let asked = components.check(Component::Kubelet, "a").await.map_err(why);
-        assert!(!asked.unwrap_err().contains("no answer"), "the link refuses");
+        let requested = components.check(Component::Kubelet, "a").await.map_err(why);
+        assert!(!requested.unwrap_err().contains("no answer"), "the link refuses");
         link.set(Mode::Stalled);
         let began = tokio::time::Instant::now();
         components.check(Component::Kubelet, "a").await.unwrap_err();

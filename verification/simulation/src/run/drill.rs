@@ -303,8 +303,8 @@ impl PromiseDrill<'_> {
     async fn count_members_in_sync(&self, nodes: &Nodes) -> Option<usize> {
         let cluster = self.injector.world.checker.current_cluster()?;
         let addresses: BTreeSet<String> = cluster.control_plane().map(|node| node.address.clone()).collect();
-        let asked: Vec<String> = addresses.iter().cloned().collect();
-        let status = nodes.nodes.etcd_port().status(&asked).await.ok()?;
+        let members: Vec<String> = addresses.iter().cloned().collect();
+        let status = nodes.nodes.etcd_port().status(&members).await.ok()?;
         let members: BTreeSet<String> =
             status.voting().filter(|it| it.is_in_sync()).map(|it| it.address().into_owned()).collect();
         (members == addresses && status.members.len() == members.len()).then_some(members.len())

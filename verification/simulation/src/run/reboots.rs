@@ -182,8 +182,8 @@ impl RebootClients {
         let reboot = entries.iter().find(|(_, _, entry)| under_way(entry) && is_control_plane(&entry.node));
         // Once for each reboot: a boot may hang for long.
         if reboot.is_some_and(|(key, ..)| self.asked_beside.insert(key.clone())) {
-            let asked = self.queue.add_control_plane().await?;
-            return Ok(format!("a control plane node reboots; {asked}"));
+            let request = self.queue.add_control_plane().await?;
+            return Ok(format!("a control plane node reboots; {request}"));
         }
         match self.chance.random_range(0..12_u32) {
             0 => {

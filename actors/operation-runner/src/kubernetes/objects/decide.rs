@@ -265,13 +265,13 @@ pub fn resources(input: &ObjectsInput<'_>) -> (Vec<WantedResource>, Vec<DueResou
 
 /// The reason why the versions of the API servers forbid each apply. A single API server may have any version.
 fn versions_reason(input: &ObjectsInput<'_>) -> Option<ResourceReason> {
-    let told = &input.answers.versions;
-    let versions: BTreeSet<&str> = told.values().map(String::as_str).collect();
+    let server_versions = &input.answers.versions;
+    let versions: BTreeSet<&str> = server_versions.values().map(String::as_str).collect();
     if versions.len() > 1 {
         let versions: Vec<&str> = versions.into_iter().collect();
         return Some(ResourceReason::MixedVersions(versions.join(", ")));
     }
-    let silent = input.healthy.iter().filter(|address| !told.contains_key(**address));
+    let silent = input.healthy.iter().filter(|address| !server_versions.contains_key(**address));
     let silent: Vec<&str> = silent.copied().collect();
     (input.healthy.len() > 1 && !silent.is_empty())
         .then(|| ResourceReason::UnknownVersion { servers: silent.join(", ") })
@@ -303,7 +303,7 @@ impl<'a> Pass<'a> {
     }
 
     fn find_failure(&self, key: &ResourceKey, wanted: impl FnOnce() -> String) -> Option<ResourceReason> {
-        FailedApply::of(self.input.failed.get(key), wanted)?.reason(self.input.now)
+        FailedApply::for_content(self.input.failed.get(key), wanted)?.reason(self.input.now)
     }
 
     fn resources(&mut self) {

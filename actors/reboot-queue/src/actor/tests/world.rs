@@ -456,7 +456,7 @@ impl World {
 
     /// Polls on paused time until there is a value.
     async fn until<T>(&self, what: &str, found: impl Fn() -> Option<T>) -> T {
-        let seen = async {
+        let observed = async {
             loop {
                 match found() {
                     Some(value) => return value,
@@ -464,8 +464,8 @@ impl World {
                 }
             }
         };
-        let seen = tokio::time::timeout(PATIENCE, seen).await;
-        seen.unwrap_or_else(|_| panic!("waited in vain for {what}: {:?}", self.events.0.lock().unwrap()))
+        let observed = tokio::time::timeout(PATIENCE, observed).await;
+        observed.unwrap_or_else(|_| panic!("waited in vain for {what}: {:?}", self.events.0.lock().unwrap()))
     }
 
     pub(super) async fn until_gone(&self, index: i64) {

@@ -323,8 +323,8 @@ async fn with_unchanged_inputs_nothing_is_written() {
     assert_eq!(world.gate.lock().unwrap().committed, []);
     assert_eq!(world.ran(), [""; 0]);
     assert!(world.host.0.lock().unwrap().checks >= 2 * 350, "health is asked each round");
-    let told = world.events.0.lock().unwrap().len();
-    assert_eq!(told, 3, "each thing is told once: {:?}", world.events.0.lock().unwrap());
+    let reported = world.events.0.lock().unwrap().len();
+    assert_eq!(reported, 3, "each thing is told once: {:?}", world.events.0.lock().unwrap());
 }
 
 /// A configuration with one command of four attempts, a minute apart.
@@ -414,8 +414,8 @@ async fn health_is_checked_between_attempts_and_a_healthy_machine_gets_no_comman
     let world = failed_once(600).await;
     let before = world.host.0.lock().unwrap().checked["w"];
     tokio::time::sleep(Duration::from_secs(100)).await;
-    let asked = world.host.0.lock().unwrap().checked["w"] - before;
-    assert!((9..=11).contains(&asked), "each round of ten seconds, and was {asked} times");
+    let requested = world.host.0.lock().unwrap().checked["w"] - before;
+    assert!((9..=11).contains(&requested), "each round of ten seconds, and was {requested} times");
     assert_eq!(world.entry(0).unwrap().status, RepairStatus::Processing);
     world.host.0.lock().unwrap().healthy.insert("w".to_owned());
     let begun = Instant::now();

@@ -493,8 +493,8 @@ impl World {
     /// Waits until the state satisfies a predicate.
     pub(super) async fn until(&self, what: &str, holds: impl Fn(&ClusterState) -> bool) {
         let mut states = self.arguments.state.clone();
-        let seen = tokio::time::timeout(PATIENCE, async { while !holds(&*states.next().await) {} });
-        if seen.await.is_err() {
+        let observed = tokio::time::timeout(PATIENCE, async { while !holds(&*states.next().await) {} });
+        if observed.await.is_err() {
             let entries = self.gate.lock().unwrap().store.state().repair.entries.clone();
             panic!("waited in vain for {what}: {entries:?}\n{:?}", self.events.0.lock().unwrap());
         }
@@ -504,12 +504,12 @@ impl World {
     pub(super) async fn until_lost(&self, count: usize) -> Vec<RepairChange> {
         let lost = || self.gate.lock().unwrap().lost.clone();
         // There is no event for them: poll on paused time.
-        let seen = async {
+        let observed = async {
             while lost().len() < count {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, seen).await.unwrap_or_else(|_| panic!("only {:?} failed", lost()));
+        tokio::time::timeout(PATIENCE, observed).await.unwrap_or_else(|_| panic!("only {:?} failed", lost()));
         lost()
     }
 

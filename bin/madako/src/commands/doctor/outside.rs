@@ -221,11 +221,11 @@ async fn check_api_server(config: &Config) -> Check {
         return Check::not_applicable(NAME, why);
     };
     let fix = "check kubernetes.kubeconfig; madako kube issue makes a new one";
-    let asked = match ApiServer::new(access, Limits::default()) {
+    let answer = match ApiServer::new(access, Limits::default()) {
         Ok(server) => server.nodes().await.map_err(|error| Failure::Failed(error.into())),
         Err(error) => Err(Failure::Failed(error.into())),
     };
-    match asked {
+    match answer {
         Ok(nodes) => Check::passed(NAME, format!("{} has {} nodes", access.server(), nodes.len())),
         Err(failure) => Check::failed(NAME, failure.message().unwrap_or_default(), fix),
     }

@@ -74,7 +74,7 @@ pub(super) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let store = open_store(global)?;
     let stored = get_entry(&store, keys::CLUSTER).await?;
     let stored =
-        stored.ok_or_else(|| Failure::failed("no cluster is stored: there is no etcd to restore"))?;
+        stored.ok_or_else(|| Failure::failed("no cluster is stored, so there is no etcd to restore"))?;
     check_arguments(args, &decode(keys::CLUSTER, &stored)?)?;
     let present = get_entry(&store, keys::ETCD_RESTORE).await?;
     let request = restore_request(args);

@@ -211,7 +211,7 @@ fn changes(components: &[PlannedComponent]) -> List {
             None => alike.push((changed, vec![&changed.node])),
         }
     }
-    let told = |version: Option<&KubernetesVersion>, image: Option<&str>| match version {
+    let version_text = |version: Option<&KubernetesVersion>, image: Option<&str>| match version {
         Some(version) => version.to_string(),
         None => image.unwrap_or("-").to_owned(),
     };
@@ -220,8 +220,8 @@ fn changes(components: &[PlannedComponent]) -> List {
         list.add(vec![
             Cell::from(changed.component),
             changed.state.into(),
-            told(changed.from_version.as_ref(), changed.from_image.as_deref()).into(),
-            told(changed.to_version.as_ref(), Some(&changed.to_image)).into(),
+            version_text(changed.from_version.as_ref(), changed.from_image.as_deref()).into(),
+            version_text(changed.to_version.as_ref(), Some(&changed.to_image)).into(),
             join_addresses(&nodes).into(),
         ]);
     }

@@ -44,7 +44,9 @@ pub(crate) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     refuse_during_rotation(&store).await?;
     let now = SystemClock.now();
     let now = now.replace_nanosecond(0).unwrap_or(now);
-    let key = now.format(&Rfc3339).map_err(|_| Failure::failed("the clock has an impossible time"))?;
+    let key = now
+        .format(&Rfc3339)
+        .map_err(|_| Failure::failed("the clock of this host has a year beyond 9999: correct it"))?;
     if !args.dry_run {
         let value = serde_json::to_vec(&EncryptionRotation::new(&key))?;
         let conditions = vec![unchanged_condition(keys::ENCRYPTION_ROTATION, None)];
@@ -104,9 +106,12 @@ mod tests {
             ..Cluster::default()
         };
         let key = "2026-01-01T00:00:00Z".to_owned();
-        let asked = describe_steps(&cluster(3), Some(&key));
-        assert!(asked.contains(&key) && asked.contains("10.0.0.1, 10.0.0.2, 10.0.0.3\n"), "{asked}");
-        assert!(!asked.contains("No API server answers"), "{asked}");
+        let requested = describe_steps(&cluster(3), Some(&key));
+        assert!(
+            requested.contains(&key) && requested.contains("10.0.0.1, 10.0.0.2, 10.0.0.3\n"),
+            "{requested}"
+        );
+        assert!(!requested.contains("No API server answers"), "{requested}");
         let shown = describe_steps(&cluster(1), None);
         assert!(shown.contains("nothing was written") && shown.contains("No API server answers"), "{shown}");
     }

@@ -94,13 +94,13 @@ pub(super) async fn run(args: &Args, store: &dyn Store) -> Result<(), Failure> {
     if let Some(file) = &args.export {
         return export(file, args, read_known_machines(args.all, store, SystemClock.now()).await?);
     }
-    let mut told = Vec::new();
+    let mut shown_remarks = Vec::new();
     let shown = async || {
         let KnownMachines { mut machines, remarks, .. } =
             read_known_machines(args.all, store, SystemClock.now()).await?;
-        if !args.list.is_for_people() && remarks != told {
+        if !args.list.is_for_people() && remarks != shown_remarks {
             remarks.iter().for_each(print_note);
-            told.clone_from(&remarks);
+            shown_remarks.clone_from(&remarks);
         }
         machines.retain(|machine| args.filter.includes_machine(machine));
         Ok(ShownMachines { machines, remarks })

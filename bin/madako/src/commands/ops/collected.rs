@@ -26,7 +26,7 @@ use crate::commands::etcd::members::command_permit;
 use crate::commands::images::Assignment;
 use crate::failure::Failure;
 use crate::host;
-use crate::limits::MAX_TOLD;
+use crate::limits::MAX_SERVER_TEXT;
 use crate::output::{escape_unprintable, print_note};
 
 /// The state of a fleet, and the ports through which it was read.
@@ -161,7 +161,7 @@ fn merge_errors(errors: &[(String, String)]) -> Vec<String> {
         }
     }
     let tell = |(_, why, others): (String, &str, Vec<&str>)| {
-        let why: String = why.chars().take(MAX_TOLD).collect();
+        let why: String = why.chars().take(MAX_SERVER_TEXT).collect();
         let more = match others.len() {
             0 => String::new(),
             1 => format!("; the same on {}", others[0]),

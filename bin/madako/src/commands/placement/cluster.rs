@@ -292,8 +292,8 @@ pub(super) async fn add_inherited(api: &ApiClient, cluster: &mut Value) -> Resul
     let mentioned = |name: &str, constraints: &[String]| constraints.iter().any(|text| text.contains(name));
     for (name, value) in cloud["metadata"]["labels"].as_object().unwrap_or(&Map::new()) {
         if all_labels || mentioned(name, &label_constraints) {
-            let told = format!("{} (inherited)", value.as_str().unwrap_or_default());
-            cluster["metadata"]["labels"][name] = told.into();
+            let labelled_value = format!("{} (inherited)", value.as_str().unwrap_or_default());
+            cluster["metadata"]["labels"][name] = labelled_value.into();
         }
     }
     let kind = cloud["spec"]["type"].as_str().unwrap_or_default();

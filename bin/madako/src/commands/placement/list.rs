@@ -33,16 +33,16 @@ pub(super) async fn run(
     args: &ListArgs,
     clock: &dyn Clock,
 ) -> Result<(), Failure> {
-    let mut told = Vec::new();
+    let mut shown_remarks = Vec::new();
     let shown = async || {
         let items = read_items(api, place, resource.many).await?;
         let mut explained = ExplainedPlacement::default();
         if resource.kind == Kind::Application && args.has_columns() {
             explained = explain_all(api, &items).await;
         }
-        if explained.remarks != told {
+        if explained.remarks != shown_remarks {
             explained.remarks.iter().for_each(print_note);
-            told.clone_from(&explained.remarks);
+            shown_remarks.clone_from(&explained.remarks);
         }
         Ok(ResourceList { resource, items, explained })
     };

@@ -62,8 +62,8 @@ pub(super) fn read_nodes(file: &str, cluster: &Cluster) -> Result<Vec<String>, F
             named.join(", ")
         )));
     }
-    let mut seen = BTreeSet::new();
-    for node in nodes.iter().filter(|node| !seen.insert(**node)) {
+    let mut distinct = BTreeSet::new();
+    for node in nodes.iter().filter(|node| !distinct.insert(**node)) {
         print_warning(format_args!("{node} occurs more than once: its later entries wait for the first"));
     }
     Ok(nodes.into_iter().map(str::to_owned).collect())

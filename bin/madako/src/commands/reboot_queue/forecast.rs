@@ -156,7 +156,7 @@ fn read_history(snapshot: &Snapshot) -> History {
             Err(failure) => print_warning(failure.message().unwrap_or_default()),
         }
     }
-    History::of(&records)
+    History::from_records(&records)
 }
 
 /// Sends the evictions as dry runs, one after another, and at most 20 a second. The answers have the uids of their pods.

@@ -28,8 +28,9 @@ pub(super) fn draw_screen(facts: &StatusFacts, now: OffsetDateTime, surface: Sur
     let verdict = match count(false) {
         0 => Tone::Good.paint(&format!("Calm: nothing needs attention{notes}."), surface.has_colours),
         urgent => {
-            let told = format!("{} attention{notes}:", count_with_noun(urgent, "thing needs", "things need"));
-            Tone::Bad.paint(&told, surface.has_colours)
+            let heading =
+                format!("{} attention{notes}:", count_with_noun(urgent, "thing needs", "things need"));
+            Tone::Bad.paint(&heading, surface.has_colours)
         }
     };
     text.push_str(&verdict);
@@ -135,8 +136,8 @@ fn plan_line(facts: &StatusFacts, now: OffsetDateTime) -> String {
         let changes = count_with_noun(last.changes_total, "node", "nodes");
         format!("last change: {action} of {changes} {} ago", format_age(now - last.at))
     });
-    let told: Vec<String> = [made, committed].into_iter().flatten().collect();
-    if told.is_empty() { "none known".to_owned() } else { told.join("; ") }
+    let parts: Vec<String> = [made, committed].into_iter().flatten().collect();
+    if parts.is_empty() { "none known".to_owned() } else { parts.join("; ") }
 }
 
 fn nodes_line(facts: &StatusFacts) -> String {

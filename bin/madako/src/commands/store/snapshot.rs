@@ -61,7 +61,7 @@ pub(super) async fn run(
         let synced =
             file.into_inner().map_err(io::IntoInnerError::into_error).and_then(|file| file.sync_all());
         synced.with_context(writing).map_err(Failure::Failed)?;
-        name_files(&part, &to)
+        verify_and_rename(&part, &to)
     });
     let (snapshot, bytes) = match done {
         Ok(done) => done,
@@ -91,12 +91,16 @@ fn create_part_file(part: &Path) -> io::Result<File> {
 }
 
 /// Reads a written snapshot and renames it. Returns its size in bytes, too.
-fn name_files(part: &Path, to: &Path) -> Result<(Snapshot, usize), Failure> {
+fn verify_and_rename(part: &Path, to: &Path) -> Result<(Snapshot, usize), Failure> {
     let bytes =
         fs::read(part).with_context(|| format!("cannot read {} for its verification", part.display()));
     let bytes = bytes.map_err(Failure::Failed)?;
-    let snapshot = Snapshot::read(&bytes)
-        .map_err(|error| Failure::failed(format_args!("the written snapshot is not whole: {error}")))?;
+    let snapshot = Snapshot::read(&bytes).map_err(|error| {
+        Failure::failed(format_args!(
+            "the written snapshot {} is damaged: {error}; write it again",
+            part.display()
+        ))
+    })?;
     let named = fs::rename(part, to).and_then(|()| {
         let directory = to.parent().filter(|parent| !parent.as_os_str().is_empty());
         File::open(directory.unwrap_or(Path::new("."))).and_then(|directory| directory.sync_all())

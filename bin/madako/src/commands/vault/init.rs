@@ -62,16 +62,16 @@ pub(super) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     })?;
     let endpoint = args.endpoint.clone().or_else(|| environment_variable("VAULT_ADDR"));
     let operator = operator_session(transport, endpoint.as_deref().unwrap_or(DEFAULT_ENDPOINT)).await?;
-    let mut told = String::new();
+    let mut text = String::new();
     let mounted = operator.mount(|step| {
-        told += &match step {
+        text += &match step {
             SetUp::MountedPki(path) => format!("mounted pki on {path}\n"),
             SetUp::MountedSecrets(path) => format!("mounted kv version 1 on {path}\n"),
         };
     });
     // The mounts before a failed one have happened.
     let mounted = mounted.await;
-    print_text(&told)?;
+    print_text(&text)?;
     mounted?;
     let access = read_or_create_access(&operator, ca_cert, &store).await?;
     let role = Role::new(&access, &VaultTransports)?;

@@ -107,9 +107,9 @@ fn picture() -> ScreenState {
     }));
     for n in 0..50 {
         let named: Vec<String> = (0..6).map(|m| format!("add 10.69.{n}.{m} (control-plane)")).collect();
-        let told = format!("planned initialize in 0.2 ms: {} and 27 more", named.join(", "));
+        let text = format!("planned initialize in 0.2 ms: {} and 27 more", named.join(", "));
         let class = HappeningClass { kind: HappeningKind::Plan, subject: None, begins: true };
-        picture.happenings.add(Duration::from_secs(n), class, told);
+        picture.happenings.add(Duration::from_secs(n), class, text);
     }
     let class = HappeningClass { kind: HappeningKind::Leader, subject: None, begins: true };
     picture.happenings.add(Duration::from_secs(70), class, "leads (epoch 3)".to_owned());
@@ -178,8 +178,8 @@ fn every_usual_screen_size_shows_the_legend_and_the_keys() {
             assert!(after_tab.contains(expected), "no {expected:?} on {width}x{height}\n{after_tab}");
         }
         assert_eq!(first == after_tab, both, "on {width}x{height}\n{first}\n{after_tab}");
-        let told = first.contains("Tab: plan") && after_tab.contains("Tab: clusters");
-        assert_eq!(told, !both, "a key is for what has no room\n{first}\n{after_tab}");
+        let reported = first.contains("Tab: plan") && after_tab.contains("Tab: clusters");
+        assert_eq!(reported, !both, "a key is for what has no room\n{first}\n{after_tab}");
     }
 }
 

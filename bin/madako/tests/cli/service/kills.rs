@@ -66,8 +66,8 @@ async fn write(mut client: Client, writer: u64, told: Arc<Mutex<AcknowledgedWrit
     loop {
         let key = format!("kills/{writer}/{}", dice.below(KEYS));
         let asked = {
-            let mut told = told.lock().unwrap();
-            let asked = told.asked.entry(writer).or_default();
+            let mut reported = reported.lock().unwrap();
+            let asked = reported.asked.entry(writer).or_default();
             *asked += 1;
             *asked
         };
@@ -107,11 +107,11 @@ async fn watch(mut client: Client, told: Arc<Mutex<AcknowledgedWrites>>) {
     let Ok(mut stream) = client.watch("kills/", Some(options)).await else { return };
     while let Ok(Some(response)) = stream.message().await {
         assert_eq!(response.compact_revision(), 0, "what it had not been told is compacted");
-        let mut told = told.lock().unwrap();
+        let mut reported = reported.lock().unwrap();
         for event in response.events().iter().filter(|event| event.event_type() == EventType::Put) {
             let kv = event.kv().unwrap();
             let written = (kv.key_str().unwrap().to_owned(), number(kv.value()));
-            assert_eq!(told.watched.insert(kv.mod_revision(), written), None, "an event came twice");
+            assert_eq!(reported.watched.insert(kv.mod_revision(), written), None, "an event came twice");
         }
     }
 }
@@ -119,15 +119,15 @@ async fn watch(mut client: Client, told: Arc<Mutex<AcknowledgedWrites>>) {
 /// Kills a service this many times.
 async fn kill_and_start_again(kills: u64, seed: u64, cache_bytes: u64) {
     let site = site_with_cache(cache_bytes).await;
-    let told = Arc::new(Mutex::new(AcknowledgedWrites::default()));
+    let reported = Arc::new(Mutex::new(AcknowledgedWrites::default()));
     let mut dice = Dice(seed);
     for kill in 0..=kills {
         let service = site.serve("30s", QUICK).await;
         let mut client = site.keys.client().await;
         let newest = {
-            let told = told.lock().unwrap();
+            let reported = reported.lock().unwrap();
             let mut newest: BTreeMap<String, (i64, u64)> = BTreeMap::new();
-            for (revision, (key, number)) in &told.acknowledged {
+            for (revision, (key, number)) in &reported.acknowledged {
                 newest.insert(key.clone(), (*revision, *number));
             }
             newest
@@ -139,16 +139,16 @@ async fn kill_and_start_again(kills: u64, seed: u64, cache_bytes: u64) {
             let is_it = kv.mod_revision() == revision && number(kv.value()) == written;
             assert!(is_it || kv.mod_revision() > revision, "kill {kill}: {key} is older than acknowledged");
         }
-        let enough = told.lock().unwrap().acknowledged.len() as u64 + 1 + dice.below(MOST_WRITES);
+        let enough = reported.lock().unwrap().acknowledged.len() as u64 + 1 + dice.below(MOST_WRITES);
         let mut clients = JoinSet::new();
-        clients.spawn(watch(site.keys.client().await, Arc::clone(&told)));
+        clients.spawn(watch(site.keys.client().await, Arc::clone(&reported)));
         clients.spawn(read(site.keys.client().await, Dice(dice.below(u64::MAX))));
         for writer in 0..WRITERS {
             let dice = Dice(dice.below(u64::MAX));
-            clients.spawn(write(site.keys.client().await, writer, Arc::clone(&told), dice));
+            clients.spawn(write(site.keys.client().await, writer, Arc::clone(&reported), dice));
         }
         eventually("clients are answered", async || {
-            (told.lock().unwrap().acknowledged.len() as u64 >= enough).then_some(())
+            (reported.lock().unwrap().acknowledged.len() as u64 >= enough).then_some(())
         })
         .await;
         let log = service.log();
@@ -157,7 +157,7 @@ async fn kill_and_start_again(kills: u64, seed: u64, cache_bytes: u64) {
         while let Some(ended) = clients.join_next().await {
             ended.expect("no client met anything wrong");
         }
-        told.lock().unwrap().check(kill);
+        reported.lock().unwrap().check(kill);
     }
 }
 

@@ -76,7 +76,7 @@ fn polls_and_values_count_for_the_leader_and_unusable_answers_do_not_count() {
         ),
     ];
     let facts = facts(&lines, &[], Act::Kill);
-    let told: Vec<String> = facts
+    let described: Vec<String> = facts
         .iter()
         .map(|(at, fact)| match fact {
             Fact::Stored { changes, .. } => {
@@ -92,7 +92,7 @@ fn polls_and_values_count_for_the_leader_and_unusable_answers_do_not_count() {
         })
         .collect();
     assert_eq!(
-        told,
+        described,
         [
             "1000000 client polls",
             "1000000 client hears of 10.0.0.4 since 4s",

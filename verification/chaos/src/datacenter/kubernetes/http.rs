@@ -61,7 +61,11 @@ async fn patch_node(
     let asked = match (&change["spec"]["unschedulable"], annotation.as_str()) {
         (Value::Bool(true), Some("true")) => KubernetesRequest::Cordon,
         (Value::Null, None) => KubernetesRequest::Uncordon,
-        _ => return Err(Failure::bad_request(format!("neither a cordon nor its end: {change}"))),
+        _ => {
+            return Err(Failure::bad_request(format!(
+                "the patch of the node neither cordons nor uncordons it: {change}"
+            )));
+        }
     };
     let missing = Failure::not_found(&format!("nodes {node:?}"));
     match server.change(instance, &Change { asked, node, pod: None })? {
@@ -88,7 +92,9 @@ async fn list_pods(
 ) -> Result<Json<Value>, Failure> {
     let selector = parameters.get("fieldSelector").map_or("", String::as_str);
     let node = selector.strip_prefix("spec.nodeName=");
-    let node = node.ok_or_else(|| Failure::bad_request(format!("no selector of a node: {selector:?}")))?;
+    let node = node.ok_or_else(|| {
+        Failure::bad_request(format!("fieldSelector: got {selector:?}, expected spec.nodeName=NODE"))
+    })?;
     let pods = server.read_cluster(|cluster| cluster.pods_on(node));
     Ok(objects::list_of("Pod", pods.iter().map(|pod| objects::pod_json(pod, node)).collect()))
 }

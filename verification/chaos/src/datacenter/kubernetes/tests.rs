@@ -122,8 +122,8 @@ async fn a_node_is_drained_by_the_services_own_client_and_a_restart_forgets_noth
     let absent = api.cordon(&permit, "10.9.9.9").await;
     assert!(matches!(absent, Err(KubernetesError::NotFound { .. })), "{absent:?}");
 
-    let told = read_journal(&journal).unwrap();
-    let told = told.iter().map(|line| match &line.what {
+    let reported = read_journal(&journal).unwrap();
+    let reported = reported.iter().map(|line| match &line.what {
         LineContent::Kubernetes { instance: 3, asked, node: of, refused, .. } if *of == node => {
             (*asked, *refused)
         }
@@ -140,7 +140,7 @@ async fn a_node_is_drained_by_the_services_own_client_and_a_restart_forgets_noth
         evict(false),
         (KubernetesRequest::Uncordon, false),
     ];
-    assert_eq!(Vec::from_iter(told), expected);
+    assert_eq!(Vec::from_iter(reported), expected);
     let again = self::server(&journal, &hand);
     assert_eq!(state(&again), state(&server));
 }

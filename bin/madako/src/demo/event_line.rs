@@ -13,7 +13,7 @@ use super::placement;
 const NAMED: usize = 6;
 
 /// The line of an event; `None` for an event that happens all the time.
-pub(crate) fn tell(event: &Event) -> Option<String> {
+pub(crate) fn event_line(event: &Event) -> Option<String> {
     let seconds = |time: &Duration| format!("{:.1} s", time.as_secs_f64());
     Some(match event {
         Event::Observed { .. } | Event::Reported { .. } => return None,
@@ -29,7 +29,9 @@ pub(crate) fn tell(event: &Event) -> Option<String> {
         Event::RecordCancelled { id } => format!("cancelled the unfinished operation {id}"),
         Event::PlacementHeld { owner } => format!("makes no placement decisions: {owner} owns placement"),
         Event::PlacementOwned => "makes placement decisions".to_owned(),
-        Event::Decided { application, decision } => return placement::tell::tell(application, decision),
+        Event::Decided { application, decision } => {
+            return placement::decision_line::decision_line(application, decision);
+        }
         Event::SharedAddresses(shared) => match shared.first_key_value() {
             Some((address, _)) => format!("{address} is claimed by several machines"),
             None => "each address belongs to one machine again".to_owned(),
@@ -108,18 +110,18 @@ fn describe_reports(news: &ReportNews) -> Option<String> {
 
 /// The most telling changes first, and the number of the others.
 fn describe_changes(changes: &[Change]) -> String {
-    let mut told: Vec<&Change> =
+    let mut shown: Vec<&Change> =
         changes.iter().filter(|change| change.change != ChangeKind::Update).collect();
-    if told.is_empty() {
-        told = changes.iter().collect();
+    if shown.is_empty() {
+        shown = changes.iter().collect();
     }
-    let named: Vec<String> = told
+    let named: Vec<String> = shown
         .iter()
         .take(NAMED)
         .map(|change| format!("{} {} ({})", change.change.name(), change.address, change.part.name()))
         .collect();
-    let more = told.len() - named.len();
-    let updates = changes.len() - told.len();
+    let more = shown.len() - named.len();
+    let updates = changes.len() - shown.len();
     let mut text = named.join(", ");
     if more > 0 {
         text.push_str(&format!(" and {more} more"));
