@@ -32,6 +32,7 @@ use crate::limits::{
     CERTIFICATE, CERTIFICATE_AGE, CHECK_DEADLINE, MAX_CHECK_BYTES, MAX_METRICS_BYTES, METRICS_DEADLINE,
     RENEWAL_PAUSE,
 };
+use crate::node_watch::WatchedNodes;
 use crate::{answer, convert};
 
 /// CKE's user and group for its own requests.
@@ -42,6 +43,8 @@ const GROUP: &str = "system:masters";
 pub struct NodeComponents {
     authorities: Arc<dyn Authorities>,
     ports: Ports,
+    /// Outlives each certificate.
+    nodes: Arc<WatchedNodes>,
     present: tokio::sync::Mutex<Option<CurrentSession>>,
 }
 
@@ -65,6 +68,7 @@ struct AuthenticatedConnections {
     servers: Mutex<BTreeMap<String, Arc<ApiServer>>>,
     /// Kinds by group and version, as discovery reported them.
     kinds: Mutex<KnownKinds>,
+    nodes: Arc<WatchedNodes>,
 }
 
 fn unusable_answer(what: &str, why: impl ToString) -> KubernetesError {
@@ -72,15 +76,17 @@ fn unusable_answer(what: &str, why: impl ToString) -> KubernetesError {
 }
 
 impl NodeComponents {
+    /// `seed` is that of the jitter of a watch's back-off.
     #[must_use]
-    pub fn new(authorities: Arc<dyn Authorities>) -> Self {
-        Self::with_ports(authorities, Component::health_port)
+    pub fn new(authorities: Arc<dyn Authorities>, seed: u64) -> Self {
+        Self::with_ports(authorities, Component::health_port, seed)
     }
 
     /// Components at other ports than CKE's.
     #[must_use]
-    pub fn with_ports(authorities: Arc<dyn Authorities>, ports: fn(Component) -> u16) -> Self {
-        Self { authorities, ports, present: tokio::sync::Mutex::new(None) }
+    pub fn with_ports(authorities: Arc<dyn Authorities>, ports: fn(Component) -> u16, seed: u64) -> Self {
+        let nodes = Arc::new(WatchedNodes::new(seed));
+        Self { authorities, ports, nodes, present: tokio::sync::Mutex::new(None) }
     }
 
     /// The session whose certificate is not about to end. Without an answer of the authorities, a certificate stays in use
@@ -136,6 +142,7 @@ impl NodeComponents {
             checks,
             servers: Mutex::default(),
             kinds: Mutex::default(),
+            nodes: Arc::clone(&self.nodes),
         })
     }
 
@@ -193,7 +200,8 @@ impl AuthenticatedConnections {
             .map_err(|why| unusable_answer(what, why))?;
         // A server that does not answer costs its successor little time.
         let limits = Limits { read_deadline: CHECK_DEADLINE, ..Limits::default() };
-        let server = Arc::new(ApiServer::new(&access, limits).map_err(|error| unusable_answer(what, error))?);
+        let server = ApiServer::with_nodes(&access, limits, Arc::clone(&self.nodes));
+        let server = Arc::new(server.map_err(|error| unusable_answer(what, error))?);
         servers.insert(address.to_owned(), Arc::clone(&server));
         Ok(server)
     }

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::apps::v1 as apps;
 use k8s_openapi::api::core::v1 as core;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use madako_domain::cluster::Taint;
 use madako_domain::kubernetes::{KubeNode, Pod, PodId};
 use madako_domain::objects::NodeObject;
@@ -43,6 +43,36 @@ pub(crate) fn convert_node(node: core::Node) -> Result<KubeNode, &'static str> {
         }),
         volumes_in_use: status.volumes_in_use.unwrap_or_default(),
     })
+}
+
+/// A node without the parts that the service does not read, such as images and addresses.
+pub(crate) fn trim_node(node: core::Node) -> core::Node {
+    let (metadata, spec, status) =
+        (node.metadata, node.spec.unwrap_or_default(), node.status.unwrap_or_default());
+    let conditions = status.conditions.map(|mut conditions| {
+        conditions.retain(|condition| condition.type_ == "Ready");
+        conditions
+    });
+    core::Node {
+        metadata: ObjectMeta {
+            name: metadata.name,
+            resource_version: metadata.resource_version,
+            labels: metadata.labels,
+            annotations: metadata.annotations,
+            deletion_timestamp: metadata.deletion_timestamp,
+            ..ObjectMeta::default()
+        },
+        spec: Some(core::NodeSpec {
+            taints: spec.taints,
+            unschedulable: spec.unschedulable,
+            ..core::NodeSpec::default()
+        }),
+        status: Some(core::NodeStatus {
+            conditions,
+            volumes_in_use: status.volumes_in_use,
+            ..core::NodeStatus::default()
+        }),
+    }
 }
 
 /// A Node object with the parts that the service keeps; the error names the missing field.
