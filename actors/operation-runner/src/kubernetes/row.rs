@@ -42,13 +42,13 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
         }
     };
     let wanted = wanted(view.input, options);
-    let status = status(view.input);
-    let decision = decide(&kubernetes_input(view, &part, wanted, &status));
+    let status = view.kubernetes_status();
+    let decision = decide(&kubernetes_input(view, &part, wanted, status));
     held.extend(decision.held.into_iter().map(Held::from));
     let mut operations = Vec::new();
     for due in decision.operations {
         let Due { name, targets, .. } = due;
-        match operation(&wanted, &status, name, &targets) {
+        match operation(&wanted, status, name, &targets) {
             Ok(mut operation) => {
                 withdraw_endpoints(view.input, &mut operation);
                 operations.push(operation);
@@ -69,8 +69,8 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
 
 /// The input of a decision on components.
 pub(crate) fn kubernetes_input<'a>(
-    view: &View<'a>,
-    part: &KubernetesPart<'a>,
+    view: &'a View<'_>,
+    part: &'a KubernetesPart<'_>,
     wanted: Wanted<'a>,
     status: &'a KubernetesStatus,
 ) -> KubernetesInput<'a> {

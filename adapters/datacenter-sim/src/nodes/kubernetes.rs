@@ -323,6 +323,12 @@ fn unavailable_error(what: String) -> KubernetesError {
 }
 
 impl SimulatedNodes {
+    /// Number of requests to API servers. Reads of all Node objects are none: a watch keeps them.
+    #[must_use]
+    pub fn api_requests(&self) -> u64 {
+        self.with_world(|world| world.api_requests)
+    }
+
     /// Asks the first of these API servers that is healthy. A node that does not answer costs the whole time-out.
     pub(super) async fn ask_api<R>(
         &self,
@@ -343,6 +349,7 @@ impl SimulatedNodes {
         let began = Instant::now();
         sleep_until(began + 2 * LATENCY).await;
         let answer = self.with_world(|world| {
+            world.api_requests += 1;
             world.register();
             let server = servers.iter().find(|it| world.is_healthy(Component::ApiServer, it))?;
             Some(ask(world, server))
@@ -359,8 +366,11 @@ impl Components for SimulatedNodes {
     async fn check(&self, component: Component, address: &str) -> Result<(), KubernetesError> {
         let began = Instant::now();
         sleep_until(began + 2 * LATENCY).await;
-        let (is_healthy, answers) =
-            self.with_world(|world| (world.is_healthy(component, address), world.answers_requests(address)));
+        let (is_healthy, answers) = self.with_world(|world| {
+            // It answers whether it is ready, and lists namespaces.
+            world.api_requests += if component == Component::ApiServer { 2 } else { 0 };
+            (world.is_healthy(component, address), world.answers_requests(address))
+        });
         if is_healthy {
             return Ok(());
         }

@@ -204,7 +204,10 @@ impl Objects for SimulatedNodes {
     }
 
     async fn read_node_objects(&self, servers: &[String]) -> Result<Vec<NodeObject>, KubernetesError> {
-        let nodes = |world: &mut World| world.registered.keys().map(|name| world.node_object(name)).collect();
+        let nodes = |world: &mut World| {
+            world.api_requests -= 1;
+            world.registered.keys().map(|name| world.node_object(name)).collect()
+        };
         self.ask_api("Node objects".to_owned(), servers, nodes).await
     }
 
