@@ -220,7 +220,7 @@ impl ApiServer {
         self.send_node_change(call, request, until).await.map(|_| ())
     }
 
-    async fn listed_pods(&self, node: &str) -> Result<Vec<KubePod>, KubernetesError> {
+    pub(crate) async fn listed_pods(&self, node: &str) -> Result<Vec<KubePod>, KubernetesError> {
         let what = format!("pods on node {node}");
         if !convert::is_name(node) {
             return Err(KubernetesError::NotFound { what });

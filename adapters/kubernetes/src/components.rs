@@ -22,6 +22,7 @@ use madako_protocol::authorities::{Authorities, CertificateRequest, IssuedCertif
 use madako_protocol::components::Components;
 use madako_protocol::kubernetes::KubernetesError;
 use madako_protocol::permit::Permit;
+use time::OffsetDateTime;
 use tokio::time::Instant;
 
 use self::kinds::KnownKinds;
@@ -283,6 +284,20 @@ impl Components for NodeComponents {
             |server| async move { leases::lease_holder(&server, component).await },
         )
         .await
+    }
+
+    async fn restarted_containers(
+        &self,
+        servers: &[String],
+        node: &str,
+        since: OffsetDateTime,
+    ) -> Result<Vec<String>, KubernetesError> {
+        let what = format!("restarted containers on node {node}");
+        let ask = |server: Arc<ApiServer>| async move {
+            let pods = server.listed_pods(node).await?;
+            Ok(pods.iter().flat_map(|pod| convert::restarted_containers(pod, since)).collect())
+        };
+        self.ask_any_server(&what, servers, ask).await
     }
 
     async fn add_taints(

@@ -71,6 +71,8 @@ pub(crate) const KINDS_AGE: Duration = Duration::from_secs(600);
 pub(crate) const ABSENCE_AGE: Duration = Duration::from_secs(2);
 /// Number of groups and versions whose kinds are kept; a cluster has some tens.
 pub(crate) const MAX_GROUPS: usize = 1000;
+/// Time for which a container runs without a fault of its own: the back-off of one that ends by itself is at most 5 min.
+pub(crate) const STEADY: Duration = Duration::from_secs(600);
 /// Validity of the client certificate, as in CKE.
 pub(crate) const CERTIFICATE: Duration = Duration::from_secs(25 * 3600);
 /// Age at which another one is issued, as in CKE.

@@ -51,6 +51,8 @@ pub(crate) struct FleetQuestion {
     asks_kubernetes: bool,
     /// Addresses of the API servers that have passed the gate since their start. `None`: one check is enough for each.
     passed: Option<BTreeSet<String>>,
+    /// The nodes of the present wave of kubelets: addresses and names.
+    watched: Vec<(String, String)>,
     objects: ObjectsToRead,
 }
 
@@ -87,7 +89,8 @@ impl FleetQuestion {
         let user = inputs.kubernetes.is_some().then_some(&*inputs.resources);
         let question = Self::from_state(&inputs.cluster, &inputs.options, &inputs.state, user);
         let bootstrapped = question.bootstrapped || seen;
-        Self { bootstrapped, asks_authorities: refused, passed: Some(passed), ..question }
+        let watched = watched_kubelets(&inputs.cluster, &inputs.state);
+        Self { bootstrapped, asks_authorities: refused, passed: Some(passed), watched, ..question }
     }
 
     /// `user` are the user-defined resources; `None`: Kubernetes is left to CKE.
@@ -107,6 +110,7 @@ impl FleetQuestion {
             asks_authorities: false,
             asks_kubernetes: user.is_some(),
             passed: None,
+            watched: Vec::new(),
             objects: user.map(|user| ObjectsToRead::new(cluster, user)).unwrap_or_default(),
         }
     }
@@ -200,11 +204,13 @@ impl FleetQuestion {
             return answers;
         }
         let [of_managers, of_schedulers] = [Component::ControllerManager, Component::Scheduler];
-        let (objects, manager, scheduler) = tokio::join!(
+        let (objects, manager, scheduler, restarted) = tokio::join!(
             ask_objects(components, authorities, &servers, &self.objects),
             components.leader(of_managers, &servers),
             components.leader(of_schedulers, &servers),
+            self.find_restarted(components, &servers, nodes),
         );
+        answers.restarted = restarted;
         let names = |nodes: &Vec<NodeObject>| nodes.iter().map(|node| node.name.clone()).collect();
         answers.registered = objects.nodes.as_ref().map(names);
         answers.objects = Some(objects);
@@ -213,6 +219,23 @@ impl FleetQuestion {
         let known = leaders.into_iter().filter_map(|(component, holder)| Some((component, holder.ok()??)));
         answers.leaders.extend(known);
         answers
+    }
+
+    /// The containers that restarted with the kubelets of the present wave, whose starts the nodes report.
+    async fn find_restarted(
+        &self,
+        components: &Arc<dyn Components>,
+        servers: &[String],
+        nodes: &BTreeMap<String, NodeStatus>,
+    ) -> BTreeMap<String, Result<Vec<String>, String>> {
+        let mut found = BTreeMap::new();
+        for (address, name) in &self.watched {
+            let kubelet = nodes.get(address).and_then(|node| node.own_container(Component::Kubelet));
+            let Some(since) = kubelet.and_then(|kubelet| kubelet.started_at) else { continue };
+            let restarted = components.restarted_containers(servers, name, since).await;
+            found.insert(address.clone(), restarted.map_err(|error| error.to_string()));
+        }
+        found
     }
 
     /// The health of all components that run. An API server that has not passed the gate is healthy when it passes it.
@@ -354,6 +377,15 @@ fn annotations_of(found: FoundObject<Content>) -> FoundObject<Annotations> {
     }
 }
 
+/// The nodes whose kubelets the present wave has restarted.
+fn watched_kubelets(cluster: &Cluster, state: &ClusterState) -> Vec<(String, String)> {
+    let Some(rollout) = state.rollout.as_deref() else { return Vec::new() };
+    let is_watched =
+        |address: &str| rollout.watched.get(address).is_some_and(|of| of == Component::Kubelet.name());
+    let watched = cluster.nodes.iter().filter(|node| is_watched(&node.address));
+    watched.map(|node| (node.address.clone(), node.name().to_owned())).collect()
+}
+
 /// True if a node has data of etcd, or the mark of a member.
 pub(super) fn shows_data(nodes: &BTreeMap<String, NodeStatus>) -> bool {
     nodes.values().any(|node| node.etcd_data || node.etcd_mark)
@@ -460,6 +492,7 @@ mod tests {
             asks_authorities: false,
             asks_kubernetes: false,
             passed: None,
+            watched: Vec::new(),
             objects: ObjectsToRead::default(),
         }
     }

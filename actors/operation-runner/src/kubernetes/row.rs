@@ -194,7 +194,8 @@ fn of_node(node: &Node, state: &NodeStatus, answers: &KubernetesAnswers) -> Kube
         Some((subject, state.kubernetes_certificates.get(subject.path())?.validity?))
     };
     let certificates = CertificateSubject::ALL.into_iter().filter_map(certificate).collect();
-    KubernetesNode { reachable: state.reachable, components, certificates }
+    let restarted = answers.restarted.get(&node.address).cloned();
+    KubernetesNode { reachable: state.reachable, components, certificates, restarted }
 }
 
 /// True if the holder of a lease runs on the node: its identity is the name of the host, and a random part.

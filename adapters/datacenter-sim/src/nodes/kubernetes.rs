@@ -21,6 +21,7 @@ use madako_protocol::components::Components;
 use madako_protocol::kubernetes::KubernetesError;
 use madako_protocol::node::{ContainerSpec, FileContent, NodeAction};
 use madako_protocol::permit::Permit;
+use time::OffsetDateTime;
 use tokio::time::{Instant, sleep_until};
 
 use super::SimulatedNodes;
@@ -410,6 +411,21 @@ impl Components for SimulatedNodes {
             leader.map(|address| format!("{address}_1"))
         };
         self.ask_api(format!("lease of {component}"), servers, leader).await
+    }
+
+    async fn restarted_containers(
+        &self,
+        servers: &[String],
+        node: &str,
+        _: OffsetDateTime,
+    ) -> Result<Vec<String>, KubernetesError> {
+        let restarted = |world: &mut World| {
+            let is_it =
+                |address: &&String| world.nodes.get(*address).and_then(node_name).as_deref() == Some(node);
+            let counts = world.restarted_pods.iter().filter(|(address, _)| is_it(address));
+            counts.map(|(_, count)| format!("default/{count}-pods/main")).collect()
+        };
+        self.ask_api(format!("restarted containers on node {node}"), servers, restarted).await
     }
 
     async fn add_taints(
