@@ -246,7 +246,7 @@ fn main() {
     let (cluster, options) = (make_cluster(), read_options("{}"));
     let mut calm = running_fleet(&cluster, &options, &|_| String::new());
     for _ in 0..PASSES {
-        let decision = decide_on((&cluster, &options, &calm), None, |input| decide(input));
+        let decision = decide_on((&cluster, &options, &calm), None, decide);
         let objects = calm.kubernetes.as_mut().and_then(|answers| answers.objects.as_mut());
         let objects = objects.expect("an API server answers");
         for command in decision.operations.iter().flat_map(|operation| &operation.commands) {

@@ -120,8 +120,9 @@ pub(crate) fn controller_uid(pod: &core::Pod) -> Option<&str> {
 /// The containers of a pod that run again after an end at or after a time, and ran for [`STEADY`] before that end. Times have whole
 /// seconds.
 pub(crate) fn restarted_containers(pod: &core::Pod, since: OffsetDateTime) -> Vec<String> {
-    let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    let (namespace, name) = (text(&pod.metadata.namespace), text(&pod.metadata.name));
+    let metadata = &pod.metadata;
+    let namespace = metadata.namespace.as_deref().unwrap_or_default();
+    let name = metadata.name.as_deref().unwrap_or_default();
     let is_restarted = |status: &&core::ContainerStatus| {
         let last = status.last_state.as_ref().and_then(|last| last.terminated.as_ref());
         let times = last.and_then(|last| Some((last.started_at.as_ref()?, last.finished_at.as_ref()?)));

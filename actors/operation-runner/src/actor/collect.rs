@@ -184,9 +184,7 @@ impl FleetQuestion {
         };
         Collected { nodes, errors, asked_etcd, etcd, authorities, kubernetes }
     }
-}
 
-impl FleetQuestion {
     /// Asks all components that run, then an API server that is healthy.
     async fn ask_components(
         &self,

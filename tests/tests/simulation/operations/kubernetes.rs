@@ -376,8 +376,12 @@ fn an_address_becomes_ready_after_its_api_server_passed_three_checks_a_second_ap
             site.pass(Duration::from_millis(250)).await;
             for server in CONTROL_PLANE.into_iter().map(address) {
                 match components.check(Component::ApiServer, &server).await {
-                    Ok(()) => drop(serving_since.entry(server).or_insert_with(Instant::now)),
-                    Err(_) => drop(serving_since.remove(&server)),
+                    Ok(()) => {
+                        serving_since.entry(server).or_insert_with(Instant::now);
+                    }
+                    Err(_) => {
+                        serving_since.remove(&server);
+                    }
                 }
             }
             let now = ready_servers(site);

@@ -22,7 +22,7 @@ const ADDRESS: &str = "madako.address.invalid";
 const NAME: &str = "madako.name.invalid";
 
 /// The fields in which a file differs from the wanted one; `None`: it is not a configuration.
-pub(crate) type FileComparison = Option<Vec<String>>;
+type FileComparison = Option<Vec<String>>;
 
 /// The known comparisons with one set of options, which has them.
 #[derive(Debug, Default)]
