@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use madako_domain::canary::{Canary, is_planted};
 use madako_domain::cluster::Node;
 use madako_domain::component::Component;
 use madako_domain::node_status::{KubernetesAnswers, NodeStatus};
@@ -136,6 +137,9 @@ fn withdraw_endpoints(input: &Input<'_>, operation: &mut Operation) {
     let (Some(place), Some(part)) = (operation.commands.iter().position(stops), input.kubernetes) else {
         return;
     };
+    if is_planted(Canary::EndpointsLeftReady) {
+        return;
+    }
     let healthy = healthy_servers(input);
     let is_target = |address: &str| operation.targets.iter().any(|target| target == address);
     if !healthy.iter().any(|address| is_target(address)) || healthy.iter().all(|address| is_target(address)) {

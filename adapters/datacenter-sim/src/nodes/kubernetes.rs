@@ -293,7 +293,8 @@ impl World {
             server.is_some_and(|ran| ran.status.running && ran.since != Some(world.now))
         };
         if before.get(&effect.address) == Some(&true) && !runs(self, &effect.address) {
-            let fact = KubernetesFact::ApiServerEnded { effect: effect.clone(), healthy_for, others };
+            let (effect, is_ready) = (effect.clone(), self.objects.is_ready_endpoint(&effect.address));
+            let fact = KubernetesFact::ApiServerEnded { effect, healthy_for, others, is_ready };
             self.note(Observed::Kubernetes(fact));
         }
         if let Some((spec, fact)) = changes
