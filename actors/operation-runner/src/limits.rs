@@ -20,6 +20,8 @@ pub(crate) const RANK_HOLD: Duration = Duration::from_secs(30);
 pub(crate) const MAX_NODE_CHANGES: usize = 100;
 /// Objects that are read at the same time: an API server answers some thousands of small reads a second.
 pub(crate) const MOST_READS: usize = 16;
+/// Restarted containers that the state of a node names: enough to find the pods of one application.
+pub(crate) const MOST_CONTAINERS_SHOWN: usize = 3;
 /// Configuration files of a component whose comparison is kept: those of some releases and settings of a fleet.
 pub(crate) const MAX_KNOWN_FILES: usize = 64;
 /// Objects that a pass reads while nothing is to be done, at least. With the health checks, leases and versions of five API

@@ -88,8 +88,9 @@ pub(crate) const SECRETS_DEADLINE: Duration = Duration::from_secs(120);
 pub const NODE_AGE: Duration = Duration::from_secs(10);
 /// Time without an event or a bookmark after which a watch is dead: API servers send a bookmark each minute.
 pub(crate) const WATCH_SILENCE: Duration = Duration::from_secs(150);
-/// Pause before a watch goes on, and the longest one after failures: an API server starts within half a minute.
+/// Pause before a watch goes on after its server has ended it, which many clients notice at the same time.
 pub(crate) const WATCH_PAUSE_FIRST: Duration = Duration::from_secs(1);
+/// Longest pause after failures: an API server starts within half a minute.
 pub(crate) const WATCH_PAUSE_MOST: Duration = Duration::from_secs(30);
 /// Upper bound of an event in bytes: twice the largest object that etcd stores by default (1.5 MiB).
 pub(crate) const MAX_EVENT_BYTES: usize = 3 << 20;

@@ -8,6 +8,7 @@ use madako_domain::component::Component;
 
 use super::outdated::{ComponentComparison, Wanted};
 use super::status::{ComponentStatus, KubernetesStatus};
+use crate::limits::MOST_CONTAINERS_SHOWN;
 
 /// The state of a node of the present wave.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,9 +20,6 @@ pub(crate) enum WatchedState {
     /// No API server reports whether the node is Ready.
     Unknown,
 }
-
-/// Names of restarted containers in a reason: enough to find the pods of one application.
-const MOST_SHOWN: usize = 3;
 
 /// The state of a component on a node of the present wave. `ready` are the names of the Ready nodes; `None`: no API server
 /// tells. `may_restart`: containers on the node may restart with its kubelet, because it was drained or because operators accept
@@ -49,7 +47,8 @@ pub(crate) fn watched_state(
         (_, Some(ready)) if !ready.contains(node.name()) => bad("the node is not Ready"),
         _ => match on_node.restarted.as_ref().filter(|_| component == Component::Kubelet && !may_restart) {
             Some(Ok(containers)) if !containers.is_empty() => {
-                let shown = containers.iter().take(MOST_SHOWN).cloned().collect::<Vec<_>>().join(", ");
+                let shown =
+                    containers.iter().take(MOST_CONTAINERS_SHOWN).cloned().collect::<Vec<_>>().join(", ");
                 let count = containers.len();
                 WatchedState::Bad(format!(
                     "{count} containers restarted with the kubelet, among them {shown}"
