@@ -26,7 +26,7 @@ pub(crate) const MOST_CONTAINERS_SHOWN: usize = 3;
 pub(crate) const MAX_KNOWN_FILES: usize = 64;
 /// Objects that a pass reads while nothing is to be done, at least. With the health checks, leases and versions of five API
 /// servers, and their measurements every 10 s, a service at rest sends fewer than 60 requests in a minute.
-pub(crate) const LEAST_REST_READS: usize = 8;
+pub(crate) const LEAST_REST_READS: usize = 6;
 /// Passes within which each object is read while nothing is to be done: ten minutes with the default interval.
 pub(crate) const REST_PASSES: usize = 10;
 /// Time for the reads of all objects: the answers of a slow API server to a thousand resources still fit.
