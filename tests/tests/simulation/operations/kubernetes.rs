@@ -310,20 +310,59 @@ fn waves_stay_small_while_an_api_server_is_slow() {
     });
 }
 
+/// A cluster of so many nodes, of which twenty may be updated at a time. Returns the numbers of the workers.
+async fn bootstrap_large(site: &mut Site, count: usize) -> Vec<usize> {
+    for number in NODES..count {
+        site.nodes.add(&address(number), u32::try_from(number % 3).unwrap());
+    }
+    site.max_concurrent_updates = Some(20);
+    site.kubernetes = Some("kubernetes:1".to_owned());
+    site.images("etcd:1").await;
+    let workers: Vec<usize> = (CONTROL_PLANE.len()..count).collect();
+    site.cluster(&CONTROL_PLANE, &workers).await;
+    site.settled(&CONTROL_PLANE).await.unwrap();
+    workers
+}
+
+/// Every few minutes another worker has no power for a while, and now and then an API server ends.
+#[test]
+#[ignore = "minutes: five hundred nodes (make test-long)"]
+fn an_upgrade_of_five_hundred_nodes_ends_while_nodes_and_api_servers_fail() {
+    const COUNT: usize = 500;
+    at_a_site(async |site| {
+        let workers = bootstrap_large(site, COUNT).await;
+        site.kubernetes = Some("kubernetes:2".to_owned());
+        site.images("etcd:1").await;
+        let is_upgraded = |site: &Site, number: usize| {
+            let node = site.nodes.view_node(&address(number)).unwrap();
+            node.containers
+                .get(Component::Kubelet.name())
+                .is_some_and(|kubelet| kubelet.image == "kubernetes:2")
+        };
+        let began = Instant::now();
+        let mut round = 0;
+        while !(0..COUNT).all(|number| is_upgraded(site, number)) {
+            assert!(began.elapsed() < 12 * LONG, "the upgrade does not end: {:?}", site.rollout().await);
+            let place = NodePlace::Address(address(workers[round * 97 % workers.len()]));
+            site.nodes.begin(&place, NodeFault::Kill);
+            if round % 3 == 0 {
+                site.nodes.end_container(&address(CONTROL_PLANE[round / 3 % 3]), Component::ApiServer);
+            }
+            site.pass(Duration::from_secs(120)).await;
+            site.nodes.end(&place, NodeFault::Kill);
+            site.pass(Duration::from_secs(60)).await;
+            assert!(!site.world.facts.has_findings() && !site.rollout().await.halted);
+            round += 1;
+        }
+    });
+}
+
 /// The time in which the kubelets of all live nodes get another argument, beside so many dead workers.
 fn time_roll(dead: usize) -> Duration {
     const LIVE: usize = 90;
     let mut took = Duration::ZERO;
     at_a_site(async |site| {
-        for number in NODES..LIVE + dead {
-            site.nodes.add(&address(number), u32::try_from(number % 3).unwrap());
-        }
-        site.max_concurrent_updates = Some(20);
-        site.kubernetes = Some("kubernetes:1".to_owned());
-        site.images("etcd:1").await;
-        let workers: Vec<usize> = (CONTROL_PLANE.len()..LIVE + dead).collect();
-        site.cluster(&CONTROL_PLANE, &workers).await;
-        site.settled(&CONTROL_PLANE).await.unwrap();
+        let workers = bootstrap_large(site, LIVE + dead).await;
         for number in LIVE..LIVE + dead {
             site.nodes.begin(&NodePlace::Address(address(number)), NodeFault::Kill);
         }
