@@ -1,7 +1,7 @@
 //! The answers about objects that a fleet at rest keeps, so that a pass reads only some of the objects anew.
 //!
 //! # Guarantees
-//! - Unless the last decision found nothing to do, a pass reads all objects.
+//! - Unless the last decision found nothing to do, a pass reads all objects; so does the first pass after a command.
 //! - At rest each object is read once in [`REST_PASSES`] passes or more often, and each pass reads at least
 //!   [`LEAST_REST_READS`] objects: a change by another client is noticed within these passes.
 //! - Only answers about present objects are kept. A wanted content that changes meanwhile differs from the kept answer.

@@ -19,6 +19,7 @@ use tokio::time::Instant;
 use tracing::Span;
 
 use super::execute::Basis;
+use super::rest::KeptAnswers;
 use super::{
     Inputs, RunnerState, collect, madako_operation_command_seconds, madako_operations_total, objects,
 };
@@ -177,7 +178,9 @@ impl RunnerState {
         ) {
             self.serving_since.retain(|address, _| !step.operation.targets.contains(address));
         }
-        // The collection before an effect does not describe the nodes after it, nor does its decision.
+        // The collection before an effect does not describe the nodes after it, nor does its decision; the next one reads all
+        // objects.
+        self.kept = KeptAnswers::default();
         self.forget_object(command, failure.is_none());
         if let Some(decision) = self.decision.as_mut().filter(|_| !goes_on) {
             decision.operations.clear();
