@@ -340,12 +340,12 @@ fn an_upgrade_of_five_hundred_nodes_ends_while_nodes_and_api_servers_fail() {
                 .is_some_and(|kubelet| kubelet.image == "kubernetes:2")
         };
         let began = Instant::now();
-        let mut round = 0;
+        let mut round = 0_usize;
         while !(0..COUNT).all(|number| is_upgraded(site, number)) {
             assert!(began.elapsed() < 12 * LONG, "the upgrade does not end: {:?}", site.rollout().await);
             let place = NodePlace::Address(address(workers[round * 97 % workers.len()]));
             site.nodes.begin(&place, NodeFault::Kill);
-            if round % 3 == 0 {
+            if round.is_multiple_of(3) {
                 site.nodes.end_container(&address(CONTROL_PLANE[round / 3 % 3]), Component::ApiServer);
             }
             site.pass(Duration::from_secs(120)).await;
