@@ -240,6 +240,10 @@ impl Service {
         let transport: Arc<dyn HttpTransport> =
             Arc::new(ReqwestTransport::new().map_err(ServiceError::Transport)?);
         let store_port = Arc::clone(&store) as Arc<dyn Store>;
+        let seed = options.instance.seed;
+        let components =
+            operations::node_components(&options.operations, &store_port, Arc::clone(&clock), seed);
+        let control_plane = || operations::control_plane_port(&options.operations, &store_port, &components);
         let mut ports = Ports {
             store: Arc::clone(&store_port),
             registry: Arc::new(SabakanRegistry::new(Arc::clone(&transport))),
@@ -248,17 +252,18 @@ impl Service {
             placement: None,
             operations: None,
             kubernetes: match &options.kubernetes {
-                None => operations::control_plane_port(&options.operations, &store_port, Arc::clone(&clock)),
+                None => control_plane().map(|port| port as Arc<dyn Kubernetes>),
                 Some(access) => {
-                    let server = ApiServer::new(access, madako_kubernetes::Limits::default());
+                    let limits = madako_kubernetes::Limits { seed, ..madako_kubernetes::Limits::default() };
+                    let server = ApiServer::new(access, limits);
                     Some(Arc::new(server.map_err(ServiceError::Kubernetes)?) as Arc<dyn Kubernetes>)
                 }
             },
             host,
         };
-        let seed = options.instance.seed;
+        let host = ports.host.as_ref();
         ports.operations =
-            operations::operations_ports(&options.operations, store_port, clock, ports.host.as_ref(), seed);
+            operations::operations_ports(&options.operations, store_port, clock, components, host, seed);
         let bound = BoundListener::new(&options.http).await.map_err(ServiceError::Http)?;
         let http = bound.address();
         options.instance.url = pages_url(http, &options.instance.host);

@@ -73,6 +73,8 @@ pub struct NodeState {
     /// Number of the newest attempt to connect.
     attempt: u64,
     backoff: Backoff,
+    /// The error of the last attempt to connect; `None`: it succeeded.
+    failed: Option<NodeError>,
     chance: ChaCha8Rng,
     /// Requests that wait for the end of the attempt to connect.
     early: Vec<Request>,
@@ -116,6 +118,7 @@ impl Actor for Node {
             attempt: 0,
             backoff: Backoff::default(),
             chance,
+            failed: None,
             early: Vec::new(),
             queue: VecDeque::new(),
             acting: None,
@@ -219,6 +222,7 @@ impl NodeState {
             _ => "failed",
         };
         madako_node_connections_total(outcome).increment(1);
+        self.failed = Some(error.clone());
         self.reject_requests(error);
     }
 
@@ -265,6 +269,7 @@ impl NodeState {
 
     fn accept_requests(&mut self, connection: Arc<dyn NodeConnection>) {
         madako_node_connections_total("connected").increment(1);
+        self.failed = None;
         let (number, myself) = (self.attempt, self.myself.clone());
         let watched = Arc::clone(&connection);
         let watch = Task::start_anew(async move {
@@ -301,6 +306,12 @@ impl NodeState {
             (_, request) if is_full => {
                 let why = format!("{MAX_WAITING} requests wait already");
                 request.refuse(NodeError::Unreachable { address: self.given.address.clone(), why });
+            }
+            // A dead node does not delay the collection of all others by each attempt to reach it.
+            (LinkState::Connecting { .. }, request @ Request::Observe { .. }) if self.failed.is_some() => {
+                if let Some(error) = &self.failed {
+                    request.refuse(error.clone());
+                }
             }
             (LinkState::Connecting { .. } | LinkState::Pinning { .. }, request) => self.early.push(request),
             (LinkState::Up { connection, has_answered, .. }, request @ Request::Observe { .. }) => {

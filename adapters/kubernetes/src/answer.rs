@@ -52,6 +52,11 @@ fn error_from_status(what: &str, status: &Status) -> KubernetesError {
     }
 }
 
+/// The error of a watch that did not begin. Its status tells all that counts.
+pub(crate) fn refused_stream(what: &str, status: u16) -> KubernetesError {
+    KubernetesError::Refused { what: what.to_owned(), status, why: "the watch did not begin".to_owned() }
+}
+
 /// The refusal if an answer says, in the API server's own format, that a disruption budget forbids an eviction.
 pub(crate) fn forbidden_by_budget(error: &kube::Error) -> Option<EvictionOutcome> {
     let kube::Error::Api(status) = error else { return None };

@@ -101,6 +101,7 @@ canaries! {
     WaveCountsNoFailures, Operations, "A wave whose nodes fail counts as a good one.";
     BootTaintsLate, Operations, "The boot taints of a registered node are added after the start of its kubelet.";
     ResourceBlocksRest, Operations, "A resource that the API server refuses holds the resources of later ranks for good.";
+    EndpointsLeftReady, Operations, "An API server is ended while its address is ready in the endpoints.";
 }
 
 #[cfg(debug_assertions)]

@@ -26,7 +26,7 @@ impl Predicate for ApiKept {
         ruling: &mut FactJudgement<'_>,
     ) {
         self.checks.observe(*at, fact, written);
-        let Fact::Component(ComponentFact::ApiServerEnded { effect, healthy_for, others }) = fact else {
+        let Fact::Component(ComponentFact::ApiServerEnded { effect, healthy_for, others, .. }) = fact else {
             return;
         };
         let checked = self.checks.age_of_effect(effect, *at) + terms.tolerance;
@@ -66,6 +66,31 @@ impl Predicate for ApiKept {
                 down.join(", ")
             )
         });
+    }
+}
+
+/// Time for which an API server was healthy, so that the decision on its operation found it healthy: the commands before its end
+/// take half a minute.
+const HEALTHY_AT_DECISION: Duration = Duration::from_secs(60);
+
+/// An API server is out of its endpoints before it ends. Without another one, they stay as they are.
+pub(crate) struct EndpointsWithdrawn;
+
+impl Predicate for EndpointsWithdrawn {
+    fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut FactJudgement<'_>) {
+        let Fact::Component(ComponentFact::ApiServerEnded { effect, healthy_for, others, is_ready }) = fact
+        else {
+            return;
+        };
+        let has_other = others.values().any(Option::is_none);
+        if has_other && *healthy_for > HEALTHY_AT_DECISION {
+            ruling.require(!is_ready, || {
+                let NodeEffect { what, address, .. } = effect;
+                format!(
+                    "{what} on {address} ended its API server while its address was ready in the endpoints"
+                )
+            });
+        }
     }
 }
 

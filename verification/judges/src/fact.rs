@@ -161,6 +161,8 @@ pub enum ComponentFact {
         healthy_for: Duration,
         /// Addresses of the other nodes with an API server, and the time for which each was not healthy; `None`: it was.
         others: BTreeMap<String, Option<Duration>>,
+        /// Its address was ready in the Endpoints of the API servers.
+        is_ready: bool,
     },
     /// An effect started a kubelet that did not run.
     KubeletStarted {

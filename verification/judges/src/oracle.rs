@@ -180,6 +180,7 @@ fn predicate_of(promise: Promise) -> Box<dyn Predicate> {
         Promise::EpochsInOrder => Box::<operations::EpochsInOrder>::default(),
         Promise::HostKeyKept => Box::new(operations::HostKeyKept),
         Promise::ApiKept => Box::<components::ApiKept>::default(),
+        Promise::EndpointsWithdrawn => Box::new(components::EndpointsWithdrawn),
         Promise::BootTaintsFirst => Box::new(components::BootTaintsFirst),
         Promise::VersionsAllowed => Box::<components::VersionsAllowed>::default(),
         Promise::RollHalts => Box::<waves::RollHalts>::default(),

@@ -19,6 +19,7 @@ use madako_protocol::kubernetes_secrets::{EncryptionKeyChange, KubernetesSecretE
 use madako_protocol::objects::Objects;
 use madako_protocol::permit::Permit;
 use madako_protocol::secret::Secret;
+use time::OffsetDateTime;
 
 use super::execute::Basis;
 use super::*;
@@ -165,6 +166,15 @@ impl Components for Servers {
 
     async fn leader(&self, _: Component, _: &[String]) -> Result<Option<String>, KubernetesError> {
         panic!("no lease is read")
+    }
+
+    async fn restarted_containers(
+        &self,
+        _: &[String],
+        _: &str,
+        _: OffsetDateTime,
+    ) -> Result<Vec<String>, KubernetesError> {
+        panic!("no pod is read")
     }
 
     async fn add_taints(

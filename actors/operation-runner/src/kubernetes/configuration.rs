@@ -5,6 +5,7 @@
 //! [`Unknown::Keep`] asks for it.
 
 mod compare;
+mod known;
 mod shape;
 
 use madako_domain::cluster::{Node, Taint};
@@ -13,6 +14,7 @@ use madako_json::strict::components::{
 };
 use madako_json::strict::{Schema, Tree, yaml};
 
+pub use self::known::KnownComparisons;
 pub use self::shape::Unknown;
 use self::shape::{Shape, get, remove, set};
 use super::options::KubernetesOptions;
@@ -140,6 +142,17 @@ impl Configuration {
         );
         found
     }
+}
+
+/// The names of the fields in which a file on a node differs from the wanted one; `None`: it is not a configuration.
+pub(super) fn compare_file(
+    component: Component,
+    options: &KubernetesOptions,
+    node: &Node,
+    file: &str,
+    unknown: Unknown,
+) -> Option<Vec<String>> {
+    options.comparisons.find(component, options, (node, file), unknown)
 }
 
 /// The domain that the kubelets have, without a node.

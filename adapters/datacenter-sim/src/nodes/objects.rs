@@ -61,6 +61,16 @@ impl ObjectStore {
         self.nodes.entry(name.to_owned()).or_default().version += 1;
     }
 
+    /// True if the address of an API server is ready in their Endpoints.
+    pub(crate) fn is_ready_endpoint(&self, address: &str) -> bool {
+        let is_of_servers = |key: &ResourceKey| {
+            key.kind == "Endpoints" && key.name == "kubernetes" && key.namespace.as_deref() == Some("default")
+        };
+        let found = self.objects.iter().find(|(key, _)| is_of_servers(key));
+        let ready = found.and_then(|(_, endpoints)| endpoints["subsets"][0]["addresses"].as_array());
+        ready.into_iter().flatten().any(|ready| ready["ip"] == *address)
+    }
+
     pub(crate) fn has_server(&self, address: &str) -> bool {
         self.servers.contains(address)
     }
@@ -204,7 +214,10 @@ impl Objects for SimulatedNodes {
     }
 
     async fn read_node_objects(&self, servers: &[String]) -> Result<Vec<NodeObject>, KubernetesError> {
-        let nodes = |world: &mut World| world.registered.keys().map(|name| world.node_object(name)).collect();
+        let nodes = |world: &mut World| {
+            world.api_requests -= 1;
+            world.registered.keys().map(|name| world.node_object(name)).collect()
+        };
         self.ask_api("Node objects".to_owned(), servers, nodes).await
     }
 

@@ -96,6 +96,8 @@ pub(crate) struct World {
     pub(crate) api_gained: BTreeMap<String, Instant>,
     /// The load of API servers, by address; without one, they answer at once.
     pub(crate) api_load: BTreeMap<String, ApiLoad>,
+    /// Number of requests to API servers.
+    pub(crate) api_requests: u64,
     /// Times at which effects restarted kubelets and proxies, by component and address.
     pub(crate) restarted: BTreeMap<(Component, String), Instant>,
     /// The pods that run on the nodes; `None`: they are of no account.
@@ -126,6 +128,7 @@ impl World {
             encryption: Encryption::default(),
             api_lost: BTreeMap::new(),
             api_gained: BTreeMap::new(),
+            api_requests: 0,
             api_load: BTreeMap::new(),
             restarted: BTreeMap::new(),
             pods: None,

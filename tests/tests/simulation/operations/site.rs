@@ -154,7 +154,7 @@ pub fn start() -> OffsetDateTime {
 }
 
 pub fn address(number: usize) -> String {
-    format!("10.0.0.{}", number + 1)
+    format!("10.0.{}.{}", number / 250, number % 250 + 1)
 }
 
 pub fn addresses(numbers: &[usize]) -> Vec<String> {

@@ -13,6 +13,7 @@ mod http;
 mod objects;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -26,6 +27,7 @@ use madako_judges::KubernetesRequest;
 use madako_protocol::ports::Clock;
 use time::OffsetDateTime;
 
+use self::watch::NodeHistory;
 use super::journal::{JournalError, Line, LineContent};
 use super::tap::AnswerTap;
 
@@ -83,6 +85,7 @@ pub(super) struct ApiServer {
     tap: Arc<AnswerTap>,
     /// Serializes each change with its line in the journal.
     turn: Arc<Mutex<()>>,
+    history: Arc<Mutex<NodeHistory>>,
 }
 
 impl ApiServer {
@@ -101,7 +104,9 @@ impl ApiServer {
             machines.iter().filter_map(|machine| machine.address()).for_each(|name| cluster.add_node(name));
             create_pods(cluster, u32::try_from(machines.len()).unwrap_or(u32::MAX));
         });
-        let server = Self { cluster, time, registry, tap, turn: Arc::default() };
+        let version = u64::try_from(to_microseconds(tap.journal.now())).unwrap_or_default();
+        let history = Arc::new(Mutex::new(NodeHistory::new(version)));
+        let server = Self { cluster, time, registry, tap, turn: Arc::default(), history };
         for line in journal {
             if let LineContent::Kubernetes { asked, node, pod, .. } = &line.what {
                 let change = Change { asked: *asked, node: node.clone(), pod: pod.clone() };

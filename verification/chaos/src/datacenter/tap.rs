@@ -139,6 +139,10 @@ fn metric_value(series: &Value) -> Option<(String, f64)> {
     Some((name.to_owned(), series.pointer("/value/1")?.as_str()?.parse().ok()?))
 }
 
+/// The mark of an answer without an end, which passes as it is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Streamed;
+
 pub(super) fn tap_router(server: Router, tap: &Arc<AnswerTap>) -> Router {
     server.layer(from_fn_with_state(Arc::clone(tap), record_and_corrupt))
 }
@@ -146,6 +150,9 @@ pub(super) fn tap_router(server: Router, tap: &Arc<AnswerTap>) -> Router {
 async fn record_and_corrupt(State(tap): State<Arc<AnswerTap>>, request: Request, next: Next) -> Response {
     let message = request.uri().to_string();
     let (mut head, body) = next.run(request).await.into_parts();
+    if head.extensions.get::<Streamed>().is_some() {
+        return Response::from_parts(head, body);
+    }
     let failed = |why: String| (StatusCode::INTERNAL_SERVER_ERROR, why).into_response();
     let body = match to_bytes(body, MAX_ANSWER).await {
         Ok(body) => body,

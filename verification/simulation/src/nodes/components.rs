@@ -11,6 +11,7 @@ use madako_domain::deprecated_api::DeprecatedApi;
 use madako_protocol::components::Components;
 use madako_protocol::kubernetes::KubernetesError;
 use madako_protocol::permit::Permit;
+use time::OffsetDateTime;
 use tokio::time::Instant;
 
 use super::EffectObserver;
@@ -60,6 +61,16 @@ impl Components for LinkedComponents {
         servers: &[String],
     ) -> Result<Option<String>, KubernetesError> {
         self.exchange(format!("lease of {component}"), self.inner.leader(component, servers)).await
+    }
+
+    async fn restarted_containers(
+        &self,
+        servers: &[String],
+        node: &str,
+        since: OffsetDateTime,
+    ) -> Result<Vec<String>, KubernetesError> {
+        let what = format!("restarted containers on node {node}");
+        self.exchange(what, self.inner.restarted_containers(servers, node, since)).await
     }
 
     async fn add_taints(

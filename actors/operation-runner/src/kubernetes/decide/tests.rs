@@ -76,7 +76,7 @@ impl Fleet {
             let components = components.map(|it| (it, fleet.running(it, &node))).collect();
             fleet.status.nodes.insert(
                 node.address,
-                KubernetesNode { reachable: true, components, certificates: BTreeMap::new() },
+                KubernetesNode { reachable: true, components, ..KubernetesNode::default() },
             );
         }
         fleet

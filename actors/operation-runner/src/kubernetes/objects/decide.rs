@@ -420,19 +420,17 @@ impl<'a> Pass<'a> {
     }
 
     fn decide_endpoints_and_slice(&mut self, plan: &EndpointsPlan<'_>) {
-        let ready = || plan.ready().into_iter().map(str::to_owned).collect();
         self.decide_compared(
             plan.endpoints(),
             (Name::CreateEndpoints, Name::UpdateEndpoints),
-            |manifest| Command::CreateEndpoints { manifest, ready: ready() },
-            |manifest| Command::UpdateEndpoints { manifest, ready: ready() },
+            |manifest| Command::CreateEndpoints { manifest, ready: plan.ready_addresses() },
+            |manifest| Command::update_endpoints(plan, manifest),
         );
-        let addresses = || plan.addresses.iter().map(|(address, _)| address.clone()).collect();
         self.decide_compared(
             plan.slice(),
             (Name::CreateEndpointslice, Name::UpdateEndpointslice),
-            |manifest| Command::CreateEndpointSlice { manifest, addresses: addresses() },
-            |manifest| Command::UpdateEndpointSlice { manifest, addresses: addresses() },
+            |manifest| Command::CreateEndpointSlice { manifest, addresses: plan.all_addresses() },
+            |manifest| Command::update_endpoint_slice(plan, manifest),
         );
     }
 

@@ -1,18 +1,20 @@
 //! Serves the paths of the Kubernetes API that the service uses, on the simulated Kubernetes.
 
 use std::collections::BTreeMap;
+use std::sync::PoisonError;
 
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, patch, post};
 use axum::{Json, Router};
-use madako_domain::kubernetes::{ANNOTATION_REBOOT, EvictionOutcome, Pod, PodId};
+use madako_domain::kubernetes::{ANNOTATION_REBOOT, EvictionOutcome, KubeNode, Pod, PodId};
 use madako_domain::machine::Machine;
 use madako_judges::KubernetesRequest;
 use serde_json::Value;
 
 use super::objects::{self, Failure};
+use super::watch::NodeHistory;
 use super::{ApiServer, Change, ChangeOutcome, base_path_of_instance, find_pod};
 use crate::datacenter::journal::JournalError;
 
@@ -42,13 +44,12 @@ impl ApiServer {
 type Parameters = Query<BTreeMap<String, String>>;
 type Answer = Result<Response, Failure>;
 
-async fn list_nodes(State(server): State<ApiServer>) -> Json<Value> {
-    let machines = server.registry.list_machines();
-    let named: BTreeMap<&str, &Machine> =
-        machines.iter().filter_map(|machine| Some((machine.address()?, machine))).collect();
-    let nodes = server.read_cluster(|cluster| cluster.nodes());
-    let node = |node| objects::node_json(node, named.get(node.name.as_str()).copied());
-    objects::list_of("Node", nodes.iter().map(node).collect())
+/// Lists or watches nodes.
+async fn list_nodes(State(server): State<ApiServer>, Query(parameters): Parameters) -> Answer {
+    if parameters.get("watch").is_some_and(|watch| watch == "true") {
+        return server.watch_nodes(parameters.get("resourceVersion").map_or("", String::as_str));
+    }
+    Ok(Json(server.with_history(|history| history.list())).into_response())
 }
 
 /// Changes the cordon of a node; no other field of a node can change.
@@ -149,6 +150,19 @@ async fn delete(
 }
 
 impl ApiServer {
+    /// Acts on the history of the nodes, up to the present ones.
+    pub(super) fn with_history<R>(&self, act: impl FnOnce(&NodeHistory) -> R) -> R {
+        // No panic happens under the lock. It is taken first, so that versions follow the order of changes.
+        let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        let machines = self.registry.list_machines();
+        let named: BTreeMap<&str, &Machine> =
+            machines.iter().filter_map(|machine| Some((machine.address()?, machine))).collect();
+        let nodes = self.read_cluster(|cluster| cluster.nodes());
+        let node = |node: &KubeNode| objects::node_json(node, named.get(node.name.as_str()).copied());
+        history.note(nodes.iter().map(node).collect());
+        act(&history)
+    }
+
     /// A pod and its node; the node is empty if the pod is pending.
     fn find_pod(&self, namespace: &str, name: &str) -> Result<(String, Pod), Failure> {
         let name = format!("{namespace}/{name}");

@@ -76,6 +76,12 @@ impl Failure {
         Self { status: StatusCode::CONFLICT, reason: "Conflict", why, cause: None }
     }
 
+    /// A watch cannot begin at a version.
+    pub(super) fn gone(version: &str) -> Self {
+        let why = format!("too old resource version: {version}");
+        Self { status: StatusCode::GONE, reason: "Expired", why, cause: None }
+    }
+
     pub(super) fn bad_request(why: String) -> Self {
         Self { status: StatusCode::BAD_REQUEST, reason: "BadRequest", why, cause: None }
     }
