@@ -170,6 +170,12 @@ pub enum Event {
     Unwritten {
         why: String,
     },
+    /// The store answered a transaction with several conditions.
+    Transacted {
+        /// True if all of its conditions held.
+        held: bool,
+        written: bool,
+    },
     Searched {
         /// The failure, if it failed.
         #[serde(skip_serializing_if = "Option::is_none")]

@@ -27,6 +27,7 @@ use crate::check::registry::registry_requests;
 use crate::check::store::RegistryAnswers;
 use crate::clients::{ApiEndpoints, CLIENTS, Clients, client_generator};
 use crate::datacenter::{JournalError, Line, read_journal};
+use crate::drill::{self, Drill};
 use crate::followers::{FOLLOWERS, follow_applications};
 use crate::history::{History, Micros, to_microseconds};
 use crate::inject::{Injector, ProcessChecks};
@@ -238,8 +239,13 @@ impl RunCourse<'_> {
         stopped: &watch::Receiver<bool>,
     ) -> JoinSet<()> {
         let mut working = JoinSet::new();
-        let seed = self.options.seed;
-        for client in &self.options.scenario.clients {
+        let Options { seed, length, ref scenario, .. } = *self.options;
+        if drill::is_held(scenario, length) {
+            let (members, registry) = (world.ways.clone(), world.registry.control);
+            let drill = Drill::new(members, registry, self.history.clone(), stopped.clone());
+            working.spawn(drill.run(length));
+        }
+        for client in &scenario.clients {
             match client.kind {
                 ClientKind::Placement => {
                     let rate = client.rate.per_second() / f64::from(CLIENTS);

@@ -49,7 +49,7 @@ exemptions! {
     WrongClock, from_minutes(70), 60, "Times from the leader or the registry are unreliable while its clock is wrong, and durations if its clock was wrong meanwhile.";
     OlderValue, from_minutes(2), 60, "A binding may be based on a value that a provider gave before its last one.";
     Unheard, Some(Duration::from_secs(2)), 20, "A scheduler may not have received a change of a cluster's state that the store already has.";
-    HeldBack, from_minutes(10), 300, "A request to Kubernetes that a fault held back counts from when the fault began: its sender led then, or its node was drained then.";
+    HeldBack, from_minutes(10), 300, "A request to Kubernetes or to the registry that a fault held back counts from when the fault began: its sender led then, its node was drained then, or the integration was enabled then.";
     Bunched, from_minutes(10), 600, "Polls and health checks that a fault held back arrive together when it ends: they may come more often until then.";
     UnseenCheck, from_minutes(10), 60, "Health checks are not observable while a fault hides the hosts: a repair may begin after a check that no observer saw.";
     ForgottenReports, from_minutes(70), 30, "A repair queue of a new leader, one that failed, or one whose automatic requests were switched, does not know the registry's earlier answers: it need not hold a rack because of these.";

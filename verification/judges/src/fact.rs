@@ -20,6 +20,8 @@ pub enum FaultPlace {
     Providers,
     /// The hosts that run commands.
     Hosts,
+    /// The cluster's API server.
+    Kubernetes,
 }
 
 /// A request of an instance to the registry.

@@ -35,9 +35,13 @@ impl Predicate for IntegrationDisabled {
             Fact::Polled { instance, question: RegistryQuestion::Machines }
                 if *at > since + terms.session_ttl + terms.tolerance =>
             {
-                ruling.report_broken(format_args!(
-                    "{instance} asks the registry for machines, and the integration is disabled since {since:?}"
-                ));
+                if terms.holds_back && !now.is_undisturbed(since) {
+                    ruling.exemptions.record_use(Exemption::HeldBack, *at - since);
+                } else {
+                    ruling.report_broken(format_args!(
+                        "{instance} asks the registry for machines, and the integration is disabled since {since:?}"
+                    ));
+                }
             }
             _ => {}
         }

@@ -80,7 +80,7 @@ fn entries_ready_to_begin(now: &ObservedWorld, at: FactTime, slack: Duration) ->
     let hindered = now.switched_on_since(keys::REPAIRS_DISABLED).is_some()
         || now.is_operation_due()
         || now.holds_a_rack()
-        || !now.is_quiet(&[FaultPlace::Hosts])
+        || !now.is_quiet(&[FaultPlace::Hosts, FaultPlace::Kubernetes])
         || under_way >= now.rules.max_concurrent
         // A running command delays the others.
         || now.running.keys().any(|(_, command)| *command != Command::HealthCheck);
@@ -315,7 +315,7 @@ impl NextStep {
         let under_way =
             now.entries.values().filter(|item| now.is_under_way(item, at, SECONDS)).count() as u64;
         let runs = now.running.keys().any(|(_, command)| *command != Command::HealthCheck);
-        if !now.is_quiet(&[FaultPlace::Hosts])
+        if !now.is_quiet(&[FaultPlace::Hosts, FaultPlace::Kubernetes])
             || now.switched_on_since(keys::REPAIRS_DISABLED).is_some()
             || now.is_operation_due()
             || now.holds_a_rack()

@@ -183,6 +183,7 @@ impl RunObservations<'_> {
                 vec![Fact::ByUser { revision: *revision }]
             }
             Event::Call(call) => call_facts(call),
+            Event::Transacted { held, written } => vec![Fact::Transacted { held: *held, written: *written }],
             _ => Vec::new(),
         }
     }
@@ -202,8 +203,10 @@ fn trouble_facts(act: Act, on: &str, change: &str) -> Vec<Fact> {
         None if is_registry => FaultPlace::Registry,
         _ => return Vec::new(),
     };
-    // The registry's process also carries out the commands on hosts.
+    // The registry's process also carries out the commands on hosts, and has the API server beside the registry.
     let hosts = (is_registry && matches!(act, Act::Kill | Act::Pause)).then_some(FaultPlace::Hosts);
+    let of_answers = matches!(act, Act::ClockJump | Act::Corrupt);
+    let kubernetes = (is_registry && !of_answers).then_some(FaultPlace::Kubernetes);
     let changes: &[bool] = match change {
         "begins" => &[true],
         "ends" => &[false],
@@ -214,7 +217,7 @@ fn trouble_facts(act: Act, on: &str, change: &str) -> Vec<Fact> {
     let fact = |place: FaultPlace| {
         changes.iter().map(move |begins| Fact::Troubled { place: place.clone(), clock, begins: *begins })
     };
-    [place].into_iter().chain(hosts).flat_map(fact).collect()
+    [place].into_iter().chain(hosts).chain(kubernetes).flat_map(fact).collect()
 }
 
 /// The facts of a client's call: its write, and its condition.

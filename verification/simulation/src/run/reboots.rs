@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use etcd_client::{Compare, CompareOp, Error, GetOptions, Txn, TxnOp};
+use etcd_client::{Error, GetOptions, Txn, TxnOp};
 use madako_datacenter_sim::nodes::{NodeFault, NodePlace};
 use madako_domain::cluster::Cluster;
 use madako_domain::keys;
@@ -12,6 +12,7 @@ use madako_domain::reboot::{RebootQueueEntry, RebootStatus};
 use madako_domain::record::Record;
 use madako_domain::repair::change::MAX_RECORDS;
 use madako_domain::store::Entry;
+use madako_judges::workload::{GuardedPuts, ReadKey};
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 use time::OffsetDateTime;
@@ -209,16 +210,14 @@ impl RebootClients {
             return Ok("finds no node".to_owned());
         }
         let node = nodes[self.chance.random_range(0..nodes.len())];
-        let (index, revision) = read_number(stored, keys::REBOOTS_WRITE_INDEX, 0);
-        let entry = RebootQueueEntry { index, ..RebootQueueEntry::new(node) };
-        let entry = serde_json::to_vec(&entry).expect("an entry is JSON");
-        let unchanged =
-            Compare::mod_revision(absolute_key(keys::REBOOTS_WRITE_INDEX), CompareOp::Equal, revision);
-        let puts = [
-            TxnOp::put(absolute_key(keys::REBOOTS_WRITE_INDEX), (index + 1).to_string(), None),
-            TxnOp::put(absolute_key(&keys::reboot(index)), entry, None),
-        ];
-        let done = self.write(Txn::new().when([unchanged]).and_then(puts)).await?;
+        let counter = keys::REBOOTS_WRITE_INDEX;
+        let counter = ReadKey::of_entry(&absolute_key(counter), stored.get(counter));
+        let entry = |index| RebootQueueEntry { index, ..RebootQueueEntry::new(node) };
+        let added = counter.take_number(0, |index| {
+            Some((absolute_key(&keys::reboot(index)), serde_json::to_vec(&entry(index)).ok()?))
+        });
+        let (_, writes) = added.expect("the counter has a number, and an entry is JSON");
+        let done = self.write(writes.into()).await?;
         Ok(format!("asks for a reboot of {node}: {done}"))
     }
 
@@ -230,9 +229,7 @@ impl RebootClients {
         let (key, revision, entry) = &entries[self.chance.random_range(0..entries.len())];
         let cancelled = RebootQueueEntry { status: RebootStatus::Cancelled, ..entry.clone() };
         let value = serde_json::to_vec(&cancelled).expect("an entry is JSON");
-        let unchanged = Compare::mod_revision(absolute_key(key), CompareOp::Equal, *revision);
-        let put = TxnOp::put(absolute_key(key), value, None);
-        let done = self.write(Txn::new().when([unchanged]).and_then([put])).await?;
+        let done = self.write(GuardedPuts::replace(absolute_key(key), *revision, value).into()).await?;
         Ok(format!("cancels the reboot of {} ({}): {done}", entry.node, entry.status))
     }
 
@@ -272,13 +269,4 @@ fn decode_entries(stored: &Stored) -> Vec<(String, i64, RebootQueueEntry)> {
         Some((key.clone(), entry.mod_revision, serde_json::from_slice(&entry.value).ok()?))
     };
     below.filter_map(read).collect()
-}
-
-/// The number at a counter and its revision; `first` and 0 if the counter is absent.
-fn read_number(stored: &Stored, counter: &str, first: i64) -> (i64, i64) {
-    let known = stored.get(counter).and_then(|entry| {
-        let number = std::str::from_utf8(&entry.value).ok()?.parse().ok()?;
-        Some((number, entry.mod_revision))
-    });
-    known.unwrap_or((first, 0))
 }

@@ -144,11 +144,21 @@ fn facts_of_faults_name_the_faulty_places() {
         places(Act::Compact, "strikes", "store=1"),
         [(FaultPlace::Store, false, true), (FaultPlace::Store, false, false)]
     );
-    assert_eq!(places(Act::Cut, "begins", "registry"), [(FaultPlace::Registry, false, true)]);
-    let both = [(FaultPlace::Registry, false, true), (FaultPlace::Hosts, false, true)];
-    assert_eq!(places(Act::Kill, "begins", "registry"), both);
+    let begin = |of: &[FaultPlace]| -> Vec<(FaultPlace, bool, bool)> {
+        of.iter().map(|place| (place.clone(), false, true)).collect()
+    };
+    let [registry, hosts, kubernetes] = [FaultPlace::Registry, FaultPlace::Hosts, FaultPlace::Kubernetes];
+    assert_eq!(places(Act::Corrupt, "begins", "registry"), begin(&[registry.clone()]));
+    assert_eq!(places(Act::Cut, "begins", "registry"), begin(&[registry.clone(), kubernetes.clone()]));
+    assert_eq!(places(Act::Kill, "begins", "registry"), begin(&[registry, hosts, kubernetes]));
     assert_eq!(places(Act::Corrupt, "begins", "provider=prometheus"), [(FaultPlace::Providers, false, true)]);
     assert_eq!(places(Act::Kill, "begins", "rack=1"), []);
+}
+
+#[test]
+fn outcomes_of_conditional_transactions_are_facts() {
+    let facts = facts(&[], &[(4 * SECOND, Event::Transacted { held: false, written: true })], Act::Kill);
+    assert_eq!(facts[1..], [(4 * SECOND, Fact::Transacted { held: false, written: true })]);
 }
 
 #[test]
