@@ -160,7 +160,7 @@ fn next_index(counter: &str, stored: Option<&Entry>, added: usize) -> Result<i64
 
 /// Changes an entry if `change` returns true. After a concurrent change the entry is read again, so that no write of
 /// the service is undone. Returns whether the entry changed, with the entry; `None`: the entry is gone.
-async fn change_entry<T: Serialize + DeserializeOwned>(
+pub(crate) async fn change_entry<T: Serialize + DeserializeOwned>(
     store: &dyn Store,
     key: &str,
     change: impl Fn(&mut T) -> bool,

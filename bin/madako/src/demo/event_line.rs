@@ -64,6 +64,8 @@ pub(crate) fn event_line(event: &Event) -> Option<String> {
             None => return None,
             Some(first) => format!("refused a change that breaks {first}"),
         },
+        // The demo itself deletes entries, and its line names their number.
+        Event::Repaired { operation: "repair-dequeue", .. } => return None,
         Event::Repaired { index, address, operation, what, .. } => {
             format!("repair {index} of {address}: {operation}: {what}")
         }
@@ -72,7 +74,11 @@ pub(crate) fn event_line(event: &Event) -> Option<String> {
         Event::EtcdBackupFailed { why } => format!("a backup of etcd failed: {why}"),
         Event::OperationsHeld { held } if held.is_empty() => "no operation is held".to_owned(),
         Event::OperationsHeld { held } => format!("operations are held: {}", held.join("; ")),
-        Event::RepairWaits { index, address, why, .. } => format!("repair {index} of {address}: {why}"),
+        Event::RepairWaits { index, address, why, .. } => {
+            // The reason alone: the next action follows from it in a moment, and the line is short.
+            let why = why.split_once("; but ").map_or(why.clone(), |(_, why)| format!("waits: {why}"));
+            format!("repair {index} of {address}: {why}")
+        }
         Event::Rebooted { index, node, operation, what, .. } => {
             format!("reboot {index} of {node}: {operation}: {what}")
         }

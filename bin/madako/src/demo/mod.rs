@@ -6,6 +6,7 @@
 
 mod actions;
 mod demo_faults;
+mod ended_repairs;
 mod event_line;
 mod happenings;
 mod picture;
@@ -124,6 +125,8 @@ async fn show(
     let end = options.length.map(|length| began + length);
     let mut stop = std::pin::pin!(crate::signals::wait_for_stop());
     let mut mischief = DemoFaults::new(options.seed);
+    let mut looks = tokio::time::interval(ended_repairs::PAUSE);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut frames = tokio::time::interval(FRAME);
     frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
@@ -149,6 +152,13 @@ async fn show(
                 picture.elapsed = began.elapsed();
                 if let Some(actor) = mischief.inject_fault(world.service.instance()).await {
                     let line = picture.note_fault(actor);
+                    print_event(picture, screen, &line)?;
+                }
+            }
+            _ = looks.tick() => {
+                if let Some(line) = ended_repairs::delete_ended_repairs(&world.operator).await {
+                    picture.elapsed = began.elapsed();
+                    picture.remember(line.clone());
                     print_event(picture, screen, &line)?;
                 }
             }

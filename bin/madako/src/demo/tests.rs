@@ -29,6 +29,7 @@ use time::macros::datetime;
 use tokio::time::{Instant, timeout_at};
 
 use super::demo_faults::DemoFaults;
+use super::ended_repairs;
 use super::picture::ScreenState;
 use super::placement::{self, DemoApi, PlacementDemo};
 use super::world;
@@ -65,6 +66,7 @@ enum Next {
     Event(Arc<Event>),
     Told(String),
     Fault,
+    Look,
 }
 
 /// Base URL of everything in memory.
@@ -114,6 +116,7 @@ async fn watch(seed: u64, length: Duration) -> DemoHistory {
     let mut events = journal.listen();
     let prometheus = SimulatedPrometheus::new(seed, Arc::clone(&clock), placement::simulated_metrics());
     let (placement, transport) = placement_on(&store, &clock, &prometheus);
+    let operator = Arc::clone(&store);
     let ports = Ports {
         operations: None,
         store: store as Arc<dyn Store>,
@@ -132,6 +135,7 @@ async fn watch(seed: u64, length: Duration) -> DemoHistory {
     let mut observed =
         DemoHistory { picture: ScreenState::default(), first: BTreeMap::new(), moves: Vec::new() };
     let mut mischief = DemoFaults::new(seed);
+    let mut looks = tokio::time::interval(ended_repairs::PAUSE);
     loop {
         let next = async {
             tokio::select! {
@@ -139,6 +143,7 @@ async fn watch(seed: u64, length: Duration) -> DemoHistory {
                 event = events.recv() => Next::Event(event.unwrap()),
                 told = placing.next_outage_line() => Next::Told(told),
                 () = mischief.wait_until_due() => Next::Fault,
+                _ = looks.tick() => Next::Look,
             }
         };
         let Ok(next) = timeout_at(began + length, next).await else { break };
@@ -158,6 +163,14 @@ async fn watch(seed: u64, length: Duration) -> DemoHistory {
                     observed.picture.note_fault(actor);
                 }
             }
+            Next::Look => {
+                if let Some(state) = instance.view().state.newest() {
+                    seen.picture.tally.note_repairs(state.repair.entries.values().map(|item| &item.value));
+                }
+                if let Some(told) = ended_repairs::delete_ended_repairs(&*operator).await {
+                    seen.picture.remember(told);
+                }
+            }
         }
         let tally = &observed.picture.tally;
         let restart = (tally.actor_restarts > 0).then_some("restart");
@@ -169,6 +182,7 @@ async fn watch(seed: u64, length: Duration) -> DemoHistory {
     let state = instance.view().state.newest().unwrap();
     observed.picture.tally.note_repairs(state.repair.entries.values().map(|item| &item.value));
     drop(placing);
+    drop(operator);
     instance.stop().await;
     served.shutdown().await;
     observed
@@ -197,6 +211,19 @@ async fn the_default_demo_shows_a_taint_a_node_that_leaves_and_an_actor_that_com
         observed.picture.happenings
     );
     assert!(observed.picture.tally.count_repairs().0 > 0, "{:?}", observed.picture.tally);
+}
+
+#[tokio::test(start_paused = true)]
+async fn machines_are_repaired_after_the_queue_has_been_full() {
+    let seen = watch(crate::demo_args::SEED, Duration::from_secs(300)).await;
+    let (succeeded, failed) = seen.picture.tally.count_repairs();
+    assert!(succeeded + failed > world::REPAIRS as usize + 2, "{succeeded} good, {failed} failed");
+    let is_told = |line: &str| line.starts_with("the demo deletes ") && line.contains(" from the queue");
+    assert!(
+        seen.picture.happenings.all_lines().any(|line| is_told(&line.text)),
+        "{:?}",
+        seen.picture.happenings
+    );
 }
 
 #[tokio::test(start_paused = true)]
