@@ -22,7 +22,7 @@ pub(crate) const EXIT_CODES: [(u8, &str); 6] = [
          (rehearse)",
     ),
     (4, "there is no status (status)"),
-    (5, "something needs attention (status --check)"),
+    (5, "something needs attention (status --check, doctor)"),
 ];
 
 #[derive(Debug)]
@@ -120,7 +120,7 @@ impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         let hint = match error.kind {
             StoreErrorKind::Unavailable | StoreErrorKind::Deadline => {
-                "; is the address in the configuration file right, and does the store run?"
+                "; is the address in the configuration file right, and does the store run? madako doctor checks both"
             }
             StoreErrorKind::Denied => "; the configuration file needs a user with this permission",
             _ => "",

@@ -48,6 +48,11 @@ async fn each_fault_has_its_remedy() {
         answer.out
     );
 
+    let missing = files.path("missing.yml");
+    let answer = madako(&["--config", &missing, "doctor"]).await;
+    assert_eq!(answer.code, 5, "{answer:?}");
+    assert!(answer.out.contains(&format!("madako config example > {missing} writes one")), "{}", answer.out);
+
     let file = files
         .write("config.yml", format!("endpoints: [\"http://127.0.0.1:{}\"]\ntimeout: 300ms\n", free_port()));
     let answer = madako(&["--config", &file, "doctor", "-o", "json"]).await;

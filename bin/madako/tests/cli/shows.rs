@@ -208,6 +208,8 @@ async fn status_names_obstacles_and_remedies() {
         "{}",
         answer.out
     );
+    let checked = etcd.run(&["status", "--check"]).await;
+    assert_eq!((checked.code, checked.err.as_str()), (5, ""), "nobody leads: {checked:?}");
     etcd.put("status", STATUS).await;
     etcd.put("leader//1", "host-a").await;
     let screen = etcd.run(&["status", "-o", "table"]).await.calm();
@@ -332,6 +334,8 @@ async fn status_shows_faults_in_the_metrics_of_the_leader() {
     let page = "madako_leader 1\nmadako_placement_owner 1\n\
         madako_placement_applications{outcome=\"degraded\"} 10000\n\
         madako_placement_applications_since_timestamp_seconds{outcome=\"degraded\"} 1700000000\n\
+        madako_repair_waiting{reason=\"missing\"} 2\n\
+        madako_repair_waiting_since_timestamp_seconds{reason=\"missing\"} 1700000000\n\
         madako_reboot_waiting{reason=\"stuck\"} 3\n\
         madako_reboot_waiting_since_timestamp_seconds{reason=\"stuck\"} 1700000000\n\
         madako_metrics_providers_down{kind=\"influx\"} 1\n";
@@ -343,7 +347,9 @@ async fn status_shows_faults_in_the_metrics_of_the_leader() {
     let answer = etcd.run(&["status", "--check"]).await;
     assert_eq!(answer.code, 5, "{answer:?}");
     for part in [
-        "3 things need attention, and 2 notes:\n! reboots: ",
+        "4 things need attention, and 2 notes:\n! repairs: repairs-blocked for ",
+        "\n  Repairs wait for an operator: without a repair procedure (missing)\n",
+        "\nRepairs    no entries; waiting: 2 without a repair procedure\n",
         "\n! placement: applications-degraded for ",
         "\n  applications that no cluster takes at present: 10000\n  -> madako kube app list ",
         "\n! reboots: reboots-stuck for ",

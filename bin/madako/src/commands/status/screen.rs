@@ -8,6 +8,7 @@ use time::OffsetDateTime;
 
 use super::attention::{Attention, list_some};
 use super::facts::StatusFacts;
+use super::reasons::join_reasons;
 use crate::commands::node::{age_of, format_age};
 use crate::list::{Surface, Tone};
 use crate::output::escape_unprintable;
@@ -182,7 +183,7 @@ fn queue_parts(
     is_enabled: bool,
 ) -> Vec<String> {
     let entries = if entries.is_empty() { "no entries".to_owned() } else { join_counts(entries) };
-    let waiting = (!waiting.is_empty()).then(|| format!("waiting: {}", join_counts(waiting)));
+    let waiting = (!waiting.is_empty()).then(|| format!("waiting: {}", join_reasons(waiting)));
     let disabled = (!is_enabled).then(|| "disabled".to_owned());
     [Some(entries), waiting, disabled].into_iter().flatten().collect()
 }

@@ -197,7 +197,7 @@ pub(super) const RULES: &[Rule] = &[
         since: Since::Recorded,
         label: Some("reason"),
         values: Values::Only(&["too-many"]),
-        remedy: "madako repair-queue explain names them; look for a common cause, or madako constraints set maximum-repair-queue-entries N",
+        remedy: "madako repair-queue explain names them; look for a common cause. Ended entries count: madako repair-queue delete-finished makes room, or madako constraints set maximum-repair-queue-entries N",
         ..BASE
     },
     Rule {

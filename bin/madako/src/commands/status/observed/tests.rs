@@ -244,7 +244,10 @@ fn reasons_of_one_rule_are_one_item_with_the_earliest_start() {
     let page = waits("no-command", 50) + &waits("no-host", 90) + &waits("slots", 60) + &waits("stuck", 0);
     let (found, since) = find_one(&page);
     assert_eq!((found.rule, since), ("reboots-blocked", Some(90)));
-    assert_eq!(found.why, "Reboots wait for an operator: no-command, no-host");
+    assert_eq!(
+        found.why,
+        "Reboots wait for an operator: without a reboot command or boot check (no-command), without an instance that runs commands (no-host)"
+    );
     let (found, since) = find_one(&waits("stuck", 5));
     assert_eq!((found.rule, since), ("reboots-stuck", Some(5)));
     assert!(found.remedy.contains("madako reboot-queue explain"), "{found:?}");
