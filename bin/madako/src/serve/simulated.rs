@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use madako_datacenter_sim::{Datacenter, DatacenterConfig, GRAPHQL_PATH, SimulatedRegistry};
+use madako_datacenter_sim::{Datacenter, DatacenterConfig, GRAPHQL_PATH, RoleCount, SimulatedRegistry};
 use madako_domain::keys;
 use madako_domain::store::{Condition, Transaction, Write};
 use madako_protocol::feed::Task;
@@ -21,6 +21,13 @@ use crate::failure::Failure;
 
 /// The query of the cluster's machines that is stored with the URL: all but boot servers.
 const VARIABLES: &str = r#"{"having": null, "notHaving": {"roles": ["boot"]}}"#;
+
+/// Those of `madako template example`. A node whose machine is replaced by one of a role without a template blocks every plan.
+fn roles() -> Vec<RoleCount> {
+    [("compute", 40), ("storage", 20)]
+        .map(|(role, machines)| RoleCount { role: role.to_owned(), machines })
+        .to_vec()
+}
 
 /// A running simulated registry.
 pub(super) struct SimulatedSite {
@@ -39,8 +46,8 @@ impl SimulatedSite {
             ));
         }
         let clock = Arc::new(SystemClock);
-        let datacenter = Datacenter::new(DatacenterConfig::for_demo(SEED, clock.now()))
-            .map_err(|error| Failure::Failed(error.into()))?;
+        let config = DatacenterConfig { roles: roles(), ..DatacenterConfig::for_demo(SEED, clock.now()) };
+        let datacenter = Datacenter::new(config).map_err(|error| Failure::Failed(error.into()))?;
         let registry = SimulatedRegistry::new(datacenter, clock as Arc<dyn Clock>);
         let listener = TcpListener::bind(address).await.map_err(|error| {
             Failure::failed(format_args!(

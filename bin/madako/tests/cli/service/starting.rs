@@ -1,5 +1,7 @@
 //! The start of `madako serve`: messages to systemd, the line of the log, and a simulated data center.
 
+use std::collections::BTreeSet;
+
 use rustix::process::Signal;
 use serde_json::json;
 use tokio::net::UnixDatagram;
@@ -113,6 +115,12 @@ async fn check_widths(config: &str, node: &str) {
         let (code, written) =
             Terminal::start(&[&words[..], &["--config", config]].concat(), 80, 24).end().await;
         assert_eq!(code, expected, "{words:?}: {written}");
+        if words[0] == "rehearse" {
+            assert!(
+                written.contains("] rehearsed: ") && written.contains(" a second"),
+                "no bar in\n{written}"
+            );
+        }
         for line in written.lines().filter(|line| !line.starts_with("madako: ")) {
             assert!(line.chars().count() <= 80, "{words:?}: {line:?} in\n{written}");
         }
@@ -141,6 +149,11 @@ async fn a_simulated_data_center_leads_to_a_cluster_and_replaces_no_registry() {
     })
     .await;
     let node = cluster["nodes"][0]["address"].as_str().unwrap();
+    // The template has a node for each role, so that no replaced machine blocks the plans.
+    let machines = run(&["machine", "list", "--all", "-o", "json"]).await.json();
+    let roles: BTreeSet<&str> =
+        machines.as_array().unwrap().iter().filter_map(|machine| machine["role"].as_str()).collect();
+    assert_eq!(roles, BTreeSet::from(["boot", "compute", "storage"]));
     check_widths(&config, node).await;
     ended(child).await;
 
