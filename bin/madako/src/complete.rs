@@ -42,6 +42,8 @@ pub(crate) enum Names {
     Columns(Vec<String>),
     /// Addresses and serials of machines of the registry.
     Machines,
+    /// Addresses, racks and roles of machines of the registry.
+    MachineSelectors,
     /// Addresses of nodes of the cluster.
     Nodes,
     /// Addresses of control plane nodes.
@@ -64,9 +66,11 @@ pub(crate) type Completed = (Vec<&'static str>, &'static str, Names);
 pub(crate) const SORT_BY: &str = "sort_by";
 
 fn completed_arguments() -> Vec<Completed> {
-    let arguments: [(&[&str], &str, Names); 12] = [
+    let arguments: [(&[&str], &str, Names); 15] = [
         (&["constraints", "set"], "name", Names::Constraints),
         (&["rehearse"], "scenario", Names::Scenarios),
+        (&["what-if"], "lose", Names::MachineSelectors),
+        (&["what-if"], "remove", Names::MachineSelectors),
         (&["machine", "show"], "machine", Names::Machines),
         (&["repair-queue", "add"], "address", Names::Machines),
         (&["repair-queue", "explain"], "address", Names::Machines),
@@ -75,6 +79,7 @@ fn completed_arguments() -> Vec<Completed> {
         (&["reboot-queue", "explain"], "address", Names::RebootedNodes),
         (&["reboot-queue", "cancel"], "index", Names::Reboots),
         (&["node", "show"], "address", Names::Nodes),
+        (&["ssh"], "node", Names::Nodes),
         (&["ssh", "forget"], "address", Names::Nodes),
         (&["etcd", "restart"], "address", Names::ControlPlane),
     ];
@@ -166,6 +171,7 @@ impl Names {
         Ok(match self {
             Self::Constraints | Self::Scenarios | Self::Columns(_) | Self::Resources(_) => Vec::new(),
             Self::Machines => machine::read_machine_names(store).await?,
+            Self::MachineSelectors => machine::read_machine_selectors(store).await?,
             Self::Nodes => nodes(store).await?.into_iter().map(|node| node.address).collect(),
             Self::ControlPlane => {
                 let control_plane = nodes(store).await?.into_iter().filter(|node| node.control_plane);

@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::krakectl::{Server, json_said};
 use crate::program::{CLUSTER, Etcd, Files, command, madako};
+use crate::running::registry;
 
 #[tokio::test]
 async fn invalid_file_is_reported_in_one_message_before_the_start() {
@@ -201,6 +202,16 @@ async fn words_and_live_names_are_completed() {
     assert_eq!(racks, ["3"]);
     // Without an answer there are no names, and nothing disturbs the line.
     assert!(completed(&["--config", etcd.config(), "machine", "show", "1"]).await.is_empty());
+    let (_registry, url) = registry().await;
+    etcd.run(&["sabakan", "set-url", &url]).await.calm();
+    let machines = completed(&["--config", etcd.config(), "machine", "show", "10."]).await;
+    assert!(machines.len() >= 24, "the addresses: {machines:?}");
+    let selectors = completed(&["--config", etcd.config(), "what-if", "--lose", "r"]).await;
+    for selector in ["rack=1", "role=compute", "role=storage"] {
+        assert!(selectors.contains(&selector.to_owned()), "{selector}: {selectors:?}");
+    }
+    let removed = completed(&["--config", etcd.config(), "what-if", "--remove", "10."]).await;
+    assert_eq!(removed, machines);
 }
 
 #[tokio::test]
