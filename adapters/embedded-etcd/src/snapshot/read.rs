@@ -52,6 +52,12 @@ impl Snapshot {
         Self::from_pages(contents).map_err(SnapshotError::Format)
     }
 
+    /// True if a file begins as a file of etcd does, whatever is wrong with the rest: with a meta page of bbolt.
+    #[must_use]
+    pub fn is_begun_by(file: &[u8]) -> bool {
+        file.get(PAGE_HEADER_BYTES..).is_some_and(|meta| meta.starts_with(&MAGIC.to_le_bytes()))
+    }
+
     #[must_use]
     pub fn revision(&self) -> i64 {
         self.changes.last().map_or(1, |(revision, _)| revision.main).max(self.compacted).max(1)

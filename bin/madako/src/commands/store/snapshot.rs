@@ -1,7 +1,7 @@
 //! `madako store snapshot`: writes a temporary file, reads it again, and only then renames it.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter, Write as _};
+use std::io::{self, BufWriter, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +14,9 @@ use crate::access;
 use crate::cli::Global;
 use crate::failure::Failure;
 use crate::output::{OutputArgs, Table, print_text, show_value};
+
+/// Bytes by which a snapshot is recognized: a page's header and a magic number are fewer.
+const BEGIN: u64 = 64;
 
 pub(super) struct Target {
     pub(super) to: PathBuf,
@@ -71,13 +74,36 @@ pub(super) async fn run(
             return Err(failure);
         }
     };
-    let (revision, changes) = (snapshot.revision(), snapshot.count_changes());
+    show_snapshot(&to, &snapshot, bytes, output)
+}
+
+/// Verifies a snapshot, without a store.
+pub(super) fn verify_snapshot(path: &Path, output: OutputArgs) -> Result<(), Failure> {
+    let shown = path.display();
+    let bytes = fs::read(path).with_context(|| format!("cannot read {shown}")).map_err(Failure::Failed)?;
+    let snapshot = Snapshot::read(&bytes).map_err(|error| {
+        Failure::failed(format_args!(
+            "the snapshot {shown} is damaged: {error}; madako store snapshot saves another one"
+        ))
+    })?;
+    show_snapshot(path, &snapshot, bytes.len(), output)
+}
+
+/// True if the file is a snapshot. A file that cannot be read is none: its verification reports the error.
+pub(super) fn is_snapshot(path: &Path) -> bool {
+    let mut begin = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(BEGIN).read_to_end(&mut begin));
+    read.is_ok() && Snapshot::is_begun_by(&begin)
+}
+
+fn show_snapshot(path: &Path, snapshot: &Snapshot, bytes: usize, output: OutputArgs) -> Result<(), Failure> {
+    let (shown, revision, changes) = (path.display(), snapshot.revision(), snapshot.count_changes());
     let Some(format) = output.output else {
         return print_text(&format!(
             "{shown} has the store at revision {revision}: {changes} changes, {bytes} bytes\n"
         ));
     };
-    let value = json!({ "snapshot": to, "revision": revision, "changes": changes, "bytes": bytes });
+    let value = json!({ "snapshot": path, "revision": revision, "changes": changes, "bytes": bytes });
     show_value(format, &value, |_| {
         let mut table = Table::new(["SNAPSHOT", "REVISION", "CHANGES", "BYTES"]);
         table.add_row([shown.to_string(), revision.to_string(), changes.to_string(), bytes.to_string()]);
