@@ -5,7 +5,7 @@ use std::time::Duration;
 use madako_domain::plan::{Change, ChangeKind};
 use madako_protocol::event::Event;
 
-use madako_domain::repair::refusal::ReportNews;
+use madako_domain::repair::refusal::{Reason, ReportNews};
 
 use super::placement;
 
@@ -106,12 +106,16 @@ fn describe_reports(news: &ReportNews) -> Option<String> {
     if let Some(rack) = news.released.first() {
         return Some(format!("repairs go on in rack {rack}"));
     }
-    let refusal = news.refused.first()?;
-    let more = match news.refused.len() {
+    // A machine with an entry is under repair, and the entry has lines of its own.
+    let has_entry = |reason: &Reason| matches!(reason, Reason::HasEntry { .. });
+    let refused: Vec<_> = news.refused.iter().filter(|refusal| !has_entry(&refusal.reason)).collect();
+    let refusal = refused.first()?;
+    let more = match refused.len() {
         1 => String::new(),
         count => format!(" (and {} more)", count - 1),
     };
-    Some(format!("no repair of {}: {}{more}", refusal.serial, refusal.reason))
+    let machine = if refusal.address.is_empty() { &refusal.serial } else { &refusal.address };
+    Some(format!("no repair of {machine}: {}{more}", refusal.reason))
 }
 
 /// The most telling changes first, and the number of the others.

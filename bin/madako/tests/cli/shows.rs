@@ -66,7 +66,7 @@ async fn fill(etcd: &Etcd) {
     }
 }
 
-fn record(id: i64, status: &str) -> String {
+pub(crate) fn record(id: i64, status: &str) -> String {
     format!(
         r#"{{"id":"{id}","status":"{status}","operation":"op-{id}","command":{{"name":"mkdir","target":"/x"}},"targets":["10.0.0.1"],"info":"","error":"","start-at":"2026-11-21T10:00:00.5Z","end-at":"2026-11-21T10:00:02Z"}}"#
     )
@@ -398,7 +398,7 @@ async fn history_with_follow_shows_new_records() {
         etcd.put(&format!("records/{id:016x}"), record(id, "completed")).await;
     }
     etcd.put("records", "4").await;
-    let mut child = etcd.command(&["history", "--follow", "-n", "2", "-o", "table"]).spawn().unwrap();
+    let mut child = etcd.command(&["history", "--follow", "-n", "2", "-o", "wide"]).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut next = async || timeout(PATIENCE, lines.next_line()).await.expect("a line").unwrap().unwrap();
     let first = [next().await, next().await];

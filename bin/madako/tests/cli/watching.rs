@@ -5,6 +5,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::time::timeout;
 
 use crate::program::{Etcd, PATIENCE};
+use crate::shows::record;
 use crate::terminal::Terminal;
 
 const STATUS: &str = r#"{"phase":"completed","timestamp":"2026-11-21T10:00:00Z"}"#;
@@ -61,6 +62,18 @@ async fn a_watched_list_is_drawn_in_place_and_elsewhere_as_a_stream() {
     let shown = screen.until_screen("the new status", |shown| shown.contains(" succeeded ")).await;
     assert!(shown.starts_with("INDEX ") && !shown.contains("processing"), "{shown}");
     stream.kill().await.unwrap();
+}
+
+#[tokio::test]
+async fn followed_records_fit_the_terminal() {
+    let Some(etcd) = store().await else { return };
+    let long = format!(r#""error":"{}""#, "a long reason ".repeat(9));
+    let failed = record(1, "cancelled").replace(r#""error":"""#, &long);
+    etcd.put("records/0000000000000001", failed).await;
+    let args = ["history", "--follow", "-o", "table", "--config", etcd.config()];
+    let mut screen = Terminal::start(&args, 80, 24);
+    let is_cut = |line: &str| line.contains("  op-1  10.0.0.1  cancelled ") && line.ends_with('…');
+    screen.until_screen("the record in one line", |shown| shown.lines().any(is_cut)).await;
 }
 
 async fn is_coloured(args: &[&str], variables: &[(&str, &str)]) -> bool {
