@@ -40,7 +40,7 @@ pub(super) struct Layout {
     pub(super) shown: Vec<(usize, usize)>,
     /// The columns whose values are at the beginning of the last column.
     pub(super) moved: Vec<usize>,
-    /// Whether the last column, with this width, is below its row.
+    /// The last column, with this width, is on lines of its own below the row.
     pub(super) is_below: bool,
 }
 
