@@ -133,7 +133,7 @@ impl Executor {
         basis: &Basis,
     ) -> Result<(), Failure> {
         if let Command::Kubernetes(command) = command {
-            self.refuse_gap(operation, command, basis).await?;
+            self.refuse_api_gap(operation, command, basis).await?;
             return self.refuse_skew(operation, command, basis).await;
         }
         let is_exempt = operation.is_requested || is_planted(Canary::QuorumUnchecked);

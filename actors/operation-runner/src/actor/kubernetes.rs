@@ -50,7 +50,7 @@ impl From<KubernetesError> for Failure {
 
 impl Executor {
     /// I13, evaluated on the present API servers before each command that may end one.
-    pub(super) async fn refuse_gap(
+    pub(super) async fn refuse_api_gap(
         &self,
         operation: &Operation,
         command: &Command,
