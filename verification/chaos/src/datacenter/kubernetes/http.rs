@@ -48,7 +48,7 @@ async fn list_nodes(State(server): State<ApiServer>) -> Json<Value> {
         machines.iter().filter_map(|machine| Some((machine.address()?, machine))).collect();
     let nodes = server.read_cluster(|cluster| cluster.nodes());
     let node = |node| objects::node_json(node, named.get(node.name.as_str()).copied());
-    objects::list_of("Node", nodes.iter().map(node).collect())
+    objects::list_object("Node", nodes.iter().map(node).collect())
 }
 
 /// Changes the cordon of a node; no other field of a node can change.
@@ -82,7 +82,7 @@ async fn list_namespaces(
     let selector = parameters.get("labelSelector").map_or("", String::as_str);
     let chosen =
         server.read_cluster(|cluster| cluster.matching_namespaces(selector)).map_err(Failure::bad_request)?;
-    Ok(objects::list_of("Namespace", chosen.iter().map(|name| objects::namespace_json(name)).collect()))
+    Ok(objects::list_object("Namespace", chosen.iter().map(|name| objects::namespace_json(name)).collect()))
 }
 
 /// Lists the pods of one node, the only selection that the service uses.
@@ -96,7 +96,7 @@ async fn list_pods(
         Failure::bad_request(format!("fieldSelector: got {selector:?}, expected spec.nodeName=NODE"))
     })?;
     let pods = server.read_cluster(|cluster| cluster.pods_on(node));
-    Ok(objects::list_of("Pod", pods.iter().map(|pod| objects::pod_json(pod, node)).collect()))
+    Ok(objects::list_object("Pod", pods.iter().map(|pod| objects::pod_json(pod, node)).collect()))
 }
 
 type NamedObject = Path<(u32, String, String)>;
