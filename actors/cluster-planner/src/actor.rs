@@ -201,13 +201,17 @@ impl PlannerState {
     async fn plan(&mut self, myself: &ActorRef<Envelope<PlannerMessage>>) {
         let considered = self.evaluate_inputs();
         let obstacles = self.new_obstacles(&considered);
-        self.act(myself, considered).await;
+        self.handle_evaluation(myself, considered).await;
         if let Some(mutation) = obstacles {
             self.note(myself, mutation).await;
         }
     }
 
-    async fn act(&mut self, myself: &ActorRef<Envelope<PlannerMessage>>, considered: InputEvaluation) {
+    async fn handle_evaluation(
+        &mut self,
+        myself: &ActorRef<Envelope<PlannerMessage>>,
+        considered: InputEvaluation,
+    ) {
         match considered {
             InputEvaluation::Behind => {}
             InputEvaluation::Blocked(why) => {

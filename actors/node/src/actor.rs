@@ -151,7 +151,7 @@ impl Actor for Node {
             }
             NodeMessage::Acted => {
                 state.acting = None;
-                state.act();
+                state.begin_next_action();
             }
         }
         Ok(())
@@ -324,13 +324,13 @@ impl NodeState {
             }
             (LinkState::Up { .. }, request @ Request::Act { .. }) => {
                 self.queue.push_back(request);
-                self.act();
+                self.begin_next_action();
             }
         }
     }
 
     /// Begins the next action, unless one runs.
-    fn act(&mut self) {
+    fn begin_next_action(&mut self) {
         let LinkState::Up { connection, has_answered, .. } = &self.link else { return };
         if self.acting.as_ref().is_some_and(|acting| !acting.has_ended()) {
             return;

@@ -222,7 +222,7 @@ impl RebootState {
         }
         let actions = self.next_actions(&state);
         self.report_obstacles(&actions);
-        if !actions.iter().any(|next| self.act(&state, next))
+        if !actions.iter().any(|next| self.perform_due_action(&state, next))
             && let Some(change) = transition::show_running(&state)
         {
             self.write(&state, change, None, String::new(), None);
@@ -318,7 +318,7 @@ impl RebootState {
     }
 
     /// Performs the due action of an entry. Returns whether there was one.
-    fn act(&mut self, state: &Arc<ClusterState>, next: &NextAction) -> bool {
+    fn perform_due_action(&mut self, state: &Arc<ClusterState>, next: &NextAction) -> bool {
         if next.blocked_by.is_some() || self.suspended.contains(&next.index) {
             return false;
         }

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
+use madako_domain::record::format_time;
 use madako_json::named;
 use serde::Serialize;
 use strum::{IntoStaticStr, VariantNames};
 use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
 use crate::limits::MAX_SHOWN;
 
@@ -287,11 +287,6 @@ pub(crate) fn join_shortened<T: fmt::Display>(items: impl ExactSizeIterator<Item
     if more == 0 { shown.join(", ") } else { format!("{} and {more} more", shown.join(", ")) }
 }
 
-pub(crate) fn format_time(time: OffsetDateTime) -> String {
-    let time = time.to_offset(time::UtcOffset::UTC);
-    time.replace_nanosecond(0).unwrap_or(time).format(&Rfc3339).unwrap_or_else(|_| time.to_string())
-}
-
 /// The machine-readable form of a next action.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Explained {
@@ -318,7 +313,7 @@ impl From<&NextAction> for Explained {
             node: next.node.clone(),
             next: next.action.name(),
             what: next.action.to_string(),
-            at: next.blocked_by.as_ref().and_then(BlockedBy::until).map(moment),
+            at: next.blocked_by.as_ref().and_then(BlockedBy::until).map(format_time),
             obstacle: next.blocked_by.as_ref().map(BlockedBy::name),
             why: next.blocked_by.as_ref().map(ToString::to_string),
             is_held: next.blocked_by.as_ref().is_some_and(|blocked_by| !blocked_by.is_ordinary()),

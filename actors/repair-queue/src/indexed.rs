@@ -57,7 +57,8 @@ impl IndexedReports {
         label: Option<&Label>,
         changed: impl Fn(usize) -> OffsetDateTime,
     ) -> Self {
-        let keys: Vec<Option<u32>> = reports.iter().map(|machine| machine.address().and_then(parse_ipv4)).collect();
+        let keys: Vec<Option<u32>> =
+            reports.iter().map(|machine| machine.address().and_then(parse_ipv4)).collect();
         let groups = label.map(|label| Groups::from_machines(reports, label)).unwrap_or_default();
         let racks = groups.racks.into_iter().map(|(name, mut places)| {
             // A stable sort keeps the order of two reports of one machine.

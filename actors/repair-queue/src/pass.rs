@@ -151,7 +151,7 @@ pub fn next_actions(view: &View<'_>) -> Vec<NextAction> {
     let mut candidates = Vec::new();
     for (index, item) in &view.queue.entries {
         let entry = &item.value;
-        match view.at_once(*index, entry) {
+        match view.immediate_action(*index, entry) {
             Some((action, blocked_by)) => {
                 actions.push(NextAction {
                     index: *index,
@@ -199,7 +199,7 @@ pub fn next_actions(view: &View<'_>) -> Vec<NextAction> {
 
 impl<'a> View<'a> {
     /// Actions that need no slot: removals, ended entries, and entries overwritten with an older state.
-    fn at_once(&self, index: i64, entry: &RepairQueueEntry) -> Option<(Action, Option<BlockedBy>)> {
+    fn immediate_action(&self, index: i64, entry: &RepairQueueEntry) -> Option<(Action, Option<BlockedBy>)> {
         let runs = self.command_runs(index);
         if entry.deleted {
             let records = self.queue.records.next.is_none().then_some(BlockedBy::NoRecords);

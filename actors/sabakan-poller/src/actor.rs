@@ -215,7 +215,7 @@ impl PollerState {
         madako_observation_left_out().set(fetched.left_out.len() as f64);
         madako_observation_timestamp_seconds().set(now.unix_timestamp() as f64);
         self.last_failure = None;
-        self.tell_shared(&fetched);
+        self.report_duplicate_addresses(&fetched);
         self.given
             .events
             .emit(Event::Observed { machines: fetched.machines.len(), left_out: fetched.left_out.len() });
@@ -234,7 +234,7 @@ impl PollerState {
         }));
     }
 
-    fn tell_shared(&mut self, fetched: &RegistryMachines) {
+    fn report_duplicate_addresses(&mut self, fetched: &RegistryMachines) {
         let shared = shared_addresses(&fetched.machines);
         madako_duplicate_addresses().set(shared.len() as f64);
         if shared != self.shared {

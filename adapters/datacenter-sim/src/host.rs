@@ -288,7 +288,7 @@ impl SimulatedHost {
         }
     }
 
-    async fn act(
+    async fn run_program(
         &self,
         program: &str,
         address: &str,
@@ -378,7 +378,7 @@ impl Host for SimulatedHost {
             },
             RESET | SUCCESS | REBOOT => {
                 let (number, nth) = self.begin(permit.epoch(), program, address);
-                match self.act(program, address, command.deadline, number, nth).await {
+                match self.run_program(program, address, command.deadline, number, nth).await {
                     CommandResult::Reported(outcome) => Ok(outcome),
                     CommandResult::Lost => Err(HostError::Lost {
                         program: program.to_owned(),

@@ -113,7 +113,7 @@ impl CommandsOnHost {
                         "processes that the command left running were killed at its deadline"
                     );
                 }
-                Ok(outcome_of_ended(ended))
+                Ok(outcome_of_command(ended))
             }
             LastReport { last: Some(Report::TooLate), .. } => {
                 Err(HostError::Permit(PermitEnded { epoch: permit.epoch() }))
@@ -207,7 +207,7 @@ async fn explain_watcher_end(fault: Option<String>, complaints: ChildStderr) -> 
     }
 }
 
-fn outcome_of_ended(ended: EndedCommand) -> HostOutcome {
+fn outcome_of_command(ended: EndedCommand) -> HostOutcome {
     HostOutcome {
         end: match ended.end {
             ProcessEnd::Exited(code) => HostEnd::Exited { code },

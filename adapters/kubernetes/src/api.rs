@@ -247,7 +247,7 @@ impl ApiServer {
     }
 
     /// Classifies a refused write to a pod; `Ok(())` if the pod is gone.
-    async fn gone_or(
+    async fn classify_refused_write(
         &self,
         error: KubernetesError,
         pod: &PodId,
@@ -388,7 +388,7 @@ impl Kubernetes for ApiServer {
             Ok(_) => Ok(EvictionOutcome::Accepted),
             Err(exchange::FailedExchange { budget: Some(refused), .. }) => Ok(refused),
             Err(exchange::FailedExchange { error, .. }) => {
-                self.gone_or(error, pod, until).await.map(|()| EvictionOutcome::Gone)
+                self.classify_refused_write(error, pod, until).await.map(|()| EvictionOutcome::Gone)
             }
         }
     }
@@ -405,7 +405,7 @@ impl Kubernetes for ApiServer {
         let request = Request::new(KubePod::url_path(&(), Some(&pod.namespace))).delete(&pod.name, &params);
         match exchange::send_request(&self.client, call, request, until).await {
             Ok(_) => Ok(()),
-            Err(error) => self.gone_or(error, pod, until).await,
+            Err(error) => self.classify_refused_write(error, pod, until).await,
         }
     }
 }

@@ -32,7 +32,7 @@ fn rows(document: &str, heading: &[&str]) -> Vec<Vec<String>> {
 }
 
 /// The expected columns "Suits" and "Takes `for`" of an act.
-fn told(act: Act) -> [String; 3] {
+fn reported(act: Act) -> [String; 3] {
     let kinds = suitable_targets(act);
     let names = |kinds: &[TargetKind]| kinds.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let (once, held): (Vec<TargetKind>, Vec<TargetKind>) =

@@ -272,7 +272,7 @@ fn outcome_of(op: ObjectOperation, answer: Result<Answer, RequestError>) -> (Req
     let status = answer.status;
     let body = answer.json();
     let deleting = !body["metadata"]["deleted"].is_null() && body["metadata"].is_object();
-    let message = match (status, op) {
+    let said = match (status, op) {
         // A value that cannot be read is an answer that no state allows.
         (status, ObjectOperation::Read) if status.is_success() => {
             CallResult::Done { value: value_of_label(&body), deleting }
@@ -287,9 +287,9 @@ fn outcome_of(op: ObjectOperation, answer: Result<Answer, RequestError>) -> (Req
         }
         _ => CallResult::Refused,
     };
-    let done = matches!(message, CallResult::Done { .. });
+    let done = matches!(said, CallResult::Done { .. });
     let revision = answer.revision.filter(|_| done);
-    (RequestEnd::Answered { status: status.as_u16(), message, revision }, done.then_some(answer))
+    (RequestEnd::Answered { status: status.as_u16(), said, revision }, done.then_some(answer))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@
 //! Assumes that a decision may use the value of a server for [`VALUES_COUNT`].
 
 mod bindings;
-mod lives;
+mod creations;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};

@@ -104,7 +104,7 @@ impl Prometheus {
     }
 
     /// Changes every value by a random step in one of twelve calls.
-    pub fn wander_a_little(&self, chance: &mut ChaCha8Rng) {
+    pub fn change_values_sometimes(&self, chance: &mut ChaCha8Rng) {
         if chance.random_range(0..12_u32) == 0 {
             self.change_values(chance);
         }

@@ -34,8 +34,11 @@ pub(crate) async fn make_backup(attempt: &BackupAttempt) -> BackupEnd {
     let spared = counted.and_then(|file| Path::new(file).file_name()?.to_str());
     let permit = attempt.permits.get().await;
     let schedule = &attempt.given.schedule;
-    let removed =
-        attempt.given.backups.rotate(&permit, Path::new(&schedule.dir), schedule.keep, spared).await;
+    let removed = attempt
+        .given
+        .backups
+        .remove_older_backups(&permit, Path::new(&schedule.dir), schedule.keep, spared)
+        .await;
     BackupEnd { outcome, removed }
 }
 

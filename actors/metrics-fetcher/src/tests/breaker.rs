@@ -1,7 +1,7 @@
 use crate::breaker::Breaker;
 
 /// For each round, whether a provider that always fails is fetched.
-fn asked(breaker: &mut Breaker, rounds: usize) -> Vec<bool> {
+fn requested(breaker: &mut Breaker, rounds: usize) -> Vec<bool> {
     let round = |_| {
         let asks = breaker.begin_round();
         if asks {

@@ -133,7 +133,7 @@ impl Executor {
         basis: &Basis,
     ) -> Result<(), Failure> {
         if let Command::Kubernetes(command) = command {
-            self.refuse_gap(operation, command, basis).await?;
+            self.refuse_api_gap(operation, command, basis).await?;
             return self.refuse_skew(operation, command, basis).await;
         }
         let is_exempt = operation.is_requested || is_planted(Canary::QuorumUnchecked);
@@ -283,7 +283,7 @@ impl Executor {
         for address in targets {
             let (executor, address, action) = (self.clone(), address.clone(), action(address));
             running.spawn(async move {
-                let result = executor.act(&address, action).await;
+                let result = executor.act_on_node(&address, action).await;
                 (address, result)
             });
         }
@@ -305,7 +305,7 @@ impl Executor {
     }
 
     /// Acts on a node, and asks for another permit if the first one ended before the action began.
-    pub(super) async fn act(&self, address: &str, action: NodeAction) -> Result<String, NodeError> {
+    pub(super) async fn act_on_node(&self, address: &str, action: NodeAction) -> Result<String, NodeError> {
         let gone = |why: &str| NodeError::Unreachable { address: address.to_owned(), why: why.to_owned() };
         loop {
             let permit = self.permits.get().await;
@@ -335,7 +335,7 @@ impl Executor {
             Some(version) => version,
             None => {
                 let action = NodeAction::ImageVersion { image: image.to_owned(), program: None, pull: true };
-                let output = self.act(target, action).await.map_err(|error| Failure {
+                let output = self.act_on_node(target, action).await.map_err(|error| Failure {
                     nodes: BTreeSet::from([target.to_owned()]),
                     why: error.to_string(),
                     is_hold: false,

@@ -22,7 +22,7 @@ fn single() -> Fleet {
 fn an_asked_restart_needs_no_other_member() {
     check(single(), |_| {}, "etcd-maintain; etcd-restart(.11)");
     let operation = &single().decide().operations[0];
-    assert!(operation.asked);
+    assert!(operation.is_requested);
     let commands: Vec<&str> = operation.commands.iter().map(|command| command.name()).collect();
     assert_eq!(commands, ["image-pull", "stop-container", "run-container", "wait-etcd-sync"]);
     let mut outdated = single();

@@ -6,6 +6,7 @@ use madako_domain::kubernetes::KubeNode;
 use madako_domain::kubernetes::drain::{DrainPurpose, Treatment, treatment_of};
 use madako_domain::kubernetes::workload::{BudgetIndex, DisruptionBudget, ScheduledPod, Workloads};
 use madako_domain::reboot::config::RebootConfig;
+use madako_domain::record::format_time;
 use madako_json::named;
 use serde::Serialize;
 use strum::{IntoStaticStr, VariantNames};
@@ -13,7 +14,7 @@ use time::OffsetDateTime;
 
 use super::DryRun;
 use crate::limits::MAX_OWNERS;
-use crate::next_action::{format_time, join_shortened};
+use crate::next_action::join_shortened;
 
 /// The kind of a blocker: as long as it lasts, the drain of its node does not begin or does not end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantNames)]

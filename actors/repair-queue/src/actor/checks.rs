@@ -117,7 +117,7 @@ impl Checks {
 
     /// The due checks to start, preferred entries first as far as they have places; the flag says whether a check
     /// takes a preferred place.
-    fn in_turn(&self, due: Vec<i64>, wanted: &BTreeSet<i64>) -> Vec<(i64, bool)> {
+    fn order_checks(&self, due: Vec<i64>, wanted: &BTreeSet<i64>) -> Vec<(i64, bool)> {
         let taken = self.running.values().filter(|check| check.first).count();
         let first = due.iter().filter(|index| wanted.contains(index));
         let first: BTreeSet<i64> = first.take(CHECKS_FIRST.saturating_sub(taken)).copied().collect();
@@ -177,7 +177,7 @@ impl RepairState {
         let unknown = actions.iter().filter(|action| action.blocked_by == Some(BlockedBy::HealthUnknown));
         let wanted: BTreeSet<i64> = unknown.map(|action| action.index).collect();
         let due = self.checks.due_checks(&could, self.given.interval);
-        for (index, first) in self.checks.in_turn(due, &wanted) {
+        for (index, first) in self.checks.order_checks(due, &wanted) {
             if self.checks.running.len() >= CHECKS_AT_ONCE {
                 break;
             }
@@ -319,7 +319,7 @@ mod tests {
         let (_, checks, could) = scene(20);
         let due = checks.due_checks(&could, INTERVAL);
         let firsts = |checks: &Checks, wanted: &[i64]| -> Vec<i64> {
-            let turns = checks.in_turn(due.clone(), &wanted.iter().copied().collect());
+            let turns = checks.order_checks(due.clone(), &wanted.iter().copied().collect());
             assert_eq!(turns.len(), 20, "everybody has a turn");
             turns.into_iter().take_while(|(_, first)| *first).map(|(index, _)| index).collect()
         };

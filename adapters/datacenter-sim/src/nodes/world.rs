@@ -190,13 +190,13 @@ impl World {
     }
 
     /// True if programs on the node run.
-    pub(crate) fn is_awake(&self, address: &str) -> bool {
+    pub(crate) fn runs_programs(&self, address: &str) -> bool {
         self.nodes.get(address).is_some_and(|machine| machine.is_on)
             && !self.has_fault(address, NodeFault::Pause)
     }
 
     pub(crate) fn answers_requests(&self, address: &str) -> bool {
-        self.is_awake(address) && self.island_of(address) == NetworkIsland::Mainland
+        self.runs_programs(address) && self.island_of(address) == NetworkIsland::Mainland
     }
 
     /// Carries out all events until a time.
@@ -287,7 +287,7 @@ impl World {
             self.drop_effect(command.order, "the node lost its power");
             return;
         }
-        let is_held = !self.is_awake(&address)
+        let is_held = !self.runs_programs(&address)
             || (!command.has_arrived && self.island_of(&address) != NetworkIsland::Mainland);
         if is_held {
             command.due = None;

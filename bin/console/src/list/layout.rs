@@ -40,7 +40,7 @@ pub(super) struct Layout {
     pub(super) shown: Vec<(usize, usize)>,
     /// The columns whose values are at the beginning of the last column.
     pub(super) moved: Vec<usize>,
-    /// Whether the last column, with this width, is below its row.
+    /// The last column, with this width, is on lines of its own below the row.
     pub(super) is_below: bool,
 }
 
@@ -84,7 +84,7 @@ pub(super) fn lay_out(columns: &[ColumnUse], rows: usize, most: Option<usize>, w
         && !others.is_empty()
         && most >= BELOW_FROM
     {
-        return lay_out_above(columns, others.to_vec(), *last, most);
+        return lay_out_with_last_below(columns, others.to_vec(), *last, most);
     }
     if widths.len() < shown.len() {
         // The last column is left out, and with it all that would move into it.
@@ -96,7 +96,12 @@ pub(super) fn lay_out(columns: &[ColumnUse], rows: usize, most: Option<usize>, w
 }
 
 /// Places the last column below the others. The rarest of the others move into it until the rest fits.
-fn lay_out_above(columns: &[ColumnUse], mut others: Vec<usize>, last: usize, most: usize) -> Layout {
+fn lay_out_with_last_below(
+    columns: &[ColumnUse],
+    mut others: Vec<usize>,
+    last: usize,
+    most: usize,
+) -> Layout {
     let mut moved = Vec::new();
     loop {
         let mut widths: Vec<usize> = others.iter().map(|column| columns[*column].width()).collect();

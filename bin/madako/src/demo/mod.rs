@@ -176,7 +176,7 @@ async fn show(
                     }
                     for command in commands {
                         match command {
-                            KeyCommand::Act(action) => act(world, picture, action).await,
+                            KeyCommand::Act(action) => perform_user_action(world, picture, action).await,
                             other => picture.apply_command(other),
                         }
                     }
@@ -224,7 +224,7 @@ fn print_event(picture: &ScreenState, screen: &Screen, line: &str) -> anyhow::Re
 }
 
 /// Carries out what the user wants, and shows it.
-async fn act(world: &mut World, picture: &mut ScreenState, action: Action) {
+async fn perform_user_action(world: &mut World, picture: &mut ScreenState, action: Action) {
     let state = world.service.instance().view().state.newest();
     let cluster = state.as_ref().and_then(|state| state.cluster.as_ref());
     let nodes = cluster.into_iter().flat_map(|cluster| &cluster.value.nodes);

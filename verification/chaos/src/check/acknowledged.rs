@@ -72,8 +72,8 @@ mod tests {
     }
 
     fn acknowledged(key: &str, revision: i64) -> Call {
-        let message = CallResult::Done { value: None, deleting: false };
-        let end = RequestEnd::Answered { status: 200, message, revision: Some(revision) };
+        let said = CallResult::Done { value: None, deleting: false };
+        let end = RequestEnd::Answered { status: 200, said, revision: Some(revision) };
         let op = ObjectOperation::Create { value: 1 };
         Call {
             client: 1,

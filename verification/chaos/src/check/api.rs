@@ -68,7 +68,7 @@ impl Judge<'_> {
     fn judge_event(&mut self, event: &Event, verdicts: &mut Verdicts) {
         match event {
             Event::Opened { follower, instance, asked } => {
-                let least = self.stored.steps_until(*asked);
+                let least = self.stored.count_steps_until(*asked);
                 let watch = Watch { instance: *instance, least, listed: None, at: None, broken: false };
                 self.open.insert(*follower, watch);
                 self.complete.insert(*follower, false);
@@ -107,7 +107,8 @@ impl Judge<'_> {
 
     fn judge_list(&mut self, follower: u32, asked: Micros, answer: &Value, verdicts: &mut Verdicts) {
         verdicts.verdict_of(LISTS).judged += 1;
-        let Some([fewest, most]) = self.stored.listed_steps(self.stored.steps_until(asked), answer) else {
+        let Some([fewest, most]) = self.stored.listed_steps(self.stored.count_steps_until(asked), answer)
+        else {
             let names: Vec<String> = answer["items"].as_array().into_iter().flatten().map(key_of).collect();
             let what = format!(
                 "follower {follower}: at no revision since it was asked for there was what a list has: {names:?}"

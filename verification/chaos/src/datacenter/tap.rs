@@ -148,7 +148,7 @@ pub(super) fn tap_router(server: Router, tap: &Arc<AnswerTap>) -> Router {
 }
 
 async fn record_and_corrupt(State(tap): State<Arc<AnswerTap>>, request: Request, next: Next) -> Response {
-    let message = request.uri().to_string();
+    let request_uri = request.uri().to_string();
     let (mut head, body) = next.run(request).await.into_parts();
     if head.extensions.get::<Streamed>().is_some() {
         return Response::from_parts(head, body);
@@ -171,7 +171,7 @@ async fn record_and_corrupt(State(tap): State<Arc<AnswerTap>>, request: Request,
     };
     let noted = match head.extensions.get::<RegistryQuestion>() {
         Some(question) => tap.note_poll(*question, &answer, spoilt),
-        None if has_values => tap.note_fetch(message, &answer, spoilt),
+        None if has_values => tap.note_fetch(request_uri, &answer, spoilt),
         None => Ok(()),
     };
     if let Err(error) = noted {

@@ -43,7 +43,7 @@ impl RunCourse<'_> {
         }
     }
 
-    fn tell_fault(&self, FaultAttempt { number, injection, .. }: &FaultAttempt<'_>, outcome: FaultChange) {
+    fn note_fault(&self, FaultAttempt { number, injection, .. }: &FaultAttempt<'_>, outcome: FaultChange) {
         let FaultChange { at, change, on, dropped, why } = outcome;
         let what = format!("{} {}", injection.act, injection.target);
         let on_whom = on.as_deref().filter(|on| *on != injection.target.to_string());
@@ -68,7 +68,7 @@ impl Processes<'_> {
         let fault = (attempt.number, attempt.injection);
         let outcome = self.injector.inject(self.world, fault, attempt.begins).await;
         if let Some(outcome) = player.take_outcome(&attempt, outcome) {
-            self.course.tell_fault(&attempt, outcome);
+            self.course.note_fault(&attempt, outcome);
         }
     }
 }

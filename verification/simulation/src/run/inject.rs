@@ -443,7 +443,7 @@ impl Injector {
         {
             self.start_store().await;
         }
-        self.world.prometheus.wander_a_little(&mut self.chance);
+        self.world.prometheus.change_values_sometimes(&mut self.chance);
     }
 
     /// Restarts instances that ended by themselves, as a service manager does.

@@ -99,7 +99,7 @@ impl Saboteurs {
         Ok(match self.chance.random_range(0..12_u32) {
             0 | 1 => self.spoil_api_server(length),
             2 => self.forbid_evictions(length),
-            3 | 4 => self.stick_pods(length),
+            3 | 4 => self.hang_pods(length),
             5 => self.hang_random_kubelet(length),
             6..=8 => self.spoil_registry(length),
             9 => self.make_machine_flap(length),
@@ -137,7 +137,7 @@ impl Saboteurs {
         format!("a disruption budget allows no eviction for {length:?}")
     }
 
-    fn stick_pods(&mut self, length: Duration) -> String {
+    fn hang_pods(&mut self, length: Duration) -> String {
         let pods = self.drains.kubernetes.with_cluster(|kubernetes| kubernetes.pods());
         let ends = pods.iter().filter(|(_, pod)| {
             unfinished_drain(std::slice::from_ref(pod), None, DrainPurpose::Repair).is_some()

@@ -50,7 +50,7 @@ fn cases() -> impl Strategy<Value = Case> {
 }
 
 /// Reason of the limiters of single reports, each rule implemented independently.
-fn told(case: &Case, at: usize) -> Option<&'static str> {
+fn reported(case: &Case, at: usize) -> Option<&'static str> {
     let report = &case.reports[at];
     let Some(address) = report.spec.ipv4.first() else { return Some("no-address") };
     if case.reports[..at].iter().any(|other| other.spec.ipv4.first() == Some(address)) {

@@ -38,7 +38,7 @@ impl World {
                 writes: data.map_or(0, |data| data.writes),
                 has_joined: data.is_some_and(|data| data.has_joined),
             };
-            self.is_awake(address).then_some(runner)
+            self.runs_programs(address).then_some(runner)
         });
         running.collect()
     }

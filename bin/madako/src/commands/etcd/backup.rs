@@ -80,7 +80,9 @@ async fn back_up(args: &Args, global: &Global) -> Result<(), Failure> {
         ))?;
         contents = Some(proved);
     }
-    let removed = backups.rotate(&command_permit(), &args.dir, args.max_backups, Some(&backup.name)).await?;
+    let removed = backups
+        .remove_older_backups(&command_permit(), &args.dir, args.max_backups, Some(&backup.name))
+        .await?;
     for name in &removed {
         says(format!("removed {name}\n"))?;
     }

@@ -33,7 +33,7 @@ pub(crate) const METRICS_INTERVAL: Duration = Duration::from_secs(2);
 /// Interval of reads of the stored resources.
 const POLL: Duration = Duration::from_millis(500);
 /// Buffered lines: outages are a minute apart.
-const MAX_UNREAD_OUTAGES: usize = 16;
+const OUTAGE_BACKLOG: usize = 16;
 /// User of all requests. Krake's clients use the name as the default namespace.
 pub(crate) const USER: &str = "system:admin";
 
@@ -54,7 +54,7 @@ pub(crate) fn simulated_metrics() -> Vec<RandomWalkMetric> {
 /// The running placement; its drop ends the tasks.
 pub(crate) struct PlacementDemo {
     overview: watch::Receiver<Arc<PlacementOverview>>,
-    outages: mpsc::Receiver<String>,
+    outage_lines: mpsc::Receiver<String>,
     _tasks: [Task; 2],
 }
 
@@ -72,10 +72,10 @@ impl PlacementDemo {
         scene::install(&api, prometheus_url).await?;
         let api = Arc::new(api);
         let (show, overview) = watch::channel(Arc::default());
-        let (say, outages) = mpsc::channel(MAX_UNREAD_OUTAGES);
+        let (say, outage_lines) = mpsc::channel(OUTAGE_BACKLOG);
         let look = Task::start(poll_api(Arc::clone(&api), prometheus, show));
         let outages = Task::start(outages::run(api, seed, say));
-        Ok(Self { overview, outages, _tasks: [look, outages] })
+        Ok(Self { overview, outage_lines, _tasks: [look, outages] })
     }
 
     pub(crate) fn current_landscape(&self) -> Arc<PlacementOverview> {
@@ -84,7 +84,7 @@ impl PlacementDemo {
 
     /// The next line about an outage. Cancel safe.
     pub(crate) async fn next_outage_line(&mut self) -> String {
-        match self.outages.recv().await {
+        match self.outage_lines.recv().await {
             Some(line) => line,
             // No line will follow.
             None => std::future::pending().await,

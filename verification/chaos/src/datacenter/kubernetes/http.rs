@@ -83,7 +83,7 @@ async fn list_namespaces(
     let selector = parameters.get("labelSelector").map_or("", String::as_str);
     let chosen =
         server.read_cluster(|cluster| cluster.matching_namespaces(selector)).map_err(Failure::bad_request)?;
-    Ok(objects::list_of("Namespace", chosen.iter().map(|name| objects::namespace_json(name)).collect()))
+    Ok(objects::list_object("Namespace", chosen.iter().map(|name| objects::namespace_json(name)).collect()))
 }
 
 /// Lists the pods of one node, the only selection that the service uses.
@@ -97,7 +97,7 @@ async fn list_pods(
         Failure::bad_request(format!("fieldSelector: got {selector:?}, expected spec.nodeName=NODE"))
     })?;
     let pods = server.read_cluster(|cluster| cluster.pods_on(node));
-    Ok(objects::list_of("Pod", pods.iter().map(|pod| objects::pod_json(pod, node)).collect()))
+    Ok(objects::list_object("Pod", pods.iter().map(|pod| objects::pod_json(pod, node)).collect()))
 }
 
 type NamedObject = Path<(u32, String, String)>;

@@ -11,7 +11,7 @@ use time::format_description::well_known::Rfc3339;
 use super::GRACE;
 
 /// All objects in one page, whatever the requested limit: an API server may do so.
-pub(super) fn list_of(kind: &str, items: Vec<Value>) -> Json<Value> {
+pub(super) fn list_object(kind: &str, items: Vec<Value>) -> Json<Value> {
     Json(json!({"kind": format!("{kind}List"), "apiVersion": "v1", "metadata": {}, "items": items}))
 }
 
