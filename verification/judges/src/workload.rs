@@ -47,6 +47,7 @@ impl ReadKey {
 
     /// Takes the next number of this counter for a new key, as `ckecli` and CKE do. `first` is the number of an absent
     /// counter; `entry` makes the absolute key and its value. `None`: the counter has no number, or there is no value.
+    #[must_use]
     pub fn take_number(
         self,
         first: i64,

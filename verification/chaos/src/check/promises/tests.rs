@@ -148,7 +148,7 @@ fn facts_of_faults_name_the_faulty_places() {
         of.iter().map(|place| (place.clone(), false, true)).collect()
     };
     let [registry, hosts, kubernetes] = [FaultPlace::Registry, FaultPlace::Hosts, FaultPlace::Kubernetes];
-    assert_eq!(places(Act::Corrupt, "begins", "registry"), begin(&[registry.clone()]));
+    assert_eq!(places(Act::Corrupt, "begins", "registry"), begin(std::slice::from_ref(&registry)));
     assert_eq!(places(Act::Cut, "begins", "registry"), begin(&[registry.clone(), kubernetes.clone()]));
     assert_eq!(places(Act::Kill, "begins", "registry"), begin(&[registry, hosts, kubernetes]));
     assert_eq!(places(Act::Corrupt, "begins", "provider=prometheus"), [(FaultPlace::Providers, false, true)]);
