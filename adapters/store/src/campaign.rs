@@ -5,8 +5,8 @@
 //! `leader//` has a lower create revision. A watch of all these keys (one per instance) shows when this is the case,
 //! and when the candidate's key vanishes.
 //!
-//! A term ends at the earliest of these events: the lease could have expired by this process's clock, less a margin;
-//! the store reports that the lease is gone; the watch no longer shows the candidate's key; the campaign gives the term
+//! An epoch ends at the earliest of these events: the lease could have expired by this process's clock, less a margin;
+//! the store reports that the lease is gone; the watch no longer shows the candidate's key; the campaign gives the epoch
 //! up. [`ValidEpochs`] shows the end to all readers before the receiver gets the event.
 
 mod ballot;

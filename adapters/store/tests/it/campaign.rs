@@ -1,4 +1,4 @@
-//! Tests of leadership: at most one leader at a time, a term that ends in time, and a hand-over without delay.
+//! Tests of leadership: at most one leader at a time, an epoch that ends in time, and a hand-over without delay.
 
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::process::{ChildStdout, Command, Stdio};
