@@ -197,11 +197,11 @@ impl Site {
             machine
         };
         let machines: Vec<Machine> = self.reported.iter().map(report).collect();
-        let (machines, seen) = (Arc::new(machines), Instant::now());
+        let (machines, received) = (Arc::new(machines), Instant::now());
         self.world.reported.publish(Arc::new(Reports {
             machines,
             at,
-            seen,
+            received,
             query,
             revision: state.revision,
         }));
