@@ -165,7 +165,10 @@ async fn watch(seed: u64, length: Duration) -> DemoHistory {
             }
             Next::Look => {
                 if let Some(state) = instance.view().state.newest() {
-                    observed.picture.tally.note_repairs(state.repair.entries.values().map(|item| &item.value));
+                    observed
+                        .picture
+                        .tally
+                        .note_repairs(state.repair.entries.values().map(|item| &item.value));
                 }
                 if let Some(told) = ended_repairs::delete_ended_repairs(&*operator).await {
                     observed.picture.remember(told);
