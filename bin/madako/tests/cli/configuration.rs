@@ -211,7 +211,8 @@ async fn words_and_live_names_are_completed() {
         assert!(selectors.contains(&selector.to_owned()), "{selector}: {selectors:?}");
     }
     let removed = completed(&["--config", etcd.config(), "what-if", "--remove", "10."]).await;
-    assert_eq!(removed, machines);
+    // Boot servers are no nodes, so no plan loses them.
+    assert!(!removed.is_empty() && removed.iter().all(|it| machines.contains(it)), "{removed:?}");
 }
 
 #[tokio::test]

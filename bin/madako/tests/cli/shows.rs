@@ -11,7 +11,7 @@ use crate::program::{CLUSTER, Etcd, PATIENCE, TEMPLATE};
 async fn missing_values_are_reported() {
     let Some(etcd) = Etcd::start().await else { return };
     for (args, code, message) in [
-        (&["cluster", "get"][..], 1, "no cluster configuration is stored"),
+        (&["cluster", "get"][..], 1, "no cluster configuration is stored (madako cluster set stores one)"),
         (&["constraints", "show"], 1, "no constraints are stored, so the defaults apply"),
         (&["sabakan", "get-url"], 1, "no URL is stored (madako sabakan set-url stores one)"),
         (&["sabakan", "get-template"], 1, "no template is stored (madako sabakan set-template stores one)"),
