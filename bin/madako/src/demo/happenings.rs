@@ -108,7 +108,7 @@ impl Happening {
         }
         let subject = &self.text[..self.subject_length()];
         let without = |from: &usize| format!("{subject}{LEFT_OUT}{}", &self.text[*from..]);
-        let fits = |from: &&usize| without(*from).chars().count() <= columns;
+        let fits = |from: &&usize| without(from).chars().count() <= columns;
         match self.later.iter().find(fits).or(self.later.last()) {
             Some(from) => cut_to_width(&without(from), columns),
             None => cut_to_width(&self.text, columns),

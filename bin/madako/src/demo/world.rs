@@ -41,7 +41,7 @@ pub(crate) const RETIRE_WAIT: Duration = Duration::from_secs(10);
 
 /// Commands of repairs: quick, and mostly successful, so that a repair fails when the user wants it to.
 pub(crate) const COMMANDS: CommandBehaviour = CommandBehaviour {
-    heals_percent: 80,
+    heals_percent: 60,
     fails_percent: 3,
     hangs_percent: 0,
     lost_percent: 0,
