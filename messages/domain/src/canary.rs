@@ -102,6 +102,7 @@ canaries! {
     BootTaintsLate, Operations, "The boot taints of a registered node are added after the start of its kubelet.";
     ResourceBlocksRest, Operations, "A resource that the API server refuses holds the resources of later ranks for good.";
     EndpointsLeftReady, Operations, "An API server is ended while its address is ready in the endpoints.";
+    GateAsksThroughRivers, Operations, "The gate of a started API server asks through rivers, and another API server answers.";
 }
 
 #[cfg(debug_assertions)]

@@ -61,6 +61,7 @@ promises! {
     HostKeyKept, "A pinned host key is replaced only for a machine with another serial, or after an operator deleted it.";
     ApiKept, "A healthy API server of Kubernetes is ended only while every other configured API server is healthy.";
     EndpointsWithdrawn, "A healthy API server of Kubernetes is ended beside another one only after its address is not ready in the endpoints.";
+    ServedBeforeReady, "An API server of Kubernetes becomes ready in the endpoints only after it served since its start.";
     BootTaintsFirst, "A kubelet starts on a registered node only after the Node object has the boot taints.";
     VersionsAllowed, "A component of Kubernetes starts with another image only at a version that the version policy of Kubernetes allows.";
     RollHalts, "When three nodes of a roll failed, or 5 % if that is more, no kubelet or proxy restarts until an operator resumes the roll.";
@@ -76,6 +77,7 @@ impl Promise {
             self,
             Self::ApiKept
                 | Self::EndpointsWithdrawn
+                | Self::ServedBeforeReady
                 | Self::BootTaintsFirst
                 | Self::VersionsAllowed
                 | Self::RollHalts
