@@ -165,6 +165,7 @@ fn predicate_of(promise: Promise) -> Box<dyn Predicate> {
         Promise::EvictedFirst => Box::<drains::EvictedFirst>::default(),
         Promise::DrainRequests => Box::<drains::DrainRequests>::default(),
         Promise::DrainEnds => Box::<drains::DrainEnds>::default(),
+        Promise::OneDrain => Box::<drains::OneDrain>::default(),
         Promise::DeletionKept => Box::new(repairs::DeletionKept),
         Promise::LeaseMargin => Box::new(leading::LeaseMargin),
         Promise::IfMatch => Box::<requests::IfMatch>::default(),

@@ -45,6 +45,7 @@ promises! {
     EvictedFirst, "A pod is deleted only after a disruption budget refused its eviction.";
     DrainRequests, "A node is cordoned and its pods end only during a drain for its repair or reboot, and it is not uncordoned while that goes on.";
     DrainEnds, "A drain ends in time, and a drain that was given up begins again only after its back-off.";
+    OneDrain, "A node has one drain at a time, for a repair or for a reboot.";
     DeletionKept, "An entry that a user deletes from the repair queue, or cancels in the reboot queue, does not return.";
     LeaseMargin, "A leader stops acting at the latest one safety margin before its lease ends.";
     IfMatch, "A request with If-Match changes only the version that it names.";
