@@ -133,9 +133,10 @@ async fn answer(stream: TcpStream, names: &[String], watches: &AtomicUsize) -> a
             let event = json!({"type": "MODIFIED", "object": node(name, version)});
             stream.write_all(format!("{event}\n").as_bytes()).await?;
         }
+        return Ok(());
     }
-    let first: usize = parameter("continue").map_or(Ok(0), str::parse)?;
-    let limit: usize = parameter("limit").map_or(Ok(names.len()), str::parse)?;
+    let first = parameter("continue").map_or(Ok(0), str::parse::<usize>)?;
+    let limit = parameter("limit").map_or(Ok(names.len()), str::parse::<usize>)?;
     let page: Vec<Value> =
         names.iter().zip(1..).skip(first).take(limit).map(|(name, version)| node(name, version)).collect();
     let mut metadata = json!({"resourceVersion": names.len().to_string()});
