@@ -94,6 +94,18 @@ impl Predicate for EndpointsWithdrawn {
     }
 }
 
+/// Assumes: a server that ended since its check is excused by the reporter of the fact.
+pub(crate) struct ServedBeforeReady;
+
+impl Predicate for ServedBeforeReady {
+    fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut FactJudgement<'_>) {
+        let Fact::Component(ComponentFact::ServerReady { address, has_served }) = fact else { return };
+        ruling.require(*has_served, || {
+            format!("the API server {address} became ready in the endpoints before it served")
+        });
+    }
+}
+
 /// Invariant I18.
 pub(crate) struct BootTaintsFirst;
 

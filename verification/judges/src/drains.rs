@@ -119,14 +119,11 @@ impl Predicate for DrainRequests {
             key == keys::REBOOTS_DISABLED || key.starts_with(keys::REPAIRS) || keys::is_reboot(key)
         };
         if written.iter().any(|written| is_of_queue(&written.key)) {
-            let drains = |entry: &RepairQueueEntry| {
-                is_active(entry) && entry.step_status == RepairStepStatus::Draining
-            };
             let rebooted = |statuses: &'static [RebootStatus]| {
                 let entries = self.reboots.values().filter(move |entry| statuses.contains(&entry.status));
                 entries.map(|entry| entry.node.as_str())
             };
-            self.draining.set(*at, now, drains, rebooted(&[RebootStatus::Draining]));
+            self.draining.set(*at, now, is_drained_for_repair, rebooted(&[RebootStatus::Draining]));
             let away = if self.disabled {
                 rebooted(&[RebootStatus::Drained])
             } else {
@@ -237,6 +234,44 @@ impl Predicate for DrainLimit {
             });
         }
     }
+}
+
+#[derive(Default)]
+pub(crate) struct OneDrain {
+    /// The nodes of the entries that drain, by key.
+    drained: BTreeMap<String, String>,
+}
+
+impl Predicate for OneDrain {
+    fn observe(&mut self, Context { written, .. }: &Context<'_>, ruling: &mut FactJudgement<'_>) {
+        let mut begun = Vec::new();
+        for written in written.iter() {
+            let node = if written.key.starts_with(keys::REPAIRS) {
+                let entry = written.read::<RepairQueueEntry>().1.filter(is_drained_for_repair);
+                entry.map(|entry| entry.address)
+            } else if keys::is_reboot(&written.key) {
+                let entry = written.read::<RebootQueueEntry>().1;
+                entry.filter(|entry| entry.status == RebootStatus::Draining).map(|entry| entry.node)
+            } else {
+                continue;
+            };
+            let before = match &node {
+                Some(node) => self.drained.insert(written.key.clone(), node.clone()),
+                None => self.drained.remove(&written.key),
+            };
+            begun.extend(node.filter(|node| before.as_ref() != Some(node)));
+        }
+        for node in begun {
+            let drains = self.drained.iter().filter(|(_, drained)| **drained == node);
+            let keys: Vec<&str> = drains.map(|(key, _)| key.as_str()).collect();
+            ruling
+                .require(keys.len() == 1, || format!("{node} is drained for {} at once", keys.join(" and ")));
+        }
+    }
+}
+
+fn is_drained_for_repair(entry: &RepairQueueEntry) -> bool {
+    is_active(entry) && entry.step_status == RepairStepStatus::Draining
 }
 
 #[derive(Default)]

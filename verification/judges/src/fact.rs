@@ -166,6 +166,12 @@ pub enum ComponentFact {
         /// Its address was ready in the Endpoints of the API servers.
         is_ready: bool,
     },
+    /// An API server became ready in the Endpoints of the API servers.
+    ServerReady {
+        address: String,
+        /// It has served since its start, or has ended.
+        has_served: bool,
+    },
     /// An effect started a kubelet that did not run.
     KubeletStarted {
         effect: NodeEffect,

@@ -36,6 +36,9 @@ fn fact_of_components(fact: &nodes::KubernetesFact) -> ComponentFact {
             others: others.clone(),
             is_ready: *is_ready,
         },
+        Seen::ServerReady { address, has_served } => {
+            ComponentFact::ServerReady { address: address.clone(), has_served: *has_served }
+        }
         Seen::KubeletStarted { effect, node, taints } => {
             let text = |taint: &Taint| format!("{}={}:{}", taint.key, taint.value, taint.effect);
             ComponentFact::KubeletStarted {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use madako_domain::canary::{Canary, is_planted};
 use madako_domain::certificate::Validity;
 use madako_domain::cluster::Cluster;
 use madako_domain::component::Component;
@@ -251,10 +252,15 @@ impl FleetQuestion {
                 let is_new = component == Component::ApiServer
                     && self.passed.as_ref().is_some_and(|passed| !passed.contains(&address));
                 let checks = if is_new { GATE_CHECKS } else { 1 };
+                let is_through_rivers = is_new && is_planted(Canary::GateAsksThroughRivers);
+                let mut others =
+                    nodes.iter().filter(|(other, node)| **other != address && node.runs(component));
+                let asked = others.next().filter(|_| is_through_rivers).map_or(&address, |(other, _)| other);
+                let asked = asked.clone();
                 running.spawn(async move {
                     // The semaphore is never closed.
                     let _place = places.acquire().await;
-                    let checked = check_repeatedly(checks, || components.check(component, &address)).await;
+                    let checked = check_repeatedly(checks, || components.check(component, &asked)).await;
                     (address, component, checked.map_err(|error| error.to_string()))
                 });
             }

@@ -205,6 +205,19 @@ impl World {
         (!self.is_healthy(Component::ApiServer, address)).then(|| self.now - lost)
     }
 
+    /// Notes the API servers that are ready in the Endpoints and were not `before`.
+    pub(super) fn note_ready_servers(&mut self, before: &BTreeSet<String>) {
+        for address in self.objects.ready_endpoints().difference(before) {
+            let has_served = self.nodes.get(address).is_none_or(|machine| {
+                let server = machine.containers.get(Component::ApiServer.name());
+                let is_running = server.is_some_and(|ran| ran.status.running);
+                !is_running || self.serves(Component::ApiServer, machine)
+            });
+            let fact = KubernetesFact::ServerReady { address: address.clone(), has_served };
+            self.note(Observed::Kubernetes(fact));
+        }
+    }
+
     /// Registers the nodes whose kubelets reach an API server. A new Node object has the taints of its kubelet's
     /// configuration.
     pub(crate) fn register(&mut self) {
@@ -293,7 +306,8 @@ impl World {
             server.is_some_and(|ran| ran.status.running && ran.since != Some(world.now))
         };
         if before.get(&effect.address) == Some(&true) && !runs(self, &effect.address) {
-            let (effect, is_ready) = (effect.clone(), self.objects.is_ready_endpoint(&effect.address));
+            let is_ready = self.objects.ready_endpoints().contains(&effect.address);
+            let effect = effect.clone();
             let fact = KubernetesFact::ApiServerEnded { effect, healthy_for, others, is_ready };
             self.note(Observed::Kubernetes(fact));
         }

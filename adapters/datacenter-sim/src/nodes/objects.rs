@@ -61,14 +61,14 @@ impl ObjectStore {
         self.nodes.entry(name.to_owned()).or_default().version += 1;
     }
 
-    /// True if the address of an API server is ready in their Endpoints.
-    pub(crate) fn is_ready_endpoint(&self, address: &str) -> bool {
+    /// Addresses of the API servers that are ready in their Endpoints.
+    pub(crate) fn ready_endpoints(&self) -> BTreeSet<String> {
         let is_of_servers = |key: &ResourceKey| {
             key.kind == "Endpoints" && key.name == "kubernetes" && key.namespace.as_deref() == Some("default")
         };
         let found = self.objects.iter().find(|(key, _)| is_of_servers(key));
         let ready = found.and_then(|(_, endpoints)| endpoints["subsets"][0]["addresses"].as_array());
-        ready.into_iter().flatten().any(|ready| ready["ip"] == *address)
+        ready.into_iter().flatten().filter_map(|ready| ready["ip"].as_str().map(str::to_owned)).collect()
     }
 
     pub(crate) fn has_server(&self, address: &str) -> bool {
@@ -244,7 +244,9 @@ impl Objects for SimulatedNodes {
         let key = &manifest.name().key;
         let apply = |world: &mut World, server: &str| {
             world.check_readable(key, server)?;
+            let ready = world.objects.ready_endpoints();
             world.objects.apply(manifest)?;
+            world.note_ready_servers(&ready);
             world.note_written(key, server);
             Ok(())
         };

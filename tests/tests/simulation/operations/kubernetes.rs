@@ -311,7 +311,7 @@ fn waves_stay_small_while_an_api_server_is_slow() {
 }
 
 /// A cluster of so many nodes, of which twenty may be updated at a time. Returns the numbers of the workers.
-async fn bootstrap_large(site: &mut Site, count: usize) -> Vec<usize> {
+pub async fn bootstrap_large(site: &mut Site, count: usize) -> Vec<usize> {
     for number in NODES..count {
         site.nodes.add(&address(number), u32::try_from(number % 3).unwrap());
     }

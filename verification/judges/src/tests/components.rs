@@ -64,6 +64,14 @@ fn an_api_server_ends_only_out_of_its_endpoints() {
 }
 
 #[test]
+fn an_api_server_becomes_ready_after_it_served() {
+    judges(Promise::ServedBeforeReady, |tape, is_spoiled| {
+        let ready = ComponentFact::ServerReady { address: address(1), has_served: !is_spoiled };
+        tape.tell(Fact::Component(ready));
+    });
+}
+
+#[test]
 fn a_server_that_fails_after_the_check_is_exempt() {
     let ended = |age: u64| {
         let mut tape = Tape::new();

@@ -156,6 +156,25 @@ fn a_drain_begins_again_after_its_back_off() {
     });
 }
 
+#[test]
+fn a_node_has_one_drain_at_a_time() {
+    for index in [3, -1] {
+        judges(Promise::OneDrain, |tape, spoiled| {
+            let put = |tape: &mut Tape, status: &str| {
+                let entry = json!({"index": index.to_string(), "node": NODE, "status": status});
+                tape.put(&[(&keys::reboot(index), entry)]);
+            };
+            put(tape, "draining");
+            if !spoiled {
+                put(tape, "rebooting");
+            }
+            tape.later(20).write_entry(0, "processing", 0, "draining");
+            // The entry is written again.
+            tape.later(20).write_entry(0, "processing", 0, "draining");
+        });
+    }
+}
+
 /// A tape on which these nodes do not answer, and then the reboot of node 9 begins.
 fn drain_beside(tape: &mut Tape, silent: &[u32], returned: bool) {
     let constraints = json!({

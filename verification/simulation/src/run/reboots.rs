@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use etcd_client::{Error, GetOptions, Txn, TxnOp};
-use madako_datacenter_sim::nodes::{NodeFault, NodePlace};
+use madako_datacenter_sim::nodes::{NodeFault, NodePlace, SimulatedNodes};
 use madako_domain::cluster::Cluster;
 use madako_domain::keys;
 use madako_domain::reboot::{RebootQueueEntry, RebootStatus};
@@ -25,7 +25,7 @@ use crate::history::History;
 use crate::queue_user::QueueUser;
 use crate::repair::{RepairJudge, entry_of};
 use crate::store_process::StoreProcess;
-use crate::world::{PREFIX, World};
+use crate::world::{CommandHosts, PREFIX, World};
 
 /// Number of old records of CKE: more than Madako keeps, by more than one.
 const LEFT: usize = MAX_RECORDS + 50;
@@ -76,10 +76,8 @@ const UNTIL_CANCELS: u64 = 40;
 const FULL: usize = 6;
 
 /// Lets a rebooted machine be away until it has booted: from the network of the nodes and from Kubernetes.
-pub(super) fn reboot_machines(world: &World) {
-    let Some(hosts) = &world.hosts else { return };
-    let (kubernetes, nodes) =
-        (hosts.kubernetes.clone(), world.nodes.as_ref().map(|nodes| nodes.nodes.clone()));
+pub fn reboot_machines(hosts: &CommandHosts, nodes: Option<SimulatedNodes>) {
+    let kubernetes = hosts.kubernetes.clone();
     hosts.host.watch_reboots(Arc::new(move |address, boot| {
         let (kubernetes, nodes, address) = (kubernetes.clone(), nodes.clone(), address.to_owned());
         tokio::spawn(async move {
