@@ -147,7 +147,8 @@ async fn wait_for_signal() {
 }
 
 fn find_programs(madako: Option<PathBuf>, scenario: &Scenario) -> anyhow::Result<Programs> {
-    let own = std::env::current_exe().context("the path of this program cannot be read")?;
+    let own = std::env::current_exe()
+        .context("cannot read the path of this program, beside which the program madako is")?;
     let madako = madako.unwrap_or_else(|| own.with_file_name("madako"));
     if !madako.is_file() {
         return Err(anyhow!("{} does not exist: name the service's program with --madako", madako.display()));

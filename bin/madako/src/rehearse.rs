@@ -180,7 +180,7 @@ fn begin_in_time(faults: &[Fault], length: Span) -> Result<(), Failure> {
 }
 
 fn create_trace(path: &Path) -> Result<Trace, Failure> {
-    let file = File::create(path).with_context(|| format!("cannot create {}", path.display()));
+    let file = File::create(path).with_context(|| format!("cannot create the file {}", path.display()));
     Ok(Box::new(BufWriter::new(file.map_err(Failure::BadInput)?)))
 }
 
