@@ -118,7 +118,7 @@ fn run_to_report(options: &Options) -> Result<Report, Failure> {
         let tell = |line: &str| print_note(PROGRAM, line);
         tokio::select! {
             report = madako_chaos_harness::run(options, &SystemClock, &tell) => report.map_err(failure_of_run),
-            () = wait_for_signal() => Err(Failure::NoPass(anyhow!("a signal ended the run before its verdict"))),
+            () = wait_for_signal() => Err(Failure::NoPass(anyhow!("a signal ended the run before it had a result"))),
         }
     })
 }

@@ -131,7 +131,7 @@ pub(crate) fn run(
             Err(Failure::failed(format_args!("the rehearsal failed: {}", view.failure_texts().join("; "))))
         }
         Outcome::Skipped => Err(Failure::NotRehearsed(anyhow::anyhow!(
-            "not every fault could be injected: {}",
+            "the rehearsal could not inject every fault: {}",
             view.skipped_faults().join("; ")
         ))),
     }

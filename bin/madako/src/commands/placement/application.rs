@@ -204,10 +204,14 @@ fn read_hooks(given: &GivenOptions) -> Result<Map<String, Value>, Failure> {
         names.push("shutdown");
         let values = given.text_values("hook-shutdown");
         let whole = |place: usize, what: &str| {
-            let number = values.get(place).map(|text| text.parse::<i64>()).transpose();
-            number.map_err(|_| {
-                Failure::bad_input(format_args!("--hook-shutdown: {what} must be a whole number"))
-            })
+            let parse = |text: &String| {
+                text.parse::<i64>().map_err(|_| {
+                    Failure::bad_input(format_args!(
+                        "--hook-shutdown: got {text:?} as {what}, expected a whole number"
+                    ))
+                })
+            };
+            values.get(place).map(parse).transpose()
         };
         fields.insert(
             "shutdown_grace_time".to_owned(),
