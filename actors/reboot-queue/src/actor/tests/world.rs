@@ -1,4 +1,4 @@
-//! Fakes around the reboot queue.
+//! Test support: fakes of the leader, the host and Kubernetes around the reboot queue's actor.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
