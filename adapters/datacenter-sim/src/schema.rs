@@ -183,7 +183,7 @@ impl<'a> QueryRun<'a> {
     ) -> Result<(), Failure> {
         if depth > MAX_DEPTH {
             return Err(Failure::invalid_query(
-                format!("the selection has more than {MAX_DEPTH} levels"),
+                format!("the query selects fields at more than {MAX_DEPTH} levels"),
                 selection.pos,
             ));
         }

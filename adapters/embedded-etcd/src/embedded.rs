@@ -42,7 +42,7 @@ pub struct EmbeddedEtcd {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    #[error("cannot listen on {address}")]
+    #[error("the embedded store cannot listen on {address} (`embedded.listen`)")]
     Listen { address: SocketAddr, source: std::io::Error },
     /// The operating system returned no local address.
     #[error("cannot read the local address of the embedded store's listener from the operating system")]

@@ -60,7 +60,8 @@ impl MemberChange<'_> {
         match timeout_at(by, sent).await {
             Ok(answer) => Ok(answer.map_err(Failure::from)),
             Err(_) => {
-                Err(Failure::Unavailable("etcd did not answer in time".to_owned()).into_error(self.what))
+                let why = format!("etcd did not answer within {:?}", by.saturating_duration_since(now));
+                Err(Failure::Unavailable(why).into_error(self.what))
             }
         }
     }
@@ -163,7 +164,10 @@ impl EtcdMembers {
     ) -> Result<Session, EtcdError> {
         permit.check(Instant::now())?;
         let late = || {
-            Failure::Unavailable("the permit ended before any member answered".to_owned()).into_error(what)
+            let addresses = addresses.join(", ");
+            let why =
+                format!("the leader's permit ended before a member of etcd answered on any of {addresses}");
+            Failure::Unavailable(why).into_error(what)
         };
         let answer = timeout_at(permit.expires_at(), self.ask(what, addresses)).await;
         match answer.map_err(|_| late())??.1 {

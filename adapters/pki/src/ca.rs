@@ -25,7 +25,7 @@ const CERTIFICATE_LABEL: &str = "CERTIFICATE";
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AuthorityFault {
     /// The certificate is not one PEM block of a certificate.
-    #[error("the text has no certificate, or several: expected one certificate in PEM")]
+    #[error("expected exactly one CA certificate in PEM: the text has none, or several")]
     Certificate,
     /// The certificate is that of no authority.
     #[error(
@@ -44,7 +44,7 @@ pub enum AuthorityFault {
         to: OffsetDateTime,
     },
     /// The key is not one PEM block of a private key.
-    #[error("the text has no private key, or several: expected one private key in PEM (PKCS#8)")]
+    #[error("expected exactly one private key in PEM (PKCS#8): the text has none, or several")]
     Key,
     /// The key has another form, or is encrypted.
     #[error(

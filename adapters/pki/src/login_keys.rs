@@ -19,7 +19,7 @@ use crate::vault::Vault;
 pub enum PutLoginKeyError {
     /// There is nothing to encrypt the key with.
     #[error(
-        "no key for the encryption of private keys: set pki.key_file or pki.key_env in the configuration"
+        "cannot encrypt the private key for logins: set pki.key_file or pki.key_env in the configuration file"
     )]
     NoEncryption,
     /// The write failed.

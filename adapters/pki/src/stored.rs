@@ -47,7 +47,7 @@ pub enum CaError {
     Rejected { authority: Authority, why: String },
     /// There is nothing to encrypt private keys with.
     #[error(
-        "no key for the encryption of private keys: set pki.key_file or pki.key_env in the configuration"
+        "cannot encrypt the private keys of authorities: set pki.key_file or pki.key_env in the configuration file"
     )]
     NoEncryption,
     /// Another command wrote the authority first.

@@ -197,7 +197,7 @@ fn simulate_seeds(
 }
 
 fn create_file(path: &Path) -> anyhow::Result<File> {
-    File::create(path).with_context(|| format!("cannot create {}", path.display()))
+    File::create(path).with_context(|| format!("cannot create the file {}", path.display()))
 }
 
 fn progress_printer(length: Span) -> Progress {
@@ -419,10 +419,12 @@ impl RunResult<'_> {
     }
 
     fn write(&self, directory: &Path) -> anyhow::Result<()> {
-        fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
+        fs::create_dir_all(directory)
+            .with_context(|| format!("cannot create the directory {}", directory.display()))?;
         let put = |name: &str, text: String| {
             let path = directory.join(name);
-            fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+            fs::write(&path, text)
+                .with_context(|| format!("cannot write the file {} of the report", path.display()))
         };
         put("report.json", format!("{:#}\n", self.to_json()))?;
         put("report.txt", self.to_text())?;

@@ -303,7 +303,7 @@ fn a_store_whose_disk_is_full_refuses_writes_and_takes_them_again_when_it_has_ro
     let at = |change: &str| time(of("fault").find(|line| line["change"] == change).unwrap(), "at");
     let (full, room) = (at("begins"), at("ends"));
     let meanwhile = |call: &&Value| time(call, "called") > full && time(call, "returned") < room;
-    let done = |call: &&Value| call["said"]["is"] == "done";
+    let done = |call: &&Value| call["result"]["is"] == "done";
     let writes = || of("call").filter(|call| call["op"] != "read");
     let refused: Vec<u64> = writes()
         .filter(meanwhile)

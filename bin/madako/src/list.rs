@@ -123,7 +123,7 @@ impl ListArgs {
         let Self { output, view } = self;
         if view.watch && *output == ListForm::Json {
             return Err(Failure::bad_input(
-                "--watch gives a stream, which -o json does not have: expected -o jsonl, a line for each change",
+                "--watch prints a stream of changes, which -o json cannot hold: use -o jsonl, with one change a line",
             ));
         }
         view.sort_list(columns)?;

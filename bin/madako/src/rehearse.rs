@@ -131,7 +131,7 @@ pub(crate) fn run(
             Err(Failure::failed(format_args!("the rehearsal failed: {}", view.failure_texts().join("; "))))
         }
         Outcome::Skipped => Err(Failure::NotRehearsed(anyhow::anyhow!(
-            "not every fault could be injected: {}",
+            "the rehearsal could not inject every fault: {}",
             view.skipped_faults().join("; ")
         ))),
     }
@@ -180,7 +180,7 @@ fn begin_in_time(faults: &[Fault], length: Span) -> Result<(), Failure> {
 }
 
 fn create_trace(path: &Path) -> Result<Trace, Failure> {
-    let file = File::create(path).with_context(|| format!("cannot create {}", path.display()));
+    let file = File::create(path).with_context(|| format!("cannot create the file {}", path.display()));
     Ok(Box::new(BufWriter::new(file.map_err(Failure::BadInput)?)))
 }
 

@@ -94,7 +94,7 @@ mod tests {
         write("hunter2", 0o600);
         let message = refusal(&format!("{{key_file: {shown}}}"));
         assert!(
-            message.contains("line 1 is not an encryption key of 32 bytes in Base64")
+            message.contains("line 1 of the list of encryption keys is not a key of 32 bytes in Base64")
                 && !message.contains("hunter2"),
             "{message}"
         );

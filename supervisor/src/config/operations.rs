@@ -243,7 +243,7 @@ mod tests {
             "operations.modes: got an unknown field, expected a known field such as \"mode\"",
             "ssh\", whose mode is 0644, expected a file without access for others",
             "pki\", whose mode is 0604, expected a file without access for others",
-            "line 1 is not an encryption key of 32 bytes in Base64",
+            "line 1 of the list of encryption keys is not a key of 32 bytes in Base64",
             "images.etcd: got \"--privileged\", expected the name of an image",
             "images.tools: got \"a b\", expected the name of an image",
             "images.paus: got an unknown field, expected a known field such as \"pause\"",

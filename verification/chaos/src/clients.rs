@@ -272,7 +272,7 @@ fn outcome_of(op: ObjectOperation, answer: Result<Answer, RequestError>) -> (Req
     let status = answer.status;
     let body = answer.json();
     let deleting = !body["metadata"]["deleted"].is_null() && body["metadata"].is_object();
-    let said = match (status, op) {
+    let result = match (status, op) {
         // A value that cannot be read is an answer that no state allows.
         (status, ObjectOperation::Read) if status.is_success() => {
             CallResult::Done { value: value_of_label(&body), deleting }
@@ -287,9 +287,9 @@ fn outcome_of(op: ObjectOperation, answer: Result<Answer, RequestError>) -> (Req
         }
         _ => CallResult::Refused,
     };
-    let done = matches!(said, CallResult::Done { .. });
+    let done = matches!(result, CallResult::Done { .. });
     let revision = answer.revision.filter(|_| done);
-    (RequestEnd::Answered { status: status.as_u16(), said, revision }, done.then_some(answer))
+    (RequestEnd::Answered { status: status.as_u16(), result, revision }, done.then_some(answer))
 }
 
 #[cfg(test)]
@@ -313,7 +313,7 @@ mod tests {
         let leaving = json!({"metadata": {"labels": {VALUE: "5"}, "deleted": "2026-01-01T00:00:00Z"}});
         let done = |value, deleting| Some(CallResult::Done { value, deleting });
         let write = ObjectOperation::Write { value: 6, over: Some(5) };
-        for (op, status, body, said) in [
+        for (op, status, body, result) in [
             (ObjectOperation::Read, 200, &there, done(Some(5), false)),
             (ObjectOperation::Read, 200, &leaving, done(Some(5), true)),
             (ObjectOperation::Read, 404, &Value::Null, Some(CallResult::Absent)),
@@ -331,11 +331,11 @@ mod tests {
             (ObjectOperation::Read, 302, &Value::Null, Some(CallResult::Refused)),
         ] {
             let (end, answer) = outcome_of(op, answer(status, body));
-            assert_eq!(answer.is_some(), matches!(said, Some(CallResult::Done { .. })), "{op:?} {status}");
+            assert_eq!(answer.is_some(), matches!(result, Some(CallResult::Done { .. })), "{op:?} {status}");
             match end {
-                RequestEnd::Answered { said: is, .. } => assert_eq!(Some(is), said, "{op:?} {status}"),
+                RequestEnd::Answered { result: is, .. } => assert_eq!(Some(is), result, "{op:?} {status}"),
                 end => {
-                    assert!(said.is_none() && matches!(end, RequestEnd::Unknown { .. }), "{op:?} {status}")
+                    assert!(result.is_none() && matches!(end, RequestEnd::Unknown { .. }), "{op:?} {status}")
                 }
             }
         }

@@ -71,7 +71,7 @@ pub enum WorldError {
     #[error("the request {0} was refused with status {1}: {2}")]
     Refused(String, u16, String),
     /// A request got no answer.
-    #[error("the request {0} got no answer")]
+    #[error("the request {0} got no usable answer")]
     Unanswered(String, #[source] RequestError),
 }
 

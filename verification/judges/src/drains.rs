@@ -65,7 +65,7 @@ impl NodeSpans {
 
 struct Request {
     at: FactTime,
-    asked: KubernetesRequest,
+    action: KubernetesRequest,
     node: String,
     /// Earliest time at which it may have been sent.
     sent: FactTime,
@@ -88,12 +88,12 @@ impl DrainRequests {
     /// True if an entry of the node explains the request, as far as is known at `at`.
     fn is_explained(
         &self,
-        Request { at: asked_at, asked, node, sent }: &Request,
+        Request { at: received, action, node, sent }: &Request,
         at: FactTime,
         slack: Duration,
     ) -> bool {
-        let (first, last) = (sent.saturating_sub(slack), *asked_at + slack);
-        match asked {
+        let (first, last) = (sent.saturating_sub(slack), *received + slack);
+        match action {
             KubernetesRequest::Uncordon => !self.active.is_always(node, [first, last.min(at)]),
             _ => self.draining.had_entry_between(node, [first, last]),
         }
@@ -131,26 +131,26 @@ impl Predicate for DrainRequests {
             };
             self.active.set(*at, now, is_active, away);
         }
-        if let Fact::Kubernetes { asked, node, sent, .. } = fact {
+        if let Fact::Kubernetes { action, node, sent, .. } = fact {
             ruling.count_test();
-            self.open.push(Request { at: *at, asked: *asked, node: node.clone(), sent: *sent });
+            self.open.push(Request { at: *at, action: *action, node: node.clone(), sent: *sent });
         }
         let slack = terms.answer_within;
         for request in std::mem::take(&mut self.open) {
-            let Request { at: asked_at, asked, node, sent } = &request;
-            let recent = Request { sent: *asked_at, node: node.clone(), ..request };
+            let Request { at: received, action, node, sent } = &request;
+            let recent = Request { sent: *received, node: node.clone(), ..request };
             if self.is_explained(&recent, *at, slack) {
                 continue;
             }
-            if *at <= *asked_at + slack {
+            if *at <= *received + slack {
                 self.open.push(request);
                 continue;
             }
             if self.is_explained(&request, *at, slack) {
-                ruling.exemptions.record_use(Exemption::HeldBack, *asked_at - *sent);
+                ruling.exemptions.record_use(Exemption::HeldBack, *received - *sent);
             } else {
                 ruling.report_broken(format_args!(
-                    "{asked:?} of {node} at {asked_at:?}, sent after {sent:?}; its drains were {:?}",
+                    "{action:?} of {node} at {received:?}, sent after {sent:?}; its drains were {:?}",
                     self.draining.spans_of(node)
                 ));
             }
@@ -281,8 +281,8 @@ pub(crate) struct EvictedFirst {
 
 impl Predicate for EvictedFirst {
     fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut FactJudgement<'_>) {
-        let Fact::Kubernetes { asked, refused, pod: Some(PodFact { name, .. }), .. } = fact else { return };
-        match asked {
+        let Fact::Kubernetes { action, refused, pod: Some(PodFact { name, .. }), .. } = fact else { return };
+        match action {
             KubernetesRequest::Delete => ruling.require(self.refused.contains(name), || {
                 format!("{name} is deleted, and no disruption budget refused its eviction")
             }),

@@ -260,7 +260,7 @@ pub enum Fact {
     },
     /// Kubernetes received a request of an instance.
     Kubernetes {
-        asked: KubernetesRequest,
+        action: KubernetesRequest,
         /// Name or address of the node, or of the pod's node.
         node: String,
         /// The pod that should end.

@@ -9,8 +9,8 @@ pub(crate) struct ProtectedPods;
 impl Predicate for ProtectedPods {
     fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut FactJudgement<'_>) {
         match fact {
-            Fact::Kubernetes { asked, pod: Some(PodFact { name, protected: true }), .. }
-                if *asked == KubernetesRequest::Delete =>
+            Fact::Kubernetes { action, pod: Some(PodFact { name, protected: true }), .. }
+                if *action == KubernetesRequest::Delete =>
             {
                 ruling.report_broken(format_args!("{name} is deleted, and its namespace is protected"));
             }

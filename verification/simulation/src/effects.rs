@@ -28,10 +28,10 @@ pub struct JudgedKubernetes {
 }
 
 impl JudgedKubernetes {
-    fn record_request(&self, asked: KubernetesRequest, node: &str, pod: Option<&PodId>, refused: bool) {
+    fn record_request(&self, action: KubernetesRequest, node: &str, pod: Option<&PodId>, refused: bool) {
         let pod = pod.map(|pod| PodFact { name: pod.to_string(), protected: pod.namespace == PROTECTED });
         let (node, sent) = (node.to_owned(), self.fact_sink.1.current_time());
-        self.fact_sink.1.report(&Fact::Kubernetes { asked, node, pod, refused, sent });
+        self.fact_sink.1.report(&Fact::Kubernetes { action, node, pod, refused, sent });
     }
 
     fn node_of_pod(&self, pod: &PodId) -> String {

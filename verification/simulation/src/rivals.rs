@@ -212,7 +212,7 @@ impl Rivals {
         match family {
             keys::SABAKAN_DISABLED | keys::REPAIRS_DISABLED => self.set_switch(&mut client, family).await,
             keys::REPAIRS_WRITE_INDEX => self.add_queue_entry(&mut client, number).await,
-            keys::RECORD_ID => self.record(&mut client).await,
+            keys::RECORD_ID => self.write_record_id(&mut client).await,
             _ => {
                 // A prefix stands for its first key.
                 let absolute = absolute_key(key);
@@ -284,7 +284,7 @@ impl Rivals {
     }
 
     /// Adds a record of an operation that ends at once, as CKE does.
-    async fn record(&self, client: &mut Client) -> Option<String> {
+    async fn write_record_id(&self, client: &mut Client) -> Option<String> {
         let counter = read_key(client, &absolute_key(keys::RECORD_ID)).await?;
         let (id, writes) = counter.take_number(1, |id| {
             let at = OffsetDateTime::UNIX_EPOCH;

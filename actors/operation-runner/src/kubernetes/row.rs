@@ -1,4 +1,4 @@
-//! The row `k8s-start` of the runner's table.
+//! The row `k8s-start` of CKE's table of operations: components of Kubernetes start, and restart when they are outdated.
 
 use std::collections::BTreeMap;
 

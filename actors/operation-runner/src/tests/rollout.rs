@@ -1,4 +1,4 @@
-//! The states of the nodes of a wave.
+//! Tests of the states of the nodes in a wave of restarts of kubelets or proxies.
 
 use std::collections::BTreeSet;
 

@@ -38,7 +38,7 @@ pub enum SnapshotError {
     )]
     Digest,
     /// The pages are not those of a bbolt file.
-    #[error("the snapshot is not in etcd's format ({0})")]
+    #[error("the snapshot is not in etcd's format ({0}): expected a file that `snapshot save` wrote")]
     Format(&'static str),
 }
 

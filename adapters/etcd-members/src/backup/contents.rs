@@ -24,7 +24,7 @@ pub(crate) enum ReadFailure {
 
 /// The revision of a member that has applied all earlier writes of the cluster.
 pub(crate) async fn present_revision(member: &Client) -> Result<i64, Failure> {
-    let late = |_| Failure::Unavailable("etcd did not answer in time".to_owned());
+    let late = |_| Failure::Unavailable(format!("etcd did not answer within {REQUEST:?}"));
     let mut reader = member.kv_client();
     let answer = timeout(REQUEST, reader.get(HEALTH, None)).await.map_err(late)??;
     Ok(answer.header().map_or(0, etcd_client::ResponseHeader::revision))

@@ -37,7 +37,7 @@ const LINES: &str = "application/x-ndjson";
 enum WatchEnd {
     #[error("the watch ends because it missed changes: list the resources again, and watch from there")]
     Gap(#[from] FollowerGap),
-    #[error("the user no longer has the permission to watch")]
+    #[error("the watch ends because its user lost the permission to watch these resources")]
     Forbidden,
 }
 

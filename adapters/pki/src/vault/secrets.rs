@@ -53,7 +53,9 @@ fn new_key(now: OffsetDateTime) -> Result<EncryptionKey, &'static str> {
 fn new_named_key(name: String) -> Result<EncryptionKey, &'static str> {
     let mut bytes = [0; ENCRYPTION_KEY_BYTES];
     // The seeded generator would let a reader of the seed know the key.
-    SysRng.try_fill_bytes(&mut bytes).map_err(|_| "the system has no random numbers")?;
+    SysRng
+        .try_fill_bytes(&mut bytes)
+        .map_err(|_| "cannot get random bytes for an encryption key from the operating system")?;
     Ok(EncryptionKey { name, secret: STANDARD.encode(bytes) })
 }
 

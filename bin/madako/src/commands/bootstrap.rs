@@ -315,7 +315,7 @@ async fn load_resources(
                 let failure = Failure::from(error);
                 return Err(match failure.message() {
                     Some(message) if unsure => Failure::failed(format_args!(
-                        "{message}; either all resources were stored or none: check before you try again"
+                        "{message}; either all resources were stored or none: list them before you run the command again"
                     )),
                     _ => failure,
                 });

@@ -126,7 +126,7 @@ impl Printer {
                 Ok(Self::Table { is_wide: form == ListForm::Wide })
             }
             Some(ListForm::Json | ListForm::Csv) => Err(Failure::bad_input(
-                "--follow gives a stream, which -o json and -o csv do not have: expected -o jsonl, a line for each record",
+                "--follow prints a stream of records, which -o json and -o csv cannot hold: use -o jsonl, with one record a line",
             )),
         }
     }

@@ -234,9 +234,9 @@ async fn refuse_skew(images: &[Assignment], store: &dyn Store, global: &Global) 
         return Ok(());
     }
     let refused = |failure: Failure| match failure {
-        Failure::Failed(error) => {
-            Failure::Failed(error.context("nothing is stored; --force stores the images without this check"))
-        }
+        Failure::Failed(error) => Failure::Failed(
+            error.context("the images were not stored; --force stores them without this check"),
+        ),
         other => other,
     };
     Box::pin(plan::refuse_skew(global, images)).await.map_err(refused)
@@ -267,7 +267,7 @@ async fn adopt_images(global: &Global) -> Result<(), Failure> {
         cluster.control_plane().map(|node| &*node.address).filter(|address| !answers(address)).collect();
     if !silent.is_empty() {
         return Err(Failure::failed(format_args!(
-            "nothing is stored: these control plane nodes do not answer: {}",
+            "no image was stored, because these control plane nodes do not answer: {}",
             silent.join(", ")
         )));
     }
@@ -286,7 +286,7 @@ async fn adopt_images(global: &Global) -> Result<(), Failure> {
                 ChosenImage::Unclear(nodes) => {
                     let row = ImageRow { name: name.name(), image: None, source: UNCLEAR, nodes };
                     return Err(Failure::failed(format_args!(
-                        "no image is stored: {}",
+                        "no image was stored: {}",
                         describe_unclear_image(&row)
                     )));
                 }

@@ -336,7 +336,7 @@ async fn update(
     let name = match given.text_value("name") {
         Some(_) => given.name()?.to_owned(),
         // The document names its resource.
-        None => change.name.clone().ok_or_else(|| Failure::bad_input("the document has no metadata.name"))?,
+        None => change.name.clone().ok_or_else(|| Failure::bad_input("the given document has no metadata.name: add the name of the resource, or give NAME on the command line"))?,
     };
     let api = ApiClient::new(settings)?;
     match rewrite_resource(&api, place, &[&name], given.query(), &change.apply).await? {

@@ -134,7 +134,7 @@ async fn show(
             biased;
             () = &mut stop => break,
             why = world.service.wait_for_end() => {
-                anyhow::bail!("the service ended: {}", why.unwrap_or_else(|| "it was stopped".to_owned()))
+                anyhow::bail!("the service of the demo ended: {}", why.unwrap_or_else(|| "it was stopped".to_owned()))
             }
             () = async { tokio::time::sleep_until(end.unwrap_or(began)).await }, if end.is_some() => break,
             event = world.events.recv() => take(picture, screen, began, event)?,

@@ -87,8 +87,8 @@ async fn failed_start_names_the_reason_of_the_system_once() {
     let answer = madako(&["serve", "--config", &config, "--http", &http]).await;
     assert_eq!(answer.code, 1, "{}", answer.err);
     let expected = format!(
-        "cannot serve the pages for health, version and metrics on the address of `--http`: cannot listen on {http}: \
-         Address already in use"
+        "cannot serve the pages for health, version and metrics on the address of `--http`: the HTTP server \
+         cannot listen on {http}: Address already in use"
     );
     assert!(answer.err.contains(&expected), "{}", answer.err);
     assert_eq!(answer.err.matches("cannot listen on").count(), 1, "{}", answer.err);

@@ -71,7 +71,10 @@ async fn a_demo_whose_store_fails_ends_with_the_reason() {
     let ended = timeout(PATIENCE, demo.wait_with_output()).await.expect("it ends").unwrap();
     let message = String::from_utf8(ended.stderr).unwrap();
     assert_eq!(ended.status.code(), Some(1), "{message}");
-    assert!(message.contains("madako: the service ended: the embedded store failed for good"), "{message}");
+    assert!(
+        message.contains("madako: the service of the demo ended: the embedded store failed for good"),
+        "{message}"
+    );
     assert_eq!(std::fs::read_dir(files.path("")).unwrap().count(), 0, "its directory goes with it");
 }
 

@@ -81,7 +81,7 @@ async fn each_fault_has_its_remedy() {
         ("stored value", "store a valid value of sabakan/template"),
         (
             "certificate",
-            "authority server: the text has no certificate, or several: expected one certificate in PEM",
+            "authority server: expected exactly one CA certificate in PEM: the text has none, or several",
         ),
     ] {
         let checks = found(&shown, name);

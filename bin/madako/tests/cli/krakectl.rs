@@ -343,7 +343,7 @@ async fn a_refusal_is_one_message_with_every_wrong_field() {
         (get, 1, &["403; roles and role bindings"]),
         (get, 1, &["is not JSON", "of a Krake API"]),
         (get, 1, &["was refused: 500"]),
-        (&["core", "metric", "list"][..], 1, &["has no items"]),
+        (&["core", "metric", "list"][..], 1, &["has no field `items`"]),
         (get, 1, &["was refused: 302"]),
     ] {
         let message = server.run(args).await.refused(code);

@@ -13,12 +13,20 @@ async fn missing_values_are_reported() {
     for (args, code, message) in [
         (&["cluster", "get"][..], 1, "no cluster configuration is stored (madako cluster set stores one)"),
         (&["constraints", "show"], 1, "no constraints are stored, so the defaults apply"),
-        (&["sabakan", "get-url"], 1, "no URL is stored (madako sabakan set-url stores one)"),
-        (&["sabakan", "get-template"], 1, "no template is stored (madako sabakan set-template stores one)"),
+        (
+            &["sabakan", "get-url"],
+            1,
+            "the key sabakan/url of the store has no URL of the registry: madako sabakan set-url stores one",
+        ),
+        (
+            &["sabakan", "get-template"],
+            1,
+            "the key sabakan/template of the store has no cluster template: madako sabakan set-template stores one",
+        ),
         (
             &["sabakan", "get-variables"],
             1,
-            "no variables are stored (madako sabakan set-variables stores one)",
+            "the key sabakan/query-variables of the store has no query variables: madako sabakan set-variables stores one",
         ),
         (&["leader"], 1, "no instance leads"),
         (&["status"], 4, "no status"),

@@ -1,4 +1,4 @@
-//! Stories of the components of Kubernetes.
+//! Scripted histories of a cluster whose components of Kubernetes start, change and fail.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

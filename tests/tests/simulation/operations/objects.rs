@@ -1,4 +1,4 @@
-//! The story of the objects of Kubernetes.
+//! The scripted history of a cluster whose Kubernetes objects change and differ.
 
 use std::collections::BTreeSet;
 

@@ -67,13 +67,15 @@ struct Watch {
 impl Judge<'_> {
     fn judge_event(&mut self, event: &Event, verdicts: &mut Verdicts) {
         match event {
-            Event::Opened { follower, instance, asked } => {
-                let least = self.stored.count_steps_until(*asked);
+            Event::Opened { follower, instance, requested_at } => {
+                let least = self.stored.count_steps_until(*requested_at);
                 let watch = Watch { instance: *instance, least, listed: None, at: None, broken: false };
                 self.open.insert(*follower, watch);
                 self.complete.insert(*follower, false);
             }
-            Event::Listed { follower, asked, answer } => self.judge_list(*follower, *asked, answer, verdicts),
+            Event::Listed { follower, requested_at, answer } => {
+                self.judge_list(*follower, *requested_at, answer, verdicts)
+            }
             Event::WatchLine { follower, line } => {
                 verdicts.verdict_of(API_WATCHES).judged += 1;
                 let checked = match self.open.get_mut(follower) {
@@ -105,9 +107,10 @@ impl Judge<'_> {
         }
     }
 
-    fn judge_list(&mut self, follower: u32, asked: Micros, answer: &Value, verdicts: &mut Verdicts) {
+    fn judge_list(&mut self, follower: u32, requested_at: Micros, answer: &Value, verdicts: &mut Verdicts) {
         verdicts.verdict_of(LISTS).judged += 1;
-        let Some([fewest, most]) = self.stored.listed_steps(self.stored.count_steps_until(asked), answer)
+        let Some([fewest, most]) =
+            self.stored.listed_steps(self.stored.count_steps_until(requested_at), answer)
         else {
             let names: Vec<String> = answer["items"].as_array().into_iter().flatten().map(key_of).collect();
             let what = format!(

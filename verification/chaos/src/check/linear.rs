@@ -210,9 +210,9 @@ fn is_linearizable(calls: &[&Call]) -> Option<bool> {
             threads.push(None);
         }
         let taken = match (&calls[index].end, ends) {
-            (RequestEnd::Answered { said, .. }, true) => {
+            (RequestEnd::Answered { result, .. }, true) => {
                 threads[thread] = None;
-                tester.on_return(thread, *said).map(drop)
+                tester.on_return(thread, *result).map(drop)
             }
             _ => {
                 threads[thread] = Some(index);
@@ -237,7 +237,7 @@ fn select_decisive_calls<'a>(calls: &[&'a Call]) -> Vec<&'a Call> {
         .iter()
         .flat_map(|call| {
             let read = match &call.end {
-                RequestEnd::Answered { said: CallResult::Done { value, .. }, .. } => *value,
+                RequestEnd::Answered { result: CallResult::Done { value, .. }, .. } => *value,
                 _ => None,
             };
             let over = match call.op {

@@ -87,8 +87,8 @@ impl RunObservations<'_> {
                     let answer = answers.get(question).filter(|_| spoilt.is_none_or(CorruptAnswer::is_list));
                     facts.extend(self.poll_facts(at, *question, answer).map(|fact| (at, fact)));
                 }
-                LineContent::Fetched { asked, values } => {
-                    facts.extend(self.fetch_facts(at, asked, values).into_iter().map(|fact| (at, fact)));
+                LineContent::Fetched { request, values } => {
+                    facts.extend(self.fetch_facts(at, request, values).into_iter().map(|fact| (at, fact)));
                 }
                 what => facts.extend(facts_of_commands(at, what, &mut commands)),
             }
@@ -110,11 +110,11 @@ impl RunObservations<'_> {
         let held = find_held_requests(self.events, self.schedule);
         effects_of(self.lines, self.unix).into_iter().map(move |effect| {
             let sent = Duration::from_micros(earliest_send_time(&effect, &held));
-            let Effect { at, asked, node, pod, refused, .. } = effect;
+            let Effect { at, action, node, pod, refused, .. } = effect;
             let protected =
                 |pod: &str| pod.split_once('/').is_some_and(|(namespace, _)| namespace == PROTECTED);
             let pod = pod.map(|name| PodFact { protected: protected(&name), name });
-            (at, Fact::Kubernetes { asked, node, pod, refused, sent })
+            (at, Fact::Kubernetes { action, node, pod, refused, sent })
         })
     }
 
@@ -163,10 +163,10 @@ impl RunObservations<'_> {
         [Fact::Polled { instance, question }].into_iter().chain(answered)
     }
 
-    fn fetch_facts(&self, at: Micros, asked: &str, values: &BTreeMap<String, f64>) -> Vec<Fact> {
-        let mut facts = vec![Fact::Fetched { instance: self.leader_at(at), what: asked.to_owned() }];
+    fn fetch_facts(&self, at: Micros, request: &str, values: &BTreeMap<String, f64>) -> Vec<Fact> {
+        let mut facts = vec![Fact::Fetched { instance: self.leader_at(at), what: request.to_owned() }];
         let metrics = self.clusters.iter().map(|cluster| metric_of(cluster));
-        facts.extend(metrics.filter(|metric| asked.contains(metric.as_str())).map(|metric| {
+        facts.extend(metrics.filter(|metric| request.contains(metric.as_str())).map(|metric| {
             let good = values.contains_key(&metric);
             Fact::Provided { metric, good }
         }));

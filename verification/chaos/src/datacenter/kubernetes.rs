@@ -61,7 +61,7 @@ impl Clock for LastChangeClock {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Change {
-    pub(super) asked: KubernetesRequest,
+    pub(super) action: KubernetesRequest,
     pub(super) node: String,
     /// `NAMESPACE/NAME`.
     pub(super) pod: Option<String>,
@@ -108,8 +108,8 @@ impl ApiServer {
         let history = Arc::new(Mutex::new(NodeHistory::new(version)));
         let server = Self { cluster, time, registry, tap, turn: Arc::default(), history };
         for line in journal {
-            if let LineContent::Kubernetes { asked, node, pod, .. } = &line.what {
-                let change = Change { asked: *asked, node: node.clone(), pod: pod.clone() };
+            if let LineContent::Kubernetes { action, node, pod, .. } = &line.what {
+                let change = Change { action: *action, node: node.clone(), pod: pod.clone() };
                 // A change that was refused then is refused again.
                 server.change_cluster_at(line.at, |cluster| apply_cluster_change(cluster, &change));
             }
@@ -129,9 +129,9 @@ impl ApiServer {
             let now = to_microseconds(server.tap.journal.now());
             let came = server.change_cluster_at(now, |cluster| apply_cluster_change(cluster, change));
             if came != ChangeOutcome::NotThere {
-                let Change { asked, node, pod } = change.clone();
+                let Change { action, node, pod } = change.clone();
                 let refused = matches!(came, ChangeOutcome::Refused(_));
-                let what = LineContent::Kubernetes { instance, asked, node, pod, refused };
+                let what = LineContent::Kubernetes { instance, action, node, pod, refused };
                 server.tap.journal.write_as_of(server.time.now(), what)?;
             }
             Ok(came)
@@ -178,7 +178,7 @@ fn create_pods(cluster: &mut Cluster, machines: u32) {
 fn apply_cluster_change(cluster: &mut Cluster, change: &Change) -> ChangeOutcome {
     let there = |done| if done { ChangeOutcome::Done } else { ChangeOutcome::NotThere };
     let pod = change.pod.as_deref().and_then(|name| find_pod(cluster, name)).map(|(_, pod)| pod.id);
-    match (change.asked, pod) {
+    match (change.action, pod) {
         (KubernetesRequest::Cordon, _) => there(cluster.set_cordon(&change.node, true)),
         (KubernetesRequest::Uncordon, _) => there(cluster.set_cordon(&change.node, false)),
         (_, None) => ChangeOutcome::NotThere,

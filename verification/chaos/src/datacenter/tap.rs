@@ -110,14 +110,14 @@ impl AnswerTap {
     /// Records the provider's answer before the service gets it.
     fn note_fetch(
         &self,
-        asked: String,
+        request: String,
         answer: &Value,
         spoilt: Option<CorruptAnswer>,
     ) -> Result<(), JournalError> {
         let readable = spoilt.is_none_or(CorruptAnswer::is_list);
         let series = answer.pointer(LISTS[1]).and_then(Value::as_array).filter(|_| readable);
         let values = series.into_iter().flatten().filter_map(metric_value).collect();
-        self.journal.write(LineContent::Fetched { asked, values }).map(drop)
+        self.journal.write(LineContent::Fetched { request, values }).map(drop)
     }
 
     // No panic happens under the lock.

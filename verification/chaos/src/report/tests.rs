@@ -60,7 +60,7 @@ fn revisions(all: Vec<Vec<Change>>) -> Vec<Revision> {
 
 fn call(at: Micros, op: ObjectOperation, value: Option<u64>, revision: Option<i64>) -> (Micros, Event) {
     let end =
-        RequestEnd::Answered { status: 200, said: CallResult::Done { value, deleting: false }, revision };
+        RequestEnd::Answered { status: 200, result: CallResult::Done { value, deleting: false }, revision };
     let object = OBJECT.to_owned();
     (
         at,
@@ -183,11 +183,11 @@ fn watch_with_a_value_that_never_existed_fails() {
         |value| -> Value { serde_json::from_slice(application(value).value.as_deref().unwrap()).unwrap() };
     let watched = |value| {
         let mut doctored = observed();
-        let listed = |asked, value| {
-            (asked, Event::Listed { follower, asked, answer: json!({"items": [item(value)]}) })
+        let listed = |requested_at, value| {
+            (requested_at, Event::Listed { follower, requested_at, answer: json!({"items": [item(value)]}) })
         };
         doctored.events.extend([
-            (74, Event::Opened { follower, instance: 1, asked: 74 }),
+            (74, Event::Opened { follower, instance: 1, requested_at: 74 }),
             listed(75, 1),
             (82, Event::WatchLine { follower, line: json!({"type": "MODIFIED", "object": item(value)}) }),
             listed(85, 2),
@@ -229,11 +229,11 @@ fn a_run_in_which_the_service_changes_the_registry_does_not_pass() {
 
 #[test]
 fn refused_or_empty_read_prevents_a_pass() {
-    for said in [CallResult::Refused, CallResult::Done { value: None, deleting: false }] {
+    for result in [CallResult::Refused, CallResult::Done { value: None, deleting: false }] {
         let mut doctored = observed();
         let Some((_, Event::Call(call))) = doctored.events.last_mut() else { panic!("it is a call") };
-        call.end = RequestEnd::Answered { status: 400, said, revision: None };
-        assert_eq!(told(doctored), failed("linearizable"), "{said:?}");
+        call.end = RequestEnd::Answered { status: 400, result, revision: None };
+        assert_eq!(told(doctored), failed("linearizable"), "{result:?}");
     }
 }
 

@@ -20,14 +20,14 @@ fn a_pod_is_deleted_after_its_eviction_was_refused() {
 
 #[test]
 fn a_request_of_a_drain_needs_an_entry_that_drains() {
-    for asked in [Cordon, Evict, Delete] {
+    for action in [Cordon, Evict, Delete] {
         judges(Promise::DrainRequests, |tape, spoiled| {
             tape.write_entry(0, "processing", 0, "draining");
-            tape.later(20).kubernetes(asked, NODE, None, false);
+            tape.later(20).kubernetes(action, NODE, None, false);
             tape.write_entry(0, "processing", 0, "watching");
-            tape.later(2).kubernetes(asked, NODE, None, false);
+            tape.later(2).kubernetes(action, NODE, None, false);
             if spoiled {
-                tape.later(2).kubernetes(asked, NODE, None, false);
+                tape.later(2).kubernetes(action, NODE, None, false);
             }
             tape.later(20).write_entry(1, "queued", 0, "waiting");
         });
@@ -49,7 +49,7 @@ fn a_request_that_was_held_back_counts_from_its_earliest_start() {
     tape.later(60).write_entry(0, "processing", 0, "watching");
     let sent = tape.at;
     tape.later(30);
-    tape.tell(Fact::Kubernetes { asked: Evict, node: NODE.to_owned(), pod: None, refused: false, sent });
+    tape.tell(Fact::Kubernetes { action: Evict, node: NODE.to_owned(), pod: None, refused: false, sent });
     tape.later(10).write_entry(1, "queued", 0, "waiting");
     tape.keeps(Promise::DrainRequests);
     let used = tape.oracle.exemptions().list_uses().into_iter().find(|(it, _)| *it == Exemption::HeldBack);

@@ -70,7 +70,7 @@ async fn a_node_that_leaves_the_cluster_while_it_is_repaired_stays_cordoned_unti
     world.change(|store| store.configure(&["a", "b", "c"], &["x", "y"], REPAIR));
     // Several polls of the nodes, and less than the health watch.
     tokio::time::sleep(Duration::from_secs(35)).await;
-    assert!(watched(&world.gate.lock().unwrap().store.state()));
+    assert!(watched(&world.leader_state.lock().unwrap().store.state()));
     assert!(!world.calls().contains(&"uncordon node-w".to_owned()), "{:?}", world.calls());
     world.host.0.lock().unwrap().healthy.insert("w".to_owned());
     world.until_status(0, RepairStatus::Succeeded).await;

@@ -85,7 +85,7 @@ async fn spans_of_repairs_are_children_of_their_reports_and_effects_of_their_dec
     let (spans, _guard) = Spans::hear();
     let (mut world, machine) = world(|_| {}).await;
     world.begin().await;
-    let state = world.gate.lock().unwrap().store.state();
+    let state = world.leader_state.lock().unwrap().store.state();
     info_span!("report").in_scope(|| {
         world.reported.publish(Arc::new(Reports {
             machines: Arc::new(vec![machine]),

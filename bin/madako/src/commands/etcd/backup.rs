@@ -56,7 +56,7 @@ impl PermitSource for Operator {
 pub(super) async fn run(args: Args, global: &Global) -> Result<(), Failure> {
     tokio::select! {
         biased;
-        () = signals::wait_for_stop() => Err(Failure::failed("interrupted: an unfinished backup or proof was given up")),
+        () = signals::wait_for_stop() => Err(Failure::failed("a signal ended the command: an unfinished backup or proof was given up")),
         done = back_up(&args, global) => done,
     }
 }

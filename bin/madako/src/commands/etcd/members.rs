@@ -16,7 +16,9 @@ use crate::limits::OPERATOR_ACTS;
 pub(super) async fn open_members(global: &Global) -> Result<(EtcdMembers, Vec<String>), Failure> {
     let stored = get_entry(&open_store(global)?, keys::CLUSTER).await?;
     let stored = stored.ok_or_else(|| {
-        Failure::failed("no cluster is stored, so there is no etcd (madako cluster set stores one)")
+        Failure::failed(
+            "no cluster configuration is stored, so there is no etcd (madako cluster set stores one)",
+        )
     })?;
     let cluster: Cluster = decode(keys::CLUSTER, &stored)?;
     let addresses: Vec<String> = cluster.control_plane().map(|node| node.address.clone()).collect();

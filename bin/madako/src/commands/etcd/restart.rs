@@ -16,7 +16,7 @@ use crate::output::{OutputArgs, Table, print_text, show_value};
 pub(super) async fn run(address: &str, output: OutputArgs, store: &dyn Store) -> Result<(), Failure> {
     let stored = get_entry(store, keys::CLUSTER).await?;
     let stored =
-        stored.ok_or_else(|| Failure::failed("no cluster is stored, so there is no etcd to restart"))?;
+        stored.ok_or_else(|| Failure::failed("no cluster configuration is stored, so there is no etcd to restart (madako cluster set stores one)"))?;
     let cluster: Cluster = decode(keys::CLUSTER, &stored)?;
     let members: Vec<&str> = cluster.control_plane().map(|node| node.address.as_str()).collect();
     if !members.contains(&address) {

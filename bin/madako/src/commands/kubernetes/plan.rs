@@ -97,7 +97,7 @@ async fn make_plan(
     let unclear = settings.unclear_images.get(&ImageName::Kubernetes);
     if let Some(why) = unclear {
         return Err(Failure::failed(format_args!(
-            "the image of Kubernetes is not known ({why}): run madako images set kubernetes=IMAGE"
+            "cannot plan the update, because the image of Kubernetes is not known ({why}): run madako images set kubernetes=IMAGE"
         )));
     }
     let stored = madako_protocol::store::Store::list(&open_store(global)?, keys::RECORDS).await?.entries;

@@ -149,7 +149,11 @@ struct Problem {
 
 fn page_failure(url: &str, answer: &HttpResponse) -> Failure {
     let why: String = String::from_utf8_lossy(&answer.body).trim().chars().take(MAX_SERVER_TEXT).collect();
-    Failure::failed(format_args!("{url} answered {}: {}", answer.status, escape_unprintable(&why)))
+    Failure::failed(format_args!(
+        "the leader answered the request for {url} with status {}: {}",
+        answer.status,
+        escape_unprintable(&why)
+    ))
 }
 
 async fn fetch(url: &str) -> Result<Bytes, Failure> {

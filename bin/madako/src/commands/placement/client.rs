@@ -139,7 +139,7 @@ impl ApiClient {
                     "; it is unknown whether the request took effect"
                 };
                 Err(Failure::failed(format_args!(
-                    "no whole answer about {} from {} within {} s{unsure}",
+                    "no complete answer about {} from the API at {} within {} s{unsure}",
                     request.subject,
                     self.url,
                     deadline.as_secs()

@@ -6,7 +6,7 @@ use madako_domain::placement::kubernetes::ClusterState;
 use serde_json::{Map, Value, json};
 
 use super::client::{ApiClient, Request};
-use super::edit::{Change, append, merge, put_all, put_value, value_at_path};
+use super::edit::{Change, append, merge, put_value, put_values_unless_empty, value_at_path};
 use super::given::GivenOptions;
 use super::kubeconfig::select_context;
 use super::show::Column;
@@ -213,7 +213,11 @@ fn changes_of(given: &GivenOptions) -> Result<Change, Failure> {
             *value_at_path(cluster, &["spec", "metrics"]) = json!([]);
         }
         append(cluster, &["spec", "metrics"], &metrics, false);
-        put_all(cluster, &["spec", "custom_resources"], &given.text_values("custom-resource"));
+        put_values_unless_empty(
+            cluster,
+            &["spec", "custom_resources"],
+            &given.text_values("custom-resource"),
+        );
         for (field, remove, option) in [
             ("labels", "remove-existing-cloud-label-constraints", "cloud-label-constraint"),
             ("metrics", "remove-existing-cloud-metric-constraints", "cloud-metric-constraint"),

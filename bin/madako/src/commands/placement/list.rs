@@ -64,7 +64,7 @@ async fn read_items(api: &ApiClient, place: &CommandScope, called: &str) -> Resu
     match answer.body.get_mut("items").map(Value::take) {
         Some(Value::Array(items)) => Ok(items),
         _ => Err(Failure::failed(format_args!(
-            "{} has no items: check that the address is that of a Krake API",
+            "{} has no field `items`: check that the configured address is that of a Krake API",
             request.subject
         ))),
     }

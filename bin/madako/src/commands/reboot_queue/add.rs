@@ -37,7 +37,9 @@ pub(super) async fn run(file: &str, store: &dyn Store) -> Result<(), Failure> {
 }
 
 pub(super) fn missing_cluster_failure() -> Failure {
-    Failure::failed("no cluster configuration is stored, so there is no node to reboot")
+    Failure::failed(
+        "no cluster configuration is stored, so there is no node to reboot (madako cluster set stores one)",
+    )
 }
 
 /// The addresses of a file, all of which are nodes of the cluster.

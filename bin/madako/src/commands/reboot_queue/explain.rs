@@ -62,7 +62,9 @@ async fn find(
     if let Some(address) = &args.address {
         explained.retain(|entry| entry.node == *address);
         if explained.is_empty() {
-            return Err(Failure::bad_input(format_args!("the reboot queue has no entry for {address}")));
+            return Err(Failure::bad_input(format_args!(
+                "the reboot queue has no entry for {address}: madako reboot-queue list shows all entries"
+            )));
         }
     }
     Ok(explained)

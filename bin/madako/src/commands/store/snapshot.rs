@@ -80,7 +80,9 @@ pub(super) async fn run(
 /// Verifies a snapshot, without a store.
 pub(super) fn verify_snapshot(path: &Path, output: OutputArgs) -> Result<(), Failure> {
     let shown = path.display();
-    let bytes = fs::read(path).with_context(|| format!("cannot read {shown}")).map_err(Failure::Failed)?;
+    let bytes = fs::read(path)
+        .with_context(|| format!("cannot read the snapshot {shown}"))
+        .map_err(Failure::Failed)?;
     let snapshot = Snapshot::read(&bytes).map_err(|error| {
         Failure::failed(format_args!(
             "the snapshot {shown} is damaged: {error}; madako store snapshot saves another one"

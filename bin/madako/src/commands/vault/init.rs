@@ -106,7 +106,9 @@ fn ask_on_terminal(prompt: &str) -> Result<String, Failure> {
     io::Read::take(io::stdin().lock(), MAX_LOGIN_NAME).read_line(&mut line)?;
     let name = line.trim();
     if name.is_empty() {
-        return Err(Failure::bad_input("there is no user name: set VAULT_TOKEN, or type one"));
+        return Err(Failure::bad_input(
+            "no user name for the login at Vault was typed: type one, or set VAULT_TOKEN",
+        ));
     }
     Ok(name.to_owned())
 }
@@ -122,7 +124,7 @@ async fn read_or_create_access(
     }
     let access = operator.create_role(ca_cert).await.map_err(|error| match error {
         VaultError::Refused { status: 404, .. } => {
-            Failure::failed(format_args!("{error}: is the method enabled (vault auth enable approle)?"))
+            Failure::failed(format_args!("cannot create the role for Madako in Vault: {error}; enable the method first (vault auth enable approle)"))
         }
         error => error.into(),
     })?;

@@ -1,4 +1,4 @@
-//! The help, over the rest of the picture.
+//! Draws the help of the demo over its live view.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;

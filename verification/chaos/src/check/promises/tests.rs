@@ -70,7 +70,7 @@ fn polls_and_values_count_for_the_leader_and_unusable_answers_do_not_count() {
         line(
             106,
             LineContent::Fetched {
-                asked: "/query=free_a_b|free_c".to_owned(),
+                request: "/query=free_a_b|free_c".to_owned(),
                 values: BTreeMap::from([("free_c".to_owned(), 1.0)]),
             },
         ),
@@ -165,7 +165,7 @@ fn outcomes_of_conditional_transactions_are_facts() {
 fn a_write_with_if_match_compares_the_version() {
     let end = RequestEnd::Answered {
         status: 200,
-        said: CallResult::Done { value: None, deleting: false },
+        result: CallResult::Done { value: None, deleting: false },
         revision: Some(9),
     };
     let op = ObjectOperation::Write { value: 2, over: Some(1) };
@@ -187,9 +187,9 @@ fn a_write_with_if_match_compares_the_version() {
 
 #[test]
 fn broken_promise_is_reported() {
-    let protected = |second: i64, asked, refused| {
+    let protected = |second: i64, action, refused| {
         let (node, pod) = ("10.0.0.4".to_owned(), Some(format!("{PROTECTED}/a")));
-        line(100 + second, LineContent::Kubernetes { instance: 2, asked, node, pod, refused })
+        line(100 + second, LineContent::Kubernetes { instance: 2, action, node, pod, refused })
     };
     let lines =
         [protected(3, KubernetesRequest::Evict, true), protected(4, KubernetesRequest::Delete, false)];

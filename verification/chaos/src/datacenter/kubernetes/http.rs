@@ -59,7 +59,7 @@ async fn patch_node(
     Json(change): Json<Value>,
 ) -> Answer {
     let annotation = &change["metadata"]["annotations"][ANNOTATION_REBOOT];
-    let asked = match (&change["spec"]["unschedulable"], annotation.as_str()) {
+    let action = match (&change["spec"]["unschedulable"], annotation.as_str()) {
         (Value::Bool(true), Some("true")) => KubernetesRequest::Cordon,
         (Value::Null, None) => KubernetesRequest::Uncordon,
         _ => {
@@ -69,7 +69,7 @@ async fn patch_node(
         }
     };
     let missing = Failure::not_found(&format!("nodes {node:?}"));
-    match server.change(instance, &Change { asked, node, pod: None })? {
+    match server.change(instance, &Change { action, node, pod: None })? {
         ChangeOutcome::Done => Ok(objects::success_response(StatusCode::OK)),
         ChangeOutcome::Refused(why) => Err(Failure::internal_error(why)),
         ChangeOutcome::NotThere => Err(missing),
@@ -118,8 +118,10 @@ async fn evict(
     let options = &body["deleteOptions"];
     let (node, pod) = server.find_wanted_pod(&namespace, &name, options)?;
     let came = if options["dryRun"].is_null() {
-        server
-            .change(instance, &Change { asked: KubernetesRequest::Evict, node, pod: Some(pod.to_string()) })?
+        server.change(
+            instance,
+            &Change { action: KubernetesRequest::Evict, node, pod: Some(pod.to_string()) },
+        )?
     } else {
         match server.read_cluster(|cluster| cluster.evict(&pod, true)) {
             Ok(EvictionOutcome::Accepted) => ChangeOutcome::Done,
@@ -141,7 +143,7 @@ async fn delete(
 ) -> Answer {
     let (node, pod) = server.find_wanted_pod(&namespace, &name, &options)?;
     match server
-        .change(instance, &Change { asked: KubernetesRequest::Delete, node, pod: Some(pod.to_string()) })?
+        .change(instance, &Change { action: KubernetesRequest::Delete, node, pod: Some(pod.to_string()) })?
     {
         ChangeOutcome::Done => Ok(objects::success_response(StatusCode::OK)),
         ChangeOutcome::Refused(why) => Err(Failure::internal_error(why)),

@@ -158,8 +158,8 @@ async fn a_node_is_drained_by_the_services_own_client_and_a_restart_forgets_noth
 
     let reported = read_journal(&journal).unwrap();
     let reported = reported.iter().map(|line| match &line.what {
-        LineContent::Kubernetes { instance: 3, asked, node: of, refused, .. } if *of == node => {
-            (*asked, *refused)
+        LineContent::Kubernetes { instance: 3, action, node: of, refused, .. } if *of == node => {
+            (*action, *refused)
         }
         what => panic!("{what:?}"),
     });

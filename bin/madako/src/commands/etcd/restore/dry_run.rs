@@ -53,7 +53,7 @@ pub(super) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     );
     print_text(&text)?;
     if is_refused {
-        Err(Failure::failed("the restore would be refused, for the reasons above"))
+        Err(Failure::failed("the leader would refuse to restore etcd, for the reasons above"))
     } else {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Decisions, obstacles and metrics in words.
+//! Renders the decision about an application, its obstacles and its metrics as sentences.
 
 use madako_domain::placement::decision::{Counts, Decision, Outcome, Stay};
 use serde_json::Value;

@@ -110,17 +110,23 @@ pub(super) async fn require_known_address(state: &ClusterState, address: &str) -
     if nodes.any(|node| node.address == address) {
         return Ok(());
     }
-    let none = format!("no such machine: no node and no entry of the repair queue has the address {address}");
+    let none = format!("no node and no entry of the repair queue has the address {address}");
     let Some(url) = &state.url else {
-        return Err(Failure::failed(format_args!("{none}, and no URL of sabakan is stored")));
+        return Err(Failure::failed(format_args!(
+            "{none}, and no URL of the registry is stored (madako sabakan set-url stores one)"
+        )));
     };
     let transport = ReqwestTransport::for_url(&url.value).map_err(|error| Failure::Failed(error.into()))?;
     let registry = SabakanRegistry::new(Arc::new(transport));
     // Without conditions, for all machines.
     match registry.machines(&url.value, Some(&QueryVariables::default())).await {
         Ok(fetched) if fetched.machines.iter().any(|machine| machine.address() == Some(address)) => Ok(()),
-        Ok(_) => Err(Failure::failed(format_args!("{none}, and sabakan has no machine with it"))),
-        Err(error) => Err(Failure::failed(format_args!("{none}, and sabakan cannot be asked: {error}"))),
+        Ok(_) => {
+            Err(Failure::failed(format_args!("{none}, and the registry has no machine with this address")))
+        }
+        Err(error) => {
+            Err(Failure::failed(format_args!("{none}, and the registry gave no machines: {error}")))
+        }
     }
 }
 
