@@ -39,7 +39,7 @@ fn host(site: &Site) -> SimulatedHost {
 /// Requests the reboots of all nodes, as `ckecli reboot-queue add` does.
 async fn request_all(site: &mut Site) {
     for (index, number) in (0..).zip(0..COUNT) {
-        let entry = RebootQueueEntry { index, ..RebootQueueEntry::new(&address(number)) };
+        let entry = RebootQueueEntry { index, ..RebootQueueEntry::new(address(number)) };
         site.put(&keys::reboot(index), &serde_json::to_string(&entry).unwrap()).await;
     }
     site.put(keys::REBOOTS_WRITE_INDEX, &COUNT.to_string()).await;
