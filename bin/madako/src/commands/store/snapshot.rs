@@ -120,8 +120,8 @@ fn create_part_file(part: &Path) -> io::Result<File> {
 
 /// Reads a written snapshot and renames it. Returns its size in bytes, too.
 fn verify_and_rename(part: &Path, to: &Path) -> Result<(Snapshot, usize), Failure> {
-    let bytes =
-        fs::read(part).with_context(|| format!("cannot read {} for its verification", part.display()));
+    let bytes = fs::read(part)
+        .with_context(|| format!("cannot read the written snapshot {} to verify it", part.display()));
     let bytes = bytes.map_err(Failure::Failed)?;
     let snapshot = Snapshot::read(&bytes).map_err(|error| {
         Failure::failed(format_args!(
