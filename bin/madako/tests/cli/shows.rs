@@ -20,7 +20,7 @@ async fn missing_values_are_reported() {
             1,
             "no variables are stored (madako sabakan set-variables stores one)",
         ),
-        (&["leader"], 1, "no instance leads"),
+        (&["leader"], 1, "no instance leads: madako serve starts one"),
         (&["status"], 4, "no status"),
     ] {
         assert_eq!(etcd.run(args).await.refused(code), format!("madako: {message}\n"), "{args:?}");
