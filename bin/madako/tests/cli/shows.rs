@@ -28,7 +28,7 @@ async fn missing_values_are_reported() {
             1,
             "the key sabakan/query-variables of the store has no query variables: madako sabakan set-variables stores one",
         ),
-        (&["leader"], 1, "no instance leads"),
+        (&["leader"], 1, "no instance leads: madako serve starts one"),
         (&["status"], 4, "no status"),
     ] {
         assert_eq!(etcd.run(args).await.refused(code), format!("madako: {message}\n"), "{args:?}");

@@ -47,7 +47,9 @@ impl RunCourse<'_> {
                 if now >= calm_at + to_microseconds(QUIET) {
                     calm_at = calm_at.max(self.time_of_last_effect(world)?);
                 }
-                if now >= calm_at + to_microseconds(QUIET) {
+                let is_repairing =
+                    injector.observer().has_repair_under_way(self.unix + Duration::from_micros(now));
+                if now >= calm_at + to_microseconds(QUIET) && !is_repairing {
                     return Ok(Some(Span::from_millis((calm_at - ended) / 1_000)));
                 }
             }
