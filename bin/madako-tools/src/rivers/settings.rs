@@ -53,7 +53,7 @@ impl Settings {
             .collect::<Result<Vec<_>, _>>()?;
         if upstreams.len() > MAX_UPSTREAMS {
             let number = upstreams.len();
-            return Err(Failure::Usage(format!("got {number} upstreams, expected at most {MAX_UPSTREAMS}")));
+            return Err(Failure::Usage(format!("--upstreams: got {number}, expected at most {MAX_UPSTREAMS}")));
         }
         let listen = required_value(&flags, "listen")?;
         let listen = if listen.starts_with(':') { format!("0.0.0.0{listen}") } else { listen.to_owned() };
@@ -160,7 +160,7 @@ mod tests {
             ("--upstreams=10.0.0.1:1 --listen=:1 --check-interval=0", "--check-interval"),
             ("--upstreams=10.0.0.1:1 --listen=:1 --loglevel=trace", "critical, error"),
             ("--upstreams=10.0.0.1:1 --listen=:1 now", "\"now\""),
-            (&format!("--upstreams={many} --listen=:1"), "more than 32"),
+            (&format!("--upstreams={many} --listen=:1"), "--upstreams: got 33, expected at most 32"),
         ] {
             match read(flags) {
                 Err(Failure::Usage(why)) => assert!(why.contains(expected), "{flags}: {why}"),
