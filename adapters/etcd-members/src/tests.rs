@@ -166,7 +166,7 @@ async fn without_a_majority_the_members_are_listed_and_nothing_is_known_of_them(
     assert!(matches!(refused, EtcdError::Unavailable { .. }), "{refused}");
     let short = Permit::give(1, Instant::now() + Duration::from_millis(300));
     let late = fleet.etcd.remove(&short, &requested, lost).await.unwrap_err();
-    assert!(late.to_string().contains("the permit ended"), "{late}");
+    assert!(late.to_string().contains("permit ended before a member of etcd answered"), "{late}");
     fleet.kill("127.0.0.1").await;
     let silent = fleet.etcd.status(&requested).await.unwrap_err();
     assert!(matches!(silent, EtcdError::Unavailable { .. }), "{silent}");

@@ -110,7 +110,7 @@ impl SharedSecrets {
         let decrypted = self.keys.decrypt(key, "", text);
         decrypted
             .map(Secret::new)
-            .map_err(|error| stored_secret_error(what, format_args!("{key} is {error}")))
+            .map_err(|error| stored_secret_error(what, format_args!("{key}: {error}")))
     }
 
     fn encrypt(&self, what: &'static str, key: &str, text: &Secret) -> Result<String, KubernetesSecretError> {

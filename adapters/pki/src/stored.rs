@@ -159,7 +159,7 @@ impl BuiltInAuthorities {
     ) -> Result<Ca, AuthorityError> {
         let path = keys::ca_key(authority);
         let key = self.keys.decrypt(&path, "", key);
-        let key = key.map_err(|error| key_error(authority, format!("{path} is {error}")))?;
+        let key = key.map_err(|error| key_error(authority, format!("{path}: {error}")))?;
         Ca::read(certificate, &key)
             .map_err(|fault| key_error(authority, format!("{} and {path}: {fault}", keys::ca(authority))))
     }

@@ -90,7 +90,8 @@ fn two_minutes_of_everything_that_can_fail_around_real_processes_are_passed() {
         return;
     }
     let clocks = faketime_is_installed();
-    let faults = [GONE, "clock-jump instance=2 at 20s for 30s"];
+    // The jump ends before the cut of the leader, which may be this instance: the age of its last answer would be wrong.
+    let faults = [GONE, "clock-jump instance=2 at 20s for 20s"];
     let faults = &faults[..1 + usize::from(clocks)];
     let watched = is_installed("prometheus") && is_installed("python3");
     let targets = report_of("two-minutes").join("targets.json");

@@ -220,7 +220,7 @@ async fn private_keys_of_authorities_are_refused_beside_vault() {
 async fn a_restart_of_etcd_is_asked_for_on_control_plane_nodes_alone() {
     let Some(etcd) = Etcd::start().await else { return };
     let message = etcd.run(&["etcd", "restart", "10.0.0.11"]).await.refused(1);
-    assert!(message.contains("no cluster is stored"), "{message}");
+    assert!(message.contains("no cluster configuration is stored"), "{message}");
     let cluster = r#"{"name": "c", "nodes": [{"address": "10.0.0.11", "control_plane": true}, {"address": "10.0.0.21"}]}"#;
     etcd.put("cluster", cluster).await;
     let message = etcd.run(&["etcd", "restart", "10.0.0.21"]).await.refused(2);

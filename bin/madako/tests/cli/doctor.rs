@@ -125,7 +125,7 @@ async fn a_leader_without_metrics_is_wrong() {
     let checks = found(&answer.json(), "leader");
     let results: Vec<&str> = checks.iter().map(|(result, _)| result.as_str()).collect();
     assert_eq!(results, ["notice", "wrong"], "{checks:?}");
-    assert!(checks[1].1.contains("/metrics answered 500: out of order"), "{}", checks[1].1);
+    assert!(checks[1].1.contains("/metrics with status 500: out of order"), "{}", checks[1].1);
 }
 
 #[tokio::test]

@@ -221,7 +221,7 @@ async fn a_leader_without_operations_is_named_as_such() {
     for (args, expected) in [
         (&["ops", "-o", "json"][..], "/ops: operations.mode is off"),
         (&["ops"], "/ops cannot be read: invalid type"),
-        (&["ops"], "answered 503: this instance does not lead\u{fffd}[31m"),
+        (&["ops"], "with status 503: this instance does not lead\u{fffd}[31m"),
         (&["ops"], "16777216"),
         // The server has ended.
         (&["ops"], "cannot read the page of operations from the leader"),

@@ -422,7 +422,7 @@ async fn history_with_follow_shows_new_records() {
     assert!(line.contains("op-4") && line.contains("running"), "{line}");
     child.kill().await.unwrap();
     let message = etcd.run(&["history", "--follow", "-o", "json"]).await.refused(2);
-    assert!(message.contains("expected -o jsonl"), "{message}");
+    assert!(message.contains("use -o jsonl"), "{message}");
     let mut child = etcd.command(&["history", "--follow", "-n", "1", "-o", "jsonl"]).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let line = timeout(PATIENCE, lines.next_line()).await.expect("a line").unwrap().unwrap();

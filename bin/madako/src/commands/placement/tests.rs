@@ -308,7 +308,7 @@ fn contradictory_options_are_refused_before_a_request() {
             "core mp create it --type static --url http://x",
             "--url is not for metrics providers of the type static",
         ),
-        ("core role create -f @/tosca.yaml", "metadata.name must be"),
+        ("core role create -f @/tosca.yaml", "metadata.name is missing or unusable"),
     ] {
         let failure = created(&line.replace('@', files.path().to_str().unwrap())).unwrap_err();
         let message = failure.message().unwrap();
