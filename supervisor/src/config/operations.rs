@@ -256,7 +256,10 @@ mod tests {
             ("pki:", "pki.key_file: expected the path of a file with keys, or `key_env`"),
             ("ssh: {key_file: /none}", "ssh.key_file: got \"/none\", expected a file that can be read"),
             ("ssh: {key_file: /, host_keys: none}", "ssh.host_keys: got \"none\", expected one of pin, any"),
-            ("pki: {key_env: PATH}", "pki.key_env: got \"PATH\" (line 1 of the list of encryption keys is not a key"),
+            (
+                "pki: {key_env: PATH}",
+                "pki.key_env: got \"PATH\" (line 1 of the list of encryption keys is not a key",
+            ),
             (
                 "operations: {mode: watch}",
                 "operations.mode: got \"watch\", expected one of act, observe, off",

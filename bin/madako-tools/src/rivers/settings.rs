@@ -53,7 +53,9 @@ impl Settings {
             .collect::<Result<Vec<_>, _>>()?;
         if upstreams.len() > MAX_UPSTREAMS {
             let number = upstreams.len();
-            return Err(Failure::Usage(format!("--upstreams: got {number}, expected at most {MAX_UPSTREAMS}")));
+            return Err(Failure::Usage(format!(
+                "--upstreams: got {number}, expected at most {MAX_UPSTREAMS}"
+            )));
         }
         let listen = required_value(&flags, "listen")?;
         let listen = if listen.starts_with(':') { format!("0.0.0.0{listen}") } else { listen.to_owned() };
