@@ -251,7 +251,8 @@ impl FleetQuestion {
                     (Arc::clone(components), Arc::clone(&places), address.clone());
                 let is_new = component == Component::ApiServer
                     && self.passed.as_ref().is_some_and(|passed| !passed.contains(&address));
-                let is_through_rivers = is_new && is_planted(Canary::GateAsksThroughRivers);
+                let is_through_rivers =
+                    component == Component::ApiServer && is_planted(Canary::GateAsksThroughRivers);
                 let checks = if is_new && !is_through_rivers { GATE_CHECKS } else { 1 };
                 let mut others =
                     nodes.iter().filter(|(other, node)| **other != address && node.runs(component));

@@ -246,7 +246,7 @@ async fn next_actions_are_explained_without_the_registry() {
     let Some(etcd) = with_cluster().await else { return };
     let nothing = etcd.run(&["repair-queue", "explain"]).await;
     assert_eq!((nothing.code, nothing.out.as_str()), (0, "No machine needs a repair.\n"));
-    assert!(nothing.err.contains("no URL of sabakan is stored"), "{}", nothing.err);
+    assert!(nothing.err.contains("no URL of the registry is stored"), "{}", nothing.err);
 
     etcd.put("madako/repair/holds/3", HELD).await;
     add(&etcd, "iDRAC", "10.0.0.1").await.calm();
@@ -277,7 +277,7 @@ async fn next_actions_are_explained_without_the_registry() {
         "{}",
         unknown.err
     );
-    assert!(unknown.err.contains("no URL of sabakan is stored"), "{}", unknown.err);
+    assert!(unknown.err.contains("no URL of the registry is stored"), "{}", unknown.err);
     let node = etcd.run(&["repair-queue", "explain", "10.0.0.2", "-o", "json"]).await;
     assert_eq!((node.code, &node.json()["entries"]), (0, &json!([])), "a node without an entry");
     let table = etcd.run(&["repair-queue", "explain"]).await.out;

@@ -138,7 +138,7 @@ async fn read_reports(
     if state.reports_query().is_none() {
         if !state.auto_repair_disabled {
             let missing = match state.url {
-                None => "no URL of sabakan is stored",
+                None => "no URL of the registry is stored",
                 Some(_) => "the stored variables of auto-repair cannot be used",
             };
             notes.push(format!("{missing}: nothing is added automatically"));
