@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use clap::Subcommand;
+use madako_console::count_with_noun;
 use madako_domain::cluster::{Cluster, LABEL_ROLE};
 use madako_domain::constraints::Constraints;
 use madako_domain::keys;
@@ -118,10 +119,10 @@ fn format_table(cluster: &Cluster) -> String {
     }
     let control_plane = cluster.control_plane().count();
     format!(
-        "Name            {}\nService subnet  {}\nNodes           {control_plane} control plane, {} workers\n\n{}",
+        "Name            {}\nService subnet  {}\nNodes           {control_plane} control plane, {}\n\n{}",
         cluster.name,
         cluster.service_subnet,
-        cluster.nodes.len() - control_plane,
+        count_with_noun((cluster.nodes.len() - control_plane) as u64, "worker", "workers"),
         table.to_text()
     )
 }

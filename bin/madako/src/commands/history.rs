@@ -203,11 +203,16 @@ fn format_command(record: &Record) -> String {
     [record.command.name.as_str(), record.command.target.as_str()].join(" ").trim().to_owned()
 }
 
+/// Begin of the errors of operations whose end no leader saw.
+const OUTCOME_UNKNOWN: &str = "outcome unknown";
+
 /// The outcome of an operation. A failed repair is not a status of its record: the record of the failure has no
 /// command, and ends well.
 fn record_outcome(record: &Record) -> &'static str {
     match record.status {
         RecordStatus::New | RecordStatus::Running => "under way",
+        RecordStatus::Cancelled if record.error.starts_with(OUTCOME_UNKNOWN) => "outcome unknown",
+        RecordStatus::Cancelled if !record.error.is_empty() => "failed",
         RecordStatus::Cancelled => "cancelled before its end",
         RecordStatus::Completed if ends_in_failure(record) => "the repair failed",
         RecordStatus::Completed => "done",

@@ -359,7 +359,7 @@ fn reason_lines(reason: &Reason, width: usize) -> Vec<Line<'static>> {
 
 fn happenings_title(picture: &ScreenState, width: u16) -> String {
     let older = match picture.scrolled_to {
-        Some(to) => format!(", {} newer below", picture.happenings.count() - to),
+        Some(to) => format!(", {} newer below, space goes on", picture.happenings.count() - to),
         None => String::new(),
     };
     let keys = "; ? help, space pauses, arrows scroll, k b l f break, q ends";

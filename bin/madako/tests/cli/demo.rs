@@ -24,6 +24,7 @@ async fn with_json_the_demo_prints_only_its_summary() {
     for count in ["seconds", "commits", "leader_changes", "actor_restarts"] {
         assert!(summary[count].is_u64(), "{count}: {summary}");
     }
+    assert!(summary["repairs"]["succeeded"].is_u64() && summary["repairs"]["failed"].is_u64(), "{summary}");
     assert!(summary["cluster"]["workers"].as_u64() >= Some(30), "{summary}");
     let placement = &summary["placement"];
     assert_eq!((placement["applications"].as_u64(), placement["clusters"].as_u64()), (Some(10), Some(5)));

@@ -183,7 +183,7 @@ async fn history_table_shows_the_result_of_each_operation() {
         (1, &["running", "under way"][..]),
         (2, &["completed", "done", "succeeded: the machine is healthy"]),
         (3, &["completed", "the repair failed", "failed: there is no step 1"]),
-        (4, &["cancelled", "cancelled before its end", "exit code 3"]),
+        (4, &["cancelled", "failed", "exit code 3"]),
     ] {
         assert!(parts.iter().all(|part| lines[line].contains(part)), "{parts:?}: {table}");
     }

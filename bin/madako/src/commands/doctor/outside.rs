@@ -242,7 +242,10 @@ fn check_metrics(config: &Config, samples: Option<&Samples>) -> Check {
     let down = samples.counts_by_label("madako_metrics_providers_down", "kind");
     let bad: u64 = ["failed", "undefined"].iter().filter_map(|condition| conditions.get(*condition)).sum();
     if bad == 0 && down.is_empty() {
-        return Check::passed(NAME, format!("{} of clusters, all usable", conditions.values().sum::<u64>()));
+        return Check::passed(
+            NAME,
+            format!("{} metrics of clusters, all usable", conditions.values().sum::<u64>()),
+        );
     }
     let kinds: Vec<String> = down.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
     let down = if kinds.is_empty() {

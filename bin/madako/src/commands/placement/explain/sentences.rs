@@ -51,10 +51,13 @@ fn describe_outcome(outcome: &Outcome, now: OffsetDateTime) -> String {
 pub(super) fn describe_decision(decision: &Decision, now: OffsetDateTime) -> String {
     let mut text = describe_outcome(&decision.outcome, now);
     if let Some(gain) = &decision.gain {
-        text += &format!(
-            "; the best alternative is better by {:.3}; a move needs more than {:.3}",
-            gain.gain, gain.stickiness
-        );
+        let (gain, needed) = (gain.gain, gain.stickiness);
+        text += &match gain > 0.0 {
+            true => {
+                format!("; the best alternative is better by {gain:.3}; a move needs more than {needed:.3}")
+            }
+            false => format!("; no alternative is better; a move needs more than {needed:.3}"),
+        };
     }
     if let Some(second) = &decision.runner_up {
         text += &format!("; the next best is {} with {:.3}", second.target, second.score);
