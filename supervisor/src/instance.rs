@@ -185,6 +185,7 @@ impl Instance {
                 placement: ports.placement.as_ref().map(|placement| {
                     crate::placement::placement_settings(&placement.metrics, &placement.scheduler)
                 }),
+                modes: Some(nodes::operation_modes(ports.operations.as_ref())),
             },
             clock: Arc::clone(&ports.clock),
             events: Arc::clone(&ports.events),
