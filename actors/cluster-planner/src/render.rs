@@ -19,7 +19,8 @@ pub fn plan_table(plan: &Plan, layout: TableLayout) -> String {
 /// Message and reasons of a failed plan.
 #[must_use]
 pub fn error_table(error: &PlanError, layout: TableLayout) -> String {
-    let mut text = sentence(&format!("No plan can be made ({}): {}.", error.kind.name(), error.message), layout);
+    let mut text =
+        sentence(&format!("No plan can be made ({}): {}.", error.kind.name(), error.message), layout);
     push_block(&mut text, reason_rows(error.reasons.iter()), layout);
     text
 }

@@ -258,7 +258,8 @@ impl List {
     pub fn to_csv(&self) -> String {
         let mut text = self.column_names().join(",") + "\n";
         for row in &self.rows {
-            let exact = |cell: &Cell| cell.exact.clone().or_else(|| cell.has_value().then(|| cell.text.clone()));
+            let exact =
+                |cell: &Cell| cell.exact.clone().or_else(|| cell.has_value().then(|| cell.text.clone()));
             let cells = row.iter().map(|cell| quote_value(&exact(cell).unwrap_or_default()));
             text.push_str(&cells.collect::<Vec<_>>().join(","));
             text.push('\n');
@@ -453,12 +454,19 @@ mod tests {
 
     #[test]
     fn rows_of_one_line_fit_a_narrow_terminal() {
-        let mut list = List::new(&["ADDRESS", "ROLE", "PART", "WHY"], &["SERIAL"]).with_rows_of_one_line(&["ROLE"]);
-        list.add(["10.0.0.1", "compute", "control-plane", "chosen as control plane node", "s"].map(Cell::from).to_vec());
+        let mut list =
+            List::new(&["ADDRESS", "ROLE", "PART", "WHY"], &["SERIAL"]).with_rows_of_one_line(&["ROLE"]);
+        list.add(
+            ["10.0.0.1", "compute", "control-plane", "chosen as control plane node", "s"]
+                .map(Cell::from)
+                .to_vec(),
+        );
         let text = list.to_text(false, Surface { width: Some(48), ..Surface::default() });
         let expected = "ADDRESS   PART           WHY\n10.0.0.1  control-plane  chosen as control plan…\n";
         assert_eq!(text, expected);
-        assert!(list.to_text(true, Surface { width: Some(48), ..Surface::default() }).contains("  compute  "));
+        assert!(
+            list.to_text(true, Surface { width: Some(48), ..Surface::default() }).contains("  compute  ")
+        );
     }
 
     #[test]

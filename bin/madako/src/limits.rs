@@ -14,6 +14,9 @@ pub(crate) const MAX_REPLAYED_EVENTS: usize = 100_000;
 /// Bytes of a file of settings; real ones have some hundred.
 pub(crate) const MAX_SETTINGS_BYTES: u64 = 1 << 20;
 
+/// Examples in the help of a group of commands: more would take the screen from its list of commands.
+pub(crate) const MAX_GROUP_EXAMPLES: usize = 4;
+
 /// Serials or addresses that a message names: about as many as fit on a line.
 pub(crate) const MAX_FILES_NAMED: usize = 5;
 

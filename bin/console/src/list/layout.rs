@@ -155,7 +155,8 @@ fn fit_widths(widths: &mut Vec<usize>, most: usize, wraps: bool) {
     }
     while total_width(widths) > most {
         // The first one of equals: reasons are at the end.
-        let widest = widths.iter_mut().skip(1).rev().max_by_key(|width| **width).filter(|width| **width > KEPT);
+        let widest =
+            widths.iter_mut().skip(1).rev().max_by_key(|width| **width).filter(|width| **width > KEPT);
         let Some(widest) = widest else { break };
         *widest -= 1;
     }

@@ -56,11 +56,12 @@ pub(crate) async fn run(command: Command, store: &dyn Store) -> Result<(), Failu
             // The argument is validated before the first connection.
             Constraints::default().set(&name, &value).or_else(defer_contradictions(&name))?;
             let (changed, warnings) = modify_entry(store, keys::CONSTRAINTS, |stored| {
-                let (mut constraints, old) = match stored.map(|entry| (entry, decode(keys::CONSTRAINTS, entry))) {
-                    None => with_shown_value(Constraints::default(), &name),
-                    Some((_, Ok(constraints))) => with_shown_value(constraints, &name),
-                    Some((entry, Err(_))) => (decode_without(&name, entry)?, UNREADABLE.to_owned()),
-                };
+                let (mut constraints, old) =
+                    match stored.map(|entry| (entry, decode(keys::CONSTRAINTS, entry))) {
+                        None => with_shown_value(Constraints::default(), &name),
+                        Some((_, Ok(constraints))) => with_shown_value(constraints, &name),
+                        Some((entry, Err(_))) => (decode_without(&name, entry)?, UNREADABLE.to_owned()),
+                    };
                 constraints.set(&name, &value)?;
                 let bytes = serde_json::to_vec(&constraints)?;
                 let changed = describe_change(&name, &old, &shown_value(&constraints, &name));

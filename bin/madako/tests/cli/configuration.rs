@@ -49,9 +49,18 @@ async fn silent_store_is_reported() {
     for port in [hanging.local_addr().unwrap().port(), closed] {
         let files = Files::new();
         let config = files.write("c.yml", format!("endpoints: [http://127.0.0.1:{port}]\ntimeout: 300ms\n"));
-        for args in [&["leader"][..], &["cluster", "get"], &["sabakan", "disable"], &["plan"]] {
+        for args in [
+            &["leader"][..],
+            &["cluster", "get"],
+            &["sabakan", "disable"],
+            &["plan"],
+            &["resource", "status"],
+            &["reboot-queue", "explain"],
+            &["vault", "enckey"],
+        ] {
             let message = madako(&[&["--config", config.as_str()], args].concat()).await.refused(1);
             assert!(message.contains("does the store run?"), "{args:?}: {message}");
+            assert!(message.contains(&format!("127.0.0.1:{port}")), "{args:?}: {message}");
         }
     }
 }

@@ -89,7 +89,10 @@ fn find_idle_mode(settings: Option<&Settings>) -> Option<String> {
         return Some(format!("no leader has stored its modes in {}", keys::SETTINGS));
     };
     let Some(OperationModes { operations, kubernetes }) = settings.modes else {
-        return Some(format!("the leader has an earlier version, which stores no modes in {}", keys::SETTINGS));
+        return Some(format!(
+            "the leader has an earlier version, which stores no modes in {}",
+            keys::SETTINGS
+        ));
     };
     let modes = [("operations.mode", operations), ("kubernetes.mode", kubernetes)];
     let idle = modes.into_iter().find(|(_, mode)| *mode != OperationMode::Act);

@@ -134,7 +134,8 @@ fn export(file: &str, args: &Args, known: KnownMachines) -> Result<(), Failure> 
 
 pub(crate) fn list_columns() -> List {
     let columns = ["ADDRESS", "RACK", "ROLE", "STATE", "SINCE", "PART", "REPAIR", "NEXT", "WHY"];
-    List::new(&columns, &["SERIAL", "NODE", "TAINTS", "BMC", "RETIRE DATE", "DECIDED"]).with_rows_of_one_line(&["ROLE"])
+    List::new(&columns, &["SERIAL", "NODE", "TAINTS", "BMC", "RETIRE DATE", "DECIDED"])
+        .with_rows_of_one_line(&["ROLE"])
 }
 
 /// The machines that match, with remarks, which only people see in the list.

@@ -99,7 +99,7 @@ const SHOWN: [(&[&str], i32); 22] = [
     (&["reboot-queue", "explain"], 0),
     (&["resource", "list", "-o", "table"], 0),
     // No node has a component of Kubernetes, and operations on nodes are off.
-    (&["resource", "status"], 2),
+    (&["resource", "status"], 1),
     (&["kube", "status"], 1),
     (&["ops"], 1),
     (&["ops", "plan"], 0),
