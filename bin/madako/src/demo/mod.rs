@@ -37,6 +37,8 @@ use picture::{ActorLine, ScreenState};
 use summary::DemoSummary;
 use world::World;
 
+pub(crate) use world::COMMANDS;
+
 /// Time between two frames.
 const FRAME: Duration = Duration::from_millis(250);
 
