@@ -44,9 +44,11 @@ pub struct OperationModes {
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum OperationMode {
+    /// Nothing is read or decided.
     Off,
     /// Due operations are shown, and none is carried out.
     Observe,
+    /// Due operations are carried out.
     Act,
 }
 

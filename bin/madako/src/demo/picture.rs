@@ -186,8 +186,10 @@ impl ScreenState {
 
     /// Keeps the help from scrolling beyond its last line, of which so many are above the shown ones then.
     pub(crate) fn limit_help(&mut self, most: usize) {
-        let visible = self.frozen.as_deref_mut().unwrap_or(self);
-        visible.help_scrolled = visible.help_scrolled.min(most);
+        if let Some(frozen) = &mut self.frozen {
+            return frozen.limit_help(most);
+        }
+        self.help_scrolled = self.help_scrolled.min(most);
     }
 
     /// Adds a line about something that the demo or its user did.
