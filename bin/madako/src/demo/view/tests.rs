@@ -334,7 +334,7 @@ fn the_help_scrolls_on_a_small_screen_to_its_last_line_and_no_further() {
     picture.apply_command(KeyCommand::Newest);
     picture.limit_help(most_scrolled(&picture, small));
     let last = shown(&picture);
-    assert!(last.contains("for ever.") && !last.contains("more lines below"), "{last}");
+    assert!(last.contains("ever.") && !last.contains("more lines below"), "{last}");
     // One key goes back one line, however often the help was scrolled at its end.
     picture.apply_command(KeyCommand::Scroll(1));
     assert!(shown(&picture).contains("1 more line below"), "{}", shown(&picture));

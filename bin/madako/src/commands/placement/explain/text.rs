@@ -249,9 +249,9 @@ mod tests {
     fn the_winner_has_its_metrics_and_each_other_cluster_one_line() {
         let text = format_text("Application testing/echo", &explanation(), PLAIN);
         let expected = "\
-Application testing/echo: stays on Cluster testing/own (best); the best
-  alternative is better by 0.000; a move needs more than 0.024; the next best is
-  Cluster testing/near with 0.500
+Application testing/echo: stays on Cluster testing/own (best); no alternative is
+  better; a move needs more than 0.024; the next best is Cluster testing/near
+  with 0.500
 
 CLUSTER                 SCORE  METRICS OR WHY NOT
 testing/own (current)   0.524
