@@ -6,6 +6,8 @@ const KEPT: usize = 15;
 const LAST_KEPT: usize = 8;
 /// Characters that the last column should have, because reasons are there: half a line or so.
 const LAST_WANTED: usize = 30;
+/// Characters that the last column should have where a row has one line: the first words of a reason.
+const ONE_LINE_WANTED: usize = 20;
 /// Columns of a terminal from which on a reason may have a line of its own below its row: less is no line for a reason.
 const BELOW_FROM: usize = 60;
 /// Indentation of a reason below its row.
@@ -62,13 +64,14 @@ pub(super) struct Layout {
 /// Columns without any value go first. Then the widest columns are cut, but none below [`KEPT`], and never the first one, which
 /// has the names. While the last column has too little room for a reason, the values of the rarest column move into it. A last
 /// column that wraps is not cut, so that nothing moves into it. If this does not give the last column its room, it goes below
-/// its row; where a row has one line, optional columns are left out instead.
+/// its row. Where a row has one line, optional columns are left out instead, if that spares a move.
 pub(super) fn lay_out(columns: &[ColumnUse], rows: usize, most: Option<usize>, last: LastColumn) -> Layout {
     let all: Vec<usize> = columns.iter().map(|column| column.width()).collect();
     let Some(most) = most.filter(|most| total_width(&all) > *most) else {
         return Layout { shown: all.into_iter().enumerate().collect(), moved: Vec::new(), is_below: false };
     };
     let wraps = last == LastColumn::Wraps;
+    let wanted = if last == LastColumn::OneLine { ONE_LINE_WANTED } else { LAST_WANTED };
     let mut filled: Vec<usize> =
         (0..columns.len()).filter(|column| rows == 0 || columns[*column].filled > 0).collect();
     let fit = |shown: &[usize], moved: &[usize]| {
@@ -80,13 +83,24 @@ pub(super) fn lay_out(columns: &[ColumnUse], rows: usize, most: Option<usize>, l
         });
         fit_widths(&mut widths, most, wraps);
         let is_narrow = widths.len() < shown.len()
-            || widths.last().is_some_and(|it| *it < last.min(LAST_WANTED))
+            || widths.last().is_some_and(|it| *it < last.min(wanted))
             || total_width(&widths) > most;
         (widths, is_narrow)
+    };
+    let without_optional = |shown: &[usize]| -> Vec<usize> {
+        shown.iter().copied().filter(|column| !columns[*column].is_optional).collect()
     };
     let (mut shown, mut moved) = (filled.clone(), Vec::new());
     let (mut widths, mut is_narrow) = fit(&shown, &moved);
     while is_narrow && !wraps {
+        if last == LastColumn::OneLine {
+            let fewer = without_optional(&shown);
+            let (room, is_too_little) = fit(&fewer, &moved);
+            if !is_too_little {
+                (shown, widths, is_narrow) = (fewer, room, false);
+                break;
+            }
+        }
         let others = shown.split_last().map_or(&[][..], |(_, others)| others).iter().copied();
         let rarest = others.min_by_key(|column| columns[*column].filled);
         let Some(rarest) = rarest.filter(|column| columns[*column].filled * RARE <= rows) else { break };
@@ -94,10 +108,8 @@ pub(super) fn lay_out(columns: &[ColumnUse], rows: usize, most: Option<usize>, l
         moved.push(rarest);
         (widths, is_narrow) = fit(&shown, &moved);
     }
-    while is_narrow && last == LastColumn::OneLine {
-        let Some(optional) = shown.iter().rposition(|column| columns[*column].is_optional) else { break };
-        let optional = shown.remove(optional);
-        filled.retain(|column| *column != optional);
+    if is_narrow && last == LastColumn::OneLine {
+        (filled, shown) = (without_optional(&filled), without_optional(&shown));
         (widths, is_narrow) = fit(&shown, &moved);
     }
     if let [others @ .., last_column] = filled.as_slice()
@@ -229,10 +241,10 @@ mod tests {
 
     #[test]
     fn rows_of_one_line_lose_optional_columns_and_the_end_of_the_reason() {
-        let layout = lay_out(&machines(1, 1), 100, Some(80), OneLine);
+        let layout = lay_out(&machines(1, 1), 100, Some(75), OneLine);
         assert_eq!((shown_columns(&layout), &layout.moved), (vec![0, 1, 3, 4, 5, 8], &vec![6, 7]));
         let widths: Vec<usize> = layout.shown.iter().map(|(_, width)| *width).collect();
-        assert_eq!((total_width(&widths), layout.is_below), (80, false), "{widths:?}");
+        assert_eq!((total_width(&widths), layout.is_below), (75, false), "{widths:?}");
         // Where many machines have repairs, these take the room of the reasons.
         let many = lay_out(&machines(50, 50), 100, Some(80), OneLine);
         assert_eq!((shown_columns(&many), many.moved), (vec![0, 1, 3, 4, 5, 6, 7], vec![]));

@@ -128,7 +128,7 @@ fn describe_machines(
         let choice = address.and_then(|address| choices.get(address));
         let (why, decided) = match (change, node, choice, &eligible) {
             (Some((_, Some(why))), ..) => (why.clone(), None),
-            (_, Some(_), Some(choice), _) => (choice.why.clone(), Some(choice.at)),
+            (_, Some(_), Some(choice), _) => (choice.why.clone(), Some(whole_seconds(choice.at))),
             (_, Some(_), None, _) => (NO_CHOICE.to_owned(), None),
             (_, None, _, Some(eligible)) => (eligible[index].to_string(), None),
             (_, None, _, None) => ("no template is stored, so no machine is chosen".to_owned(), None),
@@ -194,8 +194,11 @@ fn machine_in_cluster(
 /// Beginning of the machine's state, to the second.
 fn start_of_state(machine: &Machine, now: OffsetDateTime) -> Option<OffsetDateTime> {
     let lasts = time::Duration::checked_seconds_f64(machine.status.duration)?;
-    let began = now.checked_sub(lasts)?;
-    Some(began.replace_nanosecond(0).unwrap_or(began))
+    now.checked_sub(lasts).map(whole_seconds)
+}
+
+fn whole_seconds(time: OffsetDateTime) -> OffsetDateTime {
+    time.replace_nanosecond(0).unwrap_or(time)
 }
 
 /// The entry that counts of each address: the unfinished one, else the last one.
