@@ -42,6 +42,7 @@ use madako_protocol::host::Host;
 use madako_protocol::kubernetes::Kubernetes;
 use madako_protocol::latest::{self, Publisher, Subscriber};
 use madako_protocol::mailbox::Envelope;
+use madako_protocol::operations::OperationsState;
 use madako_protocol::placement::objects::Objects;
 use madako_protocol::placement::providers::MetricsProviders;
 use madako_protocol::ports::{Clock, Registry};
@@ -88,6 +89,8 @@ pub struct Ports {
     pub operations: Option<OperationsPorts>,
     /// API server of the cluster; `None`: not configured.
     pub kubernetes: Option<Arc<dyn Kubernetes>>,
+    /// The state of etcd and of the nodes for reboots, where no operation runner reads it, as on simulated machines.
+    pub findings: Option<Subscriber<Arc<OperationsState>>>,
     /// `None`: this instance runs no commands, and reports it where one is due.
     pub host: Option<Arc<dyn Host>>,
 }
@@ -185,6 +188,7 @@ impl Instance {
                 placement: ports.placement.as_ref().map(|placement| {
                     crate::placement::placement_settings(&placement.metrics, &placement.scheduler)
                 }),
+                modes: Some(nodes::operation_modes(ports.operations.as_ref())),
             },
             clock: Arc::clone(&ports.clock),
             events: Arc::clone(&ports.events),
@@ -492,7 +496,7 @@ impl EpochActorsDirector {
             clock: Arc::clone(&self.ports.clock),
             events: Arc::clone(&self.ports.events),
             state: self.state.clone(),
-            operations: operations.map(|_| found.clone()),
+            operations: operations.map(|_| found.clone()).or_else(|| self.ports.findings.clone()),
             host: self.ports.host.clone(),
             kubernetes: self.ports.kubernetes.clone(),
         };

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use madako_domain::backup::BackupSchedule;
 use madako_domain::cluster::Node as ClusterNode;
 use madako_domain::host_key::{PinnedKeys, pinned_for};
+use madako_domain::settings::{OperationMode, OperationModes};
 use madako_domain::state::ClusterState;
 pub use madako_node::HostKeyPolicy;
 use madako_node::{Node, NodeArguments, PinnedKeyWriter};
@@ -78,6 +79,24 @@ pub(crate) struct NodeActorsContext {
     pub(crate) sink: EventSink,
     pub(crate) page: Publisher<Arc<OpsPage>>,
     pub(crate) operations: Publisher<Arc<OperationsState>>,
+}
+
+/// The modes of an instance, for commands that depend on them.
+pub(crate) fn operation_modes(ports: Option<&OperationsPorts>) -> OperationModes {
+    let Some(ports) = ports else {
+        return OperationModes { operations: OperationMode::Off, kubernetes: OperationMode::Off };
+    };
+    OperationModes {
+        operations: match ports.mode {
+            OperationsMode::Act => OperationMode::Act,
+            OperationsMode::Observe => OperationMode::Observe,
+        },
+        kubernetes: match ports.settings.kubernetes {
+            KubernetesMode::Off => OperationMode::Off,
+            KubernetesMode::Observe => OperationMode::Observe,
+            KubernetesMode::Act => OperationMode::Act,
+        },
+    }
 }
 
 /// The supervisor of the nodes, and the operation runner.

@@ -17,6 +17,8 @@ use madako_protocol::event::EventSink;
 use madako_protocol::feed::Task;
 use madako_protocol::host::Host;
 use madako_protocol::kubernetes::Kubernetes;
+use madako_protocol::latest::Subscriber;
+use madako_protocol::operations::OperationsState;
 use madako_protocol::placement::explainer::Explainer;
 use madako_protocol::placement::objects::Objects;
 use madako_protocol::ports::{Clock, HttpTransport};
@@ -54,6 +56,16 @@ pub struct ServiceOptions {
     pub operations: Operations,
     /// `None`: the instance runs no commands.
     pub host: Option<CommandRunner>,
+    /// Simulated machines; `None`: the configuration names the API server.
+    pub simulated: Option<SimulatedCluster>,
+}
+
+/// The cluster on simulated machines, on which no operation runs.
+#[derive(Clone)]
+pub struct SimulatedCluster {
+    pub kubernetes: Arc<dyn Kubernetes>,
+    /// The state that an operation runner would read on the nodes.
+    pub findings: Subscriber<Arc<OperationsState>>,
 }
 
 /// Runs the commands of repairs and backups.
@@ -251,9 +263,11 @@ impl Service {
             events: Arc::new(journal) as Arc<dyn EventSink>,
             placement: None,
             operations: None,
-            kubernetes: match &options.kubernetes {
-                None => control_plane().map(|port| port as Arc<dyn Kubernetes>),
-                Some(access) => {
+            findings: options.simulated.as_ref().map(|simulated| simulated.findings.clone()),
+            kubernetes: match (&options.simulated, &options.kubernetes) {
+                (Some(simulated), _) => Some(Arc::clone(&simulated.kubernetes)),
+                (None, None) => control_plane().map(|port| port as Arc<dyn Kubernetes>),
+                (None, Some(access)) => {
                     let limits = madako_kubernetes::Limits { seed, ..madako_kubernetes::Limits::default() };
                     let server = ApiServer::new(access, limits);
                     Some(Arc::new(server.map_err(ServiceError::Kubernetes)?) as Arc<dyn Kubernetes>)

@@ -14,6 +14,17 @@ pub(crate) const MAX_REPLAYED_EVENTS: usize = 100_000;
 /// Bytes of a file of settings; real ones have some hundred.
 pub(crate) const MAX_SETTINGS_BYTES: u64 = 1 << 20;
 
+/// Examples in the help of a group of commands: more would take the screen from its list of commands.
+pub(crate) const MAX_GROUP_EXAMPLES: usize = 4;
+
+/// Mean time of a boot of a simulated machine: an operator who tries a reboot waits for it.
+pub(crate) const SIMULATED_BOOT: Duration = Duration::from_secs(10);
+/// Time in which a pod on a simulated machine ends after its eviction: as in most clusters.
+pub(crate) const SIMULATED_POD_END: Duration = Duration::from_secs(2);
+/// Pause between two looks of the simulated Kubernetes and etcd at the committed cluster. An answer of etcd is valid for three
+/// intervals of the service, which are rarely below a second.
+pub(crate) const SIMULATED_FOLLOW: Duration = Duration::from_millis(200);
+
 /// Serials or addresses that a message names: about as many as fit on a line.
 pub(crate) const MAX_FILES_NAMED: usize = 5;
 

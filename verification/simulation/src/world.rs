@@ -456,6 +456,7 @@ impl World {
             }),
             placement,
             kubernetes,
+            findings: None,
             host: self.host_of_instance(name),
         };
         let options = InstanceOptions {

@@ -101,7 +101,7 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure
 async fn refuse_beside_vault(global: &Global) -> Result<(), Failure> {
     match get_entry(&access::open_store(global)?, keys::VAULT).await? {
         None => Ok(()),
-        Some(_) => Err(Failure::bad_input(
+        Some(_) => Err(Failure::failed(
             "the store has the key vault: Vault issues the certificates, and private keys of authorities in the store would have \
              no effect (madako vault init creates the authorities of Vault)",
         )),

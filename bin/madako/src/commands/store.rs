@@ -22,7 +22,9 @@ use crate::output::{OutputArgs, Table, print_text, show_value};
 pub(crate) enum Command {
     /// Verifies the checksums of every page and every record; writes nothing.
     ///
-    /// If the file is damaged, the command prints the reason and exits with 1. A snapshot is verified by its checksum.
+    /// A snapshot is verified by its checksum.
+    ///
+    /// Exit codes: 0: the file is good; 1: it is damaged, and the reason is printed, or it cannot be read.
     #[command(after_help = "Example:\n  madako store verify /var/lib/madako")]
     Verify {
         /// The store's directory, its file, or a snapshot

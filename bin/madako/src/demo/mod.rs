@@ -26,6 +26,7 @@ use madako_console::{Surface, push_wrapped};
 use madako_protocol::event::Event;
 use madako_supervisor::tree::{ChildState, TreeStatus};
 use ratatui::crossterm::event::{self, Event as Input, KeyCode, KeyModifiers};
+use ratatui::layout::{Position, Rect};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, MissedTickBehavior};
@@ -35,6 +36,8 @@ use demo_faults::DemoFaults;
 use picture::{ActorLine, ScreenState};
 use summary::DemoSummary;
 use world::World;
+
+pub(crate) use world::COMMANDS;
 
 /// Time between two frames.
 const FRAME: Duration = Duration::from_millis(250);
@@ -183,6 +186,8 @@ async fn show(
                 }
                 refresh(world, picture, began).await;
                 if let Screen::Live(terminal) = screen {
+                    let size = terminal.size().context("cannot read the size of the terminal of the demo")?;
+                    picture.limit_help(view::most_scrolled(picture.visible(), Rect::from((Position::ORIGIN, size))));
                     terminal.draw(|frame| view::draw(frame, picture.visible())).context("cannot draw the demo on the terminal")?;
                 }
             }
@@ -281,7 +286,7 @@ pub(crate) enum KeyCommand {
     OtherPanel,
     Help,
     Pause,
-    /// Shows older lines, or newer ones with a negative number.
+    /// Shows older lines, or newer ones with a negative number; of the help earlier and later ones.
     Scroll(isize),
     Newest,
     Act(Action),

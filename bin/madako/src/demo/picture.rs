@@ -70,6 +70,8 @@ pub(crate) struct ScreenState {
     pub(crate) scrolled_to: Option<usize>,
     /// True if the help lies over the picture.
     pub(crate) shows_help: bool,
+    /// Lines of the help above its first shown one.
+    pub(crate) help_scrolled: usize,
     pub(crate) tally: PlanTally,
 }
 
@@ -168,7 +170,11 @@ impl ScreenState {
         }
         match command {
             KeyCommand::OtherPanel => self.plan_first = !self.plan_first,
-            KeyCommand::Help => self.shows_help = !self.shows_help,
+            KeyCommand::Help => (self.shows_help, self.help_scrolled) = (!self.shows_help, 0),
+            KeyCommand::Scroll(lines) if self.shows_help => {
+                self.help_scrolled = self.help_scrolled.saturating_add_signed(-lines);
+            }
+            KeyCommand::Newest if self.shows_help => self.help_scrolled = usize::MAX,
             KeyCommand::Back => self.shows_help = false,
             KeyCommand::Pause => self.pause(),
             KeyCommand::Scroll(lines) => self.scroll_events(lines),
@@ -176,6 +182,14 @@ impl ScreenState {
             // They change the demo, not its picture.
             KeyCommand::End | KeyCommand::Act(_) => {}
         }
+    }
+
+    /// Keeps the help from scrolling beyond its last line, of which so many are above the shown ones then.
+    pub(crate) fn limit_help(&mut self, most: usize) {
+        if let Some(frozen) = &mut self.frozen {
+            return frozen.limit_help(most);
+        }
+        self.help_scrolled = self.help_scrolled.min(most);
     }
 
     /// Adds a line about something that the demo or its user did.

@@ -125,6 +125,7 @@ async fn watch(seed: u64, length: Duration) -> DemoHistory {
         events: Arc::new(journal) as Arc<dyn EventSink>,
         placement: Some(placement),
         kubernetes: None,
+        findings: None,
         host: Some(host),
     };
     // Names of actors are one namespace a process.

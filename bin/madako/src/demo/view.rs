@@ -41,6 +41,8 @@ const CELL: (usize, usize) = (2, 9);
 /// Columns of the name of a rack.
 const RACK: usize = 9;
 
+pub(super) use help::most_scrolled;
+
 /// The picture before the service has started.
 pub(crate) fn draw_start(frame: &mut Frame<'_>) {
     let title = " madako demo: starts a store, a data center, metrics, and the service ";

@@ -122,6 +122,7 @@ impl World {
             placement: Some(placement_on(options.http)),
             kubernetes: None,
             host: Some(CommandRunner::Given(Arc::new(host.clone()))),
+            simulated: None,
         };
         let service = Service::start_on_embedded(store, &clients, service_options).await?;
         let transport: Arc<dyn HttpTransport> = Arc::new(ReqwestTransport::new()?);

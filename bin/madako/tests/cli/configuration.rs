@@ -49,9 +49,18 @@ async fn silent_store_is_reported() {
     for port in [hanging.local_addr().unwrap().port(), closed] {
         let files = Files::new();
         let config = files.write("c.yml", format!("endpoints: [http://127.0.0.1:{port}]\ntimeout: 300ms\n"));
-        for args in [&["leader"][..], &["cluster", "get"], &["sabakan", "disable"], &["plan"]] {
+        for args in [
+            &["leader"][..],
+            &["cluster", "get"],
+            &["sabakan", "disable"],
+            &["plan"],
+            &["resource", "status"],
+            &["reboot-queue", "explain"],
+            &["vault", "enckey"],
+        ] {
             let message = madako(&[&["--config", config.as_str()], args].concat()).await.refused(1);
             assert!(message.contains("does the store run?"), "{args:?}: {message}");
+            assert!(message.contains(&format!("127.0.0.1:{port}")), "{args:?}: {message}");
         }
     }
 }
@@ -164,6 +173,8 @@ async fn words_and_live_names_are_completed() {
     assert!(completed(&["sabakan", "confirm"]).await.contains(&"confirm-removal".to_owned()));
     let constraints = completed(&["constraints", "set", "minimum-w"]).await;
     assert!(constraints.contains(&"minimum-workers".to_owned()), "{constraints:?}");
+    assert_eq!(completed(&["images", "set", "etcd=a:1", "unb"]).await, ["unbound=", "unbound_exporter="]);
+    assert_eq!(completed(&["machine", "list", "--state", "UNR"]).await, ["UNREACHABLE"]);
     let scenarios = completed(&["rehearse", "--scenario", "rack-p"]).await;
     assert!(scenarios.contains(&"rack-power-loss".to_owned()), "{scenarios:?}");
 
@@ -188,6 +199,9 @@ async fn words_and_live_names_are_completed() {
 
     let Some(etcd) = Etcd::start().await else { return };
     etcd.run(&["cluster", "set", &etcd.file("cluster.yml", CLUSTER)]).await.calm();
+    etcd.put("resource/Namespace/a", "kind: Namespace").await;
+    let keys = completed(&["--config", etcd.config(), "resource", "get", "Name"]).await;
+    assert_eq!(keys, ["Namespace/a"]);
     let nodes = completed(&["--config", etcd.config(), "node", "show", "10."]).await;
     assert_eq!(nodes, ["10.0.0.1", "10.0.0.2"]);
     let members = completed(&["--config", etcd.config(), "etcd", "restart", "10."]).await;
@@ -206,6 +220,8 @@ async fn words_and_live_names_are_completed() {
     etcd.run(&["sabakan", "set-url", &url]).await.calm();
     let machines = completed(&["--config", etcd.config(), "machine", "show", "10."]).await;
     assert!(machines.len() >= 24, "the addresses: {machines:?}");
+    let roles = completed(&["--config", etcd.config(), "machine", "list", "--role", "st"]).await;
+    assert_eq!(roles, ["storage"]);
     let selectors = completed(&["--config", etcd.config(), "what-if", "--lose", "r"]).await;
     for selector in ["rack=1", "role=compute", "role=storage"] {
         assert!(selectors.contains(&selector.to_owned()), "{selector}: {selectors:?}");

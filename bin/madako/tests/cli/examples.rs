@@ -68,7 +68,7 @@ async fn each_example_of_a_template_gives_a_cluster() {
         (1..=9).map(|index| machine(index, if index > 6 { "storage" } else { "compute" })).collect();
     let machines = files.write("machines.json", serde_json::to_string(&machines).unwrap());
     let constraints = files.write("constraints.yml", "control-plane-count: 3\nminimum-workers: 3\n");
-    for (purpose, procedures) in [("cluster", 0), ("repair", 1)] {
+    for (purpose, procedures) in [("cluster", 0), ("repair", 1), ("simulated", 1)] {
         let example = madako(&["template", "example", "--for", purpose]).await.calm();
         if let Some(at) = example.find("# Procedures for repairs") {
             assert!(

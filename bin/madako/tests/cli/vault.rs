@@ -82,8 +82,12 @@ impl Place {
 #[tokio::test]
 async fn vault_is_set_up_as_ckecli_does_and_issues_from_then_on() {
     let Some(place) = Place::start().await else { return };
-    let message = place.run(&["vault", "enckey"]).await.refused(2);
-    assert!(message.contains("the store has no access to Vault"), "{message}");
+    let message = place.run(&["vault", "enckey"]).await.refused(1);
+    assert!(
+        message.contains("the store at http://127.0.0.1:")
+            && message.contains("no access to Vault in the key /cke/vault"),
+        "{message}"
+    );
 
     let authority = place.key("authority.crt", "no certificate");
     let mut untrusted = command(&["--config", &place.config, "vault", "init"]);

@@ -72,7 +72,7 @@ async fn followed_records_fit_the_terminal() {
     etcd.put("records/0000000000000001", failed).await;
     let args = ["history", "--follow", "-o", "table", "--config", etcd.config()];
     let mut screen = Terminal::start(&args, 80, 24);
-    let is_cut = |line: &str| line.contains("  op-1  10.0.0.1  cancelled ") && line.ends_with('…');
+    let is_cut = |line: &str| line.contains("  op-1  10.0.0.1  failed ") && line.ends_with('…');
     screen.until_screen("the record in one line", |shown| shown.lines().any(is_cut)).await;
 }
 

@@ -59,7 +59,7 @@ use crate::output::{Format, PROGRAM, print_warning, show_value};
 /// not-ending, node-down, no-node and repaired. A note is {kind, pods, budget, why}, with the kinds budget-rounds,
 /// deleted and not-replaced. A budget is {namespace, name, allowed, healthy, desired}. Unknown times are null.
 ///
-/// Exit codes: 0: no blocker; 1: blocked; 2: the state could not be read, or bad input.
+/// Exit codes: 0: no blocker; 1: blocked, or the state could not be read; 2: bad input.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  madako reboot-queue forecast\n  madako reboot-queue forecast nodes.txt -o json"
@@ -82,7 +82,7 @@ pub(super) async fn run(
     store: &dyn Store,
     clock: &dyn Clock,
 ) -> Result<(), Failure> {
-    let forecast = find(args, global, store, clock).await.map_err(Failure::into_bad_input)?;
+    let forecast = find(args, global, store, clock).await?;
     show_value(args.output, &forecast, table::format_forecast)?;
     if forecast.is_blocked { Err(Failure::Different) } else { Ok(()) }
 }

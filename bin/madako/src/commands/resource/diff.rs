@@ -43,7 +43,7 @@ struct FieldDifference {
 }
 
 pub(super) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
-    let differences = find_differences(global).await.map_err(Failure::into_bad_input)?;
+    let differences = find_differences(global).await?;
     show_value(args.output, &differences, |all| difference_table(all))?;
     if differences.is_empty() { Ok(()) } else { Err(Failure::Different) }
 }

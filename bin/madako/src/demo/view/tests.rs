@@ -7,6 +7,7 @@ use madako_domain::plan::{Action, Change, ChangeKind, Plan, PlanReason};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
+use super::super::KeyCommand;
 use super::super::happenings::HappeningClass;
 use super::super::picture::ActorLine;
 use super::super::placement::{BoundApplication, ClusterView, PlacementOverview};
@@ -317,4 +318,28 @@ fn the_help_names_every_key_on_a_small_screen() {
     ] {
         assert!(rows.contains(key), "{key}: {rows}");
     }
+}
+
+#[test]
+fn the_help_scrolls_on_a_small_screen_to_its_last_line_and_no_further() {
+    let small = Rect { x: 0, y: 0, width: 30, height: 8 };
+    let mut picture = picture();
+    picture.apply_command(KeyCommand::Help);
+    let shown = |picture: &ScreenState| screen(picture, 30, 8).join("\n");
+    let first = shown(&picture);
+    assert!(first.contains("cuts the power") && first.contains("more lines below"), "{first}");
+    picture.apply_command(KeyCommand::Scroll(-1));
+    picture.limit_help(most_scrolled(&picture, small));
+    assert_ne!(shown(&picture), first);
+    picture.apply_command(KeyCommand::Newest);
+    picture.limit_help(most_scrolled(&picture, small));
+    let last = shown(&picture);
+    assert!(last.contains("ever.") && !last.contains("more lines below"), "{last}");
+    // One key goes back one line, however often the help was scrolled at its end.
+    picture.apply_command(KeyCommand::Scroll(1));
+    assert!(shown(&picture).contains("1 more line below"), "{}", shown(&picture));
+    assert_eq!(picture.scrolled_to, None, "what happened stays");
+    picture.apply_command(KeyCommand::Help);
+    picture.apply_command(KeyCommand::Help);
+    assert_eq!(shown(&picture), first, "it begins with its first line again");
 }
