@@ -232,7 +232,7 @@ pub async fn fail_roll(site: &mut Site) -> Result<(), Stopped> {
     site.cluster(&CONTROL_PLANE, &WORKERS).await;
     let rollout = site.halted().await?;
     // No further node is updated, however long the roll is halted.
-    let before = restarted_kubelets(site);
+    let before = with_bad_argument(site, Component::Kubelet);
     site.pass(LONG).await;
     if site.world.facts.has_findings() {
         return Err(Stopped);
@@ -240,7 +240,8 @@ pub async fn fail_roll(site: &mut Site) -> Result<(), Stopped> {
     if !site.is_disturbed {
         let failed: BTreeSet<String> = rollout.failed.keys().cloned().collect();
         assert_eq!(failed.len(), Rollout::halt_limit(CONTROL_PLANE.len() + WORKERS.len()), "{rollout:?}");
-        assert_eq!((&before, &restarted_kubelets(site)), (&failed, &failed));
+        let after = with_bad_argument(site, Component::Kubelet);
+        assert_eq!((&before, &after), (&failed, &failed));
         assert_eq!(site.rollout().await, rollout, "the next leader finds why the roll is halted");
     }
     site.options["kubelet"] = kubelet;
@@ -258,13 +259,45 @@ pub async fn fail_roll(site: &mut Site) -> Result<(), Stopped> {
     Ok(())
 }
 
-/// Addresses of the nodes whose kubelets have the bad argument.
-fn restarted_kubelets(site: &Site) -> BTreeSet<String> {
+/// API servers get an argument with which none of them serves, and then another one.
+pub async fn correct_argument(site: &mut Site) -> Result<(), Stopped> {
+    bootstrap(site).await?;
+    site.pass(INTERVAL).await;
+    site.options["kube-api"] = json!({"extra_args": [BAD_ARGUMENT]});
+    let known = site.records.lock().unwrap().len();
+    site.cluster(&CONTROL_PLANE, &WORKERS).await;
+    site.wait_begun("kube-apiserver-restart", known).await?;
+    site.pass(OUTAGE).await;
+    if site.world.facts.has_findings() {
+        return Err(Stopped);
+    }
+    let with_it = with_bad_argument(site, Component::ApiServer).len();
+    assert!(with_it == 1 || site.is_disturbed, "{with_it} API servers have the bad argument");
+    // The server that does not serve restarts first.
+    site.options["kube-api"] = json!({"extra_args": ["--v=2"]});
+    site.cluster(&CONTROL_PLANE, &WORKERS).await;
+    site.settled(&CONTROL_PLANE).await
+}
+
+/// Addresses of the nodes whose component has the bad argument.
+fn with_bad_argument(site: &Site, component: Component) -> BTreeSet<String> {
     let has_it = |address: &String| {
-        let kubelet = &site.nodes.view_node(address).unwrap().containers[Component::Kubelet.name()];
-        kubelet.extra.args == [BAD_ARGUMENT]
+        let node = site.nodes.view_node(address).unwrap();
+        node.containers.get(component.name()).is_some_and(|it| it.extra.args == [BAD_ARGUMENT])
     };
     CONTROL_PLANE.into_iter().chain(WORKERS).map(address).filter(has_it).collect()
+}
+
+#[test]
+fn a_bad_argument_costs_one_api_server_whenever_the_leader_ends() {
+    keep_quiet();
+    let points = play(Story::BadArgument, &[]).points.into_iter();
+    let restarts: Vec<Point> = points.filter(|point| point.of.0 == "kube-apiserver-restart").collect();
+    assert!(restarts.len() > 8, "{restarts:?}");
+    for point in restarts.iter().step_by(PARTS) {
+        let played = Story::BadArgument.play(&[(point.at, Disturbance::Killed)]);
+        assert_eq!(played.wrong, [""; 0], "{point:?}: {}", played.why);
+    }
 }
 
 /// The first restart of a kubelet is that of the first failed node.
