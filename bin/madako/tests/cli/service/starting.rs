@@ -150,8 +150,9 @@ async fn check_repair_and_reboot(config: &str, files: &Files) {
     eventually("the node has rebooted", async || {
         let done = run(&["history", "-n", "0", "-o", "json"]).await;
         let records = done.json();
-        let is_reboot =
-            |record: &serde_json::Value| record["operation"] == "reboot-reboot" && record["status"] == "completed";
+        let is_reboot = |record: &serde_json::Value| {
+            record["operation"] == "reboot-reboot" && record["status"] == "completed"
+        };
         let is_done = records.as_array()?.iter().any(is_reboot);
         let queue = run(&["reboot-queue", "list", "-o", "json"]).await.json();
         (is_done && queue.as_array()?.is_empty()).then_some(())
